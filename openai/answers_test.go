@@ -10,8 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestAnswersFitTheDocument: what package answer is tested to write is what the document
-// describes.
+// TestAnswersFitTheDocument: the answers in package answer's tests match the document's schemas.
 func TestAnswersFitTheDocument(t *testing.T) {
 	doc := readDocument(t)
 	n := 0
@@ -51,7 +50,7 @@ func TestModels(t *testing.T) {
 		{"Model", string(AppendModel(nil, m)), model},
 		{"Models", string(AppendModels(nil, []Model{m, m})), `{"object":"list","data":[` + model + "," + model + "]}"},
 		{"Models", string(AppendModels(nil, nil)), `{"object":"list","data":[]}`},
-		{"Tokens", `{"count":2,"max_model_len":9,"tokens":[1496,5],"token_strs":["<|begin_of_text|>","&"]}`, ""}, // as package answer is tested to write them
+		{"Tokens", `{"count":2,"max_model_len":9,"tokens":[1496,5],"token_strs":["<|begin_of_text|>","&"]}`, ""}, // from the tests of package answer
 		{"Tokens", `{"count":0,"max_model_len":9,"tokens":[],"token_strs":null}`, ""},
 		{"Text", `{"prompt":"a\n"}`, ""},
 	} {
@@ -89,7 +88,7 @@ func TestErrorAppend(t *testing.T) {
 	}
 }
 
-// TestUsageByTier: the extension is there only where a tier below the device had a part.
+// TestUsageByTier: the extension appears only if tokens came from a tier below the device.
 func TestUsageByTier(t *testing.T) {
 	u := Usage{PromptTokens: 20, CachedTokens: 9, CompletionTokens: 1}
 	u.CachedByTier[kv.TierDevice] = 9
@@ -102,7 +101,7 @@ func TestUsageByTier(t *testing.T) {
 	}
 }
 
-// TestUsageRead: what servers say of their usage, and do not say.
+// TestUsageRead covers the usage of several servers, and its absence.
 func TestUsageRead(t *testing.T) {
 	for text, want := range map[string]Usage{
 		`{"prompt_tokens":5,"completion_tokens":2}`:                                                   {PromptTokens: 5, CompletionTokens: 2, CachedTokens: -1},

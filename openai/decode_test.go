@@ -9,9 +9,9 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestDecode reads each line of testdata/decode as a body: what is not zero of the
-// request that it gives, or the error. What is accepted is what the document
-// describes, and what is refused is not, unless it says beyond-schema.
+// TestDecode decodes each line of testdata/decode as a body and prints the nonzero fields of the
+// request, or the error. The document's schemas must accept the same bodies, unless a line says
+// beyond-schema.
 func TestDecode(t *testing.T) {
 	schemas := map[string]string{
 		"completion": "CompletionRequest", "chat": "ChatRequest",
@@ -79,7 +79,7 @@ func decodeLine(kind, line string) (string, error) {
 	return "", fmt.Errorf("unknown command %q", kind)
 }
 
-// nonZero prints the fields of a struct that say something.
+// nonZero prints the nonzero fields of a struct.
 func nonZero(v any) string {
 	var b strings.Builder
 	printNonZero(&b, reflect.ValueOf(v))
@@ -122,7 +122,7 @@ func printNonZero(b *strings.Builder, v reflect.Value) {
 	}
 }
 
-// A body may not be as deep as it likes, nor have as many fields.
+// TestDecodeLimits: depth and number of fields of a body are limited.
 func TestDecodeLimits(t *testing.T) {
 	deep := func(n int) string {
 		return `{"prompt":"x","metadata":` + strings.Repeat("[", n) + strings.Repeat("]", n) + "}"
@@ -174,7 +174,7 @@ func TestDecodeLimits(t *testing.T) {
 			t.Errorf("%s: beyond it: %#v, want %q of %q", tc.what, err, tc.message, tc.param)
 		}
 	}
-	// Far beyond what a recursive reader would survive.
+	// Far deeper than a recursive decoder would survive.
 	if _, err := DecodeCompletion([]byte(strings.Repeat(`{"a":`, 1<<20)), Options{}); err == nil {
 		t.Error("a body nested a million deep is accepted")
 	}
@@ -183,8 +183,8 @@ func TestDecodeLimits(t *testing.T) {
 func TestCutFinal(t *testing.T) {
 	for _, tc := range []struct{ content, rendered, want string }{
 		{"It is", "<user>It is?</user><bot>It is</bot>\n", "<user>It is?</user><bot>It is"},
-		{"It is ", "<bot>It is </bot>", "<bot>It is "}, // kept as it stands
-		{"It is ", "<bot>It is</bot>", "<bot>It is"},   // by a template that trims
+		{"It is ", "<bot>It is </bot>", "<bot>It is "}, // a template that keeps the content as it is
+		{"It is ", "<bot>It is</bot>", "<bot>It is"},   // a template that trims
 		{" It is", "<bot>It is</bot>", "<bot>It is"},
 	} {
 		c, err := DecodeChat([]byte(`{"continue_final_message":true,"messages":[{"role":"assistant","content":"`+tc.content+`"}]}`), Options{})

@@ -16,11 +16,11 @@ import (
 	"unicode/utf8"
 )
 
-// document checks JSON against the schemas of openapi.json, by the keywords of JSON
-// Schema 2020-12 that those use. A keyword that it does not know is a fault.
+// document validates JSON against the schemas of openapi.json. It supports the keywords of JSON
+// Schema 2020-12 used there; an unknown keyword is a fault.
 type document struct {
 	schemas map[string]any
-	request bool // null is the same as nothing
+	request bool // null counts as absent
 }
 
 func readDocument(t testing.TB) *document {
@@ -37,8 +37,8 @@ func readDocument(t testing.TB) *document {
 	return &document{schemas: doc.Components.Schemas}
 }
 
-// checkJSON says what of text is not as the schema of that name has it. Of members of
-// one name the last counts.
+// checkJSON returns the first violation of the named schema in text. Of members with the same
+// name the last counts.
 func (d *document) checkJSON(schema, text string) error {
 	s, ok := d.schemas[schema]
 	if !ok {
@@ -200,7 +200,7 @@ func (d *document) checkObject(s, v map[string]any, at string) error {
 	return nil
 }
 
-// The document has all fields that are read, and no others.
+// TestDocumentHasAllFields: the document has exactly the fields that are read.
 func TestDocumentHasAllFields(t *testing.T) {
 	doc := readDocument(t)
 	for _, tc := range []struct {
@@ -230,7 +230,8 @@ func TestDocumentHasAllFields(t *testing.T) {
 	}
 }
 
-// Whatever the document refers to is there. That it has all routes is tested in package server.
+// TestDocumentIsWhole: all references in the document resolve. Package server tests that it has
+// all routes.
 func TestDocumentIsWhole(t *testing.T) {
 	var all struct {
 		OpenAPI    string
@@ -263,7 +264,7 @@ func TestDocumentIsWhole(t *testing.T) {
 	}
 }
 
-// TestHarmless: the document lists the fields that are passed over, and they are sorted.
+// TestHarmless: the document lists the ignored fields, and they are sorted.
 func TestHarmless(t *testing.T) {
 	if !slices.IsSorted(harmless) {
 		t.Errorf("the list is not sorted: %q", harmless)

@@ -52,7 +52,7 @@ var own = map[string]setter{
 }
 
 // top holds fields of the top level only: the object "coppice", which contains the extensions
-// and so can't be one of them, and hints for routers, see [Hints].
+// and so is none itself, and hints for routers, see [Hints].
 var top = map[string]setter{
 	"nvext":   passed,
 	"coppice": func(r *reading, v value) { r.within("coppice.", v, own, extensions) },

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// agrees fails unless p, which has read body before as well, says what the strict
-// readers say of body, if they take it.
+// agrees fails unless p, which has read body before, has the same values as the strict decoder,
+// if that accepts body.
 func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 	t.Helper()
 	before := string(body)
@@ -60,7 +60,7 @@ func sameParams(t *testing.T, body []byte, want *Params, p *Peeked) {
 	}
 }
 
-// peekBodies are what the two readers have to see alike.
+// peekBodies are bodies on which both decoders must agree.
 var peekBodies = []string{
 	`{"prompt":"x","cache_salt":"a","coppice":{"cache_salt":"b"}}`,
 	`{"prompt":"x","cache_salt":"a","coppice":{"public_tokens":40}}`,
@@ -108,7 +108,7 @@ func TestPeekAgrees(t *testing.T) {
 	}
 }
 
-// TestPeekHints: what is said to routers is found where it may stand, as it is written.
+// TestPeekHints: hints are found in all their places, as raw values.
 func TestPeekHints(t *testing.T) {
 	for _, tc := range []struct {
 		fields string
@@ -141,7 +141,7 @@ func TestPeekHints(t *testing.T) {
 	}
 }
 
-// TestPeekIsLenient: what the strict readers refuse or don't know.
+// TestPeekIsLenient covers bodies that the strict decoders refuse.
 func TestPeekIsLenient(t *testing.T) {
 	for _, tc := range []struct{ body, want string }{
 		{`{"prompt":"x","foo":{"a":[}}`, "invalid_json"},
@@ -222,7 +222,7 @@ func TestPeekDoubtsChats(t *testing.T) {
 	}
 }
 
-// TestTokenIDs: ids as they may be written, against the strict reader.
+// TestTokenIDs compares all notations of ids with the strict decoder.
 func TestTokenIDs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var p Peeked
@@ -258,7 +258,7 @@ func FuzzPeek(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { agrees(t, &p, body) })
 }
 
-// FuzzUnescape: as encoding/json reads strings.
+// FuzzUnescape: strings are decoded as by encoding/json.
 func FuzzUnescape(f *testing.F) {
 	for _, s := range []string{`a\nb`, `\u00e9\ud83d\ude00`, `\ud83d\u0041`, "\xff\\\"", `\ud83dx`, `\/\\`} {
 		f.Add([]byte(s))
@@ -284,7 +284,7 @@ func TestPeekAllocates(t *testing.T) {
 	}
 }
 
-// TestPeekKeepsBoundedMemory: one huge request is not paid for ever.
+// TestPeekKeepsBoundedMemory: one huge request does not keep its memory forever.
 func TestPeekKeepsBoundedMemory(t *testing.T) {
 	var p Peeked
 	if err := PeekCompletion(tokenBody(keptTokens+1), &p); err != nil || len(p.Tokens) != keptTokens+1 {

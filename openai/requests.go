@@ -22,8 +22,7 @@ type Params struct {
 	// Seeded says that a seed was given. Otherwise the server sets Sampling.Seed.
 	Seeded bool
 
-	// NoOutput says that max_tokens is 0. The node still samples one token, which the answer
-	// omits.
+	// NoOutput: max_tokens is 0. The node samples one token, which the answer leaves out.
 	NoOutput bool
 
 	Logprobs       bool // show log-probabilities, with TopLogprobs alternatives per position

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestFillWrapper: a list that is all of an answer is written, empty if need be, as
-// instructor's create_iterable wants it; all else stays as it is.
+// TestFillWrapper: a list that is the only property of an answer is always written, empty if
+// need be, as instructor's create_iterable expects; other schemas are unchanged.
 func TestFillWrapper(t *testing.T) {
 	const list = `"tasks":{"type":"array","items":{"type":"integer"}}`
 	for _, tc := range []struct{ schema, want string }{

@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-llm/coppice"
 )
 
-// TestCompletions: the same answer whole and streamed, and the second time cached.
+// TestCompletions: an answer is the same whole and streamed, and cached the second time.
 func TestCompletions(t *testing.T) {
 	b := start(t, setup{})
 	prompt := strings.Repeat("What is light? ", 10)
@@ -53,7 +53,7 @@ func TestCompletions(t *testing.T) {
 	b.quiet()
 }
 
-// TestChat goes through the template, whole and streamed.
+// TestChat renders the template, for whole and streamed answers.
 func TestChat(t *testing.T) {
 	b := start(t, setup{})
 	body := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Light?"}],"max_completion_tokens":12,"seed":1,"ignore_eos":true`
@@ -77,7 +77,7 @@ func TestChat(t *testing.T) {
 	}
 }
 
-// TestChoices: n per prompt, several prompts, in the order of their indices.
+// TestChoices: n choices per prompt, and several prompts, in the order of their indices.
 func TestChoices(t *testing.T) {
 	b := start(t, setup{})
 	body := `{"prompt":["one two three","four five six","seven eight nine"],"n":2,"max_tokens":8,"temperature":1,"seed":3,"ignore_eos":true,"return_token_ids":true`
@@ -143,7 +143,7 @@ func TestOutputShape(t *testing.T) {
 	}
 }
 
-// TestSmallEndpoints: what each says.
+// TestSmallEndpoints checks the answer of each.
 func TestSmallEndpoints(t *testing.T) {
 	b := start(t, setup{Node: coppice.Config{Scheduler: scheduler.Config{PinnedTokens: 256}}})
 	get := func(path string) string {
@@ -203,7 +203,7 @@ func TestSmallEndpoints(t *testing.T) {
 	if n := tree.Nodes[0]; n.Pins == 0 || len(n.First) != 8 || n.Text == "" || n.Salted {
 		t.Errorf("node %+v", n)
 	}
-	if a := b.do("DELETE", "/v1/cache/pin", prompt+"}"); a.StatusCode != 200 { // no matter for how long
+	if a := b.do("DELETE", "/v1/cache/pin", prompt+"}"); a.StatusCode != 200 { // seconds are optional
 		t.Errorf("%s %s", a.Status, a.body)
 	}
 	if a := b.do("POST", "/v1/cache/flush", ""); a.StatusCode != 200 {
@@ -218,7 +218,7 @@ func TestSmallEndpoints(t *testing.T) {
 	}
 }
 
-// TestRefusals: what is wrong has its status, its code and words.
+// TestRefusals: each fault has its status, code and message.
 func TestRefusals(t *testing.T) {
 	b := start(t, setup{Server: Config{MaxBodyBytes: 1 << 16, MaxChoices: 4}})
 	ok := `{"prompt":"x","max_tokens":1}`
@@ -273,7 +273,7 @@ func TestRefusals(t *testing.T) {
 	b.quiet()
 }
 
-// TestNoTemplate: conversations are refused, with a way out.
+// TestNoTemplate: conversations are refused, with advice.
 func TestNoTemplate(t *testing.T) {
 	b := start(t, setup{})
 	b.srv.cfg.Template = nil // before any request
@@ -281,7 +281,7 @@ func TestNoTemplate(t *testing.T) {
 	b.refused("POST", "/tokenize", `{"messages":[{"role":"user","content":"x"}]}`, 400, "no_chat_template")
 }
 
-// TestDocumentHasTheRoutes: the document lists exactly what is mounted.
+// TestDocumentHasTheRoutes: the document lists exactly the mounted routes.
 func TestDocumentHasTheRoutes(t *testing.T) {
 	b := start(t, setup{Server: Config{Page: true, TokenizerInfo: []byte("{}"), Card: &card.Card{Name: "worker-1"}, Bundle: &bundle.Bundle{Digest: "d", Data: []byte("tar")}}})
 	var doc struct {
@@ -317,8 +317,8 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	}
 }
 
-// TestNoWayOn: what a request asks of its output may leave it no token; that is its own
-// fault.
+// TestNoWayOn: a request's own constraints may allow no token at all; that is an error of the
+// request.
 func TestNoWayOn(t *testing.T) {
 	b := start(t, setup{})
 	for _, stream := range []bool{false, true} {

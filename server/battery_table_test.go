@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// hostileRequest is a request of the battery. What it is to get stands in testdata/battery.txt.
+// hostileRequest is a request of the battery. Its expected outcome is in testdata/battery.txt.
 type hostileRequest struct {
 	name         string
 	method, path string // POST and /v1/completions by default
 	body         string
-	raw          string // instead of all that: bytes, sent as they are
+	raw          string // instead of the other fields: bytes to send as they are
 }
 
-// Long things.
+// Long texts.
 var (
 	longText = strings.Repeat("What is light? ", 2000)
 	manyOnes = strings.Repeat("1,", 1<<17) + "1"
@@ -23,7 +23,7 @@ func repeatIn(before, part string, n int, after string) string {
 	return before + strings.Repeat(part, n) + after
 }
 
-// battery is all of them, the same each time.
+// battery returns all hostile requests, the same ones each time.
 func battery() (all []hostileRequest) {
 	for _, more := range [][]hostileRequest{brokenJSON(), wrongTypes(), wrongChats(), extremes(), formats(), strangeText(), otherPaths(), brokenHTTP()} {
 		all = append(all, more...)
@@ -47,7 +47,7 @@ func brokenJSON() (all []hostileRequest) {
 	return all
 }
 
-// wrongs are values that most fields can't have.
+// wrongs are values that are invalid for most fields.
 var wrongs = []struct{ name, value string }{
 	{"an object", `{"a":[1,{"b":null}]}`}, {"lists", `[[[]]]`}, {"a flag", "true"}, {"text", `"\u0000\ud83d\ude00"`}, {"a huge number", "1e308"}, {"a negative number", "-9223372036854775808"},
 	{"half", "0.5"}, {"null", "null"},
@@ -93,7 +93,7 @@ func wrongChats() (all []hostileRequest) {
 	return all
 }
 
-// orderedMap is names with texts, in order.
+// orderedMap is a list of names and texts.
 type orderedMap [][2]string
 
 func (m orderedMap) each(yield func(name, text string) bool) {
@@ -132,7 +132,7 @@ func extremes() (all []hostileRequest) {
 	return all
 }
 
-// distinctPrompts are n lists of so many ids, of which none begins as another.
+// distinctPrompts returns n lists of tokens ids, no two with a common prefix.
 func distinctPrompts(n, tokens int) string {
 	all := make([]string, n)
 	for i := range all {
@@ -215,7 +215,8 @@ func otherPaths() (all []hostileRequest) {
 	return all
 }
 
-// brokenHTTP are bytes; each asks for the connection to be closed, or is closed on.
+// brokenHTTP returns raw requests. Each asks to close the connection, or makes the server close
+// it.
 func brokenHTTP() (all []hostileRequest) {
 	const key = "Host: localhost\r\nConnection: close\r\nAuthorization: Bearer secret-of-a\r\n"
 	post := func(head, body string) string {

@@ -28,7 +28,7 @@ var rewriteBattery = flag.Bool("rewrite-battery", false, "write testdata/battery
 
 const batteryFile = "testdata/battery.txt"
 
-// The bystander is another tenant's, with a seed that no other request has.
+// The bystander is another tenant, whose seed no other request has.
 const (
 	bystander     = `{"prompt":"A bystander asks what light is.","max_tokens":8,"ignore_eos":true,"return_token_ids":true,"seed":770077}`
 	bystanderSeed = 770077
@@ -36,12 +36,12 @@ const (
 
 var batteryKeys = []Key{{Secret: "secret-of-a", Tenant: "a"}, {Secret: "secret-of-b", Tenant: "b"}, {Secret: "secret-of-root", Tenant: "root", Admin: true}}
 
-// watched notes, of each batch that the device gets, whether the bystander has a row in it,
-// and can hold the device.
+// watched records for each batch of the device whether it has a row of the bystander, and can
+// hold the device.
 type watched struct {
-	gate    atomic.Pointer[chan struct{}] // batches wait for it to be closed; nil: they do not
-	batches atomic.Int64                  // that have come
-	last    atomic.Int64                  // of them, the last one with the bystander
+	gate    atomic.Pointer[chan struct{}] // batches wait until it is closed; nil: they do not wait
+	batches atomic.Int64                  // batches seen so far
+	last    atomic.Int64                  // number of the last batch with the bystander
 
 	client *http.Client // the bystander's
 
@@ -67,14 +67,15 @@ func (w *watched) batch(b *engine.Batch) error {
 	return nil
 }
 
-// hold has batches wait until the function that it returns is called.
+// hold makes batches wait until the returned function is called.
 func (w *watched) hold() (release func()) {
 	gate := make(chan struct{})
 	w.gate.Store(&gate)
 	return func() { w.gate.Store(nil); close(gate) }
 }
 
-// batteryBed is a small server with a simulated device, for tenants a, who is hostile, and b.
+// batteryBed returns a small server with a simulated device, for a hostile tenant a and a tenant
+// b.
 func batteryBed(t testing.TB) (*bed, *watched) {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -86,7 +87,7 @@ func batteryBed(t testing.TB) (*bed, *watched) {
 	return start(t, setup{Server: limits, Sim: cfg, Node: coppice.Config{FormatTimeout: time.Minute, Scheduler: scheduler.Config{Policy: scheduler.DLPM, StepTokens: 256}}}), w
 }
 
-// send sends a hostile request. Of its answer it returns the status and the body.
+// send sends a hostile request and reads the answer.
 func (h *hostileRequest) send(b *bed) (status int, header http.Header, body []byte, err error) {
 	if h.raw != "" {
 		return h.sendRaw(b)
@@ -122,7 +123,7 @@ func (h *hostileRequest) sendRaw(b *bed) (status int, header http.Header, body [
 	}
 	defer conn.Close()
 	var sent sync.WaitGroup
-	sent.Go(func() { io.WriteString(conn, h.raw) }) // the server may have enough before the end
+	sent.Go(func() { io.WriteString(conn, h.raw) }) // the server may close before the end
 	defer sent.Wait()
 	defer conn.Close()
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -131,17 +132,17 @@ func (h *hostileRequest) sendRaw(b *bed) (status int, header http.Header, body [
 	}
 	body, err = io.ReadAll(res.Body)
 	if err != nil && len(body) > 0 {
-		err = nil // the server closed on the rest of the request
+		err = nil // the server did not read the rest of the request
 	}
 	return res.StatusCode, res.Header, body, err
 }
 
-// outcome is what an answer comes to, for the table.
+// outcome summarizes an answer for the table.
 func outcome(status int, header http.Header, body []byte) (line string, fault string) {
 	if status < 400 {
 		return fmt.Sprint(status), ""
 	}
-	if !strings.HasPrefix(header.Get("Content-Type"), "application/json") { // net/http's own, of what is no HTTP
+	if !strings.HasPrefix(header.Get("Content-Type"), "application/json") { // net/http's own answer to invalid HTTP
 		return fmt.Sprintf("%d %s", status, bytes.TrimSpace(body)), ""
 	}
 	var e struct {
@@ -157,8 +158,8 @@ func outcome(status int, header http.Header, body []byte) (line string, fault st
 	return fmt.Sprintf("%d %s: %.200s", status, e.Error.Code, message), fault
 }
 
-// askBystander is the bystander's tokens. It has connections of its own: over one, a request
-// waits until the one before it has ended, which may be after its answer.
+// askBystander returns the bystander's tokens. It uses its own connections: on a shared one a
+// request waits until the previous one has ended, which may be after its answer.
 func (w *watched) askBystander(b *bed) ([]int, error) {
 	req, err := http.NewRequestWithContext(b.Context(), "POST", b.url+"/v1/completions", strings.NewReader(bystander))
 	if err != nil {
@@ -178,9 +179,9 @@ func (w *watched) askBystander(b *bed) ([]int, error) {
 	return r.Choices[0].TokenIDs, nil
 }
 
-// TestBattery: each of some hundred hostile requests gets what testdata/battery.txt says, a
-// status below 500 with an error that says what to do or its true success; the bystander
-// beside it gets the same tokens; and nothing is left of any.
+// TestBattery: each of some hundred hostile requests has the outcome in testdata/battery.txt: a
+// status below 500 with a helpful error, or success. The bystander gets the same tokens as
+// alone, and no request leaves anything behind.
 func TestBattery(t *testing.T) {
 	b, w := batteryBed(t)
 	want, err := w.askBystander(b)
@@ -228,7 +229,7 @@ func TestBattery(t *testing.T) {
 	compareBattery(t, got.String())
 }
 
-// compareBattery holds what came out against the file.
+// compareBattery compares the outcomes with the file.
 func compareBattery(t *testing.T, got string) {
 	t.Helper()
 	if *rewriteBattery {
@@ -265,9 +266,9 @@ func errorsOf(errs ...error) error {
 	return nil
 }
 
-// TestBatterySteps: the bystander takes at most two steps of the device more beside a hostile
-// request than alone, although that one came first. So it is where tenants have fair shares
-// (DLPM); first come, first served makes it wait for all prompts that came before.
+// TestBatterySteps: next to an earlier hostile request, the bystander needs at most two device
+// steps more than alone. This holds with fair shares (DLPM); first come, first served makes it
+// wait for all earlier prompts.
 func TestBatterySteps(t *testing.T) {
 	b, w := batteryBed(t)
 	steps := func(h *hostileRequest) int {
@@ -295,14 +296,14 @@ func TestBatterySteps(t *testing.T) {
 		b.quiet()
 		return int(w.last.Load() - before)
 	}
-	steps(nil) // so that its prompt is cached each time
+	steps(nil) // cache its prompt
 	alone := steps(nil)
 	if alone < 8 {
 		t.Fatalf("alone it takes %d steps", alone)
 	}
 	most, worst := 0, ""
 	for _, h := range battery() {
-		if h.raw != "" { // of which nothing reaches the device
+		if h.raw != "" { // it never reaches the device
 			continue
 		}
 		n := steps(&h)
@@ -321,8 +322,8 @@ func opened(s *coppice.Stats, tenant string) bool {
 	return slices.ContainsFunc(s.Tenants, func(u scheduler.TenantUsage) bool { return u.Tenant == tenant && u.Running+u.Waiting > 0 })
 }
 
-// BenchmarkBystander: the wall time of the bystander alone, and beside hostile requests of a
-// kind that come one after another on two connections.
+// BenchmarkBystander measures the bystander's wall time alone, and next to hostile requests of
+// one kind sent continuously on two connections.
 func BenchmarkBystander(b *testing.B) {
 	kinds := map[string][]hostileRequest{"alone": nil}
 	for _, h := range battery() {

@@ -24,12 +24,12 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// childVariable makes the test binary a server of its own, so that what it takes can be
-// told from what its clients take.
+// childVariable makes the test binary run as a server, so that its resource use can be told from
+// its clients'.
 const childVariable = "COPPICE_SERVER_TEST_CHILD"
 
-// many is a device for 1,000 streams whose steps take so long that everything else can
-// keep up with them on two shared cores: each token is a write then.
+// many is a device for 1,000 streams. Its steps are long enough for everything else to keep up
+// on two shared cores, so that each token is one write.
 func many(vocab int) sim.Config {
 	p, err := sim.ProfileByName("h200")
 	if err != nil {
@@ -39,7 +39,7 @@ func many(vocab int) sim.Config {
 	return sim.Config{Profile: p, Pages: 16384, MaxSlots: 1024, MaxRows: 1024, Vocab: vocab, Sanitize: sim.Boundary}
 }
 
-// taken is what a process has taken.
+// taken is the resource use of a process.
 type taken struct {
 	CPU        time.Duration // user and system
 	RSS        int64         // bytes
@@ -79,9 +79,8 @@ func measure(node *coppice.Node) taken {
 	return u
 }
 
-// child serves until its standard input ends. For each line there it prints what it has
-// taken, behind having played the callers itself if the line says how many and for how
-// many tokens.
+// child serves until its standard input ends. For each input line it prints its resource use. If
+// the line has a number of callers and of tokens, it first plays these callers itself.
 func child() error {
 	m, err := model.Open(nano)
 	if err != nil {
@@ -121,7 +120,7 @@ func child() error {
 	return errors.Join(srv.Close(), <-served, node.Close())
 }
 
-// play has callers take all their tokens without a server between.
+// play reads all tokens of some callers from the node, without a server.
 func play(node *coppice.Node, callers, tokens int) {
 	var all sync.WaitGroup
 	for i := range callers {
@@ -139,7 +138,7 @@ func play(node *coppice.Node, callers, tokens int) {
 
 func streamPrompt(i int) string { return fmt.Sprintf("Stream number %d, what is light?", i) }
 
-// process is a child.
+// process is a running child.
 type process struct {
 	*testing.T
 	cmd     *exec.Cmd
@@ -179,7 +178,7 @@ func startChild(t *testing.T) *process {
 	return p
 }
 
-// usage is what the child has taken, behind what line asks of it.
+// usage returns the child's resource use after handling line.
 func (p *process) usage(line string) (u taken) {
 	p.Helper()
 	if _, err := fmt.Fprintln(p.in, line); err != nil {

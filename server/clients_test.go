@@ -13,7 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// recorded is what a client library sent, with its defaults, see testdata/clients.jsonl.
+// recorded is a request recorded from a client library with default settings, see
+// testdata/clients.jsonl.
 type recorded struct {
 	Client string
 	Body   json.RawMessage
@@ -34,14 +35,14 @@ func readRecorded(t *testing.T) (all []recorded) {
 	return all
 }
 
-// toolCall is a call of a tool in an answer.
+// toolCall is a tool call in an answer.
 type toolCall struct {
 	Index    int
 	ID, Type string
 	Function struct{ Name, Arguments string }
 }
 
-// told is an answer, or the chunks of one put together.
+// told is an answer, or the merged chunks of a stream.
 type told struct {
 	content, finish string
 	calls           []toolCall
@@ -88,9 +89,9 @@ func (b *bed) tell(body string) (a told) {
 	return a
 }
 
-// TestClients sends what client libraries send with their defaults. Where a tool has to be
-// called, the answer is calls of it whose arguments are an object, unless the output was cut
-// off; where the output has to match a schema, it is JSON.
+// TestClients sends recorded requests of client libraries. If a tool call is forced, the answer
+// consists of calls whose arguments are objects, unless the output was cut off. If the output
+// must match a schema, it is JSON.
 func TestClients(t *testing.T) {
 	b := start(t, setup{CPU: cpu.Config{KVTokens: 16384}, Node: coppice.Config{Scheduler: scheduler.Config{DefaultMaxTokens: 4096}}})
 	for _, r := range readRecorded(t) {
@@ -127,7 +128,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestToolsInParallel: several calls where they may be, one where they may not.
+// TestToolsInParallel: several calls if parallel calls are allowed, one if not.
 func TestToolsInParallel(t *testing.T) {
 	b := start(t, setup{})
 	const ask = `{"messages":[{"role":"user","content":"x"}],"max_tokens":1200,"logit_bias":{"%b":4},"seed":%d,"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g","parameters":{"properties":{"a":{"enum":[1,2]}},"required":["a"]}}}],"tool_choice":"required"%s}`
@@ -157,8 +158,8 @@ func TestToolsInParallel(t *testing.T) {
 	b.quiet()
 }
 
-// TestIgnored: a field that says nothing about the output is named in the header, and one
-// that is not known is refused unless the server is told to ignore it.
+// TestIgnored: a field without influence on the output is named in the header. An unknown one is
+// refused unless the server is configured to ignore it.
 func TestIgnored(t *testing.T) {
 	strict := start(t, setup{})
 	const known, unknown = `{"prompt":"x","max_tokens":1,"rid":"5","keep_alive":"5m"}`, `{"prompt":"x","max_tokens":1,"colour":1}`

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice"
 )
 
-// TestHealthAlways: while all connections are taken, probes are answered, and others are told
-// so at once; when a connection has gone, its place is the next one's.
+// TestHealthAlways: while all connections are in use, probes are answered and other requests get
+// status 503 at once. A closed connection frees its place.
 func TestHealthAlways(t *testing.T) {
 	b := start(t, setup{Server: Config{MaxConns: 2}})
 	var held []net.Conn
@@ -28,9 +28,9 @@ func TestHealthAlways(t *testing.T) {
 		}
 		held = append(held, conn)
 	}
-	for range 100 { // far more than the spare ones are, if they stayed
+	for range 100 { // far more than there are spare places
 		for path, want := range map[string]string{"/health": "200", "/ready": "200", "/v1/models": "503", "/nothing": "503"} {
-			got := b.raw("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n") // which reads until the server closes
+			got := b.raw("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n") // reads until the server closes
 			if !strings.HasPrefix(got, "HTTP/1.1 "+want) || !strings.Contains(got, "Connection: close") || want == "503" && !strings.Contains(got, "too_many_connections") {
 				t.Fatalf("%s: %q, want %s", path, got, want)
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// TestControlTokens: what a user writes like a control token is one, or is refused, or is
-// text; what the template writes is one always. The card says which.
+// TestControlTokens: a control token written by a user counts as one, is refused, or is text, by
+// configuration. Those of the template always count. The card states the configuration.
 func TestControlTokens(t *testing.T) {
 	const template = `<|begin_of_text|>{% for m in messages %}{{ m.role }}: {{ m.content }}<|end_of_text|>{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}`
 	tmpl, err := chat.New(template, "", "")
@@ -66,7 +66,7 @@ func TestControlTokens(t *testing.T) {
 				t.Errorf("%v, %s: %q", mode, path, text)
 			}
 		}
-		// A prompt that is no conversation is its sender's own.
+		// A plain prompt may contain control tokens.
 		raw := b.do("POST", "/tokenize", `{"prompt":"x\u003c|end_of_text|>","add_special_tokens":false}`)
 		if want := fmt.Sprint(uint32(end)); !strings.Contains(string(raw.body), want) {
 			t.Errorf("%v: a raw prompt has no %s: %s", mode, want, raw.body)
@@ -79,7 +79,7 @@ func TestControlTokens(t *testing.T) {
 	}
 }
 
-// count is how often id is in all.
+// count returns how often id occurs in all.
 func count(all []kv.Token, id kv.Token) (n int) {
 	for _, t := range all {
 		if t == id {

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// described is what the document says of a path: the answers by method and status.
+// described is the document's description of a path: the answers by method and status.
 type described map[string]struct {
 	Responses map[string]struct {
 		Ref     string `json:"$ref"`
@@ -20,7 +20,7 @@ type described map[string]struct {
 	Security *[]any
 }
 
-// readDescribed reads a document.
+// readDescribed decodes a document.
 func readDescribed(t testing.TB, text []byte) (paths map[string]described, security []any) {
 	t.Helper()
 	var doc struct {
@@ -33,8 +33,8 @@ func readDescribed(t testing.TB, text []byte) (paths map[string]described, secur
 	return doc.Paths, doc.Security
 }
 
-// documented reports an answer to a test's request that the document does not have: its
-// status, or the type of its body.
+// documented reports a test's answer that the document does not describe: unknown status or body
+// type.
 func (b *bed) documented(method, path string, res *http.Response) {
 	b.Helper()
 	for _, tree := range []struct{ prefix, path string }{{"/v1/models/", "/v1/models/{id}"}, {"/debug/pprof/", "/debug/pprof/"}} {
@@ -47,7 +47,7 @@ func (b *bed) documented(method, path string, res *http.Response) {
 	}
 	at, ok := b.paths[path][strings.ToLower(method)]
 	if !ok {
-		return // another path, a method that is refused, or the page's own affair
+		return // another path, a refused method, or a file of the page
 	}
 	says, ok := at.Responses[strconv.Itoa(res.StatusCode)]
 	if !ok {
@@ -58,13 +58,13 @@ func (b *bed) documented(method, path string, res *http.Response) {
 		if kind != "application/json" {
 			b.Errorf("%s %s, status %d: the body is %s", method, path, res.StatusCode, kind)
 		}
-	} else if _, ok := says.Content[kind]; !ok && path != "/debug/pprof/" { // where it is what the profile is
+	} else if _, ok := says.Content[kind]; !ok && path != "/debug/pprof/" { // there the type depends on the profile
 		b.Errorf("%s %s, status %d: the body is %s, and the document has %v", method, path, res.StatusCode, kind, says.Content)
 	}
 }
 
-// TestDocumentOfAServer: the document says whether keys are asked for, and of whom, and has
-// the server's own limits.
+// TestDocumentOfAServer: the document has the server's own limits, and says which endpoints need
+// which keys.
 func TestDocumentOfAServer(t *testing.T) {
 	b := start(t, setup{Server: Config{
 		MaxChoices: 3, Aliases: []string{"small"}, Version: "v1.2.3", Keys: []Key{{Secret: "secret-of-a", Tenant: "a"}},

@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
-// TestDrainUnderLoad: requests before, within and behind the beginning of the end have
-// their whole answer or a clear error, each of them.
+// TestDrainUnderLoad: every request before, during and after the start of the shutdown gets a
+// whole answer or a clear error.
 func TestDrainUnderLoad(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		t.Run(fmt.Sprintf("patient=%v", patient), func(t *testing.T) {
@@ -65,13 +65,13 @@ func TestDrainUnderLoad(t *testing.T) {
 	}
 }
 
-// drainedAnswer asks, and says what came: "whole", "ended" with an error that says that the
-// server shuts down, "refused" likewise before it began, or "closed": no server any more.
+// drainedAnswer sends a request and classifies the result: "whole"; "ended" by an error about
+// the shutdown; "refused" by one; or "closed" if there is no server any more.
 func (b *bed) drainedAnswer(ctx context.Context, stream bool) (string, error) {
 	a, err := b.try(ctx, "POST", "/v1/completions", fmt.Sprintf(`{"prompt":"What is light?","max_tokens":30,"ignore_eos":true,"stream":%v}`, stream))
 	switch {
 	case err != nil && a.Response == nil:
-		return "closed", nil // nothing of it was accepted
+		return "closed", nil // no part of it was accepted
 	case err != nil:
 		return "broken", fmt.Errorf("broken off: %w behind %q", err, a.body)
 	case a.StatusCode == 503:
@@ -103,7 +103,7 @@ func (b *bed) drainedAnswer(ctx context.Context, stream bool) (string, error) {
 	return "ended", nil
 }
 
-// TestDraining: what is refused and what is not while requests still run.
+// TestDraining: which requests are refused while others still run.
 func TestDraining(t *testing.T) {
 	b := start(t, setup{Sim: slow(), Server: Config{Page: true}})
 	release := b.hold(1)
@@ -128,7 +128,8 @@ func TestDraining(t *testing.T) {
 	b.ok(<-down)
 }
 
-// TestNothingToDrain: where no request runs none is ended, however little time there is.
+// TestNothingToDrain: without running requests, none is reported as ended, even with no time
+// left.
 func TestNothingToDrain(t *testing.T) {
 	b := start(t, setup{Sim: slow()})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -140,7 +141,7 @@ func TestNothingToDrain(t *testing.T) {
 	}
 }
 
-// TestClose ends all at once, those who watch the page too.
+// TestClose ends everything at once, page watchers included.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	b := start(t, setup{Sim: slow(), Server: Config{Page: true}})
@@ -155,7 +156,7 @@ func TestClose(t *testing.T) {
 	b.quiet()
 }
 
-// TestDeviceFailure: requests then and later are told, and the server is not well.
+// TestDeviceFailure: current and later requests get an error, and health checks fail.
 func TestDeviceFailure(t *testing.T) {
 	t.Parallel()
 	device := slow()
@@ -168,7 +169,7 @@ func TestDeviceFailure(t *testing.T) {
 	b := start(t, setup{Sim: device, Fails: true})
 	a := b.do("POST", "/v1/completions", `{"prompt":"x","max_tokens":20,"ignore_eos":true,"stream":true}`)
 	chunks, done, err := chunksOf(a.body)
-	if a.StatusCode == 503 { // it failed before the first token could be written
+	if a.StatusCode == 503 { // the device failed before the first token was written
 		if !strings.Contains(string(a.body), "device_failed") {
 			t.Errorf("%s: %s", a.Status, a.body)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// cachedOf asks for a prompt of 65 tokens that begins with first, four pages of 16 and one, and
-// returns how many of them came from the cache. more are other fields, ",..." .
+// cachedOf sends a prompt of 65 tokens, four pages of 16 and one token, beginning with first. It
+// returns how many tokens were cached. more has further fields, ",...".
 func (b *bed) cachedOf(first int, more string) int {
 	b.Helper()
 	tokens := make([]int, 65)
@@ -28,8 +28,8 @@ func (b *bed) cachedOf(first int, more string) int {
 	return b.ask("/v1/completions", fmt.Sprintf(`{"prompt":%s,"max_tokens":1,"ignore_eos":true%s}`, prompt, more)).Usage.Details.Cached
 }
 
-// TestEvictionIsChosen: of two prompts in a pool that has room for two, the policy says
-// which one is gone when a third has come.
+// TestEvictionIsChosen: in a pool for two prompts, the policy decides which one a third prompt
+// replaces.
 func TestEvictionIsChosen(t *testing.T) {
 	type ask struct {
 		first    int
@@ -38,7 +38,7 @@ func TestEvictionIsChosen(t *testing.T) {
 	for _, tc := range []struct {
 		cfg  scheduler.Config
 		asks []ask
-		kept int // of prompts 1 and 2
+		kept int // prompt 1 or 2
 	}{
 		{scheduler.Config{}, []ask{{1, 0}, {2, 0}, {1, 0}}, 1},
 		{scheduler.Config{Eviction: radixcache.FIFO}, []ask{{1, 0}, {2, 0}, {1, 0}}, 2},
@@ -63,7 +63,7 @@ func TestEvictionIsChosen(t *testing.T) {
 	}
 }
 
-// TestCacheTTL: with a time shorter than any between two requests nothing is found again.
+// TestCacheTTL: with a TTL shorter than any gap between requests nothing is found again.
 func TestCacheTTL(t *testing.T) {
 	for ttl, want := range map[time.Duration]int{0: 64, 1: 0, time.Hour: 64} {
 		b := start(t, setup{Sim: &sim.Config{Pages: 64}, Node: coppice.Config{Scheduler: scheduler.Config{CacheTTL: ttl}}})
@@ -74,8 +74,8 @@ func TestCacheTTL(t *testing.T) {
 	}
 }
 
-// TestQuotaOfANamespace: a tenant's prefixes beyond its quota go at once, however much room
-// there is, and another's stay.
+// TestQuotaOfANamespace: a tenant's prefixes beyond its quota are evicted at once, even if there
+// is room, and other tenants' stay.
 func TestQuotaOfANamespace(t *testing.T) {
 	b := start(t, setup{
 		Server: Config{Keys: twoTenants}, Sim: &sim.Config{Pages: 64},
@@ -91,8 +91,8 @@ func TestQuotaOfANamespace(t *testing.T) {
 	}
 }
 
-// TestLeastOfANamespace: what a tenant is to keep stays while another one's can go, and goes
-// where that one's request has no room otherwise.
+// TestLeastOfANamespace: a tenant's reserved part stays while other tenants' blocks can be
+// evicted, and goes only when another tenant's request has no other room.
 func TestLeastOfANamespace(t *testing.T) {
 	for least, want := range map[int]int{0: 0, 32: 32, 64: 64} {
 		b := start(t, setup{
@@ -110,13 +110,13 @@ func TestLeastOfANamespace(t *testing.T) {
 			t.Errorf("of %d tokens to keep %d are cached, want %d", least, got, want)
 		}
 		b.key = "secret-of-b"
-		tokens, err := json.Marshal(make([]int, 11*16-1)) // all of the pool
+		tokens, err := json.Marshal(make([]int, 11*16-1)) // the whole pool
 		b.ok(err)
 		b.ask("/v1/completions", fmt.Sprintf(`{"prompt":%s,"max_tokens":1,"ignore_eos":true}`, tokens))
 	}
 }
 
-// TestPublicTokens: what a request says is public another tenant finds, the rest it does not.
+// TestPublicTokens: another tenant finds the part of a prompt declared public, and no more.
 func TestPublicTokens(t *testing.T) {
 	b := start(t, setup{Server: Config{Keys: twoTenants}, Sim: &sim.Config{Pages: 64}})
 	for i, tc := range []struct {

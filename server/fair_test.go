@@ -14,14 +14,14 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// TestSharesOfKeys: two keys under dlpm, one with large requests one at a time, as agents
-// send them, the other with 16 small ones open. The first is served no more than the
-// second, but for what the policy's promise allows.
+// TestSharesOfKeys: two keys under dlpm. One sends large requests one at a time, like an agent,
+// the other keeps 16 small ones open. The first is served no more than the second, within the
+// policy's bound.
 func TestSharesOfKeys(t *testing.T) {
 	const quantum, large, small, output, slots, open = 256, 600, 40, 2, 2, 16
 	device := slow()
 	device.Pages, device.MaxSlots, device.Profile.Eff.Step = 1024, slots, 0.002
-	device.Profile.Device.BW, device.Profile.Device.Flops = 1e15, 1e18 // nothing else takes time
+	device.Profile.Device.BW, device.Profile.Device.Flops = 1e15, 1e18 // make everything else free
 	b := start(t, setup{Sim: device, Server: Config{Keys: twoTenants}, Node: coppice.Config{
 		Scheduler: scheduler.Config{Policy: scheduler.DLPM, Quantum: quantum, DisableCache: true}}})
 	stop := make(chan struct{})
@@ -41,7 +41,7 @@ func TestSharesOfKeys(t *testing.T) {
 			}
 		})
 	}
-	served := func() int { // b's account is open all the time
+	served := func() int { // b's account is never idle
 		for _, u := range b.stats().Tenants {
 			if u.Tenant == "b" {
 				return int(u.ServedTokens)
@@ -76,7 +76,7 @@ func TestSharesOfKeys(t *testing.T) {
 	}
 }
 
-// takes asks with a prompt of its own and returns what was computed for it.
+// takes sends a prompt of its own and returns the number of tokens computed for it.
 func (b *bed) takes(key string, id, prompt, output int) (int, error) {
 	tokens := make([]string, prompt)
 	for i := range tokens {
@@ -98,7 +98,7 @@ func (b *bed) metricsText() string {
 	return string(b.do("GET", "/metrics", "").body)
 }
 
-// TestUsageOfSamples: usage is that of all samples, whichever of them computed the prompt.
+// TestUsageOfSamples: usage covers all samples, whichever of them computed the prompt.
 func TestUsageOfSamples(t *testing.T) {
 	leaders := map[string]bool{}
 	for seed := uint64(1); seed <= 8; seed++ {

@@ -18,13 +18,14 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
-// TestFiguresAgree: every figure has one value on the page, in /v1/cache/stats and in /metrics, or says why it is not there.
+// TestFiguresAgree: every figure has one value on the page, in /v1/cache/stats and in /metrics,
+// or a documented reason for its absence.
 func TestFiguresAgree(t *testing.T) {
 	b := start(t, setup{
 		CPU: cpu.Config{KVTokens: 512, PageTokens: 16}, Node: coppice.Config{Tiers: coppice.Tiers{HostBytes: 4 << 20, ExtentPages: 4}},
 		Server: Config{Page: true},
 	})
-	for n := range 8 { // four prompts fill the pool; the second time each is in host memory
+	for n := range 8 { // four prompts fill the pool; the second time all are in host memory
 		rng := rand.New(rand.NewPCG(uint64(n%4), 1))
 		prompt, err := json.Marshal(rng.Perm(200)[:190])
 		b.ok(err)
@@ -39,7 +40,7 @@ func TestFiguresAgree(t *testing.T) {
 	compared, set := 0, 0
 	for _, f := range figuresOf(reflect.TypeFor[view.Stats](), "") {
 		if strings.HasPrefix(f.path, "tenants.") || f.why != "" && f.api == "" && f.metric == "" {
-			continue // nobody has anything open; what is on the page alone
+			continue // no request is open; shown on the page only
 		}
 		values := map[string]any{"page": at(page, f.path)}
 		tier := strings.HasPrefix(f.path, "tiers.")
@@ -53,7 +54,7 @@ func TestFiguresAgree(t *testing.T) {
 		if f.metric != "" {
 			values["/metrics"] = inMetrics(samples, f, tier)
 		}
-		if values["page"] == nil && tier { // which leaves zeros out
+		if values["page"] == nil && tier { // the page omits zeros of tiers
 			values["page"] = 0.0
 		}
 		for face, v := range values {
@@ -70,13 +71,14 @@ func TestFiguresAgree(t *testing.T) {
 	}
 }
 
-// figure is a field of view.Stats or below, by its tags; labels are as tier="device".
+// figure is a field of view.Stats or of a struct in it, with its tags; labels are like
+// tier="device".
 type figure struct {
 	path, api, metric, by, why string
 	labels                     []string
 }
 
-// figuresOf are the figures of a struct at a path of the page's JSON, those of lists once.
+// figuresOf returns the figures of a struct at a path of the page's JSON; those of lists once.
 func figuresOf(t reflect.Type, path string) (all []figure) {
 	name := func(tag string) string {
 		name, _, _ := strings.Cut(tag, ",")
@@ -104,7 +106,7 @@ func figuresOf(t reflect.Type, path string) (all []figure) {
 	return all
 }
 
-// inMetrics finds a figure's value, or its values by label, among samples; nil if it is not there.
+// inMetrics returns a figure's value, or its values by label, from samples; nil if absent.
 func inMetrics(samples map[string]float64, f figure, tier bool) any {
 	labels := append(f.labels, `model_name="nano"`)
 	switch {
@@ -128,7 +130,7 @@ func inMetrics(samples map[string]float64, f figure, tier bool) any {
 	return nil
 }
 
-// at finds a value by its path; of a list the first element.
+// at returns a value by its path; for a list it takes the first element.
 func at(v any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
 		if list, ok := v.([]any); ok && len(list) > 0 {
@@ -145,7 +147,7 @@ func at(v any, path string) any {
 
 var sampleLine = regexp.MustCompile(`(?m)^([a-z_:0-9]+\{.*\}) (\S+)$`)
 
-// samples are those of /metrics.
+// samples returns the samples of /metrics.
 func (b *bed) samples() map[string]float64 {
 	b.Helper()
 	all := map[string]float64{}
@@ -165,7 +167,8 @@ func TestPublisherFigures(t *testing.T) {
 	}
 }
 
-// TestMetricAliases: what vLLM has too goes by its name as well, with the same value, unless that is switched off.
+// TestMetricAliases: metrics that vLLM has too also appear under its names, with the same
+// values, unless aliases are off.
 func TestMetricAliases(t *testing.T) {
 	b := start(t, setup{})
 	b.ask("/v1/completions", `{"prompt":"What is light?","max_tokens":5,"ignore_eos":true}`)
@@ -181,7 +184,7 @@ func TestMetricAliases(t *testing.T) {
 			aliases[alias] = true
 		}
 	}
-	for _, want := range []string{ // what endpoint pickers and vLLM's dashboard read
+	for _, want := range []string{ // read by endpoint pickers and vLLM's dashboard
 		"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "num_preemptions_total", "prompt_tokens_total", "generation_tokens_total", "request_success_total",
 		"prefix_cache_queries_total", "prefix_cache_hits_total", "time_to_first_token_seconds_bucket", "inter_token_latency_seconds_bucket", "e2e_request_latency_seconds_bucket",
 		"request_time_per_output_token_seconds_count", "request_queue_time_seconds_sum", "request_prompt_tokens_bucket", "request_generation_tokens_bucket",

@@ -17,13 +17,13 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
-// raw sends bytes and reads what comes back until the server closes.
+// raw sends bytes and reads the answer until the server closes.
 func (b *bed) raw(text string) string {
 	b.Helper()
 	conn, err := net.Dial("tcp", b.address)
 	b.ok(err)
 	defer conn.Close()
-	io.WriteString(conn, text) // the server may have enough before the end
+	io.WriteString(conn, text) // the server may close before the end
 	got, _ := io.ReadAll(conn)
 	return string(got)
 }
@@ -32,10 +32,11 @@ func post(length int, body string) string {
 	return fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", length, body)
 }
 
-// TestHostile: bytes that no honest client sends end with a status or the connection.
+// TestHostile: bytes that no honest client sends end with an error status or a closed
+// connection.
 func TestHostile(t *testing.T) {
 	t.Parallel()
-	// A short time is for those alone that are to run out of it.
+	// The short time applies only to attacks that must exceed it.
 	const short = 50 * time.Millisecond
 	limits := Config{MaxBodyBytes: 1 << 16, MaxHeaderBytes: 4096, IdleTimeout: short}
 	noHeader, noBody := limits, limits
@@ -63,11 +64,12 @@ func TestHostile(t *testing.T) {
 	})
 }
 
-// attack is what is sent, and what is wanted in the first line of the answer: "" is none,
-// or that the time is up.
+// attack is a text to send, and the expected part of the answer's first line; "": no answer, or
+// a timeout.
 type attack struct{ name, send, want string }
 
-// hostile sends attacks at once, each over a connection of its own, and wants nothing left of them.
+// hostile runs all attacks at once, each on its own connection, and checks that nothing remains
+// of them.
 func hostile(b *bed, all []attack) {
 	b.Helper()
 	answers := make([]string, len(all))
@@ -93,7 +95,8 @@ func hostile(b *bed, all []attack) {
 	}
 }
 
-// TestNeverReading: a client that takes nothing is let go, and costs little until then.
+// TestNeverReading: a client that reads nothing is disconnected, and costs little memory until
+// then.
 func TestNeverReading(t *testing.T) {
 	b := start(t, setup{
 		Sim:    &sim.Config{Pages: 1 << 16, MaxSlots: 8, MaxRows: 8, MaxPositions: 1 << 20},
@@ -120,13 +123,13 @@ func TestNeverReading(t *testing.T) {
 	if grown := int64(after.HeapInuse) - int64(before.HeapInuse); grown > 64<<20 {
 		t.Errorf("%d bytes of heap more", grown)
 	}
-	a := httptest.NewRecorder() // not a connection, for which the time might not do
+	a := httptest.NewRecorder() // not a connection, on which the time might be too short
 	if b.srv.ServeHTTP(a, httptest.NewRequest("GET", "http://localhost/metrics", nil)); !strings.Contains(a.Body.String(), `coppice_slow_clients_total{model_name="nano"} 4`) {
 		t.Errorf("no slow clients in %s", a.Body)
 	}
 }
 
-// TestBodiesTogether: all bodies together are bounded, and the bound comes free again.
+// TestBodiesTogether: the total size of bodies is bounded, and released afterwards.
 func TestBodiesTogether(t *testing.T) {
 	b := start(t, setup{Server: Config{MaxBodyBytes: 1000, MaxBodiesBytes: 1500}})
 	half := post(900, strings.Repeat(" ", 800))
@@ -145,8 +148,8 @@ func TestBodiesTogether(t *testing.T) {
 	b.ask("/v1/completions", body)
 }
 
-// TestEchoes: an answer repeats no more text than a body may have, whether it was given as
-// text or as ids, and for each choice.
+// TestEchoes: an answer echoes no more text than a body may have, counted per choice, whether
+// the prompt was text or ids.
 func TestEchoes(t *testing.T) {
 	b := start(t, setup{Server: Config{MaxBodyBytes: 4000}})
 	text := strings.Repeat("What is light? ", 100)[:1000]
@@ -167,7 +170,7 @@ func TestEchoes(t *testing.T) {
 	}
 }
 
-// TestMaxConns: more connections than there may be wait, and have their turn.
+// TestMaxConns: connections beyond the limit wait for their turn.
 func TestMaxConns(t *testing.T) {
 	b := start(t, setup{Server: Config{MaxConns: 2}})
 	var all sync.WaitGroup
@@ -185,7 +188,7 @@ func TestMaxConns(t *testing.T) {
 	all.Wait()
 }
 
-// TestPipelined requests are answered in their order.
+// TestPipelined: pipelined requests are answered in order.
 func TestPipelined(t *testing.T) {
 	b := start(t, setup{})
 	conn, err := net.Dial("tcp", b.address)

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// fakeListener gives connections that are nobody's, or what is put in fail.
+// fakeListener accepts connections that no client opened, or fails with the error in fail.
 type fakeListener struct {
 	conns  chan net.Conn
 	fail   chan error
@@ -31,7 +31,7 @@ func (l *fakeListener) Accept() (net.Conn, error) {
 
 func (l *fakeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
-// dial makes a connection without a network, for a test on a clock of its own.
+// dial makes a connection without a network, for tests with a fake clock.
 func (l *fakeListener) dial(context.Context, string, string) (net.Conn, error) {
 	a, b := net.Pipe()
 	select {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// scoreOf reads an answer as the harness lm-eval does, in parse_logprobs of its model
-// local-completions: the sum of the log-probabilities of the tokens behind the context, but
-// for the one that was generated, and whether each of them was the most probable.
+// scoreOf reads an answer like parse_logprobs of lm-eval's model local-completions: the sum of
+// the log-probabilities of the tokens after the context, without the generated one, and whether
+// each of them was the most probable.
 func scoreOf(b *bed, prompt []int, context int) (score float64, greedy bool) {
 	b.Helper()
 	ids := strings.ReplaceAll(fmt.Sprint(prompt), " ", ",")
@@ -45,8 +45,8 @@ func scoreOf(b *bed, prompt []int, context int) (score float64, greedy bool) {
 	return score, greedy
 }
 
-// TestLMEval: what the model writes by itself is greedy, and what differs from it in one
-// token is not, and less probable there.
+// TestLMEval: the model's own continuation is greedy. A continuation that differs in one token
+// is not, and is less probable.
 func TestLMEval(t *testing.T) {
 	b := start(t, setup{})
 	for _, text := range []string{"What is light?", "Rays of", "a"} {
@@ -71,7 +71,7 @@ func TestLMEval(t *testing.T) {
 	}
 }
 
-// TestContinuousUsage: each chunk says what was used so far, the last ones all of it.
+// TestContinuousUsage: each chunk has the usage so far, the last one the total.
 func TestContinuousUsage(t *testing.T) {
 	b := start(t, setup{})
 	for path, body := range map[string]string{

@@ -26,7 +26,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// nano is a generated model, for all tests.
+// nano is a generated model for all tests.
 var nano string
 
 func TestMain(m *testing.M) {
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// bed is a server with its node, and a client.
+// bed is a server with a node and a client.
 type bed struct {
 	testing.TB
 	node    *coppice.Node
@@ -66,25 +66,25 @@ type bed struct {
 	tok     *tokenizer.Tokenizer
 	address string
 	url     string
-	key     string // sent, if any
+	key     string // sent with each request, if not empty
 	client  *http.Client
 	sim     *sim.Backend
 	served  chan error
 	paths   map[string]described
 }
 
-// chatTemplate is simple and shows all that goes in.
+// chatTemplate is simple and shows all its inputs.
 const chatTemplate = `{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}`
 
-// setup is what a test may change.
+// setup holds the parts that a test may change.
 type setup struct {
 	Server Config
 	Node   coppice.Config
 	CPU    cpu.Config
-	Sim    *sim.Config // instead of the CPU
-	Fails  bool        // the node does
+	Sim    *sim.Config // a simulated device instead of the CPU
+	Fails  bool        // make the node fail
 
-	Listener net.Listener // instead of one on a port
+	Listener net.Listener // instead of a TCP port
 }
 
 func start(t testing.TB, with setup) *bed {
@@ -153,7 +153,7 @@ func (b *bed) ok(err error) {
 	}
 }
 
-// received is a response that was read.
+// received is a response with its body read.
 type received struct {
 	*http.Response
 	body []byte
@@ -222,7 +222,7 @@ func (b *bed) decode(data []byte) *reply {
 	return &r
 }
 
-// ask posts and wants status 200.
+// ask posts a request that must get status 200.
 func (b *bed) ask(path, body string) *reply {
 	b.Helper()
 	a := b.do("POST", path, body)
@@ -232,7 +232,7 @@ func (b *bed) ask(path, body string) *reply {
 	return b.decode(a.body)
 }
 
-// refused wants a request refused with a status and an error's code.
+// refused sends a request that must be refused with a status and an error code.
 func (b *bed) refused(method, path, body string, status int, code string) received {
 	b.Helper()
 	a := b.do(method, path, body)
@@ -245,7 +245,7 @@ func (b *bed) refused(method, path, body string, status int, code string) receiv
 	return a
 }
 
-// chunksOf reads a stream to its end: its chunks, and whether [DONE] was the last.
+// chunksOf reads a stream to its end: its chunks, and whether [DONE] came last.
 func chunksOf(data []byte) (chunks []*reply, done bool, err error) {
 	for event := range bytes.SplitSeq(data, []byte("\n\n")) {
 		if len(event) == 0 {
@@ -268,7 +268,7 @@ func chunksOf(data []byte) (chunks []*reply, done bool, err error) {
 	return chunks, done, nil
 }
 
-// streamed posts and reads the stream.
+// streamed posts a request and reads the stream.
 func (b *bed) streamed(path, body string) []*reply {
 	b.Helper()
 	a := b.do("POST", path, body)
@@ -290,7 +290,7 @@ func (b *bed) stats() coppice.Stats {
 	return st
 }
 
-// until looks again and again until it is so. What does not come in two minutes never does.
+// until polls until so is true. It fails after two minutes.
 func (b *bed) until(so func(*coppice.Stats) bool) {
 	b.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; {
@@ -304,14 +304,14 @@ func (b *bed) until(so func(*coppice.Stats) bool) {
 		if b.Context().Err() != nil {
 			b.Fatal("the test is over")
 		}
-		time.Sleep(100 * time.Microsecond) // between two looks
+		time.Sleep(100 * time.Microsecond) // poll interval
 	}
 }
 
-// quiet waits until nothing is open, and wants no page lost.
+// quiet waits until no request is open, and checks that no page has leaked.
 func (b *bed) quiet() {
 	b.Helper()
-	var quiet coppice.Stats // one look: who left may have sent a request that is read only now
+	var quiet coppice.Stats // a single check is not enough: a request of a disconnected client may be read only now
 	b.until(func(s *coppice.Stats) bool {
 		quiet = *s
 		return s.Scheduler.Running+s.Scheduler.Waiting == 0 && s.Scheduler.HeldPages == 0 && s.Scheduler.Cache.ProtectedPages == 0 && !slices.ContainsFunc(s.Tenants, func(u scheduler.TenantUsage) bool { return u.Running+u.Waiting > 0 })

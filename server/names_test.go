@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// TestAliases: requests may give any of the model's names; answers say the first.
+// TestAliases: requests may use any of the model's names; answers use the first.
 func TestAliases(t *testing.T) {
 	b := start(t, setup{Server: Config{Aliases: []string{"gpt-4o", "org/small"}, Version: "v1.2.3", TokenizerInfo: []byte(`{"eos_token":"</s>"}`)}})
 	for _, name := range []string{"nano", "gpt-4o", "org/small"} {
@@ -45,8 +45,8 @@ func TestAliases(t *testing.T) {
 	}
 }
 
-// TestSamplingDefaults: what a request does not say is taken from the model's own defaults,
-// what it says from the request, and null is the same as nothing.
+// TestSamplingDefaults: parameters missing in a request come from the model's defaults; null
+// counts as missing.
 func TestSamplingDefaults(t *testing.T) {
 	neutral := start(t, setup{})
 	b := start(t, setup{Server: Config{Sampling: &engine.SamplingParams{Temperature: 0.7, TopK: 3, TopP: 0.9, MinP: 0.01, RepetitionPenalty: 1.3}}})

@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
-// TestLogprobsOnASimulatedDevice: a long prompt whose log-probabilities are asked for is
-// refused where the device has no logits, and answered where it has; the node serves on.
+// TestLogprobsOnASimulatedDevice: log-probabilities of a long prompt are refused if the device
+// has no logits, and answered if it has. The node keeps serving.
 func TestLogprobsOnASimulatedDevice(t *testing.T) {
 	ids := "[" + strings.Repeat("5,", 2999) + "5]"
 	for _, logits := range []bool{false, true} {

@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// TestDisplaced: in a full queue the request of lowest priority makes room for one of
-// higher priority, and its caller is told so as if the queue had been full when it
-// came. A request whose priority is not above all of them is refused.
+// TestDisplaced: in a full queue the request of lowest priority is displaced by one of higher
+// priority. Its caller gets the same error as if the queue had been full from the start. A
+// request whose priority is not above all queued ones is refused.
 func TestDisplaced(t *testing.T) {
 	t.Parallel()
 	b := start(t, setup{Sim: slow(), Node: coppice.Config{MaxRequests: 8, Scheduler: scheduler.Config{
@@ -36,7 +36,7 @@ func TestDisplaced(t *testing.T) {
 	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Waiting == 2 })
 	b.refused("POST", "/v1/completions", `{"prompt":"x","max_tokens":1,"coppice":{"priority":1}}`, 429, "server_busy")
 	third := ask(2)
-	a := <-second // the younger of two equals
+	a := <-second // the younger of two equal priorities
 	if e := b.decode(a.body).Error; a.StatusCode != 429 || e == nil || e.Code != "displaced" || a.Header.Get("Retry-After") == "" {
 		t.Errorf("%s, Retry-After %q: %s", a.Status, a.Header.Get("Retry-After"), a.body)
 	}
@@ -52,8 +52,8 @@ func TestDisplaced(t *testing.T) {
 	b.quiet()
 }
 
-// TestPreemptThreshold: a request takes the place of a running one if its priority is
-// as far above as the server demands, and else waits.
+// TestPreemptThreshold: a request preempts a running one if its priority is higher by the
+// server's threshold, and waits otherwise.
 func TestPreemptThreshold(t *testing.T) {
 	t.Parallel()
 	b := start(t, setup{Sim: slow(), Node: coppice.Config{MaxRequests: 8, Scheduler: scheduler.Config{

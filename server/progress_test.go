@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// interims counts the interim responses to a request with this body, and wants each to say
-// that it runs.
+// interims counts the interim responses to a request with this body, and checks that each
+// reports a running request.
 func (b *bed) interims(header, body string, count *atomic.Int32) (*http.Response, error) {
 	ctx := httptrace.WithClientTrace(b.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
 		if code != 103 || h.Get("X-Coppice-Phase") != "running" {
@@ -36,9 +36,9 @@ func (b *bed) interims(header, body string, count *atomic.Int32) (*http.Response
 	return b.client.Do(req)
 }
 
-// TestInterimResponse: a router that asks is told once when its request is in a step for the
-// first time, not while it waits, for a stream and for an answer in one piece, with several
-// prompts and samples too. Who does not ask gets the answer alone.
+// TestInterimResponse: a router that asks for it gets one interim response, when its request
+// first enters a step and not while it waits: for streams and whole answers, with several
+// prompts and samples. Without the header there is only the answer.
 func TestInterimResponse(t *testing.T) {
 	b := start(t, setup{Sim: &sim.Config{Pages: 4096}, Node: coppice.Config{Scheduler: scheduler.Config{MaxRunning: 1}}})
 	for _, tc := range []struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// What a node says comes as the status and the code that clients act on.
+// TestErrorOf: errors of the node become the statuses and codes that clients act on.
 func TestErrorOf(t *testing.T) {
 	own := openai.NewError(401, "invalid_api_key", "who are you?")
 	for _, tc := range []struct {
@@ -52,7 +52,7 @@ func TestErrorOf(t *testing.T) {
 	}
 }
 
-// TestNoInnerNames: an error that a client is told does not begin with an inner package.
+// TestNoInnerNames: no error for a client begins with the name of an internal package.
 func TestNoInnerNames(t *testing.T) {
 	for _, c := range causes {
 		if got := errorOf(fmt.Errorf("scheduler: %w", c.is)).Message; regexp.MustCompile(`^[a-z]+: `).MatchString(got) {
@@ -61,7 +61,7 @@ func TestNoInnerNames(t *testing.T) {
 	}
 }
 
-// FuzzRequest: what is read can be asked of a node.
+// FuzzRequest: every request that decodes can be sent to a node.
 func FuzzRequest(f *testing.F) {
 	for _, s := range []string{
 		`{"prompt":"x","logit_bias":{"5":-100},"stop":["a"],"top_p":0.5}`, `{"prompt":[[1,2],[3]],"n":2,"coppice":{"regex":"a|b"}}`,
@@ -95,7 +95,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// TestSamplingThereAndBack: the server's defaults are those of requests that give none.
+// TestSamplingThereAndBack: the server's defaults equal those of a request without parameters.
 func TestSamplingThereAndBack(t *testing.T) {
 	want := engine.SamplingParams{Temperature: .5, TopK: 3, TopP: .25, MinP: .125, RepetitionPenalty: 1.5, PresencePenalty: 1, FrequencyPenalty: -1, Seed: 7,
 		Bias: []engine.TokenBias{{Token: 5, Bias: -2}}}

@@ -31,8 +31,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestLogs: a line for each request, with its id and its bill and without its text: at debug
-// level unless asked for. Probes have none.
+// TestLogs: one line per request, with its id and token counts and without its text, at debug
+// level unless configured. Probes are not logged.
 func TestLogs(t *testing.T) {
 	for _, access := range []bool{false, true} {
 		core, logged := observer.New(zapcore.DebugLevel)
@@ -46,7 +46,7 @@ func TestLogs(t *testing.T) {
 		b.do("GET", "/ready", "")
 		b.do("GET", "/metrics", "")
 		b.client.CloseIdleConnections()
-		b.until(func(*coppice.Stats) bool { return b.srv.metrics.conns.Load() == 0 }) // the lines are written
+		b.until(func(*coppice.Stats) bool { return b.srv.metrics.conns.Load() == 0 }) // the lines have been written
 		lines := logged.FilterMessage("request").All()
 		if len(lines) != 4 {
 			t.Fatalf("%d lines: %v", len(lines), lines)
@@ -68,7 +68,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestTraces: a span for each request below its caller's, with what happened when.
+// TestTraces: one span per request, a child of its caller's, with its events and their times.
 func TestTraces(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := trace.NewTracerProvider(trace.WithSyncer(spans))
@@ -88,7 +88,7 @@ func TestTraces(t *testing.T) {
 		t.Fatalf("%+v", all)
 	}
 	var events []string
-	last := all[0].StartTime.Add(-time.Millisecond) // the scheduler's clock is not the span's
+	last := all[0].StartTime.Add(-time.Millisecond) // the scheduler's clock differs from the span's
 	for _, e := range all[0].Events {
 		events = append(events, e.Name)
 		if e.Time.Before(last) || e.Time.After(all[0].EndTime) {
@@ -106,7 +106,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// TestMetricNames: those that dashboards of vLLM's and SGLang's users look for are there.
+// TestMetricNames: the metrics that dashboards for vLLM and SGLang read exist.
 func TestMetricNames(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	b := start(t, setup{Server: Config{Registry: registry, Keys: twoTenants, TenantLabels: 2}})
@@ -142,10 +142,10 @@ func TestMetricNames(t *testing.T) {
 	}
 }
 
-// TestTLS speaks HTTP/2 and 1.1, and a stream may be silent for longer than a write may
-// take: on a clock that goes on only while all wait.
+// TestTLS: HTTP/2 and 1.1 work, and a stream may be silent for longer than the write timeout.
+// The test uses a fake clock that advances only while all goroutines wait.
 func TestTLS(t *testing.T) {
-	start(t, setup{}) // the actors' own goroutines are the process's, not the clock's
+	start(t, setup{}) // actors' shared goroutines must not belong to the fake clock
 	synctest.Test(t, overTLS)
 }
 
@@ -189,7 +189,7 @@ func overTLS(t *testing.T) {
 	}
 }
 
-// TestPanic costs its request alone.
+// TestPanic: a panic ends only its own request.
 func TestPanic(t *testing.T) {
 	core, logged := observer.New(zapcore.ErrorLevel)
 	b := start(t, setup{Server: Config{Log: zap.New(core)}})
@@ -207,7 +207,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestConfig: faults are found all at once, by name.
+// TestConfig: all faults are reported at once, by field.
 func TestConfig(t *testing.T) {
 	_, err := New(Config{MaxConns: -1, WriteTimeout: -time.Second, MaxBodyBytes: 100, MaxBodiesBytes: 10})
 	for _, want := range []string{"Node", "Model", "MaxConns is -1", "WriteTimeout is -1s", "MaxBodiesBytes is 10"} {
@@ -217,7 +217,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestPassAllocatesNothing: what the server does for a token beside writing it.
+// TestPassAllocatesNothing: the server's work per token, besides writing it, does not allocate.
 func TestPassAllocatesNothing(t *testing.T) {
 	b := start(t, setup{Server: Config{Page: true}})
 	c := &call{s: b.srv, w: discard{}, client: web.NewClient(discard{}, &http.Request{ProtoMajor: 1}, time.Minute), r: &http.Request{ProtoMajor: 1}, start: time.Now(), who: &holder{}}

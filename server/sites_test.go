@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRebinding: a page whose name was given this server's address neither reads nor
-// changes anything, at any path; by a name that was allowed, and with keys, it is let in.
+// TestRebinding: a page under a name that resolves to this server can neither read nor change
+// anything, at any path. An allowed name, or keys, admit it.
 func TestRebinding(t *testing.T) {
 	open := start(t, setup{Server: Config{Page: true, Pprof: true, AllowHosts: []string{"llm.example.com"}}})
 	for _, route := range append(open.srv.Routes(), Route{"/", []string{"GET"}}, Route{"/v1/view", []string{"GET"}}, Route{"/nothing", []string{"GET"}}) {
@@ -30,7 +30,8 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// TestCORS: pages of the given origins may call and read answers, errors too; others may not.
+// TestCORS: pages of the configured origins may call and read answers, including errors; others
+// may not.
 func TestCORS(t *testing.T) {
 	b := start(t, setup{Server: Config{CORS: []string{"https://app.example"}, Keys: twoTenants}})
 	ask := func(method, origin, more string) string {

@@ -35,7 +35,7 @@ func drainBody(res *http.Response) {
 	res.Body.Close()
 }
 
-// TestAborted breaks connections off at all stages: nothing of them stays.
+// TestAborted breaks off connections at all stages: nothing of them remains.
 func TestAborted(t *testing.T) {
 	b := start(t, setup{Sim: &sim.Config{Pages: 4096, MaxSlots: 64, MaxRows: 64}, Node: coppice.Config{MaxRequests: 4096}})
 	body := `{"prompt":"What is light?","max_tokens":2000,"ignore_eos":true,"stream":true}`
@@ -51,15 +51,15 @@ func TestAborted(t *testing.T) {
 				}
 				request := fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 				switch i % 5 {
-				case 0: // within the body
+				case 0: // inside the body
 					io.WriteString(conn, request[:len(request)-10])
 				case 1: // at once
 					io.WriteString(conn, request)
-				case 2: // half closed: the client wants to hear, but says that it is done
+				case 2: // half closed: the client has finished sending and still reads
 					io.WriteString(conn, request)
 					conn.(*net.TCPConn).CloseWrite()
 					io.Copy(io.Discard, conn)
-				default: // behind some tokens
+				default: // after some tokens
 					io.WriteString(conn, request)
 					r := bufio.NewReader(conn)
 					for lines := 0; lines < 8+i%20; {
@@ -80,15 +80,15 @@ func TestAborted(t *testing.T) {
 	clients.Wait()
 	b.quiet()
 	b.until(func(*coppice.Stats) bool { return b.srv.metrics.conns.Load() == 0 && b.srv.bodies.Load() == 0 })
-	// Both ends of every connection are closed: net/http closes a descriptor behind
-	// the state that it tells of.
+	// Both ends of every connection are closed: net/http closes a descriptor after reporting the
+	// state.
 	b.until(func(*coppice.Stats) bool { return sockets(t) <= before })
 	if st := b.stats(); st.Scheduler.Endings[coppice.Abort] == 0 {
 		t.Error("no request was aborted: nothing was tested")
 	}
 }
 
-// TestDisconnect: a client that leaves within its answer, streamed or not, ends it.
+// TestDisconnect: a client that disconnects during its answer, streamed or not, ends it.
 func TestDisconnect(t *testing.T) {
 	t.Parallel()
 	b := start(t, setup{Sim: slow()})
@@ -117,8 +117,9 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// TestLeaverIsBilled: what was computed for a client who left within his answer is counted,
-// and what waited only is not: tenants have what the scheduler has.
+// TestLeaverIsBilled: tokens computed for a client that disconnected during its answer are
+// billed, and tokens that were not computed are not: the tenants' counters equal the
+// scheduler's.
 func TestLeaverIsBilled(t *testing.T) {
 	t.Parallel()
 	core, logged := observer.New(zap.InfoLevel)
@@ -186,7 +187,7 @@ func TestLeaverIsBilled(t *testing.T) {
 	}
 }
 
-// sockets is how many this process has open, where the system tells.
+// sockets returns the number of open sockets of this process, where the system reports it.
 func sockets(t *testing.T) (n int) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if errors.Is(err, fs.ErrNotExist) {

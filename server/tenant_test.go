@@ -19,8 +19,8 @@ import (
 
 var twoTenants = []Key{{Secret: "secret-of-a", Tenant: "a"}, {Secret: "secret-of-b", Tenant: "b"}, {Secret: "second-of-a", Tenant: "a"}, {Secret: "secret-of-root", Tenant: "root", Admin: true}}
 
-// TestTenantsShareNothing: equal prompts of two tenants are computed twice, unless both
-// give one salt that says so.
+// TestTenantsShareNothing: equal prompts of two tenants are computed twice, unless both give the
+// same shared salt.
 func TestTenantsShareNothing(t *testing.T) {
 	b := start(t, setup{Server: Config{Keys: twoTenants}})
 	prompt := strings.Repeat("What is light? ", 8)
@@ -48,7 +48,7 @@ func TestTenantsShareNothing(t *testing.T) {
 	}
 }
 
-// TestNamespacesAreApart: no two pairs of tenant and salt meet.
+// TestNamespacesAreApart: no two pairs of tenant and salt have the same namespace.
 func TestNamespacesAreApart(t *testing.T) {
 	seen := map[kv.Namespace][2]string{}
 	names := []string{"", "a", "b", "ab", "s", "t", "\x00", "a\x00", "\x01a", "\x01", "ta", "shared", strings.Repeat("a", 200), "\xc8\x01"}
@@ -66,7 +66,7 @@ func TestNamespacesAreApart(t *testing.T) {
 	}
 }
 
-// TestKeys: who has none, or no admin's, is told so.
+// TestKeys: callers without a key, or without an admin's, get an error that says so.
 func TestKeys(t *testing.T) {
 	b := start(t, setup{Server: Config{Keys: twoTenants, Pprof: true, Page: true}})
 	for _, tc := range []struct {
@@ -94,7 +94,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestBadKeys are faults of the configuration, and their secrets stay secret.
+// TestBadKeys: faulty keys are configuration errors, which do not reveal the secrets.
 func TestBadKeys(t *testing.T) {
 	err := validateKeys([]Key{{Secret: "hush-hush", Tenant: ""}, {Secret: "tiny", Tenant: "x"}, {Secret: "white space", Tenant: "y"}, {Secret: "hush-hush", Tenant: "z"}, {Secret: "hush-hush-hush", Tenant: "caf\xe9"}})
 	if err == nil || strings.Count(err.Error(), "\n") != 4 || strings.Contains(err.Error(), "hush") {
@@ -105,8 +105,8 @@ func TestBadKeys(t *testing.T) {
 	}
 }
 
-// slow is a device on which a step takes a fifth of a second, in real time: what runs on it runs
-// for as long as a test wants it to.
+// slow is a device whose steps take a fifth of a second of real time, so that requests run as
+// long as a test needs them.
 func slow() *sim.Config {
 	p, err := sim.ProfileByName("cpu2")
 	if err != nil {
@@ -116,7 +116,7 @@ func slow() *sim.Config {
 	return &sim.Config{Profile: p, Pages: 256, MaxSlots: 4, MaxRows: 4}
 }
 
-// TestTooMany: who finds the door full is told when to come again.
+// TestTooMany: a request refused by a limit gets a Retry-After.
 func TestTooMany(t *testing.T) {
 	b := start(t, setup{Sim: slow(), Server: Config{Keys: twoTenants}, Node: coppice.Config{MaxRequests: 3, Scheduler: scheduler.Config{
 		MaxRunning: 1, Tenants: map[string]scheduler.TenantConfig{"b": {MaxQueued: 1}}}}})
@@ -126,7 +126,7 @@ func TestTooMany(t *testing.T) {
 	b.key = "secret-of-b"
 	second := b.hold(1)
 	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Running == 1 && s.Scheduler.Waiting == 1 })
-	// b has one waiting, and may have no more.
+	// b has one waiting request, which is its limit.
 	body := `{"prompt":"x","max_tokens":4,"ignore_eos":true}`
 	b.refused("POST", "/v1/completions", body, 429, "rate_limit_exceeded")
 	b.key = "secret-of-a"
@@ -134,11 +134,11 @@ func TestTooMany(t *testing.T) {
 	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Waiting == 2 })
 	for range 3 {
 		a := b.refused("POST", "/v1/completions", body, 429, "server_busy")
-		if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < leastRetry || after > mostRetry { // when exactly, TestPace says
+		if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < leastRetry || after > mostRetry { // TestPace checks the exact value
 			t.Errorf("Retry-After %q", a.Header.Get("Retry-After"))
 		}
 	}
-	// Of several prompts none is answered if one is refused.
+	// If one of several prompts is refused, none is answered.
 	b.refused("POST", "/v1/completions", `{"prompt":["x","y"],"max_tokens":4}`, 429, "server_busy")
 	hold()
 	second()
@@ -146,7 +146,7 @@ func TestTooMany(t *testing.T) {
 	b.quiet()
 }
 
-// TestPace: each who is refused gets an end of its own.
+// TestPace: each refused caller gets its own expected end.
 func TestPace(t *testing.T) {
 	var p pace
 	now := time.Unix(1000, 0)
@@ -174,7 +174,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// hold opens so many streams that go on until the returned function breaks them off.
+// hold opens this many streams, which run until the returned function aborts them.
 func (b *bed) hold(streams int) (release func()) {
 	b.Helper()
 	var stop []func()
@@ -202,8 +202,8 @@ func (b *bed) hold(streams int) (release func()) {
 	}
 }
 
-// TestLengthsAreOnesOwn: a tenant sees nothing of how long others' prompts are, neither in the
-// tree nor on the page, and no number of its streams keeps an admin from the page.
+// TestLengthsAreOnesOwn: a tenant can't see the lengths of others' prompts, neither in the tree
+// nor on the page, and its streams can't keep an admin from the page.
 func TestLengthsAreOnesOwn(t *testing.T) {
 	b := start(t, setup{Server: Config{Keys: twoTenants, Page: true}})
 	for key, words := range map[string]int{"secret-of-a": 40, "secret-of-b": 11} {
@@ -237,7 +237,7 @@ func TestLengthsAreOnesOwn(t *testing.T) {
 		t.Errorf("%+v", page)
 	}
 	ctx, leave := context.WithCancel(t.Context())
-	for range 70 { // more than may watch
+	for range 70 { // more than MaxWatchers
 		req, err := http.NewRequestWithContext(ctx, "GET", b.url+"/v1/view/stream", nil)
 		b.ok(err)
 		req.Header.Set("Authorization", "Bearer secret-of-a")

@@ -25,8 +25,8 @@ var (
 	streamPprof  = flag.String("stream-pprof", "", "file for a CPU profile of the server under them")
 )
 
-// TestThousandStreams: each of many streams at a time has all its text in its order, which
-// the simulated model knows. With -v it says what a token takes of the server.
+// TestThousandStreams: each of many concurrent streams receives all its text in order, as the
+// simulated model predicts. With -v it prints the server's cost per token.
 func TestThousandStreams(t *testing.T) {
 	t.Parallel()
 	m, err := model.Open(nano)
@@ -96,8 +96,8 @@ func TestThousandStreams(t *testing.T) {
 		kib(uint64(during.RSS), uint64(before.RSS)), during.Goroutines)
 }
 
-// readStream posts, and reads a stream of completions to its end: the text, and how many
-// events brought some.
+// readStream posts a request and reads a stream of completions to its end. It returns the text,
+// and the number of events with text.
 func readStream(address, body string, begun func()) (text string, pieces int, err error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -137,7 +137,7 @@ func readStream(address, body string, begun func()) (text string, pieces int, er
 	}
 }
 
-// profile has the server profiled for some seconds.
+// profile takes a CPU profile of the server for some seconds.
 func profile(t *testing.T, address, file string) {
 	conn, err := net.DialTimeout("tcp", address, time.Minute)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestTokenizeIsARequest: /tokenize and /detokenize count against MaxRequests, refuse long
-// bodies before anything is made of them, and go on past the model's positions.
+// bodies before processing them, and accept more tokens than the model has positions.
 func TestTokenizeIsARequest(t *testing.T) {
 	b := start(t, setup{Node: coppice.Config{MaxRequests: 1}, Server: Config{MaxTokenizeBytes: 1 << 16}})
 	long := fmt.Sprintf(`{"prompt":%q}`, strings.Repeat("What is light? ", 4000))
@@ -41,7 +41,7 @@ func TestTokenizeIsARequest(t *testing.T) {
 	b.quiet()
 }
 
-// TestTokenizeUnread: those who ask for long answers and do not read them cost little.
+// TestTokenizeUnread: clients that request long answers and do not read them cost little memory.
 func TestTokenizeUnread(t *testing.T) {
 	b := start(t, setup{})
 	var before, after runtime.MemStats
@@ -55,7 +55,7 @@ func TestTokenizeUnread(t *testing.T) {
 		b.ok(conn.(*net.TCPConn).SetReadBuffer(4096))
 		_, err = io.WriteString(conn, strings.Replace(post(len(body), body), "/v1/completions", "/tokenize", 1))
 		b.ok(err)
-		first := make([]byte, 12) // it is being answered
+		first := make([]byte, 12) // the answer has begun
 		_, err = io.ReadFull(conn, first)
 		b.ok(err)
 		if string(first) != "HTTP/1.1 200" {
@@ -64,7 +64,7 @@ func TestTokenizeUnread(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	// A token is 4 bytes; the request's own bytes are given back when they have been read.
+	// A token takes 4 bytes; the body's memory is released once it has been read.
 	if grown := int64(after.HeapInuse) - int64(before.HeapInuse); grown > 24*(8<<20) {
 		t.Errorf("%d bytes of heap for 24 answers", grown)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 )
 
-// TestWorkerCard: holders of a key read the card, also while the server drains.
+// TestWorkerCard: holders of a key can read the card, also during a shutdown.
 func TestWorkerCard(t *testing.T) {
 	want := &card.Card{Name: "worker-1", URL: "http://10.0.0.1:8080", Models: []string{"nano"}, Keyed: true, BlockTokens: 16, Epoch: 7,
 		ZMQ: &card.ZMQ{Port: 5557, ReplayPort: 5558, Topic: "kv@10.0.0.1:8080@nano"}, Profile: &card.Profile{Step: 0.01}}
@@ -55,7 +55,7 @@ func TestWorkerCard(t *testing.T) {
 	<-asked
 }
 
-// TestWorkerTokenizer: routers get what makes the worker's tokens, as it is.
+// TestWorkerTokenizer: routers get the worker's tokenizer files unchanged.
 func TestWorkerTokenizer(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), bytes.Repeat([]byte("{}"), 1<<20), 0o644); err != nil {
@@ -93,7 +93,7 @@ func TestNoWorkerCard(t *testing.T) {
 	}
 }
 
-// TestEventsMetrics: each figure of the publisher that is told has a name of its own.
+// TestEventsMetrics: each figure of the publisher has a metric of its own.
 func TestEventsMetrics(t *testing.T) {
 	m := events.PublisherMetrics{Events: 1, Batches: 2, Heartbeats: 3, Bytes: 4, Lost: 6, Snapshots: 9, SendErrors: 10, HeldBlocks: 11}
 	b := start(t, setup{Server: Config{Events: func() events.PublisherMetrics { return m }}})

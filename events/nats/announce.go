@@ -14,7 +14,7 @@ import (
 )
 
 // Workers register by announcements on core NATS: a worker publishes its description to
-// <prefix>-here.<worker> periodically, and at once when a watcher publishes to <prefix>-who. An
+// <prefix>-here.<worker> periodically, and at once when a watcher publishes to whoAt. An
 // empty announcement is a goodbye. The server stores nothing.
 
 func (c Config) hereAt(worker string) string { return c.Prefix + "-here." + worker }

@@ -25,7 +25,7 @@ func bus(t testing.TB, cfg BusConfig) *Bus {
 	return b
 }
 
-// meet waits until all hear each other, and has nothing left to read.
+// meet waits until all buses receive each other's messages and have no more to read.
 func meet(t testing.TB, all ...*Bus) {
 	t.Helper()
 	for i, from := range all {
@@ -34,8 +34,8 @@ func meet(t testing.TB, all ...*Bus) {
 				continue
 			}
 			word := fmt.Sprintf("hello %d %d", i, j)
-			// Said again ever less often, or the words of one who is only slow to hear
-			// would fill his queue.
+			// Repeat with growing intervals: otherwise the messages would fill the queue of a
+			// slow receiver.
 			for heard, wait := false, 10*time.Millisecond; !heard; wait *= 2 {
 				if err := from.Send([]byte(word)); err != nil && !errors.Is(err, ErrNoServer) {
 					t.Fatal(err)
@@ -43,7 +43,7 @@ func meet(t testing.TB, all ...*Bus) {
 				select {
 				case m := <-to.Messages():
 					heard = string(m) == word
-				case <-time.After(wait): // said before it listened
+				case <-time.After(wait): // sent before the receiver had subscribed
 				case <-t.Context().Done():
 					t.Fatal("the test is over")
 				}
@@ -84,7 +84,7 @@ func TestBus(t *testing.T) {
 	if err := b.Send([]byte("last")); err != nil {
 		t.Fatal(err)
 	}
-	if m := <-a.Messages(); string(m) != "last" { // and none of its own before it
+	if m := <-a.Messages(); string(m) != "last" { // with none of its own before it
 		t.Errorf("a heard %q", m)
 	}
 	if m := a.Metrics(); m.Received != before+1 || !m.Connected || m.Connects != 1 || m.TooLong+m.Dropped > 0 || !a.Connected() {
@@ -104,8 +104,8 @@ func TestBus(t *testing.T) {
 	}
 }
 
-// The server is killed and comes back: nothing is kept for it, and all hear each other
-// again.
+// TestBusServerRestart: the server is killed and comes back. No message is kept for it, and all
+// receive each other again.
 func TestBusServerRestart(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	at, err := url.Parse(s.URL())
@@ -137,14 +137,14 @@ func TestBusServerRestart(t *testing.T) {
 	}
 }
 
-// What is too long is refused here and passed over there; who does not read loses
-// messages, and those are counted.
+// TestBusLimits: too long messages are refused by the sender and ignored by the receiver. A
+// receiver that does not read loses messages, which are counted.
 func TestBusLimits(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	small := bus(t, BusConfig{Config: Config{URL: s.URL()}, MaxMessage: 100, QueueMessages: 10})
 	large := bus(t, BusConfig{Config: Config{URL: s.URL()}, MaxMessage: 1 << 30})
 	meet(t, small, large)
-	if n := large.MaxMessage(); n != 1<<20 { // the server's
+	if n := large.MaxMessage(); n != 1<<20 { // the server's limit
 		t.Errorf("%d bytes at most", n)
 	}
 	if err := small.Send(make([]byte, 101)); err == nil || !strings.Contains(err.Error(), "at most 100") {
@@ -175,7 +175,7 @@ func TestBusLimits(t *testing.T) {
 	if m := small.Metrics(); m.TooLong != 2 || m.Unsent == 0 {
 		t.Errorf("%v", m)
 	}
-	for again := false; !again; { // it goes on
+	for again := false; !again; { // it still works
 		if err := large.Send([]byte("again")); err != nil {
 			t.Fatal(err)
 		}

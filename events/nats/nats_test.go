@@ -25,11 +25,11 @@ func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 var rank1 = kv.Rank{Worker: 1}
 
-// patience is how long a test waits for what comes soon or never.
+// patience is how long a test waits for an event that comes soon or never.
 const patience = time.Minute
 
-// server starts one, at a port that another one had if addr says so: for a moment it may be
-// that of somebody who connects.
+// server starts a server, at the port in addr if given. For a moment another process's
+// connection may use a released port.
 func server(t testing.TB, addr string) *embedded.Server {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -110,7 +110,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// Fleets that share a server are told apart by their prefix alone.
+// TestTwoFleets: fleets that share a server differ only by their prefix.
 func TestTwoFleets(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	type fleet struct {
@@ -125,14 +125,14 @@ func TestTwoFleets(t *testing.T) {
 		f := fleet{publisher(t, cfg, events.PublisherConfig{}), eventstest.NewCache(), eventstest.NewSet()}
 		follow(t, f.sink, cfg, events.SubscriberConfig{})
 		fleets = append(fleets, f)
-		for _, f := range fleets { // those of before, too
+		for _, f := range fleets { // including earlier events
 			f.p.Publish(f.c.Step(4))
 			f.sink.Until(f.c.Held)
 		}
 	}
 }
 
-// The server is killed and comes back with nothing, while the cache goes on.
+// TestServerRestart: the server is killed and comes back empty, while the cache keeps changing.
 func TestServerRestart(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	cfg := config(s)
@@ -159,7 +159,8 @@ func TestServerRestart(t *testing.T) {
 	}
 }
 
-// What a router that comes late, or comes again, did not hear it gets from the worker itself: no server keeps it.
+// TestRouterRestarts: a router that starts late, or again, gets missed events from the worker
+// itself: no server keeps them.
 func TestRouterRestarts(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	p := publisher(t, config(s), events.PublisherConfig{})
@@ -175,8 +176,8 @@ func TestRouterRestarts(t *testing.T) {
 	}
 }
 
-// The publisher is killed: its silence clears it. Another one at its place is
-// believed by its own word.
+// TestPublisherRestart: the publisher is killed, and its silence clears its blocks. A successor
+// is trusted by its own events.
 func TestPublisherRestart(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	p := publisher(t, config(s), events.PublisherConfig{})
@@ -196,7 +197,7 @@ func TestPublisherRestart(t *testing.T) {
 	sink.Until(c.Held)
 }
 
-// A reader that was not fast enough asks the publisher.
+// TestGapIsReplayed: a reader that was too slow asks the publisher for a replay.
 func TestGapIsReplayed(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	cfg := config(s)
@@ -210,7 +211,7 @@ func TestGapIsReplayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	// What is no message of ours, and a number from the future.
+	// Invalid messages, and a sequence number from the future.
 	_ = nc.Publish("coppice-kv.w1.0", []byte("hostile"))
 	_ = nc.PublishMsg(&nats.Msg{Subject: "coppice-kv.w1.0", Header: header(p.Epoch(), 1000), Data: []byte("hostile")})
 	_ = nc.Flush()
@@ -236,7 +237,7 @@ func TestAnswers(t *testing.T) {
 	defer src.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for err = nats.ErrConnectionClosed; errors.Is(err, nats.ErrConnectionClosed); { // until it has connected
+	for err = nats.ErrConnectionClosed; errors.Is(err, nats.ErrConnectionClosed); { // until it is connected
 		_, err = src.Snapshot(ctx)
 	}
 	if !errors.Is(err, ErrNoPublisher) {
@@ -246,7 +247,7 @@ func TestAnswers(t *testing.T) {
 	c := eventstest.NewCache()
 	for range 5 {
 		p.Publish(c.Step(4))
-		_, _ = p.Snapshot(ctx) // it is sent
+		_, _ = p.Snapshot(ctx) // the request has been sent
 	}
 	var snap events.Snapshot
 	for err = ErrNoPublisher; errors.Is(err, ErrNoPublisher); {
@@ -285,7 +286,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A snapshot of empty batches has no bytes, and would have no end.
+// TestEndlessSnapshot: a snapshot of empty batches has no bytes, but still a limit.
 func TestEndlessSnapshot(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	nc, err := nats.Connect(s.URL())
@@ -359,7 +360,7 @@ func BenchmarkThroughput(b *testing.B) {
 	b.ReportMetric(float64(n*(blocks+1))/b.Elapsed().Seconds(), "blocks/s")
 }
 
-// TestUnreadableURL: an error about a URL does not quote the password in it.
+// TestUnreadableURL: an error about a URL does not contain its password.
 func TestUnreadableURL(t *testing.T) {
 	for _, at := range []string{"nats://me:hu?sh@127.0.0.1:1", "nats://me:hush%@127.0.0.1:1", "nats://me:hu#sh@127.0.0.1:1"} {
 		a, err := NewAnnouncer(AnnouncerConfig{Config: Config{URL: at, Worker: "w"}, Payload: []byte("x")})

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// book is a registry and all that its reader was told.
+// book is a registry with everything its reader was told.
 type book struct {
 	registry
 	at time.Time
@@ -21,7 +21,7 @@ func (b *book) say(name string, epoch uint64, payload string) {
 	b.hear(b.at, name, epoch, []byte(payload))
 }
 
-// news is what the reader did not know.
+// news returns the changes that the reader did not know.
 func (b *book) news() string {
 	var all []string
 	for c, ok := b.next(); ok; c, ok = b.next() {
@@ -42,7 +42,7 @@ func (b *book) want(t *testing.T, want string) {
 	}
 }
 
-// wait lets time pass and judges as the watcher does, if they are asked or not.
+// wait lets time pass and judges like the watcher; the named workers answer if asked.
 func (b *book) wait(d time.Duration, answering ...string) {
 	b.at = b.at.Add(d)
 	if _, ask := b.judge(b.at); ask {
@@ -70,7 +70,7 @@ func TestRegistryTellsTheLatest(t *testing.T) {
 	b.say("c", 1, "")
 	b.say("a", 1, "")
 	b.say("a", 1, "z")
-	b.want(t, "") // nothing that the reader does not know
+	b.want(t, "") // the reader knows everything
 	if len(b.names) != 1 {
 		t.Errorf("%d names are kept", len(b.names))
 	}
@@ -78,25 +78,26 @@ func TestRegistryTellsTheLatest(t *testing.T) {
 	b.want(t, "b=x")
 }
 
-// Processes of one name are apart: what one says or how it ends is nothing of the other's.
+// TestRegistryEpochs: processes with the same name are separate: messages of one do not affect
+// the other.
 func TestRegistryEpochs(t *testing.T) {
 	b := newBook(WatcherConfig{})
 	b.say("a", 5, "old")
 	b.say("a", 6, "new")
 	b.say("a", 5, "old")
 	b.want(t, "a=old, a=new")
-	b.say("a", 0, "untold") // of one who tells no epoch
+	b.say("a", 0, "untold") // from a process without an epoch
 	b.want(t, "a=untold")
 	b.say("a", 5, "")
 	b.want(t, "a gone")
-	b.say("a", 5, "") // again
+	b.say("a", 5, "") // a duplicate
 	b.want(t, "")
 	b.say("a", 6, "newer")
 	b.say("a", 0, "")
 	b.want(t, "a=newer, a gone")
 	b.say("a", 6, "")
 	b.want(t, "a gone")
-	b.say("a", 2, "anew") // nobody remembers
+	b.say("a", 2, "anew") // the old process is forgotten
 	b.want(t, "a=anew")
 	if m := b.metrics; m.Goodbyes != 4 || m.Heard != 9 || len(b.names) != 1 {
 		t.Errorf("%v", m)
@@ -121,7 +122,7 @@ func TestRegistrySilence(t *testing.T) {
 	b.wait(grace/4, "b") // b is asked, and answers
 	b.wait(grace / 2)
 	b.want(t, "")
-	// An outage: what was in doubt is not any more.
+	// An outage: doubts are dropped.
 	b.wait(grace)
 	b.pardon(b.at)
 	b.wait(grace - 1)
@@ -133,7 +134,7 @@ func TestRegistrySilence(t *testing.T) {
 	if m := b.metrics; m.Lost != 2 || m.Outages != 1 || len(b.names) != 0 {
 		t.Errorf("%v", m)
 	}
-	// Silent before anybody was told: as if it had never been.
+	// Silent before the reader was told: as if it had never been there.
 	b.say("c", 9, "x")
 	b.wait(grace)
 	b.wait(grace)
@@ -150,7 +151,7 @@ func TestRegistryLimits(t *testing.T) {
 	}
 	b.say("w0", 1, "12345")
 	b.say("w1", 1, "")
-	b.say("w3", 1, "4") // until the reader knows that w1 is gone, it has its place
+	b.say("w3", 1, "4") // until the reader knows that w1 is gone, w1 keeps its place
 	b.want(t, "w0=1234")
 	b.say("w3", 1, "4")
 	b.want(t, "w3=4")

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 )
 
-// guarded is a server that asks for a password.
+// guarded starts a server that requires a password.
 func guarded(t *testing.T) *embedded.Server {
 	t.Helper()
 	s, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0", User: "me", Password: "hush"})
@@ -23,7 +23,7 @@ func guarded(t *testing.T) *embedded.Server {
 	return s
 }
 
-// heard is what Notify is told.
+// heard collects the calls of Notify.
 func heard(cfg *Config) func(t *testing.T) error {
 	told := make(chan error, 1000)
 	cfg.Notify = func(err error) { told <- err }
@@ -39,7 +39,8 @@ func heard(cfg *Config) func(t *testing.T) error {
 	}
 }
 
-// A wrong password is told once, and is no end: when it is right, so is all.
+// TestTroublePassword: a wrong password is reported once and retried; the right one ends the
+// trouble.
 func TestTroublePassword(t *testing.T) {
 	ns := guarded(t)
 	for name, open := range map[string]func(Config) (func(), error){
@@ -77,7 +78,7 @@ func TestTroublePassword(t *testing.T) {
 				p := <-password
 				password <- p
 				if asked++; asked == 6 {
-					close(again) // more often than the client would try by itself
+					close(again) // more often than the client would retry by itself
 				}
 				return "me", p
 			})}
@@ -87,7 +88,7 @@ func TestTroublePassword(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer stop()
-			for !errors.Is(next(t), nats.ErrAuthorization) { // a connection that is cut at once may be told of before
+			for !errors.Is(next(t), nats.ErrAuthorization) { // a connection that is cut at once may be reported first
 			}
 			<-again
 			<-password
@@ -98,7 +99,7 @@ func TestTroublePassword(t *testing.T) {
 	}
 }
 
-// Each trouble is told once until all is well, and not without bound.
+// TestTroubleOnce: each problem is reported once until all is well, and their number is limited.
 func TestTroubleOnce(t *testing.T) {
 	var told []string
 	b := trouble{notify: func(err error) { told = append(told, fmt.Sprint(err)) }}
@@ -121,7 +122,7 @@ func TestTroubleOnce(t *testing.T) {
 	}
 }
 
-// Files that can't be read are refused at once.
+// TestTroubleFiles: unreadable files are refused at once.
 func TestTroubleFiles(t *testing.T) {
 	s := guarded(t)
 	for file, cfg := range map[string]Config{"/nowhere/creds": {Credentials: "/nowhere/creds"}, "/nowhere/ca": {CA: "/nowhere/ca"}} {

@@ -17,7 +17,7 @@ func watcher(t *testing.T, cfg WatcherConfig) *Watcher {
 	t.Helper()
 	cfg.Retry = time.Millisecond
 	if cfg.Grace == 0 {
-		cfg.Grace = time.Hour // nobody is asked whether he is there still
+		cfg.Grace = time.Hour // no worker is asked whether it is still there
 	}
 	cfg.meanwhile = make(chan func(*registry))
 	w, err := NewWatcher(cfg)
@@ -38,7 +38,7 @@ func announcer(t *testing.T, url, name, payload string, every time.Duration) *An
 	return a
 }
 
-// next wants these changes next, in any order.
+// next expects these changes next, in any order.
 func (w *Watcher) next(t *testing.T, want ...string) {
 	t.Helper()
 	left := map[string]bool{}
@@ -62,7 +62,7 @@ func (w *Watcher) next(t *testing.T, want ...string) {
 	}
 }
 
-// settled waits for figures: a change is told before they have it.
+// settled waits for metrics: a change is reported before they are updated.
 func settled(t *testing.T, read func() WatcherMetrics, ok func(WatcherMetrics) bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -76,12 +76,12 @@ func settled(t *testing.T, read func() WatcherMetrics, ok func(WatcherMetrics) b
 	}
 }
 
-// Who is asked answers at once: the interval is an hour.
+// TestRegistration: a worker that is asked answers at once: the interval is an hour.
 func TestRegistration(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	a := announcer(t, s.URL(), "a", "card of a", time.Hour)
 	b := announcer(t, s.URL(), "b", "card of b", time.Hour)
-	// The watcher's question must not come before the workers can hear it.
+	// The watcher must not ask before the workers have subscribed.
 	for _, nc := range []*nats.Conn{a.nc, b.nc} {
 		if err := nc.Flush(); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// meanwhile lets time pass for the watcher, who judges then.
+// meanwhile lets time pass for the watcher, which then judges.
 func (w *Watcher) meanwhile(passed time.Duration) {
 	w.cfg.meanwhile <- func(r *registry) {
 		for _, e := range r.names {
@@ -121,7 +121,7 @@ func (w *Watcher) meanwhile(passed time.Duration) {
 	}
 }
 
-// doubts tells whether all of these were asked in vain so far, and nobody else.
+// doubts reports whether exactly these workers were asked without an answer so far.
 func (w *Watcher) doubts(names ...string) bool {
 	same := make(chan bool, 1)
 	w.cfg.meanwhile <- func(r *registry) {
@@ -139,7 +139,7 @@ func (w *Watcher) doubts(names ...string) bool {
 	return <-same
 }
 
-// until waits for something that comes soon or never.
+// until polls for a condition that becomes true soon or never.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -149,7 +149,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// A worker that dies says nothing; one that lives is asked if it was not heard.
+// TestSilence: a worker that dies says nothing; a living one that was not heard is asked.
 func TestSilence(t *testing.T) {
 	const grace = 4 * patience
 	s := server(t, "127.0.0.1:0")
@@ -174,8 +174,8 @@ func TestSilence(t *testing.T) {
 	settled(t, w.Metrics, func(m WatcherMetrics) bool { return m.Lost == 2 && m.Names == 1 })
 }
 
-// The server is killed and is away for longer than Grace: nobody is gone for that. Who
-// died in the meantime is, after it.
+// TestRegistrationServerRestart: the server is down for longer than Grace. No worker is gone for
+// that; one that died meanwhile is, after another Grace.
 func TestRegistrationServerRestart(t *testing.T) {
 	const grace = 4 * patience
 	s := server(t, "127.0.0.1:0")
@@ -184,7 +184,7 @@ func TestRegistrationServerRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}, Grace: grace})
-	announcer(t, s.URL(), "a", "x", time.Hour) // heard only when it is asked, or connects
+	announcer(t, s.URL(), "a", "x", time.Hour) // it announces itself only when asked or connected
 	dead := announcer(t, s.URL(), "dead", "x", time.Hour)
 	w.next(t, "a=x", "dead=x")
 	s.Close()
@@ -199,12 +199,12 @@ func TestRegistrationServerRestart(t *testing.T) {
 		default:
 		}
 	}
-	_ = dead.Close() // with nobody to say goodbye to
+	_ = dead.Close() // there is no server for its goodbye
 	s = server(t, at.Host)
 	announcer(t, s.URL(), "b", "x", time.Hour)
 	w.next(t, "b=x")
 	until(t, "answers of the two", func() bool {
-		if w.doubts() { // the new connection was a new term for all
+		if w.doubts() { // the new connection renewed all deadlines
 			w.meanwhile(grace)
 		}
 		return w.doubts("dead")
@@ -214,7 +214,7 @@ func TestRegistrationServerRestart(t *testing.T) {
 	settled(t, w.Metrics, func(m WatcherMetrics) bool { return !(m.Names != 2 || m.Lost != 1) })
 }
 
-// There need be no server at first.
+// TestRegistrationBeforeServer: there need be no server at first.
 func TestRegistrationBeforeServer(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	at, err := url.Parse(s.URL())
@@ -228,7 +228,7 @@ func TestRegistrationBeforeServer(t *testing.T) {
 	w.next(t, "a=x")
 }
 
-// Hostile peers are counted, and cost as much as limits say.
+// TestHostileAnnouncements: hostile peers are counted, and cost no more than the limits allow.
 func TestHostileAnnouncements(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	w := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}, MaxNames: 8, MaxPayload: 100})
@@ -249,7 +249,7 @@ func TestHostileAnnouncements(t *testing.T) {
 	say("long", nil, strings.Repeat("x", 101))
 	say("epoch", nats.Header{headEpoch: {"-1"}}, "x")
 	say("a", nats.Header{headEpoch: {"1"}}, "an impostor of the past")
-	say("a", nats.Header{headEpoch: {"1"}}, "") // of its own
+	say("a", nats.Header{headEpoch: {"1"}}, "") // a goodbye of its own
 	for i := range 100 {
 		say(fmt.Sprint("crowd", i), nil, "x")
 	}
@@ -263,7 +263,7 @@ func TestHostileAnnouncements(t *testing.T) {
 	if m.Names != 8 || m.Malformed != 3 || m.Goodbyes != 1 || m.Lost > 0 {
 		t.Errorf("%v", m)
 	}
-	// Whoever asks all the time is answered, but not each time.
+	// A peer that asks continuously is answered, but not each time.
 	for range 10_000 {
 		if err := nc.Publish("coppice-kv-who", nil); err != nil {
 			t.Fatal(err)

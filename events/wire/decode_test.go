@@ -74,7 +74,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// Every prefix of a batch is malformed, and so is one byte more.
+// TestTruncated: every proper prefix of a batch is malformed, and so is a batch with an extra
+// byte.
 func TestTruncated(t *testing.T) {
 	var d Decoder
 	for _, g := range goldens(t) {
@@ -90,7 +91,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// What newer publishers may add is passed by.
+// TestUnknown: additions of newer publishers are skipped.
 func TestUnknown(t *testing.T) {
 	deep := any(1)
 	for range 1000 {
@@ -145,7 +146,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Lengths that a few bytes announce are not believed.
+// TestAnnounced: announced lengths are not trusted.
 func TestAnnounced(t *testing.T) {
 	head := "\x93\xcb\x00\x00\x00\x00\x00\x00\x00\x00"
 	for _, tail := range []string{
@@ -185,7 +186,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// benchBatch is one prompt of as many blocks of 16 tokens.
+// benchBatch returns one prompt of that many blocks of 16 tokens.
 func benchBatch(blocks int) *Batch {
 	e := Event{Kind: BlockStored, BlockTokens: 16, Medium: []byte("GPU")}
 	for i := range blocks {
@@ -224,8 +225,8 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// Whatever is read is bounded, is read the same again once written, and is
-// msgpack to another reader too.
+// FuzzDecode: decoded batches are bounded, decode the same again once encoded, and are valid
+// msgpack for another decoder.
 func FuzzDecode(f *testing.F) {
 	for _, g := range goldens(f) {
 		f.Add(g.payload(f))

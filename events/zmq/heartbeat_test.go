@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/events/eventstest"
 )
 
-// The bytes of ZMTP 3.1: flags of a command, its length, the length of its name, its name;
-// a PING has a time to live in tenths of a second, and a context that its PONG repeats.
+// The bytes of ZMTP 3.1: flags of a command, its length, the length of its name, its name. A
+// PING has a time to live in tenths of a second, and a context that its PONG repeats.
 const (
 	ping      = "\x04\x0a\x04PING\x00\x00abc"
 	pingEmpty = "\x04\x07\x04PING\x00\x00"
@@ -24,7 +24,7 @@ const (
 	pongEmpty = "\x04\x05\x04PONG"
 )
 
-// peers are each of our sockets, seen from the other end.
+// peers returns a connection to each of our sockets, from the other end.
 func peers(t *testing.T) map[string]*conn {
 	t.Helper()
 	_, s := publisher(t, events.PublisherConfig{Heartbeat: -1}, SenderConfig{})
@@ -63,7 +63,7 @@ func peers(t *testing.T) map[string]*conn {
 	return map[string]*conn{"PUB": dialled(s.Addr(), "SUB", "PUB"), "ROUTER": dialled(s.ReplayAddr(), "DEALER", "ROUTER"), "SUB": pub}
 }
 
-// TestPing: each of our sockets answers PINGs, with their context, and takes PONGs.
+// TestPing: each of our sockets answers PINGs with their context, and accepts PONGs.
 func TestPing(t *testing.T) {
 	for name, c := range peers(t) {
 		for sent, want := range map[string]string{ping: pong, pingEmpty: pongEmpty, pong + pingEmpty + ping: pongEmpty + pong} {
@@ -79,7 +79,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// TestBadPing: one without its time, or with too long a context, ends the connection.
+// TestBadPing: a PING without a time, or with too long a context, ends the connection.
 func TestBadPing(t *testing.T) {
 	for _, bad := range []string{"\x04\x06\x04PING\x00", "\x04\x18\x04PING\x00\x00" + strings.Repeat("x", maxContext+1)} {
 		for name, c := range peers(t) {
@@ -94,7 +94,7 @@ func TestBadPing(t *testing.T) {
 	}
 }
 
-// TestTimeToLive: a peer that promised to be heard, and is not, is given up.
+// TestTimeToLive: a peer that is silent beyond its announced time to live is disconnected.
 func TestTimeToLive(t *testing.T) {
 	for name, c := range peers(t) {
 		if _, err := io.WriteString(c.Conn, "\x04\x07\x04PING\x00\x01"); err != nil { // a tenth of a second
@@ -107,7 +107,7 @@ func TestTimeToLive(t *testing.T) {
 	}
 }
 
-// python runs heartbeat.py, if there is a libzmq to run it with.
+// python runs heartbeat.py, if libzmq is installed.
 func python(t *testing.T, args ...string) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
 	t.Helper()
 	if exec.Command("python3", "-c", "import zmq").Run() != nil {
@@ -137,7 +137,7 @@ func python(t *testing.T, args ...string) (*exec.Cmd, io.WriteCloser, *bufio.Rea
 	return cmd, in, bufio.NewReader(out)
 }
 
-// ended reads what heartbeat.py says in the end.
+// ended reads the last line of heartbeat.py.
 func ended(t *testing.T, out *bufio.Reader) (messages int) {
 	t.Helper()
 	broken := 0
@@ -151,7 +151,7 @@ func ended(t *testing.T, out *bufio.Reader) (messages int) {
 	return messages
 }
 
-// TestHeartbeatsOfALibzmqSubscriber: one with heartbeats stays connected.
+// TestHeartbeatsOfALibzmqSubscriber: a libzmq subscriber with heartbeats stays connected.
 func TestHeartbeatsOfALibzmqSubscriber(t *testing.T) {
 	p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Second}, SenderConfig{})
 	p.Publish(eventstest.NewCache().Step(4))
@@ -159,7 +159,7 @@ func TestHeartbeatsOfALibzmqSubscriber(t *testing.T) {
 	ended(t, out)
 }
 
-// TestHeartbeatsOfALibzmqPublisher: we stay connected to one.
+// TestHeartbeatsOfALibzmqPublisher: we stay connected to a libzmq publisher with heartbeats.
 func TestHeartbeatsOfALibzmqPublisher(t *testing.T) {
 	_, in, out := python(t, "pub")
 	if _, err := in.Write(batchOf(7)); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/events/eventstest"
 )
 
-// A subscriber that takes nothing costs the others nothing, and no memory beyond
-// its queue.
+// TestSlowSubscriber: a subscriber that reads nothing does not affect the others, and costs no
+// memory beyond its queue.
 func TestSlowSubscriber(t *testing.T) {
 	p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{QueueMessages: 4, QueueBytes: 1 << 20})
 	nc, err := net.Dial("tcp", s.Addr().String())
@@ -43,7 +43,7 @@ func TestSlowSubscriber(t *testing.T) {
 	}
 }
 
-// What is no ZMTP, or too much of it, ends its connection and nothing else.
+// TestHostilePeers: invalid or oversized input ends its own connection only.
 func TestHostilePeers(t *testing.T) {
 	greeting := make([]byte, 64)
 	greeting[0], greeting[9], greeting[10] = 0xff, 0x7f, 3
@@ -76,7 +76,7 @@ func TestHostilePeers(t *testing.T) {
 		_, _ = io.WriteString(nc, bytes)
 		if n, err := io.Copy(io.Discard, nc); err == nil && n > 1<<20 {
 			t.Errorf("%s: %d bytes in answer", name, n)
-		} // ends when the sender closes it
+		} // ends when the sender closes the connection
 		_ = nc.Close()
 	}
 	dealer := strings.Replace(hello, "\x04\x19", "\x04\x1c", 1)
@@ -110,7 +110,7 @@ func TestHostilePeers(t *testing.T) {
 	sink.Until(c.Held)
 }
 
-// A publisher that answers with nonsense loses its connection, and is asked again.
+// TestHostilePublisher: a publisher with invalid answers is disconnected and asked again.
 func TestHostilePublisher(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -149,7 +149,7 @@ func TestHostilePublisher(t *testing.T) {
 	_ = l.Close()
 }
 
-// A snapshot of empty batches has no bytes, and would have no end.
+// TestEndlessSnapshot: a snapshot of empty batches has no bytes, but still a limit.
 func TestEndlessSnapshot(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 var pythonSeconds = flag.Int("python-seconds", 0, "how long TestForPython publishes")
 
-// TestForPython is the publisher for events/testdata/read.py.
+// TestForPython runs the publisher for events/testdata/read.py.
 func TestForPython(t *testing.T) {
 	if *pythonSeconds == 0 {
 		t.Skip("by hand: -python-seconds 20")

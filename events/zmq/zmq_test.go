@@ -28,8 +28,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// zmq4's PUB has a goroutine that outlives it, and so have its readers where messages were
-// not taken.
+// zmq4's PUB leaves a goroutine behind, and so do its readers if messages were not read.
 func TestMain(m *testing.M) {
 	os.Exit(leaks.Run(m, goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*pubMWriter).run"),
 		goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*qreader).listen")))
@@ -124,8 +123,8 @@ func socket(t *testing.T, make func(context.Context, ...zmq4.Option) zmq4.Socket
 	return s
 }
 
-// A prefix that no topic has is told from silence, by one message, and so is one that has
-// a message again.
+// A prefix that no topic has is distinguished from silence by one message, and so is a prefix
+// that gets messages again.
 func TestTopicElsewhere(t *testing.T) {
 	p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{})
 	c, sink := eventstest.NewCache(), eventstest.NewSet()
@@ -178,8 +177,8 @@ func TestTopicElsewhere(t *testing.T) {
 	}
 }
 
-// Another implementation of the sockets reads ours: the stream, and replays by
-// REQ and by DEALER.
+// TestOthersReadUs: another implementation reads our sockets: the stream, and replays by REQ and
+// by DEALER.
 func TestOthersReadUs(t *testing.T) {
 	for _, arrays := range []bool{false, true} {
 		p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond, Form: wire.Form{Arrays: arrays}}, SenderConfig{})
@@ -187,7 +186,7 @@ func TestOthersReadUs(t *testing.T) {
 		if err := errors.Join(sub.Dial(endpoint(s.Addr())), sub.SetOption(zmq4.OptionSubscribe, "kv@")); err != nil {
 			t.Fatal(err)
 		}
-		first, err := sub.Recv() // a heartbeat: it listens
+		first, err := sub.Recv() // a heartbeat shows that it listens
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +210,7 @@ func TestOthersReadUs(t *testing.T) {
 	}
 }
 
-// othersDecode reads a payload by another library; false for a heartbeat.
+// othersDecode decodes a payload with another library; false for a heartbeat.
 func othersDecode(t *testing.T, payload []byte, arrays bool, c *eventstest.Cache) bool {
 	t.Helper()
 	var batch struct {
@@ -243,7 +242,7 @@ func othersDecode(t *testing.T, payload []byte, arrays bool, c *eventstest.Cache
 	return true
 }
 
-// othersAsk has all replayed, up to last at least.
+// othersAsk requests a replay of everything, up to last at least.
 func othersAsk(t *testing.T, ask zmq4.Socket, s *Sender, last uint64) {
 	t.Helper()
 	if err := ask.Dial(endpoint(s.ReplayAddr())); err != nil {
@@ -261,7 +260,7 @@ func othersAsk(t *testing.T, ask zmq4.Socket, s *Sender, last uint64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		frames := m.Frames[len(m.Frames)-3:] // REQ takes the delimiter off
+		frames := m.Frames[len(m.Frames)-3:] // REQ removes the delimiter
 		got := binary.BigEndian.Uint64(frames[1])
 		if got == events.EndSeq {
 			if len(frames[0])+len(frames[2]) > 0 || seq <= last {
@@ -273,19 +272,19 @@ func othersAsk(t *testing.T, ask zmq4.Socket, s *Sender, last uint64) {
 			t.Fatalf("%q, want number %d", frames[:2], seq)
 		}
 		if ask.Type() == zmq4.Req {
-			return // it takes one answer to a question
+			return // REQ accepts one answer per question
 		}
 	}
 }
 
-// batchOf is the payload of one block without parent.
+// batchOf returns the payload of one block without a parent.
 func batchOf(n uint64) []byte {
 	return wire.AppendBatch(nil, &wire.Batch{Events: []wire.Event{{Kind: wire.BlockStored, Hashes: []uint64{n},
 		Tokens: make([]uint32, size), BlockTokens: size}}}, wire.Form{Compact: true})
 }
 
-// We read other implementations' sockets: a publisher as vLLM is, with replays in
-// both forms, which knows no snapshots.
+// TestWeReadOthers: we read other implementations' sockets: a publisher like vLLM's, with
+// replays in both forms and without snapshots.
 func TestWeReadOthers(t *testing.T) {
 	for _, withTopic := range []bool{false, true} {
 		pub, router := socket(t, zmq4.NewPub), socket(t, zmq4.NewRouter)
@@ -323,9 +322,9 @@ func TestWeReadOthers(t *testing.T) {
 		for n := range kv.BlockHash(10) {
 			want[n] = true
 		}
-		sink.Until(want) // by replay alone
-		// What zmq4 sends before it has read the subscription is lost: the next
-		// message shows it.
+		sink.Until(want) // by replay only
+		// What zmq4 sends before it has read the subscription is lost; the next message shows
+		// the gap.
 		for sub.Counts().Batches < 13 {
 			seq := sent.Add(1) - 1
 			_ = pub.SendMulti(zmq4.NewMsgFrom([]byte(topic), binary.BigEndian.AppendUint64(nil, seq), batchOf(seq)))
@@ -397,8 +396,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// A publisher connects to a subscriber that binds, as vLLM does where the endpoint
-// names one host.
+// TestSenderConnects: a publisher connects to a subscriber that binds, as in vLLM if the
+// endpoint names one host.
 func TestSenderConnects(t *testing.T) {
 	sub := socket(t, zmq4.NewSub)
 	if err := errors.Join(sub.Listen("tcp://127.0.0.1:0"), sub.SetOption(zmq4.OptionSubscribe, "")); err != nil {
@@ -415,8 +414,8 @@ func TestSenderConnects(t *testing.T) {
 	}
 }
 
-// However often a subscriber that binds went away, it is soon found again. One that is not
-// there is asked for ever less often.
+// TestSenderConnectsAgain: a subscriber that binds is found again soon, however often it
+// disconnected. An absent one is tried at growing intervals.
 func TestSenderConnectsAgain(t *testing.T) {
 	hello := "\xff" + strings.Repeat("\x00", 8) + "\x7f\x03\x00NULL" + strings.Repeat("\x00", 48) + "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"
 	for _, there := range []bool{false, true} {
@@ -430,10 +429,10 @@ func TestSenderConnectsAgain(t *testing.T) {
 						return nil, net.ErrClosed
 					}
 					ours, theirs := net.Pipe()
-					s.wait.Go(func() { // shakes hands, and goes
+					s.wait.Go(func() { // shakes hands and disconnects
 						_, _ = io.ReadFull(theirs, make([]byte, len(hello)))
 						_, _ = io.WriteString(theirs, hello)
-						time.Sleep(time.Millisecond) // until the other end has nothing to do: a pipe's deadlines fail once it is closed
+						time.Sleep(time.Millisecond) // until the other end is idle: a pipe's deadlines fail once it is closed
 						_ = theirs.Close()
 					})
 					return ours, nil

@@ -39,7 +39,7 @@ type tree struct {
 
 var sample = tree{Pool: pool{5, 2, true}, Ends: map[string]uint64{"stop": 3}, Workers: []worker{{Name: "a", Reads: 1, Hits: 4, Ranks: []rank{{1, 0.5}}}}, Sum: 9}
 
-// gathered are the series of a registry, as text.
+// gathered returns the series of a registry as text.
 func gathered(t *testing.T, r *prometheus.Registry) (series []string) {
 	t.Helper()
 	families, err := r.Gather()
@@ -117,7 +117,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestTagsThatSayTooLittle: a figure without help, or left out without a reason, is found.
+// TestTagsThatSayTooLittle: a figure without help, or left out without a reason, panics.
 func TestTagsThatSayTooLittle(t *testing.T) {
 	for _, v := range []any{
 		struct {

@@ -24,10 +24,10 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// BenchmarkOverhead asks the same small answer directly and through the gateway, in
-// turns, by prompts of 8,192 tokens that workers hold most of. Reported are medians: what
-// either takes, the difference, and the stages within the gateway: read (body to tokens),
-// hash, and choose (find and select).
+// BenchmarkOverhead sends the same small request directly and through the gateway, in turns,
+// with prompts of 8,192 tokens that workers have mostly cached. It reports medians: both times,
+// their difference, and the gateway's stages: read (body to tokens), hash, and choose (find and
+// select).
 func BenchmarkOverhead(b *testing.B) {
 	for _, workers := range []int{3, 64} {
 		for _, form := range []string{"tokens", "text", "chat"} {
@@ -99,7 +99,7 @@ func overhead(b *testing.B, workers, promptTokens int, form string) {
 	}
 }
 
-// answering adds workers that always give one answer, and returns the URL of one.
+// answering starts workers that always give the same answer, and returns the URL of one.
 func answering(b *testing.B, cfg *Config, workers, size int) string {
 	answer := []byte(`{"id":"cmpl-1","choices":[{"text":"x"}]}`)
 	serve := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -121,7 +121,7 @@ func answering(b *testing.B, cfg *Config, workers, size int) string {
 	return direct
 }
 
-// demoPrompts reads text as the generated demo model does.
+// demoPrompts reads text with the tokenizer of the generated demo model.
 func demoPrompts(b *testing.B) prompt.Config {
 	dir := filepath.Join(b.TempDir(), "demo")
 	if err := model.Generate(dir, model.Spec{Preset: model.Demo, Seed: 1}); err != nil {
@@ -138,7 +138,7 @@ func demoPrompts(b *testing.B) prompt.Config {
 	return prompt.Config{Tokenizer: tok, Template: template}
 }
 
-// demoBody is a request of about so many tokens: ids, a text, or a conversation of 21
+// demoBody returns a request of about that many tokens: ids, a text, or a conversation of 21
 // messages.
 func demoBody(b *testing.B, tok *tokenizer.Tokenizer, form string, kind, promptTokens int) []byte {
 	ask := map[string]any{"model": "m", "max_tokens": 16}
@@ -171,7 +171,7 @@ func demoBody(b *testing.B, tok *tokenizer.Tokenizer, form string, kind, promptT
 	return body
 }
 
-// stageMeans are the gateway's own figures, in seconds.
+// stageMeans returns the gateway's own stage times, in seconds.
 func stageMeans(b *testing.B, g *Gateway) map[string]float64 {
 	families, err := g.cfg.Registry.Gather()
 	if err != nil {
@@ -190,7 +190,7 @@ func stageMeans(b *testing.B, g *Gateway) map[string]float64 {
 	return means
 }
 
-// listen serves on a port of this machine until the benchmark ends.
+// listen serves on a local port until the benchmark ends.
 func listen(b *testing.B, h http.Handler) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

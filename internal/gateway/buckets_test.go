@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// TestBucketsByPrefix: prompts of a kind stay in a bucket, whose workers alone get them;
-// when it has nobody the next one does.
+// TestBucketsByPrefix: prompts of one kind stay in one bucket and go only to its workers;
+// without workers there, they go to the next bucket.
 func TestBucketsByPrefix(t *testing.T) {
 	var workers []*worker
 	for i := range 6 {
@@ -34,7 +34,7 @@ func TestBucketsByPrefix(t *testing.T) {
 		t.Helper()
 		seen := map[string]bool{}
 		bucket := ""
-		for i := range 4 { // round robin: both of its workers get some
+		for i := range 4 { // round robin: both workers of the bucket get requests
 			r := s.ask(t.Context(), append(run(1000*kind, 2*blockTokens), run(90000+i*50, 40)...), ``)
 			if r.StatusCode != 200 || bucket != "" && r.pool() != bucket || pools[r.worker()] != r.pool() {
 				t.Fatalf("kind %d went to %q in %q after %q: %s", kind, r.worker(), r.pool(), bucket, r.text)
@@ -71,8 +71,8 @@ func TestBucketsByPrefix(t *testing.T) {
 	s.idle()
 }
 
-// TestBucketsByTurn: one after the other, but for sessions, which stay where they are; to
-// ask why moves nothing on.
+// TestBucketsByTurn: buckets take turns, except for sessions, which stay in theirs. Explain does
+// not advance the turn.
 func TestBucketsByTurn(t *testing.T) {
 	var workers []*worker
 	for i := range 4 {
@@ -102,8 +102,8 @@ func TestBucketsByTurn(t *testing.T) {
 	s.idle()
 }
 
-// TestBucketsAlike: two gateways that see the same workers deal them alike, in whatever
-// order they came; so they send the same prompt to the same bucket.
+// TestBucketsAlike: two gateways that see the same workers divide them equally, in whatever
+// order they came, so the same prompt goes to the same bucket.
 func TestBucketsAlike(t *testing.T) {
 	var workers []*worker
 	for i := range 9 {
@@ -117,7 +117,7 @@ func TestBucketsAlike(t *testing.T) {
 	for _, w := range slices.Backward(workers) {
 		given = append(given, members.Worker{URL: w.http.URL})
 	}
-	if err := b.SetWorkers(given[:4]); err != nil { // w5 leaves, and comes again
+	if err := b.SetWorkers(given[:4]); err != nil { // w5 leaves and comes back
 		t.Fatal(err)
 	}
 	b.chosen(4)
@@ -137,8 +137,8 @@ func TestBucketsAlike(t *testing.T) {
 	}
 }
 
-// TestBucketPlaces: who is lost for a moment keeps its place, and who stays away loses it,
-// to be dealt out again.
+// TestBucketPlaces: a worker that is lost for a moment keeps its place. One that stays away
+// loses it, and the workers are divided again.
 func TestBucketPlaces(t *testing.T) {
 	var workers []*worker
 	for i := range 8 {
@@ -169,7 +169,7 @@ func TestBucketPlaces(t *testing.T) {
 	workers[3].sick.Store(false)
 	s.until("it is back", func() bool { return s.worker("w3").State == "healthy" })
 	s.until("as before", func() bool { return fmt.Sprint(s.poolsOf()) == fmt.Sprint(before) })
-	// Requests still go to each bucket.
+	// Each bucket still gets requests.
 	s.chosen(8)
 	for range 8 {
 		if r := s.ask(t.Context(), []kv.Token{1, 2}, ""); r.StatusCode != 200 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestLinksNoEngine: a program that routes links nothing that computes or schedules.
+// TestLinksNoEngine: a routing program links no engine and no scheduler.
 func TestLinksNoEngine(t *testing.T) {
 	const module = "github.com/coppice-llm/coppice"
 	out, err := exec.Command("go", "list", "-deps", ".").Output()

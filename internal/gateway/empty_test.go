@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 )
 
-// page is what the gateway answers to GET.
+// page returns the gateway's answer to GET.
 func (s *stand) page(path string) (status int, text string) {
 	s.t.Helper()
 	res, err := http.Get(s.url + path)
@@ -25,7 +25,8 @@ func (s *stand) page(path string) (status int, text string) {
 	return res.StatusCode, string(body)
 }
 
-// TestEmptyFleet: a gateway without workers says what to do, and its lists are empty ones.
+// TestEmptyFleet: a gateway without workers explains how to add some, and its lists are empty,
+// not null.
 func TestEmptyFleet(t *testing.T) {
 	s := newStand(t, Config{})
 	const sentence = "the gateway has no workers: give it some by --worker"
@@ -40,7 +41,7 @@ func TestEmptyFleet(t *testing.T) {
 	}
 }
 
-// TestListsAreNeverNull: neither are those of a worker that has not answered yet.
+// TestListsAreNeverNull: nor are the lists of a worker that has not answered yet.
 func TestListsAreNeverNull(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	a.http.Listener.Close()
@@ -51,8 +52,8 @@ func TestListsAreNeverNull(t *testing.T) {
 	}
 }
 
-// TestNATSOutage: where workers can't register, clients and /v1/fleet hear of it; not any more
-// when NATS is there.
+// TestNATSOutage: while workers can't register, clients and /v1/fleet are told so, until NATS is
+// back.
 func TestNATSOutage(t *testing.T) {
 	server := natsServer(t, "127.0.0.1:0")
 	url := server.URL()

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 const blockTokens = 4
 
-// worker is a process that answers as a worker does, with as many tokens as max_tokens
-// says, and publishes what it is told to hold.
+// worker is a process that answers like a worker, with max_tokens tokens, and publishes the
+// blocks that it is told to hold.
 type worker struct {
 	t    *testing.T
 	name string
@@ -47,14 +47,14 @@ type worker struct {
 
 	mu       sync.Mutex
 	asked    int
-	cards    int              // that it has shown
-	answer   http.HandlerFunc // instead of the usual one
+	cards    int              // times that it returned its card
+	answer   http.HandlerFunc // replaces the usual answer
 	draining atomic.Bool
 	sick     atomic.Bool
 	foreign  bool // it has no card
 }
 
-// newWorker starts one. With published it has events.
+// newWorker starts a worker, with events if published.
 func newWorker(t *testing.T, name string, published bool, change func(*card.Card)) *worker {
 	t.Helper()
 	w := &worker{t: t, name: name}
@@ -106,12 +106,12 @@ func newWorker(t *testing.T, name string, published bool, change func(*card.Card
 	return w
 }
 
-// long is how long a test waits for what comes soon or never: a machine that has much else
-// to do may stand still for seconds.
+// long is how long a test waits for an event that comes soon or never: a loaded machine may
+// stall for seconds.
 const long = time.Minute
 
-// bind tries until a port can be had that was given up before: for a moment it may be that
-// of somebody who connects.
+// bind retries until a port that was released is free again: for a moment another process's
+// connection may use it.
 func bind(t testing.TB, try func() error) {
 	t.Helper()
 	for end := time.Now().Add(long); ; time.Sleep(time.Millisecond) {
@@ -125,12 +125,12 @@ func bind(t testing.TB, try func() error) {
 	}
 }
 
-// publish opens the events' sockets.
+// publish opens the event sockets.
 func (w *worker) publish(at, replay string, tokens int) {
 	w.beats(at, replay, tokens, 50*time.Millisecond)
 }
 
-// beats is publish with a heartbeat, below 0 without.
+// beats is publish with a heartbeat, or without if heartbeat is negative.
 func (w *worker) beats(at, replay string, tokens int, heartbeat time.Duration) {
 	var sender *zmq.Sender
 	bind(w.t, func() (err error) {
@@ -141,7 +141,7 @@ func (w *worker) beats(at, replay string, tokens int, heartbeat time.Duration) {
 	w.card.ZMQ = &card.ZMQ{Port: sender.Addr().(*net.TCPAddr).Port, ReplayPort: sender.ReplayAddr().(*net.TCPAddr).Port}
 }
 
-// republish has a publisher of other blocks in the place of the one that there was.
+// republish replaces the publisher by one with another block size.
 func (w *worker) republish(tokens int) {
 	if err := w.pub.Close(); err != nil {
 		w.t.Fatal(err)
@@ -159,7 +159,7 @@ func (w *worker) close() {
 	}
 }
 
-// holds publishes that the worker has the blocks of tokens.
+// holds publishes that the worker has stored the blocks of tokens.
 func (w *worker) holds(tokens []kv.Token) { w.hold(tokens, blockTokens) }
 
 func (w *worker) hold(tokens []kv.Token, size int) { w.holdIn(kv.TierDevice, tokens, size) }
@@ -175,7 +175,7 @@ func (w *worker) holdIn(tier kv.Tier, tokens []kv.Token, size int) {
 	w.pub.Publish([]kv.Event{ev})
 }
 
-// does has all requests answered by f from now on.
+// does makes f answer all requests from now on.
 func (w *worker) does(f http.HandlerFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +228,7 @@ func newStand(t *testing.T, cfg Config, workers ...*worker) *stand {
 	if cfg.ProbeEvery == 0 {
 		cfg.ProbeEvery = 10 * time.Millisecond
 	}
-	cfg.ProbeTimeout, cfg.DialTimeout = long, long // nobody is lost for being slow
+	cfg.ProbeTimeout, cfg.DialTimeout = long, long // no worker is lost for being slow
 	for _, w := range workers {
 		cfg.Workers = append(cfg.Workers, members.Worker{URL: w.http.URL})
 	}
@@ -248,7 +248,7 @@ func newStand(t *testing.T, cfg Config, workers ...*worker) *stand {
 	return &stand{Gateway: g, t: t, url: s.URL, logs: logs}
 }
 
-// until waits for something that comes soon or never.
+// until polls for a condition that becomes true soon or never.
 func (s *stand) until(what string, ok func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(long); !ok(); time.Sleep(time.Millisecond) {
@@ -259,7 +259,7 @@ func (s *stand) until(what string, ok func() bool) {
 	}
 }
 
-// ready waits until n workers are healthy and, if they have events, known by them.
+// ready waits until n workers are healthy and, if they have events, live.
 func (s *stand) ready(n int) {
 	s.t.Helper()
 	s.until("workers ready", func() bool {
@@ -273,7 +273,7 @@ func (s *stand) ready(n int) {
 	})
 }
 
-// heard sets when the answers from a worker were last heard of.
+// heard sets the time of the last byte of the answers from a worker.
 func (s *stand) heard(m *members.Member, nanos int64) {
 	s.attempts.mu.Lock()
 	defer s.attempts.mu.Unlock()
@@ -309,7 +309,7 @@ func (s *stand) worker(name string) WorkerStatus {
 	return WorkerStatus{}
 }
 
-// idle waits until no worker has a request, as the router sees it.
+// idle waits until no worker has a request, by the router's count.
 func (s *stand) idle() {
 	s.t.Helper()
 	s.until("nothing reserved", func() bool {
@@ -325,10 +325,10 @@ func (s *stand) idle() {
 type reply struct {
 	*http.Response
 	text string
-	err  error // of reading it
+	err  error // error of reading the answer
 }
 
-// ask sends a completion request and reads all of the answer.
+// ask sends a completion request and reads the whole answer.
 func (s *stand) ask(ctx context.Context, tokens []kv.Token, rest string) reply {
 	s.t.Helper()
 	prompt, _ := json.Marshal(tokens)
@@ -353,7 +353,7 @@ func (s *stand) post(ctx context.Context, path, body string) reply {
 
 func (r reply) worker() string { return r.Header.Get(headerWorker) }
 
-// run is n tokens from start on.
+// run returns n tokens from start on.
 func run(start, n int) []kv.Token {
 	out := make([]kv.Token, n)
 	for i := range out {
@@ -362,7 +362,7 @@ func run(start, n int) []kv.Token {
 	return out
 }
 
-// at is what the gateway knows of a worker, whatever it calls it.
+// at returns the gateway's status of a worker, found by URL.
 func (s *stand) at(w *worker) WorkerStatus {
 	for _, status := range s.Fleet().Workers {
 		if status.URL == w.http.URL {

@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// TestRetry: what no worker has begun to answer goes to the next one.
+// TestRetry: a request that no worker has begun to answer goes to the next one.
 func TestRetry(t *testing.T) {
 	cases := map[string]func(w *worker){
 		"gone":       func(w *worker) { w.http.Listener.Close(); w.http.CloseClientConnections() },
@@ -36,7 +36,7 @@ func TestRetry(t *testing.T) {
 	for name, fails := range cases {
 		t.Run(name, func(t *testing.T) {
 			a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
-			s := newStand(t, Config{ProbeEvery: time.Hour}, a, b) // the request itself finds out
+			s := newStand(t, Config{ProbeEvery: time.Hour}, a, b) // only the request itself notices
 			s.ready(2)
 			a.holds(run(0, 4000))
 			s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 1000 })
@@ -50,7 +50,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestAllFail: each is asked once, and the client hears why.
+// TestAllFail: each worker is asked once, and the client gets the reason.
 func TestAllFail(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
 	s := newStand(t, Config{Retries: 5}, a, b)
@@ -71,7 +71,7 @@ func TestAllFail(t *testing.T) {
 	s.idle()
 }
 
-// TestBrokenStream: what has begun is not begun again; the client is told.
+// TestBrokenStream: an answer that has begun is not retried; the client gets an error event.
 func TestBrokenStream(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	b := newWorker(t, "b", false, nil)
@@ -103,15 +103,15 @@ func TestBrokenStream(t *testing.T) {
 	s.idle()
 }
 
-// TestSeveralPrompts: a request of several prompts is as much work as they all are.
+// TestSeveralPrompts: a request of several prompts counts as the work of all.
 func TestSeveralPrompts(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	s := newStand(t, Config{}, a)
 	s.ready(1)
 	for body, want := range map[string]int{
-		`{"prompt":[1,2,3]}`:                                        3, // less than a block, of which there are guesses
+		`{"prompt":[1,2,3]}`:                                        3, // less than a block
 		`{"prompt":[[1,2,3],[6,7,8],[2,3,4]]}`:                      9,
-		`{"prompt":["01234567","01234567"]}`:                        4, // by bytes
+		`{"prompt":["01234567","01234567"]}`:                        4, // compared by bytes
 		`{"prompt":[1,2,3],"n":3}`:                                  3,
 		`{"prompt":[` + strings.Repeat("[1],", 999) + `[1]]}`:       1000,
 		`{"prompt":[[1,2,3],[4]],"n":2147483647,"max_tokens":1000}`: 6,
@@ -138,7 +138,7 @@ func TestSeveralPrompts(t *testing.T) {
 	}
 }
 
-// TestErrorsPass: what a worker answers is its own affair.
+// TestErrorsPass: a worker's own errors are forwarded unchanged.
 func TestErrorsPass(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
 	s := newStand(t, Config{}, a, b)
@@ -158,7 +158,7 @@ func TestErrorsPass(t *testing.T) {
 	}
 }
 
-// TestClientLeaves: the worker is told, and nothing stays reserved.
+// TestClientLeaves: the worker's request is cancelled, and no reservation remains.
 func TestClientLeaves(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	left := make(chan struct{}, 1)
@@ -193,7 +193,7 @@ func TestClientLeaves(t *testing.T) {
 	s.idle()
 }
 
-// TestBlockSize: a worker whose blocks have another size gets nothing, loudly.
+// TestBlockSize: a worker with another block size gets no requests, and an error is logged.
 func TestBlockSize(t *testing.T) {
 	a := newWorker(t, "a", false, func(c *card.Card) { c.BlockTokens = 64 })
 	s := newStand(t, Config{}, a)
@@ -210,7 +210,7 @@ func TestBlockSize(t *testing.T) {
 	if s.logs.FilterMessage("worker refused").Len() != 1 {
 		t.Errorf("the log has %v", s.logs.All())
 	}
-	// It is started anew with the right one.
+	// It restarts with the right block size.
 	a.mu.Lock()
 	a.card.BlockTokens, a.card.Epoch = blockTokens, 2
 	a.mu.Unlock()
@@ -220,7 +220,7 @@ func TestBlockSize(t *testing.T) {
 	}
 }
 
-// TestBlockSizeInEvents: the same where only the events tell.
+// TestBlockSizeInEvents: the same if only the events show it.
 func TestBlockSizeInEvents(t *testing.T) {
 	a := newWorker(t, "a", true, nil)
 	s := newStand(t, Config{}, a)
@@ -229,7 +229,7 @@ func TestBlockSizeInEvents(t *testing.T) {
 	s.until("refusal", func() bool { return s.worker("a").State == "refused" })
 }
 
-// TestHealth: a worker that drains or is sick gets nothing new until it is well.
+// TestHealth: a draining or failing worker gets no new requests until it recovers.
 func TestHealth(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
 	s := newStand(t, Config{}, a, b)
@@ -247,7 +247,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestStatesAreTrue: a worker is called what it is once requests are spread accordingly.
+// TestStatesAreTrue: a worker's reported state changes only after requests are routed
+// accordingly.
 func TestStatesAreTrue(t *testing.T) {
 	a := newWorker(t, "a", true, nil)
 	var s *stand
@@ -287,7 +288,7 @@ func TestStatesAreTrue(t *testing.T) {
 	next(router.Healthy)
 }
 
-// TestModels: a request goes to who serves its model.
+// TestModels: a request goes to a worker that serves its model.
 func TestModels(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, func(c *card.Card) { c.Models = []string{"other"} })
 	s := newStand(t, Config{}, a, b)
@@ -314,7 +315,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestBusy: while all workers have as much as they run, requests wait for their turn.
+// TestBusy: while all workers are at their limit, requests wait for their turn.
 func TestBusy(t *testing.T) {
 	a := newWorker(t, "a", false, func(c *card.Card) { c.MaxRunning = 1 })
 	gate := make(chan struct{})
@@ -350,7 +351,7 @@ func TestBusy(t *testing.T) {
 	s.idle()
 }
 
-// TestPatience: nobody waits for ever, and not at all when nobody is left to wait for.
+// TestPatience: a request waits for a limited time, and not at all if no worker is left.
 func TestPatience(t *testing.T) {
 	a := newWorker(t, "a", false, func(c *card.Card) { c.MaxRunning = 1 })
 	gate := make(chan struct{})
@@ -367,7 +368,7 @@ func TestPatience(t *testing.T) {
 	waits := make(chan reply)
 	go func() { waits <- s.ask(t.Context(), run(0, 8), ``) }()
 	s.until("it waits", func() bool { m, _ := s.dispatch.Metrics(); return m.Waiting == 1 })
-	for _, m := range s.members.All() { // who runs is not given up for its silence
+	for _, m := range s.members.All() { // running requests are not cancelled for silence
 		s.heard(m, time.Now().Add(time.Hour).UnixNano())
 	}
 	a.sick.Store(true)
@@ -380,7 +381,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestDrain: Shutdown lets open requests end, or ends them, and says so.
+// TestDrain: Shutdown lets open requests finish, or ends them with an error.
 func TestDrain(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	gate := make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// TestByEvents: a prompt goes to the worker whose events said that it has it.
+// TestByEvents: a prompt goes to the worker whose events announced its blocks.
 func TestByEvents(t *testing.T) {
 	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
 	s := newStand(t, Config{NoPredict: true}, a, b)
@@ -44,8 +44,8 @@ func TestByEvents(t *testing.T) {
 	}
 }
 
-// TestTierWeights: of two workers that have a part of a prompt, the one gets it whose part
-// counts more by the tiers that its events named.
+// TestTierWeights: of two workers with a part of a prompt, the one whose tiers weigh more gets
+// it.
 func TestTierWeights(t *testing.T) {
 	const blocks = 50
 	type part struct {
@@ -93,8 +93,8 @@ func TestTierWeights(t *testing.T) {
 	}
 }
 
-// TestSilentEvents: what a worker held is not believed when its events do not come any more,
-// though the connection stands.
+// TestSilentEvents: a worker's blocks are no longer trusted when its events stop, even if the
+// connection stays up.
 func TestSilentEvents(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	a.beats("tcp://127.0.0.1:0", "tcp://127.0.0.1:0", blockTokens, -1)
@@ -104,11 +104,11 @@ func TestSilentEvents(t *testing.T) {
 		w, counts := s.worker("a"), s.members.EventCounts()
 		return counts.Snapshots > 0 && w.State == "healthy" && w.Mode == "waiting" && w.Ranks[0].HeldBlocks == 0
 	})
-	a.holds(run(100, 40)) // it lives
+	a.holds(run(100, 40)) // the worker is alive
 	s.until("it is believed again", func() bool { return s.members.EventCounts().Snapshots > 1 })
 }
 
-// TestEventsOfAnotherTopic: where nothing comes as the topic is another, somebody is told.
+// TestEventsOfAnotherTopic: if nothing arrives because of a wrong topic, a warning is logged.
 func TestEventsOfAnotherTopic(t *testing.T) {
 	a := newWorker(t, "a", true, func(c *card.Card) { c.ZMQ.Topic = "kv@nobody" })
 	s := newStand(t, Config{quiet: time.Millisecond}, a)
@@ -119,7 +119,7 @@ func TestEventsOfAnotherTopic(t *testing.T) {
 	})
 }
 
-// TestByGuess: workers without events are taken to hold what was sent to them.
+// TestByGuess: workers without events count as holding the prompts sent to them.
 func TestByGuess(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
 	s := newStand(t, Config{}, a, b)
@@ -142,8 +142,8 @@ func TestByGuess(t *testing.T) {
 	s.idle()
 }
 
-// TestTooLongPrompts: what a worker can only refuse is not guessed to be there, and takes no
-// room from what is.
+// TestTooLongPrompts: a prompt that a worker must refuse is not guessed to be cached there, and
+// displaces no other guess.
 func TestTooLongPrompts(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	s := newStand(t, Config{}, a)
@@ -162,8 +162,8 @@ func TestTooLongPrompts(t *testing.T) {
 	}
 }
 
-// TestSiblings: who comes together with the same new prefix finds each other, though no
-// event has told of it. What has ended is not predicted any more.
+// TestSiblings: simultaneous requests with the same new prefix go to one worker before any event
+// reports it. A finished request is no longer predicted.
 func TestSiblings(t *testing.T) {
 	a := newWorker(t, "a", true, nil)
 	s := newStand(t, Config{}, a)
@@ -203,7 +203,7 @@ func TestSiblings(t *testing.T) {
 	}
 }
 
-// TestRemovalEndsPrediction: what events say is gone is not predicted to be there.
+// TestRemovalEndsPrediction: removed blocks are no longer predicted.
 func TestRemovalEndsPrediction(t *testing.T) {
 	a := newWorker(t, "a", true, nil)
 	s := newStand(t, Config{}, a)
@@ -228,7 +228,7 @@ func TestRemovalEndsPrediction(t *testing.T) {
 	for i := range 5 {
 		gone, _ = hashes.Next(run(i*blockTokens, blockTokens))
 	}
-	a.holds(run(0, 24)) // a chunk, which is evicted in part
+	a.holds(run(0, 24)) // one chunk, a part of which is then evicted
 	a.pub.Publish([]kv.Event{{Kind: kv.Removed, Hashes: []kv.BlockHash{gone}}})
 	s.until("the removal", func() bool {
 		m, _ := s.dispatch.Metrics()

@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// TestFrozenAndGone: nor does anybody wait for a worker that was taken off the list, as of one
-// that registers and whose machine is gone; a living one ends what it has.
+// TestFrozenAndGone: requests at a worker that was removed from the list, as after its machine
+// failed, end too; a living one finishes its requests.
 func TestFrozenAndGone(t *testing.T) {
 	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
 	s := newStand(t, Config{}, a, b)
@@ -46,10 +46,10 @@ func TestFrozenAndGone(t *testing.T) {
 	if err := s.SetWorkers([]members.Worker{{URL: b.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
-	silent := func() { s.heard(m, 0) } // as if nothing had come for long
+	silent := func() { s.heard(m, 0) } // as if nothing had arrived for long
 	silent()
 	a.does(nil)
-	goOn <- struct{}{} // one of the two, whichever it is
+	goOn <- struct{}{} // either of the two
 	r := reply{}
 	select {
 	case r = <-ends:
@@ -74,7 +74,7 @@ func TestFrozenAndGone(t *testing.T) {
 	s.idle()
 }
 
-// meanwhile is a context that lets something happen when it is first waited for.
+// meanwhile is a context that calls a function when it is first waited for.
 type meanwhile struct {
 	context.Context
 	what func()
@@ -88,8 +88,8 @@ func (m *meanwhile) Done() <-chan struct{} {
 	return m.Context.Done()
 }
 
-// TestLeavesWhenChosen: a worker that leaves between being chosen and being asked is no reason
-// to refuse a request that another one can take.
+// TestLeavesWhenChosen: a worker that leaves between being chosen and being asked does not make
+// a request fail that another worker can take.
 func TestLeavesWhenChosen(t *testing.T) {
 	one := func(c *card.Card) { c.MaxRunning = 1 }
 	a, b := newWorker(t, "a", false, one), newWorker(t, "b", false, one)
@@ -110,7 +110,7 @@ func TestLeavesWhenChosen(t *testing.T) {
 		busy[0], busy[1] = busy[1], busy[0]
 	}
 	err := p.choose(&meanwhile{t.Context(), func() {
-		s.dispatch.Release(busy[0].Reservation) // a is chosen
+		s.dispatch.Release(busy[0].Reservation) // now a is chosen
 		if err := s.SetWorkers([]members.Worker{{URL: b.http.URL}}); err != nil {
 			t.Error(err)
 		}
@@ -128,8 +128,8 @@ func TestLeavesWhenChosen(t *testing.T) {
 	s.idle()
 }
 
-// TestFiguresOfANameStay: what ends late at a worker that left, or is asked again and again by
-// a name that it has no more, takes no figures from who has the name now.
+// TestFiguresOfANameStay: a late end of a request at a worker that left, or that no longer has
+// the name, does not remove the metrics of the name's new owner.
 func TestFiguresOfANameStay(t *testing.T) {
 	a, other := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
 	s := newStand(t, Config{}, a)
@@ -174,7 +174,7 @@ func TestFiguresOfANameStay(t *testing.T) {
 	if n := counted(); n != 4 {
 		t.Errorf("%v are counted, want all 4", n)
 	}
-	// a is started anew as b, which another one is; and a third one as a.
+	// a restarts as b, a name already in use; a third worker starts as a.
 	third := newWorker(t, "a", false, func(c *card.Card) { c.Epoch = 3 })
 	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL, MaxRunning: 9}, {URL: other.http.URL}}); err != nil {
 		t.Fatal(err)
@@ -197,8 +197,8 @@ func TestFiguresOfANameStay(t *testing.T) {
 	}
 }
 
-// TestRanksWithoutRoom: a worker for whose ranks there is no room is refused until there is,
-// and gets nothing as a part of itself.
+// TestRanksWithoutRoom: a worker is refused until there is room for all its ranks; it never gets
+// requests for only some of them.
 func TestRanksWithoutRoom(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
 	s := newStand(t, Config{Router: router.Config{MaxWorkers: 3}}, a)

@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 )
 
-// TestWorkersComeAndGo: by SetWorkers and by announcing themselves.
+// TestWorkersComeAndGo covers SetWorkers and announcements.
 func TestWorkersComeAndGo(t *testing.T) {
 	a, b, c := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil), newWorker(t, "c", true, nil)
 	s := newStand(t, Config{}, a)
@@ -63,7 +63,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 	}
 }
 
-// TestOneName: two workers of one name would be one in the index.
+// TestOneName: two workers with the same name would share one entry in the index.
 func TestOneName(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "a", false, nil)
 	s := newStand(t, Config{}, a, b)
@@ -76,8 +76,8 @@ func TestOneName(t *testing.T) {
 	})
 }
 
-// TestNothingStaysOfThoseWhoLeft: neither a name that no other worker may have then, nor
-// figures, though a request ends later.
+// TestNothingStaysOfThoseWhoLeft: a worker that left keeps neither its name nor its metrics,
+// even if a request ends later.
 func TestNothingStaysOfThoseWhoLeft(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	many := newWorker(t, "many", false, func(c *card.Card) { c.Models = []string{"m", "one too many"} })
@@ -121,7 +121,7 @@ func TestNothingStaysOfThoseWhoLeft(t *testing.T) {
 	}
 }
 
-// TestRestart: what a worker that was started anew had before is not believed.
+// TestRestart: blocks from before a worker's restart are not trusted.
 func TestRestart(t *testing.T) {
 	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
 	s := newStand(t, Config{NoPredict: true}, a, b)
@@ -133,7 +133,7 @@ func TestRestart(t *testing.T) {
 		w := s.worker("a")
 		return w.State == "lost" && w.Ranks[0].HeldBlocks == 0
 	})
-	a.sick.Store(false) // the same process: what it has is asked for
+	a.sick.Store(false) // the same process: its state is recovered
 	s.until("its entries are back", func() bool {
 		w := s.worker("a")
 		return w.State == "healthy" && w.Ranks[0].HeldBlocks == 100
@@ -143,15 +143,15 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.publish(fmt.Sprintf("tcp://127.0.0.1:%d", pub), fmt.Sprintf("tcp://127.0.0.1:%d", replay), blockTokens)
-	a.holds(run(7000, 40)) // another process, which has something else
+	a.holds(run(7000, 40)) // another process with other blocks
 	s.until("what the new one has", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 10 })
 	if r := s.ask(t.Context(), run(0, 400), ``); r.Header.Get(headerOverlap) != "0" {
 		t.Errorf("%s is taken to have %s blocks of what is gone", r.worker(), r.Header.Get(headerOverlap))
 	}
 }
 
-// TestForeign: a worker of another make has no card, and is known by what it is given and
-// by its list of models.
+// TestForeign: a worker that is not Coppice has no card, and is described by its configuration
+// and its list of models.
 func TestForeign(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
@@ -180,7 +180,7 @@ func TestForeign(t *testing.T) {
 	if !seen["0"] || !seen["1"] {
 		t.Errorf("ranks asked: %v", seen)
 	}
-	// The same tokens under an adapter are another prefix.
+	// The same tokens under an adapter are a different prefix.
 	s.ask(t.Context(), run(0, 400), `,"model":"base"`)
 	<-ranks
 	r := s.ask(t.Context(), run(50000, 400), `,"model":"base"`)
@@ -191,7 +191,7 @@ func TestForeign(t *testing.T) {
 	<-ranks
 }
 
-// TestKeys: who may ask is the gateway's own affair, as is what it shows.
+// TestKeys: the gateway checks keys itself, also for its own endpoints.
 func TestKeys(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	wrong := &openai.Error{Status: 401, Code: "invalid_api_key", Message: "who are you?"}
@@ -249,14 +249,14 @@ func TestKeys(t *testing.T) {
 		`coppice_router_requests_total{status="200",worker="a"} 1`, `coppice_router_refused_total{code="invalid_api_key"} 2`,
 		`coppice_router_overhead_seconds_count{stage="hash"} 1`, `coppice_router_events_total{what="gaps"} 0`,
 	} {
-		s.until("metrics have "+want, func() bool { // which are counted behind the answer
+		s.until("metrics have "+want, func() bool { // counted after the answer
 			_, text = get("GET", "/metrics", "", "")
 			return strings.Contains(text, want)
 		})
 	}
 }
 
-// TestSteer: an admin's request may say where it goes, and by which weights.
+// TestSteer: an admin's request may choose its worker, or the weights.
 func TestSteer(t *testing.T) {
 	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
 	s := newStand(t, Config{NoPredict: true, Tenant: func(r *http.Request) (string, bool, error) {
@@ -305,8 +305,8 @@ func TestSteer(t *testing.T) {
 	s.idle()
 }
 
-// TestTakesTokenizer: the gateway makes the tokens that its workers make, without being
-// given a model, and refuses who makes others.
+// TestTakesTokenizer: without a configured model the gateway uses its workers' tokenizer, and
+// refuses a worker with another one.
 func TestTakesTokenizer(t *testing.T) {
 	dir := t.TempDir()
 	text, err := os.ReadFile(filepath.Join("..", "..", "tokenizer", "testdata", "tokenizer.json"))
@@ -361,7 +361,7 @@ func TestTakesTokenizer(t *testing.T) {
 	} {
 		r := s.post(t.Context(), path, body)
 		if path == "/v1/chat/completions" && len(tok.Encode(nil, words)) != len(tokens) {
-			continue // a beginning-of-text token makes them differ from the first block on
+			continue // a beginning-of-text token makes all blocks differ
 		}
 		if r.StatusCode != 200 || r.worker() != "two" || r.Header.Get(headerOverlap) != r.Header.Get(headerBlocks) {
 			t.Errorf("%s: %s from %s with %s of %s blocks: %s", path, r.Status, r.worker(), r.Header.Get(headerOverlap), r.Header.Get(headerBlocks), r.text)
@@ -369,7 +369,7 @@ func TestTakesTokenizer(t *testing.T) {
 	}
 }
 
-// TestHostileClients: bounded, and told why.
+// TestHostileClients: limits hold, and the errors explain them.
 func TestHostileClients(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	s := newStand(t, Config{MaxBodyBytes: 10_000}, a)
@@ -403,7 +403,7 @@ func TestHostileClients(t *testing.T) {
 	hurried.idle()
 }
 
-// TestConfig: all faults at once, by name.
+// TestConfig: all faults are reported at once, by field.
 func TestConfig(t *testing.T) {
 	_, err := New(Config{
 		Workers: []members.Worker{{URL: "x"}, {URL: "http://a", Name: "a b"}, {URL: "http://b", Ranks: -1}, {URL: "http://c", Replay: "tcp://c:1"}},

@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// TestMoves: a worker that announced itself, died, and announces itself at another place
-// takes the place of what is left of it; one beside a living one of its name does not.
+// TestMoves: a worker that registered, died, and registers at another address replaces its old
+// entry. One that registers next to a living worker with its name does not.
 func TestMoves(t *testing.T) {
 	at := func(epoch uint64) *worker {
 		w := newWorker(t, "a", true, func(c *card.Card) { c.Epoch = epoch })
@@ -61,7 +61,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestModelLengths: what a model takes is what each of its workers takes, if that is known.
+// TestModelLengths: a model's limit is the smallest known limit of its workers.
 func TestModelLengths(t *testing.T) {
 	var all []*worker
 	for name, length := range map[string]int{"a": 0, "b": 8192, "c": 4096} {
@@ -80,7 +80,7 @@ func TestModelLengths(t *testing.T) {
 			t.Errorf("%s: %v %s, want %s", path, err, text, want)
 		}
 	}
-	for _, w := range all { // as vLLM, which has no epoch, started anew with another one
+	for _, w := range all { // like vLLM, which has no epoch, restarted with another length
 		w.mu.Lock()
 		w.card.MaxModelTokens /= 2
 		w.mu.Unlock()
@@ -88,7 +88,7 @@ func TestModelLengths(t *testing.T) {
 	s.until("the new lengths", func() bool { r := s.members.Snapshot(); return r.Tokens["m"] == 2048 && r.Tokens["of-b"] == 4096 })
 }
 
-// TestModelsChange: a worker that loads an adapter keeps what it has and does.
+// TestModelsChange: a worker that loads an adapter keeps its blocks and requests.
 func TestModelsChange(t *testing.T) {
 	a := newWorker(t, "a", true, nil)
 	s := newStand(t, Config{}, a)
@@ -122,8 +122,8 @@ func TestModelsChange(t *testing.T) {
 	s.idle()
 }
 
-// TestRenamed: what is started anew at the same place by another name leaves no figures of the
-// name before.
+// TestRenamed: a process restarted at the same address under another name leaves no metrics of
+// its old name.
 func TestRenamed(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	s := newStand(t, Config{}, a)

@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// two has two pools: requests with a TTFT target below 100 ms go to the second, others to the
-// first, and on to the second, as it is faster.
+// two returns two pools: requests with a TTFT target below 100 ms go to the second, others to
+// the first and then to the second, which is faster.
 func two(t *testing.T, first, second string) *global.Config {
 	t.Helper()
 	c, _, err := global.Parse([]byte(fmt.Sprintf(`{"mode": "agg", "num_agg_pools": 2, "agg_pool_dynamo_namespaces": [%q, %q], "agg_pool_priorities": [1, 0],
@@ -29,8 +29,8 @@ func two(t *testing.T, first, second string) *global.Config {
 	return c
 }
 
-// TestPoolsAnew: other pools count from the next request on. Who is in one that stays, at
-// another place of the list, does not notice; a request goes on among those that it came to.
+// TestPoolsAnew: new pools apply from the next request on. Workers of a pool that only moves in
+// the list are unaffected, and a request keeps the pools it started with.
 func TestPoolsAnew(t *testing.T) {
 	one := func(c *card.Card) { c.Pool, c.MaxRunning = "slow", 1 }
 	slow, fast, quick := newWorker(t, "s", false, one), pooledWorker(t, "f", "fast"), pooledWorker(t, "q", "quick")
@@ -97,7 +97,7 @@ func TestPoolsAnew(t *testing.T) {
 	}
 }
 
-// refusesPools sets pools that can't be, which changes nothing.
+// refusesPools checks that invalid pools change nothing.
 func (s *stand) refusesPools() {
 	t := s.t
 	t.Helper()

@@ -16,9 +16,9 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// grid has pools slow, fast and long: prompts of 500 tokens and more go to long, others by
-// their TTFT target, below 100 ms to fast, and priorities from 10 on to fast. fast is
-// faster than long, and that than slow.
+// grid returns the pools slow, fast and long. Prompts of at least 500 tokens go to long; others
+// with a TTFT target below 100 ms, or a priority of at least 10, to fast. fast is faster than
+// long, long faster than slow.
 func grid(t *testing.T, retry bool) *global.Config {
 	t.Helper()
 	c, _, err := global.Parse([]byte(fmt.Sprintf(`{"mode": "agg", "num_agg_pools": 3, "agg_pool_dynamo_namespaces": ["slow", "fast", "long"],
@@ -32,7 +32,7 @@ func grid(t *testing.T, retry bool) *global.Config {
 	return c
 }
 
-// pooledWorker is one whose card names a pool.
+// pooledWorker starts a worker whose card names a pool.
 func pooledWorker(t *testing.T, name, pool string) *worker {
 	return newWorker(t, name, false, func(c *card.Card) { c.Pool = pool })
 }
@@ -51,7 +51,7 @@ func (s *stand) chosen(n int) {
 	})
 }
 
-// pools are those that /v1/fleet shows, by worker.
+// poolsOf returns the pools in /v1/fleet, by worker.
 func (s *stand) poolsOf() map[string]string {
 	all := map[string]string{}
 	for _, w := range s.Fleet().Workers {
@@ -60,7 +60,7 @@ func (s *stand) poolsOf() map[string]string {
 	return all
 }
 
-// wish asks with headers, as "name: value" each.
+// wish sends a request with headers, each "name: value".
 func (s *stand) wish(path, body string, headers ...string) reply {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), "POST", s.url+path, strings.NewReader(body))
@@ -82,7 +82,7 @@ func (s *stand) wish(path, body string, headers ...string) reply {
 
 func (r reply) pool() string { return r.Header.Get(headerPool) }
 
-// series is one of the gateway's, 0 if there is none.
+// series returns one of the gateway's metrics, 0 if it does not exist.
 func (s *stand) series(name, pool string) float64 {
 	s.t.Helper()
 	families, err := s.cfg.Registry.Gather()
@@ -108,12 +108,12 @@ func nvext(router, hints string) string {
 	return fmt.Sprintf(`,"nvext":{"router":{%s},"agent_hints":{%s}}`, router, hints)
 }
 
-// targets are requests and the pools that they go to.
+// targets are requests and their expected pools.
 var targets = []struct {
 	tokens  int
 	rest    string
 	headers []string
-	want    string // pool, or a part of the refusal
+	want    string // a pool, or a part of the error message
 }{
 	{8, ``, nil, "slow"}, // the middle of both axes
 	{8, ``, []string{"x-coppice-ttft-ms: 99.5"}, "fast"},
@@ -125,7 +125,7 @@ var targets = []struct {
 	{500, ``, nil, "long"},
 	{8, nvext(`"ttft_target":20`, ``), nil, "fast"},
 	{8, nvext(`"itl_target":20`, ``), nil, "fast"},
-	{8, nvext(`"ttft_target":20`, ``), []string{"X-Coppice-TTFT-Ms: 150"}, "slow"}, // headers count more
+	{8, nvext(`"ttft_target":20`, ``), []string{"X-Coppice-TTFT-Ms: 150"}, "slow"}, // headers take precedence
 	{8, nvext(``, `"priority":10`), nil, "fast"},
 	{500, `,"priority":99`, nil, "fast"},
 	{8, `,"priority":100`, nil, "slow"},
@@ -146,8 +146,8 @@ var targets = []struct {
 	{8, nvext(``, `"priority":99999999999`), nil, `priority: it is`},
 }
 
-// TestPoolByTargets: the grid chooses by the prompt's length, what headers and body say,
-// and what can't be meant is refused in words that help.
+// TestPoolByTargets: the grid chooses by the prompt's length and the targets in headers and
+// body; invalid targets are refused with a helpful message.
 func TestPoolByTargets(t *testing.T) {
 	s := newStand(t, Config{Pools: grid(t, false)}, pooledWorker(t, "s", "slow"), pooledWorker(t, "f", "fast"), pooledWorker(t, "l", "long"))
 	s.chosen(3)
@@ -162,11 +162,11 @@ func TestPoolByTargets(t *testing.T) {
 			t.Errorf("%d tokens %s %.60q: %s %s, want %s", tc.tokens, tc.rest, tc.headers, r.Status, r.text, tc.want)
 		}
 	}
-	// What has no prompt goes anywhere, and says where.
+	// A request without a prompt goes to any pool, and the answer names it.
 	if r := s.post(t.Context(), "/tokenize", `{"model":"m","prompt":"x"}`); r.StatusCode != 200 || r.pool() == "" || r.pool()[:1] != r.worker() {
 		t.Errorf("tokenize: %s in pool %q by %q", r.Status, r.pool(), r.worker())
 	}
-	// A pinned one, too.
+	// So does a pinned request.
 	if r := s.wish("/v1/completions", body(8, ""), "X-Coppice-Pin: l"); r.worker() != "l" || r.pool() != "long" {
 		t.Errorf("pinned: %s in pool %q by %q", r.Status, r.pool(), r.worker())
 	}
@@ -184,8 +184,8 @@ func TestPoolByTargets(t *testing.T) {
 	s.idle()
 }
 
-// TestPoolRefusesWorkers: those of no pool that there is, with the reason; the file of
-// workers counts more than a card.
+// TestPoolRefusesWorkers: workers of unknown pools are refused with the reason; the workers'
+// file takes precedence over a card.
 func TestPoolRefusesWorkers(t *testing.T) {
 	none, other, given := pooledWorker(t, "none", ""), pooledWorker(t, "other", "quick"), pooledWorker(t, "given", "slow")
 	s := newStand(t, Config{Pools: grid(t, false), Workers: []members.Worker{{URL: given.http.URL, Pool: "fast"}}}, none, other)
@@ -200,7 +200,7 @@ func TestPoolRefusesWorkers(t *testing.T) {
 	if p := s.worker("given").Pool; p != "fast" {
 		t.Errorf("the given pool is %q", p)
 	}
-	// It starts anew, as of a pool that there is.
+	// It restarts with a known pool.
 	other.mu.Lock()
 	other.card.Pool, other.card.Epoch = "slow", 2
 	other.mu.Unlock()
@@ -210,8 +210,8 @@ func TestPoolRefusesWorkers(t *testing.T) {
 	}
 }
 
-// TestPoolOfNobody: without who could serve it a request is told which pool that is, and
-// goes to faster ones only where the file says so.
+// TestPoolOfNobody: if no worker can serve a request, the error names the pool; faster pools are
+// tried only if the file allows it.
 func TestPoolOfNobody(t *testing.T) {
 	for _, retry := range []bool{false, true} {
 		t.Run(fmt.Sprint("retry=", retry), func(t *testing.T) {
@@ -220,10 +220,10 @@ func TestPoolOfNobody(t *testing.T) {
 			s.chosen(2)
 			for _, tc := range []struct {
 				body, header string
-				with         string // who answers under retry
+				with         string // the answering worker with retry
 			}{
 				{body(8, ""), "X-None: 1", "l"},                 // slow is empty: long is next
-				{`{"prompt":[1,2],"model":"n"}`, "X-N: 1", "l"}, // and serves n
+				{`{"prompt":[1,2],"model":"n"}`, "X-N: 1", "l"}, // long serves n
 				{`{"prompt":[1,2],"model":"n"}`, "X-Coppice-TTFT-Ms: 1", ""},
 			} {
 				r := s.wish("/v1/completions", tc.body, tc.header)
@@ -251,8 +251,8 @@ func TestPoolOfNobody(t *testing.T) {
 	}
 }
 
-// TestPoolRetry: what fails before its first output goes on to faster pools, from slow to
-// fast, within the gateway's retries; without that, to others of its own pool.
+// TestPoolRetry: a request that fails before its first output moves to faster pools, from slow
+// to fast, within the gateway's retries; without PriorityRetry, to other workers of its pool.
 func TestPoolRetry(t *testing.T) {
 	fail := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	full := func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(429) }
@@ -304,7 +304,7 @@ func TestPoolRetry(t *testing.T) {
 		s.chosen(3)
 		a.does(fail)
 		b.does(full)
-		for range 2 { // whoever is first
+		for range 2 { // either may be first
 			if r := s.wish("/v1/completions", body(8, "")); r.StatusCode != 502 && r.StatusCode != 429 {
 				t.Errorf("%s by %q", r.Status, r.worker())
 			}
@@ -315,14 +315,14 @@ func TestPoolRetry(t *testing.T) {
 	})
 }
 
-// TestPoolIsWaitedFor: a pool that is busy is waited for though others are idle; what has
-// waited for as long as it may goes on to a faster one where that is wanted.
+// TestPoolIsWaitedFor: a request waits for its busy pool even if others are idle. When its
+// waiting time is over, it moves to a faster pool if that is allowed.
 func TestPoolIsWaitedFor(t *testing.T) {
 	for _, retry := range []bool{false, true} {
 		t.Run(fmt.Sprint("retry=", retry), func(t *testing.T) {
 			slow := newWorker(t, "s", false, func(c *card.Card) { c.Pool, c.MaxRunning = "slow", 1 })
 			held, free := make(chan struct{}, 2), make(chan struct{})
-			t.Cleanup(func() { // whatever fails before it is closed
+			t.Cleanup(func() { // unblock the workers if the test fails early
 				select {
 				case <-free:
 				default:
@@ -369,7 +369,7 @@ func TestPoolIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestPoolConfig: what can't be is said all at once; without pools nothing shows.
+// TestPoolConfig: all faults are reported at once; without pools nothing about pools is shown.
 func TestPoolConfig(t *testing.T) {
 	disagg := &global.Config{}
 	odd := *grid(t, false)

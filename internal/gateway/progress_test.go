@@ -15,14 +15,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// begins says that the request has entered a plan.
+// begins reports that the request has entered a plan.
 func begins(rw http.ResponseWriter) {
 	rw.Header().Set(headerPhase, phaseRunning)
 	rw.WriteHeader(http.StatusEarlyHints)
 	rw.Header().Del(headerPhase)
 }
 
-// newForeign is a worker without a card.
+// newForeign starts a worker without a card.
 func newForeign(t *testing.T, name string) *worker {
 	w := newWorker(t, name, false, nil)
 	w.mu.Lock()
@@ -31,7 +31,7 @@ func newForeign(t *testing.T, name string) *worker {
 	return w
 }
 
-// TestProgressMoves: a request moves to another worker as long as the one that has it has not begun.
+// TestProgressMoves: a request moves to another worker only while its worker has not begun.
 func TestProgressMoves(t *testing.T) {
 	breaks := func(rw http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -53,7 +53,7 @@ func TestProgressMoves(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		fails       http.HandlerFunc
-		own, others int // the status that the client sees, of our workers and of others
+		own, others int // status for the client, with Coppice workers and with others
 		says        string
 	}{
 		{"breaks before", breaks, ok, 502, "may have begun"},
@@ -103,8 +103,8 @@ func TestProgressMoves(t *testing.T) {
 	}
 }
 
-// TestPoison: a request that ends the worker that computes it ends one of three, also where
-// the client's header lets a transport ask again by itself.
+// TestPoison: a request that crashes the worker that computes it crashes only one of three, even
+// if the client's header lets a transport retry by itself.
 func TestPoison(t *testing.T) {
 	for _, header := range []string{"", "Idempotency-Key"} {
 		var workers []*worker
@@ -119,7 +119,7 @@ func TestPoison(t *testing.T) {
 				}
 				begins(rw)
 				dead.Add(1)
-				w.http.Listener.Close() // as if the process had gone, also to who has a connection
+				w.http.Listener.Close() // as if the process had died, also for open connections
 				w.sick.Store(true)
 				panic(http.ErrAbortHandler)
 			})
@@ -127,7 +127,7 @@ func TestPoison(t *testing.T) {
 		}
 		s := newStand(t, Config{ProbeEvery: 10 * time.Millisecond, Retries: 5}, workers...)
 		s.ready(3)
-		for i := range 9 { // so that there are idle connections
+		for i := range 9 { // to have idle connections
 			s.ask(t.Context(), run(1000*i, 8), ``)
 		}
 		r, err := http.NewRequest("POST", s.url+"/v1/completions", strings.NewReader(`{"prompt":[666,666,666,666]}`))
@@ -154,7 +154,7 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// TestInterimResponses: a client gets interim responses if it asks for them, and none else.
+// TestInterimResponses: a client gets interim responses only if it asks for them.
 func TestInterimResponses(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	s := newStand(t, Config{}, a)
@@ -190,8 +190,8 @@ func TestInterimResponses(t *testing.T) {
 	}
 }
 
-// TestLateWorker: a request at a worker that does nothing goes to another one, as long as the
-// worker has not begun with it.
+// TestLateWorker: a request at a worker that makes no progress moves to another one while its
+// worker has not begun it.
 func TestLateWorker(t *testing.T) {
 	for _, began := range []bool{false, true} {
 		a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
@@ -235,8 +235,8 @@ func TestLateWorker(t *testing.T) {
 	}
 }
 
-// TestBrokenAfterDone: a stream that has said that it is done is whole, also if the connection
-// breaks before it is closed.
+// TestBrokenAfterDone: a stream that has sent [DONE] is complete, even if the connection breaks
+// before it is closed.
 func TestBrokenAfterDone(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	s := newStand(t, Config{Registry: prometheus.NewRegistry()}, a)

@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// stream answers with server-sent events and lets the test say what comes next.
+// stream answers with server-sent events and lets the test control the rest.
 func stream(rw http.ResponseWriter, texts ...string) {
 	rw.Header().Set("Content-Type", "text/event-stream")
 	for _, text := range texts {
@@ -26,7 +26,7 @@ func stream(rw http.ResponseWriter, texts ...string) {
 	}
 }
 
-// pipes is a listener without a network, for a test on a clock of its own.
+// pipes is a listener without a network, for tests with a fake clock.
 type pipes struct {
 	net.Listener
 	conns chan net.Conn
@@ -60,16 +60,16 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	}
 }
 
-// serve has a handler answer there until the test ends.
+// serve runs a handler on the listener until the test ends.
 func (p *pipes) serve(t *testing.T, h http.Handler) {
 	s := &http.Server{Handler: h}
 	go s.Serve(p)
 	t.Cleanup(func() { s.Close() })
 }
 
-// TestPause: a worker may be silent for longer than a client may take nothing.
+// TestPause: a worker may be silent for longer than a client may read nothing.
 func TestPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // on a clock that goes on only while all wait
+	synctest.Test(t, func(t *testing.T) { // with a fake clock that advances only while all goroutines wait
 		const limit = 400 * time.Millisecond
 		worker, front := newPipes(), newPipes()
 		mux := http.NewServeMux()
@@ -79,7 +79,7 @@ func TestPause(t *testing.T) {
 		mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
 		mux.HandleFunc("POST /v1/completions", func(rw http.ResponseWriter, r *http.Request) {
 			stream(rw, "data: 1\n\n")
-			time.Sleep(2 * limit) // not to wait for something: the pause is what is tested
+			time.Sleep(2 * limit) // the pause itself is under test
 			stream(rw, "data: [DONE]\n\n")
 			if r.URL.RawQuery == "late" {
 				time.Sleep(2 * limit)
@@ -101,7 +101,7 @@ func TestPause(t *testing.T) {
 		front.serve(t, g)
 		transport := &http.Transport{DialContext: front.dial}
 		t.Cleanup(transport.CloseIdleConnections)
-		for _, query := range []string{"", "?late"} { // or its end may be
+		for _, query := range []string{"", "?late"} { // [DONE] may be late
 			res, err := (&http.Client{Transport: transport}).Post("http://localhost/v1/completions"+query, "application/json", strings.NewReader(`{"prompt":[1,2,3],"stream":true}`))
 			if err != nil {
 				t.Fatal(err)
@@ -115,8 +115,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestCompressed: workers are not asked to compress, and what one compresses all the same
-// breaks off as it does: words of the gateway's own behind it would be read as its bytes.
+// TestCompressed: workers are not asked to compress. If one compresses all the same, its answer
+// breaks off unchanged: an added event would be read as compressed bytes.
 func TestCompressed(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	const first = "\x1f\x8b as if it were"
@@ -135,7 +135,7 @@ func TestCompressed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Accept-Encoding", "gzip") // so that the client leaves it as it is
+	r.Header.Set("Accept-Encoding", "gzip") // keeps the client from decompressing
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -147,13 +147,14 @@ func TestCompressed(t *testing.T) {
 	s.idle()
 }
 
-// TestHalfEvents: a client gets whole events, however they come, and all of an answer that ends.
+// TestHalfEvents: a client gets only complete events, however they arrive, and every byte of a
+// finished answer.
 func TestHalfEvents(t *testing.T) {
 	long := "data: " + strings.Repeat("x", 2*maxEvent) + "\n\n"
 	for _, tc := range []struct {
 		parts []string
-		want  string // of an answer that ends
-		whole string // of one that breaks
+		want  string // for an answer that ends
+		whole string // for an answer that breaks off
 	}{
 		{[]string{"data: 1\n\n", "data: {\"a\":"}, "data: 1\n\ndata: {\"a\":", "data: 1\n\n"},
 		{[]string{"da", "ta: 1\n", "\ndata: 2", "\n\n"}, "data: 1\n\ndata: 2\n\n", "data: 1\n\ndata: 2\n\n"},
@@ -165,10 +166,10 @@ func TestHalfEvents(t *testing.T) {
 		s.ready(1)
 		breaks := false
 		a.does(func(rw http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body) // or what was sent may be lost with the connection
+			io.Copy(io.Discard, r.Body) // otherwise the sent bytes may be lost with the connection
 			for _, part := range tc.parts {
 				stream(rw, part)
-				time.Sleep(time.Millisecond) // mostly in pieces of their own; the test holds for all
+				time.Sleep(time.Millisecond) // to send separate pieces in most runs; the test holds in any case
 			}
 			if breaks {
 				panic(http.ErrAbortHandler)
@@ -185,7 +186,7 @@ func TestHalfEvents(t *testing.T) {
 	}
 }
 
-// TestFrozen: of a worker that is lost and silent nobody waits for an answer.
+// TestFrozen: a request at a lost and silent worker ends.
 func TestFrozen(t *testing.T) {
 	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
 	s := newStand(t, Config{}, a, b)
@@ -235,8 +236,8 @@ func TestFrozen(t *testing.T) {
 	s.idle()
 }
 
-// TestSlowAnswer: a worker that is lost for a moment, or refused, goes on with an answer of
-// which nothing has come for long, as it is no stream.
+// TestSlowAnswer: a worker that is lost for a moment, or refused, continues an answer that has
+// been silent for long because it is not a stream.
 func TestSlowAnswer(t *testing.T) {
 	a := newWorker(t, "a", true, nil)
 	s := newStand(t, Config{Retries: -1}, a)
@@ -253,7 +254,7 @@ func TestSlowAnswer(t *testing.T) {
 	})
 	m := s.members.All()[0]
 	s.patience(time.Hour)                               // the test may be slow
-	for _, state := range []string{"lost", "refused"} { // the second for a minute
+	for _, state := range []string{"lost", "refused"} { // refused lasts a minute
 		a.sick.Store(false)
 		s.ready(1)
 		done := make(chan reply, 1)
@@ -278,8 +279,8 @@ func TestSlowAnswer(t *testing.T) {
 	}
 }
 
-// TestBytesAndEvents: without a tokenizer texts are found by guesses, also at workers whose
-// events tell of tokens.
+// TestBytesAndEvents: without a tokenizer, texts are found by guesses, also at workers whose
+// events have tokens.
 func TestBytesAndEvents(t *testing.T) {
 	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
 	s := newStand(t, Config{}, a, b)
@@ -297,7 +298,8 @@ func TestBytesAndEvents(t *testing.T) {
 	}
 }
 
-// TestReadyTells: /ready says no when all workers are gone, whoever noticed first.
+// TestReadyTells: /ready fails when all workers are gone, whether a probe or a request noticed
+// first.
 func TestReadyTells(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	s := newStand(t, Config{}, a)
@@ -316,7 +318,7 @@ func TestReadyTells(t *testing.T) {
 	s.idle()
 }
 
-// TestSwitching: nobody is switched to another protocol, and nothing is kept of it.
+// TestSwitching: an answer that switches protocols is refused, and its connection closed.
 func TestSwitching(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
 	for _, w := range []*worker{a, b} {
@@ -352,7 +354,7 @@ func TestSwitching(t *testing.T) {
 	s.idle()
 }
 
-// TestImpossibleStatus: what can't be passed on is no answer.
+// TestImpossibleStatus: a status that can't be forwarded counts as no answer.
 func TestImpossibleStatus(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	a.does(func(rw http.ResponseWriter, r *http.Request) {
@@ -373,8 +375,8 @@ func TestImpossibleStatus(t *testing.T) {
 	s.idle()
 }
 
-// TestBodies: the memory of a body is for others once its answer has begun, and no more is
-// taken than has come.
+// TestBodies: the memory of a body is reused once its answer has begun, and no more is allocated
+// than has arrived.
 func TestBodies(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	gate := make(chan struct{})
@@ -400,7 +402,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestNoStorm: requests that fail do not have a worker asked more often.
+// TestNoStorm: failing requests do not make a worker be probed more often.
 func TestNoStorm(t *testing.T) {
 	probes := make(chan struct{}, 1<<16)
 	a := newWorker(t, "a", false, nil)
@@ -422,7 +424,7 @@ func TestNoStorm(t *testing.T) {
 	}
 }
 
-// TestLoop: a gateway that is its own worker says so, instead of asking itself for ever.
+// TestLoop: a gateway that is its own worker answers with an error instead of an endless loop.
 func TestLoop(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	s := newStand(t, Config{}, a)
@@ -440,7 +442,7 @@ func TestLoop(t *testing.T) {
 	s.idle()
 }
 
-// TestModelOfAll: what is not about prompts goes to who serves the model, too.
+// TestModelOfAll: requests without a prompt also go to a worker that serves the model.
 func TestModelOfAll(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	b := newWorker(t, "b", false, func(c *card.Card) { c.Models = []string{"other"} })

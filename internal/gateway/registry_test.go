@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// TestNATSTrouble: a NATS that refuses the password is in the log, for each that needs it.
+// TestNATSTrouble: a refused NATS password is logged for each connection that needs it.
 func TestNATSTrouble(t *testing.T) {
 	s, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0", User: "me", Password: "hush"})
 	if err != nil {
@@ -45,8 +45,8 @@ func TestNATSTrouble(t *testing.T) {
 	}
 }
 
-// TestGivenWhileRegistering: a worker that registers at the moment when the list says more of
-// it is as the list says.
+// TestGivenWhileRegistering: a worker that registers while the list is changing gets the list's
+// settings.
 func TestGivenWhileRegistering(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	a.card.URL = a.http.URL
@@ -54,7 +54,7 @@ func TestGivenWhileRegistering(t *testing.T) {
 	s.ready(1)
 	old := s.members.All()[0]
 	set := make(chan error)
-	s.dispatch.With(func(*router.Router, time.Duration) { // no worker leaves meanwhile
+	s.dispatch.With(func(*router.Router, time.Duration) { // no worker can leave meanwhile
 		go func() { set <- s.SetWorkers([]members.Worker{{URL: a.http.URL, Name: "b"}}) }()
 		taken := func() bool { all := s.members.All(); return len(all) == 1 && all[0] != old }
 		for end := time.Now().Add(long); !taken() && time.Now().Before(end); time.Sleep(time.Millisecond) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSites: the gateway lets in the hosts and pages that a server would, and answers for
-// its workers: what they think of a page is not asked, and not passed on.
+// TestSites: the gateway admits hosts and pages as a server would, and for its workers: their
+// CORS headers are not forwarded.
 func TestSites(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	a.does(func(rw http.ResponseWriter, r *http.Request) {

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// TestSlowClients: nobody holds a connection for ever by a body that does not come or by an
-// answer that is not read, whatever is asked for and whether he may ask it.
+// TestSlowClients: no client can hold a connection forever with a body that does not arrive or
+// an answer that it does not read, at any endpoint, with or without the right to use it.
 func TestSlowClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 10 * time.Second
@@ -33,7 +33,7 @@ func TestSlowClients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conn.SetDeadline(time.Now().Add(time.Hour)) // on a clock that goes on only while all wait
+			conn.SetDeadline(time.Now().Add(time.Hour)) // a fake clock that advances only while all goroutines wait
 			if _, err := io.WriteString(conn, head+"\r\nHost: localhost\r\n\r\n"); err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +54,7 @@ func TestSlowClients(t *testing.T) {
 		}
 		for _, path := range []string{"health", "metrics", "none"} {
 			conn := send("GET /" + path + " HTTP/1.1")
-			time.Sleep(3 * limit) // not to wait for something: that it is too late is what is tested
+			time.Sleep(3 * limit) // the deadline itself is under test
 			if text, err := io.ReadAll(conn); err != nil || len(text) > 0 {
 				t.Errorf("%s: %v %.100q for who did not read it", path, err, text)
 			}
@@ -63,7 +63,7 @@ func TestSlowClients(t *testing.T) {
 	})
 }
 
-// TestWeightsOfTwo: of two who change different weights at a time neither is lost.
+// TestWeightsOfTwo: concurrent changes of different weights are both applied.
 func TestWeightsOfTwo(t *testing.T) {
 	s := newStand(t, Config{})
 	put := func(body io.Reader) error {
@@ -82,7 +82,7 @@ func TestWeightsOfTwo(t *testing.T) {
 	first, rest := io.Pipe()
 	done := make(chan error)
 	go func() { done <- put(first) }()
-	io.WriteString(rest, `{"ttft":`) // the pipe's reader has it, so the request is under way
+	io.WriteString(rest, `{"ttft":`) // the pipe's reader has it, so the request has begun
 	for range 2 {
 		if err := put(strings.NewReader(`{"itl": 0.75}`)); err != nil {
 			t.Fatal(err)

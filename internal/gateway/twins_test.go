@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// overNATS has a worker publish and register there, as the process of an epoch.
+// overNATS publishes and registers a worker over NATS, as a process with an epoch.
 func (w *worker) overNATS(url string, epoch uint64) *nats.Announcer {
 	w.t.Helper()
 	w.mu.Lock()
@@ -32,9 +32,9 @@ func (w *worker) overNATS(url string, epoch uint64) *nats.Announcer {
 	return a
 }
 
-// TestTwins: of two workers of one name the second is refused. What it publishes is not taken
-// for the first one's, and when it goes the first one stays, be it the earlier process or the
-// later one.
+// TestTwins: of two workers with the same name the second is refused. Its events are not taken
+// for the first one's, and the first stays when the second goes, whichever process started
+// earlier.
 func TestTwins(t *testing.T) {
 	for _, epochs := range [][2]uint64{{5, 6}, {6, 5}} {
 		at := natsServer(t, "127.0.0.1:0").URL()
@@ -54,7 +54,7 @@ func TestTwins(t *testing.T) {
 		s.until("the second one is refused", func() bool { return s.at(second).State == "refused" })
 		second.holds(run(5000, 400))
 		before := s.members.EventCounts()
-		for i := range 5 { // the second one's are among them, or before
+		for i := range 5 { // including events of the second worker
 			first.holds(run(40+4*i, 4))
 			second.holds(run(9000+4*i, 4))
 		}
@@ -76,8 +76,8 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestRestartOverNATS: a worker that is started anew, under its name and at its place, is known
-// as what it is then, though nobody said that the one before had gone.
+// TestRestartOverNATS: a worker restarted with its name and address is recognized as a new
+// process, even without a goodbye of the old one.
 func TestRestartOverNATS(t *testing.T) {
 	at := natsServer(t, "127.0.0.1:0").URL()
 	s := newStand(t, Config{NATS: &nats.Config{URL: at, Retry: time.Millisecond}})

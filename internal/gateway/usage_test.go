@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestUsage finds the field wherever the answer is cut.
+// TestUsage finds the field wherever the answer is split.
 func TestUsage(t *testing.T) {
 	const said = `"usage":{"prompt_tokens":70,"prompt_tokens_details":{"cached_tokens":`
 	for text, want := range map[string]int{
@@ -43,7 +43,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// value is that of a counter without labels.
+// value returns a counter without labels.
 func (s *stand) value(name string) float64 {
 	s.t.Helper()
 	families, err := s.cfg.Registry.Gather()
@@ -59,7 +59,7 @@ func (s *stand) value(name string) float64 {
 	return 0
 }
 
-// TestConfirmedOverlap: what counts as found is what the answer says was cached.
+// TestConfirmedOverlap: the usage in the answer determines the confirmed overlap.
 func TestConfirmedOverlap(t *testing.T) {
 	a := newWorker(t, "a", true, nil)
 	s := newStand(t, Config{Registry: prometheus.NewRegistry()}, a)
@@ -94,11 +94,11 @@ func TestConfirmedOverlap(t *testing.T) {
 	}
 	ask(run(0, 48), false, "40")
 	want(10, 0, 0, 0)
-	ask(run(0, 48), true, "12") // seven blocks are gone
+	ask(run(0, 48), true, "12") // seven blocks were evicted
 	want(13, 7, 0, 0)
-	ask(run(0, 48), true, "44") // one more than events told
+	ask(run(0, 48), true, "44") // one more than the events announced
 	want(24, 7, 1, 0)
-	ask(run(0, 40), false, "39") // all: one token is computed in any case
+	ask(run(0, 40), false, "39") // all of it: one token is always computed
 	want(34, 7, 1, 0)
 	ask(run(0, 40), true, "")
 	want(34, 7, 1, 1)

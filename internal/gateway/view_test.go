@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
 )
 
-// get asks the gateway itself.
+// get calls the gateway's handler directly.
 func (s *stand) get(method, path string) reply {
 	s.t.Helper()
 	r, err := http.NewRequest(method, s.url+path, nil)
@@ -28,8 +28,8 @@ func (s *stand) get(method, path string) reply {
 	return reply{res, string(text), err}
 }
 
-// TestView: the page's figures are those of the requests, where they went, why, and what
-// was cached of them in truth.
+// TestView: the page shows each request's worker, the reason, and the cached tokens by its
+// usage.
 func TestView(t *testing.T) {
 	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
 	s := newStand(t, Config{Version: "1.2"}, a, b)
@@ -70,7 +70,7 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestEmptyView: lists without anything in them are lists.
+// TestEmptyView: empty lists are lists, not null.
 func TestEmptyView(t *testing.T) {
 	s := newStand(t, Config{})
 	for _, path := range []string{"/v1/fleet", "/v1/fleet/view"} {
@@ -80,8 +80,8 @@ func TestEmptyView(t *testing.T) {
 	}
 }
 
-// TestFleetPage: the page and its files are there for all, the figures for admins, and no
-// page with NoPage.
+// TestFleetPage: the page and its files need no key, its figures need an admin's; with NoPage
+// there is no page.
 func TestFleetPage(t *testing.T) {
 	s := newStand(t, Config{Tenant: func(r *http.Request) (string, bool, error) {
 		if r.Header.Get("Authorization") == "" {
@@ -104,8 +104,7 @@ func TestFleetPage(t *testing.T) {
 	}
 }
 
-// TestOpenAPI: each path that the document names is the router's, with the methods that it
-// names, and what it refers to is in it.
+// TestOpenAPI: each path and method in the document is routed, and all its references resolve.
 func TestOpenAPI(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	s := newStand(t, Config{}, a)

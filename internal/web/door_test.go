@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDoor: most requests are let in at a time, none once it drains, and Shutdown waits for
-// those that are in, or ends them when it may wait no longer.
+// TestDoor: at most most requests are admitted at a time, none after the drain has begun.
+// Shutdown waits for open requests, or ends them when ctx ends.
 func TestDoor(t *testing.T) {
 	d := NewDoor(1)
 	if d.Enter() != nil || d.Enter() != ErrFull || d.Open() != 1 {
@@ -22,7 +22,7 @@ func TestDoor(t *testing.T) {
 	ended := make(chan error, 1)
 	before := false
 	go func() { ended <- d.Shutdown(gone, &http.Server{}, why, func() { before = true }) }()
-	<-ctx.Done() // it is ended, and says so
+	<-ctx.Done() // the request is ended
 	if context.Cause(ctx) != why || d.Enter() != ErrDraining || !d.Draining() {
 		t.Errorf("ended by %v", context.Cause(ctx))
 	}

@@ -22,8 +22,7 @@ func newApproximate(t testing.TB, cfg ApproximateConfig) *Approximate {
 	return a
 }
 
-// TestExpire: a prompt that is routed again is kept longer,
-// and with it what it shares.
+// TestExpire: a prompt that is routed again is kept longer, and so are its shared blocks.
 func TestExpire(t *testing.T) {
 	a := newApproximate(t, ApproximateConfig{TTL: 50 * ms})
 	route := func(h kv.Rank, locals []kv.LocalHash, now time.Duration) {
@@ -59,7 +58,7 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-// TestPrune: nothing goes up to the limit; beyond it what was routed longest ago.
+// TestPrune: nothing is evicted up to the limit; beyond it the least recently routed blocks.
 func TestPrune(t *testing.T) {
 	a := newApproximate(t, ApproximateConfig{MaxBlocks: 14, KeepRatio: 0.5})
 	for i := range 14 {
@@ -81,7 +80,7 @@ func TestPrune(t *testing.T) {
 	if err := a.Route(w(0), tail(seq(1, 15), 0), 20); err != ErrFull {
 		t.Errorf("more than all: %v", err)
 	}
-	if err := a.Route(w(0), tail(seq(1, 14), 0), 20); err != nil { // its own last blocks go at last
+	if err := a.Route(w(0), tail(seq(1, 14), 0), 20); err != nil { // its own last blocks are evicted last
 		t.Fatal(err)
 	}
 	if got := found(t, a.Find(seq(1, 14), nil)); !equal(got, overlaps{w(0): 7}) || a.Index().Stats().HolderBlocks != 7 {
@@ -92,7 +91,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestPruneLongestFirst: of prompts of the same moment the last blocks go first.
+// TestPruneLongestFirst: of prompts routed at the same moment the last blocks are evicted first.
 func TestPruneLongestFirst(t *testing.T) {
 	a := newApproximate(t, ApproximateConfig{MaxBlocks: 20, KeepRatio: 0.5})
 	for i, blocks := range []int{3, 9, 9} {
@@ -105,8 +104,8 @@ func TestPruneLongestFirst(t *testing.T) {
 	}
 }
 
-// TestApproximateAgainstOracle: a timer at each prompt's end does what one at
-// each block would.
+// TestApproximateAgainstOracle: a timer at each prompt's end has the same effect as one per
+// block.
 func TestApproximateAgainstOracle(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -160,7 +159,7 @@ func TestApproximateAgainstOracle(t *testing.T) {
 	}
 }
 
-// TestPruneAtRandom: whatever is pruned, the limit holds and every block has a timer.
+// TestPruneAtRandom: after any eviction the limit holds and every block has a timer.
 func TestPruneAtRandom(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -208,8 +207,8 @@ func TestApproximateConfig(t *testing.T) {
 	}
 }
 
-// TestChainAlone: prompts by their chained hashes are found, kept and pruned as those
-// with local hashes are.
+// TestChainAlone: prompts by chained hashes are found, kept and pruned like those with local
+// hashes.
 func TestChainAlone(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -242,8 +241,8 @@ func TestChainAlone(t *testing.T) {
 	}
 }
 
-// TestHostileChains: what no prompt has, from a hostile replica, keeps to the limit and goes
-// in time, though its hashes stand twice, and behind several others.
+// TestHostileChains: impossible prompts from a hostile replica stay within the limit and expire,
+// even with repeated hashes and several parents.
 func TestHostileChains(t *testing.T) {
 	for seed, names := range []int{4, 30, 1000} {
 		a := newApproximate(t, ApproximateConfig{MaxBlocks: 60, ByHash: true})

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// fleet fills an index: prompts of some 220 blocks behind one of 64 beginnings,
-// each with several workers.
+// fleet fills an index with prompts of about 220 blocks after one of 64 prefixes, each held by
+// several workers.
 func fleet(b *testing.B, workers, prompts int, store func(kv.Rank, Run) (int, error)) [][]kv.LocalHash {
 	b.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -37,8 +37,8 @@ func fleet(b *testing.B, workers, prompts int, store func(kv.Rank, Run) (int, er
 	return all
 }
 
-// BenchmarkFind: a lookup in the plain index, and in sharded ones: what the locks
-// cost is the difference.
+// BenchmarkFind measures a lookup in the plain index and in sharded ones: the difference is the
+// cost of the locks.
 func BenchmarkFind(b *testing.B) {
 	for _, workers := range []int{8, 64, 512} {
 		x, _ := New(Config{})
@@ -60,8 +60,8 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkFindBesideWriter: lookups by all processors while one worker stores and
-// removes without a pause.
+// BenchmarkFindBesideWriter measures lookups on all processors while one worker stores and
+// removes continuously.
 func BenchmarkFindBesideWriter(b *testing.B) {
 	for _, shards := range []int{1, 8} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
@@ -96,7 +96,7 @@ func BenchmarkFindBesideWriter(b *testing.B) {
 	}
 }
 
-// BenchmarkClear: one block of a worker beside many first blocks of others.
+// BenchmarkClear measures one block of a worker next to many first blocks of others.
 func BenchmarkClear(b *testing.B) {
 	for _, siblings := range []int{100, 100000} {
 		x, _ := New(Config{})
@@ -113,7 +113,7 @@ func BenchmarkClear(b *testing.B) {
 	}
 }
 
-// BenchmarkRouteChain: prompts of 512 blocks, where blocks are pruned all the time.
+// BenchmarkRouteChain measures prompts of 512 blocks with constant eviction.
 func BenchmarkRouteChain(b *testing.B) {
 	for _, known := range []bool{true, false} {
 		b.Run(fmt.Sprintf("blocks=512/known=%v", known), func(b *testing.B) {

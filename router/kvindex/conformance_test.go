@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// tree is what all variants do.
+// tree is the interface common to all variants.
 type tree interface {
 	Store(kv.Rank, Run) (int, error)
 	Remove(kv.Rank, []kv.BlockHash) int
@@ -22,7 +22,7 @@ type tree interface {
 	Check() error
 }
 
-// variants runs a test on each.
+// variants runs a test on each variant.
 func variants(t *testing.T, cfg Config, test func(t *testing.T, x tree)) {
 	t.Helper()
 	plain := func() tree {
@@ -61,7 +61,7 @@ func seq(lo, hi int) []kv.LocalHash { // [lo, hi]
 
 func w(id int) kv.Rank { return kv.Rank{Worker: kv.WorkerID(id)} }
 
-// bench of one variant under test.
+// desk is one variant under test.
 type desk struct {
 	t *testing.T
 	x tree
@@ -83,8 +83,8 @@ func (d desk) want(locals []kv.LocalHash, want map[kv.Rank]uint32) {
 
 type overlaps = map[kv.Rank]uint32
 
-// TestConformance, TestClearAndForget and TestLongSequences are the
-// cases that Dynamo's own tests fix. Clearing is of one rank, as there from 2026-08 on.
+// TestConformance, TestClearAndForget and TestLongSequences have the cases of Dynamo's own
+// tests. Clearing affects one rank, as there since 2026-08.
 func TestConformance(t *testing.T) {
 	variants(t, Config{}, func(t *testing.T, x tree) {
 		d := desk{t, x}
@@ -112,7 +112,7 @@ func TestConformance(t *testing.T) {
 		if _, err := x.Store(w(0), r); err != ErrSequence {
 			t.Errorf("its own parent: %v", err)
 		}
-		if _, err := x.Store(w(5), tail(seq(1, 3), 2)); err != ErrUnknownParent { // another's parent
+		if _, err := x.Store(w(5), tail(seq(1, 3), 2)); err != ErrUnknownParent { // another holder's parent
 			t.Errorf("parent of another worker: %v", err)
 		}
 		if x.Remove(w(999), chain(seq(1, 3))) != 0 || x.Remove(w(0), []kv.BlockHash{77}) != 0 {
@@ -181,7 +181,7 @@ func TestLongSequences(t *testing.T) {
 		d.want(other, overlaps{w(0): 499, w(1): 5000})
 		x.Remove(w(0), chain(long)[4980:])
 		d.want(long, overlaps{w(0): 4980, w(1): 499})
-		x.Remove(w(1), chain(other)[499:500]) // with all behind it
+		x.Remove(w(1), chain(other)[499:500]) // with all blocks after it
 		d.want(other, overlaps{w(0): 499, w(1): 499})
 		x.Remove(w(0), chain(long)[:1])
 		if st := x.Stats(); st.Nodes != 1 || st.Blocks != 499 || x.Held(w(0)) != 0 {

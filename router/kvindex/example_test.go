@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// Two workers say what they store; a lookup says how much of a prompt each has.
+// Two workers announce their blocks; a lookup returns how much of a prompt each has.
 func ExampleIndex() {
 	x, err := kvindex.New(kvindex.Config{})
 	if err != nil {

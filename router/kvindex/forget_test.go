@@ -17,7 +17,7 @@ func mustSharded(t *testing.T, cfg ShardedConfig) *Sharded {
 	return s
 }
 
-// A holder is forgotten, the other ranks of its worker are not.
+// TestForgetOneRank: one rank is forgotten, the other ranks of its worker stay.
 func TestForgetOneRank(t *testing.T) {
 	for _, cfg := range bothCuts {
 		s := mustSharded(t, cfg)

@@ -25,18 +25,18 @@ func TestLimits(t *testing.T) {
 	x, _ := New(Config{Blocks: 10, HolderBlocks: 6, Holders: 3})
 	full(x, w(0), seq(1, 7), 0, ErrFull)
 	full(x, w(0), seq(1, 6), 0, nil)
-	full(x, w(0), seq(1, 6), 0, nil) // again is nothing more
+	full(x, w(0), seq(1, 6), 0, nil) // a repetition takes no room
 	full(x, w(0), seq(1, 7), 6, ErrFull)
-	full(x, w(1), seq(1, 6), 0, nil)       // distinct blocks are still 6
-	full(x, w(2), seq(10, 14), 0, ErrFull) // 11
+	full(x, w(1), seq(1, 6), 0, nil)       // still 6 distinct blocks
+	full(x, w(2), seq(10, 14), 0, ErrFull) // would be 11
 	full(x, w(2), seq(10, 13), 0, nil)
 	full(x, w(3), seq(1, 1), 0, ErrFull)
 	x.Forget(w(2))
 	full(x, w(3), seq(1, 1), 0, nil)
 }
 
-// TestHostile: hashes that lie, collide on purpose, or come in floods are
-// refused and counted, and the index is whole after each.
+// TestHostile: hashes that lie, collide on purpose, or come in floods are refused and counted,
+// and the index stays consistent after each.
 func TestHostile(t *testing.T) {
 	x, _ := New(Config{HolderBlocks: 20000})
 	store := func(h kv.Rank, r Run, want error) {
@@ -51,18 +51,18 @@ func TestHostile(t *testing.T) {
 	good := tail(seq(1, 8), 0)
 	store(w(0), good, nil)
 
-	// A first block may have any hash, for its local hash is its name: one that is
-	// the name of a deep block stays without, and so does what follows.
+	// A first block may have any hash, because its local hash is its name. If that is the name
+	// of a deep block, it is refused, and so are the blocks after it.
 	thief := []kv.LocalHash{kv.LocalHash(good.Hashes[5]), 6, 7}
 	store(w(1), tail(thief, 0), ErrCollision)
-	// And the other way round: who comes first has the name.
+	// Conversely, the first block stored keeps the name.
 	deep := chain(seq(50, 60))
 	store(w(1), tail([]kv.LocalHash{kv.LocalHash(deep[9])}, 0), nil)
 	store(w(2), tail(seq(50, 60), 0), ErrCollision)
 	if got := found(t, x.Find(seq(50, 60), nil)); !equal(got, overlaps{w(2): 9}) {
 		t.Errorf("before the collision: %v", got)
 	}
-	// A cycle: the child of a block has the name of the first.
+	// A cycle: the child of a block has the name of the first block.
 	cycle := Run{Parent: good.Hashes[7], HasParent: true, Hashes: good.Hashes[:1], Locals: good.Locals[:1]}
 	store(w(0), cycle, ErrForeignHash)
 	cycle.Hashes = []kv.BlockHash{good.Hashes[7]}
@@ -80,7 +80,7 @@ func TestHostile(t *testing.T) {
 		store(w(5), tail(seq(1000*i, 1000*i+99), 0), nil)
 	}
 	store(w(5), tail(seq(-5, -5), 0), ErrFull)
-	store(w(6), tail(seq(1, 8), 0), nil) // nobody else suffers
+	store(w(6), tail(seq(1, 8), 0), nil) // other workers are unaffected
 	st := x.Stats()
 	if st.Collisions != 2 || st.Foreign != 3 || st.BadSequences != 2 || st.Overfull != 2 || x.Held(w(5)) != 20000 {
 		t.Errorf("%+v", st)
@@ -90,7 +90,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestChurn: what goes leaves nothing behind, in the tables neither.
+// TestChurn: removed blocks leave nothing behind, not even in the tables.
 func TestChurn(t *testing.T) {
 	x, _ := New(Config{})
 	for round := range 50 {
@@ -158,7 +158,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestNodeIsTwoLines: lookups read the first.
+// TestNodeIsTwoLines: a node has two cache lines, of which lookups read the first.
 func TestNodeIsTwoLines(t *testing.T) {
 	n := reflect.TypeFor[node]()
 	hashes, _ := n.FieldByName("hashes")
@@ -167,8 +167,8 @@ func TestNodeIsTwoLines(t *testing.T) {
 	}
 }
 
-// FuzzHostile lets a few holders say anything, in words of which there are so few
-// that cycles, collisions and lies about parents come by themselves.
+// FuzzHostile lets a few holders store anything, over an alphabet so small that cycles,
+// collisions and false parents arise by chance.
 func FuzzHostile(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x03stores and removes of nothing in particular"))
 	f.Add([]byte{0, 0, 3, 1, 1, 2, 2, 3, 3, 1, 1, 2, 9, 9, 1, 1, 2, 1, 1, 1, 1, 4, 0, 0, 1, 2, 3})
@@ -192,15 +192,15 @@ func FuzzHostile(f *testing.F) {
 				r.Hashes = append(r.Hashes, kv.BlockHash(b>>4%8))
 			}
 			switch op % 8 {
-			case 0, 1: // as it is
+			case 0, 1: // unchanged
 				x.Store(h, r)
-			case 2, 3: // in its own words
+			case 2, 3: // under its own hashes
 				own, gone, err := names[h.Worker].Store(r)
 				if err == nil {
 					x.Remove(h, gone)
 					x.Store(h, own)
 				}
-			case 4: // with a true chain behind a parent of its choice
+			case 4: // a valid chain after an arbitrary parent
 				last := r.Parent
 				for i, local := range r.Locals {
 					if last = kv.Chain(last, local); i == 0 && !r.HasParent {

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// abroad are hashes of another make: of the chained ones and a seed.
+// abroad returns foreign hashes, made from the chained ones and a seed.
 func abroad(hashes []kv.BlockHash, seed uint64) []kv.BlockHash {
 	out := make([]kv.BlockHash, len(hashes))
 	for i, h := range hashes {
@@ -36,11 +36,11 @@ func TestNames(t *testing.T) {
 	if err != nil || !got.HasParent || got.Parent != chain(seq(1, 6))[5] || got.Hashes[1] != chain(seq(1, 8))[7] {
 		t.Fatalf("%v, %v", got, err)
 	}
-	// Known ones take no room.
+	// Known names take no room.
 	if got, gone, err = n.Store(abroadRun(tail(seq(1, 8), 0), 1)); err != nil || len(got.Hashes) != 8 || len(gone) > 0 || n.Len() != 8 {
 		t.Errorf("again: %v, gone %v, %v; %d names", got, gone, err, n.Len())
 	}
-	// A name that now means something else: what it meant is gone.
+	// A name that now means another block: the old block is gone.
 	other := Run{Hashes: r.Hashes[3:4], Locals: seq(70, 70)}
 	if got, gone, err = n.Store(other); err != nil || len(gone) != 1 || gone[0] != chain(seq(1, 4))[3] || got.Hashes[0] != 70 {
 		t.Errorf("%v, gone %v, %v", got, gone, err)
@@ -65,7 +65,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// translated is a sharded index with names for each holder but the first.
+// translated is a sharded index with a Names per holder except the first.
 type translated struct {
 	*Sharded
 	names [4]*Names
@@ -90,8 +90,8 @@ func (x *translated) Remove(h kv.Rank, hashes []kv.BlockHash) int {
 	return x.Sharded.Remove(h, hashes)
 }
 
-// TestForeignHashes: workers with hashes of their own, each another seed, and
-// some with ours, in one sharded index: all find each other.
+// TestForeignHashes: workers with hashes of their own, each with another seed, and some with
+// kv.Chain's share one sharded index: all find each other's blocks.
 func TestForeignHashes(t *testing.T) {
 	for _, by := range []Sharding{ByBranch, ByWorker} {
 		x := &translated{mustSharded(t, ShardedConfig{Shards: 3, By: by}), [4]*Names{nil, NewNames(0), NewNames(0), NewNames(0)}}
@@ -138,7 +138,7 @@ func TestForeignHashes(t *testing.T) {
 		if err := x.Check(); err != nil {
 			t.Error(err)
 		}
-		// A name that now means something else: what it meant is not there any more.
+		// A name that now means another block: the old block is no longer there.
 		for i := range 2 {
 			locals := seq(100*i+11, 100*i+13)
 			if _, err := x.Store(w(3), Run{Hashes: []kv.BlockHash{1, 2, 3}, Locals: locals}); err != nil {
@@ -148,7 +148,7 @@ func TestForeignHashes(t *testing.T) {
 		if a, b := x.Find(seq(11, 13), nil), x.Find(seq(111, 113), nil); slices.Contains(a, Overlap{w(3), 3}) || !slices.Contains(b, Overlap{w(3), 3}) {
 			t.Errorf("%v, %v", a, b)
 		}
-		// Who has ours and then others is refused.
+		// A holder with kv.Chain's hashes that then sends others is refused.
 		if _, err := x.Store(w(0), tail(seq(1, 3), 0)); err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// naive is the oracle: for each holder a set of prefixes, written out. It is what
-// an index should say if every remove took what stands behind.
+// naive is the oracle: a set of prefixes per holder, written out. An index must agree with it if
+// every remove also removes the blocks after it.
 type naive map[kv.Rank]map[string]bool
 
 func nameOf(locals []kv.LocalHash) string { return fmt.Sprint(locals) }
@@ -55,7 +55,7 @@ func (o naive) find(locals []kv.LocalHash) map[kv.Rank]uint32 {
 	return found
 }
 
-// chain are the hashes of a sequence.
+// chain returns the hashes of a sequence.
 func chain(locals []kv.LocalHash) []kv.BlockHash {
 	hashes := make([]kv.BlockHash, len(locals))
 	for i, local := range locals {
@@ -66,7 +66,7 @@ func chain(locals []kv.LocalHash) []kv.BlockHash {
 	return hashes
 }
 
-// tail is the run of a sequence from a block on.
+// tail returns the run of a sequence from a block on.
 func tail(locals []kv.LocalHash, from int) Run {
 	hashes := chain(locals)
 	r := Run{Hashes: hashes[from:], Locals: locals[from:]}
@@ -100,8 +100,8 @@ func equal(a, b map[kv.Rank]uint32) bool {
 	return true
 }
 
-// play is a random walk over all operations on a small alphabet, so that runs are
-// split and joined all the time.
+// play is a random walk over all operations on a small alphabet, so that runs are split and
+// joined often.
 type play struct {
 	t       testing.TB
 	rng     *rand.Rand
@@ -124,7 +124,7 @@ func newPlay(t testing.TB, seed uint64, holders, longest int) *play {
 	return p
 }
 
-// sequence is a new one that shares the beginning of an earlier one.
+// sequence returns a new sequence that shares a prefix with an earlier one.
 func (p *play) sequence() []kv.LocalHash {
 	var seq []kv.LocalHash
 	if len(p.seqs) > 0 && p.rng.IntN(8) > 0 {
@@ -190,7 +190,7 @@ func (p *play) step() string {
 	return "nothing"
 }
 
-// agree compares everything that can be asked.
+// agree compares all queries.
 func (p *play) agree(after string) {
 	p.t.Helper()
 	if err := p.x.Check(); err != nil {
@@ -227,7 +227,7 @@ func TestAgainstOracle(t *testing.T) {
 	}
 }
 
-// TestManyHolders has more holders than fit a word, so that all words are used.
+// TestManyHolders has more holders than fit in a word, so that all words are used.
 func TestManyHolders(t *testing.T) {
 	p := newPlay(t, 3, 200, 12)
 	p.x.manyKids = 2
@@ -239,7 +239,7 @@ func TestManyHolders(t *testing.T) {
 	}
 }
 
-// rebuilt restores a dump into an empty index: it must be the same.
+// rebuilt restores a dump into an empty index, which must be the same.
 func (p *play) rebuilt() error {
 	y, err := New(Config{})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// TestPublicTokens: the hashes of a prompt with a public prefix are those that a worker's
-// cache says it stored, wherever the prefix ends, and none depend on the salt before that.
+// TestPublicTokens: the hashes of a prompt with a public prefix equal those of a worker's cache
+// events, wherever the prefix ends, and do not depend on the salt before that.
 func TestPublicTokens(t *testing.T) {
 	const page, block, length = 2, 4, 24
 	tokens := upTo(length)

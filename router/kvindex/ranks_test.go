@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestRanksAtOnce: ranks of workers come and go beside each other. What one
-// of them stores is found once, and what it has removed is gone.
+// TestRanksAtOnce: ranks of workers come and go concurrently. A stored block is found once, a
+// removed one is gone.
 func TestRanksAtOnce(t *testing.T) {
 	for _, cfg := range bothCuts {
 		s := mustSharded(t, cfg)
@@ -24,7 +24,7 @@ func TestRanksAtOnce(t *testing.T) {
 							t.Error(err)
 						}
 					}
-					found(t, s.Find(locals, nil)) // nobody twice
+					found(t, s.Find(locals, nil)) // no rank twice
 					if s.Remove(h, hashes); s.Holds(h, hashes[0]) || t.Failed() {
 						t.Errorf("%v: %v has what it removed", cfg.By, h)
 						return
@@ -40,7 +40,7 @@ func TestRanksAtOnce(t *testing.T) {
 	}
 }
 
-// Workers numbered one after the other are spread over the shards.
+// TestWorkersAreSpread: workers with consecutive numbers are spread over the shards.
 func TestWorkersAreSpread(t *testing.T) {
 	const shards, workers = 8, 512
 	for _, first := range []kv.WorkerID{0, 1, 1 << 20, 0x9e37_79b9_7f4a_7c15} {

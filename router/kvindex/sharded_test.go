@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestShardedAgainstOracle plays the sharded index beside the plain one.
+// TestShardedAgainstOracle plays the sharded index next to the plain one.
 func TestShardedAgainstOracle(t *testing.T) {
 	for seed := range uint64(12) {
 		s, err := NewSharded(ShardedConfig{Shards: 1 + int(seed%4), By: Sharding(seed % 2)})
@@ -61,15 +61,15 @@ func TestShardedAgainstOracle(t *testing.T) {
 	}
 }
 
-// claim is what one holder may have, kept by its writer for the readers.
+// claim bounds what one holder may have; its writer keeps it for the readers.
 type claim struct {
 	changes atomic.Uint64
-	most    []atomic.Int64 // by sequence: blocks at most
+	most    []atomic.Int64 // most blocks by sequence
 }
 
-// TestReadersNeverOvercount: while each holder has a writer, no reader sees more
-// of a holder than it had at any time of the lookup. In the end all is as one
-// goroutine would have left it.
+// TestReadersNeverOvercount: while each holder has a writer, no reader sees more of a holder
+// than it had at any time during the lookup. In the end the state is as if one goroutine had
+// made all changes.
 func TestReadersNeverOvercount(t *testing.T) {
 	for seed, cfg := range []ShardedConfig{{Shards: 1}, {Shards: 4}, {Shards: 3, By: ByWorker}} {
 		together(t, cfg, uint64(seed), 600)
@@ -104,8 +104,8 @@ func together(t *testing.T, cfg ShardedConfig, seed uint64, steps int) {
 		writers.Go(func() {
 			wr, rng := &writer{s: s, h: w(h), claim: &claims[h], seqs: seqs}, rand.New(rand.NewPCG(seed*holders+uint64(h), 7))
 			wr.play(t, rng, steps/2)
-			// On a busy machine all writers could end before a reader has compared anything.
-			// While they wait here nothing changes, so the next lookup is one that counts.
+			// On a busy machine all writers could finish before a reader has compared anything.
+			// While they wait here nothing changes, so the next lookup counts.
 			for checked.Load() == 0 {
 				runtime.Gosched()
 			}
@@ -127,7 +127,7 @@ func together(t *testing.T, cfg ShardedConfig, seed uint64, steps int) {
 	if err := s.Check(); err != nil {
 		t.Error(err)
 	}
-	for q := range seqs { // quiet now: neither more nor less
+	for q := range seqs { // no writer runs now: the result is exact
 		got := found(t, s.Find(seqs[q], nil))
 		for h := range claims {
 			if want := claims[h].most[q].Load(); int64(got[w(h)]) != want {
@@ -137,7 +137,7 @@ func together(t *testing.T, cfg ShardedConfig, seed uint64, steps int) {
 	}
 }
 
-// family are sequences that share beginnings of many lengths.
+// family returns sequences with common prefixes of many lengths.
 func family() [][]kv.LocalHash {
 	var seqs [][]kv.LocalHash
 	for i := range 12 {
@@ -151,7 +151,7 @@ func family() [][]kv.LocalHash {
 	return seqs
 }
 
-// look asks once and checks each holder that did not change meanwhile.
+// look makes one lookup and checks each holder that did not change meanwhile.
 func look(t *testing.T, s *Sharded, claims []claim, locals []kv.LocalHash, q int) (checked int) {
 	before := make([]uint64, len(claims))
 	most := make([]int64, len(claims))
@@ -172,8 +172,7 @@ func look(t *testing.T, s *Sharded, claims []claim, locals []kv.LocalHash, q int
 	return checked
 }
 
-// writer changes what one holder has. A claim rises before the index does and
-// falls after it.
+// writer changes one holder. A claim rises before the index does and falls after it.
 type writer struct {
 	s     *Sharded
 	h     kv.Rank
@@ -207,7 +206,7 @@ func (wr *writer) play(t *testing.T, rng *rand.Rand, steps int) {
 	}
 }
 
-// lower lets the claims that a removal touches fall.
+// lower lowers the claims affected by a removal.
 func (wr *writer) lower(locals []kv.LocalHash, keep int, touches func(shared int) bool) {
 	wr.claim.changes.Add(1)
 	for r := range wr.seqs {
@@ -218,8 +217,8 @@ func (wr *writer) lower(locals []kv.LocalHash, keep int, touches func(shared int
 	wr.claim.changes.Add(1)
 }
 
-// TestManyGoInParts: what goes in parts is gone in the end, for its holder alone; until
-// then a reader sees less and less of it, never a hole.
+// TestManyGoInParts: blocks removed in parts are gone in the end, for their holder only. Until
+// then a reader sees ever fewer blocks, and never a hole.
 func TestManyGoInParts(t *testing.T) {
 	const blocks = 3*maxChunk + 100
 	for _, forget := range []bool{false, true} {
@@ -268,8 +267,8 @@ func TestManyGoInParts(t *testing.T) {
 	}
 }
 
-// TestHeldWaitsForNoShard: it answers while all are being written; and it is what the
-// shards have, whatever changed it.
+// TestHeldWaitsForNoShard: Held returns while all shards are being written, and equals the
+// shards' sum after any change.
 func TestHeldWaitsForNoShard(t *testing.T) {
 	s, err := NewSharded(ShardedConfig{Shards: 3})
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTable plays both kinds of table beside a map: full, emptied, full again.
+// TestTable plays both kinds of table next to a map: full, emptied, full again.
 func TestTable(t *testing.T) {
 	for _, fromIsKey := range []bool{false, true} {
 		table := newTable(3, fromIsKey)

@@ -14,7 +14,7 @@ func upTo(n int) []kv.Token {
 	return tokens
 }
 
-// TestTokensWithHashes has the cases of Dynamo's tests, and its vectors.
+// TestTokensWithHashes has the cases and vectors of Dynamo's tests.
 func TestTokensWithHashes(t *testing.T) {
 	var p TokensWithHashes
 	for _, size := range []int{11, 32, 64} {
@@ -38,7 +38,7 @@ func TestTokensWithHashes(t *testing.T) {
 	}
 }
 
-// TestTokensAgreeWithKV: the way past the copy hashes as kv does, and the chain too.
+// TestTokensAgreeWithKV: the path without a copy hashes as kv does, chain included.
 func TestTokensAgreeWithKV(t *testing.T) {
 	tokens := upTo(1000)
 	for i := range tokens {

@@ -23,7 +23,7 @@ func newDispatcher(t *testing.T, r router.Config) *Dispatcher {
 	return d
 }
 
-// TestGuessesOfManyWorkers: those who left take nobody's place in what is guessed.
+// TestGuessesOfManyWorkers: workers that left do not take room in the guesses.
 func TestGuessesOfManyWorkers(t *testing.T) {
 	d := newDispatcher(t, router.Config{Predict: true})
 	tokens := make([]kv.Token, 10*blockTokens)
@@ -51,8 +51,7 @@ func TestGuessesOfManyWorkers(t *testing.T) {
 	}
 }
 
-// TestHeard: a rank is blind while its events are not heard; of one that has not joined nothing
-// is noted.
+// TestHeard: a rank is blind while its events do not arrive; an unknown rank is ignored.
 func TestHeard(t *testing.T) {
 	d, w := newDispatcher(t, router.Config{}), kv.Rank{Worker: 1}
 	d.SetHeard(w, false)

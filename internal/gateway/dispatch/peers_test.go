@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// reservedEvent is a reservation of two blocks by another router.
+// reservedEvent returns another router's reservation of two blocks.
 func reservedEvent(seq, id uint64, w kv.Rank, untold bool) router.Event {
 	return router.Event{
 		Replica: 2, Epoch: 1, Seq: seq, ID: id, Worker: w, PromptTokens: 8, UncachedTokens: 8, Untold: untold,
@@ -23,9 +23,9 @@ func wantGuesses(t *testing.T, d *Dispatcher, what string, guesses, promised int
 	}
 }
 
-// TestGuessesOfReplicasEnd: what a replica tells of a worker that is lost or has left is no
-// guess of what it has, nor is what comes twice, or after its release, or in a snapshot that
-// is taken anew because a worker left.
+// TestGuessesOfReplicasEnd: no guess is made from a replica's reservation whose worker is lost
+// or has left, nor from a duplicate, a late event after the release, or a snapshot taken because
+// a worker left.
 func TestGuessesOfReplicasEnd(t *testing.T) {
 	d, blind, seen := newDispatcher(t, router.Config{Replica: 1, Epoch: 1, Predict: true}), kv.Rank{Worker: 1}, kv.Rank{Worker: 2}
 	join := func(w kv.Rank) {
@@ -50,7 +50,7 @@ func TestGuessesOfReplicasEnd(t *testing.T) {
 	if d.ApplyEvents([]router.Event{ofLost}) != 0 {
 		t.Error("refused")
 	}
-	want("of a lost worker", 0, 2) // it has the request, if it comes back
+	want("of a lost worker", 0, 2) // it has the request if it comes back
 	d.SetHealth(seen, router.Healthy)
 	d.SetHealth(blind, router.Healthy)
 	d.ApplyEvents([]router.Event{ofLost})

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestRecorder: the ring keeps the latest requests, sums are of all, and prompts whose
-// cached tokens nobody told count in neither of the two that are compared.
+// TestRecorder: the ring keeps the latest requests, and sums count all. Prompts without a
+// reported number of cached tokens are left out of both compared sums.
 func TestRecorder(t *testing.T) {
 	c, at := NewRecorder(), time.Now()
 	for i := range Recent + 10 {

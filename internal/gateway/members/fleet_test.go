@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestHeardInOrder: whether events are heard is asked under the lock under which it is told, or
-// old news could come after new ones.
+// TestHeardInOrder: the state of events is read under the lock under which it is applied;
+// otherwise old news could overwrite new.
 func TestHeardInOrder(t *testing.T) {
 	var f *Fleet
 	told := 0

@@ -19,7 +19,7 @@ type nowhere struct{}
 
 func (nowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("nowhere") }
 
-// newFleet has room for one worker.
+// newFleet returns a fleet with room for one worker.
 func newFleet(t *testing.T) *Fleet {
 	t.Helper()
 	f, err := New(Config{
@@ -37,7 +37,7 @@ func newFleet(t *testing.T) *Fleet {
 	return f
 }
 
-// change is that of a worker that registers, or goes.
+// change returns the change of a worker that registers or goes.
 func change(name string, there bool) nats.Change {
 	c := nats.Change{Process: nats.Process{Name: name}}
 	if there {
@@ -53,7 +53,7 @@ func (f *Fleet) urls() (all []string) {
 	return all
 }
 
-// TestNoRoom: who registers when there are as many workers as may be comes in when one goes.
+// TestNoRoom: a worker that registers when the fleet is full is admitted when another one goes.
 func TestNoRoom(t *testing.T) {
 	f, full := newFleet(t), map[nats.Process]*card.Card{}
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -71,7 +71,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestRoomByTheList: who registered when there was no room comes in when the list has less, too.
+// TestRoomByTheList: it is also admitted when SetWorkers shortens the list.
 func TestRoomByTheList(t *testing.T) {
 	f := newFleet(t)
 	if err := f.SetWorkers([]Worker{{URL: "http://a"}}); err != nil {
@@ -84,7 +84,7 @@ func TestRoomByTheList(t *testing.T) {
 	}()
 	defer func() { close(changes); <-ended }()
 	changes <- change("b", true)
-	changes <- nats.Change{Process: nats.Process{Name: "c"}, Payload: (&card.Card{Name: "c"}).Append(nil)} // b has been looked at
+	changes <- nats.Change{Process: nats.Process{Name: "c"}, Payload: (&card.Card{Name: "c"}).Append(nil)} // b has been handled
 	if err := f.SetWorkers(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +95,8 @@ func TestRoomByTheList(t *testing.T) {
 	}
 }
 
-// TestGivenAndRegistered: a worker that is given and registers, in either order, is there for
-// as long as it is one of both.
+// TestGivenAndRegistered: a worker that is both configured and registered, in either order,
+// stays while at least one of the two holds.
 func TestGivenAndRegistered(t *testing.T) {
 	c, f := &card.Card{Name: "a", URL: "http://a"}, newFleet(t)
 	list := []Worker{{URL: c.URL}}

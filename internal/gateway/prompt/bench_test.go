@@ -4,14 +4,14 @@ import "testing"
 
 func BenchmarkRead(b *testing.B) {
 	tok, tmpl := testTokenizer(b), testTemplate(b, "qwen.jinja")
-	// English has about 4 bytes a token with this vocabulary; the count is reported.
+	// English has about 4 bytes per token with this vocabulary; the count is reported.
 	chatBody := conversationBody(30_000, 20)
 	textBody := completionBody(30_000)
 	for _, c := range []struct {
 		name  string
 		kind  Kind
 		body  string
-		bytes int // of the cache
+		bytes int // size of the cache
 	}{
 		{"tokens/8k", Completions, tokenBody(8192), -1},
 		{"text/8k/cache=cold", Completions, textBody, -1},
@@ -36,7 +36,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkNew is what trying out a tokenizer's special tokens takes.
+// BenchmarkNew measures the test of a tokenizer's special tokens.
 func BenchmarkNew(b *testing.B) {
 	tok := testTokenizer(b)
 	for b.Loop() {

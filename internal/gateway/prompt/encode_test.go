@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// pieces are what texts are made of that may matter at a cut.
+// pieces are parts of texts that may matter at a cut.
 var pieces = append(append([]string{}, probes...),
 	"Hello world. ", "the rays of light,\n\n", "    x = 1;\n", "12345 ", "don't", "caf\u00e9", "cafe\u0301", "\u5b88\u706f\u5854", "\U0001f600",
 	"\n<|im_end|>\n", "<|im_", "end|>", "<", "<<", "<s", "</s", "[INST", "[/", "\u0338", "\u2581\u2581", "  \t\n", "\xff\xfe", "a_", "_b")
@@ -54,7 +54,7 @@ func matches(t *testing.T, name string, r *Reader, text string) {
 	}
 }
 
-// caches are the sizes that readers are tried with: none, some texts, many.
+// caches are the cache sizes to test: none, for few texts, for many.
 var caches = []int{-1, 4 << 10, 64 << 20}
 
 func TestSegmentsAreTheText(t *testing.T) {
@@ -75,8 +75,8 @@ func TestSegmentsAreTheText(t *testing.T) {
 	}
 }
 
-// oddTokens are added to a file: those that text must not be cut at, and one at which
-// it may.
+// oddTokens are added to a tokenizer file: tokens at which text must not be cut, and one at
+// which it may.
 const oddTokens = `[
 {"id":ID0,"content":"<|fine|>","special":true},
 {"id":ID1,"content":"<|left|>","special":true,"lstrip":true},
@@ -92,7 +92,8 @@ const oddTokens = `[
 {"id":ID11,"content":"!!word","special":false,"single_word":true}
 ]`
 
-// withAdded is a family's file with more added tokens, as JSON with ID0, ID1 and so on.
+// withAdded returns a family's tokenizer with further added tokens, given as JSON with ID0, ID1
+// and so on.
 func withAdded(t *testing.T, f family, added string) *tokenizer.Tokenizer {
 	t.Helper()
 	size := f.tok.VocabSize()
@@ -121,7 +122,7 @@ func TestOddTokensAreNoCuts(t *testing.T) {
 			"<|left|>": false, "<|single|>": false, "<|in|>": false, "word": false, "==": false, "x<|fi": false, "!!word": false,
 			"<|in|>side": true, "<|right|>": true, "~~ ": true,
 		} {
-			if got := r.cuts.find(content) != nil; got != want && f.name != "llama3 forms" { // it strips all there is to take
+			if got := r.cuts.find(content) != nil; got != want && f.name != "llama3 forms" { // that family strips all spaces around added tokens
 				t.Errorf("%s: texts are cut at %q: %v", f.name, content, got)
 			}
 		}
@@ -149,7 +150,7 @@ func FuzzSegments(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, which uint8) {
 		r := readers[int(which)%len(readers)]
 		var b strings.Builder
-		for i, part := range strings.SplitAfter(text, ">") { // the fuzzer won't find the tokens
+		for i, part := range strings.SplitAfter(text, ">") { // seeds: the fuzzer won't find the tokens itself
 			b.WriteString(part)
 			if names := r.cuts.names(); len(names) > 0 && i%2 == 0 {
 				b.WriteString(names[(len(part)+i)%len(names)])
@@ -160,7 +161,7 @@ func FuzzSegments(f *testing.F) {
 	})
 }
 
-// TestWrongCutsAreNoticed: a segment has to begin with the token that it was cut at.
+// TestWrongCutsAreNoticed: each segment must begin with the token that it was cut at.
 func TestWrongCutsAreNoticed(t *testing.T) {
 	tok := testTokenizer(t)
 	r := testReader(t, Config{Tokenizer: tok})
@@ -174,7 +175,7 @@ func TestWrongCutsAreNoticed(t *testing.T) {
 	}
 }
 
-// names are the tokens of c.
+// names returns the tokens of c.
 func (c *cuts) names() []string {
 	var all []string
 	var walk func(at int32, name string)
@@ -191,7 +192,7 @@ func (c *cuts) names() []string {
 	return all
 }
 
-// TestFamiliesAreCut: that the tokens which end turns are cuts, or nothing is gained.
+// TestFamiliesAreCut: the tokens that end turns are cuts; otherwise the cache would not help.
 func TestFamiliesAreCut(t *testing.T) {
 	want := map[string][]string{
 		"llama3": {"<|begin_of_text|>", "<|eot_id|>"}, "qwen2": {"<think>", "<|endoftext|>", "<|im_end|>"},
@@ -211,7 +212,8 @@ func TestFamiliesAreCut(t *testing.T) {
 	}
 }
 
-// TestCacheKeepsToItsLimit, and forgets what was asked for longest ago.
+// TestCacheKeepsToItsLimit: the cache respects its limit and evicts the least recently used
+// text.
 func TestCacheKeepsToItsLimit(t *testing.T) {
 	c := newTextCache(10_000)
 	text := func(i int) string { return fmt.Sprintf("%0500d", i) }

@@ -16,10 +16,10 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// testNow is what templates see as the time.
+// testNow is the time that templates see.
 var testNow = time.Date(2025, 3, 7, 4, 5, 6, 0, time.UTC)
 
-// trained is a tokenizer in Llama 3's way, small enough to be made for a test.
+// trained is a tokenizer like Llama 3's, small enough to be trained for a test.
 var trained = sync.OnceValues(func() (*tokenizer.Tokenizer, error) {
 	special := []string{"<|begin|>", "<|turn|>", "<|over|>", "<|start|>", "<|end|>", "<|eot|>", "<s>", "</s>", "[INST]", "[/INST]"}
 	data, err := tokenizer.Train(tokenizer.TrainConfig{VocabSize: 4000, Special: special}, opticks.Text())
@@ -68,7 +68,7 @@ func read(t testing.TB, r *Reader, kind Kind, body string, p *Prompt) {
 	}
 }
 
-// byServer is what package server makes of a body, if it takes it: see its
+// byServer returns package server's tokens for a body, if it accepts the body: see its
 // completions, chatCompletions and encode.
 func byServer(tok *tokenizer.Tokenizer, tmpl *chat.Template, kind Kind, body []byte) ([]kv.Token, error) {
 	if kind == Completions {
@@ -97,14 +97,14 @@ func byServer(tok *tokenizer.Tokenizer, tmpl *chat.Template, kind Kind, body []b
 	return tok.Encode(nil, text), nil
 }
 
-// family is a tokenizer.json of one of the pipelines in use.
+// family is a tokenizer.json of a common pipeline.
 type family struct {
 	name string
 	tok  *tokenizer.Tokenizer
 	file map[string]json.RawMessage
 }
 
-// families are those of tokenizer/testdata/families.json.
+// families returns those of tokenizer/testdata/families.json.
 func families(t testing.TB) []family {
 	t.Helper()
 	data, err := os.ReadFile("../../../tokenizer/testdata/families.json")
@@ -152,7 +152,7 @@ func parseFile(t testing.TB, file map[string]json.RawMessage) *tokenizer.Tokeniz
 	return tok
 }
 
-// conversationBody is a chat of about that many bytes of text, in turns.
+// conversationBody returns a chat of about that many bytes of text, in turns.
 func conversationBody(bytes, turns int) string {
 	text := opticks.Text()
 	var b strings.Builder

@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// agrees fails unless r reads body as the server does, if that takes it.
+// agrees fails unless r reads body as the server does, if the server accepts it.
 func agrees(t *testing.T, r *Reader, kind Kind, body []byte, p *Prompt) (accepted bool) {
 	t.Helper()
 	want, err := byServer(r.cfg.Tokenizer, r.cfg.Template, kind, body)
@@ -32,7 +32,7 @@ func agrees(t *testing.T, r *Reader, kind Kind, body []byte, p *Prompt) (accepte
 
 var templates = []string{"plain.jinja", "qwen.jinja", "llama.jinja", "mistral.jinja"}
 
-// goldenBodies are the conversations of tokenizer/chat/testdata/golden.json as requests.
+// goldenBodies returns the conversations of tokenizer/chat/testdata/golden.json as requests.
 func goldenBodies(t testing.TB) [][]byte {
 	t.Helper()
 	data, err := os.ReadFile("../../../tokenizer/chat/testdata/golden.json")
@@ -153,7 +153,7 @@ func TestReadSaysWhatIsAsked(t *testing.T) {
 	}
 }
 
-// render is what r's template makes of one message.
+// render returns one message rendered by r's template.
 func render(t *testing.T, r *Reader, content string) string {
 	t.Helper()
 	text, err := r.cfg.Template.Render([]chat.Message{{Role: "user", Content: content}}, chat.Options{AddGenerationPrompt: true, Now: testNow})
@@ -163,7 +163,7 @@ func render(t *testing.T, r *Reader, content string) string {
 	return text
 }
 
-// TestInexact: what can't be told is guessed so that equal beginnings stay equal.
+// TestInexact: guesses preserve common prefixes.
 func TestInexact(t *testing.T) {
 	tok, tmpl := testTokenizer(t), testTemplate(t, "plain.jinja")
 	both := testReader(t, Config{Tokenizer: tok, Template: tmpl})
@@ -176,8 +176,8 @@ func TestInexact(t *testing.T) {
 		r      *Reader
 		kind   Kind
 		body   string
-		other  string // has a common beginning with body
-		common int    // tokens at least
+		other  string // has a common prefix with body
+		common int    // least length in tokens
 		why    error
 	}{
 		{"no tokenizer", testReader(t, Config{}), Completions, `{"prompt":"abcdefgh123"}`, `{"prompt":"abcdefghij"}`, 2, ErrNoTokenizer},
@@ -273,7 +273,7 @@ func TestConfigIsValidated(t *testing.T) {
 	}
 }
 
-// TestReadAllocates: nothing for token ids, and the text and little else for texts.
+// TestReadAllocates: nothing for token ids; for texts the text and little else.
 func TestReadAllocates(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t)})
 	var p Prompt
@@ -292,7 +292,8 @@ func TestReadAllocates(t *testing.T) {
 	}
 }
 
-// TestOneLargeTextIsNotPaidForEver by the memory of a Prompt or of the encoders.
+// TestOneLargeTextIsNotPaidForEver: neither a Prompt nor the encoders keep the memory of one
+// large text.
 func TestOneLargeTextIsNotPaidForEver(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t), CacheBytes: 1 << 20})
 	var p Prompt
@@ -308,8 +309,8 @@ func TestOneLargeTextIsNotPaidForEver(t *testing.T) {
 	}
 }
 
-// TestTheNextTurnIsNew, and nothing else but the turn before, which this template writes
-// in another way while it is the last one.
+// TestTheNextTurnIsNew: the next turn costs only the encoding of its new part, and of the turn
+// before, which this template writes differently while it is the last one.
 func TestTheNextTurnIsNew(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "qwen.jinja")})
 	var p Prompt
@@ -327,8 +328,8 @@ func TestTheNextTurnIsNew(t *testing.T) {
 	}
 }
 
-// TestReadAs: no more is looked at than asked for, nor more than the Config says, and a
-// text without an end costs little.
+// TestReadAs: no more tokens are read than requested, nor more than Config allows, and an
+// endless text costs little.
 func TestReadAs(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t), MaxTokens: 1000})
 	var p Prompt
@@ -344,7 +345,7 @@ func TestReadAs(t *testing.T) {
 	}
 }
 
-// TestControlsAsTheWorker: where workers take control tokens in messages for text, so does the
+// TestControlsAsTheWorker: if workers treat control tokens in messages as text, so does the
 // reader, token for token.
 func TestControlsAsTheWorker(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "qwen.jinja")})
@@ -380,7 +381,8 @@ func TestControlsAsTheWorker(t *testing.T) {
 	}
 }
 
-// TestClientsAsTheServer: what client libraries send is read as the server reads it.
+// TestClientsAsTheServer: recorded requests of client libraries are read as the server reads
+// them.
 func TestClientsAsTheServer(t *testing.T) {
 	data, err := os.ReadFile("../../../server/testdata/clients.jsonl")
 	if err != nil {

@@ -1,6 +1,6 @@
 package prompt
 
-// Stats are of the texts whose tokens are remembered.
+// Stats counts the cached texts.
 type Stats struct {
 	Texts, Bytes int
 	Hits, Misses uint64
@@ -20,7 +20,7 @@ func (c *textCache) stats() Stats {
 	return all
 }
 
-// Stats are of the cache of texts.
+// Stats returns the counts of the text cache.
 func (r *Reader) Stats() Stats {
 	if r.cache == nil {
 		return Stats{}

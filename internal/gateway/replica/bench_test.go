@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// benchDispatcher is a dispatcher with workers, and a request of so many blocks. With talk it
-// tells others.
+// benchDispatcher returns a dispatcher with workers, and a request of that many blocks. With
+// talk it publishes to other routers.
 func benchDispatcher(b *testing.B, workers, blocks int, r router.Config, talk *Config) (*dispatch.Dispatcher, *dispatch.Ask) {
 	r.Predict = true
 	d, err := dispatch.New(dispatch.Config{Router: r.WithDefaults(), GuessTTL: 2 * time.Minute})
@@ -48,7 +48,7 @@ func benchDispatcher(b *testing.B, workers, blocks int, r router.Config, talk *C
 	return d, a
 }
 
-// replicated is the configuration of a router that tells what it reserves.
+// replicated is the configuration of a router that publishes its reservations.
 func replicated(id router.ReplicaID) router.Config { return router.Config{Replica: id, Epoch: 1} }
 
 func drain(d *dispatch.Dispatcher, dst []router.Event) []router.Event {
@@ -61,9 +61,9 @@ func snapshot(d *dispatch.Dispatcher) (s router.Snapshot) {
 	return s
 }
 
-// BenchmarkReplicas is a choice, its first token and its end: alone; with a journal of it
-// that is fetched every 32 times; and as fast as they come, with all that is done for them
-// on the same processors: encoding, sending, a server, and another gateway that hears of it.
+// BenchmarkReplicas measures a choice, its first token and its end: alone; with a journal
+// drained every 32 choices; and at full speed with all of the exchange on the same processors:
+// encoding, sending, a server, and another router that applies it.
 func BenchmarkReplicas(b *testing.B) {
 	at := natsServer(b, "127.0.0.1:0").URL()
 	for _, workers := range []int{8, 64} {
@@ -99,7 +99,7 @@ func BenchmarkReplicas(b *testing.B) {
 	}
 }
 
-// BenchmarkReplicaDelay is from a choice to another gateway's knowing of it.
+// BenchmarkReplicaDelay measures the time from a choice until another router knows it.
 func BenchmarkReplicaDelay(b *testing.B) {
 	at := natsServer(b, "127.0.0.1:0").URL()
 	talk := &Config{NATS: nats.Config{URL: at}}
@@ -122,15 +122,15 @@ func BenchmarkReplicaDelay(b *testing.B) {
 		delays = append(delays, time.Since(begun))
 		from.Release(d.Reservation)
 		seen(0)
-		time.Sleep(3 * time.Millisecond) // so that it is told at once
+		time.Sleep(3 * time.Millisecond) // so that it is published at once
 	}
 	slices.Sort(delays)
 	b.ReportMetric(float64(delays[len(delays)/2].Microseconds()), "median-µs")
 	b.ReportMetric(float64(delays[len(delays)*99/100].Microseconds()), "p99-µs")
 }
 
-// BenchmarkReplicaSnapshot is how long the dispatcher's mutex is held for a snapshot of many
-// reservations, and the other side.
+// BenchmarkReplicaSnapshot measures how long a snapshot of many reservations holds the
+// dispatcher's mutex, at both ends.
 func BenchmarkReplicaSnapshot(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		from, a := benchDispatcher(b, 16, 512, replicated(1), nil)
@@ -169,9 +169,9 @@ func BenchmarkReplicaSnapshot(b *testing.B) {
 	}
 }
 
-// reserve makes n reservations that share half of their blocks with each other.
+// reserve makes n reservations that share half of their blocks.
 func reserve(b *testing.B, d *dispatch.Dispatcher, a *dispatch.Ask, n int) {
-	a.Request.Untold = false // of workers with events: it is no guess then
+	a.Request.Untold = false // events will confirm it, so it is not guessed
 	all := a.Request.Hashes
 	for i := range n {
 		a.Request.Hashes = append(all[:256:256], make([]kv.BlockHash, 256)...)
@@ -196,8 +196,8 @@ func thereAndBack(b *testing.B, m *message) {
 	b.SetBytes(int64(len(out)))
 }
 
-// BenchmarkReplicaSessions is what a snapshot tells of as many sessions as there may be:
-// fetched by groups, written and read, and taken by who knows of none and of all.
+// BenchmarkReplicaSessions measures a snapshot of as many sessions as allowed: collecting it in
+// groups, encoding and decoding it, and applying it where none or all of them are known.
 func BenchmarkReplicaSessions(b *testing.B) {
 	r := replicated(1)
 	r.SessionTTL = time.Hour

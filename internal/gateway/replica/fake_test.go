@@ -34,17 +34,17 @@ func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 const blockTokens = 4
 
-// long is how long a test waits for what comes soon or never.
+// long is how long a test waits for an event that comes soon or never.
 const long = time.Minute
 
-// worker answers as a worker does that tells nothing of its cache.
+// worker is a fake worker without events.
 type worker struct {
 	http   *httptest.Server
 	asked  atomic.Int64
 	answer atomic.Pointer[http.HandlerFunc]
 }
 
-// newWorker starts one. With published it has events.
+// newWorker starts a worker, with events if published.
 func newWorker(t *testing.T, name string, published bool) *worker {
 	t.Helper()
 	w := &worker{}
@@ -80,8 +80,8 @@ func complete(rw http.ResponseWriter, r *http.Request) {
 	io.WriteString(rw, "{}")
 }
 
-// bind tries until a port can be had that was given up before: for a moment it may be that
-// of somebody who connects.
+// bind retries until a port that was released is free again: for a moment another process's
+// connection may use it.
 func bind(t testing.TB, try func() error) {
 	t.Helper()
 	for end := time.Now().Add(long); ; time.Sleep(time.Millisecond) {
@@ -98,7 +98,7 @@ func bind(t testing.TB, try func() error) {
 // stand is a gateway in front of workers.
 type stand struct {
 	*gateway.Gateway
-	*Replicas // nil: it talks to no other one
+	*Replicas // nil: not connected to other routers
 	t         *testing.T
 	d         *dispatch.Dispatcher
 	url       string
@@ -146,7 +146,7 @@ func newStand(t *testing.T, cfg gateway.Config, talk *Config, workers ...*worker
 
 func (s *stand) Close() error { return s.Gateway.Close() }
 
-// until waits for something that comes soon or never.
+// until polls for a condition that becomes true soon or never.
 func (s *stand) until(what string, ok func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(long); !ok(); time.Sleep(time.Millisecond) {
@@ -171,7 +171,7 @@ func (s *stand) ready(n int) {
 	})
 }
 
-// idle waits until no worker has a request, as the router sees it.
+// idle waits until no worker has a request, by the router's count.
 func (s *stand) idle() {
 	s.t.Helper()
 	s.until("nothing reserved", func() bool {
@@ -184,7 +184,7 @@ func (s *stand) idle() {
 	})
 }
 
-// ask sends a completion request, and returns the header of its answer.
+// ask sends a completion request and returns the header of its answer.
 func (s *stand) ask(start int, rest string) http.Header {
 	s.t.Helper()
 	res, err := http.Post(s.url+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(`{"prompt":%s%s}`, numbers(start, 64), rest)))
@@ -199,7 +199,7 @@ func (s *stand) ask(start int, rest string) http.Header {
 	return res.Header
 }
 
-// run is n tokens from start on.
+// run returns n tokens from start on.
 func run(start, n int) []kv.Token {
 	out := make([]kv.Token, n)
 	for i := range out {

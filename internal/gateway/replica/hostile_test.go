@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// unreliable loses messages, and passes others on twice and in another order, until it is calm.
+// unreliable drops, duplicates and reorders messages until it is calm.
 func unreliable(in <-chan []byte, rng *rand.Rand, calm func() bool) <-chan []byte {
 	out := make(chan []byte)
 	go func() {
@@ -32,10 +32,10 @@ func unreliable(in <-chan []byte, rng *rand.Rand, calm func() bool) <-chan []byt
 				continue
 			}
 			kept = append(kept, m)
-			if rng.IntN(5) == 0 { // twice
+			if rng.IntN(5) == 0 { // duplicate
 				kept = append(kept, m)
 			}
-			if rng.IntN(5) == 0 { // never
+			if rng.IntN(5) == 0 { // drop
 				kept = kept[:len(kept)-1]
 			}
 			for len(kept) > 0 && rng.IntN(3) > 0 {
@@ -48,10 +48,10 @@ func unreliable(in <-chan []byte, rng *rand.Rand, calm func() bool) <-chan []byt
 	return out
 }
 
-// TestReplicasHostileNetwork: messages are lost, come twice and in another order; in the
-// end all agree.
+// TestReplicasHostileNetwork: messages are lost, duplicated and reordered; in the end all
+// routers agree.
 func TestReplicasHostileNetwork(t *testing.T) {
-	var calm sync.Map // gateways whose messages pass as they are
+	var calm sync.Map // routers whose messages pass unchanged
 	at := natsServer(t, "127.0.0.1:0").URL()
 	g := newTogether(t, 3, 4, at, func(i int, c *gateway.Config, talk *Config) {
 		c.Router.SessionTTL = time.Hour
@@ -72,7 +72,7 @@ func TestReplicasHostileNetwork(t *testing.T) {
 		_, end := g.begin(g.stands[rng.IntN(3)], 1000*i, fmt.Sprint("session ", rng.IntN(20)))
 		leave = append(leave, end)
 	}
-	// Even so: the loss goes on, and snapshots heal it.
+	// The routers agree although messages are still lost: snapshots repair it.
 	g.same(len(leave))
 	sum := Counts{}
 	for i, s := range g.stands {
@@ -102,7 +102,7 @@ func TestReplicasHostileNetwork(t *testing.T) {
 	}
 }
 
-// session is the worker of one.
+// session returns the worker of a session.
 func (s *stand) session(name string) (at kv.Rank, ok bool) {
 	s.d.With(func(r *router.Router, now time.Duration) {
 		at, ok = r.Session(now, max(1, xxh3.HashString("\x00"+name)))
@@ -110,8 +110,8 @@ func (s *stand) session(name string) (at kv.Rank, ok bool) {
 	return at, ok
 }
 
-// TestReplicasHostileMessages: what is no message, of another block size or of too many is
-// counted and changes nothing.
+// TestReplicasHostileMessages: invalid messages, messages with another block size, and messages
+// of too many routers are counted and change nothing.
 func TestReplicasHostileMessages(t *testing.T) {
 	at := natsServer(t, "127.0.0.1:0").URL()
 	g := newTogether(t, 1, 2, at, func(_ int, c *gateway.Config, _ *Config) { c.Router.MaxPeers, c.Router.SessionTTL = 3, time.Hour })
@@ -158,7 +158,7 @@ func TestReplicasHostileMessages(t *testing.T) {
 	stranger := ev
 	stranger.Worker.Worker++
 	say(message{kind: wireEvents, replica: 101, epoch: 5, blockTokens: blockTokens, seq: 1, events: []router.Event{stranger, ev}})
-	for range 100 { // whoever asks all the time is answered, but not each time
+	for range 100 { // a router that asks continuously is answered, but not each time
 		say(message{kind: wireAsk, replica: 102, epoch: 5, blockTokens: blockTokens})
 	}
 	s.until("all is counted", func() bool {
@@ -183,7 +183,7 @@ func TestReplicasHostileMessages(t *testing.T) {
 	s.has("coppice_router_replicas 3", "coppice_router_replica_connected 1", `coppice_router_replica_messages_total{what="foreign"} 1`, `coppice_router_replica_events_total{what="rejected"} 1`)
 }
 
-// has looks for series among the metrics.
+// has checks that the metrics contain series.
 func (s *stand) has(series ...string) {
 	s.t.Helper()
 	res, err := http.Get(s.url + "/metrics")

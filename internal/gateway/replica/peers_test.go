@@ -15,7 +15,7 @@ func newPeers(silence time.Duration) *peers {
 	return &peers{silence: silence, most: 3, all: map[router.ReplicaID]*peer{}}
 }
 
-// TestPeerNumbers: what is missing is what a set of numbers says, as long as gaps are few.
+// TestPeerNumbers: the missing events equal those of a plain set of numbers, while gaps are few.
 func TestPeerNumbers(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -61,7 +61,7 @@ func TestPeerNumbers(t *testing.T) {
 	}
 }
 
-// TestPeersSettle: when who is asked, and who is lost.
+// TestPeersSettle: when a peer is asked, and when it is lost.
 func TestPeersSettle(t *testing.T) {
 	p := newPeers(time.Minute)
 	now := time.Unix(1000, 0)
@@ -103,7 +103,7 @@ func TestPeersSettle(t *testing.T) {
 	if x.wants(7) || !x.wants(8) {
 		t.Error("of what use a snapshot is")
 	}
-	p.caughtUp(now, x, 8, false) // it was made before 9
+	p.caughtUp(now, x, 8, false) // made before event 9
 	if settle(askEvery); asked != 3 {
 		t.Fatal(asked)
 	}
@@ -133,8 +133,8 @@ func TestPeersSettle(t *testing.T) {
 	}
 }
 
-// TestPeerRestarts: a gateway that said goodbye and begins anew under its name is heard, and
-// what its earlier process said late, be it goodbye, does it no harm.
+// TestPeerRestarts: a router that said goodbye and starts again with its ID is accepted. Late
+// messages of its earlier process, goodbyes included, do it no harm.
 func TestPeerRestarts(t *testing.T) {
 	p := newPeers(time.Minute)
 	for i, step := range []struct {
@@ -154,7 +154,7 @@ func TestPeerRestarts(t *testing.T) {
 	}
 }
 
-// TestSnapshotPieces: in any order, twice, of two at a time, and within bounds.
+// TestSnapshotPieces: pieces in any order, duplicates, two snapshots at a time, and limits.
 func TestSnapshotPieces(t *testing.T) {
 	p := newPeers(time.Minute)
 	x := &peer{id: 1, next: 1}
@@ -213,7 +213,7 @@ func stir(t *testing.T, rng *rand.Rand, r *router.Router, open []router.Reservat
 	return open
 }
 
-// agrees reports whether a ledger says what a router's snapshot does.
+// agrees reports whether a ledger equals a router's snapshot.
 func agrees(l *ledger, want *router.Snapshot) bool {
 	got := l.snapshot(nil)
 	slices.SortFunc(want.Events, func(a, b router.Event) int { return int(a.ID) - int(b.ID) })
@@ -232,8 +232,8 @@ func agrees(l *ledger, want *router.Snapshot) bool {
 	return l.named == named
 }
 
-// TestLedger: it says what the router would, whatever happened, and begins anew when events
-// were lost.
+// TestLedger: the ledger equals the router's snapshot after any operations, and is rewritten
+// when events were lost.
 func TestLedger(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 4))

@@ -35,11 +35,11 @@ type together struct {
 	t       *testing.T
 	workers []*worker
 	stands  []*stand
-	gate    chan struct{} // requests are held until it is closed
+	gate    chan struct{} // requests wait until it is closed
 	replies sync.WaitGroup
 }
 
-// newTogether starts n of them; at is where they talk, "" for not at all.
+// newTogether starts n gateways that are connected by the server at; "": not connected.
 func newTogether(t *testing.T, n, workers int, at string, change func(i int, c *gateway.Config, talk *Config)) *together {
 	t.Helper()
 	g := &together{t: t, gate: make(chan struct{})}
@@ -77,12 +77,12 @@ func newTogether(t *testing.T, n, workers int, at string, change func(i int, c *
 	return g
 }
 
-// talkTo is how gateways talk at a server.
+// talkTo configures replicas to use a server.
 func talkTo(at string) *Config {
 	return &Config{NATS: nats.Config{URL: at}, Heartbeat: 50 * time.Millisecond, Silence: long}
 }
 
-// end has all requests answered.
+// end lets all requests be answered.
 func (g *together) end() {
 	g.free()
 	g.replies.Wait()
@@ -96,14 +96,14 @@ func (g *together) free() {
 	}
 }
 
-// hold has a request begun through a gateway, and open until free or the returned call.
+// hold starts a request through a gateway; it stays open until the returned function is called.
 func (g *together) hold(s *stand, start int) (leave context.CancelFunc) {
 	g.t.Helper()
 	_, leave = g.begin(s, start, "")
 	return leave
 }
 
-// begin is the same for a session, and says which worker has it.
+// begin is the same for a session, and returns its worker.
 func (g *together) begin(s *stand, start int, session string) (worker string, leave context.CancelFunc) {
 	g.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -123,7 +123,7 @@ func (g *together) begin(s *stand, start int, session string) (worker string, le
 		text, _ := io.ReadAll(res.Body)
 		g.t.Fatalf("%s %s", res.Status, text)
 	}
-	io.ReadFull(res.Body, make([]byte, 10)) // its first token has come
+	io.ReadFull(res.Body, make([]byte, 10)) // the first token has come
 	g.replies.Go(func() {
 		io.Copy(io.Discard, res.Body)
 		res.Body.Close()
@@ -132,7 +132,7 @@ func (g *together) begin(s *stand, start int, session string) (worker string, le
 	return res.Header.Get(headerWorker), cancel
 }
 
-// requests are those of each worker, as a gateway sees them, and where they are.
+// reserved returns the requests of each worker by a gateway's count, and their sum.
 func (s *stand) reserved() (by []int, sum int) {
 	for _, l := range s.d.Loads() {
 		by = append(by, l.Requests)
@@ -141,7 +141,7 @@ func (s *stand) reserved() (by []int, sum int) {
 	return by, sum
 }
 
-// same waits until all gateways see the same loads, of so many requests.
+// same waits until all gateways see the same loads, with n requests in all.
 func (g *together) same(n int) {
 	g.t.Helper()
 	g.stands[0].until(fmt.Sprintf("%d requests seen by all", n), func() bool {
@@ -156,7 +156,7 @@ func (g *together) same(n int) {
 				a, b := first[i], loads[i]
 				a.Health, b.Health, a.Pending, b.Pending = 0, 0, 0, 0
 				a.Stalled, b.Stalled = false, false                               // each router judges by its own clock
-				a.ContextTokens, b.ContextTokens, a.Blocks, b.Blocks = 0, 0, 0, 0 // outputs are not told
+				a.ContextTokens, b.ContextTokens, a.Blocks, b.Blocks = 0, 0, 0, 0 // outputs are not exchanged
 				if a != b {
 					return false
 				}
@@ -166,9 +166,8 @@ func (g *together) same(n int) {
 	})
 }
 
-// TestReplicasSpread: requests that come alternately through two gateways, and stay open,
-// are spread as if there were one gateway; without a word between them, both choose the
-// same workers.
+// TestReplicasSpread: requests that come alternately through two gateways, and stay open, are
+// spread as by a single gateway. Without the exchange, both choose the same workers.
 func TestReplicasSpread(t *testing.T) {
 	const n = 30
 	for _, talk := range []bool{false, true} {
@@ -183,7 +182,7 @@ func TestReplicasSpread(t *testing.T) {
 				g.same(i + 1)
 			}
 		}
-		at2 := make([]int, n) // requests of a worker, as it itself knows
+		at2 := make([]int, n) // requests by the workers' own count
 		for i, w := range g.workers {
 			at2[i] = w.requests()
 		}
@@ -222,7 +221,7 @@ func (s *stand) counts() Counts {
 	return s.Replicas.peers.counts
 }
 
-// silent lets the silence of other gateways be over, at a gateway that hears them no more.
+// silent makes a gateway lose its peers by their silence.
 func (s *stand) silent(others ...*stand) {
 	s.Replicas.mu.Lock()
 	defer s.Replicas.mu.Unlock()
@@ -233,8 +232,7 @@ func (s *stand) silent(others ...*stand) {
 	}
 }
 
-// die has a gateway say nothing any more, and waits until the others have heard all that
-// it had said.
+// die stops a gateway from sending, and waits until the others have received all it had sent.
 func (s *stand) die(others ...*stand) {
 	s.t.Helper()
 	s.Replicas.mute.Store(true)
@@ -244,10 +242,10 @@ func (s *stand) die(others ...*stand) {
 	}
 }
 
-// mark has the others count a malformed message, when they have heard all before it.
+// mark makes the others count a malformed message once they have received all before it.
 func (s *stand) mark() {
 	s.t.Helper()
-	s.Replicas.mu.Lock() // what it was saying is said
+	s.Replicas.mu.Lock() // it has finished sending
 	err := s.Replicas.bus.Send([]byte("its last words"))
 	s.Replicas.mu.Unlock()
 	if err != nil {
@@ -255,8 +253,8 @@ func (s *stand) mark() {
 	}
 }
 
-// TestReplicaRestarts: what a gateway had reserved before it restarted under its name is
-// gone with the first word that it says, though it has nothing to tell.
+// TestReplicaRestarts: a router's first message after a restart ends its old reservations, even
+// if it has no new ones.
 func TestReplicaRestarts(t *testing.T) {
 	at := natsServer(t, "127.0.0.1:0").URL()
 	s := newTogether(t, 1, 2, at, nil).stands[0]
@@ -286,8 +284,8 @@ func TestReplicaRestarts(t *testing.T) {
 	}
 }
 
-// TestReplicaEnds: a gateway that dies is forgotten after its silence, and with it what it
-// had reserved; one that closes is at once. One that comes late knows what was reserved.
+// TestReplicaEnds: a dead router is forgotten with its reservations after Silence, a closed one
+// at once. A router that starts later learns all reservations.
 func TestReplicaEnds(t *testing.T) {
 	at := natsServer(t, "127.0.0.1:0").URL()
 	g := newTogether(t, 3, 4, at, nil)
@@ -319,8 +317,8 @@ func TestReplicaEnds(t *testing.T) {
 	g.same(0)
 }
 
-// TestReplicasServerRestart: NATS is killed, and all goes on; when it is back, all agree
-// again, on what came and went in between too.
+// TestReplicasServerRestart: while NATS is down, all routers keep working. When it is back they
+// agree again, also about changes in between.
 func TestReplicasServerRestart(t *testing.T) {
 	s := natsServer(t, "127.0.0.1:0")
 	at, err := url.Parse(s.URL())
@@ -356,8 +354,8 @@ func TestReplicasServerRestart(t *testing.T) {
 	}
 }
 
-// TestReplicaKnowsMoreWorkers: what was reserved on a worker that a gateway does not know
-// yet is known when it does.
+// TestReplicaKnowsMoreWorkers: reservations on a worker that a router does not know yet are
+// applied once it does.
 func TestReplicaKnowsMoreWorkers(t *testing.T) {
 	at := natsServer(t, "127.0.0.1:0").URL()
 	g := newTogether(t, 2, 4, at, nil)

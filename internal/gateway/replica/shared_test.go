@@ -10,21 +10,21 @@ import (
 	"github.com/coppice-llm/coppice/internal/gateway"
 )
 
-// claimed is how often another gateway's claim on a session was taken.
+// claimed returns how many claims of other routers were applied.
 func (s *stand) claimed() uint64 {
 	m, _ := s.d.Metrics()
 	return m.Claims
 }
 
-// guessed is how many blocks are guessed to be somewhere.
+// guessed returns the number of guessed and of predicted blocks.
 func (s *stand) guessed() (guesses, predictions int) {
 	m, guesses := s.d.Metrics()
 	return guesses, m.Promised
 }
 
-// TestReplicasShareSessions: a session's requests go to one worker whichever gateway they
-// come to, though there is more load on it than elsewhere; one that comes when all is
-// idle again knows too. Without a word between them, gateways scatter a session.
+// TestReplicasShareSessions: a session's requests go to one worker through any gateway, even if
+// it has more load than others. A gateway that starts later, when all is idle, knows it too.
+// Without the exchange, gateways scatter a session.
 func TestReplicasShareSessions(t *testing.T) {
 	const sessions = 8
 	for _, talk := range []bool{false, true} {
@@ -67,7 +67,7 @@ func TestReplicasShareSessions(t *testing.T) {
 		if !talk {
 			continue
 		}
-		g.stands[2].Close() // whose claims the others tell
+		g.stands[2].Close() // the others publish its claims
 		for _, s := range g.stands[:2] {
 			s.until("the goodbye", func() bool { return s.counts().Goodbyes == 1 && len(s.Status()) == 1 })
 		}
@@ -85,8 +85,8 @@ func TestReplicasShareSessions(t *testing.T) {
 	}
 }
 
-// TestSessionsOfTheDead: where the sessions of a gateway are that died, one knows too that
-// started while it was still thought to be there.
+// TestSessionsOfTheDead: a router that started while a dead one was still counted as alive
+// learns the dead one's sessions.
 func TestSessionsOfTheDead(t *testing.T) {
 	const sessions = 8
 	at := natsServer(t, "127.0.0.1:0").URL()
@@ -127,8 +127,8 @@ func TestSessionsOfTheDead(t *testing.T) {
 	}
 }
 
-// TestReplicasShareGuesses: a prompt that one gateway has sent to a worker that tells nothing
-// is found there by another one.
+// TestReplicasShareGuesses: a prompt sent by one gateway to a worker without events is found
+// there by another.
 func TestReplicasShareGuesses(t *testing.T) {
 	const prompts, workers = 12, 4
 	for _, talk := range []bool{false, true} {
@@ -183,8 +183,8 @@ func TestReplicasShareGuesses(t *testing.T) {
 	}
 }
 
-// TestReplicasSharePredictions: what one gateway has sent somewhere is predicted there by
-// another one, until its first token.
+// TestReplicasSharePredictions: a prompt sent by one gateway is predicted by another until its
+// first token.
 func TestReplicasSharePredictions(t *testing.T) {
 	a := newWorker(t, "a", true)
 	at := natsServer(t, "127.0.0.1:0").URL()
@@ -209,11 +209,11 @@ func TestReplicasSharePredictions(t *testing.T) {
 	other.until("it is over", func() bool { _, n := other.guessed(); return n == 0 })
 }
 
-// TestLateReplicaGuesses: who comes late knows where the prompts are that are being worked on.
+// TestLateReplicaGuesses: a router that starts later knows where the running prompts are.
 func TestLateReplicaGuesses(t *testing.T) {
 	at := natsServer(t, "127.0.0.1:0").URL()
 	g := newTogether(t, 1, 2, at, nil)
-	for i := range 40 { // more than one group of them
+	for i := range 40 { // more than one group
 		g.hold(g.stands[0], 1000*i)
 	}
 	late := newStand(t, gateway.Config{}, talkTo(at), g.workers...)

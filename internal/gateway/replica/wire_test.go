@@ -61,7 +61,7 @@ func someMessage(rng *rand.Rand, kind wireKind) message {
 	return m
 }
 
-// someWorker is one, or none.
+// someWorker returns a random worker, or none.
 func someWorker(rng *rand.Rand) (w kv.Rank, nowhere bool) {
 	if rng.IntN(3) == 0 {
 		return w, true
@@ -69,8 +69,8 @@ func someWorker(rng *rand.Rand) (w kv.Rank, nowhere bool) {
 	return kv.Rank{Worker: kv.WorkerID(rng.Uint64()), DP: rng.Uint32() >> rng.IntN(32)}, false
 }
 
-// TestWire: what is written is read again, within the bytes that were said to be enough,
-// and no shorter or longer.
+// TestWire: decoding gives what was encoded, within the predicted size, and no prefix or
+// extension of a message is valid.
 func TestWire(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var d decoder
@@ -100,7 +100,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// TestWireBytes: version 2 is what it was, and version 1 is not read.
+// TestWireBytes: the bytes of version 2 are fixed, and version 1 is refused.
 func TestWireBytes(t *testing.T) {
 	m := message{kind: wireEvents, replica: 0x1122334455667788, epoch: 3, blockTokens: 16, seq: 300, events: []router.Event{
 		{Kind: router.Reserved, ID: 7, Worker: kv.Rank{Worker: 0xabcdef, DP: 1}, PromptTokens: 200, UncachedTokens: 130, UnsharedBlocks: 1, Hashes: []kv.BlockHash{0x0102030405060708}},
@@ -139,7 +139,7 @@ func TestWireBytes(t *testing.T) {
 	}
 }
 
-// TestWireRefusesClaims: what none of ours would say of sessions is no message.
+// TestWireRefusesClaims: claims that no router of ours sends are malformed.
 func TestWireRefusesClaims(t *testing.T) {
 	event := router.Event{Kind: router.Reserved, ID: 1, PromptTokens: 8, Session: 5, Stamp: 5}
 	claim := router.Claim{Session: 5, Stamp: 5, Replica: 5}
@@ -169,7 +169,7 @@ func TestWireRefusesClaims(t *testing.T) {
 	marked := bytes.Clone(whole)
 	marked[len(marked)-leastClaim-9] = 1 // its mark, before 3 numbers of 8 bytes, an age and a worker
 	many := bytes.Clone(whole)
-	many[len(many)-leastClaim-10] = 100 // their count
+	many[len(many)-leastClaim-10] = 100 // the count of claims
 	for name, b := range map[string][]byte{"an unknown mark": marked, "more claims than bytes": many} {
 		if err := new(decoder).decode(b, &m); !errors.Is(err, errWire) {
 			t.Errorf("%s is read: %v", name, err)
@@ -199,7 +199,7 @@ func TestShorten(t *testing.T) {
 	}
 }
 
-// FuzzWire: whatever comes is refused, or is what would be written again.
+// FuzzWire: any input is refused, or encodes to the same bytes again.
 func FuzzWire(f *testing.F) {
 	rng := rand.New(rand.NewPCG(2, 1))
 	for i := range 20 {
@@ -218,7 +218,7 @@ func FuzzWire(f *testing.F) {
 		if cap(d.hashes)*hashBytes > 2*len(b)+1024 || len(d.events) > batchEvents || len(d.claims)*leastClaim > len(b) {
 			t.Fatalf("%d bytes made %d events, %d claims and room for %d hashes", len(b), len(d.events), len(d.claims), cap(d.hashes))
 		}
-		// The router takes it or refuses it.
+		// The router accepts or refuses it.
 		r, err := router.New(router.Config{BlockTokens: 4, Replica: 1, Epoch: 1, MaxActive: 8, SessionTTL: time.Second, MaxSessions: 4})
 		if err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// prompts are of some 220 blocks behind one of 64 beginnings.
+// prompts are about 220 blocks after one of 64 prefixes.
 func prompts(n int) [][]kv.LocalHash {
 	rng := rand.New(rand.NewPCG(1, 1))
 	fresh := func(n int) []kv.LocalHash {
@@ -46,8 +46,8 @@ func runWhole(locals []kv.LocalHash) kvindex.Run {
 	return kvindex.Run{Hashes: chain(locals), Locals: locals}
 }
 
-// BenchmarkFind: a lookup among 64 workers, in the bare index and here: without lower
-// tiers, and where all workers have the last half of their prompts in host memory.
+// BenchmarkFind measures a lookup among 64 workers, in the bare index and in a Residency:
+// without lower tiers, and with the last half of all prompts in host memory.
 func BenchmarkFind(b *testing.B) {
 	const workers = 64
 	all := prompts(2000)
@@ -85,7 +85,7 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkStore: 1000 prompts that come and go, by block.
+// BenchmarkStore measures 1000 prompts that come and go, per block.
 func BenchmarkStore(b *testing.B) {
 	all := prompts(1000)
 	r := kv.Rank{Worker: 1}
@@ -141,7 +141,7 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// BenchmarkReplace: a rank's dump, which readers of others wait for.
+// BenchmarkReplace measures a rank's dump, while readers look up others.
 func BenchmarkReplace(b *testing.B) {
 	for _, n := range []int{100, 2000} {
 		x, _ := New(Config{})

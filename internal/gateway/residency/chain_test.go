@@ -23,8 +23,7 @@ const (
 
 var honest, liar = kv.Rank{Worker: 1}, kv.Rank{Worker: 2}
 
-// pipe is a Source whose frames a test hands over one by one; its history is one
-// snapshot, if that is not nil.
+// pipe is a Source whose frames come from a test. Its history is one snapshot, if not nil.
 type pipe struct {
 	frames   chan events.Frame
 	next     uint64
@@ -53,14 +52,14 @@ func (p *pipe) Snapshot(context.Context) (events.Snapshot, error) {
 
 func (p *pipe) Close() error { return nil }
 
-// keep is the snapshot to be given from now on; its Next is the batch that is due.
+// keep sets the snapshot to return from now on; its Next is the next batch.
 func (p *pipe) keep(payloads ...[]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.snapshot = &events.Snapshot{Next: p.next, Batches: payloads}
 }
 
-// raw sends the batch that is due.
+// raw sends the next batch.
 func (p *pipe) raw(payload []byte) {
 	p.frames <- events.Frame{Topic: topic, Message: events.Message{Seq: p.next, Payload: payload}}
 	p.next++
@@ -68,7 +67,7 @@ func (p *pipe) raw(payload []byte) {
 
 func (p *pipe) batch(all ...wire.Event) { p.raw(payload(all...)) }
 
-// settle returns when all that was sent before has been dealt with.
+// settle returns when everything sent before has been processed.
 func (p *pipe) settle() {
 	p.frames <- events.Frame{Kind: events.FrameMalformed}
 	p.frames <- events.Frame{Kind: events.FrameMalformed}
@@ -78,7 +77,7 @@ func payload(all ...wire.Event) []byte {
 	return wire.AppendBatch(nil, &wire.Batch{Events: all}, wire.Form{})
 }
 
-// prompt is a sequence of blocks of numbers that differ by seed.
+// prompt returns a sequence of blocks that depends on seed.
 func prompt(seed, blocks int) []uint32 {
 	tokens := make([]uint32, blocks*blockTokens)
 	for i := range tokens {
@@ -98,7 +97,7 @@ func hashesOf(tokens []uint32) (locals []kv.LocalHash, hashes []kv.BlockHash) {
 	return locals, chain(locals)
 }
 
-// storedEvent is the blocks of a prompt from one on, on a medium.
+// storedEvent returns a store of a prompt's blocks from one on, on a medium.
 func storedEvent(tokens []uint32, from int, medium string) wire.Event {
 	_, hashes := hashesOf(tokens)
 	e := wire.Event{Kind: wire.BlockStored, BlockTokens: blockTokens, Tokens: tokens[from*blockTokens:], Medium: []byte(medium)}
@@ -116,16 +115,16 @@ func removedEvent(tokens []uint32, from int, medium string) wire.Event {
 	return wire.Event{Kind: wire.BlockRemoved, Hashes: e.Hashes, Medium: e.Medium}
 }
 
-// chained is the whole chain with an honest worker, whose stream goes on whatever the
-// other one does.
+// chained is the whole chain with an honest worker, whose stream continues whatever the other
+// worker does.
 type chained struct {
 	t          testing.TB
 	x          *Residency
 	sub        *events.Subscriber
 	good, evil *pipe
 	steps      int
-	own        []uint32 // the honest prompt that is stored now
-	shared     []uint32 // one that it always has
+	own        []uint32 // the honest prompt stored now
+	shared     []uint32 // a prompt that it always has
 }
 
 var chainLimits = Config{Index: kvindex.ShardedConfig{Shards: 2, Config: kvindex.Config{HolderBlocks: 64, Holders: 4}}, TierBlocks: 32}
@@ -157,7 +156,7 @@ func newChained(t testing.TB) *chained {
 	return c
 }
 
-// step goes on with the honest stream and looks whether it is known exactly.
+// step continues the honest stream and checks that its blocks are known exactly.
 func (c *chained) step() {
 	c.t.Helper()
 	c.evil.settle()
@@ -198,7 +197,7 @@ func (c *chained) expect(tokens []uint32, want Overlap) {
 	}
 }
 
-// none is that the hostile worker is not taken to have a prompt.
+// none checks that the hostile worker is not credited with a prompt.
 func (c *chained) none(what string, tokens []uint32) {
 	c.t.Helper()
 	locals, _ := hashesOf(tokens)
@@ -207,7 +206,7 @@ func (c *chained) none(what string, tokens []uint32) {
 	}
 }
 
-// counts are the hostile worker's.
+// counts returns the hostile worker's counters.
 func (c *chained) counts() events.Counts {
 	st, _ := c.sub.Status(liar)
 	return st.Counts
@@ -215,7 +214,7 @@ func (c *chained) counts() events.Counts {
 
 var mine, salted, otherSalted = hostileEvents()
 
-// hostileEvents are the prompt that a hostile worker tells of, and two stores with salts.
+// hostileEvents returns the hostile worker's prompt, and two stores with salts.
 func hostileEvents() (tokens []uint32, salted, other wire.Event) {
 	tokens = prompt(50, 4)
 	salted = storedEvent(prompt(60, 4), 0, "GPU")
@@ -227,18 +226,19 @@ func hostileEvents() (tokens []uint32, salted, other wire.Event) {
 	return tokens, salted, other
 }
 
-// hostilities are what a worker may send that must harm no other one, and what counts it.
+// hostilities are messages of a worker that must not harm another one, each with the counter
+// that counts it.
 var hostilities = []struct {
 	name  string
 	send  func(c *chained)
 	count func(e events.Counts, s Stats) uint64
-	times uint64 // counted at least
+	times uint64 // least count
 }{
 	{"frames that are no message", func(c *chained) {
 		for range 5 {
 			c.evil.frames <- events.Frame{Kind: events.FrameMalformed}
 		}
-	}, func(e events.Counts, _ Stats) uint64 { return e.Malformed }, 4}, // settle's last one may be counted late
+	}, func(e events.Counts, _ Stats) uint64 { return e.Malformed }, 4}, // settle's last frame may be counted late
 	{"hostile msgpack", func(c *chained) {
 		for _, p := range hostilePayloads() {
 			c.evil.raw(p)
@@ -303,8 +303,8 @@ var hostilities = []struct {
 	}, func(e events.Counts, _ Stats) uint64 { return e.Dropped }, 1},
 }
 
-// TestHostileWorker: malformed frames, hostile msgpack, impossible sequences, unknown
-// workers: each is counted, and what is known of another worker stays exact.
+// TestHostileWorker: malformed frames, hostile msgpack, impossible sequences and unknown workers
+// are counted, and the index stays exact for the other worker.
 func TestHostileWorker(t *testing.T) {
 	for _, tc := range hostilities {
 		t.Run(tc.name, func(t *testing.T) {
@@ -328,15 +328,15 @@ func TestHostileWorker(t *testing.T) {
 	}
 }
 
-// hostilePayloads are none that a decoder may take, or take long over.
+// hostilePayloads must be refused by a decoder, quickly.
 func hostilePayloads() [][]byte {
 	whole := payload(storedEvent(prompt(50, 4), 0, "GPU"))
 	all := [][]byte{
 		nil, {0xc1}, {0xc0}, []byte("not msgpack"),
-		{0xdd, 0xff, 0xff, 0xff, 0xff}, // an array of 2^32-1
+		{0xdd, 0xff, 0xff, 0xff, 0xff}, // an array of 2^32-1 elements
 		{0xdf, 0xff, 0xff, 0xff, 0xff}, // a map of as many
 		{0x92, 0x00, 0xdd, 0x7f, 0xff, 0xff, 0xff},
-		{0x92, 0x00, 0x91, 0xdb, 0xff, 0xff, 0xff, 0xff}, // a text
+		{0x92, 0x00, 0x91, 0xdb, 0xff, 0xff, 0xff, 0xff}, // a text of as many bytes
 	}
 	deep := make([]byte, 1<<16)
 	for i := range deep {
@@ -349,7 +349,7 @@ func hostilePayloads() [][]byte {
 	return all
 }
 
-// TestFlood: a worker that stores without end fills its own room and no other's.
+// TestFlood: a worker that stores endlessly fills only its own room.
 func TestFlood(t *testing.T) {
 	for _, medium := range []string{"GPU", "CPU", "DISK"} {
 		t.Run(medium, func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestFlood(t *testing.T) {
 			if refused := s.OverfullBlocks + s.TierFullBlocks; refused < 2000 || held > 64+32 || held < 28 || s.LossyRanks != 1 {
 				t.Errorf("%d held\n%v", held, s)
 			}
-			// Another worker has its room.
+			// Another worker still has its room.
 			late := kv.Rank{Worker: 3}
 			for i := range 16 {
 				if err := c.x.Store(late, storedBy(prompt(300+i, 4), kv.TierDevice)); err != nil {
@@ -377,7 +377,7 @@ func TestFlood(t *testing.T) {
 			if n := c.x.Held(late); n != 64 {
 				t.Errorf("%d blocks of a worker that came late", n)
 			}
-			// And who flooded is as good as new when it has cleared.
+			// After a clear the flooding worker works as new.
 			c.evil.batch(wire.Event{Kind: wire.AllBlocksCleared}, storedEvent(prompt(8, 5), 0, "GPU"))
 			c.step()
 			locals, _ := hashesOf(prompt(8, 5))
@@ -393,12 +393,12 @@ func storedBy(tokens []uint32, tier kv.Tier) events.Stored {
 	return storedOf(locals, 0, tier)
 }
 
-// TestRefusalsAreNotRecoveredFrom: blocks below refused ones are no lost events. A
-// worker beyond its limits, with a history to be asked for, is not asked for it each time.
+// TestRefusalsAreNotRecoveredFrom: blocks after refused ones do not count as lost events. A
+// worker beyond its limits is not asked for its history each time.
 func TestRefusalsAreNotRecoveredFrom(t *testing.T) {
 	c := newChained(t)
 	c.evil.keep()
-	long := prompt(9, 100) // of 64
+	long := prompt(9, 100) // the limit is 64
 	c.evil.batch(storedEvent(long[:80*blockTokens], 0, "GPU"))
 	for from := 1; from < 99; from++ {
 		c.evil.batch(storedEvent(long[:(from+1)*blockTokens], from, "GPU"))
@@ -409,8 +409,8 @@ func TestRefusalsAreNotRecoveredFrom(t *testing.T) {
 	}
 }
 
-// FuzzChain: whatever bytes a worker sends, nothing crashes, what it can fill is
-// bounded, and another worker is known exactly.
+// FuzzChain: no bytes of a worker cause a crash; what it can fill is bounded, and another worker
+// is known exactly.
 func FuzzChain(f *testing.F) {
 	mine := prompt(50, 4)
 	for _, e := range [][]wire.Event{

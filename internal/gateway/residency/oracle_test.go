@@ -10,22 +10,22 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// held is the oracle of one rank, as events.Sink has it: what it calls its blocks, what
-// they are and in which tiers.
+// held is the oracle of one rank, by the contract of events.Sink: its names for blocks, their
+// contents and their tiers.
 type held struct {
 	blocks map[kv.BlockHash]block
-	exact  bool // nothing happened that may lead to an undercount
+	exact  bool // no event so far may cause an undercount
 	seed   uint64
 }
 
 type block struct {
-	content kv.BlockHash // chained
+	content kv.BlockHash // chained hash
 	in      tierSet
 }
 
 func newHeld() *held { return &held{blocks: map[kv.BlockHash]block{}, exact: true} }
 
-// name is what a rank calls a block: seed 0 takes the chained hash.
+// name returns a rank's name for a block; seed 0 uses the chained hash.
 func name(hash kv.BlockHash, seed uint64) kv.BlockHash {
 	if seed == 0 {
 		return hash
@@ -33,7 +33,7 @@ func name(hash kv.BlockHash, seed uint64) kv.BlockHash {
 	return (hash ^ kv.BlockHash(seed)) * 0x9e3779b97f4a7c15
 }
 
-// contents are the tiers of each block by what it is.
+// contents returns the tiers of each block by its chained hash.
 func (o *held) contents() map[kv.BlockHash]tierSet {
 	all := map[kv.BlockHash]tierSet{}
 	for _, b := range o.blocks {
@@ -59,7 +59,7 @@ func overlap(all map[kv.BlockHash]tierSet, hashes []kv.BlockHash) (o Overlap) {
 	return o
 }
 
-// store is true if the parent is known.
+// store returns whether the parent is known.
 func (o *held) store(s *events.Stored, contents []kv.BlockHash) bool {
 	if s.HasParent && o.blocks[s.Parent].in == 0 {
 		return false
@@ -86,7 +86,7 @@ func (o *held) remove(tier kv.Tier, names []kv.BlockHash) {
 	}
 }
 
-// sequences share beginnings of many lengths.
+// sequences returns sequences with common prefixes of many lengths.
 func sequences() (locals [][]kv.LocalHash, hashes [][]kv.BlockHash) {
 	for i := range 10 {
 		var stem []kv.LocalHash
@@ -113,7 +113,7 @@ func chain(locals []kv.LocalHash) []kv.BlockHash {
 	return hashes
 }
 
-// play drives a Residency and its oracle by bytes.
+// play drives a Residency and its oracle by a script of bytes.
 type play struct {
 	t      testing.TB
 	x      *Residency
@@ -123,8 +123,8 @@ type play struct {
 	locals [][]kv.LocalHash
 	hashes [][]kv.BlockHash
 
-	checks  int // of exact ranks
-	foreign int // steps after which somebody had hashes of its own
+	checks  int // number of checks of exact ranks
+	foreign int // steps after which some rank had hashes of its own
 }
 
 func newPlay(t testing.TB, cfg Config, ranks int, script []byte) *play {
@@ -138,7 +138,7 @@ func newPlay(t testing.TB, cfg Config, ranks int, script []byte) *play {
 	return p
 }
 
-// n is a number below a limit, of the next byte of the script.
+// n returns a number below a limit, from the next byte of the script.
 func (p *play) n(below int) int {
 	if len(p.script) == 0 {
 		return 0
@@ -163,12 +163,12 @@ func (p *play) rank() (kv.Rank, *held) {
 	}
 	o := p.all[r]
 	if len(o.blocks) == 0 && p.x.Held(r) == 0 && p.x.rank(r) == nil {
-		o.seed = uint64(i % 3) // two of three have hashes of their own
+		o.seed = uint64(i % 3) // two of three ranks have hashes of their own
 	}
 	return r, o
 }
 
-// stored is a run of a sequence as a rank would tell it.
+// stored returns a run of a sequence as a rank would announce it.
 func (p *play) stored(q, from, to int, tier kv.Tier, seed uint64) events.Stored {
 	s := events.Stored{Tier: tier}
 	if from > 0 {
@@ -180,7 +180,7 @@ func (p *play) stored(q, from, to int, tier kv.Tier, seed uint64) events.Stored 
 	return s
 }
 
-// span is part of a sequence, not empty.
+// span returns a nonempty part of a sequence.
 func (p *play) span() (q, from, to int) {
 	q = p.n(len(p.locals))
 	from = p.n(len(p.locals[q])) * p.n(2)
@@ -189,7 +189,7 @@ func (p *play) span() (q, from, to int) {
 
 func (p *play) step() {
 	r, o := p.rank()
-	lower := r.Worker%2 == 0 // the others never name a lower tier
+	lower := r.Worker%2 == 0 // ranks of odd workers never name a lower tier
 	before := p.x.Stats()
 	switch op := p.n(32); {
 	case op == 0:
@@ -228,7 +228,7 @@ func (p *play) step() {
 	}
 }
 
-// store stores beside the oracle. What is refused gives no name another meaning.
+// store stores in both. A refused store gives no name another meaning.
 func (p *play) store(r kv.Rank, o *held, s events.Stored, contents []kv.BlockHash) {
 	before := p.x.Stats()
 	err := p.x.Store(r, s)
@@ -259,7 +259,7 @@ func refusals(s Stats) uint64 {
 	return s.OverfullBlocks + s.TierFullBlocks + s.ForeignBlocks + s.CollisionBlocks + s.InvalidBlocks
 }
 
-// closed tells whether each block of a rank has its parent beside it on the device.
+// closed reports whether each block of a rank has its parent on the device too.
 func (p *play) closed(o *held) bool {
 	all := o.contents()
 	for _, hashes := range p.hashes {
@@ -291,7 +291,7 @@ func (p *play) replace(r kv.Rank, o *held, lower bool) {
 	}
 }
 
-// hostile is what no honest worker sends.
+// hostile sends events that no honest worker sends.
 func (p *play) hostile(r kv.Rank, o *held) {
 	q, from, to := p.span()
 	s := p.stored(q, from, to, p.tier(true), o.seed)
@@ -305,9 +305,9 @@ func (p *play) hostile(r kv.Rank, o *held) {
 		s.Blocks[at].Hash = name(other[p.n(len(other))], o.seed)
 	case 2:
 		s.Tier = kv.Tier(kv.Tiers + p.n(250))
-	case 3: // its own parent
+	case 3: // a block that is its own parent
 		s.Parent, s.HasParent = s.Blocks[at].Hash, true
-	case 4: // another prefix, so all that follows is something else
+	case 4: // another prefix, so all later blocks are different
 		s.Blocks[0].Local++
 		for i, b := range s.Blocks {
 			switch {
@@ -324,7 +324,7 @@ func (p *play) hostile(r kv.Rank, o *held) {
 		p.x.Clear(r)
 		o.blocks = map[kv.BlockHash]block{}
 		return
-	case 6: // hashes that nobody knows, of tiers that do not exist
+	case 6: // unknown hashes, in tiers that do not exist
 		p.x.Remove(r, kv.Tier(p.n(256)), []kv.BlockHash{0, 1, kv.BlockHash(p.n(256))})
 		return
 	}
@@ -332,7 +332,7 @@ func (p *play) hostile(r kv.Rank, o *held) {
 	p.store(r, o, s, contents)
 }
 
-// check asks for all sequences.
+// check looks up all sequences.
 func (p *play) check() {
 	if err := p.x.Check(); err != nil {
 		p.t.Fatal(err)
@@ -362,7 +362,7 @@ func (p *play) check() {
 	}
 }
 
-// more tells whether an overlap says more than another.
+// more reports whether a claims more than b.
 func more(a, b Overlap) bool {
 	return a.Device > b.Device || a.Device+a.Host > b.Device+b.Host || a.Device+a.Host+a.Disk > b.Device+b.Host+b.Disk || a.Blocks()-a.Object > b.Blocks()-b.Object || a.Blocks() > b.Blocks()
 }
@@ -395,7 +395,7 @@ var configs = []Config{
 	{Index: kvindex.ShardedConfig{Shards: 1, Config: kvindex.Config{HolderBlocks: 40, Blocks: 50}}, TierBlocks: 5},
 }
 
-// TestAgainstOracle plays random streams, honest but for one event in 32.
+// TestAgainstOracle plays random streams in which one event in 32 is hostile.
 func TestAgainstOracle(t *testing.T) {
 	for seed := range uint64(16) {
 		p := newPlay(t, configs[seed%4], 6, bytesOf(seed, 6000))

@@ -18,7 +18,7 @@ func mustNew(t testing.TB, cfg Config) *Residency {
 	return x
 }
 
-// expect holds what a rank has of a prompt to what it should.
+// expect compares a rank's overlap with a prompt to the expected one.
 func expect(t *testing.T, x *Residency, what string, r kv.Rank, locals []kv.LocalHash, want Overlap) {
 	t.Helper()
 	got := found(t, x.Find(locals, nil))[r]
@@ -30,7 +30,7 @@ func expect(t *testing.T, x *Residency, what string, r kv.Rank, locals []kv.Loca
 	}
 }
 
-// seq is a prompt of its own.
+// seq returns a prompt of its own.
 func seq(number, blocks int) []kv.LocalHash {
 	s := make([]kv.LocalHash, blocks)
 	for i := range s {
@@ -39,8 +39,8 @@ func seq(number, blocks int) []kv.LocalHash {
 	return s
 }
 
-// TestTiers is the life of one prompt: offloaded, taken from the device in any order,
-// brought back.
+// TestTiers is the life of one prompt: offloaded, evicted from the device in any order, brought
+// back.
 func TestTiers(t *testing.T) {
 	x, r, p := mustNew(t, Config{}), kv.Rank{Worker: 1}, seq(1, 10)
 	hashes := chain(p)
@@ -51,7 +51,7 @@ func TestTiers(t *testing.T) {
 		}
 	}
 	store(0, 8, kv.TierDevice)
-	x.Remove(r, kv.TierHost, hashes) // where it has nothing
+	x.Remove(r, kv.TierHost, hashes) // it has no blocks there
 	expect(t, x, "on the device", r, p, Overlap{Device: 8})
 	if s := x.Stats(); s.TieredRanks != 0 {
 		t.Errorf("a table for nothing: %v", s)
@@ -90,7 +90,7 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// named is a run by the names of one process.
+// named returns a run with the names of one process.
 func named(locals []kv.LocalHash, from int, tier kv.Tier, seed uint64) events.Stored {
 	s := storedOf(locals, from, tier)
 	s.Parent = name(s.Parent, seed)
@@ -107,8 +107,8 @@ func namesOf(s events.Stored) (names []kv.BlockHash) {
 	return names
 }
 
-// TestHashesOfTheirOwn: vLLM's hashes differ from process to process, so a worker that
-// was restarted, told by a dump or by a clear, has other ones than before.
+// TestHashesOfTheirOwn: vLLM's hashes differ from process to process, so after a restart, seen
+// as a dump or a clear, a worker's names are different.
 func TestHashesOfTheirOwn(t *testing.T) {
 	for _, lower := range []bool{false, true} {
 		for _, anew := range []string{"dump", "clear", "forget"} {
@@ -141,7 +141,7 @@ func TestHashesOfTheirOwn(t *testing.T) {
 				}
 				what := anew + " of other hashes"
 				expect(t, x, what, a, p, Overlap{Device: 6})
-				x.Remove(a, kv.TierDevice, namesOf(named(p, 0, kv.TierDevice, seed+100))) // of another process
+				x.Remove(a, kv.TierDevice, namesOf(named(p, 0, kv.TierDevice, seed+100))) // names of another process
 				expect(t, x, what+", removed by others", a, p, Overlap{Device: 6})
 				x.Remove(a, kv.TierDevice, namesOf(named(p, 3, kv.TierDevice, seed)))
 				want := Overlap{Device: 3}
@@ -161,7 +161,7 @@ func TestHashesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestSpoiledDump: a dump in which a name stands for two blocks is no set of blocks.
+// TestSpoiledDump: a dump in which one name stands for two blocks is dropped.
 func TestSpoiledDump(t *testing.T) {
 	x, r, p, q := mustNew(t, Config{}), kv.Rank{Worker: 1}, seq(1, 4), seq(2, 4)
 	one, other := named(p, 0, kv.TierDevice, 5), named(q, 0, kv.TierDevice, 5)
@@ -176,7 +176,7 @@ func TestSpoiledDump(t *testing.T) {
 	}
 }
 
-// TestLimits: at each, one below and one above.
+// TestLimits: at each limit, one below and one above.
 func TestLimits(t *testing.T) {
 	cfg := Config{Index: kvindex.ShardedConfig{Shards: 4, Config: kvindex.Config{HolderBlocks: 10, Holders: 3}}, TierBlocks: 5}
 	for _, tc := range []struct {
@@ -189,7 +189,7 @@ func TestLimits(t *testing.T) {
 			s := storedOf(seq(1, tc.blocks), 0, tc.tier)
 			want := tc.held
 			if dump {
-				want = min(tc.blocks, max(want, 10)) // of a dump what fits is kept
+				want = min(tc.blocks, max(want, 10)) // the part of a dump that fits is kept
 				if tc.tier != kv.TierDevice {
 					want = tc.held
 				}
@@ -205,7 +205,7 @@ func TestLimits(t *testing.T) {
 			}
 		}
 	}
-	// What is held takes no room, so that of who is at its limit lost events still show.
+	// Repeated blocks take no room, so lost events are still detected at the limit.
 	x, r := mustNew(t, cfg), kv.Rank{Worker: 1}
 	for range 2 {
 		if err := x.Store(r, storedOf(seq(1, 10), 0, kv.TierDevice)); err != nil {
@@ -215,7 +215,7 @@ func TestLimits(t *testing.T) {
 	if err := x.Store(r, storedOf(seq(3, 3), 2, kv.TierDevice)); err != events.ErrUnknownParent || x.Held(r) != 10 {
 		t.Errorf("again at the limit, then of an unknown parent: %v\n%v", err, x.Stats())
 	}
-	// Blocks in many shards are one rank's all the same.
+	// The limit of a rank covers blocks in all shards.
 	x = mustNew(t, cfg)
 	for i := range 40 {
 		if err := x.Store(kv.Rank{Worker: 1}, storedOf(seq(i, 1), 0, kv.TierDevice)); err != nil {
@@ -234,7 +234,7 @@ func TestLimits(t *testing.T) {
 	if s := x.Stats(); s.Ranks != 3 {
 		t.Errorf("%v", s)
 	}
-	// Numbers of shadows are no ranks'.
+	// Rank numbers with the shadow bit are refused.
 	x = mustNew(t, cfg)
 	s := storedOf(seq(9, 2), 0, kv.TierDevice)
 	x.Replace(kv.Rank{Worker: 1, DP: shadowBit}, []events.Stored{s})
@@ -243,15 +243,15 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNobodyTakesAnothersRoom: with limits as they are by default, floods by all other
-// workers leave the last one its room; with Blocks below Holders*HolderBlocks they don't.
+// TestNobodyTakesAnothersRoom: with default limits, floods by all other workers leave the last
+// one its room; with Blocks below Holders*HolderBlocks they do not.
 func TestNobodyTakesAnothersRoom(t *testing.T) {
 	if c := (Config{}).WithDefaults(); c.Index.Holders*c.Index.HolderBlocks > c.Index.Blocks {
 		t.Errorf("%+v", c)
 	}
 	for _, tc := range []struct {
 		limits kvindex.Config
-		late   int // blocks of who came last
+		late   int // blocks of the last worker
 	}{
 		{kvindex.Config{Holders: 4, HolderBlocks: 32}, 32},
 		{kvindex.Config{Holders: 4, Blocks: 32}, 8},
@@ -271,7 +271,7 @@ func TestNobodyTakesAnothersRoom(t *testing.T) {
 	}
 }
 
-// TestLongRuns: what comes in parts is as if it came at once.
+// TestLongRuns: a run applied in parts gives the same result as at once.
 func TestLongRuns(t *testing.T) {
 	for _, seed := range []uint64{0, 3} {
 		x, r, p := mustNew(t, Config{}), kv.Rank{Worker: 1}, seq(1, 2*maxPart+10)
@@ -338,7 +338,7 @@ refused  10 orphan, 11 below refused, 12 overfull, 13 overfull tiers
 	}
 }
 
-// TestFindAllocatesNothing, with and without lower tiers.
+// TestFindAllocatesNothing: with and without lower tiers.
 func TestFindAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("under the race detector a sync.Pool loses what it is given")
@@ -358,7 +358,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestHeldWaitsForNoChange: Held and Stats answer while ranks are being changed.
+// TestHeldWaitsForNoChange: Held and Stats return while ranks are being changed.
 func TestHeldWaitsForNoChange(t *testing.T) {
 	x := mustNew(t, Config{})
 	plain, tiered := kv.Rank{Worker: 1}, kv.Rank{Worker: 2}

@@ -12,15 +12,15 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// sums are an overlap's blocks on the device, with the host's, and all.
+// sums are an overlap's blocks: on the device; with the host's; in all tiers.
 type sums [3]int
 
 func sumsOf(o Overlap) sums { return sums{o.Device, o.Device + o.Host, o.Blocks()} }
 
 func (s sums) max(t sums) sums { return sums{max(s[0], t[0]), max(s[1], t[1]), max(s[2], t[2])} }
 
-// claims is what a rank may have, for each sequence, at one time after the other: each
-// entry bounds what it has until the next.
+// claims bounds what a rank may have of each sequence, over time: each entry holds until the
+// next.
 type claims struct {
 	mu  sync.Mutex
 	log [][]sums
@@ -38,7 +38,7 @@ func (c *claims) len() int {
 	return len(c.log)
 }
 
-// most is the largest from an entry to the last.
+// most returns the largest bound from an entry to the last.
 func (c *claims) most(from, q int) (most sums) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,9 +48,9 @@ func (c *claims) most(from, q int) (most sums) {
 	return most
 }
 
-// TestReadersNeverOvercount: while each rank has a writer, no lookup says more of a rank
-// than it had at some time of the lookup. In the end all is as one goroutine would have
-// left it.
+// TestReadersNeverOvercount: while each rank has a writer, no lookup reports more of a rank than
+// it had at some time during the lookup. In the end the state is as if one goroutine had made
+// all changes.
 func TestReadersNeverOvercount(t *testing.T) {
 	for i, cfg := range []kvindex.ShardedConfig{{Shards: 2}, {Shards: 3, By: kvindex.ByWorker}} {
 		t.Run(fmt.Sprint(cfg.By), func(t *testing.T) { together(t, Config{Index: cfg}, uint64(i), 1500) })
@@ -78,7 +78,7 @@ func together(t *testing.T, cfg Config, seed uint64, steps int) {
 			}
 		})
 	}
-	begun.Wait() // or the writers might be done before anybody looks
+	begun.Wait() // otherwise the writers might finish before the first lookup
 	for i := range all {
 		wr := &writer{play: p, rank: rankOf(i), o: oracles[i], claims: &all[i], rng: rand.New(rand.NewPCG(seed, uint64(i)))}
 		writers.Go(func() {
@@ -100,7 +100,7 @@ func rankOf(i int) kv.Rank {
 	return kv.Rank{Worker: kv.WorkerID(1 + i/2), DP: uint32(i % 2)}
 }
 
-// look asks once.
+// look makes one lookup and checks it.
 func look(t *testing.T, p *play, all []claims, q int) {
 	from := make([]int, len(all))
 	for i := range all {
@@ -115,8 +115,7 @@ func look(t *testing.T, p *play, all []claims, q int) {
 	}
 }
 
-// writer changes what one rank has, by its own oracle. Ranks of odd workers never name a
-// lower tier.
+// writer changes one rank and its oracle. Ranks of odd workers never name a lower tier.
 type writer struct {
 	*play
 	rank   kv.Rank
@@ -125,7 +124,7 @@ type writer struct {
 	rng    *rand.Rand
 }
 
-// change claims what was before and what comes, while it is not known which it is.
+// change claims the larger of the states before and after, while a change is in progress.
 func (w *writer) change(oracle, do func()) {
 	either := w.now()
 	oracle()
@@ -178,7 +177,7 @@ func (w *writer) step(t *testing.T) {
 	}
 }
 
-// TestReplaceIsOneStep: a reader sees what was before or what is after, in all tiers.
+// TestReplaceIsOneStep: a reader sees the content before or after, in all tiers.
 func TestReplaceIsOneStep(t *testing.T) {
 	p := newPlay(t, Config{}, 1, nil)
 	r, q := rankOf(0), 1

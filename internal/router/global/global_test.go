@@ -46,7 +46,7 @@ func TestAxis(t *testing.T) {
 	}
 }
 
-// TestAggregated has the figures of Dynamo's tests.
+// TestAggregated has the numbers of Dynamo's tests.
 func TestAggregated(t *testing.T) {
 	c := parse(t, agg)
 	none := math.NaN()
@@ -98,8 +98,8 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// TestDisaggregated: of a file for prefill and decode pools the mode is read, which is
-// refused.
+// TestDisaggregated: of a file for prefill and decode pools only the mode is read, which
+// Validate refuses.
 func TestDisaggregated(t *testing.T) {
 	for _, text := range []string{`{"num_prefill_pools": 2}`, `{"mode": "disagg", "num_decode_pools": true}`} {
 		c := parse(t, text)
@@ -191,7 +191,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is accepted chooses a pool that there is, for all queries.
+// FuzzParse: every accepted configuration chooses an existing pool for any query.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(agg), 1<<40, -1e300, 1e300, -3)
 	f.Fuzz(func(t *testing.T, text []byte, tokens int, ttft, itl float64, priority int) {

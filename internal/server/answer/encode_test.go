@@ -36,8 +36,8 @@ func openTokenizer(t testing.TB) *tokenizer.Tokenizer {
 	return tok
 }
 
-// play gives the pieces of an output: "text" makes a piece of each of its tokens, whose
-// log-probabilities are -0.5, -1, … , with the next ids as the others in their places.
+// play returns the pieces of an output: one per token of text, with log-probabilities -0.5, -1,
+// …, and the next ids as the other top tokens.
 func play(tok *tokenizer.Tokenizer, sample int, prompt []kv.Token, text string, tops int, how coppice.Ending) []coppice.Piece {
 	var all []coppice.Piece
 	tokens := tok.Encode(nil, text)
@@ -74,9 +74,9 @@ func play(tok *tokenizer.Tokenizer, sample int, prompt []kv.Token, text string, 
 	return all
 }
 
-// TestAnswers writes the answer to the request in the first line, whole or as a
-// stream. Each further line is an output: "prompt sample how text", how being length,
-// stop, stop=STRING or error. A text may be quoted as in Go.
+// TestAnswers writes the answer to the request in the first line, whole or streamed. Each
+// further line is an output, "prompt sample how text", where how is length, stop, stop=STRING or
+// error. A text may be quoted as in Go.
 func TestAnswers(t *testing.T) {
 	tok := openTokenizer(t)
 	datadriven.RunTest(t, "testdata/answers", func(t *testing.T, d *datadriven.TestData) string {
@@ -146,7 +146,7 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
-// readOutput reads a line of TestAnswers.
+// readOutput parses a line of TestAnswers.
 func readOutput(t *testing.T, d *datadriven.TestData, line string) (i, sample int, text string, ending coppice.Ending) {
 	fields := strings.SplitN(line, " ", 4)
 	if _, err := fmt.Sscan(fields[0]+" "+fields[1], &i, &sample); err != nil {
@@ -180,7 +180,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// chunk is what a stream's events are to be, for encoding/json.
+// chunk is the expected content of a stream's event, for encoding/json.
 type chunk struct {
 	ID          string        `json:"id"`
 	Object      string        `json:"object"`
@@ -214,7 +214,7 @@ type chunkToken struct {
 	Top     *[]chunkToken `json:"top_logprobs,omitempty"`
 }
 
-// jsonOf is what encoding/json writes, without the escapes for HTML.
+// jsonOf returns encoding/json's output, without HTML escapes.
 func jsonOf(t testing.TB, v any) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -243,7 +243,7 @@ func FuzzTwo(f *testing.F) {
 	})
 }
 
-// A chunk has the very bytes that encoding/json gives for the same values.
+// FuzzChunk: a chunk has exactly the bytes that encoding/json writes for the same values.
 func FuzzChunk(f *testing.F) {
 	tok := openTokenizer(f)
 	f.Add("light", "model", uint32(5), float32(-0.25), uint8(3), true)
@@ -282,7 +282,7 @@ func FuzzChunk(f *testing.F) {
 			want.Choices[0].Logprobs = &chunkScores{Content: []chunkToken{e}}
 			want.Choices[0].Tokens = &p.Tokens
 		}
-		s.Piece(nil, 0, &p) // with the role
+		s.Piece(nil, 0, &p) // the first event has the role
 		got := string(s.Piece(nil, 0, &p))
 		if want := "data: " + jsonOf(t, want) + "\n\n"; got != want {
 			t.Errorf("the chunk is\n%s, want\n%s", got, want)
@@ -290,7 +290,7 @@ func FuzzChunk(f *testing.F) {
 	})
 }
 
-// A token costs no allocation, whatever of it is shown.
+// TestStreamAllocatesNothing: a token costs no allocation, whatever parts of it are shown.
 func TestStreamAllocatesNothing(t *testing.T) {
 	tok := openTokenizer(t)
 	for name, s := range streams(tok) {
@@ -307,7 +307,7 @@ func steady() coppice.Piece {
 	p := coppice.Piece{Text: " light\n", Tokens: []kv.Token{300}, Logprobs: []float32{-0.123456}}
 	var top []engine.TokenLogprob
 	for i := range 20 {
-		top = append(top, engine.TokenLogprob{Token: kv.Token(1480 + i), Logprob: -float32(i) - 0.123456}) // special ones among them
+		top = append(top, engine.TokenLogprob{Token: kv.Token(1480 + i), Logprob: -float32(i) - 0.123456}) // including special tokens
 	}
 	p.Top = [][]engine.TokenLogprob{top}
 	return p
@@ -340,7 +340,7 @@ func BenchmarkChunk(b *testing.B) {
 	}
 }
 
-// parts is an answer that is made in parts.
+// parts returns an answer that is written in parts.
 func parts(next func([]byte) ([]byte, bool)) string {
 	out, more := next(nil)
 	for more {
@@ -349,8 +349,8 @@ func parts(next func([]byte) ([]byte, bool)) string {
 	return string(out)
 }
 
-// TestLongAnswersInParts: of /tokenize and /detokenize, they are what encoding/json would
-// write at once, and no part is much longer than another, whatever the tokens are.
+// TestLongAnswersInParts: the parts of /tokenize and /detokenize together equal encoding/json's
+// output, and no part is much longer than another, for any tokens.
 func TestLongAnswersInParts(t *testing.T) {
 	tok := openTokenizer(t)
 	rng := rand.New(rand.NewPCG(5, 5))

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// split gives the events of a text that comes in pieces of the sizes that cuts says, with
+// split returns the events of a text that arrives in pieces of the sizes in cuts, with
 // neighbours of one kind joined.
 func split(o *output, text string, cuts []byte) (all []outputEvent) {
 	for last := false; !last; {
@@ -26,7 +26,7 @@ func split(o *output, text string, cuts []byte) (all []outputEvent) {
 	return all
 }
 
-// join appends events, and joins neighbours of one kind.
+// join appends events, joining neighbours of one kind.
 func join(all, more []outputEvent) []outputEvent {
 	for _, e := range more {
 		if k := len(all) - 1; k >= 0 && all[k].kind == e.kind && e.kind != beganCall {
@@ -38,7 +38,7 @@ func join(all, more []outputEvent) []outputEvent {
 	return all
 }
 
-// outputs are the ways to read a text.
+// outputs returns one output per way to read a text.
 func outputs() []*output {
 	var all []*output
 	for _, mode := range []openai.Calls{openai.NoCalls, openai.AnyCalls, openai.OneCall, openai.ForcedCalls} {
@@ -70,7 +70,7 @@ var hermesTexts = []string{
 	"<think>one</think>\n<tool_call>{\"name\":\"f\"}</tool_call>", "</think>\n<tool_call>",
 }
 
-// TestHermes says what becomes of calls that are right, broken and cut off.
+// TestHermes covers valid, broken and truncated calls.
 func TestHermes(t *testing.T) {
 	var b strings.Builder
 	for _, text := range hermesTexts[:12] {
@@ -147,7 +147,7 @@ func FuzzOutput(f *testing.F) {
 	})
 }
 
-// again returns a copy of an output that has read nothing.
+// again returns a fresh copy of an output.
 func (o *output) again() *output {
 	twin := *o
 	if o.calls != nil {
@@ -161,7 +161,8 @@ func (o *output) again() *output {
 	return &twin
 }
 
-// TestEverySplit: a text in three pieces, wherever it is cut, gives what it gives whole.
+// TestEverySplit: a text cut into three pieces at any positions gives the same events as the
+// whole.
 func TestEverySplit(t *testing.T) {
 	for _, text := range hermesTexts {
 		for k, unread := range outputs() {
@@ -182,7 +183,7 @@ func TestEverySplit(t *testing.T) {
 	}
 }
 
-// TestHeldBack: of text that begins no call, no more than 64 bytes wait for what comes.
+// TestHeldBack: of a text without a call, at most 64 bytes are delayed.
 func TestHeldBack(t *testing.T) {
 	for _, text := range []string{strings.Repeat("a <tool_cal ", 100), strings.Repeat(" \n", 500), strings.Repeat("<tool_call> x ", 100),
 		strings.Repeat("<", 500), "<tool_call>" + strings.Repeat(" ", 500), strings.Repeat(`<tool_call>{"a":"<tool_call>{"`, 50)} {
@@ -203,9 +204,8 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
-// TestHostileTags: each byte of a hostile text is looked at once: a megabyte is read in
-// pieces of one byte within the time of a test, and four times the text allocates some four
-// times the memory.
+// TestHostileTags: each byte of a hostile text is scanned once: a megabyte in pieces of one byte
+// takes seconds at most, and four times the text allocates about four times the memory.
 func TestHostileTags(t *testing.T) {
 	const size = 1 << 20
 	for _, unit := range []string{"<tool_call>", `<tool_call>{"a":"`, `<tool_call>{"name":"f"}`, "<tool_call>{", " ", `<tool_call>{"name":"f","arguments":{}}</tool_call>`, "<think>", "</think", "<think> "} {
@@ -232,8 +232,8 @@ func TestHostileTags(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes are allocated while a text is read in one way, in pieces of
-// seven bytes.
+// allocated returns the bytes allocated while reading a text in one way, in pieces of seven
+// bytes.
 func allocated(way int, text string) uint64 {
 	o := outputs()[way]
 	var before, after runtime.MemStats

@@ -2,8 +2,8 @@ package answer
 
 import "testing"
 
-// TestTokenizerInfo: special tokens are texts, as lm-eval's remote tokenizer takes them, and
-// a template that is a file of its own goes before the config's.
+// TestTokenizerInfo: special tokens are texts, as lm-eval's remote tokenizer expects, and a
+// separate template file replaces the config's template.
 func TestTokenizerInfo(t *testing.T) {
 	config := `{"eos_token":{"content":"</s>","lstrip":false,"special":true},"bos_token":"<s>","pad_token":null,
 		"added_tokens_decoder":{"2":{"content":"</s>","lstrip":false}},"chat_template":"old","model_max_length":1000000000000000019884624838656}`

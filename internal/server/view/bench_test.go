@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// What a frame costs the server, without the source's own walk: at two a second, 5 ms
-// are one percent of a core.
+// BenchmarkFrame measures the server's cost per frame without the source's tree walk: at two
+// frames a second, 5 ms are one percent of a core.
 func BenchmarkFrame(b *testing.B) {
 	for _, nodes := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {

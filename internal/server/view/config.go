@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Config says what a Feed samples and which requests may see it. Source is required.
+// Config configures the source of a Feed and which requests may see it. Source is required.
 type Config struct {
 	Source  Source
 	Model   string // the model's name in requests

@@ -31,7 +31,7 @@ func sampled(t testing.TB, nodes int) *Snapshot {
 	return &snap
 }
 
-// TestSnapshotInJSON: what is read is what was written.
+// TestSnapshotInJSON: decoding a snapshot gives what was encoded.
 func TestSnapshotInJSON(t *testing.T) {
 	snap := sampled(t, 300)
 	if len(snap.Running) != 1 || len(snap.Waiting) != 2 || len(snap.Tree.Shown) != 300 || snap.Curve == nil || len(snap.History.AtMillis) != 2 {

@@ -98,7 +98,7 @@ func TestLateWatchersHaveAFrameAtOnce(t *testing.T) {
 		if <-second.Frames(); time.Since(begun) != 0 {
 			t.Errorf("it took %v", time.Since(begun))
 		}
-		other, _ := f.Watch(Redacted, "") // nobody asked for those so far
+		other, _ := f.Watch(Redacted, "") // the first watcher with Redacted access
 		if <-other.Frames(); time.Since(begun) > 500*time.Millisecond {
 			t.Errorf("it took %v", time.Since(begun))
 		}
@@ -135,7 +135,7 @@ func TestWatchersAreBounded(t *testing.T) {
 	}
 }
 
-// A node that is gone is shown as such, with what was seen last.
+// TestFailuresAreShown: a failed node is shown as such, with its last figures.
 func TestFailuresAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &fake{tree: grown(10, 1)}
@@ -183,8 +183,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestMakeRoom: when as many watch as may, somebody with more access takes the place of one
-// with less, and a tenant with few that of one with many; nobody is locked out by another.
+// TestMakeRoom: at the limit of watchers, more access displaces less, and a tenant with few
+// watches displaces one with many. No tenant can lock out another.
 func TestMakeRoom(t *testing.T) {
 	f, err := NewFeed(Config{Source: &fake{}, MaxWatchers: 4})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// byKey lets "Bearer all" see all and "Bearer some" see figures.
+// byKey gives full access to "Bearer all" and redacted access to "Bearer some".
 func byKey(r *http.Request) (Access, string) {
 	switch r.Header.Get("Authorization") {
 	case "Bearer all":
@@ -127,7 +127,8 @@ func TestTooManyWatchersAreRefused(t *testing.T) {
 	}
 }
 
-// A stream whose reader has gone is not watched any more.
+// TestStreamsEndWithTheirRequests: a stream whose reader has disconnected is no longer a
+// watcher.
 func TestStreamsEndWithTheirRequests(t *testing.T) {
 	f := open(t, Config{Source: &fake{}})
 	defer f.Close()
@@ -151,8 +152,8 @@ func TestHeadOfAStreamEnds(t *testing.T) {
 	}
 }
 
-// The page loads nothing from elsewhere and runs nothing that is written into it, as its
-// policy says; all that it names is there.
+// TestPageIsWhole: the page loads nothing from elsewhere and runs no inline code, as its policy
+// demands, and all files that it names exist.
 func TestPageIsWhole(t *testing.T) {
 	_, get := serve(t, Config{Source: &fake{}})
 	answer := get("/", "")
@@ -186,7 +187,7 @@ func TestPageIsWhole(t *testing.T) {
 			t.Errorf("%s: %d, %s", file.Name(), answer.StatusCode, answer.Header.Get("Content-Type"))
 		}
 		for _, m := range regexp.MustCompile(`https?://[^"' )]+`).FindAllString(string(text), -1) {
-			if m != "http://www.w3.org/2000/svg" { // a namespace, which nobody loads
+			if m != "http://www.w3.org/2000/svg" { // an XML namespace, never loaded
 				t.Errorf("%s names %s", file.Name(), m)
 			}
 		}
@@ -205,7 +206,7 @@ func TestPageIsWhole(t *testing.T) {
 			t.Errorf("%s makes markup or code of text", file.Name())
 		}
 	}
-	all := []string{"base.css", "format.js", "theme.js", "icon.svg"} // of all pages
+	all := []string{"base.css", "format.js", "theme.js", "icon.svg"} // shared by all pages
 	for _, file := range files {
 		all = append(all, file.Name())
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Below 16 µs it counts in microseconds.
+// Below 16 µs the buckets are 1 µs wide.
 func TestSpreadIsOffByASixteenth(t *testing.T) {
 	last := -1
 	for d := 16 * time.Microsecond; d < 1000*time.Second; d += d/37 + time.Microsecond {
@@ -49,7 +49,7 @@ func TestLatencyForgetsWhatIsOld(t *testing.T) {
 	if l.sum.quantile(0.5).Known() || l.sum != (spread{}) {
 		t.Error("after an hour something is left")
 	}
-	l.add(now, time.Second, 1) // a clock that went back
+	l.add(now, time.Second, 1) // the clock went back
 	if !l.sum.quantile(0.5).Known() {
 		t.Error("nothing is counted")
 	}
@@ -84,7 +84,7 @@ func TestRates(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	step(time.Second, 0, 0, 20)
-	if p := step(time.Second, 0, 0, 0); p.HitRate != 0.5 || p.OutputRate != 10 { // of ten seconds, of two
+	if p := step(time.Second, 0, 0, 0); p.HitRate != 0.5 || p.OutputRate != 10 { // hit rate over ten seconds, output rate over two
 		t.Errorf("%+v", p)
 	}
 	for range 10 {

@@ -37,8 +37,8 @@ func openNode(t *testing.T, cfg scheduler.Config) *coppice.Node {
 	return node
 }
 
-// Without a cache there is no tree and no curve, and that is no failure. A node that is
-// closed is one.
+// TestNodeWithoutCacheIsSeen: without a cache there is no tree and no curve, which is no error.
+// A closed node is an error.
 func TestNodeWithoutCacheIsSeen(t *testing.T) {
 	node := openNode(t, scheduler.Config{DisableCache: true})
 	f := open(t, Config{Source: node, Period: 10 * time.Millisecond})
@@ -58,14 +58,15 @@ func TestNodeWithoutCacheIsSeen(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	node.Close()
-	for frame := range w.Frames() { // one may be from before
+	for frame := range w.Frames() { // the first may be from before
 		if s := decode(t, frame); s.Server.Error != "" {
 			break
 		}
 	}
 }
 
-// A real node: two prompts with one beginning give a tree that forks, with its text.
+// TestNodeIsSeen: on a real node, two prompts with a common prefix give a tree that forks, with
+// its text.
 func TestNodeIsSeen(t *testing.T) {
 	node := openNode(t, scheduler.Config{CurveSamples: radixcache.DefaultCurveSamples})
 	const common = "What is light, and of what is it made? "

@@ -9,7 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// TestEveryCountIsAFigure: what a node counts is in Stats by its name, or stands here with the reason.
+// TestEveryCountIsAFigure: every count of a node is in Stats by its name, or is listed here with
+// the reason.
 func TestEveryCountIsAFigure(t *testing.T) {
 	for _, tc := range []struct {
 		into      any

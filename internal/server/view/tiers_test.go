@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestTiers: the device is first, and has found what no lower tier has.
+// TestTiers: the device comes first, and has the cached tokens that no lower tier had.
 func TestTiers(t *testing.T) {
 	st := coppice.Stats{Tiers: []coppice.TierStats{{Tier: kv.TierDisk, CapacityBytes: 10_000}}}
 	st.Scheduler.PoolPages, st.Scheduler.HeldPages, st.Scheduler.CachedPages, st.Scheduler.CachedTokens = 10, 2, 3, 100

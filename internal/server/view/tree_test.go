@@ -9,7 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// What is cut is summed up where it was: nothing is lost, whatever the limits.
+// TestPruneKeepsSums: cut nodes are summed up at their place; no count is lost, whatever the
+// limits.
 func TestPruneKeepsSums(t *testing.T) {
 	for _, n := range []int{1, 2, 30, 700, 3000} {
 		tree := grown(n, uint64(n))
@@ -88,7 +89,7 @@ func TestPreviewsFollowTheirNodes(t *testing.T) {
 	if made != 2 {
 		t.Errorf("%d texts were made, want 2", made)
 	}
-	tree.Nodes[0].First = []kv.Token{1, 9} // another node has the number now
+	tree.Nodes[0].First = []kv.Token{1, 9} // another node reuses the id
 	if shown := p.prune(&tree); shown[0].Text != "[1 9]" {
 		t.Errorf("text %q", shown[0].Text)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// fake is a Source whose answers are set.
+// fake is a Source with fixed answers.
 type fake struct {
 	mu    sync.Mutex
-	asked int // Stats
+	asked int // calls of Stats
 	walks int
 	stats coppice.Stats
 	tree  coppice.Tree
@@ -73,7 +73,7 @@ func (f *fake) HitRates(_ context.Context, sizes []int) ([]float64, error) {
 	return rates, nil
 }
 
-// grown is a tree of n nodes as a cache lists them, with ids in no order.
+// grown returns a tree of n nodes in a cache's order, with shuffled ids.
 func grown(n int, seed uint64) coppice.Tree {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	ids := rng.Perm(n)
@@ -86,7 +86,7 @@ func grown(n int, seed uint64) coppice.Tree {
 		}
 		up := rng.IntN(i)
 		if rng.IntN(3) > 0 {
-			up = rng.IntN(min(i, 1+n/20)) // some have many
+			up = rng.IntN(min(i, 1+n/20)) // some nodes have many children
 		}
 		kids[up] = append(kids[up], i)
 	}
