@@ -4,11 +4,12 @@ import "github.com/coppice-llm/coppice/internal/jsontext"
 
 // Model is an element of /v1/models. For other servers only the fields with a tag are decoded.
 type Model struct {
-	ID          string `json:"id"`
-	Created     int64  `json:"-"` // Unix seconds
-	OwnedBy     string `json:"-"`
-	MaxModelLen int    `json:"max_model_len"` // most prompt plus output tokens, as in vLLM; 0: unknown, and not written
-	Parent      string `json:"parent"`        // the base model of an adapter, in vLLM; not written
+	ID      string `json:"id"`
+	Created int64  `json:"-"` // Unix seconds
+	OwnedBy string `json:"-"`
+	// MaxModelLen is the most prompt plus output tokens, as in vLLM; 0: unknown, not written.
+	MaxModelLen int    `json:"max_model_len"`
+	Parent      string `json:"parent"` // the base model of an adapter, in vLLM; not written
 }
 
 // Models is the answer of /v1/models.

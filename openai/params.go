@@ -15,13 +15,15 @@ const (
 	maxPrompts      = 2048    // per completion request
 	maxPromptTokens = 1 << 24 // given as ids, over all prompts
 	maxStops        = 16      // stop strings
-	maxStopBytes    = 1024    // over all of them: the automaton that finds them takes up to 512 times as much, per prompt
-	maxStopTokens   = 256
-	maxBiases       = 1024
-	maxAllowed      = 1 << 20 // allowed_token_ids
-	maxOutput       = 1 << 30 // max_tokens
-	maxSeconds      = 86400   // for timeout, queue_timeout and pins
-	MaxTopLogprobs  = 20      // alternatives per position
+	// maxStopBytes covers all stop strings together: the automaton that finds them takes up to
+	// 512 times as much memory, per prompt.
+	maxStopBytes   = 1024
+	maxStopTokens  = 256
+	maxBiases      = 1024
+	maxAllowed     = 1 << 20 // allowed_token_ids
+	maxOutput      = 1 << 30 // max_tokens
+	maxSeconds     = 86400   // for timeout, queue_timeout and pins
+	MaxTopLogprobs = 20      // alternatives per position
 )
 
 // shared are OpenAI's fields common to both endpoints.

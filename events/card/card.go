@@ -42,10 +42,13 @@ type Card struct {
 	// Keyed says that it requires API keys; each key's tenant has its own prefixes.
 	Keyed bool `json:"keyed,omitempty"`
 
-	BlockTokens    int `json:"block_tokens,omitempty"`     // tokens per block in its events
-	PoolTokens     int `json:"pool_tokens,omitempty"`      // size of its KV pool
-	StepTokens     int `json:"step_tokens,omitempty"`      // most prompt tokens per step; vLLM's max_num_batched_tokens
-	ChunkTokens    int `json:"chunk_tokens,omitempty"`     // most of them for one long prompt while others decode; SGLang's chunked_prefill_size
+	BlockTokens int `json:"block_tokens,omitempty"` // tokens per block in its events
+	PoolTokens  int `json:"pool_tokens,omitempty"`  // size of its KV pool
+	// StepTokens is the most prompt tokens per step; vLLM's max_num_batched_tokens.
+	StepTokens int `json:"step_tokens,omitempty"`
+	// ChunkTokens is the most of them for one long prompt while others decode; SGLang's
+	// chunked_prefill_size.
+	ChunkTokens    int `json:"chunk_tokens,omitempty"`
 	MaxRunning     int `json:"max_running,omitempty"`      // most concurrent requests
 	MaxModelTokens int `json:"max_model_tokens,omitempty"` // most tokens of one request, prompt and output
 

@@ -18,7 +18,8 @@ import (
 // Config configures the subjects of a rank's events. All parties of a fleet use the same servers
 // and prefix. Worker is required.
 type Config struct {
-	URL    string `default:"nats://127.0.0.1:4222"` // several are separated by commas. Default: nats://127.0.0.1:4222
+	// URL of the servers, separated by commas. Default: nats://127.0.0.1:4222.
+	URL    string `default:"nats://127.0.0.1:4222"`
 	Worker string // one token of a subject: no dots, blanks or wildcards
 	DP     uint32 // data-parallel rank
 	// Epoch, from the worker's card, selects the process whose events a Source takes; events of
@@ -92,7 +93,8 @@ func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nat
 	}
 	nc, err := nats.Connect(c.URL, slices.Concat(options, c.Options, more)...)
 	if bad := (*url.Error)(nil); errors.As(err, &bad) {
-		return nil, errors.New("nats: URL can't be read, want servers as nats://host:4222") // err quotes the URL, with its password
+		// err quotes the URL, with its password.
+		return nil, errors.New("nats: URL can't be read, want servers as nats://host:4222")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("nats: %w", err)

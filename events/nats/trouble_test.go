@@ -88,7 +88,8 @@ func TestTroublePassword(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer stop()
-			for !errors.Is(next(t), nats.ErrAuthorization) { // a connection that is cut at once may be reported first
+			// A connection that is cut at once may be reported first.
+			for !errors.Is(next(t), nats.ErrAuthorization) {
 			}
 			<-again
 			<-password

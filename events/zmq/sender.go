@@ -29,11 +29,15 @@ type SenderConfig struct {
 	// BareReplay leaves the topic out of replays, as vLLM up to v0.25 and SGLang do.
 	BareReplay bool
 
-	QueueMessages  int           `default:"10000"`  // 10000 per subscriber; it misses further ones and notices by their numbers
-	QueueBytes     int           `default:"64<<20"` // 64 MiB per subscriber
-	MaxSubscribers int           `default:"256"`    // 256 connections; further ones wait
-	MaxReplays     int           `default:"64"`     // 64 connections to the ROUTER; further ones wait, idle ones close after a minute
-	WriteTimeout   time.Duration `default:"10s"`    // 10 s; a connection that takes no bytes for so long is closed
+	// QueueMessages bounds the queue of each subscriber, by default 10000. It misses further
+	// messages, and notices the gap in their numbers.
+	QueueMessages  int `default:"10000"`
+	QueueBytes     int `default:"64<<20"` // 64 MiB per subscriber
+	MaxSubscribers int `default:"256"`    // 256 connections; further ones wait
+	// MaxReplays bounds the connections to the ROUTER, by default 64. Further ones wait, idle
+	// ones are closed after a minute.
+	MaxReplays   int           `default:"64"`
+	WriteTimeout time.Duration `default:"10s"` // 10 s; a connection that takes no bytes for so long is closed
 }
 
 const handshakeTimeout = 5 * time.Second

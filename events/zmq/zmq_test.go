@@ -432,7 +432,8 @@ func TestSenderConnectsAgain(t *testing.T) {
 					s.wait.Go(func() { // shakes hands and disconnects
 						_, _ = io.ReadFull(theirs, make([]byte, len(hello)))
 						_, _ = io.WriteString(theirs, hello)
-						time.Sleep(time.Millisecond) // until the other end is idle: a pipe's deadlines fail once it is closed
+						// Until the other end is idle: a pipe's deadlines fail once it is closed.
+						time.Sleep(time.Millisecond)
 						_ = theirs.Close()
 					})
 					return ours, nil

@@ -25,8 +25,9 @@ import (
 
 // The gateway's own headers.
 const (
-	headerWorker   = "X-Coppice-Worker"         // in an answer: the worker that answered
-	headerOverlap  = "X-Coppice-Overlap-Blocks" // in an answer: blocks of the prompt that the worker was known to hold
+	headerWorker = "X-Coppice-Worker" // in an answer: the worker that answered
+	// headerOverlap, in an answer, is the number of prompt blocks that the worker held.
+	headerOverlap  = "X-Coppice-Overlap-Blocks"
 	headerBlocks   = "X-Coppice-Prompt-Blocks"
 	headerAttempts = "X-Coppice-Attempts"
 	headerSession  = "X-Session-Id"         // in a request: one session, one worker

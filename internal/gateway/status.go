@@ -81,14 +81,15 @@ type RankStatus struct {
 
 // FleetStatus is the answer of /v1/fleet.
 type FleetStatus struct {
-	Policy      string                `json:"policy"`
-	BlockTokens int                   `json:"block_tokens"`
-	Prompts     string                `json:"prompts"`         // tokens or bytes: the unit by which prompts are compared
-	Pools       string                `json:"pools,omitempty"` // how a pool is chosen
-	Workers     []WorkerStatus        `json:"workers"`
-	Troubles    []string              `json:"troubles"`           // current problems, one sentence each
-	Replica     string                `json:"replica,omitempty"`  // this gateway's replica ID
-	Replicas    []dispatch.PeerStatus `json:"replicas,omitempty"` // the other gateways
+	Policy      string `json:"policy"`
+	BlockTokens int    `json:"block_tokens"`
+	// Prompts is the unit by which prompts are compared: tokens or bytes.
+	Prompts  string                `json:"prompts"`
+	Pools    string                `json:"pools,omitempty"` // how a pool is chosen
+	Workers  []WorkerStatus        `json:"workers"`
+	Troubles []string              `json:"troubles"`           // current problems, one sentence each
+	Replica  string                `json:"replica,omitempty"`  // this gateway's replica ID
+	Replicas []dispatch.PeerStatus `json:"replicas,omitempty"` // the other gateways
 }
 
 // Fleet returns the state of all workers, sorted by URL.

@@ -17,7 +17,8 @@ type Sharding uint8
 // Kinds of sharding.
 const (
 	ByBranch Sharding = iota // by the first block: a lookup reads one shard
-	ByWorker                 // by worker: a writer waits only for workers of its own shard; a lookup reads all shards
+	// ByWorker: a writer waits only for workers of its own shard; a lookup reads all shards.
+	ByWorker
 )
 
 var shardings = enum.New[Sharding]("kvindex", "sharding", "branch", "worker")
@@ -62,8 +63,10 @@ type Sharded struct {
 	shards []shard
 	ends   ends
 
-	mu   sync.RWMutex              // guards held; never taken after a shard's lock
-	held map[kv.Rank]*atomic.Int64 // blocks over all shards, after the last finished change: Held need not wait for shards
+	mu sync.RWMutex // guards held; never taken after a shard's lock
+	// held counts blocks over all shards, after the last finished change: so Held never waits
+	// for a shard.
+	held map[kv.Rank]*atomic.Int64
 }
 
 // shard is padded to its own cache lines, because readers write to its lock.

@@ -71,7 +71,8 @@ func (d *Dispatcher) Regroup(s *members.Snapshot, now time.Time) {
 		}
 	}
 	d.groups.Store(g)
-	d.change(func(r *router.Router, now time.Duration) { // a request waiting for a pool may now have a worker there, or none at all
+	// A request waiting for a pool may now have a worker there, or none at all.
+	d.change(func(r *router.Router, now time.Duration) {
 		for w, pool := range moves {
 			r.SetPool(now, w, pool) // ranks that have not joined yet get their pool later
 		}

@@ -114,7 +114,8 @@ func (k *keeper) attend() error {
 		k.warn("prompts are compared by their bytes, so events are of use for token ids alone", errors.New("give the gateway the model's directory"))
 	}
 	var errs []error
-	how := events.Follow{AnyRank: len(k.ranks) == 1} // a single rank may still be numbered by vLLM or SGLang, even as a server of its own
+	// A single rank may still be numbered by vLLM or SGLang, even as a server of its own.
+	how := events.Follow{AnyRank: len(k.ranks) == 1}
 	if c.ZMQ != nil || c.NATS != nil {
 		how.Silence = f.cfg.Silence // its publisher sends heartbeats
 	}

@@ -84,7 +84,8 @@ func TestRoomByTheList(t *testing.T) {
 	}()
 	defer func() { close(changes); <-ended }()
 	changes <- change("b", true)
-	changes <- nats.Change{Process: nats.Process{Name: "c"}, Payload: (&card.Card{Name: "c"}).Append(nil)} // b has been handled
+	// b has been handled.
+	changes <- nats.Change{Process: nats.Process{Name: "c"}, Payload: (&card.Card{Name: "c"}).Append(nil)}
 	if err := f.SetWorkers(nil); err != nil {
 		t.Fatal(err)
 	}

@@ -9,15 +9,16 @@ import (
 
 // Snapshot describes the workers, to be read without a lock. It never changes.
 type Snapshot struct {
-	ByID    map[kv.WorkerID]*Member // workers that have answered and were not refused
-	Served  map[string]int          // by model: number of healthy workers that serve it
-	LoRAs   map[string]bool         // models that are adapters
-	Tokens  map[string]int          // by model: prompt plus output tokens, at the worker with the smallest known limit
-	Models  []string                // ascending
-	Longest int                     // most prompt tokens that any worker takes; 0: unknown for one of them
-	Plain   int                     // workers that encode control tokens in messages as text
-	Ready   int                     // healthy workers
-	Total   int                     // workers in any state
+	ByID   map[kv.WorkerID]*Member // workers that have answered and were not refused
+	Served map[string]int          // by model: number of healthy workers that serve it
+	LoRAs  map[string]bool         // models that are adapters
+	// Tokens is by model the most prompt plus output tokens, at the worker with the smallest known limit.
+	Tokens  map[string]int
+	Models  []string // ascending
+	Longest int      // most prompt tokens that any worker takes; 0: unknown for one of them
+	Plain   int      // workers that encode control tokens in messages as text
+	Ready   int      // healthy workers
+	Total   int      // workers in any state
 }
 
 // snapshotOf makes a snapshot of the members with an ID.

@@ -122,7 +122,8 @@ func TestOddTokensAreNoCuts(t *testing.T) {
 			"<|left|>": false, "<|single|>": false, "<|in|>": false, "word": false, "==": false, "x<|fi": false, "!!word": false,
 			"<|in|>side": true, "<|right|>": true, "~~ ": true,
 		} {
-			if got := r.cuts.find(content) != nil; got != want && f.name != "llama3 forms" { // that family strips all spaces around added tokens
+			// That family strips all spaces around added tokens.
+			if got := r.cuts.find(content) != nil; got != want && f.name != "llama3 forms" {
 				t.Errorf("%s: texts are cut at %q: %v", f.name, content, got)
 			}
 		}

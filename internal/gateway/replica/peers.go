@@ -137,7 +137,8 @@ func (p *peers) drop(id router.ReplicaID) {
 func (x *peer) take(from, to uint64) {
 	x.top = max(x.top, to-1)
 	if from > x.next {
-		lo := slices.IndexFunc(x.later, func(s span) bool { return s.to >= from }) // the first range that touches or follows
+		// The first range that touches [from, to) or follows it.
+		lo := slices.IndexFunc(x.later, func(s span) bool { return s.to >= from })
 		if lo < 0 {
 			lo = len(x.later)
 		}

@@ -307,7 +307,8 @@ func steady() coppice.Piece {
 	p := coppice.Piece{Text: " light\n", Tokens: []kv.Token{300}, Logprobs: []float32{-0.123456}}
 	var top []engine.TokenLogprob
 	for i := range 20 {
-		top = append(top, engine.TokenLogprob{Token: kv.Token(1480 + i), Logprob: -float32(i) - 0.123456}) // including special tokens
+		// Including special tokens.
+		top = append(top, engine.TokenLogprob{Token: kv.Token(1480 + i), Logprob: -float32(i) - 0.123456})
 	}
 	p.Top = [][]engine.TokenLogprob{top}
 	return p

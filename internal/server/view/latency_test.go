@@ -84,7 +84,8 @@ func TestRates(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	step(time.Second, 0, 0, 20)
-	if p := step(time.Second, 0, 0, 0); p.HitRate != 0.5 || p.OutputRate != 10 { // hit rate over ten seconds, output rate over two
+	// Hit rate over ten seconds, output rate over two.
+	if p := step(time.Second, 0, 0, 0); p.HitRate != 0.5 || p.OutputRate != 10 {
 		t.Errorf("%+v", p)
 	}
 	for range 10 {

@@ -115,8 +115,9 @@ type Tree struct {
 	EvictedTokens map[string]uint64 `json:"evicted_tokens" metric:"evicted_tokens_total" labels:"tier=device" by:"reason" help:"Tokens that left the prefix cache, by reason."`
 	EvictedPages  map[string]uint64 `json:"evicted_pages" metric:"evicted_pages_total" labels:"tier=device" by:"reason" help:"Pages that left the prefix cache, by reason."`
 
-	Hidden int    `json:"hidden" api:"-" metric:"-" why:"of what the page shows"` // nodes that no node of Shown counts
-	Shown  []Node `json:"shown" api:"-" metric:"-" why:"a list"`                  // parents before children, siblings in order
+	// Hidden is the number of nodes that no node of Shown counts.
+	Hidden int    `json:"hidden" api:"-" metric:"-" why:"of what the page shows"`
+	Shown  []Node `json:"shown" api:"-" metric:"-" why:"a list"` // parents before children, siblings in order
 }
 
 // Tenant is the load and account of one tenant.
@@ -125,7 +126,9 @@ type Tenant struct {
 	Running      int    `json:"running" metric:"tenant_requests_running" help:"Samples that have a slot, by tenant."`
 	Waiting      int    `json:"waiting" metric:"tenant_requests_waiting" help:"Samples that wait for a slot, by tenant."`
 	ServedTokens uint64 `json:"served_tokens" metric:"-" why:"coppice_tenant_served_tokens_total, which keeps tenants that have nothing open"` // computed for it: prompts less cached, and outputs
-	ShareLeft    int64  `json:"share_left" metric:"-" why:"of an account that closes when its tenant is idle"`                                 // under dlpm: tokens left of its share in this round, negative if overdrawn
+	// ShareLeft is, under dlpm, the tokens left of its share in this round, negative if
+	// overdrawn.
+	ShareLeft int64 `json:"share_left" metric:"-" why:"of an account that closes when its tenant is idle"`
 }
 
 // StatsOf returns the figures of a node, without Tree.Shown.
