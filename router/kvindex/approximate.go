@@ -27,8 +27,8 @@ type ApproximateConfig struct {
 // WithDefaults returns c with every zero field set to its default.
 func (c ApproximateConfig) WithDefaults() ApproximateConfig { return bounds.Fill(c) }
 
-// index returns the configuration of the tree: room for one more prompt before others are
-// evicted.
+// index returns the configuration of the tree. Its limits are twice MaxBlocks: a prompt of up to
+// MaxBlocks blocks is stored first, and only then are others evicted.
 func (c ApproximateConfig) index() Config {
 	return Config{Blocks: 2 * c.MaxBlocks, HolderBlocks: 2 * c.MaxBlocks, Holders: c.Holders, Seed: c.Seed}
 }
@@ -154,6 +154,9 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 	if n.covered(slot) != off || x.goesOn(slot, id, off, root) {
 		return 0 // a longer prompt keeps it, or it has been removed
 	}
+	// Walk up from the end of the prompt, block by block, until most are counted or a block is
+	// reached that another prompt of the holder keeps: it continues in another child, or ends
+	// here.
 	cutAt, keep := id, off
 	for blocks < most {
 		blocks++
@@ -174,10 +177,12 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 			break
 		}
 	}
+	// most was 0: nothing may be removed, so the timer stays.
 	if blocks == 0 {
 		a.timers.set(t)
 		return 0
 	}
+	// The walk was stopped by most: the rest of the prompt keeps its expiry, at its new end.
 	if blocks == most && off > 0 {
 		end := timer{mark{t.holder, n.hashes[off-1]}, t.expires, n.start + uint32(off)}
 		if _, ends := a.timers.at[end.mark]; !ends {

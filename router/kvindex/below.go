@@ -17,6 +17,7 @@ func (n *node) below() []uint32 {
 	return n.more.below
 }
 
+// setBelow sets the counts; nil stops counting.
 func (n *node) setBelow(counts []uint32) {
 	if n.more == nil {
 		if counts == nil {
@@ -36,6 +37,7 @@ func (n *node) count(child *node, by uint32) {
 	}
 }
 
+// countOne adds by to a holder's count. ^uint32(0) subtracts 1, by wrapping around.
 func (n *node) countOne(slot, by uint32) {
 	counts := n.more.below
 	for int(slot) >= len(counts) {

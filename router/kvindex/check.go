@@ -43,6 +43,8 @@ func (x *Index) Check() error {
 	return nil
 }
 
+// checkNode verifies a node's length, position, links and entry in the table of edges. A node
+// with one child must be too long to be joined with it.
 func (x *Index) checkNode(id nodeID) error {
 	n := x.node(id)
 	p := x.node(n.parent)
@@ -76,6 +78,7 @@ func (x *Index) checkNode(id nodeID) error {
 	return x.checkSets(n, p)
 }
 
+// checkNames verifies that each hash is the chain of the hash before it, and is found by name.
 func (x *Index) checkNames(id nodeID, n, p *node) error {
 	for i, hash := range n.hashes {
 		want := kv.BlockHash(n.locals[i])
@@ -94,6 +97,8 @@ func (x *Index) checkNames(id nodeID, n, p *node) error {
 	return nil
 }
 
+// checkSets verifies full ⊆ held, held ⊆ full of the parent, and one cut of 0 < blocks < len per
+// holder in held but not in full.
 func (x *Index) checkSets(n, p *node) error {
 	cuts := 0
 	for i := range n.words() {

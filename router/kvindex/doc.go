@@ -8,6 +8,15 @@
 // holder of a block holds all blocks before it: removing a block also removes that holder's
 // blocks after it. The index may undercount; it never overcounts.
 //
+// An example with three workers that hold prompts with a common prefix:
+//
+//	root ── [b0 b1 b2 b3] ─┬─ [b4 b5]      worker 1 holds b0 to b5
+//	                       └─ [c4 c5 c6]   worker 2 holds b0 to b3 and all of this run,
+//	                                       worker 3 the same up to c5: a cut after 2 blocks
+//
+// [Index.Find] of b0 to b3 and c4 to c6 returns 4 blocks for worker 1, 7 for worker 2 and 6 for
+// worker 3.
+//
 // There is one domain of hashes, [kv.Chain]. Stored hashes are checked against it, so that no
 // worker can give content a wrong name. [Names] translates the hashes of engines with a hash
 // function of their own.

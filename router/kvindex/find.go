@@ -23,6 +23,7 @@ func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	var depth uint32
 	for id := root; ; {
 		var n *node
+		// The next run is the child that begins with the next local hash.
 		if len(locals) > 0 {
 			if e := x.edges.get(uint64(locals[0]), uint32(id)); e != nil {
 				id = e.to
@@ -35,10 +36,12 @@ func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 			}
 			return dst
 		}
+		// The holders of the whole previous run that do not hold this one end at its end.
 		if before != nil {
 			dst = x.appendFull(before, n, depth, dst)
 		}
 		same := commonPrefix(n.locals, locals)
+		// Holders with a cut end in this run, at the cut or where the query leaves the run.
 		for _, c := range n.cuts {
 			dst = append(dst, Overlap{x.holders.all[c.slot].holder, depth + min(c.blocks, uint32(same))})
 		}
@@ -98,6 +101,7 @@ func MaxOverlaps(dst, other []Overlap) []Overlap {
 	return dst[:kept]
 }
 
+// sortOverlaps sorts by holder, the larger overlap of a holder first.
 func sortOverlaps(o []Overlap) {
 	slices.SortFunc(o, func(a, b Overlap) int {
 		return cmp.Or(a.Holder.Compare(b.Holder), cmp.Compare(b.Blocks, a.Blocks))

@@ -97,6 +97,7 @@ func (x *Index) Stats() Stats {
 	return s
 }
 
+// node returns a node. Nodes never move, so the pointer stays valid while the node lives.
 func (x *Index) node(id nodeID) *node { return x.nodes.at(id) }
 
 // refuse counts a refused store.
@@ -142,6 +143,7 @@ func (x *Index) Holds(h kv.Rank, hash kv.BlockHash) bool {
 	return ok && x.node(id).covered(slot) >= off
 }
 
+// verify panics on a broken invariant, under -tags invariants only.
 func (x *Index) verify(after string) {
 	if invariants.Enabled {
 		if err := x.Check(); err != nil {

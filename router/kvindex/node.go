@@ -22,6 +22,9 @@ const maxRun = 1024
 // A holder covers the first blocks of the run: all if its bit is in full, those of its cut if it
 // is only in held. A holder in held of a child is in full of the parent. Every node except the
 // root has a bit in full, so no block is without a holder.
+//
+// Example: of a run of 6 blocks holder A has all and holder B the first 4. Then full is {A}, held
+// is {A, B}, and cuts is [{B, 4}].
 type node struct {
 	locals     []kv.LocalHash // of the run; owned by the node
 	cuts       []cut          // one per holder in held but not in full, in no order
@@ -73,6 +76,7 @@ func (n *node) word(i int) pair {
 	return pair{}
 }
 
+// setWord sets the i-th word of both sets, and grows them as needed.
 func (n *node) setWord(i int, p pair) {
 	if i == 0 {
 		n.full, n.held = p.full, p.held
@@ -90,10 +94,12 @@ func (n *node) setWord(i int, p pair) {
 	n.more.words[i-1] = p
 }
 
+// isFull reports whether a holder has the whole run.
 func (n *node) isFull(slot uint32) bool {
 	return n.word(int(slot/64)).full>>(slot%64)&1 != 0
 }
 
+// isHeld reports whether a holder has the first block of the run, or more.
 func (n *node) isHeld(slot uint32) bool {
 	return n.word(int(slot/64)).held>>(slot%64)&1 != 0
 }
@@ -196,6 +202,7 @@ func (s *slab) add() nodeID {
 	return s.next - 1
 }
 
+// drop empties a node and frees its ID for reuse.
 func (s *slab) drop(id nodeID) {
 	*s.at(id) = node{}
 	s.free = append(s.free, id)

@@ -39,6 +39,7 @@ func (x *Index) Clear(h kv.Rank) {
 	x.verify("Clear")
 }
 
+// clear removes all blocks of a slot.
 func (x *Index) clear(slot uint32) {
 	before := x.held
 	if x.holders.all[slot].blocks > 0 {
@@ -125,6 +126,7 @@ func (x *Index) settle(id nodeID) bool {
 	if n.anyFull() {
 		return true
 	}
+	// The longest cut is the new end of the run; its holders then cover the whole run.
 	var most uint32
 	for _, c := range n.cuts {
 		most = max(most, c.blocks)

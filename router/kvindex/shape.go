@@ -124,9 +124,11 @@ func (x *Index) join(id nodeID) nodeID {
 		locals: slices.Concat(n.locals, c.locals), hashes: slices.Concat(n.hashes, c.hashes),
 		cuts: x.joinCuts(n, c), start: n.start,
 	}
+	// Holders of the whole child cover the merged run; all holders of n hold its beginning.
 	for i := range max(n.words(), c.words()) {
 		whole.setWord(i, pair{c.word(i).full, n.word(i).held})
 	}
+	// Keep the ID of the node whose blocks and children are more expensive to move.
 	stays, goes := child, id
 	if len(c.locals)+2*int(c.kids) < len(n.locals) {
 		stays, goes = id, child

@@ -128,6 +128,7 @@ func (s *Sharded) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	return dst
 }
 
+// find is Find in one shard, under its shared lock.
 func (sh *shard) find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	sh.RLock()
 	dst = sh.x.Find(locals, dst)
@@ -154,6 +155,7 @@ func (s *Sharded) Store(h kv.Rank, run Run) (stored int, err error) {
 	}
 }
 
+// storeOne stores a run of at most maxChunk blocks under one hold of its shard's lock.
 func (s *Sharded) storeOne(h kv.Rank, run Run) (int, error) {
 	sh := s.shardFor(h, run)
 	sh.Lock()
@@ -199,6 +201,8 @@ func (s *Sharded) shardFor(h kv.Rank, run Run) *shard {
 	default:
 		return &s.shards[0]
 	}
+	// The run continues its parent's branch. The hash of a block does not tell its branch, so
+	// try the cached shard first, and then ask all.
 	holds := func(i int) bool { return s.shards[i].x.Holds(h, run.Parent) }
 	if i := s.ends.shard(run.Parent); i < len(s.shards) && s.shards[i].read(i, holds) {
 		return &s.shards[i]

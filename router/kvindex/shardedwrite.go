@@ -19,6 +19,8 @@ func (s *Sharded) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 		s.count(h, -gone)
 		return known
 	}
+	// ByBranch: a hash does not tell its shard, so ask each shard for any of them, and change
+	// each shard at most once.
 	gone := 0
 	var asked [MaxShards]bool
 	for known < len(hashes) {
@@ -113,6 +115,8 @@ func (s *Sharded) Swap(a, b kv.Rank) {
 		s.held[a] = heldB
 	}
 	s.mu.Unlock()
+	// All locks are held until the last shard is swapped, in ascending order: no reader sees a
+	// half swap.
 	for i := range s.shards {
 		s.shards[i].Lock()
 		defer s.shards[i].Unlock()

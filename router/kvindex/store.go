@@ -30,6 +30,8 @@ func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 	if !known {
 		slot = x.holders.add(h)
 	}
+	// Extend what the holder covers along the path: every node to its end, the last one to the
+	// spot.
 	had := x.holders.all[slot].blocks
 	for i, id := range x.path {
 		n := x.node(id)
@@ -45,11 +47,13 @@ func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 			}
 		}
 	}
+	// Then add the blocks that are not in the tree yet.
 	has = spot.used + x.attach(slot, spot, run.Hashes[spot.used:], run.Locals[spot.used:])
 	if has < len(run.Hashes) {
 		err = x.refuse(ErrCollision, 0)
 	}
 	stored = x.holders.all[slot].blocks - had
+	// A store without effect must not use up a holder's slot.
 	if !known && stored == 0 {
 		x.holders.forget(slot)
 	}
@@ -90,6 +94,8 @@ func (x *Index) locate(h kv.Rank, run Run) (spot, error) {
 	if err != nil {
 		return spot{}, err
 	}
+	// Check the limits before anything changes: fresh blocks are new to the holder, and rest of
+	// them new to the tree.
 	rest := len(run.Locals) - s.used
 	switch {
 	case !known && len(x.holders.slots) == x.cfg.Holders,
@@ -116,6 +122,8 @@ func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err 
 		}
 		n := x.node(s.id)
 		same := commonPrefix(n.locals[s.off:], run.Locals[s.used:])
+		// Equal local hashes after an equal prefix must have equal block hashes. So the chain
+		// need not be computed for blocks in the tree.
 		if !slices.Equal(n.hashes[s.off:s.off+same], run.Hashes[s.used:s.used+same]) {
 			return 0, ErrForeignHash
 		}
@@ -127,6 +135,7 @@ func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err 
 			break
 		}
 	}
+	// The blocks beyond the tree: recompute the chain of hashes.
 	last, started := run.Parent, run.HasParent
 	if s.used > 0 {
 		last, started = run.Hashes[s.used-1], true
@@ -157,6 +166,7 @@ func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.L
 	}
 	for len(locals) > 0 {
 		n := x.node(id)
+		// A leaf grows in place up to maxRun blocks; else a child is added.
 		take, done := min(len(locals), x.runBlocks), 0
 		if grow := x.runBlocks - len(n.locals); id != root && n.kids == 0 && grow > 0 {
 			take = min(len(locals), grow)

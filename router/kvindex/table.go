@@ -20,6 +20,7 @@ type table struct {
 	keyed    uint32 // mask of the bits of from in the key: all or none
 }
 
+// segment is one part of a table. Its array is full to between 1/8 and 3/4, or has leastEntries.
 type segment struct {
 	entries []entry
 	used    int
