@@ -62,6 +62,8 @@ func DecodeChat(body []byte, o Options) (*Chat, error) {
 	return c, nil
 }
 
+// checkChat checks conditions on several fields of a chat. max_completion_tokens takes
+// precedence over the older max_tokens.
 func (r *reading) checkChat() {
 	c := r.chat
 	switch {

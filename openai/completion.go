@@ -55,6 +55,8 @@ func (p *Params) WantsPromptTokens() bool {
 	return p.ReturnTokenIDs || p.PromptLogprobs || p.ContinuousUsage
 }
 
+// completionLogprobs reads logprobs of a completion: the number of alternatives per position. 0
+// still asks for the log-probabilities of the tokens themselves.
 func (r *reading) completionLogprobs(v value) {
 	r.TopLogprobs = int(r.integer(v, 0, MaxTopLogprobs))
 	r.Logprobs = true

@@ -68,6 +68,7 @@ func (d *decoder) isText(v value) bool {
 	return true
 }
 
+// text reads a string; "" if v is none.
 func (d *decoder) text(v value) string {
 	if !d.isText(v) {
 		return ""
@@ -104,6 +105,7 @@ func (d *decoder) label(v value, last string) string {
 	return s
 }
 
+// flag reads a boolean; false if v is none.
 func (d *decoder) flag(v value) bool {
 	if v.raw[0] != 't' && v.raw[0] != 'f' {
 		d.want(v, "true or false")
@@ -135,8 +137,8 @@ func (d *decoder) whole(v value, lo, hi int64) (n int64, ok bool) {
 	return n, true
 }
 
-// whole returns the integer that raw denotes, as 5, 5.0 or 5e0; false if it is not an integer or
-// beyond 2^53, where float64 is no longer exact.
+// whole returns the integer that raw denotes, as 5, 5.0 or 5e0; false if it is none. With a point or
+// an exponent it may be at most 2^53, up to which float64 is exact.
 func whole(raw []byte) (int64, bool) {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return n, true

@@ -72,6 +72,7 @@ func ModelNotFound(id string) *Error {
 	return NewError(http.StatusNotFound, "model_not_found", "the model %q is not served here; /v1/models lists those that are", clip(id)).At("model")
 }
 
+// clip shortens a text of the sender's for an error message.
 func clip(s string) string {
 	if len(s) > 64 {
 		return s[:64] + "…"

@@ -58,6 +58,7 @@ var top = map[string]setter{
 	"coppice": func(r *reading, v value) { r.within("coppice.", v, own, extensions) },
 }
 
+// salt reads cache_salt.
 func (r *reading) salt(v value) {
 	if s := r.label(v, r.last.salt); v.raw[0] == '"' {
 		r.CacheSalt = s

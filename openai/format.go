@@ -16,6 +16,8 @@ func (r *reading) setFormat(v value, f Format) {
 	r.From.Format, r.Format = from, f
 }
 
+// responseFormat reads response_format: {"type": "text"}, {"type": "json_object"}, or {"type":
+// "json_schema", "json_schema": {"schema": …}}.
 func (r *reading) responseFormat(v value) {
 	var kind string
 	var schema, beside value
@@ -87,6 +89,7 @@ func (r *reading) setSchema(at, v value, schema []byte) {
 	r.setFormat(at, Format{JSONSchema: b.String()})
 }
 
+// regex reads an RE2 expression that the whole output must match.
 func (r *reading) regex(v value) {
 	if s := r.text(v); r.fault == nil && s == "" {
 		r.fail(v, "invalid_value", "%s is empty: so would the output be", v)

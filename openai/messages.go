@@ -100,6 +100,7 @@ func (d *decoder) role(v value) string {
 	return role
 }
 
+// checkMessage checks a message's fields against its role.
 func (d *decoder) checkMessage(v value, m *chat.Message) {
 	switch {
 	case d.fault != nil:
@@ -224,6 +225,8 @@ func (d *decoder) toolCalls(v value) []chat.ToolCall {
 	return all
 }
 
+// called reads the function of a tool call. Its arguments stay raw JSON: a string that contains
+// an object.
 func (d *decoder) called(v value, call *chat.ToolCall) {
 	for _, f := range d.object(v, "an object") {
 		switch string(f.name) {

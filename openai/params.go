@@ -46,6 +46,7 @@ var shared = map[string]setter{
 	"response_format":   (*reading).responseFormat,
 }
 
+// stop reads stop: a string, or a list of at most maxStops.
 func (r *reading) stop(v value) {
 	if v.raw[0] == '"' {
 		if s := r.text(v); s != "" { // some clients send "" for none
@@ -67,6 +68,7 @@ func (r *reading) stop(v value) {
 	r.stopBytes(v)
 }
 
+// stopBytes checks the total length of the stop strings.
 func (r *reading) stopBytes(v value) {
 	n := 0
 	for _, s := range r.StopStrings {
@@ -98,6 +100,7 @@ func (r *reading) logitBias(v value) {
 	}
 }
 
+// streaming reads stream_options.
 func (r *reading) streaming(v value) {
 	r.streamOptions = true
 	for _, f := range r.object(v, "an object") {

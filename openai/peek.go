@@ -116,6 +116,7 @@ func hint(to *string, v value) {
 	}
 }
 
+// nvext reads the hints in Dynamo's field nvext.
 func (r *reading) nvext(v value) {
 	h := &r.routing.hints
 	for _, group := range r.object(v, "") {

@@ -44,6 +44,8 @@ type toolChoice struct {
 // setter decodes one field into r.
 type setter func(r *reading, v value)
 
+// newReading sets the defaults of a request: one choice, and the server's sampling parameters or
+// OpenAI's.
 func newReading(p *Params, o Options) *reading {
 	*p = Params{N: 1, From: From{Limit: "max_tokens", Prompt: "prompt"}}
 	p.Sampling.Temperature = 1
@@ -71,6 +73,7 @@ func (r *reading) within(under string, v value, tables ...map[string]setter) {
 	r.under = ""
 }
 
+// find returns the setter of a field from the first table that has one.
 func find(name []byte, tables ...map[string]setter) setter {
 	for _, t := range tables {
 		if set := t[string(name)]; set != nil {

@@ -30,6 +30,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
+// breaks records that the text is broken. It returns false, for use in a return.
 func (s *scanner) breaks() bool {
 	s.broken = true
 	return false
@@ -222,6 +223,7 @@ func appendUnescaped(dst, raw []byte) []byte {
 // escapes maps letters to the control characters that they denote.
 var escapes = [utf8.RuneSelf]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
+// appendValid appends raw with invalid UTF-8 replaced by U+FFFD.
 func appendValid(dst, raw []byte) []byte {
 	if utf8.Valid(raw) {
 		return append(dst, raw...)
@@ -249,6 +251,7 @@ func escapedRune(raw []byte) (r rune, n int) {
 	return utf8.RuneError, 6
 }
 
+// fourHex returns the number in \uXXXX, -1 if raw does not begin with one.
 func fourHex(raw []byte) rune {
 	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
 		return -1

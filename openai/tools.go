@@ -19,6 +19,7 @@ func (r *reading) tools(v value) {
 	}
 }
 
+// tool reads {"type": "function", "function": {…}}.
 func (d *decoder) tool(v value) (t tool) {
 	var kind string
 	var function value
@@ -45,6 +46,7 @@ func (d *decoder) tool(v value) (t tool) {
 	return t
 }
 
+// function reads {"name", "description", "parameters", "strict"}.
 func (d *decoder) function(v value) (t tool) {
 	for _, f := range d.object(v, "an object") {
 		switch string(f.name) {

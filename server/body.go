@@ -76,11 +76,13 @@ func (c *call) longest() int {
 	return c.s.cfg.MaxBodyBytes
 }
 
+// tooLong returns the error for a body over its limit, and makes the connection close.
 func (c *call) tooLong() error {
 	c.w.Header().Set("Connection", "close") // do not read the rest of the body
 	return openai.NewError(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes, which is the most that this server takes here: send less", c.longest())
 }
 
+// tooSlow returns the error for a body that did not arrive within ReadTimeout.
 func (c *call) tooSlow() error {
 	c.w.Header().Set("Connection", "close")
 	return openai.NewError(http.StatusRequestTimeout, "body_timeout", "the body was not complete within %v", c.s.cfg.ReadTimeout)

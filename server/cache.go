@@ -28,6 +28,7 @@ func (c *call) cacheStats() error {
 	return c.marshal(flat)
 }
 
+// marshal answers with v as JSON.
 func (c *call) marshal(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -120,6 +121,7 @@ func (c *call) cacheTree() error {
 	return c.marshal(f)
 }
 
+// cacheFlush answers POST /v1/cache/flush and vLLM's /reset_prefix_cache.
 func (c *call) cacheFlush() error {
 	if err := c.s.cfg.Node.FlushCache(c.r.Context()); err != nil {
 		return err
@@ -127,6 +129,7 @@ func (c *call) cacheFlush() error {
 	return c.json(http.StatusOK, bodyOK)
 }
 
+// cachePin answers POST /v1/cache/pin: it pins the cached prefix of a prompt for some time.
 func (c *call) cachePin() error {
 	ask, tokens, ns, err := c.pin(openai.DecodePin)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // causes maps the errors of a node and of a chat template to statuses, parameters and codes. The
-// first match wins: an error that wraps another of the list stands before it.
+// first match wins: of two errors that may come together, the more specific one stands first.
 var causes = []struct {
 	is     error
 	status int

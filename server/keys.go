@@ -29,6 +29,8 @@ func (k Key) GoString() string { return k.String() }
 // leastSecret is the least length of a secret, in bytes.
 const leastSecret = 8
 
+// validateKeys reports all faults of keys at once, without their secrets. A tenant may have
+// several keys, but no two keys may have the same secret.
 func validateKeys(keys []Key) error {
 	var errs []error
 	seen := make(map[string]int, len(keys))

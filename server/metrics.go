@@ -59,6 +59,7 @@ var latency = []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .02, .0
 // sizes holds histogram bounds in tokens.
 var sizes = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072}
 
+// newMetrics makes and registers the metrics. It fails if the registry has any of them already.
 func newMetrics(s *Server) (*metrics, error) {
 	m := &metrics{registry: s.cfg.Registry, tenants: map[string]*tenantMeter{}, tenantLimit: s.cfg.TenantLabels}
 	names := figures.Names{Prefix: "coppice_", Labels: prometheus.Labels{"model_name": s.cfg.Model}}

@@ -13,6 +13,7 @@ func (s *Server) model(name string) openai.Model {
 	return openai.Model{ID: name, Created: s.cfg.Created.Unix(), OwnedBy: s.cfg.Owner, MaxModelLen: s.cfg.Node.Info().MaxPositions}
 }
 
+// models answers GET /v1/models: the model by its name and its aliases.
 func (c *call) models() error {
 	all := []openai.Model{c.s.model(c.s.cfg.Model)}
 	for _, name := range c.s.cfg.Aliases {
@@ -21,6 +22,7 @@ func (c *call) models() error {
 	return c.json(http.StatusOK, openai.AppendModels(nil, all))
 }
 
+// model answers GET /v1/models/{id}.
 func (c *call) model() error {
 	id := c.r.PathValue("id")
 	if id == "" {
@@ -50,8 +52,11 @@ var (
 	errNoTokenizer  = openai.NewError(http.StatusBadRequest, "unsupported", "this server has no tokenizer: send prompts as token ids")
 )
 
+// embeddings refuses POST /v1/embeddings with a reason, which is more helpful than a 404.
 func (c *call) embeddings() error { return errNoEmbeddings }
 
+// tokenize answers POST /tokenize. It enters the node like a request, so that MaxRequests bounds
+// it too, and writes its answer in parts, because that may be long.
 func (c *call) tokenize() error {
 	tok := c.s.cfg.Node.Tokenizer()
 	if tok == nil {
@@ -89,6 +94,7 @@ func (c *call) tokenize() error {
 	return c.parts(answer.NewTokensAnswer(tokens, c.s.cfg.Node.Info().MaxPositions, names).Append)
 }
 
+// detokenize answers POST /detokenize, likewise in parts.
 func (c *call) detokenize() error {
 	tok := c.s.cfg.Node.Tokenizer()
 	if tok == nil {

@@ -87,6 +87,7 @@ func (s *Server) mount() {
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.ServeHTTP(w, r) }
 
+// notFound answers all paths without a route.
 func (c *call) notFound() error {
 	return openai.NewError(http.StatusNotFound, "unknown_url", "there is nothing at %.100q; /openapi.json lists what there is", c.r.URL.Path)
 }
@@ -95,6 +96,7 @@ func (c *call) document() error { return c.json(http.StatusOK, c.s.fixed.documen
 
 var errNoPprof = openai.NewError(http.StatusNotFound, "unknown_url", "profiles are off; coppice serve --pprof turns them on")
 
+// pprof answers /debug/pprof/ if Config.Pprof is set.
 func (c *call) pprof() error {
 	if !c.s.cfg.Pprof {
 		return errNoPprof

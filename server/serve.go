@@ -156,6 +156,8 @@ func (c *call) logLine(status int) *zapcore.CheckedEntry {
 	return c.s.log.Check(zap.DebugLevel, "request")
 }
 
+// logFields returns the fields of the request's log line. None contains text of a prompt or an
+// output.
 func (c *call) logFields(status int, slow bool, total time.Duration) []zap.Field {
 	fields := append(make([]zap.Field, 0, 16), zap.String("request", c.id), zap.String("method", c.r.Method), zap.String("path", c.at.path),
 		zap.Int("status", status), zap.Duration("total", total))

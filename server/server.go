@@ -89,6 +89,7 @@ const mostKept = 64 << 10
 // buffer returns an empty buffer. Give it back with release.
 func (s *Server) buffer() *[]byte { return s.buffers.Get().(*[]byte) }
 
+// release gives a buffer back, unless it has grown too large.
 func (s *Server) release(b *[]byte) {
 	if cap(*b) <= mostKept {
 		*b = (*b)[:0]

@@ -153,6 +153,7 @@ const (
 	headErr   = "Coppice-Error"
 )
 
+// header returns the headers of a batch.
 func header(epoch, seq uint64) nats.Header {
 	return nats.Header{headEpoch: {strconv.FormatUint(epoch, 10)}, headSeq: {strconv.FormatUint(seq, 10)}}
 }

@@ -55,6 +55,7 @@ func (s *Sender) Send(m events.Message) error {
 	return s.nc.PublishMsg(&nats.Msg{Subject: s.cfg.subject(), Header: header(m.Epoch, m.Seq), Data: m.Payload})
 }
 
+// answerAll answers requests one after another.
 func (s *Sender) answerAll() {
 	for {
 		select {
@@ -74,6 +75,8 @@ func (s *Sender) answerAll() {
 // replay, in decimal.
 const snapshotRequest = "snapshot"
 
+// answer publishes a replay or a snapshot to m.Reply, and then an end message with the number of
+// messages sent.
 func (s *Sender) answer(m *nats.Msg) (said int, err error) {
 	if m.Reply == "" {
 		return 0, nil

@@ -89,6 +89,7 @@ func (s *Source) connect(heard chan<- *nats.Msg) bool {
 	return true
 }
 
+// put sends a frame to the subscriber, unless the source is closing.
 func (s *Source) put(f events.Frame) {
 	select {
 	case s.frames <- f:

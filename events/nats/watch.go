@@ -123,6 +123,8 @@ func (w *Watcher) Close() error {
 	return nil
 }
 
+// run is the goroutine of the watcher. It offers a change only while the reader does not know
+// it.
 func (w *Watcher) run() {
 	defer close(w.changes)
 	w.ask()
@@ -154,6 +156,7 @@ func (w *Watcher) run() {
 	}
 }
 
+// hear applies one announcement. The worker's name is the last token of the subject.
 func (w *Watcher) hear(m *nats.Msg) {
 	epoch := uint64(0)
 	if text := m.Header.Get(headEpoch); text != "" {
@@ -202,6 +205,7 @@ func (w *Watcher) connected() bool {
 // ask requests an announcement from every worker; false if there is no server.
 func (w *Watcher) ask() bool { return w.nc.IsConnected() && w.nc.Publish(w.cfg.whoAt(), nil) == nil }
 
+// share publishes the registry's counters for Metrics.
 func (w *Watcher) share() {
 	m := &w.names.metrics
 	m.Names = len(w.names.names)

@@ -71,6 +71,8 @@ func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 	return &d.batch, nil
 }
 
+// readBatch reads a batch: a map with ts, events and data_parallel_rank, or an array with these
+// in order. Further keys or elements are skipped.
 func (d *Decoder) readBatch() {
 	r, b := &d.r, &d.batch
 	if len(r.buf) > 0 && isMap(r.buf[0]) {
@@ -114,6 +116,7 @@ func (d *Decoder) readBatch() {
 	}
 }
 
+// readRank reads data_parallel_rank: a number or nil.
 func (d *Decoder) readRank() {
 	if d.r.nil() {
 		d.batch.NilRank = true
@@ -122,6 +125,7 @@ func (d *Decoder) readRank() {
 	}
 }
 
+// readEvents reads the list of events, each a map or an array.
 func (d *Decoder) readEvents() {
 	n := d.r.array("events")
 	if n > d.limits.Events {
@@ -156,6 +160,8 @@ func (d *Decoder) check(e *Event) {
 	}
 }
 
+// readArray reads an event as an array: the tag, then the fields by position. It returns false
+// for an unknown tag.
 func (d *Decoder) readArray(e *Event) bool {
 	r := &d.r
 	n := r.array("event")
@@ -182,6 +188,7 @@ func (d *Decoder) readArray(e *Event) bool {
 	return true
 }
 
+// readMap reads an event as a map. It returns false for an unknown tag.
 func (d *Decoder) readMap(e *Event) bool {
 	r := &d.r
 	n := r.mapping()
@@ -217,6 +224,8 @@ func (d *Decoder) readMap(e *Event) bool {
 	return known
 }
 
+// readField reads the field at a position into e. nil means absent for all fields but hashes and
+// tokens.
 func (d *Decoder) readField(e *Event, at int) {
 	r := &d.r
 	switch {
@@ -287,6 +296,7 @@ func (r *reader) hash() (v uint64, raw []byte, negative bool) {
 	return binary.BigEndian.Uint64(low[:]), raw, false
 }
 
+// readHashes reads block_hashes: integers, or bytes of one common length.
 func (d *Decoder) readHashes(e *Event) {
 	r := &d.r
 	n := r.array("block_hashes")
@@ -314,6 +324,7 @@ func (d *Decoder) readHashes(e *Event) {
 	e.Raw = d.raw[fromRaw:len(d.raw):len(d.raw)]
 }
 
+// readTokens reads token_ids.
 func (d *Decoder) readTokens(e *Event) {
 	r := &d.r
 	n := r.array("token_ids")

@@ -48,6 +48,8 @@ func appendFloat(dst []byte, v float64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, 0xcb), math.Float64bits(v))
 }
 
+// appendEvent writes one event. The array form extends to the last field present, and has at
+// least e.Fields positions, or the required ones if e.Fields is 0.
 func appendEvent(dst []byte, e *Event, form Form) []byte {
 	names, required := storedNames[:], storedRequired
 	switch e.Kind {
@@ -119,6 +121,7 @@ func (e *Event) has(at int) bool {
 	return true
 }
 
+// appendField writes the field at a position, nil if it is absent.
 func appendField(dst []byte, e *Event, at int, form Form) []byte {
 	if at == storedHashes {
 		dst = appendArray(dst, len(e.Hashes))
@@ -176,6 +179,7 @@ func appendField(dst []byte, e *Event, at int, form Form) []byte {
 	return dst
 }
 
+// appendHash writes an integer hash, in 9 bytes unless form.Compact is set.
 func appendHash(dst []byte, h uint64, signed bool, form Form) []byte {
 	switch {
 	case signed && form.Compact:

@@ -1,5 +1,6 @@
 package wire
 
+// kindOf returns the kind with a tag.
 func kindOf(tag []byte) (Kind, bool) {
 	for k, name := range kindNames {
 		if string(tag) == name {
@@ -39,6 +40,7 @@ var storedNames = [...]string{
 
 var removedNames = [...]string{removedHashes: "block_hashes", removedMedium: "medium", removedGroup: "group_idx"}
 
+// fieldOf returns the position of a key, 0 for an unknown one.
 func fieldOf(kind Kind, key []byte) int {
 	names := storedNames[:]
 	if kind == BlockRemoved {

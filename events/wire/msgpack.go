@@ -39,6 +39,7 @@ func (r *reader) byte() byte {
 	return b
 }
 
+// take returns the next n bytes of the input.
 func (r *reader) take(n uint64) []byte {
 	if uint64(len(r.buf)) < n {
 		r.fail("%d bytes announced, %d left", n, len(r.buf))
@@ -113,6 +114,7 @@ func (r *reader) signed(what string) int64 {
 	return int64(v)
 }
 
+// float reads a float, or an integer as one: some serialisers write whole seconds as integers.
 func (r *reader) float() float64 {
 	if len(r.buf) > 0 {
 		switch r.buf[0] {
@@ -283,6 +285,7 @@ func appendBin(dst, b []byte) []byte {
 	return append(dst, b...)
 }
 
+// appendUint writes an integer in its shortest form: 1, 2, 3, 5 or 9 bytes.
 func appendUint(dst []byte, v uint64) []byte {
 	switch {
 	case v < 0x80:
@@ -298,6 +301,7 @@ func appendUint(dst []byte, v uint64) []byte {
 	}
 }
 
+// appendInt writes a signed integer in its shortest form.
 func appendInt(dst []byte, v int64) []byte {
 	switch {
 	case v >= 0:

@@ -268,6 +268,8 @@ func (s *Sender) serveReplay(nc net.Conn) {
 // snapshotRequest asks for a snapshot instead of a replay.
 const snapshotRequest = "snapshot"
 
+// answer writes a replay or a snapshot. A snapshot begins with a message of "snapshot", the
+// epoch and the number of batches, 8 bytes each.
 func (s *Sender) answer(c *conn, request []byte) error {
 	say := func(topic string, seq uint64, payload []byte) error {
 		number := binary.BigEndian.AppendUint64(nil, seq)

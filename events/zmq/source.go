@@ -69,6 +69,7 @@ func (s *Source) Start() <-chan events.Frame {
 	return s.frames
 }
 
+// put sends a frame to the subscriber; false if the source is closing.
 func (s *Source) put(f events.Frame) bool {
 	select {
 	case s.frames <- f:

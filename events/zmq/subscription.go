@@ -65,6 +65,7 @@ func (q *subscription) want(what byte, prefix []byte) bool {
 	return true
 }
 
+// wants reports whether the subscriber has any prefix.
 func (q *subscription) wants() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

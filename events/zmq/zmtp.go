@@ -53,6 +53,8 @@ func handshake(nc net.Conn, own string, limit int, timeout time.Duration, peers 
 	return c, nil
 }
 
+// greet exchanges greetings and READY commands, and checks version, mechanism and the peer's
+// socket type.
 func (c *conn) greet(own string, timeout time.Duration, peers []string) error {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
@@ -120,6 +122,8 @@ func socketType(props string) (string, error) {
 	return "", fmt.Errorf("%w: no socket type", errProtocol)
 }
 
+// readFrame reads a frame of at most most bytes: flags, length in 1 or 8 bytes, body. Memory is
+// allocated only after the length has been checked.
 func (c *conn) readFrame(most int) (flags byte, body []byte, err error) {
 	if flags, err = c.r.ReadByte(); err != nil {
 		return 0, nil, err
@@ -179,6 +183,7 @@ func (c *conn) read() (frames [][]byte, command string, err error) {
 	}
 }
 
+// frame buffers one frame.
 func (c *conn) frame(flags byte, body []byte) error {
 	head := make([]byte, 0, 9)
 	if len(body) > 255 {

@@ -39,6 +39,7 @@ func (c *collector[T]) Collect(to chan<- prometheus.Metric) {
 	collect(c.fields, reflect.ValueOf(c.read()), nil, to)
 }
 
+// collect sends the metrics of a struct. labels are the values for the lists around it.
 func collect(fields []field, v reflect.Value, labels []string, to chan<- prometheus.Metric) {
 	for i := range fields {
 		f := &fields[i]
@@ -78,6 +79,7 @@ func name(fields []field, element reflect.Value) string {
 	return ""
 }
 
+// send sends one value under the field's name and its alias.
 func (f *field) send(to chan<- prometheus.Metric, value reflect.Value, labels []string) {
 	kind := prometheus.GaugeValue
 	if strings.HasSuffix(f.metric, "_total") {
@@ -89,6 +91,7 @@ func (f *field) send(to chan<- prometheus.Metric, value reflect.Value, labels []
 	}
 }
 
+// number converts a field's value; true is 1.
 func number(v reflect.Value) float64 {
 	switch {
 	case v.CanInt():

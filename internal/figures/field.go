@@ -73,6 +73,7 @@ func parse(t reflect.Type) []field {
 	return all
 }
 
+// given returns the value of a tag; "-" means none.
 func given(name string) string {
 	if name == "-" {
 		return ""

@@ -14,6 +14,7 @@ func Flat(v any) map[string]any {
 	return flat
 }
 
+// flatten adds the fields of a struct to one map; structs in it are merged, lists are not.
 func flatten(fields []field, v reflect.Value, into map[string]any) {
 	for i := range fields {
 		f := &fields[i]

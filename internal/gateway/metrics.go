@@ -50,6 +50,7 @@ var stages = prometheus.ExponentialBuckets(1e-6, 2, 18)
 
 var latency = []float64{.001, .002, .005, .01, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75, 1, 1.5, 2.5, 5, 10, 20, 30, 60, 120}
 
+// newMetrics makes and registers the metrics. Those by pool exist only with pools.
 func newMetrics(g *Gateway) (*metrics, error) {
 	m := &metrics{recent: fleetview.NewRecorder(), begun: time.Now()}
 	buckets := map[string][]float64{"latency": latency, "stages": stages}

@@ -29,6 +29,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) int 
 	return e.Status
 }
 
+// document answers with v as indented JSON.
 func (g *Gateway) document(w http.ResponseWriter, r *http.Request, v any) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -43,6 +44,7 @@ func (g *Gateway) known(serve http.HandlerFunc) http.HandlerFunc { return g.guar
 
 func (g *Gateway) admins(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, true) }
 
+// guard wraps a handler with a check of the caller's key.
 func (g *Gateway) guard(serve http.HandlerFunc, admins bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, admin, err := g.cfg.Tenant(r)

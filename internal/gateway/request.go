@@ -68,6 +68,7 @@ type summary struct {
 	took                 struct{ read, hash, choose time.Duration } // time in the gateway itself
 }
 
+// requestKey is the context key of a *proxiedRequest, which RoundTrip and failed need.
 type requestKey struct{}
 
 func (g *Gateway) newRequest(w http.ResponseWriter, r *http.Request, admin bool) *proxiedRequest {

@@ -34,6 +34,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// models answers GET /v1/models: all models of all workers.
 func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
 	var list []openai.Model
 	fleet := g.members.Snapshot()
@@ -52,6 +53,7 @@ func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, openai.AppendModel(nil, modelOf(fleet, id)))
 }
 
+// modelOf describes a model. Its length is the smallest limit of its workers.
 func modelOf(s *members.Snapshot, name string) openai.Model {
 	return openai.Model{ID: name, OwnedBy: "fleet", MaxModelLen: s.Tokens[name]}
 }

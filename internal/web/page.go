@@ -40,6 +40,7 @@ func Page(files embed.FS) http.Handler {
 	return mux
 }
 
+// headers sets the security headers of a page and its files.
 func headers(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", contentPolicy)

@@ -2,8 +2,8 @@ package kvindex
 
 // A node with many children counts for each holder the children that it holds. So removing a
 // holder below such a node costs time for its own children only: a worker that stores and clears
-// one block again and again must not slow the others down. The children are ordered by the
-// latest arrival of a holder.
+// one block again and again must not slow the others down. The child that a holder came into
+// last is first in the list.
 
 // manyKids is the number of children from which they are counted. Below half of it counting
 // stops.

@@ -246,6 +246,7 @@ func (s *Sharded) first(ask func(i int) bool) int {
 // number.
 type ends [1 << 12]atomic.Uint32
 
+// note caches the shard in which a run ended.
 func (e *ends) note(hash kv.BlockHash, shard int) {
 	e[hash%kv.BlockHash(len(e))].Store(uint32(hash>>40)<<8 | uint32(shard))
 }

@@ -19,7 +19,7 @@ func (s *Sharded) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 		s.count(h, -gone)
 		return known
 	}
-	// ByBranch: a hash does not tell its shard, so ask each shard for any of them, and change
+	// ByBranch: a hash does not tell its shard, so ask each shard for any of the hashes, and change
 	// each shard at most once.
 	gone := 0
 	var asked [MaxShards]bool

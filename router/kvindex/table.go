@@ -29,6 +29,7 @@ type segment struct {
 // The load is between 3/8 and 3/4 while a table grows; below 1/8 it shrinks.
 const leastEntries = 8
 
+// newTable returns an empty table. fromIsKey makes from a part of the key.
 func newTable(seed uint64, fromIsKey bool) table {
 	t := table{seed: seed ^ 0x9e3779b97f4a7c15}
 	if fromIsKey {

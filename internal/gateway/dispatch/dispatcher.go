@@ -290,6 +290,7 @@ func (d *Dispatcher) Rollback(res router.Reservation) { d.finish(res, (*router.R
 // ending is one of Release, Abandon and Rollback of the router.
 type ending func(*router.Router, time.Duration, router.Reservation) bool
 
+// finish ends a reservation in the given way.
 func (d *Dispatcher) finish(res router.Reservation, how ending) {
 	d.With(func(_ *router.Router, now time.Duration) { d.end(res, now, how) })
 }

@@ -53,6 +53,7 @@ func (d *Dispatcher) ApplyEvents(events []router.Event) (refused int) {
 	return d.apply(events, all)
 }
 
+// apply applies events of a peer group by group.
 func (d *Dispatcher) apply(events []router.Event, b belief) (refused int) {
 	for len(events) > 0 {
 		n := groupSize(events)
@@ -107,8 +108,8 @@ func (d *Dispatcher) ApplyClaims(claims []router.Claim) {
 	}
 }
 
-// ApplySnapshot applies all reservations of a peer. It returns how many the router refused. With
-// anew, earlier state of the peer is dropped and no reservation becomes a guess, since it may be
+// ApplySnapshot applies all reservations of a peer. It returns how many the router refused. The
+// flag drops earlier state of the peer first, and makes no reservation a guess, since it may be
 // older than the departure of a worker. A long snapshot is first applied in groups, so that the
 // last step, under one hold of the mutex, finds little new.
 func (d *Dispatcher) ApplySnapshot(s *router.Snapshot, anew bool) (refused int) {

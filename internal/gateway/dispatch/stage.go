@@ -152,6 +152,7 @@ func (d *Dispatcher) Explain(a *Ask) (e router.Explanation, pool string, err err
 	return e, pool, nil
 }
 
+// explain is Explain for the current pool. Candidates are sorted by cost.
 func (d *Dispatcher) explain(a *Ask) (e router.Explanation, err error) {
 	a.lookUp(d.index, d.BlockTokens())
 	d.With(func(r *router.Router, now time.Duration) {

@@ -21,6 +21,7 @@ func (f *Fleet) get(ctx context.Context, m *Member, path string) (status int, bo
 	return f.getUpTo(ctx, m, path, maxAnswer)
 }
 
+// getUpTo is get with a limit of the answer, in bytes. A longer answer is cut.
 func (f *Fleet) getUpTo(ctx context.Context, m *Member, path string, most int64) (status int, body []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url.String()+path, nil)
 	if err != nil {

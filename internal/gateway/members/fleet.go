@@ -113,6 +113,7 @@ func (f *Fleet) claim(m *Member, s said) bool {
 	return f.claim(m, s)
 }
 
+// unclaim releases a member's ID.
 func (f *Fleet) unclaim(m *Member) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -40,6 +40,7 @@ func (f *Fleet) Mode(m *Member) string {
 	return "events"
 }
 
+// heard reports whether the events of a rank are live.
 func (f *Fleet) heard(w kv.Rank) bool {
 	s, ok := f.subscriber.Status(w)
 	return ok && s.State == events.Live
@@ -84,6 +85,7 @@ func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source,
 	return nil
 }
 
+// sockets opens the ZMQ events of a rank: rank dp publishes dp ports above the given endpoints.
 func (f *Fleet) sockets(dp uint32, endpoint, replay, topic string) (events.Source, error) {
 	cfg := zmq.SourceConfig{Topic: topic, Quiet: f.cfg.Quiet}
 	var err error

@@ -43,6 +43,7 @@ func (k *keeper) settle(s said) error {
 	return nil
 }
 
+// admitted refuses a worker that Config.Admit refuses.
 func (k *keeper) admitted(c *card.Card) error {
 	if err := k.f.cfg.Admit(k.m.url.String(), c); err != nil {
 		return &refusal{err.Error()}

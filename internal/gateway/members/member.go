@@ -78,6 +78,7 @@ type Status struct {
 	Models  []string // read only
 }
 
+// newMember makes a member of a valid Worker. It has no keeper yet.
 func newMember(given Worker) (*Member, error) {
 	if err := given.Validate(); err != nil {
 		return nil, err

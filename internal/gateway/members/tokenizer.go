@@ -121,6 +121,8 @@ func (k *keeper) learnTokenizer(ctx context.Context) {
 	})
 }
 
+// fetchTokenizer downloads a worker's bundle, checks it against the digest in the card, and
+// makes it the current set.
 func (f *Fleet) fetchTokenizer(ctx context.Context, m *Member, c *card.Card) error {
 	before := f.Tokenizer()
 	status, data, err := f.getUpTo(ctx, m, card.TokenizerPath, bundle.MaxBytes+1)

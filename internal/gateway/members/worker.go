@@ -77,6 +77,7 @@ func ValidateWorkers(all []Worker) error {
 	return errors.Join(errs...)
 }
 
+// sameWorker reports whether two configurations are equal. Ranks 0 and 1 mean the same.
 func sameWorker(a, b Worker) bool {
 	a.Ranks, b.Ranks = max(a.Ranks, 1), max(b.Ranks, 1)
 	return a == b
@@ -97,4 +98,5 @@ type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }
 
+// refuse returns a refusal.
 func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }

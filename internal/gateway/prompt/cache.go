@@ -54,6 +54,7 @@ const (
 	shardBytes = 1 << 20
 )
 
+// newTextCache returns a cache of at most limit bytes, divided over 1 to 16 shards.
 func newTextCache(limit int) *textCache {
 	n := 1
 	for n < maxShards && limit/(2*n) >= shardBytes {
@@ -115,6 +116,7 @@ func (c *textCache) put(hash uint64, text string, tokens []kv.Token) {
 	}
 }
 
+// drop removes an entry.
 func (s *textShard) drop(t *cachedText) {
 	s.unlink(t)
 	s.bytes -= t.size()

@@ -125,6 +125,8 @@ func apart(all []addedToken) []bool {
 	return alone
 }
 
+// punctuation reports whether c is ASCII punctuation other than an underscore, which counts as a
+// letter in many tokenizers.
 func punctuation(c byte) bool {
 	return '!' <= c && c <= '~' && c != '_' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z')
 }
@@ -148,6 +150,7 @@ func independent(tok *tokenizer.Tokenizer, a addedToken) bool {
 	return true
 }
 
+// add adds a token to the trie. No token is a prefix of another, see apart.
 func (c *cuts) add(a addedToken) {
 	at := int32(0)
 	for i := range len(a.content) {

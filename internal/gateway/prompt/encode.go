@@ -97,6 +97,7 @@ func (e *encoding) segments(dst []kv.Token, text string) (_ []kv.Token, ok bool)
 	return dst, true
 }
 
+// segment appends the tokens of one segment, from the cache if it is long enough to be there.
 func (e *encoding) segment(dst []kv.Token, text string) []kv.Token {
 	if len(text) < cachedBytes {
 		return e.tokens(dst, text, false)

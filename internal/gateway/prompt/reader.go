@@ -99,6 +99,8 @@ func choices(prompts, n int) int {
 	return prompts * n
 }
 
+// completion reads the first prompt of a completion. Texts get the tokens around a prompt unless
+// add_special_tokens is false.
 func (r *Reader) completion(p *Prompt) {
 	q := &p.peeked
 	switch {
@@ -110,6 +112,8 @@ func (r *Reader) completion(p *Prompt) {
 	}
 }
 
+// chat renders and reads a conversation. The template writes the tokens around a prompt, so they
+// are added only if add_special_tokens is true.
 func (r *Reader) chat(p *Prompt, mode chat.ControlMode) {
 	q := &p.peeked
 	if len(q.Messages) == 0 {

@@ -253,7 +253,8 @@ func (p *peers) settle(now time.Time, ask, lost func(*peer)) time.Time {
 	return next
 }
 
-// want requests a snapshot of every peer, with anew as if nothing were known of it.
+// want requests a snapshot of every peer. With the flag set it is applied as if nothing were
+// known of the peer.
 func (p *peers) want(anew bool) {
 	for _, x := range p.all {
 		x.wanted = true

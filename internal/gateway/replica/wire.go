@@ -41,6 +41,7 @@ const (
 	markKind    = 0x0f
 )
 
+// wireKind is the kind of a message.
 type wireKind uint8
 
 const (
@@ -80,6 +81,7 @@ type message struct {
 	claims      []router.Claim // of a snapshot
 }
 
+// appendMessage encodes a message in the format above.
 func appendMessage(dst []byte, m *message) []byte {
 	dst = append(dst, wireVersion, byte(m.kind))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(m.replica))
@@ -226,6 +228,7 @@ func (d *decoder) byte() byte {
 	return b
 }
 
+// fixed reads 8 bytes, little-endian.
 func (d *decoder) fixed() uint64 {
 	if len(d.rest) < 8 {
 		d.fail("it ends too early")
@@ -317,6 +320,7 @@ func (d *decoder) readEvents(m *message) {
 	m.events = d.events
 }
 
+// readEvent decodes an event and checks that its marks fit its kind.
 func (d *decoder) readEvent(ev *router.Event) {
 	mark := d.byte()
 	ev.Kind = router.EventKind(mark & markKind)

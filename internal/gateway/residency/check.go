@@ -29,6 +29,8 @@ func (x *Residency) Check() error {
 	return nil
 }
 
+// checkRank verifies a rank: its shown values, the counts of its table, its limits, and that the
+// indexes hold only blocks of the table.
 func (x *Residency) checkRank(k *rank) error {
 	if k.shown.tiered.Load() != (k.tiers != nil) || x.Held(k.holder) != x.held(k) || k.shown.lossy.Load() != k.lossy || k.shown.foreign.Load() != (k.names != nil) {
 		return fmt.Errorf("%d blocks shown, it has %d; tiered %v, lossy %v, foreign %v", x.Held(k.holder), x.held(k), k.tiers != nil, k.lossy, k.names != nil)

@@ -130,6 +130,7 @@ func (x *Residency) list(k *rank) {
 	x.relist(append(slices.Clone(x.tiered.Load().ranks), k))
 }
 
+// relist replaces the list of ranks with a table. The caller holds mu.
 func (x *Residency) relist(ranks []*rank) {
 	list := &tieredRanks{ranks: ranks, at: make(map[kv.Rank]int, len(ranks))}
 	for i, k := range ranks {
@@ -178,6 +179,7 @@ func (x *Residency) Held(h kv.Rank) int {
 	return x.index.Held(h)
 }
 
+// held is Held without shown, for a caller that holds the rank's lock.
 func (x *Residency) held(k *rank) int {
 	if k.tiers != nil {
 		return len(k.tiers.masks)

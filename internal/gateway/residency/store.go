@@ -40,6 +40,7 @@ func (x *Residency) Store(r kv.Rank, s events.Stored) error {
 // lookups in its table wait.
 const maxPart = 4096
 
+// storePart stores at most maxPart blocks under one hold of the rank's lock.
 func (x *Residency) storePart(k *rank, s events.Stored) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -59,6 +60,8 @@ func runOf(s *events.Stored, r kvindex.Run) kvindex.Run {
 	return r
 }
 
+// store stores a run in the indexes, and in the rank's table if it has one. A run in a lower
+// tier gives the rank a table.
 func (x *Residency) store(k *rank, tier kv.Tier, run kvindex.Run) error {
 	if tier >= kv.Tiers {
 		return errTier
@@ -215,6 +218,7 @@ func (x *Residency) Remove(r kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
 	x.removePart(k, tier, hashes)
 }
 
+// removePart removes at most maxPart blocks under one hold of the rank's lock.
 func (x *Residency) removePart(k *rank, tier kv.Tier, hashes []kv.BlockHash) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -97,6 +97,7 @@ func (v *faults) add(format string, args ...any) {
 	*v = append(*v, fmt.Errorf("global: "+format, args...))
 }
 
+// pools checks that names and priorities match the number of pools.
 func (v *faults) pools(p *Pools) {
 	if p.Count < 1 {
 		v.add("num_agg_pools is %d, want 1 at least", p.Count)
@@ -125,6 +126,7 @@ func (v *faults) axes(namesAndAxes ...any) {
 	}
 }
 
+// grid checks the size of one plane of the grid, and its pool numbers.
 func (v *faults) grid(pools [][]int, rows, columns, count int) {
 	if len(pools) != rows {
 		v.add("agg_pool_mapping rows (%d) does not match ttft_resolution (%d)", len(pools), rows)
@@ -141,6 +143,7 @@ func (v *faults) grid(pools [][]int, rows, columns, count int) {
 	}
 }
 
+// overrides checks the ranges and pools of the overrides.
 func (v *faults) overrides(all []Override, count int) {
 	for i, o := range all {
 		if o.Min > o.Max {

@@ -17,6 +17,7 @@ type file struct {
 	PriorityRetry bool      `json:"enable_priority_retry"`
 }
 
+// strategy is the JSON of a grid.
 type strategy struct {
 	TTFTMin        *float64 `json:"ttft_min"` // old names, without unit
 	TTFTMax        *float64 `json:"ttft_max"`
@@ -100,6 +101,7 @@ func (p *parser) config(f *file) *Config {
 	return c
 }
 
+// axis reads an axis whose three keys are required.
 func (p *parser) axis(name string, least, most *float64, resolution *int) Axis {
 	return Axis{need(p, name+"_min", least), need(p, name+"_max", most), need(p, name+"_resolution", resolution)}
 }
@@ -119,6 +121,8 @@ func (p *parser) milliseconds(name string, least, oldLeast, most, oldMost *float
 	return Axis{either(name+"_min", least, oldLeast), either(name+"_max", most, oldMost), need(p, name+"_resolution", resolution)}
 }
 
+// strategy converts a grid. Without an ISL axis its mapping has two dimensions and becomes the
+// only plane.
 func (p *parser) strategy(s *strategy) *AggregatedStrategy {
 	a := &AggregatedStrategy{
 		TTFT:      p.milliseconds("ttft", s.TTFTMinMS, s.TTFTMin, s.TTFTMaxMS, s.TTFTMax, s.TTFTResolution),

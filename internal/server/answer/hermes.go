@@ -34,6 +34,7 @@ type hermes struct {
 	events  []outputEvent
 }
 
+// hermesState is the position of the next byte relative to a call.
 type hermesState uint8
 
 const (

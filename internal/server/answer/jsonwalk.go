@@ -15,6 +15,7 @@ type jsonWalk struct {
 	key     bool // the next string is a key
 }
 
+// jsonState determines which bytes may come next.
 type jsonState uint8
 
 const (
@@ -28,6 +29,7 @@ const (
 	jsonEscape
 )
 
+// jsonStep is the outcome of a byte: the object continues, has ended, or is broken.
 type jsonStep uint8
 
 const (
@@ -120,6 +122,7 @@ func (w *jsonWalk) begin(c byte) jsonStep {
 	return jsonMore
 }
 
+// open enters an array (0) or object (1), at most openai.MaxDepth deep.
 func (w *jsonWalk) open(object uint64) jsonStep {
 	if w.depth == openai.MaxDepth {
 		return jsonBroken
@@ -130,6 +133,7 @@ func (w *jsonWalk) open(object uint64) jsonStep {
 	return jsonMore
 }
 
+// shut leaves the innermost level.
 func (w *jsonWalk) shut() jsonStep {
 	w.closed = w.depth
 	w.depth--

@@ -169,6 +169,7 @@ func (a *Answer) promptToken(dst []byte, t kv.Token, f float32, rank int) []byte
 // answers use the same value.
 const leastLogprob = -9999
 
+// appendLogprob writes a log-probability; NaN and infinities become leastLogprob.
 func appendLogprob(dst []byte, f float32) []byte {
 	if v := float64(f); math.IsNaN(v) || math.IsInf(v, 0) {
 		f = leastLogprob

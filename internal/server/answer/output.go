@@ -20,6 +20,7 @@ type outputEvent struct {
 	text string
 }
 
+// outputKind is the part of an answer that an event belongs to.
 type outputKind uint8
 
 const (

@@ -71,6 +71,7 @@ func (r *Response) Append(dst []byte) []byte {
 	return append(dst, '}')
 }
 
+// completionChoice writes a choice of /v1/completions. index is prompt*n + sample.
 func (r *Response) completionChoice(dst []byte, index int) []byte {
 	c, prompt, echo := &r.choices[index], index/r.params.N, ""
 	if r.echo {
@@ -98,6 +99,7 @@ func (r *Response) completionChoice(dst []byte, index int) []byte {
 	return append(dst, '}')
 }
 
+// chatChoice writes a choice of /v1/chat/completions.
 func (r *Response) chatChoice(dst []byte, index int) []byte {
 	c := &r.choices[index]
 	dst = append(dst, `{"index":`...)

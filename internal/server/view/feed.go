@@ -199,6 +199,7 @@ func (f *Feed) run(ctx context.Context) {
 	}
 }
 
+// watched reports whether there are watchers, or were until linger ago.
 func (f *Feed) watched() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -256,6 +257,7 @@ func (w *Watch) offer(frame []byte) {
 	}
 }
 
+// end ends all watches, and makes later ones fail.
 func (f *Feed) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

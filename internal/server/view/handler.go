@@ -48,6 +48,7 @@ func (f *Feed) open(w http.ResponseWriter, r *http.Request) *Watch {
 	return watch
 }
 
+// serveSnapshot answers GET /v1/view with the first frame of a watch.
 func (f *Feed) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	watch := f.open(w, r)
 	if watch == nil {
@@ -67,6 +68,7 @@ func (f *Feed) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// serveStream answers GET /v1/view/stream with one event per frame.
 func (f *Feed) serveStream(w http.ResponseWriter, r *http.Request) {
 	watch := f.open(w, r)
 	if watch == nil {

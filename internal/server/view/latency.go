@@ -12,6 +12,9 @@ type spread [spreadBuckets]uint32
 
 const spreadBuckets = 27*8 + 8
 
+// spreadBucket returns the bucket of a duration: below 8 µs one per microsecond, then 8 per
+// octave. Example: 20 µs is in octave 1 (16 to 31 µs), in steps of 2 µs: bucket 1*8 + 20>>1 =
+// 18.
 func spreadBucket(d time.Duration) int {
 	us := min(uint64(max(d, 0)/time.Microsecond), 1<<30-1)
 	if us < 8 {
@@ -78,6 +81,7 @@ func (l *latency) turn(now time.Time) {
 	}
 }
 
+// add counts n observations of d in the current slot.
 func (l *latency) add(now time.Time, d time.Duration, n uint32) {
 	l.turn(now)
 	b := spreadBucket(d)

@@ -19,6 +19,7 @@ type rates struct {
 	past   []counted // within the window, oldest first
 }
 
+// counted holds running totals at one moment.
 type counted struct {
 	at                     time.Time
 	prompt, cached, output uint64

@@ -191,6 +191,7 @@ func resized(s []int32, n int) []int32 {
 	return s
 }
 
+// space returns the number of a namespace, in order of appearance.
 func (p *pruner) space(ns kv.Namespace) int {
 	n, ok := p.spaces[ns]
 	if !ok {
