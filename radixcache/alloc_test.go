@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// The gate for what a scheduler does with each waiting request at each pass.
+// The calls that a scheduler makes for each waiting request at each pass do not allocate.
 func TestMatchAndResumeDoNotAllocate(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 16, Events: true})}
 	key := Key{Namespace: kv.Namespace{LoRA: "adapter", Salt: "tenant"}, PublicTokens: 128}
@@ -15,7 +15,7 @@ func TestMatchAndResumeDoNotAllocate(t *testing.T) {
 		key.Tokens = append(key.Tokens, kv.Token(i%50))
 	}
 	key.Media = []kv.Media{{At: 200, Tokens: 30, Hash: 1}, {At: 400, Tokens: 5, Hash: 2}}
-	for _, n := range []int{64, 128, 320, 512, 517} { // a chain of nodes, some behind a door
+	for _, n := range []int{64, 128, 320, 512, 517} { // a chain of nodes, some in a private space
 		part := key
 		part.Tokens, part.Media = key.Tokens[:n], nil
 		for _, span := range key.Media {
@@ -41,10 +41,10 @@ func TestMatchAndResumeDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The gate for a full pool: a request matches, pins, extends twice and unpins,
-// and others are evicted for it. It may allocate what it adds: the token array
-// of each leaf and that of its pages, which are not consecutive; and the halves
-// of what it splits. Slab, heaps, forks, queues and scratch are amortised.
+// In a full pool a request matches, pins, extends twice and unpins, and others are
+// evicted for it. It may allocate the memory of what it adds: the token array of each
+// leaf and that of its pages, which are not consecutive; and the halves of split nodes.
+// Slab, heaps, forks, queues and scratch memory are amortised.
 func TestSteadyStateAllocatesLeavesOnly(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("Check allocates")

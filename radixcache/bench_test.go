@@ -35,8 +35,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkResume goes on from an old match of 131,072 tokens, after others have
-// come and gone.
+// BenchmarkResume continues an old match of 131,072 tokens after other sequences were
+// inserted and evicted.
 func BenchmarkResume(b *testing.B) {
 	const tokens = 131072
 	for _, changed := range []bool{false, true} {
@@ -58,8 +58,8 @@ func BenchmarkResume(b *testing.B) {
 	}
 }
 
-// BenchmarkEvictInsert evicts one leaf and brings a new one, among so many
-// below one node: the steady state of a full pool.
+// BenchmarkEvictInsert evicts one leaf and inserts a new one, among so many below one
+// node: the steady state of a full pool.
 func BenchmarkEvictInsert(b *testing.B) {
 	for _, policy := range []Policy{LRU, LFU, CostAware} {
 		for _, leaves := range []int{1000, 50000, 1000000} {
@@ -77,8 +77,8 @@ func BenchmarkEvictInsert(b *testing.B) {
 	}
 }
 
-// BenchmarkEvict evicts one leaf after another among so many, which hang below
-// so many nodes; 1,000 at a time are brought anew beside the clock.
+// BenchmarkEvict evicts one leaf after another among so many, which hang below so many
+// nodes; 1,000 at a time are inserted again while the timer is stopped.
 func BenchmarkEvict(b *testing.B) {
 	for _, leaves := range []int{1000, 50000, 1000000} {
 		for _, parents := range []int{1, leaves / 100} {
@@ -103,7 +103,7 @@ func BenchmarkEvict(b *testing.B) {
 	}
 }
 
-// leaves brings leaves of two tokens below a few nodes of one token.
+// leaves inserts leaves of two tokens below a few nodes of one token.
 type leaves struct {
 	c       *Cache
 	parents int
@@ -125,9 +125,10 @@ func (l *leaves) add(first, second kv.PageID) {
 	l.c.Insert(keyOf(key...), []kv.PageID{kv.PageID(parent), first, second}, nil)
 }
 
-// BenchmarkMatchSiblings matches a page among so many siblings, which part at
-// one token of the page or anywhere in it; hit or miss by turns. The same 64
-// keys come round, or others each time: then the siblings are out of the caches.
+// BenchmarkMatchSiblings matches a page among so many siblings, which differ at one
+// token of the page or anywhere in it; hits and misses alternate. Either the same 64
+// keys are matched again and again, or other keys each time, so that the siblings are
+// out of the caches.
 func BenchmarkMatchSiblings(b *testing.B) {
 	const page = 16
 	for _, warm := range []int{64, 100000} {
@@ -197,9 +198,9 @@ func heapBytes() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkMatchAsCold has 100,000 siblings below one node, or a hundred below
-// each of a thousand: as many nodes to be out of the caches. Each key comes once
-// in 100,000; hit or miss by turns.
+// BenchmarkMatchAsCold has 100,000 siblings below one node, or a hundred below each of a
+// thousand, so that equally many nodes are out of the caches. Each key is matched once in
+// 100,000 times; hits and misses alternate.
 func BenchmarkMatchAsCold(b *testing.B) {
 	const page, leaves = 16, 100000
 	for _, siblings := range []int{100, leaves} {

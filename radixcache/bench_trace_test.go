@@ -61,13 +61,13 @@ func load(kind string, requests int) [][]kv.Token {
 	return all
 }
 
-// cost sums up what the calls of a replay took.
+// cost is the time that the calls of a replay took.
 type cost struct{ match, pages, pin, extend, unpin, flat time.Duration }
 
-// BenchmarkTrace replays each load into an empty cache, as a scheduler does:
-// match, copy the pages, pin, extend, unpin. One iteration is a whole replay; the
-// figures are per request. memcmp compares the matched runs as flat copies, in
-// the same order and as cold.
+// BenchmarkTrace replays each load into an empty cache, as a scheduler does: match, copy
+// the pages, pin, extend, unpin. One iteration is a whole replay; the figures are per
+// request. memcmp compares the matched runs as flat copies, in the same order and equally
+// out of cache.
 func BenchmarkTrace(b *testing.B) {
 	for _, kind := range []string{"chat", "fewshot", "tree", "unique"} {
 		all := load(kind, 10000)

@@ -7,19 +7,19 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Cache is the prefix tree and what goes with it. See the package comment for its
-// one caller.
+// Cache is the prefix tree with its eviction order, quotas and events. One
+// goroutine owns it; see the package comment.
 //
-// The tree is built in layers, each of which embeds the one below and never calls
-// the one above: slab (nodes and children), eviction (orders), spaces (namespaces
-// and quotas), tree (changes of shape, events, media).
+// The tree is built in layers, each of which embeds the layer below and never
+// calls the layer above: slab (nodes and children), eviction (orders), spaces
+// (namespaces and quotas), tree (changes of shape, events, media).
 type Cache struct {
 	tree
 	prefixes prefixPins
 	ages     ages
 	curve    curve
-	epoch    uint64 // flushes so far
-	born     uint64 // the version at which Restore made the tree: a Match from before is of other nodes
+	epoch    uint64 // number of flushes
+	born     uint64 // version at which Restore replaced the tree: an older Match names other nodes
 }
 
 // New returns an empty cache, or an error that wraps [ErrConfig].
@@ -33,7 +33,7 @@ func New(cfg Config) (*Cache, error) {
 	return c, nil
 }
 
-// Config is the configuration in use, defaults filled in.
+// Config returns the configuration in use, with defaults filled in.
 func (c *Cache) Config() Config { return c.cfg }
 
 // verify runs the full walk after a mutation, under -tags invariants only.
@@ -45,15 +45,19 @@ func (c *Cache) verify(call string) {
 	}
 }
 
-// TakeEvents appends what happened since the last call to dst, in order, and
-// forgets it. Seq is left 0 for the publisher to set. The events' slices are
+// TakeEvents appends the events since the last call to dst, in order, and
+// forgets them. Seq is left 0 for the publisher to set. The events' slices are
 // fresh and never change. With Config.Events the journal grows until it is
 // taken: take it once per step.
 //
-// A block lives in the node that holds its last token. It is announced when
-// that token comes in and withdrawn when it goes; parents are announced before
-// and withdrawn after their children. The blocks of a private space are of its
-// own namespace, also one that begins with public tokens.
+// A block belongs to the node that holds its last token. It is announced when
+// that token enters the tree and withdrawn when that token leaves. Parents are
+// announced before their children and withdrawn after them. Splits and joins
+// make no events: they move blocks between nodes, but no token comes or goes.
+//
+// The blocks of a private space carry its own namespace, even the one block
+// that may begin with public tokens. Example: blocks of 4, 6 public tokens. Block
+// [4,8) ends in the private space, so it is announced once for each salt.
 func (c *Cache) TakeEvents(dst []kv.Event) []kv.Event {
 	return c.journal.take(dst)
 }

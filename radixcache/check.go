@@ -8,9 +8,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Check walks everything, flushed trees too, and reports broken invariants,
-// with the values in them; nil if all hold. Cost: all nodes, tokens and hashes.
-// Under -tags invariants it runs after each mutation.
+// Check walks everything, flushed trees too, and reports broken invariants with the
+// values in them; nil if all hold. Each kind has a planted fault in the tests that it
+// must find. Cost: all nodes, tokens and hashes. Under -tags invariants it runs after
+// each mutation.
 func (c *Cache) Check() error {
 	w := walk{
 		c: c, seen: make([]bool, len(c.nodes)), uses: make([]int, len(c.media.entries)),
@@ -29,33 +30,34 @@ func (c *Cache) Check() error {
 	return errors.Join(w.slab(), w.sums(), w.media(), w.prefixes(), w.eviction(), w.queues(), w.doubts())
 }
 
-// walk is the state of one Check.
+// walk is the state of one Check: tables to compare the cache's own sums with.
 type walk struct {
 	c      *Cache
 	seen   []bool               // by NodeID: reachable, free, or the edge of an order
-	roots  map[NodeID][]NodeID  // of spaces, by anchor, dead ones too
+	roots  map[NodeID][]NodeID  // roots of spaces by anchor, dead ones too
 	pageOf map[kv.PageID]NodeID // owner of each page
-	uses   []int                // of the media, by number
-	path   []kv.Token           // from token 0 to the node in hand
-	hashes []kv.BlockHash       // of the blocks of path
-	block  []kv.Token           // scratch
+	uses   []int                // tokens that stand for each medium, by number
+	path   []kv.Token           // tokens from 0 to the end of the node being checked
+	hashes []kv.BlockHash       // hashes of the blocks of path
+	block  []kv.Token           // scratch memory of plain
 
 	orders map[*order]*tally
 	all    tally
-	arena  int // bytes of the arena that the nodes' tokens have
+	arena  int // bytes of the arena in use by the nodes' tokens
 	leaves int
 	tails  int
 	links  int
-	living int // spaces in c.alive
-	doors  int // nodes with spaces at their end
+	living int // spaces found that are not flushed
+	doors  int // nodes at which private spaces begin
 }
 
-// tally sums up the nodes of a space, of an order, or of all.
+// tally sums up the nodes of a space, of an order, or of the whole cache.
 type tally struct {
 	evictable, protected size
 	nodes, spaces        int
 }
 
+// add adds another tally.
 func (t *tally) add(u tally) {
 	t.evictable.add(u.evictable.tokens, u.evictable.pages)
 	t.protected.add(u.protected.tokens, u.protected.pages)
@@ -73,8 +75,8 @@ func (t *tally) count(n *node) {
 	}
 }
 
-// space checks a space from its root on, and returns the root's pins. The path
-// is that of its anchor.
+// space checks a space and everything below, and returns its root's pins. w.path holds the
+// tokens up to its anchor's end.
 func (w *walk) space(root NodeID) (int32, error) {
 	c, n := w.c, &w.c.nodes[root]
 	sp := n.space
@@ -106,7 +108,7 @@ func (w *walk) space(root NodeID) (int32, error) {
 	return pins, nil
 }
 
-// spaceAlone checks what can be said of a space without what is in it.
+// spaceAlone checks the fields of a space and its root, without the nodes below.
 func (w *walk) spaceAlone(root NodeID, sp *space) error {
 	c, n := w.c, &w.c.nodes[root]
 	found := c.alive[spaceKey{sp.ns, sp.anchor}]
@@ -135,8 +137,8 @@ func (w *walk) spaceAlone(root NodeID, sp *space) error {
 	return nil
 }
 
-// children checks what hangs below a node of a space and returns how many of
-// its children have pins.
+// children checks the nodes below a node that are in its space, and returns how many of
+// its children have pins. Children must ascend by first page, with no two alike.
 func (w *walk) children(id NodeID, sum *tally) (int32, error) {
 	c := w.c
 	if err := w.fork(id); err != nil {
@@ -161,6 +163,8 @@ func (w *walk) children(id NodeID, sum *tally) (int32, error) {
 	return pins, nil
 }
 
+// node checks one node and everything below: that it continues its parent, has as many
+// pages as its tokens need, shares no page with another node, and counts its pins.
 func (w *walk) node(parent, id NodeID, sum *tally) error {
 	c, n, p := w.c, &w.c.nodes[id], &w.c.nodes[parent]
 	depth, blocks := len(w.path), len(w.hashes)
@@ -204,8 +208,8 @@ func (w *walk) node(parent, id NodeID, sum *tally) error {
 	return nil
 }
 
-// below checks a node's children, and the spaces that begin at its end; it
-// returns how many of all these have pins.
+// below checks a node's children and the private spaces that begin at its end. It returns
+// how many of them have pins.
 func (w *walk) below(id NodeID, sum *tally) (int32, error) {
 	c, roots := w.c, w.roots[id]
 	if doors := int(c.doors[id]); doors != len(roots) || (c.nodes[id].flags&hasDoors != 0) != (doors > 0) {
@@ -224,7 +228,8 @@ func (w *walk) below(id NodeID, sum *tally) (int32, error) {
 	return pins, err
 }
 
-// blocks hashes anew what ends in a node and compares.
+// blocks computes the hashes of the blocks that end in a node and compares them with the
+// node's.
 func (w *walk) blocks(id NodeID) error {
 	c, n := w.c, &w.c.nodes[id]
 	var have []kv.BlockHash
@@ -257,8 +262,8 @@ func (w *walk) blocks(id NodeID) error {
 	return nil
 }
 
-// slab checks that each slot is either reachable, free or an order's edge, and
-// not two of these, and that the spaces are all found.
+// slab checks that each slot is exactly one of reachable, free or an order's edge, and that
+// the tables of spaces have all spaces that were reached.
 func (w *walk) slab() error {
 	c := w.c
 	w.seen[Root] = true
@@ -288,6 +293,7 @@ func (w *walk) slab() error {
 	return nil
 }
 
+// sums compares the cache's counts with those of the walk.
 func (w *walk) sums() error {
 	c := w.c
 	_, used := c.memory.Bytes()

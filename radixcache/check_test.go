@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// planted is a tree with something of everything, and names for it.
+// planted is a tree with nodes of all kinds, and names for them.
 type planted struct {
 	*Cache
 	stem, five, nine, tail NodeID   // tokens 1 2 3 4; below it 5 6 7 8, 9 9 and 0
@@ -296,7 +296,7 @@ var plantedFaults = map[string]func(*planted){
 	"prefix left over": func(p *planted) { p.Cache.prefixes.dead = p.Cache.prefixes.pins[:1] },
 }
 
-// rankedFaults only exist under a policy with ranks.
+// rankedFaults exist only under a policy with ranks.
 var rankedFaults = map[string]func(*planted){
 	"rank lost":  func(p *planted) { p.common.ranked.take(p.places[byRank], p.nine) },
 	"rank key":   func(p *planted) { p.nodes[p.nine].hits++ },
@@ -332,7 +332,7 @@ func TestCheckFindsPlantedBugs(t *testing.T) {
 	try(LFU, rankedFaults)
 }
 
-// TestCheckFindsPlantedBugsInWideForks is that for children in many runs.
+// TestCheckFindsPlantedBugsInWideForks does the same to children in many runs.
 func TestCheckFindsPlantedBugsInWideForks(t *testing.T) {
 	for name, corrupt := range map[string]func(*fork){
 		"key":           func(f *fork) { f.keys[1]++ },

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// allOrders are the orders in use.
+// allOrders returns the orders in use: the common one, those with a quota, flushed ones.
 func (e *eviction) allOrders() []*order {
 	return slices.Concat([]*order{e.common}, e.tenants, e.dead)
 }
 
-// eviction checks the orders: what each counts, and that every unpinned leaf
-// stands exactly where enlist puts it and nothing else does, but for nodes that
-// the line has yet to let go of.
+// eviction checks the orders: their counts, and that every unpinned leaf is exactly where
+// enlist puts it. Other nodes are in no heap, but may still be in a line, which drops them
+// when they come to its front.
 func (w *walk) eviction() error {
 	c := w.c
 	for kind, places := range c.places {
@@ -53,7 +53,7 @@ func (w *walk) eviction() error {
 	return nil
 }
 
-// orderAlone checks what an order is and counts; i is its index in allOrders.
+// orderAlone checks an order's fields and counts; i is its index in allOrders.
 func (w *walk) orderAlone(i int, o *order) error {
 	c, sum := w.c, w.orders[o]
 	if sum == nil {
@@ -93,8 +93,8 @@ func (e *eviction) checkLine(o *order) (int, error) {
 	return length, nil
 }
 
-// checkHeap checks that a heap is one, and that its nodes know their places and
-// have not changed since they came in.
+// checkHeap checks the heap property, that the table of places agrees with it, and that
+// the copies of ranks and stamps in it are current.
 func (e *eviction) checkHeap(o *order, h *leafHeap, kind int) error {
 	for i, k := range h.Items {
 		if int(k.id) >= len(e.nodes) || e.places[kind] == nil || int(e.places[kind][k.id]) != i {
@@ -118,7 +118,7 @@ func (e *eviction) checkHeap(o *order, h *leafHeap, kind int) error {
 	return nil
 }
 
-// checkListed checks where a slot stands in its order.
+// checkListed checks that a slot is in exactly the heaps and lines where it should be.
 func (e *eviction) checkListed(id NodeID) error {
 	n := &e.nodes[id]
 	var in [heapKinds]bool
@@ -147,8 +147,8 @@ func (e *eviction) checkListed(id NodeID) error {
 	return nil
 }
 
-// queues checks that what says it is queued as a link is so once, and that no
-// unpinned link is forgotten.
+// queues checks that each node with the flag queued is in one queue, once, and that every
+// unpinned link is queued.
 func (w *walk) queues() error {
 	c := w.c
 	found := make([]bool, len(c.nodes))

@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// fork checks how a node names its children: keys and skips against the tokens,
-// and the sizes of runs. That the children ascend is for children to see.
+// fork checks how a node names its children: keys and skips against the tokens, and the
+// sizes of runs. The caller checks that the children ascend.
 func (w *walk) fork(id NodeID) error {
 	c, n := w.c, &w.c.nodes[id]
 	if n.count > fewKids {
@@ -54,7 +54,7 @@ func (w *walk) fork(id NodeID) error {
 	return w.index(id, f)
 }
 
-// index checks that the index of a fork finds all children but tail leaves, and
+// index checks that the index of a fork finds each child with a whole page, and holds
 // nothing else.
 func (w *walk) index(id NodeID, f *fork) error {
 	c, page, indexed, used := w.c, w.c.cfg.PageTokens, 0, 0
@@ -83,7 +83,7 @@ func (w *walk) index(id NodeID, f *fork) error {
 	return nil
 }
 
-// run checks the keys of some siblings.
+// run checks the skip and the keys of a run of siblings.
 func (w *walk) run(id NodeID, i int, r *run) error {
 	c := w.c
 	if shared := c.shared(r.kids[0].id, r.kids[len(r.kids)-1].id); r.skip < 0 || r.skip > shared || r.skip >= c.cfg.PageTokens {
@@ -97,7 +97,8 @@ func (w *walk) run(id NodeID, i int, r *run) error {
 	return nil
 }
 
-// mediaOf counts the media in a node whose tokens are the path from start on.
+// mediaOf counts the tokens that stand for media in a node, whose tokens are w.path from
+// start on. A token in the middle of a span must follow another token of that medium.
 func (w *walk) mediaOf(id NodeID, start int) error {
 	entries := w.c.media.entries
 	for i := start; i < len(w.path); i++ {
@@ -120,7 +121,8 @@ func (w *walk) mediaOf(id NodeID, start int) error {
 	return nil
 }
 
-// media checks that the media which the tree holds, and no others, have numbers.
+// media checks that each medium of the tree has a number with the right count, and that
+// all other numbers are free.
 func (w *walk) media() error {
 	m := &w.c.media
 	unused := 0
@@ -147,7 +149,8 @@ func (w *walk) media() error {
 	return nil
 }
 
-// plain is a block as its caller had it, and the hashes of the media in it.
+// plain returns a block with the caller's placeholders, and the hashes of the media in it,
+// sorted, each once.
 func (w *walk) plain(block []kv.Token) ([]kv.Token, []uint64) {
 	w.block = append(w.block[:0], block...)
 	var hashes []uint64
@@ -163,7 +166,7 @@ func (w *walk) plain(block []kv.Token) ([]kv.Token, []uint64) {
 	return w.block, slices.Compact(hashes)
 }
 
-// prefixes checks that what PinPrefix protects is held, and within its budget.
+// prefixes checks that the pinned prefixes are held, each once, and within their budget.
 func (w *walk) prefixes() error {
 	c, tokens := w.c, 0
 	pinned := map[NodeID]bool{}

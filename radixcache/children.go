@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// children goes through the children of a node, ascending. They must not
-// change meanwhile.
+// children iterates over the children of a node, ascending by first page. They
+// must not change meanwhile.
 func (s *slab) children(parent NodeID) iter.Seq[NodeID] {
 	return func(yield func(NodeID) bool) {
 		n := &s.nodes[parent]
@@ -32,8 +32,10 @@ func (s *slab) children(parent NodeID) iter.Seq[NodeID] {
 	}
 }
 
-// compare orders a child's first page against key, at most a page, and returns
-// how many tokens they share. Shorter is lower.
+// compare orders a child's first page against key, which is at most a page:
+// order is -1, 0 or 1 as the child is lower, equal or higher, shared the number
+// of tokens in common. Tokens compare by value, and a prefix is lower: with pages
+// of 4, the tail leaf 5 5 is lower than 5 5 0 0.
 func (s *slab) compare(id NodeID, key []kv.Token) (order, shared int) {
 	first := s.firstPage(id)
 	n := wide.CommonPrefix(first, key)
@@ -46,7 +48,8 @@ func (s *slab) compare(id NodeID, key []kv.Token) (order, shared int) {
 	return 1, n
 }
 
-// keyOf is the token at skip of a child.
+// keyOf returns a child's token at index skip, or 0 for a tail leaf that ends
+// before. A token 0 gives the same key, so equal keys never prove equal tokens.
 func (s *slab) keyOf(id NodeID, skip int) uint32 {
 	if tokens := s.nodes[id].tokens.Slice(); skip < len(tokens) {
 		return uint32(tokens[skip])
@@ -54,9 +57,12 @@ func (s *slab) keyOf(id NodeID, skip int) uint32 {
 	return 0
 }
 
-// find returns where the first page of key belongs below a node, and whether
-// the child there has that very page. A key shorter than a page is found if a
-// tail leaf is equal, and stands before all children that start with it.
+// find returns the place of key's first page among a node's children, and whether
+// the child there has that very page. A key shorter than a page is found if an
+// equal tail leaf exists, and its place is before all children that start with it.
+//
+// With many children there are two steps, each a binary search over keys that lie
+// side by side: findRun picks the run, findIn the child within it.
 func (s *slab) find(parent NodeID, key []kv.Token) (place, bool) {
 	key = key[:min(s.cfg.PageTokens, len(key))]
 	n := &s.nodes[parent]
@@ -80,7 +86,8 @@ func (s *slab) find(parent NodeID, key []kv.Token) (place, bool) {
 			return place{r, i}, order == 0
 		}
 	}
-	// key parts from what all children share: it stands at one of the ends.
+	// key differs within the tokens that all children share, so it belongs before
+	// the first child or after the last.
 	if order > 0 {
 		return place{}, false
 	}
@@ -88,9 +95,10 @@ func (s *slab) find(parent NodeID, key []kv.Token) (place, bool) {
 	return place{last, len(f.runs[last].kids)}, false
 }
 
-// findRun returns the last run that starts at or below key, or 0. If it sees
-// that key does not share f.skip tokens with the children, order and shared
-// say how they stand to it; else shared is at least that, or all of key.
+// findRun returns the index of the last run that starts at or below key, or 0.
+// If key does not share f.skip tokens with the children, order and shared are the
+// result of a comparison that shows it; otherwise shared is at least f.skip, or
+// the length of key if key is shorter than that.
 func (s *slab) findRun(f *fork, key []kv.Token) (r, order, shared int) {
 	if len(key) <= f.skip {
 		order, shared = s.compare(f.first(), key)
@@ -116,10 +124,14 @@ func (s *slab) findRun(f *fork, key []kv.Token) (r, order, shared int) {
 	return max(0, lo-1), 0, f.skip
 }
 
-// findIn returns the first child of a run that is not below key, and by the
-// last comparison made how that child stands to it (0: equal) and what it
-// shares. Keys are trusted first: only if key parts from what all the children
-// share, in the run or need tokens deep, is that seen by the comparison.
+// findIn returns the index of the first child of a run that is not below key.
+// order and shared are the result of the last comparison made, with order 0 if
+// the child at the index equals key.
+//
+// Keys are compared first and trusted, and only then is a child read: a run has
+// up to 127 keys of 8 bytes side by side, but each child read is mostly a cache miss.
+// The one comparison also shows if key differs within the tokens that all children
+// of the run share (run.skip), or does not share need tokens with it.
 func (s *slab) findIn(r *run, key []kv.Token, need int) (i, order, shared int) {
 	n := len(r.kids)
 	if len(key) <= r.skip {
@@ -159,8 +171,8 @@ func (s *slab) findIn(r *run, key []kv.Token, need int) (i, order, shared int) {
 	return lo, order, shared
 }
 
-// kidAt is the child at a place, Root if there is none: at may lie one past a
-// run's end, which is where the next run starts.
+// kidAt returns the child at a place, or Root if there is none. A place may be one
+// past the end of a run: it then means the first child of the next run.
 func (s *slab) kidAt(parent NodeID, at place) NodeID {
 	n := &s.nodes[parent]
 	if n.fork == nil {
@@ -178,7 +190,7 @@ func (s *slab) kidAt(parent NodeID, at place) NodeID {
 	return Root
 }
 
-// before is the place of the next lower child; false if at is the first.
+// before returns the place of the next lower child, and false if at is the first.
 func (s *slab) before(parent NodeID, at place) (place, bool) {
 	switch {
 	case at.i > 0:
@@ -189,7 +201,8 @@ func (s *slab) before(parent NodeID, at place) (place, bool) {
 	return at, false
 }
 
-// placeOf is where id stands below its parent.
+// placeOf returns the place of a child below its parent. It panics if the child
+// is not there, which would be a broken tree.
 func (s *slab) placeOf(parent, id NodeID) place {
 	at, found := s.find(parent, s.firstPage(id))
 	if !found || s.kidAt(parent, at) != id {
@@ -198,12 +211,14 @@ func (s *slab) placeOf(parent, id NodeID) place {
 	return at
 }
 
-// shared is how many tokens of their first pages two children share.
+// shared returns the number of tokens that the first pages of two children have
+// in common. Children are sorted, so the lowest and the highest of some children
+// share exactly what all of them share.
 func (s *slab) shared(a, b NodeID) int {
 	return wide.CommonPrefix(s.firstPage(a), s.firstPage(b))
 }
 
-// eachNode goes through the nodes of one space below a node.
+// eachNode visits the nodes below a node that are in its space, parents first.
 func (s *slab) eachNode(id NodeID, visit func(NodeID)) {
 	for kid := range s.children(id) {
 		visit(kid)

@@ -2,21 +2,28 @@ package radixcache
 
 import "slices"
 
-// index puts a child of a fork into its index, unless it is a tail leaf.
+// index adds a child to its fork's hash index. Tail leaves are left out: they
+// have no whole page, and the index finds whole first pages.
 func (s *slab) index(f *fork, id NodeID) {
 	if tokens := s.nodes[id].tokens.Slice(); len(tokens) >= s.cfg.PageTokens {
 		f.index.put(hashFirst(tokens, s.cfg.PageTokens), id)
 	}
 }
 
-// unindex is the reverse of index.
+// unindex takes a child out of its fork's hash index. It reads the child's
+// tokens, so call it before they are freed.
 func (s *slab) unindex(f *fork, id NodeID) {
 	if tokens := s.nodes[id].tokens.Slice(); len(tokens) >= s.cfg.PageTokens {
 		f.index.take(hashFirst(tokens, s.cfg.PageTokens), id)
 	}
 }
 
-// widen raises skip to what the children share now that others are gone.
+// widen raises a run's skip to the tokens that its children share, after some of
+// them were removed, and shrinks the array when three quarters of it are unused.
+// A larger skip makes keys that tell more children apart.
+//
+// Example: after removing 5 1 0 0 from 5 1 0 0, 5 5 1 0 and 5 5 3 9, skip rises
+// from 1 to 2, and the keys change from 5 5 (which tell nothing) to 1 3.
 func (s *slab) widen(r *run) {
 	skip := s.shared(r.kids[0].id, r.kids[len(r.kids)-1].id)
 	if skip = min(skip, s.cfg.PageTokens-1); skip > r.skip { // a lone child's key is of its first page too
@@ -30,8 +37,9 @@ func (s *slab) widen(r *run) {
 	}
 }
 
-// widenRuns is widen for the keys of the runs. It reads as many nodes as there
-// are runs, so it waits until as many changes have come together.
+// widenRuns raises the skip of the runs' keys, as widen does within a run. It
+// reads one child per run, so it does the work only once per len(f.runs) calls:
+// amortised, O(1) children per change.
 func (s *slab) widenRuns(f *fork) {
 	if f.keys == nil {
 		return
@@ -45,7 +53,7 @@ func (s *slab) widenRuns(f *fork) {
 	}
 }
 
-// keyRuns writes the keys of the runs anew.
+// keyRuns recomputes the keys of all runs for a new skip.
 func (s *slab) keyRuns(f *fork, skip int) {
 	f.skip, f.keys = skip, f.keys[:0]
 	for i := range f.runs {
@@ -53,7 +61,9 @@ func (s *slab) keyRuns(f *fork, skip int) {
 	}
 }
 
-// splitRun makes two of a run.
+// splitRun cuts a run into two halves. Each half may share more tokens than the
+// whole did, so both recompute their skip. Runs bound the cost of an insertion: it
+// moves at most 127 pairs of 8 bytes, about 1 KiB.
 func (s *slab) splitRun(f *fork, at int) {
 	r := &f.runs[at]
 	half := len(r.kids) / 2
@@ -69,7 +79,9 @@ func (s *slab) splitRun(f *fork, at int) {
 	f.keys = slices.Insert(f.keys, at+1, s.keyOf(upper.kids[0].id, f.skip))
 }
 
-// mergeRun makes one of a run and a neighbour if both are small.
+// mergeRun joins a run with its lower or else its higher neighbour if both
+// together have at most mergeRun children. That is half of maxRun, so that a run
+// that was just merged is far from the size at which it splits.
 func (s *slab) mergeRun(f *fork, at int) {
 	if at > 0 && len(f.runs[at-1].kids)+len(f.runs[at].kids) <= mergeRun {
 		at--
@@ -87,7 +99,8 @@ func (s *slab) mergeRun(f *fork, at int) {
 	s.dropRun(f, at+1)
 }
 
-// dropRun takes out a run whose children are gone or elsewhere.
+// dropRun removes a run whose children were removed or moved. With one run left
+// there are no keys to choose a run by.
 func (s *slab) dropRun(f *fork, at int) {
 	f.runs = slices.Delete(f.runs, at, at+1)
 	f.keys = slices.Delete(f.keys, at, at+1)
@@ -99,7 +112,8 @@ func (s *slab) dropRun(f *fork, at int) {
 	}
 }
 
-// restem brings the stem up to date after a child came or went.
+// restem updates the fork's stem, the tokens that all children share, after a
+// child was added or removed: skip may have fallen or risen.
 func (s *slab) restem(f *fork) {
 	n := f.runs[0].skip
 	if f.keys != nil {

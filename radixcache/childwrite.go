@@ -2,7 +2,7 @@ package radixcache
 
 import "slices"
 
-// link puts id among its parent's children, none of which has its first page.
+// link adds id to its parent's children. None of them may have its first page.
 func (s *slab) link(parent, id NodeID) {
 	n := &s.nodes[parent]
 	if n.fork == nil {
@@ -23,7 +23,8 @@ func (s *slab) link(parent, id NodeID) {
 	s.restem(f)
 }
 
-// linkFew is link while the node names its children itself, or begins a fork.
+// linkFew is link for a parent that names its children itself. The child after
+// the last that fits, the fourth, turns them into a fork.
 func (s *slab) linkFew(parent, id NodeID) {
 	n := &s.nodes[parent]
 	if n.count == 0 {
@@ -50,17 +51,19 @@ func (s *slab) linkFew(parent, id NodeID) {
 	n.setFew(&r)
 }
 
-// setFew makes a node name the children of a short run itself.
+// setFew stores the children of a short run in the node itself.
 func (n *node) setFew(r *run) {
 	n.few = [fewKids]kid{}
 	n.count, n.skip = uint8(copy(n.few[:], r.kids)), uint16(r.skip)
 }
 
-// insertKid puts a child into a run that has others.
+// insertKid inserts a child into a run that has others, and lowers skip if the
+// new child shares less. Only a new first or last child can share less: whatever
+// sorts between two children shares what they share.
 func (s *slab) insertKid(r *run, at int, id NodeID) {
 	r.kids = slices.Insert(r.kids, at, kid{id: id})
 	if first, last := at == 0, at == len(r.kids)-1; first || last {
-		other := r.kids[0].id // of those that were there
+		other := r.kids[0].id // any child from before: up to the old skip they are equal
 		if first {
 			other = r.kids[1].id
 		}
@@ -71,13 +74,14 @@ func (s *slab) insertKid(r *run, at int, id NodeID) {
 	r.kids[at].key = s.keyOf(id, r.skip)
 }
 
-// linkEdge keeps the keys of the runs right after a child came in at a place.
+// linkEdge updates the runs' keys after a child was inserted at a place. Only a
+// new first or last child of the fork can lower skip or change a key.
 func (s *slab) linkEdge(f *fork, at place) {
 	if lastRun := at.r == len(f.runs)-1 && at.i == len(f.runs[at.r].kids)-1; at != (place{}) && !lastRun {
-		return // a run's first child only changes in the first run, all else sorts into the run before
+		return // other children sort after the first child of their run, so no key changes
 	}
 	if skip := s.shared(f.first(), f.last()); skip < f.skip {
-		key := s.keyOf(f.runs[1].kids[0].id, skip) // one that was there
+		key := s.keyOf(f.runs[1].kids[0].id, skip) // any child from before will do
 		for i := range f.keys {
 			f.keys[i] = key
 		}
@@ -86,7 +90,9 @@ func (s *slab) linkEdge(f *fork, at place) {
 	f.keys[0] = s.keyOf(f.first(), f.skip)
 }
 
-// unlink takes id out of its parent's children.
+// unlink removes id from its parent's children. A fork with one run turns back
+// into children named by the node at two, not at three: a fourth child that
+// comes and goes would else build and drop a fork each time.
 func (s *slab) unlink(parent, id NodeID) {
 	n := &s.nodes[parent]
 	at := s.placeOf(parent, id)
@@ -104,7 +110,7 @@ func (s *slab) unlink(parent, id NodeID) {
 	switch {
 	case len(r.kids) == 0:
 		s.dropRun(f, at.r)
-	case len(f.runs) == 1 && len(r.kids) < fewKids: // not at once, or one child that comes and goes would cost a fork each time
+	case len(f.runs) == 1 && len(r.kids) < fewKids:
 		n.fork = nil
 		s.settleFew(n, r)
 		return
@@ -121,7 +127,8 @@ func (s *slab) unlink(parent, id NodeID) {
 	s.restem(f)
 }
 
-// settleFew makes a node name the children that are left itself.
+// settleFew stores the remaining children in the node itself, with the keys of
+// their new skip. A lone child has skip 0, so that its key is its first token.
 func (s *slab) settleFew(n *node, r *run) {
 	switch len(r.kids) {
 	case 0:
@@ -135,7 +142,8 @@ func (s *slab) settleFew(n *node, r *run) {
 	n.setFew(r)
 }
 
-// relink puts id in the place of a child with the same first page.
+// relink replaces a child by one with the same first page, as a split or a join
+// does: order and keys stay, only ids change.
 func (s *slab) relink(parent, child, id NodeID) {
 	n, at := &s.nodes[parent], s.placeOf(parent, child)
 	if n.fork == nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// churnRequests is how long TestChurn churns: go test ./radixcache -run Churn -v -args -churn=1000000
+// churnRequests is the number of requests of TestChurn: go test ./radixcache -run Churn -v -args -churn=1000000
 var churnRequests = flag.Int("churn", 20000, "requests of TestChurn")
 
-// churner replays conversations under shared beginnings for ever in a cache with
-// room for a part of them, with some requests under way at a time.
+// churner replays conversations under shared beginnings without end, in a cache with room
+// for a part of the conversations, and with some requests running at a time.
 type churner struct {
 	rng    *rand.Rand
 	c      *Cache
@@ -77,7 +77,7 @@ func (x *churner) step(t testing.TB) {
 	}
 }
 
-// leaves are the whole sequences that a tree holds.
+// leafKeys returns the whole sequences that a tree holds, and their pages.
 func leafKeys(c *Cache) (keys []Key, pages [][]kv.PageID) {
 	var path []kv.Token
 	var ids []kv.PageID
@@ -92,8 +92,8 @@ func leafKeys(c *Cache) (keys []Key, pages [][]kv.PageID) {
 	return keys, pages
 }
 
-// TestChurn ends a long history and compares the tree with one into which what
-// it holds is inserted afresh. Match times are printed, not asserted.
+// TestChurn compares a tree after a long history with a fresh tree into which the same
+// sequences are inserted. Match times are printed, not asserted.
 func TestChurn(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("a full walk after each of a hundred thousand mutations takes an hour")
@@ -122,7 +122,7 @@ func TestChurn(t *testing.T) {
 	if 10*old.Nodes > 11*anew.Nodes {
 		t.Errorf("%d nodes, a fresh tree has %d", old.Nodes, anew.Nodes)
 	}
-	// A tree read in the order in which it was built would have it too easy.
+	// Reading a tree in the order in which it was built would be too easy.
 	x.rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	times := [2]time.Duration{1 << 60, 1 << 60}
 	for range 20 {
@@ -136,8 +136,8 @@ func TestChurn(t *testing.T) {
 			times[i] = min(times[i], time.Since(start))
 		}
 	}
-	// The old tree weighs what the heap shrinks by when it goes. The table of
-	// removals is of fixed size; the fresh tree has had none.
+	// The old tree's size is the amount by which the heap shrinks when the tree is freed.
+	// The table of removals has a fixed size; the fresh tree has none, as nothing was removed.
 	held, used := x.c.memory.Bytes()
 	if 4*held > 5*used {
 		t.Errorf("%d bytes of token memory hold %d", held, used)
@@ -159,8 +159,8 @@ func TestChurn(t *testing.T) {
 	runtime.KeepAlive(x)
 }
 
-// freeBytes is the room between the arrays of a cache's tokens: as free slots of the
-// heap's size classes are not, it is no part of what a tree takes.
+// freeBytes returns the free bytes between the arrays of a cache's tokens. They do not
+// count as the tree's memory, as free slots of the heap's size classes do not either.
 func freeBytes(c *Cache) uint64 {
 	held, used := c.memory.Bytes()
 	return uint64(held - used)

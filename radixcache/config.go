@@ -12,44 +12,55 @@ import (
 // ErrConfig is wrapped by the errors of [Config.Validate] and [New].
 var ErrConfig = errors.New("radixcache: invalid config")
 
-// MaxPageTokens is the largest allowed [Config.PageTokens].
+// MaxPageTokens is the largest allowed [Config.PageTokens]. A number of tokens
+// within a page then fits the 16 bits that a node has for it (node.skip).
 const MaxPageTokens = 1 << 15
 
 // defaultTokens is the default size of pages and blocks. 16 is the page size
-// of vLLM and the block size of Dynamo's defaults; smaller pages reuse more of
-// a prompt, but the copied boundary page makes up for most of the difference.
+// of vLLM and the block size of Dynamo's defaults. Smaller pages reuse more of
+// a prompt, but the copied boundary page (Partial) makes up for most of the
+// difference.
 const defaultTokens = 16
 
 // Config is the shape of a [Cache]. The zero value works.
 type Config struct {
-	PageTokens  int    // tokens per page, 1 to MaxPageTokens; default 16
-	BlockTokens int    // tokens per event block, a multiple of PageTokens; default the first multiple from 16 on
-	Events      bool   // hash blocks and journal events; off costs nothing
-	Policy      Policy // which leaf is evicted first; default LRU
+	// PageTokens is the number of tokens in a page, 1 to MaxPageTokens. Default 16.
+	PageTokens int
+	// BlockTokens is the number of tokens in an event's block, a multiple of
+	// PageTokens. Default: the first multiple that is 16 or more.
+	BlockTokens int
+	// Events turns on block hashes and the event journal, at 0.8 ns per published
+	// token. Off, they cost nothing.
+	Events bool
+	// Policy decides which leaf is evicted first. Default LRU.
+	Policy Policy
 
-	// SLRUHits is how many reuses a leaf needs to be kept beyond the rest, under SLRU.
-	// Default 1.
+	// SLRUHits is the number of reuses after which SLRU keeps a leaf longer than
+	// those with fewer. Default 1.
 	SLRUHits int
 
-	// WholeLeaves makes Evict take leaves as a whole, and never joins what was
-	// split: the tree then has the nodes that SGLang's would have. Otherwise the
-	// last pages of a leaf go before the whole, and single-child runs are joined.
+	// WholeLeaves makes Evict remove whole leaves, and keeps split nodes apart:
+	// the tree then has the nodes that SGLang's would have. By default Evict
+	// removes a leaf's last pages first, and single-child runs are joined.
 	WholeLeaves bool
 
-	// TTL is how long what is not used is kept: Expire removes what is older.
-	// 0 is for ever.
+	// TTL is how long an unused node is kept: Expire removes older ones, unless
+	// they are pinned. It is exact to TTL/64: see ages. 0 sets no limit.
 	TTL time.Duration
 
-	// PinnedTokens is how many tokens PinPrefix may protect at a time. Default 0: none.
+	// PinnedTokens is the budget of PinPrefix: the tokens that it may protect at
+	// a time, summed over the pinned prefixes. Default 0: none.
 	PinnedTokens int
 
-	// CurveSamples is how many blocks the live curve of [Cache.HitRates] tracks,
-	// in some 130 bytes each, missratio.MinSamples to missratio.MaxSamples. See
-	// [DefaultCurveSamples]. Default 0: no curve, which costs nothing.
+	// CurveSamples is the number of blocks that the live curve of
+	// [Cache.HitRates] tracks, missratio.MinSamples to missratio.MaxSamples, in
+	// some 130 bytes each: [DefaultCurveSamples] needs 2 MB. Default 0: no
+	// curve, which costs nothing.
 	CurveSamples int
 }
 
-// WithDefaults returns a copy with the defaults in place of zeros.
+// WithDefaults returns a copy with zeros replaced by the defaults. With
+// PageTokens 24, for example, BlockTokens becomes 24; with 4 it becomes 16.
 func (c Config) WithDefaults() Config {
 	if c.PageTokens == 0 {
 		c.PageTokens = defaultTokens
@@ -97,10 +108,14 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Quota bounds what one namespace holds, behind public prefixes or on its own;
-// a public prefix itself belongs to the namespace without salt. The zero Quota
-// is none.
+// Quota bounds the pages that one namespace holds, in its own tree and in its
+// private spaces after public prefixes. A public prefix itself belongs to the
+// namespace without salt. The zero Quota means no quota.
 type Quota struct {
-	MinPages int // Evict on behalf of others leaves the namespace so much
-	MaxPages int // Insert and Extend free what is unpinned beyond; 0 is no limit
+	// MinPages is a lower bound against evictions for other namespaces: Evict,
+	// and EvictFor another namespace, leave this many pages. EvictAny does not.
+	MinPages int
+	// MaxPages is an upper bound at Insert and Extend: they free unpinned pages
+	// beyond it. 0 sets no limit.
+	MaxPages int
 }

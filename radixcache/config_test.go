@@ -59,7 +59,7 @@ func TestConfigFaults(t *testing.T) {
 	}
 }
 
-// Names go both ways, in any case; unknown ones say what there is.
+// Names are parsed and printed, in any case; the error for an unknown one lists them all.
 func TestNamesOfEnums(t *testing.T) {
 	for _, p := range Policies() {
 		var got Policy

@@ -19,7 +19,7 @@ func newCache(t testing.TB, cfg Config) *Cache {
 	return c
 }
 
-// checker wraps calls with the short forms that the cases need.
+// checker wraps calls in the short forms that the cases need.
 type checker struct {
 	*testing.T
 	c  *Cache
@@ -80,7 +80,7 @@ func (x checker) sizes(evictable, protected int) {
 
 func toks(t ...kv.Token) []kv.Token { return t }
 
-// countUp is n tokens from first on.
+// countUp returns n tokens, counting up from first.
 func countUp(first kv.Token, n int) []kv.Token {
 	tokens := make([]kv.Token, n)
 	for i := range tokens {

@@ -16,8 +16,8 @@ func newCurveCache(t testing.TB) *Cache {
 	return newCache(t, Config{PageTokens: 1, CurveSamples: DefaultCurveSamples})
 }
 
-// wantHits observes two keys of 160 tokens on a fresh curve and wants so many
-// tokens of the second to be hits, of as many in all, without a limit of size.
+// wantHits observes two keys on a fresh curve, with of tokens together, and wants so many
+// hits at an unlimited capacity.
 func wantHits(t *testing.T, what string, want, of int, first, second Key) {
 	t.Helper()
 	c := newCache(t, Config{PageTokens: 16, CurveSamples: DefaultCurveSamples})
@@ -68,7 +68,7 @@ func TestHitRates(t *testing.T) {
 	if got, want := c.HitRates(sizes, []float64{7}), []float64{7, 0, 0, 0.25, 0.5, 0.5, 0.5}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v: Insert counts its key once", got, want)
 	}
-	// A request that publishes as it goes counts when it is observed.
+	// A request that publishes chunk by chunk counts when it is observed.
 	handle, _ := c.Extend(c.Pin(c.Match(Key{Tokens: first})), Key{Tokens: countUp(1, 192)}, pageRange(256, 192), nil)
 	handle, _ = c.Extend(handle, Key{Tokens: countUp(1, 256)}, pageRange(512, 256), nil)
 	c.Unpin(handle)
@@ -89,7 +89,7 @@ func TestHitRates(t *testing.T) {
 	}
 }
 
-// The curve tells requests apart where the tree does.
+// The curve distinguishes the same requests as the tree.
 func TestCurveKnowsMedia(t *testing.T) {
 	tokens := append(countUp(1, 64), slices.Repeat(toks(9), 64)...)
 	tokens = append(tokens, countUp(100, 32)...)
@@ -137,8 +137,8 @@ func TestCurveKnowsPublicTokens(t *testing.T) {
 	wantHits(t, "another model", 0, 320, tenantKey("a", 160, tokens...), keyOf(tokens...))
 }
 
-// randomKey draws text, images, salts and public beginnings from few, so that
-// much is shared.
+// randomKey draws text, images, salts and public beginnings from few values, so that much
+// is shared.
 func randomKey(rng *rand.Rand) Key {
 	var key Key
 	for range 1 + rng.IntN(4) {
@@ -156,8 +156,8 @@ func randomKey(rng *rand.Rand) Key {
 	return key
 }
 
-// TestCurveAgreesWithTheTree compares the curve with what a cache without limit
-// found, also of pages wider than a block.
+// TestCurveAgreesWithTheTree compares the curve with the hits of an unlimited cache, also
+// for pages wider than a block.
 func TestCurveAgreesWithTheTree(t *testing.T) {
 	n := 6000
 	if invariants.Enabled {

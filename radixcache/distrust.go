@@ -7,21 +7,26 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// A request that fails for its logits may have put wrong KV into the tree, in chunks of its
-// prompt that were published before. Distrust marks these. Match stops at a mark, and Purge
-// removes what is marked once no handle protects it. What other requests hold stays in its
-// pages: when one of them has sampled a token from it, its KV is known to be sound, and Trust
-// takes the marks off.
+// A request whose logits fail (NaN, for example) may have put wrong KV into the tree, in
+// the chunks of its prompt that were published before. Distrust marks these nodes. Match
+// stops at a mark, and Purge removes marked nodes once no handle protects them. Pages that
+// other requests hold stay in place: when one of them has sampled a token from it, the KV
+// is known to be sound, and Trust removes the marks.
 //
-// Marks are for readers. Insert and Extend don't look at them: a caller with the same tokens
-// would be given distrusted pages in exchange. A caller asks Match first, and publishes
-// nothing that Match calls Distrusted.
+// Marks are for readers. Insert and Extend ignore them: a caller with the same tokens would
+// be given distrusted pages in exchange for its own. So a caller asks Match first, and
+// publishes nothing that Match reports as Distrusted.
 
-// Distrust marks what is held of a key from token from on, the page with that token
-// included, and all that shares more of the key than from tokens: its pages may be copies.
-// Matches of earlier are not valid any more, and a pinned prefix that reaches what is marked
-// is unpinned. Cost: reading the tokens held once, the children of the nodes on the way, and
-// the number of pinned prefixes.
+// Distrust marks the held pages of a key from the page with token index from on. It also
+// marks other nodes that share more than from tokens with the key, because their pages may
+// be copies of wrong ones. A node in which the mark begins is split. Earlier matches
+// become invalid, and pinned prefixes that reach a marked node are unpinned.
+//
+// Example with pages of 4: the tree holds a key of 8 tokens in one node. Distrust from
+// token 5 splits it at 4 and marks [4,8), the page that has token 5.
+//
+// Cost: reading the held tokens once, the children of the nodes on the way, and the
+// number of pinned prefixes.
 func (c *Cache) Distrust(key Key, from int) {
 	r := route{ns: &key.Namespace}
 	r.tokens, r.public = c.read(&key)
@@ -33,7 +38,7 @@ func (c *Cache) Distrust(key Key, from int) {
 	}
 	cur, _ := c.follow(cursor{node: root}, &r, whole, false)
 	if cur.tokens < whole {
-		return // nothing is held from there on
+		return // the tree holds nothing from there on
 	}
 	if n := &c.nodes[cur.node]; cur.offset < n.tokens.Len() {
 		if wide.CommonPrefix(n.tokens.Slice()[cur.offset:], r.tokens[whole:]) <= from-whole {
@@ -50,8 +55,9 @@ func (c *Cache) Distrust(key Key, from int) {
 	c.verify("Distrust")
 }
 
-// distrustBelow marks, below a node that ends after so many tokens, the children that share
-// more than sound tokens with what a key goes on with, and goes on to the one that has all.
+// distrustBelow marks the children of a node, which ends at token end, that share more than
+// sound tokens with the key's next tokens, and continues below the child that shares all
+// of its own. From the second node on sound is 0, so any common token counts.
 func (t *tree) distrustBelow(at NodeID, r *route, end, sound int) {
 	for at != Root && end < len(r.tokens) {
 		if r.public > 0 && end == r.public && t.nodes[at].space.ns != *r.ns {
@@ -77,10 +83,10 @@ func (t *tree) distrustBelow(at NodeID, r *route, end, sound int) {
 	}
 }
 
-// doubts are the marks.
+// doubts is the list of marked nodes.
 type doubts struct {
-	nodes []linkID // that were marked; some are not any more
-	count int      // of those that are
+	nodes []linkID // nodes that were marked; some are trusted or gone since
+	count int      // number of nodes that are marked now
 }
 
 // distrust marks one node.
@@ -94,7 +100,8 @@ func (s *slab) distrust(id NodeID) {
 	s.doubts.count++
 }
 
-// flip changes a node's mark, and with it whether it and its parent are links.
+// flip inverts a node's mark. That may change whether the node and its parent are links,
+// as a marked and an unmarked node are never joined.
 func (s *slab) flip(id NodeID) {
 	parent := s.nodes[id].parent
 	above, was := s.shapeOf(parent), s.shapeOf(id)
@@ -104,8 +111,9 @@ func (s *slab) flip(id NodeID) {
 	s.version++
 }
 
-// Trust takes the marks off a handle's node and all above it: what was computed from them is
-// sound. Root does nothing; a node without a pin panics. Cost: the path, if there are marks.
+// Trust removes the marks of a handle's node and of all nodes above it: a token sampled
+// from their KV was valid. Root does nothing; a node without a pin panics. Cost: the path,
+// if there are marks anywhere.
 func (c *Cache) Trust(handle NodeID) {
 	if c.doubts.count == 0 || handle == Root {
 		return
@@ -122,12 +130,12 @@ func (c *Cache) Trust(handle NodeID) {
 	c.verify("Trust")
 }
 
-// Distrusted is how many nodes are marked.
+// Distrusted returns the number of marked nodes.
 func (c *Cache) Distrusted() int { return c.doubts.count }
 
-// Purge removes what is marked and not protected, with all below it, and appends the pages to
-// freed. What private spaces hang on stays, marked, until Evict has taken those. Cost: the
-// number of marks, and what is removed.
+// Purge removes the marked nodes that no handle protects, with all nodes below them, and
+// appends their pages to freed. A node with private spaces below stays, marked, until
+// Evict has removed those. Cost: the number of marks, and of the nodes removed.
 func (c *Cache) Purge(freed []kv.PageID) []kv.PageID {
 	before, kept := len(freed), c.doubts.nodes[:0]
 	for _, d := range c.doubts.nodes {
@@ -150,8 +158,8 @@ func (c *Cache) Purge(freed []kv.PageID) []kv.PageID {
 	return freed
 }
 
-// uproot removes an unpinned node and all below it, leaves first. It stops where a private
-// space begins.
+// uproot removes an unpinned node and all nodes below it, leaves first, and reports whether
+// the node is gone. It stops, and returns false, at a private space.
 func (t *tree) uproot(id NodeID, freed []kv.PageID) (_ []kv.PageID, gone bool) {
 	for at := id; ; {
 		if kid := t.firstKid(at); kid != Root {
@@ -172,7 +180,7 @@ func (t *tree) uproot(id NodeID, freed []kv.PageID) (_ []kv.PageID, gone bool) {
 	}
 }
 
-// firstKid is the first child of a node, or Root.
+// firstKid returns the lowest child of a node, or Root.
 func (s *slab) firstKid(id NodeID) NodeID {
 	for kid := range s.children(id) {
 		return kid
@@ -193,8 +201,8 @@ func (t *tree) isDistrusted(id NodeID) bool {
 	return false
 }
 
-// doubt finishes, while nodes are marked, a match that ended at a cursor: it may copy from
-// no marked page, and it says whether a mark stopped it.
+// doubt completes a match that ended at a cursor, while nodes are marked: it removes a
+// Partial in a marked page, and sets m.Distrusted if a mark stopped the match.
 func (s *slab) doubt(m *Match, cur cursor, r *route) {
 	if m.Partial.Tokens > 0 && s.nodes[m.Partial.Node].flags&distrusted != 0 {
 		m.Partial = Partial{}
@@ -205,7 +213,7 @@ func (s *slab) doubt(m *Match, cur cursor, r *route) {
 	}
 }
 
-// doubts checks the marks: each is counted, and Purge will find it.
+// doubts checks that each mark is counted and is in the list that Purge goes through.
 func (w *walk) doubts() error {
 	c := w.c
 	marked, known := 0, map[NodeID]bool{}

@@ -12,13 +12,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Distrusted pages without a pin go, with all below them and their events; those before
-// stay.
+// Distrusted pages without a pin are purged, with everything below them and their events;
+// the pages before them stay.
 func TestDistrustRemoves(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2, Events: true, BlockTokens: 2})}
 	x.insert(countUp(1, 10), pageRange(0, 5)...)
-	x.insert(append(countUp(1, 6), 77, 78), 0, 1, 2, 20)                // parts from it after 6 tokens
-	x.insert(append(countUp(1, 10), 88, 89, 90), 0, 1, 2, 3, 4, 30, 31) // goes on, with a tail
+	x.insert(append(countUp(1, 6), 77, 78), 0, 1, 2, 20)                // differs after 6 tokens
+	x.insert(append(countUp(1, 10), 88, 89, 90), 0, 1, 2, 3, 4, 30, 31) // continues it, with a tail
 	x.c.TakeEvents(nil)
 	x.c.Distrust(x.key(countUp(1, 10)), 5) // in the page from 4 on
 	if m := x.match(countUp(1, 10), 0, 1); !m.Distrusted || m.Partial.Tokens != 0 {
@@ -43,12 +43,12 @@ func TestDistrustRemoves(t *testing.T) {
 		t.Errorf("%d blocks removed, %d nodes distrusted, %v", removed, x.c.Distrusted(), x.c.Stats())
 	}
 	x.match(countUp(1, 10), 0, 1)
-	x.insert(countUp(1, 10), 0, 1, 40, 41, 42) // computed anew
+	x.insert(countUp(1, 10), 0, 1, 40, 41, 42) // computed again
 	x.match(countUp(1, 10), 0, 1, 40, 41, 42)
 }
 
-// What a request holds stays for it, hidden from others, until it is trusted; where nobody
-// trusts it, it goes with the last handle. What is deeper than what it holds goes at once.
+// Distrusted pages that a request holds stay for it, hidden from others, until it trusts
+// them; otherwise they are purged after its last handle. Deeper pages are purged at once.
 func TestDistrustHidesWhatIsHeld(t *testing.T) {
 	for _, trusted := range []bool{true, false} {
 		x := checker{T: t, c: newCache(t, Config{PageTokens: 2, PinnedTokens: 100})}
@@ -92,7 +92,7 @@ func TestDistrustHidesWhatIsHeld(t *testing.T) {
 	}
 }
 
-// A split of what is distrusted gives two such nodes, and a tail that the key goes on with is
+// A split of a distrusted node gives two such nodes, and a tail that continues the key is
 // distrusted too.
 func TestDistrustSplitsAndTails(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
@@ -120,8 +120,8 @@ func TestDistrustSplitsAndTails(t *testing.T) {
 	}
 }
 
-// What shares more of the key than is known to be sound may be copied from it, and goes; what
-// shares no more than that stays.
+// A node that shares more of the key than is known to be sound may be a copy, and is
+// purged; one that shares no more than that stays.
 func TestDistrustTakesCopies(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
 	x.insert(toks(1, 2, 3, 4), 0)
@@ -136,8 +136,8 @@ func TestDistrustTakesCopies(t *testing.T) {
 	x.match(toks(1, 2, 3, 4, 5, 6, 70, 70, 70), 0, 1)
 }
 
-// Among random requests that share, pin, grow, fail and vouch, a match never gives a page that
-// is distrusted, and a purge leaves none that nobody holds.
+// Among random requests that share, pin, grow, fail and vouch, a match never returns a
+// distrusted page, and after a purge only pages that a request holds are distrusted.
 func TestDistrustAtRandom(t *testing.T) {
 	seeds := 300
 	if invariants.Enabled {
@@ -159,7 +159,7 @@ func TestDistrustAtRandom(t *testing.T) {
 	}
 }
 
-// doubtWorld knows of each page whether it is distrusted.
+// doubtWorld records for each page whether it is distrusted.
 type doubtWorld struct {
 	*testing.T
 	c       *Cache
@@ -237,7 +237,7 @@ func (w *doubtWorld) step() {
 	}
 }
 
-// look matches, and resumes an old match, which must be the same.
+// look matches a key and resumes an old match of it: both must agree.
 func (w *doubtWorld) look(key Key) Match {
 	m := w.c.Match(key)
 	w.judge(m)
@@ -267,7 +267,7 @@ func (w *doubtWorld) judge(m Match) {
 	}
 }
 
-// distrust marks what the tree has of a key, which its nodes tell without regard to marks.
+// distrust marks the held pages of a key, which the nodes give without regard to marks.
 func (w *doubtWorld) distrust(key Key, m Match) {
 	from := w.rng.IntN(len(key.Tokens) + 1)
 	w.note("distrust %v from %d", key.Tokens, from)

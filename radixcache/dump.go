@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// WriteJSON writes the tree as one JSON object per line and node, in the order
-// of [Cache.Walk]: no line is longer than its node, whatever the tree.
+// WriteJSON writes the tree as one JSON object per line and node, in the order of
+// [Cache.Walk]. It streams: memory is bounded by the longest node, and not by the tree.
 func (c *Cache) WriteJSON(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	enc := json.NewEncoder(out)
@@ -37,8 +37,9 @@ func (c *Cache) WriteJSON(w io.Writer) error {
 	return out.Flush()
 }
 
-// WriteDOT writes the tree as a graph for Graphviz: a box per node with its
-// tokens' range and beginning, its pages, and a heavy border if it is pinned.
+// WriteDOT writes the tree as a graph for Graphviz: a box per node with its range of
+// tokens, its first tokens and its number of pages. A heavy border means pinned, a
+// dashed one a tail leaf.
 func (c *Cache) WriteDOT(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, "digraph radixcache {\n\tnode [shape=box fontname=monospace]\n\troot [shape=point]")
@@ -70,7 +71,8 @@ func (c *Cache) WriteDOT(w io.Writer) error {
 	return nil
 }
 
-// quoteDOT makes a string of DOT's, in which only quotes and backslashes are special.
+// quoteDOT quotes a string for DOT, in which only quotes, backslashes and line ends are
+// special.
 func quoteDOT(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
 }

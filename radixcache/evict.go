@@ -2,11 +2,12 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/kv"
 
-// Evict removes unpinned leaves by the policy, parents becoming leaves in turn,
-// until at least pages pages are freed or nothing is left that may go. Of the
-// last one only as many pages go as are missing, from its end, unless
-// [Config.WholeLeaves]. What was flushed goes first. No namespace is brought
-// below its [Quota.MinPages], except by the last whole leaf. The freed pages are appended to freed.
+// Evict removes unpinned leaves in the order of the policy until at least so many
+// pages are freed or nothing is left to evict; parents become leaves in turn. Of the
+// last leaf it removes only the pages that are missing, from the end, unless
+// [Config.WholeLeaves]: a 10,000-token leaf then loses one page when one is missing.
+// Flushed trees go first. No namespace falls below its [Quota.MinPages], except by
+// the last whole leaf. The freed pages are appended to freed.
 //
 // Cost: for each node removed amortised O(1) under LRU, else O(log n), and a
 // search among its siblings; with quotas, also the number of namespaces that
@@ -17,16 +18,16 @@ func (c *Cache) Evict(pages int, freed []kv.PageID) []kv.PageID {
 	return freed
 }
 
-// EvictAny is Evict that may bring namespaces below their [Quota.MinPages], for what
-// can't run otherwise.
+// EvictAny is Evict that may bring namespaces below their [Quota.MinPages], for
+// requests that could not run otherwise.
 func (c *Cache) EvictAny(pages int, freed []kv.PageID) []kv.PageID {
 	freed = c.evict(pages, everyQuota, freed)
 	c.verify("EvictAny")
 	return freed
 }
 
-// EvictFor is Evict to make room for a namespace: it may also take from what
-// that has within its own [Quota.MinPages].
+// EvictFor is Evict to make room for a namespace, which may also lose pages within
+// its own [Quota.MinPages]: the bound protects it from others, not from itself.
 func (c *Cache) EvictFor(ns kv.Namespace, pages int, freed []kv.PageID) []kv.PageID {
 	freed = c.evict(pages, c.quotas[ns], freed)
 	c.verify("EvictFor")

@@ -5,26 +5,32 @@ import "slices"
 // eviction is the layer above the slab that keeps the orders in which leaves are
 // evicted.
 //
-// Under LRU nothing is searched. The line of an order holds leaves by rising stamp.
-// A walk puts the leaf at which it ends at the line's back. A leaf that is pinned, or
-// grows children, stays where it is until it comes to the front, and leaves the
-// line then. One that comes in with a stamp of some time ago, as it was pinned
-// meanwhile or has lost its last child, goes to the front if it is older than
-// all in the line, as is the parent of a leaf that was just evicted, or else to
-// the late heap. So each eviction takes the older of two.
+// Under LRU nothing is searched. Each order has a line, a doubly linked list of leaves
+// by rising stamp. A walk puts the leaf at which it ends at the line's back. A leaf
+// that is pinned, or gets children, stays where it is until it comes to the front, and
+// leaves the line then.
 //
-// Under the other policies there is a heap by rank, and the line is kept only
-// for the sake of a TTL.
+// A leaf may also enter with an old stamp: it was pinned meanwhile, or it is a parent
+// that lost its last child. If it is older than all leaves in the line it goes to the
+// front; that is the usual case, as the child that was just evicted was the oldest.
+// Otherwise it waits in a small heap (late), and each eviction takes the older of the
+// line's front and the heap's top.
+//
+// Example: leaves A, B, C have stamps 3, 5, 9, and parent P of A has stamp 2. Evicting A
+// makes P a leaf, with A's stamp 3 (absorb), and P goes to the front: it is next.
+//
+// Under the other policies there is a heap by rank, and the line is kept only for a
+// TTL, which removes by age.
 type eviction struct {
 	slab
-	by      ranking
-	ranked  bool              // leaves stand in heaps by rank; otherwise age decides
-	line    []lineLink        // by NodeID
-	places  [heapKinds]places // by NodeID: index in the heap of that kind, or nowhere
-	common  *order            // of all namespaces without a quota
-	tenants []*order          // with one, alive, in the order of their first Insert
-	dead    []*order          // flushed
-	clock   uint64            // accesses so far; the stamp of the latest walk
+	by      ranking           // the policy
+	ranked  bool              // whether leaves are in heaps by rank; otherwise age decides
+	line    []lineLink        // by NodeID: a node's neighbours in its order's line
+	places  [heapKinds]places // by kind of heap and NodeID: index in the heap, or nowhere
+	common  *order            // order of all namespaces without a quota
+	tenants []*order          // orders of namespaces with a quota that hold something, oldest order first
+	dead    []*order          // orders of flushed trees that still hold something
+	clock   uint64            // number of accesses; the stamp of the latest walk
 }
 
 // The heaps that a node can be in, by the index in eviction.places.
@@ -45,8 +51,8 @@ func newEviction(cfg Config) eviction {
 	return e
 }
 
-// newNode takes a slot for n, in the orders' tables too. It may move the slab: no
-// *node survives it.
+// newNode takes a slot for n, and one in each table by NodeID. It may move the slab,
+// so pointers to nodes taken before are stale.
 func (e *eviction) newNode(n *node) NodeID {
 	id := e.newSlot(n)
 	if int(id) == len(e.line) {
@@ -59,12 +65,14 @@ func (e *eviction) newNode(n *node) NodeID {
 	return id
 }
 
+// newOrder returns an order with an empty line, whose ends meet at a slot that is no
+// node: so inserting and removing need no case for an empty line.
 func (e *eviction) newOrder(edge NodeID) *order {
 	e.line[edge] = lineLink{edge, edge}
 	return &order{edge: edge}
 }
 
-// dropOrder forgets an order that no space uses any more.
+// dropOrder removes an order that no space uses any more. The common order stays.
 func (e *eviction) dropOrder(o *order) {
 	if o == e.common {
 		return
@@ -79,10 +87,10 @@ func (e *eviction) dropOrder(o *order) {
 	}
 }
 
-// byLine reports whether the line is in use.
+// byLine reports whether lines are kept: age decides evictions, or a TTL is set.
 func (e *eviction) byLine() bool { return !e.ranked || e.cfg.TTL > 0 }
 
-// lineInsert puts a node right after another, or first after the edge.
+// lineInsert puts a node into a line right after another node, or after the edge.
 func (e *eviction) lineInsert(after, id NodeID) {
 	next := e.line[after].next
 	e.line[id] = lineLink{after, next}
@@ -90,16 +98,19 @@ func (e *eviction) lineInsert(after, id NodeID) {
 	e.nodes[id].flags |= inLine
 }
 
+// lineRemove takes a node out of its line.
 func (e *eviction) lineRemove(id NodeID) {
 	l := e.line[id]
 	e.line[l.prev].next, e.line[l.next].prev = l.next, l.prev
 	e.nodes[id].flags &^= inLine
 }
 
-// rank is what a leaf stands by in a heap: the lowest goes first.
+// rank returns the number by which a leaf is sorted in a heap: the lowest goes first.
 func (e *eviction) rank(n *node) uint64 { return e.by.rank(&n.use, n.end()) }
 
-// enlist puts an unpinned leaf where its stamp and its rank belong.
+// enlist adds an unpinned leaf to its order by stamp and rank: to the heap by rank,
+// if there is one, and to the line's back, the line's front or the late heap. A leaf
+// that is in the line or the late heap already keeps its place there.
 func (e *eviction) enlist(id NodeID) {
 	n := &e.nodes[id]
 	o := n.space.order
@@ -119,8 +130,8 @@ func (e *eviction) enlist(id NodeID) {
 	}
 }
 
-// unheap takes a node that is no leaf any more, or is pinned, out of the heaps.
-// In the line it may stay.
+// unheap takes a node that is no leaf any more, or is pinned, out of the heaps. It
+// may stay in the line, where it costs nothing until it reaches the front.
 func (e *eviction) unheap(id NodeID) {
 	o := e.nodes[id].space.order
 	if len(o.late.Items) > 0 {
@@ -131,7 +142,7 @@ func (e *eviction) unheap(id NodeID) {
 	}
 }
 
-// delist takes a node out of its order.
+// delist takes a node out of the heaps and the line of its order.
 func (e *eviction) delist(id NodeID) {
 	e.unheap(id)
 	if e.nodes[id].flags&inLine != 0 {
@@ -139,15 +150,16 @@ func (e *eviction) delist(id NodeID) {
 	}
 }
 
-// rerank puts a node in the place that its new length, or a reuse, gives it.
+// rerank updates a leaf's place in the heap by rank after a reuse, or after its
+// length changed. A node that is not in the heap stays out.
 func (e *eviction) rerank(id NodeID) {
 	if e.ranked && e.places[byRank][id] != nowhere {
 		e.enlist(id)
 	}
 }
 
-// touch makes a node, or that at which a space begins, and with it the path to
-// its root, as recent as the running walk.
+// touch gives a node the stamp of the running walk; for the root of a space, the node
+// at which the space begins. The nodes above get the stamp when they absorb it.
 func (e *eviction) touch(id NodeID) {
 	if id = e.outer(id); id == Root {
 		return
@@ -163,13 +175,14 @@ func (e *eviction) touch(id NodeID) {
 	}
 }
 
-// absorb hands a node what its child, which is being removed, knew of the walks
-// through both.
+// absorb passes the use of a child that is being removed on to its parent: the later
+// stamp, the sum of reuses, the higher priority and the policy's mark. A walk that
+// ended in the child went through the parent too, but did not write to it then.
 func (e *eviction) absorb(parent, child NodeID) {
 	p, n := &e.nodes[parent], &e.nodes[child]
 	if n.stamp > p.stamp {
 		if p.flags&inLine != 0 {
-			e.lineRemove(parent) // it stood there by its own
+			e.lineRemove(parent) // its place there was by its own stamp
 		}
 		p.stamp = n.stamp
 	}
@@ -180,7 +193,8 @@ func (e *eviction) absorb(parent, child NodeID) {
 	}
 }
 
-// oldest is the least recent unpinned leaf, Root if there is none.
+// oldest returns the least recently used unpinned leaf of an order, Root if there is
+// none. It drops nodes at the line's front that are pinned or no leaves any more.
 func (e *eviction) oldest(o *order) NodeID {
 	first := Root
 	for first == Root {
@@ -200,7 +214,7 @@ func (e *eviction) oldest(o *order) NodeID {
 	return first
 }
 
-// victim is the next leaf to evict, Root if there is none.
+// victim returns the next leaf of an order to evict, Root if there is none.
 func (e *eviction) victim(o *order) NodeID {
 	if !e.ranked {
 		return e.oldest(o)
@@ -211,7 +225,7 @@ func (e *eviction) victim(o *order) NodeID {
 	return o.ranked.Items[0].id
 }
 
-// weaker reports whether a goes before b, of another order.
+// weaker reports whether leaf a should be evicted before leaf b of another order.
 func (e *eviction) weaker(a, b NodeID) bool {
 	m, n := &e.nodes[a], &e.nodes[b]
 	if !e.ranked {

@@ -42,7 +42,7 @@ func Example() {
 	// evicted: [14]
 }
 
-// Two tenants share a system prompt, and nothing that follows it.
+// Two tenants share a system prompt, but no token after it.
 func Example_publicTokens() {
 	cache, err := radixcache.New(radixcache.Config{PageTokens: 2})
 	if err != nil {

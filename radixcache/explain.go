@@ -5,29 +5,32 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Why says why a match went no further.
+// Why is the reason why a match ended where it did.
 type Why uint8
 
 // The reasons.
 const (
 	WhyWhole      Why = iota // all whole pages of the key are held
-	WhyUnaligned             // what comes next shares only a part of a page
-	WhyNever                 // what comes next was never held, or so long ago that it is forgotten
-	WhyEvicted               // what comes next was held
-	WhyElsewhere             // this namespace does not hold it, but others hold more
-	WhyDistrusted            // what comes next is distrusted
+	WhyUnaligned             // the next page shares only a part with a page of the tree
+	WhyNever                 // the next page was never held, or too long ago to be remembered
+	WhyEvicted               // the next page was held and removed
+	WhyElsewhere             // another namespace holds more of the key
+	WhyDistrusted            // the next page is held, but distrusted
 )
 
 var whyNames = enum.New[Why]("radixcache", "why", "whole", "unaligned", "never stored", "evicted", "other namespace", "distrusted")
 
+// String returns the reason in words, such as "never stored".
 func (w Why) String() string { return whyNames.Name(w) }
 
-// Explanation is the answer of [Cache.Explain].
+// Explanation is the result of [Cache.Explain].
 type Explanation struct {
-	Tokens        int // matched, in whole pages: all in the device's tier, there is no other yet
-	PartialTokens int // that the next page shares with some page
-	Why           Why
+	Tokens        int // number of tokens matched, in whole pages
+	PartialTokens int // number of tokens that the next page shares with some page of the tree
+	Why           Why // reason why the match goes no further
 
+	// With WhyEvicted: the reason and the policy of the removal, how many accesses
+	// ago it was (Ago), and for how many accesses the page was unused then (Unused).
 	// With WhyEvicted: why, under which policy, and how many accesses ago; and
 	// how long it had not been used by then, in accesses too.
 	Reason Reason
@@ -35,14 +38,14 @@ type Explanation struct {
 	Ago    uint64
 	Unused uint64
 
-	// With WhyElsewhere: the namespace that holds most of the key, and how much.
+	// With WhyElsewhere: the namespace that holds most of the key, and how many tokens.
 	Namespace       kv.Namespace
 	NamespaceTokens int
 }
 
-// Explain says how far a key matches and why it stops there. It reads only.
-// What went together with the last of a medium is not remembered. Cost: a match
-// in each namespace.
+// Explain reports how far a key matches and why it goes no further. It only reads. A
+// removal is remembered only as long as its slot of 4,096 is not overwritten, and a key
+// with a medium that has left the tree ends before it. Cost: a match in each namespace.
 func (c *Cache) Explain(key Key) Explanation {
 	m := c.Match(key)
 	e := Explanation{Tokens: m.Tokens, PartialTokens: m.Partial.Tokens, Policy: c.Config().Policy}
@@ -81,8 +84,9 @@ func (c *Cache) Explain(key Key) Explanation {
 	return e
 }
 
-// ghostOf finds what used to continue a match. Below one node there may be
-// several namespaces.
+// ghostOf returns the remembered removal of the page that would continue a match, or
+// nil. All fields must agree, because slots are shared by hash, and because several
+// namespaces may continue below one node.
 func (c *Cache) ghostOf(m Match, r *route) *ghost {
 	if c.ghosts.table == nil || m.Tokens >= len(r.tokens) {
 		return nil

@@ -41,7 +41,7 @@ func TestExplain(t *testing.T) {
 	explain(third, Explanation{Why: WhyNever}, 1, 2, 3, 4)
 }
 
-// A tenant does not learn what another had.
+// Explain does not show a tenant what another tenant had.
 func TestExplainKeepsNamespacesApart(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 1})
 	c.Insert(Key{Namespace: kv.Namespace{Salt: "a"}, Tokens: toks(1)}, []kv.PageID{0}, nil)

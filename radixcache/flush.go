@@ -2,16 +2,18 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/kv"
 
-// Flush forgets everything at once, as after new weights: no later match finds
-// what is held now, and one Cleared event says so. The old tree keeps its pages
-// until they are taken out: Evict takes them first, and pinned ones when their
-// pins are gone. Handles stay valid; what Extend adds to one belongs to the old
-// tree. Cost: the number of namespaces and of pinned prefixes, and joins, see
-// Unpin.
+// Flush makes the whole tree unreachable at once, as after new weights: no later match
+// finds the KV held now, and one Cleared event announces it. The old tree keeps its
+// pages until they are evicted: Evict takes its unpinned leaves first, and pinned ones
+// after their last Unpin. Handles stay valid, and Extend adds to the old tree through
+// them. Pinned prefixes are unpinned, and Explain's memory and the curve start over.
+//
+// SGLang's flush_cache needs an idle server; here requests may go on. Cost: the
+// number of namespaces and of pinned prefixes, and joins, see Unpin.
 func (c *Cache) Flush() {
 	c.epoch++
 	c.version++
-	for _, sp := range c.alive { // any order: each is only marked
+	for _, sp := range c.alive { // in any order, as each is only marked
 		sp.dead = true
 	}
 	clear(c.alive)
@@ -40,5 +42,5 @@ func (c *Cache) Flush() {
 	c.verify("Flush")
 }
 
-// Epoch is how many flushes there were.
+// Epoch returns the number of flushes. A handle of an earlier epoch is in a flushed tree.
 func (c *Cache) Epoch() uint64 { return c.epoch }

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// forkWorld grows and shrinks the children of one node through many runs and
-// compares each match with a look at all of them.
+// forkWorld grows and shrinks the children of one node through many runs and compares each
+// match with a search through all of them.
 type forkWorld struct {
 	*testing.T
 	c    *Cache
@@ -21,8 +21,8 @@ type forkWorld struct {
 	stem int  // tokens that nearly all keys share
 }
 
-// key is a page or the beginning of one, which parts from others anywhere
-// behind the stem, or once in so many times in it too.
+// key returns a page or the beginning of one. It differs from other keys anywhere after
+// the stem, and sometimes within the stem too.
 func (w *forkWorld) key(outside int) []kv.Token {
 	page := w.c.cfg.PageTokens
 	key := make([]kv.Token, page)
@@ -53,7 +53,7 @@ func (w *forkWorld) insert() {
 	_, w.free = w.c.Insert(keyOf(w.key(3*maxRun)...), page, w.free)
 }
 
-// match compares with the plain twin: a comparison with each child.
+// match checks a match against the plain twin, which compares the key with each child.
 func (w *forkWorld) match() {
 	key := w.key(4)
 	want, shares := Partial{}, 0
@@ -130,7 +130,7 @@ func TestForkAgainstAllChildren(t *testing.T) {
 	}
 }
 
-// The gate for the hot path among many siblings; splits keep them in order.
+// A match among many siblings does not allocate, and splits keep siblings in order.
 func TestWideForksDoNotAllocate(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 2})
 	const n = 1000

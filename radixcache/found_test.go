@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// manyLinks is a tree of so many links, the oldest of which begins with token 0,
-// that are joined early.
+// manyLinks returns a tree of so many links that are joined early; the oldest begins with
+// token 0.
 func manyLinks(t *testing.T, links int) (*Cache, func(...kv.Token) NodeID) {
 	c, next := emptyCache(t, Config{PageTokens: 2}), kv.PageID(0)
 	insert := func(tokens ...kv.Token) NodeID {
@@ -29,8 +29,8 @@ func manyLinks(t *testing.T, links int) (*Cache, func(...kv.Token) NodeID) {
 	return c, insert
 }
 
-// TestPinKeepsPartialNode: a Pin whose split makes one link too many must not
-// join the node that holds the partial page, which the caller pins next.
+// TestPinKeepsPartialNode: a Pin whose split makes one link too many must not join the node
+// with the partial page, because the caller pins that node next.
 func TestPinKeepsPartialNode(t *testing.T) {
 	joins := uint64(0)
 	for links := range 24 {
@@ -50,8 +50,8 @@ func TestPinKeepsPartialNode(t *testing.T) {
 	}
 }
 
-// TestInsertKeepsItsNode: nor may an Insert that splits join what it returns,
-// though it is one link too many.
+// TestInsertKeepsItsNode: an Insert that splits must not join the node that it returns,
+// even if that node is one link too many.
 func TestInsertKeepsItsNode(t *testing.T) {
 	c, insert := manyLinks(t, 0)
 	tokens := []kv.Token{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
@@ -66,8 +66,8 @@ func TestInsertKeepsItsNode(t *testing.T) {
 	}
 }
 
-// TestDoorBehindQuota: the first private space of a namespace with a quota takes
-// two slots, either of which may move the slab.
+// TestDoorBehindQuota: the first private space of a namespace with a quota takes two
+// slots, and each may move the slab.
 func TestDoorBehindQuota(t *testing.T) {
 	for filler := range 8 {
 		c := emptyCache(t, Config{PageTokens: 1})
@@ -91,8 +91,8 @@ func TestDoorBehindQuota(t *testing.T) {
 	}
 }
 
-// TestInsertOnlyChain: a conversation that only Insert publishes does not stay a
-// node per turn.
+// TestInsertOnlyChain: a conversation that only Insert publishes does not keep one node
+// per turn.
 func TestInsertOnlyChain(t *testing.T) {
 	c := emptyCache(t, Config{PageTokens: 1})
 	var tokens []kv.Token
@@ -108,7 +108,7 @@ func TestInsertOnlyChain(t *testing.T) {
 	}
 }
 
-// TestInsertRanks: a leaf that Insert finds again stands by its new count at once.
+// TestInsertRanks: a leaf that Insert finds again is ranked by its new count at once.
 func TestInsertRanks(t *testing.T) {
 	c := emptyCache(t, Config{PageTokens: 1, Policy: LFU})
 	c.Insert(Key{Tokens: []kv.Token{1}}, []kv.PageID{1}, nil)

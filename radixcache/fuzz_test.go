@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/invariants"
 )
 
-// worldOf is one of the worlds that a harness can be in. Odd variants have
-// tenants, each second of these whole leaves.
+// worldOf returns one of the worlds in which a harness can run. Odd variants have tenants,
+// and every second of the odd ones has whole leaves.
 func worldOf(policy Policy, page, variant int) world {
 	w := world{Config: Config{PageTokens: page, BlockTokens: page * (1 + variant%3), Events: variant%5 != 4, Policy: policy, SLRUHits: 1 + variant%3, WholeLeaves: variant%4 == 3}}
 	if variant%2 == 1 {
@@ -18,7 +18,7 @@ func worldOf(policy Policy, page, variant int) world {
 	return w
 }
 
-// TestAgainstModel is the fuzz tests with fixed seeds.
+// TestAgainstModel runs the fuzz tests with fixed seeds.
 func TestAgainstModel(t *testing.T) {
 	const variants = 6
 	steps := 400
@@ -46,7 +46,7 @@ func TestAgainstModel(t *testing.T) {
 	}
 }
 
-// everywhere sums up what harnesses have seen.
+// everywhere sums up the cases that harnesses have reached.
 type everywhere struct {
 	harnesses int
 	seen      map[string]int
@@ -70,7 +70,7 @@ func (e *everywhere) add(h *harness) {
 	}
 }
 
-// check: a test that does not get there proves nothing.
+// check fails if some case was not reached: such a test proves nothing about it.
 func (e *everywhere) check(t *testing.T) {
 	s := e.stats
 	reached := s.Splits > 0 && s.Joins > 0 && s.ReturnedPages > 0
@@ -88,7 +88,7 @@ func (e *everywhere) check(t *testing.T) {
 	}
 }
 
-// fuzz runs a harness with a choice per byte. Run fuzz targets with
+// fuzz runs a harness in which each byte makes one choice. Run fuzz targets with
 // -fuzzminimizetime 10x: by default each new input is minimized for a minute.
 func fuzz(t *testing.T, w world, data []byte) {
 	data = data[:min(len(data), 4000)]

@@ -8,9 +8,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// insert goes on from a cursor and adds what is missing. It returns the node
-// where the whole pages end, the one where those that were there end, and how
-// many tokens these are, from token 0 on.
+// insert walks on from a cursor and adds the tokens that are missing. It returns
+// the node where the whole pages end (at), the node where those that were held
+// before end (base), and their number of tokens, counted from token 0 (reused).
+//
+// The steps: walk as far as whole pages match; split where they end inside a node;
+// exchange the caller's pages of this part; add a leaf for the public rest, open the
+// private space, and add a leaf for the private rest; add the tail; touch the end.
+// The clock advances once, so all nodes of one insert have the same stamp.
 func (t *tree) insert(cur cursor, r *route, pages, freed []kv.PageID) (at, base NodeID, reused int, _ []kv.PageID) {
 	t.counts.Inserts++
 	if len(r.tokens) == 0 {
@@ -44,13 +49,14 @@ func (t *tree) insert(cur cursor, r *route, pages, freed []kv.PageID) (at, base 
 		freed = t.addTail(at, whole, r.tokens[whole:], &pages[whole/t.cfg.PageTokens], freed)
 	}
 	t.touch(at)
-	t.orphaned(at) // a space that was opened for nothing
+	t.orphaned(at) // closes a space that was opened and got nothing
 	t.counts.ReturnedPages += uint64(len(freed) - before)
 	return t.outer(at), base, reused, freed
 }
 
-// takeHeld makes pages name the tree's pages, in [from, to), where to is the
-// end of node at, and appends to freed those that differed, in order.
+// takeHeld overwrites pages[from:to] with the tree's pages and appends the caller's
+// pages that differed to freed, in order. Node at ends after to pages. It walks up
+// from there, so it collects freed pages backwards and reverses them at the end.
 func (t *tree) takeHeld(at NodeID, from, to int, pages, freed []kv.PageID) []kv.PageID {
 	before := len(freed)
 	for ; from < to; at = t.nodes[at].parent {
@@ -72,9 +78,10 @@ func (t *tree) takeHeld(at NodeID, from, to int, pages, freed []kv.PageID) []kv.
 	return freed
 }
 
-// copyRun copies, for a route that is raw, the whole pages that are missing, and
-// panics if any of its tokens from from on is MediaToken or above. Copied first, they
-// are in a cache near the core when they are looked at.
+// copyRun copies the missing whole pages of a raw route, and panics if any of its
+// tokens, counted from index from, is MediaToken or above. The check runs after the
+// copy, when the tokens are in a cache near the core. It panics before the tree has
+// changed, so a caller that recovers has an intact tree.
 func (t *tree) copyRun(cur *cursor, r *route, from, whole int) (run wide.Vec[kv.Token]) {
 	if !r.raw {
 		return run
@@ -88,8 +95,9 @@ func (t *tree) copyRun(cur *cursor, r *route, from, whole int) (run wide.Vec[kv.
 	return run
 }
 
-// addRun adds a leaf below node at, where that ends, for the whole pages of tokens
-// from start on, of which run is a copy.
+// addRun adds a leaf at the end of node at. The leaf holds the whole pages of
+// tokens from index start on; run is a copy of these tokens. It appends to freed the
+// pages of tail leaves that the new leaf makes redundant.
 func (t *tree) addRun(at NodeID, start int, tokens []kv.Token, run wide.Vec[kv.Token], pages, freed []kv.PageID) (NodeID, []kv.PageID) {
 	list := pages[start/t.cfg.PageTokens : len(tokens)/t.cfg.PageTokens]
 	id := t.attach(node{
@@ -103,9 +111,9 @@ func (t *tree) addRun(at NodeID, start int, tokens []kv.Token, run wide.Vec[kv.T
 	return id, t.dropTails(at, tokens[start:start+t.cfg.PageTokens], list[0], freed)
 }
 
-// addTail adds a tail leaf below at, or hands *page back if a child holds the
-// tokens already. A tail leaf of exactly these tokens becomes recent; a longer
-// child does not, as it was not used in whole.
+// addTail adds a tail leaf below at, or returns *page through freed if a child holds
+// the tokens already. A tail leaf of exactly these tokens becomes recent. A longer
+// child does not, as only a part of it was used.
 func (t *tree) addTail(at NodeID, start int, tail []kv.Token, page *kv.PageID, freed []kv.PageID) []kv.PageID {
 	place, _ := t.find(at, tail)
 	if kid := t.kidAt(at, place); kid != Root {
@@ -132,12 +140,17 @@ func (t *tree) addTail(at NodeID, start int, tail []kv.Token, page *kv.PageID, f
 	return t.dropTails(at, tail, *page, freed)
 }
 
-// dropTails removes the unpinned tail leaves below a node that prefix, a page of
-// tokens or a tail held in page, starts with and is not itself. Seen from where
-// prefix belongs all are lower, but not side by side: pinned ones stay, and
-// other children that share the same tokens sort in between. Each round goes
-// down to the longest prefix that can still be there, so there are at most
-// 2*PageTokens rounds of one binary search, and mostly one.
+// dropTails removes the unpinned tail leaves below a node whose tokens prefix starts
+// with, except one equal to prefix. prefix is the first page of a new child, or a new
+// tail held in page.
+//
+// Example with pages of 4: the tail leaves 5, 5 6 and 5 9 exist and 5 6 7 8 comes in.
+// 5 and 5 6 go, as a match can copy as much from the new child; 5 9 stays.
+//
+// All candidates sort before prefix, but not side by side: pinned ones stay, and
+// other children that share some of the tokens sort in between. Each round shortens
+// prefix to the longest that can still be there, so there are at most 2*PageTokens
+// rounds of one binary search, and mostly one.
 func (t *tree) dropTails(parent NodeID, prefix []kv.Token, page kv.PageID, freed []kv.PageID) []kv.PageID {
 	if t.counts.Tails == 0 {
 		return freed
@@ -156,8 +169,8 @@ func (t *tree) dropTails(parent NodeID, prefix []kv.Token, page kv.PageID, freed
 		}
 		prefix = prefix[:shared]
 		if shared < n.tokens.Len() {
-			// Not a prefix itself. All between lower and where prefix belongs
-			// start with prefix, so only the first of them can be it.
+			// lower is no prefix of it. All children between lower and the place of the
+			// shortened prefix start with that prefix, so only the first can equal it.
 			var found bool
 			if at, found = t.find(parent, prefix); found {
 				at.i++
@@ -177,7 +190,8 @@ func (t *tree) dropTails(parent NodeID, prefix []kv.Token, page kv.PageID, freed
 	}
 }
 
-// checkPages panics on a caller's bug before anything has changed.
+// checkPages panics on a wrong number of pages or a negative id, before the tree has
+// changed. Pages before index from are not looked at: the tree holds them.
 func (t *tree) checkPages(key *Key, pages []kv.PageID, from int) {
 	if want := kv.CeilPages(len(key.Tokens), t.cfg.PageTokens); len(pages) != want {
 		panic(fmt.Sprintf("radixcache: %d pages for %d tokens, want %d", len(pages), len(key.Tokens), want))
@@ -188,7 +202,8 @@ func (t *tree) checkPages(key *Key, pages []kv.PageID, from int) {
 	}
 }
 
-// checkTokens is that for tokens, given the bits that any of them has.
+// checkTokens panics if bits, the bits that any token of a key has set, contains the
+// top bit: tokens from MediaToken on are reserved for media.
 func (t *tree) checkTokens(bits kv.Token) {
 	if bits >= MediaToken {
 		panic(fmt.Sprintf("radixcache: a key has tokens that are not below MediaToken, %d", MediaToken))

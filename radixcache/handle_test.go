@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Resume goes on from an old match, whatever has happened to its node since,
-// and finds what a new match would.
+// Resume continues an old match, whatever happened to its node since, and returns the same
+// as a new match.
 func TestResumeEqualsMatch(t *testing.T) {
 	tokens := countUp(1, 12)
 	for name, change := range map[string]func(checker){
@@ -92,8 +92,8 @@ func TestAppendPagesAppends(t *testing.T) {
 	}
 }
 
-// A sequence published in chunks gives the tree, the pages and the order of
-// eviction that one Insert of it gives.
+// A sequence published in chunks gives the same tree, pages and order of eviction as one
+// Insert of the whole.
 func TestExtendEqualsInsert(t *testing.T) {
 	for _, page := range []int{1, 3, 16, 100} {
 		tokens := countUp(1, 7*page+page/2)
@@ -140,7 +140,7 @@ func TestExtendEqualsInsert(t *testing.T) {
 	}
 }
 
-// From Root, Extend begins a sequence; with nothing to add the pin stays.
+// From Root, Extend begins a sequence; with nothing to add the pin stays where it is.
 func TestExtendFromRoot(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	id, freed := x.c.Extend(Root, x.key(toks(1)), []kv.PageID{0}, nil)
@@ -162,7 +162,7 @@ func TestExtendFromRoot(t *testing.T) {
 	x.check()
 }
 
-// Two requests compute the same; the later one gets its pages back.
+// Two requests compute the same tokens; the later one gets its pages back.
 func TestExtendReturnsDuplicates(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	first, _ := x.c.Extend(Root, x.key(toks(1, 2)), []kv.PageID{0}, nil)
@@ -182,7 +182,7 @@ func TestExtendReturnsDuplicates(t *testing.T) {
 	x.sizes(2, 6)
 }
 
-// What is added to a flushed tree dies with it.
+// Tokens added to a flushed tree are removed with it.
 func TestExtendOfAFlushedTree(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2, BlockTokens: 2, Events: true})}
 	x.insert(toks(1, 2, 3, 4), 0, 1)
@@ -210,7 +210,7 @@ func TestExtendOfAFlushedTree(t *testing.T) {
 	}
 }
 
-// Eviction takes the last pages of a leaf first, and tells of their blocks only.
+// Eviction removes the last pages of a leaf first, and withdraws only their blocks.
 func TestEvictTrims(t *testing.T) {
 	for _, page := range []int{1, 3, 16} {
 		x := checker{T: t, c: newCache(t, Config{PageTokens: page, BlockTokens: 2 * page, Events: true})}
@@ -234,7 +234,7 @@ func TestEvictTrims(t *testing.T) {
 	}
 }
 
-// A tail leaf goes as one page, before the run that it ends.
+// A tail leaf is evicted as one page, before the run that it ends.
 func TestEvictTakesTailsFirst(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
 	x.insert(toks(1, 2, 3, 4, 5, 6, 7, 8, 9), 0, 1, 2)

@@ -10,17 +10,18 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// maxPages is about how long a key gets.
+// maxPages is about the largest number of pages of a key.
 const maxPages = 10
 
-// world is what a harness may do besides the plain calls.
+// world is the configuration of a harness, and whether it may make other calls than the
+// plain ones.
 type world struct {
 	Config
 	tenants bool // quotas, public prefixes, media
 }
 
-// harness drives a Cache and its model through the same steps and compares
-// all that can be seen after each.
+// harness drives a Cache and its model through the same steps and compares everything
+// visible after each.
 type harness struct {
 	t        testing.TB
 	pick     func(n int) int // a number in [0, n)
@@ -43,7 +44,7 @@ type harness struct {
 	seen     map[string]int                        // what has happened, by name
 }
 
-// handle is a pin, and what was asked to get it.
+// handle is a pin, with the key that it was made for.
 type handle struct {
 	id   NodeID
 	end  mkey
@@ -82,7 +83,7 @@ func (h *harness) note(format string, args ...any) {
 }
 
 func (h *harness) step() {
-	h.c.nodes = slices.Clip(h.c.nodes) // a new slot moves the slab: nobody may keep a *node
+	h.c.nodes = slices.Clip(h.c.nodes) // a new slot moves the slab: no *node may be kept
 	switch op := h.pick(32); {
 	case op < 7:
 		h.insert()
@@ -127,7 +128,7 @@ func (h *harness) namespace() int {
 	return h.pick(3)
 }
 
-// key is mostly a beginning of an earlier key with something new behind it.
+// key returns a key: mostly the beginning of an earlier one with new tokens after it.
 func (h *harness) key() spec {
 	s := spec{ns: h.namespace()}
 	if n := len(h.keys); n > 0 && h.pick(8) > 0 {
@@ -198,7 +199,7 @@ func (h *harness) judge(s spec, got Match, want modelMatch) {
 	if want.tokens == 0 {
 		return
 	}
-	// Siblings that begin with media stand in no order that the model knows.
+	// The model does not know the order of siblings that begin with media.
 	p, ok := h.pageKey(h.c.PartialPage(got))
 	switch {
 	case !ok || p.mspace != want.partial.mspace || h.m.above(p).seq != s.seq[:got.Tokens] || commonBytes(p.seq, s.seq) != got.Tokens+want.tokens:
@@ -208,7 +209,7 @@ func (h *harness) judge(s spec, got Match, want modelMatch) {
 	}
 }
 
-// pageKey finds a page in the model.
+// pageKey returns the model's key of a page.
 func (h *harness) pageKey(page kv.PageID) (mkey, bool) {
 	for k, e := range h.m.entries {
 		if e.page == page {
@@ -218,7 +219,7 @@ func (h *harness) pageKey(page kv.PageID) (mkey, bool) {
 	return mkey{}, false
 }
 
-// resume goes on from a match of some time ago, and takes a new one.
+// resume continues an older match, and takes a new one.
 func (h *harness) resume() {
 	h.note("resume")
 	if n := len(h.old); n > 0 {
@@ -344,7 +345,7 @@ func (h *harness) compareSums() {
 	h.compareMedia()
 }
 
-// compareNodes: what is not joined yet is no more than what cannot be.
+// compareNodes: there are at most twice the nodes of a fresh tree, and the pinned links.
 func (h *harness) compareNodes(nodes int) {
 	pinned := 0
 	for i := range h.c.nodes {
@@ -357,7 +358,7 @@ func (h *harness) compareNodes(nodes int) {
 	}
 }
 
-// compareMedia: nothing is kept of media that have gone.
+// compareMedia: media that left the tree keep no number.
 func (h *harness) compareMedia() {
 	known := map[byte]bool{}
 	for k := range h.m.entries {
@@ -372,7 +373,7 @@ func (h *harness) compareMedia() {
 	}
 }
 
-// mirror applies the events as a router's index would, and compares.
+// mirror applies the events as a router's index would, and compares the result.
 func (h *harness) mirror() {
 	for _, ev := range h.c.TakeEvents(nil) {
 		if err := applyEvent(h.index, ev); err != nil {
@@ -407,9 +408,9 @@ func (h *harness) mirror() {
 	}
 }
 
-// applyEvent is strict: parents first, children gone first. A hash may be there
-// twice, as two pages of a namespace can have the same: those of a block behind
-// two public prefixes that end inside it, or with the same media in another order.
+// applyEvent applies one event strictly: parents must come before their children and go
+// after them. A hash may be there twice, as two pages of a namespace can have the same: one
+// block after two public prefixes that end inside it, or equal media in another order.
 func applyEvent(index map[kv.Namespace]map[kv.BlockHash]int, ev kv.Event) error {
 	if ev.Kind == kv.Cleared {
 		clear(index)

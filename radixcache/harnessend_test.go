@@ -8,7 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// What removes pages, and what keeps them: eviction, quotas, ages, prefix pins, flushes.
+// Steps that remove pages, and those that keep them: eviction, quotas, ages, prefix pins,
+// flushes.
 
 func (h *harness) evict(pages, own int) {
 	h.note("evict %d for %d", pages, own)
@@ -35,8 +36,8 @@ func (h *harness) evict(pages, own int) {
 	h.after()
 }
 
-// weakest is the pages of the living node from which Evict must take first, by
-// looking at all of them.
+// weakest returns the pages of the living node from which Evict must take first, by a
+// search through all nodes.
 func (h *harness) weakest(own int) []kv.PageID {
 	if modeled(h.m.policy) {
 		return nil
@@ -58,9 +59,9 @@ func (h *harness) weakest(own int) []kv.PageID {
 	return slices.Clone(h.c.nodes[best].pages.Slice())
 }
 
-// judgeEvict: under a policy that depends on where nodes end, the pages that
-// went were unpinned leaves, the dead first, the weakest among them, as many as
-// were asked for, and no namespace has less than its due.
+// judgeEvict checks an eviction under a policy whose ranks depend on node ends: the removed
+// pages were unpinned leaves, flushed ones first, then the weakest, as many as were asked
+// for, and every namespace keeps its MinPages.
 func (h *harness) judgeEvict(freed []kv.PageID, pages, own int, weakest []kv.PageID) {
 	dead := h.m.victimOfDead()
 	if len(freed) > 0 && dead.seq == "" && !slices.Contains(weakest, freed[0]) {
@@ -149,7 +150,7 @@ func (h *harness) pinPrefix() {
 	h.after()
 }
 
-// heldKey is mostly a part of a recent key that is held.
+// heldKey returns mostly a part of a recent key that is held.
 func (h *harness) heldKey() spec {
 	if len(h.keys) == 0 || h.pick(4) == 0 {
 		return h.key()
@@ -200,7 +201,7 @@ func sameIDs(a, b []kv.PageID) bool {
 	return slices.Equal(a, b)
 }
 
-// without is a less b, which are all in it once.
+// without returns a without the elements of b, each of which is in a once.
 func without(a, b []kv.PageID) []kv.PageID {
 	return slices.DeleteFunc(slices.Clone(a), func(p kv.PageID) bool { return slices.Contains(b, p) })
 }

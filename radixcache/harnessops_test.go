@@ -6,9 +6,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// after is called when a call has changed the tree. A lossy join may have raised
-// what the tree knows of the pages in the nodes that it joined: the model takes
-// that over, and in all other steps nothing may differ.
+// after runs after each call that changed the tree. A lossy join may have raised the use of
+// pages in the nodes that it joined: the model takes over the new values, and after all
+// other calls both must agree.
 func (h *harness) after() {
 	s := h.c.Stats()
 	if s.LossyJoins == h.lossy {
@@ -170,7 +170,7 @@ func (h *harness) insert() {
 	if id != Root && h.pick(3) == 0 {
 		h.hold(id, end, l)
 	}
-	if k := h.m.at(l, len(s.seq)); h.m.entries[k] != nil && h.m.isTail(k) && h.pick(3) == 0 { // pinned tails are in nobody's way
+	if k := h.m.at(l, len(s.seq)); h.m.entries[k] != nil && h.m.isTail(k) && h.pick(3) == 0 { // pinned tails hinder nothing
 		tree, _ := readTree(h.c)
 		h.hold(tree[h.m.entries[k].page].node, k, l)
 	}
@@ -229,7 +229,7 @@ func (h *harness) byQuota(x handle, freed []kv.PageID) {
 	h.m.path(x.end, func(e *entry) { e.pins-- })
 }
 
-// removeLeaves takes pages out of the model, each when nothing is below it.
+// removeLeaves removes pages from the model, each once no page is below it.
 func (h *harness) removeLeaves(pages []kv.PageID) {
 	for left := slices.Clone(pages); len(left) > 0; {
 		before := len(left)
@@ -247,7 +247,7 @@ func (h *harness) removeLeaves(pages []kv.PageID) {
 	}
 }
 
-// begin is a request's start: what it finds is pinned, some of the rest computed.
+// begin starts a request: the pages that it finds are pinned, and some of the rest computed.
 func (h *harness) begin() {
 	if len(h.requests) == 4 {
 		h.extend()
@@ -260,7 +260,7 @@ func (h *harness) begin() {
 	h.requests = append(h.requests, x)
 }
 
-// extend publishes a chunk of a request, or ends it. Each goes on a bit behind
+// extend publishes a chunk of a request, or ends it. Each request continues a little after
 // its prompt.
 func (h *harness) extend() {
 	if len(h.requests) == 0 {

@@ -6,8 +6,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// AppendHashes appends the hashes of the blocks that end within the first so many tokens of
-// the path to a node, in order; fewer without Config.Events. Cost: the path, and the copy.
+// AppendHashes appends the hashes of the blocks that end within the first tokens of the
+// path to a node, in order. Without Config.Events it appends nothing. Cost: the path,
+// and the copy. With blocks of 16, 40 tokens give two hashes, of [0,16) and [16,32).
 func (c *Cache) AppendHashes(at NodeID, tokens int, dst []kv.BlockHash) []kv.BlockHash {
 	base := len(dst)
 	for id := at; id != Root; id = c.nodes[id].parent {

@@ -2,17 +2,18 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/internal/heap"
 
-// leafHeap is a heap of leaves. Each leaf's index in it is written down in a table by
-// NodeID, so that a walk or a pin takes the leaf out in O(log n).
+// leafHeap is a heap of leaves. A table by NodeID has each leaf's index in the heap,
+// so a walk or a pin takes a leaf out in O(log n) without a search.
 type leafHeap struct{ heap.Heap[heapKey, places] }
 
-// places has each node's index in a heap, or nowhere.
+// places has each node's index in a heap, or nowhere, by NodeID.
 type places []int32
 
 // nowhere is the index of a node that is in no heap.
 const nowhere = -1
 
-// heapKey is a copy of a leaf's key; equal keys by age.
+// heapKey is a leaf with a copy of its rank and stamp, so that comparisons read the
+// heap's array and no nodes. Equal ranks are ordered by age.
 type heapKey struct {
 	key, stamp uint64
 	id         NodeID
@@ -26,7 +27,7 @@ func (k heapKey) Before(o heapKey) bool {
 // Place implements heap.Places.
 func (p places) Place(k heapKey, at int) { p[k.id] = int32(at) }
 
-// put puts a leaf in, or where it belongs with a new key.
+// put adds a leaf, or moves it to where its new key belongs.
 func (h *leafHeap) put(at places, k heapKey) {
 	if i := at[k.id]; i != nowhere {
 		h.Set(at, int(i), k)
@@ -35,7 +36,7 @@ func (h *leafHeap) put(at places, k heapKey) {
 	}
 }
 
-// take takes a node out if it is in.
+// take removes a node if it is in the heap.
 func (h *leafHeap) take(at places, id NodeID) {
 	if i := at[id]; i != nowhere {
 		h.Remove(at, int(i))

@@ -6,30 +6,35 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Insert gives the tree the pages of a computed sequence; it adopts those that
-// it lacks. pages: len = CeilPages(len(key.Tokens)), ascending token position.
+// Insert gives the tree the pages of a computed sequence; the tree adopts those
+// that it lacks. pages: len = CeilPages(len(key.Tokens)), ascending token position.
 // The caller keeps both slices; tokens are copied.
 //
-// Whole pages: where the tree already holds the position, pages[i] is
-// rewritten to the tree's page and the caller's page is appended to freed; the
-// same page is left as it is. So pages names the tree's pages afterwards.
+// Whole pages: where the tree already holds the position, pages[i] is overwritten
+// with the tree's page, and the caller's page is appended to freed unless it is the
+// same. So pages names the tree's pages afterwards. SGLang's insert returns only a
+// prefix length instead, and its caller frees the duplicates.
 //
-// A last page that is not full is a partial tail. It becomes a tail leaf,
-// which is never split nor extended, and which matches only copy from. If some
-// child starts with its tokens already, the page is appended to freed and the
-// last entry of pages becomes [kv.NoPage] (unless it is that child's page).
-// A new child that starts with the tokens of unpinned tail leaves makes these
-// redundant: they go, and their pages are appended to freed. So do pages that
-// the namespace then holds beyond its [Quota]; the key's own tail may be among
-// them. A medium that does not fit the tokens cuts the key short: pages behind it
-// stay the caller's.
+// Example with pages of 2: the tree holds 1 2 in page 10, and a request that
+// computed 1 2 3 4 by itself inserts pages 20 21. Then pages is 10 21, freed is 20.
 //
-// The result is the node at which the whole pages end, splitting one if they
-// end inside it, for [Cache.PinNode]; Root if tokens are less than a page.
-// The path becomes the most recently used, and what was found of it counts as
-// reused. A page list of the wrong length or with a negative id panics; a page
-// that the tree holds elsewhere is a bug too, which only [Cache.Check] finds.
-// Cost: reading the tokens held once and their pages, a copy of the new ones,
+// A last page that is not full is a partial tail. It becomes a tail leaf, which is
+// never split nor extended, and from which matches only copy. If some child already
+// starts with its tokens, the page is appended to freed and the last entry of pages
+// becomes [kv.NoPage] (unless it is that child's page).
+//
+// freed also gets the pages of unpinned tail leaves whose tokens a new child starts
+// with, as they are redundant now, and the pages that the namespace holds beyond its
+// [Quota], which may include the key's own tail. A medium that does not fit the
+// tokens cuts the key short: the pages after it stay the caller's.
+//
+// Insert returns the node at which the whole pages end, for [Cache.PinNode]; it
+// splits a node if they end inside it, and returns Root if the key has less than a
+// page. The path becomes the most recently used, and tokens that were found count as
+// reused. A page list of the wrong length, or a negative id, panics. A page that the
+// tree holds elsewhere is a caller's bug too, which only [Cache.Check] finds.
+//
+// Cost: reading the tokens held once and their pages, a copy of the new tokens,
 // and per visited node with several children a binary search over these.
 func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, []kv.PageID) {
 	c.checkPages(&key, pages, 0)
@@ -49,7 +54,7 @@ func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, [
 	}
 	c.media.release()
 	freed = c.keepQuota(&r, at, freed)
-	c.links.spared = at // it is to live when the caller gets it
+	c.links.spared = at // the caller must get a node that lives
 	c.tidy()
 	c.links.spared = Root
 	if at != Root && c.isLink(&c.nodes[at]) {
@@ -60,14 +65,19 @@ func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, [
 	return at, freed
 }
 
-// Extend is Insert for a sequence whose beginning is pinned: handle is the
-// result of Pin or of an earlier Extend, and the key begins with all that it
-// stands for. Only what comes after is looked at, of key and of pages, so that
-// a request that publishes as it goes pays for each token once. The pin moves
-// from handle to the result. It counts as no reuse. What is added to a tree that
-// was flushed meanwhile dies with it.
+// Extend is Insert for a sequence whose beginning is pinned. handle is the result
+// of Pin or of an earlier Extend, and the key begins with all tokens that it stands
+// for. Only the tokens and pages after the handle are looked at, so a request that
+// publishes chunk by chunk pays for each token once: with chunks of 512, a prompt of
+// 8,192 is read once, and not 16 times up to each chunk's end.
 //
-// With Root for a handle it starts from token 0.
+// The pin moves from handle to the result; a tail leaf is never the result. Extend
+// counts as no reuse, as the chunks of one request say nothing about other requests.
+// If the tree was flushed since the Pin, the new tokens join the flushed tree and are
+// removed with it, so KV of old weights never enters the new tree.
+//
+// With Root for a handle it starts from token 0. It panics as Insert does, and if
+// handle has no pin of its own, is a tail leaf, ends after the key, or has another namespace.
 func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, []kv.PageID) {
 	var cur cursor
 	if handle != Root {
@@ -80,7 +90,7 @@ func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.Pag
 	c.checkPages(&key, pages, cur.tokens/c.cfg.PageTokens)
 	r := route{ns: &key.Namespace}
 	r.tokens, r.public, r.raw = c.readIn(&key)
-	if len(r.tokens) < cur.tokens { // by a medium that does not fit: nothing comes after the handle
+	if len(r.tokens) < cur.tokens { // a medium that does not fit cut the key: nothing comes after the handle
 		c.media.release()
 		return handle, freed
 	}

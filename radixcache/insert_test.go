@@ -50,7 +50,7 @@ func TestTailLeaves(t *testing.T) {
 	}
 }
 
-// Pinned tails stay, though redundant, and hide none of those below them.
+// Pinned tails stay, though redundant, and do not hide other tails among them.
 func TestPinnedTailsAreNotSuperseded(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 8})}
 	var tails []NodeID
@@ -89,7 +89,7 @@ func TestTailsAloneKeepNoNode(t *testing.T) {
 	}
 }
 
-// Thousands of children that part inside one page.
+// Thousands of children that differ inside one page.
 func TestWideFork(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
 	const n = 3000
@@ -127,8 +127,8 @@ func TestPartialTieGoesToTheLowerSibling(t *testing.T) {
 	}
 }
 
-// The node of a partial match is valid after the match was pinned, which may
-// have split it: the id went with the lower half, and so did the page.
+// The node of a partial match is valid after the match was pinned, which may have split it:
+// the lower half kept the id, and has the page.
 func TestPartialOutlivesPin(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
 	x.insert(toks(1, 2, 3, 4, 5, 6, 7, 8), 0, 1)
@@ -233,7 +233,7 @@ func TestCallerBugsPanic(t *testing.T) {
 	}
 }
 
-// What a match may outlive: everything that leaves the shape as it is.
+// A match stays valid through all calls that leave the shape as it is.
 func TestMatchOutlivesWhatChangesNothing(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	x.insert(toks(1, 2, 3, 4), 0, 1)
@@ -270,7 +270,7 @@ func TestTakenEventsAreLetGo(t *testing.T) {
 	}
 }
 
-// Removals in a row are one event, but not across namespaces or what came between.
+// Removals in a row are one event, but not across namespaces or other events.
 func TestRemovedEventsMerge(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 1, BlockTokens: 1, Events: true})}
 	other := checker{T: t, c: x.c, ns: kv.Namespace{Salt: "x"}}
@@ -292,4 +292,4 @@ func TestRemovedEventsMerge(t *testing.T) {
 	}
 }
 
-// The gate for the hot path.
+// The hot path does not allocate.

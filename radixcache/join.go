@@ -7,12 +7,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// joinsPerCall bounds the work of a call beside what the bound of nodes demands.
-// It is more than a call makes links, so that they grow fewer.
+// joinsPerCall bounds the joins of a call beyond those that the bound on nodes
+// demands. A call makes fewer links than this, so their number falls.
 const joinsPerCall = 8
 
-// tidy joins links while there are too many. Each costs reading and writing the
-// chain that it is in once.
+// tidy joins links while there are too many. A call takes up to joinsPerCall
+// entries from the queue to approach the limit. Above twice the nodes of a fresh
+// tree (links > fresh) it goes on until the bound holds, with stiff links last. A
+// join reads and writes the tokens of its chain once.
 func (t *tree) tidy() {
 	for n := 0; len(t.links.loose) > 0 && (t.links.count > t.fresh() || t.links.count > t.limit() && n < joinsPerCall); n++ {
 		l := t.popLink(&t.links.loose)
@@ -32,14 +34,16 @@ func (t *tree) tidy() {
 	}
 }
 
-// joinable reports whether a queued node is still a link, without pins.
+// joinable reports whether a queue entry still names a link, without pins.
 func (t *tree) joinable(l linkID) bool {
 	n := &t.nodes[l.id]
 	return n.gen == l.gen && n.space != nil && n.pins == 0 && l.id != t.links.spared && t.isLink(n)
 }
 
-// join makes one node of the chain of links around a link and what the last of
-// them leads to, which keeps its id. With force it joins stiff links too.
+// join replaces the chain of links around a link, and the node at the chain's
+// lower end, by one node. Joining the whole chain at once copies its tokens once;
+// joining pairs would copy the upper ones again at each step. With force stiff
+// links are joined too.
 func (t *tree) join(id NodeID, force bool) {
 	fits := func(upper NodeID) bool {
 		n := &t.nodes[upper]
@@ -57,7 +61,10 @@ func (t *tree) join(id NodeID, force bool) {
 	t.fuse(chain)
 }
 
-// fuse makes one node of a chain of links and a last node.
+// fuse makes one node of a chain of links and a last node, which keeps its id,
+// handles and children. For example the chain [1 2] [3] [4 5] becomes the last
+// node with 1 2 3 4 5 and the pages and hashes of all three, in order. It takes the
+// latest stamp, the highest priority and mark, and the sum of hits.
 func (t *tree) fuse(chain []NodeID) {
 	var tokens, pages = 0, 0
 	for _, id := range chain {

@@ -6,13 +6,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// journal collects what happened until it is taken.
+// journal collects events until they are taken.
 type journal struct{ events []kv.Event }
 
+// add appends an event.
 func (j *journal) add(ev kv.Event) { j.events = append(j.events, ev) }
 
-// withdraw notes that blocks went. Removals in a row are one event: an eviction takes
-// many small leaves.
+// withdraw records that blocks were removed. Removals in a row of one namespace become
+// one event, as an eviction removes many small leaves.
 func (j *journal) withdraw(ns kv.Namespace, gone []kv.BlockHash) {
 	if last := len(j.events) - 1; last >= 0 {
 		if ev := &j.events[last]; ev.Kind == kv.Removed && ev.Namespace == ns {
@@ -31,9 +32,10 @@ func (j *journal) take(dst []kv.Event) []kv.Event {
 	return dst
 }
 
-// Dump appends Stored events of all blocks that were announced and not removed, parents
-// before children, with the hashes that the tree keeps; Block.Local is 0. It copies the
-// tokens of all blocks. Without Config.Events it appends nothing.
+// Dump appends Stored events for all blocks that were announced and not removed, parents
+// before children, so a router that lost events can start over from them. Hashes are
+// those that the tree keeps; Block.Local is 0. It copies the tokens of all blocks.
+// Without Config.Events it appends nothing.
 func (c *Cache) Dump(dst []kv.Event) []kv.Event {
 	var path []kv.Token
 	for v := range c.Walk() {
@@ -51,7 +53,8 @@ func (c *Cache) Dump(dst []kv.Event) []kv.Event {
 	return dst
 }
 
-// hashList is a copy, nil if there is nothing in it.
+// hashList returns a copy, or nil if there are no hashes: a node without blocks keeps
+// a nil pointer.
 func hashList(hashes []kv.BlockHash) *[]kv.BlockHash {
 	if len(hashes) == 0 {
 		return nil

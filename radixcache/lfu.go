@@ -1,6 +1,7 @@
 package radixcache
 
-// LFU evicts what was reused least often.
+// LFU evicts the leaf with the fewest reuses first. Hits never age, so a conversation
+// that was used often stays long after it is over.
 const LFU Policy = 1
 
 type lfu struct{ plainRanking }

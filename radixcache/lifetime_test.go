@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// MinPages protects a namespace from what others need, not from its own needs.
+// MinPages protects a namespace from the needs of others, not from its own.
 func TestQuotaMinPages(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 1})
 	a, b := checker{t, c, kv.Namespace{Salt: "a"}}, checker{t, c, kv.Namespace{Salt: "b"}}
@@ -35,7 +35,7 @@ func TestQuotaMinPages(t *testing.T) {
 	}
 }
 
-// MaxPages is kept by the namespace's own inserts, at what they do not return.
+// MaxPages is enforced by the namespace's own inserts, on nodes that they do not return.
 func TestQuotaMaxPages(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 1})
 	a, b := checker{t, c, kv.Namespace{Salt: "a"}}, checker{t, c, kv.Namespace{Salt: "b"}}
@@ -72,7 +72,7 @@ func TestQuotaMaxPages(t *testing.T) {
 	}
 }
 
-// What is behind public prefixes counts for its namespace, the prefix does not.
+// Private tokens after public prefixes count for their namespace, the prefix does not.
 func TestQuotaBehindPublicPrefixes(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 1})}
 	if err := x.c.SetQuota(tenantKey("a", 0).Namespace, Quota{MaxPages: 3}); err != nil {
@@ -121,7 +121,7 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-// The marks of time stay few however often it is told.
+// There are few marks of time, however often Expire is called.
 func TestExpireKeepsFewMarks(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 1, TTL: time.Second})
 	for i := range 5000 {
@@ -179,8 +179,8 @@ func TestPinPrefix(t *testing.T) {
 	x.evict(9, 1, 0)
 }
 
-// Flushed trees go first, of them what has no pins; what came later is told
-// apart from them.
+// Flushed trees are evicted first, as far as they have no pins; later entries of the same
+// keys are kept apart from them.
 func TestFlushWithPins(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 1, BlockTokens: 1, Events: true})}
 	x.insert(toks(1, 2, 3), 0, 1, 2)
@@ -216,8 +216,8 @@ func TestFlushWithPins(t *testing.T) {
 	}
 }
 
-// Each policy has its own first victim among five leaves. Before the first
-// eviction CostAware is LRU.
+// The first victim of each policy among five leaves. Before the first eviction CostAware
+// equals LRU.
 func TestPoliciesChoose(t *testing.T) {
 	for policy, want := range map[Policy]kv.PageID{LRU: 1, LFU: 2, FIFO: 0, MRU: 0, SLRU: 2, Priority: 3, CostAware: 1} {
 		x := checker{T: t, c: newCache(t, Config{PageTokens: 1, Policy: policy})}
@@ -238,8 +238,8 @@ func TestPoliciesChoose(t *testing.T) {
 	}
 }
 
-// A reuse counts at once where the leaf stays in the heap: by an Insert that
-// brings nothing.
+// A reuse counts at once even if the leaf stays in the heap: by an Insert that adds
+// nothing.
 func TestReuseByInsertIsRanked(t *testing.T) {
 	for _, policy := range []Policy{LFU, SLRU} {
 		x := checker{T: t, c: newCache(t, Config{PageTokens: 1, Policy: policy})}
@@ -250,7 +250,7 @@ func TestReuseByInsertIsRanked(t *testing.T) {
 	}
 }
 
-// A leaf that waits in the late heap does not come into the line as well.
+// A leaf in the late heap does not enter the line as well.
 func TestLateLeavesStayThere(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 1, Policy: CostAware, TTL: time.Hour})}
 	for i := range kv.PageID(4) {
@@ -277,7 +277,7 @@ func TestLateLeavesStayThere(t *testing.T) {
 	}
 }
 
-// The queue of links that are not worth joining does not grow for ever.
+// The queue of links that are not worth joining stays bounded.
 func TestStiffLinksAreForgotten(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 1})
 	var free []kv.PageID

@@ -2,39 +2,43 @@ package radixcache
 
 import "slices"
 
-// A node with a single child, a link, and that child could be one run: a split
-// whose other half has gone, the turns of a conversation. Links are joined
-// again, but not at once: each join copies both runs, and the next request may
-// split them at the same place. So links wait in a queue, oldest first, until
-// there are too many. While nothing was ever removed that is when they are more
-// than half as many as the leaves and forks, of which alone a fresh tree would
-// consist; by then most conversations among them are over. Once there is not
-// room for all, it is a sixteenth of that, and few are joined at a time.
+// A link is a node with a single child. Link and child could be one run: after a
+// split whose other half was evicted, or along the turns of a conversation. Links
+// are joined again, but not at once: each join copies both runs, and the next
+// request may split them at the same place. So links wait in a queue, oldest
+// first, until there are too many of them.
 //
-// Some joins would lose something: if requests ended at the link after the last
-// that went on to its child, the two are to be evicted at different times. Such
-// a stiff link is joined only when the nodes would else be more than twice those
+// The bound counts against the leaves and forks, of which alone a tree built in
+// one go would consist (fresh). Until something was removed links may be half as
+// many; by then most conversations among them are over. Afterwards they may be a
+// sixteenth, since memory is scarce, and few are joined at a time. With 1,000
+// leaves and forks, that is 500 links at first and 8 + 62 = 70 later.
+//
+// Some joins lose something: if a request ended at the link after the last one
+// that went on to its child, the two should be evicted at different times. Such
+// a stiff link is joined only when there would else be more than twice the nodes
 // of a fresh tree; then both halves count as used when the later one was.
 //
-// A link with pins waits for these: it is queued again by its last Unpin.
+// A link with pins is not joined; its last Unpin queues it again.
 
-// links counts the nodes with a single child and queues those to be joined.
+// links counts the links of a tree and queues them for joining.
 type links struct {
 	count   int
-	loose   []linkID // to be joined when there are too many
-	stiff   []linkID // of those, the ones whose joining loses something
-	spared  NodeID   // a link that must not be joined yet, or Root
-	removed bool     // something was, to make room or as it was old
+	loose   []linkID // links to join first when there are too many
+	stiff   []linkID // links taken from loose because joining them loses something
+	spared  NodeID   // a link that the running call returns, so must not join; or Root
+	removed bool     // whether pages were ever removed to make room or for their age
 }
 
-// linkID names a link while its slot is not used anew.
+// linkID names a link as long as its slot has the same gen.
 type linkID struct {
 	id  NodeID
 	gen uint32
 }
 
-// isLink reports whether a node and its one child could be one run, by their shape and by
-// whether both or neither is distrusted.
+// isLink reports whether a node and its one child could be one run: the child is
+// no tail leaf, no private space begins between them, and both or neither are
+// distrusted, as a mark is on a whole node.
 func (s *slab) isLink(n *node) bool {
 	if n.count != 1 || n.fork != nil || n.flags&(hasDoors|isRoot) != 0 {
 		return false
@@ -43,8 +47,9 @@ func (s *slab) isLink(n *node) bool {
 	return !s.isTail(child) && (n.flags^child.flags)&distrusted == 0
 }
 
-// shape is what of a node is counted. Every change of a node's children lies
-// between a shapeOf and a reshaped.
+// shape is the part of a node's state that is counted. Every change of a node's
+// children stands between a call of shapeOf and one of reshaped, which updates
+// the counts by the difference.
 type shape struct{ leaf, link bool }
 
 func (s *slab) shapeOf(id NodeID) shape {
@@ -55,6 +60,8 @@ func (s *slab) shapeOf(id NodeID) shape {
 	return shape{n.isLeaf(), s.isLink(n)}
 }
 
+// reshaped updates the counts after a node's shape changed from was, and queues
+// the node if it became a link.
 func (s *slab) reshaped(id NodeID, was shape) {
 	is := s.shapeOf(id)
 	s.counts.Leaves += count(is.leaf) - count(was.leaf)
@@ -64,7 +71,7 @@ func (s *slab) reshaped(id NodeID, was shape) {
 	}
 }
 
-// loosen queues a link that is not queued yet.
+// loosen queues a link for joining, unless it is queued or links are not joined.
 func (s *slab) loosen(id NodeID) {
 	n := &s.nodes[id]
 	if s.cfg.WholeLeaves || n.flags&queued != 0 {
@@ -73,8 +80,10 @@ func (s *slab) loosen(id NodeID) {
 	s.enqueue(&s.links.loose, linkID{id, n.gen})
 }
 
-// enqueue puts a link at the end of a queue, and sweeps that when most of it is
-// no link any more.
+// enqueue appends a link to a queue. Entries whose node is no link any more stay
+// in the queue until a sweep removes them. The sweep runs when the queue is longer
+// than 64 + 4 times the number of links: then three quarters of it or more are
+// stale, and its cost is amortised O(1) per entry.
 func (s *slab) enqueue(queue *[]linkID, l linkID) {
 	if len(*queue) > 64+4*s.links.count {
 		*queue = slices.DeleteFunc(*queue, func(l linkID) bool {
@@ -92,7 +101,7 @@ func (s *slab) enqueue(queue *[]linkID, l linkID) {
 	*queue = append(*queue, l)
 }
 
-// popLink takes the oldest out of a queue.
+// popLink removes the oldest entry from a queue and returns it.
 func (s *slab) popLink(queue *[]linkID) linkID {
 	l := (*queue)[0]
 	*queue = (*queue)[1:]
@@ -102,11 +111,12 @@ func (s *slab) popLink(queue *[]linkID) linkID {
 	return l
 }
 
-// fresh is how many nodes a tree of the same content would have, had it been
-// built in one go.
+// fresh returns the number of nodes that a tree of the same content would have if
+// it was built in one go: the leaves and forks.
 func (s *slab) fresh() int { return s.counts.Nodes - s.links.count }
 
-// limit is how many links there may be.
+// limit returns the number of links that the tree may have. The 8 spare a small
+// tree from a join at each split; the minimum keeps the bound of twice the fresh nodes.
 func (s *slab) limit() int {
 	if s.links.removed {
 		return min(8+s.fresh()/16, s.fresh())

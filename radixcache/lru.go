@@ -1,7 +1,7 @@
 package radixcache
 
-// LRU evicts the least recently used. Stamps only rise, so leaves stand in a line
-// and no heap is needed: see eviction.
+// LRU evicts the least recently used leaf first. Stamps only rise, so leaves are kept
+// in a line and no heap is needed: see eviction.
 const LRU Policy = 0
 
 type lru struct{ plainRanking }

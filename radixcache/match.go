@@ -7,24 +7,26 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Match is what the tree holds of a key. It is valid until the tree's shape
-// changes: any Insert, Extend, Evict, Expire, Unpin, UnpinPrefix or Flush may do
-// so, and a Pin or PinPrefix that splits. [Cache.Resume] makes it valid again.
+// Match is the result of looking up a key. It is valid until the tree's shape
+// changes: any Insert, Extend, Evict, Expire, Unpin, UnpinPrefix, Flush, Distrust,
+// Trust or Purge may change it, and so does a Pin or PinPrefix that splits.
+// [Cache.Resume] makes a new Match of it.
 type Match struct { // eight words, so that calls pass it in registers
-	Node    NodeID  // deepest node that the matched whole pages reach, maybe ending inside it; Root if none
-	Tokens  int     // whole pages matched, in tokens
-	Partial Partial // the page that shares most of the next page's tokens; Tokens 0 if none
+	Node    NodeID  // deepest node that the matched whole pages reach, maybe not to its end; Root if none
+	Tokens  int     // number of tokens matched, in whole pages
+	Partial Partial // page that shares most tokens with the key's next page; Tokens 0 if none
 
-	// Distrusted: what comes next is held, but marked by [Cache.Distrust].
+	// Distrusted reports that the tree holds the next page, but marked by
+	// [Cache.Distrust].
 	Distrusted bool
 
-	gen     uint32 // of Node
-	asked   int    // tokens of the key
-	version uint64 // of the cache at the time
+	gen     uint32 // gen of Node: another gen means that Node is gone
+	asked   int    // number of tokens of the key
+	version uint64 // the cache's version when the match was made
 }
 
-// PartialPage is the page of a partial match. It panics if the tree's shape
-// changed since m was made, or if there is none.
+// PartialPage returns the page of a match's Partial. It panics if the tree's shape
+// changed since m was made, or if there is no Partial.
 func (c *Cache) PartialPage(m Match) kv.PageID {
 	if m.version != c.version || m.Partial.Tokens == 0 {
 		panic(fmt.Sprintf("radixcache: PartialPage: match with %d tokens of a page of node %d, version %d, now %d", m.Partial.Tokens, m.Partial.Node, m.version, c.version))
@@ -33,15 +35,19 @@ func (c *Cache) PartialPage(m Match) kv.PageID {
 	return n.pages.At((m.Tokens - int(n.start)) / c.cfg.PageTokens) // it follows the whole pages
 }
 
-// Match finds the longest prefix of a key that is held: whole pages, and the
-// best partial page after them. It reads only: it neither splits nor refreshes
-// recency, and allocates nothing. Of several pages that share equally much it
-// names the nearest lower sibling of the key, else the nearest higher one.
+// Match finds the longest prefix of a key that the tree holds: whole pages, and
+// the best partial page after them. It only reads: it neither splits nodes, as
+// SGLang's match_prefix does, nor refreshes recency, and allocates nothing. So a
+// scheduler may match its whole queue at each pass. If several pages share equally
+// many tokens, the nearest lower sibling of the key wins, else the nearest higher.
 //
-// Cost: reading the matched tokens once, and per visited node with many children
-// a look into a hash table; where whole pages end, a binary search over those of
-// one node. Tokens from [MediaToken] on are not looked for: a caller that takes
-// them from outside has to refuse them.
+// The last token of a prompt must be computed to sample from it: leave it out of
+// the key.
+//
+// Cost: reading the matched tokens once, and a look into a hash table per visited
+// node with more than three children; where whole pages end, a binary search over
+// the children of one node. Tokens from [MediaToken] on are not checked for: a
+// caller that takes tokens from outside must refuse them.
 func (c *Cache) Match(key Key) (m Match) {
 	r := route{ns: &key.Namespace}
 	r.tokens, r.public = c.read(&key)
@@ -54,11 +60,12 @@ func (c *Cache) Match(key Key) (m Match) {
 	return m
 }
 
-// Resume is Match for a key of which m is an earlier match: it goes on where
-// that one ended, so that a queue is not matched from the root at each pass. If
-// what m found is gone, in whole or in part, it says so like Match does.
+// Resume is Match for a key of which m is an earlier match. It continues where m
+// ended, so a queue is not matched from the root at each pass. If the pages that m
+// found are gone, in whole or in part, Resume matches from the root.
 //
-// Cost: nothing if the tree has not changed; else what comes after m.
+// Cost: O(1) if the tree has not changed; otherwise the path from m's node to the
+// place where m ended, and the tokens after it. If pages are gone, that of Match.
 func (c *Cache) Resume(key Key, m Match) (now Match) {
 	if m.version == c.version && m.asked == len(key.Tokens) {
 		return m
@@ -69,14 +76,17 @@ func (c *Cache) Resume(key Key, m Match) (now Match) {
 	}
 	r := route{ns: &key.Namespace}
 	r.tokens, r.public = c.read(&key)
-	if len(r.tokens) < cur.tokens { // a medium that does not fit any more cuts the key shorter than m
+	if len(r.tokens) < cur.tokens { // a medium that does not fit this key cuts the key shorter than m
 		return c.Match(key)
 	}
 	c.walkOn(&now, cur, &r, len(key.Tokens))
 	return now
 }
 
-// place finds where a match ended, whatever was split since.
+// place returns the cursor at which a match ended, and false if its pages are not
+// all there any more. A split since then has moved the place into a node above
+// m.Node, a join may have left it inside a longer node: both keep the tokens on the
+// path, and a removed node has another gen.
 func (c *Cache) place(m Match, key *Key) (cursor, bool) {
 	if m.Node == Root || m.version < c.born || m.Tokens > len(key.Tokens) {
 		return cursor{}, false
@@ -88,7 +98,8 @@ func (c *Cache) place(m Match, key *Key) (cursor, bool) {
 	return c.ascend(m.Node, m.Tokens), true
 }
 
-// walkOn makes m the match of a route, of so many tokens asked, that goes on from a cursor.
+// walkOn fills m with the match of a route that continues at a cursor. asked is the
+// number of tokens of the key.
 func (c *Cache) walkOn(m *Match, cur cursor, r *route, asked int) {
 	cur, m.Partial = c.follow(cur, r, len(r.tokens), true)
 	m.Node, m.Tokens, m.asked, m.version = c.outer(cur.node), cur.tokens, asked, c.version
@@ -99,8 +110,9 @@ func (c *Cache) walkOn(m *Match, cur cursor, r *route, asked int) {
 }
 
 // AppendPages appends the Tokens/PageTokens pages of a match to dst, ascending
-// token position. It panics if the tree's shape changed since m was made. Cost:
-// copying them, and the path.
+// token position. The caller keeps dst; the pages remain the tree's, and only a Pin
+// keeps them from being evicted. It panics if the tree's shape changed since m was
+// made. Cost: a copy of the ids, and the path.
 func (c *Cache) AppendPages(m Match, dst []kv.PageID) []kv.PageID {
 	if m.version != c.version {
 		panic(fmt.Sprintf("radixcache: AppendPages: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
@@ -108,9 +120,9 @@ func (c *Cache) AppendPages(m Match, dst []kv.PageID) []kv.PageID {
 	return c.appendPath(m.Node, m.Tokens, dst)
 }
 
-// AppendNodes appends the nodes that a match reaches to dst, from the first below
-// the root to m.Node: what several matches share has the same nodes. It panics if
-// the tree's shape changed since m was made. Cost: the path.
+// AppendNodes appends the nodes of a match to dst, from the first below the root to
+// m.Node. Matches that share a prefix share its nodes, so a caller can group requests
+// by them. It panics if the tree's shape changed since m was made. Cost: the path.
 func (c *Cache) AppendNodes(m Match, dst []NodeID) []NodeID {
 	if m.version != c.version {
 		panic(fmt.Sprintf("radixcache: AppendNodes: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))

@@ -2,25 +2,30 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/kv"
 
-// MediaToken is the first value that no token of a key may have: in the tree,
-// values from here on stand for the tokens of media.
+// MediaToken is the lowest value that no token of a key may have: in the tree, values
+// from here on stand for the tokens of media. Vocabularies are far below 2^31.
 const MediaToken kv.Token = 1 << 31
 
 // media gives each medium that the tree holds a number, one for each different
-// placeholder in its span, so that the span is made of tokens that no other
-// content has. Number i is the tokens MediaToken+2i, for the first of a span,
-// and MediaToken+2i+1 for the rest: two equal images in a row are not one long one.
+// placeholder in its span, and replaces the span by tokens that no other content has.
+// Number i is the token MediaToken+2i for the first token of a span, and MediaToken+2i+1
+// for the others: so two equal images in a row differ from one long image.
 //
-// A number lives as long as some token of the tree is one of its two; so hashes
-// never collide by being cut short, and nothing is kept of what has gone.
+// Example: the key 7 P P P 8 with an image of hash h at [1,4) and number 5 becomes
+// 7 M+10 M+11 M+11 8. Another image with the same placeholders has another number, and
+// shares nothing from token 1 on.
+//
+// A number lives as long as some token of the tree is one of its two. Numbers stand for
+// whole 64-bit hashes and never collide, and a medium that left the tree costs nothing.
 type media struct {
-	ids     map[mediaKey]uint32
-	entries []mediaEntry
-	free    []uint32
-	scratch []kv.Token // a key as the tree sees it; valid until the next read or write
-	added   []uint32   // numbers that the running insert made
+	ids     map[mediaKey]uint32 // number of each medium in use
+	entries []mediaEntry        // by number
+	free    []uint32            // unused numbers
+	scratch []kv.Token          // a key as the tree sees it; valid until the next read or write
+	added   []uint32            // numbers that the running insert gave out
 }
 
+// mediaKey identifies a medium by its content's hash and one placeholder of its span.
 type mediaKey struct {
 	hash        uint64
 	placeholder kv.Token
@@ -28,11 +33,11 @@ type mediaKey struct {
 
 type mediaEntry struct {
 	key  mediaKey
-	uses int // tokens in the tree
+	uses int // number of tokens in the tree that stand for it
 }
 
-// read is a key's tokens as the tree has them, up to the first medium that it
-// does not know.
+// read returns a key's tokens as the tree stores them, up to the first medium that the
+// tree does not hold.
 func (m *media) read(key *Key) []kv.Token {
 	return m.translate(key, func(k mediaKey) (uint32, bool) {
 		id, ok := m.ids[k]
@@ -40,7 +45,7 @@ func (m *media) read(key *Key) []kv.Token {
 	})
 }
 
-// write is read that gives numbers to what is new.
+// write is read that gives numbers to new media. Call release after the insertion.
 func (m *media) write(key *Key) []kv.Token {
 	m.added = m.added[:0]
 	return m.translate(key, func(k mediaKey) (uint32, bool) {
@@ -63,12 +68,15 @@ func (m *media) write(key *Key) []kv.Token {
 	})
 }
 
+// translate returns a key's tokens with media replaced by what number gives. The result
+// is scratch memory, and ends before the first span that is empty, overlaps the one
+// before or exceeds the key, and at the first medium for which number returns false.
 func (m *media) translate(key *Key, number func(mediaKey) (uint32, bool)) []kv.Token {
 	m.scratch = append(m.scratch[:0], key.Tokens...)
 	end := 0
 	for _, span := range key.Media {
 		if span.At < end || span.Tokens < 1 || span.Tokens > len(key.Tokens)-span.At {
-			return m.scratch[:min(max(span.At, 0), len(key.Tokens))] // half a medium is none
+			return m.scratch[:min(max(span.At, 0), len(key.Tokens))] // a part of a medium is not shared
 		}
 		var id uint32
 		for i := span.At; i < span.At+span.Tokens; i++ {
@@ -101,7 +109,8 @@ func (m *media) count(tokens []kv.Token, sign int) {
 	}
 }
 
-// release lets go of new numbers that the tree has not taken in.
+// release drops the numbers that write gave out and that no token of the tree uses: the
+// insertion may have added less than the key.
 func (m *media) release() {
 	for _, id := range m.added {
 		if m.entries[id].uses == 0 {
@@ -111,14 +120,16 @@ func (m *media) release() {
 	m.added = m.added[:0]
 }
 
+// drop makes a number unused.
 func (m *media) drop(id uint32) {
 	delete(m.ids, m.entries[id].key)
 	m.entries[id] = mediaEntry{}
 	m.free = append(m.free, id)
 }
 
-// plain puts the placeholders back into a block of the tree's tokens, and
-// appends the hashes of the media in it, each once, to hashes.
+// plain puts the placeholders back into a block of the tree's tokens, and appends the
+// hashes of the media in it to hashes, each once: so events have the tokens that the
+// caller passed in.
 func (m *media) plain(block []kv.Token, hashes []uint64) []uint64 {
 	if len(m.ids) == 0 {
 		return hashes
@@ -138,6 +149,7 @@ func (m *media) plain(block []kv.Token, hashes []uint64) []uint64 {
 	return hashes
 }
 
+// appendOnce appends a hash unless it is there. Blocks have few media, so it searches.
 func appendOnce(hashes []uint64, hash uint64) []uint64 {
 	for _, h := range hashes {
 		if h == hash {

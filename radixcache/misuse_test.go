@@ -14,13 +14,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// imageKey has an image at tokens [10,30) of n.
+// imageKey returns n tokens with an image at [10,30).
 func imageKey(n int, hash uint64) Key {
 	return Key{Tokens: countUp(1000, n), Media: []kv.Media{{At: 10, Tokens: 20, Hash: hash}}}
 }
 
-// TestChunkEndsInsideAnImage: a key that is shorter than its image is cut before
-// it, also where a handle or a match was behind that.
+// TestChunkEndsInsideAnImage: a key that ends inside its image is cut before the image,
+// even if a handle or a match ends after that.
 func TestChunkEndsInsideAnImage(t *testing.T) {
 	c := newCache(t, Config{})
 	full := imageKey(64, 99)
@@ -46,7 +46,7 @@ func TestChunkEndsInsideAnImage(t *testing.T) {
 	}
 }
 
-// TestSpansThatAreNone: beyond the end, by an overflow, or one over another.
+// TestSpansThatAreNone: spans past the end of the key, with an overflow, or overlapping.
 func TestSpansThatAreNone(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 1})
 	for i, spans := range [][]kv.Media{
@@ -70,7 +70,7 @@ func TestSpansThatAreNone(t *testing.T) {
 	}
 }
 
-// TestExtendOfAnother panics rather than publish to a namespace what is not its own.
+// TestExtendOfAnother: Extend panics for a handle of another namespace than the key's.
 func TestExtendOfAnother(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -98,7 +98,7 @@ func TestExtendOfAnother(t *testing.T) {
 	}
 }
 
-// TestResumeAfterRestore: a match from before is of another tree.
+// TestResumeAfterRestore: a match from before Restore names nodes of another tree.
 func TestResumeAfterRestore(t *testing.T) {
 	src := newCache(t, Config{})
 	src.Insert(Key{Tokens: countUp(5000, 64)}, pageRange(50, 4), nil)
@@ -129,7 +129,7 @@ func TestResumeAfterRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreRefusesLies: headers that are not damaged but not true.
+// TestRestoreRefusesLies: headers with a right checksum and wrong contents.
 func TestRestoreRefusesLies(t *testing.T) {
 	src := newCache(t, Config{})
 	src.Insert(Key{Tokens: countUp(5000, 64)}, pageRange(50, 4), nil)
@@ -167,7 +167,7 @@ func TestPinPrefixRefusesThePast(t *testing.T) {
 	}
 }
 
-// TestReusesDoNotWrap: the hottest must not become the coldest.
+// TestReusesDoNotWrap: the hottest leaf must not become the coldest.
 func TestReusesDoNotWrap(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 1, Policy: LFU})
 	id, _ := c.Insert(keyOf(1), []kv.PageID{1}, nil)

@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// model is the naive twin of Cache: a map with one entry per page held. It
-// knows nothing of nodes but where they end (cut), on which Evict depends with
-// WholeLeaves alone. What a walk does it does at once to every page of the path.
+// model is the naive twin of Cache: a map with one entry per page held. It has no nodes; it
+// only records where they end (cut), on which Evict depends with WholeLeaves alone. A walk
+// writes at once to every page of its path.
 type model struct {
 	page, block int
 	policy      Policy
@@ -90,7 +90,7 @@ func (m *model) unhold(k mkey) {
 	m.entries[k].held--
 }
 
-// siblings are the pages of a space that directly follow a sequence, in order.
+// siblings returns the pages of a space that directly follow a sequence, in order.
 func (m *model) siblings(sp mspace, seq string) []mkey {
 	var out []mkey
 	for k := range m.entries {
@@ -134,7 +134,7 @@ func (m *model) match(l line) modelMatch {
 	return out
 }
 
-// reuse is what Pin does, and an Insert that finds something.
+// reuse counts a reuse, as Pin does, and an Insert that finds something.
 func (m *model) reuse(k mkey) {
 	m.path(k, func(e *entry) { e.hits++ })
 }
@@ -147,9 +147,8 @@ func (m *model) pin(k mkey) {
 	m.hold(k)
 }
 
-// insert changes pages, from an index on, as Insert and Extend must. It returns
-// where the whole pages end, how many tokens of them were there, and what it
-// must free, in any order.
+// insert changes pages, from an index on, as Insert and Extend must. It returns where the
+// whole pages end, how many tokens were held before, and the pages to free, in any order.
 func (m *model) insert(l line, from int, pages []kv.PageID) (mkey, int, []kv.PageID) {
 	if l.seq == "" {
 		return mkey{}, 0, nil
@@ -216,7 +215,7 @@ func (m *model) prioritize(k mkey, priority int32) {
 	m.path(k, func(e *entry) { e.prio = max(e.prio, priority) })
 }
 
-// pinPrefix is nil, ErrNotCached or ErrPinBudget as PinPrefix's.
+// pinPrefix returns nil, ErrNotCached or ErrPinBudget, as PinPrefix does.
 func (m *model) pinPrefix(s spec, until time.Duration) error {
 	got, whole := m.match(m.live(s)), m.floor(len(s.seq))
 	used := 0

@@ -8,13 +8,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// modeled reports whether the model ranks pages as a policy does. The ranks of others
-// depend on where nodes end, or nobody has written them down twice: the harness judges
+// modeled reports whether the model ranks pages as a policy does. The ranks of other
+// policies depend on where nodes end, or have no second implementation: the harness judges
 // those by weaker laws.
 func modeled(p Policy) bool { return p <= Priority }
 
-// rank is a page's place under a policy: the smallest goes first, of equal ones
-// the least recent.
+// rank returns a page's place under a policy: the smallest is evicted first, and among
+// equal ones the least recently used.
 func (m *model) rank(e *entry) uint64 {
 	switch m.policy {
 	case LFU:
@@ -31,7 +31,7 @@ func (m *model) rank(e *entry) uint64 {
 	return 0
 }
 
-// victim is the weakest of the unpinned pages without children that may go.
+// victim returns the weakest of the unpinned pages without children that may be evicted.
 func (m *model) victim(may func(mkey, *entry) bool) (mkey, bool) {
 	var best mkey
 	var lead *entry
@@ -62,7 +62,7 @@ func (m *model) take(k mkey) []kv.PageID {
 	return freed
 }
 
-// pagesOf is what a namespace holds.
+// pagesOf returns the number of pages of a namespace.
 func (m *model) pagesOf(ns int) int {
 	n := 0
 	for k := range m.entries {
@@ -73,8 +73,8 @@ func (m *model) pagesOf(ns int) int {
 	return n
 }
 
-// mayGo reports whether Evict on behalf of a namespace (-1: of none) may take from
-// another: from the dead at once, from the living within its quota not.
+// mayGo reports whether Evict on behalf of a namespace (-1: of none) may take pages from
+// another: from a flushed one always, from a living one not within its quota.
 func (m *model) mayGo(k mkey, own int) bool {
 	q, bound := m.quotas[k.ns]
 	return k.tree != m.epoch || !bound || k.ns == own || m.pagesOf(k.ns) > q.MinPages
@@ -96,7 +96,7 @@ func (m *model) evict(pages, own int) []kv.PageID {
 	return freed
 }
 
-// overQuota are those of a line's namespaces that hold more than their quota.
+// overQuota returns those of a line's namespaces that hold more than their quota.
 func (m *model) overQuota(l line) []int {
 	if l.tree != m.epoch {
 		return nil
@@ -139,8 +139,8 @@ func (m *model) setQuota(ns int, q Quota) {
 	m.settle()
 }
 
-// settle brings the list of tenants up to date, in the order in which they came:
-// an outer namespace before the private one behind it.
+// settle updates the list of tenants, in the order in which they came: an outer namespace
+// before the private one below it.
 func (m *model) settle() {
 	bound := func(ns int) bool {
 		_, ok := m.quotas[ns]
@@ -157,8 +157,8 @@ func (m *model) settle() {
 	m.tenants = append(m.tenants, came...)
 }
 
-// flush makes all that lives dead, in groups that go one after another: each
-// tenant's, then all the others'.
+// flush makes every living tree dead, in groups that are evicted one after another: each
+// tenant's, then all others together.
 func (m *model) flush() {
 	for k := range m.prefixes {
 		m.dropPrefix(k)
@@ -207,7 +207,7 @@ func (m *model) expire(now time.Duration) []kv.PageID {
 	}
 }
 
-// stats are the gauges that Stats must show, but for Nodes.
+// stats returns the gauges that Stats must show, except Nodes.
 func (m *model) stats() Stats {
 	var s Stats
 	spaces := map[mspace]bool{}
@@ -233,9 +233,9 @@ func (m *model) stats() Stats {
 	return s
 }
 
-// freshNodes is how many nodes a tree of the same content has if it was built
-// at one go: a node ends where there are more ways on than one, or none, or one
-// that is no run of the same space.
+// freshNodes returns the number of nodes of a tree with the same content that was built in
+// one go: a node ends where a path has several continuations or none, or one that is no
+// run of the same space.
 func (m *model) freshNodes() int {
 	runs := map[mkey]int{}
 	for k := range m.entries {
@@ -252,7 +252,7 @@ func (m *model) freshNodes() int {
 	return n
 }
 
-// usage is PrivateUsage without its hits.
+// usage returns PrivateUsage without its hits.
 func (m *model) usage(ns int) Usage {
 	var u Usage
 	for k, e := range m.entries {

@@ -7,9 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// In the model a sequence is a string with a byte for each token: what it is
-// (3 bits), the hash of the medium that it stands for (2 bits, 0 is none), and
-// whether it is the first of a medium's span.
+// In the model a sequence is a string with a byte per token: its kind (3 bits), the hash of
+// its medium (2 bits, 0 is none), and whether it is the first of a medium's span.
 const (
 	plainKinds  = 5 // values of plain tokens, and of a medium's placeholders
 	hashShift   = 3
@@ -19,7 +18,7 @@ const (
 func kindOf(e byte) kv.Token { return kv.Token(e & (1<<hashShift - 1)) }
 func hashOf(e byte) uint64   { return uint64(e &^ firstOfSpan >> hashShift) }
 
-// tokensOf are the tokens as a caller has them: placeholders for media.
+// tokensOf returns the tokens as a caller has them, with placeholders for media.
 func tokensOf(seq string) []kv.Token {
 	out := make([]kv.Token, len(seq))
 	for i := range out {
@@ -28,8 +27,8 @@ func tokensOf(seq string) []kv.Token {
 	return out
 }
 
-// mediaOf are the spans of a sequence. One that the sequence's end cuts short is
-// a shorter one.
+// mediaOf returns the spans of a sequence. A span that the sequence's end cuts is a shorter
+// span.
 func mediaOf(seq string) []kv.Media {
 	var out []kv.Media
 	for i := range len(seq) {
@@ -51,7 +50,7 @@ var modelNamespaces = []kv.Namespace{
 	{}, {LoRA: "a"}, {LoRA: "a", Salt: "bc"}, {LoRA: "a", Salt: "b"}, {LoRA: "ab", Salt: "c"}, {Salt: "s"}, {Model: "m", Salt: "s"}, {Model: "m"}, {LoRA: "ab"},
 }
 
-// outerOf is the namespace without its salt.
+// outerOf returns the namespace without its salt.
 func outerOf(ns int) int {
 	plain := modelNamespaces[ns]
 	plain.Salt = ""
@@ -69,12 +68,12 @@ func (s spec) String() string {
 	return fmt.Sprintf("namespace %d, public %d, %q", s.ns, s.public, s.seq)
 }
 
-// key is the spec for a Cache, of slices that nobody else has.
+// key returns the spec as a Key, in slices of its own.
 func (s spec) key() Key {
 	return Key{Namespace: modelNamespaces[s.ns], Tokens: tokensOf(s.seq), PublicTokens: s.public, Media: mediaOf(s.seq)}
 }
 
-// boundary is how many tokens of a spec are public.
+// boundary returns the number of public tokens of a spec.
 func (m *model) boundary(s spec) int {
 	if modelNamespaces[s.ns].Salt == "" {
 		return 0
@@ -82,8 +81,8 @@ func (m *model) boundary(s spec) int {
 	return m.floor(min(s.public, len(s.seq)))
 }
 
-// mspace tells what shares: a namespace, or what one has to itself behind a
-// public sequence.
+// mspace identifies a set of keys that share: a namespace, or a private space after a public
+// sequence.
 type mspace struct {
 	tree   int // flushes before it
 	ns     int
@@ -97,7 +96,7 @@ type mkey struct {
 	seq string
 }
 
-// line is a way through one tree, from its root.
+// line is a path through one tree, from its root.
 type line struct {
 	spec
 	tree, door int
@@ -105,7 +104,7 @@ type line struct {
 
 func (m *model) live(s spec) line { return line{spec: s, tree: m.epoch} }
 
-// at is the key of the page that ends after n tokens of a line.
+// at returns the key of the page that ends after n tokens of a line.
 func (m *model) at(l line, n int) mkey {
 	public := m.boundary(l.spec)
 	switch {
@@ -117,7 +116,7 @@ func (m *model) at(l line, n int) mkey {
 	return mkey{mspace{tree: l.tree, ns: l.ns}, l.seq[:n]}
 }
 
-// above is the whole pages before k's page.
+// above returns the key of the whole pages before k's page.
 func (m *model) above(k mkey) mkey {
 	before := k.seq[:m.floor(len(k.seq)-1)]
 	if k.anchor != "" && len(before) == len(k.anchor) {
@@ -129,7 +128,7 @@ func (m *model) above(k mkey) mkey {
 func (m *model) isTail(k mkey) bool { return len(k.seq)%m.page != 0 }
 func (m *model) floor(n int) int    { return n - n%m.page }
 
-// hash of the block that ends at k, from scratch; 0 if none does.
+// hash returns the hash of the block that ends at k, computed from scratch; 0 if none does.
 func (m *model) hash(k mkey) kv.BlockHash {
 	if len(k.seq)%m.block != 0 {
 		return 0
@@ -159,7 +158,7 @@ func localHash(tokens []kv.Token, media []uint64, ns kv.Namespace) kv.LocalHash 
 	return local
 }
 
-// mediaIn are the hashes of the media in a block, each once, ascending.
+// mediaIn returns the hashes of the media in a block, each once, ascending.
 func mediaIn(block string) []uint64 {
 	var out []uint64
 	for i := range len(block) {

@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// treePage is a page of the tree in the model's terms, with what the nodes at
-// and below it know of it together.
+// treePage is a page of the tree in the model's terms, with the use that the nodes at and
+// below it record together.
 type treePage struct {
 	dead   bool
 	ns     int
@@ -22,7 +22,7 @@ type treePage struct {
 	mark   uint64
 }
 
-// readTree lists what all trees hold, dead ones too, by page.
+// readTree lists the pages of all trees, flushed ones too.
 func readTree(c *Cache) (map[kv.PageID]treePage, error) {
 	known := make([]treePage, len(c.nodes)) // what of a node its pages have in common
 	for i := range c.nodes {
@@ -68,7 +68,7 @@ func readTree(c *Cache) (map[kv.PageID]treePage, error) {
 	return out, nil
 }
 
-// pathOf is all tokens up to a node's end, as the model writes them.
+// pathOf returns all tokens up to a node's end, as the model writes them.
 func pathOf(c *Cache, id NodeID) string {
 	if id == Root {
 		return ""

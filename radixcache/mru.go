@@ -1,6 +1,7 @@
 package radixcache
 
-// MRU evicts the most recently used.
+// MRU evicts the most recently used leaf first. It exists for comparison with other
+// projects; on chats it saves least.
 const MRU Policy = 3
 
 type mru struct{ plainRanking }

@@ -11,7 +11,7 @@ func tenantKey(salt string, public int, tokens ...kv.Token) Key {
 	return Key{Namespace: kv.Namespace{Model: "m", Salt: salt}, Tokens: tokens, PublicTokens: public}
 }
 
-// Tenants share the public part, and nothing after it.
+// Tenants share the public part, and no token after it.
 func TestPublicTokens(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	x.insertKey(tenantKey("a", 4, 1, 2, 3, 4, 5, 6, 7), 0, 1, 2, 3)
@@ -58,8 +58,8 @@ func TestPublicTokens(t *testing.T) {
 	}
 }
 
-// A pin in a private space protects the public part too, and a public leaf with
-// something private behind it is none.
+// A pin in a private space protects the public part too, and a public node with a private
+// space below is no leaf.
 func TestPinsReachThroughDoors(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	id, _ := x.insertKey(tenantKey("a", 2, 1, 2, 3, 4), 0, 1)
@@ -99,7 +99,7 @@ func TestEventsOfPrivateSpaces(t *testing.T) {
 
 func mediaKeyOf(spans []kv.Media, tokens ...kv.Token) Key { return Key{Tokens: tokens, Media: spans} }
 
-// The same placeholders with other contents share nothing from the span on.
+// Equal placeholders of different media share nothing from the span on.
 func TestMedia(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 1, BlockTokens: 4, Events: true})}
 	cat, dog := []kv.Media{{At: 1, Tokens: 2, Hash: 7}}, []kv.Media{{At: 1, Tokens: 2, Hash: 8}}
@@ -124,7 +124,7 @@ func TestMedia(t *testing.T) {
 	if got := len(x.c.media.ids); got != 2 {
 		t.Errorf("%d media have numbers, want 2", got)
 	}
-	x.c.Evict(3, nil) // the cat, from its end
+	x.c.Evict(3, nil) // the cat's pages, from its end
 	x.check()
 	if got := len(x.c.media.ids); got != 1 {
 		t.Errorf("%d media have numbers, want 1", got)
@@ -141,8 +141,8 @@ func TestMedia(t *testing.T) {
 	}
 }
 
-// An insert that brings nothing new leaves no number behind, and a medium that
-// does not fit the key cuts it short.
+// An insert that adds nothing leaves no number of a medium in use, and a medium that does
+// not fit the key cuts it short.
 func TestMediaThatAreNotTakenIn(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	x.insert(toks(1, 2), 0)

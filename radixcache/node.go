@@ -9,40 +9,46 @@ import (
 // unexposed root of a [space] (no tokens, flag isRoot), runs of whole pages,
 // and tail leaves (fewer tokens than a page, one page, no children).
 //
-// On 64-bit machines it is two cache lines, the first of which is all that a
-// match reads. What a walk writes, it writes to the node at which it ends: what
-// the nodes above have to know of it they learn when that one is removed and
-// they may become leaves themselves (absorb). Until then nobody asks them.
+// On 64-bit machines a node is 128 bytes, two cache lines of 64, and a match reads
+// only the first: tokens 16, fork 8, start, parent and pins 12, few 24, and count,
+// flags and skip 4. The second has pages 16, hashes 8, space 8, use 24, held and
+// gen 8.
+//
+// A walk writes recency and reuse only to the node at which it ends. The nodes
+// above need these values only once they are leaves. By then each walk through
+// them has ended in a node that was removed since, and a removed node passes its
+// values to its parent (absorb).
 type node struct {
 	tokens wide.Vec[kv.Token] // the edge [start, start+len), owned, never aliased
-	fork   *fork              // the children if there are more than fewKids
-	start  int32              // tokens before the edge
+	fork   *fork              // the children; nil if few has them, as it can up to fewKids
+	start  int32              // number of tokens before the edge
 	parent NodeID             // Root for the root of a space without anchor
-	pins   int32              // handles held on the node itself, if any: 1; plus the children with pins
+	pins   int32              // 1 if held > 0, plus the number of children with pins
 	few    [fewKids]kid       // the children if fork is nil, ascending by first page
-	count  uint8              // of few
-	flags  uint8
-	skip   uint16 // tokens that all of few share, at least; 0 with less than two
+	count  uint8              // number of entries of few in use
+	flags  uint8              // isRoot and so on, below
+	skip   uint16             // lower bound on the tokens that all of few share; 0 for fewer than two children
 
 	pages  wide.Packed[kv.PageID] // len = CeilPages(len(tokens)), ascending token position
-	hashes *[]kv.BlockHash        // of the blocks whose last token is in the edge, in order; nil if none
-	space  *space                 // nil in an unused slot
-	use                           // of the requests that ended here, or below in absorbed children
-	held   int32                  // handles held on this node itself
-	gen    uint32                 // how often the slot was freed: tells a node from an earlier one of that id
+	hashes *[]kv.BlockHash        // hashes of the blocks whose last token is in the edge, in order; nil if none
+	space  *space                 // the subtree that the node is in; nil in an unused slot
+	use                           // by requests that ended here, or below in absorbed children
+	held   int32                  // number of handles held on this node itself
+	gen    uint32                 // number of times that the slot was freed: distinguishes nodes of the same id
 }
 
 // Flags of a node.
 const (
-	isRoot     = 1 << iota // of a space
-	hasDoors               // private spaces begin at its end: see space
-	inLine                 // in its order's line
-	queued                 // as a link: see join.go
-	distrusted             // see distrust.go
+	isRoot     = 1 << iota // the node is the root of a space
+	hasDoors               // private spaces begin at the node's end: see space
+	inLine                 // the node is in its order's line: see eviction
+	queued                 // the node is queued as a link: see links.go
+	distrusted             // the node's KV may be wrong: see distrust.go
 )
 
-// end is the number of tokens from the root to the end of the edge.
+// end returns the number of tokens from the root to the end of the edge.
 func (n *node) end() int { return int(n.start) + n.tokens.Len() }
 
-// isLeaf reports whether nothing stands below a node.
+// isLeaf reports whether a node has nothing below it: no children and no
+// private space. Only leaves can be evicted, or tokens below would lose their prefix.
 func (n *node) isLeaf() bool { return n.count == 0 && n.fork == nil && n.flags&hasDoors == 0 }

@@ -1,17 +1,18 @@
 package radixcache
 
-// order is the order in which the unpinned leaves of some spaces are evicted:
-// of all that have no quota of their own, or of one namespace that has. See
-// [eviction].
+// order is the order in which the unpinned leaves of some spaces are evicted. All
+// namespaces without a quota share one; each with a quota has its own, so that its
+// next leaf is found without a search past other namespaces' leaves. See [eviction].
 type order struct {
-	quota  *Quota   // nil without
-	edge   NodeID   // both ends of the line: a slot of the slab for nothing else
-	late   leafHeap // leaves by age that are not in the line
+	quota  *Quota   // the namespace's quota; nil for the common order
+	edge   NodeID   // slot of the slab that only marks both ends of the line
+	late   leafHeap // leaves by age that entered with an old stamp and are not in the line
 	ranked leafHeap // leaves by rank, unless the policy is LRU
-	pages  int      // held by all its nodes, pinned or not
-	spaces int      // that use it
-	dead   bool     // flushed
+	pages  int      // number of pages in the nodes of its spaces, pinned or not
+	spaces int      // number of spaces that use it
+	dead   bool     // whether its spaces were flushed
 }
 
-// lineLink joins a node to its neighbours in the line.
+// lineLink has a node's neighbours in the line. Eight bytes per slot in a table of
+// their own, as the two cache lines of a node are full.
 type lineLink struct{ prev, next NodeID }

@@ -2,11 +2,11 @@ package radixcache
 
 import "fmt"
 
-// Pin protects the whole pages of a match from eviction, up to the root, and
-// makes them the most recently used: a request begins that reuses them. Where
-// the match ends inside a node it splits that node, so that no more than the
-// match is pinned. The result is the handle for [Cache.Extend] and
-// [Cache.Unpin], Root if m.Node is. Pins nest: as many Unpins release them.
+// Pin protects the whole pages of a match from eviction, up to the root, and makes
+// them the most recently used: a request begins that reuses them. Where the match
+// ends inside a node it splits that node, so that no more than the match is pinned.
+// It returns the handle for [Cache.Extend] and [Cache.Unpin], or Root if m.Node is
+// Root. Pins nest: each needs its own Unpin. SGLang calls this inc_lock_ref.
 //
 // It panics if the tree's shape changed since m was made. Cost: the part of the
 // path that was not pinned.
@@ -20,11 +20,12 @@ func (c *Cache) Pin(m Match) NodeID {
 	n.reused(1)
 	n.space.hits += uint64(m.Tokens)
 	c.touch(id)
-	c.verify("Pin") // joins nothing: the match's Partial.Node must live
+	c.verify("Pin") // no tidy before: a join could remove the match's Partial.Node
 	return id
 }
 
-// Keep is Pin for what no request uses yet: it counts no lookup and no reuse.
+// Keep is Pin without counting a lookup or a reuse, for prefixes that no request
+// uses yet.
 func (c *Cache) Keep(m Match) NodeID {
 	id := c.pin(m, "Keep")
 	if id != Root {
@@ -34,7 +35,8 @@ func (c *Cache) Keep(m Match) NodeID {
 	return id
 }
 
-// pin adds a handle to the node at which a match ends, which it splits if need be.
+// pin adds a handle to the node at which a match ends, after splitting that node if
+// the match ends inside it. call is the caller's method, for the message of a panic.
 func (c *Cache) pin(m Match, call string) NodeID {
 	if m.Node == Root {
 		return Root
@@ -64,10 +66,12 @@ func (c *Cache) PinNode(id NodeID) {
 	c.verify("PinNode")
 }
 
-// Unpin releases one pin of a handle. Root does nothing; an unknown node, or
-// one without a pin of its own, panics. Cost: the part of the path that is not
-// pinned any more, and joins: mostly at most eight, each a copy of its chain's
-// tokens; more only when links outnumber all other nodes.
+// Unpin releases one pin of a handle. Root does nothing. An unknown node panics, and
+// so does one without a pin of its own, even if nodes below it are pinned.
+//
+// Cost: the part of the path that is not pinned any more, and joins: mostly at most
+// eight, each a copy of its chain's tokens; more only when links outnumber all
+// other nodes.
 func (c *Cache) Unpin(id NodeID) {
 	if id == Root {
 		return
@@ -80,9 +84,10 @@ func (c *Cache) Unpin(id NodeID) {
 	c.verify("Unpin")
 }
 
-// Prioritize raises the priority of a node and all above it, under which
-// [Priority] evicts them, to at least priority: that of a request whose handle
-// it is. The priority of what no request has raised is 0. An unknown node panics.
+// Prioritize raises the priority under which [Priority] evicts a node and all nodes
+// above it to at least priority, that of the request whose handle it is. Only the
+// node itself is written: nodes above inherit when they become leaves. Priority
+// never falls, and starts at 0. Root does nothing; an unknown node panics.
 func (c *Cache) Prioritize(handle NodeID, priority int32) {
 	if handle == Root {
 		return

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// policies are the policies by number. Each has a file with its constant and its
-// ranking; a new one adds its line here, with the next number. CONTRIBUTING.md has
+// policies lists the policies by number. Each has a file with its constant and its
+// ranking. A new policy adds its line here, with the next number. CONTRIBUTING.md has
 // the recipe.
 var policies = [...]struct {
 	name string
@@ -21,13 +21,13 @@ var policies = [...]struct {
 	CostAware: {"cost-aware", newCostAware},
 }
 
-// newRanking starts the policy of a valid configuration.
+// newRanking returns the ranking of a valid configuration's policy.
 func newRanking(cfg Config) ranking { return policies[cfg.Policy].new(cfg) }
 
-// known reports whether there is a policy of this number.
+// known reports whether a policy of this number exists.
 func (p Policy) known() bool { return int(p) < len(policies) }
 
-// Policies lists all policies, in the order of their numbers.
+// Policies returns all policies, in the order of their numbers.
 func Policies() []Policy {
 	all := make([]Policy, len(policies))
 	for i := range all {
@@ -36,6 +36,7 @@ func Policies() []Policy {
 	return all
 }
 
+// String returns the policy's name, as flags take it, such as "cost-aware".
 func (p Policy) String() string {
 	if p.known() {
 		return policies[p].name
@@ -43,7 +44,8 @@ func (p Policy) String() string {
 	return fmt.Sprintf("policy(%d)", uint8(p))
 }
 
-// UnmarshalText takes the names that String gives, in any case.
+// UnmarshalText accepts the names that String returns, in upper or lower case. The
+// error for any other text lists them.
 func (p *Policy) UnmarshalText(text []byte) error {
 	var names []string
 	for at, known := range policies {

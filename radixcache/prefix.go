@@ -7,33 +7,35 @@ import (
 	"time"
 )
 
-// ErrPinBudget says that [Config.PinnedTokens] does not suffice for another
+// ErrPinBudget reports that [Config.PinnedTokens] does not suffice for another
 // prefix: unpin one, or raise it.
 var ErrPinBudget = errors.New("radixcache: budget for pinned prefixes used up")
 
-// ErrNotCached says that a prefix is not held whole: run a request with it first.
+// ErrNotCached reports that a prefix is not wholly in the tree: run a request with
+// it first.
 var ErrNotCached = errors.New("radixcache: prefix is not cached")
 
-// prefixPins are the prefixes that PinPrefix protects.
+// prefixPins holds the prefixes that PinPrefix protects.
 type prefixPins struct {
 	pins   []prefixPin // in the order in which they were pinned
-	tokens int         // sum over pins
-	dead   []prefixPin // scratch of Flush
+	tokens int         // sum over pins, at most Config.PinnedTokens
+	dead   []prefixPin // scratch memory of Flush
 }
 
+// prefixPin is one handle: on node, at whose end the prefix of so many tokens ends.
 type prefixPin struct {
 	node   NodeID
 	tokens int
-	until  time.Duration // 0: for ever
+	until  time.Duration // time at which Expire unpins it; 0: never
 }
 
-// PinPrefix protects the whole pages of a key from eviction until a time, as
-// [Cache.Expire] tells it, or with 0 until UnpinPrefix. A key that is pinned
-// already gets the new time. Prefixes count in full against the budget, also
-// where they share nodes.
+// PinPrefix protects the whole pages of a key from eviction until a time on the
+// clock of [Cache.Expire], or with 0 until UnpinPrefix. A key that is already
+// pinned gets the new time. Each prefix counts in full against the budget, even
+// where prefixes share nodes, so unpinning one never changes another's share.
 //
-// It returns [ErrNotCached] if they are not all held, and [ErrPinBudget] if they
-// are too many tokens.
+// It returns [ErrNotCached] if the tree does not hold all of the whole pages, or the
+// key has none, and [ErrPinBudget] if they exceed the budget.
 func (c *Cache) PinPrefix(key Key, until time.Duration) error {
 	if until < 0 {
 		return fmt.Errorf("radixcache: PinPrefix until %v, want at least 0, which is for ever", until)
@@ -62,7 +64,7 @@ func (c *Cache) PinPrefix(key Key, until time.Duration) error {
 }
 
 // UnpinPrefix ends the protection of a key's whole pages. It returns
-// [ErrNotCached] if that very prefix is not pinned.
+// [ErrNotCached] if no pinned prefix ends exactly there.
 func (c *Cache) UnpinPrefix(key Key) error {
 	m := c.Match(key)
 	i := c.prefixPin(m)
@@ -75,18 +77,20 @@ func (c *Cache) UnpinPrefix(key Key) error {
 	return nil
 }
 
-// PinnedPrefixes is how many prefixes are pinned, and their tokens.
+// PinnedPrefixes returns the number of pinned prefixes and their tokens in sum.
 func (c *Cache) PinnedPrefixes() (count, tokens int) {
 	return len(c.prefixes.pins), c.prefixes.tokens
 }
 
-// prefixPin is the index of the pin that ends where a match does, or -1.
+// prefixPin returns the index of the pin that ends where a match does, or -1.
 func (c *Cache) prefixPin(m Match) int {
 	return slices.IndexFunc(c.prefixes.pins, func(p prefixPin) bool {
 		return p.node == m.Node && p.tokens == m.Tokens
 	})
 }
 
+// dropPrefix removes the i-th pinned prefix. The caller calls tidy: the node may
+// have become a link.
 func (c *Cache) dropPrefix(i int) {
 	p := c.prefixes.pins[i]
 	c.prefixes.pins = slices.Delete(c.prefixes.pins, i, i+1)
@@ -94,7 +98,7 @@ func (c *Cache) dropPrefix(i int) {
 	c.unpinPath(p.node)
 }
 
-// expirePrefixes unpins the prefixes whose time is over.
+// expirePrefixes unpins the prefixes whose time has come.
 func (c *Cache) expirePrefixes(now time.Duration) {
 	for i := len(c.prefixes.pins) - 1; i >= 0; i-- {
 		if until := c.prefixes.pins[i].until; until > 0 && until <= now {

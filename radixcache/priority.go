@@ -2,7 +2,8 @@ package radixcache
 
 import "math"
 
-// Priority evicts what requests of the lowest priority left: see [Cache.Prioritize].
+// Priority evicts the leaf of the lowest priority first; see [Cache.Prioritize]. The
+// rank shifts priorities from [-2^31, 2^31) to unsigned numbers of the same order.
 const Priority Policy = 5
 
 type byPriority struct{ plainRanking }

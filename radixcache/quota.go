@@ -6,9 +6,11 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// SetQuota gives a namespace a quota, or with the zero Quota takes it away. What
-// it holds beyond MaxPages goes at its next Insert. Cost: what it holds, if it
-// had none before or has none now.
+// SetQuota sets a namespace's quota; the zero Quota removes it. Pages that the
+// namespace holds beyond MaxPages are freed at its next Insert or Extend, and not here:
+// this call returns no pages. It returns an error for negative bounds and for MinPages
+// above MaxPages. Cost: the nodes of the namespace if it gets or loses an order of its
+// own, else O(1).
 func (c *Cache) SetQuota(ns kv.Namespace, q Quota) error {
 	if q.MinPages < 0 || q.MaxPages < 0 || q.MaxPages > 0 && q.MinPages > q.MaxPages {
 		return fmt.Errorf("radixcache: quota of %+v: MinPages %d, MaxPages %d, want 0 <= MinPages <= MaxPages, or MaxPages 0", ns, q.MinPages, q.MaxPages)
@@ -30,7 +32,7 @@ func (c *Cache) SetQuota(ns kv.Namespace, q Quota) error {
 	return nil
 }
 
-// Stats is O(1).
+// Stats returns the counters and what the tree holds now. O(1).
 func (c *Cache) Stats() Stats {
 	s := c.counts
 	s.EvictableTokens, s.EvictablePages = c.evictable.tokens, c.evictable.pages
@@ -41,15 +43,15 @@ func (c *Cache) Stats() Stats {
 	return s
 }
 
-// Usage is that of a namespace on its own: not what it has behind public
-// prefixes, for which see [Cache.PrivateUsage]. O(1).
+// Usage returns the usage of a namespace's own tree, without its private spaces after
+// public prefixes: for these see [Cache.PrivateUsage]. O(1).
 func (c *Cache) Usage(ns kv.Namespace) Usage { return c.alive[spaceKey{ns, Root}].usage() }
 
-// PrivateUsage is that of all spaces of a namespace, behind public prefixes and
-// on its own. Cost: the number of spaces in the tree.
+// PrivateUsage returns the usage of all spaces of a namespace: its own tree and its
+// private spaces after public prefixes. Cost: the number of spaces in the tree.
 func (c *Cache) PrivateUsage(ns kv.Namespace) Usage {
 	var sum Usage
-	for key, sp := range c.alive { // any order: only adds
+	for key, sp := range c.alive { // in any order, as sums don't depend on it
 		if key.ns != ns {
 			continue
 		}

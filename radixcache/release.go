@@ -2,10 +2,11 @@ package radixcache
 
 import "fmt"
 
-// EvictableBeside returns how many pages Evict could free while the whole pages of
-// a match are pinned, and with partial set also the node of its partial page. It
-// pins nothing. A zero match keeps nothing; else it panics if the tree's shape
-// changed since m was made. Cost: the part of the path that is not pinned.
+// EvictableBeside returns the number of pages that Evict could free while the whole
+// pages of a match are pinned, and with partial set also the node of its partial
+// page. It pins nothing, so admission can ask before it commits. A zero match
+// protects nothing; any other panics if the tree's shape changed since it was made.
+// Cost: the part of the path that is not pinned.
 func (c *Cache) EvictableBeside(m Match, partial bool) int {
 	if m != (Match{}) && m.version != c.version {
 		panic(fmt.Sprintf("radixcache: EvictableBeside: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
@@ -19,14 +20,16 @@ func (c *Cache) EvictableBeside(m Match, partial bool) int {
 	for id := m.Node; id != Root; id = c.nodes[id].parent {
 		n := &c.nodes[id]
 		if n.pins > 0 {
-			break // so are all nodes above it
+			break // all nodes above are pinned too
 		}
 		pages -= n.pagesKept(m, partial && id == m.Partial.Node, c.cfg.PageTokens)
 	}
 	return pages
 }
 
-// pagesKept returns how many pages of a node on a match's path are kept for it.
+// pagesKept returns the number of pages of a node on a match's path that must stay
+// for the match: all with whole, otherwise those before the match's end. Example
+// with pages of 4: a node [8, 24) has 4 pages, and a match of 16 tokens keeps 2.
 func (n *node) pagesKept(m Match, whole bool, pageTokens int) int {
 	if whole && m.Partial.Tokens > 0 {
 		return n.pages.Len()
@@ -34,19 +37,22 @@ func (n *node) pagesKept(m Match, whole bool, pageTokens int) int {
 	return min(max(m.Tokens-int(n.start), 0)/pageTokens, n.pages.Len())
 }
 
-// Release counts the pages that would become evictable if handles were unpinned,
-// while a match stays pinned. It changes nothing in the tree. Reset it first; it
-// is valid until the tree changes.
+// Release counts the pages that would become evictable if handles were unpinned
+// while a match stays pinned: how much preempting these requests would free. It
+// changes nothing in the tree. Call Reset first; the counts are valid until the tree
+// changes. It exists because handles share nodes, so the pages of several handles
+// cannot be added up: a node counts once, with the last handle at or below it.
 type Release struct {
 	cache *Cache
-	kept  map[NodeID]int   // pages of a node that the match keeps
-	held  map[NodeID]int32 // handles that are counted as released
-	pins  map[NodeID]int32 // pins that would be gone with them
+	kept  map[NodeID]int   // number of pages of a node that the match keeps
+	held  map[NodeID]int32 // number of handles on a node that count as released
+	pins  map[NodeID]int32 // number of a node's pins that would go with them
 }
 
-// Reset begins anew, with no handle released and m kept: its whole pages, and with
-// partial set also the node of its partial page; a zero m keeps nothing. Cost: the
-// path of m.
+// Reset starts over with no handle released. The match m stays pinned: its whole
+// pages, and with partial set also the node of its partial page; a zero m pins
+// nothing. It panics if the tree's shape changed since m was made. Cost: the path
+// of m.
 func (r *Release) Reset(c *Cache, m Match, partial bool) {
 	if m != (Match{}) && m.version != c.version {
 		panic(fmt.Sprintf("radixcache: Release: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
@@ -66,9 +72,9 @@ func (r *Release) Reset(c *Cache, m Match, partial bool) {
 	}
 }
 
-// Unpin counts one handle as released and returns how many more pages could be
-// evicted then. Root gives none; a node without a pin left panics. Cost: the part
-// of the path that nothing else pins.
+// Unpin counts one handle as released and returns how many more pages could then be
+// evicted: none while another handle protects the same nodes. Root gives none; a
+// node without a pin left panics. Cost: the part of the path that nothing else pins.
 func (r *Release) Unpin(handle NodeID) (pages int) {
 	if handle == Root {
 		return 0

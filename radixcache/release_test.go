@@ -7,9 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestReleaseForetellsUnpin: what EvictableBeside and Release count is what can be
-// evicted once the match is pinned and the handles are unpinned; and counting changes
-// nothing.
+// TestReleaseForetellsUnpin: the pages that EvictableBeside and Release count can be evicted
+// once the match is pinned and the handles are unpinned; and counting changes nothing.
 func TestReleaseForetellsUnpin(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -31,7 +31,7 @@ func (w *workload) text(to []kv.Token, n int) []kv.Token {
 	return to
 }
 
-// turn returns the next prompt and a function that appends its answer.
+// turn returns the next prompt, and a function that appends the answer to its history.
 func (w *workload) turn() (prompt []kv.Token, answer func() []kv.Token) {
 	if len(w.open) < 40 || w.rng.IntN(8) == 0 {
 		w.open = append(w.open, append([]kv.Token(nil), w.systems[w.rng.IntN(4)]...))
@@ -53,7 +53,7 @@ func emptyCache(t *testing.T, cfg Config) *Cache {
 	return c
 }
 
-// sums is what a replay comes to.
+// sums has the results of a replay.
 type sums struct {
 	prompt, hit, partial int // tokens
 	evicted              uint64
@@ -99,9 +99,9 @@ func replay(t *testing.T, c *Cache, pool, turns int) sums {
 	return out
 }
 
-// TestReplayUnbounded: with room for all, each turn hits its whole history (or
-// its system prompt), to the token if the partial page counts (C76). So hits
-// plus partial hits do not depend on the page size.
+// TestReplayUnbounded: with room for all, each turn hits its whole history (or its system
+// prompt), to the token if the partial page counts (C76). So the sum of hits and partial
+// hits does not depend on the page size.
 func TestReplayUnbounded(t *testing.T) {
 	const turns = 600
 	want := 0
@@ -137,9 +137,9 @@ func indexOfSystem(w *workload, prompt []kv.Token) int {
 	panic("prompt without a system prompt")
 }
 
-// TestReplaySums holds the figures of a pool that is too small, so that a
-// change of what is hit or evicted is seen and judged. Hits fall with larger
-// pages, partial hits make up for it, and rise if leaves are taken page by page.
+// TestReplaySums fixes the figures of a pool that is too small, so that a change of hits or
+// evictions is seen and judged. Hits fall with larger pages, partial hits make up for it,
+// and hits rise if leaves are evicted page by page.
 func TestReplaySums(t *testing.T) {
 	for _, tc := range []struct {
 		page  int

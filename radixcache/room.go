@@ -6,10 +6,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// everyQuota stands for the quotas of all namespaces where one is named that does not
-// keep its pages.
+// everyQuota, passed to evict as the quota to ignore, stands for the quotas of all
+// namespaces: none keeps its MinPages.
 var everyQuota = new(Quota)
 
+// evict removes leaves until so many pages are freed or none may be. own is the quota
+// of the namespace that needs the room, which does not protect its own pages; nil if no
+// namespace does.
 func (t *tree) evict(pages int, own *Quota, freed []kv.PageID) []kv.PageID {
 	before := len(freed)
 	for len(freed)-before < pages {
@@ -28,7 +31,9 @@ func (t *tree) evict(pages int, own *Quota, freed []kv.PageID) []kv.PageID {
 	return freed
 }
 
-// weakest is the next victim of all orders, and why it is one.
+// weakest returns the next leaf to evict among all orders, and the reason. Flushed
+// trees go first, as no match finds them. A namespace at or below its MinPages is
+// passed over, unless its quota is to ignore.
 func (t *tree) weakest(own *Quota) (NodeID, Reason) {
 	for _, o := range t.dead {
 		if id := t.victim(o); id != Root {
@@ -47,8 +52,9 @@ func (t *tree) weakest(own *Quota) (NodeID, Reason) {
 	return best, ByCapacity
 }
 
-// allowance is how many of the pages wanted a victim may give: not so many that
-// its namespace has less than its due.
+// allowance returns how many of the wanted pages a leaf may lose, so that its
+// namespace keeps its MinPages. Example: a namespace of 10 pages with MinPages 8 gives 2
+// of a leaf of 5, and the rest comes from other leaves.
 func (t *tree) allowance(id NodeID, own *Quota, wanted int) int {
 	o := t.nodes[id].space.order
 	if o.dead || o.quota == nil || o.quota == own || own == everyQuota {
@@ -57,8 +63,9 @@ func (t *tree) allowance(id NodeID, own *Quota, wanted int) int {
 	return min(wanted, o.pages-o.quota.MinPages)
 }
 
-// keepQuota frees what the namespaces of a key hold beyond their quotas, sparing
-// the node that a call is about to return.
+// keepQuota frees the pages that the namespaces of a key hold beyond their MaxPages,
+// except those on the path to at, which the running call is about to return. It looks
+// at the key's own namespace and at that of its public part.
 func (t *tree) keepQuota(r *route, at NodeID, freed []kv.PageID) []kv.PageID {
 	if len(t.quotas) == 0 || at != Root && t.nodes[at].space.dead {
 		return freed
@@ -70,6 +77,7 @@ func (t *tree) keepQuota(r *route, at NodeID, freed []kv.PageID) []kv.PageID {
 	return freed
 }
 
+// keepQuotaOf is keepQuota for one namespace. The pin on at protects it meanwhile.
 func (t *tree) keepQuotaOf(ns kv.Namespace, at NodeID, freed []kv.PageID) []kv.PageID {
 	q := t.quotas[ns]
 	i := slices.IndexFunc(t.tenants, func(o *order) bool { return o.quota == q })
@@ -94,7 +102,8 @@ func (t *tree) keepQuotaOf(ns kv.Namespace, at NodeID, freed []kv.PageID) []kv.P
 	return freed
 }
 
-// expireIn removes the unpinned leaves of an order with a stamp up to limit.
+// expireIn removes the unpinned leaves of an order whose stamp is limit or less, oldest
+// first. Parents that become leaves follow, as the loop asks for the oldest again.
 func (t *tree) expireIn(o *order, limit uint64, freed []kv.PageID) []kv.PageID {
 	for {
 		id := t.oldest(o)

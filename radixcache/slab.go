@@ -7,25 +7,31 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// slab is the lowest layer of the tree: the nodes, their children and what is
-// counted of them. It knows shape and tokens; of use, age and pages it only keeps
-// what the nodes carry.
+// slab is the lowest layer of the tree: the nodes, their children and the counts
+// of both. It knows shape and tokens. It stores use, age and pages in the nodes
+// but never interprets them.
+//
+// Nodes are named by 32-bit index and not by pointer: a child costs 4 bytes
+// instead of 8, and the collector does not follow the links between nodes.
 type slab struct {
+	// A match reads these first fields, so they share few cache lines.
 	// What a match reads comes first, in few cache lines.
 	cfg     Config
-	nodes   []node // by NodeID; nodes[Root] is never used
-	version uint64 // changes of the shape so far, which end the validity of a Match
+	nodes   []node // by NodeID; nodes[Root] is no node of the tree
+	version uint64 // number of changes of the shape, each of which ends the validity of a Match
 	doubts  doubts
 
-	evictable size     // of nodes with pins == 0
-	protected size     // of nodes with pins > 0
-	free      []NodeID // unused slots of nodes, last freed is taken first
+	evictable size     // sum over the nodes with pins == 0 (SGLang: evictable_size)
+	protected size     // sum over the nodes with pins > 0 (SGLang: protected_size)
+	free      []NodeID // unused slots of nodes; the last freed is reused first, as it is still in cache
 	links     links
 	counts    Stats
-	memory    wide.Arena[kv.Token] // of the nodes' tokens
+	memory    wide.Arena[kv.Token] // memory of the nodes' tokens
 }
 
-// newSlot takes a slot for n. It may move the slab: no *node survives it.
+// newSlot stores n in a free slot, or in a new one at the end, and returns its
+// id. Appending may move the slab, so pointers to nodes taken before are stale.
+// A reused slot keeps its gen, which tells the new node from earlier ones.
 func (s *slab) newSlot(n *node) NodeID {
 	if last := len(s.free) - 1; last >= 0 {
 		id := s.free[last]
@@ -38,7 +44,8 @@ func (s *slab) newSlot(n *node) NodeID {
 	return NodeID(len(s.nodes) - 1)
 }
 
-// freeNode gives a slot back and lets go of what it held.
+// freeNode frees a node's tokens and its slot. The next gen makes links and
+// matches that still name the slot invalid.
 func (s *slab) freeNode(id NodeID) {
 	if s.nodes[id].flags&distrusted != 0 {
 		s.doubts.count--
@@ -48,7 +55,9 @@ func (s *slab) freeNode(id NodeID) {
 	s.free = append(s.free, id)
 }
 
-// live returns the node of an id that a caller passed in.
+// live returns the node of an id that a caller passed in, and panics if there is
+// none or if the id names the root of a space, which callers never see. call is
+// the caller's method, for the message.
 func (s *slab) live(id NodeID, call string) *node {
 	if int(id) >= len(s.nodes) || s.nodes[id].space == nil || s.nodes[id].flags&isRoot != 0 {
 		panic(fmt.Sprintf("radixcache: %s: no node %d", call, id))
@@ -56,8 +65,8 @@ func (s *slab) live(id NodeID, call string) *node {
 	return &s.nodes[id]
 }
 
-// outer is the node itself, or for the root of a space the node at which the
-// space begins: what a caller may see of it.
+// outer returns the id under which a caller may see a node: the id itself, or for
+// the root of a space the node at which the space begins.
 func (s *slab) outer(id NodeID) NodeID {
 	if s.nodes[id].flags&isRoot != 0 {
 		return s.nodes[id].parent
@@ -68,17 +77,20 @@ func (s *slab) outer(id NodeID) NodeID {
 // isTail reports whether a node is a tail leaf, not a run of whole pages.
 func (s *slab) isTail(n *node) bool { return n.tokens.Len()%s.cfg.PageTokens != 0 }
 
-// floorTokens rounds down to whole pages. Dividing 32 bits takes half the time of 64, and a match does it at each of its ends.
+// floorTokens rounds down to whole pages: with pages of 16, 37 becomes 32. Dividing
+// 32 bits takes half the time of 64, and a match divides at each of its ends.
 func (s *slab) floorTokens(n int) int { return n - int(uint32(n)%uint32(s.cfg.PageTokens)) }
 
-// firstPage is the part of a child that no sibling shares whole.
+// firstPage returns a child's first page of tokens, or all tokens of a tail leaf.
+// No two siblings have the same, so siblings are sorted and found by it.
 func (s *slab) firstPage(id NodeID) []kv.Token {
 	tokens := s.nodes[id].tokens.Slice()
 	return tokens[:min(s.cfg.PageTokens, len(tokens))]
 }
 
-// weigh adds a node's tokens and pages to what its pins make of them, or takes
-// them off.
+// weigh adds tokens and pages of a node to the evictable or the protected sums,
+// by the node's pins: to those of the whole tree and of its space. Negative
+// numbers subtract.
 func (s *slab) weigh(n *node, tokens, pages int) {
 	if n.pins > 0 {
 		s.protected.add(tokens, pages)
@@ -89,16 +101,19 @@ func (s *slab) weigh(n *node, tokens, pages int) {
 	}
 }
 
-// weighAll is weigh for all that a node holds; sign is 1 or -1.
+// weighAll is weigh for everything that a node holds; sign is 1 or -1. To change
+// a node's pins from or to 0, call it with -1 before and with 1 after.
 func (s *slab) weighAll(n *node, sign int) {
 	s.weigh(n, sign*n.tokens.Len(), sign*n.pages.Len())
 }
 
-// blocksEnding counts the blocks whose last token is in [start, start+n).
+// blocksEnding counts the blocks whose last token is in [start, start+n). With
+// blocks of 16, [8, 40) has two: they end at 16 and at 32.
 func (s *slab) blocksEnding(start, n int) int {
 	return (start+n)/s.cfg.BlockTokens - start/s.cfg.BlockTokens
 }
 
+// count returns 1 for true and 0 for false, to sum up conditions.
 func count(b bool) int {
 	if b {
 		return 1

@@ -1,7 +1,8 @@
 package radixcache
 
-// SLRU evicts what was reused less than [Config.SLRUHits] times, least recent
-// first, and then the rest.
+// SLRU evicts leaves with fewer than [Config.SLRUHits] reuses first, and then the
+// others; within both groups the least recently used goes first. A flood of prompts
+// that are used once thus leaves the reused prefixes alone.
 const SLRU Policy = 4
 
 type slru struct {

@@ -17,38 +17,44 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrSnapshot is wrapped by the errors of [Cache.Restore] that blame the bytes.
+// ErrSnapshot is wrapped by the errors of [Cache.Restore] for bytes that are no valid
+// snapshot.
 var ErrSnapshot = errors.New("radixcache: bad snapshot")
 
-// A snapshot is little endian: the header, the media, the nodes in the order of
-// Walk, and XXH3-64 over all before it.
+// A snapshot is little endian: a header of 40 bytes, 16 bytes per medium, the nodes in
+// the order of Walk, and XXH3-64 over everything before it. A node takes 40 bytes, its
+// namespace where that changes, 4 bytes per token and 4 per page: a million tokens in
+// pages of 16 take 4.3 MB and the nodes' heads.
 const (
 	snapshotMagic   = "CPRX"
 	snapshotVersion = 1
 )
 
+// snapshotHeader is the first part of a snapshot. PageTokens must agree with the cache.
 type snapshotHeader struct {
 	Magic      [4]byte
 	Version    uint32
 	PageTokens uint32
-	Media      uint32 // entries
-	Nodes      uint32
-	Pages      uint32 // of all nodes
+	Media      uint32 // number of media entries, unused ones too
+	Nodes      uint32 // number of nodes
+	Pages      uint32 // number of pages of all nodes
 	Clock      uint64
-	Memory     uint64 // the policy's
+	Memory     uint64 // the policy's state: ranking.memory
 }
 
+// snapshotMedium is one number of a medium. Unused numbers are kept with Live 0, so that
+// numbers in the nodes' tokens need no translation.
 type snapshotMedium struct {
 	Hash        uint64
 	Placeholder kv.Token
 	Live        uint32
 }
 
-// snapshotNode is followed by its namespace's fields if Names is set, its tokens
-// and its pages.
+// snapshotNode is the head of a node. Its namespace's three strings follow if Names is 1,
+// then its tokens and its pages.
 type snapshotNode struct {
 	Parent uint32 // 1 + index in the order of Walk; 0 at the beginning of a namespace
-	Names  uint32 // 1 if the namespace is not the parent's, or there is no parent
+	Names  uint32 // 1 if the namespace differs from the parent's, or there is no parent
 	Tokens uint32
 	Hits   uint32
 	Prio   int32
@@ -57,9 +63,10 @@ type snapshotNode struct {
 	Mark   uint64
 }
 
-// Snapshot writes what the tree holds, in which pages, and its order of
-// eviction; no pins, quotas or counts of the past, and nothing that was flushed.
-// The contents of the pages are for their owner to keep.
+// Snapshot writes the nodes of the tree with their pages and their order of eviction. It
+// leaves out pins, quotas, past counts and flushed trees. The caller must save the
+// contents of the pages. It returns an error while nodes are distrusted, as their KV may
+// be wrong.
 func (c *Cache) Snapshot(w io.Writer) error {
 	if n := c.doubts.count; n > 0 {
 		return fmt.Errorf("radixcache: %d nodes are distrusted, whose KV no snapshot may keep: try again", n)
@@ -108,12 +115,14 @@ func (c *Cache) Snapshot(w io.Writer) error {
 	return nil
 }
 
-// Restore reads a snapshot into an empty cache of the same page size. The pages
-// keep their ids, or, if pages is not nil, the i-th page in the order of Walk
-// becomes pages[i], of which there must be as many as the snapshot has or more.
-// It returns how many there are. Blocks are announced by events as if they had
-// been inserted. Nothing changes with an error, which wraps [ErrSnapshot] if the
-// bytes are to blame.
+// Restore reads a snapshot into an empty cache of the same page size and returns the
+// number of pages. Pages keep their ids, or, if pages is not nil, the i-th page in the
+// order of Walk becomes pages[i]; pages must have as many as the snapshot, or more.
+// Events announce the blocks as if they had been inserted.
+//
+// With an error nothing changes: the tree is built in a second cache, checked with
+// [Cache.Check], and replaces the first only then. The error wraps [ErrSnapshot] if the
+// bytes are damaged, cut short or do not describe a valid tree.
 func (c *Cache) Restore(r io.Reader, pages []kv.PageID) (int, error) {
 	if c.counts.Nodes > 0 || len(c.media.ids) > 0 {
 		return 0, fmt.Errorf("radixcache: Restore into a cache that holds %d nodes, want an empty one", c.counts.Nodes)
@@ -129,7 +138,7 @@ func (c *Cache) Restore(r io.Reader, pages []kv.PageID) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	fresh.quotas, fresh.epoch, fresh.counts, fresh.curve = c.quotas, c.epoch, c.counts, c.curve // not ages: they are by the old clock
+	fresh.quotas, fresh.epoch, fresh.counts, fresh.curve = c.quotas, c.epoch, c.counts, c.curve // no ages: their marks have stamps of the old clock
 	in := restorer{c: fresh, in: bytes.NewReader(data[:len(data)-8]), pages: pages}
 	if err := in.run(); err != nil {
 		return 0, err
@@ -147,11 +156,13 @@ type restorer struct {
 	c     *Cache
 	in    *bytes.Reader
 	pages []kv.PageID
-	used  int
-	ids   []NodeID   // by index in the order of Walk
-	path  []kv.Token // from token 0 to the latest node; children follow their parent, so it begins with theirs
+	used  int        // number of pages read so far
+	ids   []NodeID   // ids of the nodes read, by index in the order of Walk
+	path  []kv.Token // tokens from 0 to the end of the latest node
 }
 
+// run reads a whole snapshot. Its counts are not trusted: each read is checked against
+// the bytes left, so a forged length never makes it allocate more than the input's size.
 func (r *restorer) run() error {
 	var head snapshotHeader
 	if err := r.get(&head); err != nil {
@@ -190,7 +201,7 @@ func (r *restorer) run() error {
 	return nil
 }
 
-// get reads one value of fixed size.
+// get reads one value of a fixed size.
 func (r *restorer) get(v any) error {
 	if err := binary.Read(r.in, binary.LittleEndian, v); err != nil {
 		return fmt.Errorf("%w: cut short", ErrSnapshot)
@@ -198,7 +209,7 @@ func (r *restorer) get(v any) error {
 	return nil
 }
 
-// words reads n values of four bytes, which must be there.
+// words reads n values of four bytes each, after checking that so many bytes are left.
 func words[T kv.Token | kv.PageID](r *restorer, n uint32) ([]T, error) {
 	if int64(n)*4 > int64(r.in.Len()) {
 		return nil, fmt.Errorf("%w: %d values announced, %d bytes left", ErrSnapshot, n, r.in.Len())
@@ -207,6 +218,7 @@ func words[T kv.Token | kv.PageID](r *restorer, n uint32) ([]T, error) {
 	return list, r.get(list)
 }
 
+// media reads the numbers of media. Uses are counted later, as nodes are attached.
 func (r *restorer) media(n int) error {
 	m := &r.c.media
 	for id := range n {
@@ -231,7 +243,7 @@ func (r *restorer) media(n int) error {
 	return nil
 }
 
-// node reads one node and hangs it below its parent.
+// node reads one node and attaches it below its parent.
 func (r *restorer) node() error {
 	c := r.c
 	var s snapshotNode
@@ -272,6 +284,7 @@ func (r *restorer) node() error {
 	return r.hang(s, parent, ns, tokens, pages)
 }
 
+// namespace reads three strings, each with its length before it.
 func (r *restorer) namespace() (ns kv.Namespace, err error) {
 	for _, field := range []*string{&ns.Model, &ns.LoRA, &ns.Salt} {
 		var n uint32
@@ -290,7 +303,10 @@ func (r *restorer) namespace() (ns kv.Namespace, err error) {
 	return ns, nil
 }
 
-// hang attaches what was read, unless the tree would be broken by it.
+// hang attaches a node that was read, unless the tree would be invalid: an empty node,
+// one below a tail leaf, one with a sibling's first page, a private space without salt,
+// or nodes out of the order of Walk. Walk shows a node after its parent, so the path of
+// the latest node always begins with that of the parent.
 func (r *restorer) hang(s snapshotNode, parent NodeID, ns kv.Namespace, tokens []kv.Token, pages []kv.PageID) error {
 	c := r.c
 	bad := fmt.Errorf("%w: node %d can't stand below node %d", ErrSnapshot, len(r.ids), s.Parent)
@@ -319,7 +335,8 @@ func (r *restorer) hang(s snapshotNode, parent NodeID, ns kv.Namespace, tokens [
 	return nil
 }
 
-// order enlists the leaves by age.
+// order adds the leaves to their orders by rising stamp, as moveOrder does, so that none
+// goes to a late heap. The original cache's late leaves are thus in the line here.
 func (r *restorer) order() {
 	c := r.c
 	var leaves []NodeID

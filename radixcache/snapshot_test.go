@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// grown is a cache with a bit of everything: namespaces, private spaces, media,
-// tails, removed and pinned nodes.
+// grown returns a cache with a bit of everything: namespaces, private spaces, media, tails,
+// removed and pinned nodes.
 func grown(t testing.TB, cfg Config) *Cache {
 	c := newCache(t, cfg)
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -104,7 +104,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	}
 }
 
-// TestRestoreIntoOtherPages gives the contents new places.
+// TestRestoreIntoOtherPages: the tree's contents get other pages.
 func TestRestoreIntoOtherPages(t *testing.T) {
 	c := grown(t, Config{PageTokens: 2})
 	var b bytes.Buffer

@@ -9,21 +9,23 @@ import (
 )
 
 // spaces is the layer above eviction that knows namespaces: where each begins in
-// the tree, and what it may hold.
+// the tree, and how many pages it may hold.
 type spaces struct {
 	eviction
-	alive  map[spaceKey]*space     // each holds something
-	latest *space                  // of those without anchor the one last entered, or nil
-	doors  map[NodeID]int32        // private spaces that begin at a node
-	quotas map[kv.Namespace]*Quota // as set
-	open   int                     // spaces, dead ones too
+	alive  map[spaceKey]*space     // spaces that were not flushed; each holds something
+	latest *space                  // the space without anchor that was entered last, or nil: mostly the next one too
+	doors  map[NodeID]int32        // number of private spaces that begin at a node
+	quotas map[kv.Namespace]*Quota // quotas as set by SetQuota, also of namespaces that hold nothing
+	open   int                     // number of spaces, dead ones included
 }
 
 func newSpaces(cfg Config) spaces {
 	return spaces{eviction: newEviction(cfg), alive: map[spaceKey]*space{}, doors: map[NodeID]int32{}, quotas: map[kv.Namespace]*Quota{}}
 }
 
-// enter returns the root of the space of ns below an anchor, if there is one.
+// enter returns the root of a namespace's space below an anchor, and whether there is
+// one. A request enters its space at each match, so the last one is kept at hand: a
+// comparison of three strings instead of a hash of them.
 func (ss *spaces) enter(ns kv.Namespace, anchor NodeID) (NodeID, bool) {
 	if sp := ss.latest; sp != nil && anchor == Root && sp.ns == ns {
 		return sp.root, true
@@ -38,13 +40,14 @@ func (ss *spaces) enter(ns kv.Namespace, anchor NodeID) (NodeID, bool) {
 	return sp.root, true
 }
 
-// openSpace is enter that makes the space if needed. Below an anchor that was
-// flushed it makes one that is as dead.
+// openSpace is enter that makes the space if needed. Below an anchor that was flushed
+// it makes a space that is flushed too, which enter never finds: a handle of before the
+// flush publishes into the old tree only.
 func (ss *spaces) openSpace(ns kv.Namespace, anchor NodeID) NodeID {
 	if root, ok := ss.enter(ns, anchor); ok {
 		return root
 	}
-	// The strings may be cut from a whole request's text.
+	// The strings may be parts of a request's whole text, which a copy lets go.
 	ns = kv.Namespace{Model: strings.Clone(ns.Model), LoRA: strings.Clone(ns.LoRA), Salt: strings.Clone(ns.Salt)}
 	sp := &space{ns: ns, anchor: anchor}
 	if ss.cfg.Events {
@@ -76,8 +79,8 @@ func (ss *spaces) openSpace(ns kv.Namespace, anchor NodeID) NodeID {
 	return sp.root
 }
 
-// close removes a space whose root has nothing below it any more. Its anchor
-// may become a leaf.
+// close removes a space whose root has no children left. Its anchor absorbs the
+// root's use and may become a leaf.
 func (ss *spaces) close(sp *space) {
 	if !sp.dead {
 		delete(ss.alive, spaceKey{sp.ns, sp.anchor})
@@ -104,7 +107,8 @@ func (ss *spaces) close(sp *space) {
 	}
 }
 
-// orphaned takes up a node that may have lost its last child.
+// orphaned handles a node that may have lost its last child: an unpinned leaf enters
+// its order, and an empty space is closed.
 func (ss *spaces) orphaned(id NodeID) {
 	n := &ss.nodes[id]
 	switch {
@@ -116,7 +120,8 @@ func (ss *spaces) orphaned(id NodeID) {
 	}
 }
 
-// orderOf is the order for the nodes of a namespace that is alive.
+// orderOf returns the order for the nodes of a namespace, and makes it if needed: the
+// namespace's own if it has a quota, else the common one.
 func (ss *spaces) orderOf(ns kv.Namespace) *order {
 	q := ss.quotas[ns]
 	if q == nil {
@@ -133,7 +138,10 @@ func (ss *spaces) orderOf(ns kv.Namespace) *order {
 	return o
 }
 
-// moveOrder puts the spaces of a namespace into the order that its quota asks for.
+// moveOrder moves the spaces of a namespace into the order that its quota asks for,
+// after SetQuota gave or removed one. Leaves move by rising stamp, so a new order's line
+// takes each at its back in O(1). Spaces are sorted first, since the map's order is
+// random and equal calls must give equal trees.
 func (ss *spaces) moveOrder(ns kv.Namespace) {
 	to := ss.orderOf(ns)
 	var spaces []*space
@@ -172,7 +180,8 @@ func (ss *spaces) moveOrder(ns kv.Namespace) {
 	}
 }
 
-// spacesByAnchor are the spaces that begin at each node, in order.
+// spacesByAnchor returns the living spaces that begin at each node, sorted by
+// namespace. Cost: all spaces of the tree.
 func (ss *spaces) spacesByAnchor() map[NodeID][]*space {
 	spaces := map[NodeID][]*space{}
 	for key, sp := range ss.alive { // any order: sorted below
@@ -184,9 +193,12 @@ func (ss *spaces) spacesByAnchor() map[NodeID][]*space {
 	return spaces
 }
 
-// follow walks on from a cursor as far as whole pages match, end tokens at most,
-// through the door to a private space where the route has one. If it reads it stops
-// at what is distrusted, and looks for a partial page.
+// follow walks on from a cursor as far as whole pages match, up to end tokens, and
+// through the door to a private space at the end of the public tokens. With reads, as
+// for a match, it stops before distrusted nodes, and looks for a partial page.
+//
+// Example: with pages of 2 and 4 public tokens, a key 1 2 3 4 5 6 of salt "a" walks 1 2
+// 3 4 in the space without salt, and 5 6 in the space of "a" that begins there.
 func (ss *spaces) follow(cur cursor, r *route, end int, reads bool) (cursor, Partial) {
 	if cur.tokens < r.public {
 		var partial Partial
@@ -207,8 +219,10 @@ func (ss *spaces) follow(cur cursor, r *route, end int, reads bool) (cursor, Par
 	return ss.descend(cur, r.tokens[:end], reads)
 }
 
+// compareNamespaces orders namespaces by model, LoRA and salt.
 func compareNamespaces(a, b kv.Namespace) int {
 	return cmp.Or(strings.Compare(a.Model, b.Model), strings.Compare(a.LoRA, b.LoRA), strings.Compare(a.Salt, b.Salt))
 }
 
+// before reports whether namespace a sorts before b.
 func before(a, b kv.Namespace) bool { return compareNamespaces(a, b) < 0 }

@@ -6,13 +6,19 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// split cuts a node's edge after k tokens, a whole number of pages. The node
-// keeps its id, handles and children as the lower half, so that handles of
-// running requests stay valid; the new upper half is returned. Both halves are
-// copies: neither keeps the other's memory alive.
+// split cuts a node's edge after k tokens, a whole number of pages, and returns
+// the new upper half. The node itself becomes the lower half: it keeps its id,
+// handles and children, so the handles of running requests stay valid.
 //
-// What went through the node went through both halves. The upper one will learn
-// of it when it absorbs the lower.
+// Example with pages of one token: node #7 holds tokens 1 2 3 in pages 10 11 12.
+// After split(7, 2) a new node #8 holds 1 2 in pages 10 11, and below it #7 holds
+// 3 in page 12. A handle on #7 still stands for the tokens 1 2 3.
+//
+// Tokens are copied into both halves, so neither keeps the other's memory alive;
+// sums of tokens and pages do not change. The upper half inherits no hits and no
+// priority: what ended at the node ended below it, and it will learn of that when
+// it absorbs the lower half. It inherits the stamp, as the age of a path is that of
+// its last walk, and the policy's mark as the policy decides (divide).
 func (t *tree) split(id NodeID, k int) NodeID {
 	n, page := &t.nodes[id], t.cfg.PageTokens
 	if k <= 0 || k >= n.tokens.Len() || k%page != 0 {
@@ -37,7 +43,8 @@ func (t *tree) split(id NodeID, k int) NodeID {
 		t.doubts.nodes = append(t.doubts.nodes, linkID{uid, t.nodes[uid].gen})
 		t.doubts.count++
 	}
-	n = &t.nodes[id] // the slab may have moved
+	// newNode may have moved the slab.
+	n = &t.nodes[id]
 	t.relink(n.parent, id, uid)
 	lower := t.memory.CloneRange(&n.tokens, k, n.tokens.Len())
 	t.memory.Free(&n.tokens)
@@ -53,8 +60,10 @@ func (t *tree) split(id NodeID, k int) NodeID {
 	return uid
 }
 
-// cutHashes shares the hashes of a node between what is before k tokens of its
-// edge and what is behind.
+// cutHashes divides a node's block hashes between the first k tokens of its edge
+// and the rest. A block belongs to the half in which it ends: with blocks of 4 and
+// an edge [0, 8) cut after 6, block [4, 8) goes to the lower half. No hash is
+// computed again.
 func (s *slab) cutHashes(n *node, k int) (before, behind *[]kv.BlockHash) {
 	if n.hashes == nil {
 		return nil, nil

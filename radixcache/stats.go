@@ -7,59 +7,67 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// Reason says why something left the tree.
+// Reason is the reason why pages left the tree.
 type Reason uint8
 
 // The reasons.
 const (
 	ByCapacity    Reason = iota // Evict made room
-	ByQuota                     // its namespace had more than its Quota
-	ByAge                       // Expire, after Config.TTL
-	ByFlush                     // Flush; counted when the pages come out
-	ByDistrust                  // Purge, after Distrust
-	BySuperseding               // a tail leaf that a longer child made redundant
+	ByQuota                     // the namespace held more than its Quota.MaxPages
+	ByAge                       // Expire, as it was unused for Config.TTL
+	ByFlush                     // Flush; counted when Evict removes the pages
+	ByDistrust                  // Purge of marked nodes
+	BySuperseding               // a new, longer child made a tail leaf redundant
 	reasonCount
 )
 
 var reasonNames = enum.New[Reason]("radixcache", "reason", "capacity", "quota", "age", "flush", "distrust", "superseded")
 
+// String returns the reason's name in statistics, such as "capacity".
 func (r Reason) String() string { return reasonNames.Name(r) }
 
 // AgeBuckets is the number of entries in [Stats.EvictedAges].
 const AgeBuckets = 32
 
-// Stats is a snapshot of a [Cache].
+// Stats is a copy of a [Cache]'s gauges and counters.
 type Stats struct {
+	// Gauges: what the tree holds now, flushed trees included. Tokens and Pages are
+	// the sums of evictable and protected. A protected node has pins on it or below.
 	// What is held now. Tokens and Pages are the sums of evictable and protected.
-	Nodes           int // runs and tail leaves
-	Leaves          int // of Nodes: with nothing below them
-	Tails           int // of Leaves: with a partly filled page
+	Nodes           int // number of runs and tail leaves
+	Leaves          int // the part of Nodes with nothing below
+	Tails           int // the part of Leaves with a partly filled page
 	Tokens          int
 	Pages           int
 	EvictableTokens int
-	ProtectedTokens int // in nodes with pins on them or below
+	ProtectedTokens int
 	EvictablePages  int
 	ProtectedPages  int
-	Namespaces      int // private ones behind different public prefixes count apart
+	Namespaces      int // private spaces of one namespace after different prefixes count each
 
+	// Counters: what has happened since New. HitTokens/LookupTokens is the hit rate.
 	// What has happened since New.
-	Lookups       uint64 // requests: Pins of a match, and Inserts without a handle
-	LookupTokens  uint64 // of their keys
+	Lookups       uint64 // Pins of a match, and Inserts: one per request
+	LookupTokens  uint64 // tokens of their keys
 	Hits          uint64 // Lookups that found a page or more
-	HitTokens     uint64 // found, in whole pages
-	Inserts       uint64 // Extends too
+	HitTokens     uint64 // tokens found, in whole pages
+	Inserts       uint64 // calls of Insert and Extend
 	Splits        uint64
 	Joins         uint64
-	LossyJoins    uint64 // of Joins: of halves that the policy would have told apart
-	ReturnedPages uint64 // by Insert and Extend: duplicates and superseded tails
+	LossyJoins    uint64 // Joins of halves that the policy would have evicted at different times
+	ReturnedPages uint64 // pages returned by Insert and Extend: duplicates and superseded tails
 
-	EvictedTokens [reasonCount]uint64 // by Reason
+	// Tokens and pages removed, by Reason.
+	EvictedTokens [reasonCount]uint64
 	EvictedPages  [reasonCount]uint64
-	EvictedAges   [AgeBuckets]uint64 // pages by age, in accesses since their last use: entry i counts ages in [2^(i-1), 2^i), the last one all above
+	// Pages removed, by age in accesses since their last use: entry i counts ages in
+	// [2^(i-1), 2^i), entry 0 age 0, and the last one everything above. A cache in
+	// which most pages go at a young age is too small for its load.
+	EvictedAges [AgeBuckets]uint64
 }
 
-// Evicted sums up the pages that left for a reason that is not the caller's:
-// all but [BySuperseding].
+// Evicted returns the tokens and pages removed for all reasons but [BySuperseding], in
+// which a longer child took over the content.
 func (s Stats) Evicted() (tokens, pages uint64) {
 	for r := range BySuperseding {
 		tokens += s.EvictedTokens[r]
@@ -68,7 +76,7 @@ func (s Stats) Evicted() (tokens, pages uint64) {
 	return tokens, pages
 }
 
-// String is a table of five lines.
+// String returns a table of five lines.
 func (s Stats) String() string {
 	var why strings.Builder
 	for r := range reasonCount {

@@ -8,19 +8,21 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// tree is the layer that changes the shape: what comes in, is split, joined or goes is
-// written here into all the parts that must know. It owns no memory but its nodes'.
+// tree is the layer that changes the shape. Each change (a node comes in, is split,
+// joined or removed) is passed on here to the parts that depend on it: counts,
+// orders, journal, media and ghosts. It owns no memory but that of its nodes.
 type tree struct {
 	spaces
 	journal journal
 	media   media
 	ghosts  ghosts
-	runs    []kv.Token  // scratch of fuse
-	lists   []kv.PageID // scratch of fuse
+	runs    []kv.Token  // scratch memory of fuse
+	lists   []kv.PageID // scratch memory of fuse
 }
 
-// read returns a key's tokens as the tree has them, and how many of them are public. A
-// medium that the tree does not hold cuts the key short.
+// read returns a key's tokens as the tree stores them, with media replaced by their
+// numbers, and the number of public tokens. A medium that the tree does not hold
+// ends the tokens: nothing after it can match.
 func (t *tree) read(key *Key) (tokens []kv.Token, public int) {
 	tokens = key.Tokens
 	if len(key.Media) > 0 {
@@ -29,7 +31,9 @@ func (t *tree) read(key *Key) (tokens []kv.Token, public int) {
 	return tokens, t.public(key)
 }
 
-// readIn is read for what is going to be held. It leaves raw tokens for insert to check.
+// readIn is read for a key that is about to be inserted: new media get numbers. A
+// key without media and public tokens, the common case, is returned unchecked, with
+// raw true: insert checks it after the copy, when the tokens are in a near cache.
 func (t *tree) readIn(key *Key) (tokens []kv.Token, public int, raw bool) {
 	tokens, public = key.Tokens, t.public(key)
 	if len(key.Media) == 0 && public == 0 {
@@ -42,7 +46,8 @@ func (t *tree) readIn(key *Key) (tokens []kv.Token, public int, raw bool) {
 	return tokens, min(public, t.floorTokens(len(tokens))), false
 }
 
-// public is how many tokens of a key are public, in whole pages.
+// public returns the number of public tokens of a key, in whole pages; 0 without
+// a salt, as such a key shares all its tokens anyway.
 func (s *slab) public(key *Key) int {
 	if key.PublicTokens <= 0 || key.Namespace.Salt == "" {
 		return 0
@@ -50,8 +55,10 @@ func (s *slab) public(key *Key) int {
 	return s.floorTokens(min(key.PublicTokens, len(key.Tokens)))
 }
 
-// journalStored hashes the blocks that end in a new leaf. tokens: the whole key
-// from token 0 to the leaf's end, as the first block may start above it.
+// journalStored hashes the blocks that end in a new leaf and announces them.
+// tokens is the whole key from token 0 to the leaf's end, because the first block
+// may begin above the leaf. In a flushed tree only the hashes are kept: Cleared has
+// withdrawn its blocks already.
 func (t *tree) journalStored(id NodeID, tokens []kv.Token) {
 	n := &t.nodes[id]
 	if !t.cfg.Events || t.blocksEnding(int(n.start), n.tokens.Len()) == 0 {
@@ -74,7 +81,9 @@ func (t *tree) journalStored(id NodeID, tokens []kv.Token) {
 	}
 }
 
-// storedEvent announces the blocks that end in a node, without their hashes. path: the tokens up to the node's end.
+// storedEvent returns the event that announces the blocks that end in a node,
+// without their hashes. path holds the tokens from 0 to the node's end. The
+// event's tokens are a copy, with placeholders for media as the caller had them.
 func (t *tree) storedEvent(n *node, path []kv.Token) kv.Event {
 	start := int(n.start)
 	count := t.blocksEnding(start, len(path)-start)
@@ -93,8 +102,9 @@ func (t *tree) storedEvent(n *node, path []kv.Token) kv.Event {
 	return ev
 }
 
-// lastBlockAbove is the node in which the last block ends at id or above. It
-// visits no more than BlockTokens/PageTokens nodes with tokens.
+// lastBlockAbove returns the node in which the last block ends at id or above.
+// Each node on the way has a page or more and ends no block, so there are at
+// most BlockTokens/PageTokens of them.
 func (t *tree) lastBlockAbove(id NodeID) *node {
 	for at := id; at != Root; at = t.nodes[at].parent {
 		if n := &t.nodes[at]; n.hashes != nil {
@@ -105,7 +115,8 @@ func (t *tree) lastBlockAbove(id NodeID) *node {
 }
 
 // journalRemoved withdraws the blocks of a node that end after its first keep
-// tokens. Removals in a row are one event: an eviction takes many small leaves.
+// tokens. Example: blocks of 4, an edge [0, 10) trimmed to 6 tokens: the block
+// [4, 8) goes, [0, 4) stays.
 func (t *tree) journalRemoved(n *node, keep int) {
 	if n.hashes == nil {
 		return
@@ -125,7 +136,7 @@ func (t *tree) journalRemoved(n *node, keep int) {
 	}
 }
 
-// lookedUp counts a request.
+// lookedUp counts a request that asked for so many tokens and found so many.
 func (t *tree) lookedUp(asked, found int) {
 	t.counts.Lookups++
 	t.counts.LookupTokens += uint64(asked)

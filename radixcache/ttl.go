@@ -7,27 +7,33 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ages knows how old stamps are: at each mark the clock had a value. There
-// are never more marks than steps of a TTL, so that the age of a walk is known
-// within that; it is taken for younger than it is, not older.
+// ages converts an age in time to a stamp. Nodes store no time: marks of (time, clock)
+// say up to which stamp all walks are older than a given time.
+//
+// Marks are at least TTL/64 apart, so about 64 exist at a time. With a TTL of 64
+// minutes there is one per minute: a node that was used right after a mark counts from
+// the next one, and goes 64 to 65 minutes after its last use, if Expire is called often.
+// So a node may live a step too long, but never goes early.
 type ages struct{ marks []ageMark }
 
+// ageMark states that walks with a stamp up to clock happened at now or before.
 type ageMark struct {
 	now   time.Duration
 	clock uint64
 }
 
-// ageSteps is into how many steps a TTL is cut.
+// ageSteps is the number of steps into which a TTL is divided.
 const ageSteps = 64
 
-// Expire removes what is not pinned and was not used for [Config.TTL]: no Pin,
-// Insert or Extend ended at or below it, however long it was pinned. It also lets
-// go of pinned prefixes whose time is over. The freed pages are appended to freed.
+// Expire removes the nodes that are not pinned and were not used for [Config.TTL]: no
+// Pin, Keep, Insert or Extend ended at or below them in that time, however long they
+// were pinned. It also unpins prefixes whose time has come. The freed pages are
+// appended to freed.
 //
-// now is the time since some fixed moment, the same in each call, and never less
-// than in the call before. Call it once per step: what happened between two
-// calls counts as of the later one. What was flushed is left to Evict. Cost:
-// amortised O(1) for each node removed.
+// now is the time since some fixed moment, the same in each call, and never less than
+// in the call before: a core package has no clock. Call it once per step; walks between
+// two calls count as of the later one. Flushed trees are left to Evict. Cost: amortised
+// O(1) for each node removed.
 func (c *Cache) Expire(now time.Duration, freed []kv.PageID) []kv.PageID {
 	c.expirePrefixes(now)
 	if c.cfg.TTL == 0 {
@@ -45,11 +51,11 @@ func (c *Cache) Expire(now time.Duration, freed []kv.PageID) []kv.PageID {
 		return freed
 	}
 	limit := a.marks[over-1].clock
-	a.marks = slices.Delete(a.marks, 0, over-1) // the last one stays: it still holds
+	a.marks = slices.Delete(a.marks, 0, over-1) // the last one stays, as its statement still holds
 	before := len(freed)
-	for round := -1; len(freed) > round; { // what goes may bare a public prefix in another order
+	for round := -1; len(freed) > round; { // closing a private space may make a public prefix of another order a leaf
 		round = len(freed)
-		for i := len(c.tenants) - 1; i >= 0; i-- { // an empty one leaves the list
+		for i := len(c.tenants) - 1; i >= 0; i-- { // backwards, as an order that becomes empty leaves the list
 			freed = c.expireIn(c.tenants[i], limit, freed)
 		}
 		freed = c.expireIn(c.common, limit, freed)

@@ -6,35 +6,37 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// NodeView is one node as [Cache.Walk] shows it. Tokens belong to the tree
-// and are valid until its next change.
+// NodeView is one node as [Cache.Walk] shows it. Tokens belong to the tree and are valid
+// until its next change.
 type NodeView struct {
 	ID        NodeID
 	Parent    NodeID // Root at the beginning of a namespace
 	Namespace kv.Namespace
-	Start     int         // tokens before it
+	Start     int         // number of tokens before it
 	Tokens    []kv.Token  // values from MediaToken on stand for media
-	Pages     []kv.PageID // ascending token position; a copy
+	Pages     []kv.PageID // a copy, ascending token position
 	Leaf      bool
-	Tail      bool   // its one page is not full
-	Pins      int    // handles on it, if any: 1; and children with pins
-	Stamp     uint64 // clock of the last walk that ended here
-	Hits      uint64 // reuses that ended here
-	Priority  int32  // highest of a request that ended here
-	Mark      uint64 // what the policy remembers of it
+	Tail      bool   // whether it is a tail leaf, whose one page is not full
+	Pins      int    // 1 if there are handles on it, plus the number of children with pins
+	Stamp     uint64 // clock at the last walk that ended here
+	Hits      uint64 // number of reuses that ended here
+	Priority  int32  // highest priority of a request that ended here
+	Mark      uint64 // the policy's own value
 }
 
-// Walk goes through all nodes, parents before children, siblings ascending,
-// namespaces in order, private ones behind the node at which they begin. What
-// was flushed is not shown. The tree must not change meanwhile.
+// Walk iterates over all nodes: parents before children, siblings ascending, namespaces in
+// order, private spaces after the node at which they begin and its children. Flushed
+// trees are left out. The tree must not change meanwhile.
 func (c *Cache) Walk() iter.Seq[NodeView] { return c.WalkTo(0) }
 
-// WalkTo is Walk without the nodes that have depth others, or more, before them, which it
-// does not look at; 0 leaves none out.
+// WalkTo is Walk limited to the first depth nodes of each path, without visiting the
+// others; depth 0 sets no limit. With depth 1 it shows the top nodes of each namespace.
 func (c *Cache) WalkTo(depth int) iter.Seq[NodeView] {
 	return func(yield func(NodeView) bool) { c.walkSpaces(c.spacesByAnchor(), Root, depth, yield) }
 }
 
+// walkSpaces yields the nodes of the spaces that begin at an anchor, and returns false if
+// the caller broke off.
 func (c *Cache) walkSpaces(spaces map[NodeID][]*space, anchor NodeID, depth int, yield func(NodeView) bool) bool {
 	for _, sp := range spaces[anchor] {
 		if !c.walkBelow(spaces, sp.root, depth, yield) {
@@ -44,6 +46,7 @@ func (c *Cache) walkSpaces(spaces map[NodeID][]*space, anchor NodeID, depth int,
 	return true
 }
 
+// walkBelow yields the nodes below a node, and those in private spaces below them.
 func (c *Cache) walkBelow(spaces map[NodeID][]*space, parent NodeID, depth int, yield func(NodeView) bool) bool {
 	for id := range c.children(parent) {
 		n := &c.nodes[id]

@@ -33,12 +33,12 @@ func TestWalkShowsEverything(t *testing.T) {
 		t.Errorf("walked %d nodes, %d leaves, %d tails, %d tokens, %d pages:\n%v", nodes, leaves, tails, tokens, pages, s)
 	}
 	for range c.Walk() {
-		break // an early end is no harm
+		break // an early end does no harm
 	}
 }
 
-// TestWalkTo: a walk to a depth shows the nodes above it in the order of Walk, and looks at
-// no other.
+// TestWalkTo: a walk to a depth shows the nodes above it in the order of Walk, and visits no
+// other node.
 func TestWalkTo(t *testing.T) {
 	c := grown(t, Config{PageTokens: 2})
 	order, depth, deepest := []NodeID{}, map[NodeID]int{Root: 0}, 0

@@ -8,15 +8,18 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// shownTokens is how many tokens of an edge WriteTo prints.
+// shownTokens is the number of tokens of an edge that WriteTo prints.
 const shownTokens = 8
 
 // WriteTo writes the tree as text, one node per line, children indented below
 // their parent, namespaces in order, private ones below the node at which they
-// begin. A line has the node, its tokens' range and beginning, its pages, and then,
-// where they apply: pins (on the node, and children with pins), stamp (larger
-// is more recent; of nodes with children it is that of the last walk that ended
-// there), tail.
+// begin. A line has the node's id, its range of tokens, its first tokens, its pages,
+// and then, where they apply: pins (1 for handles on the node, and one per child
+// with pins), stamp (larger is more recent; for a node with children that of the last
+// walk that ended there), tail. For example, below a namespace's line:
+//
+//	#3 [0,4) tokens [1 2 3 4] pages [10 11] pins 1 stamp 2
+//	  #2 [4,5) tokens [5] pages [12] stamp 1 tail
 func (c *Cache) WriteTo(w io.Writer) (int64, error) {
 	out := countingWriter{w: w}
 	depths := map[NodeID]int{Root: -1}      // of nodes
@@ -40,6 +43,7 @@ func (c *Cache) WriteTo(w io.Writer) (int64, error) {
 	return out.n, out.err
 }
 
+// writeNode writes the line of one node, indented by two spaces per level.
 func writeNode(out *countingWriter, v *NodeView, depth int) {
 	fmt.Fprintf(out, "%s#%d [%d,%d) tokens %s pages %v", strings.Repeat("  ", depth), v.ID, v.Start, v.Start+len(v.Tokens), showTokens(v.Tokens), v.Pages)
 	if v.Pins > 0 {
@@ -52,6 +56,7 @@ func writeNode(out *countingWriter, v *NodeView, depth int) {
 	fmt.Fprintln(out)
 }
 
+// showTokens formats up to shownTokens tokens, with "…" if there are more.
 func showTokens(tokens []kv.Token) string {
 	if len(tokens) <= shownTokens {
 		return fmt.Sprint(tokens)
@@ -60,7 +65,8 @@ func showTokens(tokens []kv.Token) string {
 	return s[:len(s)-1] + " …]"
 }
 
-// countingWriter keeps the count and the first error, after which it writes nothing.
+// countingWriter counts the bytes written and keeps the first error, after which
+// it writes nothing.
 type countingWriter struct {
 	w   io.Writer
 	n   int64

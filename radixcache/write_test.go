@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// golden is a small tree with something of everything.
+// golden returns a small tree with nodes of all kinds.
 func golden(t *testing.T) *Cache {
 	c := newCache(t, Config{PageTokens: 4})
 	other := kv.Namespace{LoRA: "sql", Salt: "tenant-a"}

@@ -18,11 +18,11 @@ const (
 )
 
 const (
-	// Below headBlocks blocks, that is 480 tokens by default, blocks are half as
-	// long or less, but not shorter than headTokens. Where many requests fork at
-	// the same place, as behind a common prompt, what is guessed there is wrong in
-	// the same way each time; as blocks are short where requests may be, that is
-	// at most two percent of a request: 8 tokens of 480, with pages of 16.
+	// In the first headBlocks blocks, 480 tokens by default, blocks are half as long
+	// or less, but not shorter than headTokens. Where many requests fork at the same
+	// place, as after a common prompt, the guess there is wrong in the same way each
+	// time. As blocks are short where requests may be short too, the error is at most
+	// two percent of a request: 8 tokens of 480, with pages of 16.
 	headOctaves = 4
 	headBlocks  = 1<<headOctaves - 1
 	headTokens  = 16
@@ -32,21 +32,22 @@ const (
 	quickTokens = 32
 )
 
-// DefaultSamples is the default of Config.Samples. Each sample costs some 130
-// bytes with its share of the line of walks: two megabytes. How far off a curve
-// of that size is stands in the tests.
+// DefaultSamples is the default of Config.Samples: 2 MB, as a sample costs some 130
+// bytes with its share of the line of walks. The tests state how far off a curve of
+// that size was.
 const DefaultSamples = 16384
 
 // Config is the shape of a [Curve]. The zero value works.
 type Config struct {
-	PageTokens     int `default:"1" min:"1" max:"1<<15"`      // of the cache, which matches whole pages only, 1 to 32768; default 1
-	BlockTokens    int `min:"1" max:"1<<15"`                  // granularity of what is tracked, a multiple of PageTokens up to 32768; default the first that suits, mostly 32
-	Samples        int `default:"16384" min:"64" max:"1<<24"` // most blocks tracked at once, MinSamples to MaxSamples; default 16384
-	MaxTokens      int `default:"1<<26" min:"1" max:"1<<40"`  // largest capacity that the curve speaks of; default 1<<26
-	HalfLifeTokens int `min:"0"`                              // what is this many looked-up tokens old counts half; 0: all counts alike
+	PageTokens     int `default:"1" min:"1" max:"1<<15"`      // tokens per page of the cache, which matches whole pages only, 1 to 32768; default 1
+	BlockTokens    int `min:"1" max:"1<<15"`                  // tokens per tracked block, a multiple of PageTokens up to 32768; default mostly 32
+	Samples        int `default:"16384" min:"64" max:"1<<24"` // largest number of blocks tracked at once, MinSamples to MaxSamples; default 16384
+	MaxTokens      int `default:"1<<26" min:"1" max:"1<<40"`  // largest capacity in tokens that the curve covers; default 1<<26
+	HalfLifeTokens int `min:"0"`                              // a request counts half after so many further tokens; 0: all count alike
 }
 
-// WithDefaults returns a copy with the defaults in place of zeros.
+// WithDefaults returns a copy with zeros replaced by the defaults. BlockTokens becomes
+// 32 for pages of 1, 2, 4, 8, 16 and 32 tokens, and one page for wider ones.
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	if c.BlockTokens == 0 && c.PageTokens > 0 {
@@ -57,7 +58,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// headBlock is the length of the blocks of the head, which divides BlockTokens.
+// headBlock returns the length in tokens of the blocks of the head. It divides
+// BlockTokens.
 func (c Config) headBlock() int {
 	head := kv.CeilPages(headTokens, c.PageTokens) * c.PageTokens
 	if c.BlockTokens%head != 0 {

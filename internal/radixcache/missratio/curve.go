@@ -6,36 +6,37 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// The sizes of our structs; a test compares them with the compiler's.
+// Sizes of structs in bytes, for Bytes; a test compares them with the compiler's.
 const (
 	entryBytes = 16
 	walkBytes  = 16
 	curveBytes = 1696
 )
 
-// Curve estimates the hit rate of caches of all sizes at once. One goroutine
-// owns it. How it estimates stands in doc.go.
+// Curve estimates the hit rate of caches of all sizes at once. One goroutine owns
+// it. The package comment describes the method.
 type Curve struct {
 	cfg    Config
-	head   int // tokens of a block of the first headOctaves octaves
+	head   int // tokens per block in the first headOctaves octaves
 	table  table
 	line   line
 	gains  gains
-	refers []bool // scratch of compact
+	refers []bool // scratch memory of compact
 
-	take   rate   // blocks that are tracked from now on
-	trust  rate   // blocks whose absence says that they are new; at most take
-	raised uint32 // while trust < take: the walk at which take rose
+	take   rate   // decides which blocks are tracked from now on
+	trust  rate   // decides for which blocks absence means that they are new; at most take
+	raised uint32 // the walk at which take rose, while trust < take
 
-	seen    float64 // tokens looked up, decayed
-	pending int     // of them since the last halving
+	seen    float64 // number of tokens looked up, decayed
+	pending int     // number of tokens looked up since the last halving
 
-	// What the estimates of runs lack so far of what sampling says, in tokens.
-	owedNew float64 // runs never seen; below zero, hits are lacking
-	owedOld float64 // runs seen longer ago than what stands before them
+	// By how many tokens the estimates of runs are so far below what sampling says.
+	owedNew float64 // in runs that were never seen; below zero, hits are missing
+	owedOld float64 // in runs seen longer ago than the run before them
 }
 
-// New makes an empty curve. It allocates all that it will ever need.
+// New returns an empty curve, or an error that wraps [ErrConfig]. It allocates all
+// memory that the curve will ever use.
 func New(cfg Config) (*Curve, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -63,16 +64,16 @@ func (c *Curve) Reset() {
 	c.seen, c.pending, c.owedNew, c.owedOld = 0, 0, 0, 0
 }
 
-// Rate is the share of the tokens looked up so far that a cache of
+// Rate returns the share of the tokens looked up so far that an LRU cache of
 // capacityTokens would have held, in [0, 1] and never falling with the capacity.
-// Capacities beyond MaxTokens count as MaxTokens; 0 before the first request.
+// Capacities beyond MaxTokens count as MaxTokens. Before the first request it is 0.
 // Cost: a pass over at most 5,000 buckets.
 func (c *Curve) Rate(capacityTokens int) float64 {
 	if c.seen == 0 {
 		return 0
 	}
 	hits := c.gains.hits(capacityTokens)
-	// Hits that no run was found for are spread over those that were.
+	// Hits for which no run was found are spread over the runs that were found.
 	if all := c.gains.hits(c.cfg.MaxTokens); c.owedNew < 0 && all > 0 {
 		hits *= 1 - c.owedNew/all
 	}
@@ -87,7 +88,7 @@ func (c *Curve) Rates(capacities []int, dst []float64) []float64 {
 	return dst
 }
 
-// Bytes is the memory held, which New fixes.
+// Bytes returns the memory held, which New fixes.
 func (c *Curve) Bytes() int {
 	return curveBytes +
 		entryBytes*(cap(c.table.entries)+cap(c.table.spare)) + walkBytes*cap(c.line.walks) +
@@ -95,9 +96,9 @@ func (c *Curve) Bytes() int {
 		8*(cap(c.gains.turns)+cap(c.gains.places)) + cap(c.refers)
 }
 
-// Access counts one request, tokens from token 0 on to its end, and keeps nothing
-// of tokens. What is shorter than a block counts as missed. Cost: one hash of
-// the tokens and a look-up for each sampled block; no allocations.
+// Access counts one request, whose tokens are the whole sequence from token 0 on. It
+// keeps nothing of tokens. A request shorter than a block counts as missed. Cost: one
+// hash of the tokens and a look-up for each sampled block; no allocations.
 func (c *Curve) Access(ns kv.Namespace, tokens []kv.Token) {
 	if len(tokens) == 0 {
 		return
@@ -140,9 +141,11 @@ func (c *Curve) Access(ns kv.Namespace, tokens []kv.Token) {
 	c.count(len(tokens))
 }
 
-// wholePages rounds a number of tokens down to what the cache can hold of them.
+// wholePages rounds a number of tokens down to whole pages.
 func (c *Curve) wholePages(tokens int) int { return tokens - tokens%c.cfg.PageTokens }
 
+// count adds tokens to those looked up, and halves all sums at each half-life. Halving
+// in steps instead of decaying at each request costs a pass over the buckets only then.
 func (c *Curve) count(tokens int) {
 	c.seen += float64(tokens)
 	if c.cfg.HalfLifeTokens == 0 {
@@ -155,8 +158,8 @@ func (c *Curve) count(tokens int) {
 	}
 }
 
-// rootHash hashes the fields apart, each as the seed of the next, so
-// that ("bc", "a") and ("c", "ab") differ.
+// rootHash hashes a namespace: each field with the hash of the one before as its seed,
+// so that ("bc", "a") and ("c", "ab") differ.
 func rootHash(ns kv.Namespace) uint64 {
 	if ns == (kv.Namespace{}) {
 		return 0
@@ -164,9 +167,9 @@ func rootHash(ns kv.Namespace) uint64 {
 	return xxh3.HashStringSeed(ns.Salt, xxh3.HashStringSeed(ns.LoRA, xxh3.HashStringSeed(ns.Model, 1)))
 }
 
-// chain hashes a run of tokens with the hash of what stands before it. It reads them as the
-// machine has them: hashes differ between machines of different byte order, but
-// they only select and name blocks within one Curve and never leave it.
+// chain hashes a run of tokens together with the hash of the tokens before it. It reads
+// tokens in the machine's byte order, so hashes differ between machines of different
+// order; they only select and name blocks within one Curve and never leave it.
 func chain(tokens []kv.Token, before uint64) uint64 {
 	if h := xxh3.HashSeed(wide.Bytes(tokens), before); h != 0 {
 		return h

@@ -136,9 +136,9 @@ func TestEndsAreWholePages(t *testing.T) {
 	}
 }
 
-// What is guessed at a fork is wrong in the same way each time if all fork at
-// the same place, so it must be little. Bounds are in points of a hundred:
-// of requests of 240 tokens, 8 are 3.3, but in the head forks are known.
+// If all requests fork at the same place, the guess there is wrong in the same way each
+// time, so the error must be small. Bounds are in points of a hundred: of requests of 240
+// tokens, 8 are 3.3, but in the head forks are known.
 func TestCommonPrefixesOfAllLengths(t *testing.T) {
 	for _, page := range []int{1, 16, 24, 64} {
 		for _, prefix := range []int{16, 40, 48, 100, 160, 528} {

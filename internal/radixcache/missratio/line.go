@@ -1,23 +1,24 @@
 package missratio
 
-// walk is one place of the line.
+// walk is one request in the line.
 type walk struct {
-	end     int    // length in tokens of the request; unknown once walks were merged: 0
-	endHash uint64 // of all its tokens
+	end     int    // length in tokens of the request; 0, unknown, once walks were merged
+	endHash uint64 // hash of all its tokens
 }
 
-// line is the order of recency: the walks, oldest first, each with the number
-// of tokens that it was the last to touch. It answers how many tokens were
-// touched after a given walk (a Fenwick tree: Fenwick, Software: Practice and
-// Experience 24(3), 1994).
+// line is the order of recency: the walks, oldest first, each with the number of tokens
+// that it was the last to touch. It answers how many tokens were touched after a given
+// walk, in O(log walks), with a Fenwick tree (Fenwick, Software: Practice and Experience
+// 24(3), 1994).
 type line struct {
-	walks  []walk // cap fixed
-	sums   []int  // Fenwick over walks, from 1
-	total  int
-	tokens []int    // scratch: the tokens of each walk
-	moved  []uint32 // scratch: where each walk goes
+	walks  []walk   // cap fixed
+	sums   []int    // Fenwick tree over walks, from index 1
+	total  int      // tokens of all walks
+	tokens []int    // scratch memory: the tokens of each walk
+	moved  []uint32 // scratch memory: the new index of each walk
 }
 
+// forgotten is the new index of a walk that compact removed.
 const forgotten = ^uint32(0)
 
 func newLine(size int) line {
@@ -29,6 +30,7 @@ func newLine(size int) line {
 	}
 }
 
+// full reports whether compact must run before the next append.
 func (l *line) full() bool { return len(l.walks) == cap(l.walks) }
 
 // append adds the newest walk, which holds no tokens yet.
@@ -37,6 +39,7 @@ func (l *line) append(w walk) uint32 {
 	return uint32(len(l.walks) - 1)
 }
 
+// add adds tokens to those that a walk was the last to touch; negative numbers subtract.
 func (l *line) add(walk uint32, tokens int) {
 	l.total += tokens
 	for i := int(walk) + 1; i < len(l.sums); i += i & -i {
@@ -44,7 +47,7 @@ func (l *line) add(walk uint32, tokens int) {
 	}
 }
 
-// after is the number of tokens last touched by newer walks.
+// after returns the number of tokens last touched by newer walks.
 func (l *line) after(walk uint32) int {
 	upTo := 0
 	for i := int(walk) + 1; i > 0; i &= i - 1 {
@@ -53,11 +56,12 @@ func (l *line) after(walk uint32) int {
 	return l.total - upTo
 }
 
-// compact makes room. Walks behind which more than limit tokens were touched
-// are forgotten; neighbours to which no sampled block refers become one, which
-// changes no answer; and if that is not enough, the oldest are merged in pairs,
-// which makes old distances coarser by one walk. refers[i] tells which walks
-// are referred to; the result tells where each walk went, or forgotten.
+// compact makes room in three steps. Walks after which more than limit tokens were
+// touched are forgotten, as no capacity holds their tokens. Neighbours to which no
+// sampled block refers are merged, which changes no answer. If that is not enough, the
+// oldest are merged in pairs, which makes old distances coarser by one walk. refers[i]
+// states whether a block refers to walk i; the result has each walk's new index, or
+// forgotten.
 func (l *line) compact(limit int, refers []bool) []uint32 {
 	n, size := len(l.walks), cap(l.walks)
 	tokens, moved := l.tokens[:n], l.moved[:n]
@@ -107,7 +111,7 @@ func (l *line) pair(oldest, n int, tokens []int) int {
 	return n - half
 }
 
-// unsum reads the tokens of each walk out of the Fenwick tree.
+// unsum reads the tokens of each walk out of the Fenwick tree: the reverse of resum.
 func (l *line) unsum(tokens []int) {
 	copy(tokens, l.sums[1:])
 	for i := len(tokens); i > 0; i-- {
@@ -117,7 +121,7 @@ func (l *line) unsum(tokens []int) {
 	}
 }
 
-// resum builds the Fenwick tree.
+// resum builds the Fenwick tree in O(walks).
 func (l *line) resum(tokens []int) {
 	clear(l.sums)
 	l.total = 0

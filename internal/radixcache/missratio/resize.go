@@ -1,7 +1,7 @@
 package missratio
 
-// thin lowers the rate until a sixth of the table is free, and drops the blocks
-// that are no longer sampled.
+// thin lowers the rate until a sixth of the table is free, and drops the blocks that are
+// no longer sampled.
 func (c *Curve) thin() {
 	base := c.take.base
 	if base == everything {
@@ -33,10 +33,11 @@ func (c *Curve) thin() {
 	}
 }
 
+// sampled reports whether a tracked block is sampled at the present rate.
 func (c *Curve) sampled(e *entry) bool { return e.hash != 0 && e.hash <= c.take.limit[e.octave] }
 
-// compact makes room in the line and forgets the blocks that are too far back
-// for any capacity. If they leave the table half empty, the rate rises.
+// compact makes room in the line and forgets the blocks that are too old for any capacity.
+// If less than half of the samples remain, the rate rises.
 func (c *Curve) compact() {
 	clear(c.refers)
 	for i := range c.table.entries {
@@ -55,8 +56,8 @@ func (c *Curve) compact() {
 	c.table.refill()
 	switch {
 	case c.trust.base < c.take.base:
-		// All walks from before the rise must be gone before the absence of a
-		// block that would not have been sampled then says anything.
+		// A block that would not have been sampled before the rise may be absent without
+		// being new, until all walks from before the rise are gone.
 		if c.raised = moved[c.raised]; c.raised == forgotten {
 			c.trust.set(c.take.base)
 		}

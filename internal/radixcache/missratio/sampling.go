@@ -5,30 +5,32 @@ import (
 	"math/bits"
 )
 
-// octaves of depth: block i is in octave floor(log2(i+1)), where i counts blocks
-// of BlockTokens, in the head too.
+// octaves is the number of octaves of depth. Block i is in octave floor(log2(i+1)), where
+// i counts blocks of BlockTokens, in the head too: blocks 0, 1 to 2, 3 to 6, and so on.
 const octaves = 40
 
-// depthPower says how the rate falls with depth: by 2^-depthPower for each octave.
-// Shallow blocks are few and asked for often, so they deserve more of the
-// samples. Of 0, 0.25, 0.5, 0.75 and 1, tried on few seeds: flatter is worse for
-// 1,024 samples, and 1 is worse at short distances on a public trace.
+// depthPower states how the rate falls with depth: by 2^-depthPower for each octave, so
+// block 1,023, ten octaves deep, is sampled at 2^-7.5, 1/181, of the rate of block 0.
+// Shallow blocks are few and looked up often, so they deserve more of the samples. Of 0,
+// 0.25, 0.5, 0.75 and 1, tried on few seeds: flatter is worse for 1,024 samples, and 1 is
+// worse at short distances on a public trace.
 const depthPower = 0.75
 
 // everything is a rate at which no octave is thinned.
 const everything = 1 << octaves
 
-// rate decides which blocks are sampled: in octave k those whose hash, as a
-// fraction of 2^64, is below base * 2^-(k*depthPower).
+// rate decides which blocks are sampled: in octave k those whose hash, as a fraction of
+// 2^64, is below base * 2^-(k*depthPower).
 type rate struct {
 	base  float64
-	share [octaves]float64 // by octave: the fraction of blocks sampled, at most 1
-	limit [octaves]uint64  // the same as the largest hash sampled
+	share [octaves]float64 // fraction of blocks sampled, at most 1, by octave
+	limit [octaves]uint64  // largest hash sampled, by octave
 }
 
-// thinning is what the rate of an octave is of that of the first block.
+// thinning returns the rate of an octave divided by that of the first block.
 func thinning(octave int) float64 { return math.Exp2(-depthPower * float64(octave)) }
 
+// set sets the base and the tables that follow from it.
 func (r *rate) set(base float64) {
 	r.base = base
 	for k := range r.share {
@@ -40,8 +42,9 @@ func (r *rate) set(base float64) {
 	}
 }
 
-// seen is the chance that at least one of the blocks [lo, hi) is sampled, each
-// of which is split in the head.
+// seen returns the probability that at least one of the blocks [lo, hi) is sampled. Each
+// block of the head counts as split shorter ones. With n blocks sampled on average it is
+// 1 - e^-n.
 func (r *rate) seen(lo, hi, split int) float64 {
 	expected := 0.0
 	for lo < hi {

@@ -42,10 +42,10 @@ func paged(requests [][]kv.Token, page int) *trace {
 	return t
 }
 
-// lru plays the trace to a cache of so many tokens and returns its hit rate. It
-// is a plain list of pages, the most recent first. A request is served as far
-// as its first missing page; then its pages move to the front, the deepest
-// first, so that among them the deepest leaves first.
+// lru plays the trace to an LRU cache of so many tokens and returns its hit rate. The cache
+// is a plain list of pages, the most recent first. A request is served up to its first
+// missing page. Then its pages move to the front, the deepest first, so that the deepest
+// of the request is evicted first.
 func (t *trace) lru(capacityTokens int) float64 {
 	capacity := capacityTokens / t.page
 	front := int32(t.distinct) // a ring through one more place

@@ -1,17 +1,17 @@
 package missratio
 
-// entry is one tracked block. A zero hash is an empty place.
+// entry is one tracked block. Hash 0 means an empty place.
 type entry struct {
 	hash   uint64
-	walk   uint32 // the walk that touched it last, an index into the line
-	octave uint32 // of its depth
+	walk   uint32 // index in the line of the walk that touched it last
+	octave uint32 // octave of its depth
 }
 
-// table is a hash table of fixed size, open addressing with linear probing, at
-// most half full. Sampling keeps small hashes, so places go by the low bits.
+// table is a hash table of fixed size, open addressing with linear probing, at most half
+// full. Sampling keeps small hashes, so places go by the low bits.
 type table struct {
 	entries []entry
-	spare   []entry // where the survivors of a sweep are gathered
+	spare   []entry // scratch memory: the entries that a sweep keeps
 	mask    uint64
 	n       int
 }
@@ -33,7 +33,7 @@ func (t *table) find(hash uint64) *entry {
 	}
 }
 
-// refill leaves only what was gathered in spare.
+// refill replaces all entries by those in spare.
 func (t *table) refill() {
 	clear(t.entries)
 	for _, e := range t.spare {

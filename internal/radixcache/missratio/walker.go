@@ -7,33 +7,32 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// walker is the state of one Access. The request falls into runs, each last
-// touched by one earlier walk, from the newest walk to older ones, then maybe
-// a run that is new:
+// walker is the state of one Access. The request consists of runs, each last touched by
+// one earlier walk, from the newest walk to older ones, and maybe a last run that is new:
 //
 //	[0, a) walk 812   [a, b) walk 790   [b, size) new
 //
-// The walker meets sampled blocks, so it knows points of runs, and estimates
-// where they end.
+// The walker sees only sampled blocks, so it knows points of runs, and estimates where
+// they end.
 type walker struct {
 	c     *Curve
-	now   uint32 // this walk
-	size  int    // tokens of the request, in whole pages
-	block int    // tokens of the block at hand
+	now   uint32 // index of this walk in the line
+	size  int    // number of tokens of the request, in whole pages
+	block int    // number of tokens in the current block
 
-	open   bool   // there is a run, [start, …) of walk
-	fork   bool   // the walk has come to what is new; only sampling goes on
-	walk   uint32 // of the open run
+	open   bool   // there is an open run: [start, …) of walk
+	fork   bool   // the rest of the request is new; only sampling goes on
+	walk   uint32 // the walk that touched the open run last
 	start  int
-	last   int  // the request shares at least the first last tokens with walk's
-	end    int  // length of walk's request; 0 unknown
+	last   int  // lower bound on the tokens that the request shares with walk's request
+	end    int  // length of walk's request; 0 if unknown
 	ended  bool // the request shares all of it: the run ends at end, exactly
 	missed bool // the request does not share all of it: the run ends before end
 }
 
-// tryEnd compares the hash of the first w.end tokens with that of walk's
-// request. A conversation goes on where it ended, seldom at a block's edge, so
-// this knows most forks to the token.
+// tryEnd compares the hash of the first w.end tokens with that of walk's whole request. A
+// conversation continues where it ended, seldom at a block's edge, so this finds most
+// forks to the token.
 func (w *walker) tryEnd(hash uint64) {
 	if w.fork || w.ended {
 		return
@@ -45,7 +44,7 @@ func (w *walker) tryEnd(hash uint64) {
 	}
 }
 
-// probe takes a sampled block, which ends at token end.
+// probe looks up a sampled block, which ends at token end, and makes this walk its last.
 func (w *walker) probe(hash uint64, octave, end int) {
 	c := w.c
 	e := c.table.find(hash)
@@ -74,34 +73,35 @@ func (w *walker) probe(hash uint64, octave, end int) {
 	}
 }
 
+// begin opens a run of an earlier walk.
 func (w *walker) begin(walk uint32, start, last int) {
 	w.open, w.walk, w.start, w.last = true, walk, start, last
 	w.ended, w.missed = false, false
 	w.end = w.c.line.walks[walk].end
 }
 
-// leave: the sampled block that ends at end is new.
+// leave ends the known part of the request: the sampled block that ends at end is new.
 func (w *walker) leave(end int, share float64) {
 	w.fork = true
 	if w.open {
 		w.close(w.boundary(end, share, &w.c.owedNew))
 	} else if share < 1 || end > w.block {
-		// Nothing says what the tokens before would hit, so they count as new.
+		// No sample shows how the tokens before would hit, so they count as new.
 		w.c.owedNew += w.before(share) - float64(end)
 	}
 }
 
-// before is how many tokens before its end the first sampled block of a run
-// lets expect: sampled blocks are 1/share apart, and in the first block of a
-// run half the tokens are still of the run before.
+// before returns how many tokens of a run are expected before the end of its first sampled
+// block: sampled blocks are 1/share apart, and in the first block of a run half the tokens
+// still belong to the run before. With blocks of 32, pages of 16 and a share of 1/4, that
+// is 128 - 8 = 120 tokens.
 func (w *walker) before(share float64) float64 {
 	return float64(w.block)/share - float64((w.block-w.c.cfg.PageTokens)/2)
 }
 
-// boundary estimates where the open run ends, given that the block ending at
-// end, sampled at share, is the first known of the next run. What the estimate
-// has to be cut by, to lie where it can, is added to owed and made up for by
-// the next ones.
+// boundary estimates where the open run ends, given that the block ending at end, sampled
+// at share, is the first known block of the next run. An estimate is cut to the possible
+// range; owed accumulates the cuts, and later estimates make up for them.
 func (w *walker) boundary(end int, share float64, owed *float64) int {
 	low, high := w.last, end-w.c.cfg.PageTokens
 	if w.ended && low >= end-w.block {
@@ -134,7 +134,7 @@ func (w *walker) finish(whole int) {
 	case w.open:
 		w.close(w.unforked(whole))
 	case whole > 0:
-		c.owedNew -= float64(w.size) // no sign of anything new, nor of anything else
+		c.owedNew -= float64(w.size) // no sample was met, neither new nor old
 	}
 	c.line.add(w.now, w.size)
 }
@@ -166,15 +166,15 @@ func (w *walker) close(at int) {
 	}
 	c, extra := w.c, 0
 	if c.owedNew < 0 {
-		// The run also stands for those like it of which no block is sampled, as
-		// far as hits are lacking.
+		// The run also stands for similar runs of which no block is sampled, as far as hits
+		// are missing.
 		block := c.cfg.BlockTokens
 		seen := c.take.seen(w.start/block, kv.CeilPages(at, block), block/c.head)
 		extra = int(min(-c.owedNew, float64(n)*(1/seen-1)))
 		c.owedNew += float64(extra)
 	}
-	// Sums are noisy when few blocks are sampled, hence max. What this walk took
-	// from newer walks so far is start tokens, nearer than the run.
+	// Sums are noisy when few blocks are sampled, hence max. This walk took the first start
+	// tokens from newer walks, so they are nearer than the run.
 	c.gains.add(max(c.line.after(w.walk), 0)+w.start, n, float64(n+extra)/float64(n))
 	c.line.add(w.walk, -n-extra)
 }
