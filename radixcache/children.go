@@ -128,10 +128,10 @@ func (s *slab) findRun(f *fork, key []kv.Token) (r, order, shared int) {
 // order and shared are the result of the last comparison made, with order 0 if
 // the child at the index equals key.
 //
-// Keys are compared first and trusted, and only then is a child read: a run has
-// up to 127 keys of 8 bytes side by side, but each child read is mostly a cache miss.
-// The one comparison also shows if key differs within the tokens that all children
-// of the run share (run.skip), or does not share need tokens with it.
+// Keys are compared first and trusted, and only then is a child read: a run has up
+// to 127 pairs of key and id, 8 bytes each, side by side, but reading a child is
+// mostly a cache miss. That comparison also shows if key differs within the tokens
+// that all children of the run share (run.skip), or in its first need tokens.
 func (s *slab) findIn(r *run, key []kv.Token, need int) (i, order, shared int) {
 	n := len(r.kids)
 	if len(key) <= r.skip {

@@ -11,7 +11,8 @@ import (
 )
 
 // WriteJSON writes the tree as one JSON object per line and node, in the order of
-// [Cache.Walk]. It streams: memory is bounded by the longest node, and not by the tree.
+// [Cache.Walk]. A line is as long as its node's tokens and pages, however large the tree
+// is, so a reader can process it line by line.
 func (c *Cache) WriteJSON(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	enc := json.NewEncoder(out)

@@ -31,8 +31,6 @@ type Explanation struct {
 
 	// With WhyEvicted: the reason and the policy of the removal, how many accesses
 	// ago it was (Ago), and for how many accesses the page was unused then (Unused).
-	// With WhyEvicted: why, under which policy, and how many accesses ago; and
-	// how long it had not been used by then, in accesses too.
 	Reason Reason
 	Policy Policy
 	Ago    uint64

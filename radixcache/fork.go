@@ -21,7 +21,8 @@ const (
 //
 // The index finds the child that shares a whole page. If there is none, the runs give
 // its sorted neighbours, for a partial page or an insertion. A search in the runs reads
-// keys that lie side by side, and then one or two children: among 100,000 as among 100.
+// keys that lie side by side, and then one or two children, whether there are 100
+// children or 100,000.
 //
 // Example with pages of 4: the children 5 5 1 0, 5 5 3 0 and 5 5 3 9 share two tokens.
 // Their run has skip 2 and the keys 1 3 3, so a search for 5 5 2 0 compares 2 with the
@@ -104,8 +105,8 @@ func endOf(r *run, order int) int {
 }
 
 // beside returns a child that shares most tokens with rest, and how many, if the keys
-// alone decide it: rest begins with the stem, which all children share, and its next
-// token is the next of no child. Then all children share exactly the stem, and the
+// alone decide it: rest begins with the stem, which all children share, and no child
+// continues with rest's next token. Then all children share exactly the stem, and the
 // nearest lower one wins, or the first. Otherwise ok is false, and the caller reads
 // children.
 func (f *fork) beside(rest []kv.Token) (id NodeID, shared int, ok bool) {

@@ -140,9 +140,9 @@ func (t *tree) addTail(at NodeID, start int, tail []kv.Token, page *kv.PageID, f
 	return t.dropTails(at, tail, *page, freed)
 }
 
-// dropTails removes the unpinned tail leaves below a node whose tokens prefix starts
-// with, except one equal to prefix. prefix is the first page of a new child, or a new
-// tail held in page.
+// dropTails removes the unpinned tail leaves below a node if prefix starts with their
+// tokens, except one that equals prefix. prefix is the first page of a new child, or a
+// new tail, and page is its page.
 //
 // Example with pages of 4: the tail leaves 5, 5 6 and 5 9 exist and 5 6 7 8 comes in.
 // 5 and 5 6 go, as a match can copy as much from the new child; 5 9 stays.

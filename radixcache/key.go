@@ -7,7 +7,7 @@ import "github.com/coppice-llm/coppice/kv"
 // begin may change, by a split or a join above.
 type NodeID uint32
 
-// Root stands for "nothing matched". It is never evicted; pinning and unpinning it do
+// Root stands for "nothing matched". It is never evicted; pinning or unpinning it does
 // nothing.
 const Root NodeID = 0
 

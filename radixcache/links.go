@@ -8,11 +8,11 @@ import "slices"
 // request may split them at the same place. So links wait in a queue, oldest
 // first, until there are too many of them.
 //
-// The bound counts against the leaves and forks, of which alone a tree built in
-// one go would consist (fresh). Until something was removed links may be half as
-// many; by then most conversations among them are over. Afterwards they may be a
-// sixteenth, since memory is scarce, and few are joined at a time. With 1,000
-// leaves and forks, that is 500 links at first and 8 + 62 = 70 later.
+// The bound is a part of the number of leaves and forks, the only nodes of a tree
+// that was built in one go (fresh). Until something was removed links may be half
+// as many: when the queue is that long, most conversations in it are over. After a
+// removal they may be a sixteenth, since memory is scarce, and few are joined at a
+// time. With 1,000 leaves and forks, that is 500 links first and 8 + 62 = 70 later.
 //
 // Some joins lose something: if a request ended at the link after the last one
 // that went on to its child, the two should be evicted at different times. Such

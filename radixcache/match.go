@@ -45,8 +45,8 @@ func (c *Cache) PartialPage(m Match) kv.PageID {
 // the key.
 //
 // Cost: reading the matched tokens once, and a look into a hash table per visited
-// node with more than three children; where whole pages end, a binary search over
-// the children of one node. Tokens from [MediaToken] on are not checked for: a
+// node with many children; where whole pages end, a binary search over the children
+// of one node. Tokens from [MediaToken] on are not checked for: a
 // caller that takes tokens from outside must refuse them.
 func (c *Cache) Match(key Key) (m Match) {
 	r := route{ns: &key.Namespace}
@@ -84,9 +84,9 @@ func (c *Cache) Resume(key Key, m Match) (now Match) {
 }
 
 // place returns the cursor at which a match ended, and false if its pages are not
-// all there any more. A split since then has moved the place into a node above
-// m.Node, a join may have left it inside a longer node: both keep the tokens on the
-// path, and a removed node has another gen.
+// all there any more. After a split the place may be in a node above m.Node, and
+// after a join inside a longer node, but the path to m.Node has the same tokens. A
+// removed node has another gen, and a trimmed one ends too early.
 func (c *Cache) place(m Match, key *Key) (cursor, bool) {
 	if m.Node == Root || m.version < c.born || m.Tokens > len(key.Tokens) {
 		return cursor{}, false

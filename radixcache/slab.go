@@ -15,7 +15,6 @@ import (
 // instead of 8, and the collector does not follow the links between nodes.
 type slab struct {
 	// A match reads these first fields, so they share few cache lines.
-	// What a match reads comes first, in few cache lines.
 	cfg     Config
 	nodes   []node // by NodeID; nodes[Root] is no node of the tree
 	version uint64 // number of changes of the shape, each of which ends the validity of a Match

@@ -161,8 +161,8 @@ type restorer struct {
 	path  []kv.Token // tokens from 0 to the end of the latest node
 }
 
-// run reads a whole snapshot. Its counts are not trusted: each read is checked against
-// the bytes left, so a forged length never makes it allocate more than the input's size.
+// run reads a whole snapshot. Its counts are not trusted: each length is checked against
+// the bytes left before anything is allocated for it.
 func (r *restorer) run() error {
 	var head snapshotHeader
 	if err := r.get(&head); err != nil {

@@ -41,8 +41,8 @@ func (ss *spaces) enter(ns kv.Namespace, anchor NodeID) (NodeID, bool) {
 }
 
 // openSpace is enter that makes the space if needed. Below an anchor that was flushed
-// it makes a space that is flushed too, which enter never finds: a handle of before the
-// flush publishes into the old tree only.
+// it makes a space that is flushed too, which enter never finds: a handle from before
+// the flush publishes into the old tree only.
 func (ss *spaces) openSpace(ns kv.Namespace, anchor NodeID) NodeID {
 	if root, ok := ss.enter(ns, anchor); ok {
 		return root

@@ -15,10 +15,10 @@ import (
 // 3 in page 12. A handle on #7 still stands for the tokens 1 2 3.
 //
 // Tokens are copied into both halves, so neither keeps the other's memory alive;
-// sums of tokens and pages do not change. The upper half inherits no hits and no
-// priority: what ended at the node ended below it, and it will learn of that when
-// it absorbs the lower half. It inherits the stamp, as the age of a path is that of
-// its last walk, and the policy's mark as the policy decides (divide).
+// sums of tokens and pages do not change. The upper half gets no hits and no
+// priority: requests that ended at the node ended below the upper half, which
+// inherits their use when it absorbs the lower half. It gets the stamp, as each walk
+// to the node went through both halves, and the mark that the policy gives it.
 func (t *tree) split(id NodeID, k int) NodeID {
 	n, page := &t.nodes[id], t.cfg.PageTokens
 	if k <= 0 || k >= n.tokens.Len() || k%page != 0 {

@@ -33,7 +33,6 @@ const AgeBuckets = 32
 type Stats struct {
 	// Gauges: what the tree holds now, flushed trees included. Tokens and Pages are
 	// the sums of evictable and protected. A protected node has pins on it or below.
-	// What is held now. Tokens and Pages are the sums of evictable and protected.
 	Nodes           int // number of runs and tail leaves
 	Leaves          int // the part of Nodes with nothing below
 	Tails           int // the part of Leaves with a partly filled page
@@ -46,7 +45,6 @@ type Stats struct {
 	Namespaces      int // private spaces of one namespace after different prefixes count each
 
 	// Counters: what has happened since New. HitTokens/LookupTokens is the hit rate.
-	// What has happened since New.
 	Lookups       uint64 // Pins of a match, and Inserts: one per request
 	LookupTokens  uint64 // tokens of their keys
 	Hits          uint64 // Lookups that found a page or more

@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ages converts an age in time to a stamp. Nodes store no time: marks of (time, clock)
-// say up to which stamp all walks are older than a given time.
+// ages converts an age in time to a stamp. Nodes store no time. Instead marks of (time,
+// clock) give the largest stamp of the walks before a time.
 //
 // Marks are at least TTL/64 apart, so about 64 exist at a time. With a TTL of 64
 // minutes there is one per minute: a node that was used right after a mark counts from
