@@ -7,7 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// attach makes n an unpinned leaf below n.parent; the caller touches it.
+// attach adds n as an unpinned leaf below n.parent and returns its id. The caller touches
+// it or a node below, which puts the leaf into its order.
 func (t *tree) attach(n node) NodeID {
 	parent := n.parent
 	was := t.shapeOf(parent)
@@ -29,8 +30,9 @@ func (t *tree) attach(n node) NodeID {
 	return id
 }
 
-// detach removes an unpinned leaf and appends its pages to freed. The parent
-// may become a leaf, or vanish if it is the root of a space.
+// detach removes an unpinned leaf and appends its pages to freed, which the caller owns
+// from then on. The parent absorbs the leaf's use. It may become a leaf, or be closed if
+// it is the root of a space.
 func (t *tree) detach(id NodeID, freed []kv.PageID) []kv.PageID {
 	n := &t.nodes[id]
 	if n.pins != 0 || !n.isLeaf() {
@@ -57,8 +59,11 @@ func (t *tree) detach(id NodeID, freed []kv.PageID) []kv.PageID {
 	return freed
 }
 
-// trim removes the last pages of an unpinned leaf, at least one and all if it
-// has no more, and appends them to freed.
+// trim removes the last pages of an unpinned leaf, at least one, and appends them to
+// freed. If the leaf has no more than pages, or with WholeLeaves, the leaf goes as a whole.
+//
+// Example with pages of 4: trimming a leaf [8, 20) by one page removes the page of
+// [16, 20) and leaves [8, 16), under the same id.
 func (t *tree) trim(id NodeID, pages int, reason Reason, freed []kv.PageID) []kv.PageID {
 	n := &t.nodes[id]
 	held := n.pages.Len()
@@ -82,14 +87,15 @@ func (t *tree) trim(id NodeID, pages int, reason Reason, freed []kv.PageID) []kv
 	return freed
 }
 
-// hold counts what a node takes in, or lets go of.
+// hold adds to the sums of tokens and pages for what a node takes in; negative numbers
+// subtract what it loses. The pages also count for the node's order, and so for its quota.
 func (t *tree) hold(n *node, tokens, pages int) {
 	t.weigh(n, tokens, pages)
 	n.space.order.pages += pages
 }
 
-// noteRemoval counts what a leaf is about to lose, from its end, and remembers
-// it for Explain.
+// noteRemoval counts the tokens and pages that a leaf is about to lose from its end, by
+// reason and by age, and remembers the removal for Explain.
 func (t *tree) noteRemoval(id NodeID, reason Reason, tokens, pages int) {
 	t.counts.EvictedTokens[reason] += uint64(tokens)
 	t.counts.EvictedPages[reason] += uint64(pages)
@@ -99,7 +105,9 @@ func (t *tree) noteRemoval(id NodeID, reason Reason, tokens, pages int) {
 	t.remember(id, reason, n.tokens.Len()-tokens)
 }
 
-// remember takes down that a node loses all but keep of its tokens.
+// remember enters in the table of removals that a node keeps only its first keep tokens.
+// Superseded tails are left out, since a longer child has their tokens, and so are flushed
+// trees, which no match reaches. The table is allocated at the first removal.
 func (t *tree) remember(id NodeID, reason Reason, keep int) {
 	if reason == BySuperseding || t.nodes[id].space.dead {
 		return

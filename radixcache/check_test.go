@@ -21,7 +21,7 @@ type planted struct {
 	quota                  NodeID   // 61 62 of a namespace with a quota
 	dead                   NodeID   // 71 to 74, flushed, with a handle
 	wide                   NodeID   // the root of the public namespace: a fork
-	late                   []NodeID // leaves that don't stand in the line
+	late                   []NodeID // leaves that are not in the line
 }
 
 var tenant, limited = kv.Namespace{Salt: "x"}, kv.Namespace{LoRA: "limited"}
@@ -66,7 +66,7 @@ func plant(t *testing.T, policy Policy) *planted {
 		t.Fatal(err)
 	}
 	c.Expire(time.Second, nil)
-	// The line lets go of what is pinned when it comes to the front.
+	// The line drops a pinned leaf when that comes to the front.
 	p.late = []NodeID{p.five, p.nine, p.tail, p.private}
 	for _, id := range p.late {
 		c.PinNode(id)

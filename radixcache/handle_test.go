@@ -32,7 +32,7 @@ func TestResumeEqualsMatch(t *testing.T) {
 			x.insert(toks(1, 2, 3, 4, 77, 77), 0, 1, 50)
 			x.c.Unpin(x.c.Pin(x.c.Match(x.key(tokens))))
 			x.evict(1, 50)
-			x.c.links.count += 99 // makes tidy join what it would not yet
+			x.c.links.count += 99 // makes tidy join links earlier than it would
 			x.c.tidy()
 			x.c.links.count -= 99
 			if x.c.Stats().Joins != 1 {

@@ -38,10 +38,10 @@ type harness struct {
 	prefixes []spec // latest pinned
 	now      time.Duration
 	lossy    uint64 // joins seen so far
-	counts   Stats  // what Stats must say of lookups
+	counts   Stats  // the counts of lookups that Stats must show
 	log      []string
 	index    map[kv.Namespace]map[kv.BlockHash]int // fed by events alone
-	seen     map[string]int                        // what has happened, by name
+	seen     map[string]int                        // number of events of each kind, by name
 }
 
 // handle is a pin, with the key that it was made for.

@@ -176,7 +176,7 @@ func (h *harness) insert() {
 	}
 }
 
-// afterInsert compares what Insert or Extend gave.
+// afterInsert compares the results of Insert or Extend with the model's.
 func (h *harness) afterInsert(x handle, key Key, pages, wantPages, freed, wantFreed []kv.PageID) {
 	for i := range key.Tokens {
 		key.Tokens[i] = 99 // the cache must not have kept the slice
@@ -205,8 +205,8 @@ func (h *harness) afterInsert(x handle, key Key, pages, wantPages, freed, wantFr
 	h.after()
 }
 
-// byQuota judges what an insert freed for a quota under a policy that the model
-// does not know: pages of the namespaces that were filled, and no more.
+// byQuota checks the pages that an insert freed for a quota, under a policy that the model
+// does not implement: pages of the namespaces that grew, and no more than needed.
 func (h *harness) byQuota(x handle, freed []kv.PageID) {
 	over := h.m.overQuota(x.line)
 	for _, p := range freed {

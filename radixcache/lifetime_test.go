@@ -261,7 +261,7 @@ func TestLateLeavesStayThere(t *testing.T) {
 		ids = append(ids, x.c.Pin(x.c.Match(keyOf(10*i, 10*i+1, 10*i+2))))
 		x.check()
 	}
-	x.c.oldest(x.c.common) // lets go of what is pinned
+	x.c.oldest(x.c.common) // drops the pinned leaf
 	for _, id := range []NodeID{ids[2], ids[0], ids[1]} {
 		x.c.Unpin(id)
 	}

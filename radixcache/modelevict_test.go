@@ -111,7 +111,7 @@ func (m *model) overQuota(l line) []int {
 	})
 }
 
-// keepQuota frees what an insert's namespaces hold beyond their quotas, but not
+// keepQuota frees the pages that an insert's namespaces hold beyond their quotas, but not
 // the path to end.
 func (m *model) keepQuota(l line, end mkey) []kv.PageID {
 	var freed []kv.PageID

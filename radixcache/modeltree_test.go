@@ -24,7 +24,7 @@ type treePage struct {
 
 // readTree lists the pages of all trees, flushed ones too.
 func readTree(c *Cache) (map[kv.PageID]treePage, error) {
-	known := make([]treePage, len(c.nodes)) // what of a node its pages have in common
+	known := make([]treePage, len(c.nodes)) // the values of a node that its pages have in common
 	for i := range c.nodes {
 		if n := &c.nodes[i]; n.space != nil {
 			known[i] = treePage{stamp: n.stamp, hits: n.hits, prio: n.prio}

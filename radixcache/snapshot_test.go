@@ -82,8 +82,8 @@ func TestSnapshotRoundTrip(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// What happens from here on is the same in both, until one of them
-			// joins what should be evicted apart: they queue other links for that.
+			// From here on both evict the same, until one of them joins links that should be evicted
+			// apart: the two have other links in their queues.
 			same, lossy := 0, c.Stats().LossyJoins
 			for range 400 {
 				got, want := r.Evict(1, nil), c.Evict(1, nil)

@@ -47,7 +47,7 @@ func (ss *spaces) openSpace(ns kv.Namespace, anchor NodeID) NodeID {
 	if root, ok := ss.enter(ns, anchor); ok {
 		return root
 	}
-	// The strings may be parts of a request's whole text, which a copy lets go.
+	// The strings may be parts of a request's whole text, which would stay in memory.
 	ns = kv.Namespace{Model: strings.Clone(ns.Model), LoRA: strings.Clone(ns.LoRA), Salt: strings.Clone(ns.Salt)}
 	sp := &space{ns: ns, anchor: anchor}
 	if ss.cfg.Events {

@@ -112,8 +112,8 @@ func TestNamespacesShareNothing(t *testing.T) {
 	}
 }
 
-// A prompt that comes back right away, longer by one: all of it is a hit, also
-// what does not fill a block, once the capacity holds it.
+// A prompt that is repeated at once, longer by one token: all of it is a hit, also the
+// part that fills no block, once the capacity suffices.
 func TestEndsAreKnownToTheToken(t *testing.T) {
 	tokens := generate("unique", 1, 1)[0][:101]
 	c := play(t, Config{}, [][]kv.Token{tokens[:100], tokens})

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// fill makes a full line of random walks, some of them below zero, and what
-// was touched after each of them.
+// fill returns a full line of random walks, some with a negative number of tokens, and the
+// number of tokens touched after each of them.
 func fill(size int, rng *rand.Rand) (l line, after []int) {
 	l, after = newLine(size), make([]int, size)
 	for i := range size {
