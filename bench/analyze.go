@@ -9,18 +9,19 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// AnalyzeConfig says what to look for in a trace. The zero value serves.
+// AnalyzeConfig sizes an [Analyze]. The zero value works.
 type AnalyzeConfig struct {
-	// BlockTokens is the block size. Default 16, or the trace's grain if that is
-	// larger; it must be a multiple of it.
+	// BlockTokens is the block size for the tree, the buckets and the advice. It must
+	// be a multiple of the trace's GrainTokens. Default 16, or GrainTokens if larger.
 	BlockTokens int
-	// PoolTokens is how many tokens of KV each worker holds. Default 0: unknown.
+	// PoolTokens is the KV capacity of each worker, in tokens. Default 0: unknown.
 	PoolTokens int
-	// Workers is how many there are to be. Default 0: unknown.
+	// Workers is the planned number of workers. Default 0: unknown.
 	Workers int
 }
 
-// Analysis is what a trace asks of a cache and of a router.
+// Analysis describes how the requests of a trace share prefixes, and which cache and
+// router settings follow from it.
 type Analysis struct {
 	Form         string `json:"form"`
 	Requests     int    `json:"requests"`
@@ -28,52 +29,57 @@ type Analysis struct {
 	GrainTokens  int    `json:"grain_tokens"`
 
 	ISL Lengths  `json:"isl"`
-	OSL *Lengths `json:"osl,omitempty"` // where the trace has outputs
+	OSL *Lengths `json:"osl,omitempty"` // nil if the trace records no output lengths
 
-	Tree  PrefixTree   `json:"tree"` // at the block size asked for
-	Sizes []PrefixTree `json:"sizes"`
+	Tree  PrefixTree   `json:"tree"`  // at AnalyzeConfig.BlockTokens
+	Sizes []PrefixTree `json:"sizes"` // one for each block size compared, ascending
 
 	Buckets Buckets `json:"buckets"`
 	Advice  Advice  `json:"advice"`
 }
 
-// Lengths are how long prompts or outputs are, in tokens; percentiles by nearest rank.
+// Lengths summarises the lengths of prompts (ISL) or outputs (OSL), in tokens.
+// Percentiles are by nearest rank.
 type Lengths struct {
 	Mean float64 `json:"mean"`
 	P50  int     `json:"p50"`
 	P90  int     `json:"p90"`
 	P99  int     `json:"p99"`
 	Max  int     `json:"max"`
-	// Histogram has the requests of [2^(i-1), 2^i) tokens at i, and those of none at
-	// 0.
+	// Histogram counts requests: element i those of [2^(i-1), 2^i) tokens, element 0
+	// those of no tokens. A request of 5 tokens counts in element 3, [4, 8).
 	Histogram []int `json:"histogram"`
 }
 
-// PrefixTree is the tree of all prompts' whole blocks at a block size. Its core
-// are the nodes that two requests or more visit: what a cache can be of use for.
+// PrefixTree describes the tree of the whole blocks of all prompts at one block size.
+// A node is a distinct prefix. The core is the nodes that two or more requests visit:
+// only these can be cache hits.
 type PrefixTree struct {
 	BlockTokens int `json:"block_tokens"`
-	Blocks      int `json:"blocks"` // whole ones of all prompts
-	Nodes       int `json:"nodes"`  // distinct ones
-	// HitTokens are what a cache of all would have had, and HitRate their share of
-	// all prompt tokens: the theoretical hit rate.
+	Blocks      int `json:"blocks"` // whole blocks of all prompts, counted each time
+	Nodes       int `json:"nodes"`  // distinct prefixes
+	// HitTokens is the number of prompt tokens that a cache without limit would have
+	// found: those of Blocks - Nodes. HitRate is HitTokens over all prompt tokens, the
+	// theoretical hit rate.
 	HitTokens int     `json:"hit_tokens"`
 	HitRate   float64 `json:"hit_rate"`
 
 	CoreNodes int `json:"core_nodes"`
-	// CoreDepth is how deep in the core prompts go, in tokens: the mean, and the
-	// deepest. CoreShare is the mean over the mean prompt.
+	// CoreDepth is the mean, over requests, of the tokens of a prompt that lie in the
+	// core; CoreDepthMax is the most of any prompt. CoreShare is CoreDepth over the
+	// mean prompt length.
 	CoreDepth    float64 `json:"core_depth_tokens"`
 	CoreDepthMax int     `json:"core_depth_max_tokens"`
 	CoreShare    float64 `json:"core_share_of_isl"`
-	// CoreLeaves are the ends of the core: distinct contexts that come again.
-	// CoreWidth is the most core nodes at one depth.
+	// CoreLeaves is the number of core nodes without a child in the core: the distinct
+	// contexts that are reused. CoreWidth is the most core nodes at one depth.
 	CoreLeaves int `json:"core_leaves"`
 	CoreWidth  int `json:"core_width"`
 }
 
-// Analyze reads a trace through. Its cost is that of hashing all blocks at some
-// sizes. The error is about cfg.
+// Analyze computes the analysis of a trace. The cost is that of hashing every whole
+// block once for each size in Sizes. The error lists all faults of cfg, and a trace
+// without requests.
 func Analyze(s *Sequences, cfg AnalyzeConfig) (*Analysis, error) {
 	if cfg.BlockTokens == 0 {
 		cfg.BlockTokens = max(16, s.GrainTokens)
@@ -118,8 +124,9 @@ func (cfg *AnalyzeConfig) validate(s *Sequences) error {
 	return errors.Join(errs...)
 }
 
-// blockSizes are those that are compared, ascending: powers of two from 16 to 512,
-// or the grain and its next multiples, and the one asked for.
+// blockSizes returns the block sizes to compare, ascending: the powers of two from 16
+// to 512 that are multiples of grain, or one, two and four grains if grain is 512 or
+// more; and asked.
 func blockSizes(grain, asked int) []int {
 	sizes := []int{asked}
 	for size := 16; size <= 512; size *= 2 {
@@ -134,7 +141,7 @@ func blockSizes(grain, asked int) []int {
 	return slices.Compact(sizes)
 }
 
-// lengthsOf sorts lengths in place and sums them up.
+// lengthsOf summarises lengths, of which there is at least one. It sorts them in place.
 func lengthsOf(lengths []int) Lengths {
 	slices.Sort(lengths)
 	var l Lengths
@@ -151,25 +158,27 @@ func lengthsOf(lengths []int) Lengths {
 	return l
 }
 
-// blockTree is the prefix tree of a trace's blocks. A parent is before its children.
+// blockTree is the prefix tree of a trace's blocks. In nodes, a parent comes before
+// its children.
 type blockTree struct {
 	blockTokens int
 	nodes       []blockNode
 	blocks      int
-	hits        int // blocks that were there when they came
+	hits        int // blocks whose node an earlier request had made
 }
 
 type blockNode struct {
-	parent int32 // noBlock at the beginning of prompts
-	depth  int32 // blocks, from 1
-	visits int32
+	parent int32 // index in nodes; noBlock for the first block of a prompt
+	depth  int32 // in blocks; 1 for the first
+	visits int32 // requests whose prompt has this prefix
 }
 
 const noBlock = -1
 
+// tree builds the prefix tree of all requests at one block size.
 func (s *Sequences) tree(blockTokens int) *blockTree {
 	t := &blockTree{blockTokens: blockTokens}
-	index := map[kv.BlockHash]int32{} // chained hashes: equal ones have equal prefixes
+	index := map[kv.BlockHash]int32{} // hashes are chained, so equal hashes mean equal prefixes
 	for i := range s.requests {
 		h := s.hasher(i, blockTokens)
 		parent := int32(noBlock)
@@ -196,7 +205,7 @@ func (t *blockTree) summary(promptTokens, requests int) PrefixTree {
 	p := PrefixTree{BlockTokens: t.blockTokens, Blocks: t.blocks, Nodes: len(t.nodes), HitTokens: t.hits * t.blockTokens}
 	var width []int
 	inner := make([]bool, len(t.nodes)) // has a child in the core
-	deep := 0                           // blocks of the core that prompts go through, of all of them
+	deep := 0                           // core blocks of all prompts, counted each time
 	for _, n := range t.nodes {
 		if n.visits < 2 {
 			continue
@@ -228,32 +237,36 @@ func (t *blockTree) summary(promptTokens, requests int) PrefixTree {
 	return p
 }
 
-// Buckets are the kinds of prompts: the branches where prompts first part.
+// Buckets describes the kinds of prompts in a trace: the branches below the prefix
+// that nearly all prompts share.
 type Buckets struct {
-	// StemTokens is the prefix that (nearly) all have, before they part.
+	// StemTokens is the length of the prefix that at least stemShare of the requests
+	// begin with.
 	StemTokens int `json:"stem_tokens"`
-	Branches   int `json:"branches"` // all there are below the stem
-	// Largest are the largest, by share of all requests, largest first, as many as
-	// hold bucketShare of them, but maxBuckets at most; Share is theirs together.
+	Branches   int `json:"branches"` // number of branches directly below the stem
+	// Largest holds the largest branches as shares of all requests, descending: the
+	// fewest that hold bucketShare of the requests together, at most maxBuckets. Share
+	// is their sum.
 	Largest []float64 `json:"largest"`
 	Share   float64   `json:"share"`
-	// StandOut: they are few, hold most, and are of like size.
+	// StandOut reports whether two or more branches are in Largest, hold bucketShare
+	// of the requests, and are of similar size (bucketRatio).
 	StandOut bool `json:"stand_out"`
 }
 
-// What makes buckets stand out.
+// Thresholds for Buckets.
 const (
 	maxBuckets  = 16
-	bucketShare = 0.9  // of the requests that the buckets hold together
-	bucketRatio = 0.5  // of the largest, that the smallest has
-	stemShare   = 0.95 // of the requests, that a stem has
+	bucketShare = 0.9  // least share of the requests in all buckets together
+	bucketRatio = 0.5  // least size of the smallest bucket over the largest
+	stemShare   = 0.95 // least share of the requests that begin with the stem
 )
 
-// buckets walks down the stem and looks at its branches.
+// buckets finds the stem and its branches.
 func (t *blockTree) buckets(requests int) Buckets {
 	var b Buckets
 	stem := int32(noBlock)
-	for i, n := range t.nodes { // parents first, and no two siblings are of a stem
+	for i, n := range t.nodes { // one pass: parents come first, and at most one child has stemShare of the visits
 		if n.parent == stem && float64(n.visits) >= stemShare*float64(requests) {
 			stem = int32(i)
 			b.StemTokens += t.blockTokens
@@ -271,7 +284,8 @@ func (t *blockTree) buckets(requests int) Buckets {
 	return b
 }
 
-// choose takes the largest branches; visits descend.
+// choose fills Largest, Share and StandOut from the visits of the branches, which
+// must be in descending order.
 func (b *Buckets) choose(visits []int, requests int) {
 	held := 0
 	for i, n := range visits {

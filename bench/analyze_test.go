@@ -31,7 +31,7 @@ func analyzed(t *testing.T, s *Sequences, cfg AnalyzeConfig) *Analysis {
 	return a
 }
 
-// run is n blocks of 16 tokens, all of which are that of the letter.
+// run returns a block of 16 equal tokens for each letter.
 func run(letters string) (tokens []kv.Token) {
 	for _, letter := range letters {
 		for range 16 {
@@ -42,7 +42,7 @@ func run(letters string) (tokens []kv.Token) {
 }
 
 func TestAnalyzeByHand(t *testing.T) {
-	// abcd twice, abx, and q; the last with a part of a block.
+	// Blocks abcd twice, abx, and q followed by part of a block.
 	a := analyzed(t, sequencesOf(run("abcd"), run("abx"), run("q")[:15], append(run("abcd"), 1, 2, 3)), AnalyzeConfig{})
 	want := PrefixTree{
 		BlockTokens: 16, Blocks: 11, Nodes: 5, HitTokens: 16 * (2 + 4), HitRate: 96.0 / (64 + 48 + 15 + 67),
@@ -60,7 +60,7 @@ func TestAnalyzeByHand(t *testing.T) {
 	}
 }
 
-// naiveTree counts by the text of prefixes.
+// naiveTree computes the tree from a map keyed by the text of prefixes.
 func naivePrefixTree(s *Sequences, blockTokens int) (p PrefixTree) {
 	key := func(q sequence, blocks int) string {
 		var b bytes.Buffer
@@ -175,8 +175,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestAdviceForGeneratedTraces: each kind of trace gets the advice that it is made
-// for.
+// TestAdviceForGeneratedTraces checks the advice for each kind of generated trace.
 func TestAdviceForGeneratedTraces(t *testing.T) {
 	for _, tc := range []struct {
 		kind    TraceKind
@@ -200,8 +199,8 @@ func TestAdviceForGeneratedTraces(t *testing.T) {
 	}
 }
 
-// TestPrefixBlocksNameTheirSize: the blocks of a prefix are counted in those of the
-// analysis, which the advice may not be for.
+// TestPrefixBlocksNameTheirSize checks that --prefix-blocks in the advice counts blocks
+// of the analysed size and says so, since the advised block size may differ.
 func TestPrefixBlocksNameTheirSize(t *testing.T) {
 	var requests [][]kv.Token
 	for i := range 40 {

@@ -7,35 +7,37 @@ import (
 	"strings"
 )
 
-// Advice is what follows from an analysis, and why. The weights are those of
-// package router, and of Dynamo's router by the same names.
+// Advice holds the settings that follow from an analysis, with reasons. The weights
+// are those of package router, and of Dynamo's router by the same names.
 type Advice struct {
-	Score   float64 `json:"score_weight"`   // of the overlap in the policy 2025; 2 by default
+	Score   float64 `json:"score_weight"`   // weight of the overlap in the policy 2025; 2 by default
 	Usage   float64 `json:"usage_weight"`   // 1 by default
 	Waiting float64 `json:"waiting_weight"` // 1 by default
-	Prefill float64 `json:"prefill_weight"` // of the policy 2026; 1 by default
-	Device  float64 `json:"device_credit"`  // of the policy credits; 1 by default
+	Prefill float64 `json:"prefill_weight"` // in the policy 2026; 1 by default
+	Device  float64 `json:"device_credit"`  // in the policy credits; 1 by default
 
 	BlockTokens    int `json:"block_tokens"`
-	Routers        int `json:"routers"`
-	ExpectedOutput int `json:"expected_output_tokens,omitempty"`
+	Routers        int `json:"routers"`                          // or buckets behind one router
+	ExpectedOutput int `json:"expected_output_tokens,omitempty"` // median output; 0 if the trace records none
 
-	Reasons []string `json:"reasons"`
+	Reasons []string `json:"reasons"` // one sentence for each decision
 }
 
-// The thresholds of the advice. Below worthShare of hits, or of core depth over
-// prompt, the overlap counts in proportion: at half the prompt cached, a cached
-// prefix saves as much as it costs to queue behind as many prompts.
+// Thresholds of the advice. If the hit rate or CoreShare is below worthShare, the
+// overlap weights shrink in proportion: with half of a prompt cached, following the
+// cache saves half a prompt of prefill, about the cost of waiting for another such
+// request. The thresholds are judgement, not measurement.
 const (
 	worthShare   = 0.5
-	leastFactor  = 0.1
-	diverse      = 1000 // contexts that come again, from which on the overlap counts more
+	leastFactor  = 0.1  // the overlap weights never shrink below a tenth
+	diverse      = 1000 // reused contexts from which on the overlap weighs diverseBonus
 	diverseBonus = 1.25
-	// sameHits is by how much of all prompt tokens a larger block may have fewer hits.
+	// sameHits is the loss in hit rate, as a share of all prompt tokens, that a larger
+	// block is allowed.
 	sameHits = 0.01
 )
 
-// advise derives the advice; all else of the analysis is there.
+// advise derives the advice. All other fields of the analysis must be set.
 func (a *Analysis) advise(cfg AnalyzeConfig) Advice {
 	d := Advice{Score: 2, Usage: 1, Waiting: 1, Prefill: 1, Device: 1, Routers: 1}
 	say := func(format string, args ...any) { d.Reasons = append(d.Reasons, fmt.Sprintf(format, args...)) }
@@ -77,8 +79,9 @@ func (a *Analysis) advise(cfg AnalyzeConfig) Advice {
 	return d
 }
 
-// usage is the weight of the share of blocks in use: where all that is ever asked
-// for fits, a full pool is full of what nobody will miss.
+// usage returns the weight of a worker's share of used blocks. The larger the pool is
+// relative to the working set, the less a full pool matters: if the whole working set
+// fits, evictions hardly cost hits.
 func (a *Analysis) usage(cfg AnalyzeConfig, say func(string, ...any)) float64 {
 	set := a.Tree.Nodes * a.Tree.BlockTokens
 	switch {
@@ -96,8 +99,8 @@ func (a *Analysis) usage(cfg AnalyzeConfig, say func(string, ...any)) float64 {
 	return 1
 }
 
-// blockSize is the largest that costs few hits: fewer hashes, events and steps for
-// the same prompts.
+// blockSize returns the largest block size whose hit rate is within sameHits of the
+// best. Larger blocks mean fewer hashes, KV events and index steps for each prompt.
 func (a *Analysis) blockSize(say func(string, ...any)) int {
 	best := a.Sizes[0]
 	for _, p := range a.Sizes {
@@ -158,7 +161,8 @@ and the deepest. contexts: ends of the core. width: the most core blocks at one 
 	return err
 }
 
-// writeLengths writes the figures, and a line for each power of two that occurs.
+// writeLengths writes the figures, and a histogram line for each power of two with
+// requests. The longest bar has 50 marks.
 func writeLengths(b *strings.Builder, name string, l *Lengths) {
 	fmt.Fprintf(b, "%s in tokens: mean %.0f, p50 %d, p90 %d, p99 %d, max %d\n", name, l.Mean, l.P50, l.P90, l.P99, l.Max)
 	most := 1

@@ -9,31 +9,31 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Sequences are the requests of a trace as far as an analysis goes: lengths, and
-// which blocks are equal.
+// Sequences holds what an analysis reads of a trace: the lengths of its requests, and
+// which of their blocks are equal.
 type Sequences struct {
 	Form string // "prefix trace" or "Mooncake trace"
-	// GrainTokens is the smallest block that the trace tells of: 1 where it has
-	// tokens, [MooncakeBlock] where it has ids of blocks.
+	// GrainTokens is the smallest block size that the trace can be analysed at: 1 if
+	// it records tokens, [MooncakeBlock] if it records block ids.
 	GrainTokens int
-	// Outputs tells whether it says how long outputs were.
+	// Outputs reports whether the trace records output lengths.
 	Outputs bool
 
 	requests []sequence
 }
 
-// sequence is a request; it has tokens or ids.
+// sequence is a request. Either tokens or ids is set.
 type sequence struct {
 	prompt, output int // tokens
 	tokens         []kv.Token
-	ids            []int64 // of whole grains
+	ids            []int64 // one for each whole grain of the prompt
 }
 
-// Requests is the number of requests.
+// Requests returns the number of requests.
 func (s *Sequences) Requests() int { return len(s.requests) }
 
-// OpenSequences reads a trace of either form from a file: which it is, its first
-// bytes tell. The errors are those of [ReadTrace] and [ReadMooncake].
+// OpenSequences reads a prefix trace or a Mooncake trace from a file; the first bytes
+// decide. The errors are those of [ReadTrace] and [ReadMooncake].
 func OpenSequences(path string) (*Sequences, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -67,7 +67,8 @@ func ReadSequences(r io.Reader) (*Sequences, error) {
 	return nil, fmt.Errorf("%w: it begins with %q, want %q, or { for a line of a Mooncake trace", ErrTrace, first, traceMagic)
 }
 
-// Sequences are the requests of a prefix trace, which has no outputs.
+// Sequences returns the requests of a prefix trace for [Analyze]. A prefix trace
+// records no outputs. The tokens are shared with t.
 func (t *Trace) Sequences() *Sequences {
 	s := &Sequences{Form: "prefix trace", GrainTokens: 1}
 	for _, request := range t.requests {
@@ -76,8 +77,8 @@ func (t *Trace) Sequences() *Sequences {
 	return s
 }
 
-// readMooncakeSequences reads what [ReadMooncake] reads, but with the lengths as they were
-// served.
+// readMooncakeSequences reads the same file as [ReadMooncake], but keeps the lengths
+// as they were served rather than scaled down by [MooncakeScale].
 func readMooncakeSequences(r io.Reader) (*Sequences, error) {
 	requests, err := readMooncakeRequests(r)
 	if err != nil {
@@ -90,26 +91,27 @@ func readMooncakeSequences(r io.Reader) (*Sequences, error) {
 	return s, nil
 }
 
-// whole is the number of whole blocks of a request; a block is a multiple of the
-// grain.
+// whole returns the number of whole blocks of a request. blockTokens must be a
+// multiple of the grain.
 func (q *sequence) whole(blockTokens int) int { return kv.FloorPages(q.prompt, blockTokens) }
 
-// hasher walks the blocks of a request.
+// blockHasher walks the whole blocks of a request from the first.
 type blockHasher struct {
 	q      *sequence
 	tokens int // per block
 	grains int // ids per block
 	hasher *kv.Hasher
-	last   kv.BlockHash
-	at     int
+	last   kv.BlockHash // of the block before, if the request has ids
+	at     int          // next token or id
 }
 
 func (s *Sequences) hasher(i, blockTokens int) blockHasher {
 	return blockHasher{q: &s.requests[i], tokens: blockTokens, grains: blockTokens / s.GrainTokens, hasher: kv.NewHasher(kv.Namespace{}, blockTokens)}
 }
 
-// next is the chained hash of the next whole block. Ids stand for a block with all
-// that is before it, and are chained nonetheless: a trace may be wrong there.
+// next returns the chained hash of the next whole block. An id should already stand
+// for a block with everything before it; ids are chained nonetheless, because a trace
+// may reuse an id after another prefix.
 func (h *blockHasher) next() kv.BlockHash {
 	if h.q.tokens != nil {
 		hash, _ := h.hasher.Next(h.q.tokens[h.at : h.at+h.tokens])

@@ -15,33 +15,36 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// CalibrateConfig says which steps [MeasureSteps] measures. 0 means the default,
-// and what the backend's pool, batches or positions do not hold is left out.
+// CalibrateConfig says which steps [MeasureSteps] measures. 0 means the default. Steps
+// that exceed the backend's pool, batch size or positions are left out.
 type CalibrateConfig struct {
-	NewTokens     int `default:"512" min:"1"`  // of the longest prompt in one step; default 512
-	ContextTokens int `default:"2048" min:"1"` // of the longest context; default 2048
-	Rows          int `default:"16" min:"1"`   // that decode in a step; default 16
-	Rounds        int `default:"5" min:"1"`    // of each step; the median counts. Default 5
+	NewTokens     int `default:"512" min:"1"`  // longest prompt in one step; default 512
+	ContextTokens int `default:"2048" min:"1"` // longest cached context before it; default 2048
+	Rows          int `default:"16" min:"1"`   // most rows that decode in one step; default 16
+	Rounds        int `default:"5" min:"1"`    // measurements of each step, of which the median is kept; default 5
 }
 
 func (c CalibrateConfig) withDefaults() CalibrateConfig { return bounds.Fill(c) }
 
 func (c CalibrateConfig) validate() error { return bounds.Check("bench", c) }
 
-// KVTokens is the pool that the whole grid needs, in tokens: a context for each
-// row, one of them with room for the longest prompt behind it.
+// KVTokens returns the pool size that the whole grid needs, in tokens: a context for
+// each row, and room for the longest prompt after one of the contexts.
 func (c CalibrateConfig) KVTokens() int {
 	c = c.withDefaults()
-	const page = 256 // the largest: contexts begin at a page
+	const page = 256 // largest page size; a context is rounded up to pages
 	return c.Rows*(c.ContextTokens+page) + c.NewTokens
 }
 
-// MeasureSteps measures steps of many shapes on a backend alone, as the caller
-// waits for them: prompts of 1, 2, 4 … tokens behind several contexts, decodes of
-// 1, 2, 4 … rows, and both together, with samples and without. It returns them in
-// a shuffled order that is always the same, for [sim.Fit], which keeps every third
-// back. The backend must be idle; what is in its pool is lost. progress is called
-// after each step, with how many have run of how many.
+// MeasureSteps measures steps of many shapes on a backend alone, each as the time
+// from Submit to the result: prompts of 1, 2, 4 … tokens after several contexts,
+// decodes of 1, 2, 4 … rows, and both together, with sampling and without.
+//
+// The samples come in a shuffled order, the same in every run, because [sim.Fit] holds
+// out every third sample and the held-out ones should be of all shapes. The backend
+// must be idle; the contents of its pool are lost. progress is called after each step
+// with the number of steps done and of all steps. Errors are those of cfg and of the
+// backend, the end of ctx, and a backend too small for [sim.MinFitSamples] steps.
 func MeasureSteps(ctx context.Context, b engine.Backend, cfg CalibrateConfig, progress func(done, of int)) ([]sim.Sample, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -56,8 +59,8 @@ func MeasureSteps(ctx context.Context, b engine.Backend, cfg CalibrateConfig, pr
 	}
 	samples := c.grid()
 	c.play.rng.Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
-	// Round by round, so that what disturbs the machine for a while spoils one
-	// round of many steps, which the median drops, and not all of one step.
+	// Round by round: a disturbance of the machine then spoils one round of many
+	// steps, which the median drops, rather than all rounds of one step.
 	took := make([][]int64, len(samples))
 	for round := range cfg.Rounds {
 		for i, s := range samples {
@@ -79,15 +82,15 @@ func MeasureSteps(ctx context.Context, b engine.Backend, cfg CalibrateConfig, pr
 	return samples, nil
 }
 
-// calibration drives one backend. All rows run pieces of one text, each on pages
-// of its own that hold all of it, so that any piece may run again at any time and
-// writes what is there already, and rows share no cache line.
+// calibration drives one backend. All rows run pieces of one text. Each row has its
+// own pages, filled with the text beforehand, so any piece can run at any time: it
+// writes the KV that is there already. No two rows share pages, hence no cache lines.
 type calibration struct {
 	play  *enginePlay
 	cfg   CalibrateConfig
 	text  []kv.Token
-	first int // pages of row 0, for the longest context and prompt
-	each  int // of every other row, for a context and a token
+	first int // pages of row 0: the longest context and the longest prompt
+	each  int // pages of every other row: a context and one token
 }
 
 func newCalibration(b engine.Backend, cfg CalibrateConfig) (*calibration, error) {
@@ -114,7 +117,7 @@ func newCalibration(b engine.Backend, cfg CalibrateConfig) (*calibration, error)
 	return c, nil
 }
 
-// row is n tokens behind c cached ones on the pages of row i.
+// row returns row i with n new tokens after cached ones, on the pages of that row.
 func (c *calibration) row(i, n, cached int, sample bool) engine.Row {
 	r := engine.Row{Slot: engine.Slot(i), Start: int32(cached), Tokens: c.text[cached : cached+n], Sample: sample}
 	from := 0
@@ -127,7 +130,8 @@ func (c *calibration) row(i, n, cached int, sample bool) engine.Row {
 	return r
 }
 
-// fill computes the text on the pages of row 0 and copies it to the others'.
+// fill computes the KV of the text on the pages of row 0 and copies it to the pages of
+// the other rows.
 func (c *calibration) fill(ctx context.Context) error {
 	batch := &engine.Batch{}
 	for i := range c.cfg.Rows {
@@ -154,7 +158,7 @@ func (c *calibration) fill(ctx context.Context) error {
 	return err
 }
 
-// grid is the shapes to measure.
+// grid returns the shapes to measure, in a fixed order, with Nanos not yet set.
 func (c *calibration) grid() []sim.Sample {
 	var samples []sim.Sample
 	add := func(shapes ...sim.RowShape) {
@@ -183,7 +187,7 @@ func (c *calibration) grid() []sim.Sample {
 			}
 		}
 	}
-	// The prompt of a mix lies on the pages of row 0, the decodes on those behind.
+	// In a mixed step the prompt uses the pages of row 0, the decodes those of rows 1 up.
 	for rows := 3; rows < c.cfg.Rows; rows *= 3 {
 		for n := 32; n <= min(c.cfg.NewTokens, c.play.info.MaxTokens-rows); n *= 3 {
 			for _, cached := range contexts {
@@ -194,7 +198,8 @@ func (c *calibration) grid() []sim.Sample {
 	return samples
 }
 
-// contexts are 0 and an eighth, a half and all of the longest, at pages.
+// contexts returns the context lengths to measure: 0, and an eighth, a half and all of
+// the longest, rounded down to whole pages.
 func (c *calibration) contexts() []int {
 	page := c.play.info.PageTokens
 	var all []int
@@ -204,7 +209,8 @@ func (c *calibration) contexts() []int {
 	return slices.Compact(all)
 }
 
-// batch is a step of these shapes; rows take pages in their order.
+// batch returns a step of these shapes. Rows are numbered in order of shapes, which
+// decides their pages.
 func (c *calibration) batch(shapes []sim.RowShape) *engine.Batch {
 	batch := &engine.Batch{}
 	for _, s := range shapes {
@@ -215,9 +221,9 @@ func (c *calibration) batch(shapes []sim.RowShape) *engine.Batch {
 	return batch
 }
 
-// WriteStepsCSV writes a line per sample under a header: the prompts (rows of more
-// than a token) and the decodes of the step, its measured time, what p says of it,
-// and whether [sim.Fit] kept it back.
+// WriteStepsCSV writes a header and one line for each sample: the prompts (rows of
+// more than one token) and decodes of the step, its measured time, the time that p
+// predicts, and whether [sim.Fit] held the sample out.
 func WriteStepsCSV(w io.Writer, samples []sim.Sample, p *sim.Profile) error {
 	out := csv.NewWriter(w)
 	out.Write([]string{"prefill_rows", "new_tokens", "ctx_prefill", "decode_rows", "ctx_decode", "samples", "nanos", "predicted_nanos", "held_out"})

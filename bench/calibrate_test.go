@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
-// MeasureSteps speaks the contract and reads only what it wrote: a sanitizing
-// device accepts all its steps, whatever the size of its pool.
+// MeasureSteps keeps the backend contract and reads only KV that it has written: a
+// sanitizing device accepts all its steps, for every pool size.
 func TestMeasureSteps(t *testing.T) {
 	cfg := CalibrateConfig{Rounds: 2}
 	for _, size := range []sim.Config{

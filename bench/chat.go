@@ -8,15 +8,15 @@ import (
 	"github.com/coppice-llm/coppice/internal/opticks"
 )
 
-// ChatConfig sizes a chat load. The zero value serves.
+// ChatConfig sizes a chat load. The zero value works.
 type ChatConfig struct {
 	Requests      int    `default:"200" min:"1"` // total, over all conversations. Default 200
 	Turns         int    `default:"4" min:"1"`   // per conversation. Default 4
 	SystemPrompts int    `default:"6" min:"1"`   // shared by the conversations. Default 6
-	SystemBytes   int    `default:"480" min:"1"` // about the length of each. Default 480
+	SystemBytes   int    `default:"480" min:"1"` // approximate length of each. Default 480
 	OutputTokens  int    `default:"16" min:"1"`  // per answer. Default 16
-	Clients       int    `default:"8" min:"1"`   // conversations at a time. Default 8
-	Seed          uint64 // of what is said and to whom
+	Clients       int    `default:"8" min:"1"`   // concurrent conversations. Default 8
+	Seed          uint64 // chooses pages, questions and their system prompts
 }
 
 func (c ChatConfig) withDefaults() ChatConfig { return bounds.Fill(c) }
@@ -24,18 +24,20 @@ func (c ChatConfig) withDefaults() ChatConfig { return bounds.Fill(c) }
 // validate reports all faults at once, by field and value.
 func (c ChatConfig) validate() error { return bounds.Check("bench", c) }
 
-// Chat is a load of conversations: users who put questions about Newton's
-// Opticks to assistants that were each given a few of its pages. The text is
-// real English, in the chat format of Llama 3.
+// Chat is a load of conversations: users ask questions about Newton's Opticks, and
+// each system prompt holds a few pages of the book. The text is real English, in the
+// chat format of Llama 3.
 type Chat struct {
 	cfg           ChatConfig
 	conversations []conversation
 }
 
-// conversation is what one user says; the answers are the model's.
+// conversation holds the user's messages, one for each turn, in chat format up to the
+// header of the answer. The model's answers are not part of it.
 type conversation struct{ turns []string }
 
-// NewChat makes a load. The same configuration gives the same one everywhere.
+// NewChat makes a load. The same configuration gives the same load on every machine.
+// The error lists all faults of cfg.
 func NewChat(cfg ChatConfig) (*Chat, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -57,7 +59,7 @@ func NewChat(cfg ChatConfig) (*Chat, error) {
 	return load, nil
 }
 
-// Requests is the number of requests in the load.
+// Requests returns the number of requests in the load.
 func (c *Chat) Requests() int { return c.cfg.Requests }
 
 func header(role string) string {
@@ -66,7 +68,8 @@ func header(role string) string {
 
 func message(role, text string) string { return header(role) + text }
 
-// systemPrompts take their pages from distinct places of the book.
+// systemPrompts makes the system prompts. Each takes its pages from its own span of
+// the book, so that no two share more than the first sentence.
 func systemPrompts(rng *rand.Rand, cfg ChatConfig) []string {
 	paragraphs := opticks.Paragraphs()
 	prompts := make([]string, cfg.SystemPrompts)

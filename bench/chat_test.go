@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// late is a device that gives no result before all clients have asked: they do run
-// beside each other.
+// late is a device that returns no result before all clients have submitted a request,
+// so that the clients run concurrently.
 type late struct {
 	engine.Backend
 	begun chan struct{}
@@ -115,8 +115,9 @@ func small(t *testing.T) *Chat {
 	return load
 }
 
-// TestCacheSavesWorkAndChangesNothing is the benchmark's own promise at a size
-// for tests: less computed, the same bits, close to the ideal, nothing leaked.
+// TestCacheSavesWorkAndChangesNothing runs the chat benchmark at a small size: with the
+// cache fewer tokens are computed, all bits are equal, the hit rate is close to the
+// ideal, and no page leaks.
 func TestCacheSavesWorkAndChangesNothing(t *testing.T) {
 	load := small(t)
 	on, s, _ := play(t, load, cpu.Config{KVTokens: 1 << 15}, scheduler.Config{})
@@ -137,9 +138,9 @@ func TestCacheSavesWorkAndChangesNothing(t *testing.T) {
 	}
 }
 
-// TestSameAnswersHoweverScheduled is the metamorphic test of the whole house:
-// page size, chunking, policy and forced preemption change when and where things
-// are computed, never a bit of what.
+// TestSameAnswersHoweverScheduled is the metamorphic test of the whole system: page
+// size, chunking, policy and forced preemption change when and where tokens are
+// computed, but no bit of the results.
 func TestSameAnswersHoweverScheduled(t *testing.T) {
 	load := small(t)
 	want, _, _ := play(t, load, cpu.Config{KVTokens: 1 << 15}, scheduler.Config{})
@@ -167,9 +168,9 @@ func TestSameAnswersHoweverScheduled(t *testing.T) {
 	}
 }
 
-// TestSameAnswersUnderPreemption runs on a pool for about one and a half
-// requests, whose long answers outgrow it. All pages come with the first grant:
-// others would let requests in one after another, as the pool's answers come.
+// TestSameAnswersUnderPreemption runs on a pool for about one and a half requests,
+// which their long answers outgrow. The first grant has all pages: with smaller grants
+// requests would be admitted one after another, and none would be preempted.
 func TestSameAnswersUnderPreemption(t *testing.T) {
 	cfg, poolTokens := ChatConfig{Requests: 8, Turns: 1, SystemPrompts: 1, SystemBytes: 120, OutputTokens: 200, Clients: 4, Seed: 7}, 700
 	if underRace {
@@ -186,7 +187,7 @@ func TestSameAnswersUnderPreemption(t *testing.T) {
 		if same, why := Identical(want, got); !same {
 			t.Error(why)
 		}
-		// In the smaller load of the race detector the cache leaves room for all.
+		// Under the race detector the load is small enough for the pool, if cached.
 		if s.LeakedPages != 0 || st.Scheduler.Preemptions == 0 && (disable || !underRace) {
 			t.Errorf("leaked pages, or nothing preempted:\n%v", st.Scheduler)
 		}
@@ -245,7 +246,7 @@ func TestNewChatIsSeeded(t *testing.T) {
 	}
 }
 
-// The wait for a first piece of several tokens is no gap between them.
+// The wait for a first piece of several tokens is TTFT, not a gap between tokens.
 func TestTokensThatComeTogether(t *testing.T) {
 	var x exchange
 	x.hear(90*time.Millisecond, []kv.Token{1, 2, 3})
@@ -264,7 +265,7 @@ func TestPercentile(t *testing.T) {
 	if p50, p99 := Percentile(d, 50), Percentile(slices.Clone(d), 99); p50 != 50 || p99 != 99 {
 		t.Errorf("p50 %v p99 %v", p50, p99)
 	}
-	// By definition: the least value at or below which so many are.
+	// By definition: the smallest value that at least p percent of values do not exceed.
 	for n := 1; n <= 300; n++ {
 		d = d[:0]
 		for i := range n {

@@ -11,27 +11,26 @@ import (
 // errNoRequests is the answer to an empty trace.
 var errNoRequests = errors.New("bench: the trace has no requests, nothing can be measured")
 
-// Clairvoyant is the number of tokens that the best possible eviction matches
-// when it replays a trace as [PlayRadix] does: a request's whole pages from the
-// root are matched, then room is made for its other whole pages while those
-// that were matched stay, then they are all inserted. Whenever a page must go,
-// the one goes whose next use is farthest away, as MIN does (L. A. Belady, A
-// study of replacement algorithms for a virtual-storage computer, IBM Systems
-// Journal 5(2), 1966).
+// Clairvoyant returns the number of tokens that the best possible eviction matches
+// in a replay of a trace by the rules of [PlayRadix]: a request's whole pages are
+// matched from the root; room is made for its other whole pages while the matched
+// ones stay; then all are inserted. To make room it evicts the page whose next use is
+// farthest away, as MIN does (L. A. Belady, A study of replacement algorithms for a
+// virtual-storage computer, IBM Systems Journal 5(2), 1966).
 //
-// capacityTokens is what the cache may hold, in whole pages; 0 is no limit. A
-// page size below 1, a trace without requests, and a capacity below the longest
-// request are errors. The cost is O(n log n) for n pages of all requests.
+// capacityTokens is the capacity of the cache, rounded down to whole pages; 0 means no
+// limit. A page size below 1, a trace without requests, and a capacity below the
+// longest request are errors. The cost is O(n log n) for n pages in all requests.
 //
-// It bounds every policy that obeys those rules from above. Take any
-// eviction that lets page y go and keeps x, although x is used later than y or
-// not at all. Letting x go instead and doing everything else alike loses x's
-// next match at most, but gains y's, which comes before. One such exchange
-// after the other turns any policy into MIN and never costs a match. This holds
-// even for policies that could let go of a page and keep those after it. MIN
-// never does: every request that uses a page uses all pages before it, so the
-// next use of a page is never after that of the pages below it, and of equal
-// ones the deepest goes first. What MIN keeps thus hangs together from the root.
+// The result is an upper bound for every policy that obeys these rules. Take any
+// policy that evicts page y and keeps page x, although x is next used later than y or
+// never. Evicting x instead, and doing everything else alike, loses at most x's next
+// match but gains y's, which comes first. A sequence of such exchanges turns any
+// policy into MIN without losing a match. The argument also covers policies that
+// evict a page and keep its descendants. MIN never does: every request that uses a
+// page uses all its ancestors, so an ancestor's next use is never later than its
+// descendant's, and among equal next uses the deepest page is evicted first. The
+// pages that MIN keeps therefore always form a tree from the root.
 func Clairvoyant(t *Trace, pageTokens, capacityTokens int) (matchedTokens int, err error) {
 	p, err := newPageTrace(t, pageTokens)
 	if err != nil {
@@ -52,8 +51,8 @@ func Clairvoyant(t *Trace, pageTokens, capacityTokens int) (matchedTokens int, e
 	return matched * pageTokens, err
 }
 
-// clairvoyant is the number of pages that MIN matches with room for limit of
-// them, at least the longest request. Only the end of ctx is an error.
+// clairvoyant returns the number of pages that MIN matches in a cache of limit pages.
+// limit must be at least longest(). The only error is the end of ctx.
 func (p *pageTrace) clairvoyant(ctx context.Context, limit int) (matched int, err error) {
 	m := &minCache{p: p, next: make([]int32, p.pages()), room: limit}
 	for i, end := range p.ends {
@@ -68,28 +67,29 @@ func (p *pageTrace) clairvoyant(ctx context.Context, limit int) (matched int, er
 // minCache is the state of MIN.
 type minCache struct {
 	p    *pageTrace
-	next []int32 // by page: when it is used next, if it is cached, else 0, which no next use is
-	room int     // pages until it is full
+	next []int32 // by page: the request that uses it next, if cached; else 0, as request 0 is never a next use
+	room int     // free pages
 	runs heap.Heap[minRun, nowhere]
 }
 
-// minRun are pages next to each other on a path with the same next use: those
-// of visits [begin, end). They are cached or let go together, from the deepest
-// upwards, and used together. Once that has happened, next knows better.
+// minRun is a run of adjacent pages on one path with the same next use: those of
+// visits [begin, end). A request uses all of them or none; eviction takes them from
+// the deepest up. A run is stale once its pages were used again: minCache.next then
+// differs from run.next, and evict drops the run when it meets it.
 type minRun struct {
 	begin, end int
-	next       int32
-	depth      int32 // of the deepest
+	next       int32 // request that uses the pages next, or never
+	depth      int32 // of the deepest page
 }
 
-// step takes the request of visits [begin, end) and returns its matched pages.
+// step replays the request of visits [begin, end) and returns its matched pages.
 func (m *minCache) step(begin, end int) (matched int) {
 	path := m.p.visits[begin:end]
 	for matched < len(path) && m.next[path[matched]] != 0 {
 		matched++
 	}
-	// The matched pages get their new next use now, which makes their runs
-	// stale, and their new runs after the eviction: so they are safe from it.
+	// The matched pages get their new next use before the eviction, which makes their
+	// old runs stale, and their new runs after it. So evict cannot take them.
 	for i, page := range path[:matched] {
 		m.next[page] = m.p.nextUse[begin+i]
 	}
@@ -110,7 +110,8 @@ func (m *minCache) step(begin, end int) (matched int) {
 	return matched
 }
 
-// evict lets pages go that are used last, the deepest of equal ones first.
+// evict frees so many pages, those with the latest next use first, the deepest first
+// among equals. It does nothing if pages is not above 0.
 func (m *minCache) evict(pages int) {
 	for pages > 0 {
 		if len(m.runs.Items) == 0 {
@@ -133,12 +134,12 @@ func (m *minCache) evict(pages int) {
 	}
 }
 
-// Before implements heap.Element: what is used last goes first, of equal ones the deepest.
+// Before implements heap.Element: the latest next use first, then the deepest.
 func (r minRun) Before(s minRun) bool {
 	return r.next > s.next || r.next == s.next && r.depth > s.depth
 }
 
-// nowhere is for a heap whose elements are not looked for.
+// nowhere serves a heap whose elements need not know their place in it.
 type nowhere struct{}
 
 // Place implements heap.Places.

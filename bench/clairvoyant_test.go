@@ -27,9 +27,9 @@ func tinyTrace(rng *rand.Rand, requests int) *Trace {
 	return t
 }
 
-// bestByTrial is the most pages that any eviction can match: it tries them all,
-// also early ones and those from the middle of a path, which the cache cannot
-// do. A page is a bit, by the tokens from the root to its end.
+// bestByTrial returns the most pages that any eviction can match. It tries all
+// evictions, including early ones and ones from the middle of a path, which the cache
+// never makes. A page is a bit, identified by the tokens from the root to its end.
 func bestByTrial(t *Trace, page, limit int) int {
 	names := map[string]int{}
 	paths := make([][]int, t.Requests())
@@ -100,8 +100,8 @@ func TestClairvoyantIsTheBest(t *testing.T) {
 	}
 }
 
-// TestClairvoyantBounds: no less than LRU, no more than all, and more room
-// never matches less.
+// TestClairvoyantBounds checks that MIN matches at least as much as LRU, at most as much
+// as a cache without limit, and never less with more room.
 func TestClairvoyantBounds(t *testing.T) {
 	for _, kind := range traceKinds.Values() {
 		tr := generated(t, kind, 400)
@@ -135,8 +135,8 @@ func TestClairvoyantBounds(t *testing.T) {
 	}
 }
 
-// naiveLRU is the number of pages that LRU matches, by page: the one that was
-// used longest ago goes, the deepest of equal ones.
+// naiveLRU returns the number of pages that page-wise LRU matches: the page used
+// longest ago is evicted, among equals the deepest.
 func naiveLRU(p *pageTrace, limit int) (matched int) {
 	var order []int32 // cached pages, by last use; of one request, the deepest first
 	cached := make([]bool, p.pages())
@@ -192,7 +192,7 @@ func TestClairvoyantBadInput(t *testing.T) {
 	}
 }
 
-// TestPageNamesCompare: pages of equal hash are told apart by what they hold.
+// TestPageNamesCompare checks that pages with equal hashes are distinguished by their tokens.
 func TestPageNamesCompare(t *testing.T) {
 	p := &pageTrace{}
 	n := pageNames{byHash: map[uint64]int32{}}
@@ -203,7 +203,7 @@ func TestPageNamesCompare(t *testing.T) {
 		}
 		p.parent = append(p.parent, rootPage)
 	}
-	// Now as if all three had the hash of the first.
+	// Pretend that all three have the hash of the first.
 	first := n.byHash
 	n.byHash = map[uint64]int32{}
 	n.same = []int32{rootPage, 0, 1}

@@ -11,26 +11,25 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// pageTrace is a trace as a prefix cache of whole pages sees it: each request
-// is a path of pages from the root, and equal prefixes are the same pages. It
-// does not change once made.
+// pageTrace is a trace in whole pages: each request is a path of pages from the root,
+// and equal prefixes are the same pages. It is immutable.
 type pageTrace struct {
 	pageTokens int
-	parent     []int32 // by page: the page before it, or rootPage; always less than the page itself
+	parent     []int32 // by page: the page before it, or rootPage; always less than the page's own number
 	visits     []int32 // pages of all requests, in order of arrival and then from the root
 	ends       []int   // by request: where its visits end
-	nextUse    []int32 // by visit: the next request that has the same page, or never
+	nextUse    []int32 // by visit: the next request with the same page, or never
 }
 
 const (
 	rootPage int32 = -1
-	// never is the next use of a page that has none, later than any request.
+	// never is the next use of a page that is not used again. It is above any request.
 	never int32 = math.MaxInt32
 )
 
-// newPageTrace numbers the pages of a trace by first appearance. Pages are the
-// same if their tokens and the pages before them are: hashes only find the
-// candidates, which are compared.
+// newPageTrace numbers the pages of a trace by first appearance. Two pages are the
+// same if their tokens and their parents are. Hashes only find candidates, whose
+// tokens are then compared, so collisions do no harm.
 func newPageTrace(t *Trace, pageTokens int) (*pageTrace, error) {
 	if pageTokens < 1 {
 		return nil, fmt.Errorf("bench: PageTokens is %d, want at least 1", pageTokens)
@@ -60,15 +59,16 @@ func newPageTrace(t *Trace, pageTokens int) (*pageTrace, error) {
 	return p, nil
 }
 
-// pageNames finds the page that has given tokens after a given page.
+// pageNames maps a parent page and the tokens after it to a page.
 type pageNames struct {
-	byHash map[uint64]int32 // the latest page of the hash
-	same   []int32          // by page: an earlier one of the same hash, or rootPage
-	tokens [][]kv.Token     // by page; in the trace
+	byHash map[uint64]int32 // latest page with this hash
+	same   []int32          // by page: an earlier page with the same hash, or rootPage
+	tokens [][]kv.Token     // by page; slices of the trace
 	buf    []byte
 }
 
-// find returns the page, new or known; a new one is the caller's to describe.
+// find returns the page of these tokens after parent, and numbers it if it is new.
+// The caller must then append the new page's parent to p.parent.
 func (n *pageNames) find(p *pageTrace, parent int32, tokens []kv.Token) (page int32, found bool) {
 	n.buf = binary.LittleEndian.AppendUint32(n.buf[:0], uint32(parent))
 	n.buf = appendTokens(n.buf, tokens)
@@ -89,7 +89,7 @@ func (n *pageNames) find(p *pageTrace, parent int32, tokens []kv.Token) (page in
 	return page, false
 }
 
-// lookAhead fills in nextUse.
+// lookAhead fills nextUse in one pass over the requests, from the last to the first.
 func (p *pageTrace) lookAhead() {
 	p.nextUse = make([]int32, len(p.visits))
 	soonest := slices.Repeat([]int32{never}, len(p.parent))
@@ -101,7 +101,7 @@ func (p *pageTrace) lookAhead() {
 	}
 }
 
-// begin is where the visits of a request begin.
+// begin returns the index in visits at which a request begins.
 func (p *pageTrace) begin(request int) int {
 	if request == 0 {
 		return 0
@@ -109,10 +109,10 @@ func (p *pageTrace) begin(request int) int {
 	return p.ends[request-1]
 }
 
-// pages is the number of different pages.
+// pages returns the number of distinct pages: the working set.
 func (p *pageTrace) pages() int { return len(p.parent) }
 
-// longest is the number of pages of the longest request.
+// longest returns the number of pages of the longest request.
 func (p *pageTrace) longest() int {
 	longest := 0
 	for i, end := range p.ends {
@@ -121,5 +121,6 @@ func (p *pageTrace) longest() int {
 	return longest
 }
 
-// ideal is the number of pages that a cache without limit finds.
+// ideal returns the number of pages that a cache without limit matches: every visit
+// but the first of each page.
 func (p *pageTrace) ideal() int { return len(p.visits) - p.pages() }

@@ -11,12 +11,12 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// CurveConfig sizes a [CompareCurve]. The zero value serves.
+// CurveConfig sizes a [CompareCurve]. The zero value works.
 type CurveConfig struct {
 	PageTokens int       // tokens per page. Default radixcache's
 	Samples    int       // of the live curve. Default radixcache.DefaultCurveSamples
-	BaseShare  float64   `default:"0.1" above:"0" max:"1"` // capacity of the cache that predicts, as a share of the working set in (0, 1]. Default 0.1
-	Factors    []float64 // capacities that it predicts, as multiples of its own, above 0. Default 0.25, 0.5, 1, 2, 4, 8
+	BaseShare  float64   `default:"0.1" above:"0" max:"1"` // capacity of the predicting cache, as a share of the working set in (0, 1]. Default 0.1
+	Factors    []float64 // capacities to predict, as multiples of the base capacity, above 0. Default 0.25, 0.5, 1, 2, 4, 8
 }
 
 func (c CurveConfig) withDefaults() CurveConfig {
@@ -29,13 +29,13 @@ func (c CurveConfig) withDefaults() CurveConfig {
 	return c
 }
 
-// radix is the replay at a capacity: LRU that evicts leaves from their ends,
-// which is how a node's cache evicts.
+// radix returns the configuration of a replay at a capacity: LRU, and leaves are
+// evicted from their ends (Trim), as a node's cache does.
 func (c CurveConfig) radix(capacityTokens int) RadixConfig {
 	return RadixConfig{PageTokens: c.PageTokens, Policy: radixcache.LRU, Trim: true, CapacityTokens: capacityTokens}
 }
 
-// live is the configuration of the cache that predicts.
+// live returns the configuration of the predicting cache, with a live curve.
 func (c CurveConfig) live() radixcache.Config {
 	cfg := c.radix(0).cache()
 	cfg.CurveSamples = c.Samples
@@ -56,46 +56,48 @@ func (c CurveConfig) validate(traces []NamedTrace) error {
 	return errors.Join(append(errs, validateScales(traces))...)
 }
 
-// Steps is how often a [CompareCurve] of so many traces calls progress.
+// Steps returns how often a [CompareCurve] of so many traces calls progress: for the
+// page numbers, the prediction and each simulated capacity of each trace.
 func (c CurveConfig) Steps(traces int) int {
 	return traces * (2 + len(c.withDefaults().Factors))
 }
 
-// CurveTable is what one cache says of other sizes, beside caches of these sizes.
+// CurveTable compares the hit rates that one cache's live curve predicts for other
+// capacities with those of simulated caches of these capacities.
 type CurveTable struct {
 	PageTokens int          `json:"page_tokens"`
 	Samples    int          `json:"samples"`
 	Traces     []CurveTrace `json:"traces"`
 }
 
-// CurveTrace is one trace. All tokens are tokens of the trace, each of which
-// stands for Scale that were served.
+// CurveTrace is one trace. All token counts are tokens of the trace, each of which
+// stands for Scale served tokens.
 type CurveTrace struct {
 	Name             string       `json:"name"`
 	Requests         int          `json:"requests"`
 	Tokens           int          `json:"tokens"` // of all requests
 	Scale            int          `json:"scale"`
-	WorkingSetTokens int          `json:"working_set_tokens"` // of different pages
-	BaseTokens       int          `json:"base_tokens"`        // capacity of the cache that predicts
+	WorkingSetTokens int          `json:"working_set_tokens"` // of distinct whole pages
+	BaseTokens       int          `json:"base_tokens"`        // capacity of the predicting cache
 	Points           []CurvePoint `json:"points"`
 }
 
 // CurvePoint is one capacity. Rates are hit rates by tokens.
 type CurvePoint struct {
 	Factor         float64 `json:"factor"`          // of BaseTokens, as asked for
-	CapacityTokens int     `json:"capacity_tokens"` // in whole pages, and at least the longest request
-	Simulated      float64 `json:"simulated"`       // by a cache of this capacity
-	Curve          float64 `json:"curve"`           // by the cache of BaseTokens
-	Difference     float64 `json:"difference"`      // Curve less Simulated, in points of a hundred
+	CapacityTokens int     `json:"capacity_tokens"` // whole pages, and at least the longest request
+	Simulated      float64 `json:"simulated"`       // hit rate of a cache of this capacity
+	Curve          float64 `json:"curve"`           // hit rate that the cache of BaseTokens predicts
+	Difference     float64 `json:"difference"`      // Curve - Simulated, in percentage points
 }
 
-// CompareCurve replays every trace on a cache of the base capacity that has a
-// live curve, asks it for the hit rates at all capacities, and replays the trace
-// on caches of these, without a curve. All caches evict by LRU. The working set
-// is what all different whole pages of a trace hold. The replays are independent
-// and use all processors; progress, if not nil, is called by one of them at a
-// time. Bad sizes and the end of ctx are errors. The figures are the same in
-// every run on machines of one byte order.
+// CompareCurve replays every trace on a cache of the base capacity with a live curve,
+// reads the predicted hit rates at all capacities from it, and replays the trace on a
+// cache of each of these capacities, without a curve. All caches evict by LRU. The
+// working set is the distinct whole pages of a trace. The replays are independent and
+// use all processors; progress, if not nil, is called after each, one call at a time.
+// Bad sizes and the end of ctx are errors. The figures are the same in every run on
+// machines of the same byte order.
 func CompareCurve(ctx context.Context, traces []NamedTrace, cfg CurveConfig, progress func()) (*CurveTable, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(traces); err != nil {
@@ -131,7 +133,7 @@ func CompareCurve(ctx context.Context, traces []NamedTrace, cfg CurveConfig, pro
 	return table, nil
 }
 
-// layOut is a trace's part of the table before anything is replayed.
+// layOut returns a trace's part of the table, before anything is replayed.
 func (c CurveConfig) layOut(t NamedTrace) (CurveTrace, error) {
 	paged, err := newPageTrace(t.Trace, c.PageTokens)
 	if err != nil {
@@ -166,7 +168,7 @@ func (c CurveConfig) predict(ctx context.Context, t *Trace, of *CurveTrace) erro
 		return err
 	}
 	var sizes []int
-	for i := range of.Points { // not by value: other jobs fill in other fields
+	for i := range of.Points { // by index: other jobs write other fields of the points meanwhile
 		sizes = append(sizes, of.Points[i].CapacityTokens)
 	}
 	for i, rate := range r.cache.HitRates(sizes, nil) {
@@ -175,7 +177,7 @@ func (c CurveConfig) predict(ctx context.Context, t *Trace, of *CurveTrace) erro
 	return nil
 }
 
-// simulate fills in what a cache of the point's capacity hits.
+// simulate fills in the hit rate of a cache of the point's capacity.
 func (c CurveConfig) simulate(ctx context.Context, t *Trace, at *CurvePoint) error {
 	matched, err := replayPolicy(ctx, t, c.radix(at.CapacityTokens))
 	at.Simulated = float64(matched) / float64(max(1, t.Tokens()))

@@ -61,7 +61,7 @@ func TestCompareCurve(t *testing.T) {
 	}
 }
 
-// checkCurveTrace holds a part of the table against other ways to the figures.
+// checkCurveTrace compares a part of the table with figures computed in other ways.
 func checkCurveTrace(t *testing.T, named NamedTrace, got CurveTrace) {
 	t.Helper()
 	naive, all := naiveCounts(named.Trace, 16), float64(named.Trace.Tokens())
@@ -118,7 +118,7 @@ func TestCompareCurveBadInput(t *testing.T) {
 	}
 }
 
-// TestCurveTableText pins what is printed.
+// TestCurveTableText pins the printed table.
 func TestCurveTableText(t *testing.T) {
 	table := &CurveTable{PageTokens: 16, Samples: 1024, Traces: []CurveTrace{
 		{Name: "a", Requests: 2, Tokens: 400, Scale: 1, WorkingSetTokens: 320, BaseTokens: 32, Points: []CurvePoint{

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Rows are the head and a row for each trace and capacity. The name of a trace
-// stands in its first row.
+// Rows returns a header and a row for each trace and capacity. The name of a trace is
+// in its first row only.
 func (table *CurveTable) Rows() (_ [][]string, legend string) {
 	rows := [][]string{{"trace", "size", "tokens", "simulated", "curve", "difference"}}
 	for _, t := range table.Traces {
@@ -23,7 +23,7 @@ func (table *CurveTable) Rows() (_ [][]string, legend string) {
 	return rows, table.legend()
 }
 
-// worst is the largest difference of the table, in points, without its sign.
+// worst returns the largest absolute difference of the table, in percentage points.
 func (table *CurveTable) worst() float64 {
 	worst := 0.0
 	for _, t := range table.Traces {
@@ -34,7 +34,7 @@ func (table *CurveTable) worst() float64 {
 	return worst
 }
 
-// legend says what the columns are, and what is not to be seen in them.
+// legend explains the columns and gives the sizes of the traces.
 func (table *CurveTable) legend() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Pages of %d tokens, LRU. size: of the cache, as a multiple of the one that predicts, and in tokens, at\n", table.PageTokens)

@@ -1,6 +1,7 @@
-// Package bench owns seeded workloads and traces, plays them, and reports what
-// came of it beside the ideal. It measures from outside, as a caller; it never
-// reaches into what it measures.
+// Package bench owns seeded workloads and traces, plays them, and reports the
+// results beside an ideal: an infinite cache, clairvoyant eviction, memcmp. It
+// measures from outside, through the public methods of the parts; it never reads or
+// changes their internal state.
 //
 // A [Chat] is played against a node, with the cache on and off:
 //
@@ -9,15 +10,15 @@
 //	off, err := load.Play(ctx, nodeWithoutCache, nil)
 //	same, why := bench.Identical(on, off)
 //
-// A [Trace] of prefixes is played on a radix cache alone, beside plain memory
-// comparisons of the same tokens:
+// A [Trace] of token sequences is played on a radix cache alone, and the time of
+// Match is compared with that of memcmp on the same tokens:
 //
 //	trace, err := bench.OpenTrace("chat.pfxt")
 //	summary, err := bench.PlayRadix(ctx, trace, bench.RadixConfig{PageTokens: 16}, nil)
 //
-// The scheduler alone is timed with a backend that answers at once (PlaySched),
-// and put under load with a simulated device in virtual time, where a server's hour
-// takes a second:
+// [PlaySched] times the scheduler alone, with a backend that answers at once. [Serve]
+// puts it under load with a simulated device in virtual time, in which an hour of
+// serving takes about a second:
 //
 //	result, err := bench.Serve(bench.ServingConfig{Load: bench.ServeChat, Rate: 15})
 //	table, err := bench.CompareServing(ctx, bench.CompareServingConfig{}, nil)

@@ -13,16 +13,17 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// EngineConfig says what [PlayEngine] measures. 0 means the default.
+// EngineConfig sizes a [PlayEngine]. 0 means the default.
 type EngineConfig struct {
 	PromptTokens int `default:"512" min:"1"` // of the prefill; default 512
 	OutputTokens int `default:"64" min:"1"`  // of each decode; default 64
-	Rounds       int `default:"3" min:"1"`   // of each; the median counts. Default 3
-	// LinearParams are the weights that each token is multiplied with, but the
-	// head's; HeadParams are the head's. WeightBytes are all of them as the backend
-	// reads them.
+	Rounds       int `default:"3" min:"1"`   // measurements of each figure, of which the median is kept; default 3
+	// LinearParams is the number of weights in the matrix products that every token
+	// takes part in; HeadParams that of the output head, which runs for sampled tokens
+	// only. WeightBytes is the size of both as the backend reads them.
 	LinearParams, HeadParams, WeightBytes int
-	// What the machine reaches at most, measured in the same run by whoever can.
+	// CeilingGFlops and CeilingGBs are the most that the machine reaches, measured by
+	// the caller in the same run. 0 means unknown.
 	CeilingGFlops, CeilingGBs float64
 	ISA                       string
 	Threads                   int
@@ -30,7 +31,7 @@ type EngineConfig struct {
 
 func (c EngineConfig) withDefaults() EngineConfig { return bounds.Fill(c) }
 
-// engineBatches are the numbers of sequences that decode at a time.
+// engineBatches are the batch sizes of the decode measurements.
 var engineBatches = [...]int{1, 4, 16}
 
 func (c EngineConfig) validate(info engine.Info) error {
@@ -50,29 +51,31 @@ func (c EngineConfig) validate(info engine.Info) error {
 	return errors.Join(errs...)
 }
 
-// enginePrompt is the context before the first decoded token.
+// enginePrompt is the number of prompt tokens before the first decoded token.
 const enginePrompt = 16
 
-// EngineSummary is what a backend reaches, beside what the machine does. Rates are
-// medians.
+// EngineSummary holds the rates of a backend beside the ceilings of the machine. Rates
+// are medians.
 type EngineSummary struct {
 	PrefillTokS   float64 `json:"prefill_tok_s"`
 	DecodeTokS1   float64 `json:"decode_tok_s_b1"`
 	DecodeTokS4   float64 `json:"decode_tok_s_b4"`
 	DecodeTokS16  float64 `json:"decode_tok_s_b16"`
-	BoundTokS1    float64 `json:"-"` // decoding if the products were all there is, see bound
+	BoundTokS1    float64 `json:"-"` // decode rate if only the products took time; see bound
 	BoundTokS4    float64 `json:"-"`
 	BoundTokS16   float64 `json:"-"`
-	GemmGFlops    float64 `json:"gemm_gflops"`    // of the prefill: products with weights alone, over all its time
-	CeilingGFlops float64 `json:"ceiling_gflops"` // of the same kernel on data in the cache
-	StreamGBs     float64 `json:"stream_gbs"`     // of decoding at batch 1: weights alone, over all its time
-	CeilingGBs    float64 `json:"ceiling_gbs"`    // of reading memory
+	GemmGFlops    float64 `json:"gemm_gflops"`    // prefill: operations of the products with weights, over all its time
+	CeilingGFlops float64 `json:"ceiling_gflops"` // the same kernel on data in the CPU cache
+	StreamGBs     float64 `json:"stream_gbs"`     // decode at batch 1: bytes of weights, over all its time
+	CeilingGBs    float64 `json:"ceiling_gbs"`    // reading memory
 	Threads       int     `json:"threads"`
 	ISA           string  `json:"isa"`
 }
 
-// PlayEngine measures a backend alone: a prompt in one piece, then decoding at
-// batches of 1, 4 and 16. The backend must be idle.
+// PlayEngine measures a backend alone: the prefill of a prompt in one step, then
+// decoding at batches of 1, 4 and 16. The backend must be idle; the contents of its
+// pool are lost. progress is called after each measurement, [EngineConfig.Steps]
+// times. Errors are those of cfg, of the backend, and the end of ctx.
 func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progress func()) (*EngineSummary, error) {
 	cfg = cfg.withDefaults()
 	p := &enginePlay{b: engine.Listed(b), info: b.Info(), cfg: cfg, rng: rand.New(rand.NewPCG(7, 7))}
@@ -115,9 +118,10 @@ func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progres
 	return s, nil
 }
 
-// bound is in tokens per second: a step of so many rows reads all weights once and
-// multiplies each row with them, whichever takes longer at the machine's ceilings; 0
-// if one of these is unknown.
+// bound returns the roofline of decoding, in tokens per second of all rows together: a
+// step reads all weights once and multiplies every row with them, and takes the longer
+// of both at the machine's ceilings. At batch 1 reading dominates, at large batches
+// multiplying does. It is 0 if a ceiling is unknown.
 func (c EngineConfig) bound(rows int) float64 {
 	if c.CeilingGBs == 0 || c.CeilingGFlops == 0 {
 		return 0
@@ -127,7 +131,7 @@ func (c EngineConfig) bound(rows int) float64 {
 	return float64(rows) / max(read, multiply) * 1e9
 }
 
-// Steps is how often a [PlayEngine] of this configuration calls progress.
+// Steps returns how often a [PlayEngine] of this configuration calls progress.
 func (c EngineConfig) Steps() int { return (1 + len(engineBatches)) * c.withDefaults().Rounds }
 
 // enginePlay drives one backend.
@@ -139,7 +143,8 @@ type enginePlay struct {
 	seq  uint64
 }
 
-// run gives the time of a batch, as the caller waits for it.
+// run submits a batch and returns the time from Submit to the result. It sets the
+// batch's Seq. Errors of single rows are errors.
 func (p *enginePlay) run(batch *engine.Batch) (time.Duration, error) {
 	p.seq++
 	batch.Seq = p.seq
@@ -160,7 +165,7 @@ func (p *enginePlay) run(batch *engine.Batch) (time.Duration, error) {
 	return took, err
 }
 
-// row is a prompt of n random tokens on its own pages.
+// row returns a prompt of n random tokens on the pages from firstPage on.
 func (p *enginePlay) row(slot, n, firstPage int) engine.Row {
 	r := engine.Row{Slot: engine.Slot(slot), Sample: true}
 	for range n {
@@ -172,14 +177,15 @@ func (p *enginePlay) row(slot, n, firstPage int) engine.Row {
 	return r
 }
 
-// prefill is in tokens per second.
+// prefill measures one prompt in one step, in tokens per second.
 func (p *enginePlay) prefill() (float64, error) {
 	n := p.cfg.PromptTokens
 	took, err := p.run(&engine.Batch{Binds: []engine.SlotBind{{}}, Rows: []engine.Row{p.row(0, n, 0)}})
 	return float64(n) / took.Seconds(), err
 }
 
-// decode is in tokens per second of all rows together.
+// decode measures OutputTokens steps of so many rows, in tokens per second of all rows
+// together. The prefill before them is not counted.
 func (p *enginePlay) decode(rows int) (float64, error) {
 	each := kv.CeilPages(enginePrompt+p.cfg.OutputTokens, p.info.PageTokens)
 	batch := &engine.Batch{}
@@ -209,7 +215,7 @@ func (p *enginePlay) decode(rows int) (float64, error) {
 	return float64(rows*p.cfg.OutputTokens) / took.Seconds(), nil
 }
 
-// Rows are the figures beside what the machine can do.
+// Rows returns the figures beside the ceilings of the machine.
 func (s *EngineSummary) Rows() (rows [][]string, legend string) {
 	share := func(got, of float64) string {
 		if of == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
-// PlayEngine speaks the contract: a sanitizing device accepts all its batches.
+// PlayEngine keeps the backend contract: a sanitizing device accepts all its batches.
 func TestPlayEngine(t *testing.T) {
 	b, err := sim.Open(sim.Config{PageTokens: 16, Pages: 200, MaxSlots: 16, MaxRows: 16})
 	if err != nil {
@@ -46,7 +46,7 @@ func TestPlayEngine(t *testing.T) {
 	}
 }
 
-// A small batch waits for memory, a large one for the products.
+// A small batch is bound by memory, a large one by arithmetic.
 func TestEngineBound(t *testing.T) {
 	c := EngineConfig{LinearParams: 3e6, HeadParams: 1e6, WeightBytes: 8e6, CeilingGFlops: 16, CeilingGBs: 8}
 	for rows, want := range map[int]float64{1: 1000, 2: 2000, 4: 2000, 16: 2000} {

@@ -13,8 +13,8 @@ type TraceKind uint8
 
 // The kinds of generated traces.
 const (
-	TraceChat    TraceKind = iota // conversations of several turns over 64 system prompts, a few of which most use
-	TraceFewShot                  // one of 8 long shared prefixes and a short tail of its own
+	TraceChat    TraceKind = iota // conversations of several turns over 64 system prompts of Zipfian popularity
+	TraceFewShot                  // one of 8 long shared prefixes and a short tail
 	TraceTree                     // tree of thought: each request continues one of the latest 512
 	TraceUnique                   // nothing shared
 )
@@ -23,36 +23,36 @@ var traceKinds = enum.New[TraceKind]("bench", "trace", "chat", "fewshot", "tree"
 
 func (k TraceKind) String() string { return traceKinds.Name(k) }
 
-// UnmarshalText takes the names that String gives.
+// UnmarshalText accepts the names that String returns.
 func (k *TraceKind) UnmarshalText(text []byte) error { return traceKinds.Read(k, text) }
 
-// TraceConfig says which trace to generate. The zero value of all but Requests
-// serves.
+// TraceConfig says which trace to generate. Requests must be set.
 type TraceConfig struct {
 	Kind     TraceKind
 	Requests int // 1 to MaxTraceRequests
 	Seed     uint64
 }
 
-// Sizes of the generated traces, in tokens where nothing else is said. The
-// figures for published traces depend on all of them and on the order in which
-// the generators draw, so neither may change.
+// Sizes of the generated traces, in tokens unless stated otherwise. Published figures
+// depend on all of them and on the order in which the generators draw random numbers,
+// so neither may change.
 const (
 	genVocabulary = 128000
 
 	chatSystems      = 64
-	chatOpen         = 256   // conversations at a time
-	chatLongest      = 16384 // a conversation ends beyond this
-	chatEnds         = 0.2   // chance that a turn is the last
+	chatOpen         = 256   // concurrent conversations
+	chatLongest      = 16384 // a conversation of more tokens ends
+	chatEnds         = 0.2   // chance that a turn is the last: 5 turns on average
 	fewShotPrefixes  = 8
-	treeStem         = 1024 // the beginning of every request
-	treeRecent       = 512  // requests that may be continued
-	treeLongest      = 8192 // beyond this the stem is continued instead
+	treeStem         = 1024 // common beginning of all requests
+	treeRecent       = 512  // latest requests that may be continued
+	treeLongest      = 8192 // a longer request is not continued; the stem is instead
 	chatZipfExponent = 1.2
 )
 
-// GenerateTrace makes a trace. The same configuration gives the same one on
-// every machine: all chance comes from one PCG of the seed.
+// GenerateTrace makes a trace. The same configuration gives the same trace on every
+// machine: one PCG, seeded with Seed, draws all random numbers. A number of requests
+// out of range and an unknown kind are errors.
 func GenerateTrace(cfg TraceConfig) (*Trace, error) {
 	if cfg.Requests < 1 || cfg.Requests > MaxTraceRequests {
 		return nil, fmt.Errorf("bench: Requests is %d, want 1 to %d", cfg.Requests, MaxTraceRequests)
@@ -78,13 +78,13 @@ func GenerateTrace(cfg TraceConfig) (*Trace, error) {
 	return t, nil
 }
 
-// generator is the chance behind a trace.
+// generator draws the random numbers of a trace.
 type generator struct{ rng *rand.Rand }
 
-// between draws from [lo, hi].
+// between draws evenly from lo to hi, both included.
 func (g *generator) between(lo, hi int) int { return lo + g.rng.IntN(hi-lo+1) }
 
-// extend copies stem and draws n more tokens after it.
+// extend returns a copy of stem with n random tokens after it.
 func (g *generator) extend(stem []kv.Token, n int) []kv.Token {
 	all := append(make([]kv.Token, 0, len(stem)+n), stem...)
 	for range n {
@@ -93,7 +93,8 @@ func (g *generator) extend(stem []kv.Token, n int) []kv.Token {
 	return all
 }
 
-// chat: a request is a conversation with its next question and answer.
+// chat returns a generator of requests of which each continues one of the open
+// conversations by a question and its answer.
 func (g *generator) chat() func() []kv.Token {
 	popular := rand.NewZipf(g.rng, chatZipfExponent, 1, chatSystems-1)
 	systems := make([][]kv.Token, chatSystems)
@@ -118,6 +119,7 @@ func (g *generator) chat() func() []kv.Token {
 	}
 }
 
+// fewShot returns a generator of requests that begin with one of the shared prefixes.
 func (g *generator) fewShot() func() []kv.Token {
 	prefixes := make([][]kv.Token, fewShotPrefixes)
 	for i := range prefixes {
@@ -129,6 +131,7 @@ func (g *generator) fewShot() func() []kv.Token {
 	}
 }
 
+// tree returns a generator of requests that each continue one of the latest requests.
 func (g *generator) tree() func() []kv.Token {
 	thoughts := [][]kv.Token{g.extend(nil, treeStem)}
 	return func() []kv.Token {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestGenerateTraceIsPinned: figures are published for these traces, so no byte
-// of them may change. The sums are those of the files that gentrace, an
-// independent generator of the same four loads, writes for the same flags.
+// TestGenerateTraceIsPinned pins the traces by SHA-256, because figures are published
+// for them. The sums are of the files that gentrace, an independent generator of the
+// same four loads, writes for the same flags.
 func TestGenerateTraceIsPinned(t *testing.T) {
 	for _, tc := range []struct {
 		TraceConfig
@@ -25,7 +25,7 @@ func TestGenerateTraceIsPinned(t *testing.T) {
 		{TraceConfig{TraceFewShot, 100, math.MaxUint64}, "8a1381fcd90dc26ad90fd812018bf3b7bd326c29661f8b965792388726b19c87"},
 		{TraceConfig{TraceTree, 100, math.MaxUint64}, "11ec28ced49fa7541158f2277075046e37212d71fdf0ae613642169e6930da11"},
 		{TraceConfig{TraceUnique, 100, math.MaxUint64}, "64b0d6cd45d20d7d3c597bc216d9834a6de1a09230bd521cc96a18fe4a6766e7"},
-		// Long enough that conversations end, and that the stem is continued again.
+		// Long enough that conversations end, and that thoughts too long are followed by the stem.
 		{TraceConfig{TraceChat, 2000, 7}, "376dee74b9a0a1a5ec7f6f19af85ae256e3351b79d4495bcd8b9a3c37276c1b3"},
 		{TraceConfig{TraceFewShot, 2000, 7}, "748e97a9349d7a4b288241c6249dd5ee863d256ad41ae7a89afb48682e365e37"},
 		{TraceConfig{TraceTree, 2000, 7}, "cb0374d57df23860bebeb63d48ec59b34006844ecb7ee5e15bec39d7f08c82f6"},
@@ -45,8 +45,8 @@ func TestGenerateTraceIsPinned(t *testing.T) {
 	}
 }
 
-// TestTracesShareNoMemory: a request that kept an earlier one's slice would see
-// its tokens change, and would be warm when it should be cold.
+// TestTracesShareNoMemory checks that no two requests share a slice: a shared one would
+// be warm in the CPU caches when it should be cold, and a write would change both.
 func TestTracesShareNoMemory(t *testing.T) {
 	for _, kind := range traceKinds.Values() {
 		tr, err := GenerateTrace(TraceConfig{Kind: kind, Requests: 300, Seed: 5})

@@ -13,10 +13,10 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// IndexKind is which block index is measured.
+// IndexKind selects the block index to measure.
 type IndexKind uint8
 
-// The indexes. With more than one thread the radix index is one shard behind a lock.
+// The indexes. With more than one thread, IndexRadix is a Sharded index of one shard.
 const (
 	IndexRadix   IndexKind = iota // kvindex.Index
 	IndexSharded                  // kvindex.Sharded
@@ -26,23 +26,23 @@ var indexKinds = enum.New[IndexKind]("bench", "index", "radix", "sharded")
 
 func (k IndexKind) String() string { return indexKinds.Name(k) }
 
-// UnmarshalText takes the names that String gives.
+// UnmarshalText accepts the names that String returns.
 func (k *IndexKind) UnmarshalText(text []byte) error { return indexKinds.Read(k, text) }
 
-// IndexConfig sizes a replay of a trace on a block index. The zero value serves.
+// IndexConfig sizes a replay of a trace on a block index. The zero value works.
 type IndexConfig struct {
 	Kind        IndexKind
-	By          kvindex.Sharding // of the sharded index
-	Shards      int              // of the sharded index. Default kvindex's
+	By          kvindex.Sharding // sharded index only
+	Shards      int              // sharded index only. Default kvindex's
 	Workers     int              `default:"8" min:"1" max:"4096"`   // request i goes to worker i mod Workers. Default 8
 	BlockTokens int              `default:"16" min:"1" max:"1<<24"` // tokens per block. Default 16
-	Threads     int              `default:"1" min:"1" max:"256"`    // that hash, find and store. Default 1
+	Threads     int              `default:"1" min:"1" max:"256"`    // threads that hash, find and store. Default 1
 	Passes      int              `default:"5" min:"1" max:"1<<20"`  // timed replays, whose medians are reported. Default 5
 }
 
 func (c IndexConfig) withDefaults() IndexConfig { return bounds.Fill(c) }
 
-// sharded is the configuration of a sharded index; one shard if it is not asked for.
+// sharded returns the configuration of the sharded index: one shard for IndexRadix.
 func (c IndexConfig) sharded() kvindex.ShardedConfig {
 	if c.Kind == IndexRadix {
 		return kvindex.ShardedConfig{Shards: 1}
@@ -62,38 +62,38 @@ func (c IndexConfig) validate(t *Trace) error {
 	return errors.Join(errs...)
 }
 
-// Steps is how often a [PlayIndex] of this configuration calls progress.
+// Steps returns how often a [PlayIndex] of this configuration calls progress.
 func (c IndexConfig) Steps() int { return 1 + c.withDefaults().Passes }
 
-// IndexSummary is what a replay came to and what it cost. The counts are the same
-// in every run, whatever the index and the threads.
+// IndexSummary holds the counts and costs of a replay. The counts are the same in
+// every run, for every index and number of threads. Times are medians over Passes.
 type IndexSummary struct {
 	Requests    int     `json:"requests"`
-	Blocks      int     `json:"blocks"`              // full ones, of all requests
-	Best        int     `json:"best_overlap_blocks"` // sum of each request's longest overlap with any worker
-	Own         int     `json:"own_overlap_blocks"`  // sum of its overlap with the worker that it goes to
-	Stored      int     `json:"stored_blocks"`       // that workers lacked
-	StoreEvents int     `json:"store_events"`        // requests of which something was stored
+	Blocks      int     `json:"blocks"`              // full blocks of all requests
+	Best        int     `json:"best_overlap_blocks"` // sum over requests of the longest overlap with any worker
+	Own         int     `json:"own_overlap_blocks"`  // sum over requests of the overlap with the request's own worker
+	Stored      int     `json:"stored_blocks"`       // blocks that the request's worker lacked
+	StoreEvents int     `json:"store_events"`        // requests with blocks to store
 	FindP50     float64 `json:"find_ns_per_request_p50"`
 	FindP99     float64 `json:"find_ns_per_request_p99"`
-	StorePerReq float64 `json:"store_ns_per_request"` // mean, the check of the hashes included
+	StorePerReq float64 `json:"store_ns_per_request"` // mean over all requests, with the check of the hashes
 	HashPerTok  float64 `json:"hash_ns_per_token"`    // local hashes
-	BlocksPerS  float64 `json:"blocks_per_s"`         // of wall time: all is hashed, found and stored
+	BlocksPerS  float64 `json:"blocks_per_s"`         // hashed, found and stored, by wall time
 	BytesPerBlk float64 `json:"bytes_per_worker_block"`
 }
 
-// counts are the part of a summary that may not differ.
+// counts returns the part of a summary that must be equal in all replays.
 func (s IndexSummary) counts() [6]int {
 	return [6]int{s.Requests, s.Blocks, s.Best, s.Own, s.Stored, s.StoreEvents}
 }
 
-// PlayIndex replays a trace: each request is hashed and looked up, then what its
-// worker lacks is stored for it. progress, if not nil, is called after each replay.
-// Bad sizes and the end of ctx are errors.
+// PlayIndex replays a trace: each request is hashed and looked up, then the blocks
+// that its worker lacks are stored for that worker. progress, if not nil, is called
+// after each replay. Bad sizes and the end of ctx are errors.
 //
-// The first replay counts and measures memory; then come the timed ones. With
-// several threads the requests of a branch stay in order, so that every request
-// finds what it would find with one: see indexPlay.
+// The first replay counts and measures memory; cfg.Passes timed replays follow. With
+// several threads the requests of a branch keep their order, so every request finds
+// the same overlaps as with one thread: see indexPlay.
 func PlayIndex(ctx context.Context, t *Trace, cfg IndexConfig, progress func()) (*IndexSummary, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(t); err != nil {
@@ -107,7 +107,7 @@ func PlayIndex(ctx context.Context, t *Trace, cfg IndexConfig, progress func()) 
 	if err != nil {
 		return nil, err
 	}
-	p.room(0) // what times take is not the index
+	p.room(0) // no room for times: they would count as memory of the index
 	s, _, err := p.run()
 	if err != nil {
 		return nil, err
@@ -122,7 +122,8 @@ func PlayIndex(ctx context.Context, t *Trace, cfg IndexConfig, progress func()) 
 	return &s, s.time(ctx, t, cfg, progress)
 }
 
-// time fills in the times.
+// time runs the timed replays and fills in the medians. It panics if a replay counts
+// differently from the first.
 func (s *IndexSummary) time(ctx context.Context, t *Trace, cfg IndexConfig, progress func()) error {
 	var p50, p99, store, hash, wall []float64
 	for range cfg.Passes {
@@ -158,7 +159,7 @@ func (s *IndexSummary) time(ctx context.Context, t *Trace, cfg IndexConfig, prog
 	return nil
 }
 
-// blockIndex is what both indexes do.
+// blockIndex is the common interface of kvindex.Index and kvindex.Sharded.
 type blockIndex interface {
 	Find(locals []kv.LocalHash, dst []kvindex.Overlap) []kvindex.Overlap
 	Store(h kv.Rank, run kvindex.Run) (stored int, err error)

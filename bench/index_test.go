@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// indexVariants are all indexes, with one thread and several.
+// indexVariants returns configurations of all indexes, with one thread and several.
 func indexVariants(block int) []IndexConfig {
 	var all []IndexConfig
 	for _, threads := range []int{1, 4} {
@@ -24,13 +24,14 @@ func indexVariants(block int) []IndexConfig {
 	return all
 }
 
-// TestIndexSums: the sums of the published tree trace, which six other indexes
-// come to, in all of ours; and what ours agree on for the others.
+// TestIndexSums checks the counts of all our indexes: for the tree trace against the
+// published sums, on which six other implementations agree; for the chat trace against
+// sums on which ours agree.
 func TestIndexSums(t *testing.T) {
 	requests := 10000
 	switch {
 	case invariants.Enabled:
-		requests = 100 // each write walks everything
+		requests = 100 // each write walks the whole index
 	case underRace:
 		requests = 1000
 	}
@@ -50,7 +51,7 @@ func TestIndexSums(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if requests < 10000 { // what the first of them came to
+			if requests < 10000 { // no published sums: compare with the first index
 				tc.want[0] = requests
 				if cfg.Kind == IndexRadix && cfg.Threads == 1 {
 					tc.want = s.counts()
@@ -153,7 +154,7 @@ func TestIndexBadConfig(t *testing.T) {
 }
 
 func TestIndexReport(t *testing.T) {
-	// Requests shorter than a block have none, and are no fault.
+	// Requests shorter than a block have no blocks, which is not an error.
 	s, err := PlayIndex(context.Background(), generated(t, TraceFewShot, 5), IndexConfig{BlockTokens: 1 << 20, Passes: 1, Kind: IndexSharded, Threads: 2}, nil)
 	if err != nil || s.Blocks != 0 || s.StoreEvents != 0 {
 		t.Fatalf("%+v, %v", s, err)

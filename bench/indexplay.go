@@ -13,10 +13,11 @@ import (
 
 // indexPlay is one replay on a block index.
 //
-// What a request finds depends on what was stored before, but only below the same
-// first block. So each branch is a lane: threads hash its requests, and whoever
-// is free takes the lane and does them, in order, as far as they are hashed. Nobody
-// waits for a lane; who finds it taken leaves its request to the thread that has it.
+// The overlaps that a request finds depend on earlier requests, but only on those with
+// the same first block. So requests are sorted into lanes by branch. Threads hash the
+// requests of a lane in parallel; then one thread at a time, which holds the lane's
+// lock, finds and stores the hashed requests in order. No thread waits for a lane: if
+// the lock is taken, the thread leaves its request to the lock's holder.
 type indexPlay struct {
 	ctx   context.Context
 	trace *Trace
@@ -26,31 +27,31 @@ type indexPlay struct {
 	hands  []*indexHand
 	lanes  []lane
 	laneOf func(i int) int
-	ready  []atomic.Pointer[kvindex.TokensWithHashes] // by request: hashed, not done
-	free   chan *kvindex.TokensWithHashes             // bounds how far hashing is ahead
+	ready  []atomic.Pointer[kvindex.TokensWithHashes] // by request: its hashes, from hashed until stored
+	free   chan *kvindex.TokensWithHashes             // unused buffers; bounds how far hashing runs ahead
 	failed atomic.Pointer[error]
 }
 
-// lane is the requests of a branch.
+// lane holds the requests of one or more branches, and how far they are.
 type lane struct {
 	sync.Mutex
-	requests []int32      // in order
-	taken    atomic.Int64 // requests, maybe more than there are
-	done     atomic.Int64
-	hands    atomic.Int64 // threads that take from it
-	_        [64]byte
+	requests []int32      // in order of arrival
+	taken    atomic.Int64 // requests taken to be hashed; may exceed len(requests)
+	done     atomic.Int64 // requests found and stored
+	hands    atomic.Int64 // threads that hash its requests
+	_        [64]byte     // keeps lanes on separate cache lines
 }
 
-// indexHand is what one thread measures.
+// indexHand is one thread of a replay, with its counts and times.
 type indexHand struct {
 	p        *indexPlay
 	sum      IndexSummary
 	overlaps []kvindex.Overlap
-	finds    []time.Duration
+	finds    []time.Duration // by request, if room was made
 	find     stopwatch
 	store    stopwatch
 	hash     stopwatch
-	_        [64]byte
+	_        [64]byte // keeps hands on separate cache lines
 }
 
 func newIndexPlay(ctx context.Context, t *Trace, cfg IndexConfig) (*indexPlay, error) {
@@ -77,7 +78,7 @@ func newIndexPlay(ctx context.Context, t *Trace, cfg IndexConfig) (*indexPlay, e
 	return p, nil
 }
 
-// branch is the shard of a request's first block.
+// branch returns the lane of a request: the shard of its first block.
 func (p *indexPlay) branch(s *kvindex.Sharded, i int) int {
 	request := p.trace.Request(i)
 	if len(request) < p.cfg.BlockTokens {
@@ -88,15 +89,15 @@ func (p *indexPlay) branch(s *kvindex.Sharded, i int) int {
 	return s.Branch(first.Locals(p.cfg.BlockTokens)[0])
 }
 
-// room makes room for times, so that the replay need not.
+// room allocates for the times of so many requests, so that the replay does not.
 func (p *indexPlay) room(requests int) {
 	for _, h := range p.hands {
 		h.finds = make([]time.Duration, 0, requests)
 	}
 }
 
-// run plays all requests and returns the counts and the time it took, from the
-// first token to the last block stored.
+// run replays all requests and returns the counts and the wall time, from the first
+// token hashed to the last block stored.
 func (p *indexPlay) run() (IndexSummary, time.Duration, error) {
 	begun := time.Now()
 	for i := range p.trace.Requests() {
@@ -127,7 +128,7 @@ func (p *indexPlay) run() (IndexSummary, time.Duration, error) {
 	return sum, took, nil
 }
 
-// times gathers what the threads measured.
+// times joins the times of all threads.
 func (p *indexPlay) times() (finds []time.Duration, store, hash stopwatch) {
 	for _, h := range p.hands {
 		finds = append(finds, h.finds...)
@@ -137,9 +138,9 @@ func (p *indexPlay) times() (finds []time.Duration, store, hash stopwatch) {
 	return finds, store, hash
 }
 
-// play takes requests, some of one lane at a time, until there are no more. It
-// takes a buffer before a request: so the first request that is not done always
-// has one, and goes on.
+// play hashes requests until none is left, handTurn of one lane at a time. It takes a
+// buffer before it takes a request. So the earliest unfinished request of a lane always
+// has a buffer, and the replay cannot deadlock on the free buffers.
 func (h *indexHand) play() {
 	p := h.p
 	for l := p.pick(); l != nil; l = p.pick() {
@@ -158,7 +159,7 @@ func (h *indexHand) play() {
 			tokens.Reset(p.trace.Request(int(i)), kv.Namespace{})
 			tokens.Locals(p.cfg.BlockTokens)
 			h.hash.stop()
-			tokens.Hashes(p.cfg.BlockTokens) // the worker's part, not the index's
+			tokens.Hashes(p.cfg.BlockTokens) // not timed: in a fleet the worker computes these
 			p.ready[i].Store(tokens)
 			h.drain(l)
 		}
@@ -166,12 +167,13 @@ func (h *indexHand) play() {
 	}
 }
 
-// handTurn is how many requests of a lane a thread takes before it looks for the
-// longest again.
+// handTurn is the number of requests that a thread takes from a lane before it picks
+// a lane again.
 const handTurn = 16
 
-// pick is the lane with the most requests to take, among those with the fewest
-// threads at them; nil if nothing is to be taken.
+// pick returns the lane with the fewest threads, and among these with the most
+// requests left to hash; nil if none is left. It counts the caller among the lane's
+// threads.
 func (p *indexPlay) pick() (best *lane) {
 	var hands, left int
 	for i := range p.lanes {
@@ -189,8 +191,9 @@ func (p *indexPlay) pick() (best *lane) {
 
 func (h *indexHand) fail(err error) { h.p.failed.CompareAndSwap(nil, &err) }
 
-// drain does what is ready of a lane, unless another thread is at it: that one
-// looks again after it has let go.
+// drain finds and stores the hashed requests of a lane in order, unless another thread
+// holds the lane's lock: that thread checks for due requests again after it unlocks,
+// so none is forgotten.
 func (h *indexHand) drain(l *lane) {
 	for h.due(l) != nil && l.TryLock() {
 		for tokens := h.due(l); tokens != nil; tokens = h.due(l) {
@@ -204,7 +207,8 @@ func (h *indexHand) drain(l *lane) {
 	}
 }
 
-// due is the lane's next request if it is hashed.
+// due returns the hashes of the lane's next request; nil if it is not hashed yet or
+// none is left.
 func (h *indexHand) due(l *lane) *kvindex.TokensWithHashes {
 	at := l.done.Load()
 	if at == int64(len(l.requests)) {
@@ -213,11 +217,11 @@ func (h *indexHand) due(l *lane) *kvindex.TokensWithHashes {
 	return h.p.ready[l.requests[at]].Load()
 }
 
-// step finds a request and stores what its worker lacks.
+// step looks a request up and stores the blocks that its worker lacks.
 func (h *indexHand) step(i int, tokens *kvindex.TokensWithHashes) {
 	p := h.p
 	if p.failed.Load() != nil {
-		return // buffers go round to the end, so that no thread waits for one
+		return // the caller still returns the buffer, so no thread waits for one forever
 	}
 	worker := kv.Rank{Worker: kv.WorkerID(i % p.cfg.Workers)}
 	locals := tokens.Locals(p.cfg.BlockTokens)

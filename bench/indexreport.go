@@ -1,6 +1,6 @@
 package bench
 
-// Rows are the figures.
+// Rows returns the figures, one a row.
 func (s *IndexSummary) Rows() (rows [][]string, legend string) {
 	var t table
 	t.row("requests", "%d", s.Requests)

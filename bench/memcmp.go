@@ -10,47 +10,50 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// flatCopy is what a tree's matches are held against: the same tokens are
-// compared by bytes.Equal, with nothing to search.
+// flatCopy is the baseline for Match: the same tokens are compared by bytes.Equal,
+// with nothing to search.
 //
-// It is to be as cold as the tree, no more and no less. So one side of each
-// comparison is the very memory that Match reads, the trace's requests; a copy
-// of them end to end would be warmer, as what is fetched ahead at the end of one
-// is then the beginning of the next. The other side holds each cached token
-// once, as the tree does: one flat buffer of all tokens in the order in which
-// they were inserted. (A copy of each matched prefix in one piece would be many
-// times larger than the tree, and colder.) The matched prefix of a request is
-// then a few runs of the buffer. Between two comparisons the request's new
-// tokens are copied into the buffer, as Insert copies them into the tree, so that
-// they are as fresh when the next request comes. Requests go by in the same
-// order, each once per pass.
+// Its memory should be as cold in the CPU caches as the tree's, neither more nor less:
+//
+//   - One side of each comparison is the memory that Match reads, the trace's requests.
+//     A copy of them end to end would be warmer: the hardware prefetches past the end
+//     of one request, which would be the beginning of the next.
+//   - The other side holds each cached token once, as the tree does: one flat buffer of
+//     all tokens in order of insertion, so that a matched prefix is a few runs of the
+//     buffer. A contiguous copy of each matched prefix would be many times larger than
+//     the tree, hence colder.
+//   - Between two comparisons the request's new tokens are copied into the buffer, as
+//     Insert copies them into the tree, so they are as recently written when the next
+//     request is compared.
+//
+// Requests are compared in the order of the trace, each once per pass.
 type flatCopy struct {
 	pageBytes int
 	trace     *Trace
-	buffer    []byte // every token that some Insert brought in, page after page, 4 bytes a token
+	buffer    []byte // all inserted tokens in order of insertion, in whole pages, 4 bytes a token
 	steps     []flatStep
-	runs      []flatRun // of all steps, in order
+	runs      []flatRun // runs of all steps, in order
 }
 
 // flatStep is one request.
 type flatStep struct {
-	matched int // bytes from its start, which are in the buffer
-	whole   int // bytes in whole pages; [matched, whole) is new
-	runs    int // pieces of the buffer that make up matched
+	matched int // bytes from the start of the request that were matched
+	whole   int // bytes in whole pages; [matched, whole) was inserted
+	runs    int // number of flatRuns that hold the matched bytes
 }
 
 // flatRun is a piece [lo, hi) of the buffer, in bytes.
 type flatRun struct{ lo, hi int }
 
-// layOut replays the trace and writes down what each match was made of: page
-// ids say where in the buffer a page's tokens are.
+// layOut replays the trace and records, for each match, where in the buffer the tokens
+// of the matched pages are. It panics if the replay matches other lengths than count's.
 func (p *radixPlay) layOut() (*flatCopy, error) {
 	page := p.cfg.cache().PageTokens
 	f := &flatCopy{
 		pageBytes: 4 * page, trace: p.trace, steps: make([]flatStep, 0, p.trace.Requests()),
 	}
-	var places []int32 // by page id: which page of the buffer it is now
-	filled := 0        // bytes of the buffer
+	var places []int32 // by page id: the page of the buffer with its tokens; changes when an id is reused
+	filled := 0        // bytes of the buffer used so far
 	r, err := p.replay(p.cfg, func(i int, r *replayer) {
 		step := flatStep{matched: r.held * f.pageBytes, whole: len(r.pages) * f.pageBytes}
 		step.runs = f.addRuns(r.pages[:r.held], places)
@@ -73,7 +76,8 @@ func (p *radixPlay) layOut() (*flatCopy, error) {
 	return f, nil
 }
 
-// addRuns joins pages that lie side by side in the buffer.
+// addRuns appends the runs of the buffer that hold these pages, joins adjacent ones,
+// and returns the number of runs.
 func (f *flatCopy) addRuns(pages []kv.PageID, places []int32) int {
 	first := len(f.runs)
 	for _, id := range pages {
@@ -87,9 +91,9 @@ func (f *flatCopy) addRuns(pages []kv.PageID, places []int32) int {
 	return len(f.runs) - first
 }
 
-// compare goes through all requests once and times the comparisons. It also
-// finds out whether the tree told the truth: an unequal run is an error, since
-// then a page that was matched holds other tokens than the request.
+// compare compares all requests once and times the comparisons. This also verifies the
+// tree: an unequal run is an error, since a matched page then holds other tokens than
+// the request. The end of ctx is the other error.
 func (f *flatCopy) compare(ctx context.Context) (w stopwatch, err error) {
 	runs, filled := f.runs, 0
 	for i, step := range f.steps {

@@ -16,23 +16,24 @@ import (
 // that blame the bytes rather than the reading of them.
 var ErrMooncake = errors.New("bench: bad Mooncake trace")
 
-// The scale of a Mooncake trace. Its file names blocks of MooncakeBlock tokens
-// and never says which tokens they were, so the tokens are made up, and only
-// MooncakeBlock/MooncakeScale of them for a block: one token of the trace
-// stands for MooncakeScale that were served. That keeps shares and lengths, and
-// holds 145 million served tokens in 18 MB. Pages of up to 16 tokens (512
-// served ones) then see all the sharing that the file tells of; larger pages
-// see less.
+// The scale of a Mooncake trace. The file identifies blocks of MooncakeBlock tokens
+// without their tokens. So tokens are made up, MooncakeBlock/MooncakeScale = 16 for a
+// block: one token of the trace stands for MooncakeScale = 32 served tokens. This keeps
+// the shares of equal prefixes and the relative lengths, and 145 million served tokens
+// take 18 MB. Pages of up to 16 tokens (512 served ones) see all the sharing that the
+// file records; larger pages see less.
 const (
 	MooncakeBlock = 512
 	MooncakeScale = 32
 )
 
 const (
-	mooncakeTokens = MooncakeBlock / MooncakeScale // of a whole block
-	// mooncakeMaxID keeps the tokens of all blocks apart in 32 bits.
+	mooncakeTokens = MooncakeBlock / MooncakeScale // tokens made up for a whole block
+	// mooncakeMaxID is the largest id whose made-up tokens, 16*id to 16*id+15, still
+	// fit in 32 bits. So different blocks never share a token.
 	mooncakeMaxID = 1<<32/mooncakeTokens - 1
-	// mooncakeMaxLine is room for the ids of MaxRequestTokens and to spare.
+	// mooncakeMaxLine bounds a line, in bytes. MaxRequestTokens take 32,768 ids of at
+	// most 9 digits: some 330 kB.
 	mooncakeMaxLine = 1 << 20
 )
 
@@ -49,17 +50,17 @@ func OpenMooncake(path string) (*Trace, error) {
 // ReadMooncake reads a recorded trace of the Mooncake project (JSON lines; its
 // paper is arXiv 2407.00079): a line is a request with timestamp (ms from the
 // start), input_length, output_length (tokens) and hash_ids, one for each
-// MooncakeBlock tokens of the input, the last of which may be partial. Equal
-// ids are equal blocks after equal prefixes. Order of lines is order of arrival,
-// and the output of a request is not in the trace, as no id tells of it.
+// MooncakeBlock tokens of the input, of which the last block may be partial. Equal ids
+// are equal blocks after equal prefixes. The order of lines is the order of arrival.
+// The requests of the trace are prompts without outputs, which have no ids.
 //
-// A whole block becomes 16 tokens and a partial one of n tokens
-// CeilDiv(n, [MooncakeScale]) of them. They are numbered from 16 times the id,
-// so equal ids give equal tokens, and unequal ids differ in their first token.
+// A whole block becomes 16 tokens; a partial block of n tokens becomes
+// ceil(n / [MooncakeScale]) tokens. They are numbered from 16 times the id, so equal
+// ids give equal tokens, and different ids differ already in their first token.
 //
-// An error that wraps [ErrMooncake] says at which line: bad JSON, an unknown or
-// missing field, a number out of range, times that run backwards, a count of
-// ids that does not fit input_length, an id that comes twice in a request.
+// An error that wraps [ErrMooncake] names the line: bad JSON, an unknown or missing
+// field, a number out of range, decreasing timestamps, a number of ids that does not
+// fit input_length, an id twice in one request.
 func ReadMooncake(r io.Reader) (*Trace, error) {
 	requests, err := readMooncakeRequests(r)
 	if err != nil {
@@ -76,15 +77,15 @@ func mooncakeTrace(requests []MooncakeRequest) *Trace {
 	return t
 }
 
-// MooncakeRequest is a line of a Mooncake trace, with the lengths as they were served.
+// MooncakeRequest is a line of a Mooncake trace, with lengths in served tokens.
 type MooncakeRequest struct {
 	Millis         int64 // from the start
 	Prompt, Output int   // tokens
 	IDs            []int64
 }
 
-// OpenMooncakeRequests reads the lines of a Mooncake trace from a file. Errors are those of
-// [ReadMooncake].
+// OpenMooncakeRequests reads the lines of a Mooncake trace from a file, in order of
+// arrival. Errors are those of [ReadMooncake].
 func OpenMooncakeRequests(path string) ([]MooncakeRequest, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -129,7 +130,7 @@ func readMooncakeRequests(r io.Reader) ([]MooncakeRequest, error) {
 	return all, nil
 }
 
-// mooncakeEntry is a line. Pointers, to tell what is missing from what is zero.
+// mooncakeEntry is a line. A nil pointer means that the field is missing.
 type mooncakeEntry struct {
 	Timestamp    *int64  `json:"timestamp"`
 	InputLength  *int64  `json:"input_length"`
@@ -137,7 +138,7 @@ type mooncakeEntry struct {
 	HashIDs      []int64 `json:"hash_ids"`
 }
 
-// parseMooncake reads a line and checks all of it.
+// parseMooncake parses and validates a line.
 func parseMooncake(line []byte) (*mooncakeEntry, error) {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
@@ -154,7 +155,7 @@ func parseMooncake(line []byte) (*mooncakeEntry, error) {
 	return &e, e.validate()
 }
 
-// validate finds the first thing that no recording can hold.
+// validate returns the first fault of a line.
 func (e *mooncakeEntry) validate() error {
 	for _, f := range []struct {
 		name  string
@@ -190,7 +191,7 @@ func (e *mooncakeEntry) validate() error {
 	return nil
 }
 
-// tokens makes up the tokens of the prompt.
+// tokens makes up the tokens of the prompt: len = ceil(Prompt / MooncakeScale).
 func (r *MooncakeRequest) tokens() []kv.Token {
 	tokens := make([]kv.Token, 0, kv.CeilPages(r.Prompt, MooncakeScale))
 	for i, id := range r.IDs {

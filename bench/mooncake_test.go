@@ -34,8 +34,8 @@ func TestReadMooncake(t *testing.T) {
 	}
 }
 
-// TestMooncakeSample holds the pages of a recorded trace against its blocks: an
-// LRU of whole blocks knows no tokens and no tree, and finds the same.
+// TestMooncakeSample compares hits in the made-up pages of a recorded trace with hits
+// in an LRU list of its block ids, which uses neither tokens nor a tree.
 func TestMooncakeSample(t *testing.T) {
 	tr, err := OpenMooncake(mooncakeSample)
 	if err != nil {
@@ -60,7 +60,8 @@ func TestMooncakeSample(t *testing.T) {
 	}
 }
 
-// sampleBlocks are the whole blocks of each line, and the served tokens of all.
+// sampleBlocks returns the ids of the whole blocks of each line, and the sum of the
+// served tokens.
 func sampleBlocks(t *testing.T) (blocks [][]int64, served int) {
 	t.Helper()
 	requests, err := OpenMooncakeRequests(mooncakeSample)
@@ -74,8 +75,8 @@ func sampleBlocks(t *testing.T) (blocks [][]int64, served int) {
 	return blocks, served
 }
 
-// blockLRU is the number of blocks found in an LRU of ids, the last block of a
-// request being older than those before it.
+// blockLRU returns the number of blocks found in an LRU list of ids. Of one request,
+// later blocks count as older, so that they are evicted first.
 func blockLRU(requests [][]int64, limit int) (hits int) {
 	var order []int64 // the oldest first
 	for _, ids := range requests {

@@ -12,9 +12,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Run is what the callers of a load saw.
+// Run holds the requests and answers of one [Chat.Play], as the callers saw them.
 type Run struct {
-	exchanges []exchange // by order of submission
+	exchanges []exchange // in order of submission
 	wall      time.Duration
 }
 
@@ -25,12 +25,13 @@ type exchange struct {
 	cached             int
 	logitDigest        uint64
 	ttft               time.Duration
-	gaps               []time.Duration // between tokens
+	gaps               []time.Duration // between consecutive tokens: len(output)-1
 }
 
-// Play has Clients users talk to the node at a time, each conversation turn by
-// turn, every turn with all that was said before. progress, if not nil, is called
-// after each answer, from several goroutines. It stops at the first error.
+// Play sends all conversations to the node, cfg.Clients at a time. The turns of a
+// conversation follow each other, each with all earlier questions and answers before
+// it. progress, if not nil, is called after each answer, from several goroutines. The
+// first error cancels the requests that run and ends the play.
 func (c *Chat) Play(ctx context.Context, node *coppice.Node, progress func()) (*Run, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -70,6 +71,7 @@ type player struct {
 	run *Run
 }
 
+// converse sends the turns of one conversation, one after the other.
 func (p *player) converse(ctx context.Context, conversation int) error {
 	var history []kv.Token
 	for turn, text := range p.load.conversations[conversation].turns {
@@ -85,9 +87,9 @@ func (p *player) converse(ctx context.Context, conversation int) error {
 	return nil
 }
 
-// hear takes tokens that came together, so long after those before them or, of the
-// first, after the request. The time is shared among them; but what came with the
-// first one waited for nothing more.
+// hear records tokens that arrived together. after is the time since the tokens before
+// them, or since the request for the first ones. Later tokens share the time equally as
+// gaps. For the first ones it is the TTFT, and the gaps between them are 0.
 func (x *exchange) hear(after time.Duration, tokens []kv.Token) {
 	for i := range tokens {
 		switch {
@@ -102,7 +104,8 @@ func (x *exchange) hear(after time.Duration, tokens []kv.Token) {
 	x.output = append(x.output, tokens...)
 }
 
-// ask sends one request and takes its answer, token by token.
+// ask sends one request, records its answer piece by piece, and stores the exchange in
+// the run at the place of its submission.
 func (p *player) ask(ctx context.Context, conversation, turn int, history []kv.Token, text string) (*exchange, error) {
 	p.mu.Lock()
 	at := len(p.run.exchanges)

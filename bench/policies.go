@@ -15,13 +15,13 @@ import (
 type NamedTrace struct {
 	Name  string
 	Trace *Trace
-	Scale int // served tokens that one of its tokens stands for; 0 is 1. See [MooncakeScale]
+	Scale int // served tokens for each token of the trace; 0 means 1. See [MooncakeScale]
 }
 
-// PolicyConfig sizes a [ComparePolicies]. The zero value serves.
+// PolicyConfig sizes a [ComparePolicies]. The zero value works.
 type PolicyConfig struct {
 	PageTokens int       // tokens per page. Default radixcache's
-	Policies   []string  // by name. Default: all that the cache has, but priority
+	Policies   []string  // by name. Default: all of the cache's policies except priority
 	Shares     []float64 // capacities, as shares of the working set in (0, 1]. Default 0.05, 0.1, 0.25, 0.5
 }
 
@@ -63,35 +63,37 @@ func validateScales(traces []NamedTrace) error {
 	return nil
 }
 
-// Steps is how often a [ComparePolicies] of so many traces calls progress.
+// Steps returns how often a [ComparePolicies] of so many traces calls progress: for
+// each trace once for its pages, and at each capacity for MIN and every policy.
 func (c PolicyConfig) Steps(traces int) int {
 	c = c.withDefaults()
 	return traces * (1 + len(c.Shares)*(1+len(c.Policies)))
 }
 
-// PolicyTable is what eviction policies save, beside the best that any could.
+// PolicyTable holds the tokens that eviction policies save, beside the upper bound of
+// [Clairvoyant].
 type PolicyTable struct {
 	PageTokens int           `json:"page_tokens"`
 	Policies   []string      `json:"policies"`
 	Traces     []PolicyTrace `json:"traces"`
 }
 
-// PolicyTrace is one trace. All tokens are tokens of the trace, each of which
-// stands for Scale that were served.
+// PolicyTrace is one trace. All token counts are tokens of the trace, each of which
+// stands for Scale served tokens.
 type PolicyTrace struct {
 	Name             string           `json:"name"`
 	Requests         int              `json:"requests"`
 	Tokens           int              `json:"tokens"` // of all requests
 	Scale            int              `json:"scale"`
-	WorkingSetTokens int              `json:"working_set_tokens"` // of different pages
-	IdealTokens      int              `json:"ideal_tokens"`       // matched with room for all
+	WorkingSetTokens int              `json:"working_set_tokens"` // of distinct whole pages
+	IdealTokens      int              `json:"ideal_tokens"`       // matched by a cache without limit
 	Capacities       []PolicyCapacity `json:"capacities"`
 }
 
 // PolicyCapacity is one size of the cache.
 type PolicyCapacity struct {
-	Share             float64        `json:"share"`           // of the working set, as asked for
-	CapacityTokens    int            `json:"capacity_tokens"` // in whole pages, and at least the longest request
+	Share             float64        `json:"share"`           // of the working set, as in PolicyConfig.Shares
+	CapacityTokens    int            `json:"capacity_tokens"` // whole pages, and at least the longest request
 	ClairvoyantTokens int            `json:"clairvoyant_tokens"`
 	ClairvoyantRate   float64        `json:"clairvoyant_hit_rate"`
 	Policies          []PolicyResult `json:"policies"` // in the order of PolicyTable.Policies
@@ -101,16 +103,17 @@ type PolicyCapacity struct {
 type PolicyResult struct {
 	Policy      string  `json:"policy"`
 	SavedTokens int     `json:"saved_tokens"` // matched, so not computed
-	HitRate     float64 `json:"hit_rate"`     // of all tokens
-	OfBest      float64 `json:"of_best"`      // share of ClairvoyantTokens; 1 if there is nothing to save
+	HitRate     float64 `json:"hit_rate"`     // SavedTokens over all tokens
+	OfBest      float64 `json:"of_best"`      // SavedTokens over ClairvoyantTokens; 1 if both are 0
 }
 
-// ComparePolicies replays every trace under every policy with room for every
-// share of its working set, as [PlayRadix] does, and computes [Clairvoyant] for
-// each. The working set is what all different whole pages of a trace hold. The
-// replays are independent and use all processors; progress, if not nil, is
-// called by one of them at a time. Bad sizes and the end of ctx are errors. The
-// figures are the same in every run.
+// ComparePolicies replays every trace under every policy at every capacity, as
+// [PlayRadix] does, and computes the [Clairvoyant] bound for each capacity. Capacities
+// are shares of the working set: the distinct whole pages of the trace. The replays
+// are independent and use all processors; progress, if not nil, is called after each,
+// one call at a time. Bad sizes and the end of ctx are errors. The figures are the same
+// in every run. It panics if a policy saves more than the bound, as then one of the two
+// is wrong.
 func ComparePolicies(ctx context.Context, traces []NamedTrace, cfg PolicyConfig, progress func()) (*PolicyTable, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(traces); err != nil {
@@ -141,7 +144,7 @@ func ComparePolicies(ctx context.Context, traces []NamedTrace, cfg PolicyConfig,
 	return table, nil
 }
 
-// describe is a trace's part of the table before anything is replayed.
+// describe returns a trace's part of the table, before anything is replayed.
 func describe(t NamedTrace, p *pageTrace, cfg PolicyConfig) PolicyTrace {
 	out := PolicyTrace{
 		Name: t.Name, Requests: t.Trace.Requests(), Tokens: t.Trace.Tokens(), Scale: max(1, t.Scale),
@@ -156,7 +159,7 @@ func describe(t NamedTrace, p *pageTrace, cfg PolicyConfig) PolicyTrace {
 	return out
 }
 
-// compareAt starts the jobs of one trace and capacity, which fill in at.
+// compareAt starts the jobs of one trace and capacity. They fill in at.
 func compareAt(jobs *jobs, t NamedTrace, p *pageTrace, at *PolicyCapacity, cfg PolicyConfig) {
 	jobs.run(func(ctx context.Context) error {
 		matched, err := p.clairvoyant(ctx, at.CapacityTokens/cfg.PageTokens)
@@ -176,7 +179,7 @@ func compareAt(jobs *jobs, t NamedTrace, p *pageTrace, at *PolicyCapacity, cfg P
 	}
 }
 
-// rate fills in what follows from the counts.
+// rate fills in the rates, which follow from the counts.
 func (table *PolicyTable) rate() {
 	for i := range table.Traces {
 		t := &table.Traces[i]
@@ -198,6 +201,7 @@ func (table *PolicyTable) rate() {
 	}
 }
 
+// inTrace wraps an error with the name of the trace; nil stays nil.
 func inTrace(t NamedTrace, err error) error {
 	if err != nil {
 		return fmt.Errorf("trace %s: %w", t.Name, err)
@@ -205,7 +209,8 @@ func inTrace(t NamedTrace, err error) error {
 	return nil
 }
 
-// jobs runs functions on all processors, and no more once one has failed.
+// jobs runs functions in parallel, GOMAXPROCS at a time. After the first failure it
+// starts no more of them. run and wait are called from one goroutine.
 type jobs struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -240,14 +245,14 @@ func (j *jobs) run(job func(context.Context) error) {
 	})
 }
 
-// wait returns when all jobs have ended, with the first error of them all.
+// wait returns when all jobs have ended, with the first error; more jobs may follow.
 func (j *jobs) wait() error {
 	j.running.Wait()
 	return context.Cause(j.ctx)
 }
 
-// cachePolicies are the names of the policies that the cache has, but for
-// priority: no trace has priorities, and without them it is LRU.
+// cachePolicies returns the names of the cache's policies except priority: traces have
+// no priorities, and without them that policy is LRU.
 func cachePolicies() (names []string) {
 	for _, p := range radixcache.Policies() {
 		if p != radixcache.Priority {
@@ -257,7 +262,7 @@ func cachePolicies() (names []string) {
 	return names
 }
 
-// policyNamed is the cache's policy of a name.
+// policyNamed returns the cache's policy with this name.
 func policyNamed(name string) (p radixcache.Policy, err error) {
 	if err := p.UnmarshalText([]byte(name)); err != nil {
 		return p, fmt.Errorf("bench: Policies: %w", err)
@@ -265,8 +270,8 @@ func policyNamed(name string) (p radixcache.Policy, err error) {
 	return p, nil
 }
 
-// replayPolicy is the number of tokens that a replay matches. Leaves are evicted
-// from their ends, which is how a node's cache evicts.
+// replayPolicy returns the number of tokens that a replay matches. Leaves are evicted
+// from their ends (Trim), as a node's cache does.
 func replayPolicy(ctx context.Context, t *Trace, cfg RadixConfig) (matched int, err error) {
 	cfg.Trim = true
 	if err := cfg.validate(t); err != nil {

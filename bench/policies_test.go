@@ -57,7 +57,7 @@ func TestComparePolicies(t *testing.T) {
 	}
 }
 
-// checkPolicyTrace holds a part of the table against other ways to the figures.
+// checkPolicyTrace compares a part of the table with figures computed in other ways.
 func checkPolicyTrace(t *testing.T, named NamedTrace, got PolicyTrace) {
 	t.Helper()
 	naive := naiveCounts(named.Trace, 16)
@@ -113,7 +113,7 @@ func TestComparePoliciesBadInput(t *testing.T) {
 	}
 }
 
-// TestPolicyTableText pins what is printed.
+// TestPolicyTableText pins the printed table.
 func TestPolicyTableText(t *testing.T) {
 	table := &PolicyTable{PageTokens: 16, Policies: []string{"lru", "cost-aware"}, Traces: []PolicyTrace{
 		{Name: "a", Requests: 2, Tokens: 400, Scale: 1, WorkingSetTokens: 320, IdealTokens: 200, Capacities: []PolicyCapacity{
@@ -156,8 +156,8 @@ b: 1 requests, 48 tokens (each stands for 32 served ones), 48 of them in the wor
 	}
 }
 
-// TestRateFindsImpossible: a replay above the bound means that one of the two is
-// wrong, and must not be printed.
+// TestRateFindsImpossible checks that rate panics on a replay above the clairvoyant
+// bound: one of the two must be wrong, and the table must not be printed.
 func TestRateFindsImpossible(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Rows are the head and a row for each trace and capacity. The name of a trace
-// stands in its first row.
+// Rows returns a header and a row for each trace and capacity. The name of a trace is
+// in its first row only.
 func (table *PolicyTable) Rows() (_ [][]string, legend string) {
 	rows := [][]string{append([]string{"trace", "room", "tokens", "best"}, table.Policies...)}
 	for _, t := range table.Traces {
@@ -25,7 +25,7 @@ func (table *PolicyTable) Rows() (_ [][]string, legend string) {
 	return rows, table.legend()
 }
 
-// legend says what the columns are, and what is not to be seen in them.
+// legend explains the columns and gives the sizes of the traces.
 func (table *PolicyTable) legend() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Pages of %d tokens. room: share of the working set that the cache may hold, and the same in tokens,\n", table.PageTokens)

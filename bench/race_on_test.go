@@ -2,6 +2,6 @@
 
 package bench
 
-// underRace: the detector makes the kernels some fifty times slower, and what it
-// looks for shows at any size.
+// underRace reports whether the race detector is on. It makes the kernels some fifty
+// times slower, and races show at small sizes too, so tests shrink their loads.
 const underRace = true

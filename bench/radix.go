@@ -13,17 +13,17 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// RadixConfig sizes a replay of a trace on a radix cache. The zero value serves.
+// RadixConfig sizes a replay of a trace on a radix cache. The zero value works.
 type RadixConfig struct {
 	PageTokens     int               // tokens per page. Default radixcache's
 	BlockTokens    int               // tokens per event block, a multiple of PageTokens. Default radixcache's; events are off
-	Policy         radixcache.Policy // of eviction
-	Trim           bool              // evict the last pages of a leaf before the whole of it, and join what was split
-	CapacityTokens int               `min:"0"`             // what the cache may hold, in whole pages. Default 0: all
+	Policy         radixcache.Policy // eviction policy
+	Trim           bool              // evict single pages from the end of a leaf, not whole leaves, and join split nodes again
+	CapacityTokens int               `min:"0"`             // capacity, rounded down to whole pages. Default 0: no limit
 	Passes         int               `default:"5" min:"1"` // timed replays, whose medians are reported. Default 5
 }
 
-// cache is the configuration of the cache under test.
+// cache returns the configuration of the cache under test.
 func (c RadixConfig) cache() radixcache.Config {
 	return radixcache.Config{PageTokens: c.PageTokens, BlockTokens: c.BlockTokens, Policy: c.Policy, WholeLeaves: !c.Trim}.WithDefaults()
 }
@@ -47,45 +47,46 @@ func (c RadixConfig) validate(t *Trace) error {
 	return nil
 }
 
-// RadixSummary is what a replay came to and what it cost. The counts are the
-// same in every run; the times are those of one core of this machine.
+// RadixSummary holds the counts and costs of a replay. The counts are the same in
+// every run; the times are of one core of this machine.
 type RadixSummary struct {
 	Requests        int     `json:"requests"`
 	Tokens          int     `json:"tokens"`         // of all requests
 	MatchedTokens   int     `json:"matched_tokens"` // whole pages from the root, not capped at one token less than the request
-	MatchedFNV      string  `json:"matched_fnv"`    // of the matched length of each request, 16 hex digits; see foldFNV
-	PartialTokens   int     `json:"partial_tokens"` // shared with some page beyond the whole ones
+	MatchedFNV      string  `json:"matched_fnv"`    // checksum of the matched length of each request, 16 hex digits; see foldFNV
+	PartialTokens   int     `json:"partial_tokens"` // matched in part of a page after the whole ones
 	Nodes           int     `json:"nodes"`          // at the end, without the root
 	Leaves          int     `json:"leaves"`
 	CachedTokens    int     `json:"cached_tokens"` // at the end
 	EvictedTokens   int     `json:"evicted_tokens"`
 	EvictCalls      int     `json:"evict_calls"`
-	MatchPerToken   float64 `json:"match_ns_per_token"` // matched tokens; 0 if there are none, and noise if they are few
+	MatchPerToken   float64 `json:"match_ns_per_token"` // per matched token; 0 if none matched, noise if few
 	MatchPerReq     float64 `json:"match_ns_per_request"`
-	PagesPerReq     float64 `json:"pages_ns_per_request"`  // reading the matched pages' ids
-	InsertPerReq    float64 `json:"insert_ns_per_request"` // with Pin and Unpin
+	PagesPerReq     float64 `json:"pages_ns_per_request"`  // reading the ids of the matched pages
+	InsertPerReq    float64 `json:"insert_ns_per_request"` // Pin, Extend and Unpin
 	EvictPerCall    float64 `json:"evict_ns_per_call"`
 	MemcmpPerToken  float64 `json:"memcmp_ns_per_token"` // see flatCopy
 	MatchOverMemcmp float64 `json:"match_over_memcmp"`
-	BytesPerToken   float64 `json:"bytes_per_cached_token"` // growth of the Go heap by the whole cache
+	BytesPerToken   float64 `json:"bytes_per_cached_token"` // growth of the Go heap over the first replay
 	HitRate         float64 `json:"hit_rate"`
 	IdealHitRate    float64 `json:"ideal_hit_rate"` // of a cache without limit and with pages of one token
 }
 
-// Steps is how often a [PlayRadix] of this configuration calls progress.
+// Steps returns how often a [PlayRadix] of this configuration calls progress.
 func (c RadixConfig) Steps() int { return 3 + 2*c.withDefaults().Passes }
 
 func (c RadixConfig) withDefaults() RadixConfig { return bounds.Fill(c) }
 
-// PlayRadix replays a trace: each request is matched, gets room by eviction
-// with what it matched pinned, and is inserted, whole pages only. progress, if
-// not nil, is called after each replay. Bad sizes and the end of ctx are errors.
+// PlayRadix replays a trace. Each request is matched; the matched pages are pinned;
+// pages are evicted if the new ones do not fit; and the request's whole pages are
+// inserted. progress, if not nil, is called after each replay. Bad sizes and the end
+// of ctx are errors.
 //
-// Every replay starts with an empty cache. The first counts, and measures
-// memory with nothing else going on; one more runs with an ideal cache, one
-// lays out the flat copy. Then timed replays and memcmp passes alternate. A
-// figure is the median over the passes of its sum over all requests, which the
-// clock does not distort: see stopwatch.
+// Every replay starts with an empty cache. The first one counts, and measures memory
+// while nothing else runs; the second uses an ideal cache; the third lays out the flat
+// copy. Then timed replays and memcmp passes alternate. A time is the median, over the
+// passes, of its sum over all requests, less the cost of reading the clock: see
+// stopwatch.
 func PlayRadix(ctx context.Context, t *Trace, cfg RadixConfig, progress func()) (*RadixSummary, error) {
 	if err := cfg.validate(t); err != nil {
 		return nil, err
@@ -123,8 +124,8 @@ type radixPlay struct {
 	fnv      uint64 // of the first replay; all others must agree
 }
 
-// replay runs the whole trace on an empty cache. look, if not nil, sees each
-// step between its Insert and the next Match.
+// replay runs the whole trace on an empty cache. look, if not nil, is called after each
+// step with the index of its request.
 func (p *radixPlay) replay(cfg RadixConfig, look func(i int, r *replayer)) (*replayer, error) {
 	r, err := newReplayer(p.trace, cfg)
 	if err != nil {
@@ -137,6 +138,7 @@ func (p *radixPlay) replay(cfg RadixConfig, look func(i int, r *replayer)) (*rep
 	return r, nil
 }
 
+// run replays the trace on r; look is as in replay.
 func (p *radixPlay) run(r *replayer, look func(i int, r *replayer)) error {
 	for i, request := range p.trace.requests {
 		if i%64 == 0 && p.ctx.Err() != nil {
@@ -152,13 +154,13 @@ func (p *radixPlay) run(r *replayer, look func(i int, r *replayer)) error {
 	return nil
 }
 
-// count is the first replay: what it comes to and how much memory it takes.
+// count runs the first replay: it fills in the counts and the memory, and sets p.fnv.
 func (p *radixPlay) count() (*RadixSummary, error) {
 	r, err := newReplayer(p.trace, p.cfg)
 	if err != nil {
 		return nil, err
 	}
-	own := heapBytes() // with the replayer, its scratch and an empty cache
+	own := heapBytes() // includes the replayer, its scratch and an empty cache
 	if err := p.run(r, nil); err != nil {
 		return nil, err
 	}
@@ -180,7 +182,8 @@ func (p *radixPlay) count() (*RadixSummary, error) {
 	return s, nil
 }
 
-// time fills in the times.
+// time runs the timed replays and memcmp passes and fills in the medians. It panics if
+// a replay matches other lengths than the first.
 func (p *radixPlay) time(s *RadixSummary, flat *flatCopy) error {
 	var match, gather, insert, evict, memcmp []time.Duration
 	for range p.cfg.Passes {
@@ -197,7 +200,7 @@ func (p *radixPlay) time(s *RadixSummary, flat *flatCopy) error {
 		gather = append(gather, r.gather.total(clock))
 		insert = append(insert, r.insert.total(clock))
 		evict = append(evict, r.evict.total(clock))
-		r = nil // let go of its cache
+		r = nil // frees its cache
 		runtime.GC()
 		watch, err := flat.compare(p.ctx)
 		if err != nil {
@@ -225,7 +228,7 @@ func (p *radixPlay) time(s *RadixSummary, flat *flatCopy) error {
 	return nil
 }
 
-// heapBytes is what lives on the Go heap.
+// heapBytes returns the bytes of live objects on the Go heap.
 func heapBytes() int64 {
 	runtime.GC()
 	runtime.GC() // the first one may leave sweeping and finalizers to the second

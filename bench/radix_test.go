@@ -35,9 +35,9 @@ func countsOf(s *RadixSummary) radixCounts {
 	return radixCounts{s.MatchedTokens, s.PartialTokens, s.MatchedFNV, s.Nodes, s.Leaves, s.CachedTokens}
 }
 
-// naiveCounts computes what an unlimited replay comes to from nothing but a map:
-// a trie with one node per page. A radix tree has a node where the trie forks
-// and where some request ended.
+// naiveCounts computes the counts of an unlimited replay from a map alone: a trie with
+// one node per page. The radix tree has a node where the trie forks and where a request
+// ends.
 func naiveCounts(tr *Trace, page int) radixCounts {
 	type edge struct {
 		from int
@@ -87,7 +87,7 @@ func naiveCounts(tr *Trace, page int) radixCounts {
 	return out
 }
 
-// longestShared is how many tokens of some page rest starts with.
+// longestShared returns the most tokens that rest has in common with the start of a page.
 func longestShared(pages []string, rest []byte) (longest int) {
 	for _, page := range pages {
 		n := 0
@@ -99,8 +99,8 @@ func longestShared(pages []string, rest []byte) (longest int) {
 	return longest
 }
 
-// TestRadixSums pins small traces. All rows also come out of naiveCounts, which
-// knows no tree; the sums of 10,000 requests of the same kinds are published.
+// TestRadixSums pins the counts of small traces, and checks them against naiveCounts.
+// The sums of 10,000 requests of the same kinds are published.
 func TestRadixSums(t *testing.T) {
 	const requests = 600
 	traces, ideal := map[TraceKind]*Trace{}, map[TraceKind]float64{}
@@ -131,7 +131,8 @@ func TestRadixSums(t *testing.T) {
 			s.HitRate != float64(s.MatchedTokens)/float64(s.Tokens) || s.IdealHitRate != ideal[tc.kind] {
 			t.Errorf("%v, page %d: ideal %v, %+v", tc.kind, tc.page, ideal[tc.kind], s)
 		}
-		// 4 bytes of a token are the least, as page ids that follow on each other take none; the race detector has its own.
+		// A token takes at least its own 4 bytes; runs of consecutive page ids take next to
+		// nothing. The race detector adds its own memory.
 		if least := 4.0; s.BytesPerToken < least || s.BytesPerToken > 5*least && !underRace {
 			t.Errorf("%v, page %d: %.1f bytes per cached token", tc.kind, tc.page, s.BytesPerToken)
 		}
@@ -158,8 +159,9 @@ func naiveIdeal(tr *Trace) float64 {
 	return float64(hits) / float64(tr.Tokens())
 }
 
-// TestRadixLimited: what the cache took in is held or was evicted, never more
-// than there is room for, whatever the page size; and the room decides the hits.
+// TestRadixLimited checks, for several page sizes, that inserted tokens are either cached
+// or evicted, that the cache never exceeds its capacity, and that more room gives more
+// hits.
 func TestRadixLimited(t *testing.T) {
 	requests := 60
 	if invariants.Enabled || underRace {
@@ -196,7 +198,7 @@ func TestRadixLimited(t *testing.T) {
 	}
 }
 
-// TestReplayFindsLostPages plants the faults that audit and take are there for.
+// TestReplayFindsLostPages plants the faults that audit and take must find.
 func TestReplayFindsLostPages(t *testing.T) {
 	tr := generated(t, TraceUnique, 3)
 	fresh := func() *replayer {
@@ -222,7 +224,8 @@ func TestReplayFindsLostPages(t *testing.T) {
 	}
 }
 
-// TestMemcmpComparesWhatMatched: all matched tokens, in few runs, and none that differs.
+// TestMemcmpComparesWhatMatched checks that the flat copy compares all matched tokens,
+// in few runs, and reports a token that differs.
 func TestMemcmpComparesWhatMatched(t *testing.T) {
 	tr := generated(t, TraceChat, 200)
 	for _, capacity := range []int{0, 40000} {
@@ -290,7 +293,8 @@ func TestPlayRadixRefuses(t *testing.T) {
 	}
 }
 
-// TestPlayRadixOfNothing: requests below a page, and empty ones, divide by no zero.
+// TestPlayRadixOfNothing checks that requests shorter than a page, and empty ones, give
+// rates of 0 rather than NaN.
 func TestPlayRadixOfNothing(t *testing.T) {
 	for _, length := range []int{0, 5} {
 		tr := &Trace{}

@@ -1,6 +1,6 @@
 package bench
 
-// Rows are the figures.
+// Rows returns the figures, one a row.
 func (s *RadixSummary) Rows() (rows [][]string, legend string) {
 	var t table
 	t.row("requests", "%d", s.Requests)
@@ -21,7 +21,7 @@ func (s *RadixSummary) Rows() (rows [][]string, legend string) {
 	if s.EvictCalls > 0 {
 		t.row("evict", "%.0f ns a call, %d calls", s.EvictPerCall, s.EvictCalls)
 	}
-	if s.MatchedTokens > s.Requests { // with fewer, searching is all there is
+	if s.MatchedTokens > s.Requests { // with fewer, Match only searches and compares next to nothing
 		t.row("match", "%.3f ns a matched token", s.MatchPerToken)
 		t.row("memcmp of the same tokens", "%.3f ns a token", s.MemcmpPerToken)
 		t.row("match over memcmp", "%.2f", s.MatchOverMemcmp)

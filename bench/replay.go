@@ -8,24 +8,24 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// replayer is one replay of a trace on a radix cache, with the pages that the
-// cache is given. It does in every pass the same, timed or not.
+// replayer is one replay of a trace on a radix cache, with a simple page pool. It does
+// the same work in every replay, timed or not.
 type replayer struct {
 	cache      *radixcache.Cache
 	pageTokens int
 
-	limit int         // pages that there are; 0 without limit
-	next  kv.PageID   // never handed out so far; so many pages have been
-	free  []kv.PageID // handed out and given back, last in first out
-	pages []kv.PageID // of the step's request after its Insert
+	limit int         // size of the pool in pages; 0 means no limit
+	next  kv.PageID   // lowest id not handed out yet; also the number of ids handed out
+	free  []kv.PageID // returned pages, reused last in first out
+	pages []kv.PageID // pages of the current request: matched ones, then new ones
 
-	matched, partial             int // tokens so far
-	held                         int // pages that the step's request found, of pages
+	matched, partial             int // tokens matched so far, in whole pages and in parts of pages
+	held                         int // number of matched pages of the current request
 	fnv                          uint64
 	match, gather, evict, insert stopwatch
 }
 
-// fnvOffset is where [replayer.fnv] starts.
+// fnvOffset is the initial value of replayer.fnv.
 const fnvOffset = 1469598103934665603
 
 func newReplayer(t *Trace, cfg RadixConfig) (*replayer, error) {
@@ -37,14 +37,16 @@ func newReplayer(t *Trace, cfg RadixConfig) (*replayer, error) {
 	r.pages = make([]kv.PageID, 0, t.longest/r.pageTokens)
 	r.free = make([]kv.PageID, 0, 1)
 	if cfg.CapacityTokens > 0 {
-		// A capacity beyond what the trace could fill is no limit, but keeps its pins.
+		// Capped at what the trace can fill, so that r.free stays small; the evictions
+		// stay the same.
 		r.limit = min(cfg.CapacityTokens, max(t.tokens, 1)+r.pageTokens) / r.pageTokens
 		r.free = make([]kv.PageID, 0, r.limit)
 	}
 	return r, nil
 }
 
-// step takes one request.
+// step replays one request: match, pin, evict if needed, insert, unpin. An eviction
+// that frees too few pages and a failed audit are errors.
 func (r *replayer) step(request []kv.Token) error {
 	key := radixcache.Key{Tokens: request}
 	r.match.start()
@@ -82,11 +84,11 @@ func (r *replayer) step(request []kv.Token) error {
 	return r.audit()
 }
 
-// room is the number of pages that are left without eviction.
+// room returns the number of pages available without eviction, in a limited pool.
 func (r *replayer) room() int { return len(r.free) + r.limit - int(r.next) }
 
-// take appends n fresh pages to the step's: the last given back first, as a
-// pool does, then new ones.
+// take appends n unused pages to the request's: returned ones first, the last returned
+// at the end, then new ids. Too few pages in a limited pool are an error.
 func (r *replayer) take(n int) error {
 	if r.limit > 0 && r.room() < n {
 		return fmt.Errorf("eviction left %d pages of %d, %d are wanted", r.room(), r.limit, n)
@@ -101,8 +103,8 @@ func (r *replayer) take(n int) error {
 	return nil
 }
 
-// audit finds pages lost or given twice: all that were handed out are in the
-// cache or came back.
+// audit finds lost and duplicated pages: each page handed out must be in the cache or
+// in free.
 func (r *replayer) audit() error {
 	if cached := r.cache.Stats().Pages; cached+len(r.free) != int(r.next) {
 		return fmt.Errorf("%d pages cached and %d given back, of %d handed out", cached, len(r.free), r.next)
@@ -110,45 +112,47 @@ func (r *replayer) audit() error {
 	return nil
 }
 
-// foldFNV folds a matched length into a checksum of all: the step of FNV-1a,
-// by whole numbers rather than bytes, modulo 2^64.
+// foldFNV folds a matched length into the checksum: one step of FNV-1a, over whole
+// numbers instead of bytes, modulo 2^64.
 func foldFNV(h uint64, matched int) uint64 { return (h ^ uint64(matched)) * 1099511628211 }
 
-// stopwatch sums up intervals of some 100 ns, of which reading the clock is a
-// good part. So the clock is read once at either end, and what an empty interval
-// shows in the same process (calibrate) is taken off for each. The sum over a
-// whole replay has no other error by the clock.
+// stopwatch sums intervals as short as 100 ns, of which reading the clock is a good
+// part. So the clock is read once at either end, and the length of an empty interval in
+// the same process (calibrate) is subtracted for each. The clock then adds no
+// systematic error to the sum over a whole replay.
 type stopwatch struct {
 	sum   time.Duration
 	begun time.Duration
 	runs  int // intervals
-	laps  int // intervals that ended by stop, rather than pause
+	laps  int // operations: intervals that ended by stop rather than pause
 }
 
-// epoch gives time.Since a monotonic start: it reads no wall clock then, which
-// is half the cost of time.Now.
+// epoch lets start and pause use time.Since, which reads the monotonic clock only and
+// costs half of time.Now.
 var epoch = time.Now()
 
 func (w *stopwatch) start() { w.begun = time.Since(epoch) }
 
-// pause ends an interval to which another one belongs.
+// pause ends an interval of an operation that another interval continues.
 func (w *stopwatch) pause() {
 	w.sum += time.Since(epoch) - w.begun
 	w.runs++
 }
 
+// stop ends the last interval of an operation.
 func (w *stopwatch) stop() {
 	w.pause()
 	w.laps++
 }
 
-// total is the sum without the clock's own cost; clock is that of an interval in ns.
+// total returns the sum without the cost of the clock; clock is that of one interval,
+// in ns, from calibrate.
 func (w *stopwatch) total(clock float64) time.Duration {
 	return max(0, w.sum-time.Duration(clock*float64(w.runs)))
 }
 
-// calibrate measures empty intervals: their mean, in ns, of the best of some
-// batches, so that no interruption counts as the clock's cost.
+// calibrate returns the mean length of an empty interval, in ns. It takes the best of
+// 20 batches, so that interruptions do not count as the cost of the clock.
 func calibrate() float64 {
 	const batch = 2000
 	best := time.Duration(1 << 62)

@@ -11,14 +11,14 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// Summary is one run in figures.
+// Summary holds the figures of one run.
 type Summary struct {
 	Requests        int     `json:"requests"`
 	PromptTokens    int     `json:"prompt_tokens"`
-	ComputedTokens  int     `json:"computed_tokens"` // of prompts, counted by the backend
-	CachedTokens    int     `json:"cached_tokens"`   // of prompts, as billed to the callers
-	HitRate         float64 `json:"hit_rate"`
-	IdealHitRate    float64 `json:"ideal_hit_rate"` // of an infinite cache, requests in the same order
+	ComputedTokens  int     `json:"computed_tokens"` // prompt tokens computed, counted by the backend
+	CachedTokens    int     `json:"cached_tokens"`   // prompt tokens from the cache, as reported to the callers
+	HitRate         float64 `json:"hit_rate"`        // CachedTokens over PromptTokens
+	IdealHitRate    float64 `json:"ideal_hit_rate"`  // of an infinite cache, for the same order of requests
 	TTFTp50         float64 `json:"ttft_ms_p50"`
 	TTFTp99         float64 `json:"ttft_ms_p99"`
 	ITLp50          float64 `json:"itl_ms_p50"`
@@ -32,10 +32,11 @@ type Summary struct {
 type Comparison struct {
 	On        Summary `json:"cache_on"`
 	Off       Summary `json:"cache_off"`
-	Identical bool    `json:"identical"` // every output token and logit bit
+	Identical bool    `json:"identical"` // all output tokens and all bits of all logits are equal
 }
 
-// Summarise puts a run into figures; st are the node's after Close.
+// Summarise computes the figures of a run. st is the node's Stats after Close. Errors
+// are those of the radix cache that computes the ideal hit rate.
 func Summarise(r *Run, st coppice.Stats) (Summary, error) {
 	s := Summary{Requests: len(r.exchanges), ComputedTokens: st.Engine.GivenTokens, LeakedPages: st.LeakedPages, Wall: r.wall.Seconds()}
 	var ttft, gaps []time.Duration
@@ -62,10 +63,10 @@ func Summarise(r *Run, st coppice.Stats) (Summary, error) {
 	return s, nil
 }
 
-// idealHits replays the requests in order of submission on a cache that is
-// infinite, token-granular and instant: what an earlier one was given or got is
-// there for all later ones. One token of each prompt is never a hit, since
-// something must be computed to get logits.
+// idealHits replays the requests in order of submission on an ideal cache: infinite,
+// with pages of one token, and instant, so that the prompt and output of each request
+// are cached for all later ones. It returns the prompt tokens found. The last token of
+// a prompt is never a hit, since it must be computed for the first logits.
 func idealHits(r *Run) (int, error) {
 	cache, err := radixcache.New(radixcache.Config{PageTokens: 1})
 	if err != nil {
@@ -89,7 +90,8 @@ func idealHits(r *Run) (int, error) {
 	return hits, nil
 }
 
-// Percentile is the nearest-rank one, in milliseconds. It sorts.
+// Percentile returns the p-th percentile by nearest rank, in milliseconds; 0 if d is
+// empty. It sorts d.
 func Percentile(d []time.Duration, p int) float64 {
 	if len(d) == 0 {
 		return 0
@@ -98,12 +100,14 @@ func Percentile(d []time.Duration, p int) float64 {
 	return float64(d[nearestRank(len(d), p)]) / float64(time.Millisecond)
 }
 
-// nearestRank is the index, among n ascending values, of the least one at or below
-// which p percent of them are.
+// nearestRank returns the index, among n ascending values, of the smallest value that
+// at least p percent of the values do not exceed: of 10 values, index 4 for p = 50 and
+// 9 for p = 99.
 func nearestRank(n, p int) int { return max(0, (n*p+99)/100-1) }
 
-// Identical tells whether two runs of one load gave the same tokens and logit
-// bits for every request, and if not, which differs first.
+// Identical reports whether two runs of one load gave the same output tokens and logit
+// bits for every request. If not, the error names the first difference. A digest of 0,
+// which means none, counts as a difference.
 func Identical(a, b *Run) (bool, error) {
 	if len(a.exchanges) != len(b.exchanges) {
 		return false, fmt.Errorf("bench: %d requests against %d", len(a.exchanges), len(b.exchanges))
@@ -123,6 +127,7 @@ func Identical(a, b *Run) (bool, error) {
 	return true, nil
 }
 
+// byPlace returns the exchanges by conversation and turn: runs submit in different orders.
 func byPlace(r *Run) []exchange {
 	xs := slices.Clone(r.exchanges)
 	slices.SortFunc(xs, func(a, b exchange) int {
@@ -131,7 +136,7 @@ func byPlace(r *Run) []exchange {
 	return xs
 }
 
-// Rows are the figures with and without the cache, side by side.
+// Rows returns the figures with and without the cache, side by side.
 func (c *Comparison) Rows() (rows [][]string, legend string) {
 	rows = [][]string{{"", "cache on", "cache off"}}
 	row := func(label, format string, on, off any) {

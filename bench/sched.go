@@ -11,24 +11,24 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// SchedConfig sizes a [PlaySched]. 0 means the default but for Queue and Policy.
+// SchedConfig sizes a [PlaySched]. 0 means the default, except for Queue and Policy.
 type SchedConfig struct {
-	Rows         int `default:"256" min:"1" max:"1<<16"` // running requests, kept up; default 256
-	Queue        int `min:"0" max:"1<<20"`               // waiting requests behind them, kept up
+	Rows         int `default:"256" min:"1" max:"1<<16"` // running requests, held constant; default 256
+	Queue        int `min:"0" max:"1<<20"`               // waiting requests, held constant
 	Policy       scheduler.Policy
-	PromptTokens int    `default:"1024" min:"2" max:"1<<20"`     // of each; half of them are shared by a group of requests. Default 1024
-	OutputTokens int    `default:"128" min:"1" max:"1<<20"`      // of each; default 128
-	Requests     int    `min:"1" max:"1<<24"`                    // to measure; default 16 for each row, at least 1000
+	PromptTokens int    `default:"1024" min:"2" max:"1<<20"`     // of each request; half of them are shared by a group of requests. Default 1024
+	OutputTokens int    `default:"128" min:"1" max:"1<<20"`      // of each request; default 128
+	Requests     int    `min:"1" max:"1<<24"`                    // requests to measure; default 16 for each row, at least 1000
 	PageTokens   int    `default:"16" min:"1" max:"256" pow2:""` // default 16
-	Inflight     int    `default:"1" min:"1" max:"64"`           // plans out at a time; default 1
-	Seed         uint64 // of the prompts
+	Inflight     int    `default:"1" min:"1" max:"64"`           // plans in flight; default 1
+	Seed         uint64 // of the random prompt tokens
 }
 
-// Steps is how often a [PlaySched] of this configuration calls progress, about:
-// several requests may end in the last step.
+// Steps returns how often a [PlaySched] of this configuration calls progress. A few
+// more calls are possible, as several requests may end in the last step.
 func (c SchedConfig) Steps() int { return c.withDefaults().Requests }
 
-// schedGroups is how many shared beginnings prompts have.
+// schedGroups is the number of groups of prompts; a group shares a beginning.
 const schedGroups = 16
 
 func (c SchedConfig) withDefaults() SchedConfig {
@@ -40,9 +40,9 @@ func (c SchedConfig) withDefaults() SchedConfig {
 // validate reports all faults at once, by field and value.
 func (c SchedConfig) validate() error { return bounds.Check("bench", c) }
 
-// info describes the null backend: one that is never the bottleneck, with a pool
-// twice as large as what the running requests need, so that the rest is cache and
-// every admission evicts.
+// info describes the null backend: never the bottleneck, with twice the pages that the
+// running requests need. The other half is cache, which is always full after warming
+// up, so every admission evicts.
 func (c *SchedConfig) info() engine.Info {
 	pages := 2 * (c.Rows + 1) * kv.CeilPages(c.PromptTokens+c.OutputTokens, c.PageTokens)
 	return engine.Info{
@@ -51,8 +51,9 @@ func (c *SchedConfig) info() engine.Info {
 	}
 }
 
-// scheduler is the configuration that keeps the rows full: a step has room for the
-// prompts of four times as many requests as end in one.
+// scheduler returns the configuration that keeps all rows running: a step has room for
+// the prompts of four times as many requests as end in a step, Rows/OutputTokens on
+// average.
 func (c *SchedConfig) scheduler() scheduler.Config {
 	pages := c.info().NumPages
 	return scheduler.Config{
@@ -62,35 +63,35 @@ func (c *SchedConfig) scheduler() scheduler.Config {
 	}
 }
 
-// SchedSummary is what planning costs. Only time within Next, Complete and Add
+// SchedSummary holds the cost of planning. Only time within Next, Complete and Add
 // counts, on one core of this machine.
 type SchedSummary struct {
 	Steps    int `json:"steps"`
-	Requests int `json:"requests"` // that ended
-	Tokens   int `json:"tokens"`   // that the steps would have run, of prompts and outputs
-	// Next: a step's planning, by nearest rank over all steps.
+	Requests int `json:"requests"` // ended requests
+	Tokens   int `json:"tokens"`   // tokens in all batches, of prompts and outputs
+	// NextP50 and NextP99 are times of Next, by nearest rank over all steps.
 	NextP50 float64 `json:"next_ns_per_step_p50"`
 	NextP99 float64 `json:"next_ns_per_step_p99"`
-	// DecodeNextP50 is over steps that only decode: most of them if requests are
-	// long, none of them if so many run that one ends at each step; then it is 0.
+	// DecodeNextP50 is over the steps that only decode. With long outputs most steps
+	// do. If a request ends in every step, every step admits one: then it is 0.
 	DecodeNextP50  float64 `json:"decode_next_ns_p50"`
 	CompletePerRow float64 `json:"complete_ns_per_row"` // mean, with publication and endings
 	Add            float64 `json:"add_ns"`              // mean
-	RequestsPerS   float64 `json:"requests_per_s"`      // that planning alone could serve
+	RequestsPerS   float64 `json:"requests_per_s"`      // upper bound on throughput by planning alone
 	TokensPerS     float64 `json:"tokens_per_s"`
-	// AllocsPerStep are heap objects that Next makes in a step which admits nobody,
-	// mean, by runtime.MemStats.Mallocs in a pass of its own. What Complete, Add and
-	// admission make is not in it.
+	// AllocsPerStep is the mean number of heap objects that Next allocates in a step
+	// without admissions, by runtime.MemStats.Mallocs in a separate pass. Allocations
+	// of Complete, Add and admission are not included.
 	AllocsPerStep float64 `json:"allocs_per_step"`
 }
 
-// PlaySched drives a scheduler with a backend that answers at once: requests are
-// admitted, decode and end at a steady rate, a new one comes for each that ends,
-// so that admission, eviction and publication are in the figures. The first
-// requests have outputs of all lengths, so that endings are spread over the steps.
-// Before anything is measured every first request, and those that waited behind
-// them at the beginning, have ended. progress, if not nil, is called for each
-// measured request. Bad sizes and the end of ctx are errors.
+// PlaySched drives a scheduler with a backend that answers at once. Requests are
+// admitted, decode and end at a steady rate, and each request that ends is replaced, so
+// the figures include admission, eviction and publication. The initial running
+// requests have outputs of all lengths from 1 to OutputTokens, so that endings are
+// spread over the steps. The warm-up ends when these, and the requests that waited
+// initially, have ended (of a long queue, the first 4*Rows). progress, if not nil, is
+// called for each measured request. Bad sizes and the end of ctx are errors.
 func PlaySched(ctx context.Context, cfg SchedConfig, progress func()) (*SchedSummary, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -117,7 +118,7 @@ func PlaySched(ctx context.Context, cfg SchedConfig, progress func()) (*SchedSum
 	return s, err
 }
 
-// Rows are the figures.
+// Rows returns the figures, one a row.
 func (s *SchedSummary) Rows() (rows [][]string, legend string) {
 	decode := "–"
 	if s.DecodeNextP50 > 0 {

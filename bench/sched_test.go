@@ -22,12 +22,12 @@ func TestPlaySched(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// One of 8 requests of 16 tokens ends every other step; those that end in the
-			// last step count too.
+			// 8 running requests of 16 output tokens: one ends every other step on average.
+			// All that end in the last step count.
 			if s.Requests < 200 || s.Requests > 208 || s.Steps < 380 || s.Steps > 480 {
 				t.Errorf("%v, queue %d: %d requests in %d steps", policy, queue, s.Requests, s.Steps)
 			}
-			// Of each prompt at most half is cached, and all of the output but the last token runs.
+			// At most half of a prompt is cached, and all output tokens but the last are run.
 			if least, most := s.Requests*(50+15), s.Requests*(100+16)+1000; s.Tokens < least-1000 || s.Tokens > most {
 				t.Errorf("%v, queue %d: %d tokens, want %d to %d", policy, queue, s.Tokens, least, most)
 			}
@@ -41,7 +41,7 @@ func TestPlaySched(t *testing.T) {
 	}
 }
 
-// TestSchedJSON: the keys are an interface.
+// TestSchedJSON pins the JSON keys, which other tools read.
 func TestSchedJSON(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteJSON(&b, new(SchedSummary)); err != nil {

@@ -27,13 +27,13 @@ type schedPlay struct {
 	result   engine.Result
 	out      []scheduler.Output
 
-	// What is measured, since reset.
+	// Measurements since reset.
 	ended, rows, tokens int
-	next, decode        []time.Duration
+	next, decode        []time.Duration // of all steps; of those that only decode
 	complete, add, plan stopwatch
-	onAllocs            bool // count allocations, time nothing
-	allocs              uint64
-	quiet               int // steps that they were counted in
+	onAllocs            bool   // count allocations instead of timing
+	allocs              uint64 // heap objects made by Next in quiet steps
+	quiet               int    // steps without admissions
 	before, after       runtime.MemStats
 }
 
@@ -54,7 +54,7 @@ func newSchedPlay(cfg SchedConfig) (*schedPlay, error) {
 	}
 	for i := range cfg.Rows + cfg.Queue {
 		output := cfg.OutputTokens
-		if i < cfg.Rows { // endings are spread evenly
+		if i < cfg.Rows { // spreads the endings evenly over the steps
 			output = 1 + i*cfg.OutputTokens/cfg.Rows
 		}
 		if err := p.arrive(output); err != nil {
@@ -64,7 +64,8 @@ func newSchedPlay(cfg SchedConfig) (*schedPlay, error) {
 	return p, nil
 }
 
-// arrive makes a prompt and adds it.
+// arrive adds a request: the beginning of its group, random tokens after it, and an
+// output of so many tokens.
 func (p *schedPlay) arrive(output int) error {
 	group := p.groups[int(p.nextID)%schedGroups]
 	p.prompt = append(p.prompt[:0], group...)
@@ -78,7 +79,7 @@ func (p *schedPlay) arrive(output int) error {
 	return err
 }
 
-// play runs steps until so many more requests have ended.
+// play runs turns until so many more requests have ended.
 func (p *schedPlay) play(ctx context.Context, requests int) error {
 	until := p.ended + requests
 	for n := 0; p.ended < until; n++ {
@@ -92,7 +93,8 @@ func (p *schedPlay) play(ctx context.Context, requests int) error {
 	return nil
 }
 
-// turn plans as much as may be out and completes the oldest.
+// turn plans until cfg.Inflight plans are in flight, then completes the oldest. A
+// scheduler that plans nothing with nothing in flight is an error.
 func (p *schedPlay) turn() error {
 	for len(p.inflight) < p.cfg.Inflight {
 		plan := p.step()
@@ -109,7 +111,7 @@ func (p *schedPlay) turn() error {
 	return p.answer(first)
 }
 
-// step is one Next.
+// step calls Next once and times it; nil if there is nothing to plan.
 func (p *schedPlay) step() *scheduler.Plan {
 	if p.onAllocs {
 		return p.countedStep()
@@ -130,7 +132,7 @@ func (p *schedPlay) step() *scheduler.Plan {
 	return plan
 }
 
-// countedStep is one Next whose allocations count if it admits nobody.
+// countedStep calls Next once and counts its allocations if it admits no request.
 func (p *schedPlay) countedStep() *scheduler.Plan {
 	runtime.ReadMemStats(&p.before)
 	plan := p.s.Next(0)
@@ -142,8 +144,8 @@ func (p *schedPlay) countedStep() *scheduler.Plan {
 	return plan
 }
 
-// answer completes a plan with a token for each row that samples, and lets a
-// request come for each that ends.
+// answer completes a plan with one token for each sampling row, and adds a new request
+// for each that ends. Any ending but Length is an error.
 func (p *schedPlay) answer(plan *scheduler.Plan) error {
 	p.result.Seq, p.result.Out = plan.Batch.Seq, p.result.Out[:0]
 	for i := range plan.Batch.Rows {
@@ -170,14 +172,14 @@ func (p *schedPlay) answer(plan *scheduler.Plan) error {
 	return nil
 }
 
-// reset forgets what was measured, as it was the warming up.
+// reset discards the measurements of the warm-up.
 func (p *schedPlay) reset() {
 	p.ended, p.rows, p.tokens, p.next, p.decode = 0, 0, 0, p.next[:0], p.decode[:0]
 	p.complete, p.add, p.plan = stopwatch{}, stopwatch{}, stopwatch{}
 	runtime.GC()
 }
 
-// summarise puts the measured part into figures; clock is calibrate's.
+// summarise computes the figures; clock is from calibrate.
 func (p *schedPlay) summarise(clock float64) *SchedSummary {
 	s := &SchedSummary{Steps: len(p.next), Requests: p.ended, Tokens: p.tokens}
 	complete, add, plan := p.complete.total(clock), p.add.total(clock), p.plan.total(clock)
@@ -191,13 +193,14 @@ func (p *schedPlay) summarise(clock float64) *SchedSummary {
 	return s
 }
 
-// nanosAt is a percentile without the clock's own cost.
+// nanosAt returns the p-th percentile of d in ns, without the cost of the clock.
 func nanosAt(d []time.Duration, p int, clock float64) float64 {
 	return max(Percentile(d, p)*float64(time.Millisecond)-clock, 0)
 }
 
-// allocations are the mean over some steps that admit nobody: a pass of its own,
-// as reading the statistics stops the world.
+// allocations returns the mean number of heap objects that Next makes in a step
+// without admissions; 0 if every step admits. It is a separate pass, because
+// ReadMemStats stops the world and would distort the times.
 func (p *schedPlay) allocations(ctx context.Context) (float64, error) {
 	const enough, most = 256, 4096
 	p.onAllocs, p.progress = true, func() {}

@@ -12,29 +12,29 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// ServingConfig is one run of a simulated server. Load, and Rate or Clients, have to
-// be said; zeros elsewhere are the defaults.
+// ServingConfig sizes one run of a simulated server. Load and either Rate or Clients
+// must be set; zero means the default for the other fields.
 type ServingConfig struct {
 	Profile sim.Profile // the device. Default h200
-	// KVTokens is the KV pool. Default 200,000, thrice that under ServeMixed, where
-	// one prompt takes half of it: a quarter of what fits beside the weights on an
-	// H200, so that some hundred thousand tokens of conversations press on it
-	// as millions would in hours on the whole.
+	// KVTokens is the size of the KV pool. Default 200,000: a quarter of the room
+	// beside the weights on an H200, so that a run of 3,000 requests presses on it as
+	// hours of traffic would on all of it. Default 600,000 under ServeMixed, where one
+	// prompt takes 100,000.
 	KVTokens   int
 	PageTokens int `default:"16" min:"1"` // default 16
-	// Scheduler is the policy and its limits. Default StepTokens 2048, MaxRunning
-	// 256; the queue takes all requests, and the lease is the whole pool.
+	// Scheduler holds the policy and the limits. Default StepTokens 2048, MaxRunning
+	// 256, MaxInflight 1, MaxQueued Requests. The lease is always the whole pool.
 	Scheduler scheduler.Config
 
 	Load     ServingLoad
-	Rate     float64 `min:"0"`                            // requests per second; open loop: nobody waits for the server
-	Clients  int     `min:"0"`                            // instead of Rate: so many at a time, each with its next request when it is answered
+	Rate     float64 `min:"0"`                            // requests per second, open loop: arrivals do not wait for answers
+	Clients  int     `min:"0"`                            // closed loop, instead of Rate: each client sends its next request after an answer
 	Requests int     `default:"3000" min:"1" max:"1<<20"` // default 3000
 	Seed     uint64
 }
 
-// ServingResult is what the callers of a run saw and what it took. All but
-// WallSeconds is the same in every run and on every machine.
+// ServingResult holds the latencies that the callers of a run saw, and its costs. All
+// but WallSeconds is the same in every run and on every machine.
 type ServingResult struct {
 	Policy           string          `json:"policy"`
 	Requests         int             `json:"requests"`
@@ -44,21 +44,21 @@ type ServingResult struct {
 	TTFTp99          float64         `json:"ttft_ms_p99"`
 	ITLp50           float64         `json:"itl_ms_p50"` // between two tokens of one answer
 	ITLp99           float64         `json:"itl_ms_p99"`
-	HitRate          float64         `json:"hit_rate"` // of prompt tokens, at first admission
+	HitRate          float64         `json:"hit_rate"` // share of prompt tokens found in the cache at first admission
 	PromptTokens     int             `json:"prompt_tokens"`
 	CachedTokens     int             `json:"cached_tokens"`
 	OutputTokens     int             `json:"output_tokens"`
-	ComputedTokens   int             `json:"computed_tokens"`   // of prompts, counted by the backend
-	RecomputedTokens int             `json:"recomputed_tokens"` // of these, after preemptions
+	ComputedTokens   int             `json:"computed_tokens"`   // prompt tokens computed, counted by the backend
+	RecomputedTokens int             `json:"recomputed_tokens"` // the part of ComputedTokens computed again after preemptions
 	Preemptions      int             `json:"preemptions"`
 	Jain             float64         `json:"jain"`                   // see fairness
-	ContendedTokens  int             `json:"contended_tokens"`       // served to tenants while several were backlogged; few say little about Jain
+	ContendedTokens  int             `json:"contended_tokens"`       // served while several tenants were backlogged; Jain means little if few
 	ServedDifference int             `json:"max_served_tokens_diff"` // see fairness
 	Steps            int             `json:"steps"`
 	VirtualSeconds   float64         `json:"virtual_s"`
-	WallSeconds      float64         `json:"wall_s"` // that the simulation took
+	WallSeconds      float64         `json:"wall_s"` // real time of the simulation
 	Tenants          []TenantResult  `json:"tenants"`
-	ends             []time.Duration // by request
+	ends             []time.Duration // virtual time of the ending, by request
 	ended            int
 	bound            servedBound
 }
@@ -71,7 +71,9 @@ type TenantResult struct {
 	TTFTp99  float64 `json:"ttft_ms_p99"`
 }
 
-// servedBound is what the bound at scheduler.DLPM is made of: see there.
+// servedBound holds the terms P, R and O of the fairness bound at scheduler.DLPM: the
+// longest un-cached prompt, the most running requests of one tenant, and the longest
+// output. Prompt and output are in tokens.
 type servedBound struct{ uncached, running, output int }
 
 func (c ServingConfig) withDefaults() (ServingConfig, error) {
@@ -96,8 +98,8 @@ func (c ServingConfig) withDefaults() (ServingConfig, error) {
 	return c, nil
 }
 
-// validate reports all faults at once, by field and value; those of the scheduler
-// and the backend are theirs to find.
+// validate reports all faults at once, by field and value. The scheduler and the
+// backend validate their own configurations.
 func (c ServingConfig) validate() error {
 	errs := []error{bounds.Check("bench", c)}
 	if c.KVTokens < c.PageTokens {
@@ -109,7 +111,7 @@ func (c ServingConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// backend is the simulated device of a run.
+// backend returns the configuration of the simulated device.
 func (c *ServingConfig) backend(clock *sim.Clock) sim.Config {
 	return sim.Config{
 		Profile: c.Profile, PageTokens: c.PageTokens, Pages: kv.FloorPages(c.KVTokens, c.PageTokens),
@@ -118,10 +120,10 @@ func (c *ServingConfig) backend(clock *sim.Clock) sim.Config {
 	}
 }
 
-// Serve simulates a server: the scheduler that production has, a backend that takes
-// as long as the profile says, and virtual time, in which everything else but the
-// profile's host time is free. It checks every token of every answer. Errors are
-// those of the configuration, and answers that are wrong.
+// Serve simulates a server: the production scheduler, a backend whose steps take the
+// time that the profile predicts, and virtual time, in which everything but the steps
+// and the profile's host time is free. It checks every token of every answer. Errors
+// are those of the configuration, and wrong answers.
 //
 // Cost: some tenths of a second for 3,000 requests.
 func Serve(cfg ServingConfig) (ServingResult, error) {
@@ -139,7 +141,7 @@ func Serve(cfg ServingConfig) (ServingResult, error) {
 	return serve(cfg, trace)
 }
 
-// serve is Serve of a trace that was made before; it only reads it.
+// serve runs Serve on an existing trace, which it only reads, so runs can share it.
 func serve(cfg ServingConfig, trace *servingTrace) (ServingResult, error) {
 	start := time.Now()
 	p, err := newServingPlay(cfg, trace)

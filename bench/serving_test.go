@@ -22,8 +22,8 @@ func mustServe(t *testing.T, cfg ServingConfig) ServingResult {
 	return r
 }
 
-// notUnderTags skips what has many pages or many steps: the full walks after each
-// call of the scheduler take a minute there, and small runs have them too.
+// notUnderTags skips tests with many pages or steps under -tags invariants: full walks
+// after each call of the scheduler would take a minute, and small runs have them too.
 func notUnderTags(t *testing.T) {
 	t.Helper()
 	if invariants.Enabled {
@@ -40,8 +40,8 @@ func mustTrace(t *testing.T, load ServingLoad, requests int, seed uint64) *servi
 	return trace
 }
 
-// TestServingTracesArePinned: figures that are published depend on every token and
-// time of the loads.
+// TestServingTracesArePinned pins the loads, since published figures depend on every
+// token and arrival time.
 func TestServingTracesArePinned(t *testing.T) {
 	want := map[ServingLoad]uint64{
 		ServeChat: 0x33aa93563b04be5a, ServeFewShot: 0x18e18e7a6a6f858d, ServeTree: 0x97721d688d8d4a09,
@@ -67,7 +67,7 @@ func TestServingTracesArePinned(t *testing.T) {
 	}
 }
 
-// TestServingTraces: what the documentation says of the loads.
+// TestServingTraces checks what the documentation states about the loads.
 func TestServingTraces(t *testing.T) {
 	const n = 1500
 	for _, load := range ServingLoads() {
@@ -112,8 +112,8 @@ func TestServingTraces(t *testing.T) {
 	}
 }
 
-// TestServeIsDeterministic: two runs are the same in all but the time they take,
-// plans in flight or not, and every answer is right.
+// TestServeIsDeterministic checks that two runs differ in wall time only, with one plan
+// in flight and with two, and that every answer is right.
 func TestServeIsDeterministic(t *testing.T) {
 	notUnderTags(t)
 	for i, load := range ServingLoads() {
@@ -132,8 +132,8 @@ func TestServeIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestServePreempts: a pool that is too small for what runs makes no wrong answer,
-// and what is computed again is counted apart.
+// TestServePreempts checks that a pool too small for the running requests causes
+// preemptions but no wrong answer, and that recomputed tokens are counted separately.
 func TestServePreempts(t *testing.T) {
 	cfg := ServingConfig{Load: ServeFewShot, Rate: 1000, Requests: 200, Seed: 2, KVTokens: 5000, Scheduler: scheduler.Config{MaxRunning: 64}}
 	on := mustServe(t, cfg)
@@ -147,7 +147,8 @@ func TestServePreempts(t *testing.T) {
 	}
 }
 
-// TestServeSeesWrongAnswers: a token that the model would not say ends the run.
+// TestServeSeesWrongAnswers checks that a token the model would not sample ends the run
+// with an error.
 func TestServeSeesWrongAnswers(t *testing.T) {
 	cfg, err := ServingConfig{Load: ServeChat, Rate: 10, Requests: 20}.withDefaults()
 	if err != nil {
@@ -161,8 +162,8 @@ func TestServeSeesWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestServeClosedLoop: more clients serve more, until the device is full; and a
-// closed loop never has more open than clients.
+// TestServeClosedLoop checks that throughput grows with the number of clients until the
+// device is saturated, and that no more requests are open than there are clients.
 func TestServeClosedLoop(t *testing.T) {
 	notUnderTags(t)
 	rate := func(clients int) float64 {
@@ -211,7 +212,7 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-// TestFairness follows three tenants by hand.
+// TestFairness computes the figures of three tenants by hand.
 func TestFairness(t *testing.T) {
 	f := newFairness([]string{"a", "b", "c"})
 	look := func(usage ...scheduler.TenantUsage) { f.look(usage) }
@@ -219,17 +220,17 @@ func TestFairness(t *testing.T) {
 		return scheduler.TenantUsage{Tenant: tenant, Waiting: waiting, Running: waiting + 1, ServedTokens: uint64(served)}
 	}
 	look(use("a", 1, 100), use("b", 1, 0))
-	look(use("a", 1, 130), use("b", 1, 10)) // a gets 30, b 10 of 40
+	look(use("a", 1, 130), use("b", 1, 10)) // of 40 tokens served, a got 30 and b 10
 	look(use("a", 1, 130), use("b", 1, 70), use("c", 1, 900))
-	if f.difference != 60 { // b lead by 60 more than at the most before
+	if f.difference != 60 { // a's lead over b was 100, 120 and 60: a range of 60
 		t.Errorf("difference %d, want 60", f.difference)
 	}
-	look(use("a", 0, 5000), use("b", 1, 80), use("c", 1, 920)) // a waits no more
+	look(use("a", 0, 5000), use("b", 1, 80), use("c", 1, 920)) // a has no waiting request: its service does not count
 	look(use("a", 1, 9000), use("b", 1, 80), use("c", 1, 920))
 	if f.difference != 60 || f.running != 2 || f.contended != 40+60+30 {
 		t.Errorf("difference %d, running %d, contended %d, want 60, 2 and 130", f.difference, f.running, f.contended)
 	}
-	// a: 30 of equal 20+30; b: 10+60+10 of 20+30+15; c: 20 of 15.
+	// Service and equal shares: a 30 of 20+30, b 10+60+10 of 20+30+15, c 20 of 15.
 	x, e := []float64{30, 80, 20}, []float64{50, 65, 15}
 	want := 130 / (x[0]*x[0]/e[0] + x[1]*x[1]/e[1] + x[2]*x[2]/e[2])
 	if got := f.jain(); got < want-1e-9 || got > want+1e-9 || got >= 1 {

@@ -2,44 +2,47 @@ package bench
 
 import "github.com/coppice-llm/coppice/scheduler"
 
-// fairness watches what tenants are served while they wait. A tenant is backlogged
-// from one look to the next if a request of it waits at both. Served are the
-// un-cached tokens of prompts, at first admission, and the tokens of answers.
+// fairness measures how evenly tenants are served while they wait. A tenant is
+// backlogged between two looks if it has waiting requests at both. Its service is
+// counted in tokens: the un-cached tokens of a prompt, at first admission, and the
+// tokens of its answer.
 //
-// The difference is the most by which what any two tenants were served, over any
-// time in which both were backlogged all along, differs.
+// difference is the largest gap between the service of two tenants over any period in
+// which both were backlogged throughout.
 //
-// Jain's index (Jain, Chiu, Hawe 1984) is over the shares that the tenants got:
-// with x what one was served while it and another one were backlogged, and e the
-// equal share of what all the backlogged ones were served at these times,
+// Jain's index (Jain, Chiu, Hawe 1984) is over the shares that the tenants received.
+// Let x be a tenant's service while it and another tenant were backlogged, and e its
+// equal share of the service of all backlogged tenants at these times. Then
 //
 //	J = (sum of e·(x/e))² / (sum of e · sum of e·(x/e)²) = sum of x / sum of x²/e
 //
-// each share x/e weighted by e, so that who hardly ever waits hardly counts. It is
-// 1 if everyone got an equal share, or if never two waited; lower is less fair.
+// with each share x/e weighted by e, so that a tenant that rarely waits counts little.
+// J is 1 if all shares were equal, or if two tenants never waited at once; lower is
+// less fair.
 type fairness struct {
-	index   map[string]int
-	now     []account
-	was     []account // scratch
-	pairs   []pair    // of tenants i < j, row by row
-	got     []float64
-	equal   []float64
-	waiting []int // scratch: tenants that are backlogged
+	index   map[string]int // tenant to its number
+	now     []account      // by tenant, at the latest look
+	was     []account      // scratch: the look before
+	pairs   []pair         // of tenants i < j, at i*n+j
+	got     []float64      // by tenant: x above
+	equal   []float64      // by tenant: e above
+	waiting []int          // scratch: backlogged tenants
 
-	contended  int64 // tokens that backlogged tenants were served while there were several
-	difference int   // largest between any two
-	running    int   // most samples that one tenant ran
+	contended  int64 // tokens served to backlogged tenants while there were several
+	difference int   // in tokens, between any two tenants
+	running    int   // most requests of one tenant that ran at once
 }
 
-// account is what is known of a tenant at the last look.
+// account is the state of a tenant at a look.
 type account struct {
 	waits  bool
-	served int64
+	served int64 // tokens so far
 }
 
-// pair is the range of one tenant's lead over the other while both are backlogged.
+// pair is the range of tenant i's lead over tenant j, in tokens served, in the current
+// period in which both are backlogged.
 type pair struct {
-	lasts    bool
+	lasts    bool // the period goes on; min and max are valid
 	min, max int64
 }
 
@@ -52,7 +55,8 @@ func newFairness(tenants []string) *fairness {
 	return f
 }
 
-// look takes account after a call that may have changed what waits or is served.
+// look updates the accounts. Call it after every call of the scheduler that may admit,
+// serve or end requests.
 func (f *fairness) look(tenants []scheduler.TenantUsage) {
 	was := f.now
 	f.now, f.was = f.was, was
@@ -80,7 +84,8 @@ func (f *fairness) look(tenants []scheduler.TenantUsage) {
 	}
 }
 
-// compare goes on with the pairs that are both backlogged still.
+// compare extends the lead of each pair that is still backlogged, and begins or ends
+// the periods of the others.
 func (f *fairness) compare() {
 	n := len(f.now)
 	for i := range n {
@@ -100,6 +105,7 @@ func (f *fairness) compare() {
 	}
 }
 
+// jain returns Jain's index, in (0, 1].
 func (f *fairness) jain() float64 {
 	sum, squares := 0.0, 0.0
 	for i, x := range f.got {

@@ -12,85 +12,86 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ServingLoad is what callers ask of a simulated server.
+// ServingLoad selects the requests to a simulated server.
 type ServingLoad uint8
 
-// The loads. Prompts have the shape of the generated traces (see [TraceKind]),
-// answers are what the simulated model says.
+// The loads. Prompts are drawn as in the generated traces (see [TraceKind]); answers
+// come from the simulated model.
 const (
-	// ServeChat: conversations over 64 system prompts, each turn with all that was
-	// said before. A turn comes at its time, or when the one before is answered, if
-	// that is later.
+	// ServeChat is conversations over 64 system prompts; each turn repeats all earlier
+	// turns and answers. A turn arrives at its drawn time, or when the turn before it
+	// is answered, if that is later.
 	ServeChat ServingLoad = iota
-	// ServeFewShot: one of 8 long prefixes, a short tail, a short answer.
+	// ServeFewShot is one of 8 long shared prefixes, a short tail, a short answer.
 	ServeFewShot
-	// ServeTree: each request goes on where the answer to one of the latest 2048 ended.
+	// ServeTree is tree of thought: each request continues one of the latest 2048
+	// requests and its answer.
 	ServeTree
-	// ServeUnique: nothing shared.
+	// ServeUnique is prompts that share nothing.
 	ServeUnique
-	// ServeMixed: chat, and every 64th request is a prompt of 100,000 tokens of its own.
+	// ServeMixed is ServeChat, with every 64th request a unique prompt of 100,000 tokens.
 	ServeMixed
-	// ServeTenants: three tenants, each with a prefix of its own. One floods with
-	// half of all requests, of long prompts; one sends a third, one a sixth.
+	// ServeTenants is three tenants, each with its own prefix. One floods the server
+	// with half of all requests, of long prompts; one sends a third, one a sixth.
 	ServeTenants
 )
 
 var servingLoads = enum.New[ServingLoad]("bench", "load", "chat", "fewshot", "tree", "unique", "mixed", "tenants")
 
-// ServingLoads are all of them.
+// ServingLoads returns all loads.
 func ServingLoads() []ServingLoad { return servingLoads.Values() }
 
 func (l ServingLoad) String() string { return servingLoads.Name(l) }
 
-// UnmarshalText takes the names that String gives.
+// UnmarshalText accepts the names that String returns.
 func (l *ServingLoad) UnmarshalText(text []byte) error { return servingLoads.Read(l, text) }
 
-// Sizes of the loads, in tokens where nothing else is said.
+// Sizes of the loads, in tokens unless stated otherwise.
 const (
 	servingVocabulary = genVocabulary
-	servingChats      = 512  // conversations at a time: enough that few questions have to wait for an answer
-	servingThoughts   = 2048 // requests that may be continued, for the same reason
+	servingChats      = 512  // concurrent conversations: enough that few questions must wait for an earlier answer
+	servingThoughts   = 2048 // latest requests that may be continued, for the same reason
 	longEvery         = 64
 	longPrompt        = 100_000
-	chatAnswer        = 128 // medians
+	chatAnswer        = 128 // median; so are the next three
 	fewShotAnswer     = 32
 	treeAnswer        = 64
 	longAnswer        = 64
-	treeAsk           = 32  // what is put behind the answer that is continued, at most
-	floodPrompt       = 512 // least tail of the flooding tenant's prompts; at most thrice that
+	treeAsk           = 32  // most tokens added after the continued answer
+	floodPrompt       = 512 // the flooding tenant's prompts have 512 to 1536 tokens after the prefix
 	tenantPrefix      = 2000
 )
 
-// ask is one request of a load, the same under every policy: answers depend on
-// the prompt alone, so that they are known before.
+// ask is one request of a load, the same under every policy. The answer depends on the
+// prompt alone, so it is known in advance.
 type ask struct {
 	prompt []kv.Token
-	answer []kv.Token
-	limit  int // of tokens, what the caller sets; the answer's last token is what stops it
+	answer []kv.Token // its last token is the request's stop token
+	limit  int        // MaxTokens of the request
 	tenant string
-	after  *ask   // comes when that one is answered, if not before
-	at     uint64 // arrival, in gapUnit of the mean gap
-	long   bool
-	index  int // among asks
+	after  *ask   // if not nil, this request arrives no earlier than its answer
+	at     uint64 // arrival, in mean gaps between arrivals times gapUnit
+	long   bool   // one of ServeMixed's long prompts
+	index  int    // among asks
 }
 
-// gapUnit is what a mean gap between arrivals counts.
+// gapUnit is the fixed-point one of arrival times: a mean gap is gapUnit.
 const gapUnit = 1 << 20
 
 // servingTrace is a load in the order of arrival.
 type servingTrace struct {
 	asks    []*ask
-	tenants []string // that occur, sorted
+	tenants []string // of asks, sorted
 }
 
-// servingGen makes a trace.
+// servingGen draws the requests of a trace and computes their answers.
 type servingGen struct {
 	*generator
 	model *sim.Backend
 }
 
-// newServingTrace makes the requests of a load: the same on every machine, all
-// chance comes from one PCG of the seed, the model's outputs from the seed too.
+// newServingTrace makes the requests of a load, the same on every machine: one PCG
+// draws all random numbers, and the seed also determines the model's outputs.
 func newServingTrace(load ServingLoad, requests int, seed uint64) (*servingTrace, error) {
 	model, err := sim.Open(sim.Config{Pages: 1, Vocab: servingVocabulary, Seed: seed})
 	if err != nil {
@@ -133,21 +134,21 @@ func newServingTrace(load ServingLoad, requests int, seed uint64) (*servingTrace
 	return t, nil
 }
 
-// ask is a request for an answer of a length near median. The caller's limit is
-// two to eight times the median and tells little of the length.
+// ask returns a request with an answer of a length near median, in tokens. The limit
+// is 2, 4 or 8 times the median, so it says little about the length.
 func (g *servingGen) ask(prompt []kv.Token, median int) *ask {
 	a := &ask{prompt: prompt, limit: median << (1 + g.rng.IntN(3))}
 	n := min(g.near(median), a.limit)
 	a.answer = g.model.Expect(prompt, engine.SamplingParams{}, n, nil)
-	// Its last token stops it, where it comes first.
+	// The last token is the stop token, so the answer ends at its first occurrence.
 	a.answer = a.answer[:slices.Index(a.answer, a.answer[n-1])+1]
 	return a
 }
 
-// said is a prompt with its answer.
+// said returns the prompt with its answer.
 func (a *ask) said() []kv.Token { return slices.Concat(a.prompt, a.answer) }
 
-// chat is like generator.chat, with the model's answers.
+// chat is generator.chat with the model's answers instead of random ones.
 func (g *servingGen) chat() func() *ask {
 	popular := rand.NewZipf(g.rng, chatZipfExponent, 1, chatSystems-1)
 	systems := make([][]kv.Token, chatSystems)
@@ -183,6 +184,7 @@ func (g *servingGen) fewShot() func() *ask {
 	return func() *ask { return g.ask(next(), fewShotAnswer) }
 }
 
+// tree is generator.tree with the model's answers instead of random continuations.
 func (g *servingGen) tree() func() *ask {
 	stem := g.extend(nil, treeStem)
 	var thoughts []*ask
@@ -206,7 +208,7 @@ func (g *servingGen) tree() func() *ask {
 func (g *servingGen) mixed() func() *ask {
 	next, n := g.chat(), 0
 	return func() *ask {
-		if n++; n%longEvery != longEvery/2 { // the first one does not find an idle device
+		if n++; n%longEvery != longEvery/2 { // request 32, 96, …: so that the device is busy when the first long prompt arrives
 			return next()
 		}
 		a := g.ask(g.extend(nil, longPrompt), longAnswer)
@@ -234,9 +236,9 @@ func (g *servingGen) tenants() func() *ask {
 	}
 }
 
-// zipfTenant is one of 8, the k-th with a weight of 1/k.
+// zipfTenant draws one of 8 tenants, the k-th with weight 1/k.
 func (g *servingGen) zipfTenant() string {
-	const all = 840 // the least common multiple of 1 to 8
+	const all = 840 // least common multiple of 1 to 8, so that all/k is exact
 	sum := 0
 	for k := 1; k <= 8; k++ {
 		sum += all / k
@@ -249,10 +251,11 @@ func (g *servingGen) zipfTenant() string {
 	return fmt.Sprintf("tenant-%d", k)
 }
 
-// near draws a length about a median, in the shape of a log-normal: a power of two
-// whose exponent is the sum of four even chances, some 0.9 octaves of standard
-// deviation, between an eighth and eight times the median. In integers, so
-// that it is the same everywhere; between powers of two it is a straight line.
+// near draws a length around median, approximately log-normal: median times 2^e, where
+// e is the sum of four even draws from [-0.75, 0.75]. The standard deviation of e is
+// 4 · 1.5²/12 = 0.75, hence 0.87 octaves; lengths are between an eighth of the median
+// and eight times it. It computes in integers, so that all machines agree, and
+// interpolates 2^e linearly between powers of two.
 func (g *generator) near(median int) int {
 	const octave = 256
 	e := 3 * octave
@@ -262,8 +265,9 @@ func (g *generator) near(median int) int {
 	return max(median*(octave+e%octave)<<(e/octave)/octave>>3, 1)
 }
 
-// gap draws from the exponential distribution of mean gapUnit: -ln(u) of an even
-// u, the logarithm bit by bit from squarings.
+// gap draws from the exponential distribution of mean gapUnit: -ln(u) for u even in
+// (0, 1]. It computes the binary logarithm in integers, bit by bit: squaring the
+// mantissa doubles its logarithm, and the carry is the next bit.
 func (g *generator) gap() uint64 {
 	const fraction = 20 // bits; gapUnit is one
 	r := g.rng.Uint64() | 1

@@ -10,8 +10,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// servingPlay is the loop around a scheduler in virtual time: an event for each
-// arrival and each ticket, and after each as many plans as may be out.
+// servingPlay drives a scheduler in virtual time. There is an event for each arrival
+// and each finished step; after each event it plans until MaxInflight plans are in
+// flight.
 type servingPlay struct {
 	cfg     ServingConfig
 	trace   *servingTrace
@@ -21,22 +22,22 @@ type servingPlay struct {
 	fair    *fairness
 
 	asked    []asked // by request
-	next     int     // of a closed loop: the request that comes next
+	next     int     // closed loop: the next request to send
 	inflight int     // plans
 	out      []scheduler.Output
-	err      error
+	err      error // the first one; it ends the run
 
 	result ServingResult
-	given  int
-	gaps   []time.Duration
+	given  int             // prompt tokens that the backend computed
+	gaps   []time.Duration // between tokens, of all requests
 }
 
-// asked is a request on its way.
+// asked is the state of a request.
 type asked struct {
-	arrived, last, first time.Duration
-	got                  int
+	arrived, last, first time.Duration // virtual times of arrival, latest and first token
+	got                  int           // tokens
 	ended                bool
-	waiters              []int // requests that come when it is answered
+	waiters              []int // requests that arrive when this one ends
 }
 
 func newServingPlay(cfg ServingConfig, trace *servingTrace) (*servingPlay, error) {
@@ -63,7 +64,8 @@ func newServingPlay(cfg ServingConfig, trace *servingTrace) (*servingPlay, error
 	return p, nil
 }
 
-// run plays until every request has ended.
+// run plays until every request has ended. It is an error if no event is left while
+// requests are open.
 func (p *servingPlay) run() error {
 	if p.cfg.Clients > 0 {
 		p.clock.At(0, func() {
@@ -89,7 +91,7 @@ func (p *servingPlay) run() error {
 	return p.err
 }
 
-// arriveNext has a client of the closed loop send its next request.
+// arriveNext sends the next request of the closed loop, if one is left.
 func (p *servingPlay) arriveNext() {
 	if p.next < len(p.trace.asks) {
 		p.next++
@@ -97,7 +99,8 @@ func (p *servingPlay) arriveNext() {
 	}
 }
 
-// arrive adds request i, or lets it wait for the answer that it continues.
+// arrive adds request i to the scheduler, or postpones it until the request that it
+// continues has ended.
 func (p *servingPlay) arrive(i int) {
 	a := p.trace.asks[i]
 	if a.after != nil {
@@ -118,7 +121,7 @@ func (p *servingPlay) arrive(i int) {
 	p.fair.look(p.s.Tenants())
 }
 
-// plan keeps as many plans out as may be.
+// plan submits plans until MaxInflight are in flight or there is nothing to plan.
 func (p *servingPlay) plan() {
 	now := p.clock.Now()
 	for p.err == nil && p.inflight < p.s.Config().MaxInflight {
@@ -138,7 +141,7 @@ func (p *servingPlay) plan() {
 	}
 }
 
-// land takes the result of a plan.
+// land completes a plan whose step has finished, and plans again.
 func (p *servingPlay) land(plan *scheduler.Plan, ticket engine.Ticket) {
 	now := p.clock.Now()
 	result, err := ticket.Result()
@@ -156,7 +159,8 @@ func (p *servingPlay) land(plan *scheduler.Plan, ticket engine.Ticket) {
 	p.plan()
 }
 
-// take is what a caller gets.
+// take handles one output as the caller would: it checks and times the token, and
+// records the ending.
 func (p *servingPlay) take(now time.Duration, o *scheduler.Output) {
 	i := int(o.Request)
 	a, q := p.trace.asks[i], &p.asked[i]
@@ -198,7 +202,7 @@ func (p *servingPlay) take(now time.Duration, o *scheduler.Output) {
 	}
 }
 
-// summarise puts the run into figures.
+// summarise computes the figures of the run, except WallSeconds.
 func (p *servingPlay) summarise() ServingResult {
 	r := p.result
 	m := p.s.Metrics()

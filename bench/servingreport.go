@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Rows are the head and a row for each load, level and policy. Load and level stand
-// in their first row.
+// Rows returns a header and a row for each load, level and policy. Load and level are
+// in their first row only.
 func (table *ServingTable) Rows() (_ [][]string, legend string) {
 	rows := [][]string{{"load", "level", "policy", "req/s", "out tok/s", "TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "hit rate", "computed", "preempt.", "Jain", "max diff.", "steps"}}
 	for _, c := range table.Loads {
@@ -27,7 +27,7 @@ func (table *ServingTable) Rows() (_ [][]string, legend string) {
 	return rows, table.legend()
 }
 
-// jain is a dash where tenants hardly ever waited beside each other.
+// jain formats the index; a dash if less than 1 % of the tokens were contended.
 func (r *ServingResult) jain() string {
 	if 100*r.ContendedTokens < r.ComputedTokens+r.OutputTokens {
 		return "–"
@@ -35,7 +35,7 @@ func (r *ServingResult) jain() string {
 	return fmt.Sprintf("%.3f", r.Jain)
 }
 
-// Milliseconds writes them in a form that is as short as it is exact.
+// Milliseconds formats a duration given in ms: "12.3 ms", or "1.23 s" from one second.
 func Milliseconds(ms float64) string {
 	if ms >= 1000 {
 		return fmt.Sprintf("%.2f s", ms/1000)
@@ -43,7 +43,7 @@ func Milliseconds(ms float64) string {
 	return fmt.Sprintf("%.1f ms", ms)
 }
 
-// legend says what the columns are.
+// legend explains the columns and gives the sizes of the runs.
 func (table *ServingTable) legend() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Simulated device %s, %d requests per run, seed %d, pages of %d tokens, steps of %d tokens, at most %d running\n", table.Profile, table.Requests, table.Seed, table.PageTokens, table.StepTokens, table.MaxRunning)

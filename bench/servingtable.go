@@ -9,28 +9,27 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// ServingVariant is a policy with its settings under a name.
+// ServingVariant is a scheduler configuration to compare, with a name for the table.
 type ServingVariant struct {
 	Name      string
-	Scheduler scheduler.Config
+	Scheduler scheduler.Config // zero fields are those of CompareServingConfig.Base's defaults
 }
 
-// ServingLevel is a share of the capacity: the rate at which requests come over
-// the rate at which they can be served.
+// ServingLevel is a level of load: the rate of arrivals over the capacity.
 type ServingLevel struct {
 	Name  string
-	Share float64
+	Share float64 // in (0, 100]; above 1 is overload
 }
 
-// ServingLevels are a quiet server, one with next to no slack, and one to which
-// more comes than it can ever serve.
+// ServingLevels returns the default levels: a quiet server (0.3), one with little slack
+// (0.95), and an overloaded one (1.3).
 func ServingLevels() []ServingLevel {
 	return []ServingLevel{{"low", 0.3}, {"saturating", 0.95}, {"overload", 1.3}}
 }
 
 // CompareServingConfig sizes a [CompareServing]. Nil and zero mean the defaults.
 type CompareServingConfig struct {
-	Base     ServingConfig    // of all runs; its Load, Rate, Clients and policy are not looked at
+	Base     ServingConfig    // of all runs; Load, Rate, Clients and the policy are ignored
 	Variants []ServingVariant // default: every policy but Priority, as no load has priorities
 	Loads    []ServingLoad    // default: all
 	Levels   []ServingLevel   // default: [ServingLevels]
@@ -68,13 +67,14 @@ func (c CompareServingConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Steps is how often a [CompareServing] calls progress.
+// Steps returns how often a [CompareServing] calls progress: once for the capacity of
+// each load, and once for each run.
 func (c CompareServingConfig) Steps() int {
 	c = c.withDefaults()
 	return len(c.Loads) * (1 + len(c.Levels)*len(c.Variants))
 }
 
-// ServingTable is policies under loads.
+// ServingTable holds the results of every variant under every load and level.
 type ServingTable struct {
 	Profile     string         `json:"profile"`
 	StepTokens  int            `json:"step_tokens"`
@@ -94,18 +94,19 @@ type ServingCells struct {
 	Levels   []ServingRuns `json:"levels"`
 }
 
-// ServingRuns are those at one rate, by policy.
+// ServingRuns are the runs of one load at one rate.
 type ServingRuns struct {
 	Level   string          `json:"level"`
-	Rate    float64         `json:"requests_per_s"` // that come
-	Results []ServingResult `json:"policies"`
+	Rate    float64         `json:"requests_per_s"` // of arrivals
+	Results []ServingResult `json:"policies"`       // in the order of CompareServingConfig.Variants
 }
 
-// CompareServing simulates every variant under every load and level. The capacity
-// of a load is what FCFS serves in a closed loop of MaxRunning clients, from when a
-// quarter of the requests has ended until nine tenths have. The runs are
-// independent and use all processors; progress, if not nil, is called after each,
-// one at a time. The table is the same in every run.
+// CompareServing simulates every variant under every load and level. The capacity of a
+// load is the rate at which FCFS serves a closed loop of MaxRunning clients, from the
+// end of a quarter of the requests to the end of nine tenths. The runs are independent
+// and use all processors; progress, if not nil, is called after each, one call at a
+// time. The table is the same in every run. Errors are those of the configuration and
+// of [Serve], and the end of ctx.
 func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func()) (*ServingTable, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -162,19 +163,21 @@ func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func
 	return table, jobs.wait()
 }
 
-// with fills what a variant leaves open from the base.
+// with returns a variant's scheduler configuration with the defaults of the base.
 func (c ServingConfig) with(s scheduler.Config) scheduler.Config {
 	c.Scheduler = s
-	filled, _ := c.withDefaults() // the base has been through it
+	filled, _ := c.withDefaults() // no error: the base, with the same profile, had none
 	return filled.Scheduler
 }
 
+// describe sets the sizes that all runs share.
 func (table *ServingTable) describe(c *ServingConfig) {
 	table.Profile, table.Requests, table.Seed, table.PageTokens = c.Profile.Name, c.Requests, c.Seed, c.PageTokens
 	table.StepTokens, table.MaxRunning, table.MaxInflight = c.Scheduler.StepTokens, c.Scheduler.MaxRunning, c.Scheduler.MaxInflight
 }
 
-// servingCapacity is in requests per second.
+// servingCapacity returns the capacity of a load in requests per second; see
+// CompareServing.
 func servingCapacity(cfg ServingConfig, trace *servingTrace) (float64, error) {
 	cfg.Rate, cfg.Clients = 0, cfg.Scheduler.MaxRunning
 	cfg.Scheduler.Policy = scheduler.FCFS
@@ -186,10 +189,11 @@ func servingCapacity(cfg ServingConfig, trace *servingTrace) (float64, error) {
 	n := len(ends)
 	lo, hi := n/4, n*9/10
 	if hi <= lo || ends[hi] == ends[lo] {
-		return r.RequestsPerS, nil // too few to tell
+		return r.RequestsPerS, nil // too few requests for a middle part
 	}
-	// The middle, when the cache is warm and no client has run out of questions; but
-	// where others overtake long prompts there, only the whole tells.
+	// The middle part excludes the cold cache at the beginning and idle clients at the
+	// end. But if short requests overtake long prompts, which then end last, the rate
+	// of the middle is far too high: use the whole run.
 	middle := float64(hi-lo) / (ends[hi] - ends[lo]).Seconds()
 	if middle > 2*r.RequestsPerS {
 		return r.RequestsPerS, nil

@@ -8,20 +8,21 @@ import (
 	"text/tabwriter"
 )
 
-// Report is a result that people read as a table.
+// Report is a result that can be written as a table.
 type Report interface {
-	// Rows returns cells by row, and a text to read below them, which may be empty.
+	// Rows returns cells by row, and a text to print below the table, which may be
+	// empty. The first row is the header in Markdown.
 	Rows() (rows [][]string, legend string)
 }
 
-// WriteJSON writes a result as JSON.
+// WriteJSON writes a result as indented JSON.
 func WriteJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
 
-// WriteTable writes a report for people.
+// WriteTable writes a report as right-aligned text columns, for a terminal.
 func WriteTable(w io.Writer, r Report) error {
 	rows, legend := r.Rows()
 	return writeRows(w, rows, legend)
@@ -39,7 +40,7 @@ func writeRows(w io.Writer, rows [][]string, legend string) error {
 	return err
 }
 
-// WriteMarkdown writes a report in Markdown, to be kept beside its command.
+// WriteMarkdown writes a report as a Markdown table, for bench/results.
 func WriteMarkdown(w io.Writer, r Report) error {
 	rows, legend := r.Rows()
 	var b strings.Builder
@@ -54,7 +55,7 @@ func WriteMarkdown(w io.Writer, r Report) error {
 	return err
 }
 
-// table collects rows of a label and values.
+// table collects rows of a label and a value.
 type table [][]string
 
 func (t *table) row(label, format string, args ...any) {

@@ -16,22 +16,23 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// TiersConfig says what [PlayTiers] measures. 0 means the default.
+// TiersConfig sizes a [PlayTiers]. 0 means the default.
 type TiersConfig struct {
-	// Open starts a node with a pool of so many tokens.
+	// Open starts a node with a device pool of kvTokens. Required.
 	Open func(kvTokens int, tiers coppice.Tiers) (*coppice.Node, error)
-	// Dir is where directories of disk tiers are made, and removed. Default: the system's
-	// for temporary files.
+	// Dir is the directory in which directories for disk tiers are made and removed
+	// again. Default: the system's directory for temporary files.
 	Dir          string
-	PoolTokens   int   `default:"8192" min:"1" max:"1<<28"` // of the device; default 8192
-	PromptTokens int   `default:"512" min:"1"`              // of a document; default 512
-	WorkingSets  []int // times the pool; default 1, 4, 16
-	Rounds       int   `default:"3" min:"1" max:"1000"` // in which each document is asked about once; default 3
-	Clients      int   `default:"1" min:"1" max:"1000"` // requests at a time; default 1
+	PoolTokens   int   `default:"8192" min:"1" max:"1<<28"` // size of the device pool; default 8192
+	PromptTokens int   `default:"512" min:"1"`              // length of a document; default 512
+	WorkingSets  []int // sizes of the working set, as multiples of the pool; default 1, 4, 16
+	Rounds       int   `default:"3" min:"1" max:"1000"` // rounds before the restart; each asks about every document once; default 3
+	Clients      int   `default:"1" min:"1" max:"1000"` // concurrent requests; default 1
 	Seed         uint64
 }
 
-// A question follows a document, new in each round, and gets a short answer.
+// Sizes of a request besides the document, in tokens: a question, new in each round,
+// follows the document and gets a short answer.
 const (
 	tierQuestion = 16
 	tierAnswer   = 4
@@ -56,30 +57,31 @@ func (c *TiersConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// TierConfigs are the tiers that are compared.
+// TierConfigs names the configurations of tiers below the device that are compared.
 var TierConfigs = [...]string{"none", "host", "disk", "host+disk"}
 
-// TierRun is what one configuration did with a working set. Its rates are of prompt
-// tokens, before the restart.
+// TierRun holds the figures of one configuration with one working set. Rates are
+// shares of prompt tokens, before the restart unless stated otherwise.
 type TierRun struct {
-	WorkingSet    int     `json:"working_set"` // times the pool
+	WorkingSet    int     `json:"working_set"` // multiple of the pool
 	Config        string  `json:"config"`
 	HitRateDevice float64 `json:"hit_rate_device"`
 	HitRateHost   float64 `json:"hit_rate_host"`
 	HitRateDisk   float64 `json:"hit_rate_disk"`
-	// ComputedTokens are those of prompts; IdealComputedTokens those that a device with room
-	// for everything computes.
+	// ComputedTokens counts computed prompt tokens before the restart;
+	// IdealComputedTokens those that a device with room for everything computes for
+	// the same requests.
 	ComputedTokens      int     `json:"computed_tokens"`
 	IdealComputedTokens int     `json:"ideal_computed_tokens"`
 	TTFTp50Millis       float64 `json:"ttft_ms_p50"`
 	TTFTp99Millis       float64 `json:"ttft_ms_p99"`
-	RestoredTokens      int     `json:"restored_tokens"`  // from lower tiers, the restart's too
-	RestartHitRate      float64 `json:"restart_hit_rate"` // of the first round after the restart
-	Identical           bool    `json:"identical"`        // all logit bits are those of the ideal
-	LeakedPages         int     `json:"leaked_pages"`     // of both nodes
+	RestoredTokens      int     `json:"restored_tokens"`  // onboarded from lower tiers, before and after the restart
+	RestartHitRate      float64 `json:"restart_hit_rate"` // in the round after the restart, from all tiers
+	Identical           bool    `json:"identical"`        // all logit bits equal those of the ideal device
+	LeakedPages         int     `json:"leaked_pages"`     // of both nodes, before and after the restart
 }
 
-// tierAsk is one request, and tierReply what came of it.
+// tierAsk identifies a request, and tierReply holds its outcome.
 type tierAsk struct{ document, round int }
 
 type tierReply struct {
@@ -89,18 +91,19 @@ type tierReply struct {
 	ttft             time.Duration
 }
 
-// tierPlay is a working set.
+// tierPlay measures one working set.
 type tierPlay struct {
 	cfg       *TiersConfig
 	progress  func()
-	set       int
+	set       int // multiple of the pool
 	documents int
 	vocab     int
-	bytes     int64 // that all of it needs below the device
+	bytes     int64 // capacity that a lower tier needs for the whole working set
 	ideal     map[tierAsk]tierReply
 }
 
-// TierSteps is the number of requests that PlayTiers makes, if documents stay whole.
+// TierSteps returns the number of requests that PlayTiers makes for nodes with pages
+// of pageTokens, hence the number of calls of progress.
 func (c TiersConfig) TierSteps(pageTokens int) (n int) {
 	c = c.withDefaults()
 	for _, set := range c.WorkingSets {
@@ -109,15 +112,19 @@ func (c TiersConfig) TierSteps(pageTokens int) (n int) {
 	return n
 }
 
-// documents is how many fill a working set, with all that is said about them.
+// documents returns the number of documents that fill a working set of set pools,
+// with the questions and answers of all rounds. At least 1.
 func (c *TiersConfig) documents(set, pageTokens int) int {
 	each := c.PromptTokens + (c.Rounds+1)*kv.CeilPages(tierQuestion+tierAnswer+pageTokens, pageTokens)*pageTokens
 	return max(set*c.PoolTokens/each, 1)
 }
 
-// PlayTiers asks about documents in turn, so that a cache which is too small for all of
-// them has lost each when it is asked about again, and compares tiers below the device.
-// Each configuration is closed and opened anew before a last round.
+// PlayTiers compares tiers below the device. It asks about documents in a cycle: if
+// the device cannot hold all documents, it has evicted each one by the time of the next
+// question about it, and only a lower tier can restore it. After cfg.Rounds rounds the
+// node is closed and opened again, and a last round shows what survived the restart.
+// progress, if not nil, is called after each request. Errors are those of cfg, of the
+// nodes and of the disk, and the end of ctx.
 func PlayTiers(ctx context.Context, cfg TiersConfig, progress func()) (TierRuns, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -140,7 +147,8 @@ func PlayTiers(ctx context.Context, cfg TiersConfig, progress func()) (TierRuns,
 	return runs, nil
 }
 
-// reference plays the working set on a device with room for all.
+// reference plays all rounds on a device with room for everything and no lower tier.
+// It also derives the sizes of the working set from the node.
 func (p *tierPlay) reference(ctx context.Context) error {
 	node, err := p.cfg.Open((p.set+1)*p.cfg.PoolTokens, coppice.Tiers{})
 	if err != nil {
@@ -157,7 +165,8 @@ func (p *tierPlay) reference(ctx context.Context) error {
 	return errors.Join(err, node.Close())
 }
 
-// tiers are those of a configuration, which keep all of the working set.
+// tiers returns the tiers of a named configuration. A tier alone holds the whole
+// working set; in host+disk the host holds half of it, at least 64 MiB.
 func (p *tierPlay) tiers(name, dir string) coppice.Tiers {
 	var t coppice.Tiers
 	switch name {
@@ -171,7 +180,8 @@ func (p *tierPlay) tiers(name, dir string) coppice.Tiers {
 	return t
 }
 
-// run plays all rounds but the last on one node, and that on another.
+// run plays all rounds but the last on one node, and the last on another node with the
+// same directory. It removes the directory.
 func (p *tierPlay) run(ctx context.Context, name string) (run TierRun, err error) {
 	dir, err := os.MkdirTemp(p.cfg.Dir, "coppice-tiers-")
 	if err != nil {
@@ -202,7 +212,7 @@ func (p *tierPlay) run(ctx context.Context, name string) (run TierRun, err error
 	return run, nil
 }
 
-// count fills in what was seen before the restart.
+// count fills in the figures of the rounds before the restart.
 func (r *TierRun) count(got, ideal map[tierAsk]tierReply) {
 	var cached [kv.Tiers]int
 	prompts := 0
@@ -225,7 +235,7 @@ func (r *TierRun) count(got, ideal map[tierAsk]tierReply) {
 	r.TTFTp50Millis, r.TTFTp99Millis = at(50), at(99)
 }
 
-// restart fills in what was seen after it.
+// restart adds the figures of the round after the restart.
 func (r *TierRun) restart(got, ideal map[tierAsk]tierReply) {
 	prompts, cached := 0, 0
 	for ask, reply := range got {
@@ -239,7 +249,8 @@ func (r *TierRun) restart(got, ideal map[tierAsk]tierReply) {
 	r.RestartHitRate = float64(cached) / float64(prompts)
 }
 
-// play asks about each document once in each of the rounds [from, to).
+// play asks about each document once in each of the rounds [from, to), and stores the
+// replies. The first error stops the client that met it and cancels the others.
 func (p *tierPlay) play(ctx context.Context, node *coppice.Node, from, to int, replies map[tierAsk]tierReply) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -277,7 +288,8 @@ func (p *tierPlay) play(ctx context.Context, node *coppice.Node, from, to int, r
 	return errors.Join(errs...)
 }
 
-// ask puts one question about a document.
+// ask sends one question about a document. Document and question are random tokens
+// that depend on the seed, the document and the round alone.
 func (p *tierPlay) ask(ctx context.Context, node *coppice.Node, ask tierAsk) (reply tierReply, err error) {
 	tokens := make([]kv.Token, 0, p.cfg.PromptTokens+tierQuestion)
 	for _, part := range [][2]int{{0, p.cfg.PromptTokens}, {1 + ask.round, tierQuestion}} {

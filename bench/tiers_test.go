@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// TestTiersBench plays a small working set: all bits are those of a device with room for
-// everything, no page leaks, and the JSON has its fields.
+// TestTiersBench plays a small working set: all bits equal those of a device with room
+// for everything, no page leaks, and the JSON has its fields.
 func TestTiersBench(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "nano")
 	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {

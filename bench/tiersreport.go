@@ -7,7 +7,7 @@ import (
 // TierRuns are the runs of [PlayTiers].
 type TierRuns []TierRun
 
-// Rows are a row for each run.
+// Rows returns a header and a row for each run.
 func (runs TierRuns) Rows() (_ [][]string, legend string) {
 	rows := [][]string{{"set", "tiers", "device", "host", "disk", "computed", "of ideal", "TTFT p50", "p99", "restored", "restart", "same bits", "leaked"}}
 	for i := range runs {

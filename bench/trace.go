@@ -16,9 +16,9 @@ import (
 // the bytes rather than the reading of them.
 var ErrTrace = errors.New("bench: bad prefix trace")
 
-// Limits of a prefix trace, generated or read. A count above them is taken for
-// damage: a million requests of mean length are a file of 14 GB, and no model
-// takes 16 million tokens.
+// Limits of a prefix trace, generated or read. A file with a count above them is
+// treated as damaged: 2^20 requests of mean length would take 14 GB, and no model has
+// a context of 2^24 tokens.
 const (
 	MaxTraceRequests = 1 << 20
 	MaxRequestTokens = 1 << 24
@@ -27,29 +27,29 @@ const (
 const (
 	traceMagic   = "PFXT"
 	traceVersion = 1
-	// traceChunk is how many tokens are decoded, and at first held, ahead of
-	// proof that the file has them: a damaged count costs no more memory.
+	// traceChunk is the largest number of tokens or requests to allocate for on the
+	// word of a count alone, before the bytes were read. A damaged count costs no more.
 	traceChunk = 1 << 16
 )
 
-// Trace is a prefix trace: finished token sequences in order of arrival, for a
-// prefix cache to match and then to hold. It does not change once made.
+// Trace is a prefix trace: complete token sequences in order of arrival, each of which
+// a prefix cache first matches and then inserts. It is immutable.
 //
-// Its file is little endian: "PFXT", u32 version (1), u32 requests; then per
-// request u32 n and n u32 token ids, and nothing after the last one.
+// The file format is little-endian: "PFXT", u32 version (1), u32 number of requests;
+// then for each request u32 n and n u32 token ids. Nothing follows the last request.
 type Trace struct {
 	requests [][]kv.Token
 	tokens   int // sum of the lengths
 	longest  int // tokens of the longest request
 }
 
-// Requests is the number of requests.
+// Requests returns the number of requests.
 func (t *Trace) Requests() int { return len(t.requests) }
 
-// Tokens is the number of tokens of all requests together.
+// Tokens returns the number of tokens of all requests together.
 func (t *Trace) Tokens() int { return t.tokens }
 
-// Request is the i-th request by arrival; the slice belongs to the trace.
+// Request returns the i-th request by arrival, from 0. The slice belongs to the trace.
 func (t *Trace) Request(i int) []kv.Token { return t.requests[i] }
 
 func (t *Trace) add(request []kv.Token) {
@@ -58,7 +58,7 @@ func (t *Trace) add(request []kv.Token) {
 	t.longest = max(t.longest, len(request))
 }
 
-// OpenTrace reads a trace from a file.
+// OpenTrace reads a trace from a file. Errors are those of the file and of [ReadTrace].
 func OpenTrace(path string) (*Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -72,11 +72,11 @@ func OpenTrace(path string) (*Trace, error) {
 	return t, nil
 }
 
-// ReadTrace reads a trace and expects the end of r after it. An error that
-// wraps [ErrTrace] says at which byte and request the bytes go wrong: magic,
-// version, a count above the limits, an early end, more bytes after the end.
-// Each request is decoded into a slice of its own, so memory stays at the
-// tokens themselves, whatever the counts claim.
+// ReadTrace reads a trace and expects the end of r after it. An error that wraps
+// [ErrTrace] names the byte and the request of the fault: bad magic, unknown version, a
+// count above the limits, an early end, bytes after the last request. Each request is
+// decoded into its own slice, so memory grows with the tokens read and not with the
+// counts that the file claims.
 func ReadTrace(r io.Reader) (*Trace, error) {
 	d := &traceReader{r: bufio.NewReaderSize(r, 1<<16)}
 	requests, err := d.header()
@@ -101,14 +101,15 @@ func ReadTrace(r io.Reader) (*Trace, error) {
 	}
 }
 
-// traceReader decodes and knows where it is.
+// traceReader decodes a trace and tracks its position for error messages.
 type traceReader struct {
 	r   *bufio.Reader
 	at  int64 // bytes decoded
 	buf []byte
 }
 
-// recorded is what to do with a recorded trace, of JSON lines, "" with other files.
+// recorded returns a hint for the error message if a file begins like a recorded trace
+// of JSON lines; "" otherwise.
 func recorded(begin []byte) string {
 	if !strings.HasPrefix(strings.TrimLeft(string(begin), " \t\r\n"), "{") {
 		return ""
@@ -153,7 +154,7 @@ func (d *traceReader) request(i, of int) ([]kv.Token, error) {
 	return tokens, nil
 }
 
-// count reads a u32 and refuses one above most.
+// count reads a u32; a value above most is an error that names it as what.
 func (d *traceReader) count(what string, most uint32) (int, error) {
 	at := d.at
 	b, err := d.take(4, what)
@@ -183,7 +184,7 @@ func (d *traceReader) take(n int, what string) ([]byte, error) {
 	return d.buf[:n], nil
 }
 
-// WriteTo writes the trace in its file format, which [ReadTrace] reads.
+// WriteTo implements io.WriterTo: it writes the trace in the format of [ReadTrace].
 func (t *Trace) WriteTo(w io.Writer) (int64, error) {
 	b := binary.LittleEndian.AppendUint32([]byte(traceMagic), traceVersion)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(t.requests)))
@@ -203,7 +204,7 @@ func (t *Trace) WriteTo(w io.Writer) (int64, error) {
 	return written, nil
 }
 
-// appendTokens appends 4 bytes for each token, as they lie in the file.
+// appendTokens appends the tokens as in the file: 4 bytes each, little-endian.
 func appendTokens(b []byte, tokens []kv.Token) []byte {
 	for _, token := range tokens {
 		b = binary.LittleEndian.AppendUint32(b, uint32(token))

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// u32s is the little-endian encoding of numbers.
+// u32s encodes numbers as little-endian u32.
 func u32s(numbers ...uint32) []byte {
 	var b []byte
 	for _, n := range numbers {
@@ -24,7 +24,7 @@ func u32s(numbers ...uint32) []byte {
 	return b
 }
 
-// traceBytes is a file of the given magic and what follows it.
+// traceBytes returns a file: the magic and the numbers after it.
 func traceBytes(magic string, rest ...uint32) []byte { return append([]byte(magic), u32s(rest...)...) }
 
 func TestReadTrace(t *testing.T) {
@@ -100,7 +100,7 @@ func TestReadTraceRefuses(t *testing.T) {
 	}
 }
 
-// TestReadTraceTellsFaultsOfTheReader: a broken disk is no bad trace.
+// TestReadTraceTellsFaultsOfTheReader checks that errors of the reader do not wrap ErrTrace.
 func TestReadTraceTellsFaultsOfTheReader(t *testing.T) {
 	file := traceBytes("PFXT", 1, 1, 2, 7, 8)
 	for keep := range len(file) + 1 {
@@ -112,7 +112,7 @@ func TestReadTraceTellsFaultsOfTheReader(t *testing.T) {
 	}
 }
 
-// failing gives data and then an error.
+// failing is a reader that returns data and then an error.
 type failing struct {
 	data []byte
 	err  error
@@ -149,8 +149,8 @@ func TestWriteTraceFails(t *testing.T) {
 	}
 }
 
-// TestReadTraceBoundsMemory: what a count claims is not taken on trust, and what
-// is there costs little more than its tokens.
+// TestReadTraceBoundsMemory checks that a false count allocates little, and that a valid
+// trace costs little more memory than its tokens.
 func TestReadTraceBoundsMemory(t *testing.T) {
 	allocated := func(file []byte) uint64 {
 		var before, after runtime.MemStats
@@ -177,7 +177,8 @@ func TestReadTraceBoundsMemory(t *testing.T) {
 	}
 }
 
-// FuzzReadTrace: bytes are refused as such, or are what the trace writes.
+// FuzzReadTrace checks that bytes are either refused with ErrTrace or equal to what the
+// parsed trace writes.
 func FuzzReadTrace(f *testing.F) {
 	f.Add(traceBytes("PFXT", 1, 2, 1, 7, 2, 8, 9))
 	f.Add(traceBytes("PFXT", 1, 0))

@@ -9,29 +9,30 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// Ramp is how the rate of arrivals changes over a run.
+// Ramp selects how the rate of arrivals changes over a run.
 type Ramp uint8
 
 const (
-	NoRamp      Ramp = iota // Rate all the time
-	Linear                  // from From to Rate in equal steps
-	Exponential             // from From to Rate in equal ratios
+	NoRamp      Ramp = iota // constant Rate
+	Linear                  // from From to Rate, linearly
+	Exponential             // from From to Rate, exponentially
 )
 
 var ramps = enum.New[Ramp]("load", "ramp", "none", "linear", "exponential")
 
-// String is a name in lower case.
+// String returns the name in lower case.
 func (r Ramp) String() string { return ramps.Name(r) }
 
-// UnmarshalText reads what String writes.
+// UnmarshalText accepts the names that String returns.
 func (r *Ramp) UnmarshalText(text []byte) error { return ramps.Read(r, text) }
 
-// Arrivals is an open loop: when sessions begin, decided by Seed alone.
+// Arrivals describes an open loop: the times at which sessions begin. Seed determines
+// them.
 type Arrivals struct {
 	Rate float64 // sessions per second, at the end of a ramp; +Inf: all at once
-	// Burstiness is the shape of the gamma distribution of the gaps: 1 (the default)
-	// is a Poisson process, less has bursts, more is more even, +Inf is a metronome.
-	// Source: vllm/benchmarks/serve.py, get_request.
+	// Burstiness is the shape of the gamma distribution of the gaps. 1, the default, is
+	// a Poisson process; below 1 arrivals come in bursts; above 1 they are more even,
+	// and +Inf gives equal gaps. Source: vllm/benchmarks/serve.py, get_request.
 	Burstiness float64
 	Ramp       Ramp
 	From       float64 // sessions per second at the beginning of a ramp
@@ -41,7 +42,7 @@ type Arrivals struct {
 // MaxArrivals is the longest schedule, in sessions.
 const MaxArrivals = 1 << 22
 
-// WithDefaults fills zeros in.
+// WithDefaults returns a copy with the defaults in place of zeros.
 func (a Arrivals) WithDefaults() Arrivals {
 	if a.Burstiness == 0 {
 		a.Burstiness = 1
@@ -65,13 +66,14 @@ func (a Arrivals) validate(duration time.Duration, sessions int) error {
 	return nil
 }
 
-// Schedule is when sessions arrive, from the beginning of the run, ascending. With
-// sessions above 0 it has so many, less what comes after duration, if that is above
-// 0; with 0 sessions it has all that come in duration.
+// Schedule returns the times at which sessions arrive, ascending, from the beginning of
+// the run. If sessions is above 0, it has that many, without those at or after duration
+// if that is above 0. If sessions is 0, it has all arrivals before duration, at most
+// MaxArrivals.
 //
-// As in vLLM, a given number of sessions without a ramp is stretched to end
-// at sessions/Rate exactly, so that seeds differ in the order of gaps but not in the
-// rate. A schedule for a duration is not stretched.
+// As in vLLM, a given number of sessions without a ramp is stretched so that the last
+// one arrives at sessions/Rate exactly: 100 sessions at 10/s end at 10 s. Seeds then
+// change the gaps but not the mean rate. A schedule for a duration is not stretched.
 func (a Arrivals) Schedule(sessions int, duration time.Duration) []time.Duration {
 	a = a.WithDefaults()
 	rng := rand.New(rand.NewPCG(a.Seed, arrivalStream))
@@ -106,7 +108,7 @@ func (a Arrivals) Schedule(sessions int, duration time.Duration) []time.Duration
 	return at
 }
 
-// rate is in sessions per second.
+// rate returns the rate in sessions per second after a share of the run, in [0, 1].
 func (a Arrivals) rate(progress float64) float64 {
 	switch a.Ramp {
 	case Linear:
@@ -117,7 +119,7 @@ func (a Arrivals) rate(progress float64) float64 {
 	return a.Rate
 }
 
-// gap is the time until the next arrival, in seconds.
+// gap draws the time until the next arrival, in seconds. Its mean is 1/rate.
 func (a Arrivals) gap(rng *rand.Rand, rate float64) float64 {
 	switch {
 	case math.IsInf(rate, 1):
@@ -130,9 +132,10 @@ func (a Arrivals) gap(rng *rand.Rand, rate float64) float64 {
 	return gamma(rng, a.Burstiness) / (rate * a.Burstiness)
 }
 
-// gamma draws from the gamma distribution of scale 1. Source: Marsaglia and Tsang, A
-// Simple Method for Generating Gamma Variables, ACM TOMS 26 (2000); for shapes below
-// 1 its note at the end: Gamma(s) = Gamma(s+1) U^(1/s).
+// gamma draws from the gamma distribution with this shape and scale 1, whose mean is
+// the shape. Source: Marsaglia and Tsang, A Simple Method for Generating Gamma
+// Variables, ACM TOMS 26 (2000); for shapes below 1 the note at its end:
+// Gamma(s) = Gamma(s+1) U^(1/s).
 func gamma(rng *rand.Rand, shape float64) float64 {
 	if shape < 1 {
 		return gamma(rng, shape+1) * math.Pow(1-rng.Float64(), 1/shape)

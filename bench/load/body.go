@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// Endpoint is what of the OpenAI API is asked.
+// Endpoint selects the endpoint of the OpenAI API.
 type Endpoint uint8
 
 const (
@@ -23,10 +23,10 @@ const (
 
 var endpoints = enum.New[Endpoint]("load", "endpoint", "completions", "chat")
 
-// String is a name in lower case.
+// String returns the name in lower case.
 func (e Endpoint) String() string { return endpoints.Name(e) }
 
-// UnmarshalText reads what String writes.
+// UnmarshalText accepts the names that String returns.
 func (e *Endpoint) UnmarshalText(text []byte) error { return endpoints.Read(e, text) }
 
 func (e Endpoint) path() string {
@@ -38,24 +38,25 @@ func (e Endpoint) path() string {
 
 // Segment is a piece of a prompt, as token ids or as text.
 type Segment struct {
-	Tokens []kv.Token // text is used if it is empty
+	Tokens []kv.Token // if empty, Text is used
 	Text   string
-	Words  int // of made-up text; 0 if it is not known
+	Words  int // number of words in made-up text; 0 if unknown
 }
 
-// Len is what is known of the length: token ids, or words, or 0.
+// Len returns the number of token ids, else of words; 0 if neither is known.
 func (s *Segment) Len() int { return len(s.Tokens) + s.Words }
 
-// dialogue is what a session has said so far: what the next prompt is.
+// dialogue accumulates the segments of a session. It is the prompt of the next request,
+// in each of the forms that endpoints take.
 type dialogue struct {
 	tokens   []kv.Token
 	text     strings.Builder
 	messages []openai.Message
-	length   int // sum of the lengths of what was sent
+	length   int // sum of the segments' Len
 }
 
-// add puts a segment at the end. Completions know no roles: segments of tokens are
-// put together as they are, texts by a line feed.
+// add appends a segment; an empty one is left out. Completions have no roles: tokens
+// are concatenated, texts joined by a line feed.
 func (d *dialogue) add(role string, s *Segment) {
 	if len(s.Tokens) == 0 && s.Text == "" {
 		return
@@ -71,21 +72,20 @@ func (d *dialogue) add(role string, s *Segment) {
 	}
 }
 
-// Options are what all requests of a run have in common.
+// Options are common to all requests of a run.
 type Options struct {
 	Temperature *float64 // nil leaves it to the server
-	IgnoreEOS   bool     // ask for output of exact length; vLLM, SGLang and ours know it
-	// NoUsage leaves stream_options out, for servers that refuse it. Tokens are then
+	IgnoreEOS   bool     // ignore_eos: output of exactly the length asked for; known to vLLM, SGLang and ours
+	// NoUsage omits stream_options, for servers that refuse it. Tokens are then
 	// counted by chunks.
 	NoUsage bool
-	// Extra are further fields of the body. One that the body has anyway is replaced.
+	// Extra holds further fields of the body. They replace fields of the same name.
 	Extra map[string]json.RawMessage
 
-	tokenIDs bool // ask for the token ids of the output
+	tokenIDs bool // ask for the token ids of the output (return_token_ids)
 }
 
-// body appends the JSON of a request for most output tokens, which has to be more
-// than none.
+// body appends the JSON of a request for at most most output tokens, at least 1.
 func (o *Options) body(dst []byte, e Endpoint, model string, d *dialogue, most int) []byte {
 	b := fields{dst: append(dst, '{'), extra: o.Extra}
 	if b.field("model") {
@@ -131,14 +131,14 @@ func (o *Options) body(dst []byte, e Endpoint, model string, d *dialogue, most i
 	return append(b.dst, '}')
 }
 
-// fields writes the fields of an object.
+// fields writes the fields of a JSON object.
 type fields struct {
 	dst   []byte
 	extra map[string]json.RawMessage
-	any   bool
+	any   bool // a field was written: the next one needs a comma
 }
 
-// field begins one, unless an extra one takes its place.
+// field begins a field and returns true, unless an extra field replaces it.
 func (f *fields) field(name string) bool {
 	if _, replaced := f.extra[name]; replaced {
 		return false

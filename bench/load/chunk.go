@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// readChunk takes the data of an event apart, in the memory of the one before.
+// readChunk parses the data of an event into c, reusing the memory of the chunk before.
 func readChunk(c *openai.Chunk, data []byte) error {
 	if err := c.Read(data); err != nil {
 		return fmt.Errorf("a chunk that is not of the OpenAI API: %w: %s", err, clip(data))
@@ -14,10 +14,11 @@ func readChunk(c *openai.Chunk, data []byte) error {
 	return nil
 }
 
-// mostClip is how much of a server's words an error repeats, in bytes.
+// mostClip is the most bytes of a server's message that an error repeats.
 const mostClip = 400
 
-// clip makes a server's words fit for one line.
+// clip makes a server's message fit for one line: control characters become spaces, and
+// what exceeds mostClip is cut off.
 func clip(b []byte) string {
 	dots := ""
 	if len(b) > mostClip {

@@ -16,18 +16,18 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// ErrUnreachable is wrapped by the error of [Dial] where no server answers.
+// ErrUnreachable is wrapped by the error of [Dial] if no server answers.
 var ErrUnreachable = errors.New("load: no server answers")
 
-// ClientConfig says which server, and how it is asked.
+// ClientConfig identifies a server and holds the options of requests to it.
 type ClientConfig struct {
-	URL      string // as http://127.0.0.1:8080; /v1 behind it may be there or not
+	URL      string // such as http://127.0.0.1:8080; with or without /v1 at the end
 	Endpoint Endpoint
 	Model    string // default: the first of /v1/models
 	APIKey   string // sent as a bearer token
 	Options
-	// Transport carries the requests. Default: one of the client's own, with as many
-	// connections as there are requests at a time.
+	// Transport carries the requests. Default: the client's own, with as many
+	// connections as concurrent requests.
 	Transport http.RoundTripper
 }
 
@@ -36,7 +36,7 @@ type ClientConfig struct {
 type Client struct {
 	cfg     ClientConfig
 	base    string
-	shown   string // base, as it may be printed
+	shown   string // base without credentials, for messages
 	http    http.Client
 	own     *http.Transport // nil if Transport was given
 	scratch sync.Pool       // *scratch
@@ -45,11 +45,12 @@ type Client struct {
 // dialTimeout is how long Dial waits for /v1/models.
 const dialTimeout = 30 * time.Second
 
-// mostBody is how much of an answer that is no stream is read.
+// mostBody is the most bytes read of an answer that is not a stream.
 const mostBody = 1 << 20
 
-// Dial asks the server for its models. If none answers, the error wraps
-// [ErrUnreachable] and says how one is started. With cfg.Model, any answer will do.
+// Dial makes a client and asks the server for its models. If no server answers, the
+// error wraps [ErrUnreachable] and explains how to start one. If cfg.Model is set, any
+// answer but 401 is accepted. A bad URL and extra fields that are not JSON are errors.
 func Dial(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	u, err := url.Parse(cfg.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User == nil && strings.Contains(cfg.URL, "@") {
@@ -76,7 +77,7 @@ func Dial(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// shown is a URL without who logs in.
+// shown returns a URL without its user and password.
 func shown(text string) string {
 	at := strings.LastIndexByte(text, '@')
 	if at < 0 {
@@ -85,17 +86,17 @@ func shown(text string) string {
 	return text[:strings.Index(text[:at], "://")+1] + "//(secret)" + text[at:]
 }
 
-// Model is the name that requests have.
+// Model returns the model named in requests.
 func (c *Client) Model() string { return c.cfg.Model }
 
-// Close closes the connections that are idle.
+// Close closes the idle connections of the client's own transport.
 func (c *Client) Close() {
 	if c.own != nil {
 		c.own.CloseIdleConnections()
 	}
 }
 
-// models asks for the models and takes the first one, if none was named.
+// models asks for /v1/models and takes the first model, if none is configured.
 func (c *Client) models(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("no answer in %v", dialTimeout))
 	defer cancel()
@@ -144,7 +145,7 @@ func (c *Client) authorise(req *http.Request) {
 	}
 }
 
-// hint is what to do about a status.
+// hint returns advice about a status, for an error message; "" if there is none.
 func hint(status int) string {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:

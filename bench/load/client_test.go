@@ -65,7 +65,7 @@ func TestFailuresOfEachKind(t *testing.T) {
 		t.Run(tc.kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				again := 0
-				if tc.kind == Connection { // sent once more, as Dial had used the connection
+				if tc.kind == Connection { // repeated by net/http, since Dial had used the connection
 					again = 1
 				}
 				f := &fake{answer: func(w *writer, n int, q query) {
@@ -366,7 +366,7 @@ func TestKeyIsSent(t *testing.T) {
 	})
 }
 
-// A run over real sockets, called off in the middle, leaves nothing behind.
+// A run over real sockets that is cancelled halfway leaves no goroutines or connections.
 func TestNothingIsLeftBehind(t *testing.T) {
 	here := goleak.IgnoreCurrent()
 	begun := make(chan struct{}, 100)
@@ -396,7 +396,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	leaks.Check(t, here)
 }
 
-// Connections are used again: a request does not pay for one.
+// Connections are reused: a request does not pay for a new one.
 func TestConnectionsAreReused(t *testing.T) {
 	opened := 0
 	f := &fake{model: "m", answer: steady(0, 0, 3)}

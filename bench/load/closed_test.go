@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestClosedConnections: a server that closes after each stream without saying so, when the
-// next request is there already, costs no request. One that closes before its first answer
-// does.
+// TestClosedConnections checks that no request fails if a server closes a connection
+// unannounced after a stream, while the next request is on its way. A request fails if the
+// connection is closed before its first answer.
 func TestClosedConnections(t *testing.T) {
 	type served struct{ requests int }
 	type key struct{}
@@ -25,7 +25,7 @@ func TestClosedConnections(t *testing.T) {
 		conn.Close()
 	}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn := r.Context().Value(key{}).(*served) // a connection has one request at a time
+		conn := r.Context().Value(key{}).(*served) // a connection carries one request at a time
 		if r.Header["Idempotency-Key"] != nil {
 			t.Error("the header was sent")
 		}

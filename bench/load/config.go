@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// Config is one run. Exactly one of Concurrency, Arrivals and Timed says when
-// sessions begin; zeros elsewhere are the defaults.
+// Config sizes one run. Exactly one of Concurrency, Arrivals and Timed must be set: it
+// decides when sessions begin. Zero means the default for the other fields.
 type Config struct {
-	Concurrency int       // closed loop: so many sessions at a time
-	Arrivals    *Arrivals // open loop by a rate
-	Timed       bool      // open loop by the data set's own times
-	// MaxConcurrency is how many requests may be out at a time in an open loop. A
-	// request that is due waits for another to end, and its figures begin when it is
-	// sent, as in vLLM; how late that was is in Result.Lag. Default: any number.
+	Concurrency int       // closed loop of so many concurrent sessions
+	Arrivals    *Arrivals // open loop with a rate
+	Timed       bool      // open loop with the times of the data set
+	// MaxConcurrency limits the concurrent requests of an open loop. A request that is
+	// due waits until another has ended. Its figures begin when it is sent, as in vLLM;
+	// the delay is in Result.Lag. Default: no limit.
 	MaxConcurrency int
 
-	Requests int           // how many are sent. Default: all of the data set
-	Duration time.Duration // no request begins after it; what is out then is waited for. Default: no limit
+	Requests int           // number of requests to send. Default: the whole data set
+	Duration time.Duration // no request begins after it; those in flight are finished. Default: no limit
 	Timeout  time.Duration // of a request. Default 10 minutes
 
-	Warmup    int     // requests before the run, one after another, that are not counted
-	WarmupSet Dataset // what they are, so that the run's own prompts are not cached by them
+	Warmup    int     // requests before the run, one after another, not counted
+	WarmupSet Dataset // their data set, so that the warm-up does not cache the run's prompts
 
 	Percentiles []float64   // above 0, at most 100. Default 99
-	Objectives  *Objectives // goodput is counted if they are there
+	Objectives  *Objectives // if set, goodput is computed
 }
 
-// MaxConcurrency is the most sessions that a closed loop has at a time.
+// MaxConcurrency is the largest Config.Concurrency.
 const MaxConcurrency = 1 << 16
 
-// WithDefaults fills zeros in.
+// WithDefaults returns a copy with the defaults in place of zeros.
 func (c Config) WithDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Minute
@@ -47,7 +47,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports all that is wrong at once, d being what is played.
+// Validate reports all faults at once, for a run with data set d.
 func (c *Config) Validate(d Dataset) error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("load: "+format, args...)) }
@@ -89,7 +89,8 @@ func (c *Config) Validate(d Dataset) error {
 	return errors.Join(errs...)
 }
 
-// sessions is how many an open loop plans, 0 for as many as Duration has room for.
+// sessions returns the number of sessions that an open loop plans: enough for Requests,
+// all of the data set, or 0 for as many as arrive within Duration.
 func (c *Config) sessions(d Dataset) int {
 	switch {
 	case c.Requests > 0:

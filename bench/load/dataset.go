@@ -7,35 +7,38 @@ import (
 	"time"
 )
 
-// Dataset is the sessions of a load. Implementations are pure: Session(i) is the same
-// each time, whoever asks and in whatever order, so they are safe for concurrent use.
+// Dataset provides the sessions of a load. Implementations are pure: Session(i) returns
+// the same session in every call and any order of calls, so they are safe for
+// concurrent use.
 type Dataset interface {
-	// Sessions is how many there are; 0 means any number.
+	// Sessions returns the number of sessions; 0 means no limit.
 	Sessions() int
-	// Turns is how many turns a session has at most.
+	// Turns returns the most turns of a session.
 	Turns() int
-	// Session makes up the i-th one; i is in [0, Sessions()).
+	// Session makes the i-th session; i is in [0, Sessions()), or any i from 0 if
+	// Sessions is 0.
 	Session(i int) Session
 	// String names the data set and its sizes.
 	String() string
 }
 
-// Session is a conversation, or one request.
+// Session is a conversation; with one turn, a single request.
 type Session struct {
-	// At is when it begins, from the beginning of the run; used with Config.Timed.
+	// At is the beginning of the session, from the beginning of the run. Used with
+	// Config.Timed.
 	At     time.Duration
-	System Segment // comes first, in a role of its own where there are roles
+	System Segment // beginning of the prompt; the system role, if the endpoint has roles
 	Turns  []Turn
 }
 
-// Turn is what a user says, after what was said before.
+// Turn is a message of the user, which follows all earlier messages and answers.
 type Turn struct {
-	Think        time.Duration // from the answer before to this turn; 0 in the first
+	Think        time.Duration // pause between the answer before and this turn; 0 in the first turn
 	User         Segment
 	OutputTokens int // at least 1
 }
 
-// Random has one request a session, of random tokens: nothing is shared.
+// Random has sessions of one request of random tokens. Requests share no prefix.
 type Random struct {
 	Vocabulary
 	InputTokens, OutputTokens int // mean lengths
@@ -58,25 +61,26 @@ func (d *Random) Session(i int) Session {
 	return Session{Turns: []Turn{{User: d.segment(rng, in), OutputTokens: out}}}
 }
 
-// Validate says what is wrong with the lengths.
+// Validate reports the first length that is out of range.
 func (d *Random) Validate() error {
 	return validateLengths(d.RangeRatio, length{"InputTokens", d.InputTokens}, length{"OutputTokens", d.OutputTokens})
 }
 
-// SharedPrefix has groups of requests that begin alike: SGLang's
-// generated-shared-prefix (python/sglang/bench_serving.py).
+// SharedPrefix has groups of requests, each group with its own prefix. It is SGLang's
+// generated-shared-prefix (python/sglang/bench_serving.py). Make it by NewSharedPrefix.
 type SharedPrefix struct {
 	Vocabulary
 	Groups, PromptsPerGroup    int
-	PrefixTokens, SuffixTokens int // of a group, and of each request
+	PrefixTokens, SuffixTokens int // of a group's prefix, and of each request after it
 	OutputTokens               int
-	Ordered                    bool // group after group; else shuffled
+	Ordered                    bool // group after group; otherwise shuffled
 	Seed                       uint64
 
-	order []int // set by Shuffle
+	order []int // session to request; set by NewSharedPrefix
 }
 
-// NewSharedPrefix copies d, checks it and decides the order of its requests.
+// NewSharedPrefix returns a copy of d with the order of its requests. Sizes out of range
+// are errors.
 func NewSharedPrefix(d SharedPrefix) (*SharedPrefix, error) {
 	err := validateLengths(0, length{"Groups", d.Groups}, length{"PromptsPerGroup", d.PromptsPerGroup}, length{"PrefixTokens", d.PrefixTokens},
 		length{"SuffixTokens", d.SuffixTokens}, length{"OutputTokens", d.OutputTokens})
@@ -110,17 +114,17 @@ func (d *SharedPrefix) Session(i int) Session {
 	return Session{System: d.segment(prefix, d.PrefixTokens), Turns: []Turn{{User: d.segment(suffix, d.SuffixTokens), OutputTokens: d.OutputTokens}}}
 }
 
-// MultiTurn has conversations: each turn's prompt is all that was said, with the
-// server's own answers, and InputTokens more.
+// MultiTurn has conversations. The prompt of a turn is the system prompt, all earlier
+// turns with the server's answers, and about InputTokens more.
 type MultiTurn struct {
 	Vocabulary
 	TurnCount    int
-	SystemTokens int // of the system prompt; may be 0
-	Systems      int // system prompts, which conversations take in turns. Default: 1, the same in all
-	InputTokens  int // of each turn, mean
-	OutputTokens int // of each turn, mean
+	SystemTokens int // length of a system prompt; may be 0
+	Systems      int // number of system prompts; conversation i uses i mod Systems. Default 1
+	InputTokens  int // mean, of each turn
+	OutputTokens int // mean, of each turn
 	RangeRatio   float64
-	Think        time.Duration // mean time that a user takes to answer; exponential
+	Think        time.Duration // mean pause of the user between turns; exponentially distributed
 	Seed         uint64
 }
 
@@ -147,7 +151,7 @@ func (d *MultiTurn) Session(i int) Session {
 	return s
 }
 
-// Validate says what is wrong with the sizes.
+// Validate reports the first size that is out of range.
 func (d *MultiTurn) Validate() error {
 	if d.SystemTokens < 0 || d.SystemTokens > MaxLength || d.Systems < 0 || d.Think < 0 {
 		return fmt.Errorf("load: SystemTokens is %d, Systems %d and Think %v, want none below 0 and at most %d tokens", d.SystemTokens, d.Systems, d.Think, MaxLength)
@@ -155,9 +159,10 @@ func (d *MultiTurn) Validate() error {
 	return validateLengths(d.RangeRatio, length{"TurnCount", d.TurnCount}, length{"InputTokens", d.InputTokens}, length{"OutputTokens", d.OutputTokens})
 }
 
-// MaxLength is the most tokens that any one part of a prompt or an output may have.
+// MaxLength is the most tokens in one part of a prompt, or in an output.
 const MaxLength = 1 << 24
 
+// length is a size to validate, with the name of its field.
 type length struct {
 	name  string
 	value int
@@ -175,7 +180,8 @@ func validateLengths(ratio float64, all ...length) error {
 	return nil
 }
 
-// spread draws a length around mean, at least 1.
+// spread draws a length evenly from mean*(1-ratio) to mean*(1+ratio), rounded outwards,
+// at least 1.
 func spread(rng *rand.Rand, mean int, ratio float64) int {
 	if ratio == 0 {
 		return mean

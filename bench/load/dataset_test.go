@@ -30,7 +30,7 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("cut at 10 s: %d, the last at %v", len(cut), cut[len(cut)-1])
 	}
 	for _, tc := range []struct {
-		burstiness, deviation, within float64 // of gaps, over their mean: 1/sqrt(shape)
+		burstiness, deviation, within float64 // deviation of the gaps over their mean: 1/sqrt(shape)
 	}{{1, 1, 0.1}, {0.25, 2, 0.3}, {4, 0.5, 0.05}, {0.5, math.Sqrt2, 0.2}, {math.Inf(1), 0, 1e-6}} {
 		a := base
 		a.Burstiness = tc.burstiness
@@ -39,7 +39,7 @@ func TestSchedule(t *testing.T) {
 		}
 	}
 	open := base.Schedule(0, 100*time.Second)
-	if n := len(open); n < 1850 || n > 2150 { // 3 deviations of a Poisson count
+	if n := len(open); n < 1850 || n > 2150 { // about 3 standard deviations of a Poisson count of 2000
 		t.Errorf("%d in 100 s at 20/s", n)
 	}
 	if at := (Arrivals{Rate: math.Inf(1)}).Schedule(3, 0); !reflect.DeepEqual(at, []time.Duration{0, 0, 0}) {

@@ -1,7 +1,7 @@
-// Package load owns the load that is put on a server over HTTP: which requests go
-// out and when, reading what streams back, and the figures of it. It knows servers
-// by their OpenAI-compatible interface alone (ours, vLLM's, SGLang's, Ollama's); it
-// never looks inside one, and starts none.
+// Package load owns the load on a server over HTTP: it decides which requests are sent
+// and when, reads the streamed answers, and computes the figures. It uses nothing but
+// the OpenAI-compatible API of a server (ours, vLLM's, SGLang's, Ollama's); it never
+// looks inside a server and never starts one.
 //
 //	c, err := load.Dial(ctx, load.ClientConfig{URL: "http://127.0.0.1:8080"})
 //	defer c.Close()
@@ -10,24 +10,25 @@
 //	r, err := load.Run(ctx, c, d, load.Config{Concurrency: 8, Requests: 100}, nil)
 //	r.WriteTable(os.Stdout)
 //
-// In a closed loop a new request begins where one has ended, so a slow server is
-// asked less; in an open loop requests arrive by a schedule, whatever the server
-// does. Both are decided by seeds, not by the clock: [Arrivals.Schedule] and the data
-// sets are pure functions.
+// In a closed loop a new request begins when one has ended, so a slow server gets
+// fewer requests. In an open loop requests arrive by a schedule, independent of the
+// server. Seeds decide both: [Arrivals.Schedule] and the data sets are pure functions.
 //
 // # Figures
 //
-// TTFT: from sending a request to the arrival of the first chunk that has output.
-// ITL: between two such chunks, whatever number of tokens they hold. E2EL: until the
-// last chunk of the answer. TPOT: (E2EL - TTFT) / (output tokens - 1), of requests with at
-// least two tokens. A chunk arrives when the read that completes it returns. These are
-// the definitions of vLLM's vllm/benchmarks/serve.py. Means are exact,
-// percentiles are up to 0.1 % too high (three digits of an HDR histogram). Failed
-// requests are in no figure but the counts of failures.
+//   - TTFT: from sending a request to the arrival of the first chunk with output.
+//   - ITL: between two consecutive chunks with output, however many tokens they hold.
+//   - E2EL: from sending a request to the last chunk of the answer.
+//   - TPOT: (E2EL - TTFT) / (output tokens - 1), of requests with at least two tokens.
 //
-// Tokens are counted by the server's own usage. Where it gives none, output is
-// counted by token_ids in the chunks, else by chunks, and input by what was sent;
-// the result says so.
+// A chunk arrives when the read that completes it returns. These are the definitions
+// of vLLM's vllm/benchmarks/serve.py. Means are exact; percentiles are up to 0.1 % too
+// high (an HDR histogram of three digits). Failed requests count in the numbers of
+// failures only.
+//
+// Tokens are counted by the usage that the server reports. If it reports none, output
+// is counted by token_ids in the chunks, else by chunks, and input by the tokens or
+// words sent; Result.Notes then says so.
 //
 // [Run] owns its goroutines and waits for all of them. A [Client] and data sets are
 // safe for concurrent use.

@@ -15,43 +15,43 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// counting is what output tokens were counted by.
+// counting is the method by which output tokens were counted, best first.
 type counting uint8
 
 const (
-	byUsage counting = iota
-	byTokenIDs
-	byChunks
+	byUsage    counting = iota // the server's usage
+	byTokenIDs                 // token ids in the chunks
+	byChunks                   // chunks with output, one token each
 )
 
-// sample is what one request came to.
+// sample holds the outcome and the times of one request.
 type sample struct {
 	failure Failure
 	err     error
-	status  int // 0 if no answer came
+	status  int // HTTP status; 0 if no answer came
 
 	sent         time.Time
-	lag          time.Duration // sent after it was due; -1 if it was not due at a time
+	lag          time.Duration // delay after the scheduled time; -1 if none was scheduled
 	ttft         time.Duration // 0 if no output came
 	e2el         time.Duration
-	gaps         []time.Duration // between chunks with output; belongs to the scratch
+	gaps         []time.Duration // between chunks with output; owned by the scratch
 	prompt       int             // tokens
 	output       int             // tokens
-	cached       int             // prompt tokens, -1 if the server does not say
+	cached       int             // prompt tokens; -1 if the server does not report them
 	promptKnown  bool            // prompt is the server's count
 	counted      counting
 	finishReason string
 
-	text   []byte     // of the first choice, if wanted
-	tokens []kv.Token // the same as token ids, if the server gave them
+	text   []byte     // output of the first choice, if kept
+	tokens []kv.Token // its token ids, if kept and the server sends them
 }
 
-// reset begins another request and keeps the buffers.
+// reset prepares for another request and keeps the buffers.
 func (s *sample) reset() {
 	*s = sample{gaps: s.gaps[:0], text: s.text[:0], tokens: s.tokens[:0], lag: -1, cached: -1, counted: byChunks}
 }
 
-// chunks with output.
+// chunks returns the number of chunks with output.
 func (s *sample) chunks() int {
 	if s.ttft == 0 {
 		return 0
@@ -59,7 +59,8 @@ func (s *sample) chunks() int {
 	return len(s.gaps) + 1
 }
 
-// tpot is the mean time of output tokens after the first; !ok if there is none.
+// tpot returns the mean time per output token after the first; ok is false if there is
+// at most one.
 func (s *sample) tpot() (d time.Duration, ok bool) {
 	if s.output < 2 || s.ttft == 0 {
 		return 0, false
@@ -67,7 +68,7 @@ func (s *sample) tpot() (d time.Duration, ok bool) {
 	return (s.e2el - s.ttft) / time.Duration(s.output-1), true
 }
 
-// scratch is what a request needs and the next one can use again.
+// scratch holds the buffers of a request. The next request reuses them.
 type scratch struct {
 	events *EventReader
 	chunk  openai.Chunk
@@ -75,13 +76,13 @@ type scratch struct {
 	sample sample
 }
 
-// lingerTime is how long the end of a body is waited for after [DONE].
+// lingerTime is the longest wait for the end of a body after [DONE].
 const lingerTime = 100 * time.Millisecond
 
 func newScratch() *scratch { return &scratch{events: NewEventReader(nil, nil)} }
 
-// exchange sends sc.body and reads the answer to its end, into sc.sample. keep keeps
-// what the model says.
+// exchange sends sc.body, reads the answer to its end, and fills in sc.sample. keep
+// keeps the output too.
 func (c *Client) exchange(ctx context.Context, sc *scratch, keep bool) {
 	s := &sc.sample
 	s.reset()
@@ -97,8 +98,8 @@ func (c *Client) exchange(ctx context.Context, sc *scratch, keep bool) {
 	}
 }
 
-// stream is exchange but for the blame: errors that are not of the connection set
-// sc.sample.failure.
+// stream does the work of exchange. It sets sc.sample.failure for all errors but those
+// of the connection, which exchange classifies.
 func (c *Client) stream(ctx context.Context, sc *scratch, keep bool) error {
 	s := &sc.sample
 	ctx, cancel := context.WithCancel(ctx)
@@ -110,9 +111,9 @@ func (c *Client) stream(ctx context.Context, sc *scratch, keep bool) error {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
 	c.authorise(req)
-	// A server may close a connection after an answer without saying so, and a request may
-	// be on its way then. With this, which is not sent, net/http sends the request again if
-	// the connection had answered another before and closed before it answered this one.
+	// A server may close an idle connection just when the next request is sent on it. A nil
+	// Idempotency-Key is not sent, but allows net/http to repeat a POST on a new connection
+	// if the old one had answered before and was closed without answering this request.
 	req.Header["Idempotency-Key"] = nil
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -121,7 +122,7 @@ func (c *Client) stream(ctx context.Context, sc *scratch, keep bool) error {
 	defer resp.Body.Close()
 	s.status = resp.StatusCode
 	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, mostBody)) // as much as there is
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, mostBody)) // a partial message is good enough
 		s.failure = ofStatus(resp.StatusCode)
 		return fmt.Errorf("%s%s: %s", resp.Status, hint(resp.StatusCode), clip(bytes.TrimSpace(body)))
 	}
@@ -136,19 +137,21 @@ func (c *Client) stream(ctx context.Context, sc *scratch, keep bool) error {
 	if err := sc.read(resp.Body, keep); err != nil {
 		return err
 	}
-	// Behind [DONE] there is nothing but the end of the body: read, it lets the
-	// connection be used again. One that does not end there costs its connection.
+	// After [DONE] only the end of the body is left. net/http can reuse the connection
+	// only if it has read the end. If the end does not come in time, cancel closes the
+	// connection.
 	linger := time.AfterFunc(lingerTime, cancel)
 	defer linger.Stop()
 	io.CopyN(io.Discard, resp.Body, 1)
 	return nil
 }
 
-// read takes the stream apart.
+// read parses the stream into sc.sample. A stream that ends without [DONE] is complete
+// only if a finish_reason came.
 func (sc *scratch) read(body io.Reader, keep bool) error {
 	s := &sc.sample
 	sc.events.Reset(body, time.Now)
-	var last time.Time // of a chunk with output
+	var last time.Time // arrival of the last chunk with output
 	done := false
 	for !done {
 		event, err := sc.events.Next()
@@ -185,10 +188,11 @@ func (sc *scratch) read(body io.Reader, keep bool) error {
 	return nil
 }
 
-// take takes a chunk that came at at; last is when the one before with output came.
+// take records sc.chunk, which arrived at at. last is the arrival of the last chunk with
+// output before it; take returns the new last.
 func (sc *scratch) take(at, last time.Time, keep bool) time.Time {
 	s := &sc.sample
-	if u := sc.chunk.Usage; u != nil { // the last one counts: some servers send it with every chunk
+	if u := sc.chunk.Usage; u != nil { // some servers send it with every chunk: the last one counts
 		s.prompt, s.output, s.counted, s.promptKnown = u.PromptTokens, u.CompletionTokens, byUsage, true
 		if u.CachedTokens >= 0 {
 			s.cached = u.CachedTokens
@@ -221,7 +225,7 @@ func (sc *scratch) take(at, last time.Time, keep bool) time.Time {
 		return last
 	}
 	if s.ttft == 0 {
-		s.ttft = max(s.e2el, 1) // 0 is none
+		s.ttft = max(s.e2el, 1) // 0 would mean no output
 	} else {
 		s.gaps = append(s.gaps, at.Sub(last))
 	}

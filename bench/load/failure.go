@@ -8,46 +8,46 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// Failure is why a request failed.
+// Failure is the reason why a request failed.
 type Failure uint8
 
 const (
-	// None: it did not fail.
+	// None means that the request did not fail.
 	None Failure = iota
-	// Connection: it could not be sent, or the connection broke.
+	// Connection means that the request could not be sent, or the connection broke.
 	Connection
-	// Timeout: Config.Timeout was over.
+	// Timeout means that Config.Timeout passed before the end of the answer.
 	Timeout
-	// Refused: status 4xx, but 429. The request is at fault.
+	// Refused is a status 4xx except 429: the request is at fault.
 	Refused
-	// Busy: status 429 or 503. The server has too much to do.
+	// Busy is status 429 or 503: the server is overloaded.
 	Busy
-	// ServerError: status 5xx, but 503, or another that is not 200.
+	// ServerError is a status 5xx except 503, or any other status but 200.
 	ServerError
-	// StreamError: the stream began and then held an error.
+	// StreamError means that the stream began and then contained an error.
 	StreamError
-	// Malformed: the answer is not a stream of chunks.
+	// Malformed means that the answer is not a stream of chunks.
 	Malformed
-	// Truncated: the stream ended without [DONE] or a finish_reason.
+	// Truncated means that the stream ended without [DONE] and without a finish_reason.
 	Truncated
-	// Unfinished: the run was called off while the request was out. It is not
-	// counted as failed.
+	// Unfinished means that the run was cancelled during the request. It does not count
+	// as failed.
 	Unfinished
-	failures // how many there are
+	failures // number of values
 )
 
 var failureNames = enum.New[Failure]("load", "failure", "none", "connection", "timeout", "refused", "busy", "server_error", "stream_error", "malformed", "truncated", "unfinished")
 
-// String is a short name, in lower case.
+// String returns a short name in lower case.
 func (f Failure) String() string { return failureNames.Name(f) }
 
-// MarshalText writes String.
+// MarshalText returns the name that String returns.
 func (f Failure) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
-// errTimeout is the cause of a context that Config.Timeout ended.
+// errTimeout is the cause of a context cancelled by Config.Timeout.
 var errTimeout = errors.New("load: timeout of a request")
 
-// ofStatus is the failure that a status other than 200 is.
+// ofStatus returns the failure for an HTTP status other than 200.
 func ofStatus(status int) Failure {
 	switch {
 	case status == 429 || status == 503:
@@ -58,7 +58,7 @@ func ofStatus(status int) Failure {
 	return ServerError
 }
 
-// ofError is the failure that an error of sending or reading is.
+// ofError returns the failure for an error of sending or reading under ctx.
 func ofError(ctx context.Context, err error) Failure {
 	switch {
 	case errors.Is(context.Cause(ctx), errTimeout):

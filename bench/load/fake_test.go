@@ -18,17 +18,17 @@ const (
 	chatChunk       = `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":[{"index":0,"delta":{"content":" light"},"logprobs":null,"finish_reason":null}],"usage":null}`
 )
 
-// fake is a server of the OpenAI API whose answers are scripts, and which counts.
+// fake is a server of the OpenAI API with scripted answers. It counts requests.
 type fake struct {
 	model  string
-	answer func(w *writer, n int, q query) // n counts from 0
+	answer func(w *writer, n int, q query) // n numbers the requests from 0
 
 	mu           sync.Mutex
 	queries      []query
 	active, peak int
 }
 
-// query is a request as it came.
+// query is a received request.
 type query struct {
 	at     time.Time
 	path   string
@@ -44,7 +44,7 @@ type writer struct {
 	ctx context.Context
 }
 
-// event writes an event of its own.
+// event writes a single event and flushes it.
 func (w *writer) event(format string, args ...any) {
 	fmt.Fprintf(w, "data: "+format+"\n\n", args...)
 	w.Flush()
@@ -52,10 +52,10 @@ func (w *writer) event(format string, args ...any) {
 
 func (w *writer) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
 
-// text is a chunk of a completion.
+// text writes a chunk of a completion.
 func (w *writer) text(s string) { w.event(`{"choices":[{"index":0,"text":%q}]}`, s) }
 
-// end is how a good stream ends.
+// end writes the end of a complete stream: finish_reason, usage and [DONE].
 func (w *writer) end(prompt, output int, more string) {
 	w.event(`{"choices":[{"index":0,"text":"","finish_reason":"length"}]}`)
 	w.event(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d%s}}`, prompt, output, more)
@@ -96,7 +96,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.answer(&writer{w, r.Context()}, n, q)
 }
 
-// pipes is a network inside the process, so that a run fits into a bubble of
+// pipes is a network inside the process, so that a run can be in a bubble of
 // testing/synctest, where time is exact.
 type pipes struct {
 	conns  chan net.Conn
@@ -128,7 +128,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// dialFake serves f inside the process, until the test ends.
+// dialFake serves f inside the process until the test ends, and returns a client.
 func dialFake(t *testing.T, f *fake, cfg ClientConfig) *Client {
 	t.Helper()
 	if f.model == "" {
@@ -152,7 +152,7 @@ func dialFake(t *testing.T, f *fake, cfg ClientConfig) *Client {
 	return c
 }
 
-// steady answers with n chunks, the first after ttft, then one each gap.
+// steady returns a script of n chunks, the first after ttft, then one after each gap.
 func steady(ttft, gap time.Duration, n int) func(*writer, int, query) {
 	return func(w *writer, _ int, q query) {
 		time.Sleep(ttft)

@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// Objectives are what a request has to keep to be good; zeros are not asked for.
-// Source of the term: DistServe, Zhong et al., OSDI 2024.
+// Objectives are upper limits for the latencies of a request (SLOs). A request that
+// meets all of them counts for goodput. 0 means no limit. Source of the term: DistServe,
+// Zhong et al., OSDI 2024.
 type Objectives struct {
-	TTFT time.Duration // at most
-	TPOT time.Duration // at most
-	ITL  time.Duration // at most, each one
-	E2EL time.Duration // at most
+	TTFT time.Duration
+	TPOT time.Duration
+	ITL  time.Duration // for every single gap
+	E2EL time.Duration
 }
 
-// UnmarshalText reads ttft:200ms,itl:50ms.
+// UnmarshalText parses a list such as ttft:200ms,itl:50ms.
 func (o *Objectives) UnmarshalText(text []byte) error {
 	*o = Objectives{}
 	for _, part := range strings.Split(string(text), ",") {
@@ -30,7 +31,7 @@ func (o *Objectives) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String writes what UnmarshalText reads.
+// String returns the list in the format of UnmarshalText.
 func (o Objectives) String() string {
 	var parts []string
 	for _, f := range []struct {
@@ -44,7 +45,7 @@ func (o Objectives) String() string {
 	return strings.Join(parts, ",")
 }
 
-// kept says whether a request that did not fail was good.
+// kept reports whether a request that did not fail met all objectives.
 func (o *Objectives) kept(s *sample) bool {
 	tpot, _ := s.tpot()
 	if over(s.ttft, o.TTFT) || over(tpot, o.TPOT) || over(s.e2el, o.E2EL) {

@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// Prompts is a file of prompts, each a session of one turn.
+// Prompts is a data set read from a file of prompts. Each is a session of one turn.
 type Prompts struct {
 	name  string
 	turns []Turn
 }
 
-// OpenPrompts reads a file of one prompt a line: JSON objects {"prompt": "...",
-// "output_tokens": 100}, of which the number may be left out, in a file that
-// ends in .jsonl or .json; plain text in any other. outputTokens is asked for where a
-// prompt does not say.
+// OpenPrompts reads a file of one prompt a line. If its extension begins with .json,
+// lines are JSON objects {"prompt": "...", "output_tokens": 100}, in which output_tokens
+// is optional; otherwise they are plain text. outputTokens is the default. Errors name
+// the line.
 func OpenPrompts(path string, outputTokens int) (*Prompts, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,24 +8,25 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Distribution is what one figure was over all requests, or over all gaps. Without
-// any, all is 0.
+// Distribution summarises one latency over all requests, or over all gaps. All fields
+// are 0 if there are no values.
 type Distribution struct {
 	Count        int
 	Mean, StdDev time.Duration   // exact
 	Min, Max     time.Duration   // exact
 	Median       time.Duration   // up to 0.1 % too high
-	Percentiles  []time.Duration // the same; in the order of Config.Percentiles
+	Percentiles  []time.Duration // up to 0.1 % too high; in the order of Config.Percentiles
 }
 
-// Histograms reach from 1 µs to a day; what is beyond is taken for the nearest.
+// Range and precision of the histograms. Values outside the range count as its nearest
+// end.
 const (
 	shortest = time.Microsecond
 	longest  = 24 * time.Hour
 	digits   = 3
 )
 
-// meter collects a Distribution.
+// meter collects the values of a Distribution.
 type meter struct {
 	histogram    *hdrhistogram.Histogram
 	sum, squares float64 // ns
@@ -37,7 +38,7 @@ func newMeter() meter {
 }
 
 func (m *meter) add(d time.Duration) {
-	m.histogram.RecordValue(int64(min(max(d, 0), longest))) // it can't fail in this range
+	m.histogram.RecordValue(int64(min(max(d, 0), longest))) // cannot fail within the range
 	m.sum += float64(d)
 	m.squares += float64(d) * float64(d)
 	m.low, m.high = min(m.low, d), max(m.high, d)
@@ -67,30 +68,30 @@ func (m *meter) distribution(percentiles []float64) Distribution {
 }
 
 func (m *meter) percentile(p float64) time.Duration {
-	// The histogram's value is the upper end of a bucket, which may be above all.
+	// The histogram returns the upper end of a bucket, which may exceed the largest value.
 	return min(time.Duration(m.histogram.ValueAtPercentile(p)), m.high)
 }
 
-// record is what a worker, or a part of a run, has seen. It belongs to one
-// goroutine at a time.
+// record sums up the requests of a part of a run. It belongs to one goroutine at a time;
+// result merges all records.
 type record struct {
 	ttft, tpot, itl, e2el, lag meter
 
-	completed, silent, good int
-	failed                  [failures]int
-	first                   [failures]error
-	input, output           int // tokens
-	cached, cacheable       int // prompt tokens that were cached, and those of requests that say
-	counted                 [byChunks + 1]int
-	guessed                 int       // requests whose prompt tokens the server did not count
-	seconds                 []float64 // output tokens that arrived in each second of the run
+	completed, silent, good int               // silent: completed without output
+	failed                  [failures]int     // by kind
+	first                   [failures]error   // first error of each kind
+	input, output           int               // tokens
+	cached, cacheable       int               // cached prompt tokens, and all prompt tokens of the requests that report them
+	counted                 [byChunks + 1]int // requests by counting
+	guessed                 int               // requests whose prompt tokens the server did not count
+	seconds                 []float64         // output tokens that arrived in each second of the run
 }
 
 func newRecord() *record {
 	return &record{ttft: newMeter(), tpot: newMeter(), itl: newMeter(), e2el: newMeter(), lag: newMeter()}
 }
 
-// add takes a request that has ended, of a run that began at begin.
+// add records a request that has ended, of a run that began at begin. slo may be nil.
 func (r *record) add(s *sample, begin time.Time, slo *Objectives) {
 	if s.failure != None {
 		r.failed[s.failure]++
@@ -135,9 +136,11 @@ func (r *record) add(s *sample, begin time.Time, slo *Objectives) {
 	}
 }
 
-// mostSeconds bounds what is kept for the peak: a day.
+// mostSeconds bounds record.seconds: a day. Later output counts in its last element.
 const mostSeconds = 24 * 60 * 60
 
+// arrived counts output tokens at a time from the beginning of the run. The tokens of an
+// answer are spread evenly over its chunks, since not all servers tell them apart.
 func (r *record) arrived(at time.Duration, tokens float64) {
 	second := min(int(max(at, 0)/time.Second), mostSeconds)
 	if second >= len(r.seconds) {

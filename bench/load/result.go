@@ -10,45 +10,46 @@ import (
 	"time"
 )
 
-// Result is what came of a run.
+// Result holds the figures of a run.
 type Result struct {
 	URL, Model, Dataset string
 	Endpoint            Endpoint
-	Config              Config // with its defaults
+	Config              Config // with defaults filled in
 	Begin               time.Time
 	Duration            time.Duration // until the last request ended
 
 	Completed   int // requests
 	Failed      int // requests; by kind in Failures
-	Unfinished  int // requests that were called off with the run
-	Skipped     int // turns that were not played, because one before them failed
+	Unfinished  int // requests cancelled with the run
+	Skipped     int // turns not played because an earlier turn of the session failed
 	Failures    []FailureCount
-	Good        int // completed requests that kept Config.Objectives
-	InputTokens int // of completed requests, as all that follows
-	// OutputTokens are what the requests themselves have got, prompts not counted.
+	Good        int // completed requests that met Config.Objectives
+	InputTokens int // prompt tokens of completed requests
+	// OutputTokens counts generated tokens of completed requests.
 	OutputTokens int
-	// CachedTokens are prompt tokens that the server had cached, of CacheableTokens:
-	// the prompt tokens of requests where it says. Both 0 if it never does.
+	// CachedTokens counts the prompt tokens that the server found in its cache, out of
+	// CacheableTokens, the prompt tokens of all requests for which it reports this. Both
+	// are 0 if it never does.
 	CachedTokens, CacheableTokens int
 
-	PeakConcurrency int     // requests that were out at a time
-	PeakOutput      float64 // output tokens of the best second of the run
+	PeakConcurrency int     // most concurrent requests
+	PeakOutput      float64 // most output tokens in one second of the run
 
 	TTFT, TPOT, ITL, E2EL Distribution
-	// Lag is how late requests of an open loop were sent, which includes waiting under
-	// MaxConcurrency. It is no figure of the server.
+	// Lag is the delay with which requests of an open loop were sent, including waits
+	// for MaxConcurrency. It is a figure of the load generator, not of the server.
 	Lag   Distribution
-	Notes []string // what one must know to read the figures
+	Notes []string // caveats for reading the figures
 }
 
-// FailureCount is how often requests failed for one reason.
+// FailureCount counts the requests that failed for one reason.
 type FailureCount struct {
 	Kind    Failure `json:"kind"`
 	Count   int     `json:"count"`
-	Example string  `json:"example"` // one of the errors
+	Example string  `json:"example"` // the first error of this kind
 }
 
-// result puts together what the records have, when nobody writes to them any more.
+// result merges the records. All sessions must have ended.
 func (r *runner) result() *Result {
 	all := <-r.records
 	for range cap(r.records) - 1 {
@@ -94,22 +95,22 @@ func (r *Result) note(n int, what string) {
 	}
 }
 
-// perSecond is n over the duration of the run.
+// perSecond returns n over the duration of the run.
 func (r *Result) perSecond(n int) float64 { return float64(n) / max(r.Duration.Seconds(), 1e-9) }
 
-// RequestThroughput is in completed requests per second.
+// RequestThroughput returns completed requests per second.
 func (r *Result) RequestThroughput() float64 { return r.perSecond(r.Completed) }
 
-// OutputThroughput is in tokens per second.
+// OutputThroughput returns output tokens per second.
 func (r *Result) OutputThroughput() float64 { return r.perSecond(r.OutputTokens) }
 
-// TotalTokenThroughput is in tokens per second, of input and output.
+// TotalTokenThroughput returns input and output tokens per second.
 func (r *Result) TotalTokenThroughput() float64 { return r.perSecond(r.InputTokens + r.OutputTokens) }
 
-// Goodput is in requests per second that kept the objectives.
+// Goodput returns the requests per second that met the objectives.
 func (r *Result) Goodput() float64 { return r.perSecond(r.Good) }
 
-// figure is a distribution under its short name.
+// figure is a distribution with its short name.
 type figure struct {
 	name string
 	d    *Distribution
@@ -119,17 +120,16 @@ func (r *Result) figures() []figure {
 	return []figure{{"ttft", &r.TTFT}, {"tpot", &r.TPOT}, {"itl", &r.ITL}, {"e2el", &r.E2EL}}
 }
 
-// MarshalJSON writes one object, whose keys are those of vllm bench serve
-// --save-result where it has the figure: date, endpoint_type, model_id, num_prompts,
-// request_rate ("inf" if it is), burstiness, max_concurrency, duration (s), completed,
-// failed, total_input_tokens, total_output_tokens, request_throughput,
-// request_goodput, output_throughput, total_token_throughput,
-// max_output_tokens_per_s, max_concurrent_requests, and of ttft, tpot, itl and e2el
-// mean_ttft_ms, median_ttft_ms, std_ttft_ms, p99_ttft_ms and so on. Its own are
-// url, dataset, concurrency, unfinished, skipped, failures, cached_tokens,
-// cached_share, goodput, min_ttft_ms, max_ttft_ms and so on, send_delay for
-// ttft in the same keys, and notes. What was not asked for, or is not known, is
-// null.
+// MarshalJSON returns one object. Figures that vllm bench serve --save-result also
+// writes have its keys: date, endpoint_type, model_id, num_prompts, request_rate ("inf"
+// if all requests arrive at once), burstiness, max_concurrency, duration (s), completed,
+// failed, total_input_tokens, total_output_tokens, request_throughput, request_goodput,
+// output_throughput, total_token_throughput, max_output_tokens_per_s,
+// max_concurrent_requests, and for each of ttft, tpot, itl and e2el mean_ttft_ms,
+// median_ttft_ms, std_ttft_ms, p99_ttft_ms and so on. Further keys are url, dataset,
+// concurrency, unfinished, skipped, failures, cached_tokens, cached_share, goodput (the
+// objectives), min_ttft_ms, max_ttft_ms and so on, the same keys with send_delay in place
+// of ttft for Lag, and notes. A value that was not configured or is not known is null.
 func (r *Result) MarshalJSON() ([]byte, error) {
 	var rate, burstiness, concurrency, most, cached, share, slo, goodput any
 	if a := r.Config.Arrivals; a != nil {
@@ -186,7 +186,7 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 
 type value struct {
 	name  string
-	value any // ms, nil if there is none
+	value any // ms; nil if the distribution is empty
 }
 
 func (d *Distribution) values(percentiles []float64) []value {
@@ -207,7 +207,7 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 func percentileName(p float64) string { return "p" + strconv.FormatFloat(p, 'f', -1, 64) }
 
-// number is for JSON, which has no infinity.
+// number returns v, or "inf", as JSON has no infinity.
 func number(v float64) any {
 	if math.IsInf(v, 1) {
 		return "inf"
@@ -215,7 +215,7 @@ func number(v float64) any {
 	return v
 }
 
-// object writes keys in order.
+// object writes a JSON object whose keys keep the order of add.
 type object struct {
 	b   []byte
 	err error
@@ -233,7 +233,7 @@ func (o *object) add(key string, v any) {
 	o.b = append(o.b, text...)
 }
 
-// WriteJSON writes MarshalJSON's object, one key a line.
+// WriteJSON writes the object of MarshalJSON, one key a line.
 func (r *Result) WriteJSON(w io.Writer) error {
 	text, err := r.MarshalJSON()
 	if err != nil {

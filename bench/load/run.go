@@ -13,10 +13,10 @@ import (
 )
 
 // Run plays the data set on the server and waits for all requests. progress, if not
-// nil, is called after each, by several goroutines. If ctx ends, what is out is called
-// off, and Run returns the figures of what there is beside the cause. Another error
-// has no result: a bad configuration, or a warm-up request that failed. Requests
-// that fail in the run are no error; Result counts them.
+// nil, is called after each request, from several goroutines. If ctx ends, requests in
+// flight are cancelled, and Run returns the figures so far together with the cause.
+// Other errors come without a result: a bad configuration, or a failed warm-up request.
+// Failed requests of the run itself are not an error; Result counts them.
 func Run(ctx context.Context, c *Client, d Dataset, cfg Config, progress func()) (*Result, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(d); err != nil {
@@ -47,7 +47,7 @@ func Run(ctx context.Context, c *Client, d Dataset, cfg Config, progress func())
 	return r.result(), context.Cause(ctx)
 }
 
-// runner is a run.
+// runner is the state of a Run.
 type runner struct {
 	client   *Client
 	dataset  Dataset
@@ -56,18 +56,20 @@ type runner struct {
 	progress func()
 
 	begin   time.Time
-	records chan *record  // those that nobody is writing to
-	slots   chan struct{} // one for each request that is out; nil for no bound
-	left    atomic.Int64  // requests that may still begin
-	over    chan struct{} // closed when there are none
-	next    atomic.Int64  // session of a closed loop
-	skipped atomic.Int64  // turns after one that failed
+	records chan *record  // records not in use: a goroutine takes one, adds to it, and returns it
+	slots   chan struct{} // holds an element for each request in flight; nil for no limit
+	left    atomic.Int64  // requests that may still begin; below 0 if more were tried
+	over    chan struct{} // closed when left reaches 0
+	next    atomic.Int64  // closed loop: the next session
+	skipped atomic.Int64  // turns after a failed one
 
 	mu        sync.Mutex
-	out, peak int           // requests
-	ended     time.Duration // when the latest one did, from begin
+	out, peak int           // requests in flight, now and at most
+	ended     time.Duration // end of the latest request, from begin
 }
 
+// warmUp sends the first turns of cfg.Warmup sessions, one after another. A failure is
+// an error.
 func (r *runner) warmUp(ctx context.Context) error {
 	sc := r.client.scratch.Get().(*scratch)
 	defer r.client.scratch.Put(sc)
@@ -91,7 +93,9 @@ func (r *runner) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// closedLoop has one goroutine for each session at a time.
+// closedLoop plays sessions in cfg.Concurrency goroutines, one after another in each.
+// It begins again with session 0 after the last one, unless neither Requests nor
+// Duration limits the run.
 func (r *runner) closedLoop(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range r.cfg.Concurrency {
@@ -112,7 +116,7 @@ func (r *runner) closedLoop(ctx context.Context) {
 	workers.Wait()
 }
 
-// openLoop has one goroutine for each session that has arrived.
+// openLoop starts a goroutine for each session when it arrives.
 func (r *runner) openLoop(ctx context.Context) {
 	var sessions sync.WaitGroup
 	defer sessions.Wait()
@@ -131,7 +135,7 @@ func (r *runner) openLoop(ctx context.Context) {
 		if all := r.dataset.Sessions(); all > 0 {
 			n %= all
 		}
-		s := r.dataset.Session(n) // before it is due: making it takes time
+		s := r.dataset.Session(n) // made before it is due, as this takes time
 		due := s.At
 		if !r.cfg.Timed {
 			due = schedule[i]
@@ -143,12 +147,13 @@ func (r *runner) openLoop(ctx context.Context) {
 	}
 }
 
-// open says whether another request may begin.
+// open reports whether another request may begin.
 func (r *runner) open(ctx context.Context) bool {
 	return ctx.Err() == nil && r.left.Load() > 0 && (r.cfg.Duration == 0 || time.Since(r.begin) < r.cfg.Duration)
 }
 
-// play plays a session to its end. due is when it should begin, -1 for at once.
+// play plays a session to its end, or until a request fails or the run is over. due is
+// the scheduled beginning, from the beginning of the run; -1 in a closed loop.
 func (r *runner) play(ctx context.Context, s *Session, due time.Duration) {
 	sc := r.client.scratch.Get().(*scratch)
 	defer r.client.scratch.Put(sc)
@@ -181,7 +186,8 @@ func (r *runner) play(ctx context.Context, s *Session, due time.Duration) {
 	}
 }
 
-// answer is what the server said, in the form of the dialogue.
+// answer returns the server's answer as the next segment of the dialogue: token ids if
+// the dialogue has token ids, otherwise text.
 func answer(d *dialogue, got *sample) *Segment {
 	if len(d.tokens) > 0 {
 		return &Segment{Tokens: append([]kv.Token(nil), got.tokens...)}
@@ -189,7 +195,8 @@ func answer(d *dialogue, got *sample) *Segment {
 	return &Segment{Text: string(got.text), Words: got.output}
 }
 
-// enter waits until another request may be out; !ok if none may begin any more.
+// enter waits for a slot and counts a request. ok is false if no request may begin any
+// more; otherwise leave must follow.
 func (r *runner) enter(ctx context.Context) (ok bool) {
 	if r.slots != nil {
 		select {
@@ -218,6 +225,7 @@ func (r *runner) enter(ctx context.Context) (ok bool) {
 	return true
 }
 
+// leave counts the end of a request and frees its slot.
 func (r *runner) leave() {
 	r.mu.Lock()
 	r.out--
@@ -228,7 +236,8 @@ func (r *runner) leave() {
 	}
 }
 
-// think waits as a user does; !ok if no request may begin any more.
+// think pauses before a turn. ok is false if no request may begin any more; it then
+// returns without waiting for the rest of the pause.
 func (r *runner) think(ctx context.Context, d time.Duration) (ok bool) {
 	if most := r.cfg.Duration - time.Since(r.begin); r.cfg.Duration > 0 && most < d {
 		d = most
@@ -247,6 +256,7 @@ func (r *runner) think(ctx context.Context, d time.Duration) (ok bool) {
 	return false
 }
 
+// exchange sends the dialogue as a prompt and fills in sc.sample; see Client.exchange.
 func (r *runner) exchange(ctx context.Context, sc *scratch, d *dialogue, most int, keep bool) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Timeout, errTimeout)
 	defer cancel()
@@ -263,7 +273,7 @@ func (r *runner) record(s *sample) {
 	}
 }
 
-// sleep waits; !ok if ctx ended first.
+// sleep waits for d; ok is false if ctx ended first.
 func sleep(ctx context.Context, d time.Duration) (ok bool) {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -20,8 +20,8 @@ func ids(in, out int) *Random {
 
 func TestFiguresAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Two requests one after another: gaps of 20, 20 and 60 ms, then of 10 ms; the end
-		// comes 5 ms after the last text.
+		// Two requests one after another. The first has gaps of 20, 20 and 60 ms, the second
+		// of 10 ms; the end comes 5 ms after the last text.
 		f := &fake{answer: func(w *writer, n int, q query) {
 			w.event(`{"choices":[{"index":0,"text":""}]}`) // no output
 			time.Sleep(time.Duration(100+50*n) * ms)
@@ -206,8 +206,8 @@ func TestDurationStopsAClosedLoop(t *testing.T) {
 	})
 }
 
-// Users who still think when no request may begin any more are not waited for, and
-// what they would have taken is no part of the run.
+// When no request may begin any more, pauses between turns end at once and do not count
+// as part of the run's duration.
 func TestThoughtsEndWithTheRun(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"requests":            {Concurrency: 4, Requests: 6},

@@ -7,59 +7,61 @@ import (
 	"time"
 )
 
-// MaxEventBytes is the longest line of a stream, and the most data of one event.
-// Chunks have some hundred bytes; with token ids of a long prompt, some hundred
-// thousand.
+// MaxEventBytes limits a line of a stream and the data of one event. Chunks have some
+// hundred bytes; with the token ids of a long prompt, some hundred thousand.
 const MaxEventBytes = 16 << 20
 
 // ErrEventTooLong is returned for an event above [MaxEventBytes].
 var ErrEventTooLong = errors.New("load: event of more than 16 MiB")
 
-// maxEmptyReads in a row mean a reader that is broken.
+// maxEmptyReads is the number of consecutive empty reads after which a reader counts as
+// broken.
 const maxEmptyReads = 100
 
 // Event is one server-sent event.
 type Event struct {
-	Name []byte    // of its event field; empty if it has none
-	Data []byte    // its data fields, joined by line feeds
-	At   time.Time // when the read that completed it returned
+	Name []byte    // value of the event field; empty if it has none
+	Data []byte    // values of the data fields, joined by line feeds
+	At   time.Time // when the read that completed the event returned
 }
 
-// EventReader takes a stream of server-sent events apart, by the WHATWG HTML
-// standard, section 9.2.6: lines end in LF, CR or CRLF, lines that begin with a
-// colon are comments, an event ends at an empty line and is dropped if it has no
-// data, one that the stream breaks off is dropped. In a steady state it does not
-// allocate. It belongs to one goroutine.
+// EventReader parses a stream of server-sent events by the WHATWG HTML standard, section
+// 9.2.6: lines end in LF, CR or CRLF; lines that begin with a colon are comments; an
+// event ends at an empty line and is dropped if it has no data; an event that the end of
+// the stream cuts off is dropped. In steady state it does not allocate. It belongs to
+// one goroutine.
 type EventReader struct {
 	from io.Reader
 	now  func() time.Time
 
-	buf     []byte // buf[begin:] is read and not taken apart yet
+	buf     []byte // buf[begin:] was read but not parsed yet
 	begin   int
-	scanned int // buf[begin:scanned] has no end of a line
-	at      time.Time
-	err     error // of from, for after what is in buf
+	scanned int       // buf[begin:scanned] contains no end of a line
+	at      time.Time // when the latest read returned
+	err     error     // error of from, to return once buf is parsed
 
-	name, data []byte
+	name, data []byte // of the current event
 	hasData    bool
-	skipLF     bool // a CR was the last byte: an LF belongs to it
-	started    bool // the byte order mark can't come any more
+	skipLF     bool // the last line ended in CR: an LF that follows belongs to it
+	started    bool // the first line was read, so no byte order mark can follow
 }
 
-// NewEventReader reads events from r; now is asked once after each read of r.
+// NewEventReader returns a reader of the events of r. now is called once after each read
+// of r.
 func NewEventReader(r io.Reader, now func() time.Time) *EventReader {
 	e := &EventReader{buf: make([]byte, 0, 4096)}
 	e.Reset(r, now)
 	return e
 }
 
-// Reset begins with another stream and keeps the buffers.
+// Reset starts on another stream and keeps the buffers.
 func (e *EventReader) Reset(r io.Reader, now func() time.Time) {
 	*e = EventReader{from: r, now: now, buf: e.buf[:0], name: e.name[:0], data: e.data[:0]}
 }
 
-// Next returns the next event, valid until the call after. At the end of the
-// stream it returns io.EOF, on a failed read that error.
+// Next returns the next event, which is valid until the next call. At the end of the
+// stream it returns io.EOF. Other errors are those of the stream, [ErrEventTooLong], and
+// io.ErrNoProgress.
 func (e *EventReader) Next() (Event, error) {
 	e.clear()
 	for {
@@ -84,7 +86,8 @@ func (e *EventReader) clear() {
 	e.name, e.data, e.hasData = e.name[:0], e.data[:0], false
 }
 
-// field takes a line that is not empty.
+// field parses a line that is not empty. Unknown fields are ignored; a comment is a
+// field with an empty name.
 func (e *EventReader) field(line []byte) error {
 	field, value, _ := bytes.Cut(line, []byte{':'})
 	value = bytes.TrimPrefix(value, []byte{' '})
@@ -103,7 +106,7 @@ func (e *EventReader) field(line []byte) error {
 	return nil
 }
 
-// line returns the next line without its end, valid until the call after.
+// line returns the next line without its end, valid until the next call.
 func (e *EventReader) line() ([]byte, error) {
 	for {
 		if e.skipLF && e.begin < len(e.buf) {
@@ -127,8 +130,8 @@ func (e *EventReader) line() ([]byte, error) {
 	}
 }
 
-// mark passes over a byte order mark at the head of the stream, before whose first
-// line it is called. It is true: a line that ends is long enough to tell.
+// mark skips a byte order mark at the beginning of the stream. Call it once, when the
+// end of the first line is in the buffer, so a mark is there completely. It returns true.
 func (e *EventReader) mark() bool {
 	e.started = true
 	if bytes.HasPrefix(e.buf[e.begin:], []byte("\xef\xbb\xbf")) {
@@ -137,7 +140,7 @@ func (e *EventReader) mark() bool {
 	return true
 }
 
-// lineEnd is the index of the first CR or LF, -1 if there is none.
+// lineEnd returns the index of the first CR or LF; -1 if there is none.
 func lineEnd(b []byte) int {
 	lf := bytes.IndexByte(b, '\n')
 	if lf >= 0 {
@@ -149,7 +152,8 @@ func lineEnd(b []byte) int {
 	return lf
 }
 
-// fill reads once more, after what is in the buffer.
+// fill appends one read to the buffer. It moves unparsed bytes to the front first, and
+// grows the buffer if it is full.
 func (e *EventReader) fill() error {
 	if e.err != nil {
 		return e.err

@@ -13,7 +13,7 @@ import (
 
 type plainEvent struct{ name, data string }
 
-// plainEvents is the standard's algorithm on the whole text at once.
+// plainEvents applies the standard's algorithm to the whole text at once.
 func plainEvents(text string) []plainEvent {
 	text = strings.TrimPrefix(text, "\ufeff")
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
@@ -21,7 +21,7 @@ func plainEvents(text string) []plainEvent {
 	var all []plainEvent
 	var data []string
 	name := ""
-	for _, line := range lines[:len(lines)-1] { // the last one has no end
+	for _, line := range lines[:len(lines)-1] { // the last line is not ended
 		if line == "" {
 			if data != nil {
 				all = append(all, plainEvent{name, strings.Join(data, "\n")})
@@ -84,7 +84,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// scripted gives one part for each read.
+// scripted returns one part for each read.
 type scripted struct {
 	parts []string
 	err   error
@@ -122,7 +122,7 @@ func TestEventsHaveTheTimeOfTheirLastByte(t *testing.T) {
 	}
 }
 
-// endless is one line without an end.
+// endless is a reader of one infinite line.
 type endless struct{ begun bool }
 
 func (e *endless) Read(p []byte) (int, error) {

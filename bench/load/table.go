@@ -12,8 +12,8 @@ const (
 	labelWidth = 40
 )
 
-// WriteTable writes the figures for people, in the form that vllm bench serve has
-// made known; scripts that look for its lines find them.
+// WriteTable writes the figures in the format of vllm bench serve, with its labels, so
+// that scripts which parse that format work.
 func (r *Result) WriteTable(w io.Writer) error {
 	t := &table{}
 	t.rule(" Serving Benchmark Result ", '=')
@@ -62,7 +62,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 	return err
 }
 
-// writeLoad writes what was asked for.
+// writeLoad writes the configured load.
 func (r *Result) writeLoad(t *table) {
 	if n := r.Config.Concurrency; n > 0 {
 		t.count("Maximum request concurrency:", n)
@@ -77,7 +77,7 @@ func (r *Result) writeLoad(t *table) {
 
 type table struct{ strings.Builder }
 
-// rule is a line of fill with a title in its middle.
+// rule writes a line of fill with a title in its middle.
 func (t *table) rule(title string, fill rune) {
 	left := (tableWidth - len(title)) / 2
 	right := tableWidth - len(title) - left

@@ -14,30 +14,30 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TraceBlock is how many tokens a hash id of a trace stands for.
+// TraceBlock is the number of tokens that a hash id of a trace stands for.
 const TraceBlock = 512
 
-// Limits of a trace or a file of prompts.
+// Limits of a trace and of a file of prompts; maxLine is in bytes.
 const (
 	MaxTraceSpan = 10 * 365 * 24 * time.Hour
 	maxLine      = 16 << 20
 )
 
-// TraceConfig says how a recorded trace is played.
+// TraceConfig holds the options for playing a recorded trace.
 type TraceConfig struct {
 	Vocabulary
-	Speedup float64 // times are divided by it. Default 1
-	// Scale divides all lengths, for small models: a block is TraceBlock/Scale tokens.
+	Speedup float64 // divides all times. Default 1
+	// Scale divides all lengths, for small models: a block has TraceBlock/Scale tokens.
 	// A power of two, at most TraceBlock. Default 1.
 	Scale int
 	Seed  uint64
 }
 
-// Trace plays a recorded trace of the Mooncake project (JSON lines of timestamp in
-// ms, input_length, output_length, hash_ids; its paper is arXiv 2407.00079). Which
-// tokens were served is not in it, so each hash id is made into a block of tokens of
-// its own: requests that shared a prefix then share one now. Tokens are made
-// when a session is; memory holds the ids only.
+// Trace is a data set of a recorded trace of the Mooncake project (JSON lines of
+// timestamp in ms, input_length, output_length, hash_ids; its paper is arXiv
+// 2407.00079). The served tokens are not in the file, so each hash id is expanded to its
+// own block of random tokens: requests that shared a prefix still share one. Session
+// makes the tokens; memory holds the ids only.
 type Trace struct {
 	cfg     TraceConfig
 	entries []traceEntry
@@ -50,7 +50,7 @@ type traceEntry struct {
 	HashIDs      []uint32 `json:"hash_ids"`
 }
 
-// OpenTrace reads a trace from a file.
+// OpenTrace reads a trace from a file. Errors are those of the file and of [ReadTrace].
 func OpenTrace(path string, cfg TraceConfig) (*Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -64,8 +64,8 @@ func OpenTrace(path string, cfg TraceConfig) (*Trace, error) {
 	return t, nil
 }
 
-// ReadTrace reads a trace. An error says which line is at fault, and what it wants.
-// An output of no tokens is asked for as one.
+// ReadTrace reads a trace. An error names the line and the fault. A request recorded
+// with no output tokens is sent for one token, the least that servers accept.
 func ReadTrace(r io.Reader, cfg TraceConfig) (*Trace, error) {
 	if cfg.Speedup == 0 {
 		cfg.Speedup = 1
@@ -137,7 +137,8 @@ func (t *Trace) Session(i int) Session {
 	}
 }
 
-// eachLine calls f with each line that is not blank, and says in which it failed.
+// eachLine calls f with each line that is not blank. Errors name the line. A file
+// without such a line is an error.
 func eachLine(r io.Reader, f func([]byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)

@@ -10,31 +10,31 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Streams of random numbers: each is used for one purpose, so that a change of one
-// changes nothing else.
+// Streams of random numbers. Each has one purpose, so that a change in how one is drawn
+// does not change the others.
 const (
 	arrivalStream uint64 = iota + 1
 	probeStream
 	orderStream
-	promptStream uint64 = 1 << 32 // and the number of the session
-	prefixStream uint64 = 2 << 32 // and the number of the group
-	blockStream  uint64 = 3 << 32 // and the id of the block
+	promptStream uint64 = 1 << 32 // plus the number of the session
+	prefixStream uint64 = 2 << 32 // plus the number of the group
+	blockStream  uint64 = 3 << 32 // plus the id of the block
 )
 
-// Vocabulary is what made-up prompts are made of: token ids of [Low, High), or with
-// High 0 common English words, each of which is about one token of a large
-// vocabulary and more of a small one.
+// Vocabulary is the set from which made-up prompts are drawn: token ids in [Low, High),
+// or, if High is 0, common English words. A word is about one token of a large
+// vocabulary, and more of a small one.
 type Vocabulary struct {
 	Low, High kv.Token
 }
 
-// VocabularyOf has the ids of a vocabulary of size tokens but for the lowest, among
-// which control tokens and single bytes often are.
+// VocabularyOf returns the ids of a vocabulary of size tokens without the lowest ones,
+// which are often control tokens and single bytes: min(1000, size/4) are left out.
 func VocabularyOf(size int) Vocabulary {
 	return Vocabulary{Low: kv.Token(min(1000, size/4)), High: kv.Token(size)}
 }
 
-// String says what prompts are made of.
+// String describes the set.
 func (v Vocabulary) String() string {
 	if v.High == 0 {
 		return "words"
@@ -42,13 +42,14 @@ func (v Vocabulary) String() string {
 	return fmt.Sprintf("token ids %d to %d", v.Low, v.High-1)
 }
 
-// segment makes up n tokens or words.
+// segment draws n tokens or words.
 func (v Vocabulary) segment(rng *rand.Rand, n int) Segment {
 	var s Segment
 	v.extend(&s, rng, n)
 	return s
 }
 
+// extend appends n drawn tokens or words to s.
 func (v Vocabulary) extend(s *Segment, rng *rand.Rand, n int) {
 	if v.High != 0 {
 		for range n {
@@ -68,15 +69,16 @@ func (v Vocabulary) extend(s *Segment, rng *rand.Rand, n int) {
 	s.Words += n
 }
 
-// probeSizes are vocabularies that Probe tries. Those of today's models are larger
-// than the first; the last is for models of single bytes.
+// probeSizes are the vocabulary sizes that Probe tries. Current models have larger
+// vocabularies than the first; the last is for models of single bytes.
 var probeSizes = []int{32000, 16000, 8000, 4000, 2000, 1000, 500, 250}
 
-// Probe finds out what prompts the server takes, by requests of two tokens: token
-// ids, then of a vocabulary as large as it takes, up to 32000; or words, if it takes
-// none, and for [Chat], where there are none. With dialogues set, ids only if the
-// server also names the ids of its output, which belong into the next prompt. An
-// error is one that no request would get past: no such model, no right.
+// Probe finds the vocabulary for prompts to the server, by requests of two tokens and
+// one token of output. It returns token ids of the largest of probeSizes that the server
+// accepts, or words if it accepts no token ids, as [Chat] never does. If dialogues is
+// set, it returns token ids only if the server also sends the ids of its output, which
+// the next prompt of a conversation must contain. An error is one that every request
+// would meet: no such model, no permission.
 func (c *Client) Probe(ctx context.Context, dialogues bool) (Vocabulary, error) {
 	if c.cfg.Endpoint == Chat {
 		return Vocabulary{}, c.probeWords(ctx)
@@ -103,8 +105,9 @@ func (c *Client) Probe(ctx context.Context, dialogues bool) (Vocabulary, error) 
 	return Vocabulary{}, c.probeWords(ctx)
 }
 
-// blamesPrompt: the prompt may be at fault, and another one not. Some servers answer
-// 500 to types that they do not know.
+// blamesPrompt reports whether a failure may be due to the prompt, so that another
+// prompt could succeed. Some servers answer 500 to prompts of a type that they do not
+// know.
 func blamesPrompt(s *sample) bool {
 	switch s.status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
@@ -113,6 +116,7 @@ func blamesPrompt(s *sample) bool {
 	return s.failure == Refused || s.status == http.StatusInternalServerError || s.failure == StreamError
 }
 
+// probeWords sends a request of one word; its failure is an error.
 func (c *Client) probeWords(ctx context.Context) error {
 	sc, d := newScratch(), &dialogue{}
 	d.add("user", &Segment{Text: "light"})
@@ -128,8 +132,8 @@ func (c *Client) probeWords(ctx context.Context) error {
 	}
 }
 
-// words are common, short, and one token each with a space before, in the
-// vocabularies of today.
+// words are common short English words. In current vocabularies each one, with a space
+// before it, is a single token.
 var words = strings.Fields(`
 able about above across after again against age ago air all almost along already also always among animal answer any
 area arm around art ask away baby back bad ball bank base bed before began behind best better between big bird black
