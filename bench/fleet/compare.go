@@ -9,31 +9,31 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Source is where a trace comes from: the name of a generated one, or a recording.
+// Source is the source of a trace: the name of a generated one, or a recording.
 type Source struct {
-	Name      string
+	Name      string // for Generate
 	Recording *Recording
 }
 
-// CompareConfig sizes a Compare. Zeros mean the defaults.
+// CompareConfig sizes a Compare. Zero means the default.
 type CompareConfig struct {
-	Base     Config   // of all runs; its Workers, Policy, Rate and Clients are not looked at
+	Base     Config   // of all runs; Workers, Policy, Staged, Rate, Clients and Seed are ignored
 	Sources  []Source // default: chat
-	Workers  []int    // default: 8
-	Policies []Policy // default: all of one stage
-	// Requests of a run. Default: 500 for each worker, 1500 of recorded traces, whose
-	// prompts of rare lengths decide the tail; above 12,000 as many, and above that
-	// 48 for each worker, so that a fleet of any size is warm for most of the time.
+	Workers  []int    // numbers of workers; default: 8
+	Policies []Policy // default: all policies without a first stage
+	// Requests is the number of requests of a run. Default: 500 for each worker (1500
+	// of a recording, whose rare long prompts decide the tail), at most 12,000, but at
+	// least 48 for each worker, so that large fleets are warm for most of the run.
 	Requests int `min:"0" max:"1<<20"`
-	// Load is the rate of arrivals over what the fleet can bear under round robin. Default 0.65: the
-	// fleet is busy, and has some slack.
+	// Load is the rate of arrivals over the fleet's Capacity. Default 0.65: the fleet is
+	// busy with some slack.
 	Load float64 `default:"0.65" above:"0" max:"10"`
 	Seed uint64
 }
 
-// Pools of the workers, in tokens. Generated prompts have 2,000 to 4,000 tokens, so a
-// pool has room for some twenty and a fleet cannot have all everywhere; recorded
-// ones have 12,000 and up to 200,000.
+// Default KV pools of the workers, in tokens. Generated prompts have 2,000 to 4,000
+// tokens, so a pool has room for some twenty, and not every worker can cache every
+// prefix. Recorded prompts have 12,000 tokens on average, and up to 200,000.
 const (
 	generatedKVTokens = 1 << 16
 	recordedKVTokens  = 1 << 18
@@ -65,13 +65,13 @@ func (c *CompareConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Steps is how often Compare calls progress.
+// Steps returns how often Compare calls progress: for each capacity and each run.
 func (c CompareConfig) Steps() int {
 	c = c.withDefaults()
 	return len(c.Sources) * len(c.Workers) * (1 + len(c.Policies))
 }
 
-// requests of a run.
+// requests returns the number of requests of a run; see CompareConfig.Requests.
 func (c *CompareConfig) requests(s *Source, workers int) int {
 	if c.Requests > 0 {
 		return c.Requests
@@ -83,7 +83,7 @@ func (c *CompareConfig) requests(s *Source, workers int) int {
 	return min(max(min(each*workers, 12_000), 48*workers), MaxRequests)
 }
 
-// Table is policies compared.
+// Table holds the results of a Compare.
 type Table struct {
 	Worker     string      `json:"worker"`
 	Device     string      `json:"device"`
@@ -105,14 +105,15 @@ type FleetRuns struct {
 	Requests int      `json:"requests"`
 	KVTokens int      `json:"kv_tokens"`               // of each worker
 	Capacity float64  `json:"capacity_requests_per_s"` // see Capacity
-	Rate     float64  `json:"requests_per_s"`          // that come
+	Rate     float64  `json:"requests_per_s"`          // of arrivals
 	Results  []Result `json:"policies"`
 }
 
-// Compare plays every trace to every size of fleet under every policy, each of which
-// sees the same requests at the same times. progress, if not nil, is called after
-// each run, with what ran. But for the wall time of choices, if Base.Clock measures it,
-// the table is the same in every run.
+// Compare plays every trace on every size of fleet under every policy. All policies get
+// the same requests at the same times. progress, if not nil, is called after each run
+// with its name. The table is the same in every run, except for the wall time of choices
+// if Base.Clock is set. Errors are those of the configuration and of Play, and a trace
+// too short to measure the capacity.
 func Compare(ctx context.Context, cfg CompareConfig, progress func(string)) (*Table, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -145,7 +146,7 @@ func Compare(ctx context.Context, cfg CompareConfig, progress func(string)) (*Ta
 	return t, nil
 }
 
-// fleet is one trace and one size.
+// fleet measures the capacity of one fleet for one trace, and plays all policies on it.
 func (c *CompareConfig) fleet(ctx context.Context, s Source, workers int, progress func(string)) (FleetRuns, error) {
 	trace, err := s.trace(c.requests(&s, workers), workers, c.Seed)
 	if err != nil {

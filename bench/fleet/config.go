@@ -15,49 +15,54 @@ import (
 // MaxWorkers bounds a fleet.
 const MaxWorkers = 4096
 
-// Config is one run: a fleet, a policy and a load.
+// Config sizes one run: a fleet, a policy and a load.
 type Config struct {
 	Workers int `min:"1" max:"4096"`
 	Kind    Kind
-	// Policy and Weights are the router's; no weights are the defaults.
+	// Policy and Weights configure the router. Zero Weights are the router's defaults.
 	Policy  router.Policy
 	Weights router.Weights
 	Staged
-	Seed uint64 // of the router's chance
+	Seed uint64 // of the router's random choices
 
-	// Rate is of arrivals, in requests per second of the whole fleet. 0 is a closed
-	// loop: as many requests at a time as Clients, each followed by the next one.
+	// Rate is the rate of arrivals at the whole fleet, in requests per second. If it is
+	// 0, the run is a closed loop of Clients concurrent requests: each one that ends is
+	// followed by the next. One of both must be set.
 	Rate    float64 `min:"0"`
 	Clients int     `min:"0"`
 
-	// Device of each worker. Default h100, with a model of 8 billion parameters.
+	// Device is the device of each worker. Default h100, with a model of 8 billion
+	// parameters.
 	Device     sim.Profile
 	KVTokens   int `default:"1<<16" min:"1" max:"1<<30"` // KV pool of a worker. Default 65,536
-	StepTokens int `default:"2048" min:"1" max:"1<<30"`  // of a worker. Default 2048
-	MaxRunning int `default:"256" min:"1" max:"1<<30"`   // requests that a worker runs at a time. Default 256
+	StepTokens int `default:"2048" min:"1" max:"1<<30"`  // most tokens in a step of a worker. Default 2048
+	MaxRunning int `default:"256" min:"1" max:"1<<30"`   // most running requests of a worker. Default 256
 
-	// EventDelay is how long after a pass the router hears of its cache events.
+	// EventDelay is the time from the end of a pass until the router receives its cache
+	// events.
 	EventDelay time.Duration `min:"0s"`
-	// ReportEvery is how often workers report usage, and the router hears of the sizes
-	// of trees. Default 100 ms.
+	// ReportEvery is the interval at which workers report their usage, and the router
+	// learns the sizes of their prefix trees. Default 100 ms.
 	ReportEvery time.Duration `default:"100ms" above:"0s"`
-	// Predict, if above 0, is for how long the router takes a prompt to be where it
-	// was sent, beside what events say.
+	// Predict, if above 0, is the time for which the router assumes that a worker has
+	// the blocks of a prompt sent to it, in addition to the blocks known by events.
 	Predict time.Duration `min:"0s"`
-	// PredictRequests has the router predict by its requests instead, as coppice route does:
-	// see router.Config.Predict.
+	// PredictRequests makes the router predict by its open requests instead, as coppice
+	// route does: see router.Config.Predict.
 	PredictRequests bool
-	// RestartAt, if above 0, is when worker 0 loses all it has and its requests come anew.
+	// RestartAt, if above 0, is the time at which worker 0 loses its cache and its
+	// requests, which are sent again.
 	RestartAt time.Duration
 
-	// Clock measures what a choice costs; nil measures nothing. It is wall time, the
-	// only thing in a Result that is not the same in every run.
+	// Clock measures the wall time of choices, the only part of a Result that differs
+	// between runs. nil measures nothing.
 	Clock func() time.Time
 
-	plant *kv.Rank // a policy that no router has: all go to this worker
+	plant *kv.Rank // test only: pins all requests to this worker
 }
 
-// WithDefaults fills what is zero.
+// WithDefaults returns a copy with the defaults in place of zeros. The error is that of
+// the default device.
 func (c Config) WithDefaults() (Config, error) {
 	if c.Device == (sim.Profile{}) {
 		var err error
@@ -68,8 +73,8 @@ func (c Config) WithDefaults() (Config, error) {
 	return bounds.Fill(c), nil
 }
 
-// Validate reports all faults at once, by field and value; those of a worker's sizes
-// and of weights are the worker's and the router's to find.
+// Validate reports all faults at once, by field and value. Workers validate their own
+// sizes, and the router validates the weights.
 func (c *Config) Validate() error {
 	errs := []error{bounds.Check("fleet", c)}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("fleet: "+format, args...)) }
@@ -88,7 +93,8 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// believed is what the router takes a worker's steps to cost, from the profile.
+// believed returns the router's cost model of a worker's steps, from the profile of the
+// device. All coefficients are in seconds.
 func (c *Config) believed() router.Profile {
 	if c.Kind == Mocker {
 		return mockerProfile(c.KVTokens)
@@ -107,13 +113,15 @@ func (c *Config) believed() router.Profile {
 	}
 }
 
-// usualRows is how many rows decode together in the profile of a device: with fewer of them
-// than it computes while it reads the weights, a row more takes no time, and with more it
-// takes its own.
+// usualRows is the number of decoding rows at which the cost of a row is taken. A step
+// takes the longer of reading the weights and multiplying all rows with them. Up to the
+// row count at which both are equal, a further row is free; above it, it costs its own
+// multiplications. The router's model is linear, so believed spreads the time of reading
+// over usualRows and counts only the excess of a row.
 const usualRows = 64
 
-// chunk is what one long prompt takes of a step while others decode: a quarter under
-// our scheduler (scheduler.Config.ChunkTokens), all under the mocker.
+// chunk returns the most tokens of one prompt in a step: a quarter of the step under our
+// scheduler (scheduler.Config.ChunkTokens), 0 for no limit under the mocker.
 func (c *Config) chunk() int {
 	if c.Kind == Mocker {
 		return 0
@@ -121,12 +129,12 @@ func (c *Config) chunk() int {
 	return min(c.StepTokens, max(256, c.StepTokens/4))
 }
 
-// kvTokenBytes is the KV of a token over all layers.
+// kvTokenBytes returns the bytes of KV of a token over all layers; the 2 is for K and V.
 func kvTokenBytes(m *sim.Model) int { return 2 * m.Layers * m.KVHeads * m.HeadDim * m.KVBytes }
 
-// mockerProfile is what is nearest to the mocker's polynomials: a decoding pass takes
-// 5.7 ms and, as its pool fills with distinct blocks, some 34 ms (the chord from empty to
-// full).
+// mockerProfile approximates the mocker's polynomials by linear costs. A decoding pass
+// takes 5.7 ms on an empty pool and 34 ms on a full one; Block is the slope of the chord
+// between these, for each block in use.
 func mockerProfile(kvTokens int) router.Profile {
 	p := mocker.DefaultPolynomial()
 	const milli = 1e-3

@@ -1,13 +1,13 @@
 // Package fleet owns simulated fleets: a router in front of workers on one virtual
-// clock, to compare policies of routing. It never decides where a request goes, which
-// is the router's, nor what a worker does with it, and needs no device and no network.
+// clock, to compare routing policies. It never chooses a worker, which the router does,
+// and never schedules a request, which the worker does. It needs no device and no network.
 //
-// What runs is what production runs: package router, its index of blocks, and as
-// workers the scheduler with its radix cache, or the mocker of NVIDIA Dynamo. Made up
-// are the time that a step takes (engine/sim) and what is asked: conversations,
-// long shared prefixes, nothing shared, or a recorded trace. All requests are the same
-// under every policy, at the same times, and every run checks that each is answered
-// once, with exactly its tokens.
+// The production code runs: package router, its block index, and as workers the
+// scheduler with its radix cache, or a copy of NVIDIA Dynamo's mocker. Simulated are the
+// times of steps (engine/sim) and the requests: conversations, long shared prefixes,
+// nothing shared, or a recorded trace. Every policy gets the same requests at the same
+// times, and every run checks that each request is answered once, with exactly its
+// tokens.
 //
 // One goroutine does everything; the same configuration gives the same result.
 //

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// TestFigures holds what fleets compute, in tokens, to testdata/figures.txt. After a change that is
-// meant, rewrite it and read the difference:
+// TestFigures compares the tokens that fleets compute with testdata/figures.txt. After an
+// intended change, rewrite the file and review the difference:
 //
 //	go test ./bench/fleet -run TestFigures -rewrite
 func TestFigures(t *testing.T) {

@@ -7,12 +7,13 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// clientsPerWorker is how many requests a worker has at a time when all are to be
-// busy: more than its steps need to be full, and about as many as its pool has room for.
+// clientsPerWorker is the number of concurrent requests per worker when a capacity is
+// measured: more than it takes to fill the steps, and about as many as the KV pool has
+// room for.
 const clientsPerWorker = 32
 
-// Play is one run. Errors are those of the configuration, of the context, and of
-// workers that lose requests or say more or less than they were asked for.
+// Play simulates one run. Errors are those of the configuration, the end of ctx, and
+// workers that lose requests or output too many or too few tokens.
 func Play(ctx context.Context, cfg Config, trace *Trace) (Result, error) {
 	cfg, err := cfg.WithDefaults()
 	if err == nil {
@@ -31,8 +32,9 @@ func Play(ctx context.Context, cfg Config, trace *Trace) (Result, error) {
 	return p.summarise(), nil
 }
 
-// Capacity is how many requests per second a fleet can bear under round robin: what
-// it serves in a closed loop of clientsPerWorker at a time.
+// Capacity returns the requests per second that a fleet serves under round robin in a
+// closed loop of clientsPerWorker requests for each worker. cfg's Policy, Staged, Rate,
+// Clients and Clock are ignored. It is 0 if trace has fewer than 5 requests.
 func Capacity(ctx context.Context, cfg Config, trace *Trace) (float64, error) {
 	cfg.Rate, cfg.Clients, cfg.Clock = 0, clientsPerWorker*cfg.Workers, nil
 	cfg.Policy, cfg.Staged = router.CostRoundRobin, Staged{}

@@ -17,7 +17,8 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// size makes a run small where every mutation is followed by a walk.
+// size reduces the requests of a run under -tags invariants, where a full walk follows
+// every mutation.
 func size(requests int) int {
 	if invariants.Enabled {
 		return requests / 10
@@ -25,7 +26,7 @@ func size(requests int) int {
 	return requests
 }
 
-// notUnderInvariants skips what is about a fleet's figures and no part of its logic.
+// notUnderInvariants skips tests of a fleet's figures, which do not add to the logic tested.
 func notUnderInvariants(t *testing.T) {
 	t.Helper()
 	if invariants.Enabled {
@@ -51,9 +52,9 @@ func played(t *testing.T, cfg Config, trace *Trace) Result {
 	return r
 }
 
-// TestEveryRequestEndsOnce: whatever policy, worker and loop, all that was asked for
-// is answered, and nothing else. That each ends once and after exactly its tokens the
-// loop checks itself, see TestBrokenWorkersAreCaught.
+// TestEveryRequestEndsOnce checks that under every policy, kind of worker and loop the
+// sums of prompt and output tokens are those of the trace. The loop itself checks that
+// each request ends once, after exactly its tokens: see TestBrokenWorkersAreCaught.
 func TestEveryRequestEndsOnce(t *testing.T) {
 	names, policies := Generated(), router.Policies()
 	if invariants.Enabled {
@@ -82,7 +83,7 @@ func TestEveryRequestEndsOnce(t *testing.T) {
 	}
 }
 
-// broken is a worker that does wrong in its n-th pass that has something to report.
+// broken is a worker with a fault in its n-th non-empty report.
 type broken struct {
 	Worker
 	after int
@@ -99,7 +100,7 @@ func (b *broken) Pass(now time.Duration, out *Report) error {
 	return err
 }
 
-// TestBrokenWorkersAreCaught: the checks of the loop can fail.
+// TestBrokenWorkersAreCaught checks that the loop detects faulty workers.
 func TestBrokenWorkersAreCaught(t *testing.T) {
 	for want, wrong := range map[string]func(*Report){
 		"requests ended":   func(r *Report) { r.Ended = r.Ended[:0] },
@@ -117,7 +118,7 @@ func TestBrokenWorkersAreCaught(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.workers[0].Worker = &broken{p.workers[0].Worker, 3, wrong}
-		// What never ends does not end the run either: the reports go on.
+		// A request that never ends does not end the run, as the reports go on forever.
 		p.clock.At(time.Hour, func() {
 			p.fail(fmt.Errorf("%d of %d requests ended", p.ended, len(p.asked)))
 		})
@@ -127,7 +128,8 @@ func TestBrokenWorkersAreCaught(t *testing.T) {
 	}
 }
 
-// TestSameSeedSameTable byte by byte, and another seed another one.
+// TestSameSeedSameTable checks that equal seeds give tables equal to the byte, and that
+// another seed gives another table.
 func TestSameSeedSameTable(t *testing.T) {
 	notUnderInvariants(t)
 	table := func(seed uint64) string {
@@ -157,14 +159,14 @@ func TestSameSeedSameTable(t *testing.T) {
 	}
 }
 
-// TestIndexNeverOvercounts: after the events of a pass the index promises no more of
-// any prompt than the worker's own tree has, and little less. What the mocker evicts
-// as it begins the next pass it tells when that ends, so much it may lack.
+// TestIndexNeverOvercounts checks, after the events of each pass, that the index promises
+// no more blocks of a prompt than the worker has, and few less. The mocker evicts when it
+// begins a pass but reports it when the pass ends; by that much the index may be ahead.
 func TestIndexNeverOvercounts(t *testing.T) {
 	for _, kind := range []Kind{Ours, Mocker} {
 		trace, pool := generated(t, "chat", 400, 3), 1<<14
 		if invariants.Enabled {
-			pool = 1 << 13 // that the fewer requests evict, too
+			pool = 1 << 13 // small enough that the fewer requests cause evictions
 		}
 		cfg, err := Config{Workers: 3, Kind: kind, Rate: 25, KVTokens: pool, Policy: router.CostLatency}.WithDefaults()
 		if err != nil {
@@ -218,7 +220,8 @@ func TestIndexNeverOvercounts(t *testing.T) {
 	}
 }
 
-// TestPlantedPolicyShows: one that sends all to one worker is seen in every column.
+// TestPlantedPolicyShows checks that a policy which sends all requests to one worker shows
+// in every column.
 func TestPlantedPolicyShows(t *testing.T) {
 	notUnderInvariants(t)
 	trace := generated(t, "unique", 300, 4)
@@ -232,7 +235,8 @@ func TestPlantedPolicyShows(t *testing.T) {
 	}
 }
 
-// TestBusyFleetQueuesAtTheRouter: workers that take two requests each.
+// TestBusyFleetQueuesAtTheRouter checks that requests wait at the router if workers take
+// only two each.
 func TestBusyFleetQueuesAtTheRouter(t *testing.T) {
 	r := played(t, Config{Workers: 2, Rate: 100, MaxRunning: 2}, generated(t, "chat", 200, 2))
 	if r.Queued == 0 {
@@ -240,8 +244,9 @@ func TestBusyFleetQueuesAtTheRouter(t *testing.T) {
 	}
 }
 
-// TestDefaultPolicy: it has the shortest p99 of TTFT of all, and ITL within a
-// tenth of the best, in virtual time; bench/results/fleet.md has the whole table.
+// TestDefaultPolicy checks that the default policy has the lowest p99 of TTFT of all
+// policies, and a p99 of ITL within a tenth of the lowest, in virtual time.
+// bench/results/fleet.md has the whole table.
 func TestDefaultPolicy(t *testing.T) {
 	notUnderInvariants(t)
 	for _, name := range []string{"chat", "unique"} {
@@ -259,7 +264,8 @@ func TestDefaultPolicy(t *testing.T) {
 	}
 }
 
-// TestLateEventsCost: what the router hears late it promises less of.
+// TestLateEventsCost checks that a delay of events reduces the tokens that the router
+// promises.
 func TestLateEventsCost(t *testing.T) {
 	notUnderInvariants(t)
 	trace := generated(t, "chat", 400, 4)
@@ -348,7 +354,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// orphan stores a block behind one that nobody has.
+// orphan is an event that stores a block after an unknown parent.
 func orphan() kv.Event {
 	return kv.Event{Kind: kv.Stored, HasParent: true, Parent: 12345, Blocks: []kv.Block{{Hash: kv.Chain(12345, 1), Local: 1}}}
 }

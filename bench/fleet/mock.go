@@ -8,14 +8,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// mock is Dynamo's mocker as a worker of the fleet.
+// mock is package mocker's worker as a Worker of the fleet.
 type mock struct {
 	*mocker.Worker
 	report mocker.Report
 }
 
-// NewMocker makes a worker as Dynamo's mocker has it, with upstream's timing. The
-// error says what is wrong with the sizes.
+// NewMocker makes a worker that behaves as Dynamo's mocker, with upstream's timing
+// unless cfg sets another. The error lists the faults of cfg.
 func NewMocker(cfg mocker.Config) (Worker, error) {
 	w, err := mocker.New(cfg)
 	if err != nil {
@@ -45,7 +45,7 @@ func (w *mock) Pass(now time.Duration, out *Report) error {
 // Usage implements Worker.
 func (w *mock) Usage() Usage { return Usage(w.Worker.Usage()) }
 
-// keep copies events whose slices their worker will use again.
+// keep returns a deep copy of events, whose slices the worker reuses in its next pass.
 func keep(events []kv.Event) []kv.Event {
 	kept := make([]kv.Event, len(events))
 	for i, e := range events {

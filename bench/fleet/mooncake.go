@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
-// maxID is above all ids of a recorded trace.
+// maxID is above all ids of a recorded trace; streams of answers have this bit set.
 const maxID = 1 << 32
 
 // Recording is a recorded trace.
@@ -19,8 +19,8 @@ type Recording struct {
 	rows []bench.MooncakeRequest
 }
 
-// OpenMooncake reads a recorded trace of the Mooncake project from a file; its name
-// is the file's without the ending. Errors are those of bench.OpenMooncakeRequests.
+// OpenMooncake reads a recorded trace of the Mooncake project from a file. Its name is
+// that of the file without extension. Errors are those of bench.OpenMooncakeRequests.
 func OpenMooncake(path string) (*Recording, error) {
 	rows, err := bench.OpenMooncakeRequests(path)
 	if err != nil {
@@ -29,15 +29,17 @@ func OpenMooncake(path string) (*Recording, error) {
 	return &Recording{strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), rows}, nil
 }
 
-// Requests is how many requests were recorded.
+// Requests returns the number of recorded requests.
 func (r *Recording) Requests() int { return len(r.rows) }
 
-// Trace is the first requests of the recording, or all of it several times over:
-// as many copies as it takes to have so many requests, side by side in time, each
-// of which has tokens of its own. Within a copy requests keep their order and the
-// shape of their arrivals; those of one timestamp are spread over the time to the
-// next, as the recording is in steps of three seconds in parts. Outputs are at least
-// a token.
+// Trace returns the first requests of the recording. If more are wanted than were
+// recorded, it interleaves as many copies of the recording as needed, over the same span
+// of time. Each copy has its own tokens and shares no prefix with another. Within a copy
+// requests keep their order and the pattern of their arrivals. Requests with the same
+// timestamp are spread over the time to the next one, since parts of the recordings have
+// a resolution of three seconds. Outputs have at least one token.
+//
+// requests must be in [1, MaxRequests]; anything else is an error.
 func (r *Recording) Trace(requests int) (*Trace, error) {
 	if requests < 1 || requests > MaxRequests {
 		return nil, fmt.Errorf("fleet: a trace of %d requests, want 1 to %d", requests, MaxRequests)
@@ -60,7 +62,7 @@ func (r *Recording) Trace(requests int) (*Trace, error) {
 	return t, nil
 }
 
-// arrivals of the first n requests, in mean gaps.
+// arrivals returns the times of the first n requests, from 0, in mean gaps between them.
 func (r *Recording) arrivals(n int) []float64 {
 	at := make([]float64, n)
 	for lo := 0; lo < n; {

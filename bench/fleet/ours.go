@@ -10,37 +10,38 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// OursConfig sizes a worker of ours.
+// OursConfig sizes a worker with our scheduler.
 type OursConfig struct {
-	Device     sim.Profile // how long a step takes
+	Device     sim.Profile // cost model of a step
 	KVTokens   int         // KV pool
-	StepTokens int         // tokens of a step
-	MaxRunning int         // requests that run at a time
-	MaxQueued  int         // requests that wait
+	StepTokens int         // most tokens in a step
+	MaxRunning int         // most running requests
+	MaxQueued  int         // most waiting requests
 	Policy     scheduler.Policy
 }
 
-// vocabulary of the worker: all that 31 bits can say, as tokens are made up.
+// vocabulary is the size of the workers' vocabulary: 31 bits, so that made-up tokens
+// hardly ever collide.
 const vocabulary = 1 << 31
 
-// ours is the scheduler that production has before a device without memory: a step
-// takes as long as engine/sim says, and a request is answered what it wants to
-// hear. What sim.Backend does beyond that, a hash for each token of the pool and a
-// look at each that is read, would cost a fleet gigabytes.
+// ours is the production scheduler with a device that has no memory: a step takes the
+// time of engine/sim's cost model, and the output is Request.Answer. sim.Backend would
+// also keep a hash for each token of the pool and check each token read, which would
+// take gigabytes for a fleet.
 type ours struct {
 	cfg  OursConfig
 	info engine.Info
 	s    *scheduler.Scheduler
 
 	open   map[scheduler.RequestID]*Request
-	plan   *scheduler.Plan // under way
-	ends   time.Duration
+	plan   *scheduler.Plan // in flight; nil if idle
+	ends   time.Duration   // end of plan's step
 	result engine.Result
 	out    []scheduler.Output
 }
 
-// NewOurs makes a worker of ours. The error is the scheduler's, which says what is
-// wrong with the sizes.
+// NewOurs makes a worker with our scheduler. The error is the scheduler's and names the
+// bad sizes.
 func NewOurs(cfg OursConfig) (Worker, error) {
 	w := &ours{cfg: cfg, open: make(map[scheduler.RequestID]*Request)}
 	w.info = engine.Info{
@@ -78,7 +79,7 @@ func (w *ours) Submit(now time.Duration, r *Request) error {
 	return nil
 }
 
-// begin plans a step, if there is any to run.
+// begin plans a step and computes its end; w.plan is nil if there is nothing to run.
 func (w *ours) begin(now time.Duration) {
 	if w.plan = w.s.Next(now); w.plan != nil {
 		w.ends = now + w.cfg.Device.Step(&w.plan.Batch, w.info.PageBytes) + w.cfg.Device.Host(len(w.plan.Batch.Rows))
@@ -114,7 +115,7 @@ func (w *ours) Pass(now time.Duration, out *Report) error {
 	return nil
 }
 
-// take is what a caller gets.
+// take adds one output of the scheduler to the report. Any ending but Length is an error.
 func (w *ours) take(o *scheduler.Output, out *Report) error {
 	id := int(o.Request)
 	if o.Sampled {

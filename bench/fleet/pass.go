@@ -9,7 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// overlaps is what the index says of a prompt, valid until the next call.
+// overlaps returns the blocks of a prompt that each worker has, by the index and, with
+// Config.Predict, by the prediction. It is valid until the next call.
 func (p *play) overlaps(req *Request) []router.Overlap {
 	p.found = p.index.Find(req.Locals, p.found[:0])
 	if p.guess != nil {
@@ -39,7 +40,7 @@ func (p *play) send(i int, d *router.Decision) {
 	p.arm(w)
 }
 
-// arm puts the end of a worker's pass on the clock.
+// arm schedules the end of the worker's pass in progress, if there is one.
 func (p *play) arm(w *station) {
 	if at, ok := w.Wake(); ok && !w.armed {
 		w.armed = true
@@ -47,7 +48,8 @@ func (p *play) arm(w *station) {
 	}
 }
 
-// pass ends a worker's pass, and tells all who want to know.
+// pass ends a worker's pass and handles its report: events, tokens, endings. A pass may
+// free capacity, so requests that wait at the router are tried again.
 func (p *play) pass(w *station) {
 	now := p.clock.Now()
 	p.report.reset()
@@ -71,7 +73,8 @@ func (p *play) pass(w *station) {
 	}
 }
 
-// publish brings events to the index, now or later.
+// publish applies events to the index, after EventDelay. Events of a worker that has been
+// restarted meanwhile are lost.
 func (p *play) publish(w *station, events []kv.Event) {
 	if len(events) == 0 {
 		return
@@ -89,7 +92,8 @@ func (p *play) publish(w *station, events []kv.Event) {
 	})
 }
 
-// restart has worker 0 lose all that it has. Its requests come anew.
+// restart replaces worker 0 by a new one with an empty cache, and sends its open requests
+// again from the beginning.
 func (p *play) restart() {
 	w := &p.workers[0]
 	p.r.Leave(p.clock.Now(), w.id, nil)
@@ -118,6 +122,7 @@ func (p *play) restart() {
 	}
 }
 
+// apply updates the index and the router's predictions by a worker's events.
 func (p *play) apply(w *station, events []kv.Event) {
 	for i := range events {
 		switch events[i].Kind {
@@ -135,7 +140,8 @@ func (p *play) apply(w *station, events []kv.Event) {
 	}
 }
 
-// token takes an output token of request id.
+// token records an output token of request id. One token too many is an error. The router
+// is told of the first token and of every progressEvery-th.
 func (p *play) token(now time.Duration, id int) {
 	q := &p.asked[id]
 	if q.ended || q.got == p.trace.asks[id].answer.n {
@@ -154,7 +160,8 @@ func (p *play) token(now time.Duration, id int) {
 	}
 }
 
-// end takes the ending of request id: it is exactly one, after all its tokens.
+// end records the ending of request id. A second ending, and one before all tokens, are
+// errors.
 func (p *play) end(now time.Duration, id int) {
 	q := &p.asked[id]
 	if q.ended || q.got != p.trace.asks[id].answer.n {
@@ -178,7 +185,7 @@ func (p *play) end(now time.Duration, id int) {
 	}
 }
 
-// admit has those go on who wait at the router and can.
+// admit sends the requests that wait at the router, for as long as a worker can take one.
 func (p *play) admit() {
 	now := p.clock.Now()
 	for p.err == nil {
@@ -199,7 +206,8 @@ func (p *play) admit() {
 	}
 }
 
-// reports: workers say how they are, and the router hears the sizes of trees.
+// reports passes the usage of all workers and the sizes of their prefix trees to the
+// router, and schedules itself again after ReportEvery.
 func (p *play) reports() {
 	now := p.clock.Now()
 	for i := range p.workers {
@@ -212,7 +220,7 @@ func (p *play) reports() {
 	p.clock.At(now+p.cfg.ReportEvery, p.reports)
 }
 
-// tick is wall time, if it is wanted.
+// tick returns the wall time if Config.Clock is set.
 func (p *play) tick() time.Time {
 	if p.cfg.Clock == nil {
 		return time.Time{}

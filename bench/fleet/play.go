@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// play is a run: one goroutine, virtual time.
+// play is the state of a run: one goroutine in virtual time.
 type play struct {
 	cfg   Config
 	trace *Trace
@@ -26,46 +26,46 @@ type play struct {
 	hasher  *kv.Hasher
 
 	asked          []asked
-	next           int // request that arrives next
+	next           int // the next request to arrive
 	ended          int
-	free           []*Request            // memory
-	queued         map[router.Ticket]int // requests that wait at the router
+	free           []*Request            // unused, for their memory
+	queued         map[router.Ticket]int // requests that wait at the router, by ticket
 	report         Report                // scratch
-	found, guessed []kvindex.Overlap
-	laps           []router.Overlap
-	err            error
-	checked        func(*station) error // a test's look after events
+	found, guessed []kvindex.Overlap     // scratch
+	laps           []router.Overlap      // scratch
+	err            error                 // the first one; it ends the run
+	checked        func(*station) error  // test hook, called after a worker's events were applied
 
 	sums sums
 }
 
-// station is a worker and what the loop keeps of it.
+// station is a worker with the loop's bookkeeping.
 type station struct {
 	Worker
-	id       kv.Rank
-	holder   kv.Rank
-	wake     func() // its event on the clock
-	armed    bool   // the event is there
-	computed int    // prompt tokens
-	output   int    // tokens
-	requests int
-	life     int // from 1, one more with each restart
-	since    int // requests of all workers before it was restarted
+	id       kv.Rank // in the router
+	holder   kv.Rank // in the index
+	wake     func()  // ends the pass in progress
+	armed    bool    // wake is scheduled
+	computed int     // prompt tokens
+	output   int     // tokens
+	requests int     // sent to it since its restart
+	life     int     // from 1; incremented by a restart, so that events of the former life are recognised
+	since    int     // arrivals at the fleet before its restart
 }
 
-// asked is a request on its way.
+// asked is the state of a request.
 type asked struct {
 	req           *Request
-	at            *station // that has it
-	arrived, last time.Duration
+	at            *station      // the worker that it was sent to
+	arrived, last time.Duration // arrival at the router, latest token
 	res           router.Reservation
-	got           int
-	overlap       int // tokens that its worker was taken to have
+	got           int // output tokens
+	overlap       int // prompt tokens that its worker had, by the router's information
 	ended         bool
-	waiters       []int // requests that come when it is answered
+	waiters       []int // requests that arrive when this one ends
 }
 
-// progressEvery is how many output tokens pass between two notes to the router.
+// progressEvery is the number of output tokens between two calls of router.Progress.
 const progressEvery = 32
 
 func newPlay(cfg Config, trace *Trace) (*play, error) {
@@ -100,7 +100,7 @@ func newPlay(cfg Config, trace *Trace) (*play, error) {
 	return p, nil
 }
 
-// open starts worker i, in a pool.
+// open creates worker i, again after a restart, and joins it to a pool of the router.
 func (p *play) open(i int, pool router.PoolID) error {
 	w := &p.workers[i]
 	var err error
@@ -111,7 +111,7 @@ func (p *play) open(i int, pool router.PoolID) error {
 	w.life++
 	life := w.life
 	w.armed, w.wake = false, func() {
-		if w.life == life { // else it was restarted
+		if w.life == life { // otherwise the worker was restarted: this pass is lost
 			w.armed = false
 			p.pass(w)
 		}
@@ -122,7 +122,7 @@ func (p *play) open(i int, pool router.PoolID) error {
 	})
 }
 
-// newWorker makes one of the kind.
+// newWorker makes a worker of cfg.Kind. Its queue has room for all requests.
 func newWorker(cfg *Config, seed uint64, requests int) (Worker, error) {
 	if cfg.Kind == Mocker {
 		return NewMocker(mocker.Config{
@@ -135,7 +135,8 @@ func newWorker(cfg *Config, seed uint64, requests int) (Worker, error) {
 	})
 }
 
-// run plays until every request has ended.
+// run plays until every request has ended. It is an error if nothing is scheduled while
+// requests are open. stop is asked now and then; its error ends the run.
 func (p *play) run(stop func() error) error {
 	if p.cfg.Rate > 0 {
 		p.clock.At(0, p.arrivals)
@@ -161,18 +162,20 @@ func (p *play) run(stop func() error) error {
 	return p.err
 }
 
+// fail keeps the first error; nil is ignored.
 func (p *play) fail(err error) {
 	if p.err == nil {
 		p.err = err
 	}
 }
 
-// due is when request i comes in an open loop.
+// due returns the drawn arrival of request i in an open loop.
 func (p *play) due(i int) time.Duration {
 	return time.Duration(p.trace.asks[i].at / p.cfg.Rate * float64(time.Second))
 }
 
-// arrivals lets the requests come whose time it is, and comes again.
+// arrivals handles the requests that are due, and schedules itself for the next one. A
+// request that continues an unfinished one is postponed until that one has ended.
 func (p *play) arrivals() {
 	for p.next < len(p.asked) && p.due(p.next) <= p.clock.Now() {
 		i := p.next
@@ -188,8 +191,8 @@ func (p *play) arrivals() {
 	}
 }
 
-// follow lets the next request of a closed loop come. It does not wait for the
-// answer that it continues: the loop measures what the fleet can do.
+// follow sends the next request of a closed loop. It does not wait for the request that
+// it continues: the loop measures the capacity of the fleet, so it keeps all clients busy.
 func (p *play) follow() {
 	if p.next < len(p.asked) {
 		p.next++
@@ -197,7 +200,8 @@ func (p *play) follow() {
 	}
 }
 
-// arrive has the router choose, or wait.
+// arrive sends request i to the worker that the router chooses, or queues it at the
+// router if all workers are busy.
 func (p *play) arrive(i int) {
 	var req *Request
 	if n := len(p.free); n > 0 {
@@ -219,7 +223,7 @@ func (p *play) arrive(i int) {
 	p.sums.chose(p, start)
 	switch {
 	case errors.Is(err, router.ErrBusy):
-		ask.Overlaps = nil // they will be looked up anew
+		ask.Overlaps = nil // admit looks them up again
 		ticket, err := p.r.Wait(now, &ask)
 		p.fail(err)
 		p.queued[ticket] = i

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// TestPredictionsHold: where working sets are larger than the caches, what the router takes
-// to be cached must be what is. What was sent somewhere in the last seconds is a bad
-// prediction there, as it goes on counting after it was evicted; one prediction for each
-// request on its way is a good one, and finds more than events alone. A worker that is
-// restarted gets its share.
+// TestPredictionsHold checks predictions for working sets larger than the caches, where the
+// router's view of the caches must be accurate. Config.Predict counts a prompt for some
+// seconds, even after its eviction, and is far off. Config.PredictRequests counts only
+// prompts of open requests; it is accurate and gives more hits than events alone. A
+// restarted worker gets its share of the requests.
 func TestPredictionsHold(t *testing.T) {
 	notUnderInvariants(t)
 	for _, c := range []struct {
 		groups, kvTokens int
-		off              float64 // points that the old prediction is off at least
+		off              float64 // least error of Config.Predict, in points
 	}{
 		{48, 3 << 14, 20},
 		{96, 3 << 14, 40},

@@ -8,12 +8,12 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
-// Result is what the callers of a run saw, and what it took. Latencies are of the
-// requests after the first fifth, which find the caches cold; all else is of all.
+// Result holds the figures of a run. Latencies are of the requests after the first fifth,
+// which meets cold caches; all other figures are of all requests.
 type Result struct {
 	Policy   string  `json:"policy"`
 	Requests int     `json:"requests"`
-	HitRate  float64 `json:"hit_rate"` // cached of prompt tokens
+	HitRate  float64 `json:"hit_rate"` // CachedTokens over PromptTokens
 
 	TTFTp50 float64 `json:"ttft_ms_p50"` // from arrival at the router to the first token
 	TTFTp99 float64 `json:"ttft_ms_p99"`
@@ -22,40 +22,42 @@ type Result struct {
 	E2Ep50  float64 `json:"e2e_ms_p50"` // to the last token
 	E2Ep99  float64 `json:"e2e_ms_p99"`
 
-	RequestsPerS float64 `json:"requests_per_s"` // ended, over the time of the middle three fifths of endings
-	// The most of any worker over the mean, 1 being equal.
-	ComputedBalance float64 `json:"computed_balance"` // prompt tokens that were run
+	RequestsPerS float64 `json:"requests_per_s"` // throughput over the middle three fifths of endings
+	// ComputedBalance and OutputBalance are the tokens of the busiest worker over the
+	// mean; 1 is perfect balance.
+	ComputedBalance float64 `json:"computed_balance"` // of computed prompt tokens
 	OutputBalance   float64 `json:"output_balance"`
-	IdleWorkers     int     `json:"idle_workers"` // that got no request
-	// RestartShare is of requests after Config.RestartAt that the restarted worker got, over
-	// an equal share.
+	IdleWorkers     int     `json:"idle_workers"` // workers without any request
+	// RestartShare is the number of requests sent to the restarted worker after
+	// Config.RestartAt, over an equal share of them.
 	RestartShare float64 `json:"restart_share,omitempty"`
 
 	PromptTokens   int     `json:"prompt_tokens"`
 	CachedTokens   int     `json:"cached_tokens"`
-	PromisedTokens int     `json:"promised_tokens"` // that the index said the chosen workers have
+	PromisedTokens int     `json:"promised_tokens"` // prompt tokens that the chosen workers had by the index
 	ComputedTokens int     `json:"computed_tokens"`
 	OutputTokens   int     `json:"output_tokens"`
-	Queued         int     `json:"queued"` // requests that waited at the router, as all were busy
+	Queued         int     `json:"queued"` // requests that waited at the router because all workers were busy
 	EvictedBlocks  int     `json:"evicted_blocks"`
 	VirtualSeconds float64 `json:"virtual_s"`
 
-	// Wall time of a choice, with the look into the index; 0 if it was not measured.
+	// SelectMean and SelectP99 are wall times of a choice with its lookup in the index, in
+	// µs; 0 without Config.Clock.
 	SelectMean float64 `json:"select_us_mean,omitempty"`
 	SelectP99  float64 `json:"select_us_p99,omitempty"`
 }
 
-// sums is what a run adds up.
+// sums collects the figures during a run.
 type sums struct {
-	prompt, cached, overlap int
-	queued                  int
+	prompt, cached, overlap int // tokens
+	queued                  int // requests
 	ttft, e2e               []time.Duration
-	gaps                    histogram
-	ends                    []time.Duration
-	choices                 []time.Duration
+	gaps                    histogram       // ITL
+	ends                    []time.Duration // virtual times of endings, ascending
+	choices                 []time.Duration // wall times
 }
 
-// steady tells whether a request counts for latencies.
+// steady reports whether a request counts for latencies.
 func (p *play) steady(id int) bool { return id >= len(p.asked)/5 }
 
 func (s *sums) first(p *play, id int, took time.Duration) {
@@ -71,13 +73,14 @@ func (s *sums) end(p *play, id int, took time.Duration) {
 	}
 }
 
+// chose records the wall time of a choice since start.
 func (s *sums) chose(p *play, start time.Time) {
 	if p.cfg.Clock != nil {
 		s.choices = append(s.choices, p.cfg.Clock().Sub(start))
 	}
 }
 
-// summarise puts the run into figures.
+// summarise computes the figures of the run.
 func (p *play) summarise() Result {
 	s := &p.sums
 	r := Result{
@@ -112,8 +115,9 @@ func (p *play) summarise() Result {
 	return r
 }
 
-// throughput is requests per second between the first and the last fifth of endings,
-// which come in order.
+// throughput returns the requests per second over the middle three fifths of endings,
+// which must ascend; 0 if there are too few. The first fifth would include cold caches,
+// the last one idle workers.
 func throughput(ends []time.Duration) float64 {
 	lo, hi := len(ends)/5, len(ends)-1-len(ends)/5
 	if hi <= lo || ends[hi] == ends[lo] {
@@ -124,8 +128,8 @@ func throughput(ends []time.Duration) float64 {
 
 func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 
-// histogram counts durations in buckets a hundredth apart, roughly: 128 for each
-// octave of nanoseconds.
+// histogram counts durations in 128 buckets for each octave of nanoseconds, so a bucket
+// is at most 1/128 of its value wide.
 type histogram struct {
 	counts [64 * 128]int
 	n      int
@@ -136,16 +140,18 @@ func (h *histogram) add(d time.Duration) {
 	h.n++
 }
 
+// bucket returns the bucket of a duration: 7 bits after the leading one, and the octave.
+// Durations below 128 ns count as 128.
 func bucket(d time.Duration) int {
 	x := uint64(max(d, 128))
 	shift := bits.Len64(x) - 8
 	return shift*128 + int(x>>shift) - 128
 }
 
-// least is the lower bound of a bucket.
+// least returns the lower bound of a bucket.
 func least(b int) time.Duration { return time.Duration((b%128 + 128) << (b / 128)) }
 
-// percentile is the bucket in which the p-th percentile is, in milliseconds.
+// percentile returns the lower bound of the bucket of the p-th percentile, in milliseconds.
 func (h *histogram) percentile(p int) float64 {
 	rank := (h.n*p + 99) / 100
 	for b, n := range h.counts {

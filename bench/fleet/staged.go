@@ -9,22 +9,23 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Policy is one of the router's, alone or as the second of two stages.
+// Policy is one of the router's policies, alone or after a first stage.
 type Policy struct {
 	Router router.Policy
 	Staged
 }
 
-// Staged is a first stage: buckets of workers, of which one is chosen before the worker
-// is. The zero Staged is none.
+// Staged is a first stage of routing: it chooses a bucket of workers, among which the
+// router's policy then chooses. The zero Staged means no first stage.
 type Staged struct {
 	Buckets int
 	Stage   router.Staging
-	// PrefixBlocks under ByPrefix. Default: the router's, 4.
+	// PrefixBlocks is the number of blocks that choose the bucket under ByPrefix.
+	// Default: the router's, 4.
 	PrefixBlocks int
 }
 
-// Policies are those of the router, each alone.
+// Policies returns all of the router's policies, without a first stage.
 func Policies() []Policy {
 	var all []Policy
 	for _, p := range router.Policies() {
@@ -33,11 +34,12 @@ func Policies() []Policy {
 	return all
 }
 
-// policyForm is how a policy of two stages is written.
+// policyForm is the syntax of a policy with a first stage, for error messages.
 const policyForm = "buckets:N:turn or buckets:N:prefix:BLOCKS"
 
-// String is the router's policy or, of two stages, what [Policy.UnmarshalText] reads and
-// behind it the second one, unless that is the default.
+// String returns the name of the router's policy. With a first stage, it returns the
+// syntax of [Policy.UnmarshalText], followed by the router's policy unless that is the
+// default.
 func (p Policy) String() string {
 	if p.Buckets == 0 {
 		return p.Router.String()
@@ -52,9 +54,9 @@ func (p Policy) String() string {
 	return text
 }
 
-// UnmarshalText reads the name of a router's policy, or buckets:N:turn or
-// buckets:N:prefix, with :BLOCKS behind it if wanted, the second stage of which is the
-// default policy.
+// UnmarshalText parses the name of a router's policy, or a first stage: buckets:N:turn,
+// buckets:N:prefix or buckets:N:prefix:BLOCKS. After a first stage, the router's policy is
+// the default one.
 func (p *Policy) UnmarshalText(text []byte) error {
 	*p = Policy{}
 	rest, ok := strings.CutPrefix(string(text), "buckets:")
@@ -81,8 +83,8 @@ func (p *Policy) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// stages makes the first stage and says which pool each worker is in; all are in none
-// where there is no first stage.
+// stages makes the first stage and returns the pool of each worker. Without a first stage
+// b is nil and all pools are 0, which means none.
 func (s *Staged) stages(workers int) (b *router.Buckets, pools []router.PoolID, err error) {
 	pools = make([]router.PoolID, workers)
 	if s.Buckets == 0 {
@@ -105,5 +107,5 @@ func (s *Staged) stages(workers int) (b *router.Buckets, pools []router.PoolID, 
 	return b, pools, nil
 }
 
-// idOf is what the router calls worker i.
+// idOf returns the router's name for worker i.
 func idOf(i int) kv.Rank { return kv.Rank{Worker: kv.WorkerID(i + 1)} }

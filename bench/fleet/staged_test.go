@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// TestPolicyText: what is read is written the same way, and what is wrong is named.
+// TestPolicyText checks that policies round-trip through text, and that errors name the fault.
 func TestPolicyText(t *testing.T) {
 	for text, want := range map[string]Policy{
 		"latency":             {},
@@ -40,7 +40,7 @@ func TestPolicyText(t *testing.T) {
 	}
 }
 
-// listed is a worker whose requests are told of.
+// listed is a worker that reports its requests to the test.
 type listed struct {
 	Worker
 	gets func(*Request)
@@ -51,8 +51,9 @@ func (l *listed) Submit(now time.Duration, r *Request) error {
 	return l.Worker.Submit(now, r)
 }
 
-// TestStaged: under both stagings all that was asked for is answered; a prompt's beginning
-// decides which workers alone may have it, and one bucket is as good as none.
+// TestStaged checks that under both stagings all requests are answered, that the beginning
+// of a prompt determines the bucket of workers that may get it, and that one bucket gives
+// the same result as none.
 func TestStaged(t *testing.T) {
 	trace := generated(t, "chat", 300, 8)
 	plain := played(t, Config{Workers: 8, Rate: 60}, trace)
@@ -73,7 +74,7 @@ func TestStaged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		homes := map[kv.BlockHash]map[router.PoolID]bool{} // buckets by the hash that decides
+		homes := map[kv.BlockHash]map[router.PoolID]bool{} // buckets by the deciding hash
 		for i := range p.workers {
 			p.workers[i].Worker = &listed{p.workers[i].Worker, func(r *Request) {
 				if n := min(len(r.Hashes), 16); n > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
-// Rows are the head and a row for each run. Trace and size stand in their first row.
+// Rows returns a header and a row for each run. Trace and size are in their first row only.
 func (t *Table) Rows() (_ [][]string, legend string) {
 	head := []string{"trace", "workers", "policy", "hit rate", "TTFT p50", "TTFT p99", "ITL p99", "E2E p99", "computed", "computed max/mean", "output max/mean"}
 	timed := t.timed()
@@ -33,7 +33,7 @@ func (t *Table) Rows() (_ [][]string, legend string) {
 	return rows, t.legend()
 }
 
-// timed tells whether choices were measured.
+// timed reports whether the wall time of choices was measured.
 func (t *Table) timed() bool {
 	for _, f := range t.Fleets {
 		for _, r := range f.Results {
@@ -45,7 +45,7 @@ func (t *Table) timed() bool {
 	return false
 }
 
-// legend says what the columns are.
+// legend explains the columns and gives the sizes of the runs.
 func (t *Table) legend() string {
 	var b strings.Builder
 	device := "of device " + t.Device

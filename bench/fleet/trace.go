@@ -10,35 +10,35 @@ import (
 // BlockTokens is the block size of workers, events, index and router.
 const BlockTokens = 16
 
-// MaxRequests bounds a trace: more are hours of simulation.
+// MaxRequests bounds a trace. More would take hours to simulate.
 const MaxRequests = 1 << 20
 
-// Trace is what is asked of a fleet, in the order of arrival. Its tokens are made
-// when they are asked for, since all prompts of a large fleet do not fit the memory.
+// Trace holds the requests to a fleet, in order of arrival. Their tokens are generated
+// on arrival, since the prompts of a large fleet together do not fit into memory.
 type Trace struct {
 	Name string
 	asks []ask
 }
 
-// Requests is the number of requests.
+// Requests returns the number of requests.
 func (t *Trace) Requests() int { return len(t.asks) }
 
 // ask is one request.
 type ask struct {
 	at     float64 // arrival, in mean gaps between arrivals
-	after  int     // comes when this one is answered, if not before; -1: nobody
+	after  int     // the request that it continues: it arrives no earlier than that one ends; -1 for none
 	prompt []segment
 	answer segment
 }
 
-// segment is tokens [from, from+n) of a stream. What a stream says is a function of
-// its number, so equal segments are equal tokens.
+// segment is the tokens [from, from+n) of a stream. Token i of a stream is a hash of the
+// stream's number and i, so equal segments have equal tokens.
 type segment struct {
 	stream  uint64
 	from, n int
 }
 
-// append appends the tokens.
+// append appends the tokens of the segment to dst.
 func (s segment) append(dst []kv.Token) []kv.Token {
 	for i := s.from; i < s.from+s.n; i++ {
 		dst = append(dst, kv.Token(mix(s.stream, uint64(i))&(vocabulary-1)))
@@ -46,8 +46,7 @@ func (s segment) append(dst []kv.Token) []kv.Token {
 	return dst
 }
 
-// mix is a hash of two numbers: two rounds of SplitMix64's finaliser (Steele, Lea
-// and Flood 2014).
+// mix hashes two numbers by the finaliser of SplitMix64 (Steele, Lea and Flood 2014).
 func mix(a, b uint64) uint64 {
 	x := a*0x9e3779b97f4a7c15 + b
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -55,7 +54,7 @@ func mix(a, b uint64) uint64 {
 	return x ^ x>>31
 }
 
-// tokens of the prompt.
+// tokens returns the number of prompt tokens.
 func (a *ask) tokens() int {
 	n := 0
 	for _, s := range a.prompt {
@@ -64,7 +63,7 @@ func (a *ask) tokens() int {
 	return n
 }
 
-// fill makes request i, in the memory that r has.
+// fill generates request i into r, reusing its slices. h is scratch.
 func (t *Trace) fill(i int, h *kv.Hasher, r *Request) {
 	a := &t.asks[i]
 	*r = Request{ID: i, Tokens: r.Tokens[:0], Locals: r.Locals[:0], Hashes: r.Hashes[:0], Answer: r.Answer[:0], OutputTokens: a.answer.n}
@@ -79,14 +78,14 @@ func (t *Trace) fill(i int, h *kv.Hasher, r *Request) {
 	}
 }
 
-// Generated is the names of the traces that Generate makes.
+// Generated returns the names of the traces that Generate makes, except groups:N.
 func Generated() []string { return []string{"chat", "fewshot", "tree", "unique"} }
 
-// Sizes of the generated traces, in tokens where nothing else is said: those of
-// package bench's generator, with answers.
+// Sizes of the generated traces, in tokens unless stated otherwise. They are similar to
+// those of package bench's generator, with answers in addition.
 const (
 	chatSystems = 64
-	chatOpen    = 24   // conversations at a time, for each worker
+	chatOpen    = 24   // concurrent conversations for each worker
 	chatEnds    = 0.15 // chance that a turn is the last
 	chatLongest = 16384
 	chatZipf    = 1.2
@@ -95,21 +94,22 @@ const (
 	groupTokens     = 4096
 	maxGroups       = 1 << 16
 	treeStem        = 1024
-	treeRecent      = 64 // requests that may be continued, for each worker
+	treeRecent      = 64 // latest requests that may be continued, for each worker
 	treeLongest     = 8192
 )
 
-// Generate makes a trace of so many requests for a fleet of so many workers. All
-// chance comes from the seed.
+// Generate makes a trace of so many requests for a fleet of so many workers. The seed
+// determines all random choices. Names are
 //
-//   - chat: conversations over 64 system prompts, a few of which most use. A turn
-//     comes at its time, or when the one before is answered, if that is later. There
-//     are 24 conversations at a time for each worker
-//   - fewshot: one of 8 long prefixes and a short tail; the prefixes are as many for
-//     any fleet
-//   - tree: each goes on where the answer to a recent one ended
+//   - chat: conversations over 64 system prompts of Zipfian popularity, 24 concurrent
+//     ones for each worker. A turn arrives at its drawn time, or when the turn before
+//     it is answered, if that is later
+//   - fewshot: one of 8 long prefixes and a short tail, for any number of workers
+//   - tree: each request continues a recent one and its answer
 //   - unique: nothing shared
-//   - groups:N: one of N prefixes of groupTokens, all as frequent, and a short tail
+//   - groups:N: one of N equally frequent prefixes of groupTokens and a short tail
+//
+// An unknown name and numbers out of range are errors.
 func Generate(name string, requests, workers int, seed uint64) (*Trace, error) {
 	if requests < 1 || requests > MaxRequests || workers < 1 {
 		return nil, fmt.Errorf("fleet: a trace of %d requests for %d workers, want 1 to %d for 1 or more", requests, workers, MaxRequests)
@@ -142,24 +142,25 @@ func Generate(name string, requests, workers int, seed uint64) (*Trace, error) {
 	return g.trace, nil
 }
 
-// generator is the chance behind a trace.
+// generator draws the requests of a trace.
 type generator struct {
 	rng     *rand.Rand
 	trace   *Trace
-	streams uint64
+	streams uint64 // used so far
 }
 
-// between draws from [lo, hi].
+// between draws evenly from lo to hi, both included.
 func (g *generator) between(lo, hi int) int { return lo + g.rng.IntN(hi-lo+1) }
 
-// fresh is a stream of its own.
+// fresh returns the first n tokens of a new stream.
 func (g *generator) fresh(n int) segment {
 	g.streams++
 	return segment{g.streams, 0, n}
 }
 
-// near draws a length about a median: two to the sum of four even chances, some
-// 0.9 octaves of standard deviation.
+// near draws a length around median, approximately log-normal: median times 2^e, where e
+// is the sum of four even draws from [-0.75, 0.75], hence 0.87 octaves of standard
+// deviation.
 func (g *generator) near(median int) int {
 	e := 0
 	for range 4 {
@@ -175,15 +176,16 @@ func (g *generator) near(median int) int {
 	return max(1, n)
 }
 
-// ask is a prompt of what stands before and a last part, which the answer follows in
-// the same stream.
+// ask returns a request with the prompt before + last. The answer continues the stream
+// of last; its length is drawn around median.
 func (g *generator) ask(before []segment, last segment, median int) ask {
 	prompt := append(append(make([]segment, 0, len(before)+1), before...), last)
 	return ask{after: -1, prompt: prompt, answer: segment{last.stream, last.from + last.n, g.near(median)}}
 }
 
-// chat: a conversation is a system prompt and a stream, of which each turn has
-// some more as the question and some more as the answer.
+// chat returns a generator of conversations. A conversation is a system prompt and one
+// stream: each turn appends the next tokens of the stream as the question and the next
+// ones as the answer.
 func (g *generator) chat(workers int) func() ask {
 	popular := rand.NewZipf(g.rng, chatZipf, 1, chatSystems-1)
 	systems := make([]segment, chatSystems)
@@ -213,8 +215,8 @@ func (g *generator) chat(workers int) func() ask {
 	}
 }
 
-// groups of prompts, each of a prefix of its own, which together may be more than the caches
-// of a fleet.
+// groups returns a generator of requests with one of n prefixes. With a large n the
+// prefixes exceed the caches of the fleet.
 func (g *generator) groups(n int) func() ask {
 	prefixes := make([]segment, n)
 	for i := range prefixes {
@@ -225,6 +227,7 @@ func (g *generator) groups(n int) func() ask {
 	}
 }
 
+// fewShot returns a generator of requests with one of 8 long prefixes.
 func (g *generator) fewShot() func() ask {
 	prefixes := make([]segment, fewShotPrefixes)
 	for i := range prefixes {
@@ -235,7 +238,8 @@ func (g *generator) fewShot() func() ask {
 	}
 }
 
-// tree: prompt and answer of the one that is continued, and some more.
+// tree returns a generator of requests that append some tokens to the prompt and answer
+// of a recent request. A prompt above treeLongest is replaced by the stem and some tokens.
 func (g *generator) tree(workers int) func() ask {
 	stem := g.fresh(treeStem)
 	return func() ask {

@@ -21,8 +21,9 @@ func filled(t *Trace, i int) Request {
 	return r
 }
 
-// TestTracesAreSound: requests come in order, in mean gaps of about one, continue
-// what came before, and a turn's prompt begins with what was said.
+// TestTracesAreSound checks that requests arrive in order with mean gaps of about one,
+// continue earlier requests only, and that a turn's prompt begins with the earlier prompt
+// and answer.
 func TestTracesAreSound(t *testing.T) {
 	for _, name := range Generated() {
 		trace := generated(t, name, 2000, 4)
@@ -65,8 +66,8 @@ func recording(t *testing.T) *Recording {
 	return r
 }
 
-// TestRecordingIsReplayed: lengths, sharing and order are those of the file, and
-// copies share nothing.
+// TestRecordingIsReplayed checks that lengths, sharing and order are those of the file, and
+// that copies share nothing.
 func TestRecordingIsReplayed(t *testing.T) {
 	r := recording(t)
 	one, err := r.Trace(r.Requests())
@@ -88,7 +89,7 @@ func TestRecordingIsReplayed(t *testing.T) {
 	for shared < len(first.Hashes) && first.Hashes[shared] == second.Hashes[shared] {
 		shared++
 	}
-	if want := bench.MooncakeBlock / BlockTokens; shared != want { // both begin with id 0, and differ then
+	if want := bench.MooncakeBlock / BlockTokens; shared != want { // both begin with id 0 and differ after it
 		t.Errorf("requests 0 and 1 share %d blocks, want %d", shared, want)
 	}
 	seen := map[kv.BlockHash]int{}
@@ -117,7 +118,7 @@ func TestRecordingsAreRefused(t *testing.T) {
 	}
 }
 
-// TestHistogram: percentiles within a hundredth of the exact ones.
+// TestHistogram checks that percentiles are within a hundredth of the exact ones.
 func TestHistogram(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var h histogram

@@ -7,64 +7,65 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Request is a prompt on its way through the fleet.
+// Request is a prompt with its hashes and its predetermined answer.
 type Request struct {
 	ID           int
 	Tokens       []kv.Token     // of the prompt
-	Locals       []kv.LocalHash // of its full blocks of BlockTokens
-	Hashes       []kv.BlockHash // chained, of the same blocks
-	Answer       []kv.Token     // what a worker that has no model of its own says, OutputTokens of them
+	Locals       []kv.LocalHash // of the prompt's full blocks of BlockTokens
+	Hashes       []kv.BlockHash // chained hashes of the same blocks
+	Answer       []kv.Token     // the output: len = OutputTokens
 	OutputTokens int
 }
 
-// Worker is a server of the fleet: pure, on the virtual time that comes in as now.
-// A pass is what it does in one go: a step of the device and all that its result
-// brings about.
+// Worker is a simulated server of the fleet. It is pure: virtual time comes in as now. A
+// pass is one step of the device, with the handling of its result.
 type Worker interface {
-	// Submit: r arrived. It is not changed until it ended.
+	// Submit adds a request, which must not change until it has ended. An error means
+	// that the worker refuses it.
 	Submit(now time.Duration, r *Request) error
-	// Wake is when the pass that is under way ends; not ok: there is none.
+	// Wake returns the end of the pass in progress; ok is false if there is none.
 	Wake() (at time.Duration, ok bool)
-	// Pass, at the time that Wake said, ends that pass, appends what came of it to out
-	// and begins the next.
+	// Pass ends the pass in progress, appends its outcome to out, and begins the next
+	// pass. now must be the time that Wake returns.
 	Pass(now time.Duration, out *Report) error
-	// Usage is what it would say of itself.
+	// Usage returns the current load.
 	Usage() Usage
 }
 
-// Report is what came of a pass.
+// Report is the outcome of a pass.
 type Report struct {
-	Tokens   []int      // IDs, one for each output token
-	Ended    []int      // IDs of requests of which nothing more comes
-	Events   []kv.Event // of its cache, in order; visible now, not when the pass began
-	Computed int        // prompt tokens that were run, again after a preemption
-	Cached   int        // prompt tokens that were in the cache; counted once for a request
+	Tokens   []int      // request IDs, one for each output token
+	Ended    []int      // IDs of the requests that ended
+	Events   []kv.Event // cache events in order, published at the end of the pass; see keep
+	Computed int        // prompt tokens computed, including again after a preemption
+	Cached   int        // prompt tokens found in the cache; counted once for a request
 }
 
+// reset empties a report and keeps its memory.
 func (r *Report) reset() {
 	clear(r.Events)
 	*r = Report{Tokens: r.Tokens[:0], Ended: r.Ended[:0], Events: r.Events[:0]}
 }
 
-// Usage is what a worker says of itself.
+// Usage is the load of a worker.
 type Usage struct {
-	UsedBlocks int // of its KV pool, by requests that run
-	Waiting    int // requests that it has not begun
+	UsedBlocks int // blocks of the KV pool that running requests hold
+	Waiting    int // requests not admitted yet
 	Running    int
 }
 
-// Kind is a make of worker.
+// Kind selects the implementation of workers.
 type Kind uint8
 
 // The kinds of worker.
 const (
-	Ours   Kind = iota // our scheduler before a device of engine/sim's cost model
-	Mocker             // NVIDIA Dynamo's mocker
+	Ours   Kind = iota // our scheduler with a device of engine/sim's cost model
+	Mocker             // package mocker: NVIDIA Dynamo's mocker
 )
 
 var kinds = enum.New[Kind]("fleet", "worker", "ours", "mocker")
 
 func (k Kind) String() string { return kinds.Name(k) }
 
-// UnmarshalText takes the names that String gives.
+// UnmarshalText accepts the names that String returns.
 func (k *Kind) UnmarshalText(text []byte) error { return kinds.Read(k, text) }

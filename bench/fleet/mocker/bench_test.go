@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/invariants"
 )
 
-// churn keeps a worker busy: who ends comes again, with a prompt of the next of some
-// families, so that blocks are found, evicted and announced.
+// churn keeps a worker busy: each request that ends is replaced, with a prompt of the next
+// of some families, so that blocks are found, evicted and announced.
 type churn struct {
 	w        *Worker
 	requests []*Request

@@ -7,31 +7,31 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// slot numbers the blocks of a cache.
+// slot is the index of a block in a cache.
 type slot int32
 
 const none slot = -1
 
-// block is one of the device's blocks: active while sequences hold it, inactive
-// while it only has a name, free otherwise.
+// block is one of the device's blocks. It is active while sequences hold it, inactive if
+// none does but it has a name, free otherwise.
 type block struct {
 	hash       kv.BlockHash // if named
-	parent     slot         // named: the block before it, none at the start of a sequence
-	kids       int32        // named blocks of which this is the parent
-	refs       int32        // sequences that hold it
-	prev, next slot         // in the line if inactive; next also chains the free ones
-	named      bool         // full, and found by its hash; else it belongs to one sequence
+	parent     slot         // if named: the block before it; none for the first of a sequence
+	kids       int32        // number of named blocks with this parent
+	refs       int32        // number of sequences that hold it
+	prev, next slot         // in the LRU list if inactive; next also links the free blocks
+	named      bool         // full and findable by its hash; otherwise it belongs to one sequence
 }
 
-// cache owns the blocks of a worker (upstream's KvManager). Every operation costs
-// O(1) for each block. A sequence holds its blocks from the first to the last, so
-// who is inactive has only inactive blocks hanging on it.
+// cache owns the blocks of a worker (upstream's KvManager). Every operation costs O(1)
+// for each block. A sequence holds a whole path of blocks from the root, so all
+// descendants of an inactive block are inactive too.
 type cache struct {
 	capacity         int
-	blocks           []block // as many as were ever needed, up to capacity
-	free             slot
+	blocks           []block // grows with use, up to capacity
+	free             slot    // head of the list of free blocks
 	table            table
-	first, last      slot // of the line of inactive blocks: the longest unused first
+	first, last      slot // ends of the LRU list of inactive blocks, the least recently used first
 	active, inactive int
 	evicted          uint64
 }
@@ -40,9 +40,9 @@ func newCache(capacity int) cache {
 	return cache{capacity: capacity, table: newTable(), free: none, first: none, last: none}
 }
 
-// match is how many leading blocks are there, and how many of them are active. The
-// hashes are a sequence's, so that both are prefixes: what is there hangs on what is
-// there, and what is active on what is active. Cost: O(log n) looks.
+// match returns how many leading blocks of a sequence exist, and how many of these are
+// active. Both are prefixes, since the parent of an existing block exists and the parent
+// of an active block is active. So both are found by binary search: O(log n) lookups.
 func (c *cache) match(hashes []kv.BlockHash) (blocks, active int) {
 	blocks = sort.Search(len(hashes), func(i int) bool {
 		return c.table.find(c.blocks, hashes[i]) == none
@@ -53,9 +53,9 @@ func (c *cache) match(hashes []kv.BlockHash) (blocks, active int) {
 	return blocks, active
 }
 
-// use takes the named blocks, which must be there, and so many unnamed ones, and
-// appends them to dst. False if there is no room: then nothing has changed. What is
-// evicted for it goes to the log.
+// use holds the named blocks, which must exist, and so many new unnamed ones, and appends
+// them to dst. It returns false, and changes nothing, if there is no room. Evictions go to
+// the log.
 func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]slot, bool) {
 	from := len(dst)
 	idle := 0
@@ -72,7 +72,7 @@ func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]
 	if c.active+idle+unnamed > c.capacity {
 		return dst[:from], false
 	}
-	// These first: what is evicted below must not be one of them.
+	// Hold these first, so that take cannot evict them.
 	for _, s := range dst[from:] {
 		c.hold(s)
 	}
@@ -82,7 +82,7 @@ func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]
 	return dst, true
 }
 
-// hold counts one more sequence at a named block.
+// hold adds a reference to a named block.
 func (c *cache) hold(s slot) {
 	b := &c.blocks[s]
 	if b.refs == 0 {
@@ -92,7 +92,8 @@ func (c *cache) hold(s slot) {
 	b.refs++
 }
 
-// take makes an unnamed block active. There is room.
+// take returns a new unnamed, active block. It evicts one if all are in use or cached;
+// there must be room.
 func (c *cache) take(log *log) slot {
 	if c.active+c.inactive == c.capacity {
 		c.evict(log)
@@ -109,7 +110,7 @@ func (c *cache) take(log *log) slot {
 	return s
 }
 
-// evict frees the block that is longest unused.
+// evict frees the least recently used inactive block.
 func (c *cache) evict(log *log) {
 	s := c.first
 	if s == none {
@@ -129,9 +130,9 @@ func (c *cache) evict(log *log) {
 	c.evicted++
 }
 
-// name gives a block that is now full its name (upstream's Promote). If another
-// has it already, the sequence goes on with that one and its own is free; fresh
-// tells that nobody had it. parent is the block before it, of the same sequence.
+// name names a block that is now full (upstream's Promote). If another block has the name
+// already, the sequence continues with that one and its own is freed; fresh reports
+// whether the name is new. parent is the block before it in the same sequence.
 func (c *cache) name(s, parent slot, hash kv.BlockHash) (_ slot, fresh bool) {
 	if b := &c.blocks[s]; b.named || b.refs != 1 {
 		panic(fmt.Sprintf("mocker: block %d to be named %#x is named %v, %d hold it", s, hash, b.named, b.refs))
@@ -154,8 +155,8 @@ func (c *cache) name(s, parent slot, hash kv.BlockHash) (_ slot, fresh bool) {
 	return s, true
 }
 
-// drop lets go what a sequence holds (upstream's Deref and Destroy), the last block
-// first: so none comes into the line before those that hang on it.
+// drop releases the blocks of a sequence (upstream's Deref and Destroy), the last one
+// first, so that a block enters the LRU list after its descendants.
 func (c *cache) drop(slots []slot) {
 	for i := len(slots) - 1; i >= 0; i-- {
 		s := slots[i]
@@ -175,13 +176,13 @@ func (c *cache) drop(slots []slot) {
 	}
 }
 
-// release puts a block among the free ones.
+// release adds a block to the free list.
 func (c *cache) release(s slot) {
 	c.blocks[s] = block{next: c.free, prev: none, parent: none}
 	c.free = s
 }
 
-// line puts a block at the end of the line: it was used last.
+// line appends a block to the LRU list, as the most recently used.
 func (c *cache) line(s slot) {
 	b := &c.blocks[s]
 	b.prev, b.next = c.last, none
@@ -194,6 +195,7 @@ func (c *cache) line(s slot) {
 	c.inactive++
 }
 
+// unline removes a block from the LRU list.
 func (c *cache) unline(s slot) {
 	b := &c.blocks[s]
 	if b.prev == none {

@@ -2,9 +2,8 @@ package mocker
 
 import "fmt"
 
-// Check walks everything and reports the first broken invariant, with the values
-// in it; nil if all hold. Under -tags invariants it runs after each pass. Cost: all
-// blocks and sequences.
+// Check walks all blocks and sequences and returns the first broken invariant, with its
+// values; nil if all hold. Under -tags invariants it runs after each pass.
 func (w *Worker) Check() error {
 	refs := make([]int32, len(w.cache.blocks))
 	for _, s := range w.running {
@@ -49,7 +48,7 @@ func (w *Worker) checkSequence(s *sequence) error {
 	return nil
 }
 
-// check compares the blocks with refs, the count of who holds each.
+// check verifies the blocks. refs is the number of sequences that hold each.
 func (c *cache) check(refs []int32) error {
 	active, inactive, free, named := 0, 0, 0, 0
 	kids := make([]int32, len(c.blocks))
@@ -95,8 +94,8 @@ func (c *cache) check(refs []int32) error {
 	return c.checkLine(free, kids)
 }
 
-// checkLine walks the line, where each block comes behind those that hang on it,
-// and the free ones. It uses up kids.
+// checkLine walks the LRU list, in which each block must come after its children, and
+// the free list. It consumes kids.
 func (c *cache) checkLine(free int, kids []int32) error {
 	n, prev := 0, none
 	for s := c.first; s != none; s = c.blocks[s].next {

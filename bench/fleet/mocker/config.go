@@ -12,7 +12,8 @@ import (
 // ErrConfig is wrapped by the errors of [Config.Validate] and [New].
 var ErrConfig = errors.New("mocker: invalid config")
 
-// NoWatermark is a [Config.Watermark] of 0.
+// NoWatermark is the value of [Config.Watermark] for a watermark of 0, since 0 means the
+// default.
 const NoWatermark = -1
 
 // Limits of a Config.
@@ -24,15 +25,15 @@ const (
 	MaxQueue       = 1 << 24 // most MaxWaiting
 )
 
-// Admission says what the blocks of a prompt count when it is admitted.
+// Admission selects which blocks of a prompt count as needed when it is admitted.
 type Admission uint8
 
 const (
-	// CountCached lets blocks that running requests hold already count nothing: a
-	// prompt that shares its prefix with them takes that much less room.
+	// CountCached does not count blocks that running requests hold: a prompt that shares
+	// its prefix with them needs that much less room.
 	CountCached Admission = iota
-	// CountWhole counts all blocks of the prompt, as upstream does: requests that
-	// share a long prefix wait though there is room for them.
+	// CountWhole counts all blocks of the prompt, as upstream does. Requests that share
+	// a long prefix then wait although there is room for them.
 	CountWhole
 )
 
@@ -40,18 +41,18 @@ var admissions = enum.New[Admission]("mocker", "admission", "cached", "whole")
 
 func (a Admission) String() string { return admissions.Name(a) }
 
-// UnmarshalText takes the names that String gives.
+// UnmarshalText accepts the names that String returns.
 func (a *Admission) UnmarshalText(text []byte) error { return admissions.Read(a, text) }
 
-// Preemption says who gives way when a decoding sequence finds no block.
+// Preemption selects the sequence to preempt when a decoding sequence gets no block.
 type Preemption uint8
 
 const (
-	// Newest preempts who was admitted last, as vLLM does. It is the default: the
-	// newest has least to lose, requests end in the order in which they came, and
-	// the oldest always goes on.
+	// Newest preempts the sequence admitted last, as vLLM does. It is the default: the
+	// newest sequence loses least, requests end roughly in order of arrival, and the
+	// oldest one always makes progress.
 	Newest Preemption = iota
-	// Oldest preempts who has decoded longest, as upstream does.
+	// Oldest preempts the first admitted of the decoding sequences, as upstream does.
 	Oldest
 )
 
@@ -59,28 +60,28 @@ var preemptions = enum.New[Preemption]("mocker", "preemption", "newest", "oldest
 
 func (p Preemption) String() string { return preemptions.Name(p) }
 
-// UnmarshalText takes the names that String gives.
+// UnmarshalText accepts the names that String returns.
 func (p *Preemption) UnmarshalText(text []byte) error { return preemptions.Read(p, text) }
 
-// Config says what the worker is like. The zero value works; the defaults are
-// those of Dynamo's mocker of February 2026.
+// Config sizes a worker. The zero value works; the defaults are those of Dynamo's mocker
+// of February 2026.
 type Config struct {
-	Blocks           int     `default:"16384" min:"1" max:"1<<26"` // of KV on the device. Default 16384
+	Blocks           int     `default:"16384" min:"1" max:"1<<26"` // blocks of KV on the device. Default 16384
 	BlockTokens      int     `default:"64" min:"2" max:"1<<16"`    // tokens in a block, at least 2. Default 64
-	MaxSeqs          int     `default:"256" min:"1" max:"1<<16"`   // requests that run at a time. Default 256
-	MaxBatchedTokens int     `default:"8192" min:"1" max:"1<<24"`  // tokens of a pass, at least MaxSeqs. Default 8192
-	Watermark        float64 `default:"0.01"`                      // part of the blocks that admission leaves. Default 0.01; NoWatermark: 0
-	MaxWaiting       int     `default:"65536" min:"1" max:"1<<24"` // requests that wait. Default 65536
+	MaxSeqs          int     `default:"256" min:"1" max:"1<<16"`   // most running requests. Default 256
+	MaxBatchedTokens int     `default:"8192" min:"1" max:"1<<24"`  // most tokens in a pass, at least MaxSeqs. Default 8192
+	Watermark        float64 `default:"0.01"`                      // share of the blocks that admission keeps free. Default 0.01; NoWatermark for 0
+	MaxWaiting       int     `default:"65536" min:"1" max:"1<<24"` // most waiting requests. Default 65536
 
-	NoPrefixCaching  bool // nothing is shared or announced
-	NoChunkedPrefill bool // a prompt is computed in one pass; one above MaxBatchedTokens is the only prompt of its pass
+	NoPrefixCaching  bool // no block is shared or announced
+	NoChunkedPrefill bool // a prompt is computed in one pass; a prompt above MaxBatchedTokens is the only one of its pass
 
 	Admission  Admission  // default CountCached
 	Preemption Preemption // default Newest
 	Timing     Timing     // default DefaultPolynomial()
 
-	// Seed makes the blocks of outputs whose tokens are not given: equal seeds and
-	// request IDs after equal prompts give equal blocks.
+	// Seed determines the hashes of output blocks if Request.Output is not given: equal
+	// seeds and request IDs give equal local hashes.
 	Seed uint64
 }
 
@@ -119,7 +120,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// admitBlocks is how many blocks may be active after an admission.
+// admitBlocks returns the most blocks that may be active after an admission.
 func (c *Config) admitBlocks() int {
 	if c.Watermark == NoWatermark {
 		return c.Blocks

@@ -8,10 +8,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// What the unit tests of upstream's mocker check (lib/mocker and its first home
-// lib/llm/src/mocker), by value.
+// The values that the unit tests of upstream's mocker check (lib/mocker, formerly
+// lib/llm/src/mocker).
 
-// full makes a block of its own with a name active, as upstream's Use of one block.
+// full makes a new named block active, as upstream's Use of one block does.
 func full(c *cache, log *log, hash kv.BlockHash) (slot, bool) {
 	if found, _ := c.match([]kv.BlockHash{hash}); found == 1 {
 		slots, ok := c.use([]kv.BlockHash{hash}, 0, nil, log)
@@ -93,7 +93,7 @@ func TestLifeOfBlocks(t *testing.T) {
 	refs(map[kv.BlockHash]int32{0: 1, 1: 1, 2: 1, 7: 1, 8: 1, 9: 1, 10: 1}, 3, 6, 5)
 }
 
-// Upstream's evictor also puts entries first in its line, which nothing here needs.
+// Upstream's evictor can also insert at the front of its list; nothing here needs this.
 func TestLineIsLeastRecentlyUsed(t *testing.T) {
 	c, log := newCache(5), log{}
 	for _, h := range []kv.BlockHash{4, 3, 2, 1, 5, 1, 4, 2} {
@@ -172,7 +172,7 @@ func TestTwoHundredRequestsOnFiveHundredBlocks(t *testing.T) {
 			if len(all.Tokens) != 20_000 || len(all.Ended) != 200 || w.Usage() != (Usage{}) {
 				t.Fatalf("%d tokens, %d ends, then %+v", len(all.Tokens), len(all.Ended), w.Usage())
 			}
-			// 500 shared tokens are 7 blocks. Those that were evicted between are computed again.
+			// 500 shared tokens are 7 full blocks. Blocks evicted in between are computed again.
 			if want := 199 * 7 * 64; shared != (all.Cached > 0) && !cfg.NoPrefixCaching || all.Cached > want {
 				t.Fatalf("%d tokens cached", all.Cached)
 			}
@@ -201,7 +201,7 @@ func TestIdenticalPrompts(t *testing.T) {
 			}
 			if at == "together" {
 				step(t, w)
-				// 16 blocks of the prompt for all.
+				// The 16 blocks of the prompt are shared by all.
 				if u := w.Usage(); u.UsedBlocks != 16 || u.Running != 3 {
 					t.Fatalf("%+v", u)
 				}

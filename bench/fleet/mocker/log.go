@@ -2,14 +2,14 @@ package mocker
 
 import "github.com/coppice-llm/coppice/kv"
 
-// log gathers the events of one pass, in order, in memory that it keeps.
+// log collects the events of one pass, in order. It reuses its memory after reset.
 type log struct {
 	entries []entry
 	blocks  []kv.Block
 	hashes  []kv.BlockHash
 }
 
-// entry is an event whose blocks or hashes are [lo, hi) of the log's.
+// entry is an event. Its blocks, or hashes if it is a removal, are [lo, hi) of the log's.
 type entry struct {
 	kind      kv.EventKind
 	namespace kv.Namespace
@@ -22,7 +22,7 @@ func (l *log) reset() {
 	l.entries, l.blocks, l.hashes = l.entries[:0], l.blocks[:0], l.hashes[:0]
 }
 
-// stored notes a block. One that follows on the last one noted goes into its event.
+// stored records a new block. If it follows the block recorded last, it joins that event.
 func (l *log) stored(ns kv.Namespace, parent kv.BlockHash, hasParent bool, hash kv.BlockHash, local kv.LocalHash) {
 	lo := len(l.blocks)
 	l.blocks = append(l.blocks, kv.Block{Hash: hash, Local: local})
@@ -36,7 +36,7 @@ func (l *log) stored(ns kv.Namespace, parent kv.BlockHash, hasParent bool, hash 
 	l.entries = append(l.entries, entry{kv.Stored, ns, parent, hasParent, lo, lo + 1})
 }
 
-// removed notes that a block is gone.
+// removed records an eviction; consecutive evictions share an event.
 func (l *log) removed(hash kv.BlockHash) {
 	lo := len(l.hashes)
 	l.hashes = append(l.hashes, hash)
@@ -47,7 +47,8 @@ func (l *log) removed(hash kv.BlockHash) {
 	l.entries = append(l.entries, entry{kind: kv.Removed, lo: lo, hi: lo + 1})
 }
 
-// drain appends the events, numbered from *seq on. Their slices are the log's.
+// drain appends the events to dst, numbered from *seq on, and advances *seq. Their slices
+// belong to the log and are valid until its reset.
 func (l *log) drain(dst []kv.Event, seq *uint64) []kv.Event {
 	for i := range l.entries {
 		e := &l.entries[i]

@@ -8,10 +8,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Pass ends the pass under way, adds what came of it to the report, and begins the
-// next one if there is something to do. now is what Wake says; anything else is an
-// error and changes nothing. Cost: the running requests, the blocks of those that
-// are admitted, and a short look at the head of the line.
+// Pass ends the pass in progress, adds its outcome to the report, and begins the next
+// pass if a request waits or runs. now must be the time that Wake returns; any other is
+// an error and changes nothing. Cost: O(running requests + blocks of admitted requests).
 func (w *Worker) Pass(now time.Duration, out *Report) error {
 	if !w.busy || now != w.until {
 		return fmt.Errorf("mocker: Pass at %v, want the time of Wake: %v, %v", now, w.until, w.busy)
@@ -27,7 +26,7 @@ func (w *Worker) Pass(now time.Duration, out *Report) error {
 	return nil
 }
 
-// end delivers the tokens and the events of the pass under way.
+// end reports the tokens and the events of the pass in progress.
 func (w *Worker) end(out *Report) {
 	before := *out
 	kept := w.running[:0]
@@ -68,8 +67,8 @@ func (w *Worker) end(out *Report) {
 	w.cached, w.preempted = 0, w.preempted[:0]
 }
 
-// begin makes the next pass: blocks for all that decode, then chunks of the prompts
-// that are under way, then those that fit besides.
+// begin composes the next pass: first a block for each decoding sequence that needs one,
+// then chunks of the prompts already admitted, then new prompts that fit.
 func (w *Worker) begin() {
 	if w.busy = len(w.running)+w.waiting.len > 0; !w.busy {
 		return
@@ -102,8 +101,8 @@ func (w *Worker) begin() {
 	w.stats.MostUsed = max(w.stats.MostUsed, w.cache.active)
 }
 
-// makeRoom gives each decoding sequence the block that the KV of its last token
-// goes to, and preempts where there is none.
+// makeRoom gives each decoding sequence the block for the KV of its last token, and
+// preempts a sequence whenever no block is left.
 func (w *Worker) makeRoom() {
 	log := &w.logs[w.current]
 	for _, s := range w.running {
@@ -133,7 +132,7 @@ func (w *Worker) makeRoom() {
 	w.running = kept
 }
 
-// victim is who gives way next. Somebody decodes.
+// victim picks the sequence to preempt, by Config.Preemption. At least one decodes.
 func (w *Worker) victim() *sequence {
 	if w.cfg.Preemption == Oldest {
 		for _, s := range w.running {
@@ -149,8 +148,8 @@ func (w *Worker) victim() *sequence {
 	return w.running[i]
 }
 
-// preempt takes all blocks of a sequence and puts it first in the line. What it has
-// output is kept: it is computed again, as far as it is not cached then.
+// preempt releases all blocks of a sequence and puts it at the head of the queue. Its
+// output is kept; when it is admitted again, the part that is not cached is recomputed.
 func (w *Worker) preempt(s *sequence) {
 	w.cache.drop(s.slots)
 	s.slots, s.named, s.computed = s.slots[:0], 0, 0
@@ -159,9 +158,10 @@ func (w *Worker) preempt(s *sequence) {
 	w.waiting.pushFront(s)
 }
 
-// admit lets in who waits, first come first served, until one does not fit. Who was
-// preempted last is the first, and needs all that it gave, of which a block is
-// taken: so nobody comes in by a preemption. With nothing running the watermark counts nothing, as nothing would ever change.
+// admit admits waiting requests, first come first served, until one does not fit. A
+// preemption of this pass admits none: the request preempted last is at the head of the
+// queue and needs all the blocks that it gave up, of which at least one is taken. If
+// nothing runs, the watermark is ignored, since no block would ever be freed.
 func (w *Worker) admit(budget int, load *Load) {
 	for w.waiting.len > 0 && len(w.running) < w.cfg.MaxSeqs && budget > 0 {
 		limit := w.limit
@@ -210,8 +210,8 @@ func (w *Worker) admit(budget int, load *Load) {
 	}
 }
 
-// compute schedules n more tokens of a sequence and names the blocks that they
-// fill: whoever comes later in this pass or after it finds them.
+// compute schedules n more tokens of a sequence and names the blocks that they fill.
+// Requests admitted later, even in the same pass, find these blocks.
 func (w *Worker) compute(s *sequence, n int) {
 	s.chunk = n
 	s.computed += n
@@ -223,8 +223,8 @@ func (w *Worker) compute(s *sequence, n int) {
 	}
 }
 
-// name names a sequence's first block that has no name, and notes it if nobody had
-// it.
+// name names a sequence's first unnamed block, and records it in the log if the name is
+// new.
 func (w *Worker) name(s *sequence) {
 	k := s.named
 	parent, before := none, kv.BlockHash(0)

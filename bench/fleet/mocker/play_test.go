@@ -21,7 +21,7 @@ func request(id int, prompt []kv.Token, output, blockTokens int) *Request {
 	return r
 }
 
-// tokensFrom are n tokens that no other first token gives.
+// tokensFrom returns n tokens that differ from those of any other first token.
 func tokensFrom(first, n int) []kv.Token {
 	tokens := make([]kv.Token, n)
 	for i := range tokens {
@@ -46,7 +46,7 @@ func submit(t testing.TB, w *Worker, now time.Duration, r *Request) {
 	}
 }
 
-// step runs one pass and checks everything.
+// step runs one pass and checks all invariants.
 func step(t testing.TB, w *Worker) *Report {
 	t.Helper()
 	var rep Report
@@ -63,8 +63,7 @@ func step(t testing.TB, w *Worker) *Report {
 	return &rep
 }
 
-// drain runs passes until nothing is left, at most limit, and returns what came of
-// all.
+// drain runs passes until the worker is idle, at most limit, and returns their joint report.
 func drain(t testing.TB, w *Worker, limit int) *Report {
 	t.Helper()
 	var all Report
@@ -84,7 +83,7 @@ func drain(t testing.TB, w *Worker, limit int) *Report {
 	return nil
 }
 
-// world plays a random load on a random worker, and holds it to what must be.
+// world plays a random load on a random worker and checks its reports.
 type world struct {
 	t         testing.TB
 	rng       *rand.Rand
@@ -93,7 +92,7 @@ type world struct {
 	holder    kv.Rank
 	seq       uint64
 	requests  []*Request
-	got       []int // tokens of output of each
+	got       []int // output tokens of each request
 	over      []bool
 	disturbed []bool // preempted or aborted
 	total     Report
@@ -118,7 +117,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	return &world{t: t, rng: rng, w: newWorker(t, cfg), index: index, holder: kv.Rank{Worker: 7}}
 }
 
-// submit makes a request out of few stems, or the next turn of an earlier one.
+// submit sends a request that begins with one of a few stems, or continues an earlier one.
 func (x *world) submit() {
 	cfg := &x.w.cfg
 	most := cfg.Blocks * cfg.BlockTokens
@@ -158,7 +157,7 @@ func (x *world) abort() {
 	}
 }
 
-// pass is Worker.Pass in its two halves, with a look between.
+// pass runs the two halves of Worker.Pass with checks in between.
 func (x *world) pass() {
 	var rep Report
 	x.w.now = x.w.until
@@ -186,7 +185,7 @@ func (x *world) pass() {
 	x.check()
 }
 
-// follow replays events into an index, which then holds just what the worker has.
+// follow applies events to an index, which then must hold exactly the worker's blocks.
 func (x *world) follow(events []kv.Event) {
 	for _, e := range events {
 		if e.Seq != x.seq {
@@ -194,7 +193,7 @@ func (x *world) follow(events []kv.Event) {
 		}
 		x.seq++
 		if e.Kind == kv.Removed {
-			for _, h := range e.Hashes { // one by one: none goes with another before it
+			for _, h := range e.Hashes { // one by one, so that no removal implies that of another block
 				if !x.index.Holds(x.holder, h) {
 					x.t.Fatalf("removed %#x is not held", h)
 				}
@@ -230,7 +229,7 @@ func (x *world) check() {
 		return
 	}
 	hashes := x.requests[x.rng.IntN(len(x.requests))].Hashes
-	found, active := 0, 0 // match without its assumptions
+	found, active := 0, 0 // match by linear search, without its assumption of prefixes
 	for _, h := range hashes {
 		s := x.w.cache.table.find(x.w.cache.blocks, h)
 		if s == none {

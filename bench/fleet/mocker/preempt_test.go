@@ -21,15 +21,15 @@ func TestWhoIsPreempted(t *testing.T) {
 		if !slices.Equal(rep.Preempted, c.gone) || !slices.Equal(rep.Ended, c.ended) || len(rep.Tokens) != 12 || rep.Computed != 36 {
 			t.Errorf("%v: %+v", c.rule, rep)
 		}
-		// It had 13 tokens, of which 12 had KV; the last block may still be there.
+		// It had 13 tokens, 12 with KV; its last block may still be cached.
 		if rep.Recomputed > 12 {
 			t.Errorf("%v: %d tokens computed again", c.rule, rep.Recomputed)
 		}
 	}
 }
 
-// What is taken for one that decodes does not go to another, and who gave it is the
-// first that comes again.
+// A block taken for a decoding sequence does not go to another one, and the preempted
+// sequence is the first to be admitted again.
 func TestPreemptedComeFirstButNotAtOnce(t *testing.T) {
 	w := newWorker(t, Config{Blocks: 10, BlockTokens: 4, MaxSeqs: 3, Watermark: NoWatermark})
 	for id := range 3 {

@@ -7,31 +7,31 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// What a request is refused with; the errors of [Worker.Submit] wrap one of them.
+// Reasons to refuse a request. The errors of [Worker.Submit] wrap one of these.
 var (
 	ErrRequest   = errors.New("mocker: invalid request")
 	ErrTooLarge  = errors.New("mocker: request needs more blocks than the device has")
 	ErrQueueFull = errors.New("mocker: too many requests wait")
 )
 
-// Request is a prompt and how much follows on it.
+// Request is a prompt and the length of its output.
 type Request struct {
-	ID           int            // the caller's; Abort ends the first that has it
-	Tokens       []kv.Token     // of the prompt. Optional, but see Output
-	PromptTokens int            // 0: len(Tokens)
-	Locals       []kv.LocalHash // of the prompt's full blocks; more are ignored
-	Hashes       []kv.BlockHash // the same blocks by kv.Chain. Both are not needed without prefix caching
-	OutputTokens int            // at least 1. The request ends after so many
+	ID           int            // chosen by the caller; Abort ends the first request with this ID
+	Tokens       []kv.Token     // of the prompt. Optional, unless Output is given
+	PromptTokens int            // length of the prompt; 0 means len(Tokens)
+	Locals       []kv.LocalHash // of the prompt's full blocks; further ones are ignored
+	Hashes       []kv.BlockHash // of the same blocks, by kv.Chain. Neither is needed without prefix caching
+	OutputTokens int            // at least 1. The request ends after so many tokens
 
-	// Output are the tokens that come out, at least OutputTokens. With them, and
-	// Tokens, blocks of output have the hashes that a later prompt has which
-	// contains the answer. Without, they have names that no prompt has.
+	// Output holds the output tokens, at least OutputTokens, or none. With Output and
+	// Tokens, output blocks get the hashes that a later prompt containing the answer
+	// has. Without, they get hashes that match no prompt.
 	Output []kv.Token
-	// Namespace salts the hashes of blocks of output, and stands in the events.
+	// Namespace salts the hashes of output blocks, and is in the events.
 	Namespace kv.Namespace
 }
 
-// promptTokens is the length of the prompt.
+// promptTokens returns the length of the prompt.
 func (r *Request) promptTokens() int {
 	if r.PromptTokens == 0 {
 		return len(r.Tokens)
@@ -39,7 +39,8 @@ func (r *Request) promptTokens() int {
 	return r.PromptTokens
 }
 
-// check refuses what cannot run. Cost: one hash for each block of the prompt.
+// check returns why a request cannot run; nil if it can. Cost: one hash for each full
+// block of the prompt.
 func (r *Request) check(cfg *Config) error {
 	prompt := r.promptTokens()
 	bad := func(format string, args ...any) error {
@@ -80,17 +81,17 @@ func (r *Request) check(cfg *Config) error {
 	return nil
 }
 
-// Report is what came of passes. Numbers and entries of several add up.
+// Report is the outcome of one or more passes: each Pass adds to it.
 type Report struct {
-	Tokens []int      // request IDs, each one token of output, in the order of admission
-	Ended  []int      // request IDs; these are gone
-	Events []kv.Event // visible from the pass's end on; their slices are valid until the worker's next Pass
+	Tokens []int      // request IDs, one for each output token, in order of admission
+	Ended  []int      // IDs of the requests that ended
+	Events []kv.Event // cache events of the pass; their slices are valid until the worker's next Pass
 
 	Computed   int // prompt tokens computed for the first time
-	Cached     int // prompt tokens found in the cache by those admitted for the first time
-	Recomputed int // tokens that preempted requests computed again
+	Cached     int // prompt tokens found in the cache by requests admitted for the first time
+	Recomputed int // tokens computed again after preemptions
 
-	Preempted []int // request IDs, as the pass began
+	Preempted []int // IDs of the requests preempted when the pass began
 }
 
 // Reset empties a report and keeps its memory.
@@ -98,14 +99,14 @@ func (r *Report) Reset() {
 	*r = Report{Tokens: r.Tokens[:0], Ended: r.Ended[:0], Events: r.Events[:0], Preempted: r.Preempted[:0]}
 }
 
-// Usage is how busy a worker is.
+// Usage is the load of a worker.
 type Usage struct {
 	UsedBlocks int // held by running requests
 	Waiting    int
 	Running    int
 }
 
-// Stats counts what happened to a worker so far.
+// Stats counts events since New.
 type Stats struct {
 	Passes      uint64
 	Tokens      uint64 // output
@@ -114,12 +115,12 @@ type Stats struct {
 	Recomputed  uint64
 	Preemptions uint64
 	Evicted     uint64 // blocks
-	MostUsed    int    // blocks held at a time
+	MostUsed    int    // most active blocks at the beginning of a pass
 }
 
-// ReasoningTokens is how many tokens of an output are reasoning, as upstream's load
-// generator cuts them: floor(outputTokens*ratio), but none or two at least, none of
-// an output below two, and never more than the output.
+// ReasoningTokens returns how many tokens of an output are reasoning, as in upstream's
+// load generator: floor(outputTokens*ratio), at most outputTokens. A result of 1 becomes
+// 2; an output below 2 tokens has none.
 func ReasoningTokens(outputTokens int, ratio float64) int {
 	if outputTokens < 2 || !(ratio > 0) {
 		return 0

@@ -2,25 +2,27 @@ package mocker
 
 import "github.com/coppice-llm/coppice/kv"
 
-// sequence is a request on its way: waiting, or running, which is what holds slots.
+// sequence is the state of a request, waiting or running. Only running ones hold slots.
 type sequence struct {
 	req      *Request
 	prompt   int            // tokens
 	tokens   int            // prompt and output so far
-	computed int            // tokens whose KV is there, or will be when the pass under way ends
-	reached  int            // the most that computed ever was at the end of a pass
-	chunk    int            // tokens that the pass under way adds to computed
-	slots    []slot         // running: the blocks, in order
-	named    int            // of them, those that have their names: the first ones
-	hashes   []kv.BlockHash // of the blocks that had a name since it was first admitted
-	decoding bool           // its prompt, or after a preemption all it had, is computed
-	resumed  bool           // it was preempted
-	gone     bool           // it was preempted in the pass that is being made
+	computed int            // tokens with KV, counting the pass in progress
+	reached  int            // largest computed at the end of any pass: tokens below it are recomputed
+	chunk    int            // tokens that the pass in progress adds to computed
+	slots    []slot         // if running: its blocks, in order
+	named    int            // number of leading slots with names
+	hashes   []kv.BlockHash // of all blocks named since the first admission, kept over preemptions
+	decoding bool           // the prompt is computed; after a preemption, prompt and output
+	resumed  bool           // preempted at least once
+	gone     bool           // preempted while the next pass is composed
 }
 
+// output returns the number of output tokens so far.
 func (s *sequence) output() int { return s.tokens - s.prompt }
 
-// cachedNames are the blocks that it may find.
+// cachedNames returns the hashes of the blocks that it may find when admitted: those of
+// the prompt, and after a preemption also of its output.
 func (s *sequence) cachedNames(blockTokens int) []kv.BlockHash {
 	if s.resumed && len(s.hashes) > 0 {
 		return s.hashes
@@ -28,13 +30,13 @@ func (s *sequence) cachedNames(blockTokens int) []kv.BlockHash {
 	return s.req.Hashes[:min(len(s.req.Hashes), s.prompt/blockTokens)]
 }
 
-// namer makes the local hashes of blocks that are not whole blocks of a prompt.
+// namer computes local hashes of blocks, including those with output tokens.
 type namer struct {
 	seed   uint64
 	tokens []kv.Token // scratch, one block
 }
 
-// local is the local hash of a sequence's block.
+// local returns the local hash of a sequence's index-th block.
 func (n *namer) local(s *sequence, index, blockTokens int) kv.LocalHash {
 	r := s.req
 	from, to := index*blockTokens, (index+1)*blockTokens
@@ -62,7 +64,7 @@ func finish(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// queue is the line of waiting sequences, open at both ends.
+// queue is the double-ended queue of waiting sequences, a ring buffer.
 type queue struct {
 	ring []*sequence // len is a power of two, or 0
 	head int
@@ -102,7 +104,7 @@ func (q *queue) popFront() {
 	q.len--
 }
 
-// cut takes out the i-th. Cost: those behind it.
+// cut removes the i-th element. Cost: O(number of elements after it).
 func (q *queue) cut(i int) {
 	for ; i < q.len-1; i++ {
 		q.set(i, q.at(i+1))

@@ -2,10 +2,10 @@ package mocker
 
 import "github.com/coppice-llm/coppice/kv"
 
-// table finds named blocks by hash: open addressing, at most half full, without
-// tombstones. Keys stand in the blocks.
+// table maps hashes to named blocks by open addressing with linear probing, at most half
+// full, without tombstones. The keys are in the blocks.
 type table struct {
-	cells []slot // slot+1, 0: empty. len is a power of two
+	cells []slot // slot+1; 0 means empty. len is a power of two
 	shift uint   // 64 - log2(len)
 	used  int
 }
@@ -14,12 +14,13 @@ const minTable = 1 << 6
 
 func newTable() table { return table{cells: make([]slot, minTable), shift: 64 - 6} }
 
-// home is where a hash would stand. Hashes are spread already; the product keeps
-// it so where a test numbers its blocks.
+// home returns the preferred cell of a hash. Hashes are evenly spread already; the
+// product also spreads the small numbers that tests use as hashes.
 func (t *table) home(h kv.BlockHash) int {
 	return int(uint64(h) * 0x9e3779b97f4a7c15 >> t.shift)
 }
 
+// find returns the block with this hash, or none.
 func (t *table) find(blocks []block, h kv.BlockHash) slot {
 	mask := len(t.cells) - 1
 	for i := t.home(h); ; i = (i + 1) & mask {
@@ -30,7 +31,7 @@ func (t *table) find(blocks []block, h kv.BlockHash) slot {
 	}
 }
 
-// put enters a block whose hash is not there.
+// put adds a block, whose hash must not be in the table. It grows the table if needed.
 func (t *table) put(blocks []block, s slot) {
 	if 2*(t.used+1) > len(t.cells) {
 		old := t.cells
@@ -55,7 +56,8 @@ func (t *table) enter(blocks []block, cell slot) {
 	t.cells[i] = cell
 }
 
-// cut takes a block out, and moves up those that stand behind it because of it.
+// cut removes a block, and moves later entries of the probe sequence into the hole if
+// they may be there, so that find still reaches them.
 func (t *table) cut(blocks []block, s slot) {
 	mask := len(t.cells) - 1
 	hole := t.home(blocks[s].hash)

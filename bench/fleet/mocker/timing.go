@@ -9,37 +9,37 @@ import (
 
 // Load is the work of one pass.
 type Load struct {
-	Prompts       int // prompts of which something is computed
-	PromptTokens  int // that are computed of them
-	Pairs         int // of these tokens with themselves and all before them
+	Prompts       int // prompts with tokens in this pass
+	PromptTokens  int // prompt tokens computed
+	Pairs         int // attention pairs: each of these tokens with itself and all tokens before it
 	Rows          int // decoding sequences
-	ContextTokens int // whose KV these read
-	ActiveTokens  int // in blocks that requests hold, each block as full
-	TotalTokens   int // that the device has room for
+	ContextTokens int // tokens whose KV the decoding rows read
+	ActiveTokens  int // capacity of the active blocks
+	TotalTokens   int // capacity of the device
 }
 
-// addPrompt counts n tokens of a prompt behind c others.
+// addPrompt adds a chunk of n tokens after c earlier ones: n*c + n*(n+1)/2 pairs.
 func (l *Load) addPrompt(n, c int) {
 	l.Prompts++
 	l.PromptTokens += n
 	l.Pairs += n*c + n*(n+1)/2
 }
 
-// Timing says how long a pass takes: [Polynomial] as the mocker has it,
-// [Coefficients] as the rest of the house.
+// Timing computes the time of a pass: [Polynomial] as upstream, [Coefficients] as the
+// rest of this project.
 type Timing interface {
-	// Pass is pure. A pass takes a nanosecond at least, whatever it says.
+	// Pass returns the time of a pass. It is pure. The worker limits it to 1 ns to 24 h.
 	Pass(Load) time.Duration
 	// Validate reports all faults at once.
 	Validate() error
 }
 
-// Polynomial is upstream's timing (lib/mocker, perf_model): a prompt's time grows
-// with the square of its tokens, a decoding pass's with how full the device is.
-// Prompts and rows of a pass follow on each other. All in milliseconds.
+// Polynomial is upstream's timing (lib/mocker, perf_model), in milliseconds. The time of
+// prompts is quadratic in the tokens computed, that of decoding rows quadratic in the
+// share of the device in use. The time of a pass is the sum of both.
 type Polynomial struct {
-	Prefill [3]float64 // constant, for each token, for its square: of all new tokens of the pass
-	Decode  [3]float64 // constant, for the part of the tokens that is active, for its square
+	Prefill [3]float64 // coefficients of 1, n and n², for n prompt tokens of the pass
+	Decode  [3]float64 // coefficients of 1, x and x², for x the active share of the tokens, in [0, 1]
 	Floor   float64    // least time of decoding rows
 }
 
@@ -53,14 +53,15 @@ func DefaultPolynomial() Polynomial {
 	}
 }
 
-// Pass implements Timing. No prompts and no rows take no time.
+// Pass implements Timing. It returns 0 if there are neither prompts nor rows.
 func (p Polynomial) Pass(l Load) time.Duration {
 	ms := 0.0
 	if l.Prompts > 0 {
 		ms = max(0, square(p.Prefill, float64(l.PromptTokens)))
 	}
 	if l.Rows > 0 {
-		// Above 1 the square would win: upstream's first form became free there.
+		// Above 1 the negative square would win, and decoding would become free, as in an
+		// early form of upstream's.
 		full := min(1, float64(l.ActiveTokens)/float64(max(l.TotalTokens, 1)))
 		ms += max(p.Floor, square(p.Decode, full))
 	}
@@ -83,12 +84,13 @@ func (p Polynomial) Validate() error {
 	return errors.Join(errs...)
 }
 
+// square evaluates a quadratic polynomial.
 func square(c [3]float64, x float64) float64 { return c[0] + x*(c[1]+x*c[2]) }
 
-// Coefficients is a timing by counts, in seconds, with the meaning that
-// router.Profile gives them: so a mocker and our scheduler compare on one device.
+// Coefficients is a linear timing, in seconds, with the coefficients of router.Profile.
+// With it, a mocker and our scheduler can be compared on the same device.
 type Coefficients struct {
-	Step  float64 // of a pass by itself: reading the weights, launching
+	Step  float64 // for the pass itself: reading the weights, launching
 	Token float64 // for each token of a prompt
 	Pair  float64 // for each token of a prompt and each token before it
 	Row   float64 // for each decoding row
@@ -115,7 +117,7 @@ func (c Coefficients) Validate() error {
 	return errors.Join(errs...)
 }
 
-// maxPass bounds what a pass takes, so that no sum of times overflows.
+// maxPass bounds the time of a pass, so that sums of times do not overflow.
 const maxPass = 24 * time.Hour
 
 func seconds(s float64) time.Duration {

@@ -53,8 +53,8 @@ func TestTimings(t *testing.T) {
 	}
 }
 
-// A request alone: its prompt in chunks, then its rows, each pass as long as its
-// load says.
+// A single request: the prompt in chunks, then decoding rows, each pass as long as the
+// timing of its load.
 func TestPassesTakeWhatTheirLoadSays(t *testing.T) {
 	timing := Coefficients{Step: 1e-3, Token: 1e-5, Pair: 1e-8, Row: 2e-6, KV: 3e-7}
 	w := newWorker(t, Config{Blocks: 100, BlockTokens: 10, MaxSeqs: 4, MaxBatchedTokens: 60, Timing: timing})

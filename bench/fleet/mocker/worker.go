@@ -7,26 +7,26 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Worker is the whole machine. It belongs to one goroutine.
+// Worker is a simulated worker. It belongs to one goroutine.
 type Worker struct {
 	cfg   Config
-	limit int // blocks that may be active after an admission
+	limit int // most active blocks after an admission
 	cache cache
 	namer namer
 
 	waiting queue
-	running []*sequence // in the order of admission
-	spare   []*sequence
+	running []*sequence // in order of admission
+	spare   []*sequence // unused, for their memory
 
-	now   time.Duration // latest time it was told
-	busy  bool          // a pass is under way, until
+	now   time.Duration // latest time passed in
+	busy  bool          // a pass is in progress until the time below
 	until time.Duration
 
-	logs      [2]log // the one of the pass under way, and the one that was handed out
-	current   int
-	seq       uint64 // of the next event
-	cached    int    // prompt tokens found, since the pass under way was begun
-	preempted []int  // as the pass under way was begun
+	logs      [2]log // events of the pass in progress, and events handed out by the last Pass
+	current   int    // index of the former
+	seq       uint64 // number of the next event
+	cached    int    // cached prompt tokens of the requests admitted to the pass in progress
+	preempted []int  // requests preempted when the pass in progress began
 	stats     Stats
 }
 
@@ -39,11 +39,10 @@ func New(cfg Config) (*Worker, error) {
 	return &Worker{cfg: cfg, limit: cfg.admitBlocks(), cache: newCache(cfg.Blocks), namer: namer{seed: cfg.Seed}}, nil
 }
 
-// Submit puts a request at the end of the line; it is not changed until it ended
-// or was aborted. An idle worker wakes at once, at now: what comes at the same
-// moment goes into the same pass. Errors, after which nothing has changed, wrap
-// ErrRequest, ErrTooLarge or ErrQueueFull, but for a now that goes back or
-// that is past Wake.
+// Submit appends a request to the queue. The caller must not change it until it has ended
+// or was aborted. An idle worker wakes at now, so requests submitted at the same time
+// enter the same pass. An error changes nothing. Errors wrap ErrRequest, ErrTooLarge or
+// ErrQueueFull, except that for a now before an earlier one or after the time of Wake.
 func (w *Worker) Submit(now time.Duration, r *Request) error {
 	if now < w.now || w.busy && now > w.until {
 		return fmt.Errorf("mocker: Submit at %v, but it is %v and the next pass is due at %v", now, w.now, w.until)
@@ -65,11 +64,12 @@ func (w *Worker) Submit(now time.Duration, r *Request) error {
 	return nil
 }
 
-// Wake is when the pass under way ends; not ok if there is nothing to do.
+// Wake returns the end of the pass in progress; ok is false if the worker is idle.
 func (w *Worker) Wake() (at time.Duration, ok bool) { return w.until, w.busy }
 
-// Abort ends a request now, without a report: its blocks are let go, and what has a
-// name stays cached. False if no such request waits or runs. Cost: those that do.
+// Abort ends a request at once, without a report. Its blocks are released; named ones
+// stay cached. It returns false if no such request waits or runs. Cost: O(waiting and
+// running requests).
 func (w *Worker) Abort(id int) bool {
 	for i, s := range w.running {
 		if s.req.ID == id {
@@ -89,23 +89,22 @@ func (w *Worker) Abort(id int) bool {
 	return false
 }
 
-// Usage is how busy the worker is.
+// Usage returns the load of the worker.
 func (w *Worker) Usage() Usage {
 	return Usage{UsedBlocks: w.cache.active, Waiting: w.waiting.len, Running: len(w.running)}
 }
 
-// Overlap is how many leading blocks a prompt would find now, those that the pass
-// under way computes among them.
+// Overlap returns the number of leading blocks that a prompt would find now, including
+// those that the pass in progress computes.
 func (w *Worker) Overlap(hashes []kv.BlockHash) int {
 	blocks, _ := w.cache.match(hashes)
 	return blocks
 }
 
-// CachedBlocks is how many blocks can be found, those of running requests among
-// them.
+// CachedBlocks returns the number of named blocks, including those of running requests.
 func (w *Worker) CachedBlocks() int { return w.cache.table.used }
 
-// Stats is a copy of the counts.
+// Stats returns a copy of the counts.
 func (w *Worker) Stats() Stats {
 	st := w.stats
 	st.Evicted = w.cache.evicted
@@ -121,7 +120,7 @@ func (w *Worker) newSequence() *sequence {
 	return &sequence{}
 }
 
-// recycle keeps a sequence's memory for the next.
+// recycle keeps a sequence for newSequence, with the memory of its slices.
 func (w *Worker) recycle(s *sequence) {
 	*s = sequence{slots: s.slots[:0], hashes: s.hashes[:0]}
 	w.spare = append(w.spare, s)

@@ -120,7 +120,7 @@ func TestEventsAreVisibleWhenThePassEnds(t *testing.T) {
 	if len(rep.Events) != 1 || len(rep.Events[0].Blocks) != 6 || rep.Events[0].HasParent || len(rep.Ended) != 1 || rep.Computed != 24 {
 		t.Fatalf("as it ends: %+v", rep)
 	}
-	// Four blocks stay, of which the last two must go for a prompt of six.
+	// Four blocks stay cached; the last two must be evicted for a prompt of six blocks.
 	second := request(2, append(slices.Clone(first.Tokens[:16]), tokensFrom(2, 16)...), 1, 4)
 	submit(t, w, w.now, second)
 	if rep = step(t, w); len(rep.Events) != 0 || w.Overlap(first.Hashes) != 4 {
@@ -144,13 +144,13 @@ func TestNobodyFindsWhatIsNotComputed(t *testing.T) {
 	prompt := tokensFrom(1, 80)
 	submit(t, w, 0, request(1, prompt, 2, 4))
 	step(t, w)
-	step(t, w) // 64 tokens are under way, 16 to come
+	step(t, w) // 64 tokens are being computed, 16 are left
 	if got := w.Overlap(request(2, prompt, 1, 4).Hashes); got != 16 {
 		t.Fatalf("%d blocks are found of 64 tokens", got)
 	}
 	submit(t, w, w.now, request(2, prompt, 2, 4))
 	rep := drain(t, w, 10)
-	// The other comes into the pass that computes the last 16, behind them.
+	// The other request enters the pass that computes the last 16, after them.
 	if rep.Cached != 79 || rep.Computed != 32+16+1 {
 		t.Fatalf("%d tokens cached, %d computed", rep.Cached, rep.Computed)
 	}
@@ -229,7 +229,7 @@ func TestWithoutChunks(t *testing.T) {
 	for range 5 {
 		computed = append(computed, step(t, w).Computed)
 	}
-	// 10 and 10 are above 16; 40 is too, and goes alone, whatever it takes.
+	// 10 and 10 exceed 16 together; 40 alone exceeds it too, and gets a pass of its own.
 	if want := []int{0, 10, 10, 40, 6}; !slices.Equal(computed, want) {
 		t.Fatalf("computed %v, want %v", computed, want)
 	}
@@ -270,7 +270,7 @@ func TestCheckFindsFaults(t *testing.T) {
 	}
 }
 
-// mustUse takes a block that then is nobody's.
+// mustUse takes an unnamed block that belongs to no sequence.
 func (w *Worker) mustUse(t *testing.T) []slot {
 	slots, ok := w.cache.use(nil, 1, nil, &w.logs[w.current])
 	if !ok {
@@ -279,7 +279,7 @@ func (w *Worker) mustUse(t *testing.T) []slot {
 	return slots
 }
 
-// push puts a block first in the line.
+// push puts a block at the front of the LRU list.
 func (c *cache) push(s slot) {
 	c.blocks[s].next = c.first
 	c.blocks[c.first].prev = s
