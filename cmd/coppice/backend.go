@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// openBackend is where every command opens what computes. It shows how far the weights
-// of a GPU are, and says what to do where a GPU can't be used.
+// openBackend opens a backend; all commands use it. It shows the progress of loading
+// weights onto a GPU. If a GPU cannot be used, the error recommends a remedy.
 func openBackend(name backendName, o backends.Options) (engine.Backend, error) {
 	finish := func() {}
 	if name == "cuda" {
@@ -27,7 +27,7 @@ func openBackend(name backendName, o backends.Options) (engine.Backend, error) {
 	return b, withRemedy(err)
 }
 
-// withRemedy is err with what to do about it, if that is known.
+// withRemedy adds the remedy, if one is known, to an error.
 func withRemedy(err error) error {
 	if remedy := remedy(err); remedy != "" {
 		return fmt.Errorf("%w\n%s", err, remedy)
@@ -35,7 +35,7 @@ func withRemedy(err error) error {
 	return err
 }
 
-// remedy is what to do about a GPU that can't be used.
+// remedy returns advice for an error of the GPU; "" if there is none.
 func remedy(err error) string {
 	switch {
 	case errors.Is(err, cudrv.ErrUnavailable):
@@ -50,7 +50,7 @@ func remedy(err error) string {
 	return ""
 }
 
-// gpuFlags say which GPU computes, with --backend cuda.
+// gpuFlags select the GPU and its memory, for --backend cuda.
 type gpuFlags struct {
 	GPU       int     `name:"gpu" default:"0" help:"With --backend cuda: which GPU, as the driver counts them."`
 	GPUMemory float64 `name:"gpu-memory" default:"0.9" help:"With --backend cuda: share of its memory that may be in use. The KV pool takes what weights and buffers leave, unless --kv-tokens says how large it is."`
@@ -73,7 +73,7 @@ func openCPU(m *model.Model, o backends.Options) (*cpu.Backend, error) {
 // backendName is one of backends.Names.
 type backendName string
 
-// UnmarshalText takes the name of a backend that there is.
+// UnmarshalText accepts the names of backends; the error lists them.
 func (b *backendName) UnmarshalText(text []byte) error {
 	if !slices.Contains(backends.Names(), string(text)) {
 		return fmt.Errorf("%q is no backend, want one of %s", text, strings.Join(backends.Names(), ", "))
@@ -82,12 +82,12 @@ func (b *backendName) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// kvType is a type that the cpu backend stores keys and values in.
+// kvType is the data type in which the cpu backend stores keys and values.
 type kvType kv.DType
 
 func (k kvType) String() string { return kv.DType(k).String() }
 
-// UnmarshalText takes the name of a type, and lists them otherwise.
+// UnmarshalText accepts the names of types; the error lists them.
 func (k *kvType) UnmarshalText(text []byte) error {
 	var d kv.DType
 	if err := d.UnmarshalText(text); err != nil || !slices.Contains(cpu.KVTypes(), d) {

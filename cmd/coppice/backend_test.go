@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// TestNoGPU: where there is no driver or no GPU, each command says so and what to do.
+// TestNoGPU checks that without a driver or a GPU each command fails with advice.
 func TestNoGPU(t *testing.T) {
 	if d, err := system.Open(); err == nil {
 		if n, err := d.Devices(); err == nil && n > 0 {
@@ -28,7 +28,7 @@ func TestNoGPU(t *testing.T) {
 	refused(t, []string{"--gpu-memory is 1.5"}, "serve", "--backend", "cuda", "--gpu-memory", "1.5")
 }
 
-// posing is the interpreter's driver, which says other things of itself.
+// posing is the interpreter's driver with made-up versions and properties.
 type posing struct {
 	*vm.Driver
 	version, devices, major int
@@ -42,7 +42,7 @@ func (p *posing) Properties(i int) (cudrv.Properties, error) {
 	return found, err
 }
 
-// TestRemedies: what is wrong with a GPU, and what to do about it.
+// TestRemedies checks the advice for each fault of a GPU.
 func TestRemedies(t *testing.T) {
 	m, err := model.Open(nano(t))
 	if err != nil {

@@ -60,8 +60,8 @@ func (c *benchChatCmd) Run(ctx context.Context) error {
 	return errors.Join(printReport(comparison, c.JSON, false), why)
 }
 
-// compare plays the load with the cache on and off. A cache that changes an answer or
-// loses a page is broken: it says so by an error beside the comparison.
+// compare plays the load with the cache on and off. If the cache changes an answer or
+// leaks a page, it returns an error together with the comparison.
 func (c *benchChatCmd) compare(ctx context.Context, load *bench.Chat, dir string) (*bench.Comparison, error) {
 	on, onRun, err := c.play(ctx, load, dir, "cache on ", false)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *benchChatCmd) compare(ctx context.Context, load *bench.Chat, dir string
 	return comparison, err
 }
 
-// play runs the load once on a node of its own.
+// play runs the load once on a new node.
 func (c *benchChatCmd) play(ctx context.Context, load *bench.Chat, dir, label string, disableCache bool) (s bench.Summary, run *bench.Run, err error) {
 	node, err := c.nodeFlags.open(dir, &c.backendFlags, disableCache)
 	if err != nil {
@@ -110,7 +110,8 @@ func progressBar(total int, label string) (advance, finish func()) {
 	return func() { bar.Add(1) }, func() { bar.Finish() }
 }
 
-// bytesBar is progressBar of bytes, whose total is known once they come.
+// bytesBar is a progressBar in bytes, for a total that is known only when the first bytes
+// arrive.
 func bytesBar(label string) (advance func(done, total int), finish func()) {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return nil, func() {}

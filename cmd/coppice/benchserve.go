@@ -87,13 +87,13 @@ Examples:
 func (c *benchServeCmd) Run(ctx context.Context) error {
 	err := c.run(ctx)
 	if err != nil && ctx.Err() != nil {
-		return ctx.Err() // requests that were called off are no news
+		return ctx.Err() // cancelled requests are not worth an error each
 	}
 	return err
 }
 
-// lengths fills in the lengths that depend on the data set. Those of multi-turn fit four
-// turns and their answers into a context of 2,048 tokens.
+// lengths fills in the default lengths, which depend on the data set. With those of
+// multi-turn, four turns with their answers fit into a context of 2,048 tokens.
 func (c *benchServeCmd) lengths() {
 	input, output := 1024, 128
 	if c.Dataset == "multi-turn" {
@@ -139,7 +139,7 @@ func (c *benchServeCmd) run(ctx context.Context) error {
 		total = data.Sessions() * data.Turns()
 	}
 	if total == 0 {
-		total = -1 // no bar, but a count
+		total = -1 // unknown: shows a count instead of a bar
 	}
 	progress, finish := progressBar(total, "requests")
 	result, err := load.Run(ctx, client, data, cfg, progress)
@@ -150,7 +150,7 @@ func (c *benchServeCmd) run(ctx context.Context) error {
 	return errors.Join(c.print(result), err, allFailed(result))
 }
 
-// config is what flags say of the load.
+// config returns the configuration of the load from the flags.
 func (c *benchServeCmd) config() (load.Config, error) {
 	cfg := load.Config{
 		Concurrency: c.Concurrency, MaxConcurrency: c.MaxConcurrency, Requests: c.Requests, Duration: c.Duration,
@@ -167,7 +167,7 @@ func (c *benchServeCmd) config() (load.Config, error) {
 			return cfg, fmt.Errorf("--rate is %q, want more than 0, or inf", c.Rate)
 		}
 		if !(c.Burstiness > 0) {
-			return cfg, fmt.Errorf("--burstiness is %v, want more than 0", c.Burstiness) // 0 would be the default, unasked
+			return cfg, fmt.Errorf("--burstiness is %v, want more than 0", c.Burstiness) // load would take 0 as its default
 		}
 		if math.IsInf(rate, 1) && c.Requests == 0 && c.Duration > 0 {
 			return cfg, errors.New("--rate inf needs --requests: all of them come at once")
@@ -190,7 +190,7 @@ func (c *benchServeCmd) config() (load.Config, error) {
 	return cfg, nil
 }
 
-// options is what flags say of each request.
+// options returns the options of each request from the flags.
 func (c *benchServeCmd) options() (load.Options, error) {
 	o := load.Options{IgnoreEOS: c.IgnoreEOS, NoUsage: !c.Usage}
 	if c.Temperature >= 0 {
@@ -205,7 +205,7 @@ func (c *benchServeCmd) options() (load.Options, error) {
 	return o, nil
 }
 
-// vocabulary is what made-up prompts are of.
+// vocabulary returns the vocabulary of made-up prompts: by flags, or by probing the server.
 func (c *benchServeCmd) vocabulary(ctx context.Context, client *load.Client) (load.Vocabulary, error) {
 	switch {
 	case c.Vocab != 0 && (c.Vocab < 4 || c.Vocab > math.MaxInt32):
@@ -242,7 +242,7 @@ func (c *benchServeCmd) data(v load.Vocabulary) (load.Dataset, error) {
 		return d, d.Validate()
 	case "trace":
 		if c.Speedup == 0 || c.Scale == 0 {
-			return nil, errors.New("--speedup and --scale: 0 is neither") // it would be the default, unasked
+			return nil, errors.New("--speedup and --scale: 0 is neither") // load would take 0 as its default
 		}
 		return load.OpenTrace(c.File, load.TraceConfig{Vocabulary: v, Speedup: c.Speedup, Scale: c.Scale, Seed: c.Seed})
 	case "file":
@@ -269,7 +269,8 @@ func (c *benchServeCmd) print(r *load.Result) error {
 	return errors.Join(r.WriteTable(os.Stdout), saved)
 }
 
-// allFailed is an error where no request was answered: figures of nothing are no success.
+// allFailed returns an error if all requests failed, so that the command does not succeed
+// with figures of nothing.
 func allFailed(r *load.Result) error {
 	if r.Completed > 0 || r.Failed == 0 {
 		return nil

@@ -15,13 +15,13 @@ import (
 	"testing"
 )
 
-// scriptedServer answers each completion with three chunks, and keeps what it was
-// asked. It has a vocabulary of 512.
+// scriptedServer answers each completion with three chunks, and records the requests. It
+// has a vocabulary of 512.
 type scriptedServer struct {
 	mu     sync.Mutex
 	bodies []map[string]any
-	hang   chan struct{} // if not nil: told of each request, which then never ends
-	status int           // if not 0: what requests are answered with
+	hang   chan struct{} // if not nil: receives from each request, which then never ends
+	status int           // if not 0: the status of all answers
 }
 
 func (s *scriptedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +86,8 @@ func TestBenchServe(t *testing.T) {
 		"open loop":      {[]string{"--dataset", "random", "--requests", "12", "--input-tokens", "20", "--rate", "inf", "--max-concurrency", "4", "--warmup", "0"}, 12, 13, 240},
 		"known vocab":    {[]string{"--dataset", "random", "--requests", "12", "--input-tokens", "20", "--vocab", "500", "--warmup", "0"}, 12, 12, 240},
 		"default number": {[]string{"--dataset", "random", "--input-tokens", "20", "--warmup", "0"}, 100, 101, 2000},
-		// 25 conversations: four turns of 128 tokens after a system prompt of 512 and answers of 3.
+		// 25 conversations of four turns: a system prompt of 512 tokens, 128 tokens a turn, and
+		// answers of 3.
 		"hardly a flag": {[]string{"--concurrency", "1"}, 100, 102, 25 * (4*512 + (1+2+3+4)*128 + (1+2+3)*3)},
 		"shared prefix": {[]string{"--dataset", "shared-prefix", "--groups", "2", "--prompts-per-group", "5", "--prefix-tokens", "30", "--suffix-tokens", "4"}, 10, 12, 340},
 		"multi turn":    {[]string{"--dataset", "multi-turn", "--turns", "3", "--system-tokens", "0", "--input-tokens", "10", "--requests", "6", "--concurrency", "1"}, 6, 8, 2 * (10 + 23 + 36)},

@@ -70,7 +70,7 @@ func (c *benchTiersCmd) Run(ctx context.Context) error {
 	return err
 }
 
-// open starts a node on the processor.
+// open starts a node with the cpu backend.
 func (c *benchTiersCmd) open(dir string, tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
 	m, err := local.Open(dir, local.Options{
 		Node: coppice.Config{Tiers: tiers, Scheduler: scheduler.Config{StepTokens: 512}},

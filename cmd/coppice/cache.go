@@ -24,7 +24,7 @@ type cacheCmd struct {
 	Prune  cachePruneCmd  `cmd:"" help:"Remove what is damaged or can't be found, or all of one model."`
 }
 
-// cacheDir is the argument of all of them.
+// cacheDir is the common argument of the cache commands.
 type cacheDir struct {
 	Dir  string `arg:"" type:"path" help:"Directory of a disk or shared tier, or one fingerprint's directory in it."`
 	JSON bool   `name:"json" help:"Print JSON."`
@@ -54,7 +54,7 @@ Examples:
   coppice cache ls /var/cache/coppice --json | jq .namespace`
 }
 
-// extentLine is a line of ls.
+// extentLine is a line of coppice cache ls.
 type extentLine struct {
 	Fingerprint string       `json:"fingerprint"`
 	Key         string       `json:"key"`
@@ -121,7 +121,7 @@ func lineOf(d *inspect.Dir, r *inspect.Record) extentLine {
 	return l
 }
 
-// spaceName is a namespace in one word.
+// spaceName returns a namespace as one word.
 func spaceName(ns kv.Namespace) string {
 	var parts []string
 	for _, p := range []struct{ name, value string }{{"model", ns.Model}, {"lora", ns.LoRA}, {"salt", ns.Salt}} {
@@ -146,7 +146,7 @@ Examples:
   coppice cache stat /var/cache/coppice`
 }
 
-// dirStat is what stat and verify say of a directory.
+// dirStat is the report of stat and verify on a directory.
 type dirStat struct {
 	Path       string           `json:"path"`
 	Kind       string           `json:"kind"`
@@ -202,7 +202,8 @@ func (s *dirStat) print(w io.Writer, verified string) {
 // Run is called by kong.
 func (c *cacheStatCmd) Run() error { _, err := c.stats(false, ""); return err }
 
-// stats prints what is in each directory, and returns how many records are damaged.
+// stats prints the contents of each directory, and returns the number of damaged records.
+// With payload it also verifies the pages.
 func (c *cacheDir) stats(payload bool, verified string) (damaged int, err error) {
 	dirs, err := c.find()
 	if err != nil {
@@ -261,7 +262,7 @@ Examples:
   coppice cache prune /var/cache/coppice --fingerprint 0f3a9c51d27be8460f3a9c51d27be846`
 }
 
-// pruned is what prune says of a directory.
+// pruned is the report of prune on a directory.
 type pruned struct {
 	Path      string `json:"path"`
 	Removed   bool   `json:"removed"` // the whole directory

@@ -131,7 +131,7 @@ func checkCache(t *testing.T, kind, dir string) {
 	}
 }
 
-// TestCacheInUse: a disk tier that a process has open is left alone.
+// TestCacheInUse checks that a disk tier which a process has open is left alone.
 func TestCacheInUse(t *testing.T) {
 	dir := t.TempDir()
 	s, err := diskmem.Open(diskmem.Config{Dir: dir, Identity: cacheIdentity("one"), Bytes: 1 << 20})

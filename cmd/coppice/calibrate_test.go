@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
-// A calibration of the nano model writes a profile that bench serving takes.
+// A calibration of the nano model writes a profile that bench serving accepts.
 func TestCalibrate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -55,21 +55,21 @@ Examples:
 
 // talker answers conversations: a model in this process, or a server.
 type talker interface {
-	// answer streams the answer to messages into say, which is called in order by one
-	// goroutine. When ctx ends so does the answer, without an error.
+	// answer streams the answer to messages into say, which one goroutine calls in order.
+	// The end of ctx ends the answer without an error.
 	answer(ctx context.Context, messages []chat.Message, say func(string)) (turn, error)
-	// greeting says who answers.
+	// greeting names the model or server.
 	greeting() string
 	close() error
 }
 
-// turn is what an answer took.
+// turn holds the token counts and times of an answer.
 type turn struct {
-	prompt, cached, output int // tokens; prompt is 0 if the server does not say
+	prompt, cached, output int // tokens; prompt is 0 if the server does not report it
 	first, total           time.Duration
 }
 
-// String is a line for people.
+// String returns the line printed after an answer.
 func (t turn) String() string {
 	var parts []string
 	if t.prompt > 0 {
@@ -106,8 +106,8 @@ func (c *chatCmd) Run(ctx context.Context) (err error) {
 	return d.run()
 }
 
-// readLines sends the lines of r until it ends. The goroutine ends with r, or with the
-// process.
+// readLines sends the lines of r and closes the channel at its end. The goroutine ends
+// with r, or with the process.
 func readLines(r io.Reader) <-chan string {
 	lines := make(chan string)
 	go func() {
@@ -126,7 +126,8 @@ func readLines(r io.Reader) <-chan string {
 	return lines
 }
 
-// dialogue is a conversation on a terminal or a pipe. Answers go to out, all else to notes.
+// dialogue is a conversation on a terminal or a pipe. Answers are written to out,
+// everything else to notes.
 type dialogue struct {
 	talker     talker
 	system     string
@@ -160,7 +161,7 @@ func (d *dialogue) run() error {
 				return nil
 			}
 		default:
-			text = strings.TrimPrefix(text, "/") // of two
+			text = strings.TrimPrefix(text, "/") // "//bar" is the message "/bar"
 			if err := d.turn(text); err != nil {
 				return err
 			}
@@ -168,7 +169,8 @@ func (d *dialogue) run() error {
 	}
 }
 
-// read is the next message: a line, and those that it goes on in.
+// read returns the next message: a line and its continuation lines. Errors are those of
+// the input, io.EOF among them.
 func (d *dialogue) read() (string, error) {
 	prompt, text := "> ", ""
 	for {
@@ -199,7 +201,7 @@ func (d *dialogue) read() (string, error) {
 	}
 }
 
-// command does what begins with a slash, and reports whether to leave.
+// command runs a command, a line that begins with a slash, and reports whether to leave.
 func (d *dialogue) command(line string) (leave bool) {
 	name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch rest = strings.TrimSpace(rest); name {
@@ -224,8 +226,8 @@ func (d *dialogue) command(line string) (leave bool) {
 	return false
 }
 
-// turn sends a message and prints the answer. What is refused is told, and not part of the
-// conversation; an error ends it.
+// turn sends a message and prints the answer. A refused message is reported and left out
+// of the conversation; any other error ends the conversation.
 func (d *dialogue) turn(text string) error {
 	messages := append(d.messages[:len(d.messages):len(d.messages)], chat.Message{Role: "user", Content: text})
 	ctx, cancel := context.WithCancel(context.Background())

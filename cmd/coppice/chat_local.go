@@ -25,7 +25,7 @@ func (c *chatCmd) openLocal(ctx context.Context) (talker, error) {
 		return nil, err
 	}
 	defer remove()
-	if _, err := local.Template(dir); err != nil { // before the weights are read
+	if _, err := local.Template(dir); err != nil { // fails before the weights are read
 		return nil, fmt.Errorf("%w; coppice generate continues texts without one", err)
 	}
 	m, err := unlessEnded(ctx, "the model was read", func() (*local.Model, error) { return c.nodeFlags.open(dir, &c.backendFlags, false) })

@@ -24,7 +24,7 @@ type remoteTalker struct {
 	fields           map[string]any
 }
 
-// dial finds the server and its model.
+// dial connects to the server and finds its model.
 func (c *chatCmd) dial(ctx context.Context) (talker, error) {
 	client, err := load.Dial(ctx, load.ClientConfig{URL: c.URL, Endpoint: load.Chat, Model: c.Name, APIKey: c.APIKey})
 	if err != nil {
@@ -112,7 +112,7 @@ func readChat(body io.Reader, begun time.Time, say func(string)) (turn, error) {
 				if took.output == 0 {
 					took.first = time.Since(begun)
 				}
-				took.output++ // a chunk for a token, until usage says how many there were
+				took.output++ // counts chunks as tokens until usage gives the number of tokens
 				say(text)
 			}
 		}

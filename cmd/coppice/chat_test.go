@@ -31,7 +31,7 @@ func talk(t *testing.T, input string, args ...string) (stdout, stderr string, ok
 
 var chatCached = regexp.MustCompile(`\[(\d+) prompt tokens, (\d+) of them cached \(\d+ %\); \d+ output tokens; first after`)
 
-// cachedShares are, turn by turn, what part of the prompt came from the cache.
+// cachedShares returns the cached share of the prompt of each turn, as printed.
 func cachedShares(t *testing.T, stderr string) (shares []float64) {
 	t.Helper()
 	for _, m := range chatCached.FindAllStringSubmatch(stderr, -1) {
@@ -42,8 +42,8 @@ func cachedShares(t *testing.T, stderr string) (shares []float64) {
 	return shares
 }
 
-// TestChat: turns on a pipe, in this process and over HTTP, give the same answers and the
-// same shares from the cache; commands do what they say.
+// TestChat checks that turns on a pipe give the same answers and the same cached shares in
+// this process and over HTTP, and that commands work.
 func TestChat(t *testing.T) {
 	dir := nano(t)
 	const input = "What is light, and of what colours?\nAnd what is shade\\\nin your opinion?\n\n/foo\n//bar\n/clear\nWhat is light, and of what colours?\n/system\n/system Be brief.\n/help\n/exit\nnot read\n"
@@ -105,8 +105,8 @@ func endless(t *testing.T) string {
 	return s.URL
 }
 
-// TestChatInterrupt: Ctrl-C stops the answer and not the conversation; where none is given
-// it ends the program.
+// TestChatInterrupt checks that Ctrl-C stops the answer but not the conversation, and that it
+// ends the program if no answer is being given.
 func TestChatInterrupt(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "chat", "--url", endless(t))
 	cmd.Env = append(os.Environ(), "COPPICE_TEST_MAIN=1")
@@ -141,7 +141,7 @@ func TestChatInterrupt(t *testing.T) {
 	}
 	fmt.Fprintln(in, "go on")
 	until(answers, "on and on")
-	go io.Copy(io.Discard, answers) // or the pipe is full
+	go io.Copy(io.Discard, answers) // keeps the pipe from filling up
 	cmd.Process.Signal(os.Interrupt)
 	until(notes, "stopped")
 	until(notes, "output tokens")
@@ -154,8 +154,8 @@ func TestChatInterrupt(t *testing.T) {
 	}
 }
 
-// TestServeTakesACachedModel: without --model, serve and chat take a model of the cache
-// that can be loaded, and say which.
+// TestServeTakesACachedModel checks that without --model, serve and chat use a model of the
+// cache that can be loaded, and name it.
 func TestServeTakesACachedModel(t *testing.T) {
 	testHub(t, "some/model-GGUF", map[string][]byte{"model-Q8_0.gguf": ggufBytes(t, gguf.Q8_0, 1), "broken-Q4_0.gguf": []byte("GGUF\x03\x00\x00\x00 and so on")})
 	if _, stderr, ok := talk(t, "/exit\n"); !ok || !strings.Contains(stderr, "demo (no --model given: the weights are random") || !strings.Contains(stderr, "coppice pull") {

@@ -15,10 +15,9 @@ var (
 	chaosSeed = flag.Uint64("chaos-seed", 1, "what TestFleetChaos does, and to whom")
 )
 
-// TestFleetChaos: workers are killed, stopped and started again under other names, one at a
-// time and at random, while clients go on asking. A request is lost only if its worker had
-// reported that it was in a plan. After each event the router believes of each worker what
-// that holds.
+// TestFleetChaos kills, stops and renames workers, one at a time and at random, while clients
+// send requests. A request may be lost only if its worker had reported it to be in a plan.
+// After each event the router's index must again equal each worker's cache.
 func TestFleetChaos(t *testing.T) {
 	t.Parallel()
 	t.Logf("go test ./cmd/coppice -run TestFleetChaos -chaos-for %v -chaos-seed %d", *chaosFor, *chaosSeed)
@@ -52,23 +51,23 @@ func TestFleetChaos(t *testing.T) {
 	t.Logf("%v: of %d requests %d were moved and %d lost, all in a plan; the router agreed with all workers within %v", events, c.asked, c.moved, c.lost, c.slowest)
 }
 
-// chaos is a fleet to which things happen.
+// chaos is a fleet whose workers fail at random.
 type chaos struct {
 	*realFleet
 	rnd                       *rand.Rand
-	first                     int // port
+	first                     int // first port of worker 0
 	names, asked, moved, lost int
 	slowest                   time.Duration
 }
 
-// begin starts worker i at its ports.
+// begin starts worker i at its ports, which stay the same.
 func (c *chaos) begin(i int, name string) *process {
 	c.Helper()
 	port := c.first + 3*i
 	return startWorker(c.T, name, storyTokens, fmt.Sprintf("zmq://%s?replay=%d", at(port+1), port+2), "--addr", at(port))
 }
 
-// event has something happen to a worker, and comes back when the worker is there again.
+// event kills, stops or renames a random worker, and returns when it runs again.
 func (c *chaos) event(load *crowd) (what string) {
 	c.Helper()
 	i := c.rnd.IntN(len(c.workers))
@@ -80,7 +79,7 @@ func (c *chaos) event(load *crowd) (what string) {
 		return "killed"
 	case 1:
 		w.signal(syscall.SIGSTOP)
-		c.Cleanup(func() { w.signal(syscall.SIGCONT) }) // or it could not end
+		c.Cleanup(func() { w.signal(syscall.SIGCONT) }) // a stopped process cannot end
 		load.untilMore(c.T, 1+c.rnd.IntN(60))
 		w.signal(syscall.SIGCONT)
 		return "stopped"
@@ -91,7 +90,7 @@ func (c *chaos) event(load *crowd) (what string) {
 	return "renamed"
 }
 
-// judge looks at what became of the requests of one event.
+// judge checks the outcomes of the requests during one event.
 func (c *chaos) judge(what string, load *crowd) {
 	c.Helper()
 	c.asked += len(load.answers)
@@ -100,7 +99,7 @@ func (c *chaos) judge(what string, load *crowd) {
 		case a.well() && a.attempts > 1:
 			c.moved++
 		case a.well():
-		case a.began && a.fault == "worker_failed" && a.broken == nil: // also of one that was stopped for so long that the router gave it up
+		case a.began && a.fault == "worker_failed" && a.broken == nil: // also if the worker was stopped for so long that the router gave it up
 			c.lost++
 		default:
 			c.Errorf("a worker was %s: in a plan %v: %v", what, a.began, a)
@@ -108,8 +107,8 @@ func (c *chaos) judge(what string, load *crowd) {
 	}
 }
 
-// TestFleetPoison: a request that ends the process that computes it ends one of three, and the
-// others go on.
+// TestFleetPoison checks that a request which kills the process that computes it kills one
+// of three workers, and that the others go on.
 func TestFleetPoison(t *testing.T) {
 	t.Parallel()
 	f := &realFleet{T: t}

@@ -18,8 +18,9 @@ import (
 	"testing"
 )
 
-// TestFleetDashboards: docs/metrics.md has every metric of a server and of a router as it is, and a Prometheus that scrapes
-// them has data for every panel of both dashboards.
+// TestFleetDashboards checks that docs/metrics.md lists every metric of a server and of a
+// router, and that a Prometheus which scrapes both has data for every panel of both
+// dashboards.
 func TestFleetDashboards(t *testing.T) {
 	t.Parallel()
 	broker := startNATS(t, at(freePorts(t, 1)))
@@ -37,10 +38,11 @@ func TestFleetDashboards(t *testing.T) {
 	load()
 }
 
-// dashboards are for Grafana.
+// dashboards are the Grafana dashboards.
 var dashboards = []string{"../../docs/grafana/server.json", "../../docs/grafana/router.json"}
 
-// startDashboardLoad sends what moves every metric, until stop is called: prompts that do not fit the device, formats, and errors.
+// startDashboardLoad sends requests that move every metric, until stop is called: prompts
+// that do not fit the device, output formats, and errors.
 func startDashboardLoad(t *testing.T, router, worker string) (stop func()) {
 	done := make(chan struct{})
 	ended := make(chan error)
@@ -103,7 +105,8 @@ func dashboardAsk(router, worker string, n int) error {
 
 var sampleName = regexp.MustCompile(`^([a-z0-9_:]+?)(?:_bucket|_sum|_count)?(?:\{(.*)\})? `)
 
-// metricLines are rows of a table of /metrics: name, type, labels and help of each of the project's metrics.
+// metricLines returns a table of /metrics: name, type, labels and help of each of the
+// project's metrics.
 func metricLines(text string) map[string]string {
 	help, kind, lines := map[string]string{}, map[string]string{}, map[string]string{}
 	for line := range strings.Lines(text) {
@@ -129,7 +132,7 @@ func metricLines(text string) map[string]string {
 			}
 		}
 		name := m[1]
-		for _, suffix := range []string{"", "_count", "_sum"} { // a name may end as a histogram's samples do
+		for _, suffix := range []string{"", "_count", "_sum"} { // a plain name may end in _count or _sum too
 			if kind[name+suffix] != "" {
 				name += suffix
 				break
@@ -140,7 +143,8 @@ func metricLines(text string) map[string]string {
 	return lines
 }
 
-// metricsDocumented compares /metrics with the tables of docs/metrics.md, while there is load: some metrics are there only then.
+// metricsDocumented compares /metrics with the tables of docs/metrics.md. It needs load:
+// some metrics exist only then.
 func metricsDocumented(t *testing.T, server, router *process) {
 	doc, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
@@ -187,7 +191,8 @@ func metricsDocumented(t *testing.T, server, router *process) {
 	}
 }
 
-// panelsHaveData asks a Prometheus that scrapes the processes for each query of each panel of both dashboards.
+// panelsHaveData runs each query of each panel of both dashboards on a Prometheus that
+// scrapes the processes.
 func panelsHaveData(t *testing.T, scraped []*process) {
 	path, err := exec.LookPath("prometheus")
 	if err != nil {
@@ -227,7 +232,7 @@ func panelsHaveData(t *testing.T, scraped []*process) {
 	t.Logf("%d queries have data", queries)
 }
 
-// panelsOf are the queries of a dashboard by its panels' titles.
+// panelsOf returns the queries of a dashboard by the titles of its panels.
 func panelsOf(t *testing.T, file string) map[string][]string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -251,7 +256,7 @@ func panelsOf(t *testing.T, file string) map[string][]string {
 	return panels
 }
 
-// noData returns "" if a query has a number, else what it has.
+// noData returns "" if the result of a query has a number, otherwise the result.
 func noData(prometheus, expr string) string {
 	res, err := asker.Get(prometheus + "/api/v1/query?query=" + url.QueryEscape(expr))
 	if err != nil {

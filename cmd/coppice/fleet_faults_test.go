@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// story is a load under which caches of storyTokens evict all the time.
+// story is a load under which caches of storyTokens evict constantly.
 var story = shape{groups: 6, each: 12, prefixTokens: 480, outputTokens: 48}
 
 const storyTokens = 6_000
 
-// follow starts workers at ports that they keep when they begin again, and a router. How to
-// start one again is begin.
+// follow starts a router and workers at fixed ports. begin starts a worker again at its
+// ports.
 func follow(t *testing.T, workers, kvTokens int, args ...string) (f *realFleet, begin func(i int) *process) {
 	t.Helper()
 	f = &realFleet{T: t}
@@ -34,8 +34,8 @@ func follow(t *testing.T, workers, kvTokens int, args ...string) (f *realFleet, 
 	return f, begin
 }
 
-// TestFleetWorkerKilled: of a worker that dies the clients lose the answers that it had
-// begun to compute, and nothing else; what it held is forgotten, and known again when it is back.
+// TestFleetWorkerKilled checks that clients lose only the answers that a killed worker had
+// begun to compute. The router forgets its blocks, and learns them again when it is back.
 func TestFleetWorkerKilled(t *testing.T) {
 	t.Parallel()
 	const victim = "w1"
@@ -44,14 +44,14 @@ func TestFleetWorkerKilled(t *testing.T) {
 	c.untilMore(t, 20)
 	f.untilHeld(victim)
 	c.halt(t, 2, func(a *answer) bool { return a.worker == victim }, f.workers[1])
-	// It stands still, and requests come to it that it does not begin to answer.
+	// The worker is stopped, and gets requests that it does not begin to answer.
 	waits := 0
 	until(t, "requests wait for "+victim, func() string {
 		w := f.status()[victim]
 		n := c.count(func(a *answer) bool { return open(a) && a.worker == victim })
 		if len(w.Ranks) != 1 || w.Ranks[0].Requests <= n {
 			waits = 0
-		} else if waits++; waits == 3 { // it is not one that has just ended
+		} else if waits++; waits == 3 { // seen three times, so it has not merely just ended
 			return ""
 		}
 		return fmt.Sprintf("%d have begun, of %+v", n, w)
@@ -82,7 +82,7 @@ func TestFleetWorkerKilled(t *testing.T) {
 		case a.worker == victim && a.sent.Before(died) && a.fault == "worker_failed" && a.broken == nil && !a.done:
 			lost++
 		case a.status == http.StatusBadGateway && a.sent.Before(died) && a.fault == "worker_failed" && a.tokens == 0:
-			begun++ // it had entered a step there, so it is not moved
+			begun++ // it had entered a step on that worker, so it is not moved
 		default:
 			t.Errorf("%v, %v before the end of %s", a, died.Sub(a.sent), victim)
 		}
@@ -97,8 +97,8 @@ func TestFleetWorkerKilled(t *testing.T) {
 	f.untilAgreed()
 }
 
-// TestFleetRouterRestarted: when a router dies, workers give up what it had asked for; the
-// next one knows what they hold before the first request.
+// TestFleetRouterRestarted checks that workers abort the requests of a router that dies, and
+// that the next router knows the workers' blocks before its first request.
 func TestFleetRouterRestarted(t *testing.T) {
 	t.Parallel()
 	for _, over := range []string{"zmq", "nats"} {
@@ -129,7 +129,7 @@ func TestFleetRouterRestarted(t *testing.T) {
 			next := c.disperse()
 			broken := 0
 			for _, a := range c.answers {
-				if a.done { // perhaps not the last bytes of the connection
+				if a.done { // answered; the last bytes of the connection may be missing
 					continue
 				}
 				if broken++; a.broken == nil || broken > 8 {
@@ -162,8 +162,8 @@ func TestFleetRouterRestarted(t *testing.T) {
 	}
 }
 
-// TestFleetRouterDrains: a router that is asked to end lets answers come to their end, and
-// lets no more begin. The worker stands still meanwhile, so that they can't end before.
+// TestFleetRouterDrains checks that a router asked to end finishes its answers and refuses
+// new requests. The worker is stopped meanwhile, so that no answer ends too early.
 func TestFleetRouterDrains(t *testing.T) {
 	t.Parallel()
 	const clients = 4

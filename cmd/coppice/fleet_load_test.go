@@ -20,12 +20,12 @@ import (
 	"time"
 )
 
-// shape is what requests are like: a prefix that several share and a suffix of their own.
-// Which prefixes are in use moves on with time, so that there is always something to
-// compute and, later on, to evict.
+// shape describes requests: a shared prefix and a unique suffix. The set of prefixes in use
+// changes with the number of the request, so that there are always prompts to compute and,
+// later on, blocks to evict.
 type shape struct {
 	groups       int // prefixes in use at a time
-	each         int // requests for each prefix, about
+	each         int // approximate number of requests for each prefix
 	prefixTokens int
 	outputTokens int
 	once         bool // each client sends one request
@@ -33,7 +33,7 @@ type shape struct {
 
 const suffixTokens = 40
 
-// ids makes up token ids, decided by what they are for.
+// ids returns n made-up token ids, seeded by of[0] and of[1].
 func ids(n int, of ...uint64) []int {
 	rng := rand.New(rand.NewPCG(of[0], of[1]))
 	out := make([]int, n)
@@ -45,7 +45,7 @@ func ids(n int, of ...uint64) []int {
 
 func (s *shape) prefix(group int) []int { return ids(s.prefixTokens, 1, uint64(group)) }
 
-// group is the one of the i-th request.
+// group returns the number of the i-th request's prefix.
 func (s *shape) group(i int) int {
 	return i/s.each + rand.New(rand.NewPCG(2, uint64(i))).IntN(s.groups)
 }
@@ -54,29 +54,29 @@ func (s *shape) prompt(i int) []int {
 	return append(s.prefix(s.group(i)), ids(suffixTokens, 3, uint64(i))...)
 }
 
-// answer is what came of one request.
+// answer is the outcome of one request.
 type answer struct {
 	sent, ended time.Time
 	status      int
-	worker      string // who began to answer
+	worker      string // the worker that began to answer
 	attempts    int
 	began       bool // a worker had it in a plan
 	tokens      int
-	done        bool   // to its end
-	fault       string // code of the error that it ended with
-	broken      error  // of the connection
+	done        bool   // complete
+	fault       string // code of the error that ended it
+	broken      error  // error of the connection
 }
 
 func (a *answer) String() string {
 	return fmt.Sprintf("status %d, by %q at attempt %d, %d tokens, done %v, fault %q, broken %v, %v", a.status, a.worker, a.attempts, a.tokens, a.done, a.fault, a.broken, a.ended.Sub(a.sent))
 }
 
-// well tells whether it came whole.
+// well reports whether the answer is complete and without errors.
 func (a *answer) well() bool {
 	return a.status == http.StatusOK && a.done && a.tokens > 0 && a.fault == "" && a.broken == nil
 }
 
-// crowd is clients of a server in a closed loop. One whose connection breaks goes away.
+// crowd is a closed loop of clients of a server. A client whose connection breaks stops.
 type crowd struct {
 	shape
 	url  string
@@ -86,11 +86,10 @@ type crowd struct {
 	wait sync.WaitGroup
 
 	mu      sync.Mutex
-	answers []*answer // their fields too are under mu
+	answers []*answer // mu guards their fields too
 }
 
-// gather has clients begin, with the from-th request. What is left of them at the end of
-// the test is waited for.
+// gather starts clients, with the from-th request. The end of the test waits for them.
 func gather(t *testing.T, url string, clients, from int, s shape) *crowd {
 	c := &crowd{shape: s, url: url, stop: make(chan struct{}), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}}
 	c.next.Store(int64(from))
@@ -124,8 +123,8 @@ func (c *crowd) goesOn() bool {
 	}
 }
 
-// disperse lets no more requests begin, but for those of clients that send just one, waits
-// for those that have, and returns the number of the one that would be next.
+// disperse stops the clients, except those that send a single request, waits for all
+// requests, and returns the number of the next one.
 func (c *crowd) disperse() (next int) {
 	if c.goesOn() && !c.once {
 		close(c.stop)
@@ -135,7 +134,7 @@ func (c *crowd) disperse() (next int) {
 	return int(c.next.Load())
 }
 
-// count is how many answers are so.
+// count returns the number of answers for which so is true.
 func (c *crowd) count(so func(a *answer) bool) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +149,7 @@ func (c *crowd) count(so func(a *answer) bool) (n int) {
 func done(a *answer) bool { return a.done }
 func open(a *answer) bool { return a.ended.IsZero() }
 
-// fine checks that all requests were answered to their end.
+// fine checks that all requests were answered completely.
 func (c *crowd) fine(t *testing.T) {
 	t.Helper()
 	for _, a := range c.answers {
@@ -160,7 +159,7 @@ func (c *crowd) fine(t *testing.T) {
 	}
 }
 
-// untilMore waits until n more requests have come to their end.
+// untilMore waits until n more requests are done.
 func (c *crowd) untilMore(t *testing.T, n int) {
 	t.Helper()
 	before := c.count(done)
@@ -172,8 +171,8 @@ func (c *crowd) untilMore(t *testing.T, n int) {
 	})
 }
 
-// halt has workers stand still at a time when n answers that are so have begun and are not
-// half done. Until they are told to go on or killed they stay so, and so do the answers.
+// halt stops workers (SIGSTOP) at a time when n answers for which so is true have begun and
+// are less than half done. The answers stay so until the workers are continued or killed.
 func (c *crowd) halt(t *testing.T, n int, so func(a *answer) bool, workers ...*process) {
 	t.Helper()
 	all := func(s syscall.Signal) {
@@ -181,7 +180,7 @@ func (c *crowd) halt(t *testing.T, n int, so func(a *answer) bool, workers ...*p
 			w.signal(s)
 		}
 	}
-	t.Cleanup(func() { all(syscall.SIGCONT) }) // or they could not end
+	t.Cleanup(func() { all(syscall.SIGCONT) }) // stopped processes cannot end
 	until(t, "answers under way", func() string {
 		all(syscall.SIGSTOP)
 		got := c.count(func(a *answer) bool { return open(a) && a.tokens > 0 && a.tokens < c.outputTokens/2 && so(a) })
@@ -196,12 +195,12 @@ func (c *crowd) halt(t *testing.T, n int, so func(a *answer) bool, workers ...*p
 func completion(prompt []int, outputTokens int, stream bool) []byte {
 	body, err := json.Marshal(map[string]any{"prompt": prompt, "max_tokens": outputTokens, "ignore_eos": true, "stream": stream})
 	if err != nil {
-		panic(err) // it is numbers
+		panic(err) // cannot happen: the values are plain
 	}
 	return body
 }
 
-// ask sends the i-th request and reads its answer. The error is of the connection.
+// ask sends the i-th request and reads its answer. Errors are those of the connection.
 func (c *crowd) ask(a *answer, i int) error {
 	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
 		c.mu.Lock()
@@ -253,7 +252,7 @@ func (c *crowd) ask(a *answer, i int) error {
 	return lines.Err()
 }
 
-// codeOf is the code of an error, in words of the API.
+// codeOf returns the code of an error object of the API.
 func codeOf(text []byte) string {
 	var e struct{ Error struct{ Code string } }
 	if json.Unmarshal(text, &e) != nil || e.Error.Code == "" {

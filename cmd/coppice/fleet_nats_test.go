@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestFleetNATS: while NATS is away requests go on, by what was known and then by load. When
-// it is back, the router soon knows what each worker holds, and never
-// believed that it held more than it did. A worker that died meanwhile is not one of the
-// fleet any more.
+// TestFleetNATS checks that requests go on while NATS is down: routed by the last known
+// caches at first, then by load. When NATS is back, the router soon knows each worker's
+// blocks, and it never assumed more than a worker had. A worker that died meanwhile leaves
+// the fleet.
 func TestFleetNATS(t *testing.T) {
 	t.Parallel()
 	natsAt := at(freePorts(t, 1))
@@ -24,7 +24,7 @@ func TestFleetNATS(t *testing.T) {
 	f.untilIdle()
 	f.untilAgreed()
 
-	// Away for a moment, mid-load.
+	// Down for a moment, under load.
 	c := gather(t, f.router.url, 9, next, story)
 	c.untilMore(t, 10)
 	broker.kill()
@@ -36,7 +36,7 @@ func TestFleetNATS(t *testing.T) {
 	f.untilAgreed()
 	f.checkPrefixes(story, next/story.each-1, next/story.each+2)
 
-	// Away for long: what was known is not believed any more.
+	// Down for long: the router no longer trusts the last known caches.
 	c = gather(t, f.router.url, 9, next, story)
 	c.untilMore(t, 10)
 	broker.kill()
@@ -66,7 +66,7 @@ func TestFleetNATS(t *testing.T) {
 	f.workers = f.workers[:2]
 	startNATS(t, natsAt)
 	play(30)
-	f.untilWhole() // of two
+	f.untilWhole() // with two workers
 	f.untilIdle()
 	f.untilAgreed()
 	f.checkPrefixes(story, next/story.each-1, next/story.each+2)
@@ -77,8 +77,9 @@ func TestFleetNATS(t *testing.T) {
 	}
 }
 
-// play has so many requests answered, from a number on, all of them well, and compares while none is under
-// way, though what they caused may be. It returns the next number.
+// play sends so many requests from a number on, checks that all are answered, and compares
+// the router's index with the caches when none is open; events may still be on their way. It
+// returns the next number.
 func (f *realFleet) play(requests, from int) (next int) {
 	f.Helper()
 	c := gather(f.T, f.router.url, 9, from, story)
@@ -91,7 +92,7 @@ func (f *realFleet) play(requests, from int) (next int) {
 	return next
 }
 
-// evicted are the evicted tokens of each worker.
+// evicted returns the evicted tokens of each worker.
 func (f *realFleet) evicted() (all []int) {
 	for _, w := range f.workers {
 		all = append(all, w.figures()["coppice_evicted_tokens_total"])
@@ -99,8 +100,8 @@ func (f *realFleet) evicted() (all []int) {
 	return all
 }
 
-// TestFleetWorkerMoves: a worker that dies and comes back elsewhere under its name is the
-// same worker, whether or not its end was noticed before.
+// TestFleetWorkerMoves checks that a worker which dies and comes back at another address
+// under its name is the same worker, whether or not its end was noticed before.
 func TestFleetWorkerMoves(t *testing.T) {
 	t.Parallel()
 	broker := startNATS(t, "127.0.0.1:0")

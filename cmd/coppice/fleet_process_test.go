@@ -22,10 +22,11 @@ import (
 	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 )
 
-// patience is how long a test waits for what must come. It is no figure of anything.
+// patience is the longest wait of a test for an expected event. It measures nothing.
 const patience = 60 * time.Second
 
-// natsVariable has the test binary be a NATS server at the address that it holds.
+// natsVariable is an environment variable with an address, at which the test binary then
+// runs a NATS server.
 const natsVariable = "FLEET_TEST_NATS"
 
 // serveNATS serves until SIGTERM.
@@ -42,8 +43,8 @@ func serveNATS(at string) error {
 	return nil
 }
 
-// process is a child: coppice, or a NATS server. At the end of its test it is asked to
-// end, which it must do well, unless it was killed on purpose.
+// process is a child process: coppice, or a NATS server. At the end of the test it gets
+// SIGTERM and must exit with status 0, unless the test killed it.
 type process struct {
 	*testing.T
 	name string
@@ -51,15 +52,15 @@ type process struct {
 	said *transcript
 	url  string
 	done chan struct{} // closed when it has ended
-	err  error         // how, then
+	err  error         // of cmd.Wait; valid once done is closed
 }
 
-// transcript keeps what a process says, and finds where it is in it.
+// transcript keeps the output of a process, and finds its address in it.
 type transcript struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
 	expr  *regexp.Regexp
-	found chan string // holds one
+	found chan string // receives the address; has room for one
 }
 
 func (s *transcript) Write(p []byte) (int, error) {
@@ -75,7 +76,7 @@ func (s *transcript) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the end of what was said, without the lines of requests.
+// String returns the end of the output, without the lines of single requests.
 func (s *transcript) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,13 +94,13 @@ var (
 	natsGreets   = regexp.MustCompile(`nats: at (nats://\S+)\n`)
 )
 
-// startCoppice starts the command, a server, and waits until it says where it is.
+// startCoppice starts a server of coppice and waits until it prints its address.
 func startCoppice(t *testing.T, name string, args ...string) *process {
 	t.Helper()
 	return startProcess(t, name, serverGreets, "COPPICE_TEST_MAIN=1", args...)
 }
 
-// startNATS starts a server.
+// startNATS starts a NATS server at an address.
 func startNATS(t *testing.T, at string) *process {
 	t.Helper()
 	return startProcess(t, "nats", natsGreets, natsVariable+"="+at)
@@ -134,7 +135,7 @@ func startProcess(t *testing.T, name string, greets *regexp.Regexp, variable str
 	return p
 }
 
-// ended tells whether it has.
+// ended reports whether the process has ended.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -151,7 +152,8 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// stop has it end, well. It does nothing behind kill or another stop.
+// stop ends the process with SIGTERM; it must exit with status 0. After kill or another stop
+// it does nothing.
 func (p *process) stop() {
 	p.Helper()
 	if p.ended() {
@@ -161,7 +163,7 @@ func (p *process) stop() {
 	p.wait()
 }
 
-// wait waits for its end, which must be a good one.
+// wait waits for the end of the process, which must exit with status 0.
 func (p *process) wait() {
 	p.Helper()
 	select {
@@ -176,17 +178,17 @@ func (p *process) wait() {
 	}
 }
 
-// kill ends it as kill -9 does, and waits until it is dead.
+// kill sends SIGKILL and waits until the process is dead.
 func (p *process) kill() {
 	p.Helper()
 	p.signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// asker asks the processes' own pages, with connections of its own.
+// asker is the client for the processes' own pages. Each request has a new connection.
 var asker = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 
-// page asks for a page. It may be called by the test's goroutine alone.
+// page gets a page. Only the test's goroutine may call it.
 func (p *process) page(path string) string {
 	p.Helper()
 	res, err := asker.Get(p.url + path)
@@ -201,7 +203,7 @@ func (p *process) page(path string) string {
 	return string(body)
 }
 
-// document reads a page of JSON.
+// document decodes a JSON page.
 func (p *process) document(path string, v any) {
 	p.Helper()
 	if text := p.page(path); json.Unmarshal([]byte(text), v) != nil {
@@ -209,8 +211,8 @@ func (p *process) document(path string, v any) {
 	}
 }
 
-// figures are the process's metrics by name and labels, and by name alone, those with other
-// labels added up.
+// figures returns the metrics of the process by name and labels, and by name alone, summed
+// over labels.
 func (p *process) figures() map[string]int {
 	p.Helper()
 	all := map[string]int{}
@@ -232,7 +234,7 @@ func (p *process) figures() map[string]int {
 	return all
 }
 
-// until waits for lacks to say that nothing is lacking, by asking again and again.
+// until polls lacks until it returns "", which means that nothing is lacking.
 func until(t *testing.T, what string, lacks func() string) {
 	t.Helper()
 	end := time.Now().Add(patience)
@@ -244,18 +246,18 @@ func until(t *testing.T, what string, lacks func() string) {
 		if time.Now().After(end) {
 			t.Fatalf("%s: %s", what, why)
 		}
-		time.Sleep(10 * time.Millisecond) // between two questions
+		time.Sleep(10 * time.Millisecond) // between two polls
 	}
 }
 
-// ports is where the next free ones are looked for. They are below those that the system
-// gives to outgoing connections, so that one who begins again at its port finds it free.
+// ports is the port from which freePorts searches. It stays below the ports that the system
+// gives to outgoing connections, so that a restarted process finds its port free.
 var (
 	ports   = 10_000 + os.Getpid()%1000*20
 	portsMu sync.Mutex
 )
 
-// freePorts is the first of n ports in a row that nobody listens at.
+// freePorts returns the first of n consecutive free ports.
 func freePorts(t *testing.T, n int) int {
 	t.Helper()
 	portsMu.Lock()

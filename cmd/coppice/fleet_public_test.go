@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// said is one request of TestFleetPublicTokens and what came of it.
+// said is the outcome of one request of TestFleetPublicTokens.
 type said struct {
 	worker          string
-	overlap, cached int // blocks that the router knew of, tokens that the worker had
+	overlap, cached int // blocks known to the router, tokens found by the worker
 }
 
-// say sends a prompt of a salt, whose first tokens are public, through the router.
+// say sends a prompt with a salt, whose first tokens are public, through the router.
 func (f *realFleet) say(prompt []int, salt string, public int) said {
 	f.Helper()
 	body, err := json.Marshal(map[string]any{"prompt": prompt, "max_tokens": 1, "ignore_eos": true, "cache_salt": salt,
@@ -44,9 +44,10 @@ func (f *realFleet) say(prompt []int, salt string, public int) said {
 	return said{res.Header.Get("X-Coppice-Worker"), overlap, a.Usage.Details.Cached}
 }
 
-// TestFleetPublicTokens: what a client's request says is public, a request of another salt
-// finds: the router knows the worker that has it, and the worker does not compute it again.
-// What comes after it stays the salt's own, and who says nothing shares nothing.
+// TestFleetPublicTokens checks that a request finds the public tokens of a request with
+// another salt: the router knows the worker that has them, and the worker does not compute
+// them again. The tokens after them belong to the salt, and a request without public tokens
+// shares nothing.
 func TestFleetPublicTokens(t *testing.T) {
 	t.Parallel()
 	const public, private, block = 640, 160, 16
@@ -71,7 +72,7 @@ func TestFleetPublicTokens(t *testing.T) {
 			{"nothing public", f.say(own(1), "d", 0), said{"", 0, 0}},
 		} {
 			if tc.want.worker == "" {
-				tc.got.worker = "" // may be any
+				tc.got.worker = "" // any worker is fine
 			}
 			if tc.got != tc.want {
 				t.Errorf("group %d, %s: %s, want %s", group, tc.name, fmt.Sprintf("%+v", tc.got), fmt.Sprintf("%+v", tc.want))

@@ -16,21 +16,21 @@ import (
 
 var fleetRequests = flag.Int("fleet-requests", 480, "requests of TestFleetComputesOnce")
 
-// realFleet is workers and a router, each a process of its own.
+// realFleet is a fleet of workers and a router, each a separate process.
 type realFleet struct {
 	*testing.T
 	workers []*process
 	router  *process
 }
 
-// startWorker starts a coppice serve on a simulated device.
+// startWorker starts coppice serve with a simulated device.
 func startWorker(t *testing.T, name string, kvTokens int, publish string, args ...string) *process {
 	t.Helper()
 	return startCoppice(t, name, append([]string{"serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--profile", "h200", "--no-page", "--no-curve",
 		"--kv-tokens", strconv.Itoa(kvTokens), "--publish", publish, "--name", name}, args...)...)
 }
 
-// startFleet starts workers that publish over ZMQ, and a router that they are given to.
+// startFleet starts workers that publish over ZMQ, and a router for them.
 func startFleet(t *testing.T, workers, kvTokens int, args ...string) *realFleet {
 	t.Helper()
 	f := &realFleet{T: t}
@@ -43,15 +43,15 @@ func startFleet(t *testing.T, workers, kvTokens int, args ...string) *realFleet 
 	return f
 }
 
-// route starts the router, or another one in its place. Workers that are stopped for a test
-// are not lost to it.
+// route starts the router, or a new one in its place. Its probes have a long timeout, so that
+// it does not give up workers stopped by a test.
 func (f *realFleet) route(args ...string) {
 	f.Helper()
 	f.router = startCoppice(f.T, "router", append([]string{"route", "--addr", "127.0.0.1:0", "--probe-every", "200ms", "--probe-timeout", "10m"}, args...)...)
 	f.untilWhole()
 }
 
-// status is what the router knows of each worker, by name.
+// status returns the router's view of each worker, by name.
 func (f *realFleet) status() map[string]gateway.WorkerStatus {
 	f.Helper()
 	var s gateway.FleetStatus
@@ -80,7 +80,7 @@ func (f *realFleet) untilWhole() {
 	})
 }
 
-// untilIdle waits until no worker has a request, and sees that none keeps a page for one.
+// untilIdle waits until no worker has a request or keeps a page for one.
 func (f *realFleet) untilIdle() {
 	f.Helper()
 	for _, w := range f.workers {
@@ -99,8 +99,8 @@ func (f *realFleet) untilIdle() {
 	}
 }
 
-// untilAgreed waits until the router believes of each worker exactly what that holds, and
-// sees that it never believes more.
+// untilAgreed waits until the router's index has exactly the blocks of each worker, and
+// checks that it never has more.
 func (f *realFleet) untilAgreed() {
 	f.Helper()
 	until(f.T, "router and workers agree", func() string {
@@ -111,11 +111,12 @@ func (f *realFleet) untilAgreed() {
 	})
 }
 
-// compare looks at what the router believes and at what the workers hold, and says of how
-// many it is known to be the same. That the router is late is no fault; that it believes
-// what a worker did not have when it last heard of it is one. This order of questions finds
-// no other: the worker has sent so many batches; the router has heard them; the router
-// believes so much; the worker has not changed since.
+// compare compares the router's index with the blocks that the workers hold, and returns the
+// number of workers for which both are known to be equal. The router may lag behind; it is
+// an error if it has blocks that a worker did not have at the last batch the router received.
+// The order of the queries excludes false alarms: the batches that the worker has sent, the
+// batches that the router has received, the blocks in the router's index, and finally whether
+// the worker has changed since.
 func (f *realFleet) compare() (agreed int, text string) {
 	f.Helper()
 	figures := func() (all []map[string]int) {
@@ -145,7 +146,7 @@ func (f *realFleet) compare() (agreed int, text string) {
 	return agreed, text
 }
 
-// untilHeld waits until a worker is known to hold something.
+// untilHeld waits until the router knows of blocks of a worker.
 func (f *realFleet) untilHeld(name string) {
 	f.Helper()
 	until(f.T, name+" tells what it computes", func() string {
@@ -156,9 +157,9 @@ func (f *realFleet) untilHeld(name string) {
 	})
 }
 
-// checkPrefixes sends a request for each of the prefixes and compares what the router
-// thought of its worker with what that had. The router must be one that guesses nothing,
-// and the fleet at rest.
+// checkPrefixes sends a request for each of the prefixes, and compares the overlap that the
+// router expected with the tokens that the worker found. The router must not predict, and
+// the fleet must be idle.
 func (f *realFleet) checkPrefixes(s shape, from, to int) {
 	f.Helper()
 	const blockTokens = 16
@@ -185,24 +186,25 @@ func (f *realFleet) checkPrefixes(s shape, from, to int) {
 		if overlap > 0 {
 			found++
 		}
-		f.untilAgreed() // what that one evicted is no fault of the next one's
+		f.untilAgreed() // the next request must see the evictions of this one
 	}
 	if found == 0 {
 		f.Errorf("none of the prefixes %d to %d is held", from, to)
 	}
 }
 
-// computed is how many prompt tokens a server has computed, by its own count.
+// computed returns the prompt tokens that a server has computed, by its metrics.
 func (p *process) computed() int {
 	p.Helper()
 	m := p.figures()
 	return m["coppice_prompt_tokens_total"] - m["coppice_cached_tokens_total"] + m["coppice_recomputed_tokens_total"]
 }
 
-// TestFleetComputesOnce: behind the router, three workers compute what one would that had
-// the cache of all three: each shared prefix once. In turn, each computes nearly all. The
-// load begins with one request for each prefix, a few at a time: when all come at once to
-// an empty fleet, the router has some computed twice rather than have them wait.
+// TestFleetComputesOnce checks that three workers behind the router compute as much as one
+// worker with the caches of all three would: each shared prefix once. Under round robin each
+// worker computes nearly all prefixes. The load begins with one request for each prefix, a few
+// at a time: if all arrived at once at an empty fleet, the router would have some computed
+// twice rather than let requests wait.
 func TestFleetComputesOnce(t *testing.T) {
 	t.Parallel()
 	const kvTokens, groups, prefixTokens, suffixTokens = 20_000, 24, 1500, 64
@@ -231,7 +233,7 @@ func TestFleetComputesOnce(t *testing.T) {
 		for _, w := range workers {
 			computed += w.computed()
 		}
-		// Suffixes may begin alike, by chance.
+		// Suffixes may begin with the same tokens by chance.
 		if least, most := groups*prefixTokens+sent*suffixTokens*9/10, sent*(prefixTokens+suffixTokens); computed < least || computed > most {
 			t.Errorf("%d tokens computed, and it can only be %d to %d", computed, least, most)
 		}

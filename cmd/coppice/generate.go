@@ -79,7 +79,7 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// request returns what the flags ask for.
+// request returns the request that the flags describe.
 func (c *generateCmd) request(m *local.Model) (coppice.Request, error) {
 	req := coppice.Request{
 		Prompt: c.Prompt, MaxTokens: c.MaxTokens, Samples: c.Samples, Timeout: c.Timeout,
@@ -106,8 +106,8 @@ func (c *generateCmd) request(m *local.Model) (coppice.Request, error) {
 	return m.ChatRequest(messages, coppice.ChatOptions{Request: req})
 }
 
-// print generates: one text as it comes, several of them in order. What a time
-// limit cuts off is printed too.
+// print generates and prints a single text as it arrives, several texts in order. A text
+// cut off by the time limit is printed too.
 func (c *generateCmd) print(ctx context.Context, node *coppice.Node, req coppice.Request) error {
 	texts, ended, printed := make(map[int]string), make(map[int]bool), 0
 	outputTokens, late := 0, error(nil)
@@ -140,7 +140,7 @@ func (c *generateCmd) print(ctx context.Context, node *coppice.Node, req coppice
 	return nil
 }
 
-// bill says on standard error what a text took.
+// bill prints the token counts and times of a text on standard error.
 func (c *generateCmd) bill(sample int, e *coppice.Ending) {
 	which, reason := "", e.Reason.String()
 	if c.Samples > 1 {

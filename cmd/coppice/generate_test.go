@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Several samples are printed in order, the first as it is alone, with or without
-// overlap.
+// Several samples are printed in order. The first equals that of a run with one sample, with
+// or without overlap of plans.
 func TestGenerateSamples(t *testing.T) {
 	dir := nano(t)
 	args := func(more ...string) []string {
@@ -32,7 +32,7 @@ func TestGenerateSamples(t *testing.T) {
 	}
 }
 
-// What the text has to be it is, with random weights too.
+// A required output format is kept, even with random weights.
 func TestGenerateShapes(t *testing.T) {
 	t.Parallel()
 	dir := nano(t)
@@ -71,7 +71,7 @@ func TestGenerateShapes(t *testing.T) {
 	refused(t, []string{"Format has 2"}, "generate", "--model", dir, "--regexp", "a", "--json", "x")
 }
 
-// A time that is up before anything came is an error, and names what it is.
+// A time limit that passes before any output is an error that names the limit.
 func TestGenerateTimeout(t *testing.T) {
 	refused(t, []string{"deadline passed"}, "generate", "--model", nano(t), "--timeout", "1ns", "--samples", "2", "What is light?")
 }
@@ -98,7 +98,7 @@ func TestPolicyFlag(t *testing.T) {
 	if !ok {
 		t.Fatal(help)
 	}
-	help = strings.Join(strings.Fields(help), " ") // it is wrapped
+	help = strings.Join(strings.Fields(help), " ") // undoes the line breaks
 	for _, p := range scheduler.Policies() {
 		if !strings.Contains(help, p.String()) {
 			t.Errorf("--help does not mention %v", p)
@@ -106,8 +106,9 @@ func TestPolicyFlag(t *testing.T) {
 	}
 }
 
-// TestKVType: keys and values of another type give an answer, the same one cached or not; a
-// type that the heads can't have, or that there is not, is refused with what to do.
+// TestKVType checks that keys and values of other types give an answer, the same with and
+// without the cache, and that an unknown type, or one that does not fit the heads, is
+// refused with advice.
 func TestKVType(t *testing.T) {
 	t.Parallel()
 	table, stderr, ok := command(t, "bench", "chat", "--model", nano(t), "--requests", "6", "--kv-type", "bf16")

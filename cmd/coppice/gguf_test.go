@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// TestGGUF: a file of each type is written, generates by its chat template, and its
-// text is that of the directory where the weights are.
+// TestGGUF writes a file of each type, generates by its chat template, and compares the text
+// with that of a model directory with the same weights.
 func TestGGUF(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -52,8 +52,8 @@ func TestGGUF(t *testing.T) {
 	}
 }
 
-// TestServeGGUF: a served file goes by its name, and hands routers the tokenizer and
-// the template that its metadata hold.
+// TestServeGGUF checks that a served file is named after the file, and gives routers the
+// tokenizer and the template of its metadata.
 func TestServeGGUF(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "Some-Model.Q8_0.gguf")
 	if _, stderr, ok := command(t, "make-model", path, "--preset", "nano", "--gguf", "Q8_0"); !ok {
@@ -99,7 +99,7 @@ func TestServeGGUF(t *testing.T) {
 	}
 }
 
-// TestGGUFOfARealModel: SmolLM2, 4 bits a weight, knows a thing or two.
+// TestGGUFOfARealModel checks a few answers of SmolLM2 with 4 bits a weight.
 func TestGGUFOfARealModel(t *testing.T) {
 	dir := os.Getenv("COPPICE_TOKENIZERS")
 	if dir == "" {

@@ -78,7 +78,7 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 	return withRemedy(err)
 }
 
-// writeJSON writes a file for people to read.
+// writeJSON writes a file of indented JSON.
 func writeJSON(file string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -87,7 +87,7 @@ func writeJSON(file string, v any) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// gpuReport is what the file has.
+// gpuReport is the content of the report file.
 type gpuReport struct {
 	*gpucheck.Report
 	Chat *bench.Comparison `json:",omitempty"`

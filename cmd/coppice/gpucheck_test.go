@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestGPUCheck: the command runs to its end in the interpreter and writes its report.
+// TestGPUCheck checks that the command completes in the interpreter and writes its report.
 func TestGPUCheck(t *testing.T) {
 	t.Parallel()
 	file, profile := filepath.Join(t.TempDir(), "report.json"), filepath.Join(t.TempDir(), "profile.json")

@@ -16,9 +16,9 @@ import (
 	"github.com/coppice-llm/coppice/internal/hub"
 )
 
-// openHub is the hub and the cache directory that the environment names, by the rules of
-// huggingface_hub (constants.py): HF_HUB_CACHE, or hub in HF_HOME, or in
-// XDG_CACHE_HOME/huggingface, or in ~/.cache/huggingface.
+// openHub opens the hub and the cache directory named by the environment, by the rules of
+// huggingface_hub (constants.py): HF_HUB_CACHE, else hub in HF_HOME, else
+// XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub.
 func openHub() (*hub.Hub, error) {
 	home := expandedEnv("HF_HOME")
 	if home == "" {
@@ -59,7 +59,7 @@ func openHub() (*hub.Hub, error) {
 	return h, nil
 }
 
-// firstEnv is the first of the variables that is set and not empty.
+// firstEnv returns the value of the first variable that is not empty.
 func firstEnv(names ...string) string {
 	for _, name := range names {
 		if v := strings.TrimSpace(os.Getenv(name)); v != "" {
@@ -69,7 +69,7 @@ func firstEnv(names ...string) string {
 	return ""
 }
 
-// expandedEnv is firstEnv of paths, which may begin with ~ and name variables.
+// expandedEnv is firstEnv for paths: it expands a leading ~ and variables.
 func expandedEnv(names ...string) string {
 	v := os.ExpandEnv(firstEnv(names...))
 	if v == "~" || strings.HasPrefix(v, "~/") {
@@ -80,18 +80,19 @@ func expandedEnv(names ...string) string {
 	return v
 }
 
-// offline reports whether HF_HUB_OFFLINE forbids to ask the hub.
+// offline reports whether HF_HUB_OFFLINE, or TRANSFORMERS_OFFLINE, forbids requests to the
+// hub.
 func offline() bool {
 	v := firstEnv("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 	on, err := strconv.ParseBool(strings.ToLower(v))
 	return on || err != nil && (strings.EqualFold(v, "yes") || strings.EqualFold(v, "on"))
 }
 
-// modelPath is what --model takes: a path, or after "hf:" a model of the hub.
+// modelPath is the value of --model: a path, or "hf:" and a model of the hub.
 type modelPath string
 
-// find is the path of what p means, absolute. A model of the hub comes from the cache, or
-// is pulled.
+// find returns the absolute path of the model. A model of the hub is taken from the cache,
+// or pulled.
 func (p modelPath) find(ctx context.Context) (string, error) {
 	text := string(p)
 	if !strings.HasPrefix(text, hub.Prefix) {
@@ -121,7 +122,7 @@ func (p modelPath) find(ctx context.Context) (string, error) {
 	return m.Path, nil
 }
 
-// pull downloads with a bar.
+// pull downloads a model and shows a progress bar. It fails if offline.
 func pull(ctx context.Context, h *hub.Hub, ref hub.Ref) (*hub.Model, error) {
 	if offline() {
 		return nil, fmt.Errorf("%v is to be pulled, but HF_HUB_OFFLINE is set", ref)
@@ -137,8 +138,8 @@ func pull(ctx context.Context, h *hub.Hub, ref hub.Ref) (*hub.Model, error) {
 
 var snapshotForm = regexp.MustCompile(`[/\\]models--([^/\\]+)[/\\]snapshots[/\\][0-9a-f]{40}$`)
 
-// modelName is what the model at a path is called: a file or a directory by its name, a
-// directory in the cache of models by its repository's.
+// modelName returns the name of the model at a path: that of the file or directory, or
+// of the repository for a directory in the cache of models.
 func modelName(path string) string {
 	path = filepath.Clean(path)
 	if m := snapshotForm.FindStringSubmatch(path); m != nil {

@@ -17,7 +17,7 @@ import (
 
 const hubCommit = "0123456789abcdef0123456789abcdef01234567"
 
-// testHub is a hub with one repository, whose files are those given, and an empty cache.
+// testHub starts a hub with one repository of the given files, and uses an empty cache.
 func testHub(t *testing.T, repo string, files map[string][]byte) (url, home string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +45,7 @@ func testHub(t *testing.T, repo string, files map[string][]byte) (url, home stri
 	return s.URL, home
 }
 
-// ggufBytes is a generated file.
+// ggufBytes returns a generated GGUF file.
 func ggufBytes(t *testing.T, typ gguf.Type, seed uint64) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.gguf")
@@ -59,8 +59,8 @@ func ggufBytes(t *testing.T, typ gguf.Type, seed uint64) []byte {
 	return data
 }
 
-// TestPullAndRun: a model is pulled by its name, listed, and run by the same name; a
-// second time nothing is asked.
+// TestPullAndRun pulls a model by its name, lists it, and runs it by the same name. The
+// second time it sends no request to the hub.
 func TestPullAndRun(t *testing.T) {
 	url, home := testHub(t, "some/model-GGUF", map[string][]byte{"model-Q4_0.gguf": ggufBytes(t, gguf.Q4_0, 1), "model-Q8_0.gguf": ggufBytes(t, gguf.Q8_0, 1),
 		"broken-Q2_K.gguf": []byte("GGUF\x03\x00\x00\x00 and so on"), "README.md": []byte("x")})
@@ -100,7 +100,7 @@ func TestPullAndRun(t *testing.T) {
 	}
 }
 
-// TestModelNames: what --model can't be says what to give instead.
+// TestModelNames checks that errors about a bad --model name the right form.
 func TestModelNames(t *testing.T) {
 	testHub(t, "some/model", nil)
 	refused(t, []string{"there is no file or directory some/model", "--model hf:some/model"}, "generate", "--model", "some/model", "x")
@@ -113,7 +113,7 @@ func TestModelNames(t *testing.T) {
 	refused(t, []string{"Endpoint", "HF_ENDPOINT"}, "pull", "some/model")
 }
 
-// TestHubEnvironment: the cache is where Hugging Face's tools look for it.
+// TestHubEnvironment checks that the cache is at the place that Hugging Face's tools use.
 func TestHubEnvironment(t *testing.T) {
 	for _, name := range []string{"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "HF_TOKEN", "HF_ENDPOINT"} {
 		t.Setenv(name, "")

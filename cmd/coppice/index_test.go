@@ -37,7 +37,7 @@ func TestBenchIndexJSON(t *testing.T) {
 	if got["requests"] != 80 || got["blocks"] != got["own_overlap_blocks"]+got["stored_blocks"] || got["best_overlap_blocks"] <= got["own_overlap_blocks"] || got["store_events"] == 0 {
 		t.Errorf("printed %v", got)
 	}
-	// The same trace from a file gives the same sums, on every index and by many threads.
+	// The same trace from a file gives the same sums, on every index and with many threads.
 	trace, err := bench.GenerateTrace(bench.TraceConfig{Kind: bench.TraceTree, Requests: 80, Seed: 3})
 	if err != nil {
 		t.Fatal(err)

@@ -26,8 +26,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// The tests of this file hold a GGUF file of SmolLM2 against llama.cpp, whose programs they
-// look for in PATH. They skip without it.
+// The tests of this file compare a GGUF file of SmolLM2 with llama.cpp, whose programs must be
+// in PATH; otherwise they skip.
 
 // smolLM2 is the file that tools/tokenizers/install.py puts into COPPICE_TOKENIZERS.
 func smolLM2(t *testing.T) string {
@@ -107,8 +107,8 @@ func (l *llama) tokens(text string) []kv.Token {
 	return got.Tokens
 }
 
-// TestLlamaTokensAndChats: texts of many languages, code and odd white space have
-// llama.cpp's tokens, and conversations read as its do.
+// TestLlamaTokensAndChats checks that texts of many languages, code and odd white space get
+// llama.cpp's tokens, and that conversations are rendered as by llama.cpp.
 func TestLlamaTokensAndChats(t *testing.T) {
 	file := smolLM2(t)
 	l := startLlama(t, file)
@@ -156,7 +156,7 @@ func TestLlamaTokensAndChats(t *testing.T) {
 	}
 }
 
-// computed is a backend on the file, with one sequence.
+// computed is a backend for the file, with one sequence.
 type computed struct {
 	*testing.T
 	engine.Backend
@@ -181,7 +181,7 @@ func compute(t *testing.T, file string, tokens int) *computed {
 	return &computed{T: t, Backend: b, model: m}
 }
 
-// run computes tokens at position start of the sequence; at 0 a new one begins.
+// run computes tokens at position start of the sequence; 0 begins a new one.
 func (c *computed) run(start int, tokens []kv.Token, prompt bool) engine.RowOut {
 	c.Helper()
 	c.seq++
@@ -207,7 +207,7 @@ func (c *computed) run(start int, tokens []kv.Token, prompt bool) engine.RowOut 
 	return res.Out[0]
 }
 
-// continued is a prompt and what llama.cpp says after it, its best token each time.
+// continued is a prompt and its greedy continuation by llama.cpp.
 type continued struct {
 	prompt []kv.Token
 	Probs  []struct {
@@ -220,7 +220,7 @@ type continued struct {
 	} `json:"completion_probabilities"`
 }
 
-// continuations asks for 64 tokens after each of n prompts of up to 250 tokens.
+// continuations gets 64 tokens after each of n prompts of up to 250 tokens.
 func (l *llama) continuations(encode func(dst []kv.Token, text string) []kv.Token, n int) []continued {
 	l.Helper()
 	paragraphs, all := opticks.Paragraphs(), make([]continued, n)
@@ -236,7 +236,7 @@ func (l *llama) continuations(encode func(dst []kv.Token, text string) []kv.Toke
 	return all
 }
 
-// widened is the file with weights in f16, as llama-quantize makes it.
+// widened returns the file converted to f16 weights by llama-quantize.
 func widened(t *testing.T, file string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "f16.gguf")
@@ -246,8 +246,9 @@ func widened(t *testing.T, file string) string {
 	return to
 }
 
-// TestLlamaBestTokens: with weights in f16, over 64 tokens after each of 30 prompts, those
-// of llama.cpp, the best token is llama.cpp's wherever its two best are over 0.05 apart.
+// TestLlamaBestTokens checks, with f16 weights and 64 tokens of llama.cpp after each of 30
+// prompts, that the best token is llama.cpp's wherever its two best are more than 0.05 apart
+// in log-probability.
 func TestLlamaBestTokens(t *testing.T) {
 	file := widened(t, smolLM2(t))
 	l, ours := startLlama(t, file), compute(t, file, 1024)
@@ -267,9 +268,10 @@ func TestLlamaBestTokens(t *testing.T) {
 	t.Logf("%d of %d tokens were too near to another", near, all)
 }
 
-// TestLlamaNoise: eight bits of activations put noise into the log-probabilities of a
-// quantised model, ours no more than llama.cpp's. It is more than 0.05, so that best tokens
-// with quantised weights need not agree where two are that near.
+// TestLlamaNoise measures the noise that activations of eight bits put into the
+// log-probabilities of a quantised model, and checks that ours is no larger than llama.cpp's.
+// It exceeds 0.05, so with quantised weights the best tokens need not agree where two are
+// that close.
 func TestLlamaNoise(t *testing.T) {
 	file := smolLM2(t)
 	exact := compute(t, widened(t, file), 1024) // f32 activations by f16 weights
@@ -293,9 +295,9 @@ func TestLlamaNoise(t *testing.T) {
 	}
 }
 
-// TestLlamaPerplexity: on Newton's Opticks, by windows of 512 tokens of which the second half
-// counts, the perplexity is within 0.5 % of llama-perplexity's. COPPICE_GGUF names more files,
-// separated as PATH is, as llama-quantize makes them.
+// TestLlamaPerplexity checks that the perplexity on Newton's Opticks, by windows of 512 tokens
+// of which the second half counts, is within 0.5 % of llama-perplexity's. COPPICE_GGUF names
+// further files, made by llama-quantize and separated as in PATH.
 func TestLlamaPerplexity(t *testing.T) {
 	const window, chunks = 512, 12
 	exe := program(t, "llama-perplexity")
@@ -305,7 +307,7 @@ func TestLlamaPerplexity(t *testing.T) {
 	}
 	for _, file := range append([]string{smolLM2(t)}, filepath.SplitList(os.Getenv("COPPICE_GGUF"))...) {
 		var found [][]byte
-		for range 3 { // its last words may be lost at its exit
+		for range 3 { // the program may lose its last output when it exits
 			said, err := exec.Command(exe, "-m", file, "-f", text, "-c", strconv.Itoa(window), "-b", strconv.Itoa(window), "-t", "1", "--chunks", strconv.Itoa(chunks)).CombinedOutput()
 			if err != nil {
 				t.Fatalf("llama-perplexity: %v: %s", err, said)
@@ -322,7 +324,7 @@ func TestLlamaPerplexity(t *testing.T) {
 		tokens := c.model.Tokenizer().Encode(nil, opticks.Text())
 		sum, n := 0.0, 0
 		for at := range chunks {
-			// Its first token's is left out: the window's positions are 1 to 511.
+			// The first token has no prediction: the window's positions are 1 to 511.
 			logprobs := c.run(0, tokens[at*window:(at+1)*window], true).Prompt
 			for _, l := range logprobs[window/2:] {
 				sum, n = sum-float64(l), n+1

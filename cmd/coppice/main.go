@@ -1,6 +1,6 @@
-// Command coppice generates text, makes models and measures, all through the
-// scheduler of package coppice. It turns flags into configurations and picks the
-// backend; nothing else happens here.
+// Command coppice serves and routes requests, generates text, makes models and measures.
+// It turns flags into configurations and opens the backend; the work itself is done by
+// other packages.
 package main
 
 import (
@@ -109,10 +109,10 @@ func main() {
 	}
 }
 
-// exitUsage is the status of a command line that can't be read.
+// exitUsage is the exit status for a bad command line.
 const exitUsage = 2
 
-// helped is the arguments with "help serve" as "serve --help".
+// helped returns the arguments with "help serve" replaced by "serve --help".
 func helped(args []string) []string {
 	if len(args) > 0 && args[0] == "help" {
 		return append(slices.Clone(args[1:]), "--help")
@@ -120,7 +120,8 @@ func helped(args []string) []string {
 	return args
 }
 
-// meant is the command whose help says what is wrong with a command line.
+// meant returns the command to which a bad command line refers, whose help the error
+// message recommends.
 func meant(err *kong.ParseError) string {
 	if err.Context != nil && err.Context.Selected() != nil {
 		return err.Context.Selected().FullPath()
@@ -128,10 +129,10 @@ func meant(err *kong.ParseError) string {
 	return "coppice"
 }
 
-// vars are what help texts say in ${}.
+// vars are the values of ${} in help texts.
 var vars = kong.Vars{"evictions": evictions()}
 
-// evictions lists the eviction policies, as a sentence does.
+// evictions lists the eviction policies in words: "lru, slru, ... or ...".
 func evictions() string {
 	var names []string
 	for _, p := range radixcache.Policies() {

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(runTests(m))
 }
 
-// runTests keeps tests from the models, the tokens and the hub that this machine has, and runs
-// more parallel tests at a time than there are processors, as they mostly wait for processes.
+// runTests isolates tests from the models, tokens and hub settings of this machine, and runs
+// more parallel tests than there are processors, as they mostly wait for processes.
 func runTests(m *testing.M) int {
 	flag.Parse()
 	if n := flag.Lookup("test.parallel"); n.Value.String() == n.DefValue {
@@ -111,8 +111,8 @@ func TestBenchChatJSON(t *testing.T) {
 	}
 }
 
-// TestBenchChatPTX: the CUDA kernels, executed by the interpreter, answer the same
-// with the cache and without.
+// TestBenchChatPTX checks that the CUDA kernels, executed by the interpreter, give the same
+// answers with and without the cache.
 func TestBenchChatPTX(t *testing.T) {
 	t.Parallel()
 	stdout, stderr, ok := command(t, "bench", "chat", "--backend", "ptxvm", "--json", "--model", nano(t), "--requests", "4", "--turns", "2",
@@ -132,7 +132,8 @@ func TestBenchChatPTX(t *testing.T) {
 	}
 }
 
-// TestBadInput: every message names what is wrong, and nothing is half done.
+// TestBadInput checks that every error message names the fault, and that no partial output
+// is left.
 func TestBadInput(t *testing.T) {
 	dir := nano(t)
 	// broken is a copy of the model with one file changed.
@@ -207,7 +208,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// refused runs a command that must fail, without a panic, and mention what is wanted.
+// refused runs a command that must fail without a panic and mention the wanted texts.
 func refused(t *testing.T, want []string, args ...string) {
 	t.Helper()
 	stdout, stderr, ok := command(t, args...)
@@ -224,8 +225,8 @@ func refused(t *testing.T, want []string, args ...string) {
 	}
 }
 
-// TestCommandLine: a wrong command line gives a sentence and where help is, not all of the
-// help.
+// TestCommandLine checks that a bad command line gives one sentence and refers to the help,
+// rather than printing all of it.
 func TestCommandLine(t *testing.T) {
 	for args, want := range map[string]string{
 		"serve --kv-tokns 5":  "coppice: unknown flag --kv-tokns, did you mean \"--kv-tokens\"?\nSee coppice serve --help.\n",

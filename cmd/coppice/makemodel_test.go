@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// TestMakeModelArch: each family is written, says what it is, and generates.
+// TestMakeModelArch writes a model of each family, checks its description, and generates.
 func TestMakeModelArch(t *testing.T) {
 	t.Parallel()
 	for arch, want := range map[string]string{

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// memoryBytes is how much memory this process may take: the machine's, or what its
-// control group allows if that is less; 0 if that is not known.
+// memoryBytes returns the memory that this process may use, in bytes: that of the machine,
+// or the limit of its control group if that is lower; 0 if unknown.
 func memoryBytes() int64 {
 	var info syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&info); err != nil {

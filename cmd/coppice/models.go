@@ -24,7 +24,7 @@ Examples:
   coppice models --json`
 }
 
-// listedModel is a model of the cache, and what its files say.
+// listedModel describes a model of the cache by its files.
 type listedModel struct {
 	Name         string `json:"name"`
 	Path         string `json:"path"`
@@ -80,13 +80,13 @@ func orDash(s string) string {
 	return s
 }
 
-// inspected reads what a model's files say of it.
+// inspected reads the description of a model from its files.
 func inspected(m *hub.Model) listedModel {
 	s := model.Inspect(m.Path)
 	l := listedModel{Name: m.Ref.String(), Path: m.Path, Bytes: m.Bytes, Architecture: s.Architecture, Weights: s.Weights,
 		Parameters: s.Parameters, Context: s.Context, Loads: s.Err == nil}
 	if quant := m.Quantisation(); quant != "" {
-		l.Weights = quant // the usual name of a mixture of types
+		l.Weights = quant // the usual name for a mixture of types, such as Q4_K_M
 	}
 	if s.Err != nil {
 		l.Why = s.Err.Error()

@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// nodeFlags are what every command that runs a model takes.
+// nodeFlags are the flags common to all commands that run a model.
 type nodeFlags struct {
 	Model      modelPath        `placeholder:"PATH" help:"GGUF file or Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for one of the hub, pulled if need be. Default: a generated one, whose text means nothing; serve and chat look for one in the cache first."`
 	KVTokens   int              `name:"kv-tokens" default:"65536" min:"1" help:"Size of the KV pool, in tokens. Where not given, sim and cuda take what fits their memory."`
@@ -32,7 +32,7 @@ type nodeFlags struct {
 	sized bool // --kv-tokens was given
 }
 
-// AfterApply is called by kong when it has set the flags.
+// AfterApply is called by kong after it has set the flags.
 func (f *nodeFlags) AfterApply(ctx *kong.Context) error {
 	for _, p := range ctx.Path {
 		f.sized = f.sized || p.Flag != nil && p.Flag.Name == "kv-tokens"
@@ -40,13 +40,13 @@ func (f *nodeFlags) AfterApply(ctx *kong.Context) error {
 	return nil
 }
 
-// modelDir is the directory or file given, or a generated model in a temporary one that
-// remove deletes.
+// modelDir returns the path of the given model, or of a generated one in a temporary
+// directory. remove deletes the latter.
 func (f *nodeFlags) modelDir(ctx context.Context) (dir string, remove func(), err error) {
 	return f.Model.or(ctx, model.Demo)
 }
 
-// generated makes a model in a temporary directory, which remove deletes.
+// generated makes a model in a temporary directory. remove deletes the directory.
 func generated(preset model.Preset, name string) (dir string, remove func(), err error) {
 	tmp, err := os.MkdirTemp("", "coppice-")
 	if err != nil {
@@ -60,7 +60,7 @@ func generated(preset model.Preset, name string) (dir string, remove func(), err
 	return dir, remove, nil
 }
 
-// or returns the path of the model, or where none is given that of a generated one.
+// or returns the path of the model, or of a generated one if none is given.
 func (p modelPath) or(ctx context.Context, preset model.Preset) (dir string, remove func(), err error) {
 	if p == "" {
 		return generated(preset, preset.String())
@@ -69,7 +69,7 @@ func (p modelPath) or(ctx context.Context, preset model.Preset) (dir string, rem
 	return dir, func() {}, err
 }
 
-// backendFlags choose what computes.
+// backendFlags choose the backend.
 type backendFlags struct {
 	Backend backendName `default:"cpu" help:"What computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels, executed by an interpreter that checks every access: far too slow for anything but seeing that they compute the same with and without a cache), or sim (a simulated device, whose text means nothing)."`
 }
@@ -82,7 +82,7 @@ func (f *nodeFlags) open(dir string, b *backendFlags, disableCache bool) (*local
 			o := backends.Options{Model: m, PageTokens: f.PageTokens, KVTokens: f.KVTokens, KVType: kv.DType(f.KVType), Threads: f.Threads,
 				MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens), GPU: f.options()}
 			if b.Backend == "cuda" && !f.sized {
-				o.KVTokens = 0 // what memory is left for
+				o.KVTokens = 0 // as many as fit into the free memory
 			}
 			return openBackend(b.Backend, o)
 		},

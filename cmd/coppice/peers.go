@@ -48,7 +48,7 @@ Examples:
   coppice bench peers --against http://127.0.0.1:8081 --loads alone,streams --rounds 5`
 }
 
-// peerFigures are of one load on one server, medians over the rounds.
+// peerFigures are the figures of one load on one server: medians over the rounds.
 type peerFigures struct {
 	TTFTMedianMS float64 `json:"ttft_p50_ms"`
 	TTFTP99MS    float64 `json:"ttft_p99_ms"`
@@ -61,7 +61,7 @@ type peerFigures struct {
 	ResidentMB   float64 `json:"resident_mb,omitempty"` // after the load
 }
 
-// peerRow is a figure's name in tables, and the figure.
+// peerRow is a figure with its name in tables.
 type peerRow struct {
 	name string
 	of   func(*peerFigures) *float64
@@ -79,7 +79,7 @@ var peerRows = []peerRow{
 	{"resident MB", func(f *peerFigures) *float64 { return &f.ResidentMB }},
 }
 
-// peerLoad is one load's figures of both servers, and theirs by name of the ratio.
+// peerLoad holds the figures of one load on both servers, and their ratios by name.
 type peerLoad struct {
 	Load   string             `json:"load"`
 	URL    peerFigures        `json:"url"`
@@ -91,7 +91,7 @@ type peerLoad struct {
 type peer struct {
 	client *load.Client
 	pid    int
-	runs   []peerFigures // of the load that is played
+	runs   []peerFigures // of the current load, one for each round
 }
 
 // Run is called by kong.
@@ -145,7 +145,8 @@ func (c *benchPeersCmd) dial(ctx context.Context, url, model, key string, pid in
 	return &peer{client: client, pid: pid}, nil
 }
 
-// load is a load by its name, with the prompts of a round.
+// load returns the data set of a named load for one round, and its configuration. An
+// unknown name is an error.
 func (c *benchPeersCmd) load(name string, round int) (load.Dataset, load.Config, error) {
 	seed := c.Seed + uint64(round)<<20
 	tokens := func(n int) int { return max(2, n/c.Scale) }
@@ -172,13 +173,14 @@ func (c *benchPeersCmd) load(name string, round int) (load.Dataset, load.Config,
 	return nil, cfg, fmt.Errorf("--loads: there is no load %q, want alone, prompt, streams, prefix or conversations", name)
 }
 
-// conversations end after 16: both servers get the same ones, whichever ends first.
+// conversations is a MultiTurn limited to 16 sessions, so that both servers get the same
+// ones however fast they are.
 type conversations struct{ load.MultiTurn }
 
-// Sessions is how many there are.
+// Sessions returns the number of conversations.
 func (*conversations) Sessions() int { return 16 }
 
-// play plays one load in all rounds.
+// play plays one load in all rounds, on both servers in alternating order.
 func (c *benchPeersCmd) play(ctx context.Context, name string, ours, theirs *peer, advance func()) (peerLoad, error) {
 	ours.runs, theirs.runs = nil, nil
 	for round := range c.Rounds {
@@ -206,7 +208,7 @@ func (c *benchPeersCmd) play(ctx context.Context, name string, ours, theirs *pee
 	return l, nil
 }
 
-// run plays one load once.
+// run plays one load once on this server and appends its figures to p.runs.
 func (p *peer) run(ctx context.Context, data load.Dataset, cfg load.Config) error {
 	r, err := load.Run(ctx, p.client, data, cfg, nil)
 	if err != nil {
@@ -229,7 +231,8 @@ func (p *peer) run(ctx context.Context, data load.Dataset, cfg load.Config) erro
 	return nil
 }
 
-// medians are figure by figure; of an even number the lower one of the two in the middle.
+// medians returns the median of each figure; for an even number of runs, the lower of the
+// two in the middle.
 func medians(runs []peerFigures) (m peerFigures) {
 	for _, row := range peerRows {
 		var values []float64
@@ -242,7 +245,7 @@ func medians(runs []peerFigures) (m peerFigures) {
 	return m
 }
 
-// residentBytes is the memory of a process that is in RAM, by Linux's /proc.
+// residentBytes returns the resident memory of a process, from Linux's /proc.
 func residentBytes(pid int) (int64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

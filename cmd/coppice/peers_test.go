@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestBenchPeers: two servers of one model get the same prompts and say the same of them.
+// TestBenchPeers checks that two servers of one model get the same prompts and report the
+// same token counts.
 func TestBenchPeers(t *testing.T) {
 	t.Parallel()
 	dir := nano(t)

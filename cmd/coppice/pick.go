@@ -9,14 +9,15 @@ import (
 	"github.com/coppice-llm/coppice/internal/hub"
 )
 
-// exampleModel is a small one that loads here and knows how to chat.
+// exampleModel is a small chat model that this program can load, for use in messages.
 const exampleModel = "bartowski/SmolLM2-135M-Instruct-GGUF"
 
-// unknownMemory is how large a model may be where the machine's memory is not known.
+// unknownMemory is the largest size of a model, in bytes, if the machine's memory is
+// unknown.
 const unknownMemory = 4 << 30
 
-// cachedModel is the model of the cache that was put there last, among those that can be
-// loaded and take no more than half the memory; nil if there is none. It asks no hub.
+// cachedModel returns the newest model of the cache that can be loaded and takes at most
+// half of the memory; nil if there is none. It does not contact the hub.
 func cachedModel() *hub.Model {
 	h, err := openHub()
 	if err != nil {
@@ -29,7 +30,8 @@ func cachedModel() *hub.Model {
 	return pickModel(found, memoryBytes())
 }
 
-// pickModel is cachedModel for a machine with that much memory, 0 if that is not known.
+// pickModel is cachedModel for a list of models and a machine with so many bytes of
+// memory; 0 means unknown.
 func pickModel(found []*hub.Model, memory int64) *hub.Model {
 	most := memory / 2
 	if memory == 0 {
@@ -44,8 +46,8 @@ func pickModel(found []*hub.Model, memory int64) *hub.Model {
 	return nil
 }
 
-// modelOrCached is modelDir, but without --model it takes a model of the cache where one
-// will do. origin says so after the model's name.
+// modelOrCached is modelDir, but without --model it prefers a suitable model of the cache.
+// origin then explains this, for printing after the model's name.
 func (f *nodeFlags) modelOrCached(ctx context.Context) (dir, origin string, remove func(), err error) {
 	if f.Model == "" {
 		if m := cachedModel(); m != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/hub"
 )
 
-// TestPickModel: the newest that loads and leaves half the memory.
+// TestPickModel checks that the newest model is chosen that loads and leaves half the memory.
 func TestPickModel(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name string, data []byte, age time.Duration) *hub.Model {

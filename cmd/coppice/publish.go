@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/eventurl"
 )
 
-// fleetFlags make serve a worker of a fleet.
+// fleetFlags make coppice serve a worker of a fleet.
 type fleetFlags struct {
 	Publish     []string `sep:"none" placeholder:"URL" help:"Publish what the cache holds, for routers: zmq://*:5557 or nats://host:4222, see above. Several are repeated or separated by commas."`
 	Name        string   `placeholder:"NAME" help:"The worker's name, unique in its fleet. Default: host and port and a random number, so another one after a restart."`
@@ -32,7 +32,7 @@ read at /v1/worker who it is. Events are vLLM's. The URLs:
                                      prefix: coppice-kv
 `
 
-// check reports what is wrong with the flags together.
+// check reports all faults of the flags and their combination.
 func (f *fleetFlags) check(pageTokens int) error {
 	var errs []error
 	for _, text := range eventurl.Split(f.Publish) {
@@ -63,5 +63,6 @@ func (f *fleetFlags) check(pageTokens int) error {
 	return errors.Join(errs...)
 }
 
-// maxBlockTokens is the largest block that is published: more, and hardly a prompt has one.
+// maxBlockTokens is the largest block size for published events. Few prompts would have a
+// whole block of a larger size.
 const maxBlockTokens = 4096

@@ -69,8 +69,8 @@ func TestBadPublish(t *testing.T) {
 	}
 }
 
-// TestPublishIsPrinted: --print-config shows what is published, without passwords, wherever
-// it is from.
+// TestPublishIsPrinted checks that --print-config shows --publish without passwords, from
+// every source.
 func TestPublishIsPrinted(t *testing.T) {
 	t.Setenv("COPPICE_BLOCK_TOKENS", "32")
 	for _, args := range [][]string{
@@ -99,10 +99,10 @@ func TestPublishIsPrinted(t *testing.T) {
 	}
 }
 
-// oddPasswords have bytes that mean something in a URL, or in a list of them.
+// oddPasswords contain bytes with a meaning in a URL or in a list of URLs.
 var oddPasswords = []string{"QXZJ", "QX?ZJ", "QX?ZJ=1&prefix=ZJ", "QX#ZJ", "QX/ZJ", "QX@ZJ", "QX,ZJ", "QX,x://ZJ", "QX://ZJ", "QX%ZJ", "QX ZJ", "12?ZJ", "QX:ZJ", "QX?creds=ZJ", "QX\"ZJ", "QX\nZJ", "QX\x80ZJ"}
 
-// TestNoPasswordIsTold: whatever is wrong with a URL, the error tells no part of its password.
+// TestNoPasswordIsTold checks that errors about a URL contain no part of its password.
 func TestNoPasswordIsTold(t *testing.T) {
 	t.Parallel()
 	told := func(err error) bool {
@@ -146,7 +146,7 @@ func TestNoPasswordIsTold(t *testing.T) {
 	}
 }
 
-// TestProfileOf: the coefficients say how long the device takes for steps of other shapes.
+// TestProfileOf checks that the coefficients predict the times of steps of other shapes.
 func TestProfileOf(t *testing.T) {
 	for _, name := range sim.Profiles() {
 		device, err := sim.ProfileByName(name)

@@ -55,7 +55,7 @@ func (c *pullCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// decimalBytes is a size as hubs and disks give it.
+// decimalBytes formats a size in decimal units, as hubs and disks do.
 func decimalBytes(n int64) string {
 	switch {
 	case n >= 1e9:

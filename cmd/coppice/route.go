@@ -74,10 +74,10 @@ type routeCmd struct {
 	logFlags
 
 	settings settings      `kong:"-"`
-	ports    *eventurl.ZMQ // of all workers' events, if given
+	ports    *eventurl.ZMQ // where all workers publish events, from --events zmq://*:PORT
 }
 
-// BeforeResolve is called by kong when it has read the flags.
+// BeforeResolve is called by kong after it has read the flags.
 func (c *routeCmd) BeforeResolve(ctx *kong.Context) error {
 	return c.settings.resolve(ctx, func(string, json.RawMessage) (bool, error) { return false, nil })
 }
@@ -125,7 +125,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	if c.PrintConfig != "" {
 		return c.settings.print(os.Stdout, c.PrintConfig, nil)
 	}
-	signals := make(chan os.Signal, 3) // first: the rest may take its time, as a model's tokenizer does
+	signals := make(chan os.Signal, 3) // before the rest, which may take long: loading a model's tokenizer
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	keys, err := readKeys(c.APIKey, c.APIKeyFile)
@@ -178,7 +178,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	return errors.Join(drain(g, c.Drain, signals, log), <-ended)
 }
 
-// greet says where, and how to look.
+// greet prints the address of the router and how to watch it.
 func (c *routeCmd) greet(w io.Writer, at net.Addr, workers int, keys bool) {
 	scheme := "http"
 	if c.TLSCert != "" {

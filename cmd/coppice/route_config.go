@@ -24,7 +24,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// check reports what kong does not look at. A zero would be the gateway's default, unasked.
+// check reports the faults that kong does not find. It refuses zeros that the gateway would
+// take for its defaults.
 func (c *routeCmd) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -40,7 +41,8 @@ func (c *routeCmd) check() error {
 	return errors.Join(append(errs, c.doorFlags.check(), c.poolFlags.check(&c.settings))...)
 }
 
-// gateway is what the flags say, and the file of workers.
+// gateway returns the gateway's configuration from the flags and the contents of the
+// workers' file.
 func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg gateway.Config, err error) {
 	cfg = gateway.Config{
 		Router: router.Config{
@@ -50,7 +52,7 @@ func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg
 		GuessTTL: c.GuessTTL, NoPredict: !c.Predict, StallAfter: c.StallAfter, Retries: c.Retries, ProbeEvery: c.ProbeEvery, ProbeTimeout: c.ProbeTimeout, QueueTimeout: c.QueueTimeout,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxOpen: c.MaxOpen, WriteTimeout: c.WriteTimeout, AllowHosts: c.AllowHost, CORS: c.CORS, NoPage: !c.Page, Version: version(), Log: log,
 	}
-	// Zeros would be the defaults.
+	// The gateway takes zeros for its defaults: translate those that mean none.
 	if c.Retries == 0 {
 		cfg.Retries = -1
 	}
@@ -58,7 +60,7 @@ func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg
 		cfg.StallAfter = -1
 	}
 	if cfg.QueueTimeout == 0 {
-		cfg.QueueTimeout = 1 // a nanosecond, which is over before anybody ends
+		cfg.QueueTimeout = 1 // a nanosecond: over before any request ends and frees a worker
 	}
 	if cfg.Router.Weights, err = c.weights(); err != nil {
 		return cfg, err
@@ -92,12 +94,14 @@ func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg
 	if len(cfg.Workers) == 0 && c.WorkersFile == "" && cfg.NATS == nil {
 		return cfg, errors.New("there are no workers: give --worker, --workers-file, or --events nats://… for those that register")
 	}
-	cfg.Prompt, cfg.Tokenizer, err = c.prompts() // last: it takes its time
+	cfg.Prompt, cfg.Tokenizer, err = c.prompts() // last, as it may take long
 	return cfg, err
 }
 
-// workerKey is what the router asks workers with. An admin's key goes to workers that were
-// given alone: register may whoever reaches NATS.
+// workerKey returns the key that the router sends to workers: --worker-key, else the first
+// key that is not an admin's, else the first key. With register, workers register over
+// NATS, where any client that reaches NATS can pose as a worker; then sending an admin's
+// key is refused with an error.
 func (c *routeCmd) workerKey(keys []server.Key, register bool) (string, error) {
 	if c.WorkerKey != "" || len(keys) == 0 {
 		return c.WorkerKey, nil
@@ -114,7 +118,8 @@ func (c *routeCmd) workerKey(keys []server.Key, register bool) (string, error) {
 	return keys[0].Secret, nil
 }
 
-// prompts is how requests are read: by a model's tokenizer, if one is given.
+// prompts returns how the gateway reads prompts: with the tokenizer and template of
+// --model, if given, and the namespaces of --salts. digest identifies the tokenizer.
 func (c *routeCmd) prompts() (cfg prompt.Config, digest string, err error) {
 	cfg.Namespace = openai.Namespace
 	if c.Salts == "plain" {
@@ -140,10 +145,10 @@ func (c *routeCmd) prompts() (cfg prompt.Config, digest string, err error) {
 	return cfg, b.Digest, nil
 }
 
-// plainNamespace separates caches by salt alone.
+// plainNamespace returns a namespace of the salt alone, equal for all tenants.
 func plainNamespace(_, salt string) kv.Namespace { return kv.Namespace{Salt: salt} }
 
-// weights are the defaults with those given.
+// weights returns the router's default weights with those given by flags.
 func (c *routeCmd) weights() (router.Weights, error) {
 	w := router.DefaultWeights()
 	w.Temperature = c.Temperature
@@ -161,7 +166,7 @@ func (c *routeCmd) weights() (router.Weights, error) {
 	return w, nil
 }
 
-// events sets where the events of workers are, in cfg and in ports.
+// events sets the sources of the workers' events: cfg.NATS, or c.ports for ZMQ.
 func (c *routeCmd) events(cfg *gateway.Config) error {
 	all := eventurl.Split(c.Events)
 	for _, text := range all {
@@ -193,7 +198,7 @@ func (c *routeCmd) events(cfg *gateway.Config) error {
 	return c.consolidate(cfg)
 }
 
-// everywhere reports what keeps a target from being a port of each worker.
+// everywhere reports why a ZMQ target cannot mean a port of every worker; nil if it can.
 func everywhere(z *eventurl.ZMQ) error {
 	if z.Host != "*" || z.Port == 0 {
 		return errors.New("want zmq://*:PORT, the port at which the workers publish")
@@ -201,7 +206,7 @@ func everywhere(z *eventurl.ZMQ) error {
 	return nil
 }
 
-// consolidate is where further caches of the workers publish.
+// consolidate sets the sources at which further caches of the workers publish.
 func (c *routeCmd) consolidate(cfg *gateway.Config) error {
 	for _, text := range eventurl.Split(c.Consolidate) {
 		t, err := eventurl.Parse(text)
@@ -219,7 +224,8 @@ func (c *routeCmd) consolidate(cfg *gateway.Config) error {
 	return nil
 }
 
-// replicas is where other routers of the same workers are; nil without --replicas.
+// replicas returns the configuration for sharing state with other routers of the same
+// workers; nil without --replicas.
 func (c *routeCmd) replicas(events *nats.Config) (*replica.Config, error) {
 	switch {
 	case c.Replicas == "":

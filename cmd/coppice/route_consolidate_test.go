@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// socketsAt publishes at a port of its own, as an engine or an offloading server does.
+// socketsAt makes a publisher at a free port, like an engine or an offloading server.
 func socketsAt(t *testing.T) (p *eventstest.Publisher, flag string) {
 	t.Helper()
 	sender := zmq.NewSender(zmq.SenderConfig{Endpoint: "tcp://127.0.0.1:0", ReplayEndpoint: "tcp://127.0.0.1:0", Bind: true})
@@ -27,8 +27,8 @@ func socketsAt(t *testing.T) (p *eventstest.Publisher, flag string) {
 	return p, fmt.Sprintf("zmq://*:%d?replay=%d", sender.Addr().(*net.TCPAddr).Port, sender.ReplayAddr().(*net.TCPAddr).Port)
 }
 
-// TestRouteConsolidates: what a worker's engine has and what its offloading server has, which call blocks by
-// other names, count as one cache.
+// TestRouteConsolidates checks that the blocks of a worker's engine and those of its
+// offloading server, which use different hashes, count as one cache.
 func TestRouteConsolidates(t *testing.T) {
 	t.Parallel()
 	worker := newOtherMake(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// poolFlags have route choose a pool of workers first.
+// poolFlags make the router choose a pool of workers before a worker.
 type poolFlags struct {
 	Pools        string         `type:"path" placeholder:"FILE" help:"Choose the pool of workers by prompt length and targets first: JSON as NVIDIA Dynamo's global router has it, see above; read again when it changes."`
 	Buckets      int            `placeholder:"N" help:"Deal all workers into N pools and choose one of these first, see above. Up to 64."`
@@ -23,7 +23,7 @@ type poolFlags struct {
 	DefaultTTFT  *float64       `name:"default-ttft-ms" placeholder:"MS" help:"Target of requests that have none, for --pools. Default: the middle of the grid."`
 	DefaultITL   *float64       `name:"default-itl-ms" placeholder:"MS" help:"The same between tokens."`
 
-	poolsText []byte // what is in the file
+	poolsText []byte // contents of the file
 }
 
 const poolHelp = `
@@ -50,7 +50,7 @@ the workers' names alone: several routers deal alike, and one worker more or les
 or two others. Who is lost keeps its place for two minutes.
 `
 
-// check reports what does not go together.
+// check reports combinations of flags that are not allowed.
 func (f *poolFlags) check(s *settings) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -74,7 +74,7 @@ func (f *poolFlags) check(s *settings) error {
 		case t.v == nil:
 		case f.Pools == "":
 			bad("%s is given without --pools: nothing else has targets", t.flag)
-		case !(*t.v >= 0 && *t.v <= 1e12): // so that NaN is one
+		case !(*t.v >= 0 && *t.v <= 1e12): // written so that NaN is refused
 			bad("%s is %v, want 0 or a positive number", t.flag, *t.v)
 		}
 	}
@@ -84,7 +84,7 @@ func (f *poolFlags) check(s *settings) error {
 // maxPoolsFile bounds a file of pools, in bytes.
 const maxPoolsFile = 16 << 20
 
-// apply puts what the flags say into the configuration.
+// apply sets the fields of the configuration given by the flags.
 func (f *poolFlags) apply(cfg *gateway.Config, log *zap.Logger) error {
 	cfg.Buckets, cfg.Stage, cfg.Router.PrefixBlocks = f.Buckets, f.Stage, f.PrefixBlocks
 	if f.Pools == "" {
@@ -97,7 +97,7 @@ func (f *poolFlags) apply(cfg *gateway.Config, log *zap.Logger) error {
 	return err
 }
 
-// readPools is the content of a file of pools.
+// readPools returns the contents of a file of pools.
 func readPools(path string) ([]byte, error) {
 	data, err := readFile(path, maxPoolsFile)
 	if err != nil {
@@ -106,7 +106,7 @@ func readPools(path string) ([]byte, error) {
 	return data, nil
 }
 
-// parse reads what is in the file of pools.
+// parse parses the contents of the file of pools and logs its warnings.
 func (f *poolFlags) parse(data []byte, log *zap.Logger) (*global.Config, error) {
 	p, warnings, err := global.Parse(bytes.TrimPrefix(data, []byte("\ufeff")))
 	for _, w := range warnings {
@@ -122,8 +122,7 @@ func (f *poolFlags) parse(data []byte, log *zap.Logger) (*global.Config, error) 
 	return p, nil
 }
 
-// wrongPools says what is wrong with a file of pools, and for text that is no JSON in which
-// line.
+// wrongPools describes the fault of a file of pools; if it is not JSON, with the line.
 func wrongPools(data []byte, err error) string {
 	syntax := (*json.SyntaxError)(nil)
 	switch {
@@ -136,7 +135,7 @@ func wrongPools(data []byte, err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "global: configuration: "), "json: ")
 }
 
-// watchedPools is the file that g's pools are in, as it is watched.
+// watchedPools returns the watch of the file of pools, which sets g's pools after a change.
 func (f *poolFlags) watchedPools(g *gateway.Gateway, log *zap.Logger) *watched {
 	return &watched{what: "pools' file", path: f.Pools, has: f.poolsText,
 		read: func() ([]byte, error) { return readPools(f.Pools) },

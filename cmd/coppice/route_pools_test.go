@@ -23,7 +23,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// helpPools is the file that the help text shows.
+// helpPools returns the example file of the help text.
 func helpPools(t *testing.T) string {
 	t.Helper()
 	text := regexp.MustCompile(`(?s)\{"mode".*?\}\]\}\}`).FindString(poolHelp)
@@ -33,7 +33,8 @@ func helpPools(t *testing.T) string {
 	return text
 }
 
-// TestRoutePoolsRefuses: every message names the flag, or the file, and what it wants.
+// TestRoutePoolsRefuses checks that every message names the flag or file, and the valid
+// values.
 func TestRoutePoolsRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -82,7 +83,8 @@ func TestRoutePoolsRefuses(t *testing.T) {
 	refused(t, []string{"--pool: ", "a,b c"}, "serve", "--addr", "nowhere:at:all", "--pool", "a,b c")
 }
 
-// TestRoutePools: flags and file become what the gateway takes; old names are warned of.
+// TestRoutePools checks the gateway's configuration from flags and file, and the warnings
+// about old names.
 func TestRoutePools(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pools.json")
 	writeFile(t, path, "\ufeff"+strings.Replace(helpPools(t), "ttft_min_ms", "ttft_min", 1))
@@ -109,8 +111,8 @@ func TestRoutePools(t *testing.T) {
 	}
 }
 
-// TestRoutePooledWorkers: the example of the help, with workers of the file and of their
-// own cards, sends by targets.
+// TestRoutePooledWorkers checks that the example of the help routes by targets, with pools of
+// workers given by the file and by their own cards.
 func TestRoutePooledWorkers(t *testing.T) {
 	t.Parallel()
 	worker := func(name, pool string) string {
@@ -147,7 +149,7 @@ func TestRoutePooledWorkers(t *testing.T) {
 		return ""
 	})
 	for header, want := range map[string]string{"": "a", "100": "b", "900": "a"} {
-		until(t, "an answer of "+want, func() string { // healthy is known a moment before it is routed by
+		until(t, "an answer of "+want, func() string { // the status shows healthy a moment before routing uses it
 			r := httptest.NewRequest("POST", "http://localhost/v1/completions", strings.NewReader(`{"prompt":[1,2],"model":"m"}`))
 			if header != "" {
 				r.Header.Set("x-coppice-ttft-ms", header)
@@ -169,13 +171,13 @@ func TestRoutePooledWorkers(t *testing.T) {
 	}
 }
 
-// TestRoutePoolsFile: the file is taken again when it changes, and one that can't be, as it is
-// half written, changes nothing and is told of once.
+// TestRoutePoolsFile checks that the file is applied when it changes, and that a bad one, such
+// as a half-written file, changes nothing and is logged once.
 func TestRoutePoolsFile(t *testing.T) {
 	t.Parallel()
 	w := newOtherMake(t)
 	path := filepath.Join(t.TempDir(), "pools.json")
-	put := func(text string) { // in one step, or each part of it would be told of
+	put := func(text string) { // atomically: otherwise each partial state would be logged
 		t.Helper()
 		writeFile(t, path+".new", text)
 		if err := os.Rename(path+".new", path); err != nil {
@@ -232,7 +234,7 @@ func TestRoutePoolsFile(t *testing.T) {
 	put(strings.ReplaceAll(more, `"cheap"`, `"quick"`))
 	told("not taken", 2)
 	state("healthy")
-	put(more) // what it has
+	put(more) // the contents applied already
 	put(helpPools(t))
 	told("taken", 2)
 	state("refused")

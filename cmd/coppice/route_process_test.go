@@ -19,8 +19,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/gateway"
 )
 
-// otherMake is a worker that is no coppice serve. Its answers have a first event, and the
-// last one when they are let go on.
+// otherMake is a worker that is not coppice serve. Its answers have a first event, and a
+// last one after a receive from goOn.
 type otherMake struct {
 	*httptest.Server
 	goOn chan struct{}
@@ -52,7 +52,7 @@ func newOtherMake(t *testing.T) *otherMake {
 	return w
 }
 
-// states are the workers' by URL, as the router says.
+// states returns the states of the workers by URL, from the router.
 func states(p *process) map[string]string {
 	p.Helper()
 	var s gateway.FleetStatus
@@ -84,8 +84,8 @@ func (p *process) untilSays(text string) {
 	})
 }
 
-// TestRouteWorkersFile: workers come and go with the file, one that can't be read changes
-// nothing, and no message is a stack of calls.
+// TestRouteWorkersFile checks that workers join and leave by the file, that a bad file changes
+// nothing, and that no log message has a stack trace.
 func TestRouteWorkersFile(t *testing.T) {
 	t.Parallel()
 	a, b := newOtherMake(t), newOtherMake(t)
@@ -120,7 +120,8 @@ func TestRouteWorkersFile(t *testing.T) {
 	}
 }
 
-// TestRouteWatchesFromWhatItHas: a change between the first reading and the watch is taken.
+// TestRouteWatchesFromWhatItHas checks that a change between the first reading and the start of
+// the watch is applied.
 func TestRouteWatchesFromWhatItHas(t *testing.T) {
 	t.Parallel()
 	w := newOtherMake(t)
@@ -147,8 +148,8 @@ func TestRouteWatchesFromWhatItHas(t *testing.T) {
 	})
 }
 
-// TestRouteEnds: SIGTERM lets an answer end; a second one ends it, which it says. Meanwhile the one worker
-// is busy, and nobody waits for it with --queue-timeout 0.
+// TestRouteEnds checks that SIGTERM lets an answer end, and that a second SIGTERM ends it with
+// an error. Meanwhile the only worker is busy, and with --queue-timeout 0 no request waits.
 func TestRouteEnds(t *testing.T) {
 	t.Parallel()
 	for _, signals := range []int{1, 2} {
@@ -197,8 +198,8 @@ func TestRouteEnds(t *testing.T) {
 	}
 }
 
-// TestRouteMaxConns: over one connection too many /health is answered, and what else is
-// asked is refused, until another one has gone.
+// TestRouteMaxConns checks that on a connection above the limit /health is answered and every
+// other request refused, until another connection is closed.
 func TestRouteMaxConns(t *testing.T) {
 	t.Parallel()
 	p := startCoppice(t, "router", "route", "--addr", "127.0.0.1:0", "--worker", "http://127.0.0.1:1", "--max-conns", "1")
@@ -239,7 +240,7 @@ func TestRouteMaxConns(t *testing.T) {
 		}
 	}
 	first.Close()
-	for got := 0; got != 200; { // when the router has heard of it
+	for got := 0; got != 200; { // until the router has noticed the close
 		conn, from := dial()
 		if got = ask(conn, from, "/v1/fleet"); got != 200 && got != 503 {
 			t.Fatal(got)

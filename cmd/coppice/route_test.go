@@ -22,7 +22,8 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// TestRoutePrintConfig: what is printed is what was given, by whom, without secrets.
+// TestRoutePrintConfig checks that the given settings are printed with their sources, without
+// secrets.
 func TestRoutePrintConfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "route.json")
 	writeFile(t, file, "\ufeff"+`{"addr": ":1", "max_queued": 7, "retries": 0, "max-bodies": "1GiB", "replicas": "nats://me:hidden@a:4222", "drain": "5s"}`)
@@ -51,7 +52,7 @@ func TestRoutePrintConfig(t *testing.T) {
 	}
 }
 
-// TestRouteRefusesTierWeights: by the name of the tier.
+// TestRouteRefusesTierWeights checks that errors name the tier.
 func TestRouteRefusesTierWeights(t *testing.T) {
 	for value, want := range map[string]string{"tape=1": `"tape=1" is no tier and its weight`, "disk=2": "disk is 2, want 0 to 1"} {
 		_, stderr, ok := command(t, "route", "--tier-weights", value, "--worker", "http://a:1")
@@ -61,7 +62,7 @@ func TestRouteRefusesTierWeights(t *testing.T) {
 	}
 }
 
-// TestRouteRefuses: every message names the flag, or the file, and what it wants.
+// TestRouteRefuses checks that every message names the flag or file, and the valid values.
 func TestRouteRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -113,7 +114,7 @@ func TestRouteRefuses(t *testing.T) {
 		{"--workers-file " + empty, []string{"--workers-file " + empty, "is empty", `{"workers": [`}},
 		{"--worker http://a:1/ --workers-file " + one, []string{one, "worker 1", "given twice", `--worker "http://a:1"`}},
 	} {
-		// Of those that are accepted the address is not.
+		// Arguments that are accepted fail at the address instead.
 		args := append([]string{"route", "--addr", "nowhere:at:all"}, strings.Fields(tc.args)...)
 		if !strings.Contains(tc.args, "--worker") {
 			args = append(args, "--worker", "http://127.0.0.1:1")
@@ -138,12 +139,12 @@ func TestRouteRefuses(t *testing.T) {
 	refused(t, []string{"--addr", l.Addr().String(), "in use"}, "route", "--addr", l.Addr().String(), "--worker", "http://127.0.0.1:1")
 }
 
-// TestRouteWorkers: the workers of flag, file and --events together.
+// TestRouteWorkers checks the workers given by flags, file and --events together.
 func TestRouteWorkers(t *testing.T) {
 	ports := &eventurl.ZMQ{Host: "*", Port: 5557, Replay: 6557, Topic: "T"}
 	for _, tc := range []struct {
 		flags []string
-		file  string // between the brackets
+		file  string // text between the brackets
 		ports *eventurl.ZMQ
 		want  []members.Worker
 	}{
@@ -171,7 +172,7 @@ func TestRouteWorkers(t *testing.T) {
 	}
 }
 
-// TestRouteWorkersFaults: the message names the file, the worker and the key.
+// TestRouteWorkersFaults checks that messages name the file, the worker and the key.
 func TestRouteWorkersFaults(t *testing.T) {
 	in := func(workers string) string { return `{"workers": [` + workers + `]}` }
 	for _, tc := range []struct {
@@ -232,7 +233,7 @@ func TestRouteWorkersFaults(t *testing.T) {
 	}
 }
 
-// TestRouteZeros: a zero that is accepted means none, and not the gateway's default.
+// TestRouteZeros checks that an accepted zero means none rather than the gateway's default.
 func TestRouteZeros(t *testing.T) {
 	c := &routeCmd{Worker: []string{"http://a"}, MaxBody: 2, MaxBodies: 3, APIKey: "very-secret"}
 	cfg, err := c.gateway([]server.Key{{Secret: c.APIKey, Tenant: "t", Admin: true}}, nil, nil)
@@ -244,14 +245,14 @@ func TestRouteZeros(t *testing.T) {
 	}
 }
 
-// TestRouteWorkerKey: an admin's key goes to nobody who is not known.
+// TestRouteWorkerKey checks that an admin's key is never sent to unknown workers.
 func TestRouteWorkerKey(t *testing.T) {
 	admin, tenant := server.Key{Secret: "admin's", Tenant: "root", Admin: true}, server.Key{Secret: "tenant's", Tenant: "acme"}
 	for _, tc := range []struct {
 		flag     string
 		keys     []server.Key
 		register bool
-		want     string // "": an error, or none
+		want     string // "" for an error, or for no key
 		bad      bool
 	}{
 		{"", nil, true, "", false},
@@ -269,7 +270,8 @@ func TestRouteWorkerKey(t *testing.T) {
 	}
 }
 
-// TestPortsThatCannotBe: a port is told apart from an address that is in use.
+// TestPortsThatCannotBe checks that a port out of range gets another error than an address in
+// use.
 func TestPortsThatCannotBe(t *testing.T) {
 	for args, want := range map[string]string{
 		"serve --addr 127.0.0.1:99999":                     "--addr is 127.0.0.1:99999: its port is 99999, want 0 (any that is free) to 65535",

@@ -12,17 +12,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// watched is a file that is taken again when it is another than before. One that can't be
-// changes nothing, and is told of once.
+// watched is a file that is applied again when its contents change. Contents that cannot
+// be applied change nothing, and are logged once.
 type watched struct {
-	what, path string // "": there is none
-	has        []byte // what was taken last; nil: not known
-	bad        []byte // what could not be
+	what, path string // name for the log; path "" means no file
+	has        []byte // contents applied last; nil if unknown
+	bad        []byte // contents refused last
 	read       func() ([]byte, error)
-	take       func([]byte) (zap.Field, error)
+	take       func([]byte) (zap.Field, error) // applies contents; the field describes them in the log
 }
 
-// run looks at it every second until ctx ends.
+// run reads the file every second until ctx ends.
 func (w *watched) run(ctx context.Context, log *zap.Logger) {
 	if w.path == "" {
 		return
@@ -59,8 +59,8 @@ func (w *watched) run(ctx context.Context, log *zap.Logger) {
 	}
 }
 
-// readFile is the content of a file of at most so many bytes. What it says of an error leaves
-// the path out.
+// readFile returns the contents of a file of at most most bytes. Its errors do not name
+// the path.
 func readFile(path string, most int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/coppice-llm/coppice/internal/gateway/members"
 )
 
-// givenWorker is a worker, and where that stands.
+// givenWorker is a worker with the place where it is configured, for error messages.
 type givenWorker struct {
 	members.Worker
-	by string // the flag, or the file and the worker's place in it
+	by string // the flag, or the file and the worker's number in it
 }
 
-// workers are those given by flag and in the file, whose content this is. It reports all
-// faults at once.
+// workers returns the workers given by flags and by the contents of the workers' file. It
+// reports all faults at once.
 func (c *routeCmd) workers(file []byte) ([]members.Worker, error) {
 	var given []givenWorker
 	for _, text := range c.Worker {
@@ -58,8 +58,8 @@ func (c *routeCmd) workers(file []byte) ([]members.Worker, error) {
 	return all, errors.Join(errs...)
 }
 
-// check sets where the worker's events are, if all publish at the same ports, and reports
-// all faults.
+// check reports all faults of a worker. If all workers publish at the same ports, it first
+// sets the addresses of this worker's events.
 func (w *givenWorker) check(ports *eventurl.ZMQ) error {
 	u, err := parseURL(w.URL)
 	errs := []error{err}
@@ -101,7 +101,8 @@ func (w *givenWorker) check(ports *eventurl.ZMQ) error {
 	return errors.Join(errs...)
 }
 
-// publishesAt has its events at these ports of its host, but for what is said of it.
+// publishesAt sets the addresses of the worker's events to these ports of its host, except
+// those that the file gives.
 func (w *givenWorker) publishesAt(host string, ports *eventurl.ZMQ) {
 	w.Events = "tcp://" + net.JoinHostPort(host, strconv.Itoa(ports.Port))
 	if w.Replay == "" && ports.Replay > 0 {
@@ -112,7 +113,7 @@ func (w *givenWorker) publishesAt(host string, ports *eventurl.ZMQ) {
 	}
 }
 
-// parseURL reads where a worker is.
+// parseURL parses the URL of a worker.
 func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -129,7 +130,8 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// socketPorts is the host and the first port of a socket that has one for each rank.
+// socketPorts parses a ZMQ endpoint that stands for one port per rank, counting up from
+// the first. Endpoints whose ports exceed 65535 are errors.
 func socketPorts(endpoint string, ranks int) (host string, first int, err error) {
 	address, ok := strings.CutPrefix(endpoint, "tcp://")
 	host, text, err := net.SplitHostPort(address)
@@ -143,10 +145,10 @@ func socketPorts(endpoint string, ranks int) (host string, first int, err error)
 	return host, int(port), nil
 }
 
-// maxWorkersFile bounds a file of workers, in bytes: 65536 of them in as many words as there are.
+// maxWorkersFile bounds a file of workers, in bytes: 512 for each of 65536 workers.
 const maxWorkersFile = 32 << 20
 
-// readWorkersFile is the content of a file of workers, nil without one.
+// readWorkersFile returns the contents of a file of workers; nil without a path.
 func readWorkersFile(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
@@ -158,10 +160,11 @@ func readWorkersFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// workersForm is what a file of workers is like, for messages.
+// workersForm is the form of a file of workers, for messages.
 const workersForm = `want {"workers": [{"url": "http://host:8080"}]}`
 
-// parseWorkers reads a file of workers. What is said of one of them it does not judge.
+// parseWorkers parses a file of workers. It does not validate the single workers: see
+// givenWorker.check.
 func parseWorkers(data []byte) ([]members.Worker, error) {
 	var file struct {
 		Workers *[]struct {
@@ -179,7 +182,7 @@ func parseWorkers(data []byte) ([]members.Worker, error) {
 	if err := strict(data, &file); err != nil {
 		return nil, fmt.Errorf("%w; %s", err, workersForm)
 	}
-	if file.Workers == nil { // it may be another file
+	if file.Workers == nil { // probably the wrong file
 		return nil, errors.New("it has no \"workers\"; " + workersForm)
 	}
 	var all []members.Worker
@@ -190,7 +193,8 @@ func parseWorkers(data []byte) ([]members.Worker, error) {
 	return all, nil
 }
 
-// watchedWorkers is the file of workers, as it is watched.
+// watchedWorkers returns the watch of the file of workers, which sets g's workers on a
+// change. has is the contents that g started with.
 func (c *routeCmd) watchedWorkers(has []byte, g *gateway.Gateway) *watched {
 	w := &watched{what: "workers' file", path: c.WorkersFile, has: has}
 	w.read = func() ([]byte, error) { return readWorkersFile(c.WorkersFile) }
@@ -198,7 +202,7 @@ func (c *routeCmd) watchedWorkers(has []byte, g *gateway.Gateway) *watched {
 		all, err := c.workers(data)
 		if err == nil {
 			if err = g.SetWorkers(all); err != nil {
-				w.has, w.bad = nil, nil // it may have taken some of them, and take the others later
+				w.has, w.bad = nil, nil // g may have taken some of the workers: try again every second
 			}
 		}
 		return zap.Int("workers", len(all)), err

@@ -86,7 +86,7 @@ type serveCmd struct {
 	logFlags
 
 	settings serveSettings `kong:"-"`
-	cached   *hub.Model    // taken without --model
+	cached   *hub.Model    // model of the cache, used without --model
 }
 
 // Help is printed by kong under the summary.
@@ -159,7 +159,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer log.Sync()
 	c.settings.warn(log)
-	l, err := net.Listen("tcp", c.Addr) // first: the rest takes its time
+	l, err := net.Listen("tcp", c.Addr) // before the rest, which takes long: fails early if the port is taken
 	if err != nil {
 		return fmt.Errorf("--addr: %w", err)
 	}
@@ -173,7 +173,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	served, err := unlessEnded(ctx, "the model was read", func() (*served, error) { return c.open(dir, log) })
-	remove() // all of it is in memory
+	remove() // the model is in memory
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	defer func() {
 		err = errors.Join(err, closeNode(served.node))
 		if w != nil {
-			err = errors.Join(err, w.Close()) // the node's events have ended
+			err = errors.Join(err, w.Close()) // after the node, so that all its events are published
 		}
 	}()
 	if w, err = c.join(served, l.Addr(), len(keys) > 0, log.Named("worker")); err != nil {
@@ -212,11 +212,11 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	return c.serve(srv, l, served.node, w, signals, log)
 }
 
-// maxChoices is how many outputs a request may have, where --max-requests lets so many in: more
-// would be told to come again each time.
+// maxChoices is the most outputs of a request, if --max-requests allows as many. A request
+// for more could never be admitted, and would be told to retry forever.
 const maxChoices = 128
 
-// check reports what no single flag is to blame for, and what kong does not look at.
+// check reports faults of combinations of flags, and those that kong does not find.
 func (c *serveCmd) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -241,7 +241,7 @@ func (c *serveCmd) check() error {
 	if (c.SimLogits || c.SimPoison >= 0) && c.Backend != "sim" {
 		bad("--sim-logits and --sim-poison are for --backend sim")
 	}
-	if at := c.OTLPEndpoint; at != "" { // the exporter would log one that it can't read
+	if at := c.OTLPEndpoint; at != "" { // checked here, as the exporter would only log a bad one
 		u, err := url.Parse(at)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User == nil && strings.Contains(at, "@") {
 			bad("--otlp-endpoint is %.80q, want a URL like http://host:4318/v1/traces", eventurl.Redact(at))
@@ -259,7 +259,7 @@ func (c *serveCmd) check() error {
 	return errors.Join(append(errs, c.checkNames())...)
 }
 
-// checkNames reports names of the model that are none.
+// checkNames reports empty and duplicate names of the model.
 func (c *serveCmd) checkNames() error {
 	for i, name := range c.ModelName {
 		if strings.TrimSpace(name) == "" || slices.Contains(c.ModelName[:i], name) {
@@ -269,7 +269,8 @@ func (c *serveCmd) checkNames() error {
 	return nil
 }
 
-// tracing is nil without an endpoint.
+// tracing returns the exporter of traces and a function that flushes and closes it. The
+// exporter is nil without --otlp-endpoint.
 func (c *serveCmd) tracing(ctx context.Context) (*trace.TracerProvider, func(), error) {
 	if c.OTLPEndpoint == "" {
 		return nil, func() {}, nil
@@ -284,7 +285,7 @@ func (c *serveCmd) tracing(ctx context.Context) (*trace.TracerProvider, func(), 
 	return p, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		p.Shutdown(ctx) // what could not be sent is lost
+		p.Shutdown(ctx) // spans that cannot be sent are lost
 	}, nil
 }
 
@@ -295,7 +296,7 @@ func version() string {
 	return "devel"
 }
 
-// greet says what is served, and how to try it.
+// greet prints the model, the address and an example request.
 func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 	scheme := "http"
 	if c.TLSCert != "" {
@@ -329,7 +330,7 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 	}
 }
 
-// note says why the text that s writes means nothing; empty for a real model.
+// note explains why the generated text has no meaning; empty for a real model.
 func (s *served) note() string {
 	switch {
 	case s.device != "":
@@ -340,7 +341,8 @@ func (s *served) note() string {
 	return ""
 }
 
-// reachable is an address that a program on this machine can use.
+// reachable returns an address that a client on this machine can use: 127.0.0.1 in place of
+// an unspecified host.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {

@@ -9,15 +9,15 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// cacheFlags say what the cache keeps.
+// cacheFlags configure eviction from the prefix cache.
 type cacheFlags struct {
 	Eviction radixcache.Policy `default:"lru" help:"What the cache lets go of first when the pool is full: ${evictions}."`
 	SLRUHits int               `name:"slru-hits" default:"1" help:"Under --eviction slru: how many reuses keep a prefix beyond those that have fewer."`
 	CacheTTL time.Duration     `name:"cache-ttl" default:"0s" help:"How long what no request uses stays in the cache. Default: as long as there is room."`
 }
 
-// set puts the flags, and the quotas of tenants, into a configuration. A tenant's quota
-// is of what it asks for without a cache_salt.
+// set sets the flags and the tenants' quotas in a configuration. A tenant's quota covers
+// the namespace of its requests without a cache_salt.
 func (f *cacheFlags) set(c *scheduler.Config, quotas map[string]cacheQuota) {
 	c.Eviction, c.SLRUHits, c.CacheTTL = f.Eviction, f.SLRUHits, f.CacheTTL
 	if len(quotas) > 0 {

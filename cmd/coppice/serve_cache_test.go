@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// TestServeEviction: flags and the file say what is still cached when a prompt comes again,
-// in a pool with room for two prompts.
+// TestServeEviction checks, in a pool with room for two prompts, that flags and file decide
+// which prompts are still cached when they are repeated.
 func TestServeEviction(t *testing.T) {
 	t.Parallel()
 	quota := filepath.Join(t.TempDir(), "coppice.json")
@@ -26,7 +26,7 @@ func TestServeEviction(t *testing.T) {
 	for _, tc := range []struct {
 		args []string
 		asks string // prompts
-		want int    // tokens of the last one that were cached, in whole pages
+		want int    // cached tokens of the last one, in whole pages
 	}{
 		{nil, "abaca", 64},
 		{[]string{"--eviction", "fifo"}, "abaca", 16},
@@ -47,7 +47,7 @@ func TestServeEviction(t *testing.T) {
 }
 
 // serveCommand starts coppice serve on a small simulated pool. ask sends a prompt of 65
-// tokens and returns how many were cached.
+// tokens and returns the number of cached ones.
 func serveCommand(t *testing.T, args ...string) (ask func(first int) int, end func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{"serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--kv-tokens", "176", "--no-page"}, args...)...)

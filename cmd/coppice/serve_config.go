@@ -18,20 +18,20 @@ import (
 	"github.com/coppice-llm/coppice/server"
 )
 
-// serveSettings are the settings of serve, and what its file has beside flags.
+// serveSettings are the settings of serve, with the parts of its file that are not flags.
 type serveSettings struct {
 	settings
 	tenant  scheduler.TenantConfig
 	tenants map[string]scheduler.TenantConfig
-	quotas  map[string]cacheQuota // of tenants
+	quotas  map[string]cacheQuota // by tenant
 }
 
-// BeforeResolve is called by kong when it has read the flags.
+// BeforeResolve is called by kong after it has read the flags.
 func (c *serveCmd) BeforeResolve(ctx *kong.Context) error {
 	return c.settings.resolve(ctx, c.settings.section)
 }
 
-// section reads the limits of tenants.
+// section parses the limits of tenants; it implements the type section.
 func (s *serveSettings) section(key string, raw json.RawMessage) (bool, error) {
 	var err error
 	switch key {
@@ -67,12 +67,11 @@ func (s *serveSettings) readTenants(raw json.RawMessage) error {
 	return errors.Join(errs...)
 }
 
-// cacheQuota is how many tokens a tenant keeps in the cache at most and, while others have
-// any that can go, at least; 0 is no bound.
+// cacheQuota bounds the cached tokens of a tenant: at most most, and at least least while
+// other tenants have evictable tokens. 0 means no bound.
 type cacheQuota struct{ most, least int }
 
-// tenantLimits reads what a tenant may have; cached is what it keeps in the cache, which
-// only one that is named may say.
+// tenantLimits parses the limits of a tenant. Only a named tenant may have a cache quota.
 func tenantLimits(raw json.RawMessage, named bool) (_ scheduler.TenantConfig, cached cacheQuota, err error) {
 	var v struct {
 		MaxQueued   int `json:"max-queued"`
@@ -114,7 +113,8 @@ func (s *serveSettings) printTenants(w io.Writer) {
 	}
 }
 
-// readKeys reads who may ask: the holder of one key, or of those in a file.
+// readKeys returns the API keys: the single key of --api-key, which is an admin's, or those
+// of a file; none if neither is given.
 func readKeys(key, file string) ([]server.Key, error) {
 	if key != "" && file != "" {
 		return nil, errors.New("--api-key and --api-key-file: give one of them")
@@ -136,11 +136,11 @@ func readKeys(key, file string) ([]server.Key, error) {
 	return keys, nil
 }
 
-// parseKeys reads lines like "acme: secret admin". Empty ones, and those that begin with
-// # are passed over. Errors do not quote lines: they hold secrets.
+// parseKeys parses lines such as "acme: secret admin". Empty lines and lines that begin
+// with # are skipped. Errors do not quote lines, which hold secrets.
 func parseKeys(text string) ([]server.Key, error) {
 	var keys []server.Key
-	for i, line := range strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n") { // a byte order mark is no name
+	for i, line := range strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n") { // without a byte order mark
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {
 			continue
@@ -159,7 +159,7 @@ func parseKeys(text string) ([]server.Key, error) {
 	return keys, nil
 }
 
-// byteSize is a number of bytes, as "4GiB".
+// byteSize is a flag for a number of bytes, such as 4GiB.
 type byteSize int64
 
 var byteUnits = []struct {
@@ -167,7 +167,7 @@ var byteUnits = []struct {
 	size float64
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
 
-// UnmarshalText reads a number and a unit: B, KB, MB, GB, TB or KiB, MiB, GiB, TiB.
+// UnmarshalText parses a number and a unit: B, KB, MB, GB, TB or KiB, MiB, GiB, TiB.
 func (b *byteSize) UnmarshalText(text []byte) error {
 	s := string(text)
 	for _, u := range byteUnits {
@@ -185,7 +185,7 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is no size, want one like 4GiB or 500MB", s)
 }
 
-// String is a whole number of the largest binary unit that gives one.
+// String returns the size as a whole number of the largest binary unit that divides it.
 func (b byteSize) String() string {
 	for i := 3; i >= 0; i-- {
 		if size := byteSize(byteUnits[i].size); b >= size && b%size == 0 {

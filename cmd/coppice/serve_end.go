@@ -17,15 +17,15 @@ import (
 // exitFailed is the exit status of a process whose node has failed.
 const exitFailed = 3
 
-// nodeFailed is the error of a command whose node ended by itself.
+// nodeFailed is the error of a command whose node failed; main exits with exitFailed.
 type nodeFailed struct{ cause error }
 
 func (e *nodeFailed) Error() string { return "the node has failed: " + e.cause.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *nodeFailed) Unwrap() error { return e.cause }
 
-// closeNode closes a node, and tells apart that it had failed before.
+// closeNode closes a node. If the node had failed before, the error is a nodeFailed.
 func closeNode(node *coppice.Node) error {
 	cause := node.Err()
 	err := node.Close()
@@ -35,8 +35,8 @@ func closeNode(node *coppice.Node) error {
 	return err
 }
 
-// serve answers until a signal, and then as long as the drain lets it; or, when the node
-// fails, for the grace period.
+// serve answers requests until a signal arrives, and then drains. If the node fails, it
+// refuses requests for the grace period instead.
 func (c *serveCmd) serve(srv *server.Server, l net.Listener, node *coppice.Node, w *fleet.Worker, signals <-chan os.Signal, log *zap.Logger) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()
@@ -50,12 +50,12 @@ func (c *serveCmd) serve(srv *server.Server, l net.Listener, node *coppice.Node,
 	case s := <-signals:
 		log.Info("draining", zap.Stringer("signal", s), zap.Duration("limit", c.Drain))
 	}
-	w.Leave() // before requests are refused
+	w.Leave() // routers must know before requests are refused
 	return errors.Join(drain(srv, c.Drain, signals, log), <-ended)
 }
 
-// refuse has the server of a dead node answer, which is 503 and why, until the grace period
-// is over or a signal comes.
+// refuse keeps the server of a failed node running until the grace period is over or a
+// signal arrives. The server answers 503 with the cause.
 func refuse(srv *server.Server, grace time.Duration, signals <-chan os.Signal) error {
 	over := time.NewTimer(grace)
 	defer over.Stop()
@@ -66,13 +66,15 @@ func refuse(srv *server.Server, grace time.Duration, signals <-chan os.Signal) e
 	return drain(srv, lastAnswers, signals, zap.NewNop())
 }
 
-// lastAnswers is how long the endings of a dead node's requests may take to reach their clients.
+// lastAnswers is the time for the endings of a failed node's requests to reach their
+// clients.
 const lastAnswers = time.Second
 
-// errPoison is what a simulated device is lost with under --sim-poison.
+// errPoison is the error with which a simulated device fails under --sim-poison.
 var errPoison = errors.New("a prompt has the token of --sim-poison")
 
-// poison loses a simulated device in a batch that is given the token.
+// poison returns a hook that makes a simulated device fail on a batch with this token; nil
+// for a negative token.
 func poison(token int) func(b *engine.Batch) error {
 	if token < 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// poisoned is a server whose simulated device is lost to a prompt with token 7.
+// poisoned starts a server whose simulated device fails on a prompt with token 7.
 func poisoned(t *testing.T, grace string) *process {
 	return startCoppice(t, "poisoned", "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--no-page", "--sim-poison", "7", "--failed-grace", grace)
 }
@@ -31,7 +31,7 @@ func (p *process) completes(body string) (int, string) {
 	return res.StatusCode, string(text)
 }
 
-// failed wants the process's end with the status of a dead node, and its cause in the log.
+// failed checks that the process exits with the status of a failed node and logs the cause.
 func (p *process) failed() {
 	p.Helper()
 	select {
@@ -50,8 +50,9 @@ func (p *process) failed() {
 	}
 }
 
-// TestServeFailedGrace: a process whose node has died says why, answers 503 with the error's
-// code for the grace period, which a signal ends, and exits with status 3.
+// TestServeFailedGrace checks that a process whose node has failed logs the cause, answers 503
+// with the code of the error for the grace period, which a signal ends, and exits with
+// status 3.
 func TestServeFailedGrace(t *testing.T) {
 	t.Parallel()
 	p := poisoned(t, "1h")
@@ -77,8 +78,8 @@ func TestServeFailedGrace(t *testing.T) {
 	p.failed()
 }
 
-// TestServeFailedExits: without a signal it exits when the grace period is over, and the
-// request that the node died of has its answer even without one.
+// TestServeFailedExits checks that without a signal the process exits after the grace period,
+// and that the request on which the node failed is answered even if that period is 0.
 func TestServeFailedExits(t *testing.T) {
 	t.Parallel()
 	p := poisoned(t, "0s")

@@ -24,21 +24,22 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 )
 
-// served is a model that was opened.
+// served is an opened model with its node.
 type served struct {
 	node      *coppice.Node
-	names     []string      // what requests call the model; answers say the first
+	names     []string      // names accepted in requests; answers use the first
 	generated bool          // the weights are random
-	device    string        // simulated
-	profile   *card.Profile // its
+	device    string        // name of the simulated device; "" for a real one
+	profile   *card.Profile // cost model of the simulated device
 	created   time.Time
-	bundle    *bundle.Bundle // for routers; nil: it is no worker of a fleet
+	bundle    *bundle.Bundle // tokenizer and template for routers; nil if not a worker of a fleet
 
-	sampling      *engine.SamplingParams // of requests that don't say; nil: neutral
+	sampling      *engine.SamplingParams // defaults for requests; nil means neutral
 	tokenizerInfo []byte
 }
 
-// findModel is the path of --model, of a model of the cache, or of a generated one.
+// findModel returns the path of --model, else of a model of the cache, else of a generated
+// model, which remove deletes.
 func (c *serveCmd) findModel(ctx context.Context) (dir string, remove func(), err error) {
 	if c.Model == "" && (c.Backend == "cpu" || c.Backend == "cuda") {
 		if c.cached = cachedModel(); c.cached != nil {
@@ -66,15 +67,15 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	}
 	if !c.settings.given("step-tokens") {
 		if c.Backend == "sim" || c.Backend == "cuda" {
-			c.StepTokens = 2048 // what a small processor bears is too little for a large device
+			c.StepTokens = 2048 // the default fits a small processor and is too small for a large device
 		}
 		if c.ITLTarget > 0 {
-			c.StepTokens = max(c.StepTokens, 640) // a prompt of 512 alone and its attention; beside others the target bounds it
+			c.StepTokens = max(c.StepTokens, 640) // room for a prompt of 512 tokens alone; beside decodes the target bounds the step
 		}
-		c.StepTokens = max(c.StepTokens, 2*c.MaxRunning) // half of a step is left for prompts
+		c.StepTokens = max(c.StepTokens, 2*c.MaxRunning) // leaves half of a step for prompts
 	}
 	if c.APIKeyFile != "" && !c.settings.given("policy") {
-		c.Policy = scheduler.DLPM // no tenant waits for the long prompts of another
+		c.Policy = scheduler.DLPM // fair shares: no tenant waits for the long prompts of another
 	}
 	opened, err := local.Open(dir, local.Options{
 		Node: coppice.Config{MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: log.Named("node")},
@@ -101,7 +102,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	return s, nil
 }
 
-// scheduler is what the flags say of the scheduler, for that device.
+// scheduler returns the scheduler's configuration from the flags, for this device.
 func (c *serveCmd) scheduler(info engine.Info) scheduler.Config {
 	cfg := scheduler.Config{
 		Policy: c.Policy, StepTokens: c.StepTokens, MaxInflight: c.Inflight, MaxRunning: c.MaxRunning, PinnedTokens: c.PinnedTokens,
@@ -122,7 +123,8 @@ func (c *serveCmd) scheduler(info engine.Info) scheduler.Config {
 	return cfg
 }
 
-// readWords reads what /tokenizer_info answers, and for a worker of a fleet what routers need.
+// readWords prepares the answer of /tokenizer_info and, for a worker of a fleet, the bundle
+// for routers.
 func (s *served) readWords(dir string, worker bool) (err error) {
 	if s.tokenizerInfo, err = tokenizerInfo(dir); err == nil && worker {
 		s.bundle, err = local.Bundle(dir)
@@ -130,14 +132,14 @@ func (s *served) readWords(dir string, worker bool) (err error) {
 	return err
 }
 
-// backend opens the device that the flags name.
+// backend opens the device selected by the flags.
 func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
 	o := backends.Options{
 		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), KVType: kv.DType(c.KVType), Threads: c.Threads,
 		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens), GPU: c.gpuFlags.options(),
 	}
 	if (c.Backend == "sim" || c.Backend == "cuda") && !c.settings.given("kv-tokens") {
-		o.KVTokens = 0 // what fits the device
+		o.KVTokens = 0 // as many as fit into the device's memory
 	}
 	if c.Backend == "sim" {
 		profile, err := openProfile(c.Profile)
@@ -156,8 +158,9 @@ func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
 	return b, err
 }
 
-// defaultMaxTokens is the output limit of chats that give none. A simulated device hardly
-// ever writes a token that ends its output.
+// defaultMaxTokens returns the output limit, in tokens, of chat requests without one: that
+// of --default-max-tokens, else the model's context. Without the flag a simulated device gets
+// 0, the scheduler's own default, because it hardly ever samples an end token.
 func (c *serveCmd) defaultMaxTokens(info engine.Info) int {
 	if c.DefaultMaxTokens == 0 && c.Backend != "sim" {
 		return info.MaxPositions

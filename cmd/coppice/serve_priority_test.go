@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestServePriority: the flags of priority reach the scheduler. One request runs and
-// one waits; a third of higher priority displaces the second, and being below the
-// threshold it does not take the place of the first; a fourth above it does.
+// TestServePriority checks that the flags of priority reach the scheduler. One request runs
+// and one waits. A third of higher priority displaces the second; it is below the threshold,
+// so it does not preempt the first. A fourth above the threshold does.
 func TestServePriority(t *testing.T) {
 	w := startCoppice(t, "worker", "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--profile", "h200", "--no-page", "--policy", "priority",
 		"--max-running", "1", "--max-queued", "1", "--displace", "--preempt-threshold", "5", "--prompt-floor", "64")

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// samplingDefaults chooses what requests get that don't say how to sample.
+// samplingDefaults selects the sampling parameters of requests that do not give their own.
 type samplingDefaults string
 
 const (
@@ -16,7 +16,7 @@ const (
 	neutralDefaults samplingDefaults = "neutral"
 )
 
-// UnmarshalText reads the choice.
+// UnmarshalText accepts the names of the choices.
 func (d *samplingDefaults) UnmarshalText(text []byte) error {
 	switch *d = samplingDefaults(text); *d {
 	case modelDefaults, neutralDefaults:
@@ -25,8 +25,8 @@ func (d *samplingDefaults) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is no choice, want model or neutral", text)
 }
 
-// of returns the defaults of the model at path, or nil if they are neutral. A penalty is
-// left out on a backend that has none: it would refuse every request.
+// of returns the defaults of the model at path, or nil if they are neutral. Penalties that
+// the backend does not support are left out, as it would refuse every request.
 func (d samplingDefaults) of(path string, can engine.Capabilities) (*engine.SamplingParams, error) {
 	if d == neutralDefaults {
 		return nil, nil
@@ -56,7 +56,7 @@ func (d samplingDefaults) of(path string, can engine.Capabilities) (*engine.Samp
 	return &p, nil
 }
 
-// describeSampling lists what differs from neutral.
+// describeSampling lists the parameters that differ from neutral.
 func describeSampling(p *engine.SamplingParams) string {
 	if p == nil {
 		return ""

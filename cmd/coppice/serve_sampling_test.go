@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// TestSamplingDefaults: the model's recommendations are taken, but for a penalty that the
-// backend lacks, and none if they are not wanted.
+// TestSamplingDefaults checks that the model's recommendations are used, except for a penalty
+// that the backend lacks, and not at all with neutral defaults.
 func TestSamplingDefaults(t *testing.T) {
 	dir := t.TempDir()
 	write := func(text string) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestServeTenants: where keys name tenants, they have fair shares unless another policy is
-// given. A tenant without open requests is listed under DLPM alone, with what it owes.
+// TestServeTenants checks that tenants named by keys get fair shares (DLPM) unless another
+// policy is given. A tenant without open requests is listed under DLPM only, with its debt.
 func TestServeTenants(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys")
 	if err := os.WriteFile(keys, []byte("acme: the-key-of-acme\nroot: the-key-of-root admin\n"), 0o600); err != nil {

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// TestServe: without a model and at any port it greets, answers, and ends by a signal.
+// TestServe checks that a server without a model, at any free port, greets, answers, and ends
+// by a signal.
 func TestServe(t *testing.T) {
 	for _, args := range [][]string{{}, {"--backend", "sim", "--profile", "cpu2", "--api-key", "very-secret"}} {
 		cmd := exec.Command(os.Args[0], append([]string{"serve", "--addr", "127.0.0.1:0"}, args...)...)
@@ -69,7 +70,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeSecondSignal: the first lets a request run on, the second ends it, which it is told.
+// TestServeSecondSignal checks that the first signal lets a request go on, and that the second
+// one ends it with an error.
 func TestServeSecondSignal(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--drain", "1h", "--no-page")
 	cmd.Env = append(os.Environ(), "COPPICE_TEST_MAIN=1")
@@ -109,7 +111,7 @@ func TestServeSecondSignal(t *testing.T) {
 	}
 	signal()
 	until("draining")
-	for range 20 { // it runs on
+	for range 20 { // the request goes on
 		if _, err := stream.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +127,8 @@ func TestServeSecondSignal(t *testing.T) {
 	}
 }
 
-// TestServeFewRequests: what can never be let in is refused for good, not told to come again.
+// TestServeFewRequests checks that a request which can never be admitted is refused
+// permanently rather than told to retry.
 func TestServeFewRequests(t *testing.T) {
 	w := startWorkerProcess(t, "--max-requests", "2")
 	req, err := http.NewRequest("POST", w.url+"/v1/completions", strings.NewReader(`{"prompt":["x","y","z"],"max_tokens":1}`))
@@ -144,7 +147,8 @@ func TestServeFewRequests(t *testing.T) {
 	}
 }
 
-// TestServeConfig: flags before the environment before the file, each named as the source.
+// TestServeConfig checks that flags take precedence over the environment, and that over the
+// file, and that each is named as the source.
 func TestServeConfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "coppice.json")
 	write := func(text string) {

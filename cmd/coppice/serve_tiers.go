@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// tierFlags say where KV goes that the device has no room for.
+// tierFlags configure the tiers below the device.
 type tierFlags struct {
 	KVHost  byteSize      `name:"kv-host" placeholder:"SIZE" help:"Host memory for KV that the device has no room for, as 4GiB."`
 	KVDisk  sizedDir      `name:"kv-disk" placeholder:"DIR:SIZE" help:"Directory on a local disk for it, as /var/cache/coppice:20GiB, which a restart finds again. One process at a time uses it."`
@@ -24,7 +24,7 @@ type tierFlags struct {
 // none reports whether there is no tier below the device.
 func (f *tierFlags) none() bool { return f.KVHost == 0 && f.KVDisk.dir == "" && f.KVShare.dir == "" }
 
-// tiers are what the flags ask for.
+// tiers returns the configuration given by the flags.
 func (f *tierFlags) tiers() coppice.Tiers {
 	t := coppice.Tiers{
 		HostBytes: int64(f.KVHost), Disk: f.KVDisk.dir, DiskBytes: int64(f.KVDisk.size), Share: f.KVShare.dir, ShareBytes: int64(f.KVShare.size),
@@ -36,7 +36,8 @@ func (f *tierFlags) tiers() coppice.Tiers {
 	return t
 }
 
-// check reports what no single flag is to blame for.
+// check reports faults of values and of combinations of flags; given reports whether a flag
+// was set.
 func (f *tierFlags) check(given func(string) bool) error {
 	var errs []error
 	if f.KVFlush < 0 {
@@ -54,13 +55,13 @@ func (f *tierFlags) check(given func(string) bool) error {
 	return errors.Join(errs...)
 }
 
-// sizedDir is a directory and how much it may hold, as "/var/cache/coppice:20GiB".
+// sizedDir is a flag for a directory and its capacity, such as /var/cache/coppice:20GiB.
 type sizedDir struct {
 	dir  string
 	size byteSize
 }
 
-// UnmarshalText reads the form of String.
+// UnmarshalText parses the form that String returns.
 func (d *sizedDir) UnmarshalText(text []byte) error {
 	s := string(text)
 	at := strings.LastIndexByte(s, ':')

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTierFlags: what can't be a tier is refused by a sentence that says what to give.
+// TestTierFlags checks that bad tiers are refused with advice.
 func TestTierFlags(t *testing.T) {
 	for _, tc := range []struct{ args, says string }{
 		{"--kv-disk /tmp/x", "want one like /var/cache/coppice:20GiB"},

@@ -16,7 +16,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// join makes the server that listens there a worker, which publishes what --publish says.
+// join makes the server at this address a worker of a fleet, which publishes the events of
+// its cache to the targets of --publish.
 func (c *serveCmd) join(s *served, at net.Addr, keyed bool, log *zap.Logger) (*fleet.Worker, error) {
 	w, err := fleet.Join(s.node, fleet.Config{
 		Publish: c.Publish, ArrayEvents: c.ArrayEvents, Addr: at, TLS: c.TLSCert != "", URL: c.Advertise, Models: s.names, Name: c.Name, Pool: c.Pool,
@@ -28,7 +29,7 @@ func (c *serveCmd) join(s *served, at net.Addr, keyed bool, log *zap.Logger) (*f
 	return w, nil
 }
 
-// greetWorker says what is published, and where.
+// greetWorker prints the targets of published events; nothing if there are none.
 func greetWorker(to io.Writer, w *fleet.Worker) {
 	if !w.Publishes() {
 		return
@@ -41,8 +42,8 @@ func greetWorker(to io.Writer, w *fleet.Worker) {
 	}
 }
 
-// profileOf are the coefficients of a device's steps, by differences of simulated steps;
-// nil for one that costs nothing.
+// profileOf returns the linear cost model of a device's steps, from differences of simulated
+// steps; nil for the zero profile.
 func profileOf(device *sim.Profile) *card.Profile {
 	if *device == (sim.Profile{}) {
 		return nil
@@ -56,15 +57,17 @@ func profileOf(device *sim.Profile) *card.Profile {
 		}
 		return step(rows...)
 	}
-	// A prompt of n tokens takes t0 + token·n + pair·n(n+1)/2: three of them tell the pair and
-	// the token. They are long, so that the device multiplies rather than reads weights.
+	// A prompt of n tokens takes t0 + token·n + pair·n(n+1)/2, so three lengths determine
+	// pair and token. The prompts are long enough for the device to be bound by arithmetic
+	// rather than by reading weights.
 	const n, context = 4096, 100_000
 	a, b, c := prompt(n), prompt(2*n), prompt(4*n)
 	pairs := func(n float64) float64 { return n * (n + 1) / 2 }
 	p := card.Profile{Step: decodes(1, 1), KV: (decodes(1, 1+context) - decodes(1, 1)) / context}
 	p.Pair = max(0, ((c-b)-2*(b-a))/((pairs(4*n)-pairs(2*n))-2*(pairs(2*n)-pairs(n))))
 	p.Token = max(0, (b-a-p.Pair*(pairs(2*n)-pairs(n)))/n)
-	// So many rows decode together that a device which computes longer than it reads shows it.
+	// The cost of a row is the mean over 64 rows, enough to show whether multiplying takes
+	// longer than reading the weights. It excludes the KV that a row reads.
 	const rows = 64
 	p.Row = max(0, (decodes(1+rows, 1)-decodes(1, 1))/rows-2*p.KV)
 	return &p

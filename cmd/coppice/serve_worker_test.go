@@ -32,11 +32,11 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// blockSet is an events.Sink of one worker that counts what it holds.
+// blockSet is an events.Sink that collects the blocks of one worker.
 type blockSet struct {
 	mu   sync.Mutex
 	held map[kv.BlockHash]bool
-	news chan struct{} // of one place
+	news chan struct{} // signals a change; has room for one
 }
 
 func newBlockSet() *blockSet {
@@ -80,7 +80,7 @@ func (s *blockSet) Forget(kv.Rank) {}
 func (s *blockSet) Replace(r kv.Rank, dump []events.Stored) int {
 	s.Clear(r)
 	for _, st := range dump {
-		_ = s.Store(r, st) // refused ones are missed by who counts
+		_ = s.Store(r, st) // a refused one shows as a missing block in until
 	}
 	return 0
 }
@@ -103,7 +103,7 @@ func (s *blockSet) until(t *testing.T, n int) {
 	}
 }
 
-// workerProcess is a coppice serve that publishes.
+// workerProcess is a process of coppice serve that publishes events.
 type workerProcess struct {
 	*testing.T
 	cmd   *exec.Cmd
@@ -137,7 +137,8 @@ func startWorkerProcess(t *testing.T, args ...string) *workerProcess {
 	return w
 }
 
-// do wants status 200. It may be called by any goroutine, so it only notes a failure.
+// do sends a request that must get status 200. Any goroutine may call it, so it reports a
+// failure without ending the test.
 func (w *workerProcess) do(method, path, body string) string {
 	w.Helper()
 	req, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
@@ -160,7 +161,7 @@ func (w *workerProcess) do(method, path, body string) string {
 	return string(data)
 }
 
-// load asks for continuations that share prefixes, some at a time.
+// load sends requests that share prefixes, some at a time.
 func (w *workerProcess) load(requests int) {
 	w.Helper()
 	var clients sync.WaitGroup
@@ -175,8 +176,8 @@ func (w *workerProcess) load(requests int) {
 	clients.Wait()
 }
 
-// blocks is how many whole blocks the tree holds, once nothing runs: of a node those that
-// end in it.
+// blocks waits until nothing runs and returns the number of whole blocks in the tree. A
+// block counts for the node in which it ends.
 func (w *workerProcess) blocks(size int) int {
 	w.Helper()
 	for {
@@ -203,8 +204,8 @@ func (w *workerProcess) blocks(size int) int {
 	return n
 }
 
-// TestServePublish: what a real server holds is what a reader of its events believes, over
-// either transport, while it evicts, when it is flushed and when it ends.
+// TestServePublish checks that a reader of a server's events has the same blocks as the
+// server, over either transport, during evictions, after a flush and after the end.
 func TestServePublish(t *testing.T) {
 	t.Parallel()
 	broker, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0"})
@@ -233,7 +234,7 @@ func TestServePublish(t *testing.T) {
 	}
 }
 
-// published follows a worker by its events through load, evictions and a flush to its end.
+// published follows a worker's events through load, evictions and a flush to its end.
 func published(t *testing.T, brokerURL string, args []string, source func(c *card.Card) events.Source) {
 	const blockTokens = 32
 	watcher, err := nats.NewWatcher(nats.WatcherConfig{Config: nats.Config{URL: brokerURL, Prefix: "kv-test"}})
@@ -266,7 +267,7 @@ func published(t *testing.T, brokerURL string, args []string, source func(c *car
 	if err := sub.Add(kv.Rank{Worker: kv.WorkerID(c.ID())}, source(c), events.Follow{}); err != nil {
 		t.Fatal(err)
 	}
-	sink.until(t, w.blocks(blockTokens)) // what was before
+	sink.until(t, w.blocks(blockTokens)) // the blocks from before it connected
 	w.load(60)
 	n := w.blocks(blockTokens)
 	sink.until(t, n)
@@ -293,7 +294,8 @@ func published(t *testing.T, brokerURL string, args []string, source func(c *car
 	}
 }
 
-// publishedFigures looks at the metrics of a worker that holds so many blocks and has evicted some.
+// publishedFigures checks the metrics of a worker that holds so many blocks and has evicted
+// some.
 func publishedFigures(t *testing.T, metrics string, blocks int) {
 	t.Helper()
 	for _, want := range []string{fmt.Sprintf(`coppice_events_held_blocks{model_name="demo"} %d`, blocks), `coppice_events_lost_total{model_name="demo"} 0`} {
@@ -306,7 +308,8 @@ func publishedFigures(t *testing.T, metrics string, blocks int) {
 	}
 }
 
-// TestServeWithoutPublish: it has a card, and makes no events.
+// TestServeWithoutPublish checks that a server without --publish has a card and makes no
+// events.
 func TestServeWithoutPublish(t *testing.T) {
 	t.Parallel()
 	w := startWorkerProcess(t, "--advertise", "http://other:99", "--kv-tokens", "4096", "--pool", "fast")
@@ -319,7 +322,7 @@ func TestServeWithoutPublish(t *testing.T) {
 	}
 }
 
-// TestPublishPortTaken: a port that is in use is named, before anything is served.
+// TestPublishPortTaken checks that an error names a port in use before anything is served.
 func TestPublishPortTaken(t *testing.T) {
 	taken := httptest.NewServer(nil)
 	defer taken.Close()
@@ -327,7 +330,7 @@ func TestPublishPortTaken(t *testing.T) {
 	refused(t, []string{"--publish", "PUB", at, "in use"}, "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--publish", "zmq://"+at+"?replay=0")
 }
 
-// request has a node compute a prompt of so many tokens that nobody had before.
+// request makes a node compute a new prompt of so many tokens, different for each seed.
 func request(t *testing.T, node *coppice.Node, seed, tokens int) {
 	t.Helper()
 	prompt := make([]kv.Token, tokens)
@@ -342,7 +345,8 @@ func request(t *testing.T, node *coppice.Node, seed, tokens int) {
 	}
 }
 
-// TestWorkerEndsWithItsNode: what is published ends with the node, and readers are told that all is gone.
+// TestWorkerEndsWithItsNode checks that publishing ends with the node, and that readers learn
+// that all blocks are gone.
 func TestWorkerEndsWithItsNode(t *testing.T) {
 	defer leaks.Check(t, goleak.IgnoreCurrent())
 	backend, err := sim.Open(sim.Config{Pages: 4096, Vocab: 512})

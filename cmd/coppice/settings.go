@@ -15,33 +15,33 @@ import (
 	"go.uber.org/zap"
 )
 
-// settings are where the flags of a server have their values from: flags before the
-// environment before a file of JSON.
+// settings resolves the flags of a server: the command line takes precedence over the
+// environment, and that over a JSON file.
 type settings struct {
 	flags     []*kong.Flag
-	sources   map[string]string          // of flags; those not in it have their defaults
-	strangers []string                   // variables that look like settings and are none
-	parts     map[string]json.RawMessage // of the file, that are no flags
+	sources   map[string]string          // source of each flag's value; none for defaults
+	strangers []string                   // environment variables that look like settings but are not
+	parts     map[string]json.RawMessage // parts of the file that are not flags
 }
 
 const envPrefix = "COPPICE_"
 
-// foreignEnv are variables of other parts of the program.
+// foreignEnv are environment variables used by other parts of the program.
 var foreignEnv = []string{"COPPICE_CPU", "COPPICE_TEST_MAIN"}
 
 func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// given tells whether a flag has its value from somewhere.
+// given reports whether a flag was set, by any source.
 func (s *settings) given(flag string) bool { return s.sources[flag] != "" }
 
-// section reads a part of the file that is no flag. It is false for a key that it does
-// not know.
+// section parses a part of the file that is not a flag. It returns false for an unknown
+// key.
 type section func(key string, raw json.RawMessage) (bool, error)
 
-// resolve has what kong did not find among the flags looked for in the environment and
-// then in the file.
+// resolve sets the flags not on the command line from the environment, else from the file.
+// more parses the parts of the file that are not flags.
 func (s *settings) resolve(ctx *kong.Context, more section) error {
 	s.sources = map[string]string{}
 	path := ""
@@ -96,8 +96,8 @@ func (s *settings) resolve(ctx *kong.Context, more section) error {
 	return nil
 }
 
-// findStrangers notes variables that may be mistyped settings. They are no errors, for
-// some platforms set variables by the names of services.
+// findStrangers records environment variables that may be mistyped settings. They are not
+// errors, because some platforms set variables named after services.
 func (s *settings) findStrangers(flags, environ []string) {
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")
@@ -109,14 +109,15 @@ func (s *settings) findStrangers(flags, environ []string) {
 	slices.Sort(s.strangers)
 }
 
-// warn logs them.
+// warn logs the variables found by findStrangers.
 func (s *settings) warn(log *zap.Logger) {
 	for _, name := range s.strangers {
 		log.Warn("environment variable is no setting", zap.String("name", name))
 	}
 }
 
-// readSettings reads a file of settings, as texts. A key that is no flag is an error.
+// readSettings reads a file of settings and returns the flags' values as text. A key that is
+// neither a flag nor known to more is an error.
 func readSettings(path, command string, flags []string, more section) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
@@ -150,7 +151,7 @@ func readSettings(path, command string, flags []string, more section) (map[strin
 	return values, errors.Join(errs...)
 }
 
-// plainText is a JSON string, number or boolean as a flag would have it.
+// plainText returns a JSON string, number or boolean in the form of a flag's value.
 func plainText(raw json.RawMessage) (string, error) {
 	if raw[0] == '"' {
 		var s string
@@ -163,9 +164,9 @@ func plainText(raw json.RawMessage) (string, error) {
 	return string(raw), nil
 }
 
-// strict decodes one JSON value whose keys are all known.
+// strict decodes a single JSON value. Unknown keys and further values are errors.
 func strict(data []byte, to any) error {
-	d := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))) // a byte order mark is no value
+	d := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))) // without a byte order mark
 	d.DisallowUnknownFields()
 	kind := (*json.UnmarshalTypeError)(nil)
 	switch err := d.Decode(to); {
@@ -176,7 +177,7 @@ func strict(data []byte, to any) error {
 	case errors.As(err, &kind) && kind.Field == "":
 		return fmt.Errorf("it is a JSON %s, want an object", kind.Value)
 	case errors.As(err, &kind):
-		return fmt.Errorf("%q can't be a JSON %s", kind.Field, kind.Value) // not its Go type, which says nothing
+		return fmt.Errorf("%q can't be a JSON %s", kind.Field, kind.Value) // without the Go type, which means nothing to users
 	case err != nil:
 		return err
 	}

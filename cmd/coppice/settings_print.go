@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/eventurl"
 )
 
-// printMode is how --print-config prints: not at all, as a table with where each setting is
-// from, or as a file for --config.
+// printMode is the form of --print-config: "" for none, a table with the source of each
+// setting, or a file for --config.
 type printMode string
 
 const (
@@ -24,7 +24,7 @@ const (
 	asJSON  printMode = "json"
 )
 
-// Decode reads the flag: alone it means the table.
+// Decode parses the flag; without a value it means the table.
 func (m *printMode) Decode(ctx *kong.DecodeContext) error {
 	text := "true"
 	if ctx.Scan.Peek().Type == kong.FlagValueToken {
@@ -43,10 +43,10 @@ func (m *printMode) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// IsBool has kong take the flag without a value.
+// IsBool tells kong that the flag may have no value.
 func (*printMode) IsBool() bool { return true }
 
-// print prints the settings in that form. more adds lines to the table.
+// print prints the settings in a form. more adds lines to the table.
 func (s *settings) print(w io.Writer, mode printMode, more func(io.Writer)) error {
 	if mode == asJSON {
 		return s.json(w)
@@ -54,17 +54,17 @@ func (s *settings) print(w io.Writer, mode printMode, more func(io.Writer)) erro
 	return s.table(w, more)
 }
 
-// printed are the flags that are settings.
+// printed returns the flags that are settings.
 func (s *settings) printed() []*kong.Flag {
 	return slices.DeleteFunc(slices.Clone(s.flags), func(f *kong.Flag) bool {
 		return f.Name == "help" || f.Name == "version" || f.Name == "print-config"
 	})
 }
 
-// secret reports whether a flag's value is not to be shown.
+// secret reports whether a flag's value must not be shown.
 func secret(f *kong.Flag) bool { return strings.HasSuffix(f.Name, "-key") && f.Name != "tls-key" }
 
-// table lists each setting, its value and where that is from, and then what more says.
+// table prints each setting with its value and source, then the lines of more.
 func (s *settings) table(w io.Writer, more func(io.Writer)) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, f := range s.printed() {
@@ -87,8 +87,8 @@ func (s *settings) table(w io.Writer, more func(io.Writer)) error {
 	return t.Flush()
 }
 
-// json writes a file for --config with what is set, and not what is by default. Keys
-// and passwords are left out.
+// json writes a file for --config with the settings that were given, without defaults, keys
+// and passwords.
 func (s *settings) json(w io.Writer) error {
 	file := map[string]any{}
 	for name, part := range s.parts {
@@ -113,13 +113,13 @@ func (s *settings) json(w io.Writer) error {
 	return err
 }
 
-// shown is a flag's value as the command line would have it, without passwords.
+// shown returns a flag's value in the form of the command line, without passwords.
 func shown(f *kong.Flag) string {
 	switch v := f.Target.Interface().(type) {
 	case []string:
 		return eventurl.RedactAll(v)
 	case string:
-		if strings.Contains(v, ":") { // else it is no URL; paths may have an @
+		if strings.Contains(v, ":") { // otherwise it is not a URL: a path may contain @
 			return eventurl.Redact(v)
 		}
 	case map[string]float64:
@@ -128,7 +128,7 @@ func shown(f *kong.Flag) string {
 	return fmt.Sprint(f.Target.Interface())
 }
 
-// pairs is a map as a flag would have it.
+// pairs returns a map in the form of a flag's value: "a=1;b=2", keys sorted.
 func pairs(all map[string]float64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// TestPrintConfigJSON: what --print-config=json prints is read back as the same settings, and
-// has no keys in it.
+// TestPrintConfigJSON checks that the output of --print-config=json gives the same settings
+// when read, and contains no keys.
 func TestPrintConfigJSON(t *testing.T) {
 	dir := t.TempDir()
 	file, twin := filepath.Join(dir, "coppice.json"), filepath.Join(dir, "twin.json")
-	example := regexp.MustCompile(`(?s)\{"addr".*?\}\}\}`).FindString((*serveCmd)(nil).Help()) // of the help
+	example := regexp.MustCompile(`(?s)\{"addr".*?\}\}\}`).FindString((*serveCmd)(nil).Help()) // the example of the help
 	if err := os.WriteFile(file, []byte(example), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestPrintConfigJSON(t *testing.T) {
 		if again, stderr, _ := command(t, args[0], "--config", twin, "--print-config=json"); again != first {
 			t.Errorf("%q: read back it prints %s%s, want %s", args, again, stderr, first)
 		}
-		table := func(args ...string) string { // without the names of the files
+		table := func(args ...string) string { // with file names removed
 			out, stderr, ok := command(t, append(args, "--print-config")...)
 			if !ok {
 				t.Fatalf("%q: %s", args, stderr)
@@ -60,7 +60,7 @@ func TestPrintConfigJSON(t *testing.T) {
 	}
 }
 
-// TestHelpShowsKeys: the help's example of a file of keys is one.
+// TestHelpShowsKeys checks that the help's example of a file of keys is valid.
 func TestHelpShowsKeys(t *testing.T) {
 	example := regexp.MustCompile(`(?m)(^  (#|\w+:).*\n)+`).FindString((*serveCmd)(nil).Help())
 	keys, err := parseKeys(example)
@@ -69,8 +69,7 @@ func TestHelpShowsKeys(t *testing.T) {
 	}
 }
 
-// TestWrongValues: a wrong value gets one sentence that names the flag and says what it
-// should be.
+// TestWrongValues checks that a bad value gets one sentence with the flag and its valid values.
 func TestWrongValues(t *testing.T) {
 	for _, tc := range []struct {
 		args string

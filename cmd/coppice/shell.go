@@ -22,20 +22,20 @@ import (
 	"github.com/coppice-llm/coppice/internal/sites"
 )
 
-// logFlags say what is logged, and how.
+// logFlags configure the log.
 type logFlags struct {
 	LogLevel  zapcore.Level `name:"log-level" default:"info" help:"debug, info, warn or error."`
 	LogFormat string        `name:"log-format" enum:"auto,console,json" default:"auto" help:"console, json, or auto: console on a terminal."`
 }
 
-// log goes to standard error. When nobody reads that any more, the process goes on: a write
-// to a broken pipe there would end it by a signal otherwise.
+// log returns a logger to standard error. It ignores SIGPIPE, which would end the process
+// if the reader of standard error has gone.
 func (c *logFlags) log() (*zap.Logger, error) {
 	signal.Ignore(syscall.SIGPIPE)
 	cfg := zap.NewProductionConfig()
 	cfg.Level = zap.NewAtomicLevelAt(c.LogLevel)
-	cfg.Sampling = nil                                    // a line for each request means each
-	cfg.DisableCaller, cfg.DisableStacktrace = true, true // an error is of the fleet or a client, not of a line of ours
+	cfg.Sampling = nil                                    // no line may be dropped: each request has one
+	cfg.DisableCaller, cfg.DisableStacktrace = true, true // errors concern the fleet or a client, not a line of this program
 	cfg.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	cfg.EncoderConfig.EncodeDuration = zapcore.SecondsDurationEncoder
 	if c.LogFormat == "console" || c.LogFormat == "auto" && term.IsTerminal(int(os.Stderr.Fd())) {
@@ -46,11 +46,11 @@ func (c *logFlags) log() (*zap.Logger, error) {
 	return cfg.Build()
 }
 
-// checkAddr reports an address whose port can't be.
+// checkAddr reports an address whose port is out of range.
 func checkAddr(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil // listening says why
+		return nil // Listen returns a good error
 	}
 	if n, err := strconv.Atoi(port); err == nil && (n < 0 || n > math.MaxUint16) {
 		return fmt.Errorf("--addr is %.100s: its port is %s, want 0 (any that is free) to %d", addr, port, math.MaxUint16)
@@ -58,13 +58,13 @@ func checkAddr(addr string) error {
 	return nil
 }
 
-// doorFlags say which hosts and web pages a server lets in.
+// doorFlags configure the host names and web origins that a server accepts.
 type doorFlags struct {
 	AllowHost []string `name:"allow-host" placeholder:"NAME" help:"Name that this server answers to without keys, beside IP addresses, localhost and its own: llm.example.com, or *.example.com. Others get status 403, as a web page could give its own name this address. Repeated or separated by commas."`
 	CORS      []string `name:"cors" placeholder:"ORIGIN" help:"Web pages that may call from a browser, as https://app.example.com, or * for all. Default: only the server's own page."`
 }
 
-// check reports names and origins that can't be, before anything is opened.
+// check reports bad names and origins, before anything is opened.
 func (c *doorFlags) check() error {
 	_, err := sites.New(sites.Config{AllowHosts: c.AllowHost, Origins: c.CORS})
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *doorFlags) check() error {
 	return nil
 }
 
-// hosts are the names given, and that of a URL by which others were told to reach the server.
+// hosts returns the accepted names: those given, and the host of the advertised URL.
 func (c *doorFlags) hosts(reached string) []string {
 	if u, err := url.Parse(reached); err == nil && u.Hostname() != "" {
 		return append(slices.Clone(c.AllowHost), u.Hostname())
@@ -81,7 +81,7 @@ func (c *doorFlags) hosts(reached string) []string {
 	return c.AllowHost
 }
 
-// readCertificates is nil without any.
+// readCertificates returns the TLS configuration; nil if neither file is given.
 func readCertificates(cert, key string) (*tls.Config, error) {
 	if (cert == "") != (key == "") {
 		return nil, errors.New("--tls-cert and --tls-key belong together: give both")
@@ -96,8 +96,8 @@ func readCertificates(cert, key string) (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}, nil
 }
 
-// unlessEnded does what takes long, or gives up when ctx ends, by a signal: the process then
-// ends, and with it what f has begun.
+// unlessEnded calls f, which takes long. If ctx ends first, because of a signal, it returns
+// an error at once that names until. f then goes on in the background until the process ends.
 func unlessEnded[T any](ctx context.Context, until string, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -117,14 +117,14 @@ func unlessEnded[T any](ctx context.Context, until string, f func() (T, error)) 
 	}
 }
 
-// drainer is a server that can end in two ways.
+// drainer is a server that can shut down gracefully or close at once.
 type drainer interface {
 	Shutdown(context.Context) error
 	Close() error
 }
 
-// drain lets requests end, until the limit or a second signal. They are told then; a third
-// signal spares that.
+// drain waits for requests to end, until the limit or a second signal. The remaining
+// requests then end with an error to their clients; a third signal closes without that.
 func drain(srv drainer, limit time.Duration, signals <-chan os.Signal, log *zap.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

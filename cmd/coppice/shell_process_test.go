@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestLogThatNobodyReads: a server goes on when its standard error is a broken pipe, and
-// still ends as it should.
+// TestLogThatNobodyReads checks that a server whose standard error is a broken pipe goes on,
+// and still ends properly.
 func TestLogThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
@@ -39,7 +39,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 			}
 		}
 		said.Close()
-		for range 50 { // each would be a line
+		for range 50 { // each request logs a line
 			res, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":[5],"max_tokens":1}`))
 			if err != nil {
 				t.Fatalf("%v: %v", args, err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestUnlessEnded: a signal is heard while a model is read for ever.
+// TestUnlessEnded checks that a signal is handled while reading a model never ends.
 func TestUnlessEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	if v, err := unlessEnded(ctx, "it was there", func() (int, error) { return 7, nil }); v != 7 || err != nil {

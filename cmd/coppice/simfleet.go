@@ -92,9 +92,10 @@ func (c *simFleetCmd) Run(ctx context.Context) error {
 	return printReport(table, c.JSON, c.Markdown)
 }
 
-// fleetSources are traces by name; what has a separator or ends in .jsonl is a file.
+// fleetSources returns the traces of these names. A name with a path separator, or one that
+// ends in .jsonl, is a file.
 func fleetSources(names []string) ([]fleet.Source, error) {
-	sources := []fleet.Source{} // not nil: none is none, not the default
+	sources := []fleet.Source{} // not nil, which would mean the default
 	for _, name := range names {
 		s := fleet.Source{Name: name}
 		if filepath.Ext(name) == ".jsonl" || filepath.Base(name) != name {

@@ -38,8 +38,8 @@ func TestSimFleet(t *testing.T) {
 	}
 }
 
-// TestSimFleetPredicts: what the router takes to be cached is cached, in a fleet whose working
-// set is beyond its caches and of which a worker is restarted.
+// TestSimFleetPredicts checks that the router's predictions are accurate in a fleet whose
+// working set exceeds its caches, with one worker restarted.
 func TestSimFleetPredicts(t *testing.T) {
 	text, stderr, ok := command(t, "sim", "fleet", "--requests", "300", "--workers", "2", "--policies", "latency", "--traces", "groups:16", "--kv-tokens", "20000",
 		"--predict-requests", "--restart-at", "3s", "--json")

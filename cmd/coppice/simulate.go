@@ -43,7 +43,7 @@ Examples:
   coppice sim --seeds 100 --twin`
 }
 
-// mostFailures is how many failing seeds are shown; after them no more are played.
+// mostFailures is the number of failing seeds after which no more seeds are played.
 const mostFailures = 10
 
 // Run is called by kong.
@@ -89,7 +89,7 @@ type simFailure struct {
 	err  error
 }
 
-// playMany plays seeds on all processors; each world is single-threaded.
+// playMany plays seeds on all processors; each world runs in one goroutine.
 func (c *simCmd) playMany(ctx context.Context) error {
 	t := &simTotals{digests: make([]uint64, c.Seeds)}
 	progress, finish := progressBar(c.Seeds, "seeds")
@@ -125,7 +125,7 @@ func (c *simCmd) playMany(ctx context.Context) error {
 	return nil
 }
 
-// take hands out seeds in order, none after too many failures.
+// take returns the next seed; ok is false after the last one, and after mostFailures.
 func (t *simTotals) take() (i int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,7 +149,7 @@ func (t *simTotals) add(i int, r *schedtest.Report, err error) {
 	t.tokens += r.RanTokens
 }
 
-// failed is one line for each failing seed.
+// failed returns an error with one line for each failing seed; nil if there is none.
 func (t *simTotals) failed() error {
 	slices.SortFunc(t.failures, func(a, b simFailure) int { return a.seed - b.seed })
 	var lines []string

@@ -26,7 +26,7 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// TestSimFails: a broken promise is one line with the command that replays it.
+// TestSimFails checks that a violation prints one line with the command to replay it.
 func TestSimFails(t *testing.T) {
 	_, stderr, ok := command(t, "sim", "--seed", "1", "--seeds", "30", "--plant", "early-reuse")
 	if ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
-// loadTraces generates a trace of each kind and reads Mooncake's recorded ones.
+// loadTraces generates a trace of each kind and reads recorded Mooncake traces.
 func loadTraces(requests int, seed uint64, mooncake []string) ([]bench.NamedTrace, error) {
 	var traces []bench.NamedTrace
 	for _, kind := range []bench.TraceKind{bench.TraceChat, bench.TraceFewShot, bench.TraceTree, bench.TraceUnique} {
@@ -30,7 +30,7 @@ func loadTraces(requests int, seed uint64, mooncake []string) ([]bench.NamedTrac
 	return traces, nil
 }
 
-// printReport prints a result for people, unless a flag asks for another form.
+// printReport prints a result as a text table, or as JSON or Markdown.
 func printReport(r bench.Report, asJSON, asMarkdown bool) error {
 	switch {
 	case asJSON:
@@ -41,14 +41,14 @@ func printReport(r bench.Report, asJSON, asMarkdown bool) error {
 	return bench.WriteTable(os.Stdout, r)
 }
 
-// withProgress runs something of so many steps beside a bar.
+// withProgress calls run and shows a bar of so many steps.
 func withProgress[T any](steps int, label string, run func(progress func()) (T, error)) (T, error) {
 	progress, finish := progressBar(steps, label)
 	defer finish()
 	return run(progress)
 }
 
-// traceFlags say which trace is replayed.
+// traceFlags select the trace to replay.
 type traceFlags struct {
 	Trace    string           `type:"path" placeholder:"FILE" xor:"kind,requests,seed" help:"Prefix trace to replay. Default: a generated one."`
 	Kind     *bench.TraceKind `placeholder:"chat" xor:"kind" help:"Trace to generate: chat, fewshot, tree or unique. Default: chat."`
@@ -56,13 +56,14 @@ type traceFlags struct {
 	Seed     *uint64          `placeholder:"7" xor:"seed" help:"Of the generated trace: the same seed gives the same one on every machine. Default: 7."`
 }
 
-// load reads the trace that was asked for, or makes it, and says which it is.
+// load reads or generates the trace; source describes it.
 func (c *traceFlags) load() (t *bench.Trace, source string, err error) {
 	if c.Trace != "" {
 		t, err = bench.OpenTrace(c.Trace)
 		return t, "trace " + c.Trace, err
 	}
-	// Pointers, as only kong knows which flags were given, and --trace excludes them.
+	// The flags are pointers because --trace excludes them: a default value would count as
+	// given.
 	cfg := bench.TraceConfig{Kind: bench.TraceChat, Requests: 10000, Seed: 7}
 	if c.Kind != nil {
 		cfg.Kind = *c.Kind

@@ -20,13 +20,13 @@ import (
 
 var serveKills = flag.Int("kills", 5, "how often TestServeKilled kills a server")
 
-// tierLoad is what the servers of a test are asked to continue.
+// tierLoad holds the prompts for the servers of a test, and their expected continuations.
 type tierLoad struct {
-	tokens int      // of a prompt
-	want   []string // how each is continued, by a server without tiers
+	tokens int      // length of a prompt
+	want   []string // continuation of each prompt by a server without tiers
 }
 
-// prompt is the nth prompt.
+// prompt returns the nth prompt.
 func (l *tierLoad) prompt(n int) []kv.Token {
 	rng := rand.New(rand.NewPCG(uint64(n), 1))
 	tokens := make([]kv.Token, l.tokens)
@@ -36,7 +36,7 @@ func (l *tierLoad) prompt(n int) []kv.Token {
 	return tokens
 }
 
-// tierUsage is what an answer says of its prompt.
+// tierUsage is the part of an answer that these tests read.
 type tierUsage struct {
 	Choices []struct {
 		Text    string
@@ -50,7 +50,7 @@ type tierUsage struct {
 	}
 }
 
-// tierAsk posts a request; the error is that of a server which is gone.
+// tierAsk posts a request. An error means that the server is gone.
 func tierAsk(url, path string, body any) (u tierUsage, err error) {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -71,7 +71,7 @@ func tierAsk(url, path string, body any) (u tierUsage, err error) {
 	return u, err
 }
 
-// newTierLoad asks a server without tiers.
+// newTierLoad makes a load with the continuations of a server without tiers.
 func newTierLoad(t *testing.T, prompts, tokens int, args []string) *tierLoad {
 	t.Helper()
 	l := &tierLoad{tokens: tokens}
@@ -87,7 +87,7 @@ func newTierLoad(t *testing.T, prompts, tokens int, args []string) *tierLoad {
 	return l
 }
 
-// ask has a server continue the nth prompt.
+// ask sends the nth prompt to a server.
 func (l *tierLoad) ask(url string, n int) (text string, u tierUsage, err error) {
 	u, err = tierAsk(url, "/v1/completions", map[string]any{"prompt": l.prompt(n), "max_tokens": 4, "temperature": 0, "ignore_eos": true})
 	if err == nil {
@@ -96,9 +96,9 @@ func (l *tierLoad) ask(url string, n int) (text string, u tierUsage, err error) 
 	return text, u, err
 }
 
-// TestServeKilled kills a server at random moments under load. Each time what is on disk
-// verifies, the next server finds it, and every prompt is continued as without tiers. KV of
-// another type in the same directory is left alone, and named.
+// TestServeKilled kills a server at random moments under load. Each time the records on disk
+// must verify, the next server must find them, and every prompt must be continued as without
+// tiers. KV of another type in the same directory must be left alone and reported.
 func TestServeKilled(t *testing.T) {
 	t.Parallel()
 	dir, model := t.TempDir(), nano(t)
@@ -134,8 +134,8 @@ func TestServeKilled(t *testing.T) {
 	}
 }
 
-// put has three clients ask until so many answers have come; all must be right. The server
-// is still at work when it returns.
+// put starts three clients and waits for so many answers, all of which must be right. The
+// server is still computing when put returns.
 func (l *tierLoad) put(t *testing.T, p *process, answers int) {
 	t.Helper()
 	over := make(chan struct{})
@@ -167,8 +167,8 @@ func (l *tierLoad) put(t *testing.T, p *process, answers int) {
 	t.Cleanup(clients.Wait)
 }
 
-// onDisk is how many tokens of each prompt are on disk, by its number. All records must
-// be whole.
+// onDisk returns the tokens on disk of each prompt, by its number. All records must be
+// intact.
 func (l *tierLoad) onDisk(t *testing.T, dir string) map[int]int {
 	t.Helper()
 	dirs, err := inspect.Find(dir)
@@ -194,8 +194,8 @@ func (l *tierLoad) onDisk(t *testing.T, dir string) map[int]int {
 	return tokens
 }
 
-// TestServeShare has two servers use one shared directory, and kills one: the other goes on
-// giving right answers, finds no damaged record, and has found what the dead one wrote.
+// TestServeShare runs two servers on one shared directory and kills one. The other must go on
+// giving right answers, find no damaged record, and have found the records of the first.
 func TestServeShare(t *testing.T) {
 	t.Parallel()
 	dir, model := t.TempDir(), nano(t)
@@ -223,8 +223,8 @@ func TestServeShare(t *testing.T) {
 	}
 }
 
-// TestServeShareKept: a server with a shared directory alone makes it, says so, and keeps
-// its KV there when it is stopped; a server that starts then finds it.
+// TestServeShareKept checks that a server whose only tier is a shared directory creates it,
+// reports it, and keeps its KV there when stopped, where the next server finds it.
 func TestServeShareKept(t *testing.T) {
 	t.Parallel()
 	dir, model := filepath.Join(t.TempDir(), "new"), nano(t)
@@ -252,7 +252,7 @@ func TestServeShareKept(t *testing.T) {
 		t.Errorf("nothing is said of what was written: %s", text)
 	}
 	shared := 0
-	for try := 0; shared < 2*2048 && try < 3; try++ { // a probe or read may be late where the machine stands still
+	for try := 0; shared < 2*2048 && try < 3; try++ { // a probe or read may be late on a stalled machine
 		second := startCoppice(t, "second", args...)
 		shared = ask(second)
 		second.stop()
@@ -262,8 +262,8 @@ func TestServeShareKept(t *testing.T) {
 	}
 }
 
-// TestServeWarmRestart is what a new user does: a long question, a restart, the next one.
-// Usage, the figures and the page say that the prompt came from disk.
+// TestServeWarmRestart does the first steps of a new user: a long question, a restart, the
+// next question. Usage, metrics and the page must show that the prompt came from disk.
 func TestServeWarmRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -287,7 +287,7 @@ func TestServeWarmRestart(t *testing.T) {
 	first.stop()
 	var second *process
 	disk := 0
-	for try := 0; disk == 0 && try < 3; try++ { // a read may pass its deadline where the machine stands still
+	for try := 0; disk == 0 && try < 3; try++ { // a read may miss its deadline on a stalled machine
 		if second != nil {
 			second.stop()
 		}

@@ -38,7 +38,7 @@ Examples:
   coppice top --once`
 }
 
-// Size of the frame of --once where the terminal's is not known.
+// Size of the frame of --once if the terminal's is unknown.
 const (
 	topPlainWidth  = 100
 	topPlainHeight = 40
@@ -72,7 +72,7 @@ func (c *topCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !snap.Now.OutputRate.Known() { // no look came before this one, and a rate takes two
+	if !snap.Now.OutputRate.Known() { // a rate takes two snapshots, and this is the server's first
 		if err := topWait(ctx, c.Interval); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (c *topCmd) Run(ctx context.Context) error {
 	return err
 }
 
-// fleet shows a router's fleet. snap and err are of the first look.
+// fleet shows a router's fleet. snap and err are from the first request.
 func (c *topCmd) fleet(ctx context.Context, from *topClient, snap *fleetview.Snapshot, err error, once bool, width, height int) error {
 	if !once {
 		m := topFleet{width: 80, height: 24, colored: true, interval: c.Interval, get: func() (*fleetview.Snapshot, error) { return from.getFleet(ctx) }}
@@ -104,7 +104,7 @@ func (c *topCmd) fleet(ctx context.Context, from *topClient, snap *fleetview.Sna
 	return err
 }
 
-// topRun shows a model until it quits or ctx ends.
+// topRun runs a terminal program until it quits or ctx ends.
 func topRun(ctx context.Context, m tea.Model) error {
 	_, err := tea.NewProgram(m, tea.WithContext(ctx)).Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
@@ -122,7 +122,7 @@ func topWait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// topClient asks a server for snapshots.
+// topClient gets snapshots from a server.
 type topClient struct {
 	url, key string
 	http     http.Client
@@ -136,7 +136,7 @@ func newTopClient(base, key string) (*topClient, error) {
 	return &topClient{url: strings.TrimRight(base, "/"), key: key, http: http.Client{Timeout: 10 * time.Second}}, nil
 }
 
-// maxSnapshotBytes bounds what is read of an answer.
+// maxSnapshotBytes bounds the bytes read of an answer.
 const maxSnapshotBytes = 64 << 20
 
 func (c *topClient) get(ctx context.Context) (*view.Snapshot, error) {
@@ -164,10 +164,10 @@ func (c *topClient) getFleet(ctx context.Context) (*fleetview.Snapshot, error) {
 	return snap, nil
 }
 
-// errTopNothing says that there is nothing at a path.
+// errTopNothing means that the server has no such path.
 var errTopNothing = errors.New("only servers of coppice serve and routers of coppice route can be looked at")
 
-// read decodes what is at a path.
+// read gets the JSON document at a path.
 func (c *topClient) read(ctx context.Context, path string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
-// topSample is a snapshot of a busy server, whose prompts are not kind to terminals.
+// topSample returns a snapshot of a busy server whose prompts contain control characters.
 func topSample() *view.Snapshot {
 	s := &view.Snapshot{
 		Schema: view.Schema,
@@ -77,7 +77,7 @@ func pressed(t *testing.T, m tea.Model, keys string) topModel {
 	return m.(topModel)
 }
 
-// The frames are as in testdata/top; -rewrite writes them anew.
+// The frames must equal those in testdata/top; -rewrite replaces them.
 func TestTopFrames(t *testing.T) {
 	datadriven.RunTest(t, "testdata/top", func(t *testing.T, d *datadriven.TestData) string {
 		width, height, keys := 80, 24, ""
@@ -142,11 +142,11 @@ func TestTopLooksAgainAndAgain(t *testing.T) {
 	msg := m.Init()()
 	round := func() {
 		var cmd tea.Cmd
-		m, cmd = m.Update(msg) // news: wait
+		m, cmd = m.Update(msg) // topNews: waits for the interval
 		if msg = cmd(); msg != tea.Msg(topLook{}) {
 			t.Fatalf("%T after news", msg)
 		}
-		m, cmd = m.Update(msg) // time: look
+		m, cmd = m.Update(msg) // topLook: requests a snapshot
 		msg = cmd()
 	}
 	round()
@@ -162,7 +162,7 @@ func TestTopLooksAgainAndAgain(t *testing.T) {
 		t.Errorf("with one again:\n%s", f)
 	}
 	m = pressed(t, m, "p")
-	m, _ = m.Update(msg) // what was on its way
+	m, _ = m.Update(msg) // the snapshot requested before the pause
 	_, cmd := m.Update(topLook{})
 	if cmd() != tea.Msg(topLook{}) || tries != 4 {
 		t.Errorf("while it pauses it looks: %d tries", tries)
@@ -222,8 +222,8 @@ func TestTopOnce(t *testing.T) {
 	}
 }
 
-// TestTopFleet: at a router's URL coppice top shows the fleet, whatever workers call
-// themselves.
+// TestTopFleet checks that at a router's URL coppice top shows the fleet, with any names of
+// workers.
 func TestTopFleet(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

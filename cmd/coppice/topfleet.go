@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
-// topFleet is coppice top of a router: its workers, and where requests went.
+// topFleet is the state of coppice top for a router: its workers and recent requests.
 type topFleet struct {
 	width, height int
 	colored       bool
@@ -22,7 +22,7 @@ type topFleet struct {
 	get           func() (*fleetview.Snapshot, error)
 
 	snap, before *fleetview.Snapshot // nil before the first
-	err          error               // of the latest try
+	err          error               // of the latest request
 	paused       bool
 }
 
@@ -78,7 +78,7 @@ func (m topFleet) paint(s lipgloss.Style, text string) string {
 	return topModel{colored: m.colored}.paint(s, text)
 }
 
-// frame is height lines, none wider than width.
+// frame draws the screen: height lines, none wider than width.
 func (m topFleet) frame() string {
 	if m.width < topMinWidth || m.height < topMinHeight {
 		return topCut(fmt.Sprintf("coppice top wants %d × %d", topMinWidth, topMinHeight), m.width)
@@ -141,7 +141,7 @@ func (m topFleet) head() string {
 	return topSpread(left, state, m.width)
 }
 
-// figures are the lines of the fleet.
+// figures draws the lines with totals of the fleet.
 func (m topFleet) figures() []string {
 	s, f := m.snap, m.snap.Fleet
 	rate := "–"
@@ -154,7 +154,8 @@ func (m topFleet) figures() []string {
 	}
 }
 
-// fleetShare is tokens of those whose requests' answers said how many were cached.
+// fleetShare formats tokens as a share of the prompt tokens of all requests whose answers
+// reported cached tokens; a dash if there are none.
 func fleetShare(tokens uint64, of *fleetview.Sums) string {
 	if of.ConfirmedTokens == 0 {
 		return "–"
@@ -162,7 +163,7 @@ func fleetShare(tokens uint64, of *fleetview.Sums) string {
 	return topShare(view.Figure(float64(tokens) / float64(of.ConfirmedTokens)))
 }
 
-// workers is a table of so many lines at most, the busiest first.
+// workers draws a table of at most room lines, the busiest workers first.
 func (m topFleet) workers(room int) []string {
 	all := slices.Clone(m.snap.Workers)
 	slices.SortStableFunc(all, func(a, b fleetview.Worker) int { return cmp.Compare(b.Requests, a.Requests) })
@@ -180,7 +181,7 @@ func (m topFleet) workers(room int) []string {
 	return lines
 }
 
-// recent is a table of the requests that ended last.
+// recent draws a table of the requests that ended last, in at most room lines.
 func (m topFleet) recent(room int) []string {
 	lines := []string{m.paint(topFaint, fmt.Sprintf("%6s  %-20s%7s%9s%9s%10s%10s%10s  %s", "ago", "went to", "status", "prompt", "cached", "predicted", "ttft", "total", "why"))}
 	for _, r := range m.snap.Recent[:min(len(m.snap.Recent), max(room-1, 0))] {

@@ -12,13 +12,13 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
-// Below these there are no lines for lists.
+// Smallest size of the screen; below it there is no room for lists.
 const (
 	topMinWidth  = 40
 	topMinHeight = 12
 )
 
-// What is drawn in colors has the same shapes without.
+// Styles. They change colors only, never the layout.
 var (
 	topBold   = lipgloss.NewStyle().Bold(true)
 	topFaint  = lipgloss.NewStyle().Faint(true)
@@ -35,7 +35,7 @@ func (m topModel) paint(s lipgloss.Style, text string) string {
 	return s.Render(text)
 }
 
-// frame is height lines, none wider than width.
+// frame draws the screen: height lines, none wider than width.
 func (m topModel) frame() string {
 	if m.width < topMinWidth || m.height < topMinHeight {
 		return topCut(fmt.Sprintf("coppice top wants %d × %d", topMinWidth, topMinHeight), m.width)
@@ -62,7 +62,7 @@ func (m topModel) frame() string {
 		add("")
 		room := m.height - len(lines) - 1
 		second := m.list
-		if room >= 20 { // room for two
+		if room >= 20 { // enough for two lists
 			second = (m.list + 1) % topLists
 			room -= room / 2
 		}
@@ -110,7 +110,7 @@ func (m topModel) head() string {
 	return topSpread(left, state, m.width)
 }
 
-// figures are the lines of rates and of the pool.
+// figures draws the lines with rates and the pool.
 func (m topModel) figures() []string {
 	s, n, t := m.snap, m.snap.Now, m.snap.Totals
 	half := (m.width - 2) / 2
@@ -163,7 +163,7 @@ func (m topModel) figures() []string {
 	return lines
 }
 
-// topTiers says how full each tier is, and how many cached tokens it had.
+// topTiers formats, for each tier, the used share and the cached tokens found there.
 func topTiers(tiers []view.Tier) string {
 	var b strings.Builder
 	for _, t := range tiers {
@@ -175,7 +175,7 @@ func topTiers(tiers []view.Tier) string {
 	return b.String()
 }
 
-// table is a list with its title, in so many lines at most.
+// table draws a list with its title, in at most room lines.
 func (m topModel) table(list topList, room int) []string {
 	var title strings.Builder
 	for l := range topLists {
@@ -227,7 +227,8 @@ func (m topModel) table(list topList, room int) []string {
 	return append(lines, rows...)
 }
 
-// sparks draws the last n of a column, up to top or, if 0, the largest of them.
+// topSparks draws the last n values of a column as bars. A full bar is top, or the largest
+// of the values if top is 0.
 func topSparks(column []view.Figure, n int, top float64) string {
 	column = column[max(0, len(column)-n):]
 	if top == 0 {
@@ -252,7 +253,8 @@ func topSparks(column []view.Figure, n int, top float64) string {
 	return string(out)
 }
 
-// clean is text that can't move the cursor: prompts may hold anything.
+// topClean removes control characters from text, since prompts may contain terminal
+// sequences.
 func topClean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -280,7 +282,7 @@ func topPad(s string, width int) string {
 
 func topField(s string, width int) string { return topPad(topCut(topClean(s), width-1), width) }
 
-// spread puts left and right at the ends of a line.
+// topSpread puts left and right at the two ends of a line of this width.
 func topSpread(left, right string, width int) string {
 	left = topCut(left, max(width-lipgloss.Width(right)-1, 0))
 	return topPad(left, width-lipgloss.Width(right)) + right

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
-// topModel is the state of coppice top. Its methods start nothing but what they return
-// as commands, so that frames can be tested without a terminal.
+// topModel is the state of coppice top for a server. Its methods have no side effects
+// except through the commands that they return, so frames are tested without a terminal.
 type topModel struct {
 	width, height int
 	colored       bool
@@ -19,7 +19,7 @@ type topModel struct {
 	get           func() (*view.Snapshot, error)
 
 	snap   *view.Snapshot // nil before the first
-	err    error          // of the latest try
+	err    error          // of the latest request
 	paused bool
 	list   topList
 	order  [topLists]int // index into topOrders
@@ -45,7 +45,7 @@ var topOrders = [topLists][]string{
 	{"time", "prompt", "ttft"},
 }
 
-// topLook is time for the next snapshot; topNews brings it.
+// topLook is the message that requests the next snapshot; topNews delivers it.
 type topLook struct{}
 type topNews struct {
 	snap *view.Snapshot
@@ -109,7 +109,7 @@ func (m topModel) View() tea.View {
 	return v
 }
 
-// sorted is list by a key, the largest first; equals keep their order.
+// topSorted returns a copy of list sorted by descending key; equals keep their order.
 func topSorted[T any, K cmp.Ordered](list []T, key func(T) K) []T {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b T) int { return cmp.Compare(key(b), key(a)) })

@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
-// TestTopTiers: how full each tier is, what it gave, and what failed.
+// TestTopTiers checks the line of tiers: used shares, tokens found, and failures.
 func TestTopTiers(t *testing.T) {
 	got := topTiers([]view.Tier{
 		{Name: "device", Pages: 100, UsedPages: 50, HitTokens: 12345},

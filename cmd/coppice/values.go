@@ -15,8 +15,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// valueMappers read the values of flags whose types have no UnmarshalText, so that a wrong
-// one gets a sentence of ours.
+// valueMappers parse flags of types without UnmarshalText, so that a bad value gets an error
+// message of this program rather than kong's.
 func valueMappers() []kong.Option {
 	integer := value("whole number", func(text string, to reflect.Value) error {
 		n, err := strconv.ParseInt(text, 0, 64)
@@ -44,7 +44,8 @@ func valueMappers() []kong.Option {
 	}
 }
 
-// value makes a mapper of a function that reads a text, of which what says what it should be.
+// value makes a mapper from a function that parses text. what names the expected value in
+// error messages.
 func value(what string, read func(text string, to reflect.Value) error) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
 		token, err := ctx.Scan.PopValue(what)
@@ -59,8 +60,9 @@ func value(what string, read func(text string, to reflect.Value) error) kong.Map
 	}
 }
 
-// bounded reports every flag whose value is outside of what its tags min and max allow, in the
-// form of the flag's type. A zero that a library takes for its default is refused so.
+// bounded reports all flags whose values are outside the bounds of their tags min and max,
+// which have the form of the flag's type. This also refuses zeros that a library would take
+// for its default.
 func bounded(k *kong.Context) error {
 	var errs []error
 	for _, f := range k.Flags() {
@@ -79,7 +81,7 @@ func bounded(k *kong.Context) error {
 	return errors.Join(errs...)
 }
 
-// compare compares a flag's value with a text of its type; NaN is less than everything.
+// compare compares a flag's value with a bound in text form; NaN is below everything.
 func compare(v reflect.Value, text string) int {
 	bound := reflect.New(v.Type())
 	var err error
@@ -101,26 +103,26 @@ func compare(v reflect.Value, text string) int {
 	return cmp.Compare(v.Int(), bound.Elem().Int())
 }
 
-// noValue matches what kong says of a flag without its value.
+// noValue matches kong's message about a flag without a value.
 var noValue = regexp.MustCompile(`^(--[a-z0-9-]+): (?:expected .* value but got "EOL" .*|missing value, .*)$`)
 
-// noArgument matches what kong says of a command without its argument.
+// noArgument matches kong's message about a command without an argument.
 var noArgument = regexp.MustCompile(`^expected "<(.*)>"$`)
 
-// sentence is what is wrong with a command line.
+// sentence returns the message about a bad command line.
 func sentence(err error) string {
 	text := noValue.ReplaceAllString(withoutName(err), "$1 needs a value")
 	return noArgument.ReplaceAllString(text, "give a $1 as argument")
 }
 
-// withoutName is an error without the name of the program, with which those of package coppice
-// begin and which is printed before each.
+// withoutName returns an error's text without the prefix "coppice: " of package coppice's
+// errors, since the program prints this prefix before every error.
 func withoutName(err error) string { return strings.TrimPrefix(err.Error(), "coppice: ") }
 
-// unread is the error of a file that a flag names and that can't be read.
+// unread returns the error for a file, named by a flag, that cannot be read.
 func unread(flag, path string, err error) error {
 	if at := (*fs.PathError)(nil); errors.As(err, &at) {
-		err = at.Err // which has the path again
+		err = at.Err // without the path, which the message already has
 	}
 	return fmt.Errorf("%s %s: %w", flag, path, err)
 }
