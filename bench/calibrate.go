@@ -93,6 +93,8 @@ type calibration struct {
 	each  int // pages of every other row: a context and one token
 }
 
+// newCalibration reduces cfg to the limits of the backend and draws the text. It is an
+// error if fewer than sim.MinFitSamples shapes are left.
 func newCalibration(b engine.Backend, cfg CalibrateConfig) (*calibration, error) {
 	info := b.Info()
 	page := info.PageTokens

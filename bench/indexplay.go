@@ -54,6 +54,8 @@ type indexHand struct {
 	_        [64]byte // keeps hands on separate cache lines
 }
 
+// newIndexPlay makes an empty index with its lanes: one for each shard if several threads
+// share an index that is sharded by branch, otherwise one for all requests.
 func newIndexPlay(ctx context.Context, t *Trace, cfg IndexConfig) (*indexPlay, error) {
 	index, err := cfg.newIndex()
 	if err != nil {
@@ -189,6 +191,7 @@ func (p *indexPlay) pick() (best *lane) {
 	return best
 }
 
+// fail keeps the first error of all threads. They then only return their buffers.
 func (h *indexHand) fail(err error) { h.p.failed.CompareAndSwap(nil, &err) }
 
 // drain finds and stores the hashed requests of a lane in order, unless another thread

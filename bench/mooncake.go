@@ -99,6 +99,7 @@ func OpenMooncakeRequests(path string) ([]MooncakeRequest, error) {
 	return requests, nil
 }
 
+// readMooncakeRequests reads and checks all lines; see ReadMooncake for its errors.
 func readMooncakeRequests(r io.Reader) ([]MooncakeRequest, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, mooncakeMaxLine)

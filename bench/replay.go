@@ -28,6 +28,8 @@ type replayer struct {
 // fnvOffset is the initial value of replayer.fnv.
 const fnvOffset = 1469598103934665603
 
+// newReplayer makes an empty cache and pool. It allocates all scratch here, so that steps
+// of a timed replay do not.
 func newReplayer(t *Trace, cfg RadixConfig) (*replayer, error) {
 	cache, err := radixcache.New(cfg.cache())
 	if err != nil {

@@ -37,6 +37,8 @@ type schedPlay struct {
 	before, after       runtime.MemStats
 }
 
+// newSchedPlay makes a scheduler with the lease of the whole pool, and adds the initial
+// Rows running and Queue waiting requests.
 func newSchedPlay(cfg SchedConfig) (*schedPlay, error) {
 	info := cfg.info()
 	s, err := scheduler.New(cfg.scheduler(), info)

@@ -18,8 +18,8 @@ type ServingConfig struct {
 	Profile sim.Profile // the device. Default h200
 	// KVTokens is the size of the KV pool. Default 200,000: a quarter of the room
 	// beside the weights on an H200, so that a run of 3,000 requests presses on it as
-	// hours of traffic would on all of it. Default 600,000 under ServeMixed, where one
-	// prompt takes 100,000.
+	// hours of traffic would on all of it. Default 600,000 under ServeMixed, since one of
+	// its prompts of 100,000 tokens would take half of 200,000.
 	KVTokens   int
 	PageTokens int `default:"16" min:"1"` // default 16
 	// Scheduler holds the policy and the limits. Default StepTokens 2048, MaxRunning

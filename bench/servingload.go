@@ -205,6 +205,7 @@ func (g *servingGen) tree() func() *ask {
 	}
 }
 
+// mixed returns a generator of chat requests, with a long prompt as every longEvery-th.
 func (g *servingGen) mixed() func() *ask {
 	next, n := g.chat(), 0
 	return func() *ask {
@@ -217,6 +218,7 @@ func (g *servingGen) mixed() func() *ask {
 	}
 }
 
+// tenants returns a generator of requests of three tenants, in shares of 3/6, 2/6 and 1/6.
 func (g *servingGen) tenants() func() *ask {
 	flood, steady, small := g.extend(nil, tenantPrefix), g.extend(nil, tenantPrefix), g.extend(nil, tenantPrefix/4)
 	return func() *ask {

@@ -40,6 +40,7 @@ type asked struct {
 	waiters              []int // requests that arrive when this one ends
 }
 
+// newServingPlay opens the device and grants its whole pool to a new scheduler.
 func newServingPlay(cfg ServingConfig, trace *servingTrace) (*servingPlay, error) {
 	p := &servingPlay{
 		cfg: cfg, trace: trace, clock: sim.NewClock(), fair: newFairness(trace.tenants),

@@ -28,6 +28,7 @@ func WriteTable(w io.Writer, r Report) error {
 	return writeRows(w, rows, legend)
 }
 
+// writeRows writes aligned columns, and the legend after an empty line.
 func writeRows(w io.Writer, rows [][]string, legend string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range rows {

@@ -117,6 +117,7 @@ func recorded(begin []byte) string {
 	return "; a recorded one, of JSON lines, is read by coppice analyze trace and coppice sim fleet --traces"
 }
 
+// header reads magic and version, and returns the number of requests.
 func (d *traceReader) header() (requests int, err error) {
 	b, err := d.take(4, "the magic")
 	if err != nil {
@@ -135,6 +136,8 @@ func (d *traceReader) header() (requests int, err error) {
 	return d.count("the number of requests", MaxTraceRequests)
 }
 
+// request reads request i of so many, chunk by chunk, so that memory grows with the bytes
+// that are really there.
 func (d *traceReader) request(i, of int) ([]kv.Token, error) {
 	what := func(part string) string { return fmt.Sprintf("%s of request %d of %d", part, i, of) }
 	n, err := d.count(what("the length"), MaxRequestTokens)

@@ -68,6 +68,8 @@ type asked struct {
 // progressEvery is the number of output tokens between two calls of router.Progress.
 const progressEvery = 32
 
+// newPlay makes the router, its index and all workers, and joins the workers to the router.
+// The router's reservations never expire within a run (24 virtual hours).
 func newPlay(cfg Config, trace *Trace) (*play, error) {
 	p := &play{cfg: cfg, trace: trace, clock: sim.NewClock(), hasher: kv.NewHasher(kv.Namespace{}, BlockTokens), asked: make([]asked, trace.Requests()), queued: make(map[router.Ticket]int)}
 	var err error

@@ -158,6 +158,7 @@ func (f *fields) begin(name string) {
 
 func (f *fields) text(s string) { f.value(s) }
 
+// value appends a value as JSON. It panics on values without a JSON form.
 func (f *fields) value(v any) {
 	text, err := json.Marshal(v)
 	if err != nil {

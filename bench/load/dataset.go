@@ -168,6 +168,8 @@ type length struct {
 	value int
 }
 
+// validateLengths reports the first length outside [1, MaxLength], and a ratio outside
+// [0, 1).
 func validateLengths(ratio float64, all ...length) error {
 	for _, l := range all {
 		if l.value < 1 || l.value > MaxLength {

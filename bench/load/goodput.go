@@ -59,4 +59,5 @@ func (o *Objectives) kept(s *sample) bool {
 	return true
 }
 
+// over reports whether d exceeds a limit; 0 is no limit.
 func over(d, limit time.Duration) bool { return limit > 0 && d > limit }

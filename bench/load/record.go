@@ -51,6 +51,7 @@ func (m *meter) merge(from *meter) {
 	m.low, m.high = min(m.low, from.low), max(m.high, from.high)
 }
 
+// distribution computes the summary. The standard deviation is that of the population.
 func (m *meter) distribution(percentiles []float64) Distribution {
 	d := Distribution{Count: int(m.histogram.TotalCount()), Percentiles: make([]time.Duration, len(percentiles))}
 	if d.Count == 0 {
@@ -67,6 +68,7 @@ func (m *meter) distribution(percentiles []float64) Distribution {
 	return d
 }
 
+// percentile returns the p-th percentile, for p in (0, 100].
 func (m *meter) percentile(p float64) time.Duration {
 	// The histogram returns the upper end of a bucket, which may exceed the largest value.
 	return min(time.Duration(m.histogram.ValueAtPercentile(p)), m.high)
@@ -149,6 +151,7 @@ func (r *record) arrived(at time.Duration, tokens float64) {
 	r.seconds[second] += tokens
 }
 
+// merge adds the figures of another record to r.
 func (r *record) merge(from *record) {
 	r.ttft.merge(&from.ttft)
 	r.tpot.merge(&from.tpot)

@@ -89,6 +89,7 @@ func (r *runner) result() *Result {
 	return out
 }
 
+// note adds a note that begins with n, unless n is 0.
 func (r *Result) note(n int, what string) {
 	if n > 0 {
 		r.Notes = append(r.Notes, strconv.Itoa(n)+" "+what)
@@ -189,6 +190,8 @@ type value struct {
 	value any // ms; nil if the distribution is empty
 }
 
+// values returns the figures with the names that JSON keys begin with: mean, median, std,
+// min, max, p99 and so on.
 func (d *Distribution) values(percentiles []float64) []value {
 	ms := func(v time.Duration) any {
 		if d.Count == 0 {

@@ -99,6 +99,7 @@ func ReadTrace(r io.Reader, cfg TraceConfig) (*Trace, error) {
 	return t, err
 }
 
+// validate returns the first fault of a line.
 func (e *traceEntry) validate() error {
 	switch {
 	case e.Timestamp == nil || e.InputLength == nil || e.OutputLength == nil:

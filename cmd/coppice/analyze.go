@@ -7,10 +7,12 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
+// analyzeCmd holds the commands of coppice analyze.
 type analyzeCmd struct {
 	Trace analyzeTraceCmd `cmd:"" help:"Say what a recorded or generated trace of prompts asks of caches and routers."`
 }
 
+// analyzeTraceCmd is coppice analyze trace; see bench.Analyze.
 type analyzeTraceCmd struct {
 	File        string `arg:"" type:"path" help:"Prefix trace, or a recorded trace of the Mooncake project in JSON lines."`
 	BlockTokens int    `name:"block-tokens" placeholder:"16" help:"Tokens per block, a multiple of what the trace tells of. Default: 16, or the trace's own."`

@@ -56,6 +56,7 @@ type gpuFlags struct {
 	GPUMemory float64 `name:"gpu-memory" default:"0.9" help:"With --backend cuda: share of its memory that may be in use. The KV pool takes what weights and buffers leave, unless --kv-tokens says how large it is."`
 }
 
+// options returns the flags as options of the backend.
 func (f *gpuFlags) options() backends.GPU {
 	return backends.GPU{Device: f.GPU, Memory: f.GPUMemory}
 }

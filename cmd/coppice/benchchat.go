@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
+// benchChatCmd is coppice bench chat; see bench.Chat.
 type benchChatCmd struct {
 	nodeFlags
 	backendFlags

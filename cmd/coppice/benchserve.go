@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/bench/load"
 )
 
+// benchServeCmd is coppice bench serve; see bench/load.
 type benchServeCmd struct {
 	URL      string        `name:"url" default:"http://127.0.0.1:8080" help:"The server: any that is OpenAI-compatible."`
 	Endpoint load.Endpoint `default:"completions" help:"completions or chat."`
@@ -107,6 +108,8 @@ func (c *benchServeCmd) lengths() {
 	}
 }
 
+// run dials the server, finds the vocabulary, makes the data set, plays it and prints the
+// result. A result is printed even if the run was interrupted.
 func (c *benchServeCmd) run(ctx context.Context) error {
 	c.lengths()
 	cfg, err := c.config()
@@ -224,6 +227,7 @@ func (c *benchServeCmd) vocabulary(ctx context.Context, client *load.Client) (lo
 	return v, err
 }
 
+// data returns the data set of --dataset, with prompts from vocabulary v.
 func (c *benchServeCmd) data(v load.Vocabulary) (load.Dataset, error) {
 	if file := c.Dataset == "trace" || c.Dataset == "file"; file != (c.File != "") {
 		return nil, fmt.Errorf("--dataset %s: a --file belongs to trace and file, and to no other", c.Dataset)
@@ -252,6 +256,7 @@ func (c *benchServeCmd) data(v load.Vocabulary) (load.Dataset, error) {
 	return d, d.Validate()
 }
 
+// print saves the result to --save as JSON, and prints it.
 func (c *benchServeCmd) print(r *load.Result) error {
 	var saved error
 	if c.Save != "" {

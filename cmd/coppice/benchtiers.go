@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
+// benchTiersCmd is coppice bench tiers; see bench.PlayTiers.
 type benchTiersCmd struct {
 	Model        modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`

@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
+// cacheCmd holds the commands of coppice cache.
 type cacheCmd struct {
 	Ls     cacheLsCmd     `cmd:"" help:"List what a directory of KV holds, extent by extent."`
 	Stat   cacheStatCmd   `cmd:"" help:"Say what a directory of KV is of, and how much is in it."`
@@ -30,6 +31,7 @@ type cacheDir struct {
 	JSON bool   `name:"json" help:"Print JSON."`
 }
 
+// find returns the directories of KV, one for each fingerprint. None is an error.
 func (c *cacheDir) find() ([]inspect.Dir, error) {
 	dirs, err := inspect.Find(c.Dir)
 	switch {
@@ -41,6 +43,7 @@ func (c *cacheDir) find() ([]inspect.Dir, error) {
 	return dirs, err
 }
 
+// cacheLsCmd is coppice cache ls.
 type cacheLsCmd struct{ cacheDir }
 
 // Help is printed by kong under the summary.
@@ -105,6 +108,7 @@ func (c *cacheLsCmd) Run() error {
 	return t.Flush()
 }
 
+// lineOf describes a record. A damaged record has the error and no key.
 func lineOf(d *inspect.Dir, r *inspect.Record) extentLine {
 	l := extentLine{Fingerprint: d.Fingerprint, Start: r.Start, Tokens: len(r.Tokens), Bytes: r.PayloadBytes, Namespace: r.Namespace}
 	if r.Err != nil {
@@ -135,6 +139,7 @@ func spaceName(ns kv.Namespace) string {
 	return strings.Join(parts, " ")
 }
 
+// cacheStatCmd is coppice cache stat.
 type cacheStatCmd struct{ cacheDir }
 
 // Help is printed by kong under the summary.
@@ -160,6 +165,8 @@ type dirStat struct {
 	Error      string           `json:"error,omitempty"`
 }
 
+// statOf walks the records of a directory and sums them up. With payload it reads the pages
+// and compares checksums.
 func statOf(d *inspect.Dir, payload bool) dirStat {
 	s := dirStat{Path: d.Path, Kind: d.Kind, InUse: d.InUse, Identity: d.Identity, Damaged: []string{}}
 	spaces := map[kv.Namespace]bool{}
@@ -223,6 +230,7 @@ func (c *cacheDir) stats(payload bool, verified string) (damaged int, err error)
 	return damaged, nil
 }
 
+// cacheVerifyCmd is coppice cache verify.
 type cacheVerifyCmd struct{ cacheDir }
 
 // Help is printed by kong under the summary.
@@ -244,6 +252,7 @@ func (c *cacheVerifyCmd) Run() error {
 	return err
 }
 
+// cachePruneCmd is coppice cache prune.
 type cachePruneCmd struct {
 	cacheDir
 	Fingerprint []string `help:"Remove the whole directory of this fingerprint instead, as stat names it. May be given more than once."`

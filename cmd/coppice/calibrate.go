@@ -21,6 +21,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
+// calibrateCmd is coppice calibrate; see bench.MeasureSteps and sim.Fit.
 type calibrateCmd struct {
 	Model         modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset        model.Preset `xor:"model" default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
@@ -85,6 +86,7 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 	return c.write(samples, &profile, &report)
 }
 
+// validate reports output files that cannot be written.
 func (c *calibrateCmd) validate() error {
 	var errs []error
 	for _, f := range []struct{ flag, path string }{{"--out", c.Out}, {"--csv", c.CSV}} {

@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
+// chatCmd is coppice chat.
 type chatCmd struct {
 	nodeFlags
 	backendFlags

@@ -39,6 +39,7 @@ func (t *localTalker) greeting() string { return t.name }
 
 func (t *localTalker) close() error { return t.Close() }
 
+// answer implements talker with the model's chat template.
 func (t *localTalker) answer(ctx context.Context, messages []chat.Message, say func(string)) (turn, error) {
 	req, err := t.ChatRequest(messages, coppice.ChatOptions{Request: t.request})
 	if err != nil {

@@ -43,6 +43,7 @@ func (t *remoteTalker) close() error {
 	return nil
 }
 
+// answer implements talker by a streamed chat completion.
 func (t *remoteTalker) answer(ctx context.Context, messages []chat.Message, say func(string)) (turn, error) {
 	var said []openai.Message
 	for _, m := range messages {

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
+// engineCmd is coppice bench engine; see bench.PlayEngine.
 type engineCmd struct {
 	Model        modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`

@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
+// generateCmd is coppice generate.
 type generateCmd struct {
 	nodeFlags
 	backendFlags

@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
+// gpucheckCmd is coppice gpucheck.
 type gpucheckCmd struct {
 	gpuFlags
 	Backend string        `enum:"cuda,ptxvm" default:"cuda" help:"cuda: a GPU. ptxvm: the interpreter, with tiny sizes, to see what the command does; its figures mean nothing."`

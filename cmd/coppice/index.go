@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
+// indexCmd is coppice bench index; see bench.PlayIndex.
 type indexCmd struct {
 	traceFlags  `embed:""`
 	Workers     int              `default:"8" min:"1" help:"Request i goes to worker i modulo this."`

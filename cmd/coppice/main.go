@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
+// cli is the tree of commands.
 type cli struct {
 	Serve     serveCmd     `cmd:"" help:"Serve a model: an OpenAI-compatible server with a live page."`
 	Route     routeCmd     `cmd:"" help:"Route to several servers: an OpenAI-compatible proxy that knows what their caches hold."`
@@ -52,6 +53,7 @@ type cli struct {
 	About   kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
+// versionCmd is coppice version.
 type versionCmd struct{}
 
 // Run is called by kong.
@@ -77,6 +79,8 @@ Examples:
   coppice make-model ./demo --preset demo
   coppice generate --model ./demo --stats "What is light?"`
 
+// main exits with 0 on success, 1 on an error, exitUsage on a bad command line, exitFailed
+// if the node failed, and 130 after an interrupt, as shells do (128 + SIGINT).
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

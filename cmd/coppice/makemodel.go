@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 )
 
+// makeModelCmd is coppice make-model.
 type makeModelCmd struct {
 	Path   string       `arg:"" type:"path" help:"Directory to write, made if it is not there; with --gguf the file."`
 	Preset model.Preset `default:"demo" help:"Size: nano (tests), demo, mini (widths of 256, for K types), tiny (13M parameters), small (100M) or half (450M)."`

@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/hub"
 )
 
+// modelsCmd is coppice models.
 type modelsCmd struct {
 	JSON bool `name:"json" help:"Print one JSON object."`
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/eventurl"
 )
 
+// benchPeersCmd is coppice bench peers.
 type benchPeersCmd struct {
 	URL       string        `name:"url" default:"http://127.0.0.1:8080" help:"The server to measure."`
 	Against   string        `required:"" placeholder:"URL" help:"The server to measure it against: any that is OpenAI-compatible."`
@@ -131,6 +132,9 @@ func (c *benchPeersCmd) Run(ctx context.Context) error {
 	return writePeers(os.Stdout, all)
 }
 
+// dial connects to a server. With a pid, it first checks that the memory of that process can
+// be read. Requests are greedy and ignore the end token, so that both servers output equally
+// many tokens.
 func (c *benchPeersCmd) dial(ctx context.Context, url, model, key string, pid int) (*peer, error) {
 	if pid != 0 {
 		if _, err := residentBytes(pid); err != nil {
@@ -260,6 +264,7 @@ func residentBytes(pid int) (int64, error) {
 	return 0, errors.New("its status has no VmRSS")
 }
 
+// writePeers prints a table of all figures; those that both servers lack are left out.
 func writePeers(w io.Writer, all []peerLoad) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "load\tfigure\t--url\t--against\tratio\t")

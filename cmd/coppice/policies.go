@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
+// policiesCmd is coppice bench policies; see bench.ComparePolicies.
 type policiesCmd struct {
 	Requests   int       `default:"10000" help:"Requests of each generated trace."`
 	Seed       uint64    `default:"7" help:"Of the generated traces: the same seed gives the same ones on every machine."`

@@ -9,6 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/hub"
 )
 
+// pullCmd is coppice pull.
 type pullCmd struct {
 	Model string `arg:"" help:"owner/name, owner/name:Q4_K_M, owner/name@revision:file.gguf, or the address of one."`
 }

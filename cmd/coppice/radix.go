@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
+// radixCmd is coppice bench radix; see bench.PlayRadix.
 type radixCmd struct {
 	traceFlags     `embed:""`
 	PageTokens     int               `name:"page-tokens" default:"16" min:"1" help:"Tokens per page: 1 to 32768."`

@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
+// routeCmd is coppice route; see internal/gateway.
 type routeCmd struct {
 	Config      string    `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8000\"}."`
 	PrintConfig printMode `name:"print-config" help:"Print each setting and where it is from, and exit; --print-config=json prints a file for --config instead, without keys."`

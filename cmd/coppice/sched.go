@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
+// schedCmd is coppice bench sched; see bench.PlaySched.
 type schedCmd struct {
 	Rows         int              `default:"256" min:"1" help:"Running requests, kept up."`
 	Queue        int              `default:"0" help:"Waiting requests behind them, kept up."`

@@ -27,6 +27,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
+// serveCmd is coppice serve; see package server.
 type serveCmd struct {
 	nodeFlags
 	fleetFlags
@@ -289,6 +290,7 @@ func (c *serveCmd) tracing(ctx context.Context) (*trace.TracerProvider, func(), 
 	}, nil
 }
 
+// version returns the module version of this build, "devel" for one from a checkout.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version

@@ -47,6 +47,7 @@ func (s *serveSettings) section(key string, raw json.RawMessage) (bool, error) {
 	return true, err
 }
 
+// readTenants parses the limits of named tenants and reports all faults at once.
 func (s *serveSettings) readTenants(raw json.RawMessage) error {
 	all := map[string]json.RawMessage{}
 	if err := strict(raw, &all); err != nil {

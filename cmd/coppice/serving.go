@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
+// servingCmd is coppice bench serving; see bench.CompareServing.
 type servingCmd struct {
 	Policies   []string            `placeholder:"NAME" help:"Policies to compare, with settings if wanted: lpm:aging=64:oldest-every=16. Default: all but priority, which no load has."`
 	Loads      []bench.ServingLoad `placeholder:"NAME" help:"Loads: chat, fewshot, tree, unique, mixed, tenants. Default: all."`
@@ -81,8 +82,8 @@ func (c *servingCmd) Run(ctx context.Context) error {
 	return printReport(table, c.JSON, c.Markdown)
 }
 
-// openProfile reads a shipped profile by name, or a file: all that has a separator
-// or ends in .json.
+// openProfile returns a built-in profile by name, or reads one from a file. A name with a
+// path separator, or one that ends in .json, is a file.
 func openProfile(name string) (sim.Profile, error) {
 	if filepath.Ext(name) != ".json" && filepath.Base(name) == name {
 		p, err := sim.ProfileByName(name)
@@ -105,7 +106,7 @@ func openProfile(name string) (sim.Profile, error) {
 	return p, nil
 }
 
-// variant reads a policy with settings, "lpm:aging=64".
+// variant parses a policy with settings, such as lpm:aging=64; other settings are base's.
 func variant(text string, base scheduler.Config) (bench.ServingVariant, error) {
 	v := bench.ServingVariant{Name: text, Scheduler: base}
 	name, rest, more := strings.Cut(text, ":")
@@ -132,7 +133,7 @@ func variant(text string, base scheduler.Config) (bench.ServingVariant, error) {
 	return v, nil
 }
 
-// level reads a name or percent.
+// level parses the name of a level, or a percentage of the capacity.
 func level(text string) (bench.ServingLevel, error) {
 	for _, l := range bench.ServingLevels() {
 		if l.Name == text {

@@ -29,6 +29,7 @@ const envPrefix = "COPPICE_"
 // foreignEnv are environment variables used by other parts of the program.
 var foreignEnv = []string{"COPPICE_CPU", "COPPICE_TEST_MAIN"}
 
+// envName returns the environment variable of a flag: COPPICE_KV_TOKENS for kv-tokens.
 func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }

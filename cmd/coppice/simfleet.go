@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
+// simFleetCmd is coppice sim fleet; see bench/fleet.
 type simFleetCmd struct {
 	Workers    []int              `default:"8" placeholder:"N" help:"Sizes of the fleet."`
 	Traces     []string           `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, groups:N (N prefixes), or a recorded one of the Mooncake project as a file of JSON lines."`

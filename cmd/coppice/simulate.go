@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/scheduler/schedtest"
 )
 
+// simCmd is coppice sim; see package schedtest.
 type simCmd struct {
 	Seed   uint64          `default:"1" help:"Decides everything: the world, its load, its faults."`
 	Steps  int             `default:"300" min:"1" help:"Plans that run while requests arrive."`
@@ -62,6 +63,7 @@ func (c *simCmd) Run(ctx context.Context) error {
 	return nil
 }
 
+// play runs the world of one seed; with --twin twice, to compare both runs.
 func (c *simCmd) play(seed uint64) (schedtest.Report, error) {
 	o := schedtest.Options{Seed: seed, Steps: c.Steps, Faults: c.Faults, Fair: c.Fair, Tiers: c.Tiers, Plant: c.Plant}
 	if c.Trace {

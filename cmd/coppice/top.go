@@ -20,6 +20,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
+// topCmd is coppice top, for a server or a router.
 type topCmd struct {
 	URL      string        `name:"url" default:"http://127.0.0.1:8080" help:"Server or router to look at."`
 	APIKey   string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"Key of the server, if it asks for one."`
@@ -113,6 +114,7 @@ func topRun(ctx context.Context, m tea.Model) error {
 	return err
 }
 
+// topWait waits for d; the error is the end of ctx.
 func topWait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -139,6 +141,7 @@ func newTopClient(base, key string) (*topClient, error) {
 // maxSnapshotBytes bounds the bytes read of an answer.
 const maxSnapshotBytes = 64 << 20
 
+// get returns a snapshot of a server. One of another schema is an error.
 func (c *topClient) get(ctx context.Context) (*view.Snapshot, error) {
 	snap := &view.Snapshot{}
 	err := c.read(ctx, "/v1/view", snap)

@@ -26,6 +26,7 @@ type topFleet struct {
 	paused       bool
 }
 
+// topFleetNews is the message with the answer to a request for a snapshot.
 type topFleetNews struct {
 	snap *fleetview.Snapshot
 	err  error
@@ -122,6 +123,7 @@ func (m topFleet) frame() string {
 	return strings.Join(append(lines, topCut(m.paint(topFaint, "p pause · q quit"), m.width)), "\n")
 }
 
+// head draws the first line: the state at its right end.
 func (m topFleet) head() string {
 	state := m.paint(topGreen, "live")
 	switch {

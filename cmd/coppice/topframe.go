@@ -90,6 +90,7 @@ func (m topModel) frame() string {
 	return strings.Join(append(lines, topCut(m.paint(topFaint, "tab list · s order · p pause · q quit"), m.width)), "\n")
 }
 
+// trouble returns the error of the latest request, else that of the server; "" for none.
 func (m topModel) trouble() string {
 	if m.err != nil {
 		return topClean(m.err.Error())
@@ -97,6 +98,7 @@ func (m topModel) trouble() string {
 	return topClean(m.snap.Server.Error)
 }
 
+// head draws the first line: model, backend and uptime, and the state at its right end.
 func (m topModel) head() string {
 	s := m.snap.Server
 	state := m.paint(topGreen, "live")
@@ -269,6 +271,7 @@ func topClean(s string) string {
 	}, s)
 }
 
+// topCut cuts a line to a width in cells, counting styles and wide characters correctly.
 func topCut(line string, width int) string {
 	if lipgloss.Width(line) <= width {
 		return line
@@ -280,6 +283,7 @@ func topPad(s string, width int) string {
 	return s + strings.Repeat(" ", max(width-lipgloss.Width(s), 0))
 }
 
+// topField returns cleaned text in exactly width cells, with at least one blank at its end.
 func topField(s string, width int) string { return topPad(topCut(topClean(s), width-1), width) }
 
 // topSpread puts left and right at the two ends of a line of this width.
@@ -314,6 +318,7 @@ func topMillis(f view.Figure) string {
 	return fmt.Sprintf("%.2f s", float64(f)/1000)
 }
 
+// topCount formats a count in at most four significant digits and a unit; a dash for NaN.
 func topCount(v float64) string {
 	switch {
 	case math.IsNaN(v):

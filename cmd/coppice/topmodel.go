@@ -81,10 +81,12 @@ func (m topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
+// later returns the command that asks for a snapshot after the interval.
 func (m topModel) later() tea.Cmd {
 	return tea.Tick(m.interval, func(time.Time) tea.Msg { return topLook{} })
 }
 
+// press handles a key.
 func (m topModel) press(key string) (tea.Model, tea.Cmd) {
 	switch key {
 	case "q", "esc", "ctrl+c":
@@ -135,6 +137,8 @@ func (m topModel) waiting() []view.Waiting {
 	return m.snap.Waiting
 }
 
+// prefixes returns the nodes in the chosen order, without those that stand for several
+// hidden nodes (More > 0).
 func (m topModel) prefixes() []view.Node {
 	all := slices.DeleteFunc(slices.Clone(m.snap.Tree.Shown), func(n view.Node) bool { return n.More > 0 })
 	switch topOrders[topPrefixes][m.order[topPrefixes]] {

@@ -34,6 +34,7 @@ func (w *Worker) Check() error {
 	return w.cache.check(refs)
 }
 
+// checkSequence verifies the counts of a running sequence.
 func (w *Worker) checkSequence(s *sequence) error {
 	switch room := len(s.slots) * w.cfg.BlockTokens; {
 	case s.computed > s.tokens || s.computed > room:

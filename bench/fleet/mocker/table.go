@@ -47,6 +47,7 @@ func (t *table) put(blocks []block, s slot) {
 	t.enter(blocks, s+1)
 }
 
+// enter puts an entry into the first free cell from its home on.
 func (t *table) enter(blocks []block, cell slot) {
 	mask := len(t.cells) - 1
 	i := t.home(blocks[cell-1].hash)

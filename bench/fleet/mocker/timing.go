@@ -120,6 +120,7 @@ func (c Coefficients) Validate() error {
 // maxPass bounds the time of a pass, so that sums of times do not overflow.
 const maxPass = 24 * time.Hour
 
+// seconds converts to a Duration, rounded to nanoseconds and limited to maxPass.
 func seconds(s float64) time.Duration {
 	if s >= maxPass.Seconds() {
 		return maxPass
