@@ -264,7 +264,7 @@ func (r *runner) exchange(ctx context.Context, sc *scratch, d *dialogue, most in
 	r.client.exchange(ctx, sc, keep)
 }
 
-// record adds a finished request to a free record. There are GOMAXPROCS of these, so that
+// record adds a finished request to a free record. There are GOMAXPROCS records, so that
 // goroutines rarely wait for each other.
 func (r *runner) record(s *sample) {
 	into := <-r.records

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/scheduler/schedtest"
 )
 
-// simCmd is coppice sim; see package schedtest.
+// simCmd is coppice sim; see internal/scheduler/schedtest.
 type simCmd struct {
 	Seed   uint64          `default:"1" help:"Decides everything: the world, its load, its faults."`
 	Steps  int             `default:"300" min:"1" help:"Plans that run while requests arrive."`
