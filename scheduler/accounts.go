@@ -8,33 +8,38 @@ import (
 	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 )
 
-// accounts are the tenants. Under DLPM each has a position on a line of rounds: what
-// it was charged, a round being half a quantum times its weight. Of the tenants that
-// could be served now, those with the lowest round are served. The round of the
-// latest choice is the current one.
+// accounts are the tenants. Under DLPM each tenant has a position: the tokens that it was
+// charged, on a line divided into rounds of w·r tokens, where r is half a quantum and w
+// its weight. Among the tenants that could be served now, the lowest round goes next. The
+// highest round chosen so far is the current one.
 //
-// A tenant that had nothing to be served keeps its debt, which is the part of its
-// position beyond the current round, for Config.DebtAge; and of its credit no more
-// than one round. So a tenant that sends its next request when the last has ended
-// neither escapes what it was served nor loses its turn for having been away for a
-// moment, and a tenant that was away for long is served at most one round ahead of
-// the others.
+// A tenant without open requests keeps its debt, which is the part of its position beyond
+// the current round, for Config.DebtAge; and of its credit at most one round. Both rules
+// matter to a tenant that sends its next request when the last has ended: without the
+// first it would escape its debt each time, without the second it would lose its turn each
+// time. A tenant that was away for long is served at most one round ahead of the others.
 //
-// Of any two tenants f and g, with f choosable all the time (see choosable) and g
-// doing what it likes, with r the round in tokens, w the weights and
-// over = P + R·O, which is what a position may pass the end of a round by:
+// For example, with Quantum 4096 and weight 1 a round is 2,048 tokens. In round 5 a new
+// tenant starts at (5-1)·2048 = 8,192. One at 3,000 tokens is lifted to 8,192; one at
+// 20,000 is in round 9 and waits until no other tenant has a lower round.
+//
+// The proof of DLPM's promise: let f be a tenant that is choosable all the time, and g any
+// other. With round the current round, w the weights, and over = P + R·O, which is the
+// most by which a position may pass the end of its round (a prompt, and the outputs of R
+// samples):
 //
 //	position(f) at the start ≤ w(f)·(round + r) + over(f)
 //	position(g) at the start ≥ w(g)·(round − r), or it is lifted there
 //	position(g) at the end   ≤ w(g)/w(f)·position(f) at the end + w(g)·r + over(g)
 //
-// hence g was served, per weight, at most 3r + over(f)/w(f) + over(g)/w(g) more than
-// f. With r half a quantum that is within what DLPM promises.
+// Here round is in tokens. Subtract, and divide by the weights: g was served at most 3r +
+// over(f)/w(f) + over(g)/w(g) more than f per weight. With r half a quantum that is less
+// than the promised 2·Quantum plus the same.
 type accounts struct {
 	cfg     *Config
-	known   map[string]*tenant
-	resting resting
-	round   int64
+	known   map[string]*tenant // by name: open, or resting
+	resting resting            // subset of known, without open requests
+	round   int64              // the current one
 	fault   planted.Fault
 }
 
@@ -42,17 +47,19 @@ func newAccounts(cfg *Config) accounts {
 	return accounts{cfg: cfg, known: make(map[string]*tenant)}
 }
 
-// start is the position of a tenant without debt and with as much credit as there may be.
+// start returns the position of a tenant without debt and with the full credit of one
+// round: where a new account begins.
 func (a *accounts) start(t *tenant) int64 { return max(a.round-1, 0) * t.share }
 
-// lift takes away what credit a tenant has beyond that.
+// lift removes the part of a tenant's credit beyond one round.
 func (a *accounts) lift(t *tenant) {
 	if a.fault != planted.KeepCredit {
 		t.position = max(t.position, a.start(t))
 	}
 }
 
-// left is what remains of the current round's share.
+// left returns the tokens that remain of the current round's share; negative if the tenant
+// is ahead. 0 under policies other than DLPM.
 func (a *accounts) left(t *tenant) int64 {
 	if a.cfg.Policy != DLPM {
 		return 0
@@ -60,8 +67,8 @@ func (a *accounts) left(t *tenant) int64 {
 	return (a.round+1)*t.share - max(t.position, a.start(t))
 }
 
-// find returns a tenant's account, a new one if there is none, for a request to be
-// counted in.
+// find returns the account of a tenant for a request to be counted in, and makes it if
+// there is none. A debt that has rested for longer than DebtAge is forgiven.
 func (a *accounts) find(now time.Duration, name string) *tenant {
 	t := a.known[name]
 	if t == nil {
@@ -80,8 +87,9 @@ func (a *accounts) find(now time.Duration, name string) *tenant {
 	return t
 }
 
-// rest closes the account of a tenant without open requests, or keeps it while its
-// position says anything. Of too many, those go that are the first to be even.
+// rest is called when a sample has ended. If its tenant has no open request left, the
+// account is closed, or under DLPM kept while its position differs from a new account's.
+// Beyond MaxDebtors, the accounts that would be even first are closed.
 func (a *accounts) rest(now time.Duration, t *tenant) {
 	if t.open > 0 {
 		return
@@ -97,19 +105,19 @@ func (a *accounts) rest(now time.Duration, t *tenant) {
 	}
 }
 
-// even reports whether an account says no more than a new one.
+// even reports whether t's position is at or below that of a new account, so that closing
+// the account changes nothing.
 func (a *accounts) even(t *tenant) bool {
 	return t.position <= a.start(t) && a.fault != planted.KeepCredit
 }
 
-// never is a round that is not reached.
+// never is a round that no tenant reaches.
 const never = math.MaxInt64
 
-// resting are the accounts without open requests, those first whose credit and debt
-// are gone first.
+// resting are the accounts without open requests, in a heap by evenAt.
 type resting struct{ heap.Heap[rested, restPlaces] }
 
-// rested is an account by evenAt, equal ones by name.
+// rested is an account in that heap. Equal ones are ordered by name.
 type rested struct {
 	evenAt int64
 	t      *tenant
@@ -120,16 +128,20 @@ func (a rested) Before(b rested) bool {
 	return a.evenAt < b.evenAt || a.evenAt == b.evenAt && a.t.name < b.t.name
 }
 
+// restPlaces tells tenants their place in the heap.
 type restPlaces struct{}
 
 // Place implements heap.Places.
 func (restPlaces) Place(x rested, at int) { x.t.restAt = at + 1 }
 
+// take removes and returns the account at an index.
 func (r *resting) take(at int) *tenant {
 	t := r.Remove(restPlaces{}, at).t
 	t.restAt = 0
 	return t
 }
 
-// evenAt is the first round at which a tenant's position says no more than a new one's.
+// evenAt returns the first round whose start is not below the tenant's position. With
+// 2,048 tokens a round, a position of 5,000 is even at round 4: start is (4-1)·2048 =
+// 6,144.
 func (t *tenant) evenAt() int64 { return (t.position+t.share-1)/t.share + 1 }

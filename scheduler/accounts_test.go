@@ -7,12 +7,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// served is what one tenant was served since its account was opened, by outputs and
-// first admissions as the caller sees them.
+// served sums up the tokens of each tenant as the caller sees them: sampled tokens, and
+// uncached prompt tokens from endings.
 type served struct {
 	b      *bed
 	tokens map[string]int
-	charge map[RequestID]string // not yet billed
+	charge map[RequestID]string // tenant of each request
 }
 
 func newServed(b *bed) *served {
@@ -40,15 +40,15 @@ func (s *served) step() map[string]int {
 	return over
 }
 
-// unlike is a prompt of n tokens that shares nothing with another one's.
+// unlike returns a prompt of n tokens that shares nothing with the prompt of another id.
 func unlike(id RequestID, n int) []kv.Token {
 	p := seq(int(id)*7, n)
 	p[0], p[1] = kv.Token(id%97), kv.Token(id/97%97)
 	return p
 }
 
-// A tenant that sends its next large request when the last has ended is served no
-// more than one that always has many waiting.
+// TestDLPMKeepsDebts checks that a tenant that sends its next large request when the last
+// has ended is served no more than one that always has many waiting.
 func TestDLPMKeepsDebts(t *testing.T) {
 	for _, slots := range []int{1, 4} {
 		const quantum, large, small, output = 40, 150, 20, 2
@@ -83,8 +83,9 @@ func TestDLPMKeepsDebts(t *testing.T) {
 	}
 }
 
-// A tenant that sends one request at a time, each of less than a round, is served as
-// much as one that always has many waiting whose prompts are cached.
+// TestDLPMServesWhoSendsOneAtATime checks that a tenant that sends one request at a time,
+// each smaller than a round, is served as much as one that always has many waiting, with
+// cached prompts.
 func TestDLPMServesWhoSendsOneAtATime(t *testing.T) {
 	const quantum, prompt, output = 400, 20, 2
 	b := newBed(t, Config{Policy: DLPM, MaxRunning: 1, Quantum: quantum, Aging: 1 << 20}, 4, 100)
@@ -118,7 +119,7 @@ func TestDLPMServesWhoSendsOneAtATime(t *testing.T) {
 	}
 }
 
-// debtor has one large request of a tenant served, and another tenant wait after it.
+// debtor returns a bed in which tenant "a" has a debt: it was served one large request.
 func debtor(t *testing.T, cfg Config) *bed {
 	t.Helper()
 	cfg.Policy, cfg.MaxRunning, cfg.Quantum, cfg.DisableCache = DLPM, 1, 2, true
@@ -128,8 +129,8 @@ func debtor(t *testing.T, cfg Config) *bed {
 	return b
 }
 
-// ahead reports whether a new request of "a" is served before one of "b" that has more
-// to do, as one without debt is.
+// ahead reports whether a request of "a" is served before a larger one of "b", as it is if
+// "a" has no debt.
 func ahead(b *bed) bool {
 	b.request(Request{ID: 2, Tenant: "a", Prompt: unlike(2, 9)})
 	b.request(Request{ID: 3, Tenant: "b", Prompt: unlike(3, 10)})
@@ -145,7 +146,7 @@ func ahead(b *bed) bool {
 func TestDebtAge(t *testing.T) {
 	for age, forgotten := range map[time.Duration]bool{time.Minute - 1: true, time.Minute: false, time.Minute + 1: false} {
 		b := debtor(t, Config{DebtAge: age})
-		b.now += time.Minute - time.Millisecond // request takes one more
+		b.now += time.Minute - time.Millisecond // request adds one more
 		if ahead(b) != forgotten {
 			t.Errorf("DebtAge %v: a debt of a minute, forgotten %v", age, !forgotten)
 		}
@@ -155,7 +156,7 @@ func TestDebtAge(t *testing.T) {
 	}
 }
 
-// Beyond MaxDebtors the tenant with the smallest debt is forgotten.
+// TestMaxDebtors checks that beyond MaxDebtors the smallest debt is forgotten.
 func TestMaxDebtors(t *testing.T) {
 	for most := 1; most <= 3; most++ {
 		b := debtor(t, Config{MaxDebtors: most})
@@ -172,7 +173,7 @@ func TestMaxDebtors(t *testing.T) {
 	}
 }
 
-// An account that is even again is closed.
+// TestEvenAccountsAreClosed checks that an account without debt or credit is closed.
 func TestEvenAccountsAreClosed(t *testing.T) {
 	b := debtor(t, Config{})
 	for id := RequestID(10); id < 20; id++ {
@@ -184,7 +185,8 @@ func TestEvenAccountsAreClosed(t *testing.T) {
 	}
 }
 
-// What an admitted request did not compute is taken off its tenant's account.
+// TestGivenUpIsChargedAsComputed checks that prompt tokens of an admitted request that
+// were not computed are refunded to its tenant.
 func TestGivenUpIsChargedAsComputed(t *testing.T) {
 	b := newBed(t, Config{Policy: DLPM, StepTokens: 8}, 4, 100)
 	b.request(Request{ID: 1, Tenant: "a", Prompt: unlike(1, 50)})

@@ -5,19 +5,23 @@ import (
 	"time"
 )
 
-// maxTries bounds how many candidates a pass looks at, so that a step costs the
-// same however long the queue is. The next step goes on where it matters: followers
-// have left their lanes by then.
+// maxTries bounds the candidates of a pass, so that a step costs the same however long the
+// queue is. Little is lost: followers and fetching sequences have left their lanes, so the
+// next step tries others.
 const maxTries = 64
 
-// admit starts waiting sequences in the policy's order while the budget, the
-// slots and the pages last; under the policy Priority it preempts for them, which is
-// why it comes before decoding sequences get their rows. The admitted ones get theirs
-// among the prompts that were admitted before.
+// admit starts waiting sequences in the policy's order while budget, slots and pages last.
+// The chunks of the admitted ones are shared out afterwards, with those of the prompts
+// that run already. Under the policy Priority admit may preempt, so it runs before decode
+// rows are made.
 //
-// A candidate that can follow a prompt in flight leaves its lane. One that does not fit
-// is overtaken by others, MaxBypass times: then it blocks the queue, and all that comes
-// free is its own.
+// A candidate that can follow a prompt in flight or fetch a prefix leaves its lane. One
+// that does not fit is bypassed by others at most MaxBypass times; after that it blocks
+// the queue, and all pages that come free are kept for it. The pass ends when
+//
+//   - nothing is left: budget, slots (except under Priority) or candidates,
+//   - a sequence that blocks the queue does not fit,
+//   - or maxTries candidates were tried.
 func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	if s.queue.size == 0 || len(s.room.slots) == 0 && s.cfg.Policy != Priority {
 		return
@@ -29,7 +33,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	s.running.reserved = -1
 	blocked := s.queue.blocked
 	if blocked != nil && (blocked.lane == nil || s.queue.closed(blocked.lane) || !s.queue.hasTurn(blocked)) {
-		blocked = nil // it does not wait for room, so it stops no other
+		blocked = nil // it waits for something other than pages, so keeping pages would not help it
 	}
 	if blocked != nil && !s.outranked(blocked) {
 		if !s.try(now, p, blocked) {
@@ -54,7 +58,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 			s.metrics.Bypasses += uint64(len(s.queue.skipped))
 			s.queue.keepRoomFor(s.queue.skipped)
 		} else if slots == 0 && q.lane != nil {
-			break // there is no slot for those after it either
+			break // the next candidate would find no slot either
 		}
 		if s.queue.blocked != nil && (s.queue.blocked != was || s.queue.blocked == q) {
 			break
@@ -63,8 +67,8 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	s.queue.rejoin()
 }
 
-// outranked reports whether the policy Priority takes another one before b, however
-// often b was overtaken.
+// outranked reports whether, under the policy Priority, a waiting sequence of higher
+// priority goes before b, however often b was bypassed.
 func (s *Scheduler) outranked(b *sequence) bool {
 	if s.cfg.Policy != Priority {
 		return false
@@ -73,7 +77,10 @@ func (s *Scheduler) outranked(b *sequence) bool {
 	return q != nil && s.cfg.ranks(q, b) > 0
 }
 
-// try starts q if it can, or puts it out of the way of the pass.
+// try starts q and reports true, or takes q out of the pass: as a follower, into a fetch,
+// into another lane, or bypassed. The attempts go from cheap to expensive: following costs
+// no pages, a fetch saves computing, taking the pins of waiting sequences costs reads, and
+// preemption costs computed work.
 func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence) bool {
 	f := s.prefixes.find(q)
 	if leader, until := s.prefixes.leaderOf(q, f.match.Tokens+f.boundary); leader != nil {
@@ -83,7 +90,7 @@ func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence) bool {
 	if s.fetches != nil && s.fetches.first(now, q, &f) {
 		return false
 	}
-	if s.queue.excluded(q) { // it is long, as much of it was evicted
+	if s.queue.excluded(q) { // part of it was evicted, so it counts as long now
 		s.queue.rerank(q)
 		return false
 	}
@@ -95,7 +102,7 @@ func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence) bool {
 	}
 	if !fits && s.cfg.Policy == Priority {
 		if d := s.room.startDemand(q, f.match, false, reserve); s.preemptFor(now, &d) {
-			f = s.prefixes.find(q) // what the victims had computed is in the tree now
+			f = s.prefixes.find(q) // the KV of the victims is in the tree now, and may match
 			if fits, copies = s.room.fits(&f, q, reserve); !fits {
 				panic(fmt.Sprintf("scheduler: request %d does not fit, though others were preempted for it", q.req.ID))
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/invariants"
 )
 
-// A step that only decodes allocates nothing, neither to plan nor to complete,
-// with requests waiting or without, also when sequences need pages on the way.
+// TestDecodingDoesNotAllocate checks that planning and completing a step of decode rows
+// allocates nothing, with or without waiting requests, and when sequences need pages.
 func TestDecodingDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the walks of the tag allocate")
@@ -22,7 +22,7 @@ func TestDecodingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Nor does a step whose rows name masks that the backend has.
+// TestMaskedRowsDoNotAllocate checks the same for rows whose masks the backend has.
 func TestMaskedRowsDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the walks of the tag allocate")

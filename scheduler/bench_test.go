@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// loaded is a scheduler with rows decoding sequences of prompt tokens each and
-// queued ones behind them, on a backend that answers at once.
+// loaded is a scheduler with decoding sequences and more requests that wait, on a backend
+// that answers at once.
 type loaded struct {
 	s    *Scheduler
 	res  engine.Result
@@ -55,7 +55,7 @@ func newLoaded(tb testing.TB, cfg Config, rows, queued, prompt int) *loaded {
 	return l
 }
 
-// complete gives every sampled row a token.
+// complete answers every sampled row with a token.
 func (l *loaded) complete(p *Plan) {
 	l.res.Seq, l.res.Out = p.Batch.Seq, l.res.Out[:0]
 	for i := range p.Batch.Rows {
@@ -78,7 +78,7 @@ func BenchmarkDecodeStep(b *testing.B) {
 				p := l.s.Next(0)
 				b.StopTimer()
 				l.complete(p)
-				if n++; n == 7000 { // the outputs come to their end
+				if n++; n == 7000 { // before the outputs end
 					l, n = newLoaded(b, Config{Policy: c.policy}, 256, c.queued, 1024), 0
 				}
 				b.StartTimer()
@@ -87,8 +87,8 @@ func BenchmarkDecodeStep(b *testing.B) {
 	}
 }
 
-// BenchmarkChurn: as many requests arrive as end; prompts of 64 groups share half.
-// Reported: Next, at the median and the 99th percentile of the steps.
+// BenchmarkChurn measures steps in which as many requests arrive as end; prompts of 64
+// groups share half. It reports the median and the 99th percentile of Next.
 func BenchmarkChurn(b *testing.B) {
 	for _, policy := range Policies() {
 		for _, queued := range []int{100, 10_000} {
@@ -161,7 +161,8 @@ func churn(b *testing.B, policy Policy, queued int) {
 	b.ReportMetric(s.Metrics().HitRate()*100, "hit-%")
 }
 
-// BenchmarkWaiting asks as a live page does at each of its frames, between two steps.
+// BenchmarkWaiting measures Waiting as a live page calls it in each frame, between two
+// steps.
 func BenchmarkWaiting(b *testing.B) {
 	for _, cfg := range []Config{{Policy: FCFS, DisableCache: true}, {Policy: Priority, DisableCache: true}, {Policy: FCFS}} {
 		b.Run(fmt.Sprintf("policy=%v/cache=%v/running=256/waiting=1024", cfg.Policy, !cfg.DisableCache), func(b *testing.B) {
@@ -169,7 +170,7 @@ func BenchmarkWaiting(b *testing.B) {
 			var waits []Wait
 			b.ReportAllocs()
 			for b.Loop() {
-				l.s.room.slots = append(l.s.room.slots, 0) // or the lack of slots would answer for all
+				l.s.room.slots = append(l.s.room.slots, 0) // otherwise the lack of slots would answer for all
 				waits = l.s.Waiting(waits[:0])
 				l.s.room.slots = l.s.room.slots[:len(l.s.room.slots)-1]
 			}
@@ -177,7 +178,7 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// BenchmarkFollowers measures a chunk of a prompt that many wait for.
+// BenchmarkFollowers measures publishing a chunk of a prompt for which many requests wait.
 func BenchmarkFollowers(b *testing.B) {
 	w, r := &queue{}, &sequence{}
 	for range 10_000 {

@@ -3,17 +3,22 @@ package scheduler
 import "math"
 
 const (
-	// longSteps is how many whole steps a long prompt takes, at least.
+	// longSteps is the number of whole steps beyond which a prompt counts as long.
 	longSteps = 4
-	// maxLong bounds the long prompts that are computed at a time: they share one
-	// chunk, so more of them would only hold pages.
+	// maxLong bounds the long prompts that are computed at a time. They share one chunk,
+	// so more of them would hold pages and finish no sooner; with two, a shorter one still
+	// passes a longer one.
 	maxLong = 2
 )
 
-// costOf is what n prompt tokens behind c others take of a step's budget: each
-// its own 1, and 1 per AttentionTokens of context. Rounded up.
+// costOf returns what n prompt tokens with context tokens before them take of a step's
+// budget: 1 for each, plus 1 for each AttentionTokens of context that it attends to. Token
+// i has context+i tokens before it; the sum over n tokens, with (n-1)/2 rounded to n/2, is
 //
-//	cost(n, c) = n + n·(2c+n) / (2·AttentionTokens)
+//	cost(n, c) = n + n·(2c+n) / (2·AttentionTokens), rounded up
+//
+// For example, 100 tokens after 1,000 with AttentionTokens 500 cost 100 + 100·2100/1000 =
+// 310.
 func (c *Config) costOf(n, context int) int {
 	k := c.AttentionTokens
 	if k < 0 {
@@ -22,13 +27,15 @@ func (c *Config) costOf(n, context int) int {
 	return n + (n*(2*context+n)+2*k-1)/(2*k)
 }
 
-// isLong reports whether the tokens [from, to) of a prompt take longSteps whole steps.
+// isLong reports whether the tokens [from, to) of a prompt cost more than longSteps whole
+// steps. A prompt that is nearly all cached is not long, however many tokens it has.
 func (c *Config) isLong(from, to int) bool { return c.costOf(to-from, from) > longSteps*c.StepTokens }
 
-// lastLong returns, if maxLong long prompts are being computed, the last of the first
-// maxLong by priority: another long one must outrank it. Else it returns nil.
+// lastLong returns the sequence that a waiting long prompt must outrank: if at least
+// maxLong long prompts are being computed, the one in place maxLong by priority, else nil.
+// Except under Priority all are equal, so any two long prompts exclude a third.
 func (c *Config) lastLong(prefilling []*sequence) *sequence {
-	var first [maxLong]*sequence // by rank, highest first
+	var first [maxLong]*sequence // by priority, highest first; equal ones by admission
 	for _, q := range prefilling {
 		if !c.isLong(q.computed, q.target) {
 			continue
@@ -44,8 +51,12 @@ func (c *Config) lastLong(prefilling []*sequence) *sequence {
 	return first[maxLong-1]
 }
 
-// tokensFor is how many tokens behind c others a budget pays, at least 1 if there
-// is any: the positive root of n² + 2(k+c)·n − 2k·budget.
+// tokensFor is the inverse of costOf: the largest n with cost(n, context) <= budget, but
+// at least 1 if the budget is above 0. With k AttentionTokens it is the positive root of
+//
+//	n² + 2(k+context)·n − 2k·budget = 0
+//
+// rounded down. In the example of costOf, a budget of 310 after 1,000 tokens pays for 100.
 func (c *Config) tokensFor(budget, context int) int {
 	k := c.AttentionTokens
 	if k < 0 || budget <= 1 {
@@ -53,7 +64,7 @@ func (c *Config) tokensFor(budget, context int) int {
 	}
 	b := k + context
 	n := int(math.Sqrt(float64(b)*float64(b)+2*float64(k)*float64(budget))) - b
-	for n > 1 && c.costOf(n, context) > budget { // the root is rounded
+	for n > 1 && c.costOf(n, context) > budget { // float64 rounds the root
 		n--
 	}
 	for c.costOf(n+1, context) <= budget {

@@ -2,9 +2,9 @@ package scheduler
 
 import "github.com/coppice-llm/coppice/internal/scheduler/planted"
 
-// chargePrompt puts what is going to be computed of q's prompt in its tenant's
-// account: at its first admission, so that nobody is admitted on tokens that have not
-// been counted yet.
+// chargePrompt charges q's tenant, at q's first admission, for the prompt tokens that will
+// be computed. Charging them as they are computed would let a tenant have many prompts
+// admitted in one pass before the first is counted.
 func (a *accounts) chargePrompt(q *sequence) {
 	q.tenant.serve(q.prompt - q.cachedTokens)
 	if a.fault == planted.ChargeCached {
@@ -12,15 +12,18 @@ func (a *accounts) chargePrompt(q *sequence) {
 	}
 }
 
-// count notes that a row runs tokens [from, to).
+// count notes that a row runs tokens [from, to). Each prompt token counts once: after a
+// preemption the part below ranTo is a repetition, and tokens beyond the prompt are
+// output.
 func (q *sequence) count(from, to int) {
 	to = min(to, q.prompt)
 	q.ran += max(to-max(from, q.ranTo), 0)
 	q.ranTo = max(q.ranTo, to)
 }
 
-// settlePrompt takes back what was charged and not computed, of a sample that ends,
-// and returns what was computed.
+// settlePrompt refunds, when a sample ends, the prompt tokens that were charged and not
+// computed, and returns those that were. It returns 0 for a sample that was never
+// admitted.
 func (q *sequence) settlePrompt() (computed int) {
 	if q.seenSlot {
 		charged := q.prompt - q.cachedTokens

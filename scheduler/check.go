@@ -8,9 +8,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Check walks everything: each page has exactly one owner, each open request is
-// in exactly one place, each slot is free or one sequence's. It runs after every
-// mutation under -tags invariants.
+// Check walks the whole state and returns what is inconsistent: each page must have
+// exactly one owner, each open request exactly one place, each slot one user at most. It
+// runs after every mutation under -tags invariants. Cost: all pages, tokens of the tree,
+// and sequences.
 func (s *Scheduler) Check() error {
 	errs := []error{s.room.lease.Check()}
 	if s.cache != nil {
@@ -22,6 +23,8 @@ func (s *Scheduler) Check() error {
 	return errors.Join(append(errs, checkPages(s), checkPlaces(s), s.plans.masks.check(s.plans.inflight))...)
 }
 
+// checkPages checks that each held page belongs to one sequence or one read, that shared
+// pages are the tree's, and that computed tokens have pages.
 func checkPages(s *Scheduler) error {
 	owner := make(map[kv.PageID]RequestID)
 	for _, q := range s.running.all {
@@ -52,6 +55,8 @@ func checkPages(s *Scheduler) error {
 	return nil
 }
 
+// checkPlaces checks that each open sample is in one place, that slots are free or in use
+// once, and that the lists of running sequences agree with their state.
 func checkPlaces(s *Scheduler) error {
 	samples := 0
 	for id, g := range s.open { // any order: only checks
@@ -99,7 +104,7 @@ func checkPlaces(s *Scheduler) error {
 	return checkFlights(s)
 }
 
-// checkFlights counts rows in flight.
+// checkFlights compares the rows in flight with the sequences' counts.
 func checkFlights(s *Scheduler) error {
 	rows := make(map[*sequence]int8)
 	for _, p := range s.plans.inflight {
@@ -120,7 +125,8 @@ func checkFlights(s *Scheduler) error {
 	return nil
 }
 
-// check walks the queue: by age, lanes, followers with their leaders, and the index.
+// check walks the queue: the order by age, lanes, followers with their leaders, heaps and
+// index.
 func (w *queue) check() error {
 	n, lined, displaceable := 0, 0, 0
 	for q := w.oldest; q != nil; q = q.newer {
@@ -178,7 +184,7 @@ func (w *queue) check() error {
 	return nil
 }
 
-// check walks the accounts: each has requests open, or rests.
+// check walks the accounts: each has requests open or rests.
 func (a *accounts) check() error {
 	resting := 0
 	for name, t := range a.known { // any order: only checks

@@ -7,9 +7,9 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// check walks what is known of fetches and tiers: pages held for Reads have no other owner, extents
-// that the policy believes to be on the device have their pages in the tree, and the ledgers
-// of the policy balance.
+// check walks fetches and tiers: pages held for Reads have no other owner, extents that
+// the policy believes on the device have their pages in the tree, and the policy's own
+// ledgers balance. It adds the held pages to owner.
 func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 	if fs == nil {
 		return nil
@@ -58,6 +58,7 @@ func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 	return fs.checkResidents()
 }
 
+// checkResidents checks that each resident's pages are in the tree and in byPage.
 func (t *tiers) checkResidents() error {
 	pages := 0
 	for k, r := range t.residents { // any order: only checks

@@ -10,10 +10,12 @@ import (
 )
 
 // Complete takes the result of the oldest plan in flight. It appends tokens and endings to
-// out and publishes the computed KV to the cache. A row whose answer breaks the backend's
-// contract fails its own request with ErrContract; a result that can't be attributed to the
-// plan's rows panics. Complete reuses the plan, so the caller must not use it afterwards.
-// Result.Stats.Nanos is an input like any other: record it to replay a run.
+// out, in the order of the plan's rows, and publishes the computed KV to the cache.
+//
+// A row whose answer breaks the backend's contract fails its own request with ErrContract;
+// a result that can't be attributed to the plan's rows panics. Complete reuses the plan,
+// so the caller must not use it afterwards. Result.Stats.Nanos is an input like any other:
+// record it to replay a run.
 func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, out []Output) []Output {
 	if len(s.plans.inflight) == 0 || p != s.plans.inflight[0] {
 		panic(fmt.Sprintf("scheduler: Complete of plan %d, which is not the next one", p.Batch.Seq))
@@ -45,6 +47,8 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 }
 
 // advance applies the outcome of row i. row is nil if the backend gave no answer for it.
+// The order matters: KV is published before the token is handled, because the sample may
+// end and give its pages up; an aborted or preempted sequence leaves with its last row.
 func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOut, out []Output) []Output {
 	r := &p.rows[i]
 	q := r.q
@@ -52,11 +56,11 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 	if r.sample {
 		q.sampling--
 	}
-	if q.place == ended { // while this row ran
+	if q.place == ended { // the sample ended while this row ran
 		s.metrics.VoidTokens += uint64(r.end - r.start)
 		return out
 	}
-	held := q.life == r.life // false: q was preempted while the row ran, and has lost the pages that it wrote
+	held := q.life == r.life // false: q was preempted meanwhile and lost the pages that the row wrote to
 	if err := p.checkRow(&s.info, i, row); err != nil {
 		// The KV that the row wrote may be wrong, and so may the KV that it read.
 		if !errors.Is(err, engine.ErrNoToken) {
@@ -94,7 +98,9 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 	return out
 }
 
-// sampled appends the token of a row to q, and ends q if its output is complete.
+// sampled appends the token of a row to q, charges it, and ends q if its output is
+// complete: by a stop token, then by a stop string or format, then by its limit. So a last
+// token that is also a stop token gives Stop and not Length.
 func (s *Scheduler) sampled(now time.Duration, q *sequence, row *engine.RowOut, out []Output) []Output {
 	q.tokens = append(q.tokens, row.Token)
 	q.sampled++

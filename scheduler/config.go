@@ -16,148 +16,162 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// Config sets limits and policy. The zero value serves.
+// Config sets limits and policy. The zero value works: WithDefaults derives the rest from
+// the backend's Info.
 type Config struct {
 	// Policy orders the waiting requests. Default FCFS.
 	Policy Policy
-	// MaxQueued bounds the waiting samples; Add refuses beyond it. Default 1024.
+	// MaxQueued bounds the waiting samples; Add refuses requests beyond it (SGLang:
+	// max_queued_requests). Default 1024.
 	MaxQueued int
-	// MaxRunning bounds the admitted samples. Default and maximum: the backend's
-	// slots and rows.
+	// MaxRunning bounds the admitted samples (vLLM: max_num_seqs). Default and maximum:
+	// the smaller of the backend's slots and rows.
 	MaxRunning int
 	// MaxSamples bounds Request.Samples. Default 64.
 	MaxSamples int
-	// StepTokens is the budget of a step. Each decoding sample takes 1 of it first;
-	// prompts share the rest, a token behind c others counting as
-	// 1 + c/AttentionTokens. So it bounds the inter-token latency that prompts of
-	// any length can cause. Default twice MaxRunning, but at least 256, and at most
-	// the backend's MaxTokens: so when all sequences decode, half of the step is left
-	// for prompts; and not less than the device computes while it reads the weights.
+	// StepTokens is the budget of a step (vLLM: max_num_batched_tokens). Each decoding
+	// sample takes 1 of it first; prompts share the rest. A prompt token with c tokens
+	// before it costs 1 + c/AttentionTokens, so StepTokens bounds the inter-token latency
+	// that prompts of any length can cause.
+	//
+	// Default: the largest of 256, twice MaxRunning, and the number of prompt tokens that
+	// the device computes in the time that it takes to read the weights; at most the
+	// backend's MaxTokens. With twice MaxRunning, half of a step is left for prompts when
+	// all sequences decode. With fewer tokens than the time of reading the weights pays
+	// for, most of a step would be that reading.
 	StepTokens int
-	// ITLTarget is how long a step may take while sequences decode: prompts then get what
-	// fits, by the backend's Cost and the times of the steps before, of what StepTokens
-	// leaves them, and a few tokens at least. A prompt alone gets all. Default 0: only
-	// StepTokens bounds a step.
+	// ITLTarget is how long a step may take while sequences decode. Prompts then get as
+	// many tokens of the budget as fit, predicted from the backend's Cost and the measured
+	// times of earlier steps, and at least 16. Without decoding sequences prompts get
+	// whole steps. Default 0: only StepTokens bounds a step.
 	ITLTarget time.Duration
-	// PromptFloor is what of StepTokens is kept for prompts while there are any,
-	// however many sequences decode: these take turns then. Default a quarter of
-	// StepTokens: with all of the budget decoding, a sequence gets its token in three
-	// steps of four, and a prompt of n tokens takes 4n/StepTokens steps, not n.
-	// Negative keeps nothing.
+	// PromptFloor is the part of StepTokens that is kept for prompts while there are any,
+	// however many sequences decode; if the rest is too small for all of these, they take
+	// turns. Default a quarter of StepTokens: where decoding could use all of the budget,
+	// a sequence gets a token in three steps of four, and a prompt of n tokens takes
+	// 4n/StepTokens steps instead of n. Negative keeps nothing.
 	PromptFloor int
-	// ChunkTokens is what one prompt takes of that budget at most while others
-	// decode; long prompts, which would take four whole steps or more, take so
-	// much together, and two of them are computed at a time. So they do not make
-	// every step a full one. Default a quarter of StepTokens, but at least 128.
+	// ChunkTokens is the most that one prompt takes of that budget in a step while others
+	// decode (SGLang: chunked_prefill_size, which bounds the whole step). Long prompts,
+	// which need more than four whole steps, share one such chunk, two prompts at a time,
+	// so that they do not make every step a full one. Default a quarter of StepTokens, but
+	// at least 128.
 	ChunkTokens int
-	// AttentionTokens: see StepTokens. Default what the backend's Cost says;
-	// negative counts every token as 1.
+	// AttentionTokens is the context length at which a prompt token costs twice as much as
+	// the first one, see StepTokens. Default: from the backend's Cost. Negative counts
+	// every token as 1.
 	AttentionTokens int
-	// MaxPrefilling bounds the prompts that are computed in turns under one
-	// budget; under the policy Priority those of lower priority do not count for one
-	// of higher. Default 8.
+	// MaxPrefilling bounds the prompts that share the budget at a time. Under the policy
+	// Priority, prompts of lower priority do not count for one of higher priority. Default
+	// 8.
 	MaxPrefilling int
 	// DefaultMaxTokens is the output limit of requests that set none. Default 256.
 	DefaultMaxTokens int
-	// ShareTokens: a waiting request whose prompt shares at least so many more
-	// tokens with a prompt that is being computed than with the cache waits for
-	// them instead of computing them too. Default 32; samples of one request
-	// always wait.
+	// ShareTokens is how many tokens more than the cache holds a waiting request must
+	// share with a prompt that is being computed, to wait for that prompt instead of
+	// computing them again. Default 32. Samples of one request always wait.
 	ShareTokens int
-	// MaxInflight is how many plans may be out at a time: with 2 the next step is
-	// planned while one runs, so that the device never waits for the planning; a
-	// stop is then seen one step late, and a new request waits for one step more.
-	// Default 1, or 2 where launching takes more than a tenth of a step by the backend's
-	// Cost; at most the backend's MaxInflight.
+	// MaxInflight is the number of plans that may be in flight. With 2 the next step is
+	// planned while one runs, so that the device never waits for planning; a stop is then
+	// noticed one step late, and a new request waits one step more. Default 1, or 2 where
+	// launching takes more than a tenth of the shortest step by the backend's Cost; at
+	// most the backend's MaxInflight.
 	MaxInflight int
 
-	// MaxBypass bounds how many requests are admitted before one that did not fit
-	// when it was its turn; at its next turn after that all room that comes free is
-	// kept for it. Default 64.
+	// MaxBypass bounds how many requests are admitted before one that did not fit at its
+	// turn. At its next turn after that, all pages that come free are kept for it. Default
+	// 64.
 	MaxBypass int
-	// OldestEvery bounds starvation under every policy but FCFS and DLPM: each
-	// OldestEvery-th admission goes to the request that came first. Default 16.
+	// OldestEvery bounds starvation under every policy except FCFS and DLPM: each
+	// OldestEvery-th admission goes to the oldest request. Default 16.
 	OldestEvery int
-	// Displace lets a request into a full queue at the cost of waiting ones of lower
-	// priority, whatever the policy: see AddOrDisplace. Default off.
+	// Displace lets a request into a full queue at the cost of waiting requests of lower
+	// priority, under any policy: see AddOrDisplace. Default off.
 	Displace bool
-	// PreemptThreshold is, under Priority, by how much the priority of a waiting
-	// request must be above that of a running one to take its place. Default 1.
+	// PreemptThreshold is, under Priority, by how much the priority of a waiting request
+	// must exceed that of a running one to preempt it. Default 1.
 	PreemptThreshold int
-	// Aging, under LPM and DLPM: while the device computes so many tokens, a
-	// waiting request gains on new ones as if one more token of it were cached.
-	// Default 128: in bench/results/serving.md it keeps nearly all the hits that LPM
-	// gains, and the slowest requests wait no longer than under FCFS.
+	// Aging is, under LPM and DLPM, the number of computed tokens for which a waiting
+	// request gains as much rank over new ones as one more cached token gives. With 128, a
+	// request that has waited for 12,800 tokens of work ranks as if 100 more of its tokens
+	// were cached. Default 128: in bench/results/serving.md it keeps nearly all the hits
+	// that LPM gains, and the slowest requests wait no longer than under FCFS.
 	Aging int
 	// Quantum is, under DLPM, how far the order by cached prefixes may drive tenants
-	// apart, in tokens served: see there. A round is half of it. So it should be at
-	// least twice what a usual request computes, or a tenant that sends one at a time
-	// has its turns passed by. Default 4096.
+	// apart, in tokens served: see DLPM. A round is half a quantum. It should be at least
+	// twice the tokens that a usual request computes; with a smaller one, a tenant that
+	// sends one request at a time misses turns. Default 4096.
 	Quantum int
-	// MaxDebtors and DebtAge bound what is remembered, under DLPM, of tenants that have
-	// nothing open: how many accounts, those first forgotten that are nearly even, and
-	// for how long a debt. Defaults 4096, of some 200 bytes each with a name, so below
-	// a megabyte; and 10 minutes: a debt is at most a prompt and the outputs of all
-	// that ran at a time, 256,000 tokens with 256 outputs of 1,000, which a device has
-	// computed for others within 10 minutes at 430 tokens a second. Negative forgets
-	// debts at once.
+	// MaxDebtors and DebtAge bound the memory of tenants without open requests, under
+	// DLPM: the number of accounts, of which those nearest to zero are forgotten first,
+	// and the age of a debt.
+	//
+	// Default 4096 accounts: at some 200 bytes each, with a name, they take less than a
+	// megabyte. Default 10 minutes: a debt is at most a prompt plus the outputs of all
+	// samples that ran at a time. With 256 outputs of 1,000 tokens that is 256,000 tokens,
+	// which a device that computes 430 tokens a second has computed for others within 10
+	// minutes. A negative DebtAge forgets debts at once.
 	MaxDebtors int
 	DebtAge    time.Duration
-	// Seed of the policy Random.
+	// Seed seeds the order of the policy Random.
 	Seed uint64
-	// Tenant is what each tenant may have, but those in Tenants.
+	// Tenant limits each tenant that is not in Tenants.
 	Tenant TenantConfig
-	// Tenants are the exceptions, by Request.Tenant.
+	// Tenants lists the exceptions, by Request.Tenant.
 	Tenants map[string]TenantConfig
 
-	// Vocabulary says which bytes each token stands for. Requests with Stops need it.
+	// Vocabulary has the bytes of each token. Requests with Stops need it.
 	Vocabulary *grammar.Vocabulary
 
-	// Tiers are the tiers of KV below the device, and when it moves. Layout, and Bytes and
-	// SlotBytes of each tier, are as its store says. Nil: there is none.
+	// Tiers configures the tiers of KV below the device, and when KV moves. Layout, and
+	// Bytes and SlotBytes of each tier, must agree with its store. Nil: no lower tiers.
 	Tiers *tiering.Config
 
-	// DisableCache computes every prompt whole and stores nothing.
+	// DisableCache computes every prompt in full and stores nothing.
 	DisableCache bool
-	// PinnedTokens is how many tokens PinPrefix may keep in the cache at a time. A
-	// request must fit the pool beside them. Default 0: none.
+	// PinnedTokens is the number of tokens that PinPrefix may keep in the cache at a time.
+	// Pinned pages never make room, so a request must fit into the rest of the pool.
+	// Default 0: none.
 	PinnedTokens int
-	// Eviction is the order in which the cache lets go of what no request uses. Default
-	// radixcache.LRU.
+	// Eviction is the order in which the cache evicts prefixes that no request uses.
+	// Default radixcache.LRU.
 	Eviction radixcache.Policy
-	// SLRUHits is, under radixcache.SLRU, how many reuses keep a prefix beyond those that
-	// have fewer. Default 1.
+	// SLRUHits is, under radixcache.SLRU, the number of reuses that protects a prefix from
+	// eviction before prefixes with fewer. Default 1.
 	SLRUHits int
-	// CacheTTL is how long what no request uses stays in the cache: what is older goes
-	// with the next step. Default 0: for ever.
+	// CacheTTL is how long an unused prefix stays in the cache; older ones are removed
+	// with the next step. Default 0: no limit.
 	CacheTTL time.Duration
-	// Quotas bound how many tokens a namespace keeps in the cache, by namespace, rounded
-	// down to whole pages. What running requests use counts, but stays. 0 is no bound.
+	// Quotas bound the tokens that a namespace keeps in the cache, rounded down to whole
+	// pages. Tokens that running requests use count, but stay. 0 is no bound.
 	Quotas map[kv.Namespace]int
-	// MinQuotas are how many tokens a namespace keeps in the cache while others have any that
-	// can be evicted, by namespace, rounded down to whole pages. They are evicted where a
+	// MinQuotas are the tokens that a namespace keeps in the cache while other namespaces
+	// have any that can be evicted, rounded down to whole pages. They are evicted if a
 	// request could not run otherwise.
 	MinQuotas map[kv.Namespace]int
-	// CurveSamples turns the curve of HitRates on: how many blocks it tracks, in some
-	// 130 bytes each; radixcache.DefaultCurveSamples serves most. Default 0: off.
+	// CurveSamples turns on the curve of HitRates. It is the number of blocks that the
+	// curve tracks, at about 130 bytes each; radixcache.DefaultCurveSamples suits most.
+	// Default 0: off.
 	CurveSamples int
-	// BlockTokens is the block size of cache events. Default 16, or a page if
-	// that is larger.
+	// BlockTokens is the block size of cache events. Default 16, or a page if that is
+	// larger.
 	BlockTokens int
-	// Events turns the journal of cache events, and the hashing for it, on.
+	// Events turns on the journal of cache events, and the hashing that it needs.
 	Events bool
 
-	// LeaseLowPages, LeaseBulkPages and LeaseHighPages steer the lease: with
-	// fewer idle pages than Low it asks the pool for Bulk more; idle pages above
-	// High go back. Defaults 1/16, 1/8 and 1/2 of the pool.
+	// LeaseLowPages, LeaseBulkPages and LeaseHighPages size the lease: with fewer idle
+	// pages than Low it asks the pool for Bulk more, and it returns idle pages above High.
+	// Asking in bulk keeps messages to the pool rare. Defaults: 1/16, 1/8 and 1/2 of the
+	// pool.
 	LeaseLowPages, LeaseBulkPages, LeaseHighPages int
 
-	// SharePages is what this scheduler can count on where several lease from one pool; no
-	// request may need more. Default 0: the pool is its own.
+	// SharePages is the number of pages that this scheduler can rely on where several
+	// schedulers lease from one pool; no request may need more. Default 0: the whole pool
+	// is its own.
 	SharePages int
 }
 
-// tenantConfig is that of one tenant.
+// tenantConfig returns the limits of one tenant. Its Weight is at least 1.
 func (c *Config) tenantConfig(name string) TenantConfig {
 	t, special := c.Tenants[name]
 	if !special {
@@ -167,7 +181,8 @@ func (c *Config) tenantConfig(name string) TenantConfig {
 	return t
 }
 
-// WithDefaults fills what is zero, for a backend described by info.
+// WithDefaults returns a copy with defaults in place of zero values, for a backend
+// described by info.
 func (c Config) WithDefaults(info engine.Info) Config {
 	set := func(field *int, value int) {
 		if *field == 0 {
@@ -180,7 +195,7 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	if c.PromptFloor == 0 {
 		c.PromptFloor = c.StepTokens / 4
 	}
-	if c.PromptFloor == 0 { // of steps so small all goes to decoding sequences
+	if c.PromptFloor == 0 { // decode rows get all of a step that is smaller than 4 tokens
 		c.PromptFloor = -1
 	}
 	set(&c.DefaultMaxTokens, 256)
@@ -211,8 +226,9 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	return c
 }
 
-// stepTokens is how many tokens of prompts the backend computes in the time that a step
-// takes at any rate: with fewer, reading the weights is most of a step.
+// stepTokens returns how many prompt tokens the backend computes in the fixed time of a
+// step, which is mostly the reading of the weights; 0 if it does not know. For example, 6
+// ms for a step and 20 µs for a token give 300 tokens.
 func stepTokens(info engine.Info) int {
 	if !info.Cost.Known() {
 		return 0
@@ -220,8 +236,9 @@ func stepTokens(info engine.Info) int {
 	return int(math.Round(min(info.Cost.Step/info.Cost.Token, float64(info.MaxTokens))))
 }
 
-// inflight is 2 where the device would wait for more than a tenth of the shortest step
-// otherwise; else plans that are made late, and know more, are worth more.
+// inflight returns the default of MaxInflight. 2 pays off only where the device would
+// otherwise wait for the host for more than a tenth of its shortest step; a plan that is
+// made later knows more arrivals and stops.
 func inflight(info engine.Info) int {
 	if info.Cost.Host > 0.1*(info.Cost.Step+info.Cost.Row) {
 		return min(2, info.MaxInflight)
@@ -229,7 +246,7 @@ func inflight(info engine.Info) int {
 	return 1
 }
 
-// Validate reports all faults at once, by field and value. It expects defaults
+// Validate reports all faults at once, each with its field and value. It expects defaults
 // to be filled in.
 func (c Config) Validate(info engine.Info) error {
 	var errs []error
@@ -296,7 +313,7 @@ func (c Config) Validate(info engine.Info) error {
 	return errors.Join(errs...)
 }
 
-// validateTiers reports what of Tiers does not fit the rest.
+// validateTiers reports the faults of Tiers by itself and its conflicts with other fields.
 func (c Config) validateTiers(info engine.Info) error {
 	t := c.Tiers.WithDefaults()
 	errs := []error{t.Validate()}
@@ -309,6 +326,7 @@ func (c Config) validateTiers(info engine.Info) error {
 	return errors.Join(errs...)
 }
 
+// cache returns the configuration of the prefix tree.
 func (c Config) cache(info engine.Info) radixcache.Config {
 	return radixcache.Config{
 		PageTokens: info.PageTokens, BlockTokens: c.BlockTokens, Events: c.Events, PinnedTokens: c.PinnedTokens, CurveSamples: c.CurveSamples,
@@ -316,7 +334,8 @@ func (c Config) cache(info engine.Info) radixcache.Config {
 	}
 }
 
-// newCache makes the cache with its quotas.
+// newCache makes the prefix tree and sets its quotas, converted from tokens to whole
+// pages.
 func (c Config) newCache(info engine.Info) (*radixcache.Cache, error) {
 	cache, err := radixcache.New(c.cache(info))
 	if err != nil {
@@ -330,7 +349,8 @@ func (c Config) newCache(info engine.Info) (*radixcache.Cache, error) {
 	return cache, nil
 }
 
-// quotaNames are the namespaces that have a quota, in order.
+// quotaNames lists the namespaces that have a quota, sorted, so that no decision depends
+// on the order of a map.
 func (c Config) quotaNames() []kv.Namespace {
 	all := maps.Clone(c.MinQuotas)
 	if all == nil {

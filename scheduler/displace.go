@@ -5,17 +5,21 @@ import (
 	"time"
 )
 
-// AddOrDisplace is Add that, with Config.Displace, lets a request into a full queue
-// if enough samples wait there of requests of lower priority that were never
-// admitted: the lowest of these, of equal ones the youngest, end with ErrDisplaced,
-// whole requests, and their endings are appended to out. If they are too few, none
-// ends, and the request is refused with ErrQueueFull. Cost: the heap of such samples.
+// AddOrDisplace is Add, except that with Config.Displace a request may enter a full queue
+// at the cost of waiting requests of lower priority. It ends requests that were never
+// admitted, whole, lowest priority first and then youngest, with ErrDisplaced, and appends
+// their endings to out. If they would not make enough room, none ends, and the request is
+// refused with ErrQueueFull. Cost: O(log n) for each sample that ends.
 //
-// SGLang does so under --max-queued-requests with priority scheduling on; its
-// --priority-scheduling-preemption-threshold is PreemptThreshold. There is nothing
-// here like --schedule-low-priority-values-first, for which one negates priorities, or
-// --abort-on-priority-when-disabled: under other policies priorities still say whom
-// room is taken from.
+// For example, in a queue of 4 with waiting requests of priority 0, 0, 1 and 2, a request
+// of priority 1 with two samples displaces the two of priority 0; one with three samples
+// is refused.
+//
+// SGLang has the same as --max-queued-requests with priority scheduling; its
+// --priority-scheduling-preemption-threshold is PreemptThreshold. For its
+// --schedule-low-priority-values-first negate the priorities. Its
+// --abort-on-priority-when-disabled has no counterpart: under other policies priorities
+// still decide which sequence is preempted first.
 func (s *Scheduler) AddOrDisplace(now time.Duration, req Request, out []Output) ([]Output, error) {
 	limit, err := s.admissible(&req)
 	if err != nil {
@@ -28,7 +32,7 @@ func (s *Scheduler) AddOrDisplace(now time.Duration, req Request, out []Output) 
 		}
 		for _, g := range groups {
 			why := Ending{Reason: Failed, Err: fmt.Errorf("%w: request %d of priority %d came, this one has %d", ErrDisplaced, req.ID, req.Priority, g.req.Priority)}
-			for i := len(g.samples) - 1; i >= 0; i-- { // from behind: those that end leave the list
+			for i := len(g.samples) - 1; i >= 0; i-- { // backward: a sample that ends leaves the list
 				out = s.end(now, g.samples[i], why, out)
 			}
 			s.metrics.Displaced++
@@ -38,8 +42,9 @@ func (s *Scheduler) AddOrDisplace(now time.Duration, req Request, out []Output) 
 	return out, nil
 }
 
-// displace returns the requests to end so that lack more samples may wait, or nil if
-// those of lower priority than req are not enough.
+// displace returns the requests that must end so that lack more samples fit into the
+// queue, or nil if those of lower priority than req are not enough. It takes the samples
+// off the heap, and puts them back if it returns nil.
 func (w *queue) displace(req *Request, lack int) (groups []*group) {
 	for lack > 0 {
 		if w.displaceable.empty() || w.displaceable.first().req.Priority >= req.Priority {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// offer adds a request, and returns the displaced ones.
+// offer adds a request and returns the requests that it displaced.
 func (b *bed) offer(req Request) (ended []RequestID, err error) {
 	b.t.Helper()
 	out, err := b.s.AddOrDisplace(b.now, req, nil)
@@ -21,8 +21,9 @@ func (b *bed) offer(req Request) (ended []RequestID, err error) {
 	return ended, err
 }
 
-// In a full queue whole requests of lower priority make room, lowest and youngest
-// first, if that is enough; requests that were admitted once stay.
+// TestDisplace checks that in a full queue whole requests of lower priority make room if
+// they are enough, lowest and youngest first, and that requests that were admitted once
+// stay.
 func TestDisplace(t *testing.T) {
 	b := newBed(t, Config{Displace: true, MaxRunning: 1, MaxQueued: 4, Policy: Priority, PreemptThreshold: 3}, 4, 40)
 	b.request(Request{ID: 1, Prompt: seq(0, 4), MaxTokens: 9})
@@ -38,8 +39,8 @@ func TestDisplace(t *testing.T) {
 		queued int
 	}{
 		{Request{ID: 10, Prompt: seq(30, 4), Priority: -1}, 0, true, 0, 4},            // not above 2
-		{Request{ID: 11, Prompt: seq(30, 4), Priority: 5, Samples: 4}, 0, true, 0, 4}, // 2 and 3 are three, and none of them ends
-		{Request{ID: 12, Prompt: seq(30, 4), Samples: 5, Priority: 5}, 0, true, 0, 4}, // more than there is
+		{Request{ID: 11, Prompt: seq(30, 4), Priority: 5, Samples: 4}, 0, true, 0, 4}, // 2 and 3 are not enough, so none ends
+		{Request{ID: 12, Prompt: seq(30, 4), Samples: 5, Priority: 5}, 0, true, 0, 4}, // more than there are
 		{Request{ID: 13, Prompt: seq(30, 4), Priority: 0, MaxTokens: 1}, 1, false, 2, 4},
 		{Request{ID: 14, Prompt: seq(40, 4), Priority: 1, MaxTokens: 1}, 1, false, 13, 4},
 		{Request{ID: 15, Prompt: seq(50, 4), Priority: 2, MaxTokens: 1}, 1, false, 14, 4},
@@ -58,7 +59,8 @@ func TestDisplace(t *testing.T) {
 	}
 }
 
-// Without Displace, and by Add, a full queue refuses whatever the priority.
+// TestFullQueueRefuses checks that without Displace, and by Add, a full queue refuses a
+// request of any priority.
 func TestFullQueueRefuses(t *testing.T) {
 	for _, displace := range []bool{false, true} {
 		b := newBed(t, Config{Displace: displace, MaxQueued: 1}, 4, 40)

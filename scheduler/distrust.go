@@ -2,14 +2,19 @@ package scheduler
 
 import "github.com/coppice-llm/coppice/mempool/tiering"
 
-// Chunks of a prompt go to the cache before their request has sampled, and wrong KV shows only
-// in sampled logits. So when a request fails for its logits, the KV that it has published is
-// distrusted. Nodes that no request holds are removed; the others are hidden from new requests
-// until a holder has sampled a token from them, or all holders have left.
+// Chunks of a prompt are in the cache before their request has sampled, and wrong KV shows
+// only in sampled logits. So when a request fails for its logits, the KV that it has
+// published is distrusted. Nodes that no request holds are removed; the others are hidden
+// from new requests until a holder has sampled a token from them, or all holders have left.
 
-// distrust hides the KV that q has computed, and copies of it, in the cache and with running
-// sequences that do not vouch for it. A node that shares more tokens with q than q had found
-// was added after q was admitted, so distrust rarely hides the work of another request.
+// distrust hides the KV that q has computed, and copies of it: in the cache, and in
+// running sequences that do not vouch for theirs. A node that shares more tokens with q
+// than q had found was added after q was admitted, so distrust rarely hides the work of
+// another request.
+//
+// For example, q found 64 tokens and computed up to 200. Cached nodes that agree with q
+// beyond token 64 are marked, whichever request computed them, since their pages may be
+// copies of q's.
 func (x *prefixes) distrust(q *sequence) {
 	if x.cache == nil || x.flushedSince(q) || q.first == noTokens {
 		return
@@ -29,29 +34,32 @@ func (x *prefixes) distrust(q *sequence) {
 	x.discardBelow(q)
 }
 
-// discardBelow drops KV of q from the lower tiers that has left the device since q was
-// preempted.
+// discardBelow drops from the lower tiers the KV of q that has left the device since q was
+// preempted. Extents that are still on the device are found through the tree.
 func (x *prefixes) discardBelow(q *sequence) {
 	if x.tiers == nil {
 		return
 	}
 	for _, e := range x.tiers.layout.AppendExtents(nil, q.req.Namespace, q.tokens, q.req.Media) {
 		if e.Start+len(e.Tokens) > q.first && x.tiers.residents[e.Key] == nil {
-			x.tiers.policy.Discard(e.Key) // with all that continues it
+			x.tiers.policy.Discard(e.Key) // with all extents that continue it
 			break
 		}
 	}
 	if q.fetch == nil {
 		return
 	}
-	for _, k := range q.fetch.left { // tails that it has outgrown since
+	// Tails of earlier stays are no extents of q's tokens now.
+	for _, k := range q.fetch.left {
 		if e, known := x.tiers.policy.Extent(k); known && e.Start+len(e.Tokens) > q.first && x.tiers.residents[k] == nil {
 			x.tiers.policy.Discard(k)
 		}
 	}
 }
 
-// vouch notes that q has sampled from all that it holds: the KV is sound.
+// vouch notes that q has sampled from all KV that it holds, so that the KV is sound: a row
+// with wrong KV would have failed for its logits. The prompt may now be written to lower
+// tiers.
 func (x *prefixes) vouch(q *sequence) {
 	q.vouches, q.doubtful = true, false
 	if x.cache != nil {
@@ -62,15 +70,16 @@ func (x *prefixes) vouch(q *sequence) {
 	}
 }
 
-// purge removes distrusted nodes that no request holds.
+// purge removes the distrusted nodes that no request holds, and frees their pages.
 func (x *prefixes) purge() {
 	if x.cache != nil && x.cache.Distrusted() > 0 {
 		x.room.takeBack(x.cache.Purge(x.room.freed[:0]), discarded)
 	}
 }
 
-// doubtful reports whether q can't share what it computes: it may stand on wrong KV, or the
-// cache has the same tokens in pages that are distrusted, and would exchange q's for them.
+// doubtful reports whether q must not share the KV of its first tokens tokens: q may have
+// read wrong KV, or the cache holds the same tokens on distrusted pages, for which it
+// would exchange q's sound pages.
 func (x *prefixes) doubtful(q *sequence, tokens int) bool {
 	return q.doubtful || x.cache.Distrusted() > 0 && x.cache.Match(q.key(tokens)).Distrusted
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// failing runs one plan in which the rows of a request fail for their logits.
+// failing runs one plan and fails the rows of a request with ErrLogits.
 func (b *bed) failing(id RequestID) []Output {
 	b.t.Helper()
 	p := b.s.Next(b.now)
@@ -31,14 +31,15 @@ func (b *bed) failing(id RequestID) []Output {
 	return out
 }
 
-// The chunks of a request that fails for its logits are kept from new requests until one of
-// those that share them has sampled; what nobody shares goes at once, and is said to be gone.
+// TestFailedChunksAreHidden checks that new requests do not find the chunks of a request
+// that failed for its logits until a request that shares them has sampled. Chunks that no
+// request shares are removed at once, with Removed events.
 func TestFailedChunksAreHidden(t *testing.T) {
 	for _, samples := range []bool{true, false} {
 		b := newBed(t, Config{StepTokens: 12, ShareTokens: 1000, Events: true, BlockTokens: 4}, 4, 60)
 		b.add(1, seq(0, 60), 1)
 		b.wantRows("1[0,12)")
-		b.add(2, append(seq(0, 8), seq(70, 20)...), 3) // shares two pages of the three
+		b.add(2, append(seq(0, 8), seq(70, 20)...), 3) // shares two of the three pages
 		b.step()
 		b.s.TakeEvents(nil)
 		out := b.failing(1)
@@ -56,7 +57,7 @@ func TestFailedChunksAreHidden(t *testing.T) {
 		}
 		b.add(3, seq(0, 12), 1)
 		if !samples {
-			b.s.Abort(b.now, 2, nil, nil) // no request is left that could vouch for it
+			b.s.Abort(b.now, 2, nil, nil) // no request is left that could vouch for the KV
 			if n := b.s.cache.Distrusted(); n != 0 {
 				t.Errorf("%d nodes are distrusted and held by nobody", n)
 			}
@@ -74,7 +75,8 @@ func TestFailedChunksAreHidden(t *testing.T) {
 	}
 }
 
-// A prompt that a mask leaves no token keeps its chunks: its logits were sound.
+// TestNoTokenIsNoDistrust checks that a request without an allowed token keeps its chunks
+// in the cache: its logits were sound.
 func TestNoTokenIsNoDistrust(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 12}, 4, 60)
 	b.add(1, seq(0, 20), 1)
@@ -92,8 +94,8 @@ func TestNoTokenIsNoDistrust(t *testing.T) {
 	}
 }
 
-// Where samples of one request share a prompt, the one that computed it fails alone; another
-// computes it anew.
+// TestFailedSampleIsNoBurden checks that of samples that share a prompt, only the one that
+// computed it fails; another computes it again.
 func TestFailedSampleIsNoBurden(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 12}, 4, 60)
 	if err := b.s.Add(b.now, Request{ID: 1, Prompt: seq(0, 20), MaxTokens: 2, Samples: 3}); err != nil {

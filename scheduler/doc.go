@@ -1,37 +1,45 @@
-// Package scheduler owns the decision of what runs next: which requests wait,
-// which run, what each step computes, where its KV goes and how every request
-// ends. It never computes, never waits, reads no clock and starts no goroutine.
+// Package scheduler owns the decision of what runs next: which requests wait, which run,
+// what each step computes, which pages hold its KV and how each request ends. It never
+// computes, blocks, reads a clock or starts a goroutine.
 //
-// A [Scheduler] is a deterministic state machine with one owner (the scheduler
-// actor, a simulator, or an embedder's own loop). Inputs are method calls, each
-// with the time; outputs are plans and values appended to the caller's buffers:
+// A [Scheduler] is a deterministic state machine with one owner: the scheduler actor, a
+// simulator or an embedder's own loop. Inputs are method calls, each with the time.
+// Outputs are plans, and values appended to the caller's buffers:
 //
-//	err := s.Add(now, req)              // a request enters by the door, or is refused
-//	plan := s.Next(now)                 // what to run now, or nil
+//	err := s.Add(now, req)              // accepts the request into the queue, or refuses it
+//	plan := s.Next(now)                 // the next step, or nil
 //	ticket, err := backend.Submit(&plan.Batch)
 //	<-ticket.Done()
 //	result, err := ticket.Result()
 //	out = s.Complete(now, plan, result, out[:0])   // tokens and endings
 //
-// With Config.MaxInflight 2, Next may be called while a plan runs; plans complete
-// in order.
+// The same calls with the same values give the same outputs, so a run can be replayed from
+// a record of its inputs. With Config.MaxInflight 2, Next may be called while a plan runs;
+// plans complete in order.
 //
-// A request's life, top to bottom: Add (door.go, validate.go) puts it into the queue
-// (queue.go, lane.go), where its policy ranks it (policy.go, order.go, weight.go,
-// tenant.go, accounts.go). Next (step.go) gives running requests pages and rows to
-// decode, admits waiting ones (admit.go) onto cached prefixes, or lets them follow a
-// prompt in flight (follow.go), and shares the rest of the budget among the prompts
-// that are being computed (share.go, budget.go). supply.go says which
-// pages a request can get: those of the lease, by eviction, and by preemption (room.go,
-// preempt.go). reserve.go says how many pages the others will need, precedence.go how
-// priorities compare. Complete (complete.go, receipt.go) takes tokens,
-// publishes prefixes to the radix cache (publish.go) and ends samples (retire.go, charge.go);
-// KV of a failed request is hidden from others (distrust.go). With Config.Tiers, what
-// the device gives up is written to lower tiers (tiers.go), and waiting requests fetch what
-// those have of them (fetch.go), which they pin until others need the room (giveway.go). Expire (expire.go)
-// ends what has run out of time. Why (why.go), the running (running.go) and timelines
-// (timeline.go) tell what happens.
+// The files, in the order of a request's life:
 //
-// Every sample of a request that Add accepts gets exactly one Output with an Ending;
-// the last one's is Final.
+//   - Add: door.go checks the request with validate.go and puts it into the queue;
+//     displace.go makes room in a full one.
+//   - Queue: queue.go and lane.go hold the waiting sequences. Their policy ranks them:
+//     policy.go, order.go, weight.go, tenant.go, accounts.go. index.go ranks a sequence
+//     again when more of its prompt gets cached.
+//   - Next: step.go. preempt.go gives decoding sequences their pages, admit.go admits
+//     waiting sequences onto cached prefixes, follow.go lets them wait for a prompt in
+//     flight, share.go and budget.go divide the rest of the budget among prompts,
+//     steptime.go predicts the time of a step, plan.go builds its rows, masks.go and
+//     shape.go their masks.
+//   - Pages: supply.go counts the pages that a sequence can get from the lease, by
+//     eviction and by preemption; room.go takes them. reserve.go estimates how many pages
+//     the running sequences will need, with class.go. precedence.go compares priorities.
+//   - Complete: complete.go. receipt.go checks the answers, publish.go puts prefixes into
+//     the radix cache, retire.go and charge.go end samples. distrust.go hides the KV of a
+//     failed request from others.
+//   - Tiers, with Config.Tiers: tiers.go writes to lower tiers what the device gives up,
+//     fetch.go reads it back for waiting sequences and pins it, giveway.go takes those
+//     pins when others need the pages.
+//   - Time limits: expire.go. To look inside: why.go, running.go, timeline.go, metrics.go.
+//
+// Every sample of a request that Add accepts gets exactly one Output with an Ending; the
+// last one's is Final.
 package scheduler

@@ -8,9 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// Add accepts a request into the queue or refuses it with one of the errors of
-// this package, wrapped with the figures. A refused request leaves no trace and
-// gets no Output.
+// Add accepts a request into the queue, or refuses it with an error of this package
+// wrapped with the figures. A refused request leaves no trace and gets no Output.
 func (s *Scheduler) Add(now time.Duration, req Request) error {
 	limit, err := s.admissible(&req)
 	if err != nil {
@@ -23,13 +22,15 @@ func (s *Scheduler) Add(now time.Duration, req Request) error {
 	return nil
 }
 
-// full is the error of a request that finds no place in the queue.
+// full returns the error for a request that finds the queue full.
 func (w *queue) full() error {
 	return fmt.Errorf("%w: %d requests wait, at most %d may", ErrQueueFull, w.size, w.cfg.MaxQueued)
 }
 
-// admissible checks all about a request but whether the queue is full, and fills in
-// Samples.
+// admissible checks everything about a request except whether the queue is full, fills in
+// Samples and returns the output limit. The queue is checked last, and apart:
+// AddOrDisplace must not end a waiting request for one that would then be refused for
+// another reason.
 func (s *Scheduler) admissible(req *Request) (limit int, err error) {
 	if limit, err = validate(&s.cfg, &s.info, req); err != nil {
 		return 0, err
@@ -53,9 +54,9 @@ func (s *Scheduler) admissible(req *Request) (limit int, err error) {
 	return limit, nil
 }
 
-// accept puts the samples of a request into the queue.
+// accept makes the samples of an admissible request and puts them into the queue.
 func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
-	req.Prompt = slices.Clone(req.Prompt) // what is the caller's may change
+	req.Prompt = slices.Clone(req.Prompt) // the caller may change its slices
 	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
 	req.AllowedTokens, req.Media = slices.Clone(req.AllowedTokens), slices.Clone(req.Media)
 	g := &group{req: req, allowed: newAllowed(&s.info, &req)}
@@ -70,14 +71,16 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	s.verify()
 }
 
-// enter makes sample i of a request and puts it into the queue.
+// enter makes sample i of a request and puts it into the queue. Waiting samples share the
+// request's copy of the prompt, with its capacity cut to its length, so that an append
+// copies it.
 func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 	q := &sequence{
 		identity: identity{
 			req: &g.req, group: g, sample: i, arrival: s.arrived, born: s.work,
 			tenant: s.accounts.find(now, g.req.Tenant), class: s.classes.of(&g.req),
 		},
-		tokens: g.req.Prompt[:len(g.req.Prompt):len(g.req.Prompt)], // shared while it waits
+		tokens: g.req.Prompt[:len(g.req.Prompt):len(g.req.Prompt)],
 		prompt: len(g.req.Prompt), limit: limit, digest: g.req.Digest,
 	}
 	q.arrived, q.first = now, noTokens
@@ -91,9 +94,10 @@ func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 	s.expiries.file(q)
 }
 
-// Abort ends a request with Reason Abort and err, ErrAborted if nil. A sample
-// whose row is running ends when the plan completes. An unknown ID, one that has
-// ended say, is ignored.
+// Abort ends a request with Reason Abort and err, or ErrAborted if err is nil. A sample
+// with a row in flight ends when the plan completes, because the backend still writes to
+// its pages. An ID that is unknown, for example because the request has ended, is ignored:
+// a client may disconnect at any time.
 func (s *Scheduler) Abort(now time.Duration, id RequestID, err error, out []Output) []Output {
 	g, ok := s.open[id]
 	if !ok {
@@ -102,13 +106,15 @@ func (s *Scheduler) Abort(now time.Duration, id RequestID, err error, out []Outp
 	if err == nil {
 		err = ErrAborted
 	}
-	for i := len(g.samples) - 1; i >= 0; i-- { // from behind: those that end leave the list
+	for i := len(g.samples) - 1; i >= 0; i-- { // backward: a sample that ends leaves the list
 		out = s.abortSample(now, g.samples[i], err, out)
 	}
 	s.verify()
 	return out
 }
 
+// abortSample ends q, or marks it to end with its last row in flight. The first error
+// counts.
 func (s *Scheduler) abortSample(now time.Duration, q *sequence, err error, out []Output) []Output {
 	if q.inflight == 0 {
 		return s.end(now, q, Ending{Reason: Abort, Err: err}, out)
@@ -119,9 +125,9 @@ func (s *Scheduler) abortSample(now time.Duration, q *sequence, err error, out [
 	return out
 }
 
-// Fail ends every open request with Reason Failed and err, and forgets the
-// running plans: the device is lost or the process ends. What the cache holds
-// stays until Drain.
+// Fail ends every open request with Reason Failed and err, and forgets the plans in
+// flight: the device is lost or the process ends. Their Complete must not follow. The
+// cache keeps its pages until Drain.
 func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	for _, p := range s.plans.inflight {
 		for i := range p.rows {
@@ -136,6 +142,8 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 		s.fetches.drop()
 	}
 	failed := Ending{Reason: Failed, Err: err}
+	// Running samples end first: their followers go back into lanes before the queue is
+	// emptied.
 	for len(s.running.all) > 0 {
 		out = s.end(now, s.running.all[len(s.running.all)-1], failed, out)
 	}
@@ -149,7 +157,8 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	return out
 }
 
-// bindOf is the slot's state for q: the penalties count what it has already.
+// bindOf returns the slot's state for q: sampling, pages, and for penalties the tokens
+// that they count. A preempted sequence that is bound again has an output already.
 func (q *sequence) bindOf() engine.SlotBind {
 	bind := engine.SlotBind{Slot: q.slot, Sampling: q.req.Sampling, Pages: q.pages}
 	q.given = len(q.pages)

@@ -6,12 +6,13 @@ import (
 	"github.com/coppice-llm/coppice/internal/heap"
 )
 
-// expiries are the sequences that a time limit ends, soonest first.
+// expiries are the sequences with a time limit, in a heap by time: the next expiry costs
+// O(1).
 type expiries struct {
 	heap.Heap[expiry, expiryPlaces]
 }
 
-// expiry is a sequence by the time at which it ends, equal ones by age.
+// expiry is a sequence and the time at which it ends; of equal times the older is first.
 type expiry struct {
 	at      time.Duration
 	arrival uint64
@@ -21,15 +22,17 @@ type expiry struct {
 // Before implements heap.Element.
 func (a expiry) Before(b expiry) bool { return a.at < b.at || a.at == b.at && a.arrival < b.arrival }
 
+// expiryPlaces tells sequences their place in the heap.
 type expiryPlaces struct{}
 
 // Place implements heap.Places.
 func (expiryPlaces) Place(x expiry, at int) { x.q.expiry = at + 1 }
 
-// file files q under the time at which its next limit ends it.
+// file sets the time at which q's next limit ends it: the deadline, or before first
+// admission the queue timeout if that is sooner. Without a limit, q leaves the heap.
 func (x *expiries) file(q *sequence) {
 	at, some := q.req.Deadline, q.req.Deadline > 0
-	// The sum of times overflows where a timeout is as good as none.
+	// A sum that overflows is negative; so long a timeout is as good as none.
 	if t := q.arrived + q.req.QueueTimeout; q.req.QueueTimeout > 0 && t > 0 && !q.seenSlot && (!some || t < at) {
 		at, some = t, true
 	}
@@ -43,7 +46,7 @@ func (x *expiries) file(q *sequence) {
 	}
 }
 
-// drop takes q out, if it is in.
+// drop removes q if it is in the heap.
 func (x *expiries) drop(q *sequence) {
 	if q.expiry > 0 {
 		x.Remove(expiryPlaces{}, q.expiry-1)
@@ -51,8 +54,9 @@ func (x *expiries) drop(q *sequence) {
 	}
 }
 
-// NextExpiry is when the next time limit of an open request ends it, or a fetch for one, if
-// any does; with Config.Tiers also when a conversation is idle.
+// NextExpiry returns the next time at which Expire has something to do: a time limit of an
+// open request or of a fetch ends, or with Config.Tiers a conversation becomes idle. It
+// reports false if there is none. A shell sets its timer by it.
 func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 	var at time.Duration
 	some := len(s.expiries.Items) > 0
@@ -67,9 +71,9 @@ func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 	return at, some
 }
 
-// Expire ends what is past its deadline or queue timeout by now, with Reason Abort
-// and ErrDeadline or ErrQueueTimeout. A sample whose row is running ends when the
-// plan completes.
+// Expire ends the samples whose deadline or queue timeout has passed, with Reason Abort
+// and ErrDeadline or ErrQueueTimeout. If both have passed, the error is ErrDeadline. A
+// sample with a row in flight ends when the plan completes.
 func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
 	some := false
 	if s.fetches != nil {

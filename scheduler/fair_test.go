@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// long is n tokens that nobody else has.
+// long returns n tokens that no other request has.
 func long(first kv.Token, n int) []kv.Token {
 	tokens := make([]kv.Token, n)
 	for i := range tokens {
@@ -20,7 +20,7 @@ func long(first kv.Token, n int) []kv.Token {
 	return tokens
 }
 
-// steps runs until a request has its first token, and says how many it took.
+// steps runs until a request has its first token and returns the number of steps.
 func (b *bed) steps(id RequestID) int {
 	b.t.Helper()
 	for n := 1; n < 1000; n++ {
@@ -34,7 +34,8 @@ func (b *bed) steps(id RequestID) int {
 	return 0
 }
 
-// However many long prompts there are, a short one begins beside them.
+// TestLongPromptsLeaveTheDoorOpen checks that a short prompt begins beside any number of
+// long ones.
 func TestLongPromptsLeaveTheDoorOpen(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 16, ChunkTokens: 8}, 4, 400)
 	b.add(1, seq(0, 4), 50) // decodes
@@ -52,8 +53,8 @@ func TestLongPromptsLeaveTheDoorOpen(t *testing.T) {
 	}
 }
 
-// One that is long but nearly all cached is not: also under a policy that does not
-// order by what is cached.
+// TestCachedIsNotLong checks that a long prompt that is nearly all cached does not count
+// as long, even under a policy that does not rank by cached tokens.
 func TestCachedIsNotLong(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 16, ChunkTokens: 8}, 4, 400)
 	b.add(1, long(50, 180), 1)
@@ -67,7 +68,8 @@ func TestCachedIsNotLong(t *testing.T) {
 	}
 }
 
-// A slot is taken from a lower priority also while the pool has pages left.
+// TestPriorityTakesASlotBesideAFullPool checks that a sequence is preempted for its slot
+// even while the pool has pages left.
 func TestPriorityTakesASlotBesideAFullPool(t *testing.T) {
 	m := newSim(t, 4, 100, 4, 200)
 	s, err := New(Config{Policy: Priority, MaxRunning: 1, LeaseBulkPages: 10}, m.info)
@@ -105,7 +107,8 @@ func TestPriorityTakesASlotBesideAFullPool(t *testing.T) {
 	}
 }
 
-// A higher priority goes before a lower one for which room is being kept.
+// TestPriorityPassesTheBlocked checks that a higher priority goes before a lower one for
+// which pages are being kept.
 func TestPriorityPassesTheBlocked(t *testing.T) {
 	b := newBed(t, Config{Policy: Priority, MaxBypass: 1, DisableCache: true, OldestEvery: 1 << 20}, 1, 20)
 	b.request(Request{ID: 1, Prompt: seq(0, 10), MaxTokens: 9, Priority: 1})
@@ -121,7 +124,8 @@ func TestPriorityPassesTheBlocked(t *testing.T) {
 	}
 }
 
-// The oldest is found behind any number that can't be taken.
+// TestOldestBehindATenantAtItsLimit checks that the oldest request is found after any
+// number that can't be taken.
 func TestOldestBehindATenantAtItsLimit(t *testing.T) {
 	cfg := Config{
 		Policy: Priority, MaxRunning: 2, OldestEvery: 2, Tenants: map[string]TenantConfig{"a": {MaxRunning: 1}},
@@ -140,7 +144,8 @@ func TestOldestBehindATenantAtItsLimit(t *testing.T) {
 	}
 }
 
-// Samples that wait share their prompt and hold no room for outputs.
+// TestWaitingTakesLittleMemory checks that waiting samples share their prompt and reserve
+// no memory for outputs.
 func TestWaitingTakesLittleMemory(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the walks of the tag allocate")
@@ -160,7 +165,7 @@ func TestWaitingTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// What has ended is let go of, whatever plans are kept for reuse.
+// TestEndedIsLetGo checks that plans kept for reuse do not keep ended sequences alive.
 func TestEndedIsLetGo(t *testing.T) {
 	b := newBed(t, Config{}, 4, 400)
 	for id := range RequestID(6) {
@@ -183,7 +188,8 @@ func TestEndedIsLetGo(t *testing.T) {
 	}
 }
 
-// A deadline that passes after an abort is no more than that.
+// TestAbortBeforeDeadline checks that a deadline that passes after an abort changes
+// nothing.
 func TestAbortBeforeDeadline(t *testing.T) {
 	b := newBed(t, Config{}, 4, 40)
 	b.request(Request{ID: 1, Prompt: seq(0, 5), MaxTokens: 9, Deadline: time.Second})

@@ -11,62 +11,69 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// maxAhead bounds how many waiting sequences a step looks at for a prefix to fetch, beside
-// those that it tries to admit, and how many of these wait for one at a time.
+// maxAhead bounds the waiting sequences that a step looks at for a prefix to fetch,
+// besides those that it tries to admit. While so many fetches are in progress, no more
+// begin ahead of their turn.
 const maxAhead = 8
 
-// fetches are the prefixes that waiting sequences have fetched from lower tiers, or fetch.
+// fetches starts and ends the fetches of waiting sequences: reads of prefixes from lower
+// tiers.
 type fetches struct {
 	*tiers
 	prefixes *prefixes
 	queue    *queue
 	running  *runningSet
 
-	waiting []*sequence      // for Reads, by when they began to wait
-	keepers []*sequence      // that wait with a pin on what they have fetched
-	begun   uint64           // so far
-	hits    [kv.Tiers]uint64 // tokens of prompts at first admission, by the tier they came from
+	waiting []*sequence      // with a fetch in progress, in the order in which they began
+	keepers []*sequence      // in the queue again, with a pin on the prefix that they have fetched
+	begun   uint64           // fetches since New
+	hits    [kv.Tiers]uint64 // prompt tokens at first admission, by the tier that they came from
 }
 
-// fetch is the state of a waiting sequence towards the lower tiers: the extents of its prompt,
+// fetch is the state of a waiting sequence in the lower tiers: the extents of its prompt,
 // and the reads of those that the device lacks.
 //
 //	tokens: [ on the device, pinned | adopted, pinned | to come          | to compute ]
 //	        0                                           parts[next].Start
+//
+// For example, a prompt of 1,000 tokens has 288 on the device, 18 pages of 16, and the
+// host has its extents [256, 512) and [512, 768). These are the parts; the request
+// computes the last 232 tokens. The two pages of [256, 288) stay the tree's own.
 type fetch struct {
-	extents  []mempool.Extent // of the tokens that may come from the cache; nil: not looked at yet
-	tried    bool             // since it came into the queue
-	followed bool             // it has waited for the fetch of another one
-	parts    []part
-	next     int // parts before it are adopted
-	adopted  int // tokens that stand in the tree, as far as the fetch has seen
-	until    time.Duration
-	pin      radixcache.NodeID // of adopted; kept until q is admitted or gives way
-	spans    []span            // what was fetched, by position
-	cached   [kv.Tiers]int     // at first admission, by the tier it came from
-	left     []mempool.Key     // the last extents of what q left in the cache, at preemptions and at its end
+	extents  []mempool.Extent  // of the tokens that may come from the cache; nil: not computed yet
+	tried    bool              // a fetch began since the sequence came into the queue: one per stay
+	followed bool              // it has waited for the fetch of another sequence: once per stay
+	parts    []part            // the reads, by position
+	next     int               // parts[:next] are adopted
+	adopted  int               // tokens of the prefix that are in the tree, pinned
+	until    time.Duration     // deadline of the whole fetch; then the rest is computed
+	pin      radixcache.NodeID // of adopted; kept until admission, or until the pages are needed
+	spans    []span            // the adopted parts, by position
+	cached   [kv.Tiers]int     // prompt tokens at first admission, by the tier that they came from
+	left     []mempool.Key     // last extents of what it left in the cache, at preemptions and its end
 }
 
-// part is one read of a fetch.
+// part is one read of a fetch: one extent, or its first pages.
 type part struct {
 	tiering.Part
-	pages   []kv.PageID // held from the read's end until they are adopted
-	arrived bool
+	pages   []kv.PageID // held from the end of the read until adoption
+	arrived bool        // the read has ended without an error
 }
 
-// end is the first token after a part.
+// end returns the position after the part.
 func (p *part) end() int { return p.Start + p.Tokens }
 
-// span is a run of tokens that came from a tier.
+// span is a run [lo, hi) of tokens that came from a tier.
 type span struct {
 	tier   kv.Tier
 	lo, hi int
 }
 
-// fetchID names the sequence to the policy.
+// fetchID returns the ID of q at the tiering policy, which differs for each sample. 0 is
+// none.
 func (q *sequence) fetchID() tiering.RequestID { return tiering.RequestID(q.arrival + 1) }
 
-// fetched is the state of q's fetch, made if need be.
+// fetched returns the state of q's fetch, and makes it if there is none.
 func (q *sequence) fetched() *fetch {
 	if q.fetch == nil {
 		q.fetch = &fetch{pin: radixcache.Root}
@@ -74,7 +81,8 @@ func (q *sequence) fetched() *fetch {
 	return q.fetch
 }
 
-// cachedByTier says in which tier the cached tokens of q's prompt were.
+// cachedByTier divides the cached tokens of q's prompt by tier. Tokens that no fetch
+// brought were on the device.
 func (q *sequence) cachedByTier() (by [kv.Tiers]int) {
 	by[kv.TierDevice] = q.cachedTokens
 	if q.fetch != nil {
@@ -86,26 +94,29 @@ func (q *sequence) cachedByTier() (by [kv.Tiers]int) {
 	return by
 }
 
-// first is called at the turn of q. It puts q beside the queue if a fetch of its prefix is
-// under way for another sequence, or begins now, and reports whether it did. Otherwise it
-// brings f up to date.
+// first is called at the turn of q. If another sequence is fetching the prefix that q
+// needs, or a fetch for q is worth it and begins now, it takes q out of its lane and
+// returns true. Otherwise it updates f, since pins may have changed.
 func (fs *fetches) first(now time.Duration, q *sequence, f *found) bool {
 	if leader, until := fs.leaderOf(q, f.match.Tokens+f.boundary); leader != nil {
 		fs.queue.follow(q, leader, until)
 		return true
 	}
-	if q.fetch != nil && q.fetch.adopted > f.match.Tokens { // it pins what it can't use
+	// Part of the pinned prefix can't be used any more, for example after a flush.
+	if q.fetch != nil && q.fetch.adopted > f.match.Tokens {
 		fs.unpin(q)
 		*f = fs.prefixes.find(q)
 	}
 	if fs.seek(now, q, f.match, false) {
 		return true
 	}
-	*f = fs.prefixes.find(q) // room may have been made
+	*f = fs.prefixes.find(q) // seek may have evicted pages
 	return false
 }
 
-// ahead begins fetches for the sequences that will be admitted next.
+// ahead begins fetches for the sequences that will be admitted next, so that their
+// prefixes arrive while others compute. It stops at a sequence that blocks the queue:
+// pages held for reads would delay it.
 func (fs *fetches) ahead(now time.Duration, work uint64) {
 	w := fs.queue
 	if w.size == 0 || w.blocked != nil {
@@ -128,9 +139,10 @@ func (fs *fetches) ahead(now time.Duration, work uint64) {
 	w.rejoin()
 }
 
-// seek begins to fetch the prefix of q after m from lower tiers, if that is faster than
-// computing it and there is room, and puts q beside the queue. With ahead it is not q's turn
-// yet, and the fetch may take less room.
+// seek begins to fetch the prefix of q after the match m, if the policy expects that to be
+// faster than computing it and the pages can be had. It reports whether a fetch began; q
+// is then out of its lane. With ahead it is not q's turn yet: such fetches together hold
+// at most a quarter of the pool.
 func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahead bool) bool {
 	if q.wantsPrompt() || m.Distrusted {
 		return false
@@ -154,7 +166,8 @@ func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahea
 	if !fs.room.spares(m, pages, fs.running.reserve(q)) {
 		return false
 	}
-	f.pin, f.adopted, f.tried = fs.room.cache.Keep(m), m.Tokens, true // what comes before must not make room
+	// Pinned before pages are taken, so that what q has is not evicted to make room.
+	f.pin, f.adopted, f.tried = fs.room.cache.Keep(m), m.Tokens, true
 	if !fs.room.take(pages) {
 		panic(fmt.Sprintf("scheduler: %d pages can't be had for a fetch of request %d", pages, q.req.ID))
 	}
@@ -168,9 +181,10 @@ func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahea
 	return true
 }
 
-// leaderOf finds the fetch that q should wait for, by its sequence, nil if none: one that
-// brings at least a page more of q's prefix than the have tokens that q finds now. A sequence
-// waits so once.
+// leaderOf returns the sequence whose fetch q should wait for, and for how many tokens;
+// nil if there is none. The fetch must bring at least a page more of q's prefix than the
+// have tokens that q finds now. q waits so once, since a fetch that fails must not make q
+// wait for the next one and so on.
 func (fs *fetches) leaderOf(q *sequence, have int) (leader *sequence, until int) {
 	if len(fs.waiting) == 0 || q.fetch != nil && (q.fetch.followed || q.fetch.tried) {
 		return nil, 0
@@ -191,8 +205,9 @@ func (fs *fetches) leaderOf(q *sequence, have int) (leader *sequence, until int)
 	return leader, until - until%size
 }
 
-// begin has the policy read what it has of xs, and holds pages for it. It reports whether
-// that can be: making room may have cost what was to be read.
+// begin asks the policy for reads of the extents xs and holds pages for them. It reports
+// whether that worked: making room may have evicted from a tier what should be read, or
+// another sequence may read the same extent already.
 func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bool {
 	f, size := q.fetch, fs.layout.PageTokens
 	f.parts, f.next, f.until = f.parts[:0], 0, 0
@@ -207,7 +222,7 @@ func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bo
 		}
 		f.parts = append(f.parts, part{Part: p})
 		if fs.reading[p.Move] != nil {
-			good = false // another one's
+			good = false // another sequence's read
 			break
 		}
 		if pages, good = fs.room.lease.Hold(p.Tokens/size-len(pages), pages); !good {
@@ -222,7 +237,8 @@ func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bo
 	return good
 }
 
-// read takes the ending of a Read.
+// read handles the end of a Read. Its pages go to the sequence that waits for it. If there
+// is none any more, or the Read failed, they are released.
 func (fs *fetches) read(id tiering.MoveID, err error) {
 	a := fs.reading[id]
 	if a == nil {
@@ -239,14 +255,16 @@ func (fs *fetches) read(id tiering.MoveID, err error) {
 	parts[i].pages, parts[i].arrived = a.pages, true
 }
 
-// tick lets the time pass: conversations become idle, and fetches come to their end.
+// tick handles the passing of time: conversations become idle, and fetches reach their
+// deadline.
 func (fs *fetches) tick(now time.Duration) {
 	fs.now = now
 	fs.wake(now)
 	fs.settle()
 }
 
-// settle adopts the extents that have arrived, and ends fetches that bring nothing more.
+// settle adopts the extents that have arrived, and ends fetches that bring nothing more:
+// all has arrived, a read failed, or the deadline has passed.
 func (fs *fetches) settle() {
 	for i := 0; i < len(fs.waiting); i++ {
 		q := fs.waiting[i]
@@ -262,7 +280,8 @@ func (fs *fetches) settle() {
 	}
 }
 
-// goOn ends the fetch of q and puts q back into its lane.
+// goOn ends the fetch of q and puts q back into its lane. It keeps what it has fetched
+// pinned until admission: otherwise a busy queue would evict it before its turn.
 func (fs *fetches) goOn(q *sequence) {
 	fs.letGo(q)
 	fs.queue.release(q, q.fetch.adopted, true)
@@ -275,8 +294,9 @@ func (fs *fetches) goOn(q *sequence) {
 	fs.queue.requeue(q)
 }
 
-// letGo gives up the rest of q's fetch. It returns the pages of extents that came after a gap
-// and of reads that have not begun; those of the other reads return when their Read ends.
+// letGo ends the fetch of q before all of it has been adopted. It releases the pages of
+// parts that arrived after a gap and of reads that have not begun. A read in progress
+// still writes to its pages, so those are released when it ends.
 func (fs *fetches) letGo(q *sequence) {
 	i := slices.Index(fs.waiting, q)
 	if i < 0 {
@@ -304,8 +324,9 @@ func (fs *fetches) letGo(q *sequence) {
 	fs.collect()
 }
 
-// adopt puts the extents that have come without a gap into the tree. A part that ends within a
-// medium waits for the next one.
+// adopt puts the parts that have arrived without a gap into the tree and moves q's pin to
+// their end. The tree holds media as wholes, so a part that ends within a medium waits for
+// the next one.
 func (fs *fetches) adopt(q *sequence) {
 	f, l, size := q.fetch, fs.room, fs.layout.PageTokens
 	for f.next < len(f.parts) && f.parts[f.next].arrived {
@@ -323,7 +344,7 @@ func (fs *fetches) adopt(q *sequence) {
 		}
 		lent := l.lent[:0]
 		for len(lent) < f.parts[f.next].Start/size {
-			lent = append(lent, kv.NoPage) // the tree's own, which it does not look at
+			lent = append(lent, kv.NoPage) // the tree's own pages, which Extend does not read
 		}
 		for i := f.next; i <= upto; i++ {
 			lent = append(lent, f.parts[i].pages...)
@@ -345,7 +366,8 @@ func (fs *fetches) adopt(q *sequence) {
 	}
 }
 
-// adopted notes that the parts of q's fetch up to one of them, included, stand in the tree, on pages.
+// adopted notes that parts [next, upto] of q's fetch are in the tree, on pages. Whole
+// extents are registered with the policy, as they are on the device too now.
 func (fs *fetches) adopted(q *sequence, upto int, pages []kv.PageID) {
 	f := q.fetch
 	for i := f.next; i <= upto; i++ {
@@ -358,7 +380,8 @@ func (fs *fetches) adopted(q *sequence, upto int, pages []kv.PageID) {
 	}
 }
 
-// admitted ends the fetch of a sequence that runs from now on: its own pin holds its prefix.
+// admitted ends the fetch of a sequence that has been admitted: its own pin holds the
+// prefix now. At the first admission it counts the cached tokens by tier.
 func (fs *fetches) admitted(q *sequence) {
 	f := q.fetch
 	if f == nil {
@@ -376,7 +399,8 @@ func (fs *fetches) admitted(q *sequence) {
 	f.extents, f.spans, f.parts, f.tried, f.followed = nil, nil, nil, false, false
 }
 
-// unpin unpins the prefix that q has fetched. It stays cached while no page is needed.
+// unpin releases the pin on q's fetched prefix. The prefix stays cached until its pages
+// are needed.
 func (fs *fetches) unpin(q *sequence) {
 	if q.fetch != nil && q.fetch.pin != radixcache.Root {
 		fs.room.cache.Unpin(q.fetch.pin)
@@ -387,7 +411,8 @@ func (fs *fetches) unpin(q *sequence) {
 	}
 }
 
-// leave ends the fetch of a sequence that leaves the queue.
+// leave ends the fetch of a sequence that leaves the queue. Its followers go back into
+// their lanes.
 func (fs *fetches) leave(q *sequence) {
 	if fs == nil || q.fetch == nil {
 		return
@@ -400,7 +425,7 @@ func (fs *fetches) leave(q *sequence) {
 	fs.unpin(q)
 }
 
-// stop ends all fetches, and lets go of what they have brought.
+// stop ends all fetches and unpins what they have brought.
 func (fs *fetches) stop() {
 	for len(fs.waiting) > 0 {
 		fs.goOn(fs.waiting[0])
@@ -410,7 +435,7 @@ func (fs *fetches) stop() {
 	}
 }
 
-// drop ends all moves as failed: the device is lost, or the scheduler is emptied.
+// drop ends all moves as failed: the device is lost, or the scheduler is drained.
 func (fs *fetches) drop() {
 	for len(fs.waiting) > 0 {
 		fs.letGo(fs.waiting[0])
@@ -418,7 +443,8 @@ func (fs *fetches) drop() {
 	fs.tiers.drop()
 }
 
-// nextWake is when the next fetch is given up, or the next conversation idle.
+// nextWake returns the time of the next deadline of a fetch or the next idle conversation,
+// and false if there is neither.
 func (fs *fetches) nextWake() (at time.Duration, some bool) {
 	if len(fs.idle) > 0 {
 		at, some = fs.idle[0].at, true

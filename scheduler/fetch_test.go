@@ -14,14 +14,15 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// shelf is a scheduler above a host tier whose writes end at once, on a backend that samples 7.
+// shelf is a scheduler with a host tier whose writes end at once, on a backend that always
+// samples token 7.
 type shelf struct {
 	t     *testing.T
 	s     *Scheduler
 	now   time.Duration
-	token time.Duration // of the device, to compute one
-	fail  RequestID     // whose rows fail
-	hold  bool          // moves do not end until release
+	token time.Duration // the device's time to compute a token
+	fail  RequestID     // the request whose rows fail
+	hold  bool          // moves do not end before release
 	held  []tiering.MoveID
 }
 
@@ -33,7 +34,7 @@ func newShelf(t *testing.T, tiers tiering.Config, pages, extentPages int) *shelf
 	for i := range tiers.Tiers {
 		if t := &tiers.Tiers[i]; t.Bytes > 0 || i == int(kv.TierHost) {
 			t.SlotBytes = tiers.Layout.ExtentBytes()
-			t.Bytes = cmp.Or(t.Bytes, 64) * int64(t.SlotBytes) // of so many extents
+			t.Bytes = cmp.Or(t.Bytes, 64) * int64(t.SlotBytes) // from a number of extents
 		}
 	}
 	s, err := New(Config{Tiers: &tiers, Events: true, BlockTokens: 16, LeaseLowPages: pages, LeaseBulkPages: pages, LeaseHighPages: pages}, info)
@@ -55,7 +56,7 @@ func (h *shelf) add(id RequestID, prompt []kv.Token, maxTokens int) {
 	}
 }
 
-// step runs one plan and lists what its moves do.
+// step runs one plan and lists its moves.
 func (h *shelf) step() (moves []string) {
 	h.t.Helper()
 	h.now += time.Millisecond
@@ -92,7 +93,7 @@ func (h *shelf) step() (moves []string) {
 	return moves
 }
 
-// release ends the moves that have begun.
+// release ends the moves in flight.
 func (h *shelf) release() {
 	for _, id := range h.held {
 		h.s.Moved(h.now, id, nil, 0)
@@ -110,8 +111,8 @@ func (h *shelf) run() (moves []string) {
 	return moves
 }
 
-// TestMeasuredCostDecides: what computing was measured to take decides whether a prefix is
-// fetched, whatever was believed at first.
+// TestMeasuredCostDecides checks that the measured cost of computing decides whether a
+// prefix is fetched, whatever the first guess was.
 func TestMeasuredCostDecides(t *testing.T) {
 	const extent = time.Millisecond // to read 16 tokens: 1,024 bytes at 1.024 MB a second
 	for _, c := range []struct {
@@ -137,8 +138,8 @@ func TestMeasuredCostDecides(t *testing.T) {
 	}
 }
 
-// TestWorkingSetBelow: documents that are asked about in turn, and fit into the disk but into
-// neither the device nor host memory, are computed once each.
+// TestWorkingSetBelow checks that documents that are asked about in turn are computed once
+// each, if they fit into the disk tier but into neither device nor host memory.
 func TestWorkingSetBelow(t *testing.T) {
 	const documents, tokens = 12, 112
 	for _, host := range []int64{0, 16, 24, 40} {
@@ -160,8 +161,8 @@ func TestWorkingSetBelow(t *testing.T) {
 	}
 }
 
-// TestPrefixOnItsWayDown: a prompt whose KV is being written is a hit while the device has its
-// pages. After that, requests with it wait for the write and share one fetch.
+// TestPrefixOnItsWayDown checks that a prompt whose KV is being written is a hit while the
+// device has its pages. Later requests wait for the write and share one fetch.
 func TestPrefixOnItsWayDown(t *testing.T) {
 	tiers := tiering.Config{Mode: tiering.Through}
 	h := newShelf(t, tiers, 12, 1)
@@ -194,8 +195,8 @@ func TestPrefixOnItsWayDown(t *testing.T) {
 	}
 }
 
-// TestBlocksAreHashedOnce: events of lower tiers name blocks by the hashes of the tree. Only
-// blocks that a store brings along, as after a restart, are hashed for them.
+// TestBlocksAreHashedOnce checks that events of lower tiers name blocks by the tree's
+// hashes. Only blocks that a store has from before a restart are hashed for events.
 func TestBlocksAreHashedOnce(t *testing.T) {
 	h := newShelf(t, tiering.Config{}, 8, 2)
 	hashes := map[kv.Tier]map[kv.BlockHash]bool{}
@@ -228,8 +229,8 @@ func TestBlocksAreHashedOnce(t *testing.T) {
 	}
 }
 
-// TestFailedTailIsDropped: what a request had computed when it was preempted lies in a lower
-// tier as a tail; when it has gone on and fails, the tail is dropped too.
+// TestFailedTailIsDropped: a preempted request leaves a tail in a lower tier. If the
+// request goes on and then fails, the tail must be dropped too.
 func TestFailedTailIsDropped(t *testing.T) {
 	h := newShelf(t, tiering.Config{}, 8, 4)
 	h.add(1, seq(0, 40), 60)

@@ -7,8 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// stepsBeside is how many steps a prompt of n tokens takes beside rows sequences that
-// decode.
+// stepsBeside returns how many steps a prompt of n tokens takes beside decoding sequences.
 func stepsBeside(t *testing.T, cfg Config, rows, n int) int {
 	t.Helper()
 	const pageTokens = 16
@@ -50,8 +49,9 @@ func stepsBeside(t *testing.T, cfg Config, rows, n int) int {
 	return 0
 }
 
-// However many sequences decode, a prompt has its part of the step: half of it by
-// default, and a quarter where the caller sets a budget that they fill.
+// TestPromptsHaveAFloor checks that a prompt gets its part of the step however many
+// sequences decode: half by default, and a quarter if they fill the budget that the caller
+// set.
 func TestPromptsHaveAFloor(t *testing.T) {
 	for _, c := range []struct {
 		cfg  Config

@@ -1,15 +1,21 @@
 package scheduler
 
-// follower waits for tokens [0, until) of a prompt in flight. The field stands here
-// as well as in q, so that looking through many followers reads no sequence.
+// follower is a sequence that waits for tokens [0, until) of a prompt in flight. until is
+// copied from q, so that a pass over many followers reads no sequence.
 type follower struct {
 	q     *sequence
 	until int
 }
 
-// leaderOf finds the prompt in flight that q should wait for, nil if none: one that
-// will soon have at least ShareTokens more of q's prefix than the have tokens that q finds
-// now. The wait ends: the leader prefills at every step and publishes as it goes.
+// leaderOf returns the prompt in flight that q should wait for, and for how many tokens;
+// nil if there is none. The prompt must share at least ShareTokens more with q than the
+// have tokens that q finds now. The wait ends, because the leader gets tokens in every
+// step or is aborted, and publishes as it goes.
+//
+// For example, with ShareTokens 32 and two requests that arrive together with the same
+// 2,000 tokens of instructions, the second waits until the first has computed those 2,000
+// and computes only its own question. Samples of one request share their prompt from one
+// token on.
 func (x *prefixes) leaderOf(q *sequence, have int) (leader *sequence, until int) {
 	if x.cache == nil {
 		return nil, 0
@@ -21,7 +27,7 @@ func (x *prefixes) leaderOf(q *sequence, have int) (leader *sequence, until int)
 			share = 1
 		}
 		known := r.tokens[:r.target]
-		// Nearly always one token tells.
+		// Nearly always one token decides: the first that q does not find is another one.
 		if have+share > min(len(known), len(most)) || known[have] != most[have] || r.req.Namespace != q.req.Namespace || x.flushedSince(r) {
 			continue
 		}
@@ -32,7 +38,7 @@ func (x *prefixes) leaderOf(q *sequence, have int) (leader *sequence, until int)
 	return leader, until
 }
 
-// follow takes q out of its lane until its leader has computed what they share.
+// follow takes q out of its lane until its leader has computed the tokens that they share.
 func (w *queue) follow(q, leader *sequence, until int) {
 	w.leaveLane(q)
 	q.place, q.leader, q.until, q.followAt = following, leader, until, len(leader.followers)
@@ -40,7 +46,8 @@ func (w *queue) follow(q, leader *sequence, until int) {
 	w.follows++
 }
 
-// unfollow forgets that q follows r.
+// unfollow removes q from the followers of r. The last follower takes its place, so it
+// costs O(1).
 func (r *sequence) unfollow(q *sequence) {
 	i, last := q.followAt, len(r.followers)-1
 	r.followers[i] = r.followers[last]
@@ -50,8 +57,9 @@ func (r *sequence) unfollow(q *sequence) {
 	q.leader, q.place = nil, waiting
 }
 
-// release puts followers of r back into their lanes: those that wait for no more than its
-// first have tokens, or all of them.
+// release puts followers of r back into their lanes: those that wait for at most have
+// tokens, or all of them. A follower that is released early, as r has ended, computes the
+// rest itself or finds another leader.
 func (w *queue) release(r *sequence, have int, all bool) {
 	kept := r.followers[:0]
 	for i, f := range r.followers {

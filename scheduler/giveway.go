@@ -2,17 +2,21 @@ package scheduler
 
 import "slices"
 
-// Fetched prefixes are pinned for waiting sequences until admission. They give way: a running
-// sequence that needs pages takes any pin, a waiting sequence takes pins at its turn if it
-// fits then.
+// Fetched prefixes are pinned for waiting sequences until admission. These pins give way: a
+// running sequence that needs pages takes any of them, and a waiting sequence takes them at
+// its turn if it fits then. So waiting sequences can't block each other with their pins.
 
-// take is room.take for a running sequence, to which waiting ones give way.
+// take makes n pages idle for a running sequence, and reports whether it did: by eviction,
+// then by taking the pins of waiting sequences. These have lost nothing that can't be
+// fetched again; a running sequence would have to be preempted.
 func (s *Scheduler) take(n int) bool {
 	return s.room.take(n) || s.fetches != nil && s.fetches.giveWay(n)
 }
 
-// giveWay makes n pages idle. It unpins fetched prefixes, the last sequence in precedence
-// first, then ends fetches, which frees pages when their reads have ended.
+// giveWay makes n pages idle and reports whether it did. It unpins fetched prefixes, the
+// last sequence in precedence first. Then it ends fetches, whose pages come free when
+// their reads have ended: it stops once enough are on their way, although the caller gets
+// none of these now.
 func (fs *fetches) giveWay(n int) bool {
 	if fs.room.waitsForGrant() {
 		return false
@@ -32,7 +36,7 @@ func (fs *fetches) giveWay(n int) bool {
 	return false
 }
 
-// ending counts the pages that come free when reads end that no sequence waits for.
+// ending counts the pages that come free when reads end for which no sequence waits.
 func (fs *fetches) ending() (n int) {
 	for _, a := range fs.reading { // a sum, in any order
 		if a.q == nil {
@@ -42,11 +46,12 @@ func (fs *fetches) ending() (n int) {
 	return n
 }
 
-// lastOf is the last of some sequences in precedence.
+// lastOf returns the last of some sequences in precedence.
 func lastOf(all []*sequence) *sequence { return slices.MaxFunc(all, comparePrecedence) }
 
-// giveWayFor is called at the turn of q. It unpins fetched prefixes of others if q fits then,
-// and reports whether it did.
+// giveWayFor is called at the turn of q, which does not fit. It unpins fetched prefixes of
+// other waiting sequences if q fits then, and reports whether it did. It adds up what each
+// pin would free before it releases any, so a failed attempt changes nothing.
 func (fs *fetches) giveWayFor(q *sequence, f *found, reserve int) bool {
 	if fs == nil || len(fs.keepers) == 0 {
 		return false

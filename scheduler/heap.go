@@ -2,31 +2,33 @@ package scheduler
 
 import "github.com/coppice-llm/coppice/internal/heap"
 
-// seqHeap is a heap of sequences by one of the orders. Its keys stand in it, so that
-// sorting reads no sequence.
+// seqHeap is a heap of sequences by one of the orders. The keys are in its items, so that
+// sorting reads no sequence: with 10,000 waiting, each would be a cache miss.
 type seqHeap struct {
 	order order
 	heap.Heap[item, order]
 }
 
-// item is a sequence and its key: rank, then age.
+// item is a sequence with its key: rank, then arrival.
 type item struct {
 	rank    int64
 	arrival uint64
 	q       *sequence
 }
 
-// order is by what a heap is sorted, and where sequences keep their place in it.
+// order determines the keys of a heap, and the index in sequence.heapAt where its places
+// are kept.
 type order uint8
 
 const (
-	byRank  order = iota // lowest first, equal ones by age
+	byRank  order = iota // lowest rank first, then the older
 	byAge                // oldest first
-	byWorth              // lowest in precedence first: the order in which a full queue ends requests
-	orders
+	byWorth              // lowest priority first, then the younger: the victims of a full queue
+	orders               // number of orders
 )
 
-// item gives q its key. It must not change while q stands in a heap.
+// item returns q with its key. The key must not change while q is in a heap. ^arrival
+// reverses the order of arrival.
 func (o order) item(q *sequence) item {
 	switch o {
 	case byRank:
@@ -45,7 +47,7 @@ func (a item) Before(b item) bool {
 // Place implements heap.Places.
 func (o order) Place(x item, at int) { x.q.heapAt[o] = at }
 
-// first is the first of a heap that is not empty.
+// first returns the first sequence of a heap that is not empty.
 func (h *seqHeap) first() *sequence { return h.Items[0].q }
 
 func (h *seqHeap) empty() bool { return len(h.Items) == 0 }

@@ -96,7 +96,8 @@ type flight struct {
 
 func (p *player) now() time.Duration { return time.Duration(p.steps) * time.Millisecond }
 
-// submit grants pages, preempts one in so many steps, and submits all plans that there are.
+// submit grants pages, preempts a sequence every preemptEvery steps, and submits all
+// plans.
 func (p *player) submit() {
 	s := p.s
 	if n := s.Want(); n > 0 {
@@ -146,7 +147,8 @@ func (p *player) complete() {
 	}
 }
 
-// identityRequests share prefixes of all kinds, some draw, one several times.
+// identityRequests returns requests that share prefixes in all ways; some sample at
+// random, one has several samples.
 func identityRequests(rng *rand.Rand, vocab int) []Request {
 	tokens := func(n int) []kv.Token {
 		t := make([]kv.Token, n)
@@ -172,9 +174,8 @@ func identityRequests(rng *rand.Rand, vocab int) []Request {
 	return all
 }
 
-// TestSameBitsHoweverScheduled is the promise of the house: overlap, chunking, page
-// size, preemption, policy and cache change when something is computed, never a
-// bit of it.
+// TestSameBitsHoweverScheduled checks that overlap, chunking, page size, preemption,
+// policy and cache change when something is computed, and never a bit of the result.
 func TestSameBitsHoweverScheduled(t *testing.T) {
 	dir := t.TempDir()
 	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
@@ -187,7 +188,7 @@ func TestSameBitsHoweverScheduled(t *testing.T) {
 	requests := identityRequests(rand.New(rand.NewPCG(1, 2)), m.Config().Vocab)
 	m.Close()
 	want := map[sampleKey][]sampledToken{}
-	for _, r := range requests { // each alone, whole, uncached
+	for _, r := range requests { // each alone, in whole steps, uncached
 		alone, _ := variant{Config{DisableCache: true, StepTokens: 512}, 16, 2048, 0}.play(t, dir, []Request{r})
 		maps.Copy(want, alone)
 	}

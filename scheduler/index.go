@@ -3,44 +3,49 @@ package scheduler
 import "github.com/coppice-llm/coppice/kv"
 
 const (
-	// indexTokens is the block size of the index: shorter growth is not worth a
-	// change of order.
+	// indexTokens is the block size of the index, or a page if that is larger. Less growth
+	// of a cached prefix than a block is not worth a change of rank.
 	indexTokens = 64
-	// rerankPerStep bounds how many waiting sequences a step ranks anew because more
-	// of them is cached; the next steps go on.
+	// rerankPerStep bounds the waiting sequences that a step ranks again because more of
+	// them is cached; the next steps continue. It bounds the time of a step after a prefix
+	// was published that thousands of sequences share.
 	rerankPerStep = 256
 )
 
-// index knows which waiting sequences lack a block: each is filed under the first
-// block of it that is not cached, by the hash of all its tokens up to there.
+// index finds the waiting sequences that lack a block. Each is filed under its first block
+// that is not cached, by the chained hash of all tokens up to the block's end. For
+// example, with blocks of 64, a sequence with 100 cached tokens is filed under the hash of
+// its tokens [0, 128). When another sequence publishes tokens [0, 256), the hash of [0,
+// 128) finds it, and the next hashes tell how far they agree.
 type index struct {
-	blockTokens int // 0: there is no cache
-	missing     map[kv.BlockHash]*sequence
-	pending     []publishedBlock // that reranking has not come to yet
+	blockTokens int                        // 0: there is no cache
+	missing     map[kv.BlockHash]*sequence // first of the sequences that lack a block, linked by next
+	pending     []publishedBlock           // not yet handled by rerankPublished
 }
 
-// publishedBlock is a block that some waiting sequence lacked and r has published.
+// publishedBlock is a block that r has published and some waiting sequence lacks.
 type publishedBlock struct {
 	r     *sequence
 	block int
 }
 
-// indexing is a sequence's part of it.
+// indexing is the index's part of a sequence.
 type indexing struct {
-	chain     []kv.BlockHash // hash of each whole block of tokens, chained
-	block     kv.BlockHash   // key under which it is filed
+	chain     []kv.BlockHash // chained hash of each whole block of tokens
+	block     kv.BlockHash   // the key under which it is filed
 	filed     bool
 	next      *sequence // filed under the same block
 	prev      *sequence
 	published int // tokens that it has put into the cache
 }
 
+// newIndex makes an empty index.
 func newIndex(pageTokens int) index {
 	return index{blockTokens: max(indexTokens, pageTokens), missing: make(map[kv.BlockHash]*sequence)}
 }
 
-// hash extends the chain of q's blocks over the tokens that it has. Samples of one
-// request share what they can.
+// hash extends the chain of q's hashes over its whole blocks. Samples of one request share
+// the part of their prompt; the slice's capacity is cut, so that an append copies it.
 func (x *index) hash(q *sequence) {
 	if (len(q.chain)+1)*x.blockTokens > len(q.tokens) {
 		return
@@ -64,11 +69,11 @@ func (x *index) hash(q *sequence) {
 	}
 }
 
-// file puts q under its first block that is not cached.
+// file files q under its first block that is not cached, or removes it if all are cached.
 func (x *index) file(q *sequence) {
 	x.hash(q)
 	i := q.cached / x.blockTokens
-	// The last token is always computed, so the block that it ends is never cached.
+	// The last token is always computed, so a block that ends with it is never cached.
 	missing := (i+1)*x.blockTokens < len(q.tokens)
 	if q.filed && missing && q.block == q.chain[i] {
 		return
@@ -86,6 +91,7 @@ func (x *index) file(q *sequence) {
 	x.missing[q.block] = q
 }
 
+// drop removes q from the index, if it is filed.
 func (x *index) drop(q *sequence) {
 	if !q.filed {
 		return
@@ -104,7 +110,8 @@ func (x *index) drop(q *sequence) {
 	q.next, q.prev, q.filed = nil, nil, false
 }
 
-// published notes the blocks within tokens [from, to) of r that somebody lacks.
+// published notes those blocks within tokens [from, to) of r that some waiting sequence
+// lacks.
 func (x *index) published(r *sequence, from, to int) {
 	r.published = max(r.published, to)
 	if len(x.missing) == 0 {
@@ -118,9 +125,9 @@ func (x *index) published(r *sequence, from, to int) {
 	}
 }
 
-// next returns a sequence that lacked a block which was published, and how many of its
-// tokens are cached now, as far as the blocks tell; nil when there is none left. The
-// caller files it anew.
+// next returns a sequence that lacked a published block, and the number of its tokens that
+// are cached now, in whole blocks; nil when there is none left. The caller files the
+// sequence again, so it is not returned twice for one block.
 func (x *index) next() (q *sequence, cached int) {
 	for len(x.pending) > 0 {
 		n := x.pending[0]

@@ -1,20 +1,24 @@
 package scheduler
 
-// lane is a part of the queue: waiting sequences by rank, lowest first, and by age.
+// lane is a part of the queue whose sequences can be taken or skipped together: a heap by
+// rank, lowest first, and one by age.
 type lane struct {
 	key    laneKey
-	at     int // among queue.lanes
+	at     int // index in queue.lanes
 	ranked seqHeap
-	aged   seqHeap // unused unless needsOldest
+	aged   seqHeap // empty unless needsOldest
 }
 
-// laneKey names a lane. Tenants have lanes of their own where they are
-// told apart, response ratios a lane per class of un-cached tokens, and long
-// prompts, so that they can be passed by while enough are being computed.
+// laneKey names a lane. If tenants are told apart (limits, or DLPM), each has lanes of its
+// own, so that one at its limit is skipped in one look. Under HRRN there is a lane per
+// class of uncached tokens, because response ratios grow at different speeds. Long prompts
+// have lanes of their own, so that others can pass them while enough long prompts are
+// being computed.
 type laneKey struct {
-	tenant *tenant
-	ratio  int
+	tenant *tenant // nil: not told apart
+	ratio  int     // see ratioClass
 	long   bool
 }
 
+// head returns the first sequence by rank.
 func (l *lane) head() *sequence { return l.ranked.first() }

@@ -9,11 +9,11 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// desk is a pool behind a mailbox, as the pool actor is: questions and returns
-// are handled in the order in which they were sent.
+// desk is a pool with a mailbox, like the pool actor: it handles questions and returns in
+// the order in which they were sent.
 type desk struct {
 	pool  *mempool.Pool
-	queue []func() // not handled yet
+	queue []func() // messages not handled yet
 }
 
 func newDesk(t *testing.T, pages int) *desk {
@@ -25,7 +25,7 @@ func newDesk(t *testing.T, pages int) *desk {
 	return &desk{pool: pool}
 }
 
-// pump is what a shell does after each input.
+// pump does what a shell does after each input.
 func (d *desk) pump(s *Scheduler) (sent int) {
 	if n := s.Want(); n > 0 {
 		sent++
@@ -75,8 +75,9 @@ func (d *desk) run(t *testing.T, s *Scheduler, m *sim) (out []Output) {
 
 func ones(n int) []kv.Token { return slices.Repeat([]kv.Token{1}, n) }
 
-// Pages given back while a question is on its way: the answer speaks of the pool
-// before they came back. The scheduler must not believe the pool empty for good.
+// TestSurplusWhileAsked: pages are returned while a question is on its way, so the answer
+// describes the pool before the return. The scheduler must not believe that the pool stays
+// empty.
 func TestSurplusWhileAsked(t *testing.T) {
 	m := newSim(t, 1, 16, 4, 64)
 	s, err := New(Config{DisableCache: true, LeaseLowPages: 1, LeaseBulkPages: 12, LeaseHighPages: 4}, m.info)
@@ -97,7 +98,7 @@ func TestSurplusWhileAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Complete(0, p, res, nil) // 12 are idle
-	d.pump(s)                  // 8 go back, behind the question
+	d.pump(s)                  // 8 go back, after the question
 	if err := s.Add(0, Request{ID: 2, Prompt: ones(14), MaxTokens: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,8 @@ func TestSurplusWhileAsked(t *testing.T) {
 	}
 }
 
-// A request that waited for pages and was aborted leaves no demand behind.
+// TestAbortEndsDemand checks that a request that waited for pages and was aborted leaves
+// no demand.
 func TestAbortEndsDemand(t *testing.T) {
 	m := newSim(t, 1, 64, 4, 64)
 	s, err := New(Config{}, m.info)
@@ -133,7 +135,7 @@ func TestAbortEndsDemand(t *testing.T) {
 	t.Error("nothing is open, yet pages go to and fro for ever")
 }
 
-// A demand that was met while a plan runs is not asked for again.
+// TestGrantEndsDemand checks that a demand that was met while a plan runs is not repeated.
 func TestGrantEndsDemand(t *testing.T) {
 	m := newSim(t, 1, 64, 4, 64)
 	s, err := New(Config{DisableCache: true, LeaseLowPages: 1, LeaseBulkPages: 4, LeaseHighPages: 8}, m.info)
@@ -172,8 +174,8 @@ func TestGrantEndsDemand(t *testing.T) {
 	}
 }
 
-// A twin that arrives together with a prompt that fits into one step waits for
-// it rather than computing it too.
+// TestTwinsShareOneStep checks that of two equal prompts that arrive together and fit into
+// one step, the second waits for the first.
 func TestTwinsShareOneStep(t *testing.T) {
 	m := newSim(t, 4, 64, 4, 200)
 	s, err := New(Config{StepTokens: 512, LeaseBulkPages: 64, LeaseHighPages: 64}, m.info)
@@ -195,7 +197,8 @@ func TestTwinsShareOneStep(t *testing.T) {
 	}
 }
 
-// Only what had been run before counts as recomputed.
+// TestRecomputedCountsOnlyRepeats checks that only tokens that had run before count as
+// recomputed.
 func TestRecomputedCountsOnlyRepeats(t *testing.T) {
 	m := newSim(t, 1, 20, 4, 64)
 	s, err := New(Config{DisableCache: true, LeaseBulkPages: 20, LeaseHighPages: 20}, m.info)
@@ -224,7 +227,8 @@ func TestRecomputedCountsOnlyRepeats(t *testing.T) {
 	}
 }
 
-// A demand ends with the plan that it was for; what is left suffices.
+// TestPlacedRequestDemandsNoMore checks that a demand ends with the step that it was for,
+// if the pages that are left suffice.
 func TestPlacedRequestDemandsNoMore(t *testing.T) {
 	m := newSim(t, 1, 64, 4, 64)
 	s, err := New(Config{LeaseLowPages: 4, LeaseBulkPages: 24, LeaseHighPages: 30}, m.info)
@@ -256,7 +260,8 @@ func TestPlacedRequestDemandsNoMore(t *testing.T) {
 	}
 }
 
-// Pages above the high-water mark go back, and can be had again.
+// TestSurplusGoesAndComes checks that pages above the high-water mark go back and can be
+// granted again.
 func TestSurplusGoesAndComes(t *testing.T) {
 	m := newSim(t, 1, 32, 4, 64)
 	s, err := New(Config{DisableCache: true, LeaseLowPages: 1, LeaseBulkPages: 32, LeaseHighPages: 4}, m.info)

@@ -58,7 +58,7 @@ func TestTimeLimits(t *testing.T) {
 		t.Errorf("endings %+v", out)
 	}
 	b.s.Abort(b.now, 1, nil, nil)
-	b.step() // 4's first sample has been admitted: no timeout any more for it
+	b.step() // the first sample of 4 has been admitted: its timeout is over
 	if out := b.s.Expire(now+2000*ms, nil); len(out) != 1 || out[0].Sample != 1 {
 		t.Errorf("endings %+v", out)
 	}
@@ -98,8 +98,8 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// A waiting request of higher priority takes the place of a running one, if that
-// helps; one of the same does not.
+// TestPriorityTakesAPlace checks that a waiting request of higher priority preempts a
+// running one if that helps, and one of equal priority does not.
 func TestPriorityTakesAPlace(t *testing.T) {
 	b := newBed(t, Config{Policy: Priority, MaxRunning: 2}, 4, 20)
 	b.request(Request{ID: 1, Prompt: seq(0, 20), MaxTokens: 20, Priority: 1})
@@ -108,7 +108,7 @@ func TestPriorityTakesAPlace(t *testing.T) {
 	b.request(Request{ID: 3, Prompt: seq(60, 8), MaxTokens: 2}) // no slot, no higher priority
 	b.wantRows("1[20,21) 2[8,9)")
 	b.request(Request{ID: 4, Prompt: seq(70, 8), MaxTokens: 2, Priority: 1})
-	b.wantRows("1[21,22) 4[0,8)") // 2 gives way
+	b.wantRows("1[21,22) 4[0,8)") // 2 is preempted
 	if w := b.s.Why(2); w[0].Cause != AwaitsSlot {
 		t.Errorf("why: %v", w)
 	}
@@ -121,13 +121,14 @@ func TestPriorityTakesAPlace(t *testing.T) {
 	}
 }
 
-// The victim is the sequence that loses least of its own work; what it shares stays with others.
+// TestVictimLosesLeast checks that the victim is the sequence that loses least of its own
+// work; pages that it shares do not count.
 func TestVictimLosesLeast(t *testing.T) {
 	b := newBed(t, Config{ShareTokens: 1000}, 1, 53)
 	b.add(1, seq(0, 20), 9)
-	b.add(9, seq(60, 10), 15) // the oldest that is left after 1
+	b.add(9, seq(60, 10), 15) // the oldest after 1
 	b.step()
-	b.add(2, seq(0, 26), 20) // 20 of 1's
+	b.add(2, seq(0, 26), 20) // 20 tokens are 1's
 	b.step()
 	b.add(3, seq(40, 8), 20)
 	first := RequestID(0)
@@ -163,7 +164,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// A class learns what its outputs take, and forgets what is long past.
+// TestClassesLearn checks that a class learns the lengths of its outputs and forgets old
+// ones.
 func TestClassesLearn(t *testing.T) {
 	cs := newClasses()
 	k := cs.of(&Request{Tenant: "a"})

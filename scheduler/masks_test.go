@@ -13,9 +13,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestMaskTable plays plans of random rows, up to three in flight, on a table of no more
-// ids than can be named, beside a backend that keeps masks as package engine says. Each row
-// must find its own bits when its batch runs, and again when it is completed.
+// TestMaskTable plays plans of random rows, up to three in flight, on a table with no more
+// ids than the rows can name, beside a backend that keeps masks as package engine defines.
+// Each row must find its own bits when its batch runs, and again when it completes.
 func TestMaskTable(t *testing.T) {
 	const rows, inflight, words = 5, 3, 2
 	info := engine.Info{Name: "null", Vocab: 64 * words, MaxPositions: 64, PageTokens: 16, NumPages: 8, MaxSlots: 1,
@@ -75,8 +75,8 @@ func TestMaskTable(t *testing.T) {
 	}
 }
 
-// TestMasksAreSetOnce: requests of one format share the masks of its states, and a later
-// request finds them all.
+// TestMasksAreSetOnce checks that requests of one format share the masks of its states,
+// and that a later request finds all of them.
 func TestMasksAreSetOnce(t *testing.T) {
 	const format = "[ab]{2}[cd]{2}[ef]{4}"
 	b, vocab := formatBed(t)
@@ -104,11 +104,12 @@ func TestMasksAreSetOnce(t *testing.T) {
 	}
 }
 
-// A row's mask is that of its matcher, whichever request has set it: requests share formats,
-// and differ in stop tokens, MinTokens and AllowedTokens.
+// TestFormatMasksAreTheMatchers checks that a row's mask is its matcher's, whichever
+// request has set it: requests share formats, and differ in stop tokens, MinTokens and
+// AllowedTokens.
 func TestFormatMasksAreTheMatchers(t *testing.T) {
 	b, vocab := formatBed(t)
-	b.s.info.MaxMasks = 16 // of 8 rows in 2 plans: ids are used again
+	b.s.info.MaxMasks = 16 // for 8 rows in 2 plans, so ids are reused
 	b.s.plans.masks = newMaskTable(&b.s.info)
 	formats := []*grammar.Grammar{compiled(t, vocab, "([ab]{2}[cd]?)*"), compiled(t, vocab, "(x[a-f]{0,3}y){1,4}|z+")}
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -157,7 +158,8 @@ func TestFormatMasksAreTheMatchers(t *testing.T) {
 	}
 }
 
-// The table stays within its bounds, however many formats and stop tokens there are.
+// TestFormatsAreForgotten checks that the table stays within its bounds for any number of
+// formats and stop tokens.
 func TestFormatsAreForgotten(t *testing.T) {
 	b, vocab := formatBed(t)
 	table, format := &b.s.plans.masks, compiled(t, vocab, "a+")
@@ -175,7 +177,7 @@ func TestFormatsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestMasksAreDropped: a mask that no row named for long is dropped.
+// TestMasksAreDropped checks that a mask that no row has named for long is dropped.
 func TestMasksAreDropped(t *testing.T) {
 	info := engine.Info{Vocab: 64, MaxMasks: 4}
 	table := newMaskTable(&info)
@@ -196,7 +198,7 @@ func TestMasksAreDropped(t *testing.T) {
 	}
 }
 
-// TestNoMasks: a backend that keeps none gets no request that needs one.
+// TestNoMasks checks that a backend without masks gets no request that needs one.
 func TestNoMasks(t *testing.T) {
 	b, vocab := formatBed(t)
 	b.s.info.MaxMasks = 0
@@ -216,7 +218,7 @@ func TestNoMasks(t *testing.T) {
 	}
 }
 
-// formatBed is one whose tokens are the bytes of its vocabulary.
+// formatBed returns a bed whose tokens are the bytes of its vocabulary.
 func formatBed(t *testing.T) (*bed, *grammar.Vocabulary) {
 	t.Helper()
 	tokens := make([][]byte, 97)
@@ -227,7 +229,7 @@ func formatBed(t *testing.T) (*bed, *grammar.Vocabulary) {
 	return newBed(t, Config{Vocabulary: vocab, MaxInflight: 2}, 4, 200), vocab
 }
 
-// compiled is a format by its regular expression.
+// compiled returns the format of a regular expression.
 func compiled(tb testing.TB, vocab *grammar.Vocabulary, pattern string) *grammar.Grammar {
 	tb.Helper()
 	rules, err := grammar.ParseRegexp(pattern)
@@ -244,9 +246,9 @@ func compiled(tb testing.TB, vocab *grammar.Vocabulary, pattern string) *grammar
 	return c.Grammar()
 }
 
-// BenchmarkMasks plans steps of rows that write JSON of one schema, and answers them with
-// random tokens that are allowed, on a vocabulary of 32,768. Reported: bytes of masks that
-// go to the backend a step, and what they would be if each row gave its own.
+// BenchmarkMasks measures steps whose rows write JSON of one schema, answered with random
+// allowed tokens, on a vocabulary of 32,768. It reports the bytes of masks that go to the
+// backend in a step, and the bytes if each row brought its own.
 func BenchmarkMasks(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	tokens := make([][]byte, 1<<15)

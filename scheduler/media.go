@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// validMedia refuses spans that are not ascending, overlap, or leave the prompt.
+// validMedia refuses spans that do not ascend, overlap, or leave the prompt.
 func validMedia(req *Request) error {
 	end := 0
 	for i, m := range req.Media {
@@ -19,8 +19,9 @@ func validMedia(req *Request) error {
 	return nil
 }
 
-// shares is how many tokens x and y have in common, which are tokens [at, ...) of q and o:
-// placeholders are equal where what they stand for is.
+// shares returns how many leading tokens x and y have in common, which are tokens [at,
+// ...) of q and o. Placeholders are equal only if the media that they stand for are: two
+// images of 256 patches have equal tokens and different hashes.
 func (q *sequence) shares(o *sequence, at int, x, y []kv.Token) int {
 	n := wide.CommonPrefix(x, y)
 	if len(q.req.Media)+len(o.req.Media) > 0 {
@@ -29,7 +30,7 @@ func (q *sequence) shares(o *sequence, at int, x, y []kv.Token) int {
 	return n
 }
 
-// mediaDiffer is the first token from which on two lists of spans differ.
+// mediaDiffer returns the first position from which two lists of spans differ.
 func mediaDiffer(x, y []kv.Media) int {
 	for i := 0; i < len(x) || i < len(y); i++ {
 		switch {
@@ -44,8 +45,8 @@ func mediaDiffer(x, y []kv.Media) int {
 	return math.MaxInt
 }
 
-// wholeMedia is n, or where the span begins of which n is within: the cache takes spans as
-// wholes.
+// wholeMedia returns n, or the start of the span that n is within: the cache keeps a span
+// as a whole. For a span [10, 266), 100 becomes 10.
 func (q *sequence) wholeMedia(n int) int {
 	for _, m := range q.req.Media {
 		if m.At < n && n < m.At+m.Tokens {

@@ -8,13 +8,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestMediaKeepApart: placeholders are found in the cache, and waited for in flight, only
-// where what they stand for is the same.
+// TestMediaKeepApart checks that placeholders match, in the cache and in flight, only if
+// the media that they stand for are the same.
 func TestMediaKeepApart(t *testing.T) {
 	const at, patches = 10, 20
 	image := func(hash uint64) []kv.Media { return []kv.Media{{At: at, Tokens: patches, Hash: hash}} }
 	prompt := slices.Concat(seq(1, at), slices.Repeat([]kv.Token{90}, patches), seq(50, 10))
-	for _, together := range []bool{false, true} { // else one after another
+	for _, together := range []bool{false, true} { // false: one after another
 		for _, tc := range []struct {
 			media []kv.Media
 			want  int // tokens from the cache, at pages of 4 and with tails

@@ -10,49 +10,49 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// Metrics are counters since New, as a plain value.
+// Metrics are counters since New and gauges, as a plain value.
 type Metrics struct {
-	Requests         uint64 // accepted
+	Requests         uint64 // accepted by Add
 	Steps            uint64
 	Rows             uint64
 	PromptTokens     uint64 // of admitted requests
-	CachedTokens     uint64 // of those, found in the cache at first admission
+	CachedTokens     uint64 // of PromptTokens, those found in the cache at first admission
 	RecomputedTokens uint64 // run again after preemptions
-	VoidTokens       uint64 // run for samples that had ended by then
+	VoidTokens       uint64 // run for samples that had ended by the time
 	OutputTokens     uint64
-	MaskedRows       uint64 // rows that may sample some tokens only
-	MasksSet         uint64 // masks that went to the backend for them; rows share those that are the same
+	MaskedRows       uint64 // rows that may sample only some tokens
+	MasksSet         uint64 // masks sent to the backend for them; rows with equal masks share one
 	Preemptions      uint64
 	Followers        uint64    // waits for a prefix that was being computed, or fetched by another request
 	Fetches          uint64    // waits for a prefix from a lower tier
-	Bypasses         uint64    // admissions past one that did not fit, each by each
+	Bypasses         uint64    // sum, over admissions, of the sequences skipped because they did not fit
 	Expired          uint64    // samples ended by a deadline or queue timeout
-	Displaced        uint64    // requests ended in a full queue by others of higher priority
+	Displaced        uint64    // requests ended in a full queue for others of higher priority
 	Endings          [5]uint64 // by Reason
 
 	// Gauges.
 	Waiting, Running                             int
 	IdlePages, HeldPages, CachedPages, PoolPages int
-	LeakedPages                                  int // granted, and without an owner; always 0
+	LeakedPages                                  int // granted, but without an owner; always 0
 	Tiers                                        [kv.Tiers]TierMetrics
 	Cache                                        radixcache.Stats
 }
 
-// TierMetrics count what a tier below the device holds and has done; all 0 where there is
-// no such tier, and for the device.
+// TierMetrics counts what a tier below the device holds and has done. All fields are 0 for
+// the device, and for tiers that are not configured.
 type TierMetrics struct {
 	HeldBytes             int64  // of its quota
-	Extents               int    // in it
-	HitTokens             uint64 // of prompts at first admission, fetched from it
-	Reads, Writes         uint64 // that ended well, those between lower tiers too
-	ReadBytes, WriteBytes uint64 // of them
-	ReadNanos             uint64 // that they took
-	Errors                uint64 // moves from it or to it that failed; not those canceled
-	Lost                  uint64 // extents that were to be written to it and found no room
+	Extents               int    // in the tier
+	HitTokens             uint64 // prompt tokens at first admission, fetched from the tier
+	Reads, Writes         uint64 // that succeeded, including those between lower tiers
+	ReadBytes, WriteBytes uint64 // of Reads and Writes
+	ReadNanos             uint64 // duration of Reads, summed
+	Errors                uint64 // moves from or to the tier that failed, without canceled ones
+	Lost                  uint64 // extents that should have been written to it and found no room
 }
 
-// Metrics counts what is open now beside the running totals. It walks the
-// running sequences.
+// Metrics returns the counters and the gauges of now. Cost: a pass over the running
+// sequences.
 func (s *Scheduler) Metrics() Metrics {
 	m := s.metrics
 	m.Waiting, m.Running = s.queue.size+len(s.running.preempted), len(s.running.all)
@@ -76,20 +76,20 @@ func (s *Scheduler) Metrics() Metrics {
 	return m
 }
 
-// TenantUsage is what one tenant has open, and what it was served.
+// TenantUsage counts the open samples of one tenant and the tokens it was served.
 type TenantUsage struct {
 	Tenant           string
 	Waiting, Running int
-	// ServedTokens are the un-cached prompt tokens, from first admission on, and the
-	// output tokens since the account was opened. An account without open requests
-	// is closed at once, but under DLPM when neither debt nor credit is left.
+	// ServedTokens are the uncached prompt tokens, from first admission on, and the output
+	// tokens since the account was opened. The account of a tenant without open requests
+	// is closed at once; under DLPM when neither debt nor credit is left.
 	ServedTokens uint64
-	// Deficit is, under DLPM, how many tokens of its share are left in the current
-	// round; negative if the tenant is ahead by so many.
+	// Deficit is, under DLPM, the number of tokens left of the tenant's share of the
+	// current round; negative if the tenant is ahead by that number.
 	Deficit int64
 }
 
-// Tenants are the accounts, by name.
+// Tenants returns the accounts, sorted by name.
 func (s *Scheduler) Tenants() []TenantUsage {
 	var all []TenantUsage
 	for _, t := range s.accounts.known {
@@ -99,7 +99,7 @@ func (s *Scheduler) Tenants() []TenantUsage {
 	return all
 }
 
-// HitRate is the share of prompt tokens that came from the cache.
+// HitRate returns the part of prompt tokens that came from the cache, in [0, 1].
 func (m Metrics) HitRate() float64 {
 	if m.PromptTokens == 0 {
 		return 0
@@ -107,7 +107,7 @@ func (m Metrics) HitRate() float64 {
 	return float64(m.CachedTokens) / float64(m.PromptTokens)
 }
 
-// String is a few lines for a terminal.
+// String formats the figures in six lines for a terminal.
 func (m Metrics) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "requests: %d accepted, %d waiting, %d running\n", m.Requests, m.Waiting, m.Running)

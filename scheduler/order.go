@@ -2,9 +2,14 @@ package scheduler
 
 import "math/bits"
 
-// rank sets q.rank by what is known now and says which lane q belongs into.
-// Ranks do not change with time, so lanes stay sorted by themselves: where
-// waiting counts, it counts for all alike, and differences of arrival are left.
+// rank sets q.rank from what is known now and returns the key of q's lane. A rank does not
+// change while q waits, so heaps stay sorted. Where waiting time counts it grows for all
+// alike, and only the difference of arrivals remains. Under LPM:
+//
+//	cached(q) + (work - born(q))/Aging  >  cached(o) + (work - born(o))/Aging
+//
+// holds for all values of work or for none. So the rank, lowest first, is born/Aging -
+// cached.
 func (w *queue) rank(q *sequence) laneKey {
 	key := laneKey{long: w.cfg.isLong(q.cached, len(q.tokens))}
 	if q.tenant.cfg.MaxRunning > 0 || w.cfg.Policy == DLPM {
@@ -21,7 +26,7 @@ func (w *queue) rank(q *sequence) laneKey {
 		q.rank = int64(q.born)
 		key.ratio = ratioClass(len(q.tokens) - q.cached)
 	case Random:
-		q.rank = int64(mix(w.cfg.Seed, uint64(q.req.ID), uint64(q.sample)) >> 1)
+		q.rank = int64(mix(w.cfg.Seed, uint64(q.req.ID), uint64(q.sample)) >> 1) // >> 1: not negative
 	case Priority:
 		q.rank = -int64(q.req.Priority)
 	default:
@@ -30,15 +35,17 @@ func (w *queue) rank(q *sequence) laneKey {
 	return key
 }
 
-// ratioClass files un-cached tokens by eighths of an octave: within a class the
-// oldest has the highest response ratio, to an eighth.
+// ratioClass sorts counts of uncached tokens into classes of an eighth of an octave.
+// Within a class the oldest sequence has the highest response ratio, to within an eighth,
+// so best compares only the heads of lanes. For example, 1000 tokens have e = 9 and the
+// class 9·8+7 = 79, which holds 960 to 1023.
 func ratioClass(uncached int) int {
 	u := uint(max(uncached, 1))
 	e := bits.Len(u) - 1
 	return e<<3 | int(u<<3>>e&7)
 }
 
-// mix is a hash of its words, by SplitMix64's finalizer (Steele, Lea, Flood 2014).
+// mix hashes words with the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
 func mix(words ...uint64) uint64 {
 	z := uint64(0)
 	for _, w := range words {
@@ -50,24 +57,26 @@ func mix(words ...uint64) uint64 {
 	return z
 }
 
-// closed reports whether no sequence of a lane can be taken now.
+// closed reports whether no sequence of a lane can be taken now: its tenant is at its
+// limit, or it is a lane of long prompts and even the head must wait for others.
 func (w *queue) closed(l *lane) bool {
 	return l.key.long && w.longFull(l.head()) || l.key.tenant != nil && l.key.tenant.atLimit()
 }
 
-// excluded is the same of a sequence, wherever it is.
+// excluded reports the same for one sequence, in a lane or not.
 func (w *queue) excluded(q *sequence) bool {
 	return w.lastLong != nil && w.cfg.isLong(q.cached, len(q.tokens)) && w.longFull(q) || q.tenant.atLimit()
 }
 
-// longFull reports whether as many long prompts are being computed as may be before q,
-// which is long.
+// longFull reports whether q, which is long, must wait for other long prompts.
 func (w *queue) longFull(q *sequence) bool {
 	return w.lastLong != nil && w.cfg.ranks(q, w.lastLong) <= 0
 }
 
-// best returns the sequence that the policy takes next, nil if none can be taken:
-// followers and closed lanes are not looked at. work is the device's so far.
+// best returns the sequence that the policy takes next, nil if there is none. It looks at
+// the heads of the lanes that are not closed; followers and fetching sequences are in no
+// lane. work is Scheduler.work. DFSWeight sorts the queue again after a quarter of it has
+// changed.
 func (w *queue) best(work uint64) *sequence {
 	if w.cfg.Policy == DFSWeight && w.cache != nil && 4*w.stale > w.size {
 		w.orderByWeight()
@@ -94,8 +103,7 @@ func (w *queue) best(work uint64) *sequence {
 	return best
 }
 
-// outranks reports whether q comes before o in the policy's order: the lower rank, then
-// the older.
+// outranks reports whether q precedes o in the policy's order: by rank, then by age.
 func (q *sequence) outranks(o *sequence) bool {
 	if q.rank != o.rank {
 		return q.rank < o.rank
@@ -112,8 +120,10 @@ func (w *queue) choosable(do func(l *lane)) {
 	}
 }
 
-// bestByDeficit is LPM among the tenants of the lowest round. It takes no tenant of a later
-// round than one that does not fit: others would be served rounds ahead of it.
+// bestByDeficit is best under DLPM: the order of LPM among the tenants of the lowest
+// round. If a sequence of a lower round did not fit in this pass, it returns nil rather
+// than a tenant of a later round: otherwise others would get rounds ahead of a tenant
+// whose request is large.
 func (w *queue) bestByDeficit() (best *sequence) {
 	lowest := w.owed
 	w.choosable(func(l *lane) {
@@ -132,7 +142,7 @@ func (w *queue) bestByDeficit() (best *sequence) {
 }
 
 // hasTurn reports whether, under DLPM, no tenant of a lower round than q's could be
-// served: room is kept for q only then.
+// served. Only then are pages kept for q. A tenant's credit counts for at most one round.
 func (w *queue) hasTurn(q *sequence) bool {
 	turn := true
 	if w.cfg.Policy == DLPM {
@@ -141,7 +151,7 @@ func (w *queue) hasTurn(q *sequence) bool {
 	return turn
 }
 
-// owe notes the lowest round of the tenants that did not fit in this pass.
+// owe sets w.owed to the lowest round of the tenants of unfit.
 func (w *queue) owe(unfit []*sequence) {
 	w.owed = never
 	if w.cfg.Policy != DLPM {
@@ -154,7 +164,7 @@ func (w *queue) owe(unfit []*sequence) {
 	}
 }
 
-// longestWaiting is the oldest sequence that can be taken, nil if none can be.
+// longestWaiting returns the oldest sequence that can be taken, nil if there is none.
 func (w *queue) longestWaiting() *sequence {
 	var oldest *sequence
 	for _, l := range w.lanes {
@@ -162,7 +172,9 @@ func (w *queue) longestWaiting() *sequence {
 			continue
 		}
 		q := l.aged.first()
-		if l.key.long && w.longFull(q) { // the lane is open for the first by priority alone
+		// closed looks at the head by rank, which may outrank lastLong while the oldest
+		// does not.
+		if l.key.long && w.longFull(q) {
 			continue
 		}
 		if oldest == nil || q.arrival < oldest.arrival {
@@ -172,11 +184,14 @@ func (w *queue) longestWaiting() *sequence {
 	return oldest
 }
 
-// candidate returns the sequence that the policy takes next, ranked by what is cached
-// of it now: some may have been evicted since it was ranked.
+// candidate returns the sequence to try next, nil if there is none. It matches the
+// sequence again, because pages may have been evicted since it was ranked; a sequence that
+// has lost a block of the index or more is ranked again, and the next best is tried. After
+// maxTries of these the best is taken as it is.
 func (w *queue) candidate(work uint64, freeSlots int) *sequence {
 	w.owe(w.skipped)
-	// Under Priority it is tried once in a pass, and does not keep others from preempting.
+	// Under Priority the oldest is tried once in a pass, and only if a slot is free: it
+	// must not prevent others from preempting.
 	oldest := w.cfg.Policy != Priority || freeSlots > 0 && len(w.skipped) == 0
 	if oldest && w.needsOldest() && (w.admissions+1)%uint64(w.cfg.OldestEvery) == 0 {
 		if q := w.longestWaiting(); q != nil {
@@ -189,7 +204,7 @@ func (w *queue) candidate(work uint64, freeSlots int) *sequence {
 		if q == nil {
 			return nil
 		}
-		if w.cfg.Policy == DLPM { // only here: a look ahead must not take credit from those that it passes by
+		if w.cfg.Policy == DLPM { // only here: a look ahead must not end the credit of tenants that it passes
 			w.accounts.round = max(w.accounts.round, q.tenant.round())
 		}
 		was := q.cached
@@ -197,13 +212,14 @@ func (w *queue) candidate(work uint64, freeSlots int) *sequence {
 		if !w.ranksByCache(q) || q.cached+w.index.blockTokens > was {
 			return q
 		}
-		w.rerank(q) // it was ranked too high
+		w.rerank(q) // its rank was too high
 	}
 	return w.best(work)
 }
 
-// bypass lets others be admitted before q, which does not fit: MaxBypass of them since
-// it was first found so.
+// bypass takes q, which does not fit, out of its lane for the rest of the pass, so that
+// others are tried. The first call notes the number of admissions, from which MaxBypass
+// counts.
 func (w *queue) bypass(q *sequence) {
 	if q == w.blocked {
 		return
@@ -216,7 +232,8 @@ func (w *queue) bypass(q *sequence) {
 	w.keepRoomFor(w.skipped[len(w.skipped)-1:])
 }
 
-// keepRoomFor keeps room for the first of these that was bypassed MaxBypass times.
+// keepRoomFor blocks the queue for the first sequence of unfit that was bypassed MaxBypass
+// times, unless one blocks it already.
 func (w *queue) keepRoomFor(unfit []*sequence) {
 	for _, q := range unfit {
 		if w.blocked == nil && q.place == waiting && w.admissions-q.unfitAt >= uint64(w.cfg.MaxBypass) && !w.excluded(q) {

@@ -21,7 +21,7 @@ func (b *bed) request(r Request) {
 	}
 }
 
-// order runs to the end, one request at a time, and returns the order in which they ran.
+// order runs all requests, one at a time, and returns the order in which they ran.
 func (b *bed) order() string {
 	b.t.Helper()
 	var ids []string
@@ -37,8 +37,8 @@ func (b *bed) order() string {
 	return strings.Join(ids, " ")
 }
 
-// TestOrders checks which request goes next under each policy, among the same requests. SGLang's
-// tests of its policies have the same cases where the policies are the same.
+// TestOrders checks which request goes next under each policy, with the same requests.
+// SGLang's tests have the same cases for the policies that it has.
 func TestOrders(t *testing.T) {
 	const never = 1 << 29
 	for _, c := range []struct{ policy, want string }{
@@ -47,7 +47,7 @@ func TestOrders(t *testing.T) {
 		{"lof", "2 1 5 3 4 6"},        // 9, 5, 5, then 1
 		{"priority", "6 2 4 1 3 5"},   // 7, 3, 3, then 0
 		{"dfs-weight", "3 4 5 6 1 2"}, // 3 and 4 end in a branch below the node of 5 and 6
-		{"hrrn", "3 4 6 5 1 2"},       // 1, 1, 1, 6, 30 and 31 un-cached
+		{"hrrn", "3 4 6 5 1 2"},       // 1, 1, 1, 6, 30 and 31 uncached
 	} {
 		t.Run(c.policy, func(t *testing.T) {
 			var p Policy
@@ -71,7 +71,7 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// Under Random the order is the seed's, not the arrival's.
+// TestRandomOrder checks that under Random the order follows the seed, not the arrival.
 func TestRandomOrder(t *testing.T) {
 	orders := map[string]bool{}
 	for seed := range uint64(4) {
@@ -86,8 +86,8 @@ func TestRandomOrder(t *testing.T) {
 	}
 }
 
-// Waiting counts as cached tokens: one that nothing is cached of overtakes those that
-// come Aging times their matches later.
+// TestLPMAges checks that waiting counts as cached tokens: a request with nothing cached
+// overtakes those that arrive more than Aging times their cached tokens later.
 func TestLPMAges(t *testing.T) {
 	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, Aging: 2, OldestEvery: 1 << 29}, 4, 60)
 	b.add(90, seq(0, 16), 1)
@@ -106,14 +106,15 @@ func TestLPMAges(t *testing.T) {
 			t.Fatalf("1 starves: %s", got)
 		}
 	}
-	// After those that came with it those that came before 32 tokens of work go on
-	// being ahead of it: 10 and about 8.
+	// With Aging 2, requests with 16 cached tokens stay ahead of request 1 if they arrive
+	// within 32 tokens of work: the 10 that arrived with it, and about 8 more.
 	if n := len(strings.Fields(got)); n < 14 || n > 20 {
 		t.Errorf("1 was served as number %d: %s", n, got)
 	}
 }
 
-// Response ratio: the long one that has waited gets its turn among short ones.
+// TestHRRNServesTheLongOne checks that by response ratio a long prompt that has waited
+// gets its turn among short ones.
 func TestHRRNServesTheLongOne(t *testing.T) {
 	b := newBed(t, Config{Policy: HRRN, MaxRunning: 1, OldestEvery: 1 << 29}, 4, 60)
 	b.add(1, seq(0, 5), 1)
@@ -132,8 +133,8 @@ func TestHRRNServesTheLongOne(t *testing.T) {
 	}
 }
 
-// What gets cached while a request waits moves it up, without anybody asking the
-// tree about it.
+// TestQueueIsToldWhatIsCached checks that a request moves up when more of it gets cached
+// while it waits, without matching the tree again.
 func TestQueueIsToldWhatIsCached(t *testing.T) {
 	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, OldestEvery: 1 << 29}, 16, 60)
 	long := seq(0, 150)
@@ -151,7 +152,8 @@ func TestQueueIsToldWhatIsCached(t *testing.T) {
 	}
 }
 
-// A rank that eviction made too high is mended before it counts.
+// TestStaleRanksAreMended checks that a rank that eviction made too high is corrected
+// before it is used.
 func TestStaleRanksAreMended(t *testing.T) {
 	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, OldestEvery: 1 << 29}, 16, 40)
 	b.add(1, seq(50, 200), 1)
@@ -169,7 +171,7 @@ func TestStaleRanksAreMended(t *testing.T) {
 	}
 }
 
-// The queue's structures agree with a plain sort through a random life.
+// TestLaneIsASort checks that the queue agrees with a plain sort through random changes.
 func TestLaneIsASort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var l seqHeap
@@ -202,8 +204,8 @@ func TestLaneIsASort(t *testing.T) {
 	}
 }
 
-// Tenants that wait all the time are served by weight, not by arrival
-// nor by what they have cached: within the bound that DLPM states.
+// TestDLPMSharesByWeight checks that tenants that wait all the time are served by weight,
+// not by arrival or cached tokens, within the bound of DLPM.
 func TestDLPMSharesByWeight(t *testing.T) {
 	for _, weight := range []int{1, 3} {
 		cfg := Config{Policy: DLPM, MaxRunning: 1, Quantum: 40, Tenants: map[string]TenantConfig{"b": {Weight: weight}}}

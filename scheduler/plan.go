@@ -8,32 +8,34 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// Plan is one step: the batch for the backend, and the sequences of its rows. It belongs to
-// the backend until its ticket is done, then it goes back through Complete, which reuses it.
-// Rows alias their sequences' tokens and pages, which are only appended to while a row is in
-// flight.
+// Plan is one step: the batch for the backend, and the sequences of its rows. The backend
+// owns it until its ticket is done; then it returns through Complete, which reuses it.
+// Rows alias their sequences' tokens and pages, which are only appended to while a row is
+// in flight.
 type Plan struct {
 	Batch engine.Batch
-	// Moves are to be begun, in this order, before Batch is submitted. Each Write, Read and
-	// Drop is answered by one Moved; a Cancel is not. A plan may have moves and no rows.
-	// Batch.After names Writes whose pages the batch overwrites.
+	// Moves must be started, in this order, before Batch is submitted. Each Write, Read
+	// and Drop is answered by one Moved; a Cancel is not. A plan may have moves and no
+	// rows. Batch.After names the Writes that must have read their pages before the batch
+	// overwrites these.
 	Moves []tiering.Move
 
-	rows   []planned // by row
-	tokens int
-	begun  []RequestID
+	rows   []planned   // by row of Batch
+	tokens int         // see Tokens
+	begun  []RequestID // see Begun
 	masks  *maskTable
 }
 
-// plans are those that run, the masks that they name, and others to reuse.
+// plans are the plans in flight, the masks that they name, and plans to reuse.
 type plans struct {
 	inflight []*Plan // oldest first
 	spare    []*Plan
-	last     uint64 // Seq of the latest plan that had rows
+	last     uint64 // Seq of the latest plan that was launched
 	masks    maskTable
 }
 
-// take returns an empty plan, with the Seq that follows.
+// take returns an empty plan with the next Seq. The Seq is used only if the plan is
+// launched.
 func (ps *plans) take() *Plan {
 	var p *Plan
 	if n := len(ps.spare); n > 0 {
@@ -45,19 +47,21 @@ func (ps *plans) take() *Plan {
 	return p
 }
 
-// planned is the sequence of a row. Its life differs if it has left the device since.
+// planned is the sequence of a row. life differs from the sequence's if it has left the
+// device since.
 type planned struct {
 	q      *sequence
 	life   uint32
-	start  int32 // computed before the row
+	start  int32 // tokens computed before the row
 	end    int32 // and after it
 	sample bool
 }
 
-// Tokens is the number of tokens that the plan runs.
+// Tokens returns the number of tokens that the plan runs: 1 for each decode row, and the
+// chunks of prompts.
 func (p *Plan) Tokens() int { return p.tokens }
 
-// Begun lists the requests of which a sample has a row for the first time, once each.
+// Begun returns the requests of which a sample has a row for the first time, once each.
 func (p *Plan) Begun() []RequestID { return p.begun }
 
 // Request returns the request and sample of row i.
@@ -66,13 +70,15 @@ func (p *Plan) Request(i int) (id RequestID, sample int) {
 	return q.req.ID, q.sample
 }
 
+// reset empties the plan and keeps its slices.
 func (p *Plan) reset(seq uint64) {
 	b := &p.Batch
 	*b = engine.Batch{Seq: seq, After: b.After[:0], Binds: b.Binds[:0], Swaps: b.Swaps[:0], Copies: b.Copies[:0], Drops: b.Drops[:0], Masks: b.Masks[:0], Rows: b.Rows[:0]}
 	p.rows, p.tokens, p.begun, p.Moves = p.rows[:0], 0, p.begun[:0], p.Moves[:0]
 }
 
-// release lets go of what the plan points to, or what has ended would be kept alive.
+// release clears what the plan points to; otherwise a spare plan would keep ended
+// sequences alive.
 func (p *Plan) release() {
 	clear(p.rows)
 	clear(p.Moves)
@@ -81,7 +87,9 @@ func (p *Plan) release() {
 	clear(p.Batch.Masks)
 }
 
-// decode appends a row that runs the token which q samples last.
+// decode appends a row of one token, the one that q sampled last. It is Deferred: the
+// backend itself feeds the slot's last sampled token, which the scheduler may not know
+// yet.
 func (p *Plan) decode(q *sequence) {
 	n := len(p.Batch.Rows)
 	if n == cap(p.Batch.Rows) {
@@ -91,7 +99,8 @@ func (p *Plan) decode(q *sequence) {
 	r := &p.Batch.Rows[n] // zero: release has cleared it
 	r.Slot, r.Start, r.Deferred, r.Sample, r.Digest = q.slot, int32(q.computed), true, true, q.digest
 	r.Pages = q.newPages()
-	// What plans in flight sample has its place already.
+	// Samples in flight have their index already: with 5 known tokens and 1 in flight, the
+	// indices 0 to 5 are taken, and this row samples token 6.
 	r.SampleIndex = int32(q.outputTokens() + int(q.sampling))
 	if q.shaped {
 		p.maskRow(q, r)
@@ -99,8 +108,8 @@ func (p *Plan) decode(q *sequence) {
 	p.add(q, 1, true)
 }
 
-// prefill appends a row that runs the next n tokens of q's prompt, or of all that
-// it had when it was preempted.
+// prefill appends a row that runs the next n known tokens of q: of its prompt, or after a
+// preemption also of its output. The row that reaches target samples.
 func (p *Plan) prefill(q *sequence, n int) {
 	end := q.computed + n
 	sample := end == q.target
@@ -111,7 +120,7 @@ func (p *Plan) prefill(q *sequence, n int) {
 		Pages:       q.newPages(),
 		Sample:      sample,
 		SampleIndex: int32(q.outputTokens()),
-		Digest:      sample && q.digest, // elsewhere it would cost the head for nothing
+		Digest:      sample && q.digest, // other rows have no logits
 
 		PromptLogprobs: q.wantsPrompt(),
 	})
@@ -124,13 +133,15 @@ func (p *Plan) prefill(q *sequence, n int) {
 	p.add(q, n, sample)
 }
 
-// newPages are those that the slot's table lacks; after the plan it has them.
+// newPages returns the pages that the slot's table lacks, and counts them as given. So
+// rows send each page id once instead of the whole table in every step.
 func (q *sequence) newPages() []kv.PageID {
 	pages := q.pages[q.given:]
 	q.given = len(q.pages)
 	return pages
 }
 
+// add records a row of n tokens of q.
 func (p *Plan) add(q *sequence, n int, sample bool) {
 	p.rows = append(p.rows, planned{q, q.life, int32(q.computed), int32(q.computed + n), sample})
 	q.computed += n

@@ -7,59 +7,65 @@ import (
 // Policy orders the waiting requests.
 type Policy uint8
 
-// The policies. Cached and un-cached tokens are those of a request's prompt; work
-// is the tokens that the device has computed. Under all but FCFS and DLPM,
-// Config.OldestEvery bounds the waiting; under LPM and DLPM also Config.Aging.
+// The policies. Cached and uncached tokens are those of a request's prompt; work is the
+// number of tokens that the device has computed. Under all policies except FCFS and DLPM,
+// Config.OldestEvery bounds the wait of any request; under LPM and DLPM, Config.Aging does
+// too.
 const (
 	// FCFS serves in order of arrival.
 	FCFS Policy = iota
-	// LPM serves the longest cached prefix first (SGLang's lpm), so that what is
-	// cached is used before it is evicted. Waiting counts as cached tokens.
+	// LPM serves the longest cached prefix first (SGLang: lpm), so that cached prefixes
+	// are used before they are evicted. Waiting time counts as cached tokens, see
+	// Config.Aging.
 	LPM
-	// DFSWeight goes depth first through the prefix tree, subtrees for which most
-	// requests wait first (SGLang's dfs-weight).
+	// DFSWeight goes depth first through the prefix tree, and visits first the subtrees
+	// for which most requests wait (SGLang: dfs-weight).
 	DFSWeight
-	// LOF serves the longest output limit first (SGLang's lof).
+	// LOF serves the longest output limit first (SGLang: lof).
 	LOF
-	// HRRN serves the highest response ratio next: work since arrival over
-	// un-cached tokens (Brinch Hansen 1971; over un-cached tokens in SGLang's hrrn).
+	// HRRN serves the highest response ratio: work since arrival over uncached tokens
+	// (Brinch Hansen 1971; SGLang: hrrn).
 	HRRN
-	// Random serves in an order that Config.Seed and the ID give.
+	// Random serves in an order that Config.Seed and the request's ID determine.
 	Random
-	// Priority serves the highest Request.Priority first, equal ones by arrival, and
-	// a waiting request may take the place of a running one of lower priority.
+	// Priority serves the highest Request.Priority first, then by arrival. A waiting
+	// request may preempt a running one of lower priority, see Config.PreemptThreshold.
 	Priority
-	// DLPM is deficit longest prefix match: LPM among tenants that have some of their
-	// share left, charged by un-cached prompt and output tokens (Cao et al. 2025,
-	// "Locality-aware Fair Scheduling in LLM Serving"). While a tenant has a waiting
-	// request that could be admitted (it follows no prompt in flight, waits for no fetch,
-	// is below the tenant's limit, is not among long prompts that wait for others, and
-	// fits), no other tenant of equal weight is served more than it by more than
+	// DLPM is deficit longest prefix match: LPM among the tenants that have some of their
+	// share left, charged by uncached prompt tokens and output tokens (Cao et al. 2025,
+	// "Locality-aware Fair Scheduling in LLM Serving").
+	//
+	// The promise: while a tenant has an admissible request, no other tenant of equal
+	// weight is served more than it by more than
 	//
 	//	2·(Quantum + P + R·O)
 	//
-	// tokens, with P the longest un-cached prompt, R the most samples that one tenant
-	// runs at a time and O the longest output; so two that both wait all the time
-	// differ by no more. The other tenant may do what it likes: have many requests
-	// open or one at a time, come and go. With weights it is tokens per weight, and
-	// 2·Quantum plus P + R·O of each by its weight. What a request has computed when it
-	// is given up or fails is counted, and no more; a tenant whose admitted prompt was
-	// not computed for that is promised nothing for the turn that it lost. Debts are
-	// remembered within MaxDebtors and DebtAge.
+	// tokens, where P is the longest uncached prompt, R the most samples that one tenant
+	// runs at a time, and O the longest output. A request is admissible unless it follows
+	// a prompt in flight, waits for a fetch, meets its tenant's limit, is a long prompt
+	// that waits for other long prompts, or does not fit. Two tenants that both wait all
+	// the time differ by no more than that.
+	//
+	// The other tenant may do anything: have many requests open or one at a time, come and
+	// go. With weights, count tokens per weight: 2·Quantum, plus P + R·O of each tenant
+	// divided by its weight. A request that is aborted or fails is charged for the tokens
+	// that it computed and no others; a tenant whose admitted prompt was not computed for
+	// that reason is promised nothing for the turn that it lost. Debts are remembered
+	// within MaxDebtors and DebtAge.
 	DLPM
 )
 
 var policyNames = enum.New[Policy]("scheduler", "policy", "fcfs", "lpm", "dfs-weight", "lof", "hrrn", "random", "priority", "dlpm")
 
-// Policies are all of them.
+// Policies returns all policies.
 func Policies() []Policy { return policyNames.Values() }
 
-// usesMatches reports whether the order depends on what is cached.
+// usesMatches reports whether the order depends on how much of each prompt is cached.
 func (p Policy) usesMatches() bool {
 	return p == LPM || p == DFSWeight || p == HRRN || p == DLPM
 }
 
 func (p Policy) String() string { return policyNames.Name(p) }
 
-// UnmarshalText reads a policy's name.
+// UnmarshalText sets p from a policy's name, such as "lpm".
 func (p *Policy) UnmarshalText(text []byte) error { return policyNames.Read(p, text) }

@@ -10,8 +10,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// A bind carries the request's sampling, and with penalties the tokens that they
-// count, the output so far included when a preempted request comes back.
+// TestBindsCarrySampling checks that a bind carries the request's sampling, and for
+// penalties the tokens that they count, including the output so far when a preempted
+// request comes back.
 func TestBindsCarrySampling(t *testing.T) {
 	b := newLogitsBed(t, Config{DisableCache: true}, 15)
 	b.add(1, seq(0, 10), 40)
@@ -50,8 +51,8 @@ func TestBindsCarrySampling(t *testing.T) {
 	}
 }
 
-// A newcomer leaves a page for each running sequence to grow into, rather than
-// being preempted at once.
+// TestNewcomerLeavesRoomToGrow checks that a newcomer waits if it would take the page that
+// a running sequence will need; otherwise it would be preempted at once.
 func TestNewcomerLeavesRoomToGrow(t *testing.T) {
 	b := newBed(t, Config{DisableCache: true}, 1, 10)
 	b.add(1, seq(0, 5), 4)
@@ -63,8 +64,8 @@ func TestNewcomerLeavesRoomToGrow(t *testing.T) {
 	}
 }
 
-// One that does not fit is overtaken by smaller ones, MaxBypass times; then all
-// room is kept for it.
+// TestUnfitIsOvertakenBoundedly checks that a request that does not fit is bypassed by
+// smaller ones MaxBypass times, and that all pages are kept for it after that.
 func TestUnfitIsOvertakenBoundedly(t *testing.T) {
 	b := newBed(t, Config{DisableCache: true, MaxBypass: 2}, 1, 10)
 	b.add(1, seq(0, 5), 5)
@@ -86,8 +87,8 @@ func TestUnfitIsOvertakenBoundedly(t *testing.T) {
 	b.wantRows("5[0,1) 2[0,8)")
 }
 
-// A follower is passed over, those behind it are not; it finds the prefix of its
-// leader while that one decodes.
+// TestFollowerIsPassedOver checks that a follower does not hold up those after it, and
+// finds the prefix of its leader while that one decodes.
 func TestFollowerIsPassedOver(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 100, ShareTokens: 4}, 4, 60)
 	b.add(1, seq(0, 20), 3)
@@ -97,7 +98,8 @@ func TestFollowerIsPassedOver(t *testing.T) {
 	b.wantRows("1[20,21) 2[20,22)")
 }
 
-// Sharing stops at namespaces in flight as well.
+// TestFollowersHaveOneNamespace checks that requests of different namespaces do not share
+// prompts in flight.
 func TestFollowersHaveOneNamespace(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 100, ShareTokens: 4}, 4, 60)
 	b.add(1, seq(0, 20), 3)
@@ -107,8 +109,8 @@ func TestFollowersHaveOneNamespace(t *testing.T) {
 	b.wantRows("1[0,20) 2[0,20)")
 }
 
-// What the backend says of a token reaches the caller, and digests are asked for
-// where they are wanted.
+// TestOutputsCarryLogprobAndDigest checks that the log-probability of a token reaches the
+// caller, and that digests are asked for only where the request wants them.
 func TestOutputsCarryLogprobAndDigest(t *testing.T) {
 	b := newBed(t, Config{}, 4, 40)
 	b.add(1, seq(0, 5), 1)
@@ -130,7 +132,8 @@ func TestOutputsCarryLogprobAndDigest(t *testing.T) {
 	}
 }
 
-// The bill's times, the reasons and the first of two aborts.
+// TestBill checks the times and reasons of endings, and that the first of two aborts
+// counts.
 func TestBill(t *testing.T) {
 	b := newBed(t, Config{MaxRunning: 1}, 4, 40)
 	b.add(1, seq(0, 5), 2)  // at 1 ms
@@ -144,7 +147,7 @@ func TestBill(t *testing.T) {
 	if err := b.s.Add(b.now, Request{ID: 3, Prompt: seq(0, 5), MaxTokens: 2, StopTokens: seq(int(stop), 1)}); err != nil {
 		t.Fatal(err)
 	}
-	if e := b.run()[3]; e.Reason != Stop { // and its limit, but the model wanted to stop
+	if e := b.run()[3]; e.Reason != Stop { // at its limit too, but the stop token counts
 		t.Errorf("bill %+v", e)
 	}
 	b.add(4, seq(0, 5), 9)
@@ -161,7 +164,8 @@ func TestBill(t *testing.T) {
 	}
 }
 
-// A preempted request resumes from what the cache kept of it.
+// TestPreemptedResumesFromCache checks that a preempted request resumes from its cached
+// KV.
 func TestPreemptedResumesFromCache(t *testing.T) {
 	b := newBed(t, Config{}, 4, 10)
 	b.add(1, seq(0, 8), 12)
@@ -173,7 +177,8 @@ func TestPreemptedResumesFromCache(t *testing.T) {
 	}
 }
 
-// The last output token is never run: it needs neither position nor slot.
+// TestLimitsAtTheEdge checks that the last output token, which is never run, needs neither
+// position nor page.
 func TestLimitsAtTheEdge(t *testing.T) {
 	for _, tc := range []struct{ pages, positions, prompt, out int }{{50, 40, 30, 11}, {40, 200, 30, 11}, {50, 40, 40, 1}} {
 		for _, more := range []int{0, 1} {
@@ -190,7 +195,8 @@ func TestLimitsAtTheEdge(t *testing.T) {
 	}
 }
 
-// Each OldestEvery-th admission goes to the oldest, whatever others have cached.
+// TestOldestGoesNow checks that each OldestEvery-th admission goes to the oldest, whatever
+// others have cached.
 func TestOldestGoesNow(t *testing.T) {
 	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, OldestEvery: 4}, 4, 60)
 	b.add(1, seq(0, 20), 1)
@@ -205,8 +211,9 @@ func TestOldestGoesNow(t *testing.T) {
 	b.wantRows("5[16,17)")
 }
 
-// Whole pages of a prompt in flight are found in the tree, the open one is copied
-// from its owner: identical prompts compute one token each but the first.
+// TestOpenPageIsShared checks that whole pages of a prompt in flight are found in the tree
+// and the open page is copied from its owner: of identical prompts, all but the first
+// compute one token.
 func TestOpenPageIsShared(t *testing.T) {
 	for _, pageTokens := range []int{1, 4, 16} {
 		b := newBed(t, Config{StepTokens: 100, ShareTokens: 1}, pageTokens, 200/pageTokens)
@@ -218,7 +225,8 @@ func TestOpenPageIsShared(t *testing.T) {
 	}
 }
 
-// Samples of a request fork from one computed prompt, however short.
+// TestSamplesForkFromOnePrompt checks that samples of a request fork from one computed
+// prompt, however short it is.
 func TestSamplesForkFromOnePrompt(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 100}, 16, 30)
 	if err := b.s.Add(b.now, Request{ID: 1, Prompt: seq(0, 21), MaxTokens: 4, Samples: 3, Sampling: engine.SamplingParams{Seed: 5}}); err != nil {
@@ -257,7 +265,8 @@ func TestSamplesForkFromOnePrompt(t *testing.T) {
 	}
 }
 
-// After Fail with a plan in flight, and after Drain, work can begin anew.
+// TestGoesOnAfterFailAndDrain checks that requests are served after Fail with a plan in
+// flight, and after Drain.
 func TestGoesOnAfterFailAndDrain(t *testing.T) {
 	b := newBed(t, Config{}, 4, 40)
 	b.add(1, seq(0, 10), 3)

@@ -2,15 +2,15 @@ package scheduler
 
 import "cmp"
 
-// This file is the one rule of priority: what orders the queue under the policy
-// Priority, shares the step among prompts, takes pages and slots, and ends the
-// least important request of a full queue.
+// This file has the only comparison of priorities. It sorts the queue under the policy
+// Priority, divides the step among prompts, selects the sequences to preempt, and the
+// requests that a full queue ends. SGLang and vLLM have it as priority scheduling.
 
-// lead returns by how much the priority of q is above that of o.
+// lead returns by how much the priority of q exceeds that of o. The difference of two
+// int32 needs an int64.
 func (q *sequence) lead(o *sequence) int64 { return int64(q.req.Priority) - int64(o.req.Priority) }
 
-// comparePrecedence sorts sequences of which one has to wait: the higher priority first,
-// of equal ones the older.
+// comparePrecedence sorts sequences by precedence: higher priority first, then older.
 func comparePrecedence(a, b *sequence) int {
 	if lead := b.lead(a); lead != 0 {
 		return cmp.Compare(lead, 0)
@@ -19,8 +19,8 @@ func comparePrecedence(a, b *sequence) int {
 }
 
 // ranks compares two prompts by priority under the policy Priority: above 0 if a's is
-// higher. Under the others all are equal: there priority only says which sequence is
-// preempted first when pages run out, and which request a full queue drops.
+// higher. Under other policies it returns 0: there priority only decides which sequence is
+// preempted first when pages run out, and which request a full queue ends.
 func (c *Config) ranks(a, b *sequence) int64 {
 	if c.Policy != Priority {
 		return 0
@@ -28,14 +28,17 @@ func (c *Config) ranks(a, b *sequence) int64 {
 	return a.lead(b)
 }
 
-// mayReplace reports whether q, which waits, may take the place of r, which runs.
+// mayReplace reports whether a waiting q may preempt a running r, as opposed to a running
+// sequence that needs a page, see demand.mayPreempt.
 func (c *Config) mayReplace(q, r *sequence) bool {
 	return c.Policy == Priority && q.lead(r) >= int64(c.PreemptThreshold)
 }
 
-// compareCost sorts by the cost of preempting: the lower priority first, then the less
-// work of its own that is lost, as what a sequence found cached stays with others; then
-// the younger.
+// compareCost sorts sequences by the cost of preempting them: lower priority first, then
+// the fewer tokens computed by itself, then the younger. Tokens that a sequence found
+// cached do not count, as others or the tree usually keep them. For example, a sequence at
+// 4,000 tokens of which 3,900 were cached goes before one at 500 that computed all of
+// them.
 func compareCost(a, b *sequence) int {
 	if lead := a.lead(b); lead != 0 {
 		return cmp.Compare(lead, 0)

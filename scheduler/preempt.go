@@ -5,8 +5,10 @@ import (
 	"time"
 )
 
-// grow gives every decoding sequence that needs a page for its next token one. When
-// there are not enough, sequences are preempted.
+// grow gives each decoding sequence a page if its next token needs one: with pages of 16,
+// a sixteenth of the sequences in an average step. It also counts the sequences that will
+// decode. If there are not enough pages, growByPreempting decides which sequences get
+// them.
 func (s *Scheduler) grow(now time.Duration) {
 	pageTokens, short, decoding, context := s.info.PageTokens, 0, 0, 0
 	for _, q := range s.running.all {
@@ -39,19 +41,21 @@ func (s *Scheduler) grow(now time.Duration) {
 	}
 }
 
-// wantsRow reports whether q decodes, and what plans in flight sample does not end it.
+// wantsRow reports whether q decodes, and will after the samples in flight: none of these
+// reaches its limit.
 func (q *sequence) wantsRow() bool {
 	return q.computed >= q.target && q.abort == nil && q.outputTokens()+int(q.sampling) < q.limit
 }
 
-// full reports whether q decodes and its next token needs a page that it has not.
+// full reports whether q decodes and needs a page for its next token.
 func (q *sequence) full(pageTokens int) bool {
 	return q.wantsRow() && q.computed == len(q.pages)*pageTokens
 }
 
-// growByPreempting finds pages one by one, for the first sequence in precedence
-// first, and preempts where there are none. A sequence that finds neither page nor
-// victim gets no row in this step. The first one always goes on.
+// growByPreempting finds pages one by one, for the first sequence in precedence first, and
+// preempts where there are none. A sequence that finds neither a page nor a victim gets no
+// row in this step. The first in precedence is never preempted, so at least one sequence
+// always makes progress.
 func (s *Scheduler) growByPreempting(now time.Duration) {
 	order := append(s.room.growing[:0], s.running.all...)
 	slices.SortFunc(order, comparePrecedence)
@@ -64,8 +68,8 @@ func (s *Scheduler) growByPreempting(now time.Duration) {
 	s.room.growing = order
 }
 
-// growOne gives q a page, if need be one of a sequence that does not precede it by
-// priority.
+// growOne gives q a page, if need be from a sequence of no higher priority, which may be q
+// itself.
 func (s *Scheduler) growOne(now time.Duration, q, first *sequence) {
 	if !s.take(1) {
 		d := demand{q: q, pages: 1, spared: first}
@@ -76,8 +80,9 @@ func (s *Scheduler) growOne(now time.Duration, q, first *sequence) {
 	q.pages = s.room.hold(1, q.pages)
 }
 
-// preemptFor preempts the sequences that are in d's way, if that gives all that it
-// lacks and the pool has nothing more to give.
+// preemptFor preempts the victims of d, if they free all that d lacks and the pool has
+// nothing to give. It reports whether it preempted any. It waits rather than preempt if
+// reads in flight will free enough.
 func (s *Scheduler) preemptFor(now time.Duration, d *demand) bool {
 	o := s.room.supply(d)
 	if o.granting && o.idle < d.pages+d.reserve {
@@ -94,12 +99,12 @@ func (s *Scheduler) preemptFor(now time.Duration, d *demand) bool {
 	return len(o.victims) > 0
 }
 
-// preempt takes a sequence off the device and back into the queue, by its age.
-// Its valid KV goes to the cache as evictable, so that resuming costs only what
-// was evicted meanwhile; its output is kept. What a plan in flight samples for it
-// still counts; until then it waits apart.
+// preempt takes a sequence off the device and puts it back into the queue, by its age
+// (SGLang: retract). Its valid KV becomes evictable cache, so that resuming it costs only
+// what was evicted meanwhile; it keeps its output. If a row is in flight, the token that
+// it samples still counts, and the sequence is queued when the row has ended.
 func (s *Scheduler) preempt(now time.Duration, q *sequence) {
-	q.reached = max(q.reached, q.computed) // rows in flight run, though their KV is dropped
+	q.reached = max(q.reached, q.computed) // rows in flight run, although their KV is dropped
 	q.mark(now, Preempted, q.done)
 	s.leave(q, q.done)
 	q.preemptions++

@@ -9,12 +9,13 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// ErrNoCache answers what needs the cache where Config.DisableCache is set.
+// ErrNoCache is returned by methods that need the cache if Config.DisableCache is set.
 var ErrNoCache = errors.New("scheduler: the cache is off")
 
-// FlushCache forgets all prefixes, as after new weights: nothing that is cached now is
-// found any more. Running requests keep what they have, but share it with no later
-// request.
+// FlushCache forgets all prefixes, as after new weights: no request finds what is cached
+// now. Running requests keep their KV, but share it with no later request. Fetches end,
+// lower tiers are emptied (those shared with other processes are only forgotten), and
+// followers go back into their lanes.
 func (s *Scheduler) FlushCache() {
 	if s.cache == nil {
 		return
@@ -24,7 +25,7 @@ func (s *Scheduler) FlushCache() {
 		s.fetches.stop()
 	}
 	s.cache.Flush()
-	// Or it would go bit by bit, as others need room.
+	// Evict all of it at once; otherwise useless pages would stay until others need room.
 	s.room.reclaim(s.cache.Evict(s.cache.Stats().EvictablePages, s.room.freed[:0]))
 	for _, r := range s.running.prefilling {
 		s.queue.release(r, r.done, true)
@@ -32,9 +33,10 @@ func (s *Scheduler) FlushCache() {
 	s.verify()
 }
 
-// PinPrefix keeps the whole pages of a prefix in the cache for d, or with 0 until
-// UnpinPrefix; again, it gives a new time. It fails with ErrNoCache,
-// radixcache.ErrNotCached, or radixcache.ErrPinBudget beyond Config.PinnedTokens.
+// PinPrefix keeps the whole pages of a prefix in the cache for d, or until UnpinPrefix if
+// d is 0. Pinning it again sets a new time. Errors: ErrNoCache; ErrInvalid for a negative
+// d or a token outside the vocabulary; radixcache.ErrNotCached; radixcache.ErrPinBudget
+// beyond Config.PinnedTokens.
 func (s *Scheduler) PinPrefix(now time.Duration, ns kv.Namespace, tokens []kv.Token, d time.Duration) error {
 	key, err := s.prefix(ns, tokens)
 	if err != nil {
@@ -45,7 +47,7 @@ func (s *Scheduler) PinPrefix(now time.Duration, ns kv.Namespace, tokens []kv.To
 	}
 	until := time.Duration(0)
 	if d > 0 {
-		until = max(now+d, 0) // the sum overflows where a time is as good as none
+		until = max(now+d, 0) // a sum that overflows is negative; so long a time is as good as none
 	}
 	s.prefixes.expire(now)
 	err = s.cache.PinPrefix(key, until)
@@ -53,8 +55,8 @@ func (s *Scheduler) PinPrefix(now time.Duration, ns kv.Namespace, tokens []kv.To
 	return err
 }
 
-// UnpinPrefix lets a prefix go that is pinned; it fails with radixcache.ErrNotCached
-// if it is not.
+// UnpinPrefix ends the pin of a prefix. It returns radixcache.ErrNotCached if that prefix
+// is not pinned, and ErrNoCache or ErrInvalid as PinPrefix does.
 func (s *Scheduler) UnpinPrefix(ns kv.Namespace, tokens []kv.Token) error {
 	key, err := s.prefix(ns, tokens)
 	if err != nil {
@@ -65,6 +67,7 @@ func (s *Scheduler) UnpinPrefix(ns kv.Namespace, tokens []kv.Token) error {
 	return err
 }
 
+// prefix makes the key of a prefix.
 func (s *Scheduler) prefix(ns kv.Namespace, tokens []kv.Token) (radixcache.Key, error) {
 	if s.cache == nil {
 		return radixcache.Key{}, ErrNoCache
@@ -75,8 +78,9 @@ func (s *Scheduler) prefix(ns kv.Namespace, tokens []kv.Token) (radixcache.Key, 
 	return radixcache.Key{Namespace: ns, Tokens: tokens}, nil
 }
 
-// HitRates appends the share of prompt tokens that caches of other sizes, in tokens,
-// would have found so far; nothing without Config.CurveSamples.
+// HitRates appends, for each capacity in tokens, the part of prompt tokens that a cache of
+// that size would have found so far. Without Config.CurveSamples or a cache it appends
+// nothing.
 func (s *Scheduler) HitRates(capacityTokens []int, dst []float64) []float64 {
 	if s.cache == nil {
 		return dst

@@ -7,11 +7,11 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// What runs when the cache is flushed was computed before the flush, in part: after
-// new weights nobody may be given any of it, be it from the cache or from the page
-// that it still writes to, and nobody waits for it.
+// TestFlushCutsOffWhatRuns checks that a running request, part of whose KV is from before
+// a flush, shares none of it: neither by the cache nor by its open page, and no request
+// waits for it.
 func TestFlushCutsOffWhatRuns(t *testing.T) {
-	for _, before := range []int{3, 6} { // tokens computed before: less than a page, and more
+	for _, before := range []int{3, 6} { // tokens computed before: less than a page, and more than one
 		b := newBed(t, Config{StepTokens: before, ShareTokens: 4}, 4, 40)
 		b.add(1, seq(0, 12), 6)
 		b.step()
@@ -30,7 +30,8 @@ func TestFlushCutsOffWhatRuns(t *testing.T) {
 	}
 }
 
-// A follower of a prompt in flight goes on by itself after a flush.
+// TestFlushFreesFollowers checks that a follower of a prompt in flight goes on by itself
+// after a flush.
 func TestFlushFreesFollowers(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 8, ShareTokens: 4}, 4, 40)
 	b.add(1, seq(0, 40), 1)
@@ -50,7 +51,7 @@ func TestFlushFreesFollowers(t *testing.T) {
 	}
 }
 
-// A time beyond the clock's is for good.
+// TestPinnedForAges checks that a pin whose end overflows the clock has no end.
 func TestPinnedForAges(t *testing.T) {
 	b := newBed(t, Config{PinnedTokens: 8}, 4, 40)
 	b.add(1, seq(0, 9), 1)

@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// learnt is a bed whose requests are expected to have outputs of one token, so that
-// nothing is kept free for those that run.
+// learnt returns a bed that expects outputs of one token, so that no pages are kept free
+// for running requests.
 func learnt(t *testing.T, cfg Config, pageTokens, pages int) *bed {
 	t.Helper()
 	b := newBed(t, cfg, pageTokens, pages)
@@ -17,7 +17,7 @@ func learnt(t *testing.T, cfg Config, pageTokens, pages int) *bed {
 	return b
 }
 
-// running are the requests with a slot, as a set.
+// running returns the requests with a slot, as a set.
 func (b *bed) running() map[RequestID]bool {
 	set := map[RequestID]bool{}
 	for _, r := range b.s.Running(b.now, nil) {
@@ -26,8 +26,9 @@ func (b *bed) running() map[RequestID]bool {
 	return set
 }
 
-// With two plans in flight a sequence that was preempted needs a page before it has
-// sampled again: it does not get one of a higher priority, but waits.
+// TestNoPriorityPaysForALower: with two plans in flight, a sequence that was preempted
+// needs a page before it has sampled again. It must wait rather than take one from a
+// higher priority.
 func TestNoPriorityPaysForALower(t *testing.T) {
 	b := learnt(t, Config{MaxInflight: 2, ShareTokens: 1000}, 2, 8)
 	b.request(Request{ID: 1, Prompt: seq(0, 4), MaxTokens: 3, Priority: 9})
@@ -42,9 +43,9 @@ func TestNoPriorityPaysForALower(t *testing.T) {
 	}
 }
 
-// A prompt of high priority goes before those of lower in the budget of a step, and
-// is admitted beside as many of them as MaxPrefilling: only the quarter of the one that
-// was admitted first is kept from it.
+// TestPriorityInTheBudget checks that a prompt of high priority goes before those of lower
+// priority in the budget of a step, beside MaxPrefilling of them. Only the quarter of the
+// prompt that was admitted first is kept from it.
 func TestPriorityInTheBudget(t *testing.T) {
 	b := newBed(t, Config{Policy: Priority, StepTokens: 64, ChunkTokens: 64, MaxPrefilling: 4, AttentionTokens: -1}, 16, 400)
 	for id := RequestID(1); id <= 6; id++ {
@@ -58,7 +59,8 @@ func TestPriorityInTheBudget(t *testing.T) {
 	}
 }
 
-// A refused admission is no reuse: it counts no look-up and makes nothing recent.
+// TestRefusedAdmissionLeavesTheCacheAlone checks that a refused admission counts no lookup
+// in the cache and makes no prefix recent.
 func TestRefusedAdmissionLeavesTheCacheAlone(t *testing.T) {
 	b := learnt(t, Config{ShareTokens: 1000}, 4, 14)
 	b.add(1, seq(0, 20), 1)
@@ -79,8 +81,8 @@ func TestRefusedAdmissionLeavesTheCacheAlone(t *testing.T) {
 	}
 }
 
-// Pages that others share are not freed by preempting one that has them too, so
-// nobody is preempted for them.
+// TestSharedPagesAreNotFreed checks that no sequence is preempted for pages that others
+// share with it, since that would not free them.
 func TestSharedPagesAreNotFreed(t *testing.T) {
 	b := learnt(t, Config{Policy: Priority}, 4, 16)
 	b.request(Request{ID: 1, Prompt: seq(0, 40), MaxTokens: 20})
@@ -96,7 +98,8 @@ func TestSharedPagesAreNotFreed(t *testing.T) {
 	}
 }
 
-// Why says how much room there is for a request beside what it found itself.
+// TestWhyCountsNoMatchedPagesAsFree checks that Why counts as free only pages beside those
+// that the request found itself.
 func TestWhyCountsNoMatchedPagesAsFree(t *testing.T) {
 	b := learnt(t, Config{ShareTokens: 1000}, 4, 14)
 	b.add(1, seq(0, 20), 1)
@@ -111,8 +114,8 @@ func TestWhyCountsNoMatchedPagesAsFree(t *testing.T) {
 	}
 }
 
-// Several newcomers of high priority take places in one step, and a difference below
-// the threshold takes none.
+// TestSeveralTakePlacesInOneStep checks that several newcomers of high priority can
+// preempt in one step, and that a difference below the threshold preempts none.
 func TestSeveralTakePlacesInOneStep(t *testing.T) {
 	b := newBed(t, Config{Policy: Priority, MaxRunning: 3, PreemptThreshold: 3}, 4, 60)
 	for id := RequestID(1); id <= 3; id++ {

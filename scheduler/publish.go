@@ -18,26 +18,29 @@ type prefixes struct {
 	queue   *queue
 	running *runningSet
 	plans   *plans
-	tiers   *tiers // nil: nothing below the device
+	tiers   *tiers // nil: no tiers below the device
 }
 
-// found is the part of a waiting sequence whose KV exists.
+// found is the part of a waiting sequence's tokens whose KV exists: whole pages, and after
+// these a boundary within a page, which must be copied because the sequence will write to
+// the rest of the page. With pages of 16 and 100 tokens in common it is 6 pages and a
+// boundary of 4.
 type found struct {
 	match    radixcache.Match // whole pages in the cache
-	from     *sequence        // owns the page with the boundary; nil: the tree does
-	boundary int              // tokens of that page to copy
+	from     *sequence        // the running owner of the boundary page; nil: the tree has it
+	boundary int              // tokens to copy from that page
 }
 
-// find looks for KV of q, in the cache and with running sequences.
+// find looks for KV of q in the cache and in running sequences.
 func (x *prefixes) find(q *sequence) (f found) {
 	f.match = x.queue.lookup(q)
 	f.from, f.boundary = x.openPage(q, f.match)
 	return f
 }
 
-// openPage finds a running sequence whose last page, which is not in the tree yet,
-// goes on where q's match ends, and how many tokens of it q may copy: more than
-// the tree's best partial page has.
+// openPage returns a running sequence whose last page, which is not in the tree yet,
+// continues where q's match ends, and the number of its tokens that q may copy. It returns
+// nil, and the tokens of the tree's best partial page, if no sequence has more than that.
 func (x *prefixes) openPage(q *sequence, m radixcache.Match) (r *sequence, tokens int) {
 	if x.cache == nil {
 		return nil, 0
@@ -56,8 +59,9 @@ func (x *prefixes) openPage(q *sequence, m radixcache.Match) (r *sequence, token
 	return r, tokens
 }
 
-// publishChunk puts the computed part of a prompt into the cache and releases the followers
-// that wait for no more than that.
+// publishChunk puts the computed part of a prompt into the cache, and releases the
+// followers that wait for no more than that. Publishing by chunk lets followers and later
+// requests use a long prompt before it is complete.
 func (x *prefixes) publishChunk(q *sequence) {
 	x.publish(q, q.done, false)
 	if q.done == q.target {
@@ -68,10 +72,10 @@ func (x *prefixes) publishChunk(q *sequence) {
 	}
 }
 
-// publish inserts the first valid tokens of q into the cache: whole pages, and with tail the
-// partial last page, which q must not write to afterwards. Where the tree has the same tokens
-// already, q takes the tree's pages. publish does nothing for a sequence that was admitted
-// before a flush, or is doubtful.
+// publish inserts the first valid tokens of q into the cache: whole pages, and with tail
+// the partial last page, which q must not write to afterwards. Where the tree has the same
+// tokens already, q takes the tree's pages and its own are freed. publish does nothing for
+// a sequence that was admitted before a flush, or is doubtful.
 func (x *prefixes) publish(q *sequence, valid int, tail bool) {
 	if x.cache == nil || x.flushedSince(q) || x.doubtful(q, valid) {
 		return
@@ -84,7 +88,7 @@ func (x *prefixes) publish(q *sequence, valid int, tail bool) {
 	if n <= q.shared {
 		return
 	}
-	// The tree may rewrite the list; rows in flight alias q's own.
+	// Extend may rewrite the list it gets, and rows in flight alias q's own.
 	x.room.lent = append(x.room.lent[:0], q.pages[:n]...)
 	pin, freed := x.cache.Extend(q.pin, q.key(valid), x.room.lent, x.room.freed[:0])
 	x.room.reclaim(freed)
@@ -106,13 +110,13 @@ func (x *prefixes) publish(q *sequence, valid int, tail bool) {
 	x.queue.published(q, from, valid)
 }
 
-// flushedSince reports whether the cache was flushed since q was admitted. Part of q's KV is
-// from before then, so no other sequence may use it.
+// flushedSince reports whether the cache was flushed since q was admitted. Part of q's KV
+// is from before the flush, so no other sequence may use it.
 func (x *prefixes) flushedSince(q *sequence) bool {
 	return x.cache != nil && q.epoch != x.cache.Epoch()
 }
 
-// expire unpins prefixes whose time is over and removes those that were not used for
+// expire unpins prefixes whose time is over, and evicts those that were not used for
 // Config.CacheTTL.
 func (x *prefixes) expire(now time.Duration) {
 	if x.cache != nil && (x.cfg.PinnedTokens > 0 || x.cfg.CacheTTL > 0) {
@@ -120,9 +124,10 @@ func (x *prefixes) expire(now time.Duration) {
 	}
 }
 
-// rankPrefix tells the cache the priority of a request whose prefix a handle pins.
+// rankPrefix raises the priority of a prefix in the cache to that of a request that uses
+// it; 0 is the prefix's least, so lower ones change nothing.
 func rankPrefix(c *radixcache.Cache, handle radixcache.NodeID, q *sequence) {
-	if q.req.Priority > 0 { // of what has none it is 0
+	if q.req.Priority > 0 { // a prefix begins with priority 0
 		c.Prioritize(handle, q.req.Priority)
 	}
 }

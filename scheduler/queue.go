@@ -4,57 +4,59 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// queue holds the waiting sequences in lanes, all of them also by age. It knows
-// for each how much of it is cached, without asking the tree again: a sequence is
-// indexed by the first block of it that is not cached, and is told when that is.
+// queue holds the waiting sequences: in lanes by rank, and in one list by age. It knows
+// how much of each is cached without matching it again: index files a sequence under its
+// first block that is not cached, and finds the sequence when that block is published. So
+// the cost of a step does not depend on the length of the queue.
 type queue struct {
 	cfg      *Config           // the scheduler's
 	cache    *radixcache.Cache // nil: none
 	accounts *accounts         // the scheduler's
 
-	lanes []*lane // those that are not empty
+	lanes []*lane // the lanes that are not empty, in no order
 	byKey map[laneKey]*lane
-	spare []*lane
+	spare []*lane // empty lanes for reuse
 
-	oldest, youngest *sequence // by arrival, linked; followers too
+	oldest, youngest *sequence // ends of the list by arrival; followers and fetching ones included
 	size             int
-	lastLong         *sequence // if not nil, a long prompt must outrank it to be taken in this pass
-	owed             int64     // under DLPM, within a pass: the lowest round of the tenants that do not fit
+	lastLong         *sequence // within a pass: if not nil, a long prompt must outrank it to be taken
+	owed             int64     // under DLPM, within a pass: lowest round of the tenants that did not fit
 
 	index      index
-	stale      int     // changes since the last ordering by weight
-	weights    weights // scratch of that
-	admissions uint64  // so far, for OldestEvery
-	follows    uint64  // so far: waits for another sequence's prefix
+	stale      int     // changes of the queue since the latest orderByWeight
+	weights    weights // scratch of orderByWeight
+	admissions uint64  // since New; each OldestEvery-th takes the oldest
+	follows    uint64  // since New: waits for another sequence's prefix
 
-	blocked *sequence   // was overtaken MaxBypass times: no other is admitted before it
-	skipped []*sequence // within a pass of admission: candidates that can't start now
+	blocked *sequence   // was bypassed MaxBypass times: no other is admitted before it
+	skipped []*sequence // within a pass: candidates that can't start now; rejoin puts them back
 
 	displaceable seqHeap // with Config.Displace: samples of requests that were never admitted
 }
 
-// queueing is a sequence's part of it.
+// queueing is the queue's part of a sequence.
 type queueing struct {
-	rank         int64
-	treeRank     int64       // place in the latest ordering by weight
-	nextOwn      *sequence   // scratch of that
+	rank         int64       // lower goes first; set by queue.rank, constant while in a lane
+	treeRank     int64       // rank by the latest orderByWeight
+	nextOwn      *sequence   // scratch of orderByWeight
 	lane         *lane       // nil: in none
-	heapAt       [orders]int // in the lane's heaps and in displaceable
-	displaceable bool        // stands there
-	older, newer *sequence
+	heapAt       [orders]int // index in each heap: the lane's two, and displaceable
+	displaceable bool        // it is in queue.displaceable
+	older, newer *sequence   // neighbours in the list by arrival
 
-	match  radixcache.Match // the latest lookup
-	cached int              // tokens known to be cached
+	match  radixcache.Match // of the latest lookup, where the next one continues
+	cached int              // tokens known to be cached; may be too high after an eviction
 	indexing
 
-	leader    *sequence  // while following
-	until     int        // while following: tokens that the leader is to compute
-	followAt  int        // while following: among the leader's followers
-	followers []follower // that follow this one
-	unfit     bool       // since its latest preemption it was found not to fit
-	unfitAt   uint64     // queue.admissions at that time
+	leader    *sequence  // while following: the sequence that computes or fetches the shared prefix
+	until     int        // while following: tokens that the leader must have first
+	followAt  int        // while following: index in leader.followers
+	followers []follower // the sequences that follow this one
+	unfit     bool       // at a turn since its latest admission it did not fit
+	unfitAt   uint64     // queue.admissions when unfit was set
 }
 
+// newQueue makes an empty queue. Without a cache it has no index.
 func newQueue(cfg *Config, pageTokens int, cache *radixcache.Cache, accounts *accounts) queue {
 	w := queue{cfg: cfg, cache: cache, accounts: accounts, owed: never, byKey: make(map[laneKey]*lane), displaceable: seqHeap{order: byWorth}}
 	if cache != nil {
@@ -63,16 +65,19 @@ func newQueue(cfg *Config, pageTokens int, cache *radixcache.Cache, accounts *ac
 	return w
 }
 
-// needsOldest reports whether some admissions go to the oldest.
+// needsOldest reports whether each OldestEvery-th admission goes to the oldest. FCFS takes
+// the oldest anyway; under DLPM it would break the promise to other tenants.
 func (w *queue) needsOldest() bool { return w.cfg.Policy != FCFS && w.cfg.Policy != DLPM }
 
-// ranksByCache reports whether what is cached of q matters before its turn: to its rank,
-// or to whether it is long.
+// ranksByCache reports whether the number of cached tokens of q matters before its turn:
+// for its rank, or because q may be long, which depends on its uncached part.
 func (w *queue) ranksByCache(q *sequence) bool {
 	return w.cache != nil && !q.wantsPrompt() && (w.cfg.Policy.usesMatches() || w.cfg.isLong(0, len(q.tokens)))
 }
 
-// add links q in by age: at the young end, but a preempted one among the old.
+// add links q into the list by arrival. A new sequence is the youngest. A preempted one
+// keeps its arrival, so its place is searched from the oldest: the sequences that were
+// admitted are usually among the oldest.
 func (w *queue) add(q *sequence) {
 	prev, next := w.youngest, (*sequence)(nil)
 	if prev != nil && prev.arrival > q.arrival {
@@ -95,7 +100,7 @@ func (w *queue) add(q *sequence) {
 	w.size++
 }
 
-// enqueue puts q into the queue, by the rank that its cached prefix gives.
+// enqueue adds q to the queue and to the lane that its cached prefix gives.
 func (w *queue) enqueue(q *sequence) {
 	w.add(q)
 	q.tenant.waiting++
@@ -105,7 +110,7 @@ func (w *queue) enqueue(q *sequence) {
 	w.requeue(q)
 }
 
-// dequeue is the opposite of enqueue.
+// dequeue undoes enqueue, for a sequence that is admitted or ends.
 func (w *queue) dequeue(q *sequence) {
 	if q.place == following {
 		q.leader.unfollow(q)
@@ -117,7 +122,7 @@ func (w *queue) dequeue(q *sequence) {
 	}
 }
 
-// drop takes q out of all lists.
+// drop removes q from all lists of the queue.
 func (w *queue) drop(q *sequence) {
 	if q.older == nil {
 		w.oldest = q.newer
@@ -137,8 +142,9 @@ func (w *queue) drop(q *sequence) {
 	w.index.drop(q)
 }
 
-// lookup matches what of q may come from the cache. It goes on where the last lookup of q ended, so that a queue is not
-// matched from the root at each pass.
+// lookup matches q in the cache and keeps the result. It continues where the last lookup
+// of q ended, so that a queue is not matched from the root at each pass. Cost: nothing if
+// the tree has not changed since.
 func (w *queue) lookup(q *sequence) radixcache.Match {
 	if w.cache == nil {
 		return radixcache.Match{}
@@ -149,7 +155,7 @@ func (w *queue) lookup(q *sequence) radixcache.Match {
 	return q.match
 }
 
-// peek is lookup for a reader: it keeps nothing of what it finds.
+// peek is lookup for a reader: it stores nothing.
 func (w *queue) peek(q *sequence) radixcache.Match {
 	if w.cache == nil {
 		return radixcache.Match{}
@@ -157,7 +163,7 @@ func (w *queue) peek(q *sequence) radixcache.Match {
 	return w.cache.Resume(q.key(q.matchable()), q.match)
 }
 
-// requeue puts q into its lane, by the rank that what is known of it gives.
+// requeue puts q back into a lane, by the rank that its cached tokens give.
 func (w *queue) requeue(q *sequence) {
 	q.place, q.treeRank = waiting, notRanked
 	w.enterLane(q)
@@ -165,6 +171,7 @@ func (w *queue) requeue(q *sequence) {
 	w.stale++
 }
 
+// enterLane ranks q and adds it to its lane, which is made if it does not exist.
 func (w *queue) enterLane(q *sequence) {
 	key := w.rank(q)
 	l := w.byKey[key]
@@ -185,6 +192,8 @@ func (w *queue) enterLane(q *sequence) {
 	}
 }
 
+// leaveLane removes q from its lane, if it is in one. A lane that becomes empty is kept in
+// spare; otherwise each tenant that comes and goes would allocate one.
 func (w *queue) leaveLane(q *sequence) {
 	l := q.lane
 	if l == nil {
@@ -208,7 +217,7 @@ func (w *queue) leaveLane(q *sequence) {
 	w.spare = append(w.spare, l)
 }
 
-// rejoin puts those back into their lanes that were skipped in a pass.
+// rejoin puts the sequences that a pass skipped back into their lanes.
 func (w *queue) rejoin() {
 	for i, q := range w.skipped {
 		if q.lane == nil && q.place == waiting {
@@ -219,7 +228,7 @@ func (w *queue) rejoin() {
 	w.skipped = w.skipped[:0]
 }
 
-// rerank moves q to where what is known of it now puts it.
+// rerank moves q to the place that its cached tokens give now.
 func (w *queue) rerank(q *sequence) {
 	if q.lane != nil {
 		w.leaveLane(q)
@@ -228,7 +237,7 @@ func (w *queue) rerank(q *sequence) {
 	w.file(q)
 }
 
-// file tells the index what is missing of q, where that matters.
+// file updates q in the index, if its rank depends on cached tokens.
 func (w *queue) file(q *sequence) {
 	if w.ranksByCache(q) {
 		w.index.file(q)
@@ -242,8 +251,9 @@ func (w *queue) published(r *sequence, from, to int) {
 	}
 }
 
-// rerankPublished ranks waiting sequences anew of which more is cached now: as many as
-// a step has time for.
+// rerankPublished ranks waiting sequences again of which more is cached now: at most
+// rerankPerStep in a step. It relies on the index and does not match. The last token of a
+// prompt is always computed, hence the minimum.
 func (w *queue) rerankPublished() {
 	for range rerankPerStep {
 		q, cached := w.index.next()
@@ -255,7 +265,8 @@ func (w *queue) rerankPublished() {
 	}
 }
 
-// offer makes a sample that was never admitted one that a full queue may end.
+// offer makes a sample of a request that was never admitted displaceable, with
+// Config.Displace.
 func (w *queue) offer(q *sequence) {
 	if w.cfg.Displace {
 		q.displaceable = true
@@ -263,7 +274,7 @@ func (w *queue) offer(q *sequence) {
 	}
 }
 
-// keep takes q off those that a full queue may end.
+// keep ends that: the sample leaves the queue, or its request is admitted.
 func (w *queue) keep(q *sequence) {
 	if q.displaceable {
 		q.displaceable = false

@@ -8,12 +8,13 @@ import (
 )
 
 // ErrContract is wrapped by the error of a request that failed because the backend's
-// answer for one of its rows is not what package engine promises.
+// answer for one of its rows breaks the contract of package engine.
 var ErrContract = errors.New("scheduler: the backend broke its contract")
 
-// checkResult panics if nothing of a result can be attributed to rows: it is of another
-// plan, or its entries name rows that there are not, or not in order. What is wrong with
-// one row fails that row's request, see checkRow.
+// checkResult panics if a result can't be attributed to the plan's rows: it belongs to
+// another plan, or its entries name rows that do not exist or are not ascending. No single
+// request could be failed for that. A fault of one row fails only that row's request, see
+// checkRow.
 func (p *Plan) checkResult(info *engine.Info, result *engine.Result) {
 	if result.Seq != p.Batch.Seq {
 		panic(fmt.Sprintf("scheduler: Complete of plan %d with result %d", p.Batch.Seq, result.Seq))
@@ -29,19 +30,21 @@ func (p *Plan) checkResult(info *engine.Info, result *engine.Result) {
 	}
 }
 
-// checkRow reports why row i of a plan failed: what the backend says of it, or that its
-// answer, nil if there is none, is not what the row asked for.
+// checkRow returns why row i failed: the backend's own error, or a breach of the contract
+// if its answer is not what the row asked for. out is nil if there is no answer. The first
+// test covers nearly all rows: no mask and no log-probabilities, and a token of the
+// vocabulary.
 func (p *Plan) checkRow(info *engine.Info, i int, out *engine.RowOut) error {
 	r := &p.Batch.Rows[i]
 	if out != nil && out.Err == nil && r.Sample && r.Mask == 0 && !r.PromptLogprobs && uint64(out.Token) < uint64(info.Vocab) {
 		if s := &p.rows[i].q.req.Sampling; !s.Logprobs && s.TopLogprobs == 0 {
-			return nil // as nearly all rows
+			return nil
 		}
 	}
 	return p.checkAnswer(info, i, out)
 }
 
-// checkAnswer is checkRow in full.
+// checkAnswer is checkRow without the shortcut.
 func (p *Plan) checkAnswer(info *engine.Info, i int, out *engine.RowOut) error {
 	r := &p.Batch.Rows[i]
 	if out == nil {
@@ -64,8 +67,9 @@ func (p *Plan) checkAnswer(info *engine.Info, i int, out *engine.RowOut) error {
 	return nil
 }
 
-// checkSample looks at a sampled token and its log-probabilities. The token becomes part of
-// a key of the cache and of a text, the numbers part of a JSON answer.
+// checkSample checks a sampled token and its log-probabilities. A wrong token would become
+// part of a cache key and of a text; NaN or a positive number would end up in a JSON
+// answer, which can't hold NaN.
 func (p *Plan) checkSample(info *engine.Info, i int, out *engine.RowOut) error {
 	t, asked := out.Token, &p.rows[i].q.req.Sampling
 	switch {
@@ -73,7 +77,7 @@ func (p *Plan) checkSample(info *engine.Info, i int, out *engine.RowOut) error {
 		return breach(info, i, "it sampled token %d, the vocabulary has %d", t, info.Vocab)
 	case !p.masks.allows(p.Batch.Rows[i].Mask, t):
 		return breach(info, i, "it sampled token %d, which the row's mask forbids", t)
-	case (asked.Logprobs || asked.TopLogprobs > 0) && !(out.Logprob <= 0): // the negated form finds NaN
+	case (asked.Logprobs || asked.TopLogprobs > 0) && !(out.Logprob <= 0): // negated, so that NaN fails too
 		return breach(info, i, "the log-probability of token %d is %v", t, out.Logprob)
 	}
 	if asked.TopLogprobs == 0 {
@@ -82,7 +86,8 @@ func (p *Plan) checkSample(info *engine.Info, i int, out *engine.RowOut) error {
 	return checkTop(info, i, out.Top, asked.TopLogprobs)
 }
 
-// checkTop looks at a list of the most probable tokens in one place.
+// checkTop checks the most probable tokens of one position: as many as asked for, of the
+// vocabulary, by descending log-probability.
 func checkTop(info *engine.Info, i int, top []engine.TokenLogprob, asked int32) error {
 	if want := min(int(asked), info.Vocab); len(top) != want {
 		return breach(info, i, "it lists %d tokens as the most probable, %d were asked for", len(top), want)
@@ -95,8 +100,8 @@ func checkTop(info *engine.Info, i int, top []engine.TokenLogprob, asked int32) 
 	return nil
 }
 
-// checkPrompt looks at the log-probabilities of a part of a prompt. The first one may be
-// missing only at the start of the sequence: slots run prompts without a gap.
+// checkPrompt checks the log-probabilities of a chunk of a prompt. There is one for each
+// token, except for the first of the sequence, which no logits precede.
 func checkPrompt(info *engine.Info, r *engine.Row, i int, out *engine.RowOut) error {
 	want := r.Len()
 	if r.Start == 0 {
@@ -124,6 +129,7 @@ func checkPrompt(info *engine.Info, r *engine.Row, i int, out *engine.RowOut) er
 	return nil
 }
 
+// breach makes an error that wraps ErrContract and names the backend and the row.
 func breach(info *engine.Info, row int, format string, args ...any) error {
 	return fmt.Errorf("%w: %s, row %d: %s", ErrContract, info.Name, row, fmt.Sprintf(format, args...))
 }

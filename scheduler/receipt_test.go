@@ -13,7 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// newLogitsBed is a bed whose device has logits, so that all can be asked of it.
+// newLogitsBed returns a bed whose device has logits, so that a request can ask for
+// everything.
 func newLogitsBed(t *testing.T, cfg Config, pages int) *bed {
 	t.Helper()
 	b := newBed(t, cfg, 4, pages)
@@ -28,14 +29,15 @@ func newLogitsBed(t *testing.T, cfg Config, pages int) *bed {
 	return b
 }
 
-// asksAll is a request whose rows ask for everything that can be answered wrongly.
+// asksAll returns a request whose rows ask for everything that a backend can answer
+// wrongly.
 func asksAll(id RequestID, prompt []kv.Token) Request {
 	return Request{ID: id, Prompt: prompt, MaxTokens: 4, PromptLogprobs: true, PromptTop: 3, AllowedTokens: seq(0, 50),
 		Sampling: engine.SamplingParams{Temperature: 1, Seed: uint64(id), Logprobs: true, TopLogprobs: 3}}
 }
 
-// faultyRun serves a victim beside a bystander, with the fault in the nth answer for the
-// victim that shows it, and returns what they got.
+// faultyRun serves a victim beside a bystander, with a fault in the nth answer for the
+// victim that can show it, and returns their tokens and endings.
 func faultyRun(b *bed, fault enginetest.Fault, nth int) (tokens map[RequestID][]kv.Token, endings map[RequestID][]Ending, steps int) {
 	b.t.Helper()
 	tokens, endings = map[RequestID][]kv.Token{}, map[RequestID][]Ending{}
@@ -83,9 +85,9 @@ func faultyRun(b *bed, fault enginetest.Fault, nth int) (tokens map[RequestID][]
 	return tokens, endings, steps
 }
 
-// A backend that breaks its contract for one row fails that row's request, once, with an
-// error that says so. The request beside it gets its tokens in as many steps as ever, and
-// a later one is served.
+// TestFaultyAnswersFailOneRequest checks that a breach of the backend's contract in one
+// row fails that row's request, once, with an error that names it. The request beside it
+// gets its tokens in as many steps as without the fault, and a later request is served.
 func TestFaultyAnswersFailOneRequest(t *testing.T) {
 	for _, fault := range enginetest.Faults() {
 		if fault.Whole {
@@ -119,8 +121,8 @@ func TestFaultyAnswersFailOneRequest(t *testing.T) {
 	}
 }
 
-// A result of which nothing can be attributed to rows is the device's end: it panics, and
-// the actor's supervisor ends the node.
+// TestFaultyResultsPanic checks that a result that can't be attributed to rows panics; the
+// actor's supervisor then ends the node.
 func TestFaultyResultsPanic(t *testing.T) {
 	for _, fault := range enginetest.Faults() {
 		if !fault.Whole {
@@ -139,7 +141,8 @@ func TestFaultyResultsPanic(t *testing.T) {
 	}
 }
 
-// What a backend's Info says that it does not give is refused at the door.
+// TestCapabilitiesAtTheDoor checks that requests for what the backend's Info does not list
+// are refused.
 func TestCapabilitiesAtTheDoor(t *testing.T) {
 	for _, c := range []struct {
 		field, says string

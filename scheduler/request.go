@@ -11,55 +11,58 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// RequestID names a request; the caller chooses it, unique among the open ones.
+// RequestID identifies a request. The caller chooses it, unique among the open requests.
 type RequestID uint64
 
-// Request is a prompt to continue, once or, with Samples, several times.
+// Request is a prompt to continue once or, with Samples, several times.
 type Request struct {
 	ID        RequestID
 	Namespace kv.Namespace
-	// PublicTokens is how many of the first tokens of the prompt requests of other salts
-	// may share, such as a system prompt that holds no secret; the rest is the
-	// Namespace's own. Rounded down to whole pages. Without a salt it means nothing.
+	// PublicTokens is the number of leading prompt tokens that requests with other salts
+	// may share, such as a system prompt without secrets. The rest belongs to the
+	// Namespace alone. It is rounded down to whole pages, and has no effect without a
+	// salt.
 	PublicTokens int
-	// Media are the spans of Prompt that only stand for something else, such as the
-	// patches of an image: by ascending At, without overlap. Spans of equal hashes have
-	// equal KV; where they differ, nothing is shared from there on.
+	// Media lists the spans of Prompt that are placeholders for something else, such as
+	// the patches of an image: ascending by At, without overlap. Spans with equal hashes
+	// have equal KV; from the first span that differs, requests share nothing.
 	Media []kv.Media
-	// Tenant is on whose account the request runs: limits and fair shares go by
-	// it. It may be empty.
+	// Tenant is the account of the request, for limits and fair shares. It may be empty.
 	Tenant string
-	// Class groups requests whose outputs are of like length: what one of them
-	// took tells what to keep free for the next. Default: Tenant.
+	// Class groups requests whose outputs have similar lengths. Ended outputs of a class
+	// estimate how many pages the next ones will need. Default: Tenant.
 	Class string
-	// Priority: higher first under the policy Priority, and preempted last under
-	// all.
+	// Priority: under the policy Priority, higher goes first; under every policy, lower is
+	// preempted first.
 	Priority int32
-	// Prompt is at least one token. The scheduler copies it.
+	// Prompt has at least one token. The scheduler copies it.
 	Prompt []kv.Token
-	// MaxTokens bounds the output; 0 takes as many as Config.DefaultMaxTokens,
-	// the model and the pool leave room for.
+	// MaxTokens bounds the output. 0 takes Config.DefaultMaxTokens, or less if the model's
+	// positions or the pool leave less room.
 	MaxTokens int
-	// Samples is how many outputs to draw, 1 if 0. They share the prompt, which
-	// is computed once; sample i draws with engine.BranchSeed(Seed, i).
+	// Samples is the number of outputs to draw; 0 means 1. They share the prompt, which is
+	// computed once; sample i draws with engine.BranchSeed(Seed, i).
 	Samples int
-	// StopTokens end an output; the one sampled is its last token.
+	// StopTokens end an output. The stop token is the last token of the output.
 	StopTokens []kv.Token
-	// Stops end an output with the first of these strings in its text; needs
+	// Stops end an output with the first of these strings in its text. They need
 	// Config.Vocabulary.
 	Stops *grammar.Stops
-	// MinTokens: no StopToken is sampled, nor a string of Stops found, within the
-	// first so many tokens. A complete Format ends the output even so.
+	// MinTokens is the number of tokens before which no StopToken is sampled and no string
+	// of Stops is looked for. A complete Format ends the output nevertheless.
 	MinTokens int
-	// AllowedTokens, if any, are the only ones to be sampled, stop tokens included.
+	// AllowedTokens, if not empty, are the only tokens that may be sampled, stop tokens
+	// included.
 	AllowedTokens []kv.Token
-	// Format, compiled for the model's vocabulary, is what the text of an output
-	// has to match: stop tokens are sampled only where it may end, and where it must,
-	// it ends. It is the scheduler's from now on; requests may share it.
+	// Format is a grammar, compiled for the model's vocabulary, that the text of an output
+	// must match. Stop tokens are sampled only where the text may end, and the output ends
+	// where it must. The scheduler owns it from now on; several requests may use the same
+	// one.
 	Format   *grammar.Grammar
 	Sampling engine.SamplingParams
-	// PromptLogprobs asks for Output.Prompt. The whole prompt is computed for that,
-	// cached or not. PromptTop is how many tokens Output.PromptTop has in each place.
+	// PromptLogprobs asks for Output.Prompt. The whole prompt is computed then, cached or
+	// not, because its log-probabilities need the logits of every position. PromptTop is
+	// the number of tokens that Output.PromptTop has for each position.
 	PromptLogprobs bool
 	PromptTop      int32
 	// Digest asks the backend for a digest of each sampled token's logit bits.
@@ -67,18 +70,18 @@ type Request struct {
 
 	// Deadline, on the clock of now, ends the request with ErrDeadline; 0 for none.
 	Deadline time.Duration
-	// QueueTimeout ends it with ErrQueueTimeout if it has not been admitted so long
+	// QueueTimeout ends it with ErrQueueTimeout if it was not admitted within that time
 	// after Add; 0 for none.
 	QueueTimeout time.Duration
 	// Timeline asks for Ending.Timeline.
 	Timeline bool
 }
 
-// maxStopTokens bounds Request.StopTokens, which every token is compared with.
-// Those of the caller and the model's come together.
+// maxStopTokens bounds Request.StopTokens: the caller's and the model's together. Each
+// sampled token is compared with all of them.
 const maxStopTokens = 512
 
-// Refusals of Add. Each comes wrapped with the figures.
+// Errors of Add, wrapped with the figures.
 var (
 	ErrQueueFull     = errors.New("scheduler: queue full")
 	ErrTenantFull    = errors.New("scheduler: too many requests of one tenant wait")
@@ -88,8 +91,7 @@ var (
 	ErrInvalid       = errors.New("scheduler: invalid request")
 )
 
-// FieldError is a refusal that one field of a Request is the reason of. Its text is
-// that of Err.
+// FieldError is a refusal because of one field of a Request. Its text is that of Err.
 type FieldError struct {
 	Field string // "MaxTokens"
 	Err   error
@@ -97,35 +99,34 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Err.Error() }
 
-// Unwrap gives Err.
+// Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// refuse blames a field.
+// refuse makes a FieldError that wraps kind.
 func refuse(field string, kind error, format string, args ...any) error {
 	return &FieldError{field, fmt.Errorf("%w: %s", kind, fmt.Sprintf(format, args...))}
 }
 
-// ErrDisplaced is why a request ends, with Reason Failed, whose place in a full queue
-// one of higher priority took.
+// ErrDisplaced is the Ending.Err, with Reason Failed, of a waiting request that was
+// removed from a full queue for one of higher priority.
 var ErrDisplaced = errors.New("scheduler: displaced in a full queue by a request of higher priority")
 
-// Errors of requests that end with Reason Abort: the caller gave it up, or it ran
-// out of time.
+// Errors of requests that end with Reason Abort: the caller gave up, or time ran out.
 var (
 	ErrAborted      = errors.New("scheduler: aborted")
 	ErrDeadline     = errors.New("scheduler: deadline passed")
 	ErrQueueTimeout = errors.New("scheduler: waited too long in the queue")
 )
 
-// Reason tells why a request ended.
+// Reason is why a request ended.
 type Reason uint8
 
-// The reasons. The zero value means that the request goes on.
+// The reasons. The zero value means that the request has not ended.
 const (
 	NotEnded Reason = iota
 	Stop            // a stop token or string, or a complete format
-	Length          // MaxTokens
-	Abort           // the caller's wish
+	Length          // the output reached MaxTokens
+	Abort           // the caller gave up, or time ran out
 	Failed          // an error, in Ending.Err
 )
 
@@ -133,44 +134,45 @@ var reasonNames = enum.New[Reason]("scheduler", "reason", "not ended", "stop", "
 
 func (r Reason) String() string { return reasonNames.Name(r) }
 
-// Ending is the one ending of a request, or of one of its samples, with its bill.
+// Ending is the one ending of a sample, with its bill: the tokens, their origin and the
+// times.
 type Ending struct {
 	Reason       Reason
-	Err          error  // Abort: ErrAborted, ErrDeadline, ErrQueueTimeout or what the caller gave; Failed: the cause
-	StopToken    bool   // Stop: the last token is a stop token, and no part of the text
-	StopString   string // Stop: the one of Request.Stops that was the end
+	Err          error  // Abort: ErrAborted, ErrDeadline, ErrQueueTimeout or the caller's; else the cause
+	StopToken    bool   // Stop: the last token is a stop token, and not part of the text
+	StopString   string // Stop: the string of Request.Stops that was found
 	PromptTokens int
-	CachedTokens int // of the prompt, taken from the cache at first admission
-	// CachedByTier says of CachedTokens in which tier each was when the request came. The
-	// device has all of them without Config.Tiers.
+	CachedTokens int // prompt tokens taken from the cache at first admission
+	// CachedByTier divides CachedTokens by the tier in which they were when the request
+	// arrived. Without Config.Tiers all of them were on the device.
 	CachedByTier [kv.Tiers]int
-	// ComputedTokens are the others of the prompt, but fewer if the sample ended
-	// before they were computed. What preemption had computed again does not count.
+	// ComputedTokens are the other tokens of the prompt, or fewer if the sample ended
+	// before all were computed. Tokens computed again after a preemption do not count.
 	ComputedTokens int
 	OutputTokens   int
 	Preemptions    int
-	// Since Add: until first admission, the first token and the end. Zero where
-	// the request did not get so far.
+	// Queued, FirstToken and Total are the times from Add to first admission, to the first
+	// token and to the end. The first two are zero if the sample did not get that far.
 	Queued, FirstToken, Total time.Duration
-	// Timeline, if asked for, is what happened when, oldest first.
+	// Timeline, if asked for, lists what happened and when, oldest first.
 	Timeline []Mark
 }
 
-// Output is one step's news of one sample: a token, an ending or both.
+// Output is the news of one sample from one step: a token, an ending or both.
 type Output struct {
 	Request RequestID
-	Sample  int  // which one, from 0
-	Final   bool // nothing more comes of the request: set with the Ending of its last sample
-	Sampled bool // Token, Logprob and Digest are set
+	Sample  int  // which sample, from 0
+	Final   bool // set with the Ending of the request's last sample: no Output follows
+	Sampled bool // Token is set, and Logprob, Top and Digest if asked for
 	Token   kv.Token
 	Logprob float32               // if Sampling asks for it
-	Top     []engine.TokenLogprob // as Sampling.TopLogprobs asks, best first
-	Digest  uint64
-	// Prompt, with the first token of sample 0, is the log-probability of each token
-	// of the prompt, if asked for; NaN for the first, which follows on nothing.
+	Top     []engine.TokenLogprob // as Sampling.TopLogprobs asks: the most probable first
+	Digest  uint64                // of the logit bits, if Request.Digest asks for it
+	// Prompt comes with the first token of sample 0, if asked for: the log-probability of
+	// each prompt token. That of the first is NaN, since no logits precede it.
 	Prompt []float32
-	// PromptTop, if asked for, is the most probable tokens in the places of Prompt, nil for
-	// the first.
+	// PromptTop, if asked for, has the most probable tokens at each position of Prompt;
+	// nil for the first.
 	PromptTop [][]engine.TokenLogprob
-	Ending    Ending // Reason NotEnded: more is to come
+	Ending    Ending // Reason NotEnded: the sample goes on
 }

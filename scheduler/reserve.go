@@ -2,8 +2,10 @@ package scheduler
 
 import "github.com/coppice-llm/coppice/kv"
 
-// growth is how many pages a running sequence is expected to need beside those
-// that it holds.
+// growth returns how many pages a running sequence is expected to need beyond those that
+// it holds. Example: with pages of 16, a prompt of 100 tokens, 20 of output so far and 60
+// more expected, the last of which is never run, it needs CeilPages(179) = 12 pages; if it
+// holds 8, growth is 4.
 func (c *classes) growth(q *sequence, pageTokens int) int {
 	out := q.outputTokens() + int(q.sampling)
 	if out >= q.limit {
@@ -15,9 +17,10 @@ func (c *classes) growth(q *sequence, pageTokens int) int {
 	return max(kv.CeilPages(q.prompt+out+more-1, pageTokens)-len(q.pages), 0)
 }
 
-// reserve returns the pages that running sequences are expected to need: a newcomer leaves them
-// alone, or it or another one would soon be preempted. Under the policy Priority
-// sequences that the newcomer may replace do not count.
+// reserve returns the pages that running sequences are expected to need. A newcomer leaves
+// them alone; otherwise it, or another sequence, would soon be preempted. Under the policy
+// Priority sequences that the newcomer may preempt do not count, so the sum depends on the
+// newcomer; under the others it is computed once in a pass.
 func (r *runningSet) reserve(newcomer *sequence) int {
 	if r.cfg.Policy != Priority {
 		if r.reserved < 0 {
@@ -37,7 +40,7 @@ func (r *runningSet) reserve(newcomer *sequence) int {
 	return n
 }
 
-// reserveFor adds an admitted sequence to what this pass has summed up.
+// reserveFor adds an admitted sequence to the sum of this pass.
 func (r *runningSet) reserveFor(q *sequence) {
 	if r.reserved >= 0 {
 		r.reserved += r.classes.growth(q, r.pageTokens)

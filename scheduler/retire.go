@@ -7,15 +7,15 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// end is the one place where a sample ends: it leaves the device or the queue,
-// is forgotten, and its ending is appended to out.
+// end is the only place where a sample ends. It takes the sample off the device or out of
+// the queue, settles its account and appends its ending to out.
 func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) []Output {
 	e.ComputedTokens = q.settlePrompt()
 	switch q.place {
 	case running:
 		valid := q.known()
 		if e.Reason == Failed {
-			valid = 0 // keep what is cached already, add nothing
+			valid = 0 // what is cached stays; add nothing
 		}
 		s.leave(q, valid)
 	case preempted:
@@ -53,10 +53,10 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	return append(out, Output{Request: q.req.ID, Sample: q.sample, Final: final, Ending: e})
 }
 
-// leave takes a running sequence off the device. KV of its first valid tokens
-// goes to the cache as evictable, all other pages of its own go back to the
-// lease, and its slot is free; the backend runs batches in order, so both may be
-// reused at once, rows in flight or not.
+// leave takes a running sequence off the device. The KV of its first valid tokens becomes
+// evictable cache; all other pages of its own go back to the lease, and its slot is free.
+// Both can be reused at once although rows may be in flight, because the backend runs
+// batches in order: the next owner's batch writes after those rows.
 func (s *Scheduler) leave(q *sequence, valid int) {
 	s.prefixes.publish(q, valid, true)
 	if s.tiers != nil && q.vouches && !s.prefixes.flushedSince(q) && !q.doubtful {
@@ -67,7 +67,7 @@ func (s *Scheduler) leave(q *sequence, valid int) {
 	s.room.lease.Drop(q.own())
 	if s.cache != nil {
 		s.cache.Unpin(q.pin)
-		s.prefixes.purge() // what it held last of what is distrusted
+		s.prefixes.purge() // it may have been the last holder of distrusted nodes
 	}
 	s.room.free(q.slot)
 	s.running.all = remove(s.running.all, q)
@@ -80,7 +80,7 @@ func (s *Scheduler) leave(q *sequence, valid int) {
 	q.pin, q.shared, q.computed, q.done, q.matched, q.target, q.pages, q.given = radixcache.Root, 0, 0, 0, 0, 0, nil, 0
 }
 
-// remove takes q out of a list and keeps its order.
+// remove removes q from a list and keeps the order.
 func remove(list []*sequence, q *sequence) []*sequence {
 	i := slices.Index(list, q)
 	return slices.Delete(list, i, i+1)

@@ -10,27 +10,30 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// room is what sequences run in: pages and slots. It knows the lease, what the pool
-// may still give, and what the cache can give back.
+// room owns pages and slots. It connects the lease, the pool's last answer and the cache.
+// A page is in one of four states: idle or held in the lease, cached in the tree, or free
+// in the pool.
 type room struct {
 	pageTokens int
 	cache      *radixcache.Cache // nil with DisableCache
 	lease      *mempool.Lease
-	poolFree   int               // free in the pool by its last answer, less what is asked for
-	asked      int               // asked for and not granted yet
-	demand     int               // idle pages wanted at the last refusal
-	owed       int               // recalled by the pool, and not given back yet
-	offered    int               // free by an Offer that came while asked was above 0
-	slots      []engine.Slot     // free, a stack
-	swaps      []engine.PageSwap // of slots that are taken, for the next plan
-	below      *tiers            // nil: nothing below the device
+	poolFree   int               // free in the pool by its last answer, less asked
+	asked      int               // pages asked for and not granted yet
+	demand     int               // idle pages wanted at the latest refusal in this step
+	owed       int               // pages recalled by the pool and not given back yet
+	offered    int               // free pages by an Offer that came while asked was above 0
+	slots      []engine.Slot     // free slots, a stack
+	swaps      []engine.PageSwap // page exchanges of slots in use, for the next plan
+	below      *tiers            // nil: no tiers below the device
 
-	// Scratch: what the tree gives back, what is published, and of preemption.
+	// Scratch: freed are pages that the tree gave back, lent a copy of a page list for the
+	// tree; release, without and growing belong to preemption.
 	freed, lent      []kv.PageID
 	release          radixcache.Release
 	without, growing []*sequence
 }
 
+// newRoom makes a room without pages. Until the pool answers, all its pages count as free.
 func newRoom(info engine.Info, cache *radixcache.Cache, slots int) room {
 	r := room{pageTokens: info.PageTokens, cache: cache, lease: mempool.NewLease(info.NumPages), poolFree: info.NumPages}
 	for slot := slots - 1; slot >= 0; slot-- {
@@ -39,8 +42,9 @@ func newRoom(info engine.Info, cache *radixcache.Cache, slots int) room {
 	return r
 }
 
-// Want is how many pages to ask the pool for now; 0 for none. It counts them as
-// asked for until Grant answers.
+// Want returns how many pages to ask the pool for now, 0 for none, and counts them as
+// asked for until Grant answers. It asks when idle pages are below the low-water mark or
+// the demand of a sequence that did not fit. Only one question is outstanding at a time.
 func (s *Scheduler) Want() int {
 	l := &s.room
 	if l.asked > 0 || l.poolFree == 0 {
@@ -55,7 +59,7 @@ func (s *Scheduler) Want() int {
 	return l.asked
 }
 
-// Grant takes the pool's answer to Want, maybe fewer pages than asked for, and
+// Grant takes the pool's answer to Want: the pages, which may be fewer than asked for, and
 // how many the pool has left.
 func (s *Scheduler) Grant(pages []kv.PageID, poolFree int) {
 	s.room.lease.Add(pages)
@@ -63,23 +67,26 @@ func (s *Scheduler) Grant(pages []kv.PageID, poolFree int) {
 	s.verify()
 }
 
-// Surplus appends idle pages above the high-water mark to dst: they are the
-// pool's again. While requests wait there is no surplus.
+// Surplus appends to dst the idle pages above the high-water mark, which belong to the
+// pool again. While requests wait there is no surplus: they would take the same pages
+// back, and with a high-water mark below the need of the first of them pages would move to
+// and fro for ever.
 func (s *Scheduler) Surplus(dst []kv.PageID) []kv.PageID {
 	n := s.room.lease.IdlePages() - max(s.cfg.LeaseHighPages, s.room.demand)
-	// While a question is on its way the answer would not count what goes back.
-	if n <= 0 || s.queue.size > 0 || s.room.asked > 0 || s.tiers != nil && len(s.tiers.reads) > 0 { // they may still be read
+	// The answer to a question on its way would not count pages returned now. Pages that a
+	// Write still reads must not be given to others.
+	if n <= 0 || s.queue.size > 0 || s.room.asked > 0 || s.tiers != nil && len(s.tiers.reads) > 0 {
 		return dst
 	}
-	if s.cfg.SharePages > 0 && len(s.plans.inflight) > 0 { // others may write to them at once
+	if s.cfg.SharePages > 0 && len(s.plans.inflight) > 0 { // another scheduler may write to them at once
 		return dst
 	}
 	s.room.poolFree += n
 	return s.room.lease.GiveBack(n, dst)
 }
 
-// Drain empties the cache and appends every page to dst; they are the pool's
-// again. No request may be open; moves in flight count as failed.
+// Drain empties the cache and appends every page to dst; they belong to the pool again.
+// Moves in flight count as failed. It panics if a request is open.
 func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
 	if len(s.open) > 0 {
 		panic("scheduler: Drain with requests open")
@@ -98,8 +105,9 @@ func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
 	return dst
 }
 
-// take makes n pages idle, by eviction, or returns false and changes nothing. What
-// the pool may still give is waited for rather than evicting for it.
+// take makes n pages idle, by eviction, and reports whether it did; otherwise it changes
+// nothing but the demand. If the pool may still give pages, take asks for these first:
+// free pages cost nothing, evicted ones a prefix.
 func (l *room) take(n int) bool {
 	o := l.supply(&demand{pages: n})
 	if short := n - o.idle; short > 0 {
@@ -115,11 +123,12 @@ func (l *room) take(n int) bool {
 	return true
 }
 
-// evict makes n pages more idle; the caller knows that they can be evicted.
+// evict makes n more pages idle. The caller knows that they can be evicted; it panics
+// otherwise.
 func (l *room) evict(n int) {
 	before := l.lease.IdlePages()
 	l.reclaim(l.cache.Evict(n, l.freed[:0]))
-	if got := l.lease.IdlePages() - before; got < n { // the rest is what namespaces are to keep
+	if got := l.lease.IdlePages() - before; got < n { // the rest is within MinQuotas
 		l.reclaim(l.cache.EvictAny(n-got, l.freed[:0]))
 	}
 	if got := l.lease.IdlePages() - before; got < n {
@@ -127,7 +136,8 @@ func (l *room) evict(n int) {
 	}
 }
 
-// hold takes idle pages of the lease to write to, and appends them to dst.
+// hold takes n idle pages that the next plan may write to, and appends them to dst. Writes
+// to lower tiers that still read them are noted, so that the batch waits.
 func (l *room) hold(n int, dst []kv.PageID) []kv.PageID {
 	from := len(dst)
 	dst, _ = l.lease.Hold(n, dst)
@@ -140,11 +150,11 @@ func (l *room) hold(n int, dst []kv.PageID) []kv.PageID {
 // waitsForGrant reports whether the pool may still give pages.
 func (l *room) waitsForGrant() bool { return l.poolFree > 0 || l.asked > 0 }
 
-// reclaim takes back pages that the tree let go of to make room, its own or a sequence's
+// reclaim takes back pages that the tree gave up to make room, its own or a sequence's
 // duplicates, and keeps the slice as scratch.
 func (l *room) reclaim(freed []kv.PageID) { l.takeBack(freed, demoted) }
 
-// takeBack is reclaim that decides the fate of the KV.
+// takeBack is reclaim with a choice of what becomes of the KV in lower tiers.
 func (l *room) takeBack(freed []kv.PageID, to fate) {
 	if l.below != nil {
 		l.below.lose(freed, to)
@@ -159,8 +169,8 @@ func (l *room) takeBack(freed []kv.PageID, to fate) {
 	l.freed = freed[:0]
 }
 
-// swap takes the tree's pages for those of q that hold the same; the next plan tells the
-// backend.
+// swap replaces pages of q by the tree's pages with the same KV. The next plan tells the
+// backend about those that its page table has already.
 func (r *room) swap(q *sequence, pages []kv.PageID) {
 	for i := q.shared; i < len(pages); i++ {
 		if pages[i] != q.pages[i] && i < q.given && pages[i] != kv.NoPage {
@@ -170,22 +180,24 @@ func (r *room) swap(q *sequence, pages []kv.PageID) {
 	}
 }
 
-// free gives a slot back. Its table is not needed any more.
+// free gives a slot back. Swaps of its page table are dropped with it.
 func (r *room) free(slot engine.Slot) {
 	r.swaps = slices.DeleteFunc(r.swaps, func(w engine.PageSwap) bool { return w.Slot == slot })
 	r.slots = append(r.slots, slot)
 }
 
-// deviceHigh is the part of the pool beyond which extents are written ahead of need: the
-// offload threshold of Dynamo's device tier.
+// deviceHigh is the used part of the pool beyond which extents are written to lower tiers
+// ahead of need: the offload threshold of Dynamo's device tier.
 const deviceHigh = 0.85
 
-// deviceFull reports whether the device is beyond its watermark.
+// deviceFull reports whether more than deviceHigh of the pool is in use: with 1,000 pages,
+// fewer than 150 are idle or free.
 func (l *room) deviceFull() bool {
 	return float64(l.lease.IdlePages()+l.poolFree) < (1-deviceHigh)*float64(l.lease.Capacity())
 }
 
-// spares reports whether n pages and reserve can be had beside m without asking the pool.
+// spares reports whether n pages, and reserve beyond them, can be had beside m without
+// preempting. If the pool may still give what is missing, it is asked instead.
 func (l *room) spares(m radixcache.Match, n, reserve int) bool {
 	o := l.supply(&demand{match: m})
 	if o.idle < n && o.granting {

@@ -2,8 +2,8 @@ package scheduler
 
 import "time"
 
-// runningSet holds the sequences that have a slot, and those that lost theirs while a
-// row of them runs.
+// runningSet holds the sequences that have a slot, and those that lost theirs while a row
+// of them is in flight.
 type runningSet struct {
 	cfg        *Config // the scheduler's
 	classes    *classes
@@ -11,21 +11,21 @@ type runningSet struct {
 
 	all        []*sequence // by admission, oldest first
 	prefilling []*sequence // subset of all whose prompt is not fully computed
-	preempted  []*sequence // not in all: each is queued again when its rows have ended
-	next       int         // index of the next sequence to decode, when the budget is too small for all
-	reserved   int         // sum of reserve in this pass; -1: not summed yet
+	preempted  []*sequence // not in all; each is queued again when its rows have ended
+	next       int         // index in all of the next one to decode, if the budget is too small for all
+	reserved   int         // sum of growth in this pass; -1: not computed yet
 
 	candidates []*sequence // scratch of victims
 }
 
-// Run is a sample that has a slot, to look at.
+// Run describes a sample that has a slot.
 type Run struct {
 	Request        RequestID
 	Sample         int
 	Tenant         string
 	PromptTokens   int
-	CachedTokens   int // of the prompt, at first admission
-	ComputedTokens int // with KV, of prompt and output
+	CachedTokens   int // prompt tokens found in the cache at first admission
+	ComputedTokens int // tokens with KV, of prompt and output
 	OutputTokens   int
 	Preemptions    int
 	Age            time.Duration // since Add
@@ -43,8 +43,8 @@ func (s *Scheduler) Running(now time.Duration, dst []Run) []Run {
 	return dst
 }
 
-// Timeline is what has happened so far to the open samples of a request that was
-// added with Timeline, by sample; nil for others.
+// Timeline returns what has happened so far to the open samples of a request that was
+// added with Timeline, by sample; nil for other requests, and for samples that have ended.
 func (s *Scheduler) Timeline(id RequestID) [][]Mark {
 	g, ok := s.open[id]
 	if !ok || !g.req.Timeline {

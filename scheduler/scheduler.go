@@ -10,34 +10,37 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// Scheduler decides what runs next. It belongs to one goroutine.
+// Scheduler decides what runs next. One goroutine at a time may call it. Its parts own
+// their state and refer to each other by pointers; methods of Scheduler itself connect
+// them.
 type Scheduler struct {
 	cfg  Config
 	info engine.Info
 	sharing
 
-	open     map[RequestID]*group
+	open     map[RequestID]*group // requests that have not ended
 	accounts accounts
 	classes  classes
-	arrived  uint64 // arrivals so far
-	work     uint64 // tokens in plans so far: the clock by which waiting is counted
+	arrived  uint64 // samples added so far
+	work     uint64 // tokens in plans so far: the clock by which policies measure waiting time
 
-	queue    queue
-	running  runningSet
+	queue    queue      // waiting
+	running  runningSet // with a slot
 	plans    plans
 	expiries expiries
 	cache    *radixcache.Cache // nil with DisableCache
 	prefixes prefixes
 	room     room
-	tiers    *tiers   // nil: nothing below the device
-	fetches  *fetches // nil as well
+	tiers    *tiers   // nil: no tiers below the device
+	fetches  *fetches // nil if tiers is
 	budget   budget
 
 	metrics Metrics
 }
 
-// New makes a scheduler for a backend described by info. It holds no pages yet:
-// ask Want, and Grant what the pool gives.
+// New makes a scheduler for a backend described by info. It fills in defaults and returns
+// all faults of cfg in one error. The scheduler holds no pages yet: ask Want, and pass the
+// pages that the pool gives to Grant.
 func New(cfg Config, info engine.Info) (*Scheduler, error) {
 	cfg = cfg.WithDefaults(info)
 	if err := cfg.Validate(info); err != nil {
@@ -58,7 +61,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		s.cache = cache
 	}
 	s.plans.masks = newMaskTable(&info)
-	s.cfg.Tenants = maps.Clone(cfg.Tenants) // the caller's may change
+	s.cfg.Tenants = maps.Clone(cfg.Tenants) // the caller may change its own map
 	s.room = newRoom(info, s.cache, cfg.MaxRunning)
 	tiers, err := newTiers(&s.cfg, &info, &s.room)
 	if err != nil {
@@ -77,17 +80,19 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 	return s, nil
 }
 
-// Config is the configuration in force, defaults filled in.
+// Config returns the configuration in force, with defaults filled in.
 func (s *Scheduler) Config() Config { return s.cfg }
 
-// Open is the number of requests that were accepted and have not ended.
+// Open returns the number of requests that were accepted and have not ended.
 func (s *Scheduler) Open() int { return len(s.open) }
 
-// Cache is the prefix tree, to look at: Walk, Explain, Stats. Nil with
-// DisableCache. Only the scheduler may change it.
+// Cache returns the prefix tree for reading: Walk, Explain, Stats. It is nil with
+// DisableCache. Only the scheduler may change it, since each page that the tree takes or
+// gives up must agree with the lease.
 func (s *Scheduler) Cache() *radixcache.Cache { return s.cache }
 
-// TakeEvents appends the cache events since the last call to dst; Seq is left 0.
+// TakeEvents appends to dst the cache events since the last call, those of the device
+// first, then those of lower tiers. Seq is left 0: the publisher numbers them.
 func (s *Scheduler) TakeEvents(dst []kv.Event) []kv.Event {
 	if s.cache == nil {
 		return dst
@@ -99,10 +104,12 @@ func (s *Scheduler) TakeEvents(dst []kv.Event) []kv.Event {
 	return dst
 }
 
-// Plant puts a fault in, for package schedtest to find. No other package can name its type.
+// Plant puts a fault into s that package schedtest must find. No package outside
+// internal/scheduler can name its type.
 func (s *Scheduler) Plant(fault planted.Fault) { s.accounts.fault, s.plans.masks.fault = fault, fault }
 
-// verify runs the full walks after a mutation, under -tags invariants.
+// verify runs Check after each mutation, under -tags invariants, and panics with the first
+// faults. Without the tag it compiles to nothing.
 func (s *Scheduler) verify() {
 	if invariants.Enabled {
 		if err := s.Check(); err != nil {

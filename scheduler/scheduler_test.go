@@ -14,13 +14,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// bed is a scheduler on a sim whose pool is all its own from the start.
+// bed is a scheduler on a sim that holds the whole pool from the start.
 type bed struct {
 	t   *testing.T
 	sim *sim
 	s   *Scheduler
 	now time.Duration
-	log []string // what the last step ran: "id[start,end)" per row
+	log []string // rows of the last step: "id[start,end)"
 }
 
 func newBed(t *testing.T, cfg Config, pageTokens, pages int) *bed {
@@ -39,7 +39,7 @@ func newBed(t *testing.T, cfg Config, pageTokens, pages int) *bed {
 	return b
 }
 
-// seq is n tokens from a start value on: equal starts share prefixes.
+// seq returns n tokens that count up from a start value: equal starts share prefixes.
 func seq(from, n int) []kv.Token {
 	tokens := make([]kv.Token, n)
 	for i := range tokens {
@@ -56,7 +56,7 @@ func (b *bed) add(id RequestID, prompt []kv.Token, maxTokens int) {
 	}
 }
 
-// step runs one plan and returns what came of it; the log is empty if there was none.
+// step runs one plan and returns its outputs; the log is empty if there was none.
 func (b *bed) step() []Output {
 	b.t.Helper()
 	b.now += time.Millisecond
@@ -142,7 +142,8 @@ func TestMatchIsCappedAndTheBoundaryPageCopied(t *testing.T) {
 	}
 }
 
-// The partial tail of a finished request is found again to the token.
+// TestTailOfAFinishedRequestIsCached checks that the partial last page of a finished
+// request is found again, to the token.
 func TestTailOfAFinishedRequestIsCached(t *testing.T) {
 	b := newBed(t, Config{}, 16, 20)
 	b.add(1, seq(0, 21), 5) // 25 tokens get computed
@@ -166,8 +167,9 @@ func TestFollowersWaitForAPrefixInFlight(t *testing.T) {
 	}
 }
 
-// Two that arrive together: the first fits one step, and the second waits for
-// that step rather than starting the same prompt in what is left of the budget.
+// TestFollowersWaitForTheLastChunkToo: of two equal prompts that arrive together, the
+// first fits into one step. The second waits for that step rather than start on the rest
+// of the budget.
 func TestFollowersWaitForTheLastChunkToo(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 64, ShareTokens: 4}, 4, 60)
 	b.add(1, seq(0, 40), 2)
@@ -208,8 +210,9 @@ func TestLongestPrefixFirstWithinItsBound(t *testing.T) {
 	b.wantRows("3[8,9)")
 }
 
-// The pool has room for one and a half: the younger is preempted, resumes from
-// the cache or computes again, and both get their exact tokens.
+// TestPreemptionTakesTheYoungest: the pool has room for one and a half requests. The
+// younger is preempted and resumes from the cache or computes again; both get their exact
+// tokens.
 func TestPreemptionTakesTheYoungest(t *testing.T) {
 	for _, disable := range []bool{false, true} {
 		b := newBed(t, Config{DisableCache: disable}, 4, 15)
@@ -314,7 +317,8 @@ func TestAbortInEveryPhase(t *testing.T) {
 	}
 }
 
-// KV of a failed request is not to be found again, that of the rows before it neither.
+// TestFailedRowIsNotCached checks that no KV of a failed request is found, not even that
+// of its earlier rows.
 func TestFailedRowIsNotCached(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 8}, 4, 40)
 	b.add(1, seq(0, 20), 10)
@@ -363,7 +367,8 @@ func TestStopToken(t *testing.T) {
 	}
 }
 
-// Planning and completing a decode step allocates nothing once warm.
+// TestDecodeStepDoesNotAllocate checks that planning and completing a decode step
+// allocates nothing once buffers have grown.
 func TestDecodeStepDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the full walks allocate")

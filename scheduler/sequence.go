@@ -9,43 +9,51 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// place says where a sequence is. Each is in exactly one.
+// place is where a sequence is. Each is in exactly one place.
+//
+//	waiting <-> following     waiting <-> fetching
+//	waiting  -> running  ->   waiting (preempted without a row in flight)
+//	            running  ->   preempted -> waiting
+//	any place -> ended
 type place uint8
 
 const (
 	waiting   place = iota // in a lane of the queue
-	following              // in the queue, for a prompt in flight: its leader's
-	fetching               // in the queue, for KV on its way from a lower tier
-	preempted              // lost its slot while a row of it runs, and waits for that
+	following              // in the queue, until its leader has computed or fetched a shared prefix
+	fetching               // in the queue, until KV has arrived from a lower tier
+	preempted              // lost its slot while a row of it is in flight; queued when the row has ended
 	running                // has a slot and pages
 	ended
 )
 
-// sequence is one sample of a request in the scheduler's hands.
+// sequence is the scheduler's state of one sample.
 //
 //	tokens: [ prompt                          | output          ]
 //	KV:     [ shared pages | own pages                          ]
 //	        0              shared   done      computed  len(tokens)
 //
-// done counts what completed plans have computed, computed what plans in flight
-// will have.
+// done counts the tokens that completed plans have computed; computed also those of plans
+// in flight. So done <= computed, and both are equal when no row is in flight. For
+// example, with pages of 16, a prompt of 100 tokens of which 48 were cached starts with
+// shared 3 pages and done = computed = 48; a chunk of 52 in flight makes computed 100, and
+// its completion done 100.
 type sequence struct {
-	// What a decode step looks at comes first.
+	// The fields that each decode step reads come first, to share cache lines.
 	slot   engine.Slot
 	place  place
-	digest bool // Request.Digest
-	shaped bool // there is a shape to look at
+	digest bool // copy of Request.Digest
+	shaped bool // its tokens are checked or masked, see shape
 	rowsOut
-	target   int // prefill runs up to here: len(tokens) at admission
+	target   int // prefill runs up to here: len(tokens) at the latest admission
 	computed int
 	done     int
-	prompt   int // len of the prompt within tokens
-	limit    int // most output tokens
+	prompt   int // length of the prompt, which is tokens[:prompt]
+	limit    int // maximum of output tokens
 	holding
-	// tokens are the prompt, shared with other samples until admission, and the
-	// output. Rows alias them, so they are only appended to.
+	// tokens are the prompt, shared with other samples until admission, and the output.
+	// Rows in flight alias them, so they are only appended to.
 	tokens []kv.Token
-	abort  error // set: end when no row is in flight any more
+	abort  error // if set, the sequence ends when no row of it is in flight
 
 	identity
 	admission
@@ -53,86 +61,88 @@ type sequence struct {
 	limits
 	shape
 	bill
-	fetch *fetch // nil without Config.Tiers, and before it was looked at
+	fetch *fetch // nil without Config.Tiers, and before the lower tiers were asked
 }
 
 // rowsOut counts a sequence's rows in plans in flight.
 type rowsOut struct {
 	inflight int8
-	sampling int8   // subset of these that sample
-	life     uint32 // how often the sequence has left the device: tells a row of an earlier stay
+	sampling int8   // those of them that sample
+	life     uint32 // times that it left the device; rows of earlier lives wrote to pages it lost
 }
 
 // holding is the pages of a running sequence.
 type holding struct {
-	pages  []kv.PageID       // append-only while rows alias it
-	given  int               // of pages, those that the slot's table has after the plans so far
-	shared int               // the tree owns pages[:shared], pinned by pin
-	pin    radixcache.NodeID // Root: nothing pinned
+	pages  []kv.PageID       // by position; only appended to while rows alias it
+	given  int               // length of the backend's page table for the slot after the plans so far
+	shared int               // pages[:shared] are the tree's, pinned by pin; the rest is the sequence's own
+	pin    radixcache.NodeID // SGLang: lock_ref; Root: nothing is pinned
 }
 
-// identity is what a sequence was added with.
+// identity holds the values that a sequence was added with. It does not change.
 type identity struct {
-	req     *Request // shared by the samples, and not changed
+	req     *Request // shared by the samples
 	sample  int
 	group   *group
-	arrival uint64 // order of Add; what "older" means
-	born    uint64 // work done at Add, see Scheduler.work
+	arrival uint64 // order of Add: the lower is older
+	born    uint64 // Scheduler.work at Add
 	tenant  *tenant
 	class   *class
 }
 
-// admission is what a sequence keeps of its latest one.
+// admission is the state of the latest admission.
 type admission struct {
-	matched int    // computed by then: other requests' work
-	epoch   uint64 // of the cache: see flushedSince
-	sampled int    // tokens since then
+	matched int    // tokens computed at admission, by other requests or by itself before a preemption
+	epoch   uint64 // of the cache at admission, see flushedSince
+	sampled int    // tokens sampled since admission
 	since   uint64 // Seq of the plan that bound its slot
-	origin         // whose KV it stands on
+	origin         // whose KV the sequence reads
 }
 
-// origin says whose KV a sequence stands on.
+// origin tells the sequence's own KV from that of others, for distrust.
 type origin struct {
-	borrowed int    // of admission.matched, past whole pages: copied from another sequence's page
-	first    int    // first token that it has computed itself, ever; noTokens: none
-	swapped  uint64 // Seq of the last plan when pages of it were exchanged for the tree's
-	vouches  bool   // it has sampled from all KV that it holds
-	doubtful bool   // it has copied KV of a request that failed, and does not vouch for it yet
+	borrowed int    // of matched, the tokens after whole pages: copied from another sequence's page
+	first    int    // position of the first token that the sequence ever computed itself; noTokens: none
+	swapped  uint64 // Seq of the latest plan when pages of it were exchanged for the tree's
+	vouches  bool   // it has sampled a token from all KV that it holds
+	doubtful bool   // it copied KV of a request that failed, and has not sampled from it yet
 }
 
-// noTokens is origin.first of a sequence that has computed nothing.
+// noTokens is origin.first of a sequence that has computed nothing: no position is as
+// large.
 const noTokens = math.MaxInt
 
-// group is a request: its samples.
+// group is a request with its samples.
 type group struct {
 	req     Request
-	samples []*sequence // open ones
-	begun   bool        // one of them has had a row
-	allowed             // of all samples
+	samples []*sequence // those that have not ended
+	begun   bool        // a sample has had a row
+	allowed             // masks of all samples
 }
 
-// limits says when a sequence expires.
+// limits locates a sequence in the heap of time limits.
 type limits struct {
-	expiry int // place among the expiries, plus 1; 0: none
+	expiry int // index in Scheduler.expiries plus 1; 0: not in it
 }
 
-// bill is what an Ending says, and what it takes to say it.
+// bill collects the figures of an Ending.
 type bill struct {
-	reached      int // most tokens that were computed at a preemption
+	reached      int // highest position computed before a preemption; below it, rows recompute
 	cachedTokens int // at first admission
-	ran, ranTo   int // tokens of the prompt that its own rows ran, each once, and up to where
+	ran, ranTo   int // prompt tokens that its rows ran, each counted once, and the end of those
 	preemptions  int
-	arrived      time.Duration
+	arrived      time.Duration // time of Add
 	queued       time.Duration
 	firstToken   time.Duration
-	seenToken    bool
-	seenSlot     bool // has been admitted before
-	begun        bool // has had a row
+	seenToken    bool // firstToken is set
+	seenSlot     bool // it was admitted before
+	begun        bool // it has had a row
 	timeline     []Mark
 }
 
-// matchable is how many tokens of q may come from the cache: one must be computed to
-// get logits, and all of them to get those of the prompt.
+// matchable returns how many tokens of q may come from the cache. The last token must be
+// computed, because sampling needs its logits; for log-probabilities of the prompt, all
+// must.
 func (q *sequence) matchable() int {
 	if q.wantsPrompt() {
 		return 0
@@ -140,32 +150,35 @@ func (q *sequence) matchable() int {
 	return len(q.tokens) - 1
 }
 
-// key names the first n tokens in the cache.
+// key returns the cache key of the first n tokens.
 func (q *sequence) key(n int) radixcache.Key {
 	return radixcache.Key{Namespace: q.req.Namespace, Tokens: q.tokens[:n], PublicTokens: q.req.PublicTokens, Media: q.req.Media}
 }
 
+// outputTokens returns the number of tokens sampled so far, those in flight not included.
 func (q *sequence) outputTokens() int { return len(q.tokens) - q.prompt }
 
-// ownTokens gives q tokens of its own, with room for the output, or as much of it
-// as anybody expects.
+// ownTokens gives q tokens of its own, with capacity for the whole output, at most
+// farthest tokens: a larger MaxTokens is rarely reached, and would reserve memory for
+// nothing.
 func (q *sequence) ownTokens() {
 	if most := q.prompt + min(q.limit, farthest); cap(q.tokens) < most {
 		q.tokens = append(make([]kv.Token, 0, most), q.tokens...)
 	}
 }
 
-// prefilling: its next row is given tokens; else it decodes.
+// prefilling reports whether the next row of q runs known tokens; otherwise q decodes.
 func (q *sequence) prefilling() bool { return q.computed < q.target }
 
-// known is how many computed tokens can be named: a sequence that was given up takes no
-// more samples, while rows of it still run.
+// known returns the number of computed tokens whose values are known. It is less than done
+// only for an aborted sequence: rows in flight still run, but their samples are not
+// appended.
 func (q *sequence) known() int { return min(q.done, len(q.tokens)) }
 
-// own are the pages that the sequence, not the tree, holds.
+// own returns the pages that q holds itself, as opposed to the tree's.
 func (q *sequence) own() []kv.PageID { return q.pages[q.shared:] }
 
-// mark adds to the timeline, if the request asked for one.
+// mark appends to the timeline if the request asked for one.
 func (q *sequence) mark(now time.Duration, what Moment, tokens int) {
 	if q.req.Timeline {
 		q.timeline = append(q.timeline, Mark{now - q.arrived, what, tokens})

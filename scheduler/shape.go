@@ -12,23 +12,23 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// allowed are the tokens that the samples of a request may draw; nil allows all.
+// allowed are the masks of tokens that the samples of a request may draw; nil allows all.
 type allowed struct {
-	always *fixedMask
-	early  *fixedMask // within MinTokens: those but the stop tokens
-	format *formatMasks
+	always *fixedMask   // AllowedTokens
+	early  *fixedMask   // within MinTokens: the same without stop tokens
+	format *formatMasks // of Format
 }
 
-// shape is what a sample's text has to be like, and where it stands in that.
+// shape holds the constraints on the text of a sample, and how far the text has come.
 type shape struct {
 	matcher   *grammar.Matcher  // of Format, or nil
 	stopState grammar.StopState // of Stops
 
 	promptLogprobs []float32               // of the prompt's tokens so far, if asked for
-	promptTop      [][]engine.TokenLogprob // in their places, if asked for
+	promptTop      [][]engine.TokenLogprob // for the same positions, if asked for
 }
 
-// validateShape checks what a request wants of the text of its outputs.
+// validateShape checks what a request demands of the text of its outputs.
 func validateShape(cfg *Config, info *engine.Info, req *Request) error {
 	switch {
 	case req.Stops != nil && cfg.Vocabulary == nil:
@@ -47,7 +47,7 @@ func validateShape(cfg *Config, info *engine.Info, req *Request) error {
 		if uint64(t) >= uint64(info.Vocab) {
 			return refuse("AllowedTokens", ErrInvalid, "AllowedTokens[%d] is %d, the vocabulary has %d", i, t, info.Vocab)
 		}
-		goesOn = goesOn || !slices.Contains(req.StopTokens, t) // mostly the first one tells
+		goesOn = goesOn || !slices.Contains(req.StopTokens, t) // usually the first decides
 	}
 	if !goesOn {
 		return refuse("AllowedTokens", ErrInvalid, "AllowedTokens are StopTokens all of them, so MinTokens can't be reached")
@@ -55,7 +55,8 @@ func validateShape(cfg *Config, info *engine.Info, req *Request) error {
 	return nil
 }
 
-// newAllowed makes the masks of a request.
+// newAllowed makes the masks of a request: a bit per token of the vocabulary, 1 where it
+// may be sampled.
 func newAllowed(info *engine.Info, req *Request) (a allowed) {
 	words := info.MaskWords()
 	if len(req.AllowedTokens) > 0 {
@@ -82,7 +83,8 @@ func newAllowed(info *engine.Info, req *Request) (a allowed) {
 	return a
 }
 
-// shapeAs gives a new sample what it needs to keep to what req asks for.
+// shapeAs gives a new sample its matcher, and sets shaped if any token must be checked or
+// masked.
 func (q *sequence) shapeAs(req *Request) {
 	if req.Format != nil {
 		q.matcher = req.Format.NewMatcher()
@@ -90,10 +92,13 @@ func (q *sequence) shapeAs(req *Request) {
 	q.shaped = q.matcher != nil || req.Stops != nil || q.group.early != nil
 }
 
-// awaitsToken: what q may sample next depends on a token that is not known yet.
+// awaitsToken reports whether the mask of q's next token depends on a token in flight.
+// Such a sequence gets no row until that token is known, so a format gains nothing from
+// overlap.
 func (q *sequence) awaitsToken() bool { return q.matcher != nil && q.sampling > 0 }
 
-// maskRow says which tokens a row of q may sample.
+// maskRow sets the mask of a row of q. With a format, the mask depends on the matcher's
+// state and the phase only; if the backend has it, no bits are computed.
 func (p *Plan) maskRow(q *sequence, r *engine.Row) {
 	a := &q.group.allowed
 	base, phase := a.always, uint64(1)
@@ -119,11 +124,11 @@ func (p *Plan) maskRow(q *sequence, r *engine.Row) {
 	r.Mask = p.masks.name(&p.Batch, place.id)
 }
 
-// formatMask returns the tokens of base that the matcher of q takes, and stop tokens if the
-// output may end. The mask is made in scratch.
+// formatMask returns the tokens of base that the matcher of q accepts, plus the stop
+// tokens if the output may end. It writes to mask and returns it.
 func (q *sequence) formatMask(mask []uint64, base *fixedMask, ends bool) []uint64 {
 	q.matcher.Mask(mask)
-	for _, t := range q.req.StopTokens { // one with text is no text of the format
+	for _, t := range q.req.StopTokens { // even a stop token with text is no text of the format
 		switch {
 		case int(t/64) >= len(mask):
 		case ends:
@@ -140,8 +145,9 @@ func (q *sequence) formatMask(mask []uint64, base *fixedMask, ends bool) []uint6
 	return mask
 }
 
-// completes feeds a token that is no stop token to the matcher and the stop strings of q,
-// and reports whether the output ends with it, and how.
+// completes passes a token, which is no stop token, to the matcher and the stop strings of
+// q. It reports whether the output ends with it, and sets e then. A stop string that ends
+// within MinTokens is passed over, and the search continues after it.
 func (q *sequence) completes(cfg *Config, t kv.Token, e *Ending) bool {
 	if q.matcher != nil {
 		if !q.matcher.Accept(t) {
@@ -172,8 +178,8 @@ func (q *sequence) completes(cfg *Config, t kv.Token, e *Ending) bool {
 	return false
 }
 
-// blame says whose fault it is that a row failed: what a request asks of its output
-// may leave it no way on.
+// blame turns ErrNoToken of a row into an error of the field that forbids all tokens;
+// other errors are the backend's and stay as they are.
 func (q *sequence) blame(err error) error {
 	if !errors.Is(err, engine.ErrNoToken) {
 		return err
@@ -188,13 +194,16 @@ func (q *sequence) blame(err error) error {
 	return &FieldError{field, fmt.Errorf("%w: behind %d tokens of output no token is allowed: %w", ErrInvalid, q.outputTokens(), err)}
 }
 
-// wantsPrompt: log-probabilities of the prompt are asked for and not complete.
+// wantsPrompt reports whether log-probabilities of the prompt are asked for and not
+// complete.
 func (q *sequence) wantsPrompt() bool {
 	return q.req.PromptLogprobs && q.sample == 0 && len(q.promptLogprobs) < q.prompt
 }
 
-// addPromptLogprobs takes log-probabilities of tokens from position start on, or from 1.
-// top has the most probable tokens in their places, or nothing.
+// addPromptLogprobs appends log-probabilities of the tokens from position start on, or
+// from 1 if start is 0. top has the most probable tokens for the same positions, or
+// nothing. Positions that are known already, because the prompt is computed again after a
+// preemption, are skipped.
 func (q *sequence) addPromptLogprobs(start int, logprobs []float32, top [][]engine.TokenLogprob) {
 	if q.promptLogprobs == nil {
 		if q.req.PromptTop > 0 {

@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// chunk is a prompt's part of a step.
+// chunk is a prompt's part of a step: the next tokens of q.
 type chunk struct {
 	q      *sequence
 	tokens int
 }
 
-// oldestShare is what of a budget the prompt that was admitted first gets at
-// least, however many shorter ones there are.
+// oldestShare returns the part of a budget that the prompt admitted first gets at least,
+// however many shorter ones there are: a quarter, rounded up.
 func oldestShare(budget int) int { return (budget + 3) / 4 }
 
-// prompts is what prompts may take of a step in which so many others decode: within the
-// budget, and within the target time.
+// prompts returns the budget for prompts of a step in which decoding sequences decode: the
+// smaller of the token budget and the tokens that fit into the target time.
 func (b *budget) prompts(decoding int) int {
 	n := b.cfg.promptBudget(decoding)
 	if decoding > 0 && b.time.target > 0 {
@@ -25,7 +25,8 @@ func (b *budget) prompts(decoding int) int {
 	return n
 }
 
-// promptBudget is what prompts may take of a step in which so many others decode.
+// promptBudget returns the token budget for prompts beside decoding decode rows. With
+// StepTokens 256 and PromptFloor 64 it is 156 beside 100 rows, and 64 beside 256.
 func (c *Config) promptBudget(decoding int) int {
 	if decoding == 0 {
 		return c.StepTokens
@@ -33,10 +34,11 @@ func (c *Config) promptBudget(decoding int) int {
 	return max(c.StepTokens-decoding, c.PromptFloor, 0)
 }
 
-// hasBudget reports whether q, or with nil any newcomer, would get tokens in this
-// step, or soon: of the prompts that are being computed and that q does not outrank,
-// all but the oldest, which has a share of its own, take less than the rest. Long ones
-// take one chunk together.
+// hasBudget reports whether q, or any new sequence if q is nil, would get tokens in this
+// step or soon. It adds up the next chunks of the prompts that q does not outrank, and
+// reports whether they leave some of the budget. The oldest prompt is not added, because
+// its quarter is subtracted first; long prompts are counted as one chunk together. There
+// is budget if no such prompt runs, and none if MaxPrefilling of them run.
 func (c *Config) hasBudget(prefilling []*sequence, budget int, q *sequence) bool {
 	others, rest := 0, budget-oldestShare(budget)
 	long := c.ChunkTokens
@@ -48,7 +50,8 @@ func (c *Config) hasBudget(prefilling []*sequence, budget int, q *sequence) bool
 		switch cost := min(c.costOf(r.target-r.computed, r.computed), c.ChunkTokens); {
 		case i == 0 || !r.prefilling():
 		case c.isLong(r.computed, r.target):
-			if !c.isLong(prefilling[0].computed, prefilling[0].target) { // else it has its part of that chunk
+			// If the oldest is long, its quarter is its part of that chunk.
+			if !c.isLong(prefilling[0].computed, prefilling[0].target) {
 				rest -= long
 				long = 0
 			}
@@ -59,22 +62,24 @@ func (c *Config) hasBudget(prefilling []*sequence, budget int, q *sequence) bool
 	return others == 0 || others < c.MaxPrefilling && rest > 0
 }
 
-// budget shares a step among the prompts that are being computed.
+// budget divides a step among the prompts that are being computed.
 type budget struct {
 	cfg      *Config
-	chunks   []chunk // of the step that is planned
-	decoding int     // sequences that decode in it; -1: to be counted
-	context  int64   // what these attend to, in tokens, if there is a target
+	chunks   []chunk // of the step that is being planned
+	decoding int     // sequences that decode in it; -1: must be counted
+	context  int64   // sum of their context in tokens
 	time     stepTime
-	order    []*sequence // scratch
+	order    []*sequence // scratch of deal
 }
 
-// share gives the prompts their chunks of the step and returns what they take of it.
-// Under the policy Priority those of the highest priority come first; of equals those
-// with least to do, so that a long one does not hold them up. But the one that was
-// admitted first gets its share, so that none starves. While others decode, no prompt
-// gets more than a chunk, and long ones get one chunk together: however many of them
-// there are, they do not make every step a full one.
+// share sets the chunks of the step and returns their cost. decoding is the number of
+// decode rows.
+//
+// Under the policy Priority the highest priority comes first; among equals the prompt with
+// the fewest tokens left, so that a long prompt does not delay short ones (shortest
+// remaining time first). The prompt that was admitted first gets at least its quarter, so
+// that none starves. While others decode, no prompt gets more than ChunkTokens, and all
+// long prompts together get one such chunk, so that any number of them leaves steps short.
 func (b *budget) share(prefilling []*sequence, decoding int) (cost int) {
 	b.order = b.order[:0]
 	for _, q := range prefilling {
@@ -92,16 +97,21 @@ func (b *budget) share(prefilling []*sequence, decoding int) (cost int) {
 	}
 	cost = b.deal(tokens, most)
 	clear(b.order)
-	return min(cost, tokens) // a token that costs more than there is takes no row from others
+	// One token late in a long prompt may cost more than the budget; decode rows keep
+	// theirs.
+	return min(cost, tokens)
 }
 
-// deal is share of so many tokens, at most so many for one prompt.
+// deal divides a budget of tokens among b.order, at most most for one prompt, and returns
+// the cost. While shorter prompts are dealt before the first one, kept is reserved for it,
+// and keptLong of the chunk for long prompts.
 func (b *budget) deal(tokens, most int) int {
 	cfg, left, long := b.cfg, tokens, most
 	first := b.order[0]
 	kept := min(oldestShare(tokens), cfg.costOf(first.target-first.computed, first.computed), most)
 	keptLong := 0
 	if cfg.isLong(first.computed, first.target) {
+		// A first prompt that is long leaves half of the chunk to the other long one.
 		kept = min(kept, (long+1)/2)
 		keptLong = kept
 	}
@@ -117,7 +127,8 @@ func (b *budget) deal(tokens, most int) int {
 		if isLong {
 			share = min(share, long-keptLong)
 		}
-		// One token may cost more than is left; only the first one overdraws.
+		// One token may cost more than the whole share. Only the first prompt overdraws,
+		// or it would never end.
 		if share <= 0 || q != first && cfg.costOf(1, q.computed) > share {
 			continue
 		}

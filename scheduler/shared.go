@@ -2,28 +2,32 @@ package scheduler
 
 import "github.com/coppice-llm/coppice/kv"
 
-// sharing is a scheduler's part where several lease from one pool (mempool.Division), each
-// with Config.SharePages that it can count on.
+// sharing has the methods of a scheduler that leases from a pool together with others
+// (mempool.Division). Each can rely on Config.SharePages.
 type sharing struct{ s *Scheduler }
 
-// Offer says that the pool has so many free pages, after a Grant that left none.
+// Offer notes that the pool has poolFree free pages, after a Grant that left none.
 func (h sharing) Offer(poolFree int) {
 	s := h.s
-	if s.room.asked > 0 { // the answer on its way may be older
+	if s.room.asked > 0 { // the answer on its way may be older than the offer
 		s.room.offered = poolFree
 		return
 	}
 	s.room.poolFree = poolFree
 }
 
-// Recall says that pages are to go back to the pool, for others that have less than their
+// Recall notes that the pool needs pages back, for schedulers that have less than their
 // share. Return gives them as they come free.
 func (h sharing) Recall(pages int) { h.s.room.owed += pages }
 
-// Return appends to dst pages that the pool recalled: idle ones, and what can be evicted
-// for it. While a plan is in flight, which may still touch what was given up, or a Write
-// reads pages that were, it appends none; wait is true then: no more plans are to be made
-// until those have completed. What it evicts is not written to lower tiers.
+// Return appends to dst pages that the pool recalled: idle ones, and evicted ones, which
+// are not written to lower tiers.
+//
+// Another scheduler may write to a returned page at once. So Return appends nothing while
+// a plan is in flight, whose rows may still use given-up pages, or while a Write reads
+// such pages. It then returns wait true: the caller makes no more plans until those have
+// completed. With moves that are due and no plan in flight wait is false, because they
+// need a plan.
 func (h sharing) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
 	s, l := h.s, &h.s.room
 	if l.owed == 0 {
@@ -33,7 +37,7 @@ func (h sharing) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
 		return dst, true
 	}
 	if t := s.tiers; t != nil && len(t.reads) > 0 {
-		return dst, len(t.due) == 0 // what is due goes with the next plan
+		return dst, len(t.due) == 0
 	}
 	if short := l.owed - l.lease.IdlePages(); short > 0 && s.cache != nil {
 		l.takeBack(s.cache.Evict(short, l.freed[:0]), forgotten)
@@ -45,7 +49,7 @@ func (h sharing) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
 	return dst, false
 }
 
-// poolPages is the most that requests may count on.
+// poolPages returns the number of pages that requests can rely on, of a pool of all pages.
 func (c *Config) poolPages(all int) int {
 	if c.SharePages > 0 {
 		return c.SharePages

@@ -14,9 +14,9 @@ type sim struct {
 	*simulated.Backend
 	info  engine.Info
 	clock *simulated.Clock
-	given int   // tokens run that the batches gave
-	later int   // and those that were deferred
-	fail  error // of every row, while it is set
+	given int   // tokens run that batches contained
+	later int   // tokens run that were deferred
+	fail  error // if set, the error of every row
 }
 
 var errRow = errors.New("row fails")
@@ -57,5 +57,5 @@ func (s *sim) run(b *engine.Batch) (*engine.Result, error) {
 	return res, err
 }
 
-// ran is how many tokens were run.
+// ran returns the number of tokens run.
 func (s *sim) ran() int { return s.given + s.later }

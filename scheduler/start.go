@@ -8,10 +8,14 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// hold gives q pages for all its tokens: those that it found are pinned, the others
-// are held. A partly matched boundary page is copied into the first own one, from the
-// tree or from the running sequence that still writes to it, so that only what is
-// really new gets computed. The caller knows that the pages are there.
+// hold gives q pages for all its tokens: the matched ones are pinned, the others are held.
+// The caller knows that they can be had. A partly matched boundary page is copied into q's
+// first own page, from the tree or from the running sequence that still writes to it, so
+// that only new tokens are computed.
+//
+// For example, with pages of 16, a prompt of 120 tokens and 100 in common with a cached
+// one: 6 pages (96 tokens) are shared, 2 are held, 4 tokens are copied into the first of
+// these, and rows compute [100, 120).
 func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 	m, from, boundary := f.match, f.from, f.boundary
 	shared := m.Tokens / s.info.PageTokens
@@ -26,7 +30,7 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 		case boundary > 0:
 			source = s.cache.PartialPage(m)
 		}
-		// Pinned first: what is matched must not be evicted to make its own room.
+		// Pinned first, so that the match is not evicted to make room for q itself.
 		pin = s.cache.Pin(m)
 		rankPrefix(s.cache, pin, q)
 		if from == nil && boundary > 0 {
@@ -45,10 +49,12 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 	if s.cache != nil && q.epoch != s.cache.Epoch() {
 		q.epoch, q.first = s.cache.Epoch(), noTokens
 	}
+	// q.first stays the lowest ever: after a preemption, tokens that q computed before are
+	// matched in the cache and are still its own work.
 	q.first = min(q.first, q.matched)
 	q.pages = s.room.hold(own, pages)
 	if boundary > 0 {
-		// The source may be evicted from here on: copies run before rows and in
+		// The source may be evicted from here on: copies run before rows and batches in
 		// order, so the next owner of the page writes after this copy.
 		p.Batch.Copies = append(p.Batch.Copies, engine.PageCopy{
 			Src: source, Dst: q.pages[q.shared], Tokens: int32(boundary),
@@ -56,7 +62,8 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 	}
 }
 
-// start moves q from the queue to a slot.
+// start moves q from the queue to a slot. A first admission also ends the queue timeout,
+// charges the tenant and makes the request undisplaceable, with all its samples.
 func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	s.fetches.leave(q)
 	s.queue.dequeue(q)
@@ -77,7 +84,7 @@ func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 		s.fetches.admitted(q)
 	}
 	if q.expiry > 0 && !q.seenSlot {
-		defer s.expiries.file(q) // its queue timeout is over
+		defer s.expiries.file(q) // after seenSlot is set: the queue timeout no longer counts
 	}
 	if !q.seenSlot {
 		q.seenSlot, q.queued, q.cachedTokens = true, now-q.arrived, min(q.computed, q.prompt)

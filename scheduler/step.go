@@ -2,14 +2,16 @@ package scheduler
 
 import "time"
 
-// Next plans a step, or returns nil when there is nothing to run: no request is
-// open, MaxInflight plans are out, or all wait for pages that the pool was asked
-// for, or for what plans in flight will give.
+// Next plans a step, or returns nil when there is nothing to run: no request is open,
+// MaxInflight plans are in flight, or all requests wait for pages or for plans in flight.
 //
-// Each running sequence that decodes gets a row, so that a long prompt delays a token
-// by one budget at most; the rest of StepTokens, and PromptFloor at least, goes to
-// prompts, those that were begun and new ones. Call Expire before it where deadlines
-// are in use.
+// The order within a step: decoding sequences get pages; waiting sequences are admitted,
+// which under the policy Priority may preempt; prompts share the budget that decode rows
+// leave, and at least PromptFloor; then rows are made, decode rows first. So a long prompt
+// delays a token by one budget at most. For example, with StepTokens 256 and 60 decoding
+// sequences, prompts get 196.
+//
+// Call Expire before Next where time limits are in use: Next does not check them.
 func (s *Scheduler) Next(now time.Duration) *Plan {
 	if len(s.plans.inflight) >= s.cfg.MaxInflight {
 		return nil
@@ -46,7 +48,7 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	return s.launch(p)
 }
 
-// planMoves plans moves between tiers while no request is open, nil if there are none.
+// planMoves plans moves between tiers while no request is open; nil if there are none.
 func (s *Scheduler) planMoves(now time.Duration) *Plan {
 	if s.tiers == nil {
 		return nil
@@ -57,7 +59,8 @@ func (s *Scheduler) planMoves(now time.Duration) *Plan {
 	return s.launch(s.plans.take())
 }
 
-// launch hands a plan out.
+// launch completes a plan with moves, mask drops and page swaps, and puts it in flight. It
+// advances Scheduler.work by the plan's tokens.
 func (s *Scheduler) launch(p *Plan) *Plan {
 	if s.tiers != nil {
 		s.tiers.plan(p)
@@ -73,14 +76,15 @@ func (s *Scheduler) launch(p *Plan) *Plan {
 	return p
 }
 
-// decodes reports whether q can have a decode row now: its prompt is computed or
-// will be, a page is there, and what plans in flight sample does not end it.
+// decodes reports whether q can have a decode row now: its prompt is computed or in
+// flight, it has a page for the token, and no token in flight determines its mask or ends
+// it.
 func (q *sequence) decodes(pageTokens int) bool {
 	return q.wantsRow() && !q.awaitsToken() && q.computed < len(q.pages)*pageTokens
 }
 
-// decoding returns how many sequences can have a decode row now: as grow has counted,
-// or anew if any was preempted since.
+// decoding returns the number of sequences that can have a decode row now, as grow has
+// counted them. After a preemption it counts again.
 func (s *Scheduler) decoding() int {
 	if s.budget.decoding < 0 {
 		s.budget.decoding, s.budget.context = 0, 0
@@ -94,8 +98,9 @@ func (s *Scheduler) decoding() int {
 	return s.budget.decoding
 }
 
-// decode gives each decoding sequence a row of one token, beginning with another
-// one each time if the budget is too small for all.
+// decode gives decoding sequences a row of one token each, up to budget. If the budget is
+// too small for all, it begins where the last step stopped, so that all get the same rate:
+// with 256 sequences and a budget of 192, each gets a row in three steps of four.
 func (r *runningSet) decode(p *Plan, budget int) {
 	n := len(r.all)
 	at := 0
@@ -115,8 +120,9 @@ func (r *runningSet) decode(p *Plan, budget int) {
 	}
 }
 
-// prefill gives the prompts their rows, as the budget has been shared. Their
-// pages are held already.
+// prefill makes the rows of the chunks that share has set. Their pages are held since
+// admission. RecomputedTokens counts the part below the position reached before a
+// preemption.
 func (s *Scheduler) prefill(now time.Duration, p *Plan) {
 	for _, c := range s.budget.chunks {
 		q, n := c.q, c.tokens

@@ -7,29 +7,32 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// leastPrompt is what prompts get of a step at least while others decode, in tokens,
-// however little of the target time is left: so they come to an end.
+// leastPrompt is the number of tokens that prompts get in a step at least while others
+// decode, however little of the target time is left, so that prompts finish.
 const leastPrompt = 16
 
-// stepTime predicts the duration of steps from the backend's figures, corrected by the
-// measured times of earlier steps.
+// stepTime predicts the duration of steps: from the backend's figures, corrected by the
+// measured times of earlier steps. Times are seconds.
 type stepTime struct {
 	cost    engine.StepCost
-	target  float64 // seconds of a step while others decode; 0: none
-	learns  bool    // its figures are used
+	target  float64 // of a step while sequences decode; 0: none
+	learns  bool    // corrections are used, by a target or by tiers
 	factors [stepParts]factor
-	spread  float64 // mean error of predictions of steps with prompts, relative
+	spread  float64 // mean relative error of predictions of steps with prompts
 }
 
 // The parts of a step's time. Each has its own correction, as a backend may be wrong about
-// each.
+// each: one that knows the bandwidth of its weights but not its attention is right about
+// the first only.
 const (
 	partStep    = iota // every step
 	partRows           // its rows and their context
-	partPrompts        // its prompts
+	partPrompts        // its prompts: tokens, and the context that they attend to
 	stepParts
 )
 
+// newStepTime begins with factors of 1 and the highest doubt, so that the first steps
+// correct them most. There is a target only if the backend gives its costs.
 func newStepTime(cfg *Config, info *engine.Info) stepTime {
 	t := stepTime{cost: info.Cost, learns: cfg.Tiers != nil, spread: leastSpread}
 	if info.Cost.Known() && cfg.ITLTarget > 0 {
@@ -41,7 +44,9 @@ func newStepTime(cfg *Config, info *engine.Info) stepTime {
 	return t
 }
 
-// predict returns the corrected seconds of each part of a step, and their sum.
+// predict returns the corrected seconds of each part of a step, and their sum. With Step 6
+// ms, Token 20 µs and factors of 1, a step with a prompt chunk of 500 tokens alone takes 6
+// + 10 = 16 ms, if rows and context cost nothing.
 func (t *stepTime) predict(shape *engine.StepShape) (parts [stepParts]float64, sum float64) {
 	parts = [stepParts]float64{partStep: t.cost.Step, partRows: t.cost.Fixed(shape) - t.cost.Step, partPrompts: t.cost.Prompts(shape)}
 	for i := range parts {
@@ -51,23 +56,33 @@ func (t *stepTime) predict(shape *engine.StepShape) (parts [stepParts]float64, s
 	return parts, sum
 }
 
-// factor corrects the backend's seconds of a part. doubt is the variance of the relative
-// error of value.
+// factor corrects the backend's seconds of a part: value times these is the prediction.
+// doubt is the variance of value's relative error.
 type factor struct{ value, doubt float64 }
 
+// With doubtGrowth g and timeNoise s, the doubt of a part settles where growth and
+// measurement balance, near √(g·s²) = 0.0014, and the gain near 0.0014/(0.0014+s²), an
+// eighth: a lasting change is learnt within some 8 steps.
 const (
-	mostDoubt   = 1.0    // before the first step
-	doubtGrowth = 0.0002 // per step: in the long run a measured time weighs an eighth
-	timeNoise   = 0.1    // relative deviation between the times of equal steps
-	outlier     = 3      // deviations at which an error is cut off
-	leastFactor = 1.0 / 1024
-	leastSpread = 1.0 / 16
+	mostDoubt   = 1.0        // before the first step
+	doubtGrowth = 0.0002     // per step
+	timeNoise   = 0.1        // relative deviation between the times of equal steps
+	outlier     = 3          // deviations at which an error is cut off
+	leastFactor = 1.0 / 1024 // so that no factor reaches 0
+	leastSpread = 1.0 / 16   // bounds of spread: margins of 1/8 to 1/4 of a step, see fits
 	mostSpread  = 1.0 / 8
 )
 
-// correct divides the error of a prediction among the factors, by the seconds of their
-// parts and by their doubt: a Kalman filter without covariances. It cuts off errors that are
-// too large for the doubts, as other work on the machine may have delayed the step.
+// correct divides the error of a prediction among the factors, in proportion to the
+// seconds and the doubt of their parts: a Kalman filter without covariances. A step that
+// is nearly all prompt mostly corrects the factor of prompts; a step of decode rows leaves
+// that one as it is.
+//
+// With parts p, doubts d and V = (timeNoise·sum)² + Σ d·p², the variance of the
+// prediction, a factor moves by d·p/V times the error, and its doubt shrinks by the share
+// of d·p² in V. An error beyond 3 deviations is cut off there, because other work on the
+// machine may have delayed the step; doubts do not shrink then, so that a lasting change
+// is still learnt.
 func (t *stepTime) correct(parts *[stepParts]float64, sum, took float64) {
 	variance := float64(timeNoise * sum * timeNoise * sum)
 	for i, p := range parts {
@@ -87,8 +102,10 @@ func (t *stepTime) correct(parts *[stepParts]float64, sum, took float64) {
 	}
 }
 
-// learn takes the device's time of a plan. It returns the number of prompt tokens in the
-// plan and the time that they took.
+// learn takes the device's time of a plan, in nanoseconds. It returns the number of prompt
+// tokens in the plan and the time that they took, for the tiering policy: what remains of
+// the step when the predicted time of its other parts is subtracted. Without known costs
+// all tokens of a step share its time.
 func (t *stepTime) learn(p *Plan, nanos int64) (tokens int, prompts time.Duration) {
 	if !t.learns || nanos <= 0 || len(p.rows) == 0 {
 		return 0, 0
@@ -98,7 +115,7 @@ func (t *stepTime) learn(p *Plan, nanos int64) (tokens int, prompts time.Duratio
 		shape.Add(int(p.rows[i].start), int(p.rows[i].end-p.rows[i].start))
 	}
 	tokens = shape.PromptTokens
-	if !t.cost.Known() { // all tokens count alike
+	if !t.cost.Known() {
 		return tokens, time.Duration(nanos / int64(p.tokens) * int64(tokens))
 	}
 	took := time.Duration(nanos).Seconds()
@@ -107,16 +124,19 @@ func (t *stepTime) learn(p *Plan, nanos int64) (tokens int, prompts time.Duratio
 	if tokens == 0 {
 		return 0, 0
 	}
-	if len(p.rows) == 1 { // a prompt alone takes all of the step
+	if len(p.rows) == 1 { // a prompt alone accounts for the whole step
 		return tokens, time.Duration(nanos)
 	}
 	t.spread += float64((min(math.Abs(took-sum)/sum, mostSpread) - t.spread) / 16)
 	return tokens, time.Duration(max(took-sum+parts[partPrompts], 0) * 1e9)
 }
 
-// fits returns the budget for prompts beside the sequences that decode, in tokens without
-// context. It leaves a margin for the errors of predictions, so that nearly all steps keep
-// the target.
+// fits returns the budget for prompts beside decoding sequences with the given sum of
+// context, in tokens without context. It leaves a margin of twice the mean error, between
+// 1/8 and 1/4 of the predicted time, so that nearly all steps keep the target.
+//
+// For example, with a target of 50 ms, the least margin, decode rows that take 20 ms and
+// 20 µs for a prompt token, prompts get (50/1.125 - 20) ms / 20 µs = 1,222 tokens.
 func (t *stepTime) fits(decoding int, context int64) int {
 	shape := engine.StepShape{Rows: decoding + 1, Context: context}
 	_, sum := t.predict(&shape)

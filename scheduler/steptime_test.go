@@ -18,8 +18,8 @@ type timed struct {
 	s     *Scheduler
 	out   []Output
 
-	mixed  []time.Duration // steps in which some decode and prompts are computed
-	alone  []int           // tokens of steps in which nobody decodes
+	mixed  []time.Duration // durations of steps with decode rows and prompts
+	alone  []int           // tokens of steps without decode rows
 	firsts map[RequestID]time.Duration
 }
 
@@ -102,9 +102,9 @@ func (w *timed) step() bool {
 	return true
 }
 
-// TestStepsFitTheTarget: while sequences decode, steps with prompts take no longer than
-// the target, however wrong the backend is about its costs, and prompts get done; without
-// a target the steps take several times as long. A prompt alone gets whole steps.
+// TestStepsFitTheTarget checks that while sequences decode, steps with prompts keep the
+// target, however wrong the backend is about its costs, and that prompts finish. Without a
+// target the steps take several times as long; a prompt alone gets whole steps.
 func TestStepsFitTheTarget(t *testing.T) {
 	for _, c := range []struct {
 		profile string
@@ -155,8 +155,8 @@ func TestStepsFitTheTarget(t *testing.T) {
 	}
 }
 
-// TestCorrect: a few times correct factors that are wrong by 2 to 10, an outlier changes
-// predictions little, and a lasting change fully.
+// TestCorrect checks that a few steps correct factors that are wrong by 2 to 10, that an
+// outlier changes predictions little, and a lasting change fully.
 func TestCorrect(t *testing.T) {
 	cost := engine.StepCost{Step: 2e-3, Row: 1e-3, Token: 1e-3}
 	decode, small, large := engine.StepShape{Rows: 10}, engine.StepShape{Rows: 1, PromptTokens: 3}, engine.StepShape{Rows: 2, PromptTokens: 500}
@@ -193,8 +193,9 @@ func TestCorrect(t *testing.T) {
 	}
 }
 
-// TestDefaultsFollowCost: a step is at least what the device computes while it reads its
-// weights, and two are in flight where launching takes long.
+// TestDefaultsFollowCost checks the defaults that depend on Info.Cost: a step has at least
+// the tokens that the device computes while it reads its weights, and two plans are in
+// flight where launching takes long.
 func TestDefaultsFollowCost(t *testing.T) {
 	info := engine.Info{MaxSlots: 8, MaxRows: 8, MaxTokens: 4096, MaxInflight: 3}
 	if c := (Config{}).WithDefaults(info); c.StepTokens != 256 || c.MaxInflight != 1 || c.AttentionTokens != -1 {

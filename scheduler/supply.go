@@ -7,27 +7,29 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// demand lists the needs of a sequence that is to start, or of a running one that is to go on.
+// demand describes the needs of a waiting sequence that may start, or of a running one
+// that must grow.
 type demand struct {
 	q       *sequence
-	match   radixcache.Match // what a waiting q found in the cache, and keeps
-	partial bool             // it also copies the match's partial page
-	pages   int              // to be held by q
-	reserve int              // to be left over for what running sequences are expected to need
+	match   radixcache.Match // of a waiting q in the cache, which q keeps: it is not evictable for q
+	partial bool             // it also copies from the match's partial page, which must stay too
+	pages   int              // pages that q will hold
+	reserve int              // pages to leave over for the expected growth of running sequences
 	slot    bool             // q needs a slot
-	spared  *sequence        // is not preempted for it
+	spared  *sequence        // is never preempted for it
 }
 
-// supply lists the pages that a sequence can get, by source.
+// supply counts the pages that a sequence can get, by source. Admission, preemption and
+// Why use the same figures, so that what one of them promises, another finds.
 type supply struct {
-	idle      int  // in the lease
-	evictable int  // in the cache, beside what the sequence itself found there
+	idle      int  // pages in the lease
+	evictable int  // pages in the cache, without what the sequence itself found there
 	granting  bool // the pool was asked for more, or can be: nothing is preempted before it answers
 	slot      bool // a slot is free
 
-	victims   []*sequence // to preempt for what is missing, in this order; valid until the next supply
-	freed     int         // pages that become idle or evictable by that, shared ones once their last user goes
-	freesSlot bool
+	victims   []*sequence // to preempt for the rest, in this order; valid until the next supply
+	freed     int         // pages that become idle or evictable by that; shared ones with their last user
+	freesSlot bool        // a victim has a slot to give
 }
 
 // free returns the pages that can be had without preempting.
@@ -38,7 +40,7 @@ func (o *supply) fits(d *demand) bool {
 	return o.free() >= d.pages+d.reserve && (o.slot || !d.slot)
 }
 
-// fitsOnce reports whether d is met once so many more pages can be evicted, and not before.
+// fitsOnce reports whether d is met once coming more pages are free, and not before.
 func (o *supply) fitsOnce(d *demand, coming int) bool {
 	return coming > 0 && o.free() < d.pages+d.reserve && o.free()+coming >= d.pages+d.reserve && (o.slot || !d.slot)
 }
@@ -48,8 +50,8 @@ func (o *supply) fitsByPreempting(d *demand) bool {
 	return len(o.victims) > 0 && o.free()+o.freed >= d.pages+d.reserve && (o.slot || o.freesSlot || !d.slot)
 }
 
-// supply finds what d's sequence can get without preempting. It changes nothing.
-// Cost: the part of the match's path that is not pinned.
+// supply returns what d's sequence can get without preempting. It changes nothing. Cost:
+// the unpinned part of the match's path.
 func (l *room) supply(d *demand) supply {
 	o := supply{idle: l.lease.IdlePages(), granting: l.waitsForGrant(), slot: len(l.slots) > 0}
 	if l.cache != nil {
@@ -58,8 +60,9 @@ func (l *room) supply(d *demand) supply {
 	return o
 }
 
-// victims lists the running sequences that may be preempted for d, unsorted: those that
-// were bound by plan last or before. The list is valid until the next call.
+// victims lists the running sequences that may be preempted for d, unsorted. Sequences
+// bound by a plan later than last are left out: the plan being made has their binding
+// already. The list is valid until the next call.
 func (r *runningSet) victims(d *demand, last uint64) []*sequence {
 	all := r.candidates[:0]
 	for _, q := range r.all {
@@ -71,16 +74,16 @@ func (r *runningSet) victims(d *demand, last uint64) []*sequence {
 	return all
 }
 
-// preemptable reports whether r may be preempted for anybody: it was not given up,
-// and if it was preempted before it has sampled a token since, so that preemption
-// can't cycle.
+// preemptable reports whether r may be preempted at all. An aborted sequence leaves
+// anyway. One that was preempted before must have sampled a token since; otherwise two
+// sequences could preempt each other for ever without progress.
 func (r *sequence) preemptable() bool {
 	return r.abort == nil && (r.preemptions == 0 || r.sampled > 0)
 }
 
-// mayPreempt reports whether r, which runs, is preempted for d: for a waiting sequence if r
-// is below it by the threshold; for a running one that needs a page if r is not above
-// it, be it that one itself.
+// mayPreempt reports whether a running r may be preempted for d. A waiting sequence
+// preempts r if r's priority is below its own by the threshold. A running one that needs a
+// page preempts r, possibly itself, if r's priority is not above its own.
 func (d *demand) mayPreempt(cfg *Config, r *sequence) bool {
 	if d.q.place != running {
 		return cfg.mayReplace(d.q, r)
@@ -88,10 +91,16 @@ func (d *demand) mayPreempt(cfg *Config, r *sequence) bool {
 	return r.lead(d.q) <= 0 && r != d.spared
 }
 
-// preempting adds to o which of the candidates to preempt for d: the cheapest first,
-// and none that is not needed. There are no victims if all of them are not enough. It
-// changes nothing but the order of the candidates. Cost: sorting them, and the nodes
-// that each victim alone pins.
+// preempting adds to o the candidates that must be preempted for d: the cheapest first,
+// and none that is not needed. It sets no victims if all candidates together are not
+// enough. It changes nothing but the order of candidates.
+//
+// First it takes candidates by cost until d is met. Then it drops each that is not needed
+// after all: if d lacks 10 pages and the candidates free 3, 2 and 10, the first two are
+// dropped. If d's own sequence is the next in cost, it alone is the victim, as it then
+// needs no page.
+//
+// Cost: sorting, and for each attempt the nodes that the victims pin.
 func (l *room) preempting(d *demand, o *supply, candidates []*sequence) {
 	if len(candidates) == 0 {
 		return
@@ -122,8 +131,9 @@ func (l *room) preempting(d *demand, o *supply, candidates []*sequence) {
 	l.count(d, o, victims)
 }
 
-// count sums up in o what preempting victims gives. Pages that another running sequence
-// shares are not among it, unless that one is a victim too.
+// count sets o's victims and sums up the pages that preempting them frees. Pages that
+// another running sequence shares count only if that one is a victim too: as long as it
+// runs, it pins them.
 func (l *room) count(d *demand, o *supply, victims []*sequence) {
 	o.victims, o.freed, o.freesSlot = victims, 0, false
 	if l.cache != nil {
@@ -134,7 +144,7 @@ func (l *room) count(d *demand, o *supply, victims []*sequence) {
 	}
 }
 
-// countIn is count for one more.
+// countIn adds one victim to the sums.
 func (l *room) countIn(o *supply, r *sequence) {
 	o.freed += len(r.own())
 	o.freesSlot = true
@@ -143,7 +153,7 @@ func (l *room) countIn(o *supply, r *sequence) {
 	}
 }
 
-// startDemand returns the needs of a waiting q that starts on the prefix it found.
+// startDemand returns the demand of a waiting q that starts on its match.
 func (l *room) startDemand(q *sequence, m radixcache.Match, partial bool, reserve int) demand {
 	return demand{
 		q: q, match: m, partial: partial, reserve: reserve, slot: true,
@@ -151,14 +161,15 @@ func (l *room) startDemand(q *sequence, m radixcache.Match, partial bool, reserv
 	}
 }
 
-// startPages is how many pages of its own a waiting q needs that found so many tokens.
+// startPages returns how many pages of its own a waiting q needs after cached tokens: with
+// pages of 16, 120 tokens of which 100 are cached need 8 - 6 = 2.
 func (l *room) startPages(q *sequence, cached int) int {
 	return kv.CeilPages(len(q.tokens), l.pageTokens) - cached/l.pageTokens
 }
 
-// fits reports whether q can start on what it found, and whether the copy of its
-// boundary page can be part of that: its source may be the very page that is missing.
-// It changes nothing but what is asked of the pool.
+// fits reports whether q can start on what it found, and whether it can copy the boundary
+// page too: the source may be the very page that would have to be evicted for q. It
+// changes nothing except the demand: the pool is asked before anything is evicted.
 func (l *room) fits(f *found, q *sequence, reserve int) (fits, copies bool) {
 	d := l.startDemand(q, f.match, f.from == nil && f.boundary > 0, reserve)
 	o := l.supply(&d)
@@ -170,7 +181,7 @@ func (l *room) fits(f *found, q *sequence, reserve int) (fits, copies bool) {
 	}
 	if need := d.pages + d.reserve; o.idle < need && o.granting {
 		l.demand = max(l.demand, need)
-		return false, false // the pool is asked before anything is evicted
+		return false, false
 	}
 	return fits, copies
 }

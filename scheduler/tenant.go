@@ -5,15 +5,17 @@ import (
 	"time"
 )
 
-// TenantConfig is what a tenant may have. The zero value sets no limit.
+// TenantConfig limits a tenant. The zero value sets no limit.
 type TenantConfig struct {
-	// MaxQueued and MaxRunning bound its waiting and its running samples; 0 for no
-	// limit but those for all.
+	// MaxQueued and MaxRunning bound the tenant's waiting and running samples; 0 is no
+	// limit besides those for all tenants.
 	MaxQueued, MaxRunning int
-	// Weight is, under DLPM, its share in proportion to others'. Default 1.
+	// Weight is the tenant's share under DLPM, in proportion to the weights of others.
+	// Default 1.
 	Weight int
 }
 
+// validate reports a fault of c; name is the field in the error.
 func (c TenantConfig) validate(name string) error {
 	if c.MaxQueued < 0 || c.MaxRunning < 0 || c.Weight < 0 || c.Weight > 1<<20 {
 		return fmt.Errorf("scheduler: %s is %+v, want limits of 0 (none) or more and a weight of 0 (1) to %d", name, c, 1<<20)
@@ -21,29 +23,31 @@ func (c TenantConfig) validate(name string) error {
 	return nil
 }
 
-// tenant is an account: it has requests open, or its position still matters.
+// tenant is an account. It exists while the tenant has open requests, and under DLPM while
+// its position differs from that of a new tenant.
 type tenant struct {
 	name    string
 	cfg     TenantConfig
-	open    int
-	waiting int
-	running int
-	served  uint64 // un-cached prompt and output tokens
+	open    int    // samples that have not ended
+	waiting int    // of open, those in the queue
+	running int    // of open, those with a slot
+	served  uint64 // uncached prompt tokens and output tokens since the account was opened
 
-	position int64 // under DLPM: tokens charged; each share of them is a round
-	share    int64
-	rests    time.Duration // when it last had nothing open any more
-	restAt   int           // place in accounts.resting, plus 1; 0: none
+	position int64         // under DLPM: tokens charged, on the line of rounds of accounts
+	share    int64         // tokens per round: half a quantum times the weight
+	rests    time.Duration // when open became 0
+	restAt   int           // index in accounts.resting plus 1; 0: not resting
 }
 
+// atLimit reports whether the tenant runs as many samples as it may.
 func (t *tenant) atLimit() bool { return t.cfg.MaxRunning > 0 && t.running >= t.cfg.MaxRunning }
 
-// serve charges tokens that were computed for the tenant, or are going to be;
-// negative ones if they were not after all.
+// serve charges tokens that were computed for the tenant or will be. A negative number
+// refunds tokens that were not computed after all.
 func (t *tenant) serve(tokens int) {
 	t.served += uint64(tokens)
 	t.position += int64(tokens)
 }
 
-// round is the one that the tenant's next token belongs to.
+// round returns the round of the tenant's next token.
 func (t *tenant) round() int64 { return t.position / t.share }

@@ -10,31 +10,34 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// tierBlocks makes events of what lower tiers have: a block belongs to the extent in which it
-// ends, whose parents are in a tier if it is. Extents with media, and what is below them, give
-// none.
+// tierBlocks makes events from the contents of lower tiers. Tiers hold extents, and events
+// name blocks; a block belongs to the extent in which it ends. With blocks of 16 and
+// extents of 40 tokens, the first extent has blocks 0 and 1, the second, [40, 80), has
+// blocks 2 to 4. The parents of an extent are in a tier if the extent is, so a prefix of
+// blocks is too. Extents with media, and those after them, give no events.
 type tierBlocks struct {
 	blockTokens int
-	known       map[mempool.Key]*extentBlocks  // of extents that are in some tier
-	writing     map[tiering.MoveID]mempool.Key // Writes from the device, until what they stored was told
-	named       map[mempool.Key][]kv.BlockHash // of their extents, as the tree hashed them
-	ended       []tiering.MoveID               // of writing
-	hashed      int                            // blocks that no tree had hashed
-	held        [kv.Tiers]map[kv.BlockHash]int
+	known       map[mempool.Key]*extentBlocks  // by extent, for those that are in some tier
+	writing     map[tiering.MoveID]mempool.Key // Writes from the device whose Stored event was not made yet
+	named       map[mempool.Key][]kv.BlockHash // hashes of their extents' blocks, as the tree has them
+	ended       []tiering.MoveID               // subset of writing that has ended
+	hashed      int                            // blocks hashed here because no tree had
+	held        [kv.Tiers]map[kv.BlockHash]int // for each tier and block, the extents that have it
 }
 
 // extentBlocks are the blocks that end in an extent.
 type extentBlocks struct {
-	tiers    int // that have the extent
-	depth    int // blocks before its first
+	tiers    int // number of tiers that have the extent
+	depth    int // number of blocks before the first
 	ns       kv.Namespace
-	opaque   bool // its blocks are not known
-	above    kv.BlockHash
+	opaque   bool         // the blocks are not known, because of media
+	above    kv.BlockHash // hash of the block before the first, if hasAbove
 	hasAbove bool
 	blocks   []kv.Block
-	rest     []kv.Token // after the last block
+	rest     []kv.Token // tokens after the last block
 }
 
+// newTierBlocks makes an empty tierBlocks.
 func newTierBlocks(blockTokens int) *tierBlocks {
 	b := &tierBlocks{blockTokens: blockTokens, known: map[mempool.Key]*extentBlocks{},
 		writing: map[tiering.MoveID]mempool.Key{}, named: map[mempool.Key][]kv.BlockHash{}}
@@ -44,8 +47,8 @@ func newTierBlocks(blockTokens int) *tierBlocks {
 	return b
 }
 
-// within says which blocks end in an extent: those from lo to hi, counted from the start of
-// the sequence.
+// within returns the numbers [lo, hi) of the blocks that end in an extent, from the start
+// of the sequence.
 func (b *tierBlocks) within(x *mempool.Extent) (lo, hi int) {
 	if b == nil {
 		return 0, 0
@@ -53,22 +56,22 @@ func (b *tierBlocks) within(x *mempool.Extent) (lo, hi int) {
 	return x.Start / b.blockTokens, (x.Start + len(x.Tokens)) / b.blockTokens
 }
 
-// writes notes the hashes of an extent that a Write takes from the device, which may give the
-// extent up before the Write has ended.
+// writes notes the hashes of an extent that a Write takes from the device. The device may
+// give the extent up before the Write ends, and the event is made after that.
 func (b *tierBlocks) writes(id tiering.MoveID, r *resident) {
 	if b != nil && len(r.hashes) > 0 {
 		b.writing[id], b.named[r.key] = r.key, r.hashes
 	}
 }
 
-// wrote notes that a move has ended.
+// wrote notes that a move has ended. Its hashes are kept until takeEvents has used them.
 func (b *tierBlocks) wrote(id tiering.MoveID) {
 	if b != nil && !b.writing[id].IsZero() {
 		b.ended = append(b.ended, id)
 	}
 }
 
-// forget forgets the hashes of Writes that have ended.
+// forget drops the hashes of Writes that have ended.
 func (b *tierBlocks) forget() {
 	for _, id := range b.ended {
 		delete(b.named, b.writing[id])
@@ -77,7 +80,7 @@ func (b *tierBlocks) forget() {
 	b.ended = b.ended[:0]
 }
 
-// last is the hash of the last block that ends in an extent, or before it.
+// last returns the hash of the last block that ends in the extent or before it.
 func (x *extentBlocks) last() (h kv.BlockHash, has bool) {
 	if n := len(x.blocks); n > 0 {
 		return x.blocks[n-1].Hash, true
@@ -85,7 +88,7 @@ func (x *extentBlocks) last() (h kv.BlockHash, has bool) {
 	return x.above, x.hasAbove
 }
 
-// first is the hash of its first block, 0 if none ends in it.
+// first returns the hash of the extent's first block, 0 if it has none.
 func (x *extentBlocks) first() kv.BlockHash {
 	if len(x.blocks) == 0 {
 		return 0
@@ -93,7 +96,7 @@ func (x *extentBlocks) first() kv.BlockHash {
 	return x.blocks[0].Hash
 }
 
-// takeEvents appends what changed in the tiers.
+// takeEvents appends the events of what changed in lower tiers since the last call.
 func (t *tiers) takeEvents(dst []kv.Event) []kv.Event {
 	if t.blocks == nil {
 		return dst
@@ -109,12 +112,14 @@ func (t *tiers) takeEvents(dst []kv.Event) []kv.Event {
 	return dst
 }
 
+// stored appends a Stored event for the blocks of an extent that no other extent in the
+// tier has.
 func (b *tierBlocks) stored(t *tiers, tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.Event {
 	x := b.known[k]
 	if x == nil {
 		extent, ok := t.policy.Extent(k)
 		if !ok {
-			return dst // it has gone again, and that is told next
+			return dst // it is gone already; its removal is the next change
 		}
 		x = b.of(&extent)
 		b.known[k] = x
@@ -140,8 +145,9 @@ func (b *tierBlocks) stored(t *tiers, tier kv.Tier, k mempool.Key, dst []kv.Even
 	return dst
 }
 
-// Dump appends Stored events of all blocks that the cache of s and the tiers below it hold, parents
-// first: what TakeEvents told and took back nothing of. Block.Local may be 0.
+// Dump appends Stored events of all blocks that the cache of s and the tiers below hold,
+// parents first: the blocks that TakeEvents has announced and not removed. Block.Local may
+// be 0. A new subscriber starts from it.
 func Dump(s *Scheduler, dst []kv.Event) []kv.Event {
 	if s.cache == nil {
 		return dst
@@ -153,10 +159,10 @@ func Dump(s *Scheduler, dst []kv.Event) []kv.Event {
 	return dst
 }
 
-// dump appends Stored events of all that lower tiers hold, below the blocks that dst announces
-// already. Blocks whose parents are in no tier are left out: nobody can reach them.
+// dump appends Stored events of all blocks in lower tiers, after those of the device in
+// dst. A block whose parent is in no tier is left out: no request could reach it.
 func (b *tierBlocks) dump(dst []kv.Event) []kv.Event {
-	told := map[kv.BlockHash]uint8{} // a bit for each tier
+	told := map[kv.BlockHash]uint8{} // by block, a bit for each tier
 	for i := range dst {
 		for _, block := range dst[i].Blocks {
 			told[block.Hash] = 1 << kv.TierDevice
@@ -182,6 +188,8 @@ func (b *tierBlocks) dump(dst []kv.Event) []kv.Event {
 	return dst
 }
 
+// removed appends a Removed event for the blocks of an extent that no other extent in the
+// tier has, children first.
 func (b *tierBlocks) removed(tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.Event {
 	x := b.known[k]
 	if x == nil {
@@ -204,8 +212,8 @@ func (b *tierBlocks) removed(tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.E
 	return dst
 }
 
-// of names the blocks that end in an extent: by the hashes of the tree that had them, or by
-// hashing them. Block.Local is known of the latter only.
+// of returns the blocks that end in an extent, with the hashes of the tree if it had them,
+// else hashed here. Block.Local is set only for the latter.
 func (b *tierBlocks) of(x *mempool.Extent) *extentBlocks {
 	e := &extentBlocks{ns: x.Namespace, opaque: len(x.Media) > 0}
 	tokens := x.Tokens

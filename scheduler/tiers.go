@@ -14,48 +14,49 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// tiers drive the policy of the tiers below the device: they tell it what the device has,
-// gives up and lacks, and put its moves into plans, with the pages that they are about.
-// A Scheduler without Config.Tiers has none.
+// tiers connects the scheduler with the policy of the tiers below the device. It tells the
+// policy what the device computes, gives up and lacks, and puts the policy's moves into
+// plans with their device pages. It is nil without Config.Tiers.
 type tiers struct {
 	policy *tiering.Policy
 	layout mempool.Layout
 	room   *room
-	now    time.Duration // of the latest input
+	now    time.Duration // time of the latest input
 
-	residents map[mempool.Key]*resident
-	byPage    map[kv.PageID][]*resident
-	tails     []mempool.Key // scratch, as is the next
-	leaving   []*resident
+	residents map[mempool.Key]*resident // the extents whose pages are all in the tree
+	byPage    map[kv.PageID][]*resident // the residents on each page
+	tails     []mempool.Key             // scratch of register
+	leaving   []*resident               // scratch of lose
 
-	due     []tiering.Move                 // for the next plan
-	copying map[tiering.MoveID][]kv.PageID // Writes that may still read pages of the device
-	reads   map[kv.PageID][]tiering.MoveID // by page: those Writes
-	after   []engine.MoveID                // that the next plan's batch waits for
+	due     []tiering.Move                 // moves for the next plan
+	copying map[tiering.MoveID][]kv.PageID // by Write in flight: device pages that it may still read
+	reads   map[kv.PageID][]tiering.MoveID // the inverse of copying
+	after   []engine.MoveID                // Writes that the next plan's batch must wait for
 	reading map[tiering.MoveID]*arrival    // Reads that have not ended
-	held    int                            // pages held for Reads, until they are cached
-	coming  int                            // of them, those of Reads that have not ended
-	idle    []idleExtent                   // conversations that may be idle, oldest first
+	held    int                            // pages held for Reads, until they are in the tree
+	coming  int                            // part of held: those of Reads that have not ended
+	idle    []idleExtent                   // conversations that may become idle, oldest first
 	blocks  *tierBlocks                    // nil without Config.Events
 }
 
-// resident is an extent whose pages are all in the tree, as it was told to the policy.
+// resident is an extent that is on the device, all its pages in the tree, as registered
+// with the policy.
 type resident struct {
 	key     mempool.Key
-	start   int
+	start   int // position of its first token
 	pages   []kv.PageID
-	hashes  []kv.BlockHash // of the blocks that end in it; nil if they are not known
-	leaving bool
+	hashes  []kv.BlockHash // of the blocks that end in it; nil if unknown
+	leaving bool           // scratch of lose: it is in the list already
 }
 
-// arrival is a Read whose pages are held.
+// arrival is a Read and the pages held for it.
 type arrival struct {
 	q     *sequence // nil: no sequence waits for it any more
 	pages []kv.PageID
-	begun bool
+	begun bool // it was handed out with a plan, so the store may write to the pages
 }
 
-// newTiers makes what drives the tiers of cfg, or nil if there are none.
+// newTiers makes the tiers of cfg, or returns nil if it has none.
 func newTiers(cfg *Config, info *engine.Info, l *room) (*tiers, error) {
 	if cfg.Tiers == nil {
 		return nil, nil
@@ -79,8 +80,8 @@ func newTiers(cfg *Config, info *engine.Info, l *room) (*tiers, error) {
 	return t, nil
 }
 
-// Found says what a tier below the device has, as Contents or a Probe of its store tell:
-// parents first. Extents that are known are ignored.
+// Found notes extents that a tier below the device has, as its store's Contents or Probe
+// report them: parents first. Known extents are ignored.
 func (s *Scheduler) Found(tier kv.Tier, xs []mempool.Extent) {
 	if s.tiers != nil && s.tiers.policy.Has(tier) {
 		s.tiers.policy.Found(tier, xs)
@@ -88,8 +89,8 @@ func (s *Scheduler) Found(tier kv.Tier, xs []mempool.Extent) {
 	}
 }
 
-// Gone says that extents are in a tier no more, for another reason than a Drop of the
-// scheduler: Done.Gone of its store.
+// Gone notes extents that a tier no longer has for another reason than a Drop of the
+// scheduler: the store's Done.Gone.
 func (s *Scheduler) Gone(tier kv.Tier, keys []mempool.Key) {
 	if s.tiers != nil && s.tiers.policy.Has(tier) {
 		s.tiers.policy.Gone(tier, keys)
@@ -97,8 +98,9 @@ func (s *Scheduler) Gone(tier kv.Tier, keys []mempool.Key) {
 	}
 }
 
-// Copied says that the device's pages of a Write are read: they may be overwritten without
-// naming the move in Batch.After. It comes before the Moved of the same number, or not at all.
+// Copied notes that a Write has read its device pages. A batch may overwrite them from now
+// on without naming the move in Batch.After. It comes before the Moved of the same number,
+// or not at all.
 func (s *Scheduler) Copied(now time.Duration, id tiering.MoveID) {
 	if s.tiers != nil {
 		s.tiers.now = now
@@ -107,10 +109,10 @@ func (s *Scheduler) Copied(now time.Duration, id tiering.MoveID) {
 	}
 }
 
-// Moved takes the ending of a Write, Read or Drop of Plan.Moves, which has been under way
-// for took: a Write has stored its extent, and a Read's pages hold the KV, if err is nil.
-// After that nothing touches the pages of the move any more. A number that is not in
-// flight, since Fail for example, is ignored.
+// Moved takes the end of a Write, Read or Drop of Plan.Moves, which was in progress for
+// took. If err is nil, a Write has stored its extent, and a Read's pages hold the KV. The
+// store no longer touches the pages of the move. A number that is not in flight, for
+// example since Fail, is ignored.
 func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took time.Duration) {
 	if s.fetches == nil {
 		return
@@ -130,9 +132,9 @@ func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took 
 	s.verify()
 }
 
-// Flush begins the last writes: what is cached goes to disk and the shared tier, as far as
-// it comes by until.
-// No request may be added any more. Call Next, and tell it of moves, while Flushing.
+// Flush begins the last writes: as much of the cache as can be written by until goes to
+// disk and to the shared tier. No request may be added any more. Call Next and Moved as
+// usual while Flushing.
 func (s *Scheduler) Flush(now, until time.Duration) {
 	if s.tiers != nil {
 		s.tiers.now = now
@@ -145,9 +147,10 @@ func (s *Scheduler) Flush(now, until time.Duration) {
 // Flushing reports whether writes to lower tiers are due or in flight.
 func (s *Scheduler) Flushing() bool { return s.tiers != nil && s.tiers.busy() }
 
+// busy reports whether moves are due or in flight.
 func (t *tiers) busy() bool { return len(t.due) > 0 || t.policy.Busy() }
 
-// metrics counts by tier.
+// metrics returns the counters of each tier.
 func (fs *fetches) metrics() (all [kv.Tiers]TierMetrics) {
 	for i := range all {
 		c := fs.policy.Stats(kv.Tier(i))
@@ -159,9 +162,9 @@ func (fs *fetches) metrics() (all [kv.Tiers]TierMetrics) {
 	return all
 }
 
-// computed tells the policy of the extents that q has put into the tree, and that are
-// known to be sound as q has sampled from them; with tail set also of the last one, if q
-// will not extend it any more. It returns the key of the last.
+// computed registers the extents that q has put into the tree. They are known to be sound,
+// as q has sampled from them. With tail it includes the last, partial extent, which q will
+// not extend any more. It returns the key of the last extent.
 func (t *tiers) computed(q *sequence, valid int, tail bool) (last mempool.Key) {
 	size := t.layout.PageTokens
 	n := min(q.wholeMedia(min(valid, len(q.tokens)))/size, q.shared) * size
@@ -176,9 +179,9 @@ func (t *tiers) computed(q *sequence, valid int, tail bool) (last mempool.Key) {
 	return xs[len(xs)-1].Key
 }
 
-// hashes lists the hashes of the blocks within the first so many tokens of q, which the tree
-// has at a node or above. There are none without events, with media, and where the tree keeps
-// a public prefix under another namespace than lower tiers do.
+// hashes returns the hashes of the blocks within the first tokens tokens of q, which the
+// tree has at node at or above. It returns none without events, with media, and if the
+// tree keeps a public prefix under another namespace than lower tiers do.
 func (t *tiers) hashes(q *sequence, at radixcache.NodeID, tokens int) []kv.BlockHash {
 	if t.blocks == nil || len(q.req.Media) > 0 || q.req.PublicTokens > 0 && q.req.Namespace.Salt != "" {
 		return nil
@@ -186,8 +189,9 @@ func (t *tiers) hashes(q *sequence, at radixcache.NodeID, tokens int) []kv.Block
 	return t.room.cache.AppendHashes(at, tokens, nil)
 }
 
-// register tells the policy of extents whose pages, by position, the tree has. hashes are
-// those of the blocks from the sequence's start; nil if they are not known.
+// register tells the policy of extents on the device. pages are those of the sequence by
+// position, hashes those of its blocks from the start; nil if unknown. A tail that a
+// longer extent replaces is forgotten.
 func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID, hashes []kv.BlockHash) {
 	t.tails = t.policy.Computed(t.now, xs, t.tails[:0])
 	for _, k := range t.tails {
@@ -213,7 +217,7 @@ func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID, hashes []kv.Blo
 	t.collect()
 }
 
-// forget takes an extent off the books.
+// forget removes an extent from residents and byPage.
 func (t *tiers) forget(r *resident) {
 	delete(t.residents, r.key)
 	for _, p := range r.pages {
@@ -227,16 +231,17 @@ func (t *tiers) forget(r *resident) {
 	}
 }
 
-// fate is what becomes of extents that lose pages.
+// fate is the destiny of extents whose pages the tree gives up.
 type fate uint8
 
 const (
-	demoted   fate = iota // they are written below, if they are worth it
-	forgotten             // they are too old, or of no use
-	discarded             // they are wrong: what lies below of them goes too
+	demoted   fate = iota // written to a lower tier, if the policy finds them worth it
+	forgotten             // too old, or of no use; copies in lower tiers stay
+	discarded             // wrong: copies in lower tiers are dropped too
 )
 
-// lose tells the policy that the tree gives up pages.
+// lose tells the policy that the tree gives up pages. An extent that loses one page is no
+// longer on the device as a whole, so it leaves with all its pages.
 func (t *tiers) lose(pages []kv.PageID, to fate) {
 	t.leaving = t.leaving[:0]
 	for _, p := range pages {
@@ -260,7 +265,7 @@ func (t *tiers) lose(pages []kv.PageID, to fate) {
 			t.policy.Discard(r.key)
 		}
 	}
-	t.collect() // while their pages are known
+	t.collect() // before forget, which loses their pages
 	for i, r := range t.leaving {
 		t.policy.Evicted(r.key)
 		t.forget(r)
@@ -281,14 +286,15 @@ func (t *tiers) clear() {
 	t.collect()
 }
 
-// collect takes the moves that have begun, with their pages.
+// collect takes over the moves that the policy has begun, with their pages.
 func (t *tiers) collect() {
 	from := len(t.due)
 	t.due = t.policy.Begun(t.due)
 	t.resolve(t.due[from:])
 }
 
-// resolve fills in the pages of moves of the device.
+// resolve fills in the device pages of moves: of a Write its extent's, of a Read those
+// held for it.
 func (t *tiers) resolve(moves []tiering.Move) {
 	for i := range moves {
 		switch m := &moves[i]; {
@@ -307,7 +313,7 @@ func (t *tiers) resolve(moves []tiering.Move) {
 	}
 }
 
-// copied notes that a Write reads no page of the device any more.
+// copied notes that a Write no longer reads device pages.
 func (t *tiers) copied(id tiering.MoveID) {
 	for _, p := range t.copying[id] {
 		list := slices.DeleteFunc(t.reads[p], func(x tiering.MoveID) bool { return x == id })
@@ -320,8 +326,8 @@ func (t *tiers) copied(id tiering.MoveID) {
 	delete(t.copying, id)
 }
 
-// overwrites notes that the next plan's batch writes to pages: it waits for the Writes that
-// still read them.
+// overwrites notes that the next plan's batch writes to pages: the batch must wait for the
+// Writes that still read them. Waiting on the device keeps planning free of waits.
 func (t *tiers) overwrites(pages []kv.PageID) {
 	if len(t.reads) == 0 {
 		return
@@ -335,7 +341,8 @@ func (t *tiers) overwrites(pages []kv.PageID) {
 	}
 }
 
-// next begins the moves that are to go with the next plan.
+// next takes over the moves that go with the next plan. Above the watermark of the device,
+// the policy may also write extents ahead of need.
 func (t *tiers) next(now time.Duration) {
 	if t.room.deviceFull() {
 		t.policy.Offer(now)
@@ -345,14 +352,14 @@ func (t *tiers) next(now time.Duration) {
 	t.resolve(t.due[from:])
 }
 
-// holdFor holds pages for a Read that a sequence waits for.
+// holdFor keeps pages for a Read that a sequence waits for.
 func (t *tiers) holdFor(id tiering.MoveID, q *sequence, pages []kv.PageID) {
 	t.reading[id] = &arrival{q: q, pages: pages}
 	n := count(pages)
 	t.held, t.coming = t.held+n, t.coming+n
 }
 
-// count is how many of pages are some.
+// count returns the number of pages that are not NoPage.
 func count(pages []kv.PageID) (n int) {
 	for _, p := range pages {
 		if p != kv.NoPage {
@@ -362,7 +369,7 @@ func count(pages []kv.PageID) (n int) {
 	return n
 }
 
-// release gives pages back that were held for a Read.
+// release returns pages that were held for a Read to the lease.
 func (t *tiers) release(pages []kv.PageID) {
 	for i, p := range pages {
 		if p != kv.NoPage {
@@ -372,7 +379,8 @@ func (t *tiers) release(pages []kv.PageID) {
 	}
 }
 
-// used tells the policy that a request uses the extents within its first so many tokens.
+// used tells the policy that a request uses the extents within its first tokens tokens.
+// Use counts decide what is worth a write to disk.
 func (t *tiers) used(xs []mempool.Extent, tokens int) {
 	for i := range xs {
 		if xs[i].Start+len(xs[i].Tokens) <= tokens {
@@ -382,7 +390,7 @@ func (t *tiers) used(xs []mempool.Extent, tokens int) {
 	t.collect()
 }
 
-// plan hands over what goes with p.
+// plan hands the moves, and the Writes to wait for, over to p.
 func (t *tiers) plan(p *Plan) {
 	p.Moves = append(p.Moves, t.due...)
 	p.Batch.After = append(p.Batch.After, t.after...)
@@ -390,7 +398,7 @@ func (t *tiers) plan(p *Plan) {
 	t.due, t.after = t.due[:0], t.after[:0]
 }
 
-// drop ends all moves as failed: the device is lost, or the scheduler is emptied.
+// drop ends all moves as failed: the device is lost, or the scheduler is drained.
 func (t *tiers) drop() {
 	for _, a := range t.reading {
 		t.release(a.pages)
@@ -404,15 +412,17 @@ func (t *tiers) drop() {
 	t.due, t.after, t.idle, t.coming = t.due[:0], t.after[:0], t.idle[:0], 0
 }
 
-// idleExtent is the end of a conversation, which is idle at a time if it was not used again.
+// idleExtent is the last extent of a conversation. The conversation is idle at the given
+// time if the extent was not used again, that is, if its use count is still uses.
 type idleExtent struct {
 	key  mempool.Key
 	uses int
 	at   time.Duration
 }
 
-// How long a conversation is not used until it is idle, and how many are remembered; the
-// oldest is idle before its time where there are more.
+// idleAfter is how long a conversation must be unused to count as idle; then the policy
+// may write it to disk though it was used only once. maxIdle bounds the conversations that
+// are remembered; beyond it, the oldest counts as idle before its time.
 const (
 	idleAfter = 30 * time.Second
 	maxIdle   = 4096
@@ -430,7 +440,7 @@ func (t *tiers) rests(k mempool.Key) {
 	t.idle = append(t.idle, idleExtent{k, t.policy.Uses(k), t.now + idleAfter})
 }
 
-// wake lets the policy know of conversations that are idle by now.
+// wake tells the policy which conversations are idle by now.
 func (t *tiers) wake(now time.Duration) {
 	n := 0
 	for n < len(t.idle) && t.idle[n].at <= now {

@@ -7,10 +7,10 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// Moment is a kind of thing that happens to a request.
+// Moment is a kind of event in a request's life.
 type Moment uint8
 
-// The moments, and what Mark.Tokens says of each.
+// The moments, with the meaning of Mark.Tokens.
 const (
 	Queued     Moment = iota // prompt tokens
 	Matched                  // admitted: tokens found in the cache
@@ -24,7 +24,7 @@ var momentNames = enum.New[Moment]("scheduler", "moment", "queued", "matched", "
 
 func (m Moment) String() string { return momentNames.Name(m) }
 
-// Mark is one entry of a timeline.
+// Mark is one entry of a timeline. Its String is, for example, "12ms matched (96)".
 type Mark struct {
 	At     time.Duration // since Add
 	What   Moment

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestTinyPool: 500 requests come at once to a pool of 1.2 times the largest of
-// them. Under every policy each gets its whole output and no page is lost; one that
-// is larger than the pool is refused with the figures.
+// TestTinyPool sends 500 requests at once to a pool of 1.2 times the largest of them.
+// Under every policy each must get its whole output and no page be lost; a request larger
+// than the pool is refused with the figures.
 func TestTinyPool(t *testing.T) {
 	const largest, pool = 150, 180
 	for i, policy := range Policies() {

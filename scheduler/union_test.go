@@ -8,11 +8,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestNothingIsComputedTwice: requests that arrive together compute, all in all,
-// as many tokens as the union of their prefixes has, whatever the policy, the page
-// size, the chunks and the overlap. Each prompt ends with a token of its own,
-// since a last token is always computed. None is preempted: it would be given its own
-// output again.
+// TestNothingIsComputedTwice checks that requests that arrive together compute, in total,
+// as many tokens as the union of their prefixes has, whatever the policy, page size,
+// chunks and overlap. Each prompt ends with a token of its own, since a last token is
+// always computed. No request is preempted: it would compute its output again.
 func TestNothingIsComputedTwice(t *testing.T) {
 	for seed := range uint64(160) {
 		rng := rand.New(rand.NewPCG(seed, 5))

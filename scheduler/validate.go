@@ -7,8 +7,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// validate checks everything about a request that does not change with time,
-// and returns its output limit.
+// validate checks what does not change with time about a request, and returns its output
+// limit. A request that passes can run to its end on an otherwise empty pool. For example,
+// with 100 pages of 16 tokens and 200 pinned tokens, prompt and output may have 1,401
+// tokens together: the last one is never run.
 func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err error) {
 	n := len(req.Prompt)
 	if n == 0 {
@@ -17,7 +19,7 @@ func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err 
 	if n > info.MaxPositions {
 		return 0, refuse("Prompt", ErrPromptTooLong, "%d tokens, the model has %d positions", n, info.MaxPositions)
 	}
-	// What is pinned never makes room.
+	// Pinned prefixes never make room.
 	poolTokens := cfg.poolPages(info.NumPages)*info.PageTokens - cfg.PinnedTokens
 	if n > poolTokens {
 		return 0, refuse("Prompt", ErrTooLarge, "%d prompt tokens, the pool holds %d", n, poolTokens)
@@ -47,7 +49,8 @@ func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err 
 	if err := validateShape(cfg, info, req); err != nil {
 		return 0, err
 	}
-	// The last output token is sampled and never run, so it needs no position.
+	// The last output token is sampled and never run, so it needs neither position nor
+	// page.
 	modelRoom, poolRoom := info.MaxPositions-n+1, poolTokens-n+1
 	switch {
 	case req.MaxTokens < 0:
@@ -69,17 +72,18 @@ func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err 
 	return maxTokens, nil
 }
 
-// foreign is the index of the first token that is not in the vocabulary, -1 if all are.
+// foreign returns the index of the first token that is not in the vocabulary, -1 if there
+// is none.
 func foreign(info *engine.Info, tokens []kv.Token) int {
 	for i, t := range tokens {
-		if uint64(t) >= uint64(info.Vocab) { // int would be negative on 32 bits
+		if uint64(t) >= uint64(info.Vocab) { // as int, a large token would be negative on 32 bits
 			return i
 		}
 	}
 	return -1
 }
 
-// capable refuses what the backend says that it does not give.
+// capable refuses a request that needs more than the backend lists in Info.Capabilities.
 func capable(info *engine.Info, req *Request) error {
 	c := &info.Capabilities
 	switch p := &req.Sampling; {
@@ -99,7 +103,7 @@ func capable(info *engine.Info, req *Request) error {
 	return nil
 }
 
-// maskField is the field of a request that needs a mask.
+// maskField returns the name of the field for which a request needs a mask.
 func maskField(req *Request) string {
 	switch {
 	case req.Format != nil:

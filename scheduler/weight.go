@@ -8,30 +8,33 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// weights is the scratch of an ordering by weight: the part of the prefix tree
-// that waiting requests reach.
+// weights is the scratch of orderByWeight: the part of the prefix tree that waiting
+// sequences reach.
 type weights struct {
-	byID  map[radixcache.NodeID]int32
+	byID  map[radixcache.NodeID]int32 // index in nodes
 	nodes []weighed
-	path  []radixcache.NodeID
-	kids  []int32
+	path  []radixcache.NodeID // of one match, from the root
+	kids  []int32             // a stack of child lists during emit
 }
 
-// weighed is a node of it. Indices; node 0 is the root.
+// weighed is a node of that part. Nodes refer to each other by index; node 0 is the root.
 type weighed struct {
-	weight  int   // waiting sequences whose match ends in it or below
-	kid     int32 // first child, by first visit
-	sibling int32
-	own     *sequence // of those whose match ends here, linked by nextOwn
+	weight  int       // waiting sequences whose match ends in the node or below
+	kid     int32     // the child that was visited last; -1: none
+	sibling int32     // the child of the same parent that was visited before; -1: none
+	own     *sequence // first of the sequences whose match ends here, linked by nextOwn
 }
 
-// notRanked is the place of sequences that came after the latest ordering.
+// notRanked is the rank of sequences that came after the latest ordering: they go last.
 const notRanked = math.MaxInt64
 
-// orderByWeight ranks all in lanes depth first through the prefix tree: of a
-// node's children the one first below which most wait, then the sequences that end in
-// the node itself, by age. It is done anew when a quarter of the queue has changed,
-// so that its cost per change does not grow with the queue.
+// orderByWeight ranks all sequences in lanes depth first through the prefix tree. Of a
+// node's children, the one with most waiting sequences below goes first; the sequences
+// that end in the node itself come after all children, by age. Sequences of one branch
+// thus run together, while its prefix is cached.
+//
+// Cost: O(n log n) for n waiting sequences. best calls it after a quarter of the queue has
+// changed, so the cost per change grows only with log n.
 func (w *queue) orderByWeight() {
 	t := &w.weights
 	if t.byID == nil {
@@ -51,11 +54,11 @@ func (w *queue) orderByWeight() {
 			w.rerank(q)
 		}
 	}
-	clear(t.nodes) // or sequences that left would be kept alive
+	clear(t.nodes) // or they would keep ended sequences alive
 	w.stale = 0
 }
 
-// weigh adds q along its path.
+// weigh adds q to the nodes on the path of its match.
 func (t *weights) weigh(cache *radixcache.Cache, m radixcache.Match, q *sequence) {
 	at := int32(0)
 	t.nodes[0].weight++
@@ -74,13 +77,14 @@ func (t *weights) weigh(cache *radixcache.Cache, m radixcache.Match, q *sequence
 	q.nextOwn, t.nodes[at].own = t.nodes[at].own, q
 }
 
-// emit ranks what ends in a node or below. Its depth is the tree's.
+// emit ranks the sequences that end in a node or below, from *rank on. It recurses as deep
+// as the tree.
 func (t *weights) emit(at int32, rank *int64) {
 	lo := len(t.kids)
 	for k := t.nodes[at].kid; k >= 0; k = t.nodes[k].sibling {
 		t.kids = append(t.kids, k)
 	}
-	slices.SortFunc(t.kids[lo:], func(a, b int32) int { // equal ones by first visit
+	slices.SortFunc(t.kids[lo:], func(a, b int32) int { // equal weights by first visit
 		return cmp.Or(cmp.Compare(t.nodes[b].weight, t.nodes[a].weight), cmp.Compare(a, b))
 	})
 	for i := lo; i < len(t.kids); i++ {
@@ -90,7 +94,7 @@ func (t *weights) emit(at int32, rank *int64) {
 	}
 	t.kids = t.kids[:lo]
 	for q := t.nodes[at].own; q != nil; q = q.nextOwn {
-		q.treeRank = *rank // ties go by age
+		q.treeRank = *rank // equal ranks go by age
 	}
 	*rank++
 }

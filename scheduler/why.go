@@ -10,21 +10,21 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// Cause is why a sample does not run, or that it does.
+// Cause is why a sample waits, or that it runs.
 type Cause uint8
 
 // The causes.
 const (
 	Runs           Cause = iota // it has a slot
-	AwaitsResult                // preempted; a row of it is still out
-	AwaitsPrefix                // Behind computes or fetches Tokens of its prompt
+	AwaitsResult                // preempted, and a row of it is in flight
+	AwaitsPrefix                // request Behind computes or fetches Tokens of its prompt
 	AwaitsSlot                  // all MaxRunning slots are taken
-	AwaitsPages                 // NeedPages are more than what is free, less what running requests are expected to need
+	AwaitsPages                 // NeedPages exceed FreePages less ExpectPages
 	AwaitsPool                  // the pool was asked for pages, or can be
-	AwaitsReserved              // Behind did not fit so often that all room is kept for it
-	AwaitsTenant                // its tenant runs as many as it may
-	AwaitsLong                  // as many long prompts are being computed as may be at a time
-	AwaitsTurn                  // others come first, or the step's budget is used up
+	AwaitsReserved              // all pages are kept for request Behind, which did not fit MaxBypass times
+	AwaitsTenant                // its tenant runs as many samples as it may
+	AwaitsLong                  // enough long prompts are being computed
+	AwaitsTurn                  // others go first, or the step's budget is used up
 	AwaitsTier                  // Tokens of its prompt are on their way from Tier
 )
 
@@ -37,21 +37,22 @@ var causeNames = enum.New[Cause]("scheduler", "cause",
 
 func (c Cause) String() string { return causeNames.Name(c) }
 
-// Wait says of one sample why it waits.
+// Wait explains why one sample waits.
 type Wait struct {
 	Request RequestID
 	Sample  int
 	Cause   Cause
 
-	CachedTokens int       // of its prompt, found now
+	CachedTokens int       // tokens of its prompt that are cached now
 	Behind       RequestID // AwaitsPrefix, AwaitsReserved
-	Tokens       int       // AwaitsPrefix: shared with Behind; AwaitsTier: to come
-	Tier         kv.Tier   // AwaitsTier: that of the next part
-	// AwaitsPages, AwaitsPool, AwaitsTurn:
-	NeedPages   int // what it needs of its own
-	FreePages   int // idle and evictable, beside what it found itself
-	ExpectPages int // the part of FreePages that running requests are expected to need
-	Bypassed    int // admissions since it was found not to fit
+	Tokens       int       // AwaitsPrefix: shared with Behind; AwaitsTier: not arrived yet
+	Tier         kv.Tier   // AwaitsTier: the tier of the next part
+	// NeedPages, FreePages and ExpectPages are set for AwaitsPages, AwaitsPool and
+	// AwaitsTurn.
+	NeedPages   int // pages of its own that it needs
+	FreePages   int // idle and evictable, without those that it found itself
+	ExpectPages int // part of FreePages that running requests are expected to need
+	Bypassed    int // admissions since it first did not fit
 }
 
 func (w Wait) String() string {
@@ -73,14 +74,15 @@ func (w Wait) String() string {
 	return s
 }
 
-// Why says of each open sample of a request why it waits. It changes nothing that
-// matters; cost: as admission's look at it, with one at all that run.
+// Why explains, for each open sample of a request, why it waits; nil for an unknown
+// request. It changes no decision. Cost: as much as admission's look at the samples, plus
+// a pass over the running sequences.
 func (s *Scheduler) Why(id RequestID) []Wait {
 	g, ok := s.open[id]
 	if !ok {
 		return nil
 	}
-	s.running.reserved = -1 // that of the latest pass is old
+	s.running.reserved = -1 // the sum of the latest pass is out of date
 	reserve := s.running.reserve(g.samples[0])
 	v, all := s.view(), make([]Wait, len(g.samples))
 	for i, q := range g.samples {
@@ -89,8 +91,8 @@ func (s *Scheduler) Why(id RequestID) []Wait {
 	return all
 }
 
-// Waiting appends what Why says of all samples that have no slot, by request and
-// sample. It looks at those that run once, not once for each.
+// Waiting appends what Why returns for all samples without a slot, by request and sample.
+// It passes over the running sequences once and not once per sample.
 func (s *Scheduler) Waiting(dst []Wait) []Wait {
 	all := slices.Clone(s.running.preempted)
 	for q := s.queue.oldest; q != nil; q = q.newer {
@@ -102,7 +104,9 @@ func (s *Scheduler) Waiting(dst []Wait) []Wait {
 	base, reserve, v := len(dst), 0, s.view()
 	dst = slices.Grow(dst, len(all))
 	for _, q := range all {
-		for len(running) > 0 && !s.cfg.mayReplace(q, running[0]) { // so much more than for the one before
+		// Both lists are sorted by precedence, so the reserve only grows from one q to the
+		// next.
+		for len(running) > 0 && !s.cfg.mayReplace(q, running[0]) {
 			reserve += s.classes.growth(running[0], s.info.PageTokens)
 			running = running[1:]
 		}
@@ -115,14 +119,15 @@ func (s *Scheduler) Waiting(dst []Wait) []Wait {
 	return dst
 }
 
-// view holds the answers that all waiting samples share, so that a look at many finds them once.
+// view holds the answers that all waiting samples share, so that Waiting finds them once.
 type view struct {
 	s        *Scheduler
 	lastLong *sequence // see Config.lastLong
-	blocked  *sequence // for which all room is kept, or nil
-	supply   supply    // of one that has found nothing
+	blocked  *sequence // the sequence for which all pages are kept, or nil
+	supply   supply    // without a match
 }
 
+// view finds those answers.
 func (s *Scheduler) view() view {
 	v := view{s: s, lastLong: s.cfg.lastLong(s.running.prefilling), supply: s.room.supply(&demand{})}
 	if b := s.queue.blocked; b != nil && !s.queue.excluded(b) && s.queue.hasTurn(b) {
@@ -131,7 +136,8 @@ func (s *Scheduler) view() view {
 	return v
 }
 
-// explain fills in w, empty before, for q, for which reserve says so much.
+// explain fills in w, which is empty, for q. reserve is that of q. The cases are in the
+// order in which admission would meet them, so that the first is the one that counts.
 func (v *view) explain(w *Wait, q *sequence, reserve int) {
 	s := v.s
 	w.Request, w.Sample = q.req.ID, q.sample

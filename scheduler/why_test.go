@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// plainWait is explain by the functions that admission calls for one sample.
+// plainWait is explain with the functions that admission calls, for one sample.
 func plainWait(s *Scheduler, q *sequence) Wait {
 	m, last := s.queue.peek(q), s.cfg.lastLong(s.running.prefilling)
 	w := Wait{Request: q.req.ID, Sample: q.sample, CachedTokens: m.Tokens}
@@ -46,7 +46,8 @@ func plainWait(s *Scheduler, q *sequence) Wait {
 	return w
 }
 
-// Waiting shares answers among samples; a look at each sample alone gives the same.
+// TestWaitingIsWhatALookAtEachFinds checks that Waiting, which shares answers among
+// samples, gives the same as a look at each.
 func TestWaitingIsWhatALookAtEachFinds(t *testing.T) {
 	seen := map[Cause]int{}
 	for seed := range uint64(60) {
