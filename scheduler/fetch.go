@@ -53,7 +53,7 @@ type fetch struct {
 	left     []mempool.Key     // last extents of what it left in the cache, at preemptions and its end
 }
 
-// part is one read of a fetch: one extent, or its first pages.
+// part is one read of a fetch: a whole extent, or the first pages of the last one.
 type part struct {
 	tiering.Part
 	pages   []kv.PageID // held from the end of the read until adoption

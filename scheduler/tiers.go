@@ -53,7 +53,7 @@ type resident struct {
 type arrival struct {
 	q     *sequence // nil: no sequence waits for it any more
 	pages []kv.PageID
-	begun bool // it was handed out with a plan, so the store may write to the pages
+	begun bool // it is due or in a plan, so the store may write to the pages
 }
 
 // newTiers makes the tiers of cfg, or returns nil if it has none.
