@@ -50,7 +50,7 @@ type fetch struct {
 	pin      radixcache.NodeID // of adopted; kept until admission, or until the pages are needed
 	spans    []span            // the adopted parts, by position
 	cached   [kv.Tiers]int     // prompt tokens at first admission, by the tier that they came from
-	left     []mempool.Key     // last extents of what it left in the cache, at preemptions and its end
+	left     []mempool.Key     // last extents that it left in the cache, at preemptions and at its end
 }
 
 // part is one read of a fetch: a whole extent, or the first pages of the last one.
@@ -166,7 +166,7 @@ func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahea
 	if !fs.room.spares(m, pages, fs.running.reserve(q)) {
 		return false
 	}
-	// Pinned before pages are taken, so that what q has is not evicted to make room.
+	// Pinned before pages are taken, so that the prefix on the device is not evicted to make room.
 	f.pin, f.adopted, f.tried = fs.room.cache.Keep(m), m.Tokens, true
 	if !fs.room.take(pages) {
 		panic(fmt.Sprintf("scheduler: %d pages can't be had for a fetch of request %d", pages, q.req.ID))

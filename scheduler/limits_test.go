@@ -157,7 +157,7 @@ func TestBudget(t *testing.T) {
 			}
 		}
 	}
-	// By hand: 100 tokens behind 1000 where 500 tokens of context cost 1.
+	// By hand: 100 tokens after 1,000 where 500 tokens of context cost 1.
 	s := &Scheduler{cfg: Config{AttentionTokens: 500}}
 	if got := s.cfg.costOf(100, 1000); got != 100+210 {
 		t.Errorf("cost %d", got)

@@ -28,7 +28,7 @@ type shape struct {
 	promptTop      [][]engine.TokenLogprob // for the same positions, if asked for
 }
 
-// validateShape checks what a request demands of the text of its outputs.
+// validateShape checks the constraints of a request on the text of its outputs.
 func validateShape(cfg *Config, info *engine.Info, req *Request) error {
 	switch {
 	case req.Stops != nil && cfg.Vocabulary == nil:
