@@ -46,7 +46,7 @@ type Config struct {
 	// whole steps. Default 0: only StepTokens bounds a step.
 	ITLTarget time.Duration
 	// PromptFloor is the part of StepTokens that is kept for prompts while there are any,
-	// however many sequences decode; if the rest is too small for all of these, they take
+	// however many sequences decode; if the rest is too small for all, the sequences take
 	// turns. Default a quarter of StepTokens: where decoding could use all of the budget,
 	// a sequence gets a token in three steps of four, and a prompt of n tokens takes
 	// 4n/StepTokens steps instead of n. Negative keeps nothing.

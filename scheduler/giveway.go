@@ -3,7 +3,7 @@ package scheduler
 import "slices"
 
 // Fetched prefixes are pinned for waiting sequences until admission. These pins give way: a
-// running sequence that needs pages takes any of them, and a waiting sequence takes them at
+// running sequence that needs pages takes any pin, and a waiting sequence takes pins at
 // its turn if it fits then. So waiting sequences can't block each other with their pins.
 
 // take makes n pages idle for a running sequence, and reports whether it did: by eviction,
