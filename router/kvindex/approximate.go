@@ -87,6 +87,8 @@ func (a *Approximate) Route(h kv.Rank, run Run, now time.Duration) error {
 		return a.x.refuse(ErrFull, len(run.Locals))
 	}
 	_, has, err := a.x.store(h, run)
+	// The timer is at the last block that the holder has now: before the prompt's end after an
+	// error.
 	if has > 0 {
 		last := run.Hashes[has-1]
 		id, off, _ := a.x.place(last)

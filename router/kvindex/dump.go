@@ -14,6 +14,7 @@ type HolderRun struct {
 // children. The slices of hashes belong to the index and are valid until its next change. It
 // costs O(nodes), not O(blocks).
 func (x *Index) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
+	// The tree is walked in preorder, so parents come before children.
 	slot, ok := x.holders.slot(h)
 	if !ok || x.holders.all[slot].blocks == 0 {
 		return dst

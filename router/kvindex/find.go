@@ -20,6 +20,7 @@ type Overlap struct {
 // per holder.
 func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	var before *node // its full holders are those still in the race
+	// depth is the number of blocks of the query matched so far.
 	var depth uint32
 	for id := root; ; {
 		var n *node
@@ -46,6 +47,7 @@ func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 			dst = append(dst, Overlap{x.holders.all[c.slot].holder, depth + min(c.blocks, uint32(same))})
 		}
 		depth += uint32(same)
+		// The query leaves the tree inside this run, or ends: its full holders match this far.
 		if same < len(n.locals) || same == len(locals) {
 			return x.appendFull(n, nil, depth, dst)
 		}

@@ -55,6 +55,7 @@ func (x *Index) Swap(a, b kv.Rank) {
 	}
 	slotA, knownA := x.holders.slots[a]
 	slotB, knownB := x.holders.slots[b]
+	// Only the names of the slots change, so no node is touched.
 	delete(x.holders.slots, a)
 	delete(x.holders.slots, b)
 	if knownA {

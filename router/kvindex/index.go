@@ -90,6 +90,7 @@ func New(cfg Config) (*Index, error) {
 // Stats returns a copy of the counts in O(1).
 func (x *Index) Stats() Stats {
 	s := x.stats
+	// IDs given out, without free ones and the root.
 	s.Nodes = int(x.nodes.next) - len(x.nodes.free) - 1
 	s.Blocks = x.unique
 	s.HolderBlocks = x.held

@@ -37,6 +37,8 @@ func (n *Names) Store(run Run) (translated Run, gone []kv.BlockHash, err error) 
 	if len(run.Hashes) != len(run.Locals) || run.HasParent && slices.Contains(run.Hashes, run.Parent) {
 		return Run{}, nil, ErrSequence
 	}
+	// Everything is checked before anything changes. A name that occurs twice in a run would
+	// stand for two blocks: sorting finds it in O(n log n) without a map.
 	n.sorted = append(n.sorted[:0], run.Hashes...)
 	slices.Sort(n.sorted)
 	for i := 1; i < len(n.sorted); i++ {
@@ -76,6 +78,7 @@ func (n *Names) Store(run Run) (translated Run, gone []kv.BlockHash, err error) 
 // fits reports whether there is room for those names that are not known yet. No name occurs
 // twice.
 func (n *Names) fits(names []kv.BlockHash) bool {
+	// Known names need no room. They are looked up only if there might not be room for all.
 	room := n.limit - len(n.names)
 	for i := 0; i < len(names) && room < len(names)-i; i++ {
 		if _, known := n.names[names[i]]; !known {

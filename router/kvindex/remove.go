@@ -109,6 +109,7 @@ func (x *Index) shorten(slot uint32, id nodeID, keep int) {
 	if keep == 0 {
 		x.went(n, slot)
 	}
+	// Only a holder of the whole run can hold children.
 	if whole && n.kids > 0 {
 		x.dropBelow(slot, id)
 	}
@@ -140,6 +141,7 @@ func (x *Index) settle(id nodeID) bool {
 		x.nodes.drop(id)
 		return false
 	}
+	// Give back the memory of a run that lost more than half of its blocks.
 	n.locals, n.hashes = shrunk(n.locals[:most]), shrunk(n.hashes[:most])
 	x.slots = x.slots[:0]
 	for _, c := range n.cuts {
@@ -191,6 +193,7 @@ func (x *Index) dropBelow(slot uint32, top nodeID) {
 			x.join(id)
 		}
 	}
+	// Do not keep the scratch memory of one huge removal.
 	if cap(x.below) > 1<<16 {
 		x.below = nil
 	}

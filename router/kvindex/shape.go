@@ -39,6 +39,7 @@ func (x *Index) adopt(from, to nodeID) {
 	f, t := x.node(from), x.node(to)
 	for id := f.child; id != root; id = x.node(id).next {
 		n := x.node(id)
+		// An edge is found by its parent, so each child gets a new one.
 		x.edges.cut(uint64(n.locals[0]), uint32(from))
 		x.edges.put(uint64(n.locals[0]), uint32(to), id)
 		n.parent = to
@@ -61,6 +62,8 @@ func (x *Index) split(id nodeID, k int) nodeID {
 	x.partHolders(n, &upper, &lower, uint32(k))
 
 	parent := n.parent
+	// A new ID for the upper half renames k blocks. A new ID for the lower half renames its
+	// blocks, and replaces the edge of each child: one entry removed, one added.
 	if k <= len(lower.locals)+2*int(n.kids) {
 		lower.setBelow(n.below())
 		x.unlink(id)
@@ -89,6 +92,8 @@ func (x *Index) partHolders(n, upper, lower *node, k uint32) {
 		upper.setWord(i, p)
 		lower.setWord(i, pair{p.full, p.full})
 	}
+	// A cut in the upper half stays there. A longer one covers the upper half and continues in
+	// the lower.
 	for _, c := range n.cuts {
 		bit := uint64(1) << (c.slot % 64)
 		i := int(c.slot / 64)
@@ -153,11 +158,13 @@ func (x *Index) join(id nodeID) nodeID {
 func (x *Index) joinCuts(n, c *node) []cut {
 	cuts := slices.Clone(n.cuts)
 	k := uint32(len(n.locals))
+	// Holders of all of n but nothing of c end at the border: a cut after k blocks.
 	for i := range n.words() {
 		for _, slot := range slotsOf(n.word(i).full&^c.word(i).held, i, x.slots[:0]) {
 			cuts = append(cuts, cut{slot, k})
 		}
 	}
+	// Cuts in c move by the length of n.
 	for _, cc := range c.cuts {
 		cuts = append(cuts, cut{cc.slot, cc.blocks + k})
 	}

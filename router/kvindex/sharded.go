@@ -163,7 +163,9 @@ func (s *Sharded) storeOne(h kv.Rank, run Run) (int, error) {
 	stored, err := sh.x.Store(h, run)
 	more := sh.x.held - before
 	sh.Unlock()
+	// After the shard's lock is released: mu is never taken while one is held.
 	s.count(h, more)
+	// Only ByBranch needs the hint: ByWorker's shard follows from the worker.
 	if err == nil && len(run.Hashes) > 0 && s.cfg.By == ByBranch {
 		s.ends.note(run.Hashes[len(run.Hashes)-1], sh.number)
 	}

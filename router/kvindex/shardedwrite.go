@@ -65,6 +65,7 @@ func (s *Sharded) drop(h kv.Rank) {
 		sh := &s.shards[i]
 		sh.RLock()
 		var all heads
+		// A few blocks need no parts: the caller's Clear or Forget removes them at once.
 		if sh.x.Held(h) > maxChunk {
 			all = sh.x.heads(h)
 		}

@@ -33,6 +33,7 @@ func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 	// Extend what the holder covers along the path: every node to its end, the last one to the
 	// spot.
 	had := x.holders.all[slot].blocks
+	// Nodes before the spot are covered to their end: the run goes through them.
 	for i, id := range x.path {
 		n := x.node(id)
 		blocks := len(n.locals)
@@ -156,6 +157,7 @@ func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err 
 // it added before the first whose hash another prefix has.
 func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.LocalHash) (attached int) {
 	id := s.id
+	// The run leaves the tree inside a node: split it there, so that a child can be added.
 	if len(locals) > 0 && id != root && s.off < len(x.node(id).locals) {
 		if x.blocks.get(uint64(hashes[0]), 0) != nil {
 			return 0 // check before the split, which would be in vain
@@ -207,6 +209,7 @@ func (x *Index) extend(id nodeID, slot uint32, hashes []kv.BlockHash, locals []k
 	if done == 0 {
 		return 0
 	}
+	// The holders of the whole old run get a cut at its end. The new end belongs to slot alone.
 	old := uint32(len(n.locals))
 	for i := range n.words() {
 		p := n.word(i)

@@ -5,7 +5,7 @@ import "math/bits"
 // entry is an entry of a [table], 16 bytes. to is a node, never the root: 0 marks an empty
 // place.
 type entry struct {
-	key  uint64
+	key  uint64 // a block hash, or a local hash
 	from uint32
 	to   nodeID
 }
@@ -40,12 +40,16 @@ func newTable(seed uint64, fromIsKey bool) table {
 
 // mix spreads a key over 64 bits.
 func (t *table) mix(key uint64, from uint32) uint64 {
+	// One 64x64 to 128 bit multiplication with both halves combined, as in wyhash. For the table
+	// of blocks, keyed is 0 and from has no influence.
 	hi, lo := bits.Mul64(key^t.seed, 0xa0761d6478bd642f^uint64(from&t.keyed)<<1)
 	return hi ^ lo
 }
 
 // home returns the preferred place of an entry among n.
 func home(mixed uint64, n int) int {
+	// The upper bits choose the place, scaled to [0, n) without a division. The segment was
+	// chosen by the lower bits, so the two are independent.
 	hi, _ := bits.Mul64(mixed, uint64(n))
 	return int(hi)
 }
@@ -80,6 +84,8 @@ func (t *table) get(key uint64, from uint32) *entry {
 func (t *table) put(key uint64, from uint32, to nodeID) bool {
 	mixed := t.mix(key, from)
 	s := &t.segments[mixed%64]
+	// At most 3/4 of the places are used, so every probe ends at an empty one. A resize moves
+	// one segment: about 1/64 of the table.
 	if 4*(s.used+1) > 3*len(s.entries) {
 		t.resize(s, max(leastEntries, 2*len(s.entries)))
 	}
@@ -108,6 +114,8 @@ func (t *table) cut(key uint64, from uint32) {
 		}
 		hole = after(hole, n)
 	}
+	// Entries after the hole that were displaced past it move back, so that lookups need no
+	// tombstones.
 	for i := after(hole, n); s.entries[i].to != root; i = after(i, n) {
 		// An entry may move to the hole unless its home is after the hole, at or before i.
 		h := home(t.mix(s.entries[i].key, s.entries[i].from), n)

@@ -89,6 +89,8 @@ func (t *TokensWithHashes) local(blockTokens int) *hashed {
 		return h
 	}
 	h.locals = slices.Grow(h.locals, blocks-len(h.locals))
+	// A block entirely within the public prefix is hashed without the salt; one that crosses its
+	// end has the salt.
 	seed, shared := t.ns.Seed(), t.ns
 	shared.Salt = ""
 	public := shared.Seed()
