@@ -69,7 +69,8 @@ type asked struct {
 const progressEvery = 32
 
 // newPlay makes the router, its index and all workers, and joins the workers to the router.
-// The router's reservations never expire within a run (24 virtual hours).
+// Reservations expire after 24 virtual hours: a request that is lost shows as an error of
+// the run, not as an expiry.
 func newPlay(cfg Config, trace *Trace) (*play, error) {
 	p := &play{cfg: cfg, trace: trace, clock: sim.NewClock(), hasher: kv.NewHasher(kv.Namespace{}, BlockTokens), asked: make([]asked, trace.Requests()), queued: make(map[router.Ticket]int)}
 	var err error

@@ -170,8 +170,8 @@ func (d *dialogue) run() error {
 	}
 }
 
-// read returns the next message: a line and its continuation lines. Errors are those of
-// the input, io.EOF among them.
+// read returns the next message: a line and its continuation lines. The error is io.EOF at
+// the end of the input, context.Canceled on a signal.
 func (d *dialogue) read() (string, error) {
 	prompt, text := "> ", ""
 	for {

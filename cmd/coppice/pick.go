@@ -46,8 +46,8 @@ func pickModel(found []*hub.Model, memory int64) *hub.Model {
 	return nil
 }
 
-// modelOrCached is modelDir, but without --model it prefers a suitable model of the cache.
-// origin then explains this, for printing after the model's name.
+// modelOrCached is modelDir, but without --model it prefers a suitable model of the cache to
+// a generated one. origin then explains the choice, for printing after the model's name.
 func (f *nodeFlags) modelOrCached(ctx context.Context) (dir, origin string, remove func(), err error) {
 	if f.Model == "" {
 		if m := cachedModel(); m != nil {

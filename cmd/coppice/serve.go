@@ -270,8 +270,8 @@ func (c *serveCmd) checkNames() error {
 	return nil
 }
 
-// tracing returns the exporter of traces and a function that flushes and closes it. The
-// exporter is nil without --otlp-endpoint.
+// tracing returns the provider of traces and a function that flushes and closes it. The
+// provider is nil without --otlp-endpoint.
 func (c *serveCmd) tracing(ctx context.Context) (*trace.TracerProvider, func(), error) {
 	if c.OTLPEndpoint == "" {
 		return nil, func() {}, nil
