@@ -6,14 +6,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// arena is the KV pool: [page][layer][K|V][kv head][slot] of rows, see kvtype.go.
+// arena is the KV pool, laid out [page][layer][K|V][kv head][slot]. Each entry is one row:
+// one head of one token, stored as kvtype.go describes.
 type arena struct {
 	store    *hostmem.Arena
-	data     []float32 // the store's memory, if kind is F32
+	data     []float32 // the store's memory as f32; nil unless kind is F32
 	kind     kv.DType
 	rowBytes int
 	tokens   int // slots per page
-	dim      int // of a head
+	dim      int // elements of a head
 	heads    int // kv heads
 	layers   int
 }
@@ -30,29 +31,31 @@ func newArena(c *model.Config, cfg Config) (*arena, error) {
 	return a, nil
 }
 
-// partBytes is one head of one of K and V of one layer of a page.
+// partBytes is the size of a part: the rows of one kv head, of K or of V, in one layer of a
+// page. With 16 slots per page and heads of 64 f32 it is 16·256 B = 4 KiB.
 func (a *arena) partBytes() int { return a.tokens * a.rowBytes }
 func (a *arena) pageBytes() int { return a.layers * 2 * a.heads * a.partBytes() }
 
-// A half is K or V of a layer.
+// halfK and halfV number the halves of a page: K and V of each layer in turn.
 func halfK(layer int) int { return 2 * layer }
 func halfV(layer int) int { return 2*layer + 1 }
 
-// part is the rows of one head of a half in one page.
+// part returns the rows of one kv head of a half in one page, partBytes long. It aliases the
+// arena.
 func (a *arena) part(page kv.PageID, half, head int) []byte {
 	n := a.partBytes()
 	lo := (half*a.heads + head) * n
 	return a.store.Page(page)[lo : lo+n : lo+n]
 }
 
-// floats is part of an arena of F32, [slot][head dim].
+// floats returns the same rows as part, as [slot][head dim]. The arena must be of F32.
 func (a *arena) floats(page kv.PageID, half, head int) []float32 {
 	n := a.tokens * a.dim
 	lo := (int(page)*2*a.layers*a.heads + half*a.heads + head) * n
 	return a.data[lo : lo+n : lo+n]
 }
 
-// put writes one row.
+// put writes x, one head of one token, into a slot, rounded to the arena's type.
 func (a *arena) put(k *kernels, page kv.PageID, half, head, slot int, x []float32) {
 	if a.kind == kv.F32 {
 		copy(a.floats(page, half, head)[slot*a.dim:], x)
@@ -61,8 +64,8 @@ func (a *arena) put(k *kernels, page kv.PageID, half, head, slot int, x []float3
 	k.narrow(a.kind, a.part(page, half, head)[slot*a.rowBytes:(slot+1)*a.rowBytes], x)
 }
 
-// rows are the first n rows as f32, [n][head dim]: the arena's own memory, or buf, which
-// holds a page's.
+// rows returns the first n rows of a part as f32, [n][head dim]. For F32 it aliases the arena;
+// other types are widened into buf, which must hold a whole part: tokens·dim elements.
 func (a *arena) rows(k *kernels, buf []float32, page kv.PageID, half, head, n int) []float32 {
 	if a.kind == kv.F32 {
 		return a.floats(page, half, head)[:n*a.dim]
@@ -78,10 +81,10 @@ func (a *arena) rows(k *kernels, buf []float32, page kv.PageID, half, head, n in
 	return buf
 }
 
-// bytes is the whole page, as transfers see it.
+// bytes returns a whole page as transfers copy it. It aliases the arena.
 func (a *arena) bytes(page kv.PageID) []byte { return a.store.Page(page) }
 
-// copyPage copies the first tokens slots of src to dst in all layers.
+// copyPage copies slots [0, tokens) of src to dst, K and V of all heads and layers.
 func (a *arena) copyPage(dst, src kv.PageID, tokens int) {
 	for half := range 2 * a.layers {
 		for head := range a.heads {

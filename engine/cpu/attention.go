@@ -7,9 +7,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// attend computes the query heads [first, first+group) of one token, which share
-// kv head head, over positions [0, n): q and out are [group][dim]. Only slots below n
-// are read.
+// attend computes attention of one token for the group query heads that share kv head head,
+// over positions [0, n). q and out are [group][dim]. It reads no slot at or past n. It is the
+// portable path and the oracle of the vector kernels.
 func (a *arena) attend(w *scratch, out, q []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
 	a.scores(w, q, pages, layer, head, group, n, scale)
 	for g := range group {
@@ -19,7 +19,7 @@ func (a *arena) attend(w *scratch, out, q []float32, pages []kv.PageID, layer, h
 	}
 }
 
-// scores writes scale·(q_g · k_p) to w.scores[g*n+p].
+// scores writes scale·(q_g · k_p) to w.scores[g*n+p] for each query head g and position p.
 func (a *arena) scores(w *scratch, q []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
 	for p := 0; p < n; p += a.tokens {
 		end := min(n-p, a.tokens)
@@ -33,8 +33,9 @@ func (a *arena) scores(w *scratch, q []float32, pages []kv.PageID, layer, head, 
 	}
 }
 
-// softmaxWeights replaces the scores by e^(s-max) and returns their sum, taken
-// in 16 lanes by absolute position.
+// softmaxWeights replaces the scores by e^(s-max), which can't overflow, and returns their
+// sum. Position p is added to lane p%16 and the lanes are summed as a tree, so the order of
+// summation depends on positions alone, not on pages or on the batch.
 func softmaxWeights(s []float32) float32 {
 	top := float32(math.Inf(-1))
 	for _, x := range s {
@@ -51,7 +52,8 @@ func softmaxWeights(s []float32) float32 {
 	return f32.Tree16(&lanes)
 }
 
-// values writes (Σ_p w_p·v_p)·inv, each element one fma chain over ascending p.
+// values writes (Σ_p w_p·v_p)·inv to out. Each element is one fma chain over ascending p; inv
+// is 1 over the sum of the weights. The sums are f64 that hold f32 values, see gemm.go.
 func (a *arena) values(w *scratch, out, weights []float32, pages []kv.PageID, layer, head int, inv float32) {
 	const cols = 8 // dim is a multiple of 16
 	sums := w.columns[:a.dim]
@@ -72,7 +74,8 @@ func (a *arena) values(w *scratch, out, weights []float32, pages []kv.PageID, la
 	}
 }
 
-// plainValues is values8 as it is defined.
+// plainValues computes the same as values8 by f32.FMA32, which has no failing cases and is
+// slower.
 func plainValues(acc *[8]float64, w, v []float32, dim int) {
 	for i := range acc {
 		s := float32(acc[i])
@@ -83,24 +86,26 @@ func plainValues(acc *[8]float64, w, v []float32, dim int) {
 	}
 }
 
-// Bounds, shifted left by one, between which the rounding by bits is that of
-// f32: sums from 2^-126 up to 2^127.
+// The range of sums, 2^-126 to 2^127, in which rounding the bits of an f64 equals rounding to
+// f32. The bounds are f64 exponents at bit 53, where they are after a shift left by one has
+// dropped the sign.
 const (
 	smallest  = (1023 - 126) << 53
 	spanOfF32 = (1023+127)<<53 - smallest
 )
 
-// froundIn is fround where ok is also false for sums outside the bounds.
+// froundIn is fround with a check of the range: ok is also false for a sum outside
+// [smallest, smallest+spanOfF32). It gives up on every tie, where fround resolves exact ones.
 func froundIn(p, a float64) (r float64, ok bool) {
 	u := math.Float64bits(p+a) + halfUlp
 	v := u &^ lowBits
 	return math.Float64frombits(v), v != u && v<<1-smallest < spanOfF32
 }
 
-// values8 adds w_p·v_p to eight columns; v is [p][dim] from the first column. It
-// checks the exponent of every sum, for the weights of a softmax reach down to
-// e^-87. It reports false, with acc in disorder, on a tie (rare: the factors have
-// 24 bits each) or where a sum is outside the bounds.
+// values8 adds Σ_p w_p·v_p to eight columns; v is [p][dim], starting at the first column. It
+// checks the exponent of every sum, because softmax weights reach down to e^-87 and safe()
+// can't rule out underflow here. It returns false on a tie (rare: the factors have 24 bits
+// each) or where a sum leaves the range of froundIn; acc is then unchanged.
 func values8(acc *[8]float64, w, v []float32, dim int) (ok bool) {
 	s0, s1, s2, s3, s4, s5, s6, s7 := acc[0], acc[1], acc[2], acc[3], acc[4], acc[5], acc[6], acc[7]
 	for p, weight := range w {

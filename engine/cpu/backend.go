@@ -11,21 +11,23 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// NumericsID names the order of summation; it changes whenever bits may change.
+// NumericsID names the order of summation. Any change that may alter a bit of a result must
+// change it: caches and recorded answers are compared under this name.
 const NumericsID = "cpu/f32-seqk/v1"
 
-// QuantNumericsID is NumericsID of models with products in integers, see quant.go.
+// QuantNumericsID is the NumericsID of models whose quantised weights are multiplied in
+// integers, see quant.go.
 const QuantNumericsID = NumericsID + "+q8-block32/v1"
 
-// Backend is the CPU backend, see engine.Backend.
+// Backend implements engine.Backend and engine.Mover on the CPU.
 type Backend struct {
 	info  engine.Info
 	step  *step
 	arena *arena
 
 	*intake.Queue
-	done    chan struct{} // closed when the runner has ended
-	closing error         // of the arena, set before done
+	done    chan struct{} // closed when run has returned
+	closing error         // from freeing weights and arena; written before done is closed
 }
 
 var (
@@ -33,12 +35,16 @@ var (
 	_ engine.Mover   = (*Backend)(nil)
 )
 
-// Open packs the weights of m, reserves the pool and starts the goroutines. m may
-// be closed afterwards. It takes the packed weights' 4 bytes per parameter, or 2
-// if they are bf16 or f16 and the path is not Portable, or those of their blocks if they are
-// quantised, the embedding once more, and the
-// pool's Pages·PageBytes. It fails if Config.ISA, or COPPICE_CPU where that is
-// empty, names a path that the machine can't run.
+// Open packs the weights of m, reserves the KV pool and starts the goroutines. m may be closed
+// afterwards.
+//
+// Memory: the packed weights, a second copy of the embedding, and Pages·PageBytes of KV. A
+// packed weight takes 4 bytes; 2 if it is bf16 or f16 and the path is not Portable; the size
+// of its blocks if it is quantised.
+//
+// Open fails if the config is invalid or does not fit the model's heads, if the model's hidden
+// size or head dim is no multiple of 16, if there is not enough memory, or if Config.ISA
+// (COPPICE_CPU where that is empty) names a path that the machine can't run.
 func Open(m *model.Model, cfg Config) (*Backend, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -59,7 +65,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cpu: KV pool: %w", err)
 	}
-	// Positions past the pool can't be reached, so nothing is sized for them.
+	// No sequence is longer than the pool, so tables of positions end there.
 	positions := min(c.MaxPositions, cfg.Pages*cfg.PageTokens)
 	step, err := newStep(m, cfg, a, positions)
 	if err != nil {
@@ -86,10 +92,11 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	return b, nil
 }
 
-// Info is constant.
+// Info returns the backend's sizes and identity. It never changes.
 func (b *Backend) Info() engine.Info { return b.info }
 
-// ISA is the path that the kernels take. It changes no bit and no id.
+// ISA returns the path that the kernels take. Results, ModelID and NumericsID do not depend
+// on it.
 func (b *Backend) ISA() ISA { return b.step.ops.isa }
 
 // HostAlloc returns ordinary memory; there is nothing to pin.
@@ -103,7 +110,8 @@ func (b *Backend) HostAlloc(bytes int) ([]byte, error) {
 // HostFree leaves the memory to the garbage collector.
 func (b *Backend) HostFree([]byte) {}
 
-// Close implements engine.Backend.
+// Close implements engine.Backend. It waits for the runner; only the first call returns the
+// error of freeing memory.
 func (b *Backend) Close() error {
 	first := b.Queue.Close()
 	<-b.done
@@ -113,7 +121,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// run is the one goroutine that computes. It owns step and arena.
+// run executes jobs in the order of submission until the queue is closed. Its goroutine owns
+// step and arena.
 func (b *Backend) run() {
 	defer close(b.done)
 	for j := range b.Jobs() {
@@ -123,7 +132,8 @@ func (b *Backend) run() {
 	b.closing = errors.Join(b.step.close(), b.arena.close())
 }
 
-// execute runs one job; the result or error is the ticket's.
+// execute runs one batch or move. Its result or error goes to the job's ticket; after an
+// abort that is engine.ErrClosed.
 func (b *Backend) execute(j *intake.Job) (*engine.Result, error) {
 	if b.Aborted() {
 		return nil, engine.ErrClosed

@@ -6,26 +6,26 @@ import (
 	"unsafe"
 )
 
-// Ceilings are what this machine's kernels reach at most, measured: the yardstick
-// for a prefill, which multiplies, and for a decode step, which reads all weights
-// once. Both depend on who else uses the machine, so measure them in the same run.
+// Ceilings holds the measured peak rates of this machine's kernels. GFlops bounds a prefill,
+// which is limited by arithmetic; GBs bounds a decode step, which reads all weights once.
+// Other load on the machine lowers both, so measure them in the same run as the speeds that
+// are compared with them.
 type Ceilings struct {
-	GFlops float64 // 1e9 multiplications and additions a second, of all threads
-	GBs    float64 // 1e9 bytes a second read from memory, of all threads
-	ISA    string  // path of the kernels
+	GFlops float64 // 1e9 multiplications and additions per second, all threads together
+	GBs    float64 // 1e9 bytes per second read from memory, all threads together
+	ISA    string  // path of the kernels that were measured
 }
 
 const (
-	ceilingBytes  = 256 << 20 // more than most caches, about the 100M model in bf16
-	ceilingRounds = 5         // the best counts
+	ceilingBytes  = 256 << 20 // larger than most caches; about a model of 100M weights in bf16
+	ceilingRounds = 5         // the fastest round is reported
 	ceilingTime   = 30 * time.Millisecond
 )
 
-// MeasureCeilings runs the path that Open would take for an empty Config.ISA (the
-// fastest if COPPICE_CPU names none of the machine's) on so many threads, at least
-// 1, for about half a second. The product is that of a model in bf16 by tiles of
-// a panel and activations that stay in the second-level cache. It takes 256 MB
-// meanwhile; where there is no memory for them, GBs is 0.
+// MeasureCeilings measures for about half a second on max(threads, 1) threads. It uses the
+// path that Open takes for an empty Config.ISA, or the fastest one if COPPICE_CPU names a
+// path that this machine lacks. The product multiplies a bf16 panel by activations that stay
+// in the second-level cache. The read test reserves 256 MiB; GBs is 0 if that fails.
 func MeasureCeilings(threads int) Ceilings {
 	isa, err := chooseISA("")
 	if err != nil {
@@ -37,7 +37,8 @@ func MeasureCeilings(threads int) Ceilings {
 	return Ceilings{GFlops: measureProduct(ops, threads), GBs: measureStream(ops, threads), ISA: isa.String()}
 }
 
-// together runs one function per thread and gives the time until all are through.
+// together calls run once per thread, concurrently, and returns the time until the last one
+// has returned.
 func together(threads int, run func(thread int)) time.Duration {
 	var all sync.WaitGroup
 	start := time.Now()
@@ -85,7 +86,7 @@ func measureStream(ops *kernels, threads int) float64 {
 	page := store.Page(0)
 	words := unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(page))), len(page)/4)
 	for i := range words {
-		words[i] = uint32(i) // or all pages are the same zeroes
+		words[i] = uint32(i) // untouched pages would all map to one page of zeros, in the cache
 	}
 	const unit = 1 << 14 // words
 	best, sums := 0.0, make([]uint32, threads)
@@ -101,7 +102,7 @@ func measureStream(ops *kernels, threads int) float64 {
 	return best
 }
 
-// sum reads words; their count is a multiple of 256.
+// sum adds up words, to read them from memory; len(words) is a multiple of 256.
 func (k *kernels) sum(words []uint32) uint32 {
 	if k.vector() {
 		return k.stream(&words[0], len(words))

@@ -11,42 +11,43 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Config sizes a backend. Pages or KVTokens is required; 0 elsewhere means the
-// default.
+// Config sizes a backend. Pages or KVTokens is required; zero in any other field means its
+// default, which ends the field's comment.
 type Config struct {
 	PageTokens int // slots per page, a power of two up to 256; 16
 	Pages      int // pages of the pool
-	KVTokens   int // used if Pages is 0: the pool holds at least so many tokens
+	KVTokens   int // smallest capacity of the pool in tokens; used if Pages is 0
 	MaxSlots   int // sequences with sampling state; 64
 	MaxRows    int // per batch; 64
-	MaxTokens  int // per batch; 512, some tenths of a second of the demo model
-	// MaxInflight batches may be pending; 2: one runs while the next is planned.
+	MaxTokens  int // per batch (vLLM: max_num_batched_tokens); 512, tenths of a second of the demo model
+	// MaxInflight is how many batches may be pending; 2: one runs while the next is planned.
 	MaxInflight int
-	// MaxMoves may be pending; 64.
+	// MaxMoves is how many moves of pages may be pending; 64.
 	MaxMoves int
 	Threads  int // goroutines that compute; GOMAXPROCS
-	// KVType is what K and V are rounded to in pages: F32, F16, BF16 or Q8_0, whose heads
-	// are of a multiple of 32. Default: F32.
+	// KVType is the stored type of K and V: F32, F16, BF16 or Q8_0; F32. Q8_0 needs a head
+	// dim that is a multiple of 32.
 	KVType kv.DType
-	// ISA forces a path of the kernels. Empty: what the environment variable
-	// COPPICE_CPU names (read by Open), else the fastest that the machine has.
+	// ISA forces a path of the kernels. If it is empty, Open takes the path named by the
+	// environment variable COPPICE_CPU, else the fastest one that the machine has.
 	ISA ISA
 
-	widen bool // quantised weights are widened to f32, for tests
+	widen bool // widen quantised weights to f32 when packing, for tests
 }
 
-// WithDefaults is c with every zero field but Pages and KVTokens filled in, and
-// Pages set from KVTokens.
+// WithDefaults returns c with every zero field except Pages and KVTokens set to its default,
+// and with Pages, if zero, computed from KVTokens.
 func (c Config) WithDefaults() Config {
 	c.size().Fill(intake.Limits{MaxSlots: 64, MaxRows: 64, MaxTokens: 512, MaxInflight: 2, MaxMoves: 64})
 	c.Threads = cmp.Or(c.Threads, runtime.GOMAXPROCS(0))
 	return c
 }
 
-// maxMasks is one for each row in flight, and some for those that come again.
+// maxMasks bounds the grammar masks kept by the backend: one for each row in flight, and at
+// least 256, so that masks which are used repeatedly stay.
 func (c *Config) maxMasks() int { return max(c.MaxRows*c.MaxInflight, 256) }
 
-// size are the fields that all backends have.
+// size points to the fields that all backends share, for package intake to fill and validate.
 func (c *Config) size() intake.Size {
 	return intake.Size{
 		PageTokens: &c.PageTokens, Pages: &c.Pages, KVTokens: &c.KVTokens, MaxSlots: &c.MaxSlots, MaxRows: &c.MaxRows,
@@ -54,8 +55,8 @@ func (c *Config) size() intake.Size {
 	}
 }
 
-// Validate reports every field of a config with defaults that no backend can
-// have, by name and value.
+// Validate returns an error that names every invalid field with its value, or nil. Call it on
+// the result of WithDefaults.
 func (c Config) Validate() error {
 	errs := []error{c.size().Validate("cpu", intake.Limits{Pages: 1 << 30, MaxSlots: 1 << 16, MaxRows: 1 << 12, MaxTokens: 1 << 16, MaxInflight: 64, MaxMoves: 1 << 16})}
 	if c.Threads < 1 || c.Threads > 1024 {

@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// aloneTokens bounds the rows of light work that one goroutine does without the
-// others, as aloneWork does for multiply-adds.
+// aloneTokens is the largest number of rows for which a phase without a product runs on one
+// goroutine: sharing it would take longer. aloneWork is the same bound in multiply-adds.
 const aloneTokens = 8
 
-// forward runs all layers; x holds the last one's output. It gives false if
-// abort was set, which is looked at before each layer.
+// forward runs all layers and leaves the last one's output in x. It checks abort before each
+// layer and returns false if it is set.
 func (s *step) forward(abort *atomic.Bool) bool {
 	s.layer = 0
 	s.rows = len(s.tokens)
@@ -42,7 +42,7 @@ func (s *step) forward(abort *atomic.Bool) bool {
 	return true
 }
 
-// byBlock runs a phase whose units are blocks of activation rows.
+// byBlock runs a phase whose units are blocks of blockRows activation rows.
 func (s *step) byBlock(p phase) {
 	switch p {
 	case phaseEmbed, phaseFFNNorm, phaseNextNorm, phaseHeadNorm:
@@ -54,7 +54,7 @@ func (s *step) byBlock(p phase) {
 	s.crew.do((s.rows+blockRows-1)/blockRows, s.rows <= aloneTokens)
 }
 
-// product runs out = acts · m, [rows][m.stride()].
+// product computes out = acts · m, [rows][m.stride()].
 func (s *step) product(m *matrix, out []float32) {
 	if s.acts.k != m.k {
 		panic(fmt.Sprintf("cpu: activations of %d for a matrix of %d", s.acts.k, m.k))
@@ -63,8 +63,9 @@ func (s *step) product(m *matrix, out []float32) {
 	s.productUnits()
 }
 
-// productPairs computes the inputs of the product after m, a paired matrix, and makes
-// them the activations.
+// productPairs computes silu(gate)·up from the paired matrix m, panel by panel, and makes it
+// the activations of the next product. The outputs of gate and up exist only as one worker's
+// tile at a time.
 func (s *step) productPairs(m *matrix) {
 	s.gated.k = m.n / 2
 	s.phase, s.mat = phaseGatePairs, m
@@ -85,7 +86,7 @@ func (s *step) attention() {
 	s.crew.do(len(s.runs)*s.config.KVHeads, work < s.ops.aloneWork())
 }
 
-// unit does one unit of the phase in progress.
+// unit runs unit u of the phase in progress, on the given worker's scratch.
 func (s *step) unit(worker, u int) {
 	switch s.phase {
 	case phaseProduct, phaseGatePairs:
@@ -100,7 +101,7 @@ func (s *step) unit(worker, u int) {
 	}
 }
 
-// tokenUnit does token t's part of a phase by blocks.
+// tokenUnit runs token t's part of a phase whose units are blocks.
 func (s *step) tokenUnit(w *scratch, t int) {
 	d := s.config.Hidden
 	switch s.phase {
@@ -139,7 +140,7 @@ func (s *step) tokenUnit(w *scratch, t int) {
 	}
 }
 
-// normTo writes the norm of token from's residual to activation row.
+// normTo normalises the residual of token from into activation row row.
 func (s *step) normTo(w *scratch, row, from int, weight []float32) {
 	d := s.config.Hidden
 	y := s.acts.place(row, w.norm)
@@ -147,7 +148,7 @@ func (s *step) normTo(w *scratch, row, from int, weight []float32) {
 	s.acts.set(row, y)
 }
 
-// addProduct adds the product by m, with its bias if there is one, to the
+// addProduct adds token t's row of the last product, by m, and the bias, if any, to the
 // residual.
 func (s *step) addProduct(t int, m *matrix, bias []float32) {
 	d := s.config.Hidden
@@ -156,17 +157,17 @@ func (s *step) addProduct(t int, m *matrix, bias []float32) {
 	s.ops.addTo(s.x[t*d:(t+1)*d], y)
 }
 
-// addBias adds a bias to a product, rounding once more; nil is none. A bias comes
-// after the whole chain, not first in it, so products are the same with and
-// without.
+// addBias adds a bias to a product, with one more rounding; nil adds nothing. The bias is
+// added after the whole chain rather than as its start, so a product has the same bits with
+// and without a bias.
 func addBias(y, bias []float32) {
 	for i, b := range bias {
 		y[i] += b
 	}
 }
 
-// writeKV finishes q, k and v of token t (bias, norm, rotation) and puts k and v
-// into the sequence's page.
+// writeKV applies bias, head norm and rotation to q, k and v of token t, as the model has
+// them, and writes k and v to the token's slot. Only q and k are normalised and rotated.
 func (s *step) writeKV(w *scratch, t int) {
 	c, p, l := s.config, int(s.pos[t]), &s.w.layers[s.layer]
 	row := s.qkv[t*l.qkv.stride():]
@@ -188,7 +189,8 @@ func (s *step) writeKV(w *scratch, t int) {
 	}
 }
 
-// headNorm is the norm of head h of q and k together, nil if there is none.
+// headNorm returns the norm weights of head h, counting q's heads first and then k's; nil if
+// the model has none.
 func (l *layer) headNorm(h, heads int) []float32 {
 	if h < heads {
 		return l.qNorm
@@ -196,15 +198,16 @@ func (l *layer) headNorm(h, heads int) []float32 {
 	return l.kNorm
 }
 
-// runTokens bounds the tokens of a row whose attention is one unit: they read the pages
-// that they all see together. More gain little, and share out worse.
+// runTokens is the most consecutive tokens of a row whose attention is one unit. They read a
+// page once for all of them. Longer runs save little more and balance worse among workers.
 const runTokens = 8
 
-// runScores bounds the scores that a run keeps at a time, so that they stay in the
-// second-level cache; one token has as many as it needs.
+// runScores bounds the scores that a run holds at a time: 2^16 f32 are 256 KiB and stay in the
+// second-level cache. A run over a long context is cut until it fits; one token always gets
+// all its scores.
 const runScores = 1 << 16
 
-// attendUnit is the query heads over one kv head of a run of tokens.
+// attendUnit computes attention of the run's tokens for the query heads of one kv head.
 func (s *step) attendUnit(w *scratch, r tokenRun, head int) {
 	c := s.config
 	group := c.Heads / c.KVHeads
@@ -230,7 +233,7 @@ func (s *step) attendUnit(w *scratch, r tokenRun, head int) {
 	}
 }
 
-// gate is silu(gate)·up of token t.
+// gate computes silu(gate)·up of token t and makes it the token's activation row.
 func (s *step) gate(w *scratch, t int) {
 	n, l := s.config.FFN, &s.w.layers[s.layer]
 	row := s.wide[t*l.gateUp.stride():]

@@ -9,25 +9,26 @@ import (
 // The kernels compute fma chains in f64 registers that hold f32 values. Products
 // of two f32 are exact in f64; fround then rounds the sum to 24 bits by integer
 // arithmetic on its bits. A kernel gives up where the f64 sum was rounded and
-// landed on a tie of f32, which the bits alone can't decide, and the plain loop
-// does the tile again: on random data about once in 2^29 steps.
+// landed on a tie of f32: its bits alone don't tell which way the exact sum lies. The plain
+// loop then computes the tile again; on random data that is about once in 2^29 steps.
 //
-// The bits hold no exponent limits of f32. safe() proves beforehand that no sum
-// of a row can overflow or need a bit below 2^-149, else the plain loop runs too.
+// An f64 does not have the exponent limits of f32. safe() proves beforehand that no sum of a
+// row can overflow or need a bit below 2^-149; where it can't, the plain loop runs as well.
 const (
 	lowBits = 1<<29 - 1 // bits of an f64 that an f32 lacks
 	halfUlp = 1 << 28   // of an f32, in an f64's bits
 	f32Ulp  = 1 << 29
 )
 
-// fround is p+a rounded once to the 24 bits of an f32, ties to even; ok is false
-// where that can't be told from the f64 sum. It inlines. Exact ties are common:
-// a product by a bf16 weight has 32 bits.
+// fround returns p+a rounded once to the 24 bits of an f32, ties to even. ok is false where
+// the f64 sum does not determine that. Exact ties are resolved here because they are common:
+// a product with a bf16 weight has 8+24 = 32 bits. The function must stay small enough to be
+// inlined.
 func fround(p, a float64) (r float64, ok bool) {
 	s := p + a
 	u := math.Float64bits(s) + halfUlp
 	v := u &^ lowBits
-	if v == u { // a tie, rounded away from zero so far
+	if v == u { // a tie, so far rounded away from zero
 		b := s - p
 		if (p-(s-b))+(a-b) != 0 { // the error of the sum (Knuth's TwoSum)
 			return 0, false
@@ -37,25 +38,25 @@ func fround(p, a float64) (r float64, ok bool) {
 	return math.Float64frombits(v), true
 }
 
-// blockRows is the number of activation rows that lie side by side, see acts.
+// blockRows is the number of activation rows that are interleaved in memory, see acts.
 const blockRows = 4
 
-// acts are the inputs of a matrix product. For the portable kernels they are
-// widened to f64, in blocks of four rows: [block][k][4], and each row has its
-// exponents; for the vector kernels they are rows, [row][k].
+// acts holds the inputs of a matrix product. The portable kernels read them widened to f64, in
+// blocks of four rows, [block][k][4], with the exponents of each row; the vector kernels read
+// plain rows, [row][k].
 type acts struct {
 	ops  *kernels
 	k    int
 	data []float64
 	exps []exponents // by row
-	rows []float32   // nil: portable
-	// records are the rows quantised, [row][k/32]; nil if no product wants them. floats
-	// is false if all do.
+	rows []float32   // nil in the portable path
+	// records holds the rows quantised, [row][k/32] records; nil if no product reads them.
 	records []byte
-	floats  bool
+	floats  bool // some product reads float rows; false if all read records
 }
 
-// newActs makes room for rows; some and all say which products have quantised weights.
+// newActs allocates rows rows of up to k values. some and all report whether some and whether
+// all products have quantised weights.
 func newActs(ops *kernels, rows, k int, some, all bool) *acts {
 	a := &acts{ops: ops, k: k, floats: !all}
 	if some {
@@ -70,8 +71,8 @@ func newActs(ops *kernels, rows, k int, some, all bool) *acts {
 	return a
 }
 
-// place is where a row may be computed for set, which then need not copy it: among the
-// rows, or scratch.
+// place returns memory in which to compute a row before set is called for it: the row itself,
+// so that set need not copy, or scratch where rows are not stored as floats.
 func (a *acts) place(row int, scratch []float32) []float32 {
 	if a.rows == nil || !a.floats {
 		return scratch[:a.k]
@@ -79,8 +80,8 @@ func (a *acts) place(row int, scratch []float32) []float32 {
 	return a.rows[row*a.k : (row+1)*a.k]
 }
 
-// setPairs stores silu(gate)·up of the columns that a panel of a paired matrix has, for
-// the rows [lo, hi); tile is [row][pairCols of gate, pairCols of up], and is overwritten.
+// setPairs stores silu(gate)·up of the pairCols columns in a panel of a paired matrix, for the
+// rows [lo, hi). tile is [row][pairCols of gate, pairCols of up] and is overwritten.
 func (a *acts) setPairs(tile []float32, panel, lo, hi int) {
 	dst, stride := tile, vectorCols
 	if a.floats {
@@ -96,7 +97,7 @@ func (a *acts) setPairs(tile []float32, panel, lo, hi int) {
 	}
 }
 
-// set stores a row; len(v) == a.k.
+// set stores a row as floats, as records or as both; len(v) == a.k.
 func (a *acts) set(row int, v []float32) {
 	if n := a.k / quantBlock * recordBytes; a.records != nil && a.k%quantBlock == 0 {
 		a.ops.quantizeRow(a.records[row*n:(row+1)*n], v)
@@ -123,9 +124,9 @@ func (a *acts) block(b int) []float64 {
 	return a.data[b*n : (b+1)*n : (b+1)*n]
 }
 
-// safe tells whether the fast kernels are exact for the row: with products of 48
-// bits, nothing below 2^-149 is ever needed (24-bit factors have their last bits
-// at most 23 places down), and k products of the largest size stay below 2^127.
+// safe reports whether the fast kernels are exact for the row. Two bounds must hold. No bit
+// below 2^-149 is ever needed: a 24-bit factor's last bit is at most 23 places below its
+// first, a product's at most 46. And k products of the largest size stay below 2^127.
 func (a *acts) safe(row int, m *matrix) bool {
 	e := a.exps[row]
 	return e.lo+m.exps.lo-46 >= -149 && e.hi+m.exps.hi+2+bitLen(m.k)+1 <= 127
@@ -139,8 +140,8 @@ func bitLen(n int) int {
 	return b
 }
 
-// gemmTile writes the columns of one panel for the rows [lo, hi) of a; lo is a
-// multiple of blockRows. out is [row][m.stride()].
+// gemmTile computes the columns of one panel for the rows [lo, hi) of a, in the portable path.
+// lo is a multiple of blockRows; out is [row][m.stride()].
 func gemmTile(out []float32, a *acts, m *matrix, panel, lo, hi int) {
 	for row := lo; row < hi; row += blockRows {
 		if row+blockRows <= hi && a.safe(row, m) && a.safe(row+1, m) && a.safe(row+2, m) && a.safe(row+3, m) {
@@ -153,7 +154,7 @@ func gemmTile(out []float32, a *acts, m *matrix, panel, lo, hi int) {
 	}
 }
 
-// tile4 is four rows by one panel, two columns at a time.
+// tile4 computes four rows by one panel, two columns at a time. All four rows must be safe.
 func tile4(out []float32, a *acts, m *matrix, panel, row int) {
 	stride, x := m.stride(), a.block(row/blockRows)
 	for c := panel * panelCols; c < (panel+1)*panelCols; c += 2 {
@@ -175,7 +176,7 @@ func tile4(out []float32, a *acts, m *matrix, panel, row int) {
 	}
 }
 
-// tile1 is one row by one panel.
+// tile1 computes one row by one panel, by the plain loop if the row is not safe.
 func tile1(out []float32, a *acts, m *matrix, panel, row int) {
 	c := panel * panelCols
 	var s [8]float64
@@ -190,7 +191,8 @@ func tile1(out []float32, a *acts, m *matrix, panel, row int) {
 	}
 }
 
-// plain computes columns [lo, hi) of a row as they are defined.
+// plain computes columns [lo, hi) of a row directly from the definition: one f32 fma chain
+// over ascending k.
 func plain(out []float32, a *acts, m *matrix, lo, hi, row int) {
 	x := a.block(row / blockRows)[row%blockRows:]
 	for c := lo; c < hi; c++ {
@@ -202,8 +204,8 @@ func plain(out []float32, a *acts, m *matrix, lo, hi, row int) {
 	}
 }
 
-// kernel4x2 runs over x [k][4] and w [k][8], of which it takes two columns; s is
-// [row][column] and starts at zero. ok is false where fround's is.
+// kernel4x2 multiplies four rows x, [k][4], by the first two columns of w, [k][8]. s is
+// [row][column] and starts at zero. It returns false as soon as fround does.
 func kernel4x2(x []float64, w []float32, s *[8]float64) (ok bool) {
 	a0, a1, b0, b1 := s[0], s[1], s[2], s[3]
 	c0, c1, d0, d1 := s[4], s[5], s[6], s[7]
@@ -243,8 +245,8 @@ func kernel4x2(x []float64, w []float32, s *[8]float64) (ok bool) {
 	return true
 }
 
-// kernel1x8 runs over one row of x, [k][4] from the row's first element, and all
-// columns of w [k][8]; s starts at zero. ok is false where fround's is.
+// kernel1x8 multiplies one row by all eight columns of w, [k][8]. x is [k][4], starting at the
+// row's first element; s starts at zero. It returns false as soon as fround does.
 func kernel1x8(x []float64, w []float32, s *[8]float64) (ok bool) {
 	s0, s1, s2, s3, s4, s5, s6, s7 := s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
 	for k := 0; k < len(x) && len(w) >= panelCols; k += blockRows {

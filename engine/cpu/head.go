@@ -8,16 +8,16 @@ import (
 	"github.com/coppice-llm/coppice/internal/engine/sampling"
 )
 
-// lastLogits are the raw logits after a slot's last position, kept for a row with
-// PromptLogprobs, whose first token's probability the next chunk reports.
+// lastLogits holds the raw logits after the last position of a chunk with PromptLogprobs. The
+// slot's next chunk needs them for the probability of its first token.
 type lastLogits struct {
-	end    int32 // the position they predict; 0 if there are none
+	end    int32 // position of the token that they predict; 0 if there are none
 	logits []float32
 }
 
-// sample computes the logits that the rows want, at most MaxRows at a time, and
-// fills res.Out in the order of rows. It gives false if abort was set, which is
-// looked at before each part.
+// sample computes the logits that the rows need, MaxRows at a time, and fills res.Out in the
+// order of rows. A row needs those after its last token, or with PromptLogprobs those after
+// every token. It checks abort before each part and returns false if it is set.
 func (s *step) sample(res *engine.Result, stats *engine.StepStats, abort *atomic.Bool) bool {
 	s.want = s.want[:0]
 	for t := range s.tokens {
@@ -50,7 +50,8 @@ func (s *step) lastOfRow(t int) bool {
 	return t+1 == len(s.tokens) || s.rowOf[t+1] != s.rowOf[t]
 }
 
-// finish uses the logits of token t.
+// finish evaluates the logits after token t: it records a prompt log-probability, samples, or
+// takes a digest, as the row asks.
 func (s *step) finish(t, row int, logits []float32, out *engine.RowOut, stats *engine.StepStats) {
 	r := &s.batch.Rows[row]
 	if out.Err != nil {
@@ -67,10 +68,10 @@ func (s *step) finish(t, row int, logits []float32, out *engine.RowOut, stats *e
 	}
 }
 
-// promptLogprob appends the log-probability of the token after t, if the row has
-// it, and else keeps the logits for the row that continues. A row that starts
-// behind positions whose logits are unknown (they came from the cache) has NaN
-// in the first place.
+// promptLogprob appends the log-probability of the token after t. If t is the row's last
+// token, it keeps the logits for the slot's next chunk instead. A row whose prefix came from
+// the cache has no logits for its first token and reports NaN for it. Logits that are not
+// finite fail the row with engine.ErrLogits.
 func (s *step) promptLogprob(t, row int, logits []float32, out *engine.RowOut) {
 	r, kept := &s.batch.Rows[row], &s.kept[s.batch.Rows[row].Slot]
 	if !finite(logits) {

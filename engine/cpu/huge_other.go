@@ -2,5 +2,5 @@
 
 package cpu
 
-// adviseHuge does nothing where there is no such advice.
+// adviseHuge does nothing: this system has no madvise for huge pages.
 func adviseHuge([]byte) {}

@@ -9,8 +9,8 @@ import (
 	machine "golang.org/x/sys/cpu"
 )
 
-// ISA names an instruction set that the kernels are written for. All give the
-// same bits; they differ in speed and in how weights are packed.
+// ISA names a path: a set of kernels written for one instruction set. All paths give the same
+// bits; they differ in speed and in how weights are packed.
 type ISA string
 
 // The paths, slowest first.
@@ -26,7 +26,7 @@ const ISAVariable = "COPPICE_CPU"
 
 func (i ISA) String() string { return string(i) }
 
-// UnmarshalText accepts the name of a path, and lists them otherwise.
+// UnmarshalText accepts the name of a path. The error for any other text lists the names.
 func (i *ISA) UnmarshalText(text []byte) error {
 	known := []ISA{Portable, AVX2, AVX512}
 	if !slices.Contains(known, ISA(text)) {
@@ -36,7 +36,7 @@ func (i *ISA) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ISAs are the paths that this machine can run, slowest first.
+// ISAs returns the paths that this machine can run, slowest first. Portable is always there.
 func ISAs() []ISA {
 	isas := []ISA{Portable}
 	x := &machine.X86 // all false on other targets
@@ -49,8 +49,8 @@ func ISAs() []ISA {
 	return isas
 }
 
-// chooseISA is want, else what the environment says, else the fastest path. It
-// fails where the machine lacks what was asked for.
+// chooseISA returns want if it is set, else the path named by COPPICE_CPU, else the fastest
+// path. It fails if the machine can't run the path that was asked for.
 func chooseISA(want ISA) (ISA, error) {
 	from := "Config.ISA"
 	if want == "" {

@@ -8,19 +8,20 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// kernels are the inner loops of one path. The portable path has none of the
-// functions: what is nil here is done in Go. tools/avo generates the others; its
-// comments beside their stubs say what each does.
+// kernels holds the inner loops of one path. In the portable path all functions are nil, and
+// Go code runs in their place. tools/avo generates the kernels of the other paths; the
+// comments at their stubs (kernel_avx2_amd64.go) document each one.
 //
-// A vector kernel equals its portable twin bit for bit, for each element is the
-// same chain of the same roundings: lanes run across output columns in products,
-// and where lanes run along a sum, they are the 16 lanes of the definition. NaNs
-// may differ in sign and payload, which no result shows.
+// A vector kernel equals its portable twin bit for bit, because each element is the same chain
+// of the same roundings. In products the lanes of a vector are different output columns; where
+// lanes share one sum, they are the 16 lanes of its definition. NaNs may differ in sign and
+// payload, which no result shows.
 type kernels struct {
 	isa   ISA
 	tiles []tile      // most rows first, the last has one
 	quant []quantTile // the same for quantised weights
-	// biased says that these want the table of nibbles plus 128.
+	// biased is set if the quant kernels read quantFormat.biased instead of its table: VNNI
+	// instructions multiply unsigned by signed bytes.
 	biased bool
 
 	scores  func(dst *float32, dstStride int, q, k *float32, n, dim, group int, scale float32)
@@ -44,10 +45,11 @@ type kernels struct {
 	widenQ8   func(dst *float32, src *byte, rows, dim int)
 }
 
-// portable is the path in plain Go.
+// portable is the path in plain Go, used where a caller needs it whatever the ISA.
 var portable = kernelsOf(Portable)
 
-// widen writes n rows of dim elements of type d, not F32, as f32.
+// widen converts n rows of dim elements from type d to f32. d is not F32; only vector paths
+// call it.
 func (k *kernels) widen(d kv.DType, dst []float32, src []byte, n, dim int) {
 	_, _ = dst[n*dim-1], src[d.Size(n*dim)-1]
 	switch d {
@@ -60,7 +62,7 @@ func (k *kernels) widen(d kv.DType, dst []float32, src []byte, n, dim int) {
 	}
 }
 
-// narrow writes x, a row of a multiple of 16, as type d, not F32.
+// narrow converts x, one row, to type d, which is not F32. len(x) is a multiple of 16.
 func (k *kernels) narrow(d kv.DType, dst []byte, x []float32) {
 	if d != kv.F16 || !k.vector() {
 		encodeRow(d, dst, x)
@@ -70,11 +72,11 @@ func (k *kernels) narrow(d kv.DType, dst []byte, x []float32) {
 	k.narrowF16((*uint16)(unsafe.Pointer(&dst[0])), &x[0], len(x))
 }
 
-// halfKernel is a product with weights of 16 bits, see tile.
+// halfKernel is a kernel of tile for weights of 16 bits, two in each word of w.
 type halfKernel func(out *float32, outStride int, a *float32, aStride int, w *uint32, k, first, fetch, fetchStep int)
 
-// tile is one shape of the matrix product: rows of activations by some columns of
-// a panel, for each start in columns.
+// tile holds the kernels of one shape: rows of activations by part of a panel's columns. To
+// cover a panel, a kernel is called once for each first column in columns.
 type tile struct {
 	rows    int
 	columns []int
@@ -83,14 +85,14 @@ type tile struct {
 	f16     halfKernel
 }
 
-// vector tells whether the path has kernels of its own.
+// vector reports whether the path has vector kernels, that is, is not Portable.
 func (k *kernels) vector() bool { return k.tiles != nil }
 
-// sums is where a kernel leaves the 16 lanes of a sum. It lives in a worker's
-// scratch: a local one would escape through the function values.
+// sums receives the 16 lanes of a sum from a kernel. It lives in a worker's scratch, because a
+// local variable would escape to the heap: kernels are called through function values.
 type sums [f32.Lanes]float32
 
-// norm is f32.RMSNorm.
+// norm writes f32.RMSNorm of x with weights w to dst. s is scratch.
 func (k *kernels) norm(dst, x, w []float32, eps float32, s *sums) {
 	if !k.vector() {
 		f32.RMSNorm(dst, x, w, eps)
@@ -103,7 +105,7 @@ func (k *kernels) norm(dst, x, w []float32, eps float32, s *sums) {
 	k.scale(&dst[0], &x[0], &w[0], 1/f32.Sqrt32(mean+eps), n)
 }
 
-// gate writes silu(g)·u.
+// gate writes silu(g)·u to dst, element by element.
 func (k *kernels) gate(dst, g, u []float32) {
 	n := len(g)
 	dst, u = dst[:n], u[:n]
@@ -117,7 +119,7 @@ func (k *kernels) gate(dst, g, u []float32) {
 	}
 }
 
-// addTo adds y to x, which is as long.
+// addTo adds y to x; both have the same length.
 func (k *kernels) addTo(x, y []float32) {
 	if k.vector() {
 		_ = y[len(x)-1]
@@ -129,7 +131,7 @@ func (k *kernels) addTo(x, y []float32) {
 	}
 }
 
-// rotateBy rotates one head at position p.
+// rotateBy applies the rotary embedding of position p to one head, in place.
 func (k *kernels) rotateBy(head []float32, r *rope, p int) {
 	if !k.vector() {
 		r.rotate(head, p)
@@ -139,13 +141,14 @@ func (k *kernels) rotateBy(head []float32, r *rope, p int) {
 	k.rotate(&head[0], &r.cos[p*r.half], &r.sin[p*r.half], r.half)
 }
 
-// paddedScores is how many places attend needs for n scores of one head.
+// paddedScores returns n rounded up to a multiple of 16: the room that attend needs for n
+// scores of one head.
 func paddedScores(n int) int { return (n + f32.Lanes - 1) &^ (f32.Lanes - 1) }
 
-// attend computes the query heads of count tokens in a row, of which the first sees
-// positions [0, n) and each next one more, over one kv head: q is [count][group][dim], and
-// so is dst, its tokens stride apart. Each page that all of them see whole is read once for
-// all.
+// attend computes attention of count consecutive tokens for the group query heads of one kv
+// head. Token t sees positions [0, n+t). q is [count][group][dim]; dst has the same shape with
+// its tokens stride elements apart. A page that every token sees in full is read once for all
+// of them; the last pages are read once per call and scored token by token.
 func (k *kernels) attend(a *arena, w *scratch, dst []float32, stride int, q []float32, pages []kv.PageID, layer, head, group, n, count int, scale float32) {
 	width := group * a.dim
 	if !k.vector() {
@@ -170,7 +173,7 @@ func (k *kernels) attend(a *arena, w *scratch, dst []float32, stride int, q []fl
 	for g := range count * group {
 		row := scores[g*lanes:][:paddedScores(n+g/group)]
 		for p := n + g/group; p < len(row); p++ {
-			row[p] = float32(math.Inf(-1)) // weighs nothing
+			row[p] = float32(math.Inf(-1)) // padding: its weight is e^-∞ = 0
 		}
 		k.softmax(&row[0], len(row), &w.sums[0])
 		w.inverse[g] = 1 / f32.Tree16((*[f32.Lanes]float32)(&w.sums))
@@ -192,9 +195,10 @@ func (k *kernels) attend(a *arena, w *scratch, dst []float32, stride int, q []fl
 	}
 }
 
-// fetchNext asks for a head's rows in the first of pages, before the ones before it are
-// worked on: pages lie too far apart for the processor to see what comes. A prompt finds
-// them in the second-level cache.
+// fetchNext prefetches a head's rows of pages[0] while the page before it is computed.
+// Consecutive pages of a sequence are far apart in the arena, so the hardware prefetcher does
+// not predict them. It does nothing for a run of several tokens: their work on a page is long
+// enough, and they find the next one in the second-level cache.
 func (k *kernels) fetchNext(a *arena, pages []kv.PageID, half, head, count int) {
 	if count > 1 || len(pages) == 0 {
 		return

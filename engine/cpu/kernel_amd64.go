@@ -6,8 +6,8 @@ import machine "golang.org/x/sys/cpu"
 //go:generate go -C ../../tools/avo run . -isa avxvnni -pkg cpu -out ../../engine/cpu/kernel_avxvnni_amd64.s -stubs ../../engine/cpu/kernel_avxvnni_amd64.go
 //go:generate go -C ../../tools/avo run . -isa avx512 -pkg cpu -out ../../engine/cpu/kernel_avx512_amd64.s -stubs ../../engine/cpu/kernel_avx512_amd64.go
 
-// kernelsOf is the path's table, nil for an unknown name; whether the machine can
-// run it is not asked here.
+// kernelsOf returns the kernels of a path, nil for an unknown name. It does not check that the
+// machine can run the path; it only checks for VNNI within it.
 func kernelsOf(isa ISA) *kernels {
 	switch isa {
 	case Portable:
@@ -17,7 +17,7 @@ func kernelsOf(isa ISA) *kernels {
 		if vnni {
 			quant = quantTilesAVXVNNI()
 		}
-		quarters := []int{0, 8, 32, 40} // each is 8 columns and those 16 further on
+		quarters := []int{0, 8, 32, 40} // a tile at c covers columns [c, c+8) and [c+16, c+24)
 		return &kernels{
 			isa: AVX2,
 			tiles: []tile{
@@ -64,7 +64,7 @@ func quantTilesAVX2() []quantTile {
 	}
 }
 
-// quantTilesAVXVNNI need AVX-VNNI beside what the AVX2 path does.
+// quantTilesAVXVNNI returns tiles that need AVX-VNNI in addition to AVX2 and FMA.
 func quantTilesAVXVNNI() []quantTile {
 	return []quantTile{
 		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [quantKinds]quantKernel{
@@ -76,7 +76,8 @@ func quantTilesAVXVNNI() []quantTile {
 	}
 }
 
-// quantTilesAVX512 need AVX-512 VNNI beside what the path does.
+// quantTilesAVX512 returns tiles that need AVX-512 VNNI in addition to what the AVX512 path
+// needs.
 func quantTilesAVX512() []quantTile {
 	return []quantTile{
 		{rows: 4, columns: []int{0, 32}, byKind: [quantKinds]quantKernel{

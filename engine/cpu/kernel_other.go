@@ -2,7 +2,7 @@
 
 package cpu
 
-// kernelsOf has the portable path only.
+// kernelsOf knows the portable path only and returns nil for any other.
 func kernelsOf(isa ISA) *kernels {
 	if isa == Portable {
 		return &kernels{isa: Portable}

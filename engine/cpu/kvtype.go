@@ -10,23 +10,24 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// How K and V stand in pages. Entries are rounded once, when they are written, and widened
-// exactly when they are read; what follows is the arithmetic of f32 entries. So every path
-// gives the same bits for a type, and types differ by the rounding of entries alone.
+// How K and V are stored in pages. An entry is rounded once, when it is written, and widened
+// exactly when it is read; all arithmetic is that of f32. So every path gives the same bits
+// for a type, and types differ only in the rounding of entries.
 //
-// A row is one head of one token. Of Q8_0 it is the dim signed bytes and behind them the
-// f16 scales of its blocks: the row is written whole, so no scale ever changes.
+// A row is one head of one token. In Q8_0 it is dim signed bytes followed by the f16 scales of
+// its dim/32 blocks: for a dim of 64 that is 64+4 bytes, against 256 in F32. A row is written
+// as a whole, so a scale never changes under entries that were written earlier.
 
-// q8Block is the elements of a block of Q8_0.
+// q8Block is the number of elements in a block of Q8_0, which share a scale.
 const q8Block = 32
 
-// kvTypes are the types that K and V may have.
+// kvTypes lists the types that K and V may be stored in.
 var kvTypes = []kv.DType{kv.F32, kv.F16, kv.BF16, kv.Q8_0}
 
-// KVTypes lists what Config.KVType may be.
+// KVTypes returns the valid values of Config.KVType.
 func KVTypes() []kv.DType { return slices.Clone(kvTypes) }
 
-// checkKVType reports a type that heads of dim can't have.
+// checkKVType returns an error if heads of dim elements can't be stored in type d.
 func checkKVType(d kv.DType, dim int) error {
 	if d == kv.Q8_0 && dim%q8Block != 0 {
 		return fmt.Errorf("cpu: KVType is q8_0, whose blocks are of %d, and heads are of %d: use f16 or bf16", q8Block, dim)
@@ -34,7 +35,7 @@ func checkKVType(d kv.DType, dim int) error {
 	return nil
 }
 
-// encodeRow writes x as a row of type d, not F32, to dst.
+// encodeRow rounds x to type d, which is not F32, and writes the row to dst.
 func encodeRow(d kv.DType, dst []byte, x []float32) {
 	switch d {
 	case kv.F16:
@@ -56,9 +57,9 @@ func encodeRow(d kv.DType, dst []byte, x []float32) {
 	}
 }
 
-// encodeBlock writes the bytes of a block of Q8_0 and returns its scale, the largest
-// magnitude over 127. A block with an infinity or a NaN has a NaN for its scale, so that
-// the sequence fails as it would in f32.
+// encodeBlock writes the bytes of a block of Q8_0 and returns its scale as f16 bits: the
+// largest magnitude divided by 127. A block with an infinity or a NaN gets a NaN as its scale,
+// so that the sequence fails as it would in f32.
 func encodeBlock(dst []byte, x []float32) (scale uint16) {
 	top := float32(0)
 	for _, v := range x {
@@ -75,13 +76,13 @@ func encodeBlock(dst []byte, x []float32) (scale uint16) {
 		return 0
 	}
 	for i, v := range x {
-		// The stored scale may be below top/127.
+		// The f16 scale may have been rounded below top/127, so the quotient can pass 127.
 		dst[i] = byte(int8(max(-127, min(127, math.RoundToEven(float64(v)/float64(step))))))
 	}
 	return scale
 }
 
-// decodeRow widens a row of type d, not F32.
+// decodeRow widens a row of type d, which is not F32, exactly.
 func decodeRow(d kv.DType, dst []float32, row []byte) {
 	switch d {
 	case kv.F16:
@@ -95,7 +96,7 @@ func decodeRow(d kv.DType, dst []float32, row []byte) {
 	case kv.Q8_0:
 		scales := row[len(dst):]
 		for i := range dst {
-			// 11 bits by 8: the product is exact.
+			// A scale has 11 bits and an entry 8: the product fits in f32's 24 and is exact.
 			dst[i] = float32(int8(row[i])) * f32.FromF16(binary.NativeEndian.Uint16(scales[i/q8Block*2:]))
 		}
 	default:

@@ -10,30 +10,32 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// vectorCols is the number of columns of a panel for the vector kernels: four
-// AVX-512 accumulators. A panel is [k][64]: f32 or f16 in order, or bf16 in 32 words of
-// which word 16g+i holds column 32g+i in its lower half and 32g+16+i in its upper,
-// so that a shift and a mask widen a whole vector.
+// vectorCols is the number of columns of a panel for the vector kernels: four AVX-512
+// accumulators of 16 f32. A panel is [k][64]. f32 and f16 are stored in order of columns. bf16
+// is stored as 32 words for each k: word 16g+i holds column 32g+i in its lower half and column
+// 32g+16+i in its upper half, so that a shift and a mask widen a whole vector.
 const (
 	vectorCols = 64
 	wordCols   = vectorCols / 2
 )
 
-// blockK is the most k that a tile does before the next rows take their turn: the
-// panel's part, 96 KiB in bf16, stays in the second-level cache meanwhile, which gives a
-// row of weights in less time than six rows take to multiply it. A chain goes on where it
-// stopped, through memory that holds an f32 exactly.
+// blockK bounds the k that a tile computes before the next rows compute the same k. The
+// panel's part, 768·64·2 B = 96 KiB in bf16, stays in the second-level cache meanwhile, and
+// that cache delivers a row of weights faster than six rows of activations are multiplied by
+// it. Between blocks a chain's sum is stored in out, which holds an f32 exactly, so the cut
+// changes no bit.
 const blockK = 768
 
-// aheadK is how many k a single row fetches weights before it needs them.
+// aheadK is how many k ahead a single row prefetches its weights.
 const aheadK = 16
 
-// pairCols is how many columns of a gate lie in a panel beside as many of what it gates,
-// where a matrix is paired: enough for a block of quantised activations.
+// pairCols is the number of gate columns in a panel of a paired matrix; the same number of up
+// columns follows. 32 make one block of quantised activations.
 const pairCols = vectorCols / 2
 
-// columns gives the row of a tensor that each column of m is: those of one tensor after
-// the other or, if m is paired, [pairCols] of the first and of the second in turns.
+// columns yields, for each column of m, the tensor and the row of it that the column holds.
+// The tensors follow one another; if m is paired, pairCols rows of the first and pairCols rows
+// of the second alternate.
 func (m *matrix) columns(tensors []*model.Tensor) iter.Seq2[*model.Tensor, int] {
 	return func(yield func(*model.Tensor, int) bool) {
 		if m.paired {
@@ -54,7 +56,8 @@ func (m *matrix) columns(tensors []*model.Tensor) iter.Seq2[*model.Tensor, int] 
 	}
 }
 
-// packVector packs for the vector kernels: bf16 or f16 if all tensors are, else f32.
+// packVector packs for the vector kernels: as bf16 or f16 if all tensors have that type, else
+// as f32. It fails if there is no memory.
 func packVector(m *matrix, tensors []*model.Tensor) error {
 	m.cols, m.kind = vectorCols, tensors[0].DType
 	for _, t := range tensors {
@@ -91,7 +94,8 @@ func packVector(m *matrix, tensors []*model.Tensor) error {
 	return nil
 }
 
-// reserve maps n words outside the Go heap, in large pages where there are some.
+// reserve maps n words of 4 bytes outside the Go heap, in huge pages where the system has
+// them.
 func reserve(n int) (*hostmem.Arena, error) {
 	store, err := hostmem.NewArena(4*n, 1)
 	if err == nil {
@@ -100,11 +104,11 @@ func reserve(n int) (*hostmem.Arena, error) {
 	return store, err
 }
 
-// rowPlaces is k and a cache line, so that 64 rows of a power of two do not all
-// fall into one set of the cache.
+// rowPlaces returns k plus a cache line of 16 f32: the distance of rows in fill's source. If k
+// is a power of two, 64 rows at distance k would all map to one set of the cache.
 func rowPlaces(k int) int { return k + 16 }
 
-// fill writes one panel from its columns, [64][rowPlaces(k)].
+// fill writes one panel from rows, its 64 columns as [64][rowPlaces(k)].
 func (m *matrix) fill(panel int, rows []float32) {
 	k, row := m.k, rowPlaces(m.k)
 	if m.words == nil {
@@ -136,17 +140,19 @@ func (m *matrix) fill(panel int, rows []float32) {
 	}
 }
 
-// spanRows is how many activation rows a product's unit covers: short enough to
-// share the work and to keep their inputs in the second-level cache, long enough
-// to reuse a panel. It is a multiple of the tiles' 6 and of blockRows.
+// spanRows is the number of activation rows in a unit of a product. It is small enough to
+// share the work evenly and to keep the rows in the second-level cache, large enough to reuse
+// a panel. It is a multiple of blockRows and of the largest tile's 6 rows.
 const spanRows = 96
 
-// units is how a product is shared out among threads. Panels by spans of rows are its
-// units; where there is one span, the panels that are left over when each thread has as
-// many of them are cut by rows, one part for each thread.
+// units describes how a product is shared among threads. A unit is one panel by one span of
+// rows. If there is only one span, the panels that do not divide evenly among the threads are
+// cut by rows into one part per thread: 7 panels on 3 threads are 2 whole panels and a third
+// of the last one for each.
 type units struct{ panels, spans, threads, rows int }
 
-// each returns the panels of one span that each thread has whole, and those that are cut.
+// each returns the number of whole panels per thread and the number of panels to cut. Both are
+// 0 where units are not cut: with several spans, or fewer than blockRows rows per thread.
 func (p units) each() (whole, cut int) {
 	if p.spans > 1 || p.rows < p.threads*blockRows {
 		return 0, 0
@@ -161,8 +167,8 @@ func (p units) count() int {
 	return p.panels * p.spans
 }
 
-// at is unit u: a panel by the rows [lo, hi). All panels pass by one span before the next,
-// for the activations of a span are what is reused.
+// at returns unit u: a panel and the rows [lo, hi), which may be empty. Units of one span are
+// consecutive over all panels, so that the span's activations stay in the cache.
 func (p units) at(u int) (panel, lo, hi int) {
 	whole, cut := p.each()
 	if cut == 0 {
@@ -181,12 +187,12 @@ func (p units) at(u int) (panel, lo, hi int) {
 	return p.threads*whole + i - whole, min(lo, p.rows), min(hi, p.rows)
 }
 
-// units are those of the product in progress.
+// units returns the units of the product in progress.
 func (s *step) units() units {
 	return units{s.mat.panelCount(), (s.rows + spanRows - 1) / spanRows, len(s.scratch), s.rows}
 }
 
-// productUnit does unit u of a product.
+// productUnit computes unit u of the product in progress.
 func (s *step) productUnit(w *scratch, u int) {
 	panel, lo, hi := s.units().at(u)
 	if lo >= hi {
@@ -199,8 +205,8 @@ func (s *step) productUnit(w *scratch, u int) {
 	s.ops.productPanel(s.out, s.acts, s.mat, panel, lo, hi)
 }
 
-// gatePairs computes a panel of a paired matrix, and of that the inputs of the product
-// after it, while they are in the first-level cache.
+// gatePairs computes one panel of a paired matrix into the worker's tile and, while that is in
+// the cache, silu(gate)·up of it into the inputs of the next product.
 func (s *step) gatePairs(w *scratch, panel, lo, hi int) {
 	tile := w.tile[:(hi-lo)*vectorCols]
 	s.ops.productTile(tile, vectorCols, s.acts, s.mat, panel, lo, hi)
@@ -212,8 +218,8 @@ func (s *step) gatePairs(w *scratch, panel, lo, hi int) {
 	s.gated.setPairs(tile, panel, lo, hi)
 }
 
-// productPanel writes the columns of one panel for the rows [lo, hi) of a, lo being
-// a multiple of blockRows; out is [row][m.stride()].
+// productPanel computes the columns of one panel for the rows [lo, hi) of a. lo is a multiple
+// of blockRows; out is [row][m.stride()].
 func (k *kernels) productPanel(out []float32, a *acts, m *matrix, panel, lo, hi int) {
 	if m.cols == vectorCols {
 		k.productTile(out[lo*m.stride()+panel*vectorCols:], m.stride(), a, m, panel, lo, hi)
@@ -222,8 +228,9 @@ func (k *kernels) productPanel(out []float32, a *acts, m *matrix, panel, lo, hi 
 	gemmTile(out, a, m, panel, lo, hi)
 }
 
-// productTile is productPanel, out being what begins with the panel's first column of row
-// lo, and its rows stride apart.
+// productTile is productPanel for panels of vectorCols columns: those of vector paths and of
+// quantised weights. out starts at the panel's first column of row lo; its rows are stride
+// elements apart.
 func (k *kernels) productTile(out []float32, stride int, a *acts, m *matrix, panel, lo, hi int) {
 	if m.quant != nil {
 		k.quantPanelProduct(out, stride, a.records, m, panel, lo, hi)
@@ -232,20 +239,22 @@ func (k *kernels) productTile(out []float32, stride int, a *acts, m *matrix, pan
 	k.product(out, stride, a.rows, m, panel, lo, hi)
 }
 
-// aloneWork bounds the multiply-adds that one goroutine does without the others:
-// about as long as it takes to share them.
+// aloneWork bounds the multiply-adds that one goroutine computes without its helpers. They
+// take a few microseconds, about as long as sharing them would.
 func (k *kernels) aloneWork() int {
 	if k.vector() {
-		return 100000 // 30 a nanosecond
+		return 100000 // at 30 per nanosecond
 	}
-	return 20000 // 1 a nanosecond
+	return 20000 // at 1 per nanosecond
 }
 
-// product is productTile for weights that are not quantised; x is [row][k].
+// product computes productTile for weights that are not quantised; x is [row][k].
 func (k *kernels) product(out []float32, stride int, x []float32, m *matrix, panel, lo, hi int) {
 	parts := (m.k + blockK - 1) / blockK
 	if hi-lo <= 1 {
-		parts = (m.k + 4095) / 4096 // nothing to come back to; some 30 µs that nothing can interrupt
+		// No other row reuses the block. 4096 bounds a call of assembly, which can't be
+		// preempted, to some 30 µs.
+		parts = (m.k + 4095) / 4096
 	}
 	block := (m.k + parts - 1) / parts
 	for at := 0; at < m.k; at += block {
@@ -261,9 +270,9 @@ func (k *kernels) product(out []float32, stride int, x []float32, m *matrix, pan
 	}
 }
 
-// run does the tile's rows by all columns of a panel over the k [at, at+n). They
-// are the rows [done, done+t.rows) of so many that take their turn with the block,
-// and fetch that part of the next one; a row that is alone fetches its own.
+// run multiplies the tile's rows by all columns of a panel over the k [at, at+n). They are the
+// rows [done, done+t.rows) of rows that use this block in turn. Each call prefetches its share
+// of the next block; a row that is alone prefetches aheadK k of its own block instead.
 func (t *tile) run(out []float32, stride int, x []float32, m *matrix, panel, at, n, done, rows int) {
 	first := 0
 	if at == 0 {
@@ -273,7 +282,7 @@ func (t *tile) run(out []float32, stride int, x []float32, m *matrix, panel, at,
 	if m.words != nil {
 		rowBytes = 4 * wordCols
 	}
-	share := (64*t.rows + turns - 1) / turns // of each 64 bytes
+	share := (64*t.rows + turns - 1) / turns // bytes prefetched per 64 bytes of the block
 	for _, c := range t.columns {
 		fetch := rowBytes*n + rowBytes*n*turn/turns
 		if rows == 1 {

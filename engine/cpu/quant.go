@@ -12,49 +12,52 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 )
 
-// Products with quantised weights. A row of activations is quantised once, in blocks
-// of 32: x ≈ d·q, d = max|x|/127, q a whole number from -127 to 127. A weight is s·w+m
-// with a whole number w (package gguf, Block). Of each block the products w·q are
-// summed as integers, which is exact, so that neither width nor order of instructions
-// shows; an element of the result is a chain of fused multiply-adds over ascending
-// blocks, for each sub-block
+// Products with quantised weights. A row of activations is quantised once, in blocks of 32:
+// x ≈ d·q with d = max|x|/127 and an integer q from -127 to 127. A weight is s·w+m with an
+// integer w (package gguf, Block). Within a block the products w·q are summed as integers.
+// That is exact, so neither the width nor the order of instructions affects the result. An
+// element of the result is a chain of fused multiply-adds over ascending blocks, for each
+// sub-block
 //
 //	out ← fma(float32(Σ w·q), s·d, out)
 //
-// and after it, where the type has minima, out ← fma(m, float32(Σ q)·d, out), s·d and
-// float32(Σ q)·d being rounded before. No sum reaches 2^24, so float32 is exact.
+// followed, where the type has minima, by out ← fma(m, float32(Σ q)·d, out). s·d and
+// float32(Σ q)·d are rounded to f32 first. A sum of 32 products of at most 128·127 is below
+// 2^19, so its conversion to float32 is exact.
 const quantBlock = 32
 
-// quantFormat is how panels hold the blocks of a type. A panel has [k/32] blocks of 64
-// columns: scales [subs][64], minima [64] if there are some, then the weights, four k of
-// a column side by side, [k/4][64][4]: as bytes, plus 128, or as nibbles, k/4 = 2j in the
-// low halves of bytes and 2j+1 in the high ones. Nibbles are the whole numbers, plus
-// added, or stand for entries of a table. Where scales and minima are factors, eight
-// blocks multiply theirs by the same f16: before the blocks, a panel has for each eight
-// those of scales [64] and of minima [64].
+// quantFormat describes how panels store the blocks of a type. A panel has [k/32] blocks of 64
+// columns. A block holds scales [subs][64], minima [64] if the type has them, then weights with
+// four k of a column adjacent, [k/4][64][4]. Weights are bytes, plus 128, or nibbles: quads
+// k/4 = 2j in the low halves of bytes and 2j+1 in the high halves. A nibble is the integer plus
+// added, or an index into table.
+//
+// Where scales and minima are factors, they are bytes that multiply an f16 shared by eight
+// blocks. The panel then starts with those f16, for each eight blocks: of the scales [64] and
+// of the minima [64].
 type quantFormat struct {
 	typ    gguf.Type
-	subs   int // sub-blocks with scales of their own: 1 or 2
+	subs   int // sub-blocks of a block, each with its own scale: 1 or 2
 	scales scaling
 	mins   bool
 	packed packing
-	added  int // to weights as they are stored; 128 where a table or bytes hold them
+	added  int // offset of stored weights; 128 where they come from a table or are bytes
 	table  [16]int8
-	// The table plus 128, for instructions that want one factor unsigned.
+	// biased is table plus 128, for instructions that need one unsigned factor.
 	biased [16]byte
-	nibble [256]byte // by number: the first nibble that stands for it
+	nibble [256]byte // by weight, as a byte: the lowest nibble that table maps to it
 }
 
-// scaling is how scales and minima are stored.
+// scaling is the storage type of scales and minima.
 type scaling int
 
 const (
-	halves  scaling = iota // f16, as the file has them
+	halves  scaling = iota // f16, as in the file
 	floats                 // f32
-	factors                // bytes, of an f16 that superBlocks share
+	factors                // bytes that multiply an f16 shared by superBlocks blocks
 )
 
-// packing is how weights are stored.
+// packing is the storage of weights.
 type packing int
 
 const (
@@ -63,10 +66,10 @@ const (
 	byTable
 )
 
-// superBlocks share the f16 that their factors multiply.
+// superBlocks is the number of blocks that share the f16 of their factors.
 const superBlocks = 8
 
-// quantBias makes weights unsigned.
+// quantBias is added to a signed weight to store it as an unsigned byte.
 const quantBias = 128
 
 var formats = makeFormats()
@@ -102,10 +105,11 @@ func makeFormats() map[gguf.Type]*quantFormat {
 	return out
 }
 
-// scaleBytes is the size of a scale or a minimum.
+// scaleBytes is the size of one scale or minimum.
 func (f *quantFormat) scaleBytes() int { return [...]int{halves: 2, floats: 4, factors: 1}[f.scales] }
 
-// superBytes is what a panel has for eight blocks beside these.
+// superBytes is the size of the f16 that eight blocks of a panel share: 64 columns of scales
+// and, if the type has them, 64 of minima.
 func (f *quantFormat) superBytes() int {
 	switch {
 	case f.scales != factors:
@@ -116,12 +120,12 @@ func (f *quantFormat) superBytes() int {
 	return 2 * vectorCols
 }
 
-// panelBytes is what a panel takes whose rows have k values.
+// panelBytes is the size of a panel over k.
 func (f *quantFormat) panelBytes(k int) int {
 	return k/quantBlock*f.blockBytes() + k/(superBlocks*quantBlock)*f.superBytes()
 }
 
-// headBytes is what scales and minima of one block of a panel take.
+// headBytes is the size of the scales and minima of one block of a panel.
 func (f *quantFormat) headBytes() int {
 	n := f.subs
 	if f.mins {
@@ -130,7 +134,7 @@ func (f *quantFormat) headBytes() int {
 	return n * vectorCols * f.scaleBytes()
 }
 
-// blockBytes is what one block of a panel takes.
+// blockBytes is the size of one block of a panel. For Q4_0 it is 64·2 + 64·16 = 1152 bytes.
 func (f *quantFormat) blockBytes() int {
 	if f.packed != asBytes {
 		return f.headBytes() + vectorCols*quantBlock/2
@@ -141,19 +145,19 @@ func (f *quantFormat) blockBytes() int {
 // quantPanel is one panel of a quantised matrix.
 type quantPanel struct {
 	format *quantFormat
-	supers []byte // [k/256], what eight blocks share
-	data   []byte // [k/32] blocks
+	supers []byte // [k/256] of superBytes; empty unless scales are factors
+	data   []byte // [k/32] of blockBytes
 }
 
-// newQuantPanel cuts mem, which is panelBytes long.
+// newQuantPanel makes a panel in mem, which is panelBytes long.
 func newQuantPanel(f *quantFormat, k int, mem []byte) quantPanel {
 	n := k / (superBlocks * quantBlock) * f.superBytes()
 	return quantPanel{f, mem[:n:n], mem[n:]}
 }
 
-// quantFormats are the formats of the panels of stacked tensors, nil if they can't be
-// multiplied as they are: where a tensor is not quantised, or where panels would hold
-// columns of two types.
+// quantFormats returns the format of each panel of stacked tensors. It returns nil if they
+// can't be multiplied in integers: a tensor is not quantised, k is no multiple of 32, or a
+// panel would hold columns of two types.
 func quantFormats(k int, tensors []*model.Tensor) []*quantFormat {
 	var panels []*quantFormat
 	rows := 0
@@ -173,7 +177,8 @@ func quantFormats(k int, tensors []*model.Tensor) []*quantFormat {
 	return panels
 }
 
-// packQuant packs stacked tensors whose panels have those formats.
+// packQuant packs stacked tensors; formats holds the format of each panel, as quantFormats
+// returns it. It fails if there is no memory.
 func packQuant(m *matrix, formats []*quantFormat, tensors []*model.Tensor) error {
 	m.cols, m.quant = vectorCols, make([]quantPanel, len(formats))
 	size := 0
@@ -201,8 +206,8 @@ func packQuant(m *matrix, formats []*quantFormat, tensors []*model.Tensor) error
 	return nil
 }
 
-// setPanels stores the rows as columns of the panels, which it shares out to all processors: it
-// is most of what opening a model takes.
+// setPanels stores the rows as columns of the panels. It uses all processors, because this is
+// most of the time of opening a model.
 func setPanels(panels []quantPanel, rows [][]byte) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -222,8 +227,8 @@ func setPanels(panels []quantPanel, rows [][]byte) {
 	wg.Wait()
 }
 
-// setColumn stores a row of a tensor as column c. What is not stored is zero: scales of
-// columns past the last one are, so that these are zero too.
+// setColumn stores a row of a tensor as column c. Columns past the last are never set: their
+// scales stay zero, and so do their products.
 func (p *quantPanel) setColumn(c int, row []byte) {
 	f := p.format
 	var b gguf.Block
@@ -237,8 +242,8 @@ func (p *quantPanel) setColumn(c int, row []byte) {
 	}
 }
 
-// setBlock stores part i, of 32 values, of a column's block as block n of the panel. raw
-// begins with the block's scale and minimum if these are f16.
+// setBlock stores values [32i, 32i+32) of b, a block of the file, as block n of column c. raw
+// is the same block as bytes; it starts with scale and minimum if these are f16.
 func (p *quantPanel) setBlock(c, n, i int, b *gguf.Block, raw []byte) {
 	f := p.format
 	dst := p.data[n*f.blockBytes() : (n+1)*f.blockBytes()]
@@ -261,7 +266,7 @@ func (p *quantPanel) setBlock(c, n, i int, b *gguf.Block, raw []byte) {
 	}
 }
 
-// setHead stores scales and minimum of a block, as setBlock does.
+// setHead stores the scales and the minimum of a block; the arguments are those of setBlock.
 func (p *quantPanel) setHead(c, n, i int, b *gguf.Block, raw []byte) {
 	f := p.format
 	dst := p.data[n*f.blockBytes():]

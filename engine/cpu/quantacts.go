@@ -5,9 +5,10 @@ import (
 	"math"
 )
 
-// A quantised row of activations is a run of records, one for each block of 32:
+// A quantised row of activations is a sequence of records, one for each block of 32. Offset
+// and field:
 //
-//	 0  the whole numbers q, 32 bytes
+//	 0  q, 32 signed bytes
 //	32  d, f32
 //	36  float32(Σ q)·d, f32
 //	40  Σ q, i32
@@ -20,11 +21,13 @@ const (
 	recordHalf  = 44
 )
 
-// leastScale is the least d: below it a block is zero, as what it would add is.
+// leastScale is the smallest d that is stored. A block with a smaller one becomes zero: what it
+// adds to a sum is too small to matter, and 1/d must stay finite.
 const leastScale = 0x1p-120
 
-// quantizeRow writes the records of a row, whose length is a multiple of 32. A block with a
-// value that is not finite has d = NaN, so that its row fails as others do.
+// quantizeRow writes the records of a row; len(row) is a multiple of 32. A block with an
+// infinity or a NaN gets d = NaN, so that its logits are NaN and the row fails, as it would in
+// floats.
 func (k *kernels) quantizeRow(dst []byte, row []float32) {
 	if k.quantize != nil {
 		_ = dst[len(row)/quantBlock*recordBytes-1]
@@ -67,8 +70,9 @@ func quantizeBlock(dst *[recordBytes]byte, x *[quantBlock]float32) {
 	le.PutUint32(dst[recordHalf:], uint32(half))
 }
 
-// toInt is v, of at most 127 and a little, rounded to a whole number of at most 127, ties
-// to even: adding 1.5·2^23 leaves no bit for the rest.
+// toInt rounds v to the nearest integer, ties to even, and clamps it to [-127, 127]; |v| is
+// hardly above 127. Adding 1.5·2^23 = 12582912 rounds, because f32 values of that size are
+// integers.
 func toInt(v float32) int32 {
 	const magic = 12582912
 	q := int32(math.Float32bits(float32(v+magic))) - int32(math.Float32bits(magic))

@@ -8,20 +8,21 @@ import (
 	"github.com/coppice-llm/coppice/internal/f32"
 )
 
-// quantKernel adds rows of records by columns of a panel to out, or starts it if first is
-// not 0; strides are in bytes. head and weights point to those of the first block and
-// column, more to the table of nibbles or to what eight blocks share, from that column on.
+// quantKernel adds the product of rows of records and columns of a panel to out; if first is
+// not 0 it starts from zero instead. Strides are in bytes. head and weights point to the
+// scales and the weights of the first block, from the first column on. more points to the
+// table of nibbles or to the f16 that eight blocks share.
 type quantKernel func(out *float32, outStride int, x *byte, xStride int, head, weights, more *byte, blockBytes, blocks, first int)
 
-// quantTile is one shape of kernels, for each kind of blocks: rows of activations by some
-// columns of a panel, for each start in columns.
+// quantTile holds the kernels of one shape, one for each kind of blocks: rows of activations by
+// part of a panel's columns. A kernel is called once for each first column in columns.
 type quantTile struct {
 	rows    int
 	columns []int
 	byKind  [quantKinds]quantKernel
 }
 
-// The kinds of blocks that kernels differ by.
+// The kinds of blocks, with one kernel per shape for each: packing, type of the scales, minima.
 const (
 	nibblesHalf = iota
 	nibblesHalfMins
@@ -31,11 +32,12 @@ const (
 	bytesHalf
 	bytesHalfMins
 	bytesFactorsMins
-	bytesFactorsTwo // sub-blocks
+	bytesFactorsTwo // two sub-blocks
 	quantKinds
 )
 
-// kind is which kernels do the format's blocks.
+// kind returns the kind of the format's blocks. It panics for a format without kernels, which
+// makeFormats does not produce.
 func (f *quantFormat) kind() int {
 	for i, is := range [quantKinds]quantFormat{
 		nibblesHalf: {packed: asNibbles, added: 8}, nibblesHalfMins: {packed: asNibbles, mins: true}, nibblesFactorsMins: {packed: asNibbles, scales: factors, mins: true},
@@ -49,11 +51,12 @@ func (f *quantFormat) kind() int {
 	panic("cpu: no kernels for " + f.typ.String())
 }
 
-// quantBlocks is how many blocks of a panel a tile does before the next rows take their
-// turn: some 18 KiB of them stay in the first-level cache meanwhile. See blockK.
+// quantBlocks bounds the blocks of a panel that a tile computes before the next rows compute
+// the same ones, as blockK does. Of bytes they are about 8·(2+32)·64 B = 17 KiB, which stay in
+// the first-level cache.
 const quantBlocks = 8
 
-// quantPanelProduct is productTile for quantised weights; x is [row][k/32] records.
+// quantPanelProduct computes productTile for quantised weights; x is [row][k/32] records.
 func (k *kernels) quantPanelProduct(out []float32, stride int, x []byte, m *matrix, panel, lo, hi int) {
 	p, total := &m.quant[panel], m.k/quantBlock
 	row := total * recordBytes
@@ -85,8 +88,8 @@ func (k *kernels) quantPanelProduct(out []float32, stride int, x []byte, m *matr
 	}
 }
 
-// at points to the scales and the weights of a block from column c on, and to the table
-// of its nibbles or to what it shares with others.
+// at returns the pointers that a kernel needs to start at a block and column c: to the scales,
+// to the weights, and to the table of nibbles or the f16 shared with other blocks.
 func (p *quantPanel) at(block, c int, biased bool) (head, weights, more *byte) {
 	f := p.format
 	data := p.data[block*f.blockBytes() : (block+1)*f.blockBytes()]
@@ -102,8 +105,8 @@ func (p *quantPanel) at(block, c int, biased bool) (head, weights, more *byte) {
 	return head, weights, more
 }
 
-// product is n rows by the panel, as the sums are defined: the oracle of the vector
-// kernels.
+// product multiplies n rows by the panel, directly from the definition in quant.go. It is the
+// portable path and the oracle of the vector kernels.
 func (p *quantPanel) product(out []float32, stride int, x []byte, n int) {
 	f, row := p.format, len(x)/n
 	for r := range n {
@@ -119,7 +122,7 @@ func (p *quantPanel) product(out []float32, stride int, x []byte, n int) {
 	}
 }
 
-// addBlock adds the product of block b with a record.
+// addBlock adds the product of block b and a record to all columns of out.
 func (p *quantPanel) addBlock(out *[vectorCols]float32, weights *[quantBlock * vectorCols]int8, b int, record []byte) {
 	f := p.format
 	d, low := recordFloat(record, recordD), recordFloat(record, recordMin)
@@ -145,7 +148,7 @@ func recordFloat(x []byte, at int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(x[at:]))
 }
 
-// head is scale i, or the minimum for i = subs, of column c of block b.
+// head returns scale i, or for i = subs the minimum, of column c in block b.
 func (p *quantPanel) head(b, i, c int) float32 {
 	f, at := p.format, i*vectorCols+c
 	data := p.data[b*f.blockBytes():]
@@ -164,7 +167,7 @@ func (p *quantPanel) head(b, i, c int) float32 {
 	return f32.Half(binary.LittleEndian.Uint16(of)) * factor // exact: 11 bits by 8
 }
 
-// unpackBlock writes the weights of a block by columns.
+// unpackBlock writes the weights of a block as [column][32].
 func (f *quantFormat) unpackBlock(dst *[quantBlock * vectorCols]int8, src []byte) {
 	if f.packed == asBytes {
 		for i, b := range src[:quantBlock*vectorCols] {

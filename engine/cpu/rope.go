@@ -11,8 +11,9 @@ type rope struct {
 	cos, sin []float32
 }
 
-// newRope tabulates positions [0, positions). The angle is the f32 product of
-// position and frequency, as Hugging Face computes it.
+// newRope tabulates positions [0, positions). The angle is the product of position and
+// frequency rounded to f32, as in Hugging Face's transformers; an exact product would give
+// other bits at high positions.
 func newRope(c *model.Config, positions int) *rope {
 	freq := c.RopeFrequencies()
 	r := &rope{half: len(freq), cos: make([]float32, positions*len(freq)), sin: make([]float32, positions*len(freq))}
@@ -25,7 +26,8 @@ func newRope(c *model.Config, positions int) *rope {
 	return r
 }
 
-// rotate turns one head at position p: element i with element i+dim/2.
+// rotate applies the rotation of position p to one head in place. It pairs element i with
+// element i+dim/2.
 func (r *rope) rotate(x []float32, p int) {
 	cos, sin := r.cos[p*r.half:(p+1)*r.half], r.sin[p*r.half:(p+1)*r.half]
 	lo, hi := x[:r.half], x[r.half:2*r.half]

@@ -18,7 +18,7 @@ type phase uint8
 const (
 	phaseEmbed     phase = iota // by block of rows: token ids to x, then the first norm
 	phaseProduct                // by panel and span of rows: out = acts · mat
-	phaseGatePairs              // the same of gate and up, and silu(gate)·up of that to acts
+	phaseGatePairs              // by panel and span of rows: gate and up, then silu(gate)·up to acts
 	phaseWrite                  // by block: bias, norm and rotate q and k, write k and v to pages
 	phaseAttend                 // by run of tokens and kv head
 	phaseAttnActs               // by block: attention output to acts
@@ -28,7 +28,8 @@ const (
 	phaseHeadNorm               // by block of logit rows: last norm to acts
 )
 
-// step runs one batch at a time. All its memory is made at the start.
+// step computes one batch at a time. newStep allocates all its memory; a step allocates only
+// its Result.
 type step struct {
 	config *model.Config
 	eps    float32
@@ -52,64 +53,66 @@ type step struct {
 	attn  []float32 // [tokens][heads*dim]; nil if attention writes to the rows of acts
 	wide  []float32 // outputs of the other products
 
-	// What the phase in progress works on.
+	// Operands of the phase in progress.
 	phase phase
 	layer int
 	mat   *matrix
 	out   []float32
-	rows  int // of acts
+	rows  int // rows of acts in use
 
 	scratch []scratch // by worker
 
-	// The rows of logits in progress: tokens (indices into tokens) of the head.
-	want     []int32
-	headLo   int
+	// Logits in progress.
+	want     []int32   // tokens, as indices into tokens, whose logits are needed
+	headLo   int       // first entry of want in this part
 	logits   []float32 // [MaxRows][stride of the head]
 	outOfRow []int32   // index into the result's Out, or -1
 }
 
-// sampler is what the head knows of earlier batches.
+// sampler holds what the head keeps from one batch to the next.
 type sampler struct {
 	draw  *sampling.Sampler
 	kept  []lastLogits // by slot, for prompt log-probabilities across chunks
 	masks engine.Masks
 }
 
-// rowTables are the slots' page tables, and those of the batch's rows.
+// rowTables holds the page tables of all slots and, by row, those of the batch.
 type rowTables struct {
 	engine.Tables
 	row [][]kv.PageID
 }
 
-// batchTokens are the tokens of all rows, one entry each.
+// batchTokens holds the tokens of all rows one after another, with one entry per token unless
+// noted.
 type batchTokens struct {
 	tokens []kv.Token
 	rowOf  []int32
 	pos    []int32
 	bad    []bool     // x is not finite after the last layer
 	noLast []bool     // by row: deferred, but the slot's last sample failed
-	runs   []tokenRun // what attention does at a time
+	runs   []tokenRun // units of attention
 }
 
-// tokenRun is tokens of one row that follow each other: indices into step.tokens.
+// tokenRun is the interval [first, end) of consecutive tokens of one row, as indices into
+// step.tokens.
 type tokenRun struct{ first, end int }
 
-// scratch is what a worker needs for itself, and what it counts.
+// scratch holds one worker's buffers and counters.
 type scratch struct {
 	scores  []float32
-	rows    []float32 // those of a page, widened; nil if they are F32
-	columns []float64 // of a head, in the portable path
+	rows    []float32 // one part of a page, widened; nil if KV is F32
+	columns []float64 // one head's sums, in the portable path
 	sums    sums
 	queries []float32 // of a run of tokens, [token][query head][head dim]
-	heads   []float32 // what these heads give
-	ones    []float32 // as many as a head has
+	heads   []float32 // outputs for queries, the same shape
+	ones    []float32 // [head dim] of 1
 	inverse []float32 // by token and query head of a group: 1/sum of its weights
-	norm    []float32 // one activation row, as wide as the widest
+	norm    []float32 // one activation row of the widest kind
 	tile    []float32 // a span of rows by a panel
-	kvRead  int64
-	given   int
-	late    int // deferred
-	_       [64]byte
+	kvRead  int64     // tokens of context that attention read
+	given   int       // tokens given by the batch
+	late    int       // deferred tokens, taken from the slot's last sample
+	_       [64]byte  // keeps workers' counters on different cache lines
 }
 
 func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error) {
@@ -168,7 +171,8 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 	return s, nil
 }
 
-// run computes the batch. It gives false if abort was set, with KV half written.
+// run computes the batch. It returns false if abort is set before the end; the pages of the
+// batch's rows are then partly written.
 func (s *step) run(b *engine.Batch, abort *atomic.Bool) (*engine.Result, bool) {
 	s.load(b)
 	stats := engine.StepStats{CopiedPages: s.copyPages(b)}
@@ -191,7 +195,7 @@ func (s *step) run(b *engine.Batch, abort *atomic.Bool) (*engine.Result, bool) {
 	return res, true
 }
 
-// load binds the slots and lays the rows' tokens out one after another.
+// load applies the batch's binds, tables and masks and fills batchTokens.
 func (s *step) load(b *engine.Batch) {
 	s.batch = b
 	for i := range b.Binds {
@@ -209,8 +213,8 @@ func (s *step) load(b *engine.Batch) {
 		if r.Deferred {
 			t, ok := s.draw.Last(r.Slot)
 			if !ok {
-				// The slot's last sample failed while this batch was in flight: run
-				// any token, the row fails below.
+				// The slot's last sample failed after this batch was submitted. Compute
+				// any token; outcome fails the row.
 				t, s.noLast[i] = 0, true
 			}
 			s.tokens, s.rowOf, s.pos = append(s.tokens, t), append(s.rowOf, int32(i)), append(s.pos, r.Start)
@@ -226,7 +230,7 @@ func (s *step) load(b *engine.Batch) {
 	}
 }
 
-// addRuns cuts the tokens [lo, hi) of a row into runs.
+// addRuns cuts the tokens [lo, hi) of a row into runs of at most runTokens.
 func (s *step) addRuns(lo, hi int) {
 	for ; lo < hi; lo += runTokens {
 		s.runs = append(s.runs, tokenRun{lo, min(lo+runTokens, hi)})
@@ -240,8 +244,9 @@ func (s *step) copyPages(b *engine.Batch) int {
 	return len(b.Copies)
 }
 
-// outcome makes the Out entries of the rows that have one: those that sample or
-// ask for a digest or log-probabilities, and those that failed.
+// outcome makes the Out entries, for rows that sample, ask for a digest or log-probabilities,
+// or failed. A row fails if the residual of one of its tokens is not finite, or if it is
+// deferred and the sample that it continues failed.
 func (s *step) outcome() []engine.RowOut {
 	failed := s.noLast[:len(s.batch.Rows)]
 	count := 0
@@ -276,7 +281,7 @@ func (s *step) outcome() []engine.RowOut {
 	return out
 }
 
-// close ends the workers and gives the weights' memory back.
+// close ends the workers and frees the weights.
 func (s *step) close() error {
 	s.crew.close()
 	return s.w.close()

@@ -14,48 +14,47 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// panelCols is the number of output columns that lie side by side in a panel of
-// the portable path.
+// panelCols is the number of columns of a panel of float weights in the portable path.
 const panelCols = 8
 
-// matrix is a weight packed for the kernels: panels [ceil(n/cols)][k][cols], so
-// that a kernel walks k with cols columns at hand. Columns past n are zero. In a paired one
-// columns of two tensors lie in turns, see columns. One of
-// panels, words and quant is set; see packVector and packQuant for the latter two.
+// matrix is a weight packed for the kernels: panels [ceil(n/cols)][k][cols], so that a kernel
+// reads cols columns of each k from consecutive memory. Columns past n are zero. In a paired
+// matrix the columns of two tensors alternate, see columns. Exactly one of panels, words and
+// quant is set; packVector describes words and packQuant quant.
 type matrix struct {
 	n, k   int // output and input width
 	paired bool
 	cols   int // of a panel: panelCols or vectorCols
 	panels []float32
-	words  []uint32       // bf16 or f16, two by two
+	words  []uint32       // bf16 or f16, two in each word
 	kind   kv.DType       // of panels and words
 	quant  []quantPanel   // by panel
 	store  *hostmem.Arena // of panels or words; nil if they are on the Go heap
-	// Exponents (floor of log2) of the smallest and the largest weight but zero;
-	// they tell for which inputs the fast portable kernels are exact.
+	// exps bounds the exponents (floor of log2) of the non-zero weights. acts.safe derives
+	// from it for which inputs the fast portable kernels are exact.
 	exps exponents
 }
 
-// stride is the width of an output row: n rounded up to whole panels.
+// stride returns the width of an output row in elements: n rounded up to whole panels.
 func (m *matrix) stride() int { return m.panelCount() * m.cols }
 
 func (m *matrix) panelCount() int { return (m.n + m.cols - 1) / m.cols }
 
-// column is output column c of a portable matrix over all k: element k is at
-// [k*panelCols].
+// column returns output column c of a portable matrix; element k is at [k*panelCols].
 func (m *matrix) column(c int) []float32 {
 	lo := c/panelCols*panelCols*m.k + c%panelCols
 	return m.panels[lo : lo+panelCols*m.k]
 }
 
-// packPair is pack of a gate and what it gates, which it pairs where the kernels can
-// compute both at once: vectors of whole panels of one type.
+// packPair packs gate and up of an FFN. The matrix is paired if the kernels can compute both at
+// once: in a vector path, with whole groups of pairCols columns and one type for both.
 func (p *packer) packPair(k int, gate, up *model.Tensor) *matrix {
 	m := &matrix{paired: p.kernels.vector() && gate.Shape[0]%pairCols == 0 && gate.Quant == up.Quant && gate.DType == up.DType}
 	return p.packInto(m, k, gate, up)
 }
 
-// pairedBias is the bias of a gate and of what it gates, in the order of m's columns.
+// pairedBias returns the stacked bias of gate and up in the order of m's columns; it returns
+// bias itself if m is not paired.
 func (m *matrix) pairedBias(bias []float32) []float32 {
 	if !m.paired || bias == nil {
 		return bias
@@ -67,7 +66,7 @@ func (m *matrix) pairedBias(bias []float32) []float32 {
 	return out
 }
 
-// pack stacks the rows of the tensors, which all have k columns.
+// pack packs the stacked rows of the tensors, which all have k columns. Errors go to p.err.
 func (p *packer) pack(k int, tensors ...*model.Tensor) *matrix {
 	return p.packInto(&matrix{}, k, tensors...)
 }
@@ -89,7 +88,8 @@ func (p *packer) packInto(m *matrix, k int, tensors ...*model.Tensor) *matrix {
 
 func packPortable(m *matrix, tensors []*model.Tensor) {
 	k := m.k
-	// The last columns' slices reach past the last panel by up to seven elements.
+	// column(c) slices panelCols*k elements from column c on, so in the last panel it reaches
+	// up to seven elements past the end.
 	m.panels = make([]float32, m.panelCount()*panelCols*k+panelCols)
 	row, c := make([]float32, k), 0
 	for _, t := range tensors {
@@ -125,14 +125,14 @@ type weights struct {
 	head   *matrix
 }
 
-// packer packs for one path and keeps what went wrong.
+// packer packs for one path and collects errors in err.
 type packer struct {
 	kernels *kernels
-	widen   bool // quantised weights to f32
+	widen   bool // convert quantised weights to f32
 	err     error
 }
 
-// packModel packs all weights; it fails where there is no memory for them.
+// packModel packs all weights. It fails if there is no memory for them.
 func packModel(m *model.Model, k *kernels, widenAll bool) (*weights, error) {
 	c, p := m.Config(), &packer{kernels: k, widen: widenAll}
 	w := &weights{embed: newEmbedding(m.Embed()), norm: widen(m.Norm()), head: p.pack(c.Hidden, m.Head())}
@@ -161,7 +161,7 @@ func packModel(m *model.Model, k *kernels, widenAll bool) (*weights, error) {
 	return w, nil
 }
 
-// matrices are all matrices of the model.
+// matrices returns all matrices of the model.
 func (w *weights) matrices() []*matrix {
 	all := []*matrix{w.head}
 	for i := range w.layers {
@@ -171,8 +171,7 @@ func (w *weights) matrices() []*matrix {
 	return all
 }
 
-// quantized reports whether products of some matrices, and of all, have quantised
-// weights.
+// quantized reports whether some and whether all matrices are multiplied in integers.
 func (w *weights) quantized() (some, all bool) {
 	all = true
 	for _, m := range w.matrices() {
@@ -181,7 +180,7 @@ func (w *weights) quantized() (some, all bool) {
 	return some, all
 }
 
-// close gives back what lies outside the Go heap.
+// close frees the memory outside the Go heap.
 func (w *weights) close() error {
 	var errs []error
 	for _, m := range w.matrices() {
@@ -192,7 +191,7 @@ func (w *weights) close() error {
 	return errors.Join(errs...)
 }
 
-// embedding is [vocab][hidden], in bf16, f16 or quantised if the file has that.
+// embedding is [vocab][hidden] in the file's type: one of floats, half and blocks is set.
 type embedding struct {
 	floats []float32
 	half   []uint16 // of type kind
@@ -215,7 +214,7 @@ func newEmbedding(t *model.Tensor) embedding {
 	return e
 }
 
-// row widens the embedding of token id to dst, which is hidden wide.
+// row widens the embedding of token id into dst; len(dst) is the hidden size.
 func (e *embedding) row(dst []float32, id int) {
 	if e.blocks != nil {
 		n := e.quant.Bytes(len(dst))
@@ -238,7 +237,7 @@ func (e *embedding) row(dst []float32, id int) {
 	}
 }
 
-// vector stacks the tensors that are there: nil if none is.
+// vector concatenates the non-nil tensors as f32; nil if all are nil.
 func vector(tensors ...*model.Tensor) []float32 {
 	var v []float32
 	for _, t := range tensors {
@@ -263,11 +262,11 @@ func widen(t *model.Tensor) []float32 {
 // 2^lo <= |v| < 2^(hi+1).
 type exponents struct{ lo, hi int }
 
-// noExponents holds for no values and for zeros alone.
+// noExponents bounds a vector without non-zero values.
 var noExponents = exponents{lo: 1 << 12, hi: -1 << 12}
 
-// add widens the bounds by v. Subnormals count as the smallest of them; infinity
-// and NaN give an exponent that no limit allows.
+// add extends the bounds to the values of v. Any subnormal counts as 2^-149, the smallest one.
+// Infinity and NaN set hi to 2^12, beyond every limit of safe.
 func (e *exponents) add(v []float32) {
 	small, large := uint32(math.MaxUint32), uint32(0)
 	for _, x := range v {

@@ -5,19 +5,20 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// Work is what a backend's model costs, to compare speeds with ceilings.
+// Work holds the size of a backend's work per token and per step, to compare its speed with
+// Ceilings.
 type Work struct {
-	LayerParams int // weights that every token is multiplied with
-	HeadParams  int // and those that a sampled one is, too
-	WeightBytes int // all of them as they are packed: what a decode step reads
+	LayerParams int // weights that every token is multiplied by
+	HeadParams  int // weights of the head, which only sampled tokens are multiplied by
+	WeightBytes int // packed size of both, which every decode step reads
 }
 
-// rates are roughly the multiplications and additions of a thread per second. They depend
-// on the machine and its load, so a scheduler corrects the cost by measured times.
+// rates holds rough speeds of one thread, in multiplications and additions per second. True
+// ones depend on the machine and its load, so a scheduler corrects costs by measured times.
 type rates struct {
-	floats   float64 // of products with float weights
-	integers float64 // of those with quantised weights
-	attend   float64 // of prompts' attention
+	floats   float64 // products with float weights
+	integers float64 // products with quantised weights
+	attend   float64 // attention of prompts
 }
 
 var isaRates = map[ISA]rates{
@@ -28,9 +29,13 @@ var isaRates = map[ISA]rates{
 
 const memoryBytes = 25e9 // per second, read by all threads
 
-// stepCost counts multiply-adds and bytes: those of a token's weights, and of the scores
-// and values for a token of context. A decode row costs a token and the head, and its
-// attention shares no KV with other rows.
+// stepCost estimates the cost of a step in seconds from counts of multiply-adds and bytes:
+//   - Step reads all packed weights once;
+//   - Token multiplies one token by the layers' weights;
+//   - Pair is one score and one weighted value, for a token and a token of its context;
+//   - Row is a decode row: a token and the head;
+//   - Context is one token of a decode row's context. No other row shares the read of its KV,
+//     so it costs the larger of arithmetic and memory.
 func stepCost(c *model.Config, s *step, cfg Config) engine.StepCost {
 	attn := 2*c.Hidden*c.Heads*c.HeadDim + 2*c.Hidden*c.KVHeads*c.HeadDim
 	own, pair := attn+3*c.Hidden*c.FFN, 2*c.Heads*c.HeadDim // multiply-adds of a layer
@@ -49,7 +54,7 @@ func stepCost(c *model.Config, s *step, cfg Config) engine.StepCost {
 	}
 }
 
-// Work is constant.
+// Work returns the size of the model's work. It never changes.
 func (b *Backend) Work() Work {
 	w := b.step.w
 	count := func(m *matrix) int {

@@ -5,39 +5,40 @@ import (
 	"sync/atomic"
 )
 
-// spins is how often a goroutine that waits looks again before it parks: some 20
-// µs, longer than the short phases between two products and far shorter than a
-// step, so that helpers stay awake within a step and sleep between steps.
+// spins is how often a waiting goroutine polls before it parks. That takes some 20 µs: longer
+// than the short phases between two products and far shorter than a step. So helpers stay
+// awake within a step and sleep between steps.
 const spins = 20000
 
-// workers are goroutines that share the units of one phase. Each has a range of
-// its own, the same at each phase of that size, so that a worker finds in its
-// cache what it used before; one who is through helps the others with theirs, so
-// that a phase does not wait for a worker that the machine has put aside. Units
-// write apart and sum nothing together: who runs one can't change a bit.
+// workers is a set of goroutines that share the units of one phase. Each worker has its own
+// range of units. It is the same range in every phase of the same size, so the worker's cache
+// still holds data of the phase before. A worker that has finished its range takes units of
+// the others, so a phase does not wait for a worker whose thread the system has descheduled.
+// Units write to disjoint memory and share no sum, so the assignment of units to workers
+// affects no bit of the result.
 type workers struct {
 	run     func(worker, unit int)
 	spins   int
-	epoch   uint32 // of the phase, the caller's
+	epoch   uint32 // number of the phase; only do uses it
 	units   atomic.Int64
 	done    atomic.Int64 // units of the phase that have ended
 	cursors []cursor     // one per worker
 	helpers []helper
-	waiting atomic.Bool   // the caller parks until the last unit has ended
-	ended   chan struct{} // wakes the caller
+	waiting atomic.Bool   // the caller of do is parked, or about to park
+	ended   chan struct{} // wakes the caller of do
 	closed  atomic.Bool
 	all     sync.WaitGroup // helpers alive
 }
 
-// cursor is a worker's range: the phase's epoch in the upper half and the next
-// unit in the lower. A claim is a compare-and-swap, so a helper that comes late
-// can't take a unit of a phase that it has not seen.
+// cursor is the state of a worker's range: the phase's epoch in the upper half and the next
+// unit in the lower half. Units are claimed by compare-and-swap, so a helper that is delayed
+// across phases can't take a unit of a phase that it has not seen.
 type cursor struct {
 	next atomic.Uint64
-	_    [56]byte // apart from the others' cache lines
+	_    [56]byte // one cursor per cache line of 64 bytes
 }
 
-// exhausted is a next unit that no phase has.
+// exhausted is a next unit beyond the end of every range.
 const exhausted = 1<<32 - 1
 
 type helper struct {
@@ -46,8 +47,8 @@ type helper struct {
 	_      [48]byte
 }
 
-// newWorkers starts threads-1 helpers, who look so many times before they park;
-// the caller of do is worker 0.
+// newWorkers starts threads-1 helpers, which poll spins times before they park. The caller of
+// do is worker 0.
 func newWorkers(threads, spins int, run func(worker, unit int)) *workers {
 	w := &workers{run: run, spins: spins, cursors: make([]cursor, threads), helpers: make([]helper, threads-1), ended: make(chan struct{}, 1)}
 	for i := range w.helpers {
@@ -58,8 +59,8 @@ func newWorkers(threads, spins int, run func(worker, unit int)) *workers {
 	return w
 }
 
-// do runs the units [0, n) and returns when all are done. With alone the caller
-// does them itself, for phases shorter than sharing them.
+// do runs the units [0, n) and returns when all have ended. If alone is true, the caller runs
+// them all: for phases that take less time than sharing them.
 func (w *workers) do(n int, alone bool) {
 	if alone || n < 2 || len(w.helpers) == 0 {
 		for u := range n {
@@ -67,8 +68,8 @@ func (w *workers) do(n int, alone bool) {
 		}
 		return
 	}
-	// First no cursor offers anything: with the new count of units the end of an
-	// old range would lie further on.
+	// First exhaust all cursors. Otherwise a helper still in the last phase would compute the
+	// ends of old ranges from the new count of units and claim units that do not exist.
 	for i := range w.cursors {
 		w.cursors[i].next.Store(uint64(w.epoch)<<32 | exhausted)
 	}
@@ -85,7 +86,7 @@ func (w *workers) do(n int, alone bool) {
 	w.await(int64(n))
 }
 
-// drain runs units until none is left to claim, its own first.
+// drain runs units until none is left to claim: first the worker's own, then the others'.
 func (w *workers) drain(worker int) {
 	threads := len(w.cursors)
 	for i := range threads {
@@ -95,7 +96,7 @@ func (w *workers) drain(worker int) {
 			if !ok {
 				break
 			}
-			n := w.units.Load() // the phase's, which can't end before this unit has
+			n := w.units.Load() // the phase can't end, nor n change, before this unit has ended
 			w.run(worker, u)
 			if w.done.Add(1) == n && w.waiting.CompareAndSwap(true, false) {
 				w.ended <- struct{}{}
@@ -104,9 +105,9 @@ func (w *workers) drain(worker int) {
 	}
 }
 
-// claim takes the next unit of a worker's range. The count of units is read after
-// the cursor: if it is of a later phase, the cursor has changed by now, and the
-// swap fails.
+// claim takes the next unit of a worker's range; ok is false if the range is exhausted. It
+// reads the count of units after the cursor: if the count belongs to a later phase, the cursor
+// has changed in between and the swap fails.
 func (w *workers) claim(from int) (unit int, ok bool) {
 	c := &w.cursors[from].next
 	for {
@@ -128,17 +129,18 @@ func (w *workers) await(n int64) {
 			return
 		}
 	}
-	// A helper that ended the phase before, but is only now at the flag, may take
-	// it and send: so look again after each wake.
+	// A wake may be stale: a helper that ended the last unit of an earlier phase may reach the
+	// flag only now, clear it and send. So check the count again after each wake.
 	for w.done.Load() != n {
 		w.waiting.Store(true)
 		if w.done.Load() != n || !w.waiting.CompareAndSwap(true, false) {
-			<-w.ended // who took the flag sends
+			<-w.ended // the helper that cleared the flag sends
 		}
 	}
 }
 
-// help is helper i: it drains each phase that it sees begin.
+// help is the loop of helper i, which is worker i+1. It drains each phase whose start it sees,
+// polls between phases, and parks after spins polls without a new phase.
 func (w *workers) help(i int) {
 	defer w.all.Done()
 	h, last, idle := &w.helpers[i], uint64(0), 0
@@ -157,7 +159,7 @@ func (w *workers) help(i int) {
 		idle = 0
 		h.parked.Store(true)
 		if w.cursors[i+1].next.Load()>>32 == last && !w.closed.Load() || !h.parked.CompareAndSwap(true, false) {
-			<-h.wake // who took the flag sends
+			<-h.wake // the goroutine that cleared the flag sends
 		}
 	}
 }
