@@ -1,21 +1,21 @@
 package grammar
 
-// Compiler compiles rules in small steps, so that its caller can look at a clock
-// between them. It belongs to one goroutine at a time.
+// Compiler compiles rules in small steps, so that its caller can check a deadline between
+// them. It may be used by one goroutine at a time.
 type Compiler struct {
 	v      *Vocabulary
 	limits Limits
 	plan   *plan
-	subset *subset // of plan.jobs[0]
+	subset *subset // the automaton of plan.jobs[0], in construction
 	walker *walker
 	g      *Grammar
 	err    error
 }
 
-// NewCompiler begins to compile rules for the tokens of v. The rules are read here
-// alone, at about a microsecond for each expression. Errors: those of
-// [Rules.Validate], under limits; [ErrNothing] also where the tokens of v lack bytes
-// that every text of the rules has.
+// NewCompiler prepares to compile rules for the tokens of v. It reads the rules completely,
+// which takes about a microsecond per expression; Run does not use them again. Errors are
+// those of [Rules.Validate], under limits, and [ErrNothing] also if every text of the rules
+// needs a byte that no token of v has.
 func NewCompiler(v *Vocabulary, rules Rules, limits Limits) (*Compiler, error) {
 	limits = limits.WithDefaults()
 	t, err := newTerms(rules, limits, v.written)
@@ -25,10 +25,10 @@ func NewCompiler(v *Vocabulary, rules Rules, limits Limits) (*Compiler, error) {
 	return &Compiler{v: v, limits: limits, plan: newPlan(t, limits)}, nil
 }
 
-// Run does about work units of what is left to do, each a fraction of a microsecond,
-// and says whether all is done. A unit that is put into states for the first time is
-// one piece of work, of at most some Limits.Nodes units. Errors: [ErrTooLarge], and
-// the same again from then on.
+// Run does about work units of the remaining work and reports whether the grammar is complete.
+// A unit takes a fraction of a microsecond. Run can't stop while it builds the NFA of one
+// automaton, which takes up to about Limits.Nodes units. The error is [ErrTooLarge]; later
+// calls return it again.
 func (c *Compiler) Run(work int) (done bool, err error) {
 	for work > 0 && c.g == nil && c.err == nil {
 		switch {
@@ -71,5 +71,5 @@ func (c *Compiler) construct(work *int) error {
 	return c.plan.finish(j, a)
 }
 
-// Grammar is what was compiled, nil before Run said that it is done.
+// Grammar returns the compiled grammar; nil until Run has returned true.
 func (c *Compiler) Grammar() *Grammar { return c.g }

@@ -6,28 +6,28 @@ import (
 	"slices"
 )
 
-// automaton is a unit's nodes before they join the machine; node 0 is the start.
+// automaton holds a unit's nodes before they join the machine; node 0 is the start.
 type automaton struct {
 	final []bool
-	edges [][]edge // apart and ascending, unless nondeterministic
+	edges [][]edge // by node: disjoint and ascending if deterministic
 	calls [][]call
 }
 
-// subset makes an nfa deterministic, a node at a time. If that takes far more nodes
-// than the nfa has, it gives up and only takes the empty arcs out: the machine
-// follows several nodes at once then.
+// subset makes an nfa deterministic by the subset construction, one node at a time. If that
+// takes more than 4 nodes for each state (and some slack), it gives up and only removes the
+// epsilon arcs. The machine then follows several nodes of the unit at once.
 type subset struct {
 	nfa   *nfa
 	known map[string]int32
-	sets  [][]int32 // of each node: the nfa's states, those that matter, ascending
+	sets  [][]int32 // by node: its states that have arcs by bytes or calls, or are the end; ascending
 	out   automaton
-	done  int // nodes whose edges are there
-	limit int // of nodes
-	most  int // nodes at which it gives up
+	done  int // nodes whose edges are complete
+	limit int // most nodes, before ErrTooLarge
+	most  int // most nodes, before giving up determinism
 
-	plain bool // it has given up; done are the nfa's states then
-	count int  // nodes, and a sixteenth of their edges, of those
-	moves int  // of all closures
+	plain bool // determinism is given up; nodes are the nfa's states from then on
+	count int  // if plain: nodes plus a sixteenth of their edges
+	moves int  // states and arcs visited by all closures, to count work
 
 	stamp   []int32
 	now     int32
@@ -42,7 +42,8 @@ func newSubset(n *nfa, limits Limits) *subset {
 	return s
 }
 
-// run does about *work nodes' worth of work.
+// run does about *work nodes' worth of work, lowers *work by it, and reports whether the
+// automaton is complete.
 func (s *subset) run(work *int) (done bool, err error) {
 	if s.plain {
 		return s.withoutSkips(work)
@@ -65,8 +66,8 @@ func errNodes(limit int) error {
 	return fmt.Errorf("%w: automata of over %d nodes, or 16 edges for each (Limits.Nodes): use smaller repeats or fewer alternatives", ErrTooLarge, limit)
 }
 
-// closure is the states that matter among those that nothing leads to from states.
-// It is valid until the next call.
+// closure returns the epsilon closure of states, without states that have only epsilon arcs
+// (the end state stays). It is sorted and valid until the next call.
 func (s *subset) closure(states ...int32) []int32 {
 	s.now++
 	s.stack = s.stack[:0]
@@ -101,7 +102,7 @@ func (s *subset) closure(states ...int32) []int32 {
 	return set
 }
 
-// node is the node of a closure.
+// node returns the number of the node for a closure, which it adds if it is new.
 func (s *subset) node(set []int32) int32 {
 	s.key = s.key[:0]
 	for _, n := range set {
@@ -116,7 +117,7 @@ func (s *subset) node(set []int32) int32 {
 	return i
 }
 
-// expand finds the edges of node i and says what work that was.
+// expand appends the edges and calls of node i to the automaton and returns the work that took.
 func (s *subset) expand(i int) int {
 	var arcs []arc
 	byTarget := map[int32][]int32{}
@@ -148,7 +149,8 @@ func (s *subset) expand(i int) int {
 	return 1 + (work+s.moves-moves)/16
 }
 
-// byteEdges are the edges that arcs make together, ascending and apart.
+// byteEdges merges arcs by bytes into edges that are disjoint and ascending: it cuts the bytes
+// at every bound of an arc, and joins neighbouring ranges that lead to the same node.
 func (s *subset) byteEdges(arcs []arc) (edges []edge, work int) {
 	var cut [257]bool
 	for _, a := range arcs {
@@ -180,8 +182,7 @@ func (s *subset) byteEdges(arcs []arc) (edges []edge, work int) {
 	return edges, work
 }
 
-// withoutSkips makes a node of each of the nfa's states, with the arcs of all that
-// nothing leads to from it.
+// withoutSkips makes one node of each state of the nfa, with all arcs of its epsilon closure.
 func (s *subset) withoutSkips(work *int) (done bool, err error) {
 	for ; s.done < len(s.nfa.head) && *work > 0; s.done++ {
 		var edges []edge
@@ -209,7 +210,7 @@ func (s *subset) withoutSkips(work *int) (done bool, err error) {
 	return s.done == len(s.nfa.head), nil
 }
 
-// trim leaves out what does not lead to a final node.
+// trim removes edges and calls to nodes from which no final node can be reached.
 func (a *automaton) trim() {
 	n := len(a.final)
 	from := make([][]int32, n)
@@ -243,7 +244,8 @@ func (a *automaton) trim() {
 	}
 }
 
-// prefixFree says that no text of the unit is the beginning of another.
+// prefixFree reports whether no text of the unit is a proper prefix of another: no final node
+// has edges or calls. The end of such a unit is known without looking ahead.
 func (a *automaton) prefixFree() bool {
 	for i, f := range a.final {
 		if f && (len(a.edges[i]) > 0 || len(a.calls[i]) > 0) {

@@ -3,33 +3,33 @@ package grammar
 import "slices"
 
 const (
-	// beyondWork is how many moves of stacks a mask may take below the exits of its
-	// stacks, before it is made by a walk of the whole trie instead.
+	// beyondWork bounds the moves of stacks below exits for one mask. A mask that needs more is
+	// made by a walk of the whole trie instead.
 	beyondWork = 1 << 13
-	// exploreWork bounds the moves of such a walk: some milliseconds. What is not
-	// reached by then is not allowed, though the rules would let it pass.
+	// exploreWork bounds the moves of such a walk, to some milliseconds. Tokens that it has not
+	// reached by then are refused, although the rules may allow them.
 	exploreWork = 1 << 17
 )
 
-// explorer walks the whole trie from a set of stacks. Sets are numbered, and
-// remembered with where bytes lead: rules that can be read in many ways have large
-// sets, but few of them, as most bytes lead to the same.
+// explorer walks the whole trie from a set of stacks. It numbers the sets and caches the
+// transitions between them. Ambiguous rules have large sets but few different ones, because
+// most bytes lead to the same set.
 type explorer struct {
 	class   [256]uint8
 	classes int
 	known   map[uint64]int32
 	states  []explored
-	next    []int32  // [state*classes+class]: 0 not known, dead, or a state
-	used    []uint32 // like next: the latest mask that went that way
+	next    []int32  // [state*classes+class]: a state, dead, or 0 for not known
+	used    []uint32 // same index: the latest mask whose walk took this transition
 	sets    []stack
 	path    []int32
 	mask    uint32 // number of the mask being made
 }
 
-// explored is a numbered set.
+// explored is a numbered set: sets[from:to].
 type explored struct {
 	from, to int32
-	work     int32 // what a step from it counts
+	work     int32 // moves charged for a step from it
 }
 
 func (x *explorer) init(m *machine, longest int) {
@@ -47,8 +47,8 @@ func (x *explorer) forget() {
 	x.mask = 0
 }
 
-// explore overwrites dst with the tokens that set allows. The work counts the same
-// whatever is remembered, so that a mask is the same whatever was asked for before.
+// explore overwrites dst with the tokens that set allows. It charges the same work for cached
+// and for new transitions, so that a mask does not depend on earlier ones.
 func (g *Grammar) explore(dst []uint64, set []stack) {
 	x, v := &g.explorer, g.v
 	if len(x.next)*8+len(x.sets)*24 > g.limits.Memo || x.mask == 1<<32-1 {
@@ -91,7 +91,7 @@ func (g *Grammar) explore(dst []uint64, set []stack) {
 	}
 }
 
-// discover finds where a numbered set leads by b.
+// discover computes the state after byte b from a numbered set.
 func (g *Grammar) discover(from int32, b byte) int32 {
 	x := &g.explorer
 	s, n := x.states[from], len(x.sets)
@@ -104,7 +104,8 @@ func (g *Grammar) discover(from int32, b byte) int32 {
 	return x.number(g.machine, set)
 }
 
-// number is the number of a set, which is copied; it may lie just behind x.sets.
+// number returns the state of a set, which it adds if it is new. The set is copied; it may lie
+// in the spare capacity after x.sets, which append then overwrites with itself.
 func (x *explorer) number(m *machine, set []stack) int32 {
 	h := uint64(len(set))
 	for i := range set {

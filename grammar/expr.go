@@ -1,34 +1,36 @@
 package grammar
 
-// Op is what an Expr matches.
+// Op is the kind of an Expr.
 type Op uint8
 
 // The operations.
 const (
-	Text   Op = iota // the bytes of Text; none if it is empty
-	Runes            // one rune, UTF-8, in one of Runes
-	Seq              // Sub, one after the other
-	Either           // one of Sub; none of them matches nothing at all
+	Text   Op = iota // the bytes of Text, possibly none
+	Runes            // one rune in one of Runes, as UTF-8
+	Seq              // all of Sub, one after another
+	Either           // one of Sub; if Sub is empty, it matches no text, not even ""
 	Repeat           // Sub[0], Min to Max times
 	Call             // Rules[Rule]
 )
 
-// Expr is a pattern of text. It may be part of several others; it is not changed.
+// Expr is a pattern of text. It may be part of several other expressions. This package never
+// changes one.
 type Expr struct {
 	Op       Op
 	Text     string
 	Runes    []Range
 	Sub      []*Expr
-	Min, Max int // of Repeat; Max Unlimited for no bound
-	Rule     int // of Call
+	Min, Max int // of Repeat; Max may be Unlimited
+	Rule     int // of Call: index into Rules
 }
 
-// Unlimited is Expr.Max of what may be repeated for ever.
+// Unlimited is the Expr.Max of a repeat without an upper bound.
 const Unlimited = -1
 
-// Range is the runes from Lo to Hi, both within it. Surrogates in it are no runes.
+// Range is the runes from Lo to Hi inclusive. Surrogates within it are ignored.
 type Range struct{ Lo, Hi rune }
 
-// Rules is a grammar that is not compiled: what Rules[0] matches from beginning to
-// end. Calls may be recursive, but not before a byte was matched.
+// Rules is a grammar before compilation. Its texts are those that Rules[0] matches as a whole.
+// Rules may call each other recursively, but not left-recursively: a byte must be matched
+// before a rule calls itself.
 type Rules []*Expr

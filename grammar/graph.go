@@ -1,10 +1,10 @@
 package grammar
 
-// The rules of hostile grammars nest deeply, so nothing here calls itself.
+// The functions here use explicit stacks instead of recursion: hostile rules may nest deeply.
 
-// postorder is the nodes of a graph that can be reached from roots, each after
-// those that its edges lead to; on a cycle, in some order, and at is a node of one
-// (-1 if there is none).
+// postorder returns the nodes of a graph that can be reached from roots, each after the nodes
+// that its edges lead to. If there are cycles, at is a node on one of them, and nodes of a
+// cycle come in some order; else at is -1.
 func postorder(n int, roots []int32, edges func(int32) []int32) (order []int32, at int32) {
 	const open, done = 1, 2
 	state := make([]uint8, n)
@@ -42,8 +42,8 @@ func postorder(n int, roots []int32, edges func(int32) []int32) (order []int32, 
 	return order, at
 }
 
-// onCycle says of each node whether it can reach itself, by Tarjan's algorithm. It asks for
-// the edges of each once, as they may take long to find.
+// onCycle reports for each node whether it can reach itself, by Tarjan's algorithm. It calls
+// edges once per node, because that may be slow.
 func onCycle(n int, edges func(int32) []int32) []bool {
 	index, low := make([]int32, n), make([]int32, n) // index 0: not seen
 	stacked, cyclic := make([]bool, n), make([]bool, n)

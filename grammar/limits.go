@@ -2,7 +2,7 @@ package grammar
 
 import "errors"
 
-// What is wrong with a grammar; errors wrap one of these and say where.
+// Faults of a grammar. Errors of this package wrap one of them and say where the fault is.
 var (
 	ErrInvalid     = errors.New("grammar: invalid rules")
 	ErrUnsupported = errors.New("grammar: unsupported")
@@ -10,19 +10,19 @@ var (
 	ErrNothing     = errors.New("grammar: no text matches the rules")
 )
 
-// Limits bound what a grammar may take. Zero fields mean the defaults.
+// Limits bounds the size of a grammar. Zero fields mean the defaults.
 type Limits struct {
 	Exprs int // expressions in the rules; default 262,144
-	Nodes int // nodes of the automata, with a sixteenth of their edges; default 131,072
-	Bytes int // of the compiled grammar's tables, and as many again while it is compiled; default 64 MiB
-	Memo  int // bytes of masks and stacks remembered while it is used; default 8 MiB
+	Nodes int // nodes of the automata, plus a sixteenth of their edges; default 131,072
+	Bytes int // tables of the compiled grammar, and as many again during compilation; default 64 MiB
+	Memo  int // bytes of cached masks and stacks; default 8 MiB
 
-	unroll int // states that a repeat may have and still be written out, copy after copy; larger ones count
+	unroll int // most states of a repeat that is unrolled; larger repeats count
 	beyond int // moves below exits before a mask is made by a walk of the whole trie; see explore.go
-	slack  int // nodes that determinising may take beyond 4 for each of the nfa's states
+	slack  int // nodes of a deterministic automaton beyond 4 for each state of the nfa
 }
 
-// WithDefaults is l with defaults in place of what is not positive.
+// WithDefaults returns l with defaults for the fields that are not positive.
 func (l Limits) WithDefaults() Limits {
 	set := func(v *int, to int) {
 		if *v <= 0 {
@@ -42,15 +42,15 @@ func (l Limits) WithDefaults() Limits {
 }
 
 const (
-	// maxStacks is how many stacks are followed side by side. More make a rule too
-	// ambiguous to compile; where they come together at run time only, the surplus
-	// is dropped: what is allowed is then less than the rules say, and never more.
+	// maxStacks bounds the stacks that are followed at once. Rules that need more are too
+	// ambiguous to compile. Where the need arises only at run time, surplus stacks are
+	// dropped: fewer texts are then allowed than by the rules, never more.
 	maxStacks = 256
 
-	// maxPattern bounds the text of a regular expression, whose parser can't be stopped: it
-	// takes up to 7 µs a byte, and a kilobyte of memory.
+	// maxPattern bounds the bytes of a regular expression. Its parser can't be interrupted and
+	// takes up to 7 µs and 1 KiB of memory per byte: 0.9 s and 128 MiB at the bound.
 	maxPattern = 128 << 10
 
-	// maxRepeat bounds Expr.Min and Max, so that counts fit into 32 bits.
+	// maxRepeat bounds Expr.Min and Max, so that counts fit in 32 bits.
 	maxRepeat = 1 << 30
 )

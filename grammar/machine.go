@@ -2,19 +2,19 @@ package grammar
 
 import "math"
 
-// machine is a compiled grammar but for its masks: automata over bytes, one for
-// each unit, that call each other.
+// machine is a compiled grammar without its masks: automata over bytes, one per unit, that call
+// each other.
 //
-// What has been matched so far is a set of stacks of frames; a frame is a node and,
-// in a unit that counts, how often its body must and may still come. No unit is
-// entered without matching a byte: callers go round a unit that matches "".
+// The state of a match is a set of stacks of frames. A frame is a node and, in a counting unit,
+// how often its body must and may still be matched. A unit is entered only when it matches at
+// least a byte: if its texts include "", its callers have an epsilon arc around the call.
 type machine struct {
 	nodes   []node
 	edges   []edge
 	calls   []call
 	targets []target
 	units   []unit
-	root    int32 // node where all begins
+	root    int32 // start node of rule 0
 }
 
 type node struct {
@@ -28,29 +28,29 @@ type flags uint8
 
 const (
 	final    flags = 1 << iota // the unit may end here
-	tick                       // the body of a counting unit may end here
-	boundary                   // between two bodies of a counting unit: its start
-	rest                       // a token may end here
+	tick                       // one body of a counting unit may end here
+	boundary                   // start of a counting unit, between two bodies
+	rest                       // a stack may rest here between bytes, so tokens may end here
 )
 
 type edge struct {
-	lo, hi byte // both within
+	lo, hi byte // inclusive
 	to     int32
 }
 
-// call is the edge of a node by whatever a unit matches.
+// call is an edge of a node that matches a whole text of a unit and continues at node ret.
 type call struct{ target, ret int32 }
 
-// target is a unit and, if it counts, the counts to enter it with.
+// target is a unit and, if it counts, how often its body must and may be matched.
 type target struct{ unit, least, most int32 }
 
-// forever is the most that a counting unit's body may come if there is no bound.
+// forever is target.most of a repeat without an upper bound.
 const forever = math.MaxInt32
 
 type unit struct {
 	start int32
-	rank  int32 // units that it may call first have a higher one
-	first byteSet
+	rank  int32   // lower than the ranks of units that its start node may call
+	first byteSet // bytes with which its texts may begin
 }
 
 type byteSet [4]uint64
@@ -84,12 +84,13 @@ func (s *byteSet) union(o *byteSet) {
 func (m *machine) nodeEdges(n *node) []edge { return m.edges[n.edge:n.edgeEnd] }
 func (m *machine) nodeCalls(n *node) []call { return m.calls[n.call:n.callEnd] }
 
-// leaf says that nothing follows a node but the end of its unit.
+// leaf reports whether a node has no successor within its unit: it can only end the unit.
 func (n *node) leaf() bool {
 	return n.edge == n.edgeEnd && n.call == n.callEnd && n.flags&(tick|boundary) == 0
 }
 
-// link completes a machine whose units are all there.
+// link completes a machine that has all its units: it sets their ranks and first bytes and the
+// rest flags of nodes.
 func (m *machine) link() {
 	order, _ := postorder(len(m.units), m.allUnits(), func(u int32) []int32 {
 		var to []int32
@@ -107,7 +108,8 @@ func (m *machine) link() {
 	m.markRest()
 }
 
-// markRest marks the nodes that can be reached and have something to follow.
+// markRest sets rest on nodes that can be reached after a byte (or are the root) and have edges
+// or calls. Starts of units are no such nodes, unless a counting unit returns to its start.
 func (m *machine) markRest() {
 	seen := make([]bool, len(m.nodes))
 	var stack []int32
@@ -149,7 +151,7 @@ func (m *machine) allUnits() []int32 {
 	return all
 }
 
-// firstOf is the bytes that may follow at n within its unit and what it calls.
+// firstOf returns the bytes of n's edges and the first bytes of the units that it calls.
 func (m *machine) firstOf(n *node) (first byteSet) {
 	for _, e := range m.nodeEdges(n) {
 		first.add(e.lo, e.hi)
@@ -160,7 +162,8 @@ func (m *machine) firstOf(n *node) (first byteSet) {
 	return first
 }
 
-// classes numbers bytes such that those of one number are alike to every edge.
+// classes partitions the bytes into classes: every edge has either all bytes of a class or none
+// of them. It returns the class of each byte and the number of classes.
 func (m *machine) classes() (class [256]uint8, n int) {
 	var cut [257]bool
 	for _, e := range m.edges {
@@ -175,10 +178,10 @@ func (m *machine) classes() (class [256]uint8, n int) {
 	return class, n + 1
 }
 
-// follows is which bytes may come after each unit.
+// follows returns for each unit the bytes that may come directly after a text of it.
 func (m *machine) follows() []byteSet {
 	follow := make([]byteSet, len(m.units))
-	heirs := make([][]int32, len(m.units)) // units after which may come what comes after a unit
+	heirs := make([][]int32, len(m.units)) // by unit u: units that may end where u ends
 	for i := range m.nodes {
 		for _, c := range m.nodeCalls(&m.nodes[i]) {
 			ret, unit := &m.nodes[c.ret], m.targets[c.target].unit

@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Grammar is a compiled grammar with the masks and stacks that it remembers. It and
-// its matchers belong to one goroutine at a time.
+// Grammar is a compiled grammar with its caches of masks and stacks. It and all its matchers
+// may be used by one goroutine at a time.
 type Grammar struct {
 	stepper
 	v      *Vocabulary
@@ -17,11 +17,11 @@ type Grammar struct {
 	memo   memo
 
 	bufs   [2][]stack
-	below  []stack // sets on the way into the trie
-	levels []int32
-	bits   []uint64
-	tables int // bytes of the locals and of the machine
-	work   int // moves that are left below the exits of the mask being made
+	below  []stack  // scratch of descend: the sets on the path into the trie
+	levels []int32  // below[levels[d]:levels[d+1]] is the set at depth d of the path
+	bits   []uint64 // scratch of allow
+	tables int      // bytes of the locals and of the machine
+	work   int      // moves left below the exits, for the mask in construction
 
 	explorer explorer
 }
@@ -39,52 +39,52 @@ func newGrammar(w *walker) *Grammar {
 	return g
 }
 
-// Bytes is about how much memory the grammar takes.
+// Bytes estimates the memory of the grammar and its caches.
 func (g *Grammar) Bytes() int {
 	x := &g.explorer
 	return g.tables + len(g.memo.slots)*(g.v.words()*8+128) + g.pool.bytes + len(x.next)*8 + len(x.sets)*24
 }
 
-// Vocabulary is what the grammar was compiled for.
+// Vocabulary returns the vocabulary that the grammar was compiled for.
 func (g *Grammar) Vocabulary() *Vocabulary { return g.v }
 
-// Matcher follows one output, token by token.
+// Matcher tracks one output, token by token.
 type Matcher struct {
 	g     *Grammar
 	set   []stack
 	ended bool
 }
 
-// NewMatcher is a matcher at the beginning of an output.
+// NewMatcher returns a matcher at the beginning of an output.
 func (g *Grammar) NewMatcher() *Matcher {
 	m := &Matcher{g: g}
 	m.Reset()
 	return m
 }
 
-// Reset puts m back to the beginning.
+// Reset moves m back to the beginning of an output.
 func (m *Matcher) Reset() {
 	g := m.g
 	m.set = g.start(m.set[:0], stack{frame{node: g.root}, g.bottom})
 	m.ended = g.ended
 }
 
-// Clone is a matcher at the same place.
+// Clone returns an independent matcher in the same state.
 func (m *Matcher) Clone() *Matcher {
 	return &Matcher{g: m.g, set: append([]stack(nil), m.set...), ended: m.ended}
 }
 
-// CanEnd says that what came so far is complete.
+// CanEnd reports whether the output so far is a complete text of the rules.
 func (m *Matcher) CanEnd() bool { return m.ended }
 
-// MustEnd says that what came so far is complete and no byte can follow.
+// MustEnd reports whether the output so far is complete and no byte can follow.
 func (m *Matcher) MustEnd() bool { return m.ended && len(m.set) == 0 }
 
-// Accept adds token t to what came so far. False means that t is not allowed (it
-// never is if it has no bytes), and m is as before.
+// Accept appends token t to the output and reports whether that is allowed. If not, m is
+// unchanged. A token without bytes is never allowed.
 func (m *Matcher) Accept(t kv.Token) bool { return m.AcceptBytes(m.g.v.Bytes(t)) }
 
-// AcceptBytes is Accept of bytes that need not be a token. None are not allowed.
+// AcceptBytes is Accept for bytes that need not be a token: 1 to 1,024 of them.
 func (m *Matcher) AcceptBytes(b []byte) bool {
 	g := m.g
 	if len(b) == 0 || len(b) > maxTokenBytes {
@@ -104,8 +104,8 @@ func (m *Matcher) AcceptBytes(b []byte) bool {
 	return true
 }
 
-// Mask overwrites dst, (Size+63)/64 words, with the tokens that Accept would take:
-// token t is bit t%64 of word t/64.
+// Mask overwrites dst with the set of tokens that Accept would allow. Token t is bit t%64 of
+// word t/64; len(dst) must be at least (Size+63)/64.
 func (m *Matcher) Mask(dst []uint64) {
 	g := m.g
 	dst = dst[:g.v.words()]
@@ -117,8 +117,8 @@ func (m *Matcher) Mask(dst []uint64) {
 	copy(dst, g.maskOf(m.set).mask)
 }
 
-// State numbers the place in the rules: the masks of a grammar's matchers are equal if
-// their States are. Different States may have equal masks, too.
+// State returns a key of m's mask: matchers of one grammar with equal States have equal masks.
+// Matchers with different States may have equal masks, too.
 func (m *Matcher) State() uint64 {
 	if f := m.within(); f != nil {
 		return uint64(f.node)<<32 | uint64(min(f.most, m.g.locals[f.node].need))
@@ -126,8 +126,8 @@ func (m *Matcher) State() uint64 {
 	return 1<<63 | m.g.maskOf(m.set).number
 }
 
-// within is the one stack of m, if no token goes on after the end of its unit: allow then
-// makes its mask. Else it is nil.
+// within returns m's stack if it is the only one and no token reaches past the end of its unit.
+// Then allow alone makes the mask. Otherwise it returns nil.
 func (m *Matcher) within() *stack {
 	if len(m.set) == 1 && len(m.g.locals[m.set[0].node].exits) == 0 {
 		return &m.set[0]
@@ -135,7 +135,7 @@ func (m *Matcher) within() *stack {
 	return nil
 }
 
-// maskOf remembers the mask of a set.
+// maskOf returns the mask of a set from the cache, or makes it.
 func (g *Grammar) maskOf(set []stack) *remembered {
 	s, known := g.memo.find(g.pool, set)
 	if known {
@@ -156,14 +156,15 @@ func (g *Grammar) maskOf(set []stack) *remembered {
 	return s
 }
 
-// trimPool keeps what is remembered of stacks within its limit.
+// trimPool empties the pool of cells if it is over its half of Limits.Memo.
 func (g *Grammar) trimPool() {
 	if g.pool.bytes > g.limits.Memo/2 {
 		g.pool.forget()
 	}
 }
 
-// allow adds the tokens that end with f's unit or within it.
+// allow adds to dst the tokens that end within f's unit or at its end, and whose need f's count
+// allows.
 func (g *Grammar) allow(dst []uint64, f *stack) {
 	l := &g.locals[f.node]
 	if l.bits == nil {
@@ -173,7 +174,7 @@ func (g *Grammar) allow(dst []uint64, f *stack) {
 			}
 			return
 		}
-		clear(g.bits) // both lists may have thousands: what is late is found by its bit
+		clear(g.bits) // mark the late tokens: both lists may have thousands of entries
 		for i := 0; i < len(l.late) && l.late[i].need > f.most; i++ {
 			g.bits[l.late[i].token>>6] |= 1 << (l.late[i].token & 63)
 		}
@@ -197,7 +198,7 @@ func (g *Grammar) allow(dst []uint64, f *stack) {
 	or(dst, g.bits)
 }
 
-// allowBeyond adds the tokens that end after f's unit.
+// allowBeyond adds to dst the tokens that reach past the end of f's unit.
 func (g *Grammar) allowBeyond(dst []uint64, f *stack) {
 	exits := g.locals[f.node].exits
 	if len(exits) == 0 || f.up.bottom {
@@ -231,7 +232,7 @@ func (g *Grammar) allowBeyond(dst []uint64, f *stack) {
 	}
 }
 
-// covers tells that dst has all tokens at trie node c and below.
+// covers reports whether dst has all tokens at trie node c and below.
 func (g *Grammar) covers(dst []uint64, c int32) bool {
 	for _, t := range g.v.order[g.v.ends[c]:g.v.ends[g.v.skip[c]]] {
 		if dst[t>>6]>>(t&63)&1 == 0 {
@@ -241,8 +242,8 @@ func (g *Grammar) covers(dst []uint64, c int32) bool {
 	return true
 }
 
-// descend adds the tokens at trie node c and below: where c is reached by the set
-// g.below[from:].
+// descend adds to dst the allowed tokens at trie node c and below, for the set g.below[from:]
+// of stacks after c's last byte. It stops when g.work is used up.
 func (g *Grammar) descend(dst []uint64, c, from int32) {
 	v := g.v
 	for _, t := range v.order[v.ends[c]:v.ends[c+1]] {

@@ -2,26 +2,26 @@ package grammar
 
 import "slices"
 
-// memo keeps the masks of the sets of stacks seen last, a fixed number of them, in
-// groups of which the one unused for longest makes room.
+// memo caches masks by set of stacks. It has a fixed number of slots in groups of memoWays; a
+// new mask replaces the least recently used one of its group.
 type memo struct {
 	slots []remembered
 	words int
 	clock uint64
-	key   []stack // looked for last
+	key   []stack // the set of the last find, normalised
 }
 
 type remembered struct {
 	hash   uint64
 	used   uint64 // 0: empty
-	number uint64 // of no other set
+	number uint64 // unique to the set, for Matcher.State
 	key    []stack
 	mask   []uint64
 }
 
 const memoWays = 4
 
-// init makes room for masks of some bytes together, and for memoWays at least.
+// init allocates as many slots as fit into bytes, rounded down to a power of two, at least memoWays.
 func (m *memo) init(bytes, words int) {
 	n := memoWays
 	for 2*n*(words*8+128) <= bytes {
@@ -30,7 +30,8 @@ func (m *memo) init(bytes, words int) {
 	*m = memo{slots: make([]remembered, n), words: words}
 }
 
-// find returns the slot of set. If the set is not known, the caller fills in the mask.
+// find returns the slot of set. If the set is not known, the slot is new and the caller must
+// fill in its mask.
 func (m *memo) find(p *pool, set []stack) (_ *remembered, known bool) {
 	m.key = m.key[:0]
 	for i := range set {

@@ -2,15 +2,15 @@ package grammar
 
 import "fmt"
 
-// nfa is a unit as Thompson builds it; state 0 is the start, 1 the end.
+// nfa is a unit's automaton by Thompson's construction; state 0 is the start, 1 the end.
 type nfa struct {
-	head []int32 // the first arc of each state, -1 for none
+	head []int32 // by state: its first arc, -1 for none
 	arcs []arc
 }
 
 type arc struct {
-	next, to int32
-	target   int32 // of a call; byBytes, byNothing otherwise
+	next, to int32 // next is the state's next arc, -1 for none
+	target   int32 // of a call; byBytes or byNothing (epsilon) otherwise
 	lo, hi   byte
 }
 
@@ -35,14 +35,14 @@ func (n *nfa) arc(from int32, a arc) {
 func (n *nfa) skip(from, to int32)           { n.arc(from, arc{to: to, target: byNothing}) }
 func (n *nfa) call(from, to int32, id int32) { n.arc(from, arc{to: to, target: id}) }
 
-// thompson builds one unit's nfa from terms. It calls itself as deep as a unit's
-// terms nest, which planning bounds (maxHeight).
+// thompson builds one unit's nfa from terms. Its recursion is as deep as a unit's terms nest,
+// which plan bounds (maxHeight).
 type thompson struct {
 	*nfa
 	*plan
 }
 
-// bytes adds arcs by the bytes of s that tokens have.
+// bytes adds arcs for the bytes of s, leaving out those that no token has.
 func (b *thompson) bytes(from, to int32, s span) {
 	written := &b.terms.written
 	for lo := int(s.lo); lo <= int(s.hi); lo++ {
@@ -58,8 +58,8 @@ func (b *thompson) bytes(from, to int32, s span) {
 	}
 }
 
-// put adds a way from state from to state to by what term i matches. No arc is
-// added that leads into from.
+// put adds a path from state from to state to for term i. It adds no arc into from, so that
+// paths put side by side stay separate.
 func (b *thompson) put(i, from, to int32) error {
 	if unit := b.unitOf[i]; unit >= 0 {
 		b.enter(i, b.target(target{unit: unit}), from, to)
@@ -68,7 +68,7 @@ func (b *thompson) put(i, from, to int32) error {
 	return b.putOpen(i, from, to)
 }
 
-// enter adds a call, and a way round it if term i matches "".
+// enter adds a call for term i, and an epsilon arc around it if the term matches "".
 func (b *thompson) enter(i, target, from, to int32) {
 	if b.terms.nonEmpty[i] {
 		b.call(from, to, target)
@@ -78,7 +78,7 @@ func (b *thompson) enter(i, target, from, to int32) {
 	}
 }
 
-// putOpen is put of the term itself, though it may be a unit.
+// putOpen is put, but it builds the term itself even if it is a unit: a unit is built so.
 func (b *thompson) putOpen(i, from, to int32) error {
 	if len(b.head)+len(b.arcs)/16 > b.limits.Nodes {
 		return fmt.Errorf("%w: an automaton of over %d states (Limits.Nodes): use smaller repeats or fewer alternatives", ErrTooLarge, b.limits.Nodes)
@@ -167,7 +167,7 @@ func (b *thompson) putRepeat(i, from, to int32) error {
 	return nil
 }
 
-// putRunes shares the states of what their last bytes have in common.
+// putRunes adds paths for the UTF-8 of runes. Sequences with the same last bytes share states.
 func (b *thompson) putRunes(runes []Range, from, to int32) {
 	type tail struct {
 		n     int
@@ -190,7 +190,7 @@ func (b *thompson) putRunes(runes []Range, from, to int32) {
 						tails[key] = next
 					} else {
 						b.bytes(at, next, s)
-						break // the rest is there
+						break // the path from next to to exists
 					}
 				}
 				b.bytes(at, next, s)

@@ -1,35 +1,36 @@
 package grammar
 
 const (
-	maxHeight   = 1000    // terms within each other in one unit
-	callSize    = 10      // states from which a term that is used twice may be a unit
-	inlineTotal = 1 << 12 // states that all copies of one term may have together
+	maxHeight   = 1000    // nesting of terms in one unit
+	callSize    = 10      // least states of a term to become a unit because it is used twice
+	inlineTotal = 1 << 12 // most states of all copies of a term that is inlined though used often
 )
 
-// plan says which terms are units of their own. Those are rules that call
-// themselves, bodies of long repeats, and what is used often, provided that it shows
-// by itself where it ends or is large: called, it is walked but once over the
-// vocabulary, but where it does not show the end, a caller follows two stacks.
+// plan decides which terms become units: recursive rules, bodies of long repeats, and terms
+// that are used often and are prefix-free or large. A unit is walked over the vocabulary only
+// once, however often it is called. But if it is not prefix-free, a caller has to follow two
+// stacks, one within it and one after it; such a term is inlined where its copies are small.
 type plan struct {
 	terms    *terms
 	limits   Limits
 	machine  *machine
-	unitOf   []int32          // of each term, -1 for none
-	ruleUnit map[int32]int32  // of each rule that is called
-	counters map[int32]target // of each Repeat that counts
-	bodies   map[int32]int32  // the counting unit of each term that is a body
-	size     []int            // states of each term where it stands
-	height   []int32
+	unitOf   []int32          // by term: its unit, -1 for none
+	ruleUnit map[int32]int32  // unit of each rule that is called
+	counters map[int32]target // target of each Repeat that counts
+	bodies   map[int32]int32  // counting unit of each term that is the body of one
+	size     []int            // by term: states that it adds to the unit around it
+	height   []int32          // by term: its nesting within that unit
 	ids      map[target]int32
-	next     int32 // the term to decide about
+	next     int32 // the next term to decide about
 	jobs     []job
 }
 
-// job is a unit to build. One of term [candidate] becomes a unit if it is worth it.
+// job is a unit to build. If unit is [candidate], finish decides after building whether the
+// term becomes a unit.
 type job struct {
 	term, unit int32
 	counting   bool
-	uses       int // of a candidate: states of all copies
+	uses       int // of a candidate: states of all its copies if it is inlined
 }
 
 const candidate = -1
@@ -62,7 +63,7 @@ func (p *plan) newUnit() int32 {
 	return int32(len(p.machine.units) - 1)
 }
 
-// target is the number of t.
+// target returns the index of t in machine.targets, which it adds if it is new.
 func (p *plan) target(t target) int32 {
 	id, known := p.ids[t]
 	if !known {
@@ -73,7 +74,7 @@ func (p *plan) target(t target) int32 {
 	return id
 }
 
-// decide looks at the next term, whose parts are decided, and appends jobs.
+// decide decides about the next term and appends its jobs. The term's parts come before it.
 func (p *plan) decide() {
 	i := p.next
 	p.next++
@@ -102,7 +103,7 @@ func (p *plan) becomes(i, unit int32) {
 	p.size[i], p.height[i] = 1, 1
 }
 
-// measure finds size and height of term i, and whether it is a repeat that counts.
+// measure sets size and height of term i and decides whether it is a repeat that counts.
 func (p *plan) measure(i int32) {
 	const most = 1 << 40
 	x := &p.terms.all[i]
@@ -158,12 +159,12 @@ func (p *plan) count(i int32) {
 	p.counters[i] = t
 }
 
-// build starts a job.
+// build builds the nfa of a job and returns the construction of its automaton.
 func (p *plan) build(j job) (*subset, error) {
 	b := thompson{newNFA(), p}
 	put := b.putOpen
 	if j.counting {
-		put = b.put // a body may be a unit itself, for others
+		put = b.put // the body may also be a plain unit, which is then called
 	}
 	if err := put(j.term, 0, 1); err != nil {
 		return nil, err
@@ -171,7 +172,8 @@ func (p *plan) build(j job) (*subset, error) {
 	return newSubset(b.nfa, p.limits), nil
 }
 
-// finish ends a job: a is its automaton.
+// finish completes a job whose automaton is a: it joins a to the machine, or drops it if the
+// job's term is a candidate that is better inlined.
 func (p *plan) finish(j job, a *automaton) error {
 	a.trim()
 	if j.unit == candidate {
@@ -185,7 +187,8 @@ func (p *plan) finish(j job, a *automaton) error {
 	return p.machine.join(j, a, p.limits.Nodes)
 }
 
-// join appends the nodes of a unit.
+// join appends the nodes of a unit. A counting unit gets a copy of its first node as start,
+// flagged boundary.
 func (m *machine) join(j job, a *automaton, limit int) error {
 	base := int32(len(m.nodes))
 	add := func(i int, f flags) {

@@ -8,18 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// ParseRegexp is the grammar of the texts that pattern, in the syntax of package
-// regexp, matches as a whole: as if it stood in ^(?:…)$. What is greedy makes no
-// difference. ^ and $ may stand where the text begins and ends anyway; \b, \B and
-// the lines of (?m) are refused with [ErrUnsupported], for what a word or a line
-// is depends on text on both sides of a place. Of over 128 KiB it is [ErrTooLarge].
+// ParseRegexp returns the grammar of the texts that pattern, in the syntax of package regexp,
+// matches as a whole, as if it were written ^(?:…)$. Greedy and lazy repeats are the same. ^
+// and $ are accepted only at the beginning and the end, where they change nothing. \b, \B and
+// the line anchors of (?m) depend on the text on both sides and return [ErrUnsupported]. A
+// syntax error returns [ErrInvalid], a pattern over 128 KiB [ErrTooLarge].
 func ParseRegexp(pattern string) (Rules, error) {
 	if len(pattern) > maxPattern {
 		return nil, fmt.Errorf("%w: a regular expression of %d bytes: at most %d", ErrTooLarge, len(pattern), maxPattern)
 	}
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %.200v", ErrInvalid, err) // which quotes the expression, maybe all of it
+		return nil, fmt.Errorf("%w: %.200v", ErrInvalid, err) // err may quote the whole expression
 	}
 	e, err := regexpExpr(re, true, true)
 	if err != nil {
@@ -28,7 +28,8 @@ func ParseRegexp(pattern string) (Rules, error) {
 	return Rules{e}, nil
 }
 
-// regexpExpr is re as an Expr. first and last: nothing stands before, after it.
+// regexpExpr returns re as an Expr. first and last report that nothing precedes and nothing
+// follows it, so that anchors are allowed.
 func regexpExpr(re *syntax.Regexp, first, last bool) (*Expr, error) {
 	switch re.Op {
 	case syntax.OpNoMatch:
@@ -64,7 +65,7 @@ func regexpExpr(re *syntax.Regexp, first, last bool) (*Expr, error) {
 		return repeatExpr(re, re.Min, re.Max, false, false)
 	case syntax.OpConcat:
 		e := &Expr{Op: Seq}
-		end := len(re.Sub) // from here on only anchors follow
+		end := len(re.Sub) // only anchors follow from here on
 		for end > 0 && onlyAnchors(re.Sub[end-1]) {
 			end--
 		}
@@ -99,7 +100,7 @@ func repeatExpr(re *syntax.Regexp, least, most int, first, last bool) (*Expr, er
 	return &Expr{Op: Repeat, Sub: []*Expr{sub}, Min: least, Max: most}, nil
 }
 
-// onlyAnchors tells whether re is an anchor, or nothing.
+// onlyAnchors reports whether re is an anchor or matches only "".
 func onlyAnchors(re *syntax.Regexp) bool {
 	for re.Op == syntax.OpCapture {
 		re = re.Sub[0]
@@ -114,7 +115,7 @@ func literalExpr(re *syntax.Regexp) *Expr {
 	}
 	e := &Expr{Op: Seq}
 	for _, r := range re.Rune {
-		either := []Range{{r, r}} // none, if r is a surrogate
+		either := []Range{{r, r}} // matches nothing if r is a surrogate
 		for f := unicode.SimpleFold(r); f != r && re.Flags&syntax.FoldCase != 0; f = unicode.SimpleFold(f) {
 			either = append(either, Range{f, f})
 		}

@@ -2,30 +2,29 @@ package grammar
 
 import "slices"
 
-// frame is a place in a unit: in one that counts, how many more bodies must come
-// (least) and may come (most, or forever), the one begun included. In a walk of a
-// counting unit whose counts are unknown (see unknown), most is how many bodies
-// were ended since.
+// frame is a place in a unit. In a counting unit, least is how many more bodies must come and
+// most how many may come (or forever); both include a body that has begun. In the walk of a
+// counting unit whose counts are unknown (see pool.unknown), most instead counts the bodies
+// that have ended since the walk began.
 type frame struct{ node, least, most int32 }
 
-// stack is a frame and what is below it.
+// stack is a frame and the cell below it.
 type stack struct {
 	frame
 	up *cell
 }
 
-// cell is what a unit returns to: several stacks, if several called it at once. It
-// is immutable, and equal ones of a pool are one.
+// cell holds the stacks that a unit returns to: several, if several called it at the same byte.
+// A cell is immutable. A pool has only one of equal cells, so they are compared by pointer.
 type cell struct {
 	stacks []stack // ascending; none in a bottom
-	bottom bool    // nothing is known of what is below: the end, for the root's
+	bottom bool    // the end of the text, for the root's; not known, in a walk
 	hash   uint64
-	need   int32 // see walk.go; of cells above an unknown one
-	normal *cell // with counts cut to what a token can tell apart
+	need   int32 // of cells above pool.unknown: bodies needed to return to it, see walk.go
+	normal *cell // the same with counts clipped to those that a token can tell apart
 }
 
-// unknown is what a counting unit returns to while its counts are not known: a
-// frame on it has the bodies ended since in most.
+// newBottom returns a cell without stacks. hash tells the bottoms of a pool apart.
 func newBottom(hash uint64) *cell {
 	c := &cell{bottom: true, hash: mix(hash)}
 	c.normal = c
@@ -64,7 +63,7 @@ func compareStacks(a, b stack) int {
 	return 1
 }
 
-// sortStacks orders s and leaves doubles out. It is one stack nearly always.
+// sortStacks sorts s and removes duplicates. s is nearly always a single stack.
 func sortStacks(s []stack) []stack {
 	if len(s) < 2 {
 		return s
@@ -73,18 +72,18 @@ func sortStacks(s []stack) []stack {
 	return slices.Compact(s)
 }
 
-// pool makes equal cells one. It forgets them all when there are too many: matchers
-// hold what they need, and equal cells that are two cost memory, not truth.
+// pool interns cells. When it grows too large it forgets all of them: matchers keep the cells
+// that they use, and two equal cells cost memory but change no result.
 type pool struct {
 	table   []*cell // open addressing; len a power of two
 	n       int
 	bytes   int
-	clip    int32 // counts from here on are alike to any token
-	unknown *cell
+	clip    int32 // longest token + 1: no token can tell counts from here on apart
+	unknown *cell // returned to by a counting unit in a walk, where its counts are not known
 	scratch []stack
 }
 
-const cellBytes = 96 // of a cell with one stack and its place in the table
+const cellBytes = 96 // a cell with one stack and its entry in the table
 
 func newPool(longest int) *pool {
 	return &pool{table: make([]*cell, 64), clip: int32(longest) + 1, unknown: newBottom(2)}
@@ -96,7 +95,7 @@ func (p *pool) forget() {
 	p.n, p.bytes = 0, 0
 }
 
-// cell is the cell of stacks, which are sorted and copied.
+// cell returns the cell of stacks, which must be sorted. It copies them if the cell is new.
 func (p *pool) cell(stacks []stack) *cell {
 	h := uint64(len(stacks))
 	for i := range stacks {
@@ -133,12 +132,12 @@ func (p *pool) cell(stacks []stack) *cell {
 		p.scratch = append(p.scratch, n)
 	}
 	if !same {
-		c.normal = p.cell(sortStacks(p.scratch)) // is its own: one level deep
+		c.normal = p.cell(sortStacks(p.scratch)) // recurses once: a normal cell is its own normal
 	}
 	return c
 }
 
-// normal is s with its counts cut.
+// normal returns s with its counts, and those below, clipped. Counts above unknown stay.
 func (p *pool) normal(s stack) stack {
 	if s.up == p.unknown {
 		return s

@@ -1,24 +1,24 @@
 package grammar
 
-// stepper moves sets of stacks by a byte. The sets are closed: a stack whose frame
-// may end stands beside what it returns to, and frames that nothing follows in
-// their unit are left out.
+// stepper moves sets of stacks by a byte. Its sets are closed: with a stack whose frame may end,
+// a set also has the stacks that it returns to. Frames without successors in their unit are
+// left out.
 type stepper struct {
 	*machine
 	*pool
 
-	ended    bool    // the last set may end at a bottom that is not unknown
-	exits    []int32 // the last set may end at the unknown after these many bodies, unsorted
-	overflow bool    // a set had over maxStacks; stays until it is taken back
+	ended    bool    // the last set may end at a bottom other than unknown
+	exits    []int32 // numbers of bodies after which the last set may end at unknown, unsorted
+	overflow bool    // some set had over maxStacks; never reset here
 
-	pending []pending // calls of this step, each target once
-	slot    []int32   // of each target: where in pending it is, if it is there
-	open    []int32   // those of pending that are not entered: a heap by rank
-	all     []stack   // the set in the making, closed from the front
-	work    int       // edges, calls and pending ones that the last step looked at
+	pending []pending // calls of this step, one entry per target
+	slot    []int32   // by target: its index in pending, valid only if that entry has the target
+	open    []int32   // indices of pending entries not entered yet, a heap by rank
+	all     []stack   // the set in construction; close works through it from the front
+	work    int       // edges, calls and heap comparisons of the last step
 }
 
-// pending is a unit to enter, and what it is to return to.
+// pending is a unit to enter and the stacks to which it returns.
 type pending struct {
 	target  int32
 	rank    int32
@@ -30,7 +30,8 @@ func newStepper(m *machine, longest int) stepper {
 	return stepper{machine: m, pool: newPool(longest), slot: make([]int32, len(m.targets))}
 }
 
-// step appends to dst where byte b leads from set; ended and exits are of it.
+// step appends to dst the set after byte b from set, and sets ended and exits for it. Calls are
+// collected first and entered by rank, so that a unit is entered once with all its callers.
 func (s *stepper) step(dst, set []stack, b byte) []stack {
 	s.all = s.all[:0]
 	s.pending, s.work = s.pending[:0], 0
@@ -43,13 +44,13 @@ func (s *stepper) step(dst, set []stack, b byte) []stack {
 	return s.close(dst)
 }
 
-// start appends to dst the set with frame f on cell up alone.
+// start appends to dst the closed set of the single stack f.
 func (s *stepper) start(dst []stack, f stack) []stack {
 	s.all = append(s.all[:0], f)
 	return s.close(dst)
 }
 
-// returned appends to dst the set of what unit's end on cell up leads to.
+// returned appends to dst the closed set after a unit on cell up has ended.
 func (s *stepper) returned(dst []stack, up *cell) []stack {
 	s.all = append(s.all[:0], up.stacks...)
 	dst = s.close(dst)
@@ -57,7 +58,7 @@ func (s *stepper) returned(dst []stack, up *cell) []stack {
 	return dst
 }
 
-// advance follows the edges of one stack by b and notes its calls.
+// advance follows the edges of one stack by b and adds its calls to pending.
 func (s *stepper) advance(f *stack, b byte) {
 	n := &s.nodes[f.node]
 	if n.flags&boundary != 0 && f.most == 0 && f.up != s.unknown {
@@ -76,17 +77,17 @@ func (s *stepper) advance(f *stack, b byte) {
 		}
 		p := s.pendingOf(c.target)
 		if s.nodes[c.ret].leaf() && !f.up.bottom {
-			p.ups = append(p.ups, f.up.stacks...) // nothing is left to do there
+			p.ups = append(p.ups, f.up.stacks...) // tail call: skip the leaf frame
 		} else {
 			p.ups = append(p.ups, stack{frame{c.ret, f.least, f.most}, f.up})
 		}
-		if len(p.ups) > 4*maxStacks { // mostly the same ones, of thousands of callers
+		if len(p.ups) > 4*maxStacks { // thousands of callers, mostly with equal stacks
 			p.ups = s.distinct(p.ups)
 		}
 	}
 }
 
-// distinct sorts stacks, leaves doubles out and drops what is over maxStacks.
+// distinct sorts stacks, removes duplicates and drops those over maxStacks.
 func (s *stepper) distinct(ups []stack) []stack {
 	ups = sortStacks(ups)
 	if len(ups) > maxStacks {
@@ -116,7 +117,7 @@ func (s *stepper) pendingOf(target int32) *pending {
 	return p
 }
 
-// earlier says if open[i] is to be entered before open[j].
+// earlier reports whether open[i] must be entered before open[j]: by rank, then by index.
 func (s *stepper) earlier(i, j int) bool {
 	s.work++
 	a, b := s.open[i], s.open[j]
@@ -126,7 +127,7 @@ func (s *stepper) earlier(i, j int) bool {
 	return a < b
 }
 
-// first takes from open what is to be entered first.
+// first removes the earliest entry from open.
 func (s *stepper) first() *pending {
 	at, last := s.open[0], len(s.open)-1
 	s.open[0] = s.open[last]
@@ -144,7 +145,8 @@ func (s *stepper) first() *pending {
 	}
 }
 
-// enterNext enters a pending unit that no other pending one may call first.
+// enterNext enters the pending unit of lowest rank. No other pending unit can call it at this
+// byte any more, so its callers are complete.
 func (s *stepper) enterNext(b byte) {
 	p := s.first()
 	p.entered = true
@@ -154,7 +156,7 @@ func (s *stepper) enterNext(b byte) {
 	s.advance(&f, b)
 }
 
-// push adds a stack to the set unless it is there.
+// push adds a stack to the set unless the set has it or is full.
 func (s *stepper) push(f stack) {
 	for i := range s.all {
 		if s.all[i] == f {
@@ -168,7 +170,8 @@ func (s *stepper) push(f stack) {
 	s.all = append(s.all, f)
 }
 
-// close completes s.all and appends to dst what of it has anything to follow.
+// close completes s.all by returns from units and ended bodies, and appends to dst the stacks
+// that have successors, sorted.
 func (s *stepper) close(dst []stack) []stack {
 	s.ended, s.exits = false, s.exits[:0]
 	from := len(dst)
@@ -198,7 +201,7 @@ func (s *stepper) close(dst []stack) []stack {
 	return dst[:from+len(sortStacks(dst[from:]))]
 }
 
-// ticked is where f, at the end of a body, goes on.
+// ticked returns f after the end of a body: at the start of its unit, with its counts updated.
 func (s *stepper) ticked(f stack, unit int32) stack {
 	f.node = s.units[unit].start
 	switch {
@@ -213,7 +216,7 @@ func (s *stepper) ticked(f stack, unit int32) stack {
 	return f
 }
 
-// ret adds what a unit returns to.
+// ret adds the stacks of up, to which a unit returns.
 func (s *stepper) ret(up *cell) {
 	if up.bottom {
 		s.ended = true

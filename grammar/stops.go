@@ -10,23 +10,23 @@ const (
 	maxStopsBytes = 1 << 14
 )
 
-// Stops finds the first of some strings in a text that comes in pieces: the
-// automaton of Aho and Corasick (1975), with all its transitions. It is immutable:
-// any number of goroutines may share one.
+// Stops finds the first occurrence of any of some strings in a text that arrives in pieces. It
+// is the automaton of Aho and Corasick (1975) with all transitions filled in. It is immutable
+// and may be shared by any number of goroutines.
 type Stops struct {
 	strings []string
-	class   [256]uint8 // 0: in no string
+	class   [256]uint8 // by byte; 0 if no string has it
 	classes int
 	next    []uint16 // [state*classes+class]
-	found   []int16  // of each state: the longest string that ends there, -1
-	depth   []uint16 // bytes of the longest beginning of a string that ends there
+	found   []int16  // by state: index of the longest string that ends there, -1 for none
+	depth   []uint16 // by state: length of the longest prefix of a string that ends there
 }
 
-// StopState is how far a text has come. The zero value is its beginning.
+// StopState is the state after the text so far. The zero value is the beginning of a text.
 type StopState uint16
 
-// NewStops takes 1 to 64 strings of valid UTF-8, of 1 to 16,384 bytes together;
-// [ErrInvalid] otherwise. The automaton takes at most 512 bytes for each byte.
+// NewStops takes 1 to 64 strings of valid UTF-8, none empty, with 16,384 bytes in all; it
+// returns [ErrInvalid] otherwise. The automaton takes at most 512 bytes for each byte of them.
 func NewStops(strings []string) (*Stops, error) {
 	if len(strings) == 0 || len(strings) > maxStops {
 		return nil, fmt.Errorf("%w: %d stop strings: want 1 to %d", ErrInvalid, len(strings), maxStops)
@@ -71,11 +71,12 @@ func (s *Stops) build() {
 			}
 			at = s.next[slot]
 		}
-		if s.found[at] < 0 { // of equal strings the first
+		if s.found[at] < 0 { // the first of equal strings
 			s.found[at] = int16(i)
 		}
 	}
-	// By depth: what a state lacks, the longest suffix that is a state too has.
+	// Breadth first: fill in missing transitions and strings from the state of the longest
+	// proper suffix, which is shallower and so complete.
 	suffix := make([]uint16, len(s.found))
 	queue := []uint16{0}
 	for len(queue) > 0 {
@@ -100,10 +101,10 @@ func (s *Stops) build() {
 	}
 }
 
-// Next goes on by the bytes b. If one of the strings is complete within b, which is
-// its index and end how many bytes of b it took: the one that ends first, of those
-// that end together the longest. Otherwise which is -1 and end len(b). The state
-// after a string was found is of no use.
+// Next reads the bytes b. If a string ends within b, which is its index and end the number of
+// bytes of b up to its end. The string that ends first wins, and the longest one of several
+// that end together. Otherwise which is -1 and end is len(b). After a string was found the
+// returned state must not be used.
 func (s *Stops) Next(state StopState, b []byte) (_ StopState, which, end int) {
 	at := int(state)
 	for i, c := range b {
@@ -115,12 +116,12 @@ func (s *Stops) Next(state StopState, b []byte) (_ StopState, which, end int) {
 	return StopState(at), -1, len(b)
 }
 
-// Held is how many of the bytes last seen may be the beginning of one of the
-// strings: who streams the text holds them back.
+// Held returns how many of the last bytes may be the beginning of one of the strings. A stream
+// must hold them back until more text decides.
 func (s *Stops) Held(state StopState) int { return int(s.depth[state]) }
 
-// Len is how many strings there are.
+// Len returns the number of strings.
 func (s *Stops) Len() int { return len(s.strings) }
 
-// String is the string of index which.
+// String returns the string of index which.
 func (s *Stops) String(which int) string { return s.strings[which] }

@@ -5,28 +5,28 @@ import (
 	"fmt"
 )
 
-// term is an expression in canonical form: equal ones are one, and calls are left
-// only of rules that call themselves, others being the term of their rule.
+// term is an expression in canonical form. Equal expressions become one term. Only calls of
+// recursive rules stay calls; a call of any other rule is replaced by the rule's term.
 type term struct {
 	op       Op
 	text     string
 	runes    []Range
-	sub      []int32 // of a Call, once all are made: the root of its rule
+	sub      []int32 // of a Call: the root of its rule, set when all terms exist
 	min, max int32
 	rule     int32
 }
 
-// terms are all terms of a grammar, parts before wholes (but for calls).
+// terms holds all terms of a grammar. A term comes after its parts, except for calls.
 type terms struct {
 	all   []term
 	known map[string]int32
-	roots map[int32]int32 // term of rule 0 and of each rule that is called
+	roots map[int32]int32 // terms of rule 0 and of each rule that is called
 
-	written byteSet // the bytes that tokens have: what needs others matches nothing
+	written byteSet // bytes that tokens have; a term that needs another byte matches nothing
 
-	nullable []bool // matches ""
-	nonEmpty []bool // matches something else
-	uses     []int32
+	nullable []bool  // by term: it matches ""
+	nonEmpty []bool  // by term: it matches a text other than ""
+	uses     []int32 // by term: how many times it is a part of another
 }
 
 func newTerms(rules Rules, limits Limits, written byteSet) (*terms, error) {
@@ -35,7 +35,7 @@ func newTerms(rules Rules, limits Limits, written byteSet) (*terms, error) {
 		return nil, err
 	}
 	cyclic := onCycle(len(g.exprs), func(i int32) []int32 { return g.calls[i] })
-	// A rule may be called by its root alone, so it is the root's cycle that counts.
+	// A rule is recursive if its root is on a cycle.
 	recursive := func(i int32) bool { return cyclic[g.roots[g.exprs[i].Rule]] }
 	reached, _ := postorder(len(g.exprs), g.roots[:1], func(i int32) []int32 { return g.calls[i] })
 	roots := []int32{g.roots[0]}
@@ -91,11 +91,12 @@ func newTerms(rules Rules, limits Limits, written byteSet) (*terms, error) {
 	return t, nil
 }
 
-// nothing and empty are the terms that match nothing and "".
+// nothing returns the term that matches no text, empty the term that matches only "".
 func (t *terms) nothing() int32 { return t.add(term{op: Either}) }
 func (t *terms) empty() int32   { return t.add(term{op: Text}) }
 
-// simple is the term of e with parts sub, which it may change.
+// simple returns the term of e with the parts sub, simplified. It may overwrite sub. A part that
+// matches nothing makes a Seq nothing; a part that matches only "" is left out.
 func (t *terms) simple(e *Expr, sub []int32) int32 {
 	switch e.Op {
 	case Text:
@@ -162,7 +163,8 @@ func (t *terms) writes(text string) bool {
 	return true
 }
 
-// writesOne reports whether tokens have the bytes of one of runes, which are normal.
+// writesOne reports whether tokens have all bytes of at least one of runes, which are normal
+// (see normalRunes).
 func (t *terms) writesOne(runes []Range) bool {
 	if t.written == allBytes {
 		return len(runes) > 0
@@ -183,13 +185,13 @@ func (t *terms) writesOne(runes []Range) bool {
 	return false
 }
 
-// add is the number of x, which it has had before or gets now.
+// add returns the index of x, which it adds if it is new.
 func (t *terms) add(x term) int32 {
 	key := []byte{byte(x.op)}
 	for _, v := range [3]int32{x.min, x.max, x.rule} {
 		key = binary.LittleEndian.AppendUint32(key, uint32(v))
 	}
-	key = append(key, x.text...) // only of Text; what follows never is
+	key = append(key, x.text...) // Text alone has it, and Text has no sub and no runes
 	for _, s := range x.sub {
 		key = binary.LittleEndian.AppendUint32(key, uint32(s))
 	}
@@ -206,12 +208,12 @@ func (t *terms) add(x term) int32 {
 	return i
 }
 
-// edges are the terms that i is made of, a called rule among them.
+// edges returns the parts of term i; the part of a Call is the root of its rule.
 func (t *terms) edges(i int32) []int32 {
 	return t.all[i].sub
 }
 
-// analyse finds nullable and nonEmpty, the least that satisfy the rules, and uses.
+// analyse sets uses, and nullable and nonEmpty as the least fixed point.
 func (t *terms) analyse() {
 	n := len(t.all)
 	t.nullable, t.nonEmpty, t.uses = make([]bool, n), make([]bool, n), make([]int32, n)
@@ -223,9 +225,9 @@ func (t *terms) analyse() {
 	t.settle(t.judge)
 }
 
-// settle judges all terms until nothing changes. Parts come before wholes, so that once is
-// enough for all but what calls stand in: a whole is not judged anew for each of its parts,
-// of which it may have a hundred thousand.
+// settle applies judge until nothing changes. Parts come before wholes, so one pass settles all
+// terms except those that contain calls. A work list then revisits calls and the wholes of
+// changed terms. It has each whole at most once, as one may have a hundred thousand parts.
 func (t *terms) settle(judge func(i int32) (nullable, nonEmpty bool)) {
 	changes := func(i int32) bool {
 		nullable, nonEmpty := judge(i)
@@ -233,7 +235,7 @@ func (t *terms) settle(judge func(i int32) (nullable, nonEmpty bool)) {
 		t.nullable[i], t.nonEmpty[i] = nullable, nonEmpty
 		return changed
 	}
-	var work []int32 // first in, first out
+	var work []int32 // a queue
 	parents := make([][]int32, len(t.all))
 	for i := range int32(len(t.all)) {
 		changes(i)
@@ -261,7 +263,7 @@ func (t *terms) settle(judge func(i int32) (nullable, nonEmpty bool)) {
 	}
 }
 
-// judge is nullable and nonEmpty of i by those of its parts.
+// judge computes nullable and nonEmpty of term i from those of its parts.
 func (t *terms) judge(i int32) (nullable, nonEmpty bool) {
 	x := &t.all[i]
 	switch x.op {
@@ -291,7 +293,7 @@ func (t *terms) judge(i int32) (nullable, nonEmpty bool) {
 	return t.nullable[x.sub[0]], t.nonEmpty[x.sub[0]]
 }
 
-// leftRecursive is a rule that calls itself before a byte was matched, or -1.
+// leftRecursive returns the lowest rule that can call itself before a byte is matched, or -1.
 func (t *terms) leftRecursive() int32 {
 	cyclic := onCycle(len(t.all), func(i int32) []int32 {
 		x := &t.all[i]

@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// span is the bytes from lo to hi, both within it.
+// span is the bytes from lo to hi inclusive.
 type span struct{ lo, hi byte }
 
-// normalRunes sorts ranges, joins those that touch and leaves surrogates out.
+// normalRunes sorts ranges, joins those that touch or overlap, and cuts surrogates out.
 func normalRunes(ranges []Range) []Range {
 	var out []Range
 	add := func(lo, hi rune) {
@@ -32,8 +32,9 @@ func normalRunes(ranges []Range) []Range {
 	return joined
 }
 
-// appendUTF8 appends the sequences of byte spans that are together the UTF-8 of
-// the runes in r, each span independent of those before it.
+// appendUTF8 appends sequences of byte spans that together match the UTF-8 of exactly the runes
+// in r. Within a sequence any byte of a span may follow any byte of the span before: U+0780 to
+// U+0801 is DE|DF 80-BF, E0 A0 80-81.
 func appendUTF8(dst [][]span, r Range) [][]span {
 	for _, edge := range []rune{0x7F, 0x7FF, 0xFFFF} { // where the length changes
 		if r.Lo <= edge && edge < r.Hi {
@@ -43,7 +44,7 @@ func appendUTF8(dst [][]span, r Range) [][]span {
 	if r.Hi <= 0x7F {
 		return append(dst, []span{{byte(r.Lo), byte(r.Hi)}})
 	}
-	for low := rune(0x3F); low <= 0x3FFFF; low = low<<6 | 0x3F { // low: what the last bytes say
+	for low := rune(0x3F); low <= 0x3FFFF; low = low<<6 | 0x3F { // bits in the last 1, 2, 3 bytes
 		if r.Lo&^low == r.Hi&^low {
 			break
 		}

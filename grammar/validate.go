@@ -2,21 +2,21 @@ package grammar
 
 import "fmt"
 
-// Validate says whether the rules can be compiled as far as that shows without a
-// vocabulary: [ErrInvalid], [ErrNothing] or [ErrTooLarge], with the rule at fault.
-// Cost: linear in the expressions, each counted once however often it is used.
+// Validate checks the rules as far as possible without a vocabulary. It returns [ErrInvalid]
+// with the rule at fault, [ErrNothing] or [ErrTooLarge]. Its cost is linear in the number of
+// expressions; one that is used several times counts once.
 func (rules Rules) Validate() error {
 	_, err := newTerms(rules, Limits{}.WithDefaults(), allBytes)
 	return err
 }
 
-// graph is the expressions of rules, each once, by index.
+// graph holds the distinct expressions of rules, by index.
 type graph struct {
 	exprs []*Expr
-	rule  []int32 // a rule that each is in
-	subs  [][]int32
-	calls [][]int32 // subs, and for a Call the root of the rule
-	roots []int32   // of each rule
+	rule  []int32   // by expression: a rule that contains it
+	subs  [][]int32 // by expression: its parts
+	calls [][]int32 // subs, but for a Call the root of its rule
+	roots []int32   // by rule: its expression
 }
 
 func newGraph(rules Rules, limits Limits) (*graph, error) {

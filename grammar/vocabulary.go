@@ -7,29 +7,29 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// maxTokenBytes bounds the tokens that a grammar allows. Vocabularies in use have
-// runs of spaces up to 128 bytes.
+// maxTokenBytes bounds the tokens that a grammar allows. Published vocabularies have tokens of
+// up to 128 bytes, runs of spaces.
 const maxTokenBytes = 1024
 
-// Vocabulary is the bytes of each token, and a trie of them in preorder. It is
-// immutable: any number of goroutines and grammars may share one.
+// Vocabulary holds the bytes of each token and a trie of them in preorder. It is immutable and
+// may be shared by any number of goroutines and grammars.
 type Vocabulary struct {
 	size int
 	blob []byte
-	at   []int // of token t: blob[at[t]:at[t+1]]
+	at   []int // the bytes of token t are blob[at[t]:at[t+1]]
 
-	label   []uint32   // of a trie node: depth<<8 | last byte; node 0 is the root
-	skip    []int32    // the node after its subtree
+	label   []uint32   // by trie node: depth<<8 | last byte; node 0 is the root
+	skip    []int32    // by trie node: the first node after its subtree
 	ends    []int32    // order[ends[i]:ends[i+1]] are the tokens that end at node i
-	order   []kv.Token // tokens with bytes, by their bytes
-	longest int        // bytes of the longest token
-	written byteSet    // the bytes that some token has
+	order   []kv.Token // tokens of 1 to maxTokenBytes bytes, sorted by bytes
+	longest int        // bytes of the longest of them
+	written byteSet    // bytes that some of them has
 }
 
-// NewVocabulary indexes tokens [0, size) by their bytes, which it copies. Tokens
-// without bytes (special ones, holes) and those over 1,024 bytes are never allowed
-// by a grammar. A byte that no token has can't be written: a grammar allows nothing
-// that leads to it alone. It takes some 50 ms for 128,000 tokens.
+// NewVocabulary indexes tokens [0, size) by their bytes, which it copies. A grammar never allows
+// tokens without bytes (special tokens, unused numbers) and tokens over 1,024 bytes. It also
+// allows no text that can only continue with a byte that no token has. Indexing 128,000 tokens
+// takes some 50 ms.
 func NewVocabulary(size int, bytes func(kv.Token) []byte) *Vocabulary {
 	v := &Vocabulary{size: max(size, 0), at: make([]int, max(size, 0)+1)}
 	for t := range v.size {
@@ -48,10 +48,10 @@ func NewVocabulary(size int, bytes func(kv.Token) []byte) *Vocabulary {
 	return v
 }
 
-// Size is how many tokens there are; masks have (Size+63)/64 words.
+// Size returns the number of tokens; masks have (Size+63)/64 words.
 func (v *Vocabulary) Size() int { return v.size }
 
-// Bytes are the bytes of t, nil beyond the vocabulary. They are not to be changed.
+// Bytes returns the bytes of t, nil beyond the vocabulary. The caller must not change them.
 func (v *Vocabulary) Bytes(t kv.Token) []byte {
 	if int64(t) >= int64(v.size) {
 		return nil
@@ -61,8 +61,8 @@ func (v *Vocabulary) Bytes(t kv.Token) []byte {
 
 func (v *Vocabulary) words() int { return (v.size + 63) / 64 }
 
-// sort orders v.order by bytes. Comparing eight bytes as a number first is most of
-// the speed.
+// sort sorts v.order by bytes. It compares the first eight bytes as one number, which decides
+// most comparisons without a call.
 func (v *Vocabulary) sort() {
 	type keyed struct {
 		head  uint64
@@ -93,10 +93,10 @@ func (v *Vocabulary) sort() {
 	}
 }
 
-// plant builds the trie: sorted tokens are its preorder.
+// plant builds the trie from the sorted tokens, whose order is its preorder.
 func (v *Vocabulary) plant() {
 	v.label, v.skip, v.ends = []uint32{0}, []int32{0}, []int32{0}
-	open := []int32{0} // the path to the node made last
+	open := []int32{0} // path from the root to the latest node
 	var last []byte
 	for i, t := range v.order {
 		b := v.Bytes(t)

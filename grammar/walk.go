@@ -7,21 +7,22 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// local is what can be said of the tokens after a node without knowing what is below
-// it on the stack: found once by walking the vocabulary's trie.
+// local holds the part of a node's mask that does not depend on the stack below. It is found
+// once, by walking the vocabulary's trie.
 //
-// In a counting unit the counts are not known either. Then a token needs a count: it
-// is allowed where at least that many more bodies may come.
+// In a counting unit the walk does not know the counts either. There a token has a need: it is
+// allowed if at least that many more bodies may come.
 type local struct {
-	bits   []uint64   // tokens that end within the unit or with it; nil if they are few:
-	tokens []kv.Token // then here
-	exits  []exit     // where tokens go on after the unit's end, ascending by next byte
-	late   []late     // tokens that need more than fewBodies or, without upTo, than 1; descending
-	upTo   [][]uint64 // [n-1]: bits of those tokens that need at most n
-	need   int32      // the most that a token needs
+	bits   []uint64   // tokens that end within the unit or at its end; nil if they are few
+	tokens []kv.Token // the same tokens as a list, if bits is nil
+	exits  []exit     // where tokens continue past the unit's end, ascending by next byte
+	late   []late     // tokens with a need over 1, or over fewBodies if upTo is set; descending
+	upTo   [][]uint64 // [n-1]: bits of the tokens with a need of at most n; may be nil
+	need   int32      // the largest need
 }
 
-// exit is a trie node with byte b; before it a unit may end, after so many bodies.
+// exit is a trie node whose byte b follows the end of the unit, which is reached after bodies
+// bodies (0 if the unit does not count).
 type exit struct {
 	at, bodies int32
 	b          byte
@@ -33,30 +34,29 @@ type late struct {
 }
 
 const (
-	fewBodies = 16 // needs that have bitmaps of their own,
-	manyLate  = 2  // if there are more late tokens than that for each word of a mask
+	fewBodies = 16 // needs from 1 to fewBodies have a bitmap each,
+	manyLate  = 2  // if there are over manyLate late tokens per word of a mask
 )
 
-// walker walks the trie from each node in turn. The sets of stacks on the way are
-// numbered, and remembered with where bytes lead, so that most steps are a look into
-// a table.
+// walker walks the trie from each node of the machine in turn. It numbers the sets of stacks
+// and caches the transitions between them, so that most steps are one table lookup.
 type walker struct {
 	stepper
 	v       *Vocabulary
 	limits  Limits
 	class   [256]uint8
 	classes int
-	outside *cell // what a unit that does not count returns to, whatever it is
-	follow  []byteSet
+	outside *cell     // stands for the unknown stack below a unit that does not count
+	follow  []byteSet // by unit: bytes that may follow it
 
 	known  map[uint64]int32
 	states []walked
-	next   []int32 // [state*classes+class]: 0 not known, dead, or a state
+	next   []int32 // [state*classes+class]: a state, dead, or 0 for not known
 	sets   []stack
 
-	node   int32 // being walked
-	at     int32 // trie node to look at; 0 before a walk
-	path   []int32
+	node   int32   // node of the machine whose walk is in progress
+	at     int32   // next trie node; 0 before a walk
+	path   []int32 // by depth: the state there
 	bits   []uint64
 	count  int
 	late   []late
@@ -65,14 +65,14 @@ type walker struct {
 	bytes  int // of locals
 }
 
-// walked is a numbered set.
+// walked is a numbered set, with the results of the step that led to it.
 type walked struct {
-	from, to int32 // sets[from:to]
-	need     int32
-	exits    []int32
+	from, to int32   // sets[from:to]
+	need     int32   // least need of its stacks
+	exits    []int32 // numbers of bodies after which the unit may end here
 }
 
-const dead = -1
+const dead = -1 // no text leads on
 
 func newWalker(m *machine, v *Vocabulary, limits Limits) *walker {
 	w := &walker{
@@ -96,7 +96,8 @@ func (w *walker) forget() {
 	w.sets = w.sets[:0]
 }
 
-// run does about *work units of work.
+// run does about *work units of work, lowers *work by it, and reports whether all nodes are
+// walked. The error is ErrTooLarge.
 func (w *walker) run(work *int) (done bool, err error) {
 	for *work > 0 {
 		for w.at == 0 {
@@ -141,7 +142,7 @@ func (w *walker) begin() {
 	w.at = 1
 }
 
-// walk goes on through the trie until its end, or until the work is done.
+// walk continues the walk through the trie until its end or until *work is used up.
 func (w *walker) walk(work *int) error {
 	v, i := w.v, w.at
 	defer func() { w.at = i }()
@@ -208,7 +209,7 @@ func (w *walker) exitsBelow(i int32, exits []int32) {
 	}
 }
 
-// discover finds where a state leads by b, and notes it in slot.
+// discover computes the state after byte b and caches it in next[slot].
 func (w *walker) discover(state int32, slot int, b byte) int32 {
 	s := w.states[state]
 	n := len(w.sets)
@@ -223,8 +224,8 @@ func (w *walker) discover(state int32, slot int, b byte) int32 {
 	return to
 }
 
-// number is the number of a set with what the last step says of its end. The set is
-// copied; it may lie just behind w.sets.
+// number returns the state of a set together with the exits of the last step; it adds the state
+// if it is new. The set is copied; it may lie in the spare capacity after w.sets.
 func (w *walker) number(set []stack) int32 {
 	exits := w.stepper.exits
 	if w.ended {
@@ -262,7 +263,8 @@ func (w *walker) number(set []stack) int32 {
 	return id
 }
 
-// needOf is how many more bodies must be allowed for one of set to be possible.
+// needOf returns the need of a set: the least number of bodies that makes one of its stacks
+// possible.
 func (w *walker) needOf(set []stack) int32 {
 	need := int32(-1)
 	for i := range set {
@@ -280,7 +282,7 @@ func (w *walker) needOf(set []stack) int32 {
 	return max(need, 0)
 }
 
-// keep makes the local of the walk that has ended.
+// keep stores the results of a finished walk as the node's local.
 func (w *walker) keep() {
 	l := &w.locals[w.node]
 	slices.SortFunc(w.exits, func(a, b exit) int {
@@ -312,7 +314,8 @@ func (w *walker) keep() {
 	w.bytes += (len(l.bits)+len(l.upTo)*len(l.bits))*8 + len(l.tokens)*4 + len(l.exits)*12 + len(l.late)*8 + 128
 }
 
-// keepLate makes bitmaps for small needs if there are many tokens to leave out.
+// keepLate stores the late tokens. If there are many, it makes a bitmap for each need up to
+// fewBodies and lists only the tokens with larger needs.
 func (l *local) keepLate(late []late) {
 	if len(late) > manyLate*len(l.bits) {
 		bits := slices.Clone(l.bits)

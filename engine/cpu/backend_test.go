@@ -59,8 +59,8 @@ func openSuite(t testing.TB, m *model.Model, cfg Config) *Backend {
 func TestConformance(t *testing.T) { enginetest.Run(t, conform(2)) }
 func TestControls(t *testing.T)    { enginetest.RunControls(t, conform(2)) }
 
-// TestSteadyStateAllocations gates what a step allocates: ticket, its channel,
-// result and outputs.
+// TestSteadyStateAllocations bounds the allocations of a step: the ticket, its channel, the
+// result and the outputs.
 func TestSteadyStateAllocations(t *testing.T) {
 	m := testModel(t, model.Nano)
 	b := openTest(t, m, Config{KVTokens: 512, Threads: 2})

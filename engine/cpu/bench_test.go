@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// work counts what tokens from position 0 on with one sampled row cost at least:
-// multiplications and additions, and the bytes of weights, read once.
+// work returns the least work for a row of tokens from position 0 on with one sample:
+// multiplications and additions, and the bytes of all weights, read once.
 func work(be *Backend, tokens int) (flops, bytes float64) {
 	c, w := be.step.config, be.step.w
 	params := 0
@@ -25,9 +25,9 @@ func work(be *Backend, tokens int) (flops, bytes float64) {
 	return 2*float64(params*tokens+head) + 4*float64(pairs*c.HeadDim), 2 * float64(params+head)
 }
 
-// BenchmarkSmall is the 100M-parameter model on each path: a prompt of 512 tokens,
-// and one decode step at a context of 100 for 1 and 16 sequences, each held against
-// the ceilings that the same run measures.
+// BenchmarkSmall runs the 100M-parameter model on each path: a prompt of 512 tokens, and one
+// decode step at a context of 100 for 1 and 16 sequences. Each is compared with the ceilings
+// measured in the same run.
 func BenchmarkSmall(b *testing.B) {
 	m := testModel(b, model.Small)
 	for _, isa := range ISAs()[1:] {

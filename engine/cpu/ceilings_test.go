@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkCeilings prints what prefill and decode are to be held against.
+// BenchmarkCeilings prints the ceilings with which prefill and decode are compared.
 func BenchmarkCeilings(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
@@ -19,8 +19,8 @@ func BenchmarkCeilings(b *testing.B) {
 	}
 }
 
-// TestCeilingsAreMeasured holds no figure against a clock: it asks only whether
-// something was measured, on the path that was asked for.
+// TestCeilingsAreMeasured checks that figures are positive and that the path is the requested
+// one. It compares no figure with a clock.
 func TestCeilingsAreMeasured(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 256 MB")

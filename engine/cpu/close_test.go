@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestAbortInHead: prompt log-probabilities of a whole chunk can take longer than
-// its layers, so the head looks at abort too, before each part of MaxRows tokens.
+// TestAbortInHead checks that the head looks at abort before each part of MaxRows tokens:
+// prompt log-probabilities of a whole chunk can take longer than its layers.
 func TestAbortInHead(t *testing.T) {
 	m := testModel(t, "nano")
 	b := openTest(t, m, Config{KVTokens: 128, MaxRows: 1})

@@ -89,7 +89,7 @@ func digestOf(logits []float32) uint64 {
 	return xxh3.Hash(buf)
 }
 
-// archModels are a generated model of each family, and one with all biases.
+// archModels returns a generated model of each family, and one with all biases.
 func archModels(t *testing.T) map[string]*model.Model {
 	t.Helper()
 	dirs := map[string]string{"biases": readGolden(t).model(t, "llama-bias-f16").dir(t)}

@@ -28,8 +28,8 @@ func promptDigest(t testing.TB, m *model.Model) uint64 {
 	return res.Out[0].Digest
 }
 
-// A model from a GGUF file with the weights of a directory gives the directory's
-// logits, bit for bit: rows and rotary embedding are put together rightly.
+// A GGUF file with the weights of a model directory gives the same logits bit for bit, which
+// shows that rows are permuted back and rotary embeddings are computed correctly.
 func TestGGUFComputesAsTheDirectory(t *testing.T) {
 	for _, arch := range model.Archs() {
 		spec := model.Spec{Preset: model.Mini, Arch: arch, Seed: 5}

@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// golden is testdata/golden/expected.json, made by testdata/golden.py: what
-// transformers computes in float64.
+// golden is testdata/golden/expected.json: the values that transformers computes in float64,
+// written by testdata/golden.py.
 type golden struct {
 	Python       string
 	Torch        string
@@ -35,8 +35,8 @@ type goldenModel struct {
 	Prompts   []goldenPrompt
 }
 
-// goldenPrompt has the logits after the prompt and the best tokens from there on;
-// at each of them the second best is 2e-3 or more behind.
+// goldenPrompt has the logits after the prompt and its greedy continuation. At each token the
+// second best logit is at least 2e-3 lower, so rounding does not change the choice.
 type goldenPrompt struct {
 	Tokens []kv.Token
 	Logits []float64
@@ -68,9 +68,9 @@ func (g *golden) model(t *testing.T, name string) *goldenModel {
 	return &g.Models[i]
 }
 
-// dir is the model's directory: nanoDir, or a copy of the stored files beside the
-// nano preset's tokenizer. It checks that the files are those that the expected
-// values are of.
+// dir returns the model's directory: nanoDir, or a copy of the stored files together with the
+// nano preset's tokenizer. It checks that the files have the hashes for which the expected
+// values were computed.
 func (g *goldenModel) dir(t *testing.T) string {
 	t.Helper()
 	is := func(path, want string) {
@@ -97,8 +97,8 @@ func (g *goldenModel) dir(t *testing.T) string {
 	return dir
 }
 
-// run gives the raw logits after the prompt and the greedy continuation; alter, if
-// not nil, may spoil the backend before.
+// run returns the raw logits after the prompt and the greedy continuation. alter, if not nil,
+// may damage the backend first.
 func (p *goldenPrompt) run(t *testing.T, dir string, alter func(*step)) (logits []float32, greedy []kv.Token) {
 	t.Helper()
 	n := len(p.Tokens)
@@ -113,7 +113,7 @@ func (p *goldenPrompt) run(t *testing.T, dir string, alter func(*step)) (logits 
 		batch.Rows = []engine.Row{row}
 		greedy = append(greedy, wait(t, b, batch).Out[0].Token)
 		if logits == nil {
-			logits = slices.Clone(b.step.kept[0].logits) // what a next chunk would need
+			logits = slices.Clone(b.step.kept[0].logits) // kept for the slot's next chunk
 		}
 		row = engine.Row{Start: int32(n), Deferred: true, Pages: pageRange(0, kv.CeilPages(n+1, 16)), Sample: true}
 		batch.Binds, n = nil, n+1
@@ -132,7 +132,8 @@ func openDir(t *testing.T, dir string, cfg Config) *Backend {
 	return openTest(t, m, cfg)
 }
 
-// relL2 is |got-want|/|want|, worst the largest difference of an element.
+// relL2 returns |got-want|/|want|, the largest difference of an element, and the largest
+// magnitude of want.
 func relL2(got []float32, want []float64) (rel, worst, largest float64) {
 	var diff, norm float64
 	for i, w := range want {
@@ -163,10 +164,10 @@ func (p *goldenPrompt) check(logits []float32, greedy []kv.Token) error {
 	return nil
 }
 
-// goldenBits are the bits that NumericsID stands for, on every machine: XXH3 of
-// all logits of a model's prompts, one after another. Where they differ after a
-// change of code, the change needs a new NumericsID; where they do on one machine
-// alone, the compiler fused what must be rounded.
+// goldenBits pins the bits that NumericsID stands for, on every machine: XXH3 of the
+// concatenated logits of a model's prompts. If they differ after a change of code, the change
+// needs a new NumericsID. If they differ on one machine only, its compiler fused a product and
+// a sum that must be rounded separately.
 var goldenBits = map[string]uint64{
 	"nano": 0xe8991b2779f20ba7, "llama3-tied-f32": 0xbc356caf86883dbd,
 	"mistral-bf16": 0x22370bf85eab8803, "llama-tied-f16": 0xaae55f10773227cc,
@@ -180,8 +181,8 @@ var goldenBits = map[string]uint64{
 	"llama-d80-f16": 0x106cd6bc56703b49, "qwen3-d96-bf16": 0xb9b11fcc7f6fefbb,
 }
 
-// TestGolden holds the backend against transformers within bounds, and against
-// itself bit for bit. With -v it gives the figures.
+// TestGolden compares the backend with transformers within bounds, and with its own pinned
+// bits exactly. -v prints the errors.
 func TestGolden(t *testing.T) {
 	if NumericsID != "cpu/f32-seqk/v1" {
 		t.Fatalf("NumericsID is %s: pin its bits in goldenBits", NumericsID)
@@ -208,8 +209,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestGoldenLayers says in which layer an error begins: a backend without the
-// layers from n on leaves what layer n-1 gave in x.
+// TestGoldenLayers shows in which layer an error begins: a backend that lacks the layers from
+// n on leaves the output of layer n-1 in x.
 func TestGoldenLayers(t *testing.T) {
 	g := readGolden(t)
 	for i := range g.Models {
@@ -229,9 +230,9 @@ func TestGoldenLayers(t *testing.T) {
 	}
 }
 
-// TestGoldenFrequencies: transformers takes powers in f32, so its last bit or two
-// differ from the rounded truth, and where the size of a head is no power of two its
-// exponents are rounded too: by half a bit, which theta's logarithm multiplies.
+// TestGoldenFrequencies compares rotary frequencies. transformers computes powers in f32, so
+// its last bit or two differ from the correctly rounded value. Where the head dim is no power
+// of two, its exponents are rounded too, by half a bit, which theta's logarithm multiplies.
 func TestGoldenFrequencies(t *testing.T) {
 	g := readGolden(t)
 	for i := range g.Models {

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// TestGoldenCovers: a model for each architecture with each size of head that
-// published models have, both kinds of head weights, and each type of weights.
+// TestGoldenCovers checks that the golden models cover each architecture with each head dim of
+// published models, tied and separate head weights, and each type of weights.
 func TestGoldenCovers(t *testing.T) {
 	var want []string
 	for _, arch := range model.Archs() {
@@ -56,8 +56,8 @@ func TestGoldenCovers(t *testing.T) {
 	}
 }
 
-// TestGoldenControls shows that TestGolden can fail: each change of a model's
-// config.json, small as it is, must be seen in the logits.
+// TestGoldenControls shows that TestGolden can fail: each small change of a model's
+// config.json must change the logits by more than the bounds.
 func TestGoldenControls(t *testing.T) {
 	g := readGolden(t)
 	for _, c := range []struct{ model, from, to string }{
@@ -89,7 +89,8 @@ func TestGoldenControls(t *testing.T) {
 	}
 }
 
-// TestGoldenParts leaves out one part of one layer: each must be missed.
+// TestGoldenParts leaves out one part of one layer at a time. TestGolden's bounds must detect
+// each.
 func TestGoldenParts(t *testing.T) {
 	g := readGolden(t)
 	for _, c := range []struct {

@@ -10,9 +10,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestConformanceOfModels runs the suite over each architecture, biases, tied heads,
-// all types of weights and odd shapes. The backends that a check compares take turns
-// with the number of threads and, unless COPPICE_CPU forces one, with the path.
+// TestConformanceOfModels runs the suite over each architecture, biases, tied heads, all types
+// of weights and odd shapes. The backends that a check compares differ in the number of
+// threads and, unless COPPICE_CPU forces one, in the path.
 func TestConformanceOfModels(t *testing.T) {
 	g := readGolden(t)
 	for _, name := range []string{
@@ -21,8 +21,8 @@ func TestConformanceOfModels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := openModel(t, g.model(t, name).dir(t))
-			// What follows looks at sampling and the contract alone, which no model
-			// changes; TestConformance has it.
+			// These checks test sampling and the contract, which depend on no model.
+			// TestConformance runs them.
 			enginetest.Run(t, varied(m), "seed", "penalties", "mask", "bias", "logprobs", "validation", "busy", "close", "stats")
 		})
 	}
@@ -39,8 +39,8 @@ func openModel(t testing.TB, dir string) *model.Model {
 	return m
 }
 
-// varied makes each backend with other threads than the one before, on another path
-// if the environment leaves it open.
+// varied makes each backend with a different number of threads than the one before, and on a
+// different path unless the environment forces one.
 func varied(m *model.Model) enginetest.Factory { return variedWith(m, kv.F32) }
 
 // variedWith is varied with KV of a type.
@@ -60,8 +60,8 @@ func variedWith(m *model.Model, kind kv.DType) enginetest.Factory {
 	}
 }
 
-// TestPlantedOrdersAreCaught runs the suite over kernels that are right but for
-// their order of sums, which depends on what the suite varies.
+// TestPlantedOrdersAreCaught runs the suite over kernels with a planted fault: their order of
+// summation depends on a property that the suite varies.
 func TestPlantedOrdersAreCaught(t *testing.T) {
 	for _, weights := range []string{"mistral-d128-bf16", "qwen2-d32-f32"} {
 		m := openModel(t, readGolden(t).model(t, weights).dir(t))

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// TestISAIsChosen: the config comes before the environment, that before the best.
+// TestISAIsChosen checks the order of choice: config, environment, fastest path.
 func TestISAIsChosen(t *testing.T) {
 	m := testModel(t, model.Nano)
 	isas := ISAs()
@@ -52,8 +52,7 @@ func TestUnknownISAIsRefused(t *testing.T) {
 	}
 }
 
-// TestConformanceOnEachPath runs the suite on the paths that TestConformance does
-// not take by itself.
+// TestConformanceOnEachPath runs the suite on the paths that TestConformance does not choose.
 func TestConformanceOnEachPath(t *testing.T) {
 	isas := ISAs()
 	for _, isa := range isas[:len(isas)-1] {

@@ -41,8 +41,8 @@ func sameBits(a, b float32) bool {
 	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
 
-// TestProductEqualsPlain compares the kernels with the chain of FMA32, for all
-// kinds of inputs on both sides; the kernels must also have been used.
+// TestProductEqualsPlain compares the kernels with the chain of FMA32, for all kinds of inputs
+// on both sides. It also checks that the fast kernels ran at all.
 func TestProductEqualsPlain(t *testing.T) {
 	const kinds = 7
 	r := rand.New(rand.NewPCG(1, 2))
@@ -144,5 +144,5 @@ func TestWorkersRunEachUnitOnce(t *testing.T) {
 	}
 }
 
-// view is the n elements from p on.
+// view returns the n elements from p on.
 func view(p *float32, n int) []float32 { return unsafe.Slice(p, n) }

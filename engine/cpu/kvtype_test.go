@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// The suite of all backends holds for every type of KV, on any path.
+// The conformance suite passes for every type of KV, on any path.
 func TestConformanceOfKVTypes(t *testing.T) {
 	for i, kind := range kvTypes[1:] {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -24,8 +24,8 @@ func TestConformanceOfKVTypes(t *testing.T) {
 	}
 }
 
-// TestKVTypesAreClose: rounding K and V moves logits no further than the type's precision
-// lets expect, and moves them at all.
+// TestKVTypesAreClose checks that rounding K and V changes the logits, and no more than the
+// type's precision explains.
 func TestKVTypesAreClose(t *testing.T) {
 	for _, name := range []string{"llama3-tied-f32", "qwen2-d32-f32", "qwen3-d128-bf16"} {
 		m := openModel(t, readGolden(t).model(t, name).dir(t))
@@ -44,7 +44,7 @@ func TestKVTypesAreClose(t *testing.T) {
 	}
 }
 
-// logitsWith are those after 40 tokens of a fixed prompt.
+// logitsWith returns the logits after 40 tokens of a fixed prompt.
 func logitsWith(t *testing.T, m *model.Model, kind kv.DType) []float32 {
 	b := openTest(t, m, Config{KVTokens: 64, KVType: kind, Threads: 1})
 	wait(t, b, &engine.Batch{Seq: 1, Binds: []engine.SlotBind{{}}, Rows: []engine.Row{{
@@ -61,8 +61,9 @@ func distance(got, want []float32) float64 {
 	return math.Sqrt(diff / power)
 }
 
-// TestQ8Blocks: an element is off by at most half a step and what its scale was rounded by;
-// blocks that are 0 stay 0, and blocks that are not finite do not become finite.
+// TestQ8Blocks checks that an element's error is at most half a step plus the rounding of the
+// scale, that zero blocks stay zero, and that blocks with values that are not finite do not
+// become finite.
 func TestQ8Blocks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1730))
 	row, x, got := make([]byte, kv.Q8_0.Size(64)), make([]float32, 64), make([]float32, 64)
@@ -115,8 +116,8 @@ func TestKVTypesRefused(t *testing.T) {
 	}
 }
 
-// TestNarrowF16: each path rounds as ToF16 does, at every binary16 value, halfway between
-// two, beside both, and for random bits.
+// TestNarrowF16 checks that each path rounds as ToF16 does: at every binary16 value, halfway
+// between neighbours, next to both, and for random bits.
 func TestNarrowF16(t *testing.T) {
 	r := rand.New(rand.NewPCG(18, 1))
 	var x []float32

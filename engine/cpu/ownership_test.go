@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// TestBiasIsTheCallersAgain: after its ticket a batch and its slices are the
-// caller's (rule 4 of package engine), so what it writes there changes nothing.
+// TestBiasIsTheCallersAgain checks rule 4 of package engine: once a ticket is done, the caller
+// owns the batch and its slices again, and writing to them changes no later result.
 func TestBiasIsTheCallersAgain(t *testing.T) {
 	b := openTest(t, testModel(t, "nano"), Config{KVTokens: 64})
 	bias := []engine.TokenBias{{Token: 77, Bias: 1e4}}

@@ -2,8 +2,8 @@ package cpu
 
 import "testing"
 
-// TestUnits: the units of a product cover each row of each panel once, and threads have
-// equally many where panels are cut.
+// TestUnits checks that the units of a product cover each row of each panel exactly once, and
+// that all threads get the same number of units where panels are cut.
 func TestUnits(t *testing.T) {
 	for threads := 1; threads <= 5; threads++ {
 		for panels := 1; panels <= 12; panels++ {

@@ -1,7 +1,7 @@
 package cpu
 
-// productPaths are the paths of this machine, and those that take the products of AVX2
-// where the machine has better ones.
+// productPaths returns the paths of this machine and, where the machine has VNNI, variants of
+// them with the quantised products of plain AVX2.
 func productPaths() []*kernels {
 	var all []*kernels
 	for _, isa := range ISAs() {

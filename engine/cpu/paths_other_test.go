@@ -2,7 +2,7 @@
 
 package cpu
 
-// productPaths are the paths of this machine.
+// productPaths returns the paths of this machine.
 func productPaths() []*kernels {
 	var all []*kernels
 	for _, isa := range ISAs() {

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 )
 
-// quantTypes are the types with products of their own.
+// quantTypes returns the types that are multiplied in integers.
 func quantTypes() []gguf.Type {
 	var out []gguf.Type
 	for _, t := range gguf.Types() {
@@ -42,7 +42,7 @@ func TestQuantizedTwin(t *testing.T) {
 	}
 }
 
-// A model's products stay close to those of its weights widened, as activations of
+// A quantised model's logits stay as close to those of its widened weights as activations of
 // eight bits allow.
 func TestQuantizedIsCloseToWidened(t *testing.T) {
 	for _, typ := range quantTypes() {
@@ -70,7 +70,7 @@ func TestQuantizedIsCloseToWidened(t *testing.T) {
 	}
 }
 
-// The suite of all backends holds for models with quantised weights, on any path.
+// The conformance suite passes for models with quantised weights, on any path.
 func TestConformanceOfQuantizedModels(t *testing.T) {
 	for i, typ := range []gguf.Type{gguf.Q4_K, gguf.Q6_K} {
 		t.Run(typ.String(), func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestConformanceOfQuantizedModels(t *testing.T) {
 	}
 }
 
-// All paths give the same bits for products of every type, with rows and columns that
-// are no whole tiles.
+// All paths give the same bits for products of every type, including rows and columns that do
+// not fill a tile.
 func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 1730))
 	for _, typ := range quantTypes() {
@@ -101,7 +101,7 @@ func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 		}
 		clear(x[3][32:64])
 		for i := range x[4][:64] {
-			x[4][i] = float32(math.Copysign(1, float64(i%2)-0.5)) // all of ±127
+			x[4][i] = float32(math.Copysign(1, float64(i%2)-0.5)) // every q is ±127
 		}
 		for _, ops := range productPaths() {
 			isa := ops.isa
@@ -132,7 +132,8 @@ func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 	}
 }
 
-// The bits of logits of each type are pinned: who changes them changes QuantNumericsID.
+// The bits of the logits of each type are pinned. A change that alters them must change
+// QuantNumericsID.
 func TestQuantizedBitsArePinned(t *testing.T) {
 	want := map[gguf.Type]uint64{
 		gguf.Q4_0:   0xd4d9b9a7fbd14217,
@@ -157,7 +158,7 @@ func TestQuantizedBitsArePinned(t *testing.T) {
 	}
 }
 
-// The records of all paths are the portable ones, whatever the values.
+// All paths write the same records as the portable path, whatever the values.
 func TestRecordsAreTheSameOnAllPaths(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 1730))
 	const blocks = 64
@@ -200,7 +201,8 @@ func TestRecordsAreTheSameOnAllPaths(t *testing.T) {
 	}
 }
 
-// What is not finite stays so: its row fails instead of passing for something else.
+// A block with a value that is not finite gets NaN as its d, so that its row fails; the row's
+// other blocks keep theirs.
 func TestQuantizedNotFinite(t *testing.T) {
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		row := make([]float32, 64)

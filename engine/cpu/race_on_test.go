@@ -2,6 +2,6 @@
 
 package cpu
 
-// underRace: the race detector makes the portable path some ten times slower, and
-// what it looks for shows on any path.
+// underRace is set in builds with the race detector. It makes the portable path some ten times
+// slower, and races show on any path, so tests skip work on it.
 const underRace = true

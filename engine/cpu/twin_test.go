@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// twin is the plain oracle: the whole sequence at once, loops straight from the
-// formulas, no panels, no pages, no chunks, no threads, and the exact fma alone.
-// It returns the logits after every position.
+// twin is the plain oracle. It computes the whole sequence at once by loops written from the
+// formulas, with the exact fma and without panels, pages, chunks or threads. It returns the
+// logits after every position.
 func twin(m *model.Model, tokens []kv.Token) [][]float32 {
 	c := m.Config()
 	embed := widen(m.Embed())
@@ -49,7 +49,7 @@ func twin(m *model.Model, tokens []kv.Token) [][]float32 {
 	return out
 }
 
-// lanes16 sums terms that were put into lanes already.
+// lanes16 sums 16 lanes as a tree.
 func lanes16(v [16]float32) float32 {
 	for w := 8; w > 0; w /= 2 {
 		for i := range w {
@@ -72,7 +72,7 @@ func twinNorm(x, w []float32, eps float64) []float32 {
 	return y
 }
 
-// twinHeadNorm norms each head of x, which the weight is as wide as.
+// twinHeadNorm normalises each head of x; weight is as long as a head.
 func twinHeadNorm(x []float32, weight *model.Tensor, eps float64) []float32 {
 	var y []float32
 	for w := widen(weight); len(x) > 0; x = x[len(w):] {
@@ -81,7 +81,7 @@ func twinHeadNorm(x []float32, weight *model.Tensor, eps float64) []float32 {
 	return y
 }
 
-// twinMul is w·x + bias, which may be nil.
+// twinMul returns w·x + bias; bias may be nil.
 func twinMul(w *model.Tensor, x []float32, bias *model.Tensor) []float32 {
 	if w.Quantized() {
 		out := twinQuantMul(w, x)
@@ -102,7 +102,7 @@ func twinMul(w *model.Tensor, x []float32, bias *model.Tensor) []float32 {
 	return out
 }
 
-// twinQuantMul is w·x by the definition in quant.go.
+// twinQuantMul returns w·x by the definition in quant.go.
 func twinQuantMul(w *model.Tensor, x []float32) []float32 {
 	q, d, sums := make([]int, len(x)), make([]float32, len(x)/32), make([]int, len(x)/32)
 	for b := range d {

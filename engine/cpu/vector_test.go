@@ -17,7 +17,7 @@ import (
 
 const nastyKinds = 7
 
-// eachVector runs a test on every path of this machine that has kernels.
+// eachVector runs a test on every path of this machine that has vector kernels.
 func eachVector(t *testing.T, test func(t *testing.T, k *kernels)) {
 	isas := ISAs()[1:]
 	if len(isas) == 0 {
@@ -45,8 +45,8 @@ func nastyTensor(r *rand.Rand, rows, cols, kind int, dtype kv.DType) *model.Tens
 	return t
 }
 
-// productDiffers packs two stacked matrices, multiplies rows by them and gives the
-// first element that is not the chain of FMA32.
+// productDiffers packs two stacked matrices, multiplies rows by them, and reports the first
+// element that differs from the chain of FMA32.
 func productDiffers(r *rand.Rand, ops *kernels, trial int) error {
 	rows, k := 1+r.IntN(14), 1+r.IntN(2*blockK+50)
 	dtypes := [][2]kv.DType{{kv.BF16, kv.BF16}, {kv.F32, kv.F32}, {kv.BF16, kv.F32}, {kv.F16, kv.F16}}[trial%4]
@@ -93,8 +93,8 @@ func TestVectorProduct(t *testing.T) {
 	})
 }
 
-// attendDiffers compares the attention of a path over random pages with the
-// portable one's. Slots past the end are NaN.
+// attendDiffers compares the attention of a path with the portable path's over random pages.
+// Slots past the end are NaN, so that reading one shows.
 func attendDiffers(r *rand.Rand, ops *kernels, trial int) error {
 	dim, group, tokens, n := 16*(1+r.IntN(9)), 1+r.IntN(5), 1<<r.IntN(7), 1+r.IntN(90)
 	kind := kvTypes[trial%len(kvTypes)]
@@ -157,8 +157,8 @@ func TestVectorAttend(t *testing.T) {
 	})
 }
 
-// lastFirst is ops with tiles of at most so many rows that are right but for their
-// order: the last k first.
+// lastFirst returns ops with a planted fault: tiles of at most most rows start the chain with
+// the product of the last k.
 func lastFirst(ops *kernels, most int) *kernels {
 	broken := *ops
 	broken.tiles = slices.Clone(ops.tiles)
@@ -180,7 +180,7 @@ func lastFirst(ops *kernels, most int) *kernels {
 	return &broken
 }
 
-// lastFirstHalf is that for weights of 16 bits.
+// lastFirstHalf is lastFirst for weights of 16 bits.
 func lastFirstHalf(good tile, kernel halfKernel) halfKernel {
 	return func(out *float32, outStride int, a *float32, aStride int, w *uint32, k, first, fetch, share int) {
 		if k > 1 {
@@ -192,7 +192,7 @@ func lastFirstHalf(good tile, kernel halfKernel) halfKernel {
 	}
 }
 
-// valuesLastFirst is ops with each page's last value first.
+// valuesLastFirst returns ops with a planted fault: the last value of each page is added first.
 func valuesLastFirst(ops *kernels) *kernels {
 	broken := *ops
 	broken.values = func(out, w *float32, wStride int, v *float32, n, dim, group int) {
@@ -205,8 +205,8 @@ func valuesLastFirst(ops *kernels) *kernels {
 	return &broken
 }
 
-// TestBrokenKernelsAreCaught plants kernels that are right but for their order:
-// what the comparisons above exist for.
+// TestBrokenKernelsAreCaught plants kernels with a wrong order of summation and checks that
+// the comparisons above detect them.
 func TestBrokenKernelsAreCaught(t *testing.T) {
 	caught := func(t *testing.T, differs func(r *rand.Rand, ops *kernels, trial int) error, broken *kernels) {
 		t.Helper()
@@ -224,8 +224,8 @@ func TestBrokenKernelsAreCaught(t *testing.T) {
 	})
 }
 
-// TestVectorPointwise holds the gate, and with it Exp32, over the range of f32, and
-// the norm, against internal/f32.
+// TestVectorPointwise compares the gate (and so Exp32, over the range of f32) and the norm with
+// internal/f32.
 func TestVectorPointwise(t *testing.T) {
 	eachVector(t, func(t *testing.T, ops *kernels) {
 		r := rand.New(rand.NewPCG(7, 8))

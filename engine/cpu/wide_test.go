@@ -7,9 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// wide is the same forward pass as twin's in f64 with package math: it shows that
-// the arithmetic is right, where twin shows that it is the one promised. Its angles
-// are f64 too.
+// wide is twin's forward pass in f64 with package math, angles included. It shows that the
+// results are accurate, where twin shows that the order of summation is the promised one.
 func wide(m *model.Model, tokens []kv.Token) [][]float64 {
 	w := wideTwin{m.Config()}
 	x := make([][]float64, len(tokens))
@@ -78,7 +77,7 @@ func (w wideTwin) norm(x []float64, weight *model.Tensor) []float64 {
 	return y
 }
 
-// turn norms each head of x, if norm is not nil, and rotates it.
+// turn normalises each head of x, if norm is not nil, and rotates it to position pos.
 func (w wideTwin) turn(x []float64, norm *model.Tensor, pos int) {
 	half := w.c.HeadDim / 2
 	for ; len(x) > 0; x = x[2*half:] {
@@ -97,7 +96,7 @@ func (w wideTwin) turn(x []float64, norm *model.Tensor, pos int) {
 	}
 }
 
-// attend is the attention of all heads of q over the positions that k has.
+// attend returns the attention of all heads of q over all positions of k and v.
 func (w wideTwin) attend(q []float64, k, v [][]float64) []float64 {
 	dim, a := w.c.HeadDim, make([]float64, len(q))
 	for h := range w.c.Heads {

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestLargestValuesAreRefused has numbers that turn negative where int has 32 bits
+// TestLargestValuesAreRefused uses numbers that would become negative where int has 32 bits
 // (GOARCH=386 go test).
 func TestLargestValuesAreRefused(t *testing.T) {
 	b := openTest(t, testModel(t, "nano"), Config{KVTokens: 64})
@@ -28,7 +28,7 @@ func TestLargestValuesAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 	}
-	// A token that is counted must be left out, not indexed with.
+	// A penalised token beyond the vocabulary must be ignored, not used as an index.
 	counted := engine.SlotBind{Sampling: engine.SamplingParams{PresencePenalty: 1}, Output: []kv.Token{math.MaxUint32}}
 	wait(t, b, &engine.Batch{Seq: 1, Binds: []engine.SlotBind{counted}, Rows: []engine.Row{good}})
 }
