@@ -10,9 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// largeTokens is like a vocabulary of 128,000 tokens in use: bytes, words with and
-// without a space before them, runs of spaces, digits, and what code and JSON have
-// of punctuation together.
+// largeTokens returns a vocabulary like published ones of 128,000 tokens: bytes, words with and
+// without a leading space, runs of spaces, digits, and groups of punctuation from code and JSON.
 func largeTokens() []string {
 	r := rand.New(rand.NewPCG(1, 1))
 	seen := map[string]bool{}
@@ -82,7 +81,7 @@ func largeVocabulary() *Vocabulary {
 	return large
 }
 
-// short forms for rules by hand
+// Short constructors for rules written by hand.
 
 func lit(s string) *Expr            { return &Expr{Op: Text, Text: s} }
 func seq(e ...*Expr) *Expr          { return &Expr{Op: Seq, Sub: e} }
@@ -116,7 +115,7 @@ func jsonNumber() *Expr {
 
 func space() *Expr { return times(runes(' ', ' ', '\n', '\n', '\t', '\t'), 0, 20) }
 
-// jsonRules is any JSON.
+// jsonRules matches any JSON text.
 func jsonRules() Rules {
 	sp, comma := space(), seq(lit(","), space())
 	member := seq(ref(3), sp, lit(":"), sp, ref(0))
@@ -128,8 +127,8 @@ func jsonRules() Rules {
 	}
 }
 
-// toolRules is a call of a tool: ten properties, in order, one of them an object and
-// one an array of objects.
+// toolRules matches a tool call with ten properties in order, one of them an object and one an
+// array of objects.
 func toolRules(longest int) Rules {
 	text := jsonString()
 	if longest > 0 {
@@ -161,7 +160,7 @@ const toolText = `{"name": "get_forecast", "city": "Sankt Peter-Ording", "countr
 	` "hourly": true, "note": "with \"tides\", and \u00fc", "home": {"latitude": 54.3, "longitude": 8.65, "name": "the house"},` +
 	` "stops": [{"latitude": 1, "longitude": -2e10, "name": ""}, {"latitude": 0.5, "longitude": 9, "name": "b"}], "language": "fr"}`
 
-// split cuts text into the longest tokens from the left.
+// split cuts text into tokens from the left, taking the longest token each time.
 func split(v *Vocabulary, text string) (tokens []kv.Token) {
 	known := map[string]kv.Token{}
 	for t := range v.Size() {
@@ -205,7 +204,7 @@ func TestToolCallIsAccepted(t *testing.T) {
 		if !m.CanEnd() || !m.MustEnd() {
 			t.Fatal("not complete")
 		}
-		// A string that counts may end after each rune: its own frame and the caller's.
+		// A counting string may end after each rune, so there is its frame and its caller's.
 		if most > min(longest, 1)+1 {
 			t.Errorf("%d stacks side by side, longest string %d", most, longest)
 		}
@@ -291,8 +290,8 @@ func BenchmarkMask(b *testing.B) {
 	}
 }
 
-// BenchmarkHardMask: rules of many readings, whose masks are made by a walk of the
-// whole vocabulary, behind some letters.
+// BenchmarkHardMask makes masks of ambiguous rules by walks of the whole vocabulary, after some
+// letters of output.
 func BenchmarkHardMask(b *testing.B) {
 	v := largeVocabulary()
 	for _, pattern := range []string{`([a-z]{0,40}[b-z]{0,40}){1,10}`, `([A-Za-z0-9 ,.]{1,80}\.? ?){1,8}`} {
@@ -332,8 +331,8 @@ func BenchmarkAccept(b *testing.B) {
 	}
 }
 
-// BenchmarkLateMask is a mask near the end of a count, where thousands of tokens that are allowed
-// within the unit are too long by now.
+// BenchmarkLateMask makes a mask near the end of a count, where thousands of tokens of the unit
+// have become too long.
 func BenchmarkLateMask(b *testing.B) {
 	for _, n := range []int{1000, 2000, 3900} {
 		b.Run(fmt.Sprintf("tokens=%d", n), func(b *testing.B) {

@@ -15,8 +15,8 @@ func vocabularyOf(tokens []string) *Vocabulary {
 	return NewVocabulary(len(tokens), func(t kv.Token) []byte { return []byte(tokens[t]) })
 }
 
-// randomTokens has each byte of the pieces, some pieces together, parts of runes
-// with what is beside them, doubles and tokens without bytes.
+// randomTokens returns each byte of the pieces, some concatenated pieces, parts of runes with
+// their neighbours, duplicates, and tokens without bytes.
 func randomTokens(r *rand.Rand) []string {
 	tokens := []string{"", ""}
 	for b := range 256 {
@@ -40,7 +40,7 @@ func randomTokens(r *rand.Rand) []string {
 	return tokens
 }
 
-// compile runs the compiler in pieces of work.
+// compile runs the compiler, work units at a time.
 func compile(v *Vocabulary, rules Rules, limits Limits, work int) (*Grammar, error) {
 	c, err := NewCompiler(v, rules, limits)
 	if err != nil {
@@ -59,8 +59,8 @@ func compile(v *Vocabulary, rules Rules, limits Limits, work int) (*Grammar, err
 
 func has(mask []uint64, t int) bool { return mask[t/64]>>(t%64)&1 != 0 }
 
-// compare plays one output and asks the oracle about every token at every place.
-// It is false if the rules are refused.
+// compare plays one output and compares every token's mask bit with the oracle at every step.
+// It returns false if the rules are refused.
 func compare(t testing.TB, seed uint64) bool {
 	r := rand.New(rand.NewPCG(seed, 1))
 	rules := randomRules(r)
@@ -115,7 +115,7 @@ func compare(t testing.TB, seed uint64) bool {
 func compareHere(t testing.TB, where string, o *oracle, m *Matcher, tokens []string, text string) {
 	t.Helper()
 	word, _ := o.ask(text)
-	if m.g.overflow { // readings were dropped: what is allowed is less
+	if m.g.overflow { // stacks were dropped: fewer tokens may be allowed
 		return
 	}
 	if m.CanEnd() != word {
@@ -162,13 +162,13 @@ func compareHere(t testing.TB, where string, o *oracle, m *Matcher, tokens []str
 	}
 }
 
-// A byte that no token has is known to the compiler: a way that leads to it alone is
-// not allowed from its beginning, instead of ending in a mask without tokens.
+// The compiler knows the bytes that no token has. A text that can only continue with such a
+// byte is refused from its beginning; it must not end in a mask without tokens.
 func TestBytesWithoutTokensAreNoWay(t *testing.T) {
 	tokens := []string{"a", "b", "", "ab", "\xc3", "\xa9", "é", "\xf0", "\x9f"}
 	for _, tc := range []struct {
 		rules Rules
-		want  []string // the tokens of the first mask; nil where nothing matches
+		want  []string // tokens of the first mask; nil if no text matches
 	}{
 		{Rules{either(lit("a\x04"), lit("b"))}, []string{"b"}},
 		{Rules{seq(lit("a"), either(lit("\x04"), lit("b")))}, []string{"a", "ab"}},

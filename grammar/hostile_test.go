@@ -222,8 +222,8 @@ func TestMatchersAllocateNothing(t *testing.T) {
 	}
 }
 
-// Reading rules takes time in proportion to them, however wide one is and whether its parts
-// are equal or not; recursion costs it once more.
+// Reading rules takes time linear in their size, however wide one is and whether or not its
+// parts are equal. Recursive rules take twice that.
 func TestWideRulesAreReadOnce(t *testing.T) {
 	const wide = 2000
 	same, other, calls := &Expr{Op: Seq}, &Expr{Op: Either}, &Expr{Op: Either}
@@ -270,8 +270,8 @@ func TestWideRulesAreReadOnce(t *testing.T) {
 	}
 }
 
-// A byte that may begin with any of many units takes time in proportion to them: what is
-// pending is found by its target and taken by its rank without a look at the others.
+// A byte at which many units may begin takes time linear in their number: a pending unit is
+// found by its target and taken by its rank without a scan of the others.
 func TestStepsTakeTimeInProportionToCalls(t *testing.T) {
 	work := func(units int) int {
 		rules := Rules{nil, either(lit("<abc"), seq(lit("("), ref(1), lit(")")))}
@@ -296,8 +296,8 @@ func TestStepsTakeTimeInProportionToCalls(t *testing.T) {
 	}
 }
 
-// No piece of work between two looks at the clock takes much longer than was asked for, where
-// each state of an automaton leads to all that follow by nothing.
+// No call of Run takes much longer than the work asked for, even if each state of an automaton
+// has epsilon arcs to all later ones.
 func TestCompilingStopsWhenItWasAskedTo(t *testing.T) {
 	var parts []*Expr
 	for range 40 {
@@ -326,7 +326,7 @@ func TestCompilingStopsWhenItWasAskedTo(t *testing.T) {
 			const work = 100
 			left, moves := work, s.moves
 			done, err = s.run(&left)
-			// And the node that it was at when the work was done.
+			// 2*size: the node in progress when the work was used up.
 			if moved := s.moves - moves; moved > 16*work+2*size {
 				t.Fatalf("%s: %d moves for %d of work, in an automaton of %d states and arcs", name, moved, work, size)
 			}

@@ -21,7 +21,8 @@ type remembered struct {
 
 const memoWays = 4
 
-// init allocates as many slots as fit into bytes, rounded down to a power of two, at least memoWays.
+// init allocates as many slots as fit into bytes, rounded down to a power of two, and at least
+// memoWays.
 func (m *memo) init(bytes, words int) {
 	n := memoWays
 	for 2*n*(words*8+128) <= bytes {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// oracle matches by trying everything, expression by expression. It knows no
-// automaton, no stack and no token.
+// oracle matches by exhaustive search, expression by expression. It uses no automaton, no stack
+// and no token.
 type oracle struct {
 	rules   Rules
 	written [256]bool // the bytes that tokens have
@@ -23,8 +23,8 @@ type asked struct {
 	at   int
 }
 
-// places is where an expression begun somewhere can end, and whether it can be
-// under way (and still be completed) where the text ends.
+// places holds the positions where an expression that starts at some position can end, and
+// whether it can still be incomplete (and completable) at the end of the text.
 type places struct {
 	ends    spots
 	partial bool
@@ -132,7 +132,7 @@ func (o *oracle) nullable(e *Expr) bool {
 	return o.null[e.Rule]
 }
 
-// ask says whether text is a word, and whether it is the beginning of one.
+// ask reports whether text matches the rules, and whether it is a prefix of a text that does.
 func (o *oracle) ask(text string) (word, prefix bool) {
 	o.text, o.memo = text, map[asked]*places{}
 	p := o.match(o.rules[0], 0)
@@ -229,7 +229,7 @@ func (o *oracle) repeat(e *Expr, at int, p *places) {
 	}
 }
 
-// pieces are what random texts, rules and tokens are made of.
+// pieces are the parts of random texts, rules and tokens.
 var pieces = []string{"a", "b", "\"", "aa", "ab", "é", "߿", "ࠀ", "€", "\uffff", "\U00010000", "😀", "c"}
 
 func randomExpr(r *rand.Rand, depth, rules int) *Expr {
@@ -297,7 +297,7 @@ func randomRules(r *rand.Rand) Rules {
 	return rules
 }
 
-// countedRules are repeats within and beside each other, that end soon.
+// countedRules returns short repeats, nested and in sequence.
 func countedRules(r *rand.Rand) Rules {
 	text := func() *Expr {
 		return &Expr{Op: Text, Text: []string{"a", "b", "aa", "ab", "aab"}[r.IntN(5)]}

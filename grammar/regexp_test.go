@@ -16,7 +16,7 @@ var byteTokens = func() (tokens []string) {
 	return tokens
 }()
 
-// compareRegexp asks package regexp about texts.
+// compareRegexp compares the grammar of pattern with package regexp on texts.
 func compareRegexp(t testing.TB, pattern string, texts []string) bool {
 	rules, err := ParseRegexp(pattern)
 	if err != nil {
@@ -105,8 +105,8 @@ func TestRegexpsThatAreRefused(t *testing.T) {
 	}
 }
 
-// An expression is bounded before it is parsed, for nothing can stop the parser; and what
-// is said of it does not repeat all of it. 8 MiB of anchors would take hours.
+// The size of an expression is checked before parsing, because the parser can't be interrupted:
+// 8 MiB of anchors would take hours. Errors do not quote all of a long expression.
 func TestLongRegexps(t *testing.T) {
 	for _, part := range []string{"^", "(", "a?", "(a|", `\pL`} {
 		most := strings.Repeat(part, maxPattern/len(part))

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// firstStop finds by looking at every place.
+// firstStop finds the first stop string by comparing at every position.
 func firstStop(stops []string, text string) (which, end int) {
 	for end := 1; end <= len(text); end++ {
 		which = -1
@@ -24,7 +24,7 @@ func firstStop(stops []string, text string) (which, end int) {
 	return -1, len(text)
 }
 
-// held is the longest beginning of a stop string, but not all of it, that text ends with.
+// held returns the length of the longest proper prefix of a stop string that text ends with.
 func held(stops []string, text string) int {
 	longest := 0
 	for _, s := range stops {
@@ -45,7 +45,7 @@ func compareStops(t *testing.T, stops []string, text string, r *rand.Rand) {
 	wantWhich, wantEnd := firstStop(stops, text)
 	var state StopState
 	for at := 0; at < len(text); {
-		n := r.IntN(min(5, len(text)-at) + 1) // none at times
+		n := r.IntN(min(5, len(text)-at) + 1) // 0 to 5 bytes
 		next, which, end := s.Next(state, []byte(text[at:at+n]))
 		if which >= 0 {
 			if which != wantWhich || at+end != wantEnd {

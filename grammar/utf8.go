@@ -34,7 +34,7 @@ func normalRunes(ranges []Range) []Range {
 
 // appendUTF8 appends sequences of byte spans that together match the UTF-8 of exactly the runes
 // in r. Within a sequence any byte of a span may follow any byte of the span before: U+0780 to
-// U+0801 is DE|DF 80-BF, E0 A0 80-81.
+// U+0801 is DE-DF 80-BF and E0 A0 80-81.
 func appendUTF8(dst [][]span, r Range) [][]span {
 	for _, edge := range []rune{0x7F, 0x7FF, 0xFFFF} { // where the length changes
 		if r.Lo <= edge && edge < r.Hi {

@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// piece is one way in which a pattern matches: body, at the beginning of the
-// string, at its end, both or anywhere.
+// piece is one alternative of a pattern without anchors: body matches at the beginning of the
+// string, at its end, at both or anywhere.
 type piece struct {
 	begins, ends bool
 	body         *grammar.Expr
@@ -15,7 +15,8 @@ type piece struct {
 
 const maxPieces = 64
 
-// anchored takes begin and end out of e.
+// anchored turns e into pieces without ^ and $. Anchors in alternatives multiply pieces; over
+// maxPieces, and anchors in a repeat, are errors.
 func (w widths) anchored(e *grammar.Expr) ([]piece, error) {
 	switch {
 	case e == begin:
@@ -51,7 +52,7 @@ func (w widths) anchored(e *grammar.Expr) ([]piece, error) {
 func (w widths) anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 	all := []piece{{body: empty}}
 	for i := 0; i < len(parts); {
-		j := i // parts without anchors go together, so that they multiply nothing
+		j := i // consecutive parts without anchors make one piece
 		for j < len(parts) && !hasAnchor(parts[j]) {
 			j++
 		}
@@ -81,8 +82,8 @@ func (w widths) anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 	return all, nil
 }
 
-// after is a and then b: what stands before ^ and behind $ is empty, or there is
-// no such string.
+// after returns the piece for a followed by b. Text before ^ and after $ must be empty; ok is
+// false if that is impossible.
 func (w widths) after(a, b piece) (piece, bool) {
 	p := piece{a.begins || b.begins, a.ends || b.ends, seq(a.body, b.body)}
 	if b.begins {
@@ -114,7 +115,7 @@ func hasAnchor(e *grammar.Expr) bool {
 	return false
 }
 
-// joined makes plain expressions of those of sequence.
+// joined rebuilds an expression made by sequence with seq, which joins adjacent texts.
 func joined(e *grammar.Expr) *grammar.Expr {
 	switch e.Op {
 	case grammar.Runes:

@@ -8,7 +8,7 @@ func (b *builder) array(f *flat, at *value) (*grammar.Expr, error) {
 		return b.anyArray(), nil
 	}
 	places := 0
-	open := true // an element behind all places may be there
+	open := true // elements after all places are allowed
 	for _, l := range f.arrays {
 		places = max(places, len(l.first))
 		open = open && (l.rest != nil || len(l.first) == 0 || b.cfg.AllowExtra)
@@ -36,7 +36,7 @@ func (b *builder) array(f *flat, at *value) (*grammar.Expr, error) {
 	return b.elements(first, rest, f.minItems, f.maxItems), nil
 }
 
-// schemasAt returns what f says of the i-th element, doubles included.
+// schemasAt returns the schemas that f has for the i-th element, possibly with duplicates.
 func (f *flat) schemasAt(i int) []*value {
 	var schemas []*value
 	for _, l := range f.arrays {
@@ -51,8 +51,8 @@ func (f *flat) schemasAt(i int) []*value {
 	return schemas
 }
 
-// elements is an array from least to most long: first, in their places, then any
-// number of rest.
+// elements returns the expression of an array with least to most elements: those of first in
+// their places, then any number of rest.
 func (b *builder) elements(first []*grammar.Expr, rest *grammar.Expr, least, most int) *grammar.Expr {
 	if most != grammar.Unlimited && most < least {
 		return nothing
@@ -84,7 +84,7 @@ func (b *builder) elements(first []*grammar.Expr, rest *grammar.Expr, least, mos
 	return seq(lit("["), b.gap(), b.closing(tail))
 }
 
-// tail is from least to most elements behind n others.
+// tail returns the expression of least to most elements after n others.
 func (b *builder) tail(rest *grammar.Expr, n, least, most int) *grammar.Expr {
 	next := seq(b.comma(), rest)
 	if n > 0 {
@@ -100,8 +100,8 @@ func (b *builder) tail(rest *grammar.Expr, n, least, most int) *grammar.Expr {
 	return list
 }
 
-// closing is list, the gap if there is any element, and the bracket. Two gaps on
-// end would let two spaces pass where there is none.
+// closing returns list, a gap if there is any element, and the bracket. An empty array gets no
+// second gap: the one after the opening bracket and this one together would match two spaces.
 func (b *builder) closing(list *grammar.Expr) *grammar.Expr {
 	if list.Op == grammar.Repeat && list.Min == 0 && list.Max == 1 {
 		return seq(optional(seq(list.Sub[0], b.gap())), lit("]"))

@@ -16,27 +16,27 @@ import (
 // Source: the chat templates of NousResearch/Hermes-2-Pro and Qwen/Qwen2.5.
 type Calls struct {
 	Tools []Tool
-	Most  int // calls in one output, 1 or more
-	// Answer is a schema that the whole output may be valid against instead of
-	// calling tools; nil: it has to call one.
+	Most  int // largest number of calls in one output, 1 or more
+	// Answer is a schema for outputs without calls: the output may instead be a JSON text that
+	// is valid against it. If nil, the output must call a tool.
 	Answer []byte
 }
 
-// Tool is what may be called.
+// Tool is a function that the model may call.
 type Tool struct {
 	Name       string
-	Parameters []byte // schema of its arguments, which are an object; nil: there are none
+	Parameters []byte // schema of its arguments, an object; nil means that it takes none: {}
 }
 
-// Parts of a call, and what stands between two calls.
+// The fixed parts of a call, and the text between two calls.
 const (
 	callOpen, callArguments = "<tool_call>\n{\"name\": ", ", \"arguments\": "
 	callClose               = "}\n</tool_call>"
 	callGap                 = "\n"
 )
 
-// Rules returns the grammar of c. Errors are those of [Rules], with the tool's name.
-// cfg.MaxSize bounds all tools together.
+// Rules returns the grammar of c. Errors are those of the function [Rules], with the tool's
+// name. cfg.MaxSize bounds all tools together.
 func (c Calls) Rules(cfg Config) (grammar.Rules, error) {
 	cfg = cfg.WithDefaults()
 	if len(c.Tools) == 0 || c.Most < 1 {
@@ -85,7 +85,7 @@ func (t Tool) rules(cfg Config) (grammar.Rules, error) {
 		return nil, err
 	}
 	schemas := []*value{root}
-	if kind := root.get("type"); kind == nil || kind.text != "object" { // other types may be open
+	if kind := root.get("type"); kind == nil || kind.text != "object" { // may allow other types
 		schemas = append(schemas, anyObject())
 	}
 	b := newBuilder(root, cfg)
@@ -96,8 +96,8 @@ func (t Tool) rules(cfg Config) (grammar.Rules, error) {
 	return b.finish(e)
 }
 
-// anyObject returns the schema {"type": "object"}. Its id is that of no value of
-// another document.
+// anyObject returns the schema {"type": "object"}, with an id that no value of another document
+// has.
 func anyObject() *value {
 	v, err := decode([]byte(`{"type": "object"}`), Config{}.WithDefaults())
 	if err != nil {
@@ -107,8 +107,8 @@ func anyObject() *value {
 	return v
 }
 
-// adjoin appends the rules of another grammar, whose calls it renumbers in place: trim
-// has made it of expressions of its own.
+// adjoin appends the rules of another grammar to rules. It renumbers the calls of more in place,
+// which is safe because trim copied all expressions that have calls.
 func adjoin(rules, more grammar.Rules) grammar.Rules {
 	base := len(rules)
 	var shift func(e *grammar.Expr)

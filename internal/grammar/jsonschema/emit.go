@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// space is what may stand after a colon.
+// space returns the optional white space after a colon; nil if Compact.
 func (b *builder) space() *grammar.Expr {
 	if b.cfg.Compact {
 		return nil
@@ -14,8 +14,8 @@ func (b *builder) space() *grammar.Expr {
 	return optional(lit(" "))
 }
 
-// gap is what may stand after a comma or an opening bracket and before a closing
-// one.
+// gap returns the optional white space after a comma or an opening bracket and before a closing
+// one: a space, or a line break and indentation. It is nil if Compact.
 func (b *builder) gap() *grammar.Expr {
 	if b.cfg.Compact {
 		return nil
@@ -28,7 +28,7 @@ func (b *builder) gap() *grammar.Expr {
 
 func (b *builder) comma() *grammar.Expr { return seq(lit(","), b.gap()) }
 
-// any is any JSON value.
+// any returns the expression of any JSON value.
 func (b *builder) any() *grammar.Expr {
 	return b.sharedRule("any", func() *grammar.Expr {
 		return either(lit("null"), lit("true"), lit("false"), b.number(newFlat(), false),
@@ -49,8 +49,8 @@ func (b *builder) anyObject() *grammar.Expr {
 	})
 }
 
-// emit returns the expression of what meets f. at is where a schema that f came
-// from is.
+// emit returns the expression of the values that satisfy f. at is a schema that contributed to
+// f, for errors.
 func (b *builder) emit(f *flat, at *value) (*grammar.Expr, error) {
 	if f.fixed {
 		return b.fixed(f, at)
@@ -96,7 +96,7 @@ func (b *builder) emit(f *flat, at *value) (*grammar.Expr, error) {
 	return either(parts...), nil
 }
 
-// fixed returns the expression of those of f's values that meet what else it says.
+// fixed returns the expression of f's enum or const values that satisfy the rest of f.
 func (b *builder) fixed(f *flat, at *value) (*grammar.Expr, error) {
 	var parts []*grammar.Expr
 	for _, v := range f.values {
@@ -118,7 +118,8 @@ func (b *builder) fixed(f *flat, at *value) (*grammar.Expr, error) {
 	return either(parts...), nil
 }
 
-// admits says if v, one of f's values, meets the rest of f.
+// admits reports whether v, one of f's values, satisfies the rest of f. It is an error if f has
+// a keyword for v's type that is not evaluated on values, such as pattern.
 func (f *flat) admits(v, at *value) (bool, error) {
 	is := map[kind]types{null: nulls, boolean: booleans, text: texts, array: arrays, object: objects}[v.kind]
 	if v.kind == number {
@@ -175,8 +176,8 @@ func inRange(n, least, most int) bool {
 	return n >= least && (most == grammar.Unlimited || n <= most)
 }
 
-// literal returns the expression of v, with white space where it may be. It is
-// made once, for alternatives may share it.
+// literal returns the expression of v with optional white space. It is made once for each v,
+// because alternatives may share it.
 func (b *builder) literal(v *value) *grammar.Expr {
 	e := b.literals[v]
 	if e == nil {
@@ -210,7 +211,7 @@ func (b *builder) newLiteral(v *value) *grammar.Expr {
 	return lit(literalText(v))
 }
 
-// literalText is v in JSON if it has no members, and its kind if it has.
+// literalText returns v as JSON if v has no members, and the name of its kind otherwise.
 func literalText(v *value) string {
 	switch {
 	case v.kind == boolean && v.yes:

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// What an Error is at bottom.
+// The causes that an Error wraps.
 var (
 	ErrSchema      = errors.New("jsonschema: not a schema that can be met")
 	ErrUnsupported = errors.New("jsonschema: not supported")
 	ErrLimit       = errors.New("jsonschema: over a limit")
 )
 
-// Error says what is wrong with a schema, and where.
+// Error describes a fault of a schema and its place.
 type Error struct {
 	Pointer string // JSON pointer of the schema that has the keyword; "" is the root
-	Keyword string // "" if it is not about one
+	Keyword string // the keyword at fault; "" if the fault concerns none
 	Msg     string
 	Err     error // ErrSchema, ErrUnsupported or ErrLimit
 }

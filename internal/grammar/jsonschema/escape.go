@@ -18,7 +18,8 @@ var (
 		{Lo: 0x3000, Hi: 0x3000}, {Lo: 0xFEFF, Hi: 0xFEFF}}
 )
 
-// escape is what follows a backslash, in brackets or outside of them.
+// escape parses the rest of an escape after its backslash and returns its runes. inClass
+// reports that it stands in brackets, where \b is a backspace.
 func (p *patternParser) escape(inClass bool) ([]grammar.Range, error) {
 	if p.rest == "" {
 		return nil, p.fault(`a \ at the end`)
@@ -63,7 +64,7 @@ func (p *patternParser) escape(inClass bool) ([]grammar.Range, error) {
 	return []grammar.Range{{Lo: r, Hi: r}}, nil
 }
 
-// controls has escapes of one control character each, plus 1.
+// controls maps a letter to the control character that it escapes, plus 1; 0 means none.
 var controls = [256]rune{'t': '\t' + 1, 'n': '\n' + 1, 'v': '\v' + 1, 'f': '\f' + 1, 'r': '\r' + 1, '0': 1}
 
 func isLetter(c byte) bool { return c|' ' >= 'a' && c|' ' <= 'z' }
@@ -76,7 +77,7 @@ func named(c byte) []grammar.Range {
 	return set
 }
 
-// hex is the rune of \xhh, \uhhhh, \u{h…}, or of a pair of \u with surrogates.
+// hex parses the rest of \xhh, \uhhhh, \u{h…}, or of two \u that form a surrogate pair.
 func (p *patternParser) hex(c byte) ([]grammar.Range, error) {
 	if c == 'u' && p.cut("{") {
 		n := 0

@@ -2,8 +2,8 @@ package jsonschema
 
 import "github.com/coppice-llm/coppice/grammar"
 
-// What follows makes expressions. nothing matches no text, empty the empty one;
-// nil in a seq is left out.
+// Constructors of expressions. nothing matches no text, empty matches "". They simplify, so
+// both can be compared by pointer.
 var (
 	nothing = &grammar.Expr{Op: grammar.Either}
 	empty   = &grammar.Expr{Op: grammar.Text}
@@ -17,10 +17,11 @@ func runes(ranges ...grammar.Range) *grammar.Expr {
 	return &grammar.Expr{Op: grammar.Runes, Runes: ranges}
 }
 
-// seq joins texts that meet, and makes nothing of what holds nothing.
+// seq returns parts in sequence. It joins adjacent texts and leaves out nil and empty parts; it
+// returns nothing if a part is nothing.
 func seq(parts ...*grammar.Expr) *grammar.Expr {
 	var sub []*grammar.Expr
-	var run []byte // of texts at the end of sub
+	var run []byte // bytes of the texts that end sub so far
 	for _, p := range parts {
 		switch {
 		case p == nil || p.Op == grammar.Text && p.Text == "":
@@ -85,7 +86,7 @@ func repeat(e *grammar.Expr, least, most int) *grammar.Expr {
 
 func optional(e *grammar.Expr) *grammar.Expr { return repeat(e, 0, 1) }
 
-// small says if e is made of fewer than n expressions.
+// small reports whether e consists of fewer than n expressions.
 func small(e *grammar.Expr, n int) bool { return left(e, n) > 0 }
 
 func left(e *grammar.Expr, n int) int {
@@ -99,8 +100,8 @@ func left(e *grammar.Expr, n int) int {
 	return n
 }
 
-// cost is the number of expressions in e, those of rules that it calls left out;
-// over limit it may be any number above it.
+// cost returns the number of expressions in e, without those of rules that it calls. Above
+// limit the result may be any larger number.
 func cost(e *grammar.Expr, limit int) int {
 	n := 1
 	for _, s := range e.Sub {

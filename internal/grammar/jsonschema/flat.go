@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// types is a set of JSON types. A number is an integer or a fraction, so that
-// "integer" and "number" meet in what both allow.
+// types is a set of JSON types. Numbers are split into integers and fractions, so that the
+// intersection of "integer" and "number" is a set of types, too.
 type types uint8
 
 const (
@@ -28,16 +28,17 @@ var typeNames = map[string]types{
 	"string": texts, "array": arrays, "object": objects,
 }
 
-// flat is what schemas that hold together say of one value: their keywords, met.
+// flat is the conjunction of schemas that all apply to one value: the intersection of their
+// keywords.
 type flat struct {
 	types  types
-	typed  bool  // a type was named
-	about  types // what the keywords are about
-	values []*value
-	fixed  bool // values are all that is allowed
+	typed  bool     // some schema has type
+	about  types    // types that the keywords apply to
+	values []*value // of enum or const, if fixed
+	fixed  bool     // only values are allowed
 
 	least, most bound // of a number
-	places      int   // behind its point; -1 if multipleOf is silent
+	places      int   // digits after its point, from multipleOf; -1 if absent
 
 	minLength, maxLength int
 	patterns, formats    []*value
@@ -48,15 +49,15 @@ type flat struct {
 	arrays                       []arrayLayer
 	minItems, maxItems           int
 
-	refused [8]refusal // by bit of the type that the keyword is about
+	refused [8]refusal // by bit of types: the first refused keyword that applies to the type
 }
 
-// objectLayer is what one schema says of properties: its other is for those
-// that this schema does not declare, whatever others do.
+// objectLayer holds one schema's keywords for properties. Its other applies to the properties
+// that this schema does not declare, even if another schema declares them.
 type objectLayer struct {
-	declared *value // nil if it declares none
-	patterns *value
-	other    *value // nil if absent
+	declared *value // properties; nil if absent
+	patterns *value // patternProperties; nil if absent
+	other    *value // additionalProperties; nil if absent
 }
 
 type arrayLayer struct {
@@ -71,7 +72,7 @@ func newFlat() *flat {
 	}
 }
 
-// clone returns a copy whose lists grow apart from f's.
+// clone returns a copy of f; appending to its lists does not change f's.
 func (f *flat) clone() *flat {
 	c := *f
 	c.values = slices.Clip(f.values)
@@ -81,7 +82,8 @@ func (f *flat) clone() *flat {
 	return &c
 }
 
-// allowed is the set of types that f's values may have.
+// allowed returns the types that values of f may have. Without type, enum and const these are
+// the types that f's keywords apply to.
 func (f *flat) allowed() types {
 	if !f.typed && f.about != 0 && !f.fixed {
 		return f.about
@@ -89,10 +91,10 @@ func (f *flat) allowed() types {
 	return f.types
 }
 
-// refusal is of a keyword that no grammar is made of. It becomes an error only if it is told,
-// for an error has the place written out.
+// refusal records a keyword that is not supported. It becomes an error only if the type that it
+// applies to is allowed; building the error's pointer for each would cost too much.
 type refusal struct {
-	at           *value // nil if there is none
+	at           *value // the schema; nil if nothing is refused
 	keyword, msg string
 }
 
@@ -104,7 +106,7 @@ func (f *flat) refuse(about types, r refusal) {
 	}
 }
 
-// refusal is of a keyword that is about one of set.
+// refusal returns an error for a refused keyword that applies to a type of set, or nil.
 func (f *flat) refusal(set types) error {
 	for i, r := range f.refused {
 		if set&(1<<i) != 0 && r.at != nil {
@@ -114,7 +116,8 @@ func (f *flat) refusal(set types) error {
 	return nil
 }
 
-// apply makes every alternative meet s as well; anyOf and oneOf make more of them.
+// apply adds the conjunction with s to every alternative and returns the resulting alternatives.
+// Each branch of an anyOf or oneOf multiplies them; the schema false leaves none.
 func (b *builder) apply(alternatives []*flat, s *value) ([]*flat, error) {
 	if err := b.spend(1+len(alternatives)*(1+len(s.names)), s); err != nil {
 		return nil, err
@@ -153,7 +156,7 @@ func (b *builder) apply(alternatives []*flat, s *value) ([]*flat, error) {
 	return b.applyOthers(alternatives, s)
 }
 
-// applyOthers does so for the schemas that s has beside its own keywords.
+// applyOthers does the same for the schemas in s's allOf, anyOf and oneOf.
 func (b *builder) applyOthers(alternatives []*flat, s *value) ([]*flat, error) {
 	if s.get("allOf") != nil {
 		parts, err := list(s, "allOf")
@@ -195,7 +198,8 @@ func (b *builder) applyOthers(alternatives []*flat, s *value) ([]*flat, error) {
 	return alternatives, nil
 }
 
-// meet adds s's own keywords to f.
+// meet intersects f with s's own keywords. Those that hold schemas for the same value ($ref,
+// allOf, anyOf, oneOf) are left to apply.
 func (f *flat) meet(s *value) error {
 	for i, name := range s.names {
 		k, ok := keywords[name]
@@ -233,7 +237,7 @@ func (f *flat) meetObject(s *value) error {
 	return nil
 }
 
-// meetArray takes prefixItems and items, or draft-07's array of items and
+// meetArray adds s's prefixItems and items, or draft-07's items as an array and
 // additionalItems.
 func (f *flat) meetArray(s *value) error {
 	first, rest := s.get("prefixItems"), s.get("items")

@@ -2,9 +2,9 @@ package jsonschema
 
 import "strings"
 
-// formats are the patterns of the formats that are enforced; each has a part of
-// what its standard allows, and, but for the length of a host name of many labels
-// and what is said below, nothing else.
+// formats holds the patterns of the enforced formats. Each matches part of the texts that its
+// standard allows and, except for the total length of a long host name, no others. The comments
+// below name what is left out.
 var formats = func() map[string]string {
 	const (
 		month31  = `(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])`
@@ -67,13 +67,13 @@ var formats = func() map[string]string {
 // IPv4 address, or fewer with one :: for the others.
 func ipv6(ipv4 string) string {
 	const group = `[0-9A-Fa-f]{1,4}`
-	groups := func(n int) string { // n of them, with colons between
+	groups := func(n int) string { // n groups, with colons between them
 		if n == 0 {
 			return ""
 		}
 		return group + strings.Repeat(`:`+group, n-1)
 	}
-	upTo := func(n int, last string) string { // up to n and a colon each, then last
+	upTo := func(n int, last string) string { // up to n groups, each with a colon after it, then last
 		return `(?:` + group + `:){0,` + string(rune('0'+n)) + `}` + last
 	}
 	ways := []string{

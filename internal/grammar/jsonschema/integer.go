@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// digitsOf returns the digits of x, which is 0 at least, before and behind the
-// point, without zeros at their ends.
+// digitsOf returns the digits of x before and after the point, without trailing zeros after it.
+// x must be a decimal and at least 0.
 func digitsOf(x *big.Rat) (before, behind string) {
 	n, _ := x.FloatPrec() // exact, since x was a decimal
 	before, behind, _ = strings.Cut(x.FloatString(n), ".")
@@ -20,7 +20,7 @@ func digitsBehind(x *big.Rat) string {
 	return behind
 }
 
-// compare is of integers' digits.
+// compare compares two integers given as digits without leading zeros.
 func compare(a, b string) int {
 	if len(a) != len(b) {
 		return len(a) - len(b)
@@ -33,14 +33,14 @@ func successor(digits string) string {
 	return n.Add(n, big.NewInt(1)).String()
 }
 
-// predecessor of 0 is -1, which compare takes for longer than any one digit: it
-// is asked only of a top above another number.
+// predecessor returns digits minus 1. digits must not be 0: compare would rank "-1" above any
+// one digit. between calls it only for a top above another number.
 func predecessor(digits string) string {
 	n, _ := new(big.Int).SetString(digits, 10)
 	return n.Sub(n, big.NewInt(1)).String()
 }
 
-// integersBetween returns those from a to b, both from 0 on and within it.
+// integersBetween returns the expression of the integers from a to b inclusive, 0 ≤ a ≤ b.
 func integersBetween(a, b string) *grammar.Expr {
 	if len(a) == len(b) {
 		return sameLength(a, b)
@@ -52,7 +52,8 @@ func integersBetween(a, b string) *grammar.Expr {
 	return either(append(parts, sameLength("1"+strings.Repeat("0", len(b)-1), b))...)
 }
 
-// sameLength returns the digits from a to b.
+// sameLength returns the expression of the digit strings from a to b inclusive. All have the
+// same length, with leading zeros: "07" to "12" is 0[7-9] | 1[0-2].
 func sameLength(a, b string) *grammar.Expr {
 	n := len(a)
 	switch {

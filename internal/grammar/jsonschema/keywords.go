@@ -6,15 +6,14 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// keyword is one that says something about what is valid. All others are
-// annotations.
+// keyword is a keyword that affects which values are valid. All others are annotations.
 type keyword struct {
-	about types // types of which it says something; 0 if of any
+	about types // types that it applies to; 0 if to all
 	meet  func(f *flat, s, arg *value, name string) error
 }
 
-// keywords are those that are known. Without meet they are taken by apply or by a
-// layer.
+// keywords holds the known keywords. Those without meet are handled by apply, meetObject or
+// meetArray.
 var keywords = map[string]keyword{
 	"$ref": {}, "allOf": {}, "anyOf": {}, "oneOf": {},
 
@@ -79,7 +78,7 @@ func refuseIfTrue(about types) func(*flat, *value, *value, string) error {
 	}
 }
 
-// refuseUnlessTrue lets schemas pass that anything is valid against.
+// refuseUnlessTrue accepts only the schemas true and {}, which restrict nothing.
 func refuseUnlessTrue(about types) func(*flat, *value, *value, string) error {
 	return func(f *flat, s, arg *value, name string) error {
 		if arg.kind == boolean && arg.yes || arg.kind == object && len(arg.members) == 0 {
@@ -153,8 +152,9 @@ func (f *flat) meetValues(values []*value) error {
 	return nil
 }
 
-// weight is what it takes to meet s: what its keywords list, and the values of f that an enum
-// or const would be held against. A schema may be met as often as others refer to it.
+// weight returns the work of f.meet(s): the number of entries in s's keywords, and of values of
+// f that an enum or const is compared with. It is charged each time, because a schema is met as
+// often as others refer to it.
 func (f *flat) weight(s *value) int {
 	n := 0
 	for _, name := range []string{"required", "type"} {
@@ -181,9 +181,8 @@ func (f *flat) weight(s *value) int {
 	return n
 }
 
-// count is the argument of minLength and its like. From 2^24 on it is
-// grammar.Unlimited, so that a maximum of that size is none: no model writes as
-// much.
+// count returns the argument of minLength and similar keywords. From 2^24 on it returns
+// grammar.Unlimited, so a maximum of that size means no maximum: no model writes that much.
 func count(s, arg *value, name string) (int, error) {
 	if arg.kind == number {
 		if r, ok := rational(arg.text); ok && r.IsInt() && r.Sign() >= 0 {
@@ -223,7 +222,7 @@ func meetPattern(f *flat, s, arg *value, name string) error {
 	if arg.kind != text {
 		return wrong(s, name, "must be a string")
 	}
-	if len(f.patterns) < 2 && (len(f.patterns) == 0 || f.patterns[0].text != arg.text) { // a second one is refused
+	if len(f.patterns) < 2 && (len(f.patterns) == 0 || f.patterns[0].text != arg.text) { // string refuses two
 		f.patterns = append(f.patterns, arg)
 	}
 	return nil
@@ -246,7 +245,7 @@ func meetFormat(f *flat, s, arg *value, name string) error {
 }
 
 func meetRequired(f *flat, s, arg *value, name string) error {
-	if arg.kind == boolean { // draft-03 and -04 on a property; says nothing since
+	if arg.kind == boolean { // draft-03 and -04 on a property; without effect in later drafts
 		return nil
 	}
 	if arg.kind != array {

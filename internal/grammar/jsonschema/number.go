@@ -8,13 +8,13 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// bound is one end of a range of numbers; none if value is nil.
+// bound is one end of a range of numbers; the range has no such end if value is nil.
 type bound struct {
 	value  *big.Rat
-	strict bool // it is not within the range
+	strict bool // value itself is outside the range
 }
 
-// within says if x lies on the side of b that sign names: 1 above, -1 below.
+// within reports whether x is on the allowed side of b: above for sign 1, below for sign -1.
 func (b bound) within(x *big.Rat, sign int) bool {
 	if b.value == nil {
 		return true
@@ -23,7 +23,8 @@ func (b bound) within(x *big.Rat, sign int) bool {
 	return c > 0 || c == 0 && !b.strict
 }
 
-// narrow makes b the tighter of itself and other, a bound on the same side.
+// narrow sets b to the tighter of b and other, which bound the same side, named by sign as in
+// within.
 func (b *bound) narrow(other bound, sign int) {
 	if b.value == nil || b.within(other.value, sign) {
 		*b = other
@@ -60,7 +61,8 @@ func meetMaximum(f *flat, s, arg *value, name string) error {
 	return err
 }
 
-// strictly is draft-04's form, which OpenAPI 3.0 kept: a boolean beside the bound.
+// strictly reports whether s has the keyword name as a boolean true next to the bound, the form
+// of draft-04 that OpenAPI 3.0 kept.
 func strictly(s *value, name string) bool {
 	v := s.get(name)
 	return v != nil && v.kind == boolean && v.yes
@@ -88,8 +90,8 @@ func meetExclusiveMaximum(f *flat, s, arg *value, name string) error {
 	return err
 }
 
-// meetMultipleOf takes 1, 0.1, 0.01 and so on, which only limit the digits behind
-// the point.
+// meetMultipleOf accepts 1, 0.1, 0.01 and so on, which only limit the digits after the point. It
+// refuses other values.
 func meetMultipleOf(f *flat, s, arg *value, name string) error {
 	r, err := rationalOf(s, arg, name)
 	if err != nil {
@@ -132,12 +134,12 @@ func (b *builder) number(f *flat, integersOnly bool) *grammar.Expr {
 		return e
 	}
 	zero := new(big.Rat)
-	below := bound{zero, true} // what is below 0 is written with its sign
+	below := bound{zero, true} // numbers below 0 are made from their magnitudes and a sign
 	low, high := f.least, f.most
 	low.narrow(bound{zero, false}, 1)
 	if high.value != nil && (high.value.Sign() < 0 || high.value.Sign() == 0 && high.strict) {
 		low = bound{big.NewRat(1, 1), false}
-		high = below // none
+		high = below // an empty range: 1 to below 0
 	}
 	positive := d.between(low, high)
 	high = f.most
@@ -153,11 +155,13 @@ func (b *builder) number(f *flat, integersOnly bool) *grammar.Expr {
 	return either(positive, seq(lit("-"), d.between(high, low)))
 }
 
-// decimals are numbers from 0 with at most so many digits before and behind the
-// point.
+// decimals makes expressions of numbers from 0 on with at most integer digits before the point
+// and at most fraction digits after it.
 type decimals struct{ integer, fraction int }
 
-// between returns those from low, which is 0 at least, to high.
+// between returns the expression of the numbers from low to high. low must have a value of at
+// least 0; high may have none. It splits them by integer part: that of low, those between, and
+// that of high.
 func (d decimals) between(low, high bound) *grammar.Expr {
 	lowInt, lowRest := digitsOf(low.value)
 	top := strings.Repeat("9", d.integer)
@@ -193,8 +197,8 @@ func (d decimals) anyFraction() *grammar.Expr {
 	return optional(seq(lit("."), repeat(digit, 1, d.fraction)))
 }
 
-// lower and upper bound the digits behind a point; missing ones are zeros. With
-// none they bound nothing.
+// lower and upper bound the digits after a point; missing digits are zeros. If none is set,
+// there is no bound.
 type (
 	lower struct {
 		digits       string
@@ -209,7 +213,8 @@ type (
 func (l lower) allowsEnd() bool { return l.none || l.digits == "" && !l.strict }
 func (u upper) allowsEnd() bool { return u.none || u.digits != "" || !u.strict }
 
-// withPoint is the point and digits from l to u, or nothing at all if they allow 0.
+// withPoint returns the expression of a point and digits from l to u; it also matches "" if l
+// and u allow a fraction of 0.
 func (d decimals) withPoint(l lower, u upper) *grammar.Expr {
 	behind := nothing
 	if d.fraction > 0 {
@@ -221,7 +226,8 @@ func (d decimals) withPoint(l lower, u upper) *grammar.Expr {
 	return behind
 }
 
-// step is from 1 to n digits from l to u.
+// step returns the expression of 1 to n digits from l to u. It branches on the first digit: at
+// the bounds the rest is bounded too, between them it is free.
 func (d decimals) step(l lower, u upper, n int) *grammar.Expr {
 	if n == 0 {
 		return nothing
@@ -252,7 +258,7 @@ func (d decimals) step(l lower, u upper, n int) *grammar.Expr {
 		if !u.none && c == to {
 			nextU = upper{digits: tail(u.digits), strict: u.strict}
 		}
-		if nextL.none && nextU.none { // all up to the bound alike
+		if nextL.none && nextU.none { // one branch for all digits strictly between the bounds
 			if last = to; !u.none {
 				last--
 			}

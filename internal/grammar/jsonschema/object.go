@@ -6,7 +6,7 @@ func (b *builder) pair(name, e *grammar.Expr) *grammar.Expr {
 	return seq(name, lit(":"), b.space(), e)
 }
 
-// braces is an object of members; none of them, too, if it may be empty.
+// braces returns the expression of an object with members, or also without them if mayBeEmpty.
 func (b *builder) braces(members *grammar.Expr, mayBeEmpty bool) *grammar.Expr {
 	inner := seq(members, b.gap())
 	if mayBeEmpty {
@@ -15,14 +15,14 @@ func (b *builder) braces(members *grammar.Expr, mayBeEmpty bool) *grammar.Expr {
 	return seq(lit("{"), b.gap(), inner, lit("}"))
 }
 
-// property is one that an object may or must have: its name with what may follow.
+// property is a property that an object may or must have; expr is its name, colon and value.
 type property struct {
 	expr     *grammar.Expr
 	required bool
 }
 
-// object returns the expression of f's objects: what is declared, in its order,
-// then what else is required, then others.
+// object returns the expression of f's objects: declared properties in their order, then
+// required ones that are not declared, then any others.
 func (b *builder) object(f *flat, at *value) (*grammar.Expr, error) {
 	if len(f.objects) == 0 && len(f.required) == 0 && f.minProperties == 0 && f.maxProperties == grammar.Unlimited {
 		return b.anyObject(), nil
@@ -50,7 +50,8 @@ func (b *builder) object(f *flat, at *value) (*grammar.Expr, error) {
 	return b.members(f, properties, extra, at)
 }
 
-// names returns the properties that f names, and how many of them by properties.
+// names returns the properties that f names in properties and then in required, without
+// duplicates. The first declared of them are those in properties.
 func (b *builder) names(f *flat, at *value) (names []string, declared int, err error) {
 	seen := make(map[string]bool)
 	add := func(name string) {
@@ -83,7 +84,7 @@ func (b *builder) names(f *flat, at *value) (names []string, declared int, err e
 	return names, declared, b.spend(len(names)*(1+len(f.objects)), at)
 }
 
-// schemasOf returns what f says of the property called name, doubles included.
+// schemasOf returns the schemas that f has for the property name, possibly with duplicates.
 func (f *flat) schemasOf(name string) []*value {
 	var schemas []*value
 	for _, l := range f.objects {
@@ -101,7 +102,8 @@ func (f *flat) schemasOf(name string) []*value {
 	return schemas
 }
 
-// extra returns the expression of a property that is none of names.
+// extra returns the expression of a property with a name that is not in names; nothing if there
+// can be none.
 func (b *builder) extra(f *flat, names []string, declared int, at *value) (*grammar.Expr, error) {
 	if len(f.objects) == 1 && f.objects[0].patterns != nil {
 		return b.patternProperty(f.objects[0])
@@ -129,8 +131,8 @@ func (b *builder) extra(f *flat, names []string, declared int, at *value) (*gram
 	return b.pair(b.notNamed(names), e), nil
 }
 
-// patternProperty returns that of a pattern that stands alone. Absent
-// additionalProperties are as beside properties.
+// patternProperty returns the expression of a property for a layer whose only keyword is one
+// pattern. Absent additionalProperties mean false here as well, unless AllowExtra.
 func (b *builder) patternProperty(l objectLayer) (*grammar.Expr, error) {
 	s := l.patterns.parent
 	if closed := l.other == nil && !b.cfg.AllowExtra || l.other != nil && l.other.kind == boolean && !l.other.yes; !closed {
@@ -145,12 +147,12 @@ func (b *builder) patternProperty(l objectLayer) (*grammar.Expr, error) {
 	return b.pair(key, e), err
 }
 
-// members puts properties together, and any number of extra ones behind them.
+// members returns the expression of an object with properties, followed by any number of extra.
 //
-// A list of which some optional ones come before the first that is there can't
-// know if it needs a comma, so lists are made from the left: those that end at
-// the i-th are those that end before it, if there is one, a comma, and the i-th.
-// Each property is in that twice at most, and linear it stays.
+// While all properties so far are optional, the next one needs a comma only if some earlier one
+// is present. So lists are built from the left, each out of the list of the properties before
+// it: for optional a, b, the non-empty lists over {a, b} are (a (, b)?) | b. Each property
+// occurs at most twice in that, so the size stays linear.
 func (b *builder) members(f *flat, properties []property, extra *grammar.Expr, at *value) (*grammar.Expr, error) {
 	required := 0
 	for _, p := range properties {
@@ -172,7 +174,7 @@ func (b *builder) members(f *flat, properties []property, extra *grammar.Expr, a
 		return nil, unsupported(at, "minProperties", "%d, and only %d are required; require more", f.minProperties, required)
 	}
 	list := nothing
-	before := false // list has a required one
+	before := false // list has a required property, so it is not empty
 	for _, p := range properties {
 		next := seq(b.comma(), p.expr)
 		switch {
@@ -185,7 +187,7 @@ func (b *builder) members(f *flat, properties []property, extra *grammar.Expr, a
 		case p.required:
 			list = seq(optional(seq(list, b.comma())), p.expr)
 		default:
-			// Twice: it must be small.
+			// e occurs twice, so make it a call of a rule.
 			e := b.rule(p.expr)
 			list = either(seq(list, optional(seq(b.comma(), e))), e)
 		}
@@ -203,7 +205,7 @@ func (b *builder) members(f *flat, properties []property, extra *grammar.Expr, a
 	return b.braces(list, required == 0 && f.minProperties == 0), nil
 }
 
-// extraOnly is objects of which no property has a name that the schema says.
+// extraOnly returns the expression of objects whose schema names no property.
 func (b *builder) extraOnly(f *flat, extra *grammar.Expr) *grammar.Expr {
 	extra = b.rule(extra)
 	most := f.maxProperties

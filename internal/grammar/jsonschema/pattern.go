@@ -11,17 +11,16 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// begin and end stand for ^ and $ in the expression of a pattern, until anchored
-// takes them out.
+// begin and end stand for ^ and $ in the expression of a pattern; they are compared by pointer.
+// anchored removes them.
 var (
 	begin = &grammar.Expr{Op: grammar.Text, Text: "^"}
 	end   = &grammar.Expr{Op: grammar.Text, Text: "$"}
 )
 
-// pattern returns the expression of the strings, as values, in which the ECMA-262
-// pattern matches somewhere. The dialect is that of the flag u, and lenient with
-// what must be escaped there. An error says what is not supported, or is a
-// syntaxError.
+// pattern returns the expression of the strings, as values, in which the ECMA-262 pattern
+// matches somewhere. The dialect is that of the flag u, but characters that must be escaped
+// there need not be. The error is a syntaxError, or names a feature that is not supported.
 func pattern(source string) (*grammar.Expr, error) {
 	p := &patternParser{rest: source}
 	e, err := p.alternatives()
@@ -50,7 +49,7 @@ func pattern(source string) (*grammar.Expr, error) {
 	return either(out...), nil
 }
 
-// syntaxError is that a pattern is none, by ECMA-262.
+// syntaxError reports text that is not a pattern of ECMA-262.
 type syntaxError struct{ text string }
 
 func (e syntaxError) Error() string { return e.text }
@@ -92,8 +91,8 @@ func (p *patternParser) alternatives() (*grammar.Expr, error) {
 	}
 }
 
-// sequence is seq, but keeps begin and end from being joined with their
-// neighbours: they are text only in name.
+// sequence is seq without joining: begin and end have Op Text, and seq would merge them with
+// adjacent texts.
 func sequence(terms []*grammar.Expr) *grammar.Expr {
 	if len(terms) == 1 {
 		return terms[0]
@@ -131,7 +130,7 @@ func (p *patternParser) quantifier() (least, most int, ok bool, err error) {
 	case p.cut("?"):
 		return 0, 1, true, nil
 	}
-	// Nothing but digits is walked in search of the brace, so that a text of braces is walked once.
+	// Only digits are scanned for the closing brace, so a pattern of many braces stays linear.
 	inner, opened := strings.CutPrefix(p.rest, "{")
 	from, rest := cutDigits(inner)
 	rest, ranged := strings.CutPrefix(rest, ",")
@@ -212,7 +211,7 @@ func (p *patternParser) group() (*grammar.Expr, error) {
 	return e, err
 }
 
-// class is what stands between brackets; the first is cut.
+// class parses a character class after its opening bracket.
 func (p *patternParser) class() ([]grammar.Range, error) {
 	negated := p.cut("^")
 	var set []grammar.Range

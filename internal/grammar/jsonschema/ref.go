@@ -7,7 +7,7 @@ import (
 
 var pointerUnescapes = strings.NewReplacer("~1", "/", "~0", "~")
 
-// target returns what s's $ref leads to. It is read once, however often s is applied.
+// target returns the schema that s's $ref refers to. The result is cached.
 func (b *builder) target(s *value) (*value, error) {
 	if v := b.targets[s]; v != nil {
 		return v, nil
@@ -17,7 +17,7 @@ func (b *builder) target(s *value) (*value, error) {
 	return v, err
 }
 
-// follow reads s's $ref: # or # and a JSON pointer.
+// follow resolves s's $ref, which must be # or # and a JSON pointer.
 func (b *builder) follow(s *value) (*value, error) {
 	ref := s.get("$ref")
 	if ref.kind != text {

@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// Rules returns the grammar of JSON texts that are valid against schema, in the
-// forms that the package's comment names. Errors are *Error, or that of
-// cfg.Validate. The cost is about that of the rules, which MaxSize bounds.
+// Rules returns the grammar of JSON texts that are valid against schema, in the forms listed in
+// the package comment. The error is an *Error, or that of cfg.Validate. Time and memory are
+// linear in the size of the rules, which MaxSize bounds.
 func Rules(schema []byte, cfg Config) (grammar.Rules, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -29,11 +29,11 @@ func Rules(schema []byte, cfg Config) (grammar.Rules, error) {
 	return b.finish(e)
 }
 
-// Any returns the grammar of any JSON text, Rules of the schema true.
+// Any returns the grammar of any JSON text: Rules of the schema true.
 func Any() grammar.Rules { return must(Rules([]byte(`true`), Config{})) }
 
-// Object returns the grammar of any JSON object, as the response format
-// json_object has it: Rules of the schema {"type": "object"}.
+// Object returns the grammar of any JSON object, for the response format json_object: Rules of
+// the schema {"type": "object"}.
 func Object() grammar.Rules { return must(Rules([]byte(`{"type": "object"}`), Config{})) }
 
 func must(rules grammar.Rules, err error) grammar.Rules {
@@ -43,26 +43,26 @@ func must(rules grammar.Rules, err error) grammar.Rules {
 	return rules
 }
 
-// builder makes rules of a schema. Schemas are compiled by conjunction: a set of
-// schemas, all of which hold at one place, since what allOf and $ref bring
-// together holds at the same properties. One that comes again is a rule.
+// builder makes rules from a schema. It compiles conjunctions: sets of schemas that all apply
+// to one value, because allOf and $ref combine schemas whose properties must be combined as
+// well. A conjunction that occurs again becomes a rule.
 type builder struct {
 	cfg      Config
 	root     *value
 	rules    grammar.Rules // [0] is filled by finish
 	shared   map[string]*grammar.Expr
 	literals map[*value]*grammar.Expr
-	targets  map[*value]*value // of $refs that were followed
+	targets  map[*value]*value // cache of target: the schema with the $ref to that it refers to
 	done     map[string]*conjunction
-	active   map[*value]bool // schemas being applied at this place, to find $refs that go round
-	level    int             // arrays and objects that the schema being compiled is in
-	spent    int             // work so far
-	size     int             // expressions of the parts that made has counted
+	active   map[*value]bool // schemas being applied to this value, to detect cycles of $ref
+	level    int             // arrays and objects around the schema being compiled
+	spent    int             // work so far, see spend
+	size     int             // expressions so far, as counted by made
 }
 
 type conjunction struct {
 	expr  *grammar.Expr // nil while it is being compiled
-	rule  int           // 0 if it has none
+	rule  int           // its rule; 0 if it has none
 	level int
 }
 
@@ -81,7 +81,7 @@ func newBuilder(root *value, cfg Config) *builder {
 
 func (b *builder) finish(e *grammar.Expr) (grammar.Rules, error) {
 	b.rules[0] = e
-	size := 0 // first, for what rules share is walked and copied as often as it occurs from here on
+	size := 0 // check first: trim walks and copies a shared expression each time it occurs
 	for _, r := range b.rules {
 		if size += cost(r, b.cfg.MaxSize); size > b.cfg.MaxSize {
 			return nil, tooMuch(b.root, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
@@ -94,7 +94,7 @@ func (b *builder) finish(e *grammar.Expr) (grammar.Rules, error) {
 	return rules, nil
 }
 
-// spend counts work, so that no schema takes more than MaxSize has it.
+// spend adds n units of work and returns an ErrLimit when the total exceeds MaxSize.
 func (b *builder) spend(n int, at *value) error {
 	if b.spent += n; b.spent > b.cfg.MaxSize {
 		return tooMuch(at, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
@@ -102,8 +102,8 @@ func (b *builder) spend(n int, at *value) error {
 	return nil
 }
 
-// made counts the expressions of e, which is one part of the grammar, so that parts of a
-// thousand expressions for a line of the schema end before there are too many.
+// made adds the expressions of e, a part of the grammar, and returns an ErrLimit when the total
+// exceeds MaxSize. One line of a schema may make a thousand expressions; this stops early.
 func (b *builder) made(e *grammar.Expr, at *value) error {
 	if b.size += cost(e, b.cfg.MaxSize); b.size > b.cfg.MaxSize {
 		return tooMuch(at, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
@@ -111,7 +111,7 @@ func (b *builder) made(e *grammar.Expr, at *value) error {
 	return nil
 }
 
-// rule makes a rule of e and returns a call of it; small ones stay as they are.
+// rule makes e a rule and returns a call of it. A small e is returned as it is.
 func (b *builder) rule(e *grammar.Expr) *grammar.Expr {
 	if small(e, 12) {
 		return e
@@ -120,7 +120,9 @@ func (b *builder) rule(e *grammar.Expr) *grammar.Expr {
 	return &grammar.Expr{Op: grammar.Call, Rule: len(b.rules) - 1}
 }
 
-// compile returns the expression of what is valid against all of schemas.
+// compile returns the expression of the values that are valid against all of schemas. While a
+// conjunction is being compiled, it may occur again deeper in arrays or objects, as a recursive
+// rule; at the same level that is an endless $ref.
 func (b *builder) compile(schemas []*value) (*grammar.Expr, error) {
 	schemas, reached, err := b.resolve(schemas)
 	if err != nil {
@@ -165,7 +167,7 @@ func (b *builder) compile(schemas []*value) (*grammar.Expr, error) {
 	return e, nil
 }
 
-// keyOf names a set of schemas, in whatever order they come.
+// keyOf returns a key for a set of schemas that does not depend on their order.
 func keyOf(schemas []*value) string {
 	ids := make([]int, len(schemas))
 	for i, s := range schemas {
@@ -180,8 +182,8 @@ func keyOf(schemas []*value) string {
 	return key.String()
 }
 
-// resolve goes where schemas that are nothing but a $ref lead, and leaves out
-// those that say nothing or are there already. reached is true if it went.
+// resolve replaces schemas whose only keyword is $ref by their targets, and removes duplicates
+// and schemas that restrict nothing. reached reports that it followed a $ref.
 func (b *builder) resolve(schemas []*value) (out []*value, reached bool, err error) {
 	seen := make(map[*value]bool)
 	for _, s := range schemas {
@@ -216,8 +218,8 @@ func (b *builder) resolve(schemas []*value) (out []*value, reached bool, err err
 	return out, reached, nil
 }
 
-// onlyKeyword returns the one keyword of s that says anything about what is
-// valid, "" if there is none; false if there are more.
+// onlyKeyword returns the only keyword of s that is not an annotation, "" if there is none, and
+// false if there are several.
 func onlyKeyword(s *value) (string, bool) {
 	found := ""
 	for _, name := range s.names {
@@ -231,7 +233,8 @@ func onlyKeyword(s *value) (string, bool) {
 	return found, true
 }
 
-// build does what compile says, once for each set of schemas.
+// build compiles a conjunction that compile has not seen before. A single schema with only
+// anyOf, oneOf or allOf is compiled branch by branch, so that branches can become rules.
 func (b *builder) build(schemas []*value) (*grammar.Expr, error) {
 	if s := schemas[0]; len(schemas) == 1 && s.kind == object {
 		switch name, _ := onlyKeyword(s); name {
@@ -276,10 +279,10 @@ func (b *builder) anyOf(branches []*value) (*grammar.Expr, error) {
 	return either(out...), nil
 }
 
-// maxLevel bounds the depth of compile's own calls.
+// maxLevel bounds the recursion of compile.
 const maxLevel = 10_000
 
-// inside compiles schemas of elements or members of what is being compiled.
+// inside compiles the schemas of an element or property, one level deeper.
 func (b *builder) inside(schemas []*value) (*grammar.Expr, error) {
 	if b.level++; b.level > maxLevel {
 		return nil, tooMuch(b.root, "$ref", "makes values over %d deep without coming again to the same", maxLevel)

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// sharedRule returns a call of the rule called name, which make makes when it is
-// first called for.
+// sharedRule returns a call of the rule called name. The first time, make builds the rule, which
+// may call itself by name.
 func (b *builder) sharedRule(name string, make func() *grammar.Expr) *grammar.Expr {
 	if call := b.shared[name]; call != nil {
 		return call
@@ -23,8 +23,8 @@ func (b *builder) sharedRule(name string, make func() *grammar.Expr) *grammar.Ex
 	return call
 }
 
-// char is a code point of a string, in any way that JSON may have it, RFC 8259
-// section 7; surrogates come in pairs only, and a pair is one.
+// char returns the expression of one code point of a string in any form that JSON allows (RFC
+// 8259, section 7). Surrogates must come in pairs; a pair is one code point.
 func (b *builder) char() *grammar.Expr {
 	return either(runes(raw...), b.sharedRule("escape", func() *grammar.Expr {
 		set := func(s string) *grammar.Expr {
@@ -48,7 +48,7 @@ func (b *builder) char() *grammar.Expr {
 	}))
 }
 
-// restOfString is what may follow the first characters of a string, to its quote.
+// restOfString returns the expression of any characters up to and including the closing quote.
 func (b *builder) restOfString() *grammar.Expr {
 	return b.sharedRule("rest of a string", func() *grammar.Expr {
 		return seq(repeat(b.char(), 0, grammar.Unlimited), lit(`"`))
@@ -74,8 +74,8 @@ func (b *builder) string(f *flat) (*grammar.Expr, error) {
 	return seq(lit(`"`), repeat(b.char(), f.minLength, f.maxLength), lit(`"`)), nil
 }
 
-// patterned returns the expression of f's strings that match a pattern or format.
-// It is made once.
+// patterned returns the expression of strings with f's lengths that match the pattern or format
+// arg. It is made once for equal arguments.
 func (b *builder) patterned(f *flat, arg *value, keyword string) (*grammar.Expr, error) {
 	source := arg.text
 	if keyword == "format" {
@@ -95,7 +95,7 @@ func (b *builder) patterned(f *flat, arg *value, keyword string) (*grammar.Expr,
 	} else if err != nil {
 		return nil, unsupported(arg.parent, keyword, "%.50q has %v", source, err)
 	}
-	if err := b.made(e, arg.parent); err != nil { // written writes what its ways share once for each
+	if err := b.made(e, arg.parent); err != nil { // written copies shared parts each time they occur
 		return nil, err
 	}
 	e, ok := bounded(e, f.minLength, f.maxLength)
@@ -108,9 +108,9 @@ func (b *builder) patterned(f *flat, arg *value, keyword string) (*grammar.Expr,
 	return e, nil
 }
 
-// notNamed is the text, from the quote on, of any name that is none of names: a
-// trie of them, left where a character differs. Up to there names are written in
-// the one way that escape has, so that \u0061 does not pass for another a.
+// notNamed returns the expression of a quoted name that is not in names: the trie of names, left
+// where a character differs. Up to that character a name is written as escape writes it, so
+// that "\u0061" is not accepted as a name other than "a".
 func (b *builder) notNamed(names []string) *grammar.Expr {
 	root := &trie{}
 	for _, name := range names {
@@ -120,7 +120,7 @@ func (b *builder) notNamed(names []string) *grammar.Expr {
 }
 
 type trie struct {
-	ends  bool // a name does
+	ends  bool // a name ends here
 	runes []rune
 	next  []*trie
 }
@@ -161,7 +161,7 @@ func (b *builder) leave(t *trie) *grammar.Expr {
 	return either(parts...)
 }
 
-// longest is the depth to which leave nests.
+// longest returns the runes of the longest name: the depth of leave's recursion.
 func longest(names []string) int {
 	n := 0
 	for _, name := range names {

@@ -9,11 +9,11 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// Expressions in this package are of two kinds: of what a string's value is, and
-// of what it looks like in JSON. written goes from the one to the other.
+// Expressions of strings in this package are of two kinds: of a string's value, and of its JSON
+// form with escapes. written translates the first kind into the second.
 
-// written returns e, of values, as JSON has it between the quotes, in one way for
-// each value: raw, by a short escape, or as \u00xx with small letters.
+// written returns the JSON form, without quotes, of e, an expression of values. Each value has
+// one form: a character stands for itself, or is a short escape, or else \u00xx in lower case.
 func written(e *grammar.Expr) *grammar.Expr {
 	switch e.Op {
 	case grammar.Runes:
@@ -33,8 +33,8 @@ func written(e *grammar.Expr) *grammar.Expr {
 	return either(sub...)
 }
 
-// appendWritten appends what is in e, a Seq, and in those that are in it: texts of one that
-// nests deeply are joined once, not at each level.
+// appendWritten appends the written parts of e, a Seq, and of Seqs directly in it. Flattening
+// first makes seq join texts once, instead of at each level of nesting.
 func appendWritten(sub []*grammar.Expr, e *grammar.Expr) []*grammar.Expr {
 	for _, s := range e.Sub {
 		if s.Op == grammar.Seq {
@@ -46,11 +46,11 @@ func appendWritten(sub []*grammar.Expr, e *grammar.Expr) []*grammar.Expr {
 	return sub
 }
 
-// raw is the runes that a JSON string may have as they are.
+// raw holds the runes that need no escape in a JSON string.
 var raw = []grammar.Range{{Lo: ' ', Hi: '!'}, {Lo: '#', Hi: '['}, {Lo: ']', Hi: utf8.MaxRune}}
 
-const shorts = "\"\\\b\f\n\r\t" // have a short escape, of the letters
-const shortLetters = `"\bfnrt`
+const shorts = "\"\\\b\f\n\r\t" // characters with a short escape
+const shortLetters = `"\bfnrt`  // the letters of these escapes, in the same order
 
 func writtenRunes(e *grammar.Expr) *grammar.Expr {
 	set := e.Runes
@@ -62,7 +62,7 @@ func writtenRunes(e *grammar.Expr) *grammar.Expr {
 		return e
 	}
 	var letters []grammar.Range
-	var long [2][]grammar.Range // by the third digit
+	var long [2][]grammar.Range // last digits of \u00xx, by the digit before: \u000x, \u001x
 	for i, r := range shorts {
 		if contains(set, r) {
 			c := rune(shortLetters[i])
@@ -90,7 +90,7 @@ func writtenRunes(e *grammar.Expr) *grammar.Expr {
 	return either(parts...)
 }
 
-// escape writes s as JSON has it between the quotes, in the way that written says.
+// escape returns the JSON form of s without quotes, in the form of written.
 func escape(s string) string {
 	var out strings.Builder
 	for _, r := range s {
@@ -109,7 +109,7 @@ func escape(s string) string {
 
 func quote(s string) string { return `"` + escape(s) + `"` }
 
-// normal returns set in ascending order, without overlaps or neighbours.
+// normal returns set in ascending order, with ranges that overlap or touch joined.
 func normal(set []grammar.Range) []grammar.Range {
 	set = slices.Clone(set)
 	slices.SortFunc(set, func(a, b grammar.Range) int { return int(a.Lo) - int(b.Lo) })
@@ -140,7 +140,7 @@ func complement(set []grammar.Range) []grammar.Range {
 	return out
 }
 
-// meetRunes returns what is in both sets, which are normal.
+// meetRunes returns the intersection of two normal sets.
 func meetRunes(a, b []grammar.Range) []grammar.Range {
 	var out []grammar.Range
 	for len(a) > 0 && len(b) > 0 {
@@ -160,8 +160,8 @@ func contains(set []grammar.Range, r rune) bool {
 	return slices.ContainsFunc(set, func(s grammar.Range) bool { return s.Lo <= r && r <= s.Hi })
 }
 
-// bounded returns what e, of values, has of from least to most runes; false if no
-// expression of e's size says so.
+// bounded restricts e, an expression of values, to texts of least to most runes. It returns
+// false if that needs a larger expression than e.
 func bounded(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
 	return make(widths).bounded(e, least, most)
 }
@@ -231,8 +231,8 @@ func (w widths) repeated(e *grammar.Expr, least, most int) (*grammar.Expr, bool)
 	return repeat(sub, from, to), true
 }
 
-// widths is how many runes expressions, of values, match at least and at most: of each that
-// has parts, so that none is walked again for each that it is part of.
+// widths caches how many runes expressions of values match at least and at most. It has those
+// with parts, so that a shared expression is walked only once.
 type widths map[*grammar.Expr]width
 
 type width struct{ lo, hi int }
@@ -280,7 +280,7 @@ func (w widths) walk(e *grammar.Expr) (lo, hi int) {
 	return lo, hi
 }
 
-// enough is more runes than any text has; lengths stay at or below it.
+// enough caps lengths. It is more runes than any text has.
 const enough = 1 << 30
 
 func times(a, b int) int {

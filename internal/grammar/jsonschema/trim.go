@@ -2,10 +2,10 @@ package jsonschema
 
 import "github.com/coppice-llm/coppice/grammar"
 
-// trim returns rules without what can't be reached or can't come to an end, so
-// that no text leads into a place that none leads out of. Rules[0] is nothing if
-// it is so itself. Its cost is that of rules: one is looked at again only when what
-// it waits for has come to an end.
+// trim returns rules without the parts that can't be reached or match no text, so that every
+// prefix that a matcher accepts can be completed. Rules[0] becomes nothing if it matches no
+// text. Time is linear in the size of rules: a rule is judged again only after a rule that it
+// depends on has been found to match some text.
 func trim(rules grammar.Rules) grammar.Rules {
 	t := &trimmer{ends: make([]bool, len(rules)), number: make(map[int]int)}
 	t.settle(func(rule int) bool { return t.end(rules[rule]) })
@@ -22,18 +22,18 @@ func trim(rules grammar.Rules) grammar.Rules {
 }
 
 type trimmer struct {
-	ends   []bool      // rules that come to an end
-	lacks  []int       // rules whose end the last expression waited for
-	number map[int]int // new numbers of rules that are reached
-	order  []int       // old numbers, by new
+	ends   []bool      // by rule: it is known to match some text
+	lacks  []int       // rules not in ends that the last call of end needed
+	number map[int]int // new numbers of reached rules, by old number
+	order  []int       // old numbers, by new number
 }
 
-// settle finds the rules that come to an end. judge says it of one by what is known, and
-// leaves in t.lacks what to wait for if it does not.
+// settle finds the rules that match some text. judge reports it of one rule by what is known so
+// far, and else leaves in t.lacks the rules to wait for.
 func (t *trimmer) settle(judge func(rule int) bool) {
 	type waiter struct{ rule, turn int }
-	waits := make([][]waiter, len(t.ends)) // for the end of each
-	turn := make([]int, len(t.ends))       // how often each was judged: who waited before waits no more
+	waits := make([][]waiter, len(t.ends)) // by rule: the rules that wait for it
+	turn := make([]int, len(t.ends))       // by rule: times judged; entries of earlier turns are stale
 	work := make([]int, len(t.ends))
 	for i := range work {
 		work[i] = i
@@ -52,7 +52,7 @@ func (t *trimmer) settle(judge func(rule int) bool) {
 		t.ends[rule] = true
 		for _, w := range waits[rule] {
 			if turn[w.rule] == w.turn {
-				turn[w.rule]++ // it is in work
+				turn[w.rule]++ // now in work: its other entries become stale
 				work = append(work, w.rule)
 			}
 		}

@@ -25,20 +25,20 @@ func (k kind) String() string {
 	return [...]string{"null", "boolean", "number", "string", "array", "object"}[k]
 }
 
-// value is a JSON value of the schema's text, with its place in it. Members of an
-// object stand in the order of the text.
+// value is a JSON value of the schema, with its place. Members of an object keep the order of
+// the text.
 type value struct {
 	kind    kind
-	yes     bool   // of a boolean
-	text    string // of a string; a number's literal
-	names   []string
-	members []*value // of an object, beside names; elements of an array
+	yes     bool     // of a boolean
+	text    string   // value of a string; literal of a number
+	names   []string // of an object
+	members []*value // of an object, parallel to names; elements of an array
 
 	parent *value
 	index  int            // in parent's members
-	byName map[string]int // of an object of more than a few members
-	id     int            // in the order of the text
-	keyed  string         // by key, once it was asked for
+	byName map[string]int // index by name, for objects of over 8 members
+	id     int            // number in the order of the text
+	keyed  string         // cache of key
 }
 
 // get returns the member called name, nil if there is none.
@@ -57,7 +57,7 @@ func (v *value) get(name string) *value {
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer is v's JSON pointer, RFC 6901.
+// pointer returns v's JSON pointer (RFC 6901).
 func (v *value) pointer() string {
 	var parts []string
 	for ; v.parent != nil; v = v.parent {
@@ -89,7 +89,7 @@ func decode(schema []byte, cfg Config) (*value, error) {
 	if d := depth(schema); d > cfg.MaxDepth {
 		return nil, tooMuch(root, "", "arrays and objects %d deep, MaxDepth is %d", d, cfg.MaxDepth)
 	}
-	if !json.Valid(schema) { // tokens alone would let some faults pass
+	if !json.Valid(schema) { // Decoder.Token accepts some invalid texts
 		var any any
 		return nil, wrong(root, "", "not JSON: %v", json.Unmarshal(schema, &any))
 	}
@@ -101,7 +101,8 @@ func decode(schema []byte, cfg Config) (*value, error) {
 	return root, nil
 }
 
-// depth is how deep brackets nest in a text that may not be JSON.
+// depth returns the nesting of brackets in a text that may not be valid JSON. It is checked
+// before any recursive parser runs.
 func depth(text []byte) int {
 	deepest, now, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
@@ -189,8 +190,8 @@ func (d *decoder) member(v *value) error {
 	return d.into(m)
 }
 
-// key is the same for values that are equal by the standard: numbers by value, objects
-// whatever their order.
+// key returns a string that is equal for values that JSON Schema considers equal: it compares
+// numbers by value and ignores the order of members.
 func (v *value) key() string {
 	if v.keyed == "" {
 		v.keyed = string(v.appendKey(nil))
@@ -228,15 +229,15 @@ func (v *value) appendKey(key []byte) []byte {
 	return key
 }
 
-// plainNumber writes a number's literal in one way for each value: its digits, without zeros
-// at either end, and the power of ten that they are times.
+// plainNumber returns one literal for all literals of the same value: its digits without zeros
+// at either end, and a power of ten. 1200, 12e2 and 1.2e3 all give 12e2.
 func plainNumber(literal string) string {
 	digits, exponent, _ := strings.Cut(strings.ToLower(literal), "e")
 	power := 0
 	if exponent != "" {
 		var err error
 		if power, err = strconv.Atoi(exponent); err != nil {
-			return literal // of a power that no number here has
+			return literal // the exponent does not fit an int, so no plain literal equals it
 		}
 	}
 	digits, negative := strings.CutPrefix(digits, "-")
@@ -253,8 +254,8 @@ func plainNumber(literal string) string {
 	return plain + "e" + strconv.Itoa(power+len(digits)-len(strings.TrimLeft(plain, "-")))
 }
 
-// rational is the value of a number's literal; not of one with more digits or a
-// larger exponent than maxDigits, which would take much memory.
+// rational returns the value of a number's literal. It returns false for over 2*maxDigits
+// characters or an exponent beyond ±maxDigits, whose value would take much memory.
 func rational(literal string) (*big.Rat, bool) {
 	if _, exponent, ok := strings.Cut(strings.ToLower(literal), "e"); ok {
 		if e, err := strconv.Atoi(exponent); err != nil || e < -maxDigits || e > maxDigits {
