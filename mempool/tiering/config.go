@@ -9,12 +9,12 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Mode says when an extent on the device is written to the tier below.
+// Mode selects when an extent on the device is written to the tier below.
 type Mode uint8
 
-// The modes, as SGLang's HiCache names them.
+// The modes, named as in SGLang's HiCache (write_back, write_through_selective, write_through).
 const (
-	WriteBack Mode = iota // when the device needs its room
+	WriteBack Mode = iota // when the device evicts it, or before that while there are moves to spare
 	Selective             // on its second use
 	Through               // as soon as it is computed
 )
@@ -39,8 +39,9 @@ func (m *Mode) UnmarshalText(b []byte) error {
 	return fmt.Errorf("tiering: unknown mode %q, want back, selective or through", b)
 }
 
-// Defaults. Watermarks of 0.90 are those of Dynamo's host tier; the gap to Low lets one
-// look free room for many writes. Bandwidths are guesses until moves are measured.
+// Defaults. A high watermark of 0.90 is that of Dynamo's host tier. The gap down to Low lets one
+// call free room for many writes: 5 % of 64 GiB are 3.2 GiB. Bandwidth is a guess that is used
+// until reads have been measured.
 const (
 	DefaultHigh      = 0.90
 	DefaultLow       = 0.85
@@ -48,38 +49,38 @@ const (
 	DefaultMaxQueue  = 4096
 	DefaultDeadline  = 10 * time.Second
 	DefaultLateness  = 4.0
-	DefaultMinWait   = 50 * time.Millisecond // below it a deadline measures the system's scheduler, not a disk
+	DefaultMinWait   = 50 * time.Millisecond // a shorter deadline would measure the OS scheduler, not a disk
 	DefaultUses      = 2
 	DefaultBandwidth = 1e9
 )
 
-// TierConfig is one tier below the device. A tier without Bytes does not exist.
+// TierConfig configures one tier below the device. A tier with zero Bytes does not exist.
 type TierConfig struct {
 	Bytes          int64   // quota
-	SlotBytes      int     // what an extent takes of it
-	NamespaceBytes int64   // most that one namespace may have; 0: all
-	High, Low      float64 // of Bytes: beyond High extents leave, down to Low
-	MaxMoves       int     // in flight to it or from it
-	Bandwidth      float64 // bytes a second of reads, until they are measured
-	FullOnly       bool    // no tails: in a shared directory they would be looked for in vain
-	Kept           bool    // somebody else removes what is beyond the quota
+	SlotBytes      int     // bytes that any extent takes of the quota
+	NamespaceBytes int64   // most bytes of one namespace; 0: the whole quota
+	High, Low      float64 // watermarks, as fractions of Bytes: above High, extents are dropped down to Low
+	MaxMoves       int     // moves in flight to the tier and from it
+	Bandwidth      float64 // of reads in bytes per second, until it is measured
+	FullOnly       bool    // takes no tails: in a shared directory, lookups for them would mostly miss
+	Kept           bool    // another process enforces the quota, so the policy drops nothing for room
 }
 
-// Config is what a policy goes by. Layout, and one tier, are needed.
+// Config configures a policy. Layout and at least one tier are required.
 type Config struct {
 	Layout       mempool.Layout
 	Mode         Mode
 	Tiers        [kv.Tiers]TierConfig // by kv.Tier; the device's is not used
-	Uses         int                  // of an extent, from which on disk and below admit it
-	MaxQueue     int                  // writes that wait; more are not written
-	Deadline     time.Duration        // of a write, and the most of a read
-	MinWait      time.Duration        // the least that a read may take
-	Lateness     float64              // a read may take so often the time that it should
-	TokenSeconds float64              // computing a token of a prompt; 0: it is measured
-	TokenGuess   float64              // until then; 0: fetching always pays
+	Uses         int                  // uses of an extent before disk and lower tiers admit it
+	MaxQueue     int                  // queued writes; further ones are refused
+	Deadline     time.Duration        // for a write; upper bound of a read's deadline
+	MinWait      time.Duration        // lower bound of a read's deadline
+	Lateness     float64              // a read's deadline is this many times its expected time
+	TokenSeconds float64              // seconds to compute a token of a prompt; 0: measure it
+	TokenGuess   float64              // used until then; 0: fetching always pays
 }
 
-// WithDefaults fills in what is zero.
+// WithDefaults returns c with defaults for fields that are zero.
 func (c Config) WithDefaults() Config {
 	for i := range c.Tiers {
 		t := &c.Tiers[i]
@@ -107,7 +108,7 @@ func or[T comparable](v *T, otherwise T) {
 	}
 }
 
-// Validate reports all that is wrong with c.
+// Validate returns an error that names all invalid fields, or nil.
 func (c *Config) Validate() error {
 	errs := []error{c.Layout.Validate()}
 	for i := range c.Tiers {

@@ -8,9 +8,10 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Demote says that the device is about to give up an extent: it is written to the fastest
-// tier below that can take it now, after the parents that are missing there. Begun has the
-// moves. The caller calls Evicted afterwards, whether a write began or not.
+// Demote must be called before the device evicts an extent. It begins a write to the fastest
+// lower tier that can take it now, preceded by writes of the parents that are missing there;
+// Begun returns these moves. If no tier takes it, the extent counts as lost. The caller calls
+// Evicted afterwards in any case.
 func (p *Policy) Demote(now time.Duration, k mempool.Key) {
 	n, first := p.nodes[k], p.below(kv.TierDevice)
 	if n == nil || p.flushing || int(first) == kv.Tiers || !p.serves(n, first) {
@@ -30,30 +31,33 @@ func (p *Policy) Demote(now time.Duration, k mempool.Key) {
 	p.tiers[first].stats.Lost++
 }
 
-// serves reports whether an extent that the tier above gives up is worth a write to a tier.
+// serves reports whether an extent evicted from the tier above is worth a write to a tier: host
+// memory takes it unless the mode is Selective; disk and lower tiers take it if it is idle, has
+// enough uses, or if they have room to spare.
 func (p *Policy) serves(n *node, to kv.Tier) bool {
 	return to < kv.TierDisk && p.cfg.Mode != Selective || p.cfg.Mode == Through || n.uses >= p.cfg.Uses || n.idle ||
 		p.cfg.Mode == WriteBack && p.tiers[to].spare(n.Namespace)
 }
 
-// spare reports whether a tier has room below its low watermark, so that nothing leaves for
-// what is written there: a disk fills with extents that were used once, and then takes only
-// those that were used again.
+// spare reports whether one more extent fits below the tier's low watermark, so that it
+// displaces nothing. A disk thus fills with extents that were used once, and from then on
+// admits only those with enough uses.
 func (t *tier) spare(ns kv.Namespace) bool {
 	has := func(held, quota int64) bool { return float64(held+int64(t.SlotBytes)) <= t.Low*float64(quota) }
 	return !t.Kept && has(t.index.Bytes()+t.reserved, t.Bytes) && has(t.index.NamespaceBytes(ns)+t.spaces[ns], t.NamespaceBytes)
 }
 
-// sinks reports whether an extent that a tier below the device is to drop is worth a write
-// to the tier below it first. Each is tried once after its last use.
+// sinks reports whether an extent that a tier below the device would drop should first be
+// written to the next lower tier. That is tried only once after each use of the extent.
 func sinks(p *Policy, of kv.Tier, k mempool.Key) bool {
 	n, to := p.nodes[k], p.below(of)
 	return n != nil && int(to) < kv.Tiers && !n.sunk && !p.flushing && p.tiers[to].writing[k] == nil && !p.on(to, k) &&
 		p.serves(n, to) && !covered(p, to, &n.Extent)
 }
 
-// sink queues that write, and reports whether the drop is as good as begun: otherwise it
-// has to wait for room in the queue.
+// sink queues that write and reports whether the caller may count the extent as leaving. It
+// returns false while half of the queue is taken. If the write is refused, the extent counts as
+// lost and a later dropOne drops it.
 func sink(p *Policy, now time.Duration, of kv.Tier, k mempool.Key) bool {
 	if len(p.writes) >= p.cfg.MaxQueue/2 {
 		return false
@@ -68,8 +72,8 @@ func sink(p *Policy, now time.Duration, of kv.Tier, k mempool.Key) bool {
 	return true
 }
 
-// hasten begins a write that is queued, and those of its parents, or reports that they
-// can't begin.
+// hasten begins a queued write now, after those of its parents, and reports whether it could. It
+// needs enough free moves for all of them, and the parents above must be in the tier or coming.
 func hasten(p *Policy, now time.Duration, to kv.Tier, k mempool.Key) bool {
 	t := p.tiers[to]
 	var chain []*move // children first
@@ -81,7 +85,7 @@ func hasten(p *Policy, now time.Duration, to kv.Tier, k mempool.Key) bool {
 		chain = append(chain, m)
 		at = m.Extent.Parent
 	}
-	if len(chain) > 0 { // the parent may have failed since
+	if len(chain) > 0 { // the write of the parent above the chain may have failed
 		top := chain[len(chain)-1].Extent.Parent
 		if parent := t.writing[top]; !top.IsZero() && !p.on(to, top) && (parent == nil || parent.canceled) {
 			return false
@@ -98,13 +102,13 @@ func hasten(p *Policy, now time.Duration, to kv.Tier, k mempool.Key) bool {
 	return true
 }
 
-// most is how many of a tier's moves may be writes to it, and how many reads, so that
-// neither keeps the other out.
+// most returns how many of a tier's moves may be writes to it, and how many may be reads: three
+// quarters, so that neither kind blocks the other.
 func (t *tier) most() int { return t.MaxMoves - t.MaxMoves/4 }
 
-// Offer begins writes of what the device will evict next, as far as the tier below has
-// moves and room to spare: once after each use of an extent. The owner calls it while the
-// device is full beyond its watermark.
+// Offer queues writes of the extents that the device will evict next, as far as the tier below
+// has moves and room to spare. It offers an extent once after each use. The owner calls it while
+// the device is above its watermark, so that evictions find their extents already written.
 func (p *Policy) Offer(now time.Duration) {
 	to := p.below(kv.TierDevice)
 	if int(to) == kv.Tiers || p.cfg.Mode != WriteBack || p.flushing {
@@ -121,15 +125,15 @@ func (p *Policy) Offer(now time.Duration) {
 		}
 		n := p.nodes[k]
 		if p.serves(n, to) && !covered(p, to, &n.Extent) && p.write(now, k, kv.TierDevice, to, false) == noRoom && !spill(p, now, n, to) {
-			return // room is being made; a later call offers the extent again
+			return // the write started to make room; a later call offers the extent again
 		}
 		device.Pin(k)
 		n.offered = true
 	}
 }
 
-// spill writes an extent that a tier has no room for to the next one that takes it, and reports
-// whether there is one.
+// spill queues the write of an extent to the first tier below full that takes it, and reports
+// whether there is one. It also returns true if such a tier has the extent already.
 func spill(p *Policy, now time.Duration, n *node, full kv.Tier) bool {
 	for to := p.below(full); int(to) < kv.Tiers; to = p.below(to) {
 		t := p.tiers[to]
@@ -143,5 +147,5 @@ func spill(p *Policy, now time.Duration, n *node, full kv.Tier) bool {
 	return false
 }
 
-// offersPerCall bounds how many extents one Offer looks at.
+// offersPerCall bounds the extents that one Offer considers.
 const offersPerCall = 64

@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Discard says that the KV of an extent is wrong: it, and what is below it, is found
-// nowhere from now on, and is dropped from all tiers. Writes and reads of it that are in
-// flight are canceled, and come to nothing.
+// Discard removes an extent whose KV is wrong, and all its descendants, from all tiers. They are
+// not found any more from now on. Reads and writes of them in flight are canceled, and a write
+// that ends well all the same is dropped.
 func (p *Policy) Discard(k mempool.Key) {
 	p.gone(kv.TierDevice, k)
 	for i := range p.tiers {
@@ -37,8 +37,8 @@ func discardIn(p *Policy, of kv.Tier, k mempool.Key) {
 	discardMoves(p, of, k) // not in the index yet
 }
 
-// discardMoves ends the moves of an extent that is discarded. Writes below it end with
-// their parent: they are canceled, or find it missing.
+// discardMoves ends the moves of a discarded extent. Writes of its descendants end with it: they
+// are canceled themselves, or find their parent missing.
 func discardMoves(p *Policy, of kv.Tier, k mempool.Key) {
 	if m := p.tiers[of].writing[k]; m != nil {
 		p.void(m)
@@ -57,7 +57,8 @@ func discardMoves(p *Policy, of kv.Tier, k mempool.Key) {
 	}
 }
 
-// void makes a write come to nothing. Next takes it out of the queue if it has not begun.
+// void cancels a write and marks its result as unusable. If it has not begun, Next removes it
+// from the queue.
 func (p *Policy) void(m *move) {
 	if m.begun && !m.canceled {
 		p.cancel(m)
@@ -65,18 +66,18 @@ func (p *Policy) void(m *move) {
 	m.canceled, m.void = true, true
 }
 
-// cancel says that a move that has begun is needed no more.
+// cancel emits a Cancel for a move that has begun.
 func (p *Policy) cancel(m *move) {
 	p.out = append(p.out, Move{ID: m.ID, Kind: Cancel, From: m.From, To: m.To, Extent: m.Extent})
 }
 
-// inFlight are the moves in flight, by number.
+// inFlight returns the moves in flight in ascending order of their numbers.
 func inFlight(p *Policy) []*move {
 	return slices.SortedFunc(maps.Values(p.flights), func(a, b *move) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// Clear forgets everything, as after new weights. Tiers that others keep are only
-// forgotten; Found may tell of them again.
+// Clear discards everything, for example after new weights were loaded. The extents of Kept
+// tiers are only forgotten, not dropped; Found may add them again.
 func (p *Policy) Clear() {
 	for i, t := range p.tiers {
 		if t == nil {

@@ -1,16 +1,17 @@
-// Package tiering decides what KV moves between tiers: what is written below the device
-// and when, what is fetched for a request and what is cheaper to compute, what leaves a
-// tier that is full. It owns an index of what each tier holds, as far as it was told; it
-// never moves a byte and knows neither stores nor clocks.
+// Package tiering decides which KV moves between tiers: which extents are written below the
+// device and when, which are fetched for a request because computing them takes longer, and
+// which leave a full tier. It owns an index of each tier's extents, built from its inputs. It
+// never moves a byte and uses no store and no clock.
 //
-// One owner calls it. Inputs are method calls, outputs are moves that Next appends; each
-// move is answered by Moved, once. The same calls in the same order give the same moves.
+// One owner calls it. Inputs are method calls; outputs are moves that Next appends. The owner
+// carries out each move and answers it with one call of Moved. The same calls in the same order
+// give the same moves.
 //
 //	p, err := tiering.New(cfg)
-//	p.Computed(now, extents, nil)    // they are on the device
-//	p.Demote(now, key)               // the device gives one up
-//	parts = p.Want(now, request, extents, have, parts[:0]) // a request waits: fetch what pays
-//	moves = p.Next(now, moves[:0])   // begin these
-//	p.Moved(now, move, err, took)    // one has ended
+//	p.Computed(now, extents, nil)    // these extents are on the device
+//	p.Demote(now, key)               // the device is about to evict one
+//	parts = p.Want(now, request, extents, have, parts[:0]) // a request waits: fetch if it pays
+//	moves = p.Next(now, moves[:0])   // begin these moves
+//	p.Moved(now, move, err, took)    // one of them has ended
 //	tokens, waiting := p.Arrived(request)
 package tiering

@@ -6,14 +6,14 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// estimate is a figure that is guessed until it is measured.
+// estimate is a quantity that is guessed until it has been measured.
 type estimate struct {
 	guess    float64
 	value    float64
 	measured bool
 }
 
-// at is the figure in force.
+// at returns the measured value, or the guess if there is none.
 func (e *estimate) at() float64 {
 	if e.measured {
 		return e.value
@@ -21,7 +21,8 @@ func (e *estimate) at() float64 {
 	return e.guess
 }
 
-// take moves the figure an eighth of the way to a measurement; the first one counts whole.
+// take moves the value an eighth of the way to a measurement. The first measurement replaces the
+// guess.
 func (e *estimate) take(measured float64) {
 	if e.measured {
 		measured = e.value + (measured-e.value)/8
@@ -29,8 +30,8 @@ func (e *estimate) take(measured float64) {
 	e.value, e.measured = measured, true
 }
 
-// relaxed is the figure some time after its last measurement: what it is above the guess
-// counts half after each halfLife. So a tier that was slow once is tried again.
+// relaxed returns the value at some age of its last measurement: its excess over the guess
+// halves every halfLife. So a tier that was slow once is tried again later.
 func (e *estimate) relaxed(age time.Duration) float64 {
 	above := e.at() - e.guess
 	for ; above > 0 && age >= halfLife; age -= halfLife {
@@ -43,13 +44,14 @@ func (e *estimate) relaxed(age time.Duration) float64 {
 
 const halfLife = 30 * time.Second
 
-// sum is work that was done, until it is enough for a measurement.
+// sum accumulates work until there is enough for a measurement.
 type sum struct {
 	done int
 	took time.Duration
 }
 
-// add returns the seconds that each of so many took, once they are enough; then it begins anew.
+// add adds done units of work that took some time. Once there are at least enough units, it
+// returns the seconds per unit and starts again from zero.
 func (s *sum) add(done int, took time.Duration, enough int) (each float64, ok bool) {
 	s.done, s.took = s.done+done, s.took+took
 	if s.done < enough || s.took <= 0 {
@@ -60,14 +62,14 @@ func (s *sum) add(done int, took time.Duration, enough int) (each float64, ok bo
 	return each, true
 }
 
-// What a measurement is taken over at least: less tells little.
+// The least work of one measurement. Less is dominated by fixed costs and noise.
 const (
 	leastTokens  = 64
 	leastExtents = 8
 )
 
-// Cost says that the device took so long to compute so many tokens of prompts. It does
-// nothing where Config.TokenSeconds is given.
+// Cost reports that the device computed some tokens of prompts in some time. It does nothing if
+// Config.TokenSeconds is set.
 func (p *Policy) Cost(tokens int, took time.Duration) {
 	if tokens <= 0 || took <= 0 || p.cfg.TokenSeconds > 0 {
 		return
@@ -77,15 +79,15 @@ func (p *Policy) Cost(tokens int, took time.Duration) {
 	}
 }
 
-// fetchSeconds is how long a tier takes to read so many bytes.
+// fetchSeconds estimates how long a tier takes to read some bytes.
 func (t *tier) fetchSeconds(now time.Duration, bytes int) float64 {
 	return float64(bytes) * t.speed.relaxed(now-t.readAt)
 }
 
-// measure takes the time of a read. Of reads that ran beside each other only the time counts
-// since the one before has ended.
+// measure adds a read to the estimate of the tier's speed. Of concurrent reads, each counts only
+// the time since the previous one ended: eight reads of 4 ms at once count 0.5 ms each.
 func (t *tier) measure(now time.Duration, l *mempool.Layout, bytes int, took time.Duration) {
-	if t.stats.Reads > 1 { // as Moved has counted
+	if t.stats.Reads > 1 { // Moved has counted this read already
 		took = min(took, now-t.readAt)
 	}
 	t.readAt, t.misses = now, 0
@@ -94,7 +96,7 @@ func (t *tier) measure(now time.Duration, l *mempool.Layout, bytes int, took tim
 	}
 }
 
-// late notes that a read passed its deadline: the tier is slower than it was believed to be.
+// late records that a read missed its deadline: it doubles the estimated time per byte.
 func (t *tier) late(now time.Duration) {
 	t.misses++
 	t.speed.value, t.speed.measured, t.readAt, t.bytes = 2*t.speed.relaxed(now-t.readAt), true, now, sum{}

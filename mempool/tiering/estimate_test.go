@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// TestMeasuredSpeeds: what reads and computing took decides; a tier that was slow once is
-// tried again some time later.
+// TestMeasuredSpeeds checks that measured times of reads and computing decide, and that a tier
+// that was slow once is tried again later.
 func TestMeasuredSpeeds(t *testing.T) {
 	c := Config{TokenGuess: 1e-3}
 	c.Tiers[kv.TierHost] = tierOf(10) // 1 ms for an extent of 16 tokens
@@ -28,12 +28,12 @@ func TestMeasuredSpeeds(t *testing.T) {
 	worth("a small step", 32)
 	p.Cost(1, time.Microsecond)
 	worth("computing is cheap", 0)
-	for range 40 { // the later ones count an eighth
+	for range 40 { // each after the first counts an eighth
 		p.Cost(leastTokens, leastTokens*time.Millisecond)
 	}
 	worth("computing is dear", 32)
 	for _, err := range []error{nil, mempool.ErrDeadline} {
-		for range leastExtents { // those that pass their deadline count double each
+		for range leastExtents { // each one past its deadline doubles the estimate
 			p.Want(now, 1, xs[:1], 0, nil)
 			for _, m := range p.Next(now, nil) {
 				now += time.Second
@@ -47,8 +47,8 @@ func TestMeasuredSpeeds(t *testing.T) {
 	}
 }
 
-// TestReadsBesideEachOther: of eight reads that take 4 ms each, at once, each counts for half
-// a millisecond.
+// TestReadsBesideEachOther checks that eight concurrent reads of 4 ms count half a millisecond
+// each.
 func TestReadsBesideEachOther(t *testing.T) {
 	for _, c := range []struct {
 		computing time.Duration // of 16 tokens
@@ -60,7 +60,7 @@ func TestReadsBesideEachOther(t *testing.T) {
 		p := newPolicy(t, cfg)
 		xs := sequence(16 * leastExtents)
 		p.Found(kv.TierHost, xs)
-		p.Cost(1000, time.Nanosecond) // does nothing: the cost is given
+		p.Cost(1000, time.Nanosecond) // no effect: TokenSeconds is set
 		p.Want(0, 1, xs, 0, nil)
 		for _, m := range p.Next(0, nil) {
 			p.Moved(4*time.Millisecond, m.ID, nil, 4*time.Millisecond)

@@ -2,22 +2,22 @@ package tiering
 
 import "github.com/coppice-llm/coppice/mempool"
 
-// maxGhosts is how many extents are remembered that have left all tiers: some 6 MB. An
-// extent of 64 tokens each, they are 4 million tokens.
+// maxGhosts bounds the ghosts, to some 6 MB of memory. With extents of 64 tokens they stand for
+// 4 million tokens.
 const maxGhosts = 1 << 16
 
-// ghosts remembers how often extents were used that are nowhere any more. Without it what
-// is asked for again after it has left the device would be on its first use each time, and
-// never go to disk. It forgets the oldest.
+// ghosts remembers the uses of extents that have left all tiers. Without it, an extent that is
+// computed again after each eviction would always be on its first use and never be admitted to
+// disk. When full, it forgets the oldest.
 type ghosts struct {
 	seen map[mempool.Key]ghost
-	ring []mempool.Key // by age, from next on
+	ring []mempool.Key // oldest first, starting at next
 	next int
 }
 
 type ghost struct{ uses, at int }
 
-// put remembers an extent.
+// put remembers the uses of an extent.
 func (g *ghosts) put(k mempool.Key, uses int) {
 	if g.seen == nil {
 		g.seen = map[mempool.Key]ghost{}
@@ -33,7 +33,7 @@ func (g *ghosts) put(k mempool.Key, uses int) {
 	g.next = (g.next + 1) % maxGhosts
 }
 
-// take is how often an extent was used, 0 if it is not remembered; it is not any more.
+// take returns the remembered uses of an extent, 0 for none, and forgets them.
 func (g *ghosts) take(k mempool.Key) int {
 	uses := g.seen[k].uses
 	delete(g.seen, k)

@@ -9,14 +9,14 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// TestGhosts: an extent that has left the device for nowhere is on its second use when it is
-// computed again, so disk takes it then.
+// TestGhosts checks that an extent that left the device without a copy is on its second use when
+// it is computed again, so that disk admits it.
 func TestGhosts(t *testing.T) {
 	now := time.Duration(0)
 	c := Config{}
 	c.Tiers[kv.TierDisk] = tierOf(10)
 	p := newPolicy(t, c)
-	fill(p, kv.TierDisk, 8) // it takes nothing on its first use
+	fill(p, kv.TierDisk, 8) // a full disk admits nothing on its first use
 	xs := sequence(16)
 	for round, want := range []int{0, 1} {
 		p.Computed(now, xs, nil)
@@ -28,7 +28,7 @@ func TestGhosts(t *testing.T) {
 	}
 }
 
-// TestGhostsBounded: the oldest are forgotten, whatever was taken in between.
+// TestGhostsBounded checks that the oldest ghosts are forgotten, whichever were taken in between.
 func TestGhostsBounded(t *testing.T) {
 	key := func(n int) (k mempool.Key) {
 		copy(k[:], fmt.Sprintf("%032d", n))

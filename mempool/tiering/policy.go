@@ -9,97 +9,97 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// MoveID numbers a move, from 1, ascending. The copy of a move between the device and host
-// memory, one at most, has the same number as an engine.MoveID.
+// MoveID numbers moves from 1 in ascending order. If a move needs a copy between the device and
+// host memory (at most one), that copy has the same number as its engine.MoveID.
 type MoveID uint64
 
-// Kind is what a [Move] does.
+// Kind is the kind of a [Move].
 type Kind uint8
 
 // The kinds.
 const (
-	Write  Kind = iota // copy an extent from From to To, a slower tier
+	Write  Kind = iota // copy an extent from From to To, a lower tier
 	Read               // copy an extent from From to the device
 	Drop               // remove an extent from From
-	Cancel             // the move with this ID, begun before, is needed no more; Moved answers it still
+	Cancel             // stop the move with this ID, which has begun; Moved must still answer that move
 )
 
 var kindNames = [...]string{"write", "read", "drop", "cancel"}
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Move is one thing to do.
+// Move is one operation for the owner to carry out.
 type Move struct {
 	ID       MoveID
 	Kind     Kind
 	From, To kv.Tier
-	Extent   mempool.Extent // its slices are the policy's, and constant
-	// Pages are those of the device that a Write from it reads or a Read to it fills: one
-	// for each page of Extent, by ascending position. kv.NoPage is a page of a Read that
-	// the device has already, so it is not copied. The owner of the policy fills them in.
+	Extent   mempool.Extent // its slices belong to the policy and never change
+	// Pages are the device's pages that a Write reads or a Read fills, one for each page of
+	// Extent in ascending position. kv.NoPage marks a page of a Read that the device has
+	// already; it is not copied. The policy leaves Pages nil; its owner sets them.
 	Pages    []kv.PageID
-	Deadline time.Duration // on the clock of now; 0: none
+	Deadline time.Duration // on the clock of now; 0 for none
 }
 
-// Change says that a tier has an extent from now on, or no longer.
+// Change reports that an extent was added to a tier or removed from it.
 type Change struct {
 	Tier   kv.Tier
 	Key    mempool.Key
-	Stored bool
+	Stored bool // added; false if removed
 }
 
 // RequestID names a request that waits for a prefix.
 type RequestID uint64
 
-// Policy is the state. It belongs to one owner.
+// Policy is the state of all tiers. It may be used by one goroutine at a time.
 type Policy struct {
 	cfg      Config
-	tiers    [kv.Tiers]*tier // nil: not there
+	tiers    [kv.Tiers]*tier // nil if there is no such tier
 	nodes    map[mempool.Key]*node
 	ghosts   ghosts
 	reads    []*move // queued
 	writes   []*move // queued, parents before children
 	drops    []*move // queued, children before parents
 	flights  map[MoveID]*move
-	out      []Move // that Next is to append first
+	out      []Move // begun, to be returned by the next Begun
 	changes  []Change
 	wants    map[RequestID]*want
-	moves    MoveID        // so far
-	cost     estimate      // seconds to compute a token; 0: not known
-	computed sum           // since cost was measured last
-	flush    time.Duration // of a shutdown: nothing is begun after it
+	moves    MoveID        // the latest number
+	cost     estimate      // seconds to compute a token; 0 if not known
+	computed sum           // prompt tokens since the last measurement of cost
+	flush    time.Duration // end of a shutdown: no write begins after it
 	flushing bool
-	last     []lastWrite // of the shutdown, not queued yet
+	last     []lastWrite // of a shutdown, not queued yet
 }
 
-// tier is what the policy knows of one tier.
+// tier is the policy's state of one tier.
 type tier struct {
 	TierConfig
 	index    *mempool.Index
-	reserved int64 // bytes of writes to it that are queued or in flight
-	spaces   map[kv.Namespace]int64
-	moves    int       // in flight
-	kinds    [Drop]int // of them, the writes to it and the reads
-	writing  map[mempool.Key]*move
-	children map[mempool.Key][]*move // of writing, by parent
-	reading  map[mempool.Key]*move
-	dropping map[mempool.Key]bool
-	sinking  map[mempool.Key]bool // written to the tier below before they are dropped
-	orphans  map[mempool.Key]int  // by parent: drops of what the index has not
-	speed    estimate             // seconds to read a byte
-	bytes    sum                  // read since then
-	readAt   time.Duration        // when the latest read ended
-	misses   int                  // late reads since one came in time
+	reserved int64                   // bytes of writes to it that are queued or in flight
+	spaces   map[kv.Namespace]int64  // reserved, by namespace
+	moves    int                     // in flight, to it and from it
+	kinds    [Drop]int               // in flight: writes to it and reads from it
+	writing  map[mempool.Key]*move   // writes to it, queued or in flight
+	children map[mempool.Key][]*move // writing, by parent
+	reading  map[mempool.Key]*move   // reads from it, queued or in flight
+	dropping map[mempool.Key]bool    // drops from it, queued or in flight
+	sinking  map[mempool.Key]bool    // extents being written to the tier below, to be dropped then
+	orphans  map[mempool.Key]int     // by parent: drops of extents that the store has but not the index
+	speed    estimate                // seconds to read a byte
+	bytes    sum                     // bytes read since the last measurement of speed
+	readAt   time.Duration           // end of the latest read
+	misses   int                     // late reads since the last one in time
 	stats    Stats
 }
 
-// node is an extent that is somewhere.
+// node is an extent that is in some tier or on its way to one.
 type node struct {
 	mempool.Extent
 	uses    int
-	idle    bool // its conversation is
-	offered bool // to the tier below since its last use; it is pinned in the device's index then
-	sunk    bool // a tier above the lowest tried to write it down before dropping it, since its last use
+	idle    bool // its conversation is idle, see Idle
+	offered bool // Offer has handled it since its last use; it is then pinned in the device's index
+	sunk    bool // a tier has tried to sink it since its last use
 }
 
 // move is a Move with its state.
@@ -107,8 +107,8 @@ type move struct {
 	Move
 	begun    bool
 	canceled bool
-	void     bool // a write of what must not be found
-	orphan   bool // a drop of what the index has not
+	void     bool // a write whose result must not be found, see Discard
+	orphan   bool // a drop of an extent that the index does not have
 	early    bool // a read of an extent whose write to From is in flight
 	size     int64
 	waiters  []*want
@@ -133,21 +133,22 @@ func New(c Config) (*Policy, error) {
 	return p, nil
 }
 
-// Computed says that extents are on the device, whole: parents before children. It appends
-// the tails on the device that they make superfluous, which are there no more for the policy.
+// Computed reports that whole extents are on the device, parents before children. It appends to
+// dst the keys of tails on the device that the new extents contain, and removes them from its
+// index of the device.
 func (p *Policy) Computed(now time.Duration, xs []mempool.Extent, dst []mempool.Key) []mempool.Key {
 	device := p.tiers[kv.TierDevice].index
 	for i := range xs {
 		known := p.nodes[xs[i].Key] != nil
 		n := p.node(&xs[i])
-		if n.uses == 0 || !known { // one that was forgotten has its earlier uses
+		if n.uses == 0 || !known { // a ghost starts with its earlier uses
 			n.uses++
 		}
 		if tail, ok := outgrown(p, kv.TierDevice, &xs[i]); ok && !device.Has(xs[i].Key) {
 			dst = append(dst, tail)
 			p.gone(kv.TierDevice, tail)
 		}
-		if !p.add(kv.TierDevice, &xs[i], 0) { // its parent is not there
+		if !p.add(kv.TierDevice, &xs[i], 0) { // its parent is not on the device
 			p.forget(xs[i].Key)
 			continue
 		}
@@ -158,7 +159,7 @@ func (p *Policy) Computed(now time.Duration, xs []mempool.Extent, dst []mempool.
 	return dst
 }
 
-// outgrown finds a tail in a tier all of whose pages x has too.
+// outgrown finds a tail in a tier that has no page beyond those of x.
 func outgrown(p *Policy, t kv.Tier, x *mempool.Extent) (tail mempool.Key, ok bool) {
 	ix := p.tiers[t].index
 	h, ok := ix.Part(x)
@@ -169,7 +170,8 @@ func outgrown(p *Policy, t kv.Tier, x *mempool.Extent) (tail mempool.Key, ok boo
 	return h.Key, h.Pages == p.cfg.Layout.Pages(&y)
 }
 
-// covered reports whether a brother of x, in a tier or on its way there, has all pages of x.
+// covered reports whether a sibling of the tail x, in a tier or on its way there, has all pages
+// of x. Siblings have the same parent.
 func covered(p *Policy, t kv.Tier, x *mempool.Extent) bool {
 	l := &p.cfg.Layout
 	if len(x.Tokens) == l.ExtentTokens() {
@@ -186,7 +188,8 @@ func covered(p *Policy, t kv.Tier, x *mempool.Extent) bool {
 	return false
 }
 
-// Used says that a request uses extents that are on the device or were read, again.
+// Used reports another use of extents by a request. It updates their ages in all tiers and may
+// queue writes of those that have enough uses now.
 func (p *Policy) Used(now time.Duration, keys []mempool.Key) {
 	for _, k := range keys {
 		if n := p.nodes[k]; n != nil {
@@ -209,7 +212,7 @@ func (p *Policy) use(now time.Duration, n *node) {
 	}
 }
 
-// reoffer lets Offer look at an extent again.
+// reoffer makes Offer consider an extent again.
 func reoffer(p *Policy, n *node) {
 	if n.offered {
 		n.offered = false
@@ -217,8 +220,8 @@ func reoffer(p *Policy, n *node) {
 	}
 }
 
-// Idle says that nobody will ask for a conversation for some time: its extents go to disk,
-// though used once only.
+// Idle reports that the conversation that ends with extent k is not expected to continue soon.
+// Its extents are admitted to disk even after a single use.
 func (p *Policy) Idle(now time.Duration, k mempool.Key) {
 	for n := p.nodes[k]; n != nil; n = p.nodes[n.Parent] {
 		n.idle = true
@@ -229,9 +232,9 @@ func (p *Policy) Idle(now time.Duration, k mempool.Key) {
 	}
 }
 
-// admit writes an extent to the tiers below the host, from the fastest that has it. From
-// the device it goes through the host, if there is one, and to that no earlier than the mode
-// says.
+// admit queues writes of an extent to the tiers below host memory, from the fastest tier that
+// has it. From the device it goes through host memory, if that exists, when the mode writes it
+// there.
 func (p *Policy) admit(now time.Duration, n *node) {
 	first := p.below(kv.TierDevice)
 	if (p.cfg.Mode != WriteBack || first >= kv.TierDisk) && p.on(kv.TierDevice, n.Key) {
@@ -247,44 +250,44 @@ func (p *Policy) admit(now time.Duration, n *node) {
 	}
 }
 
-// below is the next tier that there is, after t; kv.Tiers if there is none.
+// below returns the next existing tier after t; kv.Tiers if there is none.
 func (p *Policy) below(t kv.Tier) kv.Tier {
 	for t++; int(t) < kv.Tiers && p.tiers[t] == nil; t++ {
 	}
 	return t
 }
 
-// fastest is the first tier of [from, to) that has an extent, to if none has.
+// fastest returns the first tier in [from, to) that has an extent; to if none has.
 func (p *Policy) fastest(k mempool.Key, from, to kv.Tier) kv.Tier {
 	for ; from < to && !p.on(from, k); from++ {
 	}
 	return from
 }
 
-// on reports whether a tier has an extent, and will have.
+// on reports whether a tier has an extent and is not dropping it.
 func (p *Policy) on(t kv.Tier, k mempool.Key) bool {
 	return int(t) < kv.Tiers && p.tiers[t] != nil && p.tiers[t].index.Has(k) && !p.tiers[t].dropping[k]
 }
 
-// Evicted says that an extent is on the device no more, nor any below it. A write of it
-// that has not begun is not done.
+// Evicted reports that the device has evicted an extent and its descendants. Writes of them from
+// the device that have not begun are abandoned.
 func (p *Policy) Evicted(k mempool.Key) { p.gone(kv.TierDevice, k) }
 
-// Gone says that extents are in a tier no more: its store said so.
+// Gone reports that a tier's store no longer has some extents.
 func (p *Policy) Gone(t kv.Tier, keys []mempool.Key) {
 	for _, k := range keys {
 		p.gone(t, k)
 	}
 }
 
-// gone removes an extent and what is below it from a tier's index.
+// gone removes an extent and its descendants from a tier's index.
 func (p *Policy) gone(t kv.Tier, k mempool.Key) {
 	for _, h := range p.tiers[t].index.RemoveTree(k, nil) {
 		p.removed(t, h.Key)
 	}
 }
 
-// Found says what a tier has, as a store's Contents or a Probe tell: parents first.
+// Found reports extents that a tier has, from a store's Contents or a Probe, parents first.
 func (p *Policy) Found(t kv.Tier, xs []mempool.Extent) {
 	for i := range xs {
 		p.node(&xs[i])
@@ -293,32 +296,34 @@ func (p *Policy) Found(t kv.Tier, xs []mempool.Extent) {
 	}
 }
 
-// Busy reports whether writes or drops wait or are in flight, or reads are in flight.
+// Busy reports whether any move is in flight, or any write or drop is queued. Queued reads do
+// not count.
 func (p *Policy) Busy() bool {
 	return len(p.flights)+len(p.writes)+len(p.drops)+len(p.out)+len(p.last) > 0
 }
 
-// Changes appends what changed in the tiers below the device since the last call.
+// Changes appends the changes of the tiers below the device since the last call.
 func (p *Policy) Changes(dst []Change) []Change {
 	dst = append(dst, p.changes...)
 	p.changes = p.changes[:0]
 	return dst
 }
 
-// Holds reports whether a tier has an extent, as far as the policy knows.
+// Holds reports whether a tier has an extent, by the policy's index. It may be about to drop it.
 func (p *Policy) Holds(t kv.Tier, k mempool.Key) bool {
 	return p.tiers[t] != nil && p.tiers[t].index.Has(k)
 }
 
-// Has reports whether there is such a tier below the device.
+// Has reports whether tier t exists below the device.
 func (p *Policy) Has(t kv.Tier) bool {
 	return t != kv.TierDevice && int(t) < kv.Tiers && p.tiers[t] != nil
 }
 
-// HasBelowHost reports whether there is a tier that admits extents when they are idle.
+// HasBelowHost reports whether there is a tier below host memory, that is, whether Idle has an
+// effect.
 func (p *Policy) HasBelowHost() bool { return int(p.below(kv.TierHost)) < kv.Tiers }
 
-// Uses is how often an extent was used; 0 for one that is nowhere.
+// Uses returns the uses of an extent; 0 if it is in no tier.
 func (p *Policy) Uses(k mempool.Key) int {
 	if n := p.nodes[k]; n != nil {
 		return n.uses
@@ -326,7 +331,8 @@ func (p *Policy) Uses(k mempool.Key) int {
 	return 0
 }
 
-// Extent is an extent that is in some tier, or on its way. Its slices must not be changed.
+// Extent returns the extent with key k if it is in some tier or on its way to one. The caller
+// must not change its slices.
 func (p *Policy) Extent(k mempool.Key) (x mempool.Extent, ok bool) {
 	if n := p.nodes[k]; n != nil {
 		return n.Extent, true
@@ -334,7 +340,7 @@ func (p *Policy) Extent(k mempool.Key) (x mempool.Extent, ok bool) {
 	return x, false
 }
 
-// Bytes is what a tier has, and what is on its way to it.
+// Bytes returns the bytes that a tier holds, and those reserved for writes to it.
 func (p *Policy) Bytes(t kv.Tier) (held, reserved int64) {
 	if p.tiers[t] == nil {
 		return 0, 0
@@ -342,7 +348,7 @@ func (p *Policy) Bytes(t kv.Tier) (held, reserved int64) {
 	return p.tiers[t].index.Bytes(), p.tiers[t].reserved
 }
 
-// node is the state of an extent, new if need be.
+// node returns the state of an extent, which it creates if needed.
 func (p *Policy) node(x *mempool.Extent) *node {
 	n := p.nodes[x.Key]
 	if n == nil {
@@ -352,7 +358,8 @@ func (p *Policy) node(x *mempool.Extent) *node {
 	return n
 }
 
-// add notes that a tier has an extent.
+// add adds an extent to a tier's index. It returns false if the index refuses it, for example
+// because its parent is missing.
 func (p *Policy) add(t kv.Tier, x *mempool.Extent, bytes int) bool {
 	added, err := p.tiers[t].index.Add(x, bytes, 0)
 	if added && t != kv.TierDevice {
@@ -361,7 +368,7 @@ func (p *Policy) add(t kv.Tier, x *mempool.Extent, bytes int) bool {
 	return err == nil
 }
 
-// removed notes that a tier has an extent no more.
+// removed records that a tier's index has lost an extent.
 func (p *Policy) removed(t kv.Tier, k mempool.Key) {
 	if t != kv.TierDevice {
 		p.changes = append(p.changes, Change{t, k, false})
@@ -371,7 +378,8 @@ func (p *Policy) removed(t kv.Tier, k mempool.Key) {
 	p.forget(k)
 }
 
-// forget forgets an extent that is nowhere, nor on its way.
+// forget deletes the state of an extent that is in no tier and not on its way to one. Its uses
+// become a ghost.
 func (p *Policy) forget(k mempool.Key) {
 	for _, t := range p.tiers {
 		if t != nil && (t.index.Has(k) || t.writing[k] != nil || t.reading[k] != nil) {
@@ -384,8 +392,8 @@ func (p *Policy) forget(k mempool.Key) {
 	delete(p.nodes, k)
 }
 
-// Check walks the ledgers: what is reserved is on its way, and no tier has more than its
-// quota.
+// Check verifies the accounts by a full walk: reservations equal the writes queued and in
+// flight, counts of moves are right, and no tier exceeds its quota.
 func (p *Policy) Check() error {
 	var moves [kv.Tiers]int
 	var kinds [kv.Tiers][Drop]int

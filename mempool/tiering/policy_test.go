@@ -25,7 +25,7 @@ func sequence(n int) []mempool.Extent {
 	return layout.AppendExtents(nil, kv.Namespace{}, make([]kv.Token, n), nil)
 }
 
-// kinds runs all that the policy begins, and lists it.
+// kinds carries out all moves that the policy begins, and lists them.
 func kinds(p *Policy, now time.Duration) (list []string) {
 	for {
 		moves := p.Next(now, nil)
@@ -39,7 +39,7 @@ func kinds(p *Policy, now time.Duration) (list []string) {
 	}
 }
 
-// TestModes: when what is computed goes to the host, and when to disk.
+// TestModes checks when each mode writes computed extents to host memory and to disk.
 func TestModes(t *testing.T) {
 	now := time.Duration(0)
 	for _, tc := range []struct {
@@ -69,15 +69,15 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// fill has a tier find so many extents, each of a namespace of its own.
+// fill adds n extents to a tier, each with its own namespace.
 func fill(p *Policy, tier kv.Tier, n int) {
 	for i := range n {
 		p.Found(tier, layout.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(i)}, make([]kv.Token, 16), nil))
 	}
 }
 
-// TestAdmission: a disk with room below its low watermark takes what the device gives up
-// after one use. A full one takes it on its second use, when it is idle, and at the end.
+// TestAdmission checks that a disk with room below its low watermark takes evicted extents after
+// one use, and that a full one takes them on their second use, when idle, and at shutdown.
 func TestAdmission(t *testing.T) {
 	now := time.Duration(0)
 	write := []string{"write device-disk 0"}
@@ -105,8 +105,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestSink: host memory that is full writes to disk what it gives up, and drops it then;
-// one whose writes fail drops it all the same, and tries once.
+// TestSink checks that full host memory writes extents to disk before dropping them, and that it
+// drops them after one failed write, too.
 func TestSink(t *testing.T) {
 	now := time.Duration(0)
 	for _, failed := range []error{nil, mempool.ErrFull} {
@@ -133,8 +133,9 @@ func TestSink(t *testing.T) {
 	}
 }
 
-// TestFullHost: while host memory has no room, what the device offers and gives up goes to disk.
-// Nothing leaves host memory before it is on disk. Without a disk an offer waits for room.
+// TestFullHost checks that extents offered or evicted by the device go to disk while host memory
+// has no room, and that nothing leaves host memory before it is on disk. Without a disk an offer
+// waits for room.
 func TestFullHost(t *testing.T) {
 	for _, disk := range []int{0, 40} {
 		now := time.Duration(0)
@@ -181,8 +182,8 @@ func TestFullHost(t *testing.T) {
 	}
 }
 
-// TestReadOfWhatIsWritten: an extent that is on its way to a tier is read once it is there; if
-// its write fails, it is computed.
+// TestReadOfWhatIsWritten checks that an extent on its way to a tier is read once its write has
+// ended, and computed if the write fails.
 func TestReadOfWhatIsWritten(t *testing.T) {
 	for _, failed := range []error{nil, mempool.ErrFull} {
 		now := time.Duration(0)
@@ -216,8 +217,8 @@ func TestReadOfWhatIsWritten(t *testing.T) {
 	}
 }
 
-// TestPatience: a read may take half as long as computing would, if that is more than Lateness
-// times what it should take.
+// TestPatience checks that a read may take half the time of computing, if that is more than
+// Lateness times the expected time.
 func TestPatience(t *testing.T) {
 	for _, tc := range []struct {
 		token float64
@@ -233,8 +234,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestShutdown: what is on the device goes to disk and to the shared tier, the newest first
-// and parents before it; there is no bound but the time.
+// TestShutdown checks that extents on the device are written to disk and to the shared tier, the
+// newest first and after their parents, bounded only by time.
 func TestShutdown(t *testing.T) {
 	now := time.Duration(0)
 	c := Config{MaxQueue: 1}
@@ -249,7 +250,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestFetchOrCompute: at the bandwidth at which both take as long, one above and below.
+// TestFetchOrCompute tests at the bandwidth at which both take equally long, above it and below.
 func TestFetchOrCompute(t *testing.T) {
 	now := time.Duration(0)
 	for _, tc := range []struct {
@@ -272,8 +273,8 @@ func TestFetchOrCompute(t *testing.T) {
 	}
 }
 
-// TestFailedRead: a failure is a miss at once; what came before it is kept, what comes
-// after it is given up, and the extent is not offered again. A deadline keeps it.
+// TestFailedRead checks that a failed read is a miss at once: earlier parts are kept, later ones
+// are given up, and the extent is not used again. After a deadline it is.
 func TestFailedRead(t *testing.T) {
 	now := time.Duration(0)
 	for _, tc := range []struct {
@@ -314,7 +315,8 @@ func TestFailedRead(t *testing.T) {
 	}
 }
 
-// TestCancel: a request that ends cancels its reads, but for those that another waits for.
+// TestCancel checks that the end of a request cancels its reads, except those that another
+// request waits for.
 func TestCancel(t *testing.T) {
 	now := time.Duration(0)
 	c := Config{}
@@ -334,7 +336,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestWatermarks: at the high one nothing leaves, one beyond it down to the low one.
+// TestWatermarks checks that nothing leaves at the high watermark, and that one extent more
+// leads to drops down to the low one.
 func TestWatermarks(t *testing.T) {
 	now := time.Duration(0)
 	c := Config{}

@@ -14,9 +14,9 @@ type lastWrite struct {
 	from, to kv.Tier
 }
 
-// Shutdown begins the last writes: everything on the device and in host memory goes to the
-// tiers that outlive the process, as much as fits before until: to disk first, the newest
-// extents first. Nothing else begins any more.
+// Shutdown starts the final writes: all extents on the device and in host memory are written to
+// the tiers that outlive the process, to disk first and newest extents first, as many as can
+// begin before until. Reads are given up and no other moves begin.
 func (p *Policy) Shutdown(now, until time.Duration) {
 	for _, m := range p.reads {
 		if !m.canceled {
@@ -38,7 +38,8 @@ func (p *Policy) Shutdown(now, until time.Duration) {
 	}
 }
 
-// nextLast queues writes of the shutdown, while it lasts.
+// nextLast queues writes of the shutdown. After its end it abandons the remaining ones and
+// counts them as lost.
 func nextLast(p *Policy, now time.Duration) {
 	if p.flushing && now >= p.flush {
 		for _, w := range p.last {
@@ -56,14 +57,14 @@ func nextLast(p *Policy, now time.Duration) {
 	}
 }
 
-// writeLast queues one write of the shutdown, if there is such a tier.
+// writeLast queues one write of the shutdown, if the tier exists and needs the extent.
 func (p *Policy) writeLast(now time.Duration, k mempool.Key, from, to kv.Tier) {
 	if n := p.nodes[k]; n != nil && p.tiers[to] != nil && p.on(from, k) && !covered(p, to, &n.Extent) {
 		p.write(now, k, from, to, true)
 	}
 }
 
-// abandon ends moves that have not begun.
+// abandon releases the reservations of queued writes and returns nil, the new queue.
 func (p *Policy) abandon(moves []*move) []*move {
 	for _, m := range moves {
 		p.unwrite(m)

@@ -2,25 +2,25 @@ package tiering
 
 import "github.com/coppice-llm/coppice/kv"
 
-// Stats count what a tier below the device holds and has done.
+// Stats holds the contents and counters of a tier below the device.
 type Stats struct {
-	HeldBytes             int64 // of its quota
+	HeldBytes             int64 // bytes of its quota in use
 	Extents               int
-	Reads, Writes         uint64 // that ended well; a write counts for the tier written to
-	ReadBytes, WriteBytes uint64 // of them
-	ReadNanos             uint64
-	Errors                uint64 // moves that failed, but for those canceled
-	Lost                  uint64 // extents that the tier above gave up and that could not be written
+	Reads, Writes         uint64 // successful reads from the tier and writes to it
+	ReadBytes, WriteBytes uint64 // KV bytes of these
+	ReadNanos             uint64 // sum of the durations of Reads
+	Errors                uint64 // failed moves, without canceled ones
+	Lost                  uint64 // extents that the tier above dropped and this tier could not take
 }
 
-// count counts a move that failed.
+// count counts a move as an error if it failed.
 func (s *Stats) count(failed bool) {
 	if failed {
 		s.Errors++
 	}
 }
 
-// Stats is what a tier holds and has done; zero where there is no such tier.
+// Stats returns the statistics of a tier; zero if the tier does not exist.
 func (p *Policy) Stats(of kv.Tier) Stats {
 	t := p.tiers[of]
 	if t == nil || of == kv.TierDevice {

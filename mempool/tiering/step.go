@@ -8,11 +8,12 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// ErrCopy says that the device did not take the pages of a Read: the extent is sound.
+// ErrCopy reports that the pages of a Read could not be copied to the device. The extent in the
+// lower tier is intact.
 var ErrCopy = errors.New("tiering: pages were not copied to the device")
 
-// Next appends the moves to begin now, those of Begun first. A Cancel is not answered; all
-// others are, by Moved.
+// Next appends the moves to begin now, including those that Begun would return. The owner answers
+// each with Moved, except Cancels.
 func (p *Policy) Next(now time.Duration, dst []Move) []Move {
 	nextLast(p, now)
 	nextDrops(p)
@@ -34,7 +35,7 @@ func (p *Policy) Begun(dst []Move) []Move {
 	return dst
 }
 
-// nextDrops begins removals, of extents below which nothing is or comes.
+// nextDrops begins queued drops of extents that have no child in the tier or on its way there.
 func nextDrops(p *Policy) {
 	kept := p.drops[:0]
 	for _, m := range p.drops {
@@ -49,7 +50,9 @@ func nextDrops(p *Policy) {
 	p.drops = kept
 }
 
-// nextReads begins reads, in the order in which they were asked for, of each tier.
+// nextReads begins queued reads, for each tier in the order of the requests. It gives up reads
+// that are past their deadline or whose extent has gone. A read of an extent whose write is in
+// flight waits for that write.
 func nextReads(p *Policy, now time.Duration) {
 	kept := p.reads[:0]
 	for _, m := range p.reads {
@@ -83,7 +86,7 @@ func nextWrites(p *Policy, now time.Duration) {
 		case waits:
 			kept = append(kept, m)
 		case dead:
-			m.canceled = true // so are those below it, which come after it
+			m.canceled = true // then turn finds its descendants dead as well: they come later in the queue
 			lost = append(lost, m)
 		default:
 			if !p.flushing {
@@ -100,8 +103,8 @@ func nextWrites(p *Policy, now time.Duration) {
 	}
 }
 
-// Moved says how a move has ended: with err, or after how long. An unknown number is
-// ignored, as is that of one answered before.
+// Moved reports the end of a move: its error, or nil and its duration. It ignores unknown numbers
+// and moves that were answered before.
 func (p *Policy) Moved(now time.Duration, id MoveID, err error, took time.Duration) {
 	m := p.flights[id]
 	if m == nil {
@@ -135,7 +138,8 @@ func (p *Policy) Moved(now time.Duration, id MoveID, err error, took time.Durati
 	}
 }
 
-// wrote ends a write. One that failed is not tried again.
+// wrote handles the end of a write. A failed write is not repeated. After a successful one to
+// host memory, the extent may continue to the tiers below.
 func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	p.unwrite(m)
 	x := &m.Extent
@@ -146,10 +150,10 @@ func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	case p.add(m.To, x, p.tiers[m.To].SlotBytes):
 		written(p, m.To, x.Key)
 		replaced(p, m.To, x)
-	default: // its parent went meanwhile, so nobody would find it
+	default: // its parent has gone meanwhile, so no lookup would reach it
 		dropUnknown(p, m.To, x)
 	}
-	if err == nil && p.flushing && now < p.flush && m.To < kv.TierDisk { // it was in flight when the shutdown looked
+	if err == nil && p.flushing && now < p.flush && m.To < kv.TierDisk { // it was in flight when Shutdown listed extents
 		for to := kv.TierDisk; int(to) < kv.Tiers; to++ {
 			p.writeLast(now, x.Key, m.To, to)
 		}
@@ -160,7 +164,7 @@ func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	p.forget(x.Key)
 }
 
-// dropUnknown drops what a store has and the index has not.
+// dropUnknown queues the drop of an extent that a store has and the index has not.
 func dropUnknown(p *Policy, of kv.Tier, x *mempool.Extent) {
 	m := p.drop(of, x)
 	m.orphan = true
@@ -169,7 +173,7 @@ func dropUnknown(p *Policy, of kv.Tier, x *mempool.Extent) {
 	p.drops = append(p.drops, m)
 }
 
-// replaced drops a tail of a tier that an extent makes superfluous.
+// replaced queues the drop of a tail that the new extent x contains.
 func replaced(p *Policy, of kv.Tier, x *mempool.Extent) {
 	tail, ok := outgrown(p, of, x)
 	t := p.tiers[of]
@@ -182,8 +186,9 @@ func replaced(p *Policy, of kv.Tier, x *mempool.Extent) {
 	p.drops = append(p.drops, p.drop(of, &y))
 }
 
-// read ends a read. After a failure the extent, and what is below it, is in the tier no
-// more; after a deadline, a cancellation or ErrCopy it still is.
+// read handles the end of a read. After a deadline, a cancellation, ErrBusy, ErrClosed or ErrCopy
+// the extent is still in the tier. After any other error it and its descendants are removed from
+// the index.
 func (p *Policy) read(now time.Duration, m *move, err error, took time.Duration) {
 	p.unread(m)
 	t := p.tiers[m.From]
@@ -201,7 +206,7 @@ func (p *Policy) read(now time.Duration, m *move, err error, took time.Duration)
 	p.forget(m.Extent.Key)
 }
 
-// dropped ends a removal. Whatever the store says, the extent is not offered any more.
+// dropped handles the end of a drop. The extent leaves the index even if the drop failed.
 func (p *Policy) dropped(m *move) {
 	t := p.tiers[m.From]
 	delete(t.dropping, m.Extent.Key)

@@ -16,31 +16,31 @@ type want struct {
 
 // part is an extent that a request waits for.
 type part struct {
-	move   *move // nil once it is answered
+	move   *move // nil once the read has been answered
 	tokens int
-	here   bool
+	here   bool // the read succeeded
 }
 
-// source is where an extent, or its first pages, can be read.
+// source is a tier from which an extent, or its first pages, can be read.
 type source struct {
 	tier   kv.Tier
-	extent mempool.Extent // with the record's key, and as many tokens as serve
-	early  bool           // it is being written to the tier
-	// Seconds to fetch it, after those before it, and to compute as much.
+	extent mempool.Extent // key of the stored extent, with only the tokens that are useful
+	early  bool           // its write to the tier is in flight
+	// Seconds to fetch all sources up to this one, and to compute the same tokens.
 	fetch, compute float64
 }
 
-// Part is one of the reads that Want promises.
+// Part is one of the reads that Want starts.
 type Part struct {
 	Move   MoveID
 	From   kv.Tier
-	Start  int // the first token that it reads
+	Start  int // position of the first token that it reads
 	Tokens int
-	// Deadline, on the clock of now: without an answer by then it is not worth waiting for.
+	// Deadline is on the clock of now. A read that has not ended by then is given up.
 	Deadline time.Duration
 }
 
-// Worth is how many tokens Want would fetch now, to the end of the last extent. It changes
+// Worth returns how many tokens Want would fetch now, counting whole extents. It changes
 // nothing.
 func (p *Policy) Worth(now time.Duration, xs []mempool.Extent, have int) (tokens int) {
 	if p.flushing {
@@ -52,10 +52,11 @@ func (p *Policy) Worth(now time.Duration, xs []mempool.Extent, have int) (tokens
 	return tokens
 }
 
-// Want begins the fetch of a request's extents: those after the have tokens that the device
-// has, parents first; have may end within the first of them. It takes as many, from the first, as are in lower tiers, and stops where
-// computing the rest is as fast. It appends the reads that are to come, in order: of whole
-// extents, and at last maybe of the first pages of one. A request wants once; Forget ends it.
+// Want begins to fetch a request's extents xs, parents first, that follow the first have tokens,
+// which the device has; have may end within xs[0]. It fetches a prefix of xs: as many extents as
+// are in lower tiers, up to the point where computing the rest is as fast. It appends the reads
+// in order: of whole extents, and possibly of the first pages of one more. A second call for the
+// same request does nothing until Forget.
 func (p *Policy) Want(now time.Duration, id RequestID, xs []mempool.Extent, have int, dst []Part) []Part {
 	if p.wants[id] != nil || p.flushing {
 		return dst
@@ -75,8 +76,9 @@ func (p *Policy) Want(now time.Duration, id RequestID, xs []mempool.Extent, have
 	return dst
 }
 
-// sources finds the extents in the lower tiers, the fastest first, up to the first that is
-// nowhere; of that one the pages that a brother shares.
+// sources finds each extent in the fastest lower tier that has it, or that it is being written
+// to. It stops at the first extent that is in none; of that one it adds the first pages, if some
+// extent with the same parent shares them.
 func sources(p *Policy, xs []mempool.Extent) (found []source) {
 	for i := range xs {
 		x := &xs[i]
@@ -114,7 +116,8 @@ func sources(p *Policy, xs []mempool.Extent) (found []source) {
 	return found
 }
 
-// arriving is the first tier that an extent is being written to, kv.Tiers if there is none.
+// arriving returns the fastest tier that an extent is being written to; kv.Tiers if there is
+// none.
 func arriving(p *Policy, k mempool.Key) kv.Tier {
 	for t := kv.TierHost; int(t) < kv.Tiers; t++ {
 		if p.tiers[t] != nil && p.tiers[t].expects(k) {
@@ -130,8 +133,10 @@ func (t *tier) expects(k mempool.Key) bool {
 	return m != nil && m.begun && !m.canceled && !t.dropping[m.Extent.Parent]
 }
 
-// worth cuts sources where fetching stops to pay: it keeps the beginning that saves most
-// time, of computing less of fetching.
+// worth returns the prefix of all that saves most time: the one with the largest difference of
+// compute and fetch, or all if the cost of computing is not known. Fetching includes the reads
+// that the tiers have in flight. For example, if extents take 10 ms to compute, the first two
+// take 2 ms each to fetch from host memory and a third 15 ms from disk, it keeps two.
 func (p *Policy) worth(now time.Duration, all []source, have int) []source {
 	cost := p.cost.at()
 	var fetch, compute, best float64
@@ -140,7 +145,7 @@ func (p *Policy) worth(now time.Duration, all []source, have int) []source {
 	for i := range all {
 		s := &all[i]
 		t := p.tiers[s.tier]
-		if !counted[s.tier] { // the reads before it; stores do writes after reads
+		if !counted[s.tier] { // reads in flight come first; writes don't delay reads, stores do them later
 			counted[s.tier] = true
 			fetch += t.fetchSeconds(now, t.kinds[Read]*p.cfg.Layout.ExtentBytes())
 		}
@@ -154,7 +159,8 @@ func (p *Policy) worth(now time.Duration, all []source, have int) []source {
 	return all[:keep]
 }
 
-// readOf is the move that reads a source: one that is under way already, or a new one.
+// readOf returns the move that reads a source: one that is queued or in flight for the same
+// tokens, or a new one.
 func readOf(p *Policy, now time.Duration, s *source) *move {
 	t, k := p.tiers[s.tier], s.extent.Key
 	if m := t.reading[k]; m != nil && !m.canceled && len(m.Extent.Tokens) == len(s.extent.Tokens) {
@@ -171,9 +177,10 @@ func readOf(p *Policy, now time.Duration, s *source) *move {
 	return m
 }
 
-// patience is how long a source may take: Lateness times what it should, or half as long as
-// computing would take, if that is more. The half is halved with each late read of the tier
-// in a row, so all waiting for a tier that hangs costs no more than computing once.
+// patience returns how long the read of a source may take: the larger of Lateness times the
+// expected time and half the time of computing the same tokens, within [MinWait, Deadline]. That
+// half is halved again with each consecutive late read of the tier, so the waits for a tier that
+// hangs add up to 1/2 + 1/4 + … < 1 times the cost of computing.
 func patience(p *Policy, s *source) time.Duration {
 	compute := s.compute
 	if p.cost.at() == 0 {
@@ -184,11 +191,11 @@ func patience(p *Policy, s *source) time.Duration {
 	return time.Duration(min(max(p.cfg.Lateness*s.fetch, half, p.cfg.MinWait.Seconds()), most) * 1e9)
 }
 
-// unknownCompute is how many seconds computing a prefix is believed to take while nothing is
-// known of it: the first requests after a start read from a disk that is cold.
+// unknownCompute is the assumed time of computing a prefix, in seconds, while the cost is not
+// known. The first requests after a start read from a cold disk and need the patience.
 const unknownCompute = 2.0
 
-// unread takes a read out of the ledger.
+// unread removes a read from the accounts.
 func (p *Policy) unread(m *move) {
 	t := p.tiers[m.From]
 	if !m.early {
@@ -200,7 +207,8 @@ func (p *Policy) unread(m *move) {
 	p.forget(m.Extent.Key)
 }
 
-// written pins an extent for the reads that have waited for its write.
+// written makes the reads that waited for the write of an extent ordinary ones, and pins the
+// extent for them.
 func written(p *Policy, of kv.Tier, k mempool.Key) {
 	for _, m := range p.reads {
 		if m.early && !m.canceled && m.From == of && m.Extent.Key == k {
@@ -210,8 +218,8 @@ func written(p *Policy, of kv.Tier, k mempool.Key) {
 	}
 }
 
-// answer tells the requests that wait for a read. After a failure a request keeps what has
-// arrived before it, and gives up what comes after.
+// answer records the result of a read for the requests that wait for it. After a failure a
+// request keeps the parts before it and gives up those after it.
 func (p *Policy) answer(m *move, ok bool) {
 	for _, w := range m.waiters {
 		i := slices.IndexFunc(w.parts, func(x part) bool { return x.move == m })
@@ -228,8 +236,7 @@ func (p *Policy) answer(m *move, ok bool) {
 	m.waiters = nil
 }
 
-// leave takes a request from reads that it waits for. A read that nobody waits for is
-// canceled.
+// leave removes a request from the waiters of reads. A read without waiters is canceled.
 func (p *Policy) leave(w *want, parts []part) {
 	for _, x := range parts {
 		m := x.move
@@ -242,7 +249,7 @@ func (p *Policy) leave(w *want, parts []part) {
 		}
 		m.canceled = true
 		if m.early {
-			p.tiers[m.From].misses++ // its write takes long
+			p.tiers[m.From].misses++ // the write that it waited for is slow
 		}
 		if m.begun {
 			p.cancel(m)
@@ -252,8 +259,8 @@ func (p *Policy) leave(w *want, parts []part) {
 	}
 }
 
-// Arrived says how many tokens of a request's prefix have come, from the first without a
-// gap, and whether more are on their way.
+// Arrived returns how many tokens of a request have been fetched without a gap from the first,
+// and reports whether more are on their way.
 func (p *Policy) Arrived(id RequestID) (tokens int, waiting bool) {
 	w := p.wants[id]
 	if w == nil {
@@ -268,7 +275,7 @@ func (p *Policy) Arrived(id RequestID) (tokens int, waiting bool) {
 	return tokens, false
 }
 
-// Forget ends what a request waits for: it has begun, or has ended.
+// Forget ends the wait of a request that has begun or ended.
 func (p *Policy) Forget(id RequestID) {
 	if w := p.wants[id]; w != nil {
 		delete(p.wants, id)

@@ -18,8 +18,8 @@ func tierOf(extents int) TierConfig {
 	return TierConfig{Bytes: int64(extents) * 1024, SlotBytes: 1024, MaxMoves: 3, Bandwidth: 1e6}
 }
 
-// world is a naive model of what a policy steers: sets of extents, and moves that end at
-// any time with any error.
+// world is a naive model of the tiers that a policy controls: sets of extents, and moves that end
+// at any time with any error.
 type world struct {
 	t       *testing.T
 	p       *Policy
@@ -27,7 +27,7 @@ type world struct {
 	now     time.Duration
 	tiers   [kv.Tiers]map[mempool.Key]mempool.Extent
 	flights []Move
-	failed  map[string]bool // reads that failed, until the extent is written anew
+	failed  map[string]bool // failed reads, until the extent is written again
 	told    [kv.Tiers]map[mempool.Key]bool
 	wants   map[RequestID]int // tokens promised
 	log     []string
@@ -57,7 +57,7 @@ func (w *world) remove(t kv.Tier, k mempool.Key) (gone []mempool.Key) {
 	return gone
 }
 
-// sorted is what a tier has, in an order that is the same in each run.
+// sorted returns the extents of a tier in an order that is the same in each run.
 func (w *world) sorted(t kv.Tier) []mempool.Extent {
 	var all []mempool.Extent
 	for _, x := range w.tiers[t] {
@@ -77,7 +77,7 @@ func (w *world) chain() []mempool.Extent {
 	return layout.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(w.rng.IntN(2))}, tokens, nil)
 }
 
-// step makes one input at random.
+// step makes one random input.
 func (w *world) step(faults bool) {
 	w.now = w.now + time.Millisecond
 	switch op := w.rng.IntN(12); {
@@ -138,7 +138,7 @@ func (w *world) step(faults bool) {
 	w.check()
 }
 
-// discard finds some KV wrong, or once in a while all.
+// discard discards a random extent, or occasionally all.
 func (w *world) discard() {
 	if w.rng.IntN(8) == 0 {
 		w.p.Clear()
@@ -149,7 +149,7 @@ func (w *world) discard() {
 					w.t.Fatalf("%s has %s after a flush", kv.Tier(t), k.Short())
 				}
 				if t > 0 && w.p.tiers[t].Kept {
-					delete(w.tiers[t], k) // as if the directory had forgotten too
+					delete(w.tiers[t], k) // as if the shared directory had forgotten it, too
 				}
 			}
 		}
@@ -171,7 +171,7 @@ func (w *world) evict(k mempool.Key) {
 	w.p.Evicted(k)
 }
 
-// next takes the moves to begin, and checks that each may.
+// next takes the moves to begin and checks that each is allowed.
 func (w *world) next() { w.took(w.p.Next(w.now, nil)) }
 
 func (w *world) took(moves []Move) {
@@ -203,20 +203,20 @@ func (w *world) took(moves []Move) {
 	}
 }
 
-// gone reports whether an extent can have vanished without the policy's knowing yet.
+// gone reports whether an extent may have vanished without the policy's knowledge.
 func (w *world) gone(m Move) bool { return m.From != kv.TierDevice }
 
-// finish ends a move that is in flight, any of them.
+// finish ends a random move in flight.
 func (w *world) finish(faults bool) {
 	if len(w.flights) == 0 {
 		return
 	}
 	i := 0
-	if faults { // otherwise in order
+	if faults { // without faults, moves end in order
 		i = w.rng.IntN(len(w.flights))
 	}
 	m := w.flights[i]
-	// A child's write ends after its parent's, by the contract of stores.
+	// By the contract of stores, a child's write ends after its parent's.
 	for m.Kind == Write {
 		j := slices.IndexFunc(w.flights, func(o Move) bool { return o.Kind == Write && o.To == m.To && o.Extent.Key == m.Extent.Parent })
 		if j < 0 {
@@ -227,7 +227,7 @@ func (w *world) finish(faults bool) {
 	w.flights = slices.Delete(w.flights, i, i+1)
 	err := w.do(m, faults && w.rng.IntN(6) == 0)
 	w.p.Moved(w.now, m.ID, err, time.Duration(1+w.rng.IntN(5))*time.Millisecond)
-	w.p.Moved(w.now, m.ID, err, time.Second) // twice: ignored
+	w.p.Moved(w.now, m.ID, err, time.Second) // the second answer must be ignored
 	if x, ok := w.tiers[m.From][m.Extent.Key]; ok && m.Kind == Read && err == nil && w.rng.IntN(2) == 0 {
 		if _, parent := w.tiers[kv.TierDevice][x.Parent]; parent || x.Parent.IsZero() { // it is used
 			w.p.Computed(w.now, []mempool.Extent{x}, nil)
@@ -286,13 +286,13 @@ func (w *world) check() {
 		}
 	}
 	for t := kv.TierHost; int(t) < kv.Tiers; t++ {
-		if most := w.p.cfg.Tiers[t].MaxMoves; moves[t] > most+2 { // and removals of orphans
+		if most := w.p.cfg.Tiers[t].MaxMoves; moves[t] > most+2 { // 2 more for drops of orphans
 			w.t.Fatalf("%d moves of %s, at most %d", moves[t], t, most)
 		}
 	}
 }
 
-// drain ends all that is in flight, until nothing begins any more.
+// drain ends all moves in flight until no more begin.
 func (w *world) drain() {
 	for range 100_000 {
 		w.next()
@@ -330,7 +330,7 @@ func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string
 	for range steps {
 		w.step(faults)
 	}
-	at := rng.IntN(3) // a shutdown with moves in flight, after them, or none
+	at := rng.IntN(3) // shut down with moves in flight, after they ended, or not at all
 	if at == 0 {
 		p.Shutdown(w.now, w.now+time.Second)
 	}

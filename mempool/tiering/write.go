@@ -12,14 +12,14 @@ import (
 type outcome uint8
 
 const (
-	queued  outcome = iota // or there is nothing to write
-	refused                // a parent is missing, the queue is full, or so is the namespace
-	noRoom                 // the tier is full; some extents begin to leave it
+	queued  outcome = iota // queued now or before, or already in the tier
+	refused                // a parent is missing, or the queue or the namespace's quota is full
+	noRoom                 // the tier is full; trim has begun to make room
 )
 
-// write queues the copy of an extent to a slower tier, after those of its parents that
-// are missing there. An extent that is not queued is lost with its last copy, and computed
-// again.
+// write queues the copy of an extent to a lower tier, after copies of the parents that are
+// missing there, and reserves their room. An extent that is refused stays where it is; when its
+// last copy goes, it must be computed again.
 func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgent bool) outcome {
 	if int(to) >= kv.Tiers || p.tiers[to] == nil || p.flushing && !urgent {
 		return refused
@@ -28,7 +28,7 @@ func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgen
 	var chain []*node // children first
 	for at := k; !at.IsZero() && !p.on(to, at); {
 		if m := t.writing[at]; m != nil && m.canceled {
-			return refused // it may still be in flight
+			return refused // the canceled write may still be in flight
 		} else if m != nil {
 			break
 		}
@@ -78,7 +78,7 @@ func (p *Policy) next() MoveID {
 	return p.moves
 }
 
-// unwrite takes a write out of the ledger, whether it was begun or not.
+// unwrite removes a write from the accounts, whether it has begun or not.
 func (p *Policy) unwrite(m *move) {
 	t := p.tiers[m.To]
 	delete(t.writing, m.Extent.Key)
@@ -96,17 +96,17 @@ func (p *Policy) unwrite(m *move) {
 	}
 }
 
-// turn is what becomes of a queued write now.
+// turn is the decision about a queued write.
 type turn uint8
 
 const (
 	goes turn = iota
 	waits
-	dead // its source is gone, or its parent is not coming
+	dead // its source has gone, or its parent will not be in the tier
 )
 
-// turn looks at a queued write: it goes when its parent is in the tier, or on its way
-// before it.
+// turn decides about a queued write. It may begin when its parent is in the tier or the parent's
+// write has begun.
 func (p *Policy) turn(m *move) turn {
 	from, to, x := p.tiers[m.From], p.tiers[m.To], &m.Extent
 	parent := to.writing[x.Parent]
@@ -121,8 +121,9 @@ func (p *Policy) turn(m *move) turn {
 	return goes
 }
 
-// full reports whether no more writes as m may begin. Those between lower tiers leave half to
-// what the device may evict at any time.
+// full reports whether the limits on moves prevent a write like m from beginning. Writes between
+// lower tiers get half of the write moves; the rest is for the device, which may evict at any
+// time.
 func (p *Policy) full(m *move) bool {
 	from, to := p.tiers[m.From], p.tiers[m.To]
 	most := to.most()
@@ -132,8 +133,9 @@ func (p *Policy) full(m *move) bool {
 	return to.moves >= to.MaxMoves || to.kinds[Write] >= most || m.From != kv.TierDevice && from.moves >= from.MaxMoves
 }
 
-// trim begins the removal of what is beyond the quotas: of a namespace that would have
-// more than its share with need bytes, and of the tier beyond its high watermark.
+// trim begins drops until the quotas hold with need more bytes: that of namespace ns, and, if
+// the tier would be above its high watermark, down to its low one. Extents already leaving count
+// as gone.
 func (p *Policy) trim(now time.Duration, of kv.Tier, ns kv.Namespace, need int64) {
 	t := p.tiers[of]
 	if t.Kept {
@@ -153,8 +155,8 @@ func (p *Policy) trim(now time.Duration, of kv.Tier, ns kv.Namespace, need int64
 	}
 }
 
-// leaving is the bytes of extents that are being dropped or will be once they are written
-// below, of one namespace or of all.
+// leaving returns the bytes of extents that are being dropped, or will be once they have been
+// written to the tier below; of one namespace, or of all if ns is nil.
 func leaving(t *tier, ns *kv.Namespace) (bytes int64) {
 	if ns == nil {
 		return int64(len(t.dropping)+len(t.sinking)) * int64(t.SlotBytes)
@@ -172,11 +174,11 @@ func leaving(t *tier, ns *kv.Namespace) (bytes int64) {
 // awaited reports whether a child of the extent is on its way to the tier.
 func (t *tier) awaited(k mempool.Key) bool { return len(t.children[k]) > 0 }
 
-// lookAhead bounds how many leaves dropOne passes by.
+// lookAhead bounds how many leaves dropOne considers.
 const lookAhead = 8
 
-// dropOne begins the removal of the least valuable leaf, or the write to the tier below
-// that comes before it. One that a child is on its way to becomes the most valuable.
+// dropOne begins the drop of the index's victim, or first its write to the tier below. A leaf
+// whose child is on its way to the tier can't go; it is touched and becomes the newest.
 func dropOne(p *Policy, now time.Duration, of kv.Tier, ns *kv.Namespace) bool {
 	t := p.tiers[of]
 	if t.moves >= t.MaxMoves {
@@ -203,12 +205,12 @@ func dropOne(p *Policy, now time.Duration, of kv.Tier, ns *kv.Namespace) bool {
 	return false
 }
 
-// drop is a move that removes an extent.
+// drop returns a new move that drops an extent.
 func (p *Policy) drop(of kv.Tier, x *mempool.Extent) *move {
 	return &move{Move: Move{ID: p.next(), Kind: Drop, From: of, To: of, Extent: *x}}
 }
 
-// begin counts a move as in flight, and gives it to Begun.
+// begin counts a move as in flight and hands it to Begun.
 func (p *Policy) begin(m *move) {
 	m.begun = true
 	p.flights[m.ID] = m

@@ -13,8 +13,7 @@ func callText(name, arguments string) string {
 	return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments + "}\n</tool_call>"
 }
 
-// TestCalls matches calls of the tools that there are, as many as may be, and nothing
-// else.
+// TestCalls checks that the rules match calls of the given tools, up to Most, and nothing else.
 func TestCalls(t *testing.T) {
 	weather := Tool{"weather", []byte(`{"type":"object","properties":{"city":{"type":"string"},"in":{"$ref":"#/$defs/unit"}},"required":["city"],"$defs":{"unit":{"enum":["C","F"]}}}`)}
 	tree := Tool{"a.tree", []byte(`{"properties":{"left":{"$ref":"#"},"n":{"type":"integer"}},"additionalProperties":false}`)}
@@ -61,8 +60,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestCallsWritten follows the compiled rules at random: each text that ends is made of
-// calls.
+// TestCallsWritten writes random texts that the compiled rules allow. Each complete text must
+// consist of calls.
 func TestCallsWritten(t *testing.T) {
 	v, r := tokens(), rand.New(rand.NewSource(5))
 	rules, err := Calls{Tools: []Tool{{"one", []byte(`{"properties":{"a":{"type":"integer"},"b":{"enum":["x","y"]}},"required":["a","b"]}`)}, {"two", nil}}, Most: 3}.Rules(Config{})
@@ -86,7 +85,7 @@ func TestCallsWritten(t *testing.T) {
 	}
 }
 
-// TestCallsRefused names the tool whose schema can't be kept to.
+// TestCallsRefused checks that an error names the tool whose schema is refused.
 func TestCallsRefused(t *testing.T) {
 	for _, c := range []struct {
 		calls Calls

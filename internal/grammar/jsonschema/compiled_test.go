@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// tokens are all bytes, and pieces as tokenizers of JSON have them.
+// tokens returns a vocabulary of all bytes, and pieces of JSON that are usual in tokenizers.
 func tokens() *grammar.Vocabulary {
 	var list [][]byte
 	for i := range 256 {
@@ -22,8 +22,7 @@ func tokens() *grammar.Vocabulary {
 	return grammar.NewVocabulary(len(list), func(t kv.Token) []byte { return list[t] })
 }
 
-// TestCompiled: what a model writes that follows the masks of the compiled rules
-// is valid.
+// TestCompiled checks that texts written under the masks of the compiled rules are valid.
 func TestCompiled(t *testing.T) {
 	v := tokens()
 	r := rand.New(rand.NewSource(14))
@@ -46,7 +45,7 @@ func TestCompiled(t *testing.T) {
 			}
 		}
 	}
-	if ended < written*97/100 { // at random, some patterns are not met in 2000 tokens
+	if ended < written*97/100 { // random texts complete some patterns only after 2000 tokens
 		t.Errorf("of %d texts %d came to an end", written, ended)
 	}
 	for _, c := range readGolden(t).Cases {
@@ -76,8 +75,8 @@ func compiled(t *testing.T, v *grammar.Vocabulary, source string) *grammar.Match
 	return c.Grammar().NewMatcher()
 }
 
-// write follows m with random tokens that it allows, and after some rather those
-// that close what is open; false if that did not come to an end.
+// write writes random tokens that m allows, and after some prefers those that close open
+// brackets and strings. It returns false if the text does not end.
 func write(t *testing.T, source string, m *grammar.Matcher, v *grammar.Vocabulary, r *rand.Rand) (string, bool) {
 	t.Helper()
 	m.Reset()

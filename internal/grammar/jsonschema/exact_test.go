@@ -15,8 +15,8 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// Schemas for which the rules match all that is valid, if properties come in
-// alphabetical order and integers without a point.
+// exact holds schemas for which the rules match every valid text whose properties are in
+// alphabetical order and whose integers have no point.
 var exact = []string{
 	`{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"},"c":{}},"required":["b"],"additionalProperties":false}`,
 	`{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"},"c":{}},"additionalProperties":false}`,
@@ -43,7 +43,7 @@ var exact = []string{
 	`true`,
 }
 
-// randomText is a small JSON text, without white space.
+// randomText returns a small JSON text without white space.
 func randomText(r *rand.Rand, depth int) string {
 	atoms := []string{"0", "1", "5", "-3", "2.5", `"x"`, `"ab"`, `""`, "null", "true", "false", "[]", "{}"}
 	var parts []string
@@ -64,7 +64,7 @@ func randomText(r *rand.Rand, depth int) string {
 	return "[" + strings.Join(parts, ",") + "]"
 }
 
-// TestExact: the rules match what is valid and nothing else.
+// TestExact checks that the rules match the valid texts and no others.
 func TestExact(t *testing.T) {
 	r := rand.New(rand.NewSource(7))
 	var texts []string
@@ -105,7 +105,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// TestBounds tries every number of two places around random bounds.
+// TestBounds tries every number with two digits after the point around random bounds.
 func TestBounds(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	for range 60 {
@@ -145,7 +145,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestPatterns compares patterns with another engine's, on all short strings.
+// TestPatterns compares patterns with another engine on all short strings.
 func TestPatterns(t *testing.T) {
 	alphabet := []rune{'a', 'b', '"', '\\', '\n', '/', 'é'}
 	var values []string
@@ -182,7 +182,7 @@ func TestPatterns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// $ without (?m) is before a last line feed too, for that engine.
+			// In that engine $ without (?m) also matches before a final line feed.
 			if strings.Contains(source, "$") && strings.HasSuffix(v, "\n") {
 				continue
 			}
@@ -196,7 +196,7 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// TestBoundedPatterns compares lengths beside a pattern with counting.
+// TestBoundedPatterns compares lengths next to a pattern with counted runes.
 func TestBoundedPatterns(t *testing.T) {
 	for _, source := range []string{"^a*$", "^b[ab]*$", "^(ab)*$", "^(a|bb*)$", "^(aab)?$", "^a{2,9}b$", "^(a{3}){2,}$", "^(b|a{0,5})?$", "^ab$"} {
 		whole, err := pattern(source)
@@ -222,7 +222,7 @@ func TestBoundedPatterns(t *testing.T) {
 	}
 }
 
-// TestPrinters: what printers write, to a depth of eight, is matched.
+// TestPrinters checks that the output of usual printers is matched, to a depth of eight.
 func TestPrinters(t *testing.T) {
 	var v any = []any{}
 	for i := range 7 {

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzSchema: any bytes give an *Error or rules that stand up to Validate and
-// write JSON.
+// FuzzSchema checks that any bytes give an *Error, or rules that pass Validate and match only
+// JSON.
 func FuzzSchema(f *testing.F) {
 	for _, c := range readGolden(f).Cases {
 		f.Add([]byte(c.Schema), int64(1))
@@ -48,8 +48,7 @@ func FuzzSchema(f *testing.F) {
 	})
 }
 
-// FuzzPattern: any pattern gives an error, or what its strings are, written as
-// JSON.
+// FuzzPattern checks that any pattern gives an error, or an expression of JSON strings.
 func FuzzPattern(f *testing.F) {
 	f.Add(`^[a-z]+(\.\d{2,3})?$`, int64(1))
 	f.Fuzz(func(t *testing.T, source string, seed int64) {

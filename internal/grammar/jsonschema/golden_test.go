@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// golden is testdata/golden.json: schemas and texts, what another validator says
-// of them, and what the grammar must.
+// golden is testdata/golden.json: schemas and texts, with another validator's verdict on each
+// text and the verdict required of the grammar.
 type golden struct {
 	About string
 	Cases []struct {

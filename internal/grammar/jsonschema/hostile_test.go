@@ -19,8 +19,8 @@ func each(n int, f func(i int) string) string {
 	return strings.Join(all, ",")
 }
 
-// TestMemoryIsInProportionToTheSchema counts all bytes that are ever allocated, most of which
-// are work too. A schema that is met again and again must not cost its whole size each time.
+// TestMemoryIsInProportionToTheSchema bounds the total of allocated bytes, which also bounds
+// most of the work. A schema that is applied many times must not cost its whole size each time.
 func TestMemoryIsInProportionToTheSchema(t *testing.T) {
 	numbers := func(from int) func(int) string { return func(i int) string { return fmt.Sprint(from + i) } }
 	refs := func(to string) func(int) string { return func(int) string { return `{"$ref":"#/` + to + `"}` } }
@@ -66,7 +66,7 @@ func TestMemoryIsInProportionToTheSchema(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			_, err := Rules(s, Config{})
 			runtime.ReadMemStats(&after)
-			// A kilobyte for each, and what MaxSize has room for.
+			// A kilobyte per byte of the schema, plus room for rules of MaxSize.
 			if used, most := after.TotalAlloc-before.TotalAlloc, uint64(1000*len(s)+40<<20); used > most {
 				t.Errorf("%s: a schema of %d bytes takes %d, over %d", name, len(s), used, most)
 			}
@@ -94,7 +94,7 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
-// TestKeysAreThoseOfEqualValues has the values themselves for an oracle.
+// TestKeysAreThoseOfEqualValues compares keys with a comparison of the values.
 func TestKeysAreThoseOfEqualValues(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	literal := func() string {
@@ -131,8 +131,8 @@ func TestKeysAreThoseOfEqualValues(t *testing.T) {
 	}
 }
 
-// TestRulesAreTrimmedOnce: rules that come to an end one after the other, in an order that is
-// neither that of their numbers nor against it.
+// TestRulesAreTrimmedOnce trims rules of which each depends on one other, in an order that is
+// neither ascending nor descending.
 func TestRulesAreTrimmedOnce(t *testing.T) {
 	const n = 2000
 	call := func(rule int) *grammar.Expr { return &grammar.Expr{Op: grammar.Call, Rule: rule} }
@@ -152,7 +152,7 @@ func TestRulesAreTrimmedOnce(t *testing.T) {
 		all = append(all, call(at(i)))
 	}
 	rules[0] = seq(all...)
-	rules[n+1] = seq(lit("y"), call(n+1)) // never
+	rules[n+1] = seq(lit("y"), call(n+1)) // matches no text
 	tr := &trimmer{ends: make([]bool, len(rules))}
 	judged := 0
 	tr.settle(func(rule int) bool {

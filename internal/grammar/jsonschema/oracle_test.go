@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// matches says if rules match all of text, by trying everything: the oracle of
-// what rules mean.
+// matches reports whether rules match all of text, by exhaustive search. It is the oracle of
+// rules.
 func matches(rules grammar.Rules, text string) bool {
 	m := &matcher{rules, text, make(map[place][]int)}
 	return slices.Contains(m.ends(rules[0], 0), len(text))
@@ -27,7 +27,7 @@ type place struct {
 	at int
 }
 
-// ends returns where e may end that begins at at.
+// ends returns the positions where e may end if it begins at at.
 func (m *matcher) ends(e *grammar.Expr, at int) []int {
 	key := place{e, at}
 	if ends, ok := m.memo[key]; ok {
@@ -97,7 +97,7 @@ type emitter struct {
 	rand  *rand.Rand
 	least []int // bytes of each rule's shortest text
 	out   []byte
-	soft  int // beyond so many bytes, it comes to an end as soon as it can
+	soft  int // after this many bytes, it ends the text as soon as possible
 }
 
 const endless = 1 << 40
@@ -187,7 +187,7 @@ func (g *emitter) emit(e *grammar.Expr) {
 	}
 }
 
-// rune is any of ranges, with a liking for their ends and for ASCII.
+// rune returns a random rune of ranges, more often a bound of a range or ASCII.
 func (g *emitter) rune(ranges []grammar.Range) rune {
 	for {
 		s := ranges[g.rand.Intn(len(ranges))]

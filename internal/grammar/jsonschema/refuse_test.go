@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestErrors: what is refused is refused by name, with its place.
+// TestErrors checks that errors name the refused keyword and its place.
 func TestErrors(t *testing.T) {
 	for _, c := range []struct {
 		schema, pointer, keyword string
@@ -102,7 +102,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestPassedOver: keywords about types that are excluded anyway refuse nothing.
+// TestPassedOver checks that unsupported keywords are ignored if the types that they apply to
+// are excluded.
 func TestPassedOver(t *testing.T) {
 	for _, schema := range []string{
 		`{"type":"string","uniqueItems":true,"contains":{},"propertyNames":false,"multipleOf":7}`,
@@ -134,7 +135,7 @@ func objectOf(n int, required bool) string {
 	return `{"properties":{` + strings.Join(names, ",") + `},"required":[` + strings.Join(must, ",") + `]}`
 }
 
-// TestLimits is at each limit and one above it.
+// TestLimits tests at each limit and one above it.
 func TestLimits(t *testing.T) {
 	cfg := Config{MaxBytes: 4000, MaxDepth: 10, MaxValues: 300, MaxMembers: 20, MaxAlternatives: 9, MaxSize: 2000}
 	many := func(n int) string { return `{"enum":[` + strings.Repeat("7,", n-1) + `7]}` }
@@ -165,7 +166,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestLarge: large and hostile schemas end in rules of linear size, or an error.
+// TestLarge checks that large and hostile schemas give rules of linear size, or an error.
 func TestLarge(t *testing.T) {
 	size := func(schema string) int {
 		rules, err := Rules([]byte(schema), Config{})

@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// TestWritten: each rune is written in one way, that JSON reads back.
+// TestWritten checks that each rune has one written form, which a JSON parser reads back.
 func TestWritten(t *testing.T) {
 	all := grammar.Rules{written(runes(grammar.Range{Lo: 0, Hi: 0x10FFFF}))}
 	for r := rune(0); r < 0x300; r++ {

@@ -15,11 +15,12 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// validator is JSON Schema on values, written apart from the rest: the oracle of
-// what is valid. Values are those of encoding/json with UseNumber. oneOf is anyOf.
+// validator evaluates JSON Schema on values, independently of the rest of the package: it is
+// the oracle of validity. Values are those of encoding/json with UseNumber. It treats oneOf as
+// anyOf.
 type validator struct {
 	root any
-	// lenient takes a format beside a pattern for an annotation, as the package does.
+	// lenient treats a format next to a pattern as an annotation, as the package does.
 	lenient bool
 }
 
