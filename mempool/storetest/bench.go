@@ -11,21 +11,21 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// BenchIdentity has extents of 1 MiB in 16 pages.
+// BenchIdentity returns an identity whose extents are 1 MiB in 16 pages.
 func BenchIdentity() mempool.Identity {
 	id := Identity()
 	id.Layout = mempool.LayoutOf(16, 64<<10)
 	return id
 }
 
-// Copies is what a store is measured against: the same bytes in and out, without it.
+// Copies are the baseline of a store's speed: the same bytes written and read without the store.
 type Copies struct {
-	Write, Read func(block int) // of an extent's size; called for each block in order
+	Write, Read func(block int) // copies a block of an extent's size; blocks come in order
 }
 
-// Bench puts and gets extents in order, alternating with plain copies of as many bytes in
-// as many goroutines, and reports for each direction bytes a second and, as
-// write-ratio and read-ratio, the median of store over copy.
+// Bench puts and gets extents in order, alternating with plain copies of as many bytes in streams
+// goroutines. For each direction it reports the store's MB/s and, as write-ratio and read-ratio,
+// the median of the store's speed divided by the copy's.
 func Bench(b *testing.B, s mempool.Store, streams, extents int, plain Copies) {
 	b.Helper()
 	l := s.Info().Identity.Layout
@@ -36,13 +36,13 @@ func Bench(b *testing.B, s mempool.Store, streams, extents int, plain Copies) {
 		tokens[0] = kv.Token(i)
 		xs = append(xs, l.AppendExtents(nil, kv.Namespace{}, tokens, nil)...)
 	}
-	memory := make([][][]byte, 64) // a window of operations in flight, each with pages of its own, beyond the caches
+	memory := make([][][]byte, 64) // pages of the 64 operations in flight: 64 MiB, more than the caches hold
 	for i := range memory {
 		memory[i] = r.content(&xs[i])
 	}
 	through := func(kind mempool.OpKind) time.Duration { return r.through(kind, xs, memory) }
 	aside := func(copy func(block int)) time.Duration { return plainly(copy, streams, extents) }
-	through(mempool.Put) // room is reserved once
+	through(mempool.Put) // lets the store allocate its room before the measurement
 	aside(plain.Write)
 	var ratios [2][]float64
 	var spent [2]time.Duration
@@ -54,7 +54,7 @@ func Bench(b *testing.B, s mempool.Store, streams, extents int, plain Copies) {
 			}
 		}
 		clear(r.ended)
-		runtime.GC() // not while it is measured
+		runtime.GC() // now, so that it does not run during the measurement
 		for i, step := range []struct {
 			kind  mempool.OpKind
 			plain func(int)
@@ -73,7 +73,7 @@ func Bench(b *testing.B, s mempool.Store, streams, extents int, plain Copies) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// through plays one operation on each extent, as many at once as there is memory for.
+// through runs one operation on each extent, len(memory) at a time, and returns the total time.
 func (r *rig) through(kind mempool.OpKind, xs []mempool.Extent, memory [][][]byte) time.Duration {
 	r.Helper()
 	begun := time.Now()
@@ -94,7 +94,7 @@ func (r *rig) through(kind mempool.OpKind, xs []mempool.Extent, memory [][][]byt
 	return time.Since(begun)
 }
 
-// plainly copies the blocks in a number of goroutines.
+// plainly copies the blocks in streams goroutines and returns the total time.
 func plainly(copy func(block int), streams, blocks int) time.Duration {
 	begun := time.Now()
 	var done sync.WaitGroup

@@ -7,22 +7,21 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// flaw says how a broken store differs from a sound one. Nil hooks change nothing. All but
-// options and list are called with the broken store's lock held.
+// flaw holds hooks that make a sound store broken. Nil hooks change nothing. All but options and
+// list are called with the broken store's lock held.
 type flaw struct {
-	options func(p *past, o *Options)                                     // what the sound store is opened with
-	info    func(i *mempool.StoreInfo)                                    // Info
-	submit  func(b *broken, op *mempool.Op)                               // before Submit
-	refused func(b *broken, op mempool.Op, err error) error               // Submit failed
-	ended   func(b *broken, op mempool.Op, d mempool.Done) []mempool.Done // what Poll says in place of d
+	options func(p *past, o *Options)                                     // changes the options of the sound store
+	info    func(i *mempool.StoreInfo)                                    // changes the result of Info
+	submit  func(b *broken, op *mempool.Op)                               // changes an operation before Submit
+	refused func(b *broken, op mempool.Op, err error) error               // replaces an error of Submit
+	ended   func(b *broken, op mempool.Op, d mempool.Done) []mempool.Done // replaces a result of Poll
 	cancel  func(b *broken, id mempool.OpID) bool                         // false: Cancel does nothing
-	metrics func(b *broken, m *mempool.StoreMetrics)                      // Metrics
-	list    func(b *broken, dst []mempool.Extent) []mempool.Extent        // Contents
-	close   func(b *broken) error                                         // after Close
+	metrics func(b *broken, m *mempool.StoreMetrics)                      // changes the result of Metrics
+	list    func(b *broken, dst []mempool.Extent) []mempool.Extent        // replaces Contents
+	close   func(b *broken) error                                         // runs after Close
 }
 
-// broken is a store that breaks one rule by changing what goes in or comes out of a sound
-// one.
+// broken is a store that breaks one rule: it changes the inputs or results of a sound store.
 type broken struct {
 	mempool.Store
 	flaw    flaw
@@ -30,21 +29,21 @@ type broken struct {
 	past    *past
 
 	mu   sync.Mutex
-	open map[mempool.OpID]mempool.Op // as the caller gave them
+	open map[mempool.OpID]mempool.Op // open operations, as the caller submitted them
 }
 
-// past is what broken stores of one check remember, across openings.
+// past is the memory that the broken stores of one check share across openings.
 type past struct {
-	put      map[mempool.Key]copied // put without an error
+	put      map[mempool.Key]copied // extents in the store
 	dropped  map[mempool.Key]copied
-	late     []mempool.Op // given up
+	late     []mempool.Op // operations that a flaw recorded, for example those past their deadline
 	openings int
 	failures int      // puts that failed
-	count    int      // of whatever a flaw counts
-	undo     []func() // gives back what a store leaks
+	count    int      // a counter for the flaw's use
+	undo     []func() // releases the resources that a flaw leaked
 }
 
-// copied is an extent and its pages.
+// copied is a copy of an extent and its pages.
 type copied struct {
 	extent mempool.Extent
 	pages  [][]byte
@@ -52,7 +51,7 @@ type copied struct {
 
 func newPast() *past { return &past{put: map[mempool.Key]copied{}, dropped: map[mempool.Key]copied{}} }
 
-// wrap makes a Harness whose stores have a flaw.
+// wrap returns a Harness whose stores have the flaw.
 func (p *past) wrap(h Harness, f flaw) Harness {
 	sound := h.Open
 	h.Open = func(o Options) (mempool.Store, error) {
@@ -118,7 +117,7 @@ func (b *broken) Poll(dst []mempool.Done) []mempool.Done {
 	return dst
 }
 
-// remember keeps what the sound store did.
+// remember records the result of an operation of the sound store.
 func (p *past) remember(op mempool.Op, d mempool.Done) {
 	key := op.Extent.Key
 	switch {
@@ -136,7 +135,7 @@ func (p *past) remember(op mempool.Op, d mempool.Done) {
 	}
 }
 
-// serve gives a Get the pages of c, and says that it went well.
+// serve copies the pages of c to a Get's pages and makes its result a success.
 func (c *copied) serve(op mempool.Op, d *mempool.Done) {
 	for i := range op.Pages {
 		d.Bytes += copy(op.Pages[i], c.pages[i])

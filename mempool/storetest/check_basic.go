@@ -43,7 +43,7 @@ func checkRoundTrip(r *rig) {
 	r.get(xs...)
 }
 
-// checkPart: a Get of the first pages of an extent.
+// checkPart reads the first 1 to 4 pages of an extent. The sum is that of the whole extent.
 func checkPart(r *rig) {
 	x := r.chain("a", 0, 16)[0]
 	r.put(x)
@@ -59,7 +59,8 @@ func checkPart(r *rig) {
 	}
 }
 
-// checkProbe: one Probe counts how many extents of a sequence are there without a gap.
+// checkProbe checks that one Probe counts how many extents of a sequence the store has without a
+// gap.
 func checkProbe(r *rig) {
 	xs := r.chain("a", 0, 16*4+8)
 	var then []mempool.Key
@@ -87,7 +88,8 @@ func checkProbe(r *rig) {
 	r.expect(r.do(mempool.Op{Kind: mempool.Probe, Extent: xs[0], Then: then}), mempool.ErrMiss)
 }
 
-// checkIdentity: a key alone is not believed.
+// checkIdentity checks that a Get compares the whole extent, not only its key: one with other
+// tokens, namespace, media or position misses.
 func checkIdentity(r *rig) {
 	x := r.chain("a", 0, 16)[0]
 	r.put(x)
@@ -109,7 +111,7 @@ func checkOrder(r *rig) {
 	xs := r.chain("a", 0, 64)
 	r.expect(r.tryPut(&xs[1]), mempool.ErrOrphan)
 	r.balance(0)
-	// Parents are in puts submitted before.
+	// Each parent's put is submitted before its child's, without waiting for its end.
 	var ids []mempool.OpID
 	for i := range xs {
 		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[i], Pages: r.content(&xs[i])}))
@@ -164,7 +166,7 @@ func checkRefused(r *rig) {
 	r.balance(0)
 }
 
-// checkCapacity: a full store refuses, and has room again after a drop.
+// checkCapacity checks that a full store refuses puts, and has room again after a drop.
 func checkCapacity(r *rig) {
 	var in []mempool.Extent
 	for i := 0; ; i++ {
@@ -194,7 +196,7 @@ func checkCapacity(r *rig) {
 	r.balance(len(in))
 }
 
-// checkSum: bytes that changed on their way to the store are refused.
+// checkSum checks that a put is refused if its pages do not have the caller's checksum.
 func checkSum(r *rig) {
 	x := r.chain("a", 0, 16)[0]
 	r.expect(r.do(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x), Sum: r.sum(&x) + 1}), mempool.ErrCorrupt)

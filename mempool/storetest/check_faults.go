@@ -15,14 +15,14 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// checkFaults plants each fault at each kind of call, once and for good. Whatever fails,
-// no wrong byte is read, every operation ends, the ledger holds, and once the fault is
-// over the store works.
+// checkFaults plants each fault at each kind of call, once and permanently. Whichever call fails,
+// no wrong byte may be read, every operation ends, the accounts balance, and the store works
+// again after the fault.
 func checkFaults(r *rig) {
 	r.close()
 	for _, p := range r.h.Faults {
 		faults, calls := []blockio.Fault{blockio.ShortRead, blockio.FlipBit, blockio.NoSpace, blockio.IOError, blockio.NoEntry}, []int{1, 4}
-		if p > blockio.Write { // calls that move no bytes, and are few
+		if p > blockio.Write { // other calls move no bytes, and there are few of them
 			faults, calls = faults[2:4], calls[:1]
 		}
 		for _, f := range faults {
@@ -51,7 +51,7 @@ func (r *rig) faulty(p blockio.Point, f blockio.Fault, nth int, forever bool) {
 			r.expect(d, mempool.ErrOrphan)
 		}
 	}
-	if p == blockio.Read || f == blockio.FlipBit { // these show when an extent is read
+	if p == blockio.Read || f == blockio.FlipBit { // these faults show only in reads, which may fail
 		for _, x := range slices.Concat(before, present) {
 			r.tryGet(&x)
 		}
@@ -64,7 +64,7 @@ func (r *rig) faulty(p blockio.Point, f blockio.Fault, nth int, forever bool) {
 		r.drop(&x)
 	}
 	in.Clear()
-	// What is there can be read or is gone, and the count says so.
+	// Each extent can either be read or is gone, and the store counts those that can be read.
 	n := 0
 	for _, x := range slices.Concat(before, xs) {
 		if r.tryGet(&x).Err == nil {
@@ -84,8 +84,8 @@ func (r *rig) faulty(p blockio.Point, f blockio.Fault, nth int, forever bool) {
 	}
 }
 
-// checkReadOnce: a failed read is a miss at once; the extent and what is below it are
-// gone, and nothing is read again.
+// checkReadOnce checks that a failed read is a miss at once: the store reports the extent and its
+// descendants as gone, and does not read again.
 func checkReadOnce(r *rig) {
 	for _, f := range []blockio.Fault{blockio.ShortRead, blockio.FlipBit, blockio.IOError, blockio.NoEntry} {
 		xs := r.chain(f.String(), 0, 64)
@@ -121,8 +121,8 @@ type asked struct {
 	pages [][]byte
 }
 
-// checkConcurrent: many goroutines, one that polls. They put, read and drop the same
-// extents; those of one chain are there from the start, and only read.
+// checkConcurrent uses the store from many goroutines, while one polls. They put, read and drop
+// the same extents. One chain is put at the start and only read.
 func checkConcurrent(r *rig) {
 	r.put(r.chain("kept", 0, 48)...)
 	gets, accepted := r.many()
@@ -157,8 +157,8 @@ func checkConcurrent(r *rig) {
 	r.balance(n)
 }
 
-// many submits operations of all kinds from several goroutines. It returns the Gets, and
-// how many operations the store took.
+// many submits operations of all kinds from several goroutines. It returns the Gets and the
+// number of operations that the store accepted.
 func (r *rig) many() (gets map[mempool.OpID]asked, accepted int) {
 	const goroutines, each = 6, 40
 	gets = map[mempool.OpID]asked{}
@@ -205,7 +205,8 @@ func (r *rig) many() (gets map[mempool.OpID]asked, accepted int) {
 	return gets, accepted
 }
 
-// checkRandom plays operations one by one beside a set that says what is there.
+// checkRandom runs random operations one by one and compares each with a model: the set of
+// extents in the store.
 func checkRandom(r *rig) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	in := map[mempool.Key]mempool.Extent{}
@@ -243,7 +244,8 @@ func checkRandom(r *rig) {
 	}
 }
 
-// checkReopen: what was put is there again, parents first, and what was dropped is not.
+// checkReopen checks that a reopened store has the extents that were put, listed parents first,
+// and not those that were dropped.
 func checkReopen(r *rig) {
 	xs := r.chain("a", 0, 64+12)
 	ys := r.chain("b", 0, 32)
@@ -273,7 +275,8 @@ func checkReopen(r *rig) {
 	}
 }
 
-// checkReopenFewer: a smaller capacity keeps what fits, and nothing without its parent.
+// checkReopenFewer reopens a store with half the capacity. It must keep extents that fit, none of
+// them without its parent.
 func checkReopenFewer(r *rig) {
 	var all []mempool.Extent
 	for i := range r.opts.Extents / 4 {
@@ -299,7 +302,8 @@ func checkReopenFewer(r *rig) {
 	}
 }
 
-// checkOther: what another model or version wrote is left alone and named.
+// checkOther checks that records of another model or version are not served, not removed, and
+// listed in StoreInfo.Others.
 func checkOther(r *rig) {
 	mine := r.opts.Identity
 	xs := r.chain("a", 0, 48)
@@ -331,8 +335,8 @@ func checkOther(r *rig) {
 	r.get(xs...)
 }
 
-// checkDamage flips bytes of the files, cuts them and makes them longer. No wrong byte is
-// served, and the store opens and works.
+// checkDamage flips bits of the files, truncates them and extends them. The store must open and
+// work, and serve no wrong byte.
 func checkDamage(r *rig) {
 	rng := rand.New(rand.NewPCG(3, 9))
 	xs := r.chain("a", 0, 64)

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// stuck waits until a call has become slow.
+// stuck waits until a call hangs in a planted Slow fault.
 func (r *rig) stuck() {
 	r.Helper()
 	select {
@@ -19,10 +19,10 @@ func (r *rig) stuck() {
 	}
 }
 
-// soon is a deadline that is over before a slow call ends.
+// soon returns a deadline that passes while a slow call hangs.
 func soon() time.Time { return time.Now().Add(time.Millisecond) }
 
-// checkWhole: an extent that is being written is not there for anybody.
+// checkWhole checks that an extent is not visible to any operation while it is being written.
 func checkWhole(r *rig) {
 	in := r.opts.Inject
 	x := r.chain("a", 0, 16)[0]
@@ -47,14 +47,14 @@ func checkWhole(r *rig) {
 	r.balance(1)
 }
 
-// checkDeadline: an operation that takes too long ends, its pages are the caller's at
-// once, and the store is as if it had not been.
+// checkDeadline checks that an operation past its deadline ends, that its pages belong to the
+// caller again at once, and that it leaves no trace in the store.
 func checkDeadline(r *rig) {
 	in := r.opts.Inject
 	xs := r.chain("a", 0, 48)
 	r.put(xs[0])
 	if d := r.do(mempool.Op{Kind: mempool.Put, Extent: xs[1], Pages: r.content(&xs[1]), Deadline: time.Unix(1, 0)}); !errors.Is(d.Err, mempool.ErrDeadline) {
-		// The disk may be faster than a timer that is over already.
+		// The put may end before the store looks at its deadline, which has already passed.
 		if d.Err != nil {
 			r.Error(d.Err)
 		}
@@ -68,7 +68,7 @@ func checkDeadline(r *rig) {
 	r.stuck()
 	r.expect(r.wait(id), mempool.ErrDeadline)
 	for _, p := range pages {
-		clear(p) // they are ours again
+		clear(p) // the caller owns the pages again
 	}
 	in.Clear()
 	r.expect(r.tryPut(&xs[2]), mempool.ErrOrphan)
@@ -84,7 +84,7 @@ func checkDeadline(r *rig) {
 	r.stuck()
 	r.expect(r.wait(id), mempool.ErrDeadline)
 	in.Clear()
-	r.get(xs...) // which comes after what was given up, on a store with few workers
+	r.get(xs...) // with few workers, these run after the abandoned read has ended
 	for _, p := range pages {
 		for _, b := range p {
 			if b != 0 {
@@ -95,7 +95,7 @@ func checkDeadline(r *rig) {
 	r.balance(3)
 }
 
-// checkCancel: of what waits and of what runs.
+// checkCancel cancels operations that wait and operations that run.
 func checkCancel(r *rig) {
 	in := r.opts.Inject
 	xs := r.chain("a", 0, 64)
@@ -105,7 +105,7 @@ func checkCancel(r *rig) {
 	for i := range xs[1:] {
 		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[1+i], Pages: r.content(&xs[1+i])}))
 	}
-	for range 20 { // more than there are workers
+	for range 20 { // more operations than workers
 		x := r.chain("b", int(r.last), 16)[0]
 		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)}))
 	}
@@ -115,7 +115,7 @@ func checkCancel(r *rig) {
 	}
 	for _, id := range ids {
 		r.expect(r.wait(id), mempool.ErrCanceled)
-		r.store.Cancel(id) // twice, and too late
+		r.store.Cancel(id) // a second time, after the end
 	}
 	in.Clear()
 	r.put(xs[1:]...)
@@ -123,7 +123,7 @@ func checkCancel(r *rig) {
 	r.balance(4)
 }
 
-// checkBusy: at MaxOps open operations the next one is refused, one below it is not.
+// checkBusy checks that MaxOps operations may be open, and that the next one is refused.
 func checkBusy(r *rig) {
 	in := r.opts.Inject
 	in.Plant(blockio.Write, blockio.Slow, 1, true)
@@ -149,7 +149,8 @@ func checkBusy(r *rig) {
 	r.balance(fit)
 }
 
-// checkClose: what waits ends, what runs ends, nothing begins any more.
+// checkClose checks that Close ends waiting and running operations, and that later ones are
+// refused.
 func checkClose(r *rig) {
 	in := r.opts.Inject
 	in.Plant(blockio.Write, blockio.Slow, 1, true)
@@ -162,9 +163,9 @@ func checkClose(r *rig) {
 	closed := make(chan error, 1)
 	var closing sync.WaitGroup
 	closing.Go(func() { closed <- r.store.Close() })
-	defer closing.Wait() // where the check ends early
+	defer closing.Wait() // in case the check fails before Close returns
 	defer in.Clear()
-	last := r.wait(ids[len(ids)-1]) // waited, so Close ends it though others are stuck
+	last := r.wait(ids[len(ids)-1]) // it was waiting, so Close ends it although others are stuck
 	r.expect(last, mempool.ErrClosed)
 	in.Clear()
 	if err := <-closed; err != nil {

@@ -13,23 +13,23 @@ import (
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 )
 
-// control is a store that a check must find broken. name completes "a store that …"; says
-// is part of what the check reports.
+// control is a broken store that a check must detect. name completes "a store that …"; says is
+// part of the check's report.
 type control struct {
 	check, name, says string
 	flaw              flaw
-	private           bool // not made of shared stores
+	private           bool // skipped for shared stores
 }
 
-// hangs is what the suite reports of an operation that never ends. With stores of which it
-// is to report an end that does not come, its patience is brief.
+// hangs is part of the report of an operation that never ends. A control with this report waits
+// only brief instead of patience.
 const (
 	hangs = "does not end"
 	brief = 100 * time.Millisecond
 )
 
-// RunControls runs every check against stores broken on purpose, made from those of h, and
-// fails where a check passes. It shows that Run can fail.
+// RunControls runs every check against deliberately broken stores, made from those of h, and
+// fails if a check passes. It shows that Run can fail.
 func RunControls(t *testing.T, h Harness) {
 	s, err := h.Open(Options{Dir: t.TempDir(), Identity: Identity(), Extents: 4, Workers: 1, MaxOps: 1})
 	if err != nil {
@@ -37,7 +37,7 @@ func RunControls(t *testing.T, h Harness) {
 	}
 	shared := s.Info().Shared
 	s.Close()
-	h.Faults = []blockio.Point{blockio.Write} // shows all that the controls break
+	h.Faults = []blockio.Point{blockio.Write} // enough to detect every control, and faster
 	for _, c := range checks() {
 		if c.durable && !h.Durable {
 			continue
@@ -68,7 +68,7 @@ func (k *control) try(t *testing.T, h Harness, c check) string {
 	p := newPast()
 	here := goleak.IgnoreCurrent()
 	over := make(chan struct{})
-	go func() { // which Fatal ends
+	go func() { // Fatal ends this goroutine
 		defer close(over)
 		defer func() {
 			for _, f := range v.after {
@@ -91,7 +91,8 @@ func (k *control) try(t *testing.T, h Harness, c check) string {
 	return v.found.String()
 }
 
-// verdict takes what a check reports. Parts of a check are not run after one that reported.
+// verdict collects the reports of a check. After the first report, the remaining parts of the
+// check are skipped.
 type verdict struct {
 	testing.TB
 	mu    sync.Mutex

@@ -1,5 +1,5 @@
-// Package storetest is the suite that every mempool.Store passes, with faults planted at
-// the calls below it. It owns no store and knows none by name.
+// Package storetest is the conformance suite of mempool.Store, with faults planted in the calls
+// that a store makes. It owns no store and depends on no implementation.
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, storetest.Harness{Open: open, Durable: true})
@@ -9,10 +9,9 @@
 //		storetest.RunControls(t, harness)
 //	}
 //
-// What it checks is the contract in the comment of mempool.Store: round trips and parts
-// of extents, order of parents and children, deadlines, cancellation, capacity, faults
-// once and for good, use by many goroutines (run it under the race detector), what is
-// left after Close, and for durable stores what a second opening finds.
-// RunControls runs the same checks against stores broken on purpose, and fails where a
-// check finds nothing.
+// Run checks the contract in the comment of mempool.Store: round trips and parts of extents, the
+// order of parents and children, deadlines, cancellation, capacity, transient and permanent
+// faults, use by many goroutines (run it under the race detector), leaks after Close and, for
+// durable stores, the contents after reopening. RunControls runs the same checks against
+// deliberately broken stores, and fails if a check does not detect one.
 package storetest

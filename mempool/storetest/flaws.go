@@ -11,12 +11,12 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// controls are all of them; every check has at least one.
+// controls returns all controls. Every check has at least one.
 func controls() []control {
 	return slices.Concat(basicControls(), manyControls(), orderControls(), timeControls(), closeControls(), faultControls(), durableControls())
 }
 
-// ending makes a flaw of how operations of a kind end.
+// ending returns a flaw that changes the results of operations of one kind.
 func ending(kind mempool.OpKind, change func(b *broken, op mempool.Op, d *mempool.Done)) flaw {
 	return flaw{ended: func(b *broken, op mempool.Op, d mempool.Done) []mempool.Done {
 		if d.Kind == kind {
@@ -26,7 +26,7 @@ func ending(kind mempool.OpKind, change func(b *broken, op mempool.Op, d *mempoo
 	}}
 }
 
-// forgive makes a flaw that says that an operation went well where it failed with cause.
+// forgive returns a flaw that reports success for operations of one kind that failed with cause.
 func forgive(kind mempool.OpKind, cause error) flaw {
 	return ending(kind, func(_ *broken, _ mempool.Op, d *mempool.Done) {
 		if errors.Is(d.Err, cause) {
@@ -35,7 +35,7 @@ func forgive(kind mempool.OpKind, cause error) flaw {
 	})
 }
 
-// instead makes a flaw that says of the operations that match none or two endings.
+// instead returns a flaw that reports matching results times times: 0 loses them, 2 repeats them.
 func instead(times int, match func(d *mempool.Done) bool) flaw {
 	return flaw{ended: func(_ *broken, _ mempool.Op, d mempool.Done) []mempool.Done {
 		if match(&d) {
@@ -49,7 +49,7 @@ func endsWith(cause error) func(d *mempool.Done) bool {
 	return func(d *mempool.Done) bool { return errors.Is(d.Err, cause) }
 }
 
-// accept makes a flaw of a Submit that refuses nothing for a cause.
+// accept returns a flaw whose Submit hides refusals with cause.
 func accept(cause error) flaw {
 	return flaw{refused: func(_ *broken, _ mempool.Op, err error) error {
 		if errors.Is(err, cause) {
@@ -59,12 +59,13 @@ func accept(cause error) flaw {
 	}}
 }
 
-// miscount makes a flaw of Metrics.
+// miscount returns a flaw that adds by to Metrics.Extents.
 func miscount(by func(b *broken) int) flaw {
 	return flaw{metrics: func(b *broken, m *mempool.StoreMetrics) { m.Extents += by(b) }}
 }
 
-// revive makes a flaw that serves from a memory of its own what fails.
+// revive returns a flaw that serves failed Gets from copies of the extents in from, where when
+// returns true.
 func revive(from func(p *past) map[mempool.Key]copied, when func(b *broken, x *mempool.Extent, err error) bool) flaw {
 	return ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
 		if c, ok := from(b.past)[op.Extent.Key]; ok && d.Err != nil && when(b, &op.Extent, d.Err) {
@@ -76,7 +77,7 @@ func revive(from func(p *past) map[mempool.Key]copied, when func(b *broken, x *m
 func wasPut(p *past) map[mempool.Key]copied     { return p.put }
 func wasDropped(p *past) map[mempool.Key]copied { return p.dropped }
 
-// writing is the put of an extent that has not ended.
+// writing returns the open Put of an extent.
 func (b *broken) writing(k mempool.Key) (mempool.Op, bool) {
 	for _, op := range b.open {
 		if op.Kind == mempool.Put && op.Extent.Key == k {
@@ -238,7 +239,7 @@ func timeControls() []control {
 	}
 	return []control{
 		{check: "Deadline", name: "has no deadlines", says: hangs, flaw: flaw{submit: func(_ *broken, op *mempool.Op) {
-			if op.Deadline.Unix() > 1 { // those that are over may be met
+			if op.Deadline.Unix() > 1 { // leave deadlines that have passed already: their operations may succeed
 				op.Deadline = op.Deadline.AddDate(1, 0, 0)
 			}
 		}}},
@@ -279,17 +280,17 @@ func closeControls() []control {
 	}
 }
 
-// litter leaves a file that is not whole.
+// litter leaves a temporary file, as if a write had been interrupted.
 func (b *broken) litter() {
 	_ = os.WriteFile(filepath.Join(b.options.Dir, blockio.TempPrefix+"left"), nil, 0o644)
 }
 
-// damaged reports whether err says that an extent was there and could not be read.
+// damaged reports whether err means that the store had the extent but could not read it.
 func damaged(err error) bool {
 	return !errors.Is(err, mempool.ErrMiss) && !errors.Is(err, mempool.ErrDeadline) && !errors.Is(err, mempool.ErrCanceled)
 }
 
-// unchecked serves an extent with a wrong bit where the sound store finds one.
+// unchecked returns a flaw that serves extents with a wrong bit instead of returning ErrCorrupt.
 func unchecked() flaw {
 	return ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
 		if c, ok := b.past.put[op.Extent.Key]; ok && errors.Is(d.Err, mempool.ErrCorrupt) {

@@ -2,25 +2,25 @@ package storetest
 
 import "github.com/coppice-llm/coppice/internal/mempool/blockio"
 
-// Injector plants faults at the calls of a store, for tests of what drives stores.
+// Injector plants faults in the calls of a store, for tests of code that drives stores.
 type Injector = blockio.Injector
 
-// Point and Fault are where and what an Injector plants.
+// Point is a kind of call, Fault the fault that an Injector plants there.
 type (
 	Point = blockio.Point
 	Fault = blockio.Fault
 )
 
-// Calls that an Injector can have fail.
+// Kinds of calls in which an Injector can plant faults.
 const (
 	AtRead  = blockio.Read
 	AtWrite = blockio.Write
 )
 
-// Faults are those that end a call, or spoil it in silence.
+// Faults returns the faults that end a call with an error or silently spoil its bytes.
 func Faults() []Fault {
 	return []Fault{blockio.ShortRead, blockio.FlipBit, blockio.NoSpace, blockio.IOError, blockio.NoEntry}
 }
 
-// Slow has a call wait until Injector.Clear.
+// Slow makes a call wait until Injector.Clear.
 const Slow = blockio.Slow

@@ -16,11 +16,12 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// childVariable makes a test binary a process that puts load on a store.
+// childVariable is the environment variable that makes a test binary a child process, which puts
+// load on a store. Its value is a seed and a directory.
 const childVariable = "COPPICE_STORE_CHILD"
 
-// Child is for TestMain: in a process that Kill or KillOneOfTwo started it puts load on
-// the store and returns its exit status; in others ok is false.
+// Child must be called by TestMain. In a process that Kill or KillOneOfTwo started, it puts load
+// on the store and returns the exit status; in other processes ok is false.
 //
 //	func TestMain(m *testing.M) {
 //		if status, ok := storetest.Child(harness); ok {
@@ -45,15 +46,15 @@ func Child(h Harness) (status int, ok bool) {
 	return 0, true
 }
 
-// killExtents is the capacity of stores under load, chains what each process cycles
-// through: more than fit, so slots are used again.
+// killExtents is the capacity of stores under load; killChains is the number of chains that each
+// process uses. 24 chains of 4 extents are more than fit, so slots are reused.
 const (
 	killExtents = 48
 	killChains  = 24
 )
 
-// load puts, reads and drops until its standard input ends. A line says what was put, once
-// it is, and what is to be dropped, before it is.
+// load puts, reads and drops extents until its standard input ends. It prints a line after each
+// put and before each drop, so that the lines name only extents that must be in the store.
 func load(h Harness, seed uint64, dir string) error {
 	var end error
 	r := &rig{TB: &process{fail: func(err error) { end = err; panic(err) }}, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
@@ -119,7 +120,7 @@ func (r *rig) loadOnce(rng *rand.Rand) error {
 	return nil
 }
 
-// process is what a rig reports to outside a test.
+// process is the testing.TB of a rig in a child process.
 type process struct {
 	testing.TB
 	fail func(error)
@@ -156,15 +157,15 @@ func start(t testing.TB, seed int, dir string) *child {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // where the test ended early
+	t.Cleanup(func() { // in case the test fails early
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
 	return &child{cmd, in, bufio.NewScanner(out)}
 }
 
-// follow reads n lines, or all that are left if n is negative, and keeps in there what was
-// put and has not been dropped.
+// follow reads n lines, or all remaining ones if n is negative, and updates there, the set of
+// extents (chain, index) that were put and not dropped.
 func (c *child) follow(t testing.TB, n int, there map[[2]int]bool) {
 	t.Helper()
 	for ; n != 0 && c.lines.Scan(); n-- {
@@ -184,14 +185,14 @@ func (c *child) kill(t testing.TB, there map[[2]int]bool) {
 	if err := c.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	c.follow(t, -1, there) // what it said before, in the pipe
+	c.follow(t, -1, there) // lines still in the pipe
 	c.cmd.Wait()
 	c.stdin.Close()
 }
 
-// Kill kills a process that puts load on a store, at some moment, rounds times in one
-// directory. Each time at least 95 % of what was in the store is found, and all of it is
-// right.
+// Kill kills a process that puts load on a store at a random moment, rounds times in one
+// directory. Overall at least 95 % of the extents in the store must be found again, and all must
+// have the right bytes.
 func Kill(t *testing.T, h Harness, rounds int) {
 	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
 	r.opts = Options{Dir: t.TempDir(), Identity: Identity(), Extents: killExtents, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
@@ -223,7 +224,7 @@ func Kill(t *testing.T, h Harness, rounds int) {
 				delete(there, at)
 			}
 		}
-		for i := range killChains { // what nobody told of, as the process died meanwhile, is right too
+		for i := range killChains { // extents whose put was not printed before the kill must be right, too
 			for _, x := range r.chain(fmt.Sprint(i), 0, 48+8) {
 				if d := r.tryGet(&x); d.Err != nil {
 					r.expect(d, mempool.ErrMiss)
@@ -238,13 +239,13 @@ func Kill(t *testing.T, h Harness, rounds int) {
 	if asked == 0 || found*100 < asked*95 {
 		t.Errorf("%d of %d extents are found", found, asked)
 	}
-	if !shared { // where nobody can say yet that a process was killed
+	if !shared { // a shared store can't know yet that the writer of a temporary file was killed
 		temporary(t, r.opts.Dir)
 	}
 }
 
-// KillOneOfTwo has two processes use one directory, and kills one of them, rounds times:
-// the other never reads a wrong byte, nor a part of a record.
+// KillOneOfTwo runs two processes on one directory and kills one of the two, rounds times. The
+// other must never read a wrong byte or part of a record.
 func KillOneOfTwo(t *testing.T, rounds int) {
 	dir := t.TempDir()
 	stays := start(t, 1000, dir)

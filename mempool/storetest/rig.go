@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// rig drives one store and remembers what it should hold.
+// rig drives one store and checks its results.
 type rig struct {
 	testing.TB
 	h      Harness
@@ -27,7 +27,7 @@ type rig struct {
 	patience time.Duration // bounds every wait: a store that takes longer has lost an operation
 }
 
-// patience is that of rigs whose store is taken to be sound.
+// patience bounds the waits of rigs whose store is expected to be sound.
 const patience = time.Minute
 
 func newRig(t testing.TB, h Harness) *rig {
@@ -35,14 +35,14 @@ func newRig(t testing.TB, h Harness) *rig {
 	r.opts = Options{Dir: t.TempDir(), Identity: Identity(), Extents: 24, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
 	r.layout = r.opts.Identity.Layout
 	r.open()
-	t.Cleanup(func() { // where the check ended early
+	t.Cleanup(func() { // in case the check fails early
 		r.opts.Inject.Clear()
 		r.store.Close()
 	})
 	return r
 }
 
-// sub runs part of a check with a store of its own, as a subtest where that is possible.
+// sub runs part of a check with its own store, as a subtest if the TB is a *testing.T.
 func (r *rig) sub(name string, run func(*rig)) {
 	inner := func(t testing.TB) {
 		s := newRig(t, r.h)
@@ -83,7 +83,7 @@ func (r *rig) reopen() {
 	r.open()
 }
 
-// chain makes the extents of a sequence of n tokens, of which the first is from.
+// chain returns the extents of the sequence of n tokens from, from+1, and so on.
 func (r *rig) chain(salt string, from, n int) []mempool.Extent {
 	tokens := make([]kv.Token, n)
 	for i := range tokens {
@@ -92,7 +92,7 @@ func (r *rig) chain(salt string, from, n int) []mempool.Extent {
 	return r.layout.AppendExtents(nil, kv.Namespace{Model: "m", Salt: salt}, tokens, nil)
 }
 
-// content is what the pages of x hold: bytes made of its key.
+// content returns the pages of x: bytes derived from its key and the page's index.
 func (r *rig) content(x *mempool.Extent) [][]byte {
 	pages := make([][]byte, r.layout.Pages(x))
 	for i := range pages {
@@ -125,7 +125,7 @@ func (r *rig) submit(op mempool.Op) mempool.OpID {
 	return op.ID
 }
 
-// poll takes what has ended.
+// poll takes the results of operations that have ended; each may end once.
 func (r *rig) poll() {
 	r.Helper()
 	for _, d := range r.store.Poll(nil) {
@@ -136,7 +136,7 @@ func (r *rig) poll() {
 	}
 }
 
-// wait waits for an operation's ending.
+// wait waits for the end of an operation and returns its result.
 func (r *rig) wait(id mempool.OpID) mempool.Done {
 	r.Helper()
 	limit := time.NewTimer(r.patience)
@@ -170,7 +170,7 @@ func (r *rig) put(xs ...mempool.Extent) {
 	}
 }
 
-// tryGet reads x; what it gets without an error must be right.
+// tryGet reads x. If that succeeds, the bytes must be right.
 func (r *rig) tryGet(x *mempool.Extent) mempool.Done {
 	r.Helper()
 	pages := r.memory(x)
@@ -201,7 +201,7 @@ func (r *rig) same(got, want [][]byte) {
 	}
 }
 
-// expect requires an error of an ending.
+// expect requires that an operation failed with want.
 func (r *rig) expect(d mempool.Done, want error) {
 	r.Helper()
 	if !errors.Is(d.Err, want) {
@@ -214,7 +214,7 @@ func (r *rig) drop(x *mempool.Extent) mempool.Done {
 	return r.do(mempool.Op{Kind: mempool.Drop, Extent: *x})
 }
 
-// has asks for an extent by Probe.
+// has reports whether a Probe finds an extent.
 func (r *rig) has(x *mempool.Extent) bool {
 	r.Helper()
 	d := r.do(mempool.Op{Kind: mempool.Probe, Extent: *x})
@@ -224,7 +224,8 @@ func (r *rig) has(x *mempool.Extent) bool {
 	return d.Err == nil
 }
 
-// balance requires that the ledger holds: what is in the store, and its size.
+// balance requires that the store's metrics count this many extents, no open operation, and a
+// size that agrees.
 func (r *rig) balance(extents int) {
 	r.Helper()
 	m := r.store.Metrics()
@@ -233,7 +234,7 @@ func (r *rig) balance(extents int) {
 	}
 }
 
-// temporary requires that no half-written files are left, and nothing that everybody can read.
+// temporary requires that no temporary files are left, and that no file is readable by all users.
 func temporary(t testing.TB, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

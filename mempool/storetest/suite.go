@@ -12,38 +12,38 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Options are what a check opens a store with.
+// Options are the options with which a check opens a store.
 type Options struct {
 	Dir      string
 	Identity mempool.Identity
-	Extents  int // full extents that must fit, and not many more
+	Extents  int // capacity: at least this many full extents, at most twice as many
 	Workers  int
 	MaxOps   int
-	Inject   *blockio.Injector // at the store's calls; plants nothing until told
+	Inject   *blockio.Injector // must see the store's calls; it has no faults at the start
 }
 
 // Harness opens the store under test.
 type Harness struct {
 	Open    func(o Options) (mempool.Store, error)
-	Durable bool            // a second Open of the directory finds what was there
-	Faults  []blockio.Point // where the store makes calls that may fail
+	Durable bool            // a second Open of the directory finds the extents of the first
+	Faults  []blockio.Point // kinds of calls that the store makes and that may fail
 }
 
-// Identity is that of the suite's extents: pages of 4 tokens and 1020 bytes, which are no
-// multiple of what direct I/O asks for, 4 in an extent.
+// Identity returns the identity of the suite's extents: 4 pages of 4 tokens and 1020 bytes each.
+// 1020 is no multiple of the 512 or 4096 bytes that direct I/O requires.
 func Identity() mempool.Identity {
 	return mempool.Identity{ModelID: "model", NumericsID: "numerics", KVType: kv.F32, PageLayout: mempool.PageLayout,
 		Layout: mempool.Layout{PageTokens: 4, PageBytes: 1020, ExtentPages: 4}}
 }
 
-// check is one promise of a store.
+// check tests one promise of a store.
 type check struct {
 	name    string
 	run     func(*rig)
-	durable bool // only of stores that outlive the process
+	durable bool // applies only to stores that outlive the process
 }
 
-// checks are all of them, in the order of Run.
+// checks returns all checks in the order of Run.
 func checks() []check {
 	return []check{
 		{"RoundTrip", checkRoundTrip, false},
@@ -70,7 +70,7 @@ func checks() []check {
 	}
 }
 
-// Run runs all checks, each with a store of its own.
+// Run runs all checks, each with its own store.
 func Run(t *testing.T, h Harness) {
 	for _, c := range checks() {
 		if !c.durable || h.Durable {
@@ -82,7 +82,8 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// judge runs one check, and looks for what the closed store has left.
+// judge runs one check, and then looks for descriptors and temporary files that the closed store
+// has left.
 func judge(t testing.TB, h Harness, c check, patience time.Duration) {
 	fds := descriptors()
 	r := newRig(t, h)
@@ -95,7 +96,7 @@ func judge(t testing.TB, h Harness, c check, patience time.Duration) {
 	temporary(t, r.opts.Dir)
 }
 
-// descriptors lists what the process has open, where the system says so.
+// descriptors lists the files that the process has open, on systems with /proc.
 func descriptors() []string {
 	var open []string
 	entries, _ := os.ReadDir("/proc/self/fd")

@@ -73,7 +73,8 @@ func sink(p *Policy, now time.Duration, of kv.Tier, k mempool.Key) bool {
 }
 
 // hasten begins a queued write now, after those of its parents, and reports whether it could. It
-// needs enough free moves for all of them, and the parents above must be in the tier or coming.
+// needs enough free moves for the whole chain, and the chain's parent must be in the tier or on
+// its way there.
 func hasten(p *Policy, now time.Duration, to kv.Tier, k mempool.Key) bool {
 	t := p.tiers[to]
 	var chain []*move // children first

@@ -1,7 +1,7 @@
-// Package blockio owns how stores read and write files: past the page cache where the
-// file system lets them, in the alignment that it asks for, and through it where not. It
-// also owns memory for such transfers, and the faults that tests plant. It decides
-// nothing: not what is written, nor where.
+// Package blockio owns file access of the stores: direct transfers that bypass the page cache,
+// with the alignment that they need, and transfers through the page cache where the file system
+// allows no others. It also owns the memory for such transfers and the faults that tests plant.
+// It never decides what is written, or where.
 //
 // A File may be used by any number of goroutines at once.
 //

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Align is what offsets, lengths and addresses of direct transfers are multiples of here.
-// A file system that asks for more is used through the page cache.
+// Align is the alignment of offsets, lengths and addresses of direct transfers. A file system
+// that needs a larger one is used through the page cache.
 const Align = 4096
 
 // File is an open file.
@@ -18,8 +18,8 @@ type File struct {
 	in     *Injector
 }
 
-// Open opens a file for direct transfers, or through the page cache where the file system
-// refuses them. in may be nil.
+// Open opens a file for direct transfers, or for transfers through the page cache if the file
+// system refuses direct ones. flag is as for os.OpenFile; in may be nil.
 func Open(path string, flag int, in *Injector) (*File, error) {
 	var f *os.File
 	direct := false
@@ -42,16 +42,16 @@ func Open(path string, flag int, in *Injector) (*File, error) {
 	return &File{f: f, direct: direct, in: in}, nil
 }
 
-// Inject is f with faults planted in its calls from now on.
+// Inject returns a File on the same descriptor whose calls have the faults of in.
 func (f *File) Inject(in *Injector) *File { return &File{f: f.f, direct: f.direct, in: in} }
 
-// Direct reports whether transfers pass the page cache by.
+// Direct reports whether transfers bypass the page cache.
 func (f *File) Direct() bool { return f.direct }
 
-// Name is the path that the file was opened by.
+// Name returns the path with which the file was opened.
 func (f *File) Name() string { return f.f.Name() }
 
-// Size is the length of the file in bytes.
+// Size returns the length of the file in bytes.
 func (f *File) Size() (int64, error) {
 	st, err := f.f.Stat()
 	if err != nil {
@@ -60,7 +60,7 @@ func (f *File) Size() (int64, error) {
 	return st.Size(), nil
 }
 
-// Changed is when the file was last written to or touched.
+// Changed returns the file's modification time.
 func (f *File) Changed() (time.Time, error) {
 	st, err := f.f.Stat()
 	if err != nil {
@@ -69,7 +69,7 @@ func (f *File) Changed() (time.Time, error) {
 	return st.ModTime(), nil
 }
 
-// Direct reports whether the file system of a file takes direct transfers.
+// Direct reports whether the file at path can be opened for direct transfers.
 func Direct(path string) bool {
 	f, err := Open(path, os.O_RDONLY, nil)
 	if err != nil {
@@ -79,8 +79,8 @@ func Direct(path string) bool {
 	return f.Direct()
 }
 
-// ReadAt fills b, from Alloc, from the file. It fails with io.ErrUnexpectedEOF where the
-// file ends before.
+// ReadAt fills b, which must be memory from Alloc, from the file at offset at. It fails with
+// io.ErrUnexpectedEOF if the file ends before.
 func (f *File) ReadAt(b []byte, at int64) error {
 	n, err := f.in.Move(Read, b, func() (int, error) { return f.f.ReadAt(b, at) })
 	switch {
@@ -92,7 +92,7 @@ func (f *File) ReadAt(b []byte, at int64) error {
 	return nil
 }
 
-// WriteAt writes b, from Alloc.
+// WriteAt writes b, which must be memory from Alloc, to the file at offset at.
 func (f *File) WriteAt(b []byte, at int64) error {
 	if _, err := f.in.Move(Write, b, func() (int, error) { return f.f.WriteAt(b, at) }); err != nil {
 		return fmt.Errorf("writing %s at %d: %w", f.f.Name(), at, err)
@@ -100,10 +100,11 @@ func (f *File) WriteAt(b []byte, at int64) error {
 	return nil
 }
 
-// Sync waits until the file's bytes are on the device.
+// Sync waits until the file's bytes are on the disk.
 func (f *File) Sync() error { return f.in.Do(Sync, f.f.Sync) }
 
-// Reserve gives the file room of size bytes, on the disk where the file system can.
+// Reserve extends the file to size bytes, with blocks allocated on the disk if the file system
+// supports that.
 func (f *File) Reserve(size int64) error {
 	return f.in.Do(Create, func() error { return reserve(f.f, size) })
 }
@@ -111,8 +112,8 @@ func (f *File) Reserve(size int64) error {
 // Close closes the file.
 func (f *File) Close() error { return f.f.Close() }
 
-// Replace writes a file whole or not at all: to a temporary name beside it, synced, then
-// renamed, and the directory synced.
+// Replace writes a file atomically: to a temporary file in the same directory, which it syncs
+// and renames; then it syncs the directory.
 func Replace(path string, content []byte, in *Injector) error {
 	tmp, err := os.CreateTemp(dirOf(path), TempPrefix+"*")
 	if err != nil {
@@ -120,7 +121,7 @@ func Replace(path string, content []byte, in *Injector) error {
 	}
 	_, err = in.Move(Write, content, func() (int, error) { return tmp.Write(content) })
 	if err == nil {
-		err = tmp.Chmod(0o640) // for other users of a shared directory
+		err = tmp.Chmod(0o640) // CreateTemp makes 0600; the group of a shared directory must read it
 	}
 	if err == nil {
 		err = in.Do(Sync, tmp.Sync)
@@ -138,5 +139,5 @@ func Replace(path string, content []byte, in *Injector) error {
 	return SyncDir(dirOf(path))
 }
 
-// TempPrefix begins the names of files that are not whole yet.
+// TempPrefix begins the names of files that are still being written.
 const TempPrefix = "tmp-"

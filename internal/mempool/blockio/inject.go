@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// Point is a kind of call at which a fault may be planted.
+// Point is a kind of call in which a fault may be planted.
 type Point uint8
 
 // The points.
@@ -14,7 +14,7 @@ const (
 	Read Point = iota
 	Write
 	Sync
-	Create // of a file, or of room in one
+	Create // creation of a file, or reservation of room in one
 	Rename
 	Remove
 	points
@@ -24,40 +24,40 @@ var pointNames = [...]string{"read", "write", "sync", "create", "rename", "remov
 
 func (p Point) String() string { return pointNames[p] }
 
-// Fault is what goes wrong.
+// Fault is a kind of failure.
 type Fault uint8
 
 // The faults.
 const (
 	NoFault   Fault = iota
-	ShortRead       // half of what was asked for, as at the end of a file
-	FlipBit         // one bit of what is moved, in silence
+	ShortRead       // half of the bytes, as at the end of a file
+	FlipBit         // one bit of the bytes moved is flipped, without an error
 	NoSpace         // ENOSPC
 	IOError         // EIO
 	NoEntry         // ENOENT, as after another process removed the file
-	Slow            // the call waits until Release
+	Slow            // the call waits until Clear
 )
 
 var faultNames = [...]string{"none", "short read", "flipped bit", "ENOSPC", "EIO", "ENOENT", "slow"}
 
 func (f Fault) String() string { return faultNames[f] }
 
-// Injector plants one kind of fault at one kind of call. A nil Injector plants none. It
-// is safe for concurrent use.
+// Injector plants one fault at one kind of call at a time. A nil Injector plants none. It is safe
+// for concurrent use.
 type Injector struct {
 	mu      sync.Mutex
 	calls   [points]int
 	point   Point
 	fault   Fault
-	in      int // calls from now until the fault
+	in      int // calls until the fault: it hits when this becomes 0
 	forever bool
 	hits    int
 	gate    chan struct{}
 	stuck   chan struct{}
 }
 
-// Plant makes the nth call at p from now on fail, and all later ones if forever. It
-// replaces the fault planted before.
+// Plant makes the nth call at p from now on fail, counting from 1, and if forever all later ones
+// too. It replaces the previous fault.
 func (in *Injector) Plant(p Point, f Fault, nth int, forever bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -68,7 +68,7 @@ func (in *Injector) Plant(p Point, f Fault, nth int, forever bool) {
 	}
 }
 
-// Clear plants nothing any more, and lets slow calls go on.
+// Clear removes the fault and lets slow calls continue.
 func (in *Injector) Clear() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -79,28 +79,28 @@ func (in *Injector) Clear() {
 	}
 }
 
-// Stuck gets a value for each call that has become slow.
+// Stuck returns a channel that gets a value for each call that starts to wait in a Slow fault.
 func (in *Injector) Stuck() <-chan struct{} {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.stuck
 }
 
-// Calls counts the calls at p so far.
+// Calls returns the number of calls at p so far.
 func (in *Injector) Calls(p Point) int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.calls[p]
 }
 
-// Hits counts the calls that failed since Plant.
+// Hits returns the number of calls that had the fault since Plant.
 func (in *Injector) Hits() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.hits
 }
 
-// next counts a call and says how it fails.
+// next counts a call and returns its fault. A Slow call waits here.
 func (in *Injector) next(p Point) Fault {
 	if in == nil {
 		return NoFault
@@ -138,7 +138,7 @@ func (f Fault) err() error {
 	return nil
 }
 
-// Do makes a call that moves no bytes.
+// Do makes a call that moves no bytes; a fault with an error replaces it.
 func (in *Injector) Do(p Point, call func() error) error {
 	if err := in.next(p).err(); err != nil {
 		return err
@@ -146,8 +146,8 @@ func (in *Injector) Do(p Point, call func() error) error {
 	return call()
 }
 
-// Move makes a call that moves the bytes of b. A flipped bit of a write is flipped in b
-// while the call runs; b is as before afterwards.
+// Move makes a call that reads or writes the bytes of b. FlipBit on a write flips the bit in b
+// only while the call runs.
 func (in *Injector) Move(p Point, b []byte, call func() (int, error)) (int, error) {
 	f := in.next(p)
 	flip := func() {

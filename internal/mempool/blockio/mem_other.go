@@ -7,16 +7,17 @@ import (
 	"path/filepath"
 )
 
-// Alloc is zeroed memory of n bytes, rounded up to Align; give it back with Free.
+// Alloc returns zeroed memory of n bytes, rounded up to a multiple of Align. Return it with Free.
 func Alloc(n int) ([]byte, error) { return make([]byte, (n+Align-1)/Align*Align), nil }
 
-// Free gives back what Alloc gave.
+// Free does nothing: the memory is on the Go heap.
 func Free([]byte) error { return nil }
 
 func dirOf(path string) string { return filepath.Dir(path) }
 
-// SyncDir does nothing where directories can't be synced.
+// SyncDir does nothing: directories can't be synced on this system.
 func SyncDir(string) error { return nil }
 
-// TryLock can't lock here, and says that it did.
+// TryLock reports success without locking: there are no file locks here. Only one process at a
+// time may use a directory on this system.
 func TryLock(*os.File) (ok bool, err error) { return true, nil }

@@ -8,13 +8,14 @@ import (
 	"syscall"
 )
 
-// Alloc is zeroed memory of n bytes, rounded up to Align, for transfers; give it back with Free.
+// Alloc returns zeroed, page-aligned memory for transfers, outside the Go heap: n bytes, rounded
+// up to a multiple of Align. Return it with Free.
 func Alloc(n int) ([]byte, error) {
 	n = (n + Align - 1) / Align * Align
 	return syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 }
 
-// Free gives back what Alloc gave; nil is ignored.
+// Free frees memory from Alloc; nil is ignored.
 func Free(b []byte) error {
 	if b == nil {
 		return nil
@@ -34,7 +35,8 @@ func SyncDir(dir string) error {
 	return d.Sync()
 }
 
-// TryLock takes the lock of an open file, or reports that another process has it.
+// TryLock takes the exclusive lock of an open file without waiting; ok is false if another
+// process has it. The lock ends when the file is closed or the process ends.
 func TryLock(f *os.File) (ok bool, err error) {
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if err == syscall.EWOULDBLOCK {

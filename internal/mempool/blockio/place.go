@@ -12,11 +12,11 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// IdentityFile says, in a directory named by a fingerprint, what that stands for.
+// IdentityFile holds, in a directory named by a fingerprint, the identity of that fingerprint.
 const IdentityFile = "identity.json"
 
-// Modes of what is made, of which the system takes its umask: records have the text of
-// prompts in them, so they are not for everybody.
+// Modes of created directories and files, before the umask. Records contain the text of prompts,
+// so other users have no access.
 const (
 	DirMode  = 0o770
 	FileMode = 0o660
@@ -24,8 +24,8 @@ const (
 
 // Kinds of directories.
 const (
-	Disk   = "disk"   // of one process at a time
-	Shared = "shared" // of several
+	Disk   = "disk"   // used by one process at a time
+	Shared = "shared" // used by several processes
 )
 
 // Card is the content of an IdentityFile.
@@ -34,8 +34,9 @@ type Card struct {
 	Identity mempool.Identity `json:"identity"`
 }
 
-// Place makes the directory of an identity below dir, unless it is there, and names those
-// of others. Temporary files that a killed process left in it go.
+// Place creates the directory of an identity below dir, unless it exists, and its IdentityFile. It
+// returns its path and the names of the directories of other identities. It fails if the
+// directory exists with another kind.
 func Place(dir, kind string, id *mempool.Identity, in *Injector) (path string, others []string, err error) {
 	path = filepath.Join(dir, id.Fingerprint().String())
 	if err := os.MkdirAll(path, DirMode); err != nil {
@@ -53,7 +54,7 @@ func Place(dir, kind string, id *mempool.Identity, in *Injector) (path string, o
 		}
 	case err == nil && have.Kind != kind:
 		return "", nil, fmt.Errorf("%s is of the kind %s, not %s", path, have.Kind, kind)
-	case err != nil: // damaged: what it says is known from the name
+	case err != nil: // damaged: write it again, since the directory's name determines its content
 		b, _ := json.MarshalIndent(Card{kind, *id}, "", "  ")
 		if err := Replace(filepath.Join(path, IdentityFile), append(b, '\n'), in); err != nil {
 			return "", nil, err
@@ -71,7 +72,7 @@ func Place(dir, kind string, id *mempool.Identity, in *Injector) (path string, o
 	return path, others, nil
 }
 
-// ReadCard reads what a directory says of itself.
+// ReadCard reads the IdentityFile of a directory.
 func ReadCard(path string) (c Card, err error) {
 	b, err := os.ReadFile(filepath.Join(path, IdentityFile))
 	if err == nil {
@@ -80,7 +81,7 @@ func ReadCard(path string) (c Card, err error) {
 	return c, err
 }
 
-// IsFingerprint reports whether a directory's name can be a fingerprint.
+// IsFingerprint reports whether a directory's name has the form of a fingerprint.
 func IsFingerprint(name string) bool {
 	return len(name) == 2*len(mempool.Fingerprint{}) && strings.Trim(name, "0123456789abcdef") == ""
 }

@@ -11,31 +11,31 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// DefaultGrace is how long a store may be late with an ending that is due: stores end
-// operations at their deadline themselves, so this one is for a store that is broken.
+// DefaultGrace is the default of Config.Grace. Stores end operations at their deadlines
+// themselves, so the grace only catches broken stores.
 const DefaultGrace = time.Second
 
-// Config is what a carrier is opened with. Backend, Layout, Stores and Buffers are needed.
+// Config configures a carrier. Backend, Layout, Stores and Buffers are required.
 type Config struct {
 	// Backend must be an engine.Mover.
 	Backend engine.Backend
-	// Layout is that of the stores' extents.
+	// Layout is the layout of the stores' extents.
 	Layout mempool.Layout
-	// Stores are those of the tiers below the device, one for a tier at most. A carrier
-	// that opened owns and closes them.
+	// Stores are the stores of the tiers below the device, at most one per tier. After a
+	// successful Open, the carrier owns them and closes them.
 	Stores []mempool.Store
-	// Buffers is how many extents can be in flight: the sum of the tiers' MaxMoves. A move
-	// that finds no buffer ends with mempool.ErrBusy.
+	// Buffers is how many extents can be in flight; use the sum of the tiers' MaxMoves. A move
+	// that finds no free buffer ends with mempool.ErrBusy.
 	Buffers int
-	// Start is the wall time at which the scheduler's clock stands at 0, from which
-	// deadlines count.
+	// Start is the wall time at which the scheduler's clock is 0. Deadlines of moves count
+	// from it.
 	Start time.Time
-	// Grace is how long after its deadline a move is given up whose store has not ended
-	// it. Default DefaultGrace.
+	// Grace is how long after its deadline a move is given up if its store has not ended it.
+	// Default: DefaultGrace.
 	Grace time.Duration
 }
 
-// Validate reports all that is wrong with c.
+// Validate returns an error that names all invalid fields, or nil.
 func (c *Config) Validate() error {
 	errs := []error{c.Layout.Validate()}
 	if _, ok := c.Backend.(engine.Mover); !ok {
@@ -64,40 +64,39 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Ended is news of a move.
+// Ended reports the end of a move, or with Copied a step of it.
 type Ended struct {
 	ID tiering.MoveID
-	// Copied says that the pages which a write reads on the device are copied: they may be
-	// reused. The move goes on; all else of Ended is zero.
+	// Copied reports that a write has copied its pages from the device, which may be reused.
+	// The move continues; all other fields but ID are zero.
 	Copied bool
-	// Err is why the move failed, nil if it did what it was to do: after a Read without an
-	// error the pages hold the KV.
+	// Err is the reason of a failure, nil for success. After a successful Read the device's
+	// pages hold the KV.
 	Err error
-	// Took is the time of the stores' work, without that of waiting in queues and for the
-	// device.
+	// Took is the time that the stores worked, without time in queues and on the device.
 	Took time.Duration
-	// Gone are extents that the store of tier GoneFrom has no longer, children first.
+	// Gone lists extents that the store of tier GoneFrom no longer has, children first.
 	Gone     []mempool.Key
 	GoneFrom kv.Tier
 }
 
-// Carrier carries out moves. Its zero value is of no use.
+// Carrier carries out moves. Use Open to make one.
 type Carrier struct {
 	cfg     Config
 	mover   engine.Mover
-	stores  [kv.Tiers]mempool.Store // nil: no such tier
-	buffers []*buffer               // free ones
-	kept    int                     // of all buffers, those in use
+	stores  [kv.Tiers]mempool.Store // nil if there is no such tier
+	buffers []*buffer               // free buffers
+	kept    int                     // number of buffers in use
 
 	moves  map[tiering.MoveID]*carry
-	writes map[target]*carry // those of moves that are writes
+	writes map[target]*carry // the writes among moves
 	held   []*carry          // writes that wait until their parent's Put is submitted, in order of Begin
-	lost   []*carry          // given up; their stores have not ended the operations
+	lost   []*carry          // given up, but their stores have not ended the operations
 	ended  []Ended           // for the next Poll
-	moved  []engine.Moved
-	done   []mempool.Done
-	probes map[ProbeID]probe
-	probed []Probed // for the next Probed
+	moved  []engine.Moved    // scratch of Poll
+	done   []mempool.Done    // scratch of Poll
+	probes map[ProbeID]probe // not answered yet
+	probed []Probed          // for the next Probed
 	closed bool
 
 	watch watch
@@ -109,8 +108,8 @@ type buffer struct {
 	pages  [][]byte
 }
 
-// Open allocates the buffers and begins to watch the stores. If it fails, the stores are
-// still the caller's.
+// Open allocates the buffers and begins to watch the stores. If it fails, the caller still owns
+// the stores.
 func Open(c Config) (*Carrier, error) {
 	if c.Grace == 0 {
 		c.Grace = DefaultGrace
@@ -143,11 +142,12 @@ func Open(c Config) (*Carrier, error) {
 	return x, nil
 }
 
-// Ready gets a value when Poll may have news; one value may stand for several.
+// Ready returns a channel that gets a value when Poll may have results; one value may stand for
+// several.
 func (x *Carrier) Ready() <-chan struct{} { return x.watch.ready }
 
-// Begin begins a move. A move that can't begin ends by the next Poll, with why.
-// The slices of m are the carrier's until its end. A Cancel names a move begun before.
+// Begin begins a move, or for a Cancel cancels the move with its ID. The next Poll reports a move
+// that can't begin, with the reason. The carrier owns the slices of m until the move's end.
 func (x *Carrier) Begin(m *tiering.Move) {
 	if m.Kind == tiering.Cancel {
 		x.cancel(m.ID)
@@ -162,7 +162,7 @@ func (x *Carrier) Begin(m *tiering.Move) {
 	x.arm()
 }
 
-// Poll appends what has happened since the last call, and takes the next step of each move.
+// Poll takes the next steps of all moves and appends what has happened since the last call.
 func (x *Carrier) Poll(dst []Ended) []Ended {
 	x.moved = x.mover.Moved(x.moved[:0])
 	for _, d := range x.moved {
@@ -189,10 +189,10 @@ func (x *Carrier) Poll(dst []Ended) []Ended {
 	return dst
 }
 
-// Busy is the number of moves that have not ended.
+// Busy returns the number of moves that have not ended.
 func (x *Carrier) Busy() int { return len(x.moves) }
 
-// Metrics are those of the stores, by tier; ok says which tiers there are.
+// Metrics returns the metrics of the stores by tier; ok reports which tiers exist.
 func (x *Carrier) Metrics() (m [kv.Tiers]mempool.StoreMetrics, ok [kv.Tiers]bool) {
 	for t, s := range x.stores {
 		if s != nil {
@@ -202,15 +202,15 @@ func (x *Carrier) Metrics() (m [kv.Tiers]mempool.StoreMetrics, ok [kv.Tiers]bool
 	return m, ok
 }
 
-// Close cancels what runs, waits for it, closes the stores and gives the buffers back. Moves
-// that had not ended are not told any more. Call it before the backend's Close, from the
-// goroutine that polls. A second call does nothing.
+// Close cancels all moves, waits for their end, closes the stores and frees the buffers. The ends
+// of these moves are not reported. Call it before the backend's Close, from the goroutine that
+// polls. A second call does nothing.
 func (x *Carrier) Close() error {
 	if x.closed {
 		return nil
 	}
 	x.closed = true
-	for id := range x.moves { // each of them, in any order
+	for id := range x.moves { // the order of cancels does not matter
 		x.cancel(id)
 	}
 	for len(x.moves)+len(x.lost) > 0 {
@@ -233,7 +233,7 @@ func (x *Carrier) Close() error {
 	return errors.Join(errs...)
 }
 
-// free gives the buffers back.
+// free returns the buffers to the backend.
 func (x *Carrier) free() {
 	for _, b := range x.buffers {
 		x.mover.HostFree(b.memory)

@@ -18,8 +18,8 @@ import (
 
 var lower = []kv.Tier{kv.TierHost, kv.TierDisk, kv.TierShared}
 
-// TestRoundTrip: what is written from the device comes back to other pages as it was, from
-// each tier and of each backend, though its pages are overwritten meanwhile.
+// TestRoundTrip checks, for each tier and backend, that extents written from the device are read
+// back unchanged into other pages, although their own pages were overwritten meanwhile.
 func TestRoundTrip(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) engine.Backend{"sim": openSim, "cpu": openCPU, "cuda": openCUDA} {
 		for _, tier := range lower {
@@ -49,7 +49,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestBetweenTiers: an extent goes down tier by tier, leaves the upper ones, and comes back
+// TestBetweenTiers moves an extent down tier by tier, drops it from the upper ones, and reads it
 // from the lowest.
 func TestBetweenTiers(t *testing.T) {
 	r := newRig(t, openSim(t), 2, nil, lower...)
@@ -71,8 +71,7 @@ func TestBetweenTiers(t *testing.T) {
 	r.close()
 }
 
-// hung is a store that tells no endings while it hangs, and knows neither deadlines nor
-// cancellation then.
+// hung is a store that can hang: it then reports no ends and ignores deadlines and cancels.
 type hung struct {
 	mempool.Store
 	mu    sync.Mutex
@@ -111,8 +110,7 @@ func (h *hung) Poll(dst []mempool.Done) []mempool.Done {
 	return h.Store.Poll(dst)
 }
 
-// hangingRig has one tier of disk that hangs from its first operation on, until it is told
-// not to.
+// hangingRig has one disk tier, which hangs from its first operation until told otherwise.
 func hangingRig(t *testing.T, buffers int) (*rig, *hung) {
 	var h *hung
 	r := newRig(t, openSim(t), buffers, func(s mempool.Store) mempool.Store {
@@ -122,8 +120,8 @@ func hangingRig(t *testing.T, buffers int) (*rig, *hung) {
 	return r, h
 }
 
-// TestHang: a store that does not end an operation by its deadline keeps a buffer and
-// nothing else; what it stores after all is removed.
+// TestHang checks that a store that misses a deadline occupies a buffer and nothing else, and that
+// an extent which it stores afterwards is dropped.
 func TestHang(t *testing.T) {
 	r, h := hangingRig(t, 1)
 	x := r.chain("a", 16)[0]
@@ -144,7 +142,8 @@ func TestHang(t *testing.T) {
 	r.close()
 }
 
-// TestCancel: a canceled read ends soon, and once; its buffer is free, its extent stays.
+// TestCancel checks that a canceled read ends soon and once, frees its buffer and leaves its extent
+// in the store.
 func TestCancel(t *testing.T) {
 	r := newRig(t, openSim(t), 1, nil, kv.TierDisk)
 	x := r.chain("a", 16)[0]
@@ -164,7 +163,8 @@ func TestCancel(t *testing.T) {
 	r.close()
 }
 
-// TestParentsFirst: a write whose parent still waits for another tier is put after it.
+// TestParentsFirst checks that a write is put after its parent, even if the parent comes from
+// another tier and takes longer.
 func TestParentsFirst(t *testing.T) {
 	r := newRig(t, openSim(t), 4, nil, kv.TierHost, kv.TierDisk)
 	xs := r.chain("a", 32)
@@ -182,7 +182,7 @@ func TestParentsFirst(t *testing.T) {
 	r.inject.Clear()
 	r.good(parent, child)
 
-	// A parent that fails takes the child along, which waits for nothing then.
+	// If the parent fails, its child fails as well instead of waiting.
 	ys := r.chain("b", 32)
 	lost := r.begin(tiering.Write, kv.TierHost, kv.TierDisk, &ys[0], 0, 0)
 	child = r.write(kv.TierDisk, &ys[1], 4)
@@ -195,8 +195,8 @@ func TestParentsFirst(t *testing.T) {
 	r.close()
 }
 
-// TestFaults: whatever a store's calls do, each move ends once, no wrong byte arrives, no
-// buffer is lost, and what could not be read is named as gone.
+// TestFaults checks that whatever fault a store's calls have, each move ends once, no wrong byte
+// arrives, no buffer is lost, and extents that could not be read are reported as gone.
 func TestFaults(t *testing.T) {
 	for _, tier := range lower {
 		for _, p := range []blockio.Point{blockio.Read, blockio.Write} {
@@ -232,7 +232,7 @@ func (r *rig) faulty(tier kv.Tier, p blockio.Point, f blockio.Fault, forever boo
 			r.Errorf("gone from %v are %v", e.GoneFrom, e.Gone)
 		}
 	}
-	if failed == 0 && (p != blockio.Write || f != blockio.FlipBit) { // which may hit what pads a record
+	if failed == 0 && (p != blockio.Write || f != blockio.FlipBit) { // a flipped bit may hit padding
 		r.Errorf("the fault was not felt: %d hits", r.inject.Hits())
 	}
 	r.inject.Clear()
@@ -246,8 +246,8 @@ func (r *rig) faulty(tier kv.Tier, p blockio.Point, f blockio.Fault, forever boo
 	r.same(&ys[0], 32)
 }
 
-// TestDevice: a copy that the device refuses or fails is no fault of the extent's, which
-// stays; a device that is lost ends all moves.
+// TestDevice checks that an extent stays in its store if the device refuses or fails the copy, and
+// that a lost device ends all moves.
 func TestDevice(t *testing.T) {
 	fail := tiering.MoveID(2)
 	r := newRig(t, openFaulty(t, sim.Faults{Move: func(id engine.MoveID) error {
@@ -276,7 +276,7 @@ func TestDevice(t *testing.T) {
 	r.close()
 }
 
-// TestClose ends what is under way: at a store, at the device, and behind another.
+// TestClose checks that Close ends moves at a store, at the device, and held for a parent.
 func TestClose(t *testing.T) {
 	r := newRig(t, openSim(t), 4, nil, kv.TierHost, kv.TierDisk)
 	xs := r.chain("a", 48)
@@ -299,8 +299,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestPart: a read leaves the pages alone that the device has already, and may be of a
-// brother's first pages.
+// TestPart checks that a read leaves pages alone which the device has already, and that it can read
+// the first pages of a sibling.
 func TestPart(t *testing.T) {
 	r := newRig(t, openSim(t), 1, nil, kv.TierHost)
 	x, other := r.chain("a", 16)[0], r.chain("b", 16)[0]
@@ -325,8 +325,8 @@ func TestPart(t *testing.T) {
 	r.close()
 }
 
-// TestProbe: what a store has is found as far as there is no gap, also where it was written
-// by nobody that the carrier knows; a store that fails, hangs or is not there has nothing.
+// TestProbe checks that a probe finds the extents of a store up to the first gap, including those
+// that another process wrote, and none if the store fails, hangs or does not exist.
 func TestProbe(t *testing.T) {
 	r := newRig(t, openSim(t), 1, nil, kv.TierShared)
 	xs := r.chain("a", 64)
@@ -361,7 +361,7 @@ func TestProbe(t *testing.T) {
 	h.close()
 }
 
-// TestInvalid: a move that can't be one ends at once.
+// TestInvalid checks that an invalid move ends at once.
 func TestInvalid(t *testing.T) {
 	r := newRig(t, openSim(t), 1, nil, kv.TierDisk)
 	x := r.chain("a", 16)[0]

@@ -11,33 +11,33 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// carry is a move under way.
+// carry is a move in progress.
 type carry struct {
 	tiering.Move
 	stage    stage
 	buffer   *buffer
-	took     time.Duration // of the stores
+	took     time.Duration // time that the stores worked so far
 	canceled bool
 }
 
-// stage is what a carry waits for.
+// stage is the step that a carry waits for.
 type stage uint8
 
 const (
-	copying  stage = iota // the device
+	copying  stage = iota // the device's copy
 	fetching              // a Get
-	queued                // the Put of its parent
+	queued                // submission of its parent's Put
 	storing               // its own Put
 	dropping              // a Drop
 )
 
-// target is what a write brings into a tier. The policy has one at a time.
+// target is the destination of a write. The policy has one write per target at a time.
 type target struct {
 	to  kv.Tier
 	key mempool.Key
 }
 
-// track begins to know a move.
+// track registers a move.
 func (x *Carrier) track(c *carry) {
 	x.moves[c.ID] = c
 	if c.Kind == tiering.Write {
@@ -45,7 +45,7 @@ func (x *Carrier) track(c *carry) {
 	}
 }
 
-// untrack ends that.
+// untrack unregisters a move.
 func (x *Carrier) untrack(c *carry) {
 	delete(x.moves, c.ID)
 	if at := (target{c.To, c.Extent.Key}); x.writes[at] == c {
@@ -53,7 +53,7 @@ func (x *Carrier) untrack(c *carry) {
 	}
 }
 
-// undo marks the operation that removes what a Put brought after its move was given up.
+// undo marks the ID of a Drop that removes the extent of a Put whose move was given up.
 const undo = 1 << 63
 
 // start takes the first step of a move.
@@ -82,7 +82,7 @@ func (x *Carrier) start(c *carry) {
 	x.submit(c, c.From, mempool.Get)
 }
 
-// check reports what makes a move none that can be carried out.
+// check returns an error if a move can't be carried out.
 func (x *Carrier) check(c *carry) error {
 	known := func(t kv.Tier) bool { return t < kv.Tiers && x.stores[t] != nil }
 	pages := x.cfg.Layout.Pages(&c.Extent)
@@ -101,18 +101,18 @@ func (x *Carrier) check(c *carry) error {
 	return fmt.Errorf("%w: %v from %v to %v of %d pages, the extent has %d", mempool.ErrInvalid, c.Kind, c.From, c.To, len(c.Pages), pages)
 }
 
-// memory is the part of the buffer that the extent fills.
+// memory returns the pages of c's buffer that its extent fills.
 func (x *Carrier) memory(c *carry) [][]byte {
 	return c.buffer.pages[:x.cfg.Layout.Pages(&c.Extent)]
 }
 
-// copy begins the copy between the device and the buffer. A device that refuses it for
-// now, or is lost, says nothing about the store: the extent stays there.
+// copy begins the copy between the device and the buffer. If the device refuses it or is lost, the
+// move ends as canceled, because the extent in the store is intact.
 func (x *Carrier) copy(c *carry) {
 	c.stage = copying
 	m := engine.Move{ID: engine.MoveID(c.ID), From: c.From, To: c.To, Pages: c.Pages}
 	memory := x.memory(c)
-	if slices.Contains(c.Pages, kv.NoPage) { // of a read; the device has these
+	if slices.Contains(c.Pages, kv.NoPage) { // a Read without the pages that the device has
 		m.Pages = nil
 		var wanted [][]byte
 		for i, p := range c.Pages {
@@ -127,7 +127,7 @@ func (x *Carrier) copy(c *carry) {
 	}
 }
 
-// copied goes on after the device's part of a move.
+// copied continues a move after the device's copy.
 func (x *Carrier) copied(c *carry, err error) {
 	if err != nil {
 		err = fmt.Errorf("%w: copying pages: %w", mempool.ErrCanceled, err)
@@ -140,7 +140,7 @@ func (x *Carrier) copied(c *carry, err error) {
 	x.put(c)
 }
 
-// put hands the buffer to the store, after its parent's if that is on its way.
+// put submits the Put of c's buffer, or holds it while the parent's Put is still to come.
 func (x *Carrier) put(c *carry) {
 	switch {
 	case c.canceled:
@@ -154,14 +154,14 @@ func (x *Carrier) put(c *carry) {
 	}
 }
 
-// parentComes reports whether a write of the extent's parent to the same tier is on its
-// way, and its Put not submitted.
+// parentComes reports whether there is a write of the extent's parent to the same tier whose Put
+// has not been submitted. Stores order Puts only in the order of submission.
 func (x *Carrier) parentComes(c *carry) bool {
 	parent := x.writes[target{c.To, c.Extent.Parent}]
 	return parent != nil && parent.stage < storing && !parent.canceled
 }
 
-// release submits the writes that wait for nothing any more.
+// release submits held writes whose parent's Put has been submitted or will not come.
 func (x *Carrier) release() {
 	for again := true; again; {
 		again = false
@@ -176,7 +176,7 @@ func (x *Carrier) release() {
 	}
 }
 
-// submit begins the operation of a carry at a store.
+// submit submits the operation of a carry to the store of tier t.
 func (x *Carrier) submit(c *carry, t kv.Tier, kind mempool.OpKind) {
 	op := mempool.Op{ID: mempool.OpID(c.ID), Kind: kind, Extent: c.Extent, Deadline: x.due(c)}
 	if c.buffer != nil {
@@ -187,7 +187,7 @@ func (x *Carrier) submit(c *carry, t kv.Tier, kind mempool.OpKind) {
 	}
 }
 
-// due is the deadline of a move by the wall clock; zero: none.
+// due returns the deadline of a move on the wall clock; zero if it has none.
 func (x *Carrier) due(c *carry) time.Time {
 	if c.Deadline == 0 {
 		return time.Time{}
@@ -195,7 +195,7 @@ func (x *Carrier) due(c *carry) time.Time {
 	return x.cfg.Start.Add(c.Deadline)
 }
 
-// stored goes on after the ending of a store's operation.
+// stored continues a move after its store's operation has ended.
 func (x *Carrier) stored(t kv.Tier, d *mempool.Done) {
 	if d.ID&probing != 0 {
 		x.counted(d)
@@ -225,14 +225,14 @@ func (x *Carrier) stored(t kv.Tier, d *mempool.Done) {
 	}
 }
 
-// finishGone ends a move whose store failed.
+// finishGone ends a move whose store failed, and reports the extents that the store lost.
 func (x *Carrier) finishGone(c *carry, t kv.Tier, d *mempool.Done) {
 	x.finish(c, d.Err)
 	last := &x.ended[len(x.ended)-1]
 	last.Gone, last.GoneFrom = d.Gone, t
 }
 
-// finish tells the ending of a move and gives its buffer back.
+// finish reports the end of a move and releases its buffer.
 func (x *Carrier) finish(c *carry, err error) {
 	x.untrack(c)
 	x.ended = append(x.ended, Ended{ID: c.ID, Err: err, Took: c.took})
@@ -247,7 +247,8 @@ func (x *Carrier) giveBack(c *carry) {
 	}
 }
 
-// cancel ends a move soon. A copy of the device is let end: its pages are in use until then.
+// cancel ends a move soon. A copy by the device runs to its end, because its pages are in use
+// until then.
 func (x *Carrier) cancel(id tiering.MoveID) {
 	c := x.moves[id]
 	if c == nil || c.canceled {
@@ -260,14 +261,14 @@ func (x *Carrier) cancel(id tiering.MoveID) {
 	case storing:
 		x.stores[c.To].Cancel(mempool.OpID(id))
 	case queued:
-		x.watch.wake() // release ends it
+		x.watch.wake() // the next Poll's release ends it
 	}
 }
 
-// overdue gives up the moves whose stores have not ended them in time. The store keeps the
-// buffer until it does.
+// overdue gives up moves whose stores have not ended them by deadline and grace. Their buffers
+// stay with the stores until the operations end.
 func (x *Carrier) overdue(now time.Time) {
-	for _, c := range x.moves { // what they are told does not depend on the order
+	for _, c := range x.moves { // each ends alike, in any order
 		due := x.due(c)
 		if c.stage == copying || due.IsZero() || now.Before(due.Add(x.cfg.Grace)) {
 			continue
@@ -283,7 +284,7 @@ func (x *Carrier) overdue(now time.Time) {
 	}
 }
 
-// at is the tier whose store works on c.
+// at returns the tier whose store works on c.
 func (c *carry) at() kv.Tier {
 	if c.stage == storing {
 		return c.To
@@ -291,8 +292,8 @@ func (c *carry) at() kv.Tier {
 	return c.From
 }
 
-// outlived takes the ending of an operation whose move was given up. What it stored after
-// all is removed: nobody knows of it.
+// outlived handles the end of an operation whose move was given up. If it was a Put that
+// succeeded, the extent is dropped again: the policy does not know that the store has it.
 func (x *Carrier) outlived(t kv.Tier, d *mempool.Done) {
 	i := slices.IndexFunc(x.lost, func(c *carry) bool { return c.ID == tiering.MoveID(d.ID) })
 	if i < 0 {
@@ -309,7 +310,7 @@ func (x *Carrier) outlived(t kv.Tier, d *mempool.Done) {
 	x.lost = slices.Delete(x.lost, i, i+1)
 }
 
-// forget ends the removal that outlived began.
+// forget handles the end of a Drop that outlived submitted.
 func (x *Carrier) forget(id mempool.OpID, t kv.Tier) {
 	x.lost = slices.DeleteFunc(x.lost, func(c *carry) bool { return c.ID == tiering.MoveID(id&^undo) && c.To == t })
 }

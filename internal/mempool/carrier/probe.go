@@ -7,30 +7,29 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// ProbeID numbers a probe; the caller counts from 1 and uses no number twice.
+// ProbeID numbers a probe. The caller counts from 1 and uses no number twice.
 type ProbeID uint64
 
 // Probed answers a probe.
 type Probed struct {
 	ID    ProbeID
 	Tier  kv.Tier
-	Found []mempool.Extent // the first ones of those asked for, without a gap
+	Found []mempool.Extent // the longest prefix of the probed extents that the tier has
 }
 
-// probe is one that is not answered.
+// probe is a probe that has not been answered.
 type probe struct {
 	tier    kv.Tier
 	extents []mempool.Extent
 	due     time.Time
 }
 
-// probing marks the operations that are probes.
+// probing marks the IDs of operations that are probes.
 const probing = 1 << 62
 
-// Probe asks the store of a tier which of xs, parents first, it has: other processes may
-// have written to a shared one. The answer comes by Probed, by the deadline: nothing is
-// found where the store fails or is late. The slice is the carrier's until then, and goes
-// back with the answer.
+// Probe asks the store of a tier which of xs it has, parents first. It is for shared tiers, to
+// which other processes write. Probed returns the answer by the deadline plus grace; if the store
+// fails or is late, nothing is found. The carrier owns xs until then; the answer is a part of it.
 func (x *Carrier) Probe(id ProbeID, t kv.Tier, xs []mempool.Extent, deadline time.Time) {
 	p := probe{t, xs, deadline}
 	op := mempool.Op{ID: mempool.OpID(id) | probing, Kind: mempool.Probe, Deadline: deadline}
@@ -63,12 +62,12 @@ func (x *Carrier) answer(id ProbeID, p *probe, found int) {
 	x.watch.wake()
 }
 
-// counted takes the ending of a probe's operation.
+// counted handles the end of a probe's operation.
 func (x *Carrier) counted(d *mempool.Done) {
 	id := ProbeID(d.ID &^ probing)
 	p, ok := x.probes[id]
 	if !ok {
-		return // it was given up
+		return // the probe was given up
 	}
 	delete(x.probes, id)
 	found := d.Found
@@ -78,9 +77,9 @@ func (x *Carrier) counted(d *mempool.Done) {
 	x.answer(id, &p, found)
 }
 
-// unanswered gives up the probes whose store has not ended them in time.
+// unanswered gives up probes whose store has not ended them by deadline and grace.
 func (x *Carrier) unanswered(now time.Time) {
-	for id, p := range x.probes { // each of them, in any order
+	for id, p := range x.probes { // each ends alike, in any order
 		if !p.due.IsZero() && !now.Before(p.due.Add(x.cfg.Grace)) {
 			delete(x.probes, id)
 			x.answer(id, &p, 0)

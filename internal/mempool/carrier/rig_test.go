@@ -70,8 +70,8 @@ func openCPU(t testing.TB) engine.Backend {
 	return b
 }
 
-// openCUDA is the cuda backend on the interpreter, whose host memory and copies are those of
-// a driver.
+// openCUDA opens the cuda backend on the interpreter, whose host memory and copies behave like a
+// driver's.
 func openCUDA(t testing.TB) engine.Backend {
 	m, err := model.Open(nano)
 	if err != nil {
@@ -85,7 +85,7 @@ func openCUDA(t testing.TB) engine.Backend {
 	return b
 }
 
-// tap is a backend that counts its host memory and tells the test of the test's own moves.
+// tap is a backend that counts its host memory and keeps the results of the test's own moves.
 type tap struct {
 	engine.Backend
 	engine.Mover
@@ -93,7 +93,7 @@ type tap struct {
 	own       map[engine.MoveID]error
 }
 
-// own moves of a test have numbers from here on.
+// own is the first number of the test's own moves.
 const own = 1 << 40
 
 func (p *tap) HostAlloc(n int) ([]byte, error) {
@@ -166,7 +166,7 @@ func newRig(t testing.TB, b engine.Backend, buffers int, wrap func(mempool.Store
 	return r
 }
 
-// close closes all, and requires that nothing is left.
+// close closes everything and requires that no move, buffer or host memory is left.
 func (r *rig) close() {
 	r.Helper()
 	r.inject.Clear()
@@ -193,7 +193,7 @@ func (r *rig) chain(salt string, n int) []mempool.Extent {
 	return r.layout.AppendExtents(nil, kv.Namespace{Salt: salt}, tokens, nil)
 }
 
-// pagesOf are page ids for an extent, from at on.
+// pagesOf returns page ids for an extent, from at on.
 func (r *rig) pagesOf(x *mempool.Extent, at int) []kv.PageID {
 	ids := make([]kv.PageID, r.layout.Pages(x))
 	for i := range ids {
@@ -202,7 +202,7 @@ func (r *rig) pagesOf(x *mempool.Extent, at int) []kv.PageID {
 	return ids
 }
 
-// content is what the pages of x hold: bytes made of its key.
+// content returns the pages of x: bytes derived from its key.
 func (r *rig) content(x *mempool.Extent) [][]byte {
 	rng := rand.NewChaCha8(x.Key)
 	all := make([][]byte, r.layout.Pages(x))
@@ -213,7 +213,7 @@ func (r *rig) content(x *mempool.Extent) [][]byte {
 	return all
 }
 
-// device copies memory to pages of the device, or the other way.
+// device copies memory to pages of the device, or pages of the device to memory.
 func (r *rig) device(to kv.Tier, ids []kv.PageID, memory [][]byte) {
 	r.Helper()
 	r.lastOwn++
@@ -314,14 +314,14 @@ func (r *rig) until(ok func() bool) {
 	}
 }
 
-// end waits for a move's ending.
+// end waits for a move's end.
 func (r *rig) end(id tiering.MoveID) Ended {
 	r.Helper()
 	r.until(func() bool { _, ok := r.ended[id]; return ok })
 	return r.ended[id]
 }
 
-// good waits for a move's ending, which must be one without an error.
+// good waits for the end of moves, which must succeed.
 func (r *rig) good(ids ...tiering.MoveID) {
 	r.Helper()
 	for _, id := range ids {

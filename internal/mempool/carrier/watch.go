@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// watch makes one channel of those of the device and the stores, and of an alarm.
+// watch merges the Ready channels of the device and the stores, and an alarm, into one channel.
 type watch struct {
-	ready chan struct{} // has room for one
+	ready chan struct{} // has a capacity of 1
 	stop  chan struct{}
 	wait  sync.WaitGroup
 	alarm *time.Timer
@@ -30,15 +30,15 @@ func (w *watch) begin(sources []<-chan struct{}) {
 	}
 }
 
-// wake has Ready tell.
+// wake sends a value to Ready, unless one is waiting there.
 func (w *watch) wake() {
 	select {
 	case w.ready <- struct{}{}:
-	default: // a value is there already
+	default: // one is waiting there
 	}
 }
 
-// wakeAt has Ready tell at a time, in place of the one set before; zero: never.
+// wakeAt sets the alarm, which calls wake, to a time; a zero time turns it off.
 func (w *watch) wakeAt(at time.Time) {
 	if w.alarm != nil {
 		w.alarm.Stop()
@@ -60,10 +60,10 @@ func (w *watch) end() {
 	w.wait.Wait()
 }
 
-// arm sets the alarm to when the first of the moves and probes is overdue.
+// arm sets the alarm to the time when the first move or probe becomes overdue.
 func (x *Carrier) arm() {
 	var first time.Time
-	for _, c := range x.moves { // the least, in any order
+	for _, c := range x.moves { // a minimum, in any order
 		if due := x.due(c); c.stage != copying && !due.IsZero() {
 			if at := due.Add(x.cfg.Grace); first.IsZero() || at.Before(first) {
 				first = at
