@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Defaults of a [Config]. A lease outlives three rounds, so that one slow round costs
-// nothing; what is written between two looks may exceed the quota by that much.
+// Defaults of a [Config]. A lease lasts three rounds, so that one slow round does not lose it.
+// Between two rounds, other processes may write beyond the quota.
 const (
 	DefaultWorkers = 4
 	DefaultMaxOps  = 256
@@ -19,23 +19,23 @@ const (
 	DefaultLow     = 0.85
 )
 
-// Config is what a store is opened with. Dir, Identity and Bytes are needed.
+// Config configures a store. Dir, Identity and Bytes are required.
 type Config struct {
-	Dir      string // made if need be
+	Dir      string // created if it does not exist
 	Identity mempool.Identity
-	Bytes    int64         // quota of the directory; the same in all processes
-	High     float64       // of Bytes: beyond it the keeper removes
-	Low      float64       // of Bytes: down to it
-	Round    time.Duration // between two looks at the directory; a lease ends after three
+	Bytes    int64         // quota of the directory; must be the same in all processes
+	High     float64       // fraction of Bytes above which the keeper removes records
+	Low      float64       // fraction of Bytes down to which it removes them
+	Round    time.Duration // time between two listings of the directory; a lease lasts three
 	Workers  int           // goroutines that read and write
-	MaxOps   int           // open operations
+	MaxOps   int           // most open operations
 
 	// Inject plants faults in tests.
 	Inject *blockio.Injector
-	quiet  bool // tests play the rounds
+	quiet  bool // no rounds by itself: tests call round
 }
 
-// WithDefaults fills in what is zero.
+// WithDefaults returns c with defaults for the fields that are zero.
 func (c Config) WithDefaults() Config {
 	if c.High == 0 {
 		c.High = DefaultHigh
@@ -55,7 +55,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports all that is wrong with c.
+// Validate returns an error that names all invalid fields, or nil.
 func (c *Config) Validate() error {
 	errs := []error{c.Identity.Validate()}
 	if c.Dir == "" {

@@ -1,22 +1,24 @@
-// Package dirmem owns one tier of KV in a directory that several processes share, also
-// over a network file system. The entries belong to the directory, not to a process: each
-// may add, read and, where a read fails, remove them. It never decides what is kept but for
-// the quota: the process that holds the lease removes what was used longest ago.
+// Package dirmem owns one tier of KV in a directory that several processes share, also over a
+// network file system. Records belong to the directory, not to a process: any process may add
+// them, read them and, if a read fails, remove them. The package enforces the quota and makes no
+// other decision about what is kept: the process with the lease, the keeper, removes the least
+// recently used records.
 //
-// The directory of an identity, named by its fingerprint, has
+// The directory of an identity is named by its fingerprint and contains
 //
-//	identity.json  what the fingerprint stands for
-//	keeper         the lease: who keeps the quota, alive while its time of change is
+//	identity.json  the identity of the fingerprint
+//	keeper         the lease: the name of the keeper; renewed by its modification time
 //	tmp/           files that are being written
-//	3f/            records whose keys begin with 3f, a file each: <key>.kvx
+//	3f/            records whose keys begin with 3f, one file each: <key>.kvx
 //
-// A record is written to a temporary name, whole, and renamed: no process ever sees a part
-// of one. A reader checks header, identity and checksum all the same. A file that another
-// process removed is a miss.
+// A record is written to a temporary file and renamed, so no process ever sees part of one.
+// Readers check header, identity and checksum all the same. A file that another process removed
+// is a miss.
 //
-// Parents are there before children when a child is put, and leave after them by the
-// quota. A parent that is lost to damage leaves its children behind: they serve again
-// when it is put again, as a key stands for the whole prefix, and are the first to leave.
+// A child can be put only if its parent is there, and the quota removes children before parents.
+// A parent lost to damage leaves its children behind. They can be used again when the parent is
+// put again, because a key identifies the whole prefix; until then they are the first to be
+// removed.
 //
 //	store, err := dirmem.Open(dirmem.Config{Dir: dir, Identity: id, Bytes: 100 << 30})
 //	defer store.Close()

@@ -17,20 +17,20 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// keeper looks at the whole directory, and keeps its quota while it has the lease.
+// keeper lists the whole directory, and enforces its quota while it has the lease.
 type keeper struct {
 	s     *Store
-	owner string // of this store, among all
+	owner string // name of this store, unique among all processes
 
-	mu      sync.Mutex                  // one look at a time
-	parents map[mempool.Key]mempool.Key // of the records whose headers were read
-	has     bool                        // the lease, at the last round
-	lease   string                      // its path
+	mu      sync.Mutex                  // one listing at a time
+	parents map[mempool.Key]mempool.Key // parents of the records whose headers were read
+	has     bool                        // it had the lease in the last round
+	lease   string                      // path of the lease
 	left    map[mempool.Key]struct{}    // records of other formats, which are left alone
 	evicted int                         // records removed for the quota
 }
 
-// file is a record as a look at the directory finds it.
+// file is a record as found by listing the directory.
 type file struct {
 	key      mempool.Key
 	size     int64
@@ -50,7 +50,8 @@ func (k *keeper) init(s *Store) {
 	k.owner = fmt.Sprintf("%s-%d-%d", host, os.Getpid(), time.Now().UnixNano())
 }
 
-// round looks at the directory, and as the keeper removes what is beyond the quota.
+// round renews or takes the lease if possible and lists the directory. With the lease, it also
+// removes old temporary files and the records beyond the quota.
 func (k *keeper) round() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -62,7 +63,8 @@ func (k *keeper) round() error {
 	return errors.Join(k.sweep(), k.evict(files))
 }
 
-// look lists the directory, and tells the store what is there.
+// look lists the directory and updates the store's sizes. It skips records that the store has
+// learnt about since the listing began.
 func (k *keeper) look() (map[mempool.Key]*file, error) {
 	s := k.s
 	s.mu.Lock()
@@ -113,7 +115,8 @@ func (k *keeper) look() (map[mempool.Key]*file, error) {
 	return files, nil
 }
 
-// children counts the records below one.
+// children counts the records whose parent is of. It lists the directory and reads the headers
+// that it has not read before.
 func (k *keeper) children(of mempool.Key) (n int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -129,8 +132,8 @@ func (k *keeper) children(of mempool.Key) (n int, err error) {
 	return n, nil
 }
 
-// parent is the parent of a record, by its header. A record whose header is damaged is
-// removed; ok is false for it, and for those that are not ours.
+// parent returns the parent of a record from its header. ok is false for records of other formats
+// and for damaged ones, which it removes.
 func (k *keeper) parent(key mempool.Key) (p mempool.Key, ok bool) {
 	if p, ok := k.parents[key]; ok {
 		return p, true
@@ -160,8 +163,9 @@ func (k *keeper) parent(key mempool.Key) (p mempool.Key, ok bool) {
 	return r.Parent, true
 }
 
-// evict removes records until the directory is at Low, if it is beyond High: those whose
-// parent is gone first, then leaves by their last use.
+// evict removes records down to Low if the directory is above High. It removes only leaves: first
+// those without their parent, then the least recently used. A parent becomes a leaf when its last
+// child is removed, and counts as used no earlier than that child.
 func (k *keeper) evict(files map[mempool.Key]*file) error {
 	var bytes int64
 	for _, f := range files {
@@ -182,7 +186,7 @@ func (k *keeper) evict(files map[mempool.Key]*file) error {
 		case ok && up != nil:
 			up.children++
 		case !ok || !p.IsZero():
-			f.used = time.Time{} // nobody finds it
+			f.used = time.Time{} // without its parent no lookup reaches it
 		}
 	}
 	var h leaves
@@ -211,7 +215,7 @@ func (k *keeper) evict(files map[mempool.Key]*file) error {
 	return nil
 }
 
-// leaves is a heap of files, the one used longest ago first.
+// leaves is a heap of files, the least recently used first.
 type leaves []*file
 
 func (l leaves) Len() int { return len(l) }

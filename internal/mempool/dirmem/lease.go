@@ -11,11 +11,11 @@ import (
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 )
 
-// leaseRounds is how many rounds a lease outlives the last sign of its keeper.
+// leaseRounds is how many rounds a lease lasts after its last renewal.
 const leaseRounds = 3
 
-// hold renews the lease, or takes it if nobody has it. All times are those of files in the
-// directory, so processes whose clocks differ agree.
+// hold renews the lease, or takes it if it is free or has ended. It compares only modification
+// times of files in the directory, so processes with different clocks agree.
 func (k *keeper) hold() error {
 	k.has = false
 	tmp := filepath.Join(k.s.dir, "tmp", blockio.TempPrefix+k.owner+"-lease")
@@ -32,7 +32,7 @@ func (k *keeper) hold() error {
 	case err != nil:
 		return err
 	case owner == k.owner:
-		// A rename over it renews it with the time of the file system.
+		// Renaming a new file over the lease renews it with the file system's time.
 		k.has = true
 		return os.Rename(tmp, k.lease)
 	case age < leaseRounds*k.s.cfg.Round:
@@ -42,7 +42,7 @@ func (k *keeper) hold() error {
 			return err
 		}
 	}
-	// A link fails if the name is there, on network file systems too.
+	// Link fails if the name exists, also on network file systems, so only one process succeeds.
 	switch err := os.Link(tmp, k.lease); {
 	case err == nil:
 		k.has = true
@@ -52,7 +52,7 @@ func (k *keeper) hold() error {
 	return nil
 }
 
-// read reads the lease: whose it is, and how long ago it was renewed.
+// read returns the owner of the lease and the time since its renewal.
 func (k *keeper) read(now time.Time) (owner string, age time.Duration, err error) {
 	st, err := os.Stat(k.lease)
 	if err != nil {
@@ -62,8 +62,8 @@ func (k *keeper) read(now time.Time) (owner string, age time.Duration, err error
 	return strings.TrimSpace(string(b)), now.Sub(st.ModTime()), err
 }
 
-// takeAway removes a lease that has ended. If another process has renewed it meanwhile,
-// it is put back.
+// takeAway removes a lease that has ended. It renames the lease aside first and checks it again:
+// if another process has renewed it meanwhile, it is put back.
 func (k *keeper) takeAway(now time.Time) error {
 	aside := filepath.Join(k.s.dir, "tmp", blockio.TempPrefix+k.owner+"-ended")
 	if err := os.Rename(k.lease, aside); err != nil {
@@ -80,7 +80,7 @@ func (k *keeper) takeAway(now time.Time) error {
 	return err
 }
 
-// release gives the lease back, if this store has it.
+// release removes the lease if this store has it.
 func (k *keeper) release() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -90,10 +90,10 @@ func (k *keeper) release() error {
 	return nil
 }
 
-// tmpAge is how old a temporary file may grow: of a process that was killed, by then.
+// tmpAge is the age from which a temporary file is taken to be left by a killed process.
 const tmpAge = time.Hour
 
-// sweep removes the temporary files that killed processes left.
+// sweep removes temporary files older than tmpAge.
 func (k *keeper) sweep() error {
 	dir := filepath.Join(k.s.dir, "tmp")
 	entries, err := os.ReadDir(dir)

@@ -13,13 +13,15 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// errEnded: the operation was given up, so nobody hears of it.
+// errEnded is the error of an operation that was given up. Its Done was sent earlier, so this one
+// is not reported.
 var errEnded = errors.New("dirmem: the operation was given up")
 
-// touchAge is how old a record's time of use may be before a use renews it.
+// touchAge is the age of a record's modification time from which a use renews it. It saves a
+// write of metadata for most uses.
 const touchAge = time.Minute
 
-// run does one operation, on a worker.
+// run executes one operation on worker w.
 func (s *Store) run(w int, j *ops.Job) mempool.Done {
 	k := j.Op.Extent.Key
 	switch j.Op.Kind {
@@ -36,15 +38,15 @@ func (s *Store) run(w int, j *ops.Job) mempool.Done {
 	}
 }
 
-// probe asks the directory itself, so it finds what other processes have written since the
-// last look.
+// probe looks into the directory itself, so it finds records that other processes have written
+// since the last listing.
 func (s *Store) probe(j *ops.Job) mempool.Done {
 	if err := s.find(j.Op.Extent.Key); err != nil {
 		return mempool.Done{Err: err}
 	}
 	d := mempool.Done{Found: 1}
 	for _, k := range j.Op.Then {
-		if s.find(k) != nil { // what can't be looked at is not counted
+		if s.find(k) != nil { // any error ends the count
 			break
 		}
 		d.Found++
@@ -52,7 +54,7 @@ func (s *Store) probe(j *ops.Job) mempool.Done {
 	return d
 }
 
-// find looks for a record, and renews its time of use.
+// find checks that a record exists, and renews its time of use. It fails with ErrMiss if not.
 func (s *Store) find(k mempool.Key) error {
 	st, err := os.Stat(s.path(k))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,14 +68,16 @@ func (s *Store) find(k mempool.Key) error {
 	return nil
 }
 
-// touch renews the time of use. That it fails costs a wrong place in the order.
+// touch renews the time of use, which is the modification time. A failure is ignored: it only
+// makes the record look older.
 func (s *Store) touch(path string, last time.Time) {
 	if time.Since(last) > touchAge {
 		_ = os.Chtimes(path, time.Time{}, time.Now())
 	}
 }
 
-// put writes a record to a temporary name, and renames it when its parent is there.
+// put writes a record to a temporary file, and renames it when its parent is there. It waits for
+// a put of the parent that was submitted earlier.
 func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	x := &j.Op.Extent
 	s.mu.Lock()
@@ -129,7 +133,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	return mempool.Done{Bytes: r.PayloadBytes, Sum: r.PayloadSum}
 }
 
-// rename makes the directory that a record is to lie in if it is the first there.
+// rename renames a record into its directory, which it creates for the first record.
 func rename(tmp, path string) error {
 	err := os.Rename(tmp, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +150,8 @@ func (s *Store) settled(k mempool.Key) {
 	s.mu.Unlock()
 }
 
-// hasParent fails with ErrOrphan unless the parent of x is there, whole and full.
+// hasParent fails with ErrOrphan unless the directory has the parent of x with the size of a full
+// extent: a tail can't be a parent.
 func (s *Store) hasParent(x *mempool.Extent) error {
 	if x.Parent.IsZero() {
 		return nil
@@ -160,14 +165,14 @@ func (s *Store) hasParent(x *mempool.Extent) error {
 	return fmt.Errorf("%w: %s below %s", mempool.ErrOrphan, x.Key.Short(), x.Parent.Short())
 }
 
-// fileBytes is the size of the file of x.
+// fileBytes returns the size of x's file: header and payload, each rounded up to blockio.Align.
 func (s *Store) fileBytes(x *mempool.Extent) int {
 	return s.format.HeaderBytes() + aligned(s.info.Identity.Layout.Bytes(x))
 }
 
 func aligned(n int) int { return (n + blockio.Align - 1) / blockio.Align * blockio.Align }
 
-// write writes a record whole to a temporary file and returns its name.
+// write writes a whole record to a temporary file and returns the file's name.
 func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err error) {
 	head := s.format.HeaderBytes()
 	buf := s.buffers[w][:s.fileBytes(&r.Extent)]
@@ -189,7 +194,7 @@ func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err err
 	return tmp, errors.Join(err, f.Close())
 }
 
-// get reads a record. One that can't be read, or is damaged, goes.
+// get reads a record. It removes one that can't be read or is damaged, and reports it as gone.
 func (s *Store) get(w int, j *ops.Job) mempool.Done {
 	want, l := &j.Op.Extent, s.info.Identity.Layout
 	sum, err := s.read(w, j)
@@ -203,7 +208,8 @@ func (s *Store) get(w int, j *ops.Job) mempool.Done {
 		s.learn(want.Key, 0)
 		d := mempool.Done{Err: fmt.Errorf("%w: %w", mempool.ErrMiss, err)}
 		if known {
-			// Another process removed it, or the system says so: it is not asked again.
+			// Another process removed it. Remove the file in any case, in case the file
+			// system's answer was wrong: after a failed read it must not be found again.
 			os.Remove(s.path(want.Key))
 			d.Gone = []mempool.Key{want.Key}
 		}
@@ -217,7 +223,7 @@ func (s *Store) get(w int, j *ops.Job) mempool.Done {
 	return mempool.Done{Err: err, Gone: []mempool.Key{want.Key}}
 }
 
-// read checks a whole record and gives the job its first pages.
+// read reads and checks a whole record, and copies its first pages to the job.
 func (s *Store) read(w int, j *ops.Job) (sum uint64, err error) {
 	want := &j.Op.Extent
 	f, err := blockio.Open(s.path(want.Key), os.O_RDONLY, nil)
@@ -267,8 +273,9 @@ func (s *Store) read(w int, j *ops.Job) (sum uint64, err error) {
 	return r.PayloadSum, nil
 }
 
-// drop removes a record without children. It reads the headers of those that it has not
-// seen yet: the tier's own order is the keeper's.
+// drop removes a record; it fails with ErrChildren if the record has children. To find them it
+// lists the directory and reads all headers not read before. That is slow, but the tier's own
+// removals are the keeper's.
 func (s *Store) drop(k mempool.Key) error {
 	if _, err := os.Stat(s.path(k)); err != nil {
 		s.learn(k, 0)

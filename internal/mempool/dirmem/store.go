@@ -17,25 +17,25 @@ import (
 // Store is the shared tier. It implements mempool.Store.
 type Store struct {
 	cfg     Config
-	dir     string // of the identity
+	dir     string // directory of the identity
 	info    mempool.StoreInfo
 	format  mempool.Format
 	queue   *ops.Queue
-	buffers [][]byte // one for each worker: a record
+	buffers [][]byte // room for a record, one for each worker and the last for the keeper
 	keeper  keeper
 
 	mu      sync.Mutex
-	known   map[mempool.Key]int64 // sizes of the records seen
-	bytes   int64                 // of them
-	writing int64                 // bytes of records that are being written
-	changed map[mempool.Key]bool  // since the last look began
-	pending map[mempool.Key]*ops.Job
+	known   map[mempool.Key]int64    // file sizes of the known records
+	bytes   int64                    // sum of known
+	writing int64                    // bytes of records that are being written
+	changed map[mempool.Key]bool     // records learnt about since the last listing began
+	pending map[mempool.Key]*ops.Job // puts that have not ended, by extent
 
 	stop   chan struct{}
 	rounds sync.WaitGroup
 }
 
-// Open opens the directory of an identity below c.Dir.
+// Open opens the directory of c.Identity below c.Dir, creating it if needed, and starts the rounds.
 func Open(c Config) (*Store, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
@@ -68,13 +68,13 @@ func Open(c Config) (*Store, error) {
 	return s, nil
 }
 
-// keep looks at the directory, at once and then every Round.
+// keep runs a round at once and then every Config.Round.
 func (s *Store) keep() {
 	defer s.rounds.Done()
 	tick := time.NewTicker(s.cfg.Round)
 	defer tick.Stop()
 	for {
-		_ = s.keeper.round() // what fails is tried again next time
+		_ = s.keeper.round() // the next round repeats what failed
 		select {
 		case <-s.stop:
 			return
@@ -103,13 +103,12 @@ func (s *Store) Poll(dst []mempool.Done) []mempool.Done { return s.queue.Poll(ds
 // Cancel implements mempool.Store.
 func (s *Store) Cancel(id mempool.OpID) { s.queue.Cancel(id) }
 
-// Contents implements mempool.Store: none. What the directory holds is found by Probe, for
-// the prompts that ask for it: others' records may be many, and have to be read for their
-// tokens.
+// Contents implements mempool.Store. It appends nothing: there may be very many records of other
+// processes, and each would have to be read for its tokens. Probe finds those that a prompt needs.
 func (s *Store) Contents(dst []mempool.Extent) []mempool.Extent { return dst }
 
-// Metrics implements mempool.Store: as of the last look at the directory, and what this
-// process did since.
+// Metrics implements mempool.Store. Extents and Bytes are those of the last listing of the
+// directory, updated by this process's own operations.
 func (s *Store) Metrics() mempool.StoreMetrics {
 	m := s.queue.Metrics()
 	s.mu.Lock()
@@ -130,7 +129,7 @@ func (s *Store) Submit(op mempool.Op) error {
 		if k := op.Extent.Key; s.pending[k] == nil || s.pending[k].HasLeft() {
 			s.pending[k] = j
 		}
-		for k, p := range s.pending { // those that were given up while they waited
+		for k, p := range s.pending { // puts that were given up while they waited
 			if len(s.pending) > 2*s.info.MaxOps && p.HasLeft() {
 				delete(s.pending, k)
 			}
@@ -139,7 +138,7 @@ func (s *Store) Submit(op mempool.Op) error {
 	return err
 }
 
-// Close implements mempool.Store. It gives the lease back.
+// Close implements mempool.Store. It releases the lease.
 func (s *Store) Close() error {
 	if !s.queue.Close() {
 		return nil
@@ -149,7 +148,7 @@ func (s *Store) Close() error {
 	return errors.Join(s.keeper.release(), s.free())
 }
 
-// path is where a record lies.
+// path returns the path of a record's file.
 func (s *Store) path(k mempool.Key) string {
 	name := k.String()
 	return filepath.Join(s.dir, name[:2], name+suffix)
@@ -157,7 +156,7 @@ func (s *Store) path(k mempool.Key) string {
 
 const suffix = ".kvx"
 
-// learn notes that a record is there, or with size 0 that it is not.
+// learn records the size of a record's file; size 0 means that there is none.
 func (s *Store) learn(k mempool.Key, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,12 +45,11 @@ var kills = flag.Int("kills", 5, "how often a process is killed")
 
 func TestKill(t *testing.T) { storetest.Kill(t, harness(), *kills) }
 
-// TestKillOneOfTwo: two processes at once.
+// TestKillOneOfTwo runs two processes on one directory.
 func TestKillOneOfTwo(t *testing.T) { storetest.KillOneOfTwo(t, *kills) }
 
-// TestProbeOfOthers: a store finds what another one has written to the directory since, and
-// no more, without a look at all of it; a record that is being written or was removed is
-// not there.
+// TestProbeOfOthers checks that a probe finds records that another store has written meanwhile,
+// without listing the directory, and none that are being written or were removed.
 func TestProbeOfOthers(t *testing.T) {
 	c := testConfig(storetest.Options{Dir: t.TempDir(), Identity: storetest.Identity(), Extents: 20})
 	open := func(in *blockio.Injector) *Store {
@@ -104,7 +103,7 @@ func TestProbeOfOthers(t *testing.T) {
 	probe(2)
 }
 
-// TestKeeperRuns: a store takes the lease by itself, and nothing is left of it.
+// TestKeeperRuns checks that a store takes the lease by itself, and that Close leaves nothing of it.
 func TestKeeperRuns(t *testing.T) {
 	c := testConfig(storetest.Options{Dir: t.TempDir(), Identity: storetest.Identity(), Extents: 4})
 	c.quiet = false
@@ -153,8 +152,8 @@ func pages(l mempool.Layout, x *mempool.Extent) [][]byte {
 	return p
 }
 
-// TestLease: one of two stores keeps the quota; the other does when the first is closed,
-// or has given no sign for long.
+// TestLease checks that one of two stores is the keeper, and that the other takes over when the
+// first is closed or has not renewed its lease.
 func TestLease(t *testing.T) {
 	c := testConfig(storetest.Options{Dir: t.TempDir(), Identity: storetest.Identity(), Extents: 4})
 	open := func() *Store {
@@ -192,8 +191,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestQuota: beyond 0.90 of the bytes the keeper removes down to 0.85, children before
-// parents and the longest unused first; a store that is no keeper hears of it.
+// TestQuota checks that above 0.90 of the quota the keeper removes records down to 0.85, children
+// before parents and least recently used first, and that other stores notice.
 func TestQuota(t *testing.T) {
 	c := testConfig(storetest.Options{Dir: t.TempDir(), Identity: storetest.Identity(), Extents: 20})
 	a, err := Open(c)

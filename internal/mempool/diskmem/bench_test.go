@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 
-// BenchmarkStore: spill to disk and load from it beside direct transfers of the same
-// blocks, by as many goroutines, to a file reserved in the same directory.
+// BenchmarkStore compares writes to the disk tier and reads from it with direct transfers of the
+// same blocks, by as many goroutines, to a reserved file in the same directory.
 //
 //	go test ./internal/mempool/diskmem -run xxx -bench Store -benchtime 11x
 func BenchmarkStore(b *testing.B) {

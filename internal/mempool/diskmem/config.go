@@ -8,28 +8,28 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Defaults of a [Config]. NVMe drives reach their bandwidth with a few transfers of
-// 1 MiB at once; more only wait for each other.
+// Defaults of a [Config]. An NVMe drive reaches its bandwidth with a few concurrent transfers of
+// 1 MiB; more of them only queue in the drive.
 const (
 	DefaultWorkers      = 4
 	DefaultMaxOps       = 256
 	DefaultSegmentBytes = 256 << 20
 )
 
-// Config is what a store is opened with. Dir, Identity and Bytes are needed.
+// Config configures a store. Dir, Identity and Bytes are required.
 type Config struct {
-	Dir          string // made if need be
+	Dir          string // created if it does not exist
 	Identity     mempool.Identity
-	Bytes        int64 // that the slots may take, headers included
-	SegmentBytes int64 // of a file of slots: room is reserved in such pieces
+	Bytes        int64 // most bytes of all slots, headers included
+	SegmentBytes int64 // size of a file of slots; room on the disk is reserved one file at a time
 	Workers      int   // goroutines that read and write
-	MaxOps       int   // open operations
+	MaxOps       int   // most open operations
 
 	// Inject plants faults in tests.
 	Inject *blockio.Injector
 }
 
-// WithDefaults fills in what is zero.
+// WithDefaults returns c with defaults for the fields that are zero.
 func (c Config) WithDefaults() Config {
 	if c.SegmentBytes == 0 {
 		c.SegmentBytes = DefaultSegmentBytes
@@ -43,7 +43,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports all that is wrong with c.
+// Validate returns an error that names all invalid fields, or nil.
 func (c *Config) Validate() error {
 	errs := []error{c.Identity.Validate()}
 	if c.Dir == "" {

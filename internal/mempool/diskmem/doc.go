@@ -1,28 +1,28 @@
-// Package diskmem owns one tier of KV on a local disk: a directory that no other process
-// uses meanwhile, and that a second start finds as the first one left it. It never
-// decides what is kept.
+// Package diskmem owns one tier of KV on a local disk: a directory that only one process uses at a
+// time, and whose contents survive a restart. It never decides what is kept.
 //
-// The directory of an identity, named by its fingerprint, has
+// The directory of an identity is named by its fingerprint and contains
 //
-//	identity.json  what the fingerprint stands for
+//	identity.json  the identity of the fingerprint
 //	lock           locked while a store is open
-//	slots-0000     room for records of one size each, reserved when it is made
-//	index          what is in which slot, while that is exactly so
+//	slots-0000     slots for one record each, all of the same size; reserved when created
+//	index          the record of each slot; it exists only while it is exact
 //
-// A slot describes itself: its header has all that [mempool.Format] says of a record, and
-// a store that was killed reads the headers. The page of a header is erased before a slot
-// is used anew and written after the pages, so a record is there whole or not at all.
-// Checksums find what the disk or a crash of the machine made of it. The index is written
-// at Flush and at Close, to a temporary name, synced and renamed, after the slots were
-// synced; the first change after that removes it. So it never names a record that is not
-// whole.
+// A slot is self-describing: its header holds a record's description in [mempool.Format], so after
+// a kill the next Open recovers the records from the headers. Before a slot is reused, its header
+// is erased; the new header is written after the pages. So a record is either whole or absent.
+// Checksums detect damage by the disk or by a crash of the machine.
 //
-// Transfers pass the page cache by (O_DIRECT), where the file system lets them: KV is read
-// once and then in another tier, and the cache is the host tier's to be. A bounded number
-// of goroutines reads and writes. No io_uring, which container runtimes forbid; no mmap,
-// which turns a bad sector into a signal.
+// The index is written at Flush and at Close, after the slots were synced: to a temporary file
+// that is synced and renamed. The first change after that removes it, so it never names a record
+// that is not whole.
 //
-// Directories of other fingerprints are left alone, and named in Info.
+// Transfers bypass the page cache (O_DIRECT) where the file system allows it: KV that is read goes
+// to another tier and is not read again soon, and caching it in memory is the host tier's work. A
+// bounded number of goroutines reads and writes. The package does not use io_uring, which
+// container runtimes forbid, nor mmap, which turns a bad sector into a signal.
+//
+// Directories of other fingerprints are left alone and listed in Info.
 //
 //	store, err := diskmem.Open(diskmem.Config{Dir: dir, Identity: id, Bytes: 20 << 30})
 //	defer store.Close()

@@ -19,13 +19,13 @@ import (
 
 func (m *medium) indexPath() string { return filepath.Join(m.dir, "index") }
 
-// indexMagic begins an index: then the slots of all files, the number of records (u32
-// each), for each record its slot and the length of its header (u32) and the header, and
-// the XXH3-64 of all that.
+// indexMagic begins an index. The number of slots and the number of records follow (u32 each);
+// then for each record its slot and the length of its header (u32 each) and the header; and at
+// the end XXH3-64 of all bytes before.
 const indexMagic = "CPPCKVI\n"
 
-// Flush implements slotted.Medium: it syncs the slots and then writes the index, unless
-// something changes meanwhile, which the next opening finds in the headers.
+// Flush implements slotted.Medium. It syncs the slots and then writes the index, unless a slot has
+// changed meanwhile. Without an index, the next Open reads the headers.
 func (m *medium) Flush(_ int, contents func() []slotted.Placed) error {
 	m.mu.Lock()
 	changes, files, done := m.changes, slices.Clone(m.files), m.indexed
@@ -61,8 +61,8 @@ func (m *medium) Flush(_ int, contents func() []slotted.Placed) error {
 	return nil
 }
 
-// recover opens the files that are there, as far as most slots go, and finds the records:
-// by the index if it is there and right, in the headers otherwise.
+// recover opens the existing files, up to most slots, and finds the records: from the index if it
+// exists and is valid, otherwise from the headers.
 func (m *medium) recover(most int32) ([]slotted.Placed, error) {
 	if err := m.openFiles(most); err != nil {
 		return nil, err
@@ -82,8 +82,9 @@ func (m *medium) recover(most int32) ([]slotted.Placed, error) {
 	return m.scan()
 }
 
-// openFiles opens the files of slots, and removes those past the capacity. A file that
-// can't be used is removed too: what it had is lost.
+// openFiles opens the files of slots up to most slots. It truncates the file at the capacity and
+// removes those after it. A file without a usable slot is removed with all files after it, and
+// their records are lost.
 func (m *medium) openFiles(most int32) error {
 	left := most
 	for i := 0; ; i++ {
@@ -127,7 +128,7 @@ func (m *medium) removeFrom(i int) error {
 	return nil
 }
 
-// parseIndex reads an index; ok is false unless all of it is right.
+// parseIndex parses an index; ok is false unless all of it is valid.
 func (m *medium) parseIndex(b []byte) (found []slotted.Placed, ok bool) {
 	if len(b) < 24 || string(b[:8]) != indexMagic || xxh3.Hash(b[:len(b)-8]) != binary.LittleEndian.Uint64(b[len(b)-8:]) ||
 		binary.LittleEndian.Uint32(b[8:]) != uint32(m.slots()) {
@@ -151,8 +152,8 @@ func (m *medium) parseIndex(b []byte) (found []slotted.Placed, ok bool) {
 	return found, len(b) == 0
 }
 
-// scan reads the header of every slot. A slot whose header can't be read, or is of no
-// record of ours, is stale.
+// scan reads the header of every slot. A slot is stale if its header can't be read, or is neither
+// zero nor a valid header of this identity.
 func (m *medium) scan() ([]slotted.Placed, error) {
 	var found []slotted.Placed
 	buf := m.buffers[0][:m.format.HeaderBytes()]

@@ -13,24 +13,24 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// medium is the files of slots. It implements slotted.Medium.
+// medium holds the files of slots. It implements slotted.Medium.
 type medium struct {
 	dir       string
 	format    mempool.Format
 	slotBytes int
-	perFile   int32 // slots of a whole file
-	most      int32 // slots in all
+	perFile   int32 // slots of a full file
+	most      int32 // most slots in all files
 	lock      *os.File
 	in        *blockio.Injector
-	buffers   [][]byte // one for each worker: a slot
-	stale     []bool   // by slot, after recover: a header that is of no record
+	buffers   [][]byte // room for a slot, by worker
+	stale     []bool   // by slot, after recover: the header must be erased before use
 
 	mu      sync.Mutex
 	files   []*blockio.File
 	have    []int32 // slots of each file
-	changes uint64  // writes and erasures begun
-	active  int     // of them, not ended
-	indexed bool    // the index file is there
+	changes uint64  // writes and erasures that have begun
+	active  int     // writes and erasures in progress
+	indexed bool    // the index file exists
 }
 
 func newMedium(c *Config, dir string, lock *os.File) (*medium, error) {
@@ -52,7 +52,7 @@ func (m *medium) path(file int) string {
 	return filepath.Join(m.dir, fmt.Sprintf("slots-%04d", file))
 }
 
-// slots is the number of slots in all files.
+// slots returns the number of slots in all files.
 func (m *medium) slots() int32 {
 	n := int32(0)
 	for _, h := range m.have {
@@ -61,7 +61,7 @@ func (m *medium) slots() int32 {
 	return n
 }
 
-// at is where a slot lies.
+// at returns the file of a slot and its offset there.
 func (m *medium) at(slot int32) (*blockio.File, int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +74,7 @@ func (m *medium) at(slot int32) (*blockio.File, int64) {
 	panic(fmt.Sprintf("diskmem: no slot %d", slot))
 }
 
-// begin notes a change: the index is no longer what is on the disk, so it goes first.
+// begin counts a change of a slot. It removes the index first, which would no longer be exact.
 func (m *medium) begin() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,8 +96,8 @@ func (m *medium) end() {
 	m.mu.Unlock()
 }
 
-// Write implements slotted.Medium: erase the header if it is stale, write the pages, then
-// the header.
+// Write implements slotted.Medium. It erases the header if it is stale, writes the pages and then
+// the header, so that a header never describes pages that are not there.
 func (m *medium) Write(w int, slot int32, stale bool, j *ops.Job, r *mempool.Record) error {
 	if err := m.begin(); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (m *medium) Read(w int, slot int32, j *ops.Job, r *mempool.Record) error {
 	}
 	got, err := m.format.ParseHeader(buf[:head])
 	switch {
-	case errors.Is(err, mempool.ErrMiss): // the index says that it is there
+	case errors.Is(err, mempool.ErrMiss): // the store's index has a record here
 		return fmt.Errorf("%w: slot %d has no record", mempool.ErrCorrupt, slot)
 	case err != nil:
 		return err
@@ -165,14 +165,14 @@ func (m *medium) Erase(w int, slot int32) error {
 	return m.erase(w, f, at)
 }
 
-// erase writes zeros over the beginning of a header.
+// erase overwrites the beginning of a header with zeros.
 func (m *medium) erase(w int, f *blockio.File, at int64) error {
 	zeros := m.buffers[w][:blockio.Align]
 	clear(zeros)
 	return f.WriteAt(zeros, at)
 }
 
-// Grow implements slotted.Medium: it reserves the next file.
+// Grow implements slotted.Medium. It creates the next file and reserves its room on the disk.
 func (m *medium) Grow(have int32) (int32, error) {
 	n := min(m.perFile, m.most-have)
 	path := m.path(len(m.files))

@@ -19,8 +19,8 @@ type Store struct {
 	*slotted.Store
 }
 
-// Open opens the directory of an identity below c.Dir and finds what is in it. It fails
-// with mempool.ErrLocked while another process has it open.
+// Open opens the directory of c.Identity below c.Dir, creating it if needed, and recovers its
+// records. It fails with mempool.ErrLocked while another process has it open.
 func Open(c Config) (*Store, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
@@ -51,7 +51,8 @@ func Open(c Config) (*Store, error) {
 	return &Store{Store: s}, nil
 }
 
-// takeLock keeps other processes out, until the file is closed or this process ends.
+// takeLock locks the directory against other processes until the file is closed or this process
+// ends. It also removes temporary files that a killed process left.
 func takeLock(dir string) (*os.File, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -69,7 +70,7 @@ func takeLock(dir string) (*os.File, error) {
 		f.Close()
 		return nil, err
 	}
-	for _, e := range entries { // of a process that was killed: we have the lock
+	for _, e := range entries { // with the lock held, no other process is writing them
 		if strings.HasPrefix(e.Name(), blockio.TempPrefix) {
 			os.Remove(filepath.Join(dir, e.Name()))
 		}

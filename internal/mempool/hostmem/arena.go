@@ -8,15 +8,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Arena is one piece of memory for pages, zeroed at the start.
+// Arena is one block of memory for pages. Its memory is zero at the start.
 type Arena struct {
 	arena     []byte
 	pageBytes int
 	pages     int
 }
 
-// NewArena reserves pages*pageBytes bytes. pageBytes is a multiple of 4, so that a
-// page can be read as f32.
+// NewArena reserves pages*pageBytes bytes. pageBytes must be a multiple of 4, so that a page can
+// be read as f32. It fails for invalid sizes and if there is not enough memory.
 func NewArena(pageBytes, pages int) (*Arena, error) {
 	switch {
 	case pageBytes < 4 || pageBytes%4 != 0:
@@ -33,25 +33,25 @@ func NewArena(pageBytes, pages int) (*Arena, error) {
 	return &Arena{arena: arena, pageBytes: pageBytes, pages: pages}, nil
 }
 
-// Pages is the number of pages.
+// Pages returns the number of pages.
 func (s *Arena) Pages() int { return s.pages }
 
-// PageBytes is the size of one page.
+// PageBytes returns the size of one page.
 func (s *Arena) PageBytes() int { return s.pageBytes }
 
-// Page is the content of one page: valid until Close, len = PageBytes.
+// Page returns the memory of one page, PageBytes long. It is valid until Close.
 func (s *Arena) Page(id kv.PageID) []byte {
 	lo := int(id) * s.pageBytes
 	return s.arena[lo : lo+s.pageBytes : lo+s.pageBytes]
 }
 
-// F32 is the whole arena as f32 elements: page p starts at p*PageBytes/4. It is
-// valid until Close.
+// F32 returns the whole arena as f32 elements; page p starts at p*PageBytes/4. It is valid until
+// Close.
 func (s *Arena) F32() []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(s.arena))), len(s.arena)/4)
 }
 
-// Close gives the memory back. Slices handed out before must not be used any more.
+// Close frees the memory. Slices returned before must not be used any more.
 func (s *Arena) Close() error {
 	arena := s.arena
 	s.arena = nil

@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 
-// BenchmarkStore: copies to the host tier and from it, with their checksums, beside
-// memmove of the same pages, each in one goroutine.
+// BenchmarkStore compares copies to the host tier and from it, including checksums, with memmove
+// of the same pages, each in one goroutine.
 //
 //	go test ./internal/mempool/hostmem -run xxx -bench Store -benchtime 21x
 func BenchmarkStore(b *testing.B) {

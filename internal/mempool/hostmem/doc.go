@@ -1,9 +1,8 @@
-// Package hostmem owns memory of the host outside the Go heap, so that the garbage
-// collector neither scans nor moves it: as an [Arena], the pages of an engine's pool, and
-// as a [Store], the tier of extents below the device. It never decides what is kept where.
+// Package hostmem owns host memory outside the Go heap, which the garbage collector neither scans
+// nor counts: as an [Arena], the pages of an engine's pool, and as a [Store], the tier of extents
+// below the device. It never decides what is kept where.
 //
-// An Arena is written by the one goroutine that runs a backend; different pages may be
-// touched by different goroutines at once.
+// An Arena has no locks. Different goroutines may use different pages at the same time.
 //
 //	arena, err := hostmem.NewArena(pageBytes, pages)
 //	defer arena.Close()

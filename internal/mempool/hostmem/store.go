@@ -12,28 +12,28 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Defaults of a [Config]. One goroutine copies at most of what a memory channel gives;
-// two hide what the hashing costs.
+// Defaults of a [Config]. One goroutine nearly saturates a memory channel with plain copies; a
+// second one makes up for the time of the checksums.
 const (
 	DefaultWorkers = 2
 	DefaultMaxOps  = 256
 )
 
-// Config is what a store is opened with. Identity, and Bytes or Memory, are needed.
+// Config configures a store. Identity, and either Bytes or Memory, are required.
 type Config struct {
 	Identity mempool.Identity
-	Bytes    int64  // of memory to reserve
-	Memory   []byte // brought from outside, instead of Bytes; page-locked, for example
-	// Release is called with Memory when the store gives it back, if not nil.
+	Bytes    int64  // bytes of memory to reserve
+	Memory   []byte // the caller's memory, used instead of reserving Bytes; for example page-locked
+	// Release, if not nil, is called with Memory when the store is closed.
 	Release func([]byte) error
 	Workers int // goroutines that copy
-	MaxOps  int // open operations
+	MaxOps  int // most open operations
 
 	// Inject plants faults in tests.
 	Inject *blockio.Injector
 }
 
-// WithDefaults fills in what is zero.
+// WithDefaults returns c with defaults for the fields that are zero.
 func (c Config) WithDefaults() Config {
 	if c.Workers == 0 {
 		c.Workers = DefaultWorkers
@@ -44,7 +44,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports all that is wrong with c.
+// Validate returns an error that names all invalid fields, or nil.
 func (c *Config) Validate() error {
 	errs := []error{c.Identity.Validate()}
 	if (c.Bytes > 0) == (len(c.Memory) > 0) {
@@ -59,13 +59,13 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Store is the host tier: extents in slots of memory, in huge pages where the system has
-// them. It implements mempool.Store; what it holds goes with the process.
+// Store is the host tier: extents in slots of memory, in huge pages where the system has them. It
+// implements mempool.Store. Its contents end with the process.
 type Store struct {
 	*slotted.Store
 }
 
-// Open reserves the memory, or adopts what the Config brings, and makes an empty store.
+// Open reserves the memory, or uses Config.Memory, and returns an empty store.
 func Open(c Config) (*Store, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
@@ -134,7 +134,7 @@ func (m *medium) Read(_ int, at int32, j *ops.Job, r *mempool.Record) error {
 	return nil
 }
 
-// Erase implements slotted.Medium: memory without an owner is not looked at.
+// Erase implements slotted.Medium. It does nothing: a slot that is not in the index is never read.
 func (*medium) Erase(int, int32) error { return nil }
 
 // Grow implements slotted.Medium.
@@ -142,7 +142,7 @@ func (m *medium) Grow(int32) (int32, error) {
 	return int32(len(m.bytes) / m.layout.ExtentBytes()), nil
 }
 
-// Flush implements slotted.Medium: nothing outlives the process.
+// Flush implements slotted.Medium. It does nothing: the contents end with the process.
 func (*medium) Flush(int, func() []slotted.Placed) error { return nil }
 
 // Close implements slotted.Medium.

@@ -20,7 +20,7 @@ func TestStore(t *testing.T) { storetest.Run(t, harness()) }
 
 func TestBrokenStores(t *testing.T) { storetest.RunControls(t, harness()) }
 
-// TestAdopt: memory from outside is used, and given back once.
+// TestAdopt checks that Config.Memory is used, and released once.
 func TestAdopt(t *testing.T) {
 	memory := make([]byte, 3*storetest.Identity().Layout.ExtentBytes()+100)
 	released := 0

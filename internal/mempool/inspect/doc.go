@@ -1,7 +1,7 @@
-// Package inspect looks at the directories of disk and shared tiers without opening them
-// as stores: what is in them, whether it is whole, and what may go. It serves people and
-// never a scheduler.
+// Package inspect reads the directories of disk and shared tiers without opening them as stores:
+// it lists their records, checks them, and removes those that are of no use. It is for command
+// line tools; no scheduler uses it.
 //
 //	dirs, err := inspect.Find("/var/cache/coppice")
-//	for r := range dirs[0].Records(true) { … } // with r.Err where a record is damaged
+//	for r := range dirs[0].Records(true) { … } // r.Err is set if a record is damaged
 package inspect

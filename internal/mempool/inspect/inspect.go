@@ -29,8 +29,8 @@ type Dir struct {
 	Kind        string // Disk or Shared
 	Identity    mempool.Identity
 	InUse       bool // a process has it open as a disk tier
-	// Err says why what is in it can't be read: what it says of itself is missing,
-	// damaged, or of another version.
+	// Err is the reason why the records can't be read: the identity file is missing, damaged or
+	// of another version.
 	Err error
 }
 
@@ -38,13 +38,13 @@ type Dir struct {
 type Record struct {
 	mempool.Record
 	Path string
-	At   int64     // of its header in the file
-	Used time.Time // last, or when the file was written; of a file of slots that is no record's
-	Err  error     // it is damaged or of another identity; Record is empty then
+	At   int64     // offset of its header in the file
+	Used time.Time // the file's modification time; in a shared tier that is the record's last use
+	Err  error     // the record is damaged or of another identity; Record is empty then
 }
 
-// Find finds the directories of identities in dir, or dir itself if it is one, by name.
-// It fails with fs.ErrNotExist where there is no dir, and finds none in an empty one.
+// Find returns the directories of identities in dir, in order of their names, or dir itself if it
+// is one. It fails with fs.ErrNotExist if dir does not exist.
 func Find(dir string) ([]Dir, error) {
 	dir = filepath.Clean(dir)
 	if blockio.IsFingerprint(filepath.Base(dir)) {
@@ -89,8 +89,9 @@ func look(path string) Dir {
 	return d
 }
 
-// lock keeps disk tiers from opening the directory, until it is closed. It is nil for
-// directories without a lock, and fails with mempool.ErrLocked where one has it open.
+// lock prevents disk tiers from opening the directory until the returned file is closed. The file
+// is nil if the directory has no lock. It fails with mempool.ErrLocked if a process has a disk
+// tier open there.
 func (d *Dir) lock() (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(d.Path, "lock"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,8 +114,8 @@ func (d *Dir) format() mempool.Format {
 	return mempool.Format{Fingerprint: d.Identity.Fingerprint(), Layout: d.Identity.Layout}
 }
 
-// Records are those in the directory, in no order that means anything; with payload their
-// pages are read and checked too. What a running process writes meanwhile may be missed.
+// Records yields the records in the directory in an unspecified order. If payload is true, it also
+// reads their pages and checks the checksums. It may miss records that a process writes meanwhile.
 func (d *Dir) Records(payload bool) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		if d.Err != nil {
@@ -135,11 +136,12 @@ func (d *Dir) Records(payload bool) iter.Seq[Record] {
 	}
 }
 
-// file yields the records of one file: of slots, step bytes apart, or with step 0 the one.
+// file yields the records of one file: those of its slots, step bytes apart, or if step is 0 its
+// only one. It returns false if yield did.
 func (d *Dir) file(path string, step int64, payload bool, yield func(Record) bool) bool {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return true // removed meanwhile
+		return true // another process has removed it
 	} else if err != nil {
 		return yield(Record{Path: path, Err: err})
 	}
@@ -172,8 +174,8 @@ func (d *Dir) file(path string, step int64, payload bool, yield func(Record) boo
 	return true
 }
 
-// read reads a record, with its pages or without. It fails with mempool.ErrMiss where
-// there is none.
+// read reads a record, and if payload is true checks its pages. It fails with mempool.ErrMiss if
+// the slot has no record.
 func read(file *os.File, at int64, f *mempool.Format, buf []byte, payload bool) (mempool.Record, error) {
 	head := buf[:f.HeaderBytes()]
 	if n, err := file.ReadAt(head, at); n < len(head) {

@@ -12,17 +12,18 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Temporary files younger than this may be another process's.
+// tmpAge is the least age of temporary files to remove. Another process may be writing a younger
+// one.
 const tmpAge = time.Hour
 
-// Pruned counts what Prune removed, or would.
+// Pruned counts the records and files that Prune removed, or with dry would remove.
 type Pruned struct {
 	Damaged, Orphans, Temporary int
 }
 
-// Prune removes records that are damaged, those whose parents are not there, and
-// temporary files that killed processes left an hour ago or before. With dry it only
-// counts. It fails with mempool.ErrLocked while a process has a disk tier open.
+// Prune removes damaged records, duplicates, records whose ancestors are missing, and temporary
+// files older than an hour, which killed processes left. If dry is true, it only counts. It fails
+// with mempool.ErrLocked while a process has a disk tier open.
 func (d *Dir) Prune(dry bool) (p Pruned, err error) {
 	if d.Err != nil {
 		return p, d.Err
@@ -80,7 +81,7 @@ func (d *Dir) Prune(dry bool) (p Pruned, err error) {
 	return p, nil
 }
 
-// remove removes a record: its file, or its header in a file of slots.
+// remove removes a record: its file in a shared tier, or its header in a file of slots.
 func (d *Dir) remove(r *Record) error {
 	if d.Kind == Shared {
 		return os.Remove(r.Path)
@@ -96,7 +97,7 @@ func (d *Dir) remove(r *Record) error {
 	return errors.Join(err, f.Close())
 }
 
-// temporary lists the temporary files that nobody writes any more.
+// temporary lists the temporary files that are older than tmpAge.
 func (d *Dir) temporary() (paths []string) {
 	for _, dir := range []string{d.Path, filepath.Join(d.Path, "tmp")} {
 		entries, _ := os.ReadDir(dir)
@@ -109,8 +110,8 @@ func (d *Dir) temporary() (paths []string) {
 	return paths
 }
 
-// RemoveAll removes the directory with all that is in it. It fails with mempool.ErrLocked
-// while a process has a disk tier open.
+// RemoveAll removes the directory with its contents. It fails with mempool.ErrLocked while a
+// process has a disk tier open.
 func (d *Dir) RemoveAll() error {
 	lock, err := d.lock()
 	if err != nil {

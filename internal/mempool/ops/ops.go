@@ -1,6 +1,6 @@
-// Package ops runs the operations of a store: a bounded queue, a bounded number of
-// workers, deadlines, cancellation, and one Done for each operation. It knows nothing of
-// extents and never touches an operation's pages itself.
+// Package ops runs the operations of a store. It owns a bounded queue, a fixed number of workers,
+// deadlines and cancellation, and produces exactly one Done for each operation. It does not
+// interpret extents and never touches an operation's pages.
 //
 //	q := ops.New(4, 64, func(worker int, j *ops.Job) mempool.Done { … })
 //	err := q.Submit(op)
@@ -18,35 +18,35 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Queue is safe for concurrent use.
+// Queue queues and runs operations. It is safe for concurrent use.
 type Queue struct {
 	run     func(worker int, j *Job) mempool.Done
-	most    int
+	most    int // bound of busy
 	workers sync.WaitGroup
 
 	mu      sync.Mutex
-	work    sync.Cond // there is something to run, or the queue closes
+	work    sync.Cond // signals a waiting job, or the close of the queue
 	waiting []*Job
-	open    map[mempool.OpID]*Job // without those given up
-	busy    int                   // waiting, running, and given up but still running
-	done    []mempool.Done
+	open    map[mempool.OpID]*Job // operations without a Done yet
+	busy    int                   // jobs that wait or run, including those given up but still running
+	done    []mempool.Done        // for the next Poll
 	closed  bool
-	metrics mempool.StoreMetrics // of operations only
-	begun   uint64               // jobs so far
+	metrics mempool.StoreMetrics // counts of operations only
+	begun   uint64               // jobs submitted so far
 
 	ready chan struct{}
 }
 
-// Job is an operation that runs.
+// Job is an operation in the queue or on a worker.
 type Job struct {
 	Op    mempool.Op
 	Turn  uint64 // ascending in the order of Submit; jobs that write begin in that order
 	q     *Queue
 	timer *time.Timer
 	begun time.Time
-	after chan struct{} // closed when the worker has left it
+	after chan struct{} // closed when no worker will use the job any more
 	state jobState
-	cause error // why it was given up while its pages were held
+	cause error // reason why it was given up in state holding
 }
 
 type jobState uint8
@@ -54,13 +54,13 @@ type jobState uint8
 const (
 	waiting jobState = iota
 	running
-	holding   // the worker is at its pages
-	committed // nothing ends it early any more
+	holding   // a worker uses its pages
+	committed // deadlines and cancels have no effect any more
 	ended
 )
 
-// New starts workers. run is called on them, one operation at a time each; worker counts
-// from 0.
+// New starts workers goroutines that call run, each with one operation at a time. At most most
+// operations may be open. The argument worker counts from 0.
 func New(workers, most int, run func(worker int, j *Job) mempool.Done) *Queue {
 	q := &Queue{run: run, most: most, open: map[mempool.OpID]*Job{}, ready: make(chan struct{}, 1)}
 	q.work.L = &q.mu
@@ -71,10 +71,11 @@ func New(workers, most int, run func(worker int, j *Job) mempool.Done) *Queue {
 	return q
 }
 
-// Ready gets a value after an operation has ended.
+// Ready returns a channel that gets a value after operations have ended.
 func (q *Queue) Ready() <-chan struct{} { return q.ready }
 
-// Submit queues op, with the errors of mempool.Store. A number that is in use is invalid.
+// Submit queues op. It fails with ErrClosed, with ErrBusy at the bound of open operations, and with
+// ErrInvalid if op.ID is in use, all of package mempool.
 func (q *Queue) Submit(op mempool.Op) (*Job, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,7 +99,7 @@ func (q *Queue) Submit(op mempool.Op) (*Job, error) {
 	return j, nil
 }
 
-// enter puts a job into the queue: requests wait for reads, so those come before all else.
+// enter puts a job into the queue. Reads go before all other jobs, because requests wait for them.
 // The lock is held.
 func (q *Queue) enter(j *Job) {
 	at := len(q.waiting)
@@ -112,7 +113,7 @@ func (q *Queue) enter(j *Job) {
 
 func (j *Job) reads() bool { return j.Op.Kind == mempool.Get || j.Op.Kind == mempool.Probe }
 
-// Cancel ends an operation with ErrCanceled, unless it has ended.
+// Cancel ends an operation with ErrCanceled unless it has ended or committed.
 func (q *Queue) Cancel(id mempool.OpID) {
 	q.mu.Lock()
 	j := q.open[id]
@@ -122,7 +123,7 @@ func (q *Queue) Cancel(id mempool.OpID) {
 	}
 }
 
-// giveUp ends a job early. A worker that is at its pages is waited for.
+// giveUp ends a job early, at once or, while a worker uses its pages, as soon as that is over.
 func (q *Queue) giveUp(j *Job, cause error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,9 +139,9 @@ func (q *Queue) giveUp(j *Job, cause error) {
 	q.end(j, mempool.Done{Err: cause})
 }
 
-// end gives the Done of a job. The lock is held.
+// end ends a job with d. From then on the caller of Submit owns the pages again. The lock is held.
 func (q *Queue) end(j *Job, d mempool.Done) {
-	if j.state == waiting { // no worker has it
+	if j.state == waiting { // no worker has taken it
 		q.waiting = slices.DeleteFunc(q.waiting, func(o *Job) bool { return o == j })
 		q.busy--
 		close(j.after)
@@ -184,9 +185,8 @@ func (q *Queue) count(d *mempool.Done) {
 	}
 }
 
-// Pages calls f with the job's pages, which stay the store's until f returns. It calls
-// nothing and returns false if the job has ended; false after f too if it was to end
-// meanwhile.
+// Pages calls f with the job's pages; the job can't end before f returns. It returns false without
+// calling f if the job has ended, and also if the job was given up during f.
 func (j *Job) Pages(f func(pages [][]byte)) bool {
 	q := j.q
 	q.mu.Lock()
@@ -210,8 +210,8 @@ func (j *Job) Pages(f func(pages [][]byte)) bool {
 	return true
 }
 
-// Commit reports whether the job may take effect: from then on it ends with what the
-// worker returns. It is false if the job was given up.
+// Commit reports whether the job may take effect. If so, it can no longer be given up and ends
+// with the Done that run returns. It is false if the job has been given up.
 func (j *Job) Commit() bool {
 	j.q.mu.Lock()
 	defer j.q.mu.Unlock()
@@ -221,7 +221,7 @@ func (j *Job) Commit() bool {
 	return j.state == committed
 }
 
-// Left is closed when no worker is at the job any more.
+// Left returns a channel that is closed when no worker will use the job any more.
 func (j *Job) Left() <-chan struct{} { return j.after }
 
 // HasLeft reports whether Left is closed.
@@ -234,7 +234,7 @@ func (j *Job) HasLeft() bool {
 	}
 }
 
-// worker runs jobs: those that read first, otherwise in the order in which they came.
+// worker runs jobs in the order of the queue until it is closed.
 func (q *Queue) worker(w int) {
 	defer q.workers.Done()
 	for {
@@ -263,7 +263,7 @@ func (q *Queue) worker(w int) {
 	}
 }
 
-// Poll appends what has ended since the last call.
+// Poll appends the results of operations that have ended since the last call.
 func (q *Queue) Poll(dst []mempool.Done) []mempool.Done {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -272,7 +272,7 @@ func (q *Queue) Poll(dst []mempool.Done) []mempool.Done {
 	return dst
 }
 
-// Metrics are the operations counted so far, and those that are open.
+// Metrics returns the counts of ended and of open operations.
 func (q *Queue) Metrics() mempool.StoreMetrics {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -281,8 +281,8 @@ func (q *Queue) Metrics() mempool.StoreMetrics {
 	return m
 }
 
-// Close ends what waits with ErrClosed, waits for what runs, and reports whether this was
-// the first call.
+// Close ends waiting operations with ErrClosed, waits for running ones, and reports whether this
+// was the first call.
 func (q *Queue) Close() bool {
 	q.mu.Lock()
 	first := !q.closed

@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// run does one operation, on a worker.
+// run executes one operation on worker w.
 func (s *Store) run(w int, j *ops.Job) mempool.Done {
 	switch j.Op.Kind {
 	case mempool.Put:
@@ -39,14 +39,14 @@ func (s *Store) run(w int, j *ops.Job) mempool.Done {
 
 func failed(err error) mempool.Done { return mempool.Done{Err: err} }
 
-// put writes an extent and then makes it known. It waits for the put of its parent, which
-// has begun before.
+// put writes an extent and then adds it to the index. If a put of the parent was submitted
+// earlier, it waits for that put after writing; it has begun, since puts begin in order.
 func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	x := &j.Op.Extent
 	s.mu.Lock()
 	if s.pending[x.Key] == j {
 		defer s.settled(x.Key)
-	} else if first := s.putBefore(x.Key, j); first != nil { // of the same extent
+	} else if first := s.putBefore(x.Key, j); first != nil { // an earlier put of the same extent
 		s.mu.Unlock()
 		<-first.Left()
 		s.mu.Lock()
@@ -100,15 +100,15 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	return failed(err)
 }
 
-// settled ends the time in which children may wait for a put: when it is known.
+// settled removes a put that has ended from pending, so that no child waits for it any more.
 func (s *Store) settled(k mempool.Key) {
 	s.mu.Lock()
 	delete(s.pending, k)
 	s.mu.Unlock()
 }
 
-// take takes a free slot, of a medium that may have to grow. The lock is held, and let go
-// while it grows.
+// take takes a free slot; if there is none, it grows the medium. It fails with ErrFull. The lock is
+// held, but released while the medium grows.
 func (s *Store) take() (at int32, stale bool, err error) {
 	if len(s.free) == 0 {
 		s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *Store) take() (at int32, stale bool, err error) {
 			now, err = s.medium.Grow(have)
 			s.mu.Lock()
 			now = min(now, s.most)
-			for i := now - 1; i >= have; i-- { // the first slots first: neighbours on the disk
+			for i := now - 1; i >= have; i-- { // taken from the end: slots are used in ascending order
 				s.free = append(s.free, i)
 			}
 			s.slots = append(s.slots, make([]slot, max(0, now-have))...)
@@ -136,11 +136,12 @@ func (s *Store) take() (at int32, stale bool, err error) {
 	}
 	at, s.free = s.free[n], s.free[:n]
 	stale = s.slots[at].stale
-	s.slots[at].stale = true // until a record or an erasure
+	s.slots[at].stale = true // until it has a record or has been erased
 	return at, stale, nil
 }
 
-// erase makes a slot free that no record has.
+// erase erases a slot without a record in the index and frees it. If that fails, the slot is free
+// but stale.
 func (s *Store) erase(w int, at int32) {
 	err := s.medium.Erase(w, at)
 	s.mu.Lock()
@@ -149,7 +150,8 @@ func (s *Store) erase(w int, at int32) {
 	s.free = append(s.free, at)
 }
 
-// get reads an extent. One that can't be read goes, with all below it.
+// get reads an extent. If the read fails, the extent and its descendants are removed and reported
+// as gone.
 func (s *Store) get(w int, j *ops.Job) mempool.Done {
 	want, l := &j.Op.Extent, s.info.Identity.Layout
 	s.mu.Lock()
@@ -184,7 +186,7 @@ func (s *Store) get(w int, j *ops.Job) mempool.Done {
 	return d
 }
 
-// left notes that a reader is done with a slot; the last one erases what is leaving.
+// left ends a reader's use of a slot. The last reader of a leaving slot erases it.
 func (s *Store) left(w int, at int32) {
 	s.mu.Lock()
 	s.slots[at].readers--
@@ -195,7 +197,7 @@ func (s *Store) left(w int, at int32) {
 	}
 }
 
-// leave frees a slot whose record is out of the index, now or after its last reader.
+// leave frees a slot whose record was removed from the index, now or after its last reader.
 func (s *Store) leave(w int, at int32) {
 	s.mu.Lock()
 	s.slots[at].leaving = true

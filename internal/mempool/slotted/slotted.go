@@ -1,9 +1,9 @@
-// Package slotted is a mempool.Store over slots of one size: it owns what is in which
-// slot, and the order of operations. The bytes are those of a [Medium], host memory or a
-// disk. It never evicts: a full store refuses.
+// Package slotted implements mempool.Store over slots of one size. It owns the index of extents and
+// their slots, and the order of operations. The bytes are in a [Medium]: host memory or a disk. It
+// never evicts: a full store refuses puts.
 //
 //	s := slotted.New(slotted.Config{…}, medium)
-//	err := s.Load(slot, record) // what a medium that outlives the process found
+//	s.Load(slots, records, stale) // the contents of a medium that outlives the process
 package slotted
 
 import (
@@ -18,23 +18,23 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Medium keeps bytes in slots. Its methods are called by workers, with different slots at
-// once; w is the worker's number.
+// Medium stores bytes in slots. Several workers call its methods at once, with different slots; w
+// is the worker's number.
 type Medium interface {
-	// Write writes a record to a slot: the job's pages, of which it sets r.PayloadSum. A
-	// stale slot still has the header of another record. With an error the slot's
-	// content is undefined.
+	// Write writes a record to a slot: the header r and the job's pages. It sets r.PayloadSum.
+	// stale reports that the slot may still have the header of another record. After an error
+	// the slot's content is undefined.
 	Write(w int, slot int32, stale bool, j *ops.Job, r *mempool.Record) error
-	// Read checks that the slot has exactly the record r, and gives the job its first pages.
+	// Read checks that the slot has exactly the record r, and copies its first pages to the job.
 	Read(w int, slot int32, j *ops.Job, r *mempool.Record) error
-	// Erase makes a slot one without a record.
+	// Erase removes the record of a slot.
 	Erase(w int, slot int32) error
-	// Grow makes room for more slots, after the first have, and returns how many there
-	// are then. It is called by one worker at a time.
+	// Grow adds slots after the first have and returns the new number of slots. Only one worker
+	// calls it at a time.
 	Grow(have int32) (int32, error)
-	// Flush makes what is written durable. It may keep what contents returns.
+	// Flush makes all records durable. It may keep the result of contents.
 	Flush(w int, contents func() []Placed) error
-	// Close gives all back, after the last call of another method.
+	// Close frees everything. No other method is called after it.
 	Close(contents func() []Placed) error
 }
 
@@ -44,10 +44,10 @@ type Placed struct {
 	Record mempool.Record
 }
 
-// ErrEnded is returned by a Medium when the job was given up while it was at it.
+// ErrEnded is returned by a Medium if the job was given up meanwhile.
 var ErrEnded = errors.New("slotted: the operation was given up")
 
-// Config is what a store is made of.
+// Config configures a store.
 type Config struct {
 	Info    mempool.StoreInfo // CapacityBytes counts whole slots
 	Workers int
@@ -60,24 +60,24 @@ type Store struct {
 	queue  *ops.Queue
 
 	mu      sync.Mutex
-	index   *mempool.Index // places are slots
-	slots   []slot         // those that there are so far
+	index   *mempool.Index // the place of an extent is its slot
+	slots   []slot         // the medium's slots so far
 	free    []int32
-	most    int32 // slots that there may be
-	pending map[mempool.Key]*ops.Job
-	seq     uint64
-	grow    sync.Mutex // held while the medium grows
+	most    int32                    // most slots, by the capacity
+	pending map[mempool.Key]*ops.Job // puts that have not ended, by extent
+	seq     uint64                   // latest Record.Seq
+	grow    sync.Mutex               // held while the medium grows
 }
 
-// slot is the state of one place.
+// slot is the state of one slot.
 type slot struct {
-	seq, sum uint64
+	seq, sum uint64 // Seq and PayloadSum of its record
 	readers  int
-	stale    bool // has a header that is of no record
-	leaving  bool // no record's any more, free when the last reader has left
+	stale    bool // it may have a header of a record that is not in the index
+	leaving  bool // its record was removed from the index; it becomes free after the last reader
 }
 
-// New makes a store whose slots are all free; Load fills them before the first Submit.
+// New returns a store without extents. Load may be called before the first Submit.
 func New(c Config, m Medium) *Store {
 	s := &Store{info: c.Info, medium: m, index: mempool.NewIndex(c.Info.Identity.Layout), pending: map[mempool.Key]*ops.Job{}}
 	s.most = int32(c.Info.CapacityBytes / int64(c.Info.SlotBytes))
@@ -86,9 +86,9 @@ func New(c Config, m Medium) *Store {
 	return s
 }
 
-// Load takes over the slots that a medium has: records, and whether the header of a slot
-// without one is stale. A record whose parent is not among them is left out, as is the
-// older of two with one key. have is the number of slots.
+// Load initialises the store with the have slots of a medium and their records. stale reports
+// whether a slot without a record has a stale header. Load ignores records whose parent is missing,
+// and the older of two with the same key. The newest record becomes the most recently used.
 func (s *Store) Load(have int32, records []Placed, stale func(slot int32) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *Store) Load(have int32, records []Placed, stale func(slot int32) bool) 
 		}
 	}
 	slices.SortFunc(records, func(a, b Placed) int { return cmp.Compare(a.Record.Seq, b.Record.Seq) })
-	for i := range records { // recency as it was written
+	for i := range records { // recency in the order of writing
 		s.index.Touch(records[i].Record.Key)
 	}
 	for i := have - 1; i >= 0; i-- {
@@ -138,7 +138,7 @@ func (s *Store) Submit(op mempool.Op) error {
 	if err := s.info.Identity.CheckOp(&op); err != nil {
 		return err
 	}
-	s.mu.Lock() // so that puts are known in the order in which they begin
+	s.mu.Lock() // so that puts enter pending in the order of the queue
 	defer s.mu.Unlock()
 	j, err := s.queue.Submit(op)
 	if err == nil && op.Kind == mempool.Put {
@@ -152,7 +152,7 @@ func (s *Store) Submit(op mempool.Op) error {
 	return err
 }
 
-// putBefore is the put of an extent that was submitted before j and has not ended.
+// putBefore returns the put of an extent that was submitted before j and has not ended, or nil.
 func (s *Store) putBefore(k mempool.Key, j *ops.Job) *ops.Job {
 	if p := s.pending[k]; p != nil && p.Turn < j.Turn && !p.HasLeft() {
 		return p
@@ -184,7 +184,8 @@ func (s *Store) Close() error {
 	return s.medium.Close(s.placed)
 }
 
-// Check walks the ledger of slots: each holds one record, or is free, or is leaving.
+// Check verifies by a full walk that no slot has two records, has a record and is free, or is free
+// twice. A slot that is being written or is leaving has no record and is not free.
 func (s *Store) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +220,7 @@ func (s *Store) placed() []Placed {
 	return all
 }
 
-// record is that of an extent in the index.
+// record returns the record of an extent in the index.
 func (s *Store) record(x *mempool.Extent) mempool.Record {
 	p, _ := s.index.Place(x.Key)
 	return mempool.Record{Extent: *x, Seq: s.slots[p].seq, PayloadSum: s.slots[p].sum, PayloadBytes: s.info.Identity.Layout.Bytes(x)}
