@@ -1,5 +1,5 @@
-// Package bounds fills in and checks the fields of configurations by their tags. It owns no
-// state, and any goroutine may call it.
+// Package bounds sets defaults and checks bounds of configuration fields by their struct tags. It owns
+// no state. Any goroutine may call it.
 //
 //	type Config struct {
 //		Workers int           `default:"8" min:"1" max:"1<<16"`
@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// Fill returns c with the default in each field that is zero and has one. Embedded structs are
-// filled too.
+// Fill returns c with its zero fields set to the values of their default tags, if they have one. It
+// also fills embedded structs. It panics if a tag is malformed.
 func Fill[T any](c T) T {
 	fill(reflect.ValueOf(&c).Elem())
 	return c
@@ -50,9 +50,9 @@ func fill(v reflect.Value) {
 	}
 }
 
-// Check reports all fields of a struct that are out of their bounds, as "owner: Field is -1, want
-// 1 to 8". Bounds are the tags min, max, above (exclusive) and pow2:"" for a power of two. A float
-// must be finite. Embedded structs are checked too.
+// Check returns an error that lists all fields of a struct outside their bounds, as "owner: Field is
+// -1, want 1 to 8", or nil. The bounds are the tags min, max, above (exclusive) and pow2:"" for a
+// power of two. A float with bounds must be finite. Embedded structs are checked too.
 func Check(owner string, c any) error {
 	return check(reflect.ValueOf(c), func(format string, args ...any) error {
 		return fmt.Errorf(owner+": "+format, args...)
@@ -79,7 +79,7 @@ func check(v reflect.Value, fault func(format string, args ...any) error) error 
 	return errors.Join(errs...)
 }
 
-// broken returns what a field must be, "" if it is.
+// broken returns a description of a field's bounds, or "" if the field is within them.
 func broken(f reflect.StructField, field reflect.Value) string {
 	least, hasLeast := f.Tag.Lookup("min")
 	most, hasMost := f.Tag.Lookup("max")
@@ -120,7 +120,7 @@ func number(v reflect.Value) float64 {
 	}
 }
 
-// shown is a bound as people read it: 65536 for 1<<16.
+// shown returns a bound for an error: 65536 for the tag 1<<16, other tags as they are.
 func shown(f reflect.StructField, text string) string {
 	if strings.Contains(text, "<<") {
 		return strconv.FormatInt(int64(parse(f, "bound", text)), 10)
@@ -130,7 +130,8 @@ func shown(f reflect.StructField, text string) string {
 
 var duration = reflect.TypeFor[time.Duration]()
 
-// parse reads a number of a tag: 64<<10, 0.9, or 10s for a duration. Bounds are below 1<<53.
+// parse parses the number in a tag: 64<<10, 0.9, or 10s for a duration. Numbers are below 1<<53, so
+// a float64 holds them exactly.
 func parse(f reflect.StructField, tag, text string) float64 {
 	if f.Type == duration {
 		if d, err := time.ParseDuration(text); err == nil {

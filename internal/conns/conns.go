@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Config says how many connections there may be.
+// Config bounds the number of connections.
 type Config struct {
-	Conns int // at a time; less than 1 is 1
-	// Spare are accepted beside them, each for a short time: enough to be told how the
-	// server is, or that it has too many connections. Beyond them connections wait in the
+	Conns int // most usual connections at a time; less than 1 means 1
+	// Spare is how many more connections are accepted, each for a short time: enough to answer
+	// a health check, or to say that there are too many connections. Further ones wait in the
 	// kernel's queue.
 	Spare int
 }
 
-// Spare is a good number for Config.Spare.
+// Spare is a reasonable value of Config.Spare.
 const Spare = 16
 
-// spareTime is how long a spare connection lasts, so that silent ones keep nobody out.
+// spareTime is how long a spare connection lasts, so that idle ones do not use up the spares.
 const spareTime = 2 * time.Second
 
-// Limit accepts connections of l within cfg. It bounds what the kernel keeps of answers that
-// are not read, too. open says how many of the usual connections there are: never more than
-// may be, for one that closes is counted off before its place is another's.
+// Limit returns a listener that accepts connections of l within cfg. It also bounds the kernel's
+// buffer for data that a client does not read. open counts the usual connections. It never exceeds
+// cfg.Conns, because a closing connection is subtracted before its place is free.
 func Limit(l net.Listener, cfg Config, open *atomic.Int64) net.Listener {
 	return &listener{
 		Listener: l, places: make(chan struct{}, max(cfg.Conns, 1)), spares: make(chan struct{}, max(cfg.Spare, 0)),
@@ -33,7 +33,8 @@ func Limit(l net.Listener, cfg Config, open *atomic.Int64) net.Listener {
 	}
 }
 
-// listener is Limit's. A connection holds a place, or a spare one, until it is closed.
+// listener is the listener of Limit. A connection holds a usual or a spare place until it is
+// closed.
 type listener struct {
 	net.Listener
 	places chan struct{}
@@ -43,11 +44,11 @@ type listener struct {
 	closed chan struct{}
 }
 
-// writeBuffer is what the kernel may hold of what a client does not read, in bytes. Left
-// to itself it takes megabytes, and it takes as long to find out that nobody reads.
+// writeBuffer is the size of the kernel's send buffer, in bytes. By default it grows to megabytes,
+// and writes would block that much later when a client stops reading.
 const writeBuffer = 128 << 10
 
-// Accept waits for a place, usual or spare, then for a connection.
+// Accept waits for a usual or a spare place, and then for a connection.
 func (l *listener) Accept() (net.Conn, error) {
 	c := &conn{from: l}
 	if !c.promote() {
@@ -65,13 +66,13 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if tcp, ok := under.(*net.TCPConn); ok {
-		tcp.SetWriteBuffer(writeBuffer) // if it can't be set, the default serves
+		tcp.SetWriteBuffer(writeBuffer) // on failure the default size remains
 	}
 	c.Conn = under
 	if c.placed {
 		l.open.Add(1)
 		c.counted = true
-	} else if !c.Promote() { // a place may have come free since
+	} else if !c.Promote() { // a usual place may have become free meanwhile
 		c.mu.Lock()
 		c.end = time.AfterFunc(spareTime, func() { c.Close() })
 		c.mu.Unlock()
@@ -79,25 +80,26 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Close wakes whoever waits in Accept.
+// Close closes the listener and makes waiting calls of Accept return.
 func (l *listener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
 
-// conn gives its place back when it is closed.
+// conn is a connection that frees its place when it is closed.
 type conn struct {
 	net.Conn
 	from *listener
 
 	mu      sync.Mutex
-	placed  bool // it holds a usual place, else a spare one
-	counted bool // in from.open
+	placed  bool // it holds a usual place, not a spare one
+	counted bool // it is counted in from.open
 	closed  bool
-	end     *time.Timer // of a spare one
+	end     *time.Timer // closes a spare connection after spareTime
 }
 
-// promote takes a usual place if one is free; the caller holds mu or is the only one to know c.
+// promote takes a usual place if one is free, and reports whether c holds one. The caller holds mu,
+// or no other goroutine has c yet.
 func (c *conn) promote() bool {
 	if !c.placed {
 		select {
@@ -109,8 +111,8 @@ func (c *conn) promote() bool {
 	return c.placed
 }
 
-// Promote makes a spare connection a usual one if there is a place now, and reports whether
-// it is one.
+// Promote makes a spare connection a usual one if a place is free, and reports whether it is a
+// usual one now.
 func (c *conn) Promote() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +133,7 @@ func (c *conn) Promote() bool {
 	return true
 }
 
-// leave gives the place back.
+// leave frees the connection's place.
 func (c *conn) leave() {
 	if c.counted {
 		c.from.open.Add(-1)
@@ -143,7 +145,7 @@ func (c *conn) leave() {
 	}
 }
 
-// Close closes the connection. Called again, it changes nothing.
+// Close closes the connection and frees its place, once.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
 	c.mu.Lock()
@@ -160,7 +162,7 @@ func (c *conn) Close() error {
 
 type contextKey struct{}
 
-// Context is an http.Server's ConnContext, for Admitted.
+// Context stores the connection for Admitted. Use it as an http.Server's ConnContext.
 func Context(ctx context.Context, nc net.Conn) context.Context {
 	if secure, ok := nc.(interface{ NetConn() net.Conn }); ok {
 		nc = secure.NetConn()
@@ -171,8 +173,8 @@ func Context(ctx context.Context, nc net.Conn) context.Context {
 	return ctx
 }
 
-// Admitted reports whether a request came over a usual connection, or over one that could
-// be made one now. It is true of connections that are not of Limit.
+// Admitted reports whether a request came over a usual connection, or over a spare one that could
+// be promoted now. It is true for connections that are not from Limit.
 func Admitted(ctx context.Context) bool {
 	c, ok := ctx.Value(contextKey{}).(*conn)
 	return !ok || c.Promote()

@@ -40,7 +40,7 @@ func (l *fakeListener) Close() error {
 	return nil
 }
 
-// knock makes a connection, or returns once the listener is closed.
+// knock makes a connection; it gives up when the listener is closed.
 func (l *fakeListener) knock() {
 	a, b := net.Pipe()
 	b.Close()
@@ -57,7 +57,7 @@ func TestLimitListener(t *testing.T) {
 			var count atomic.Int64
 			l := Limit(under, Config{Conns: tc.conns}, &count)
 			defer l.Close()
-			var open []net.Conn // by Accept, in its goroutine until it waits
+			var open []net.Conn // from Accept; used by its goroutine alone until that waits
 			done := make(chan error, 1)
 			for range 9 {
 				go under.knock()
@@ -99,7 +99,7 @@ func TestLimitListener(t *testing.T) {
 			}
 			want += tc.most
 			check("when all had closed")
-			l.Close() // wakes Accept, which waits for a place
+			l.Close() // must wake Accept, which waits for a place
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
@@ -107,15 +107,15 @@ func TestLimitListener(t *testing.T) {
 	}
 }
 
-// isClosed reads what a timer may write at the same time.
+// isClosed reports whether c is closed, which a timer may change concurrently.
 func (c *conn) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
 }
 
-// TestSpare: beside the usual connections a few more are let in, for a while; they become
-// usual ones when there is a place.
+// TestSpare checks that a few more than the usual connections are accepted for a while, and that
+// they become usual ones when a place is free.
 func TestSpare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under := newFakeListener()
@@ -160,7 +160,7 @@ func TestSpare(t *testing.T) {
 		if fourth == nil || fourth.Promote() || fifth == nil || next() != nil {
 			t.Error("a spare place came free, and was not taken, or two were")
 		}
-		time.Sleep(spareTime - 5*time.Millisecond) // silent is over, the fourth not yet
+		time.Sleep(spareTime - 5*time.Millisecond) // the time of silent is over, that of the fourth is not
 		synctest.Wait()
 		if last := next(); last == nil || !silent.isClosed() || spare.isClosed() || fourth.isClosed() {
 			t.Errorf("the time of spare connections is over: %v, closed %v, %v and %v", last, silent.isClosed(), spare.isClosed(), fourth.isClosed())

@@ -1,8 +1,8 @@
-// Package conns owns how many connections a server has at a time, and a few more that may
-// ask how it is while all of those are taken. It never reads what a connection says.
+// Package conns bounds the number of a server's connections. It owns their places, including a few
+// spare ones for health checks while all usual ones are taken. It never reads from a connection.
 //
-// A listener of Limit may be used as any other. The server's handler asks Admitted whether
-// a request came over one of the usual connections:
+// The listener of Limit is used like any other. The server's handler calls Admitted to learn
+// whether a request came over a usual connection:
 //
 //	l = conns.Limit(l, conns.Config{Conns: 8192, Spare: conns.Spare}, &open)
 //	srv := http.Server{Handler: h, ConnContext: conns.Context}

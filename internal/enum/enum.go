@@ -1,5 +1,5 @@
-// Package enum gives the values of an enumeration their names, as text and back. It owns
-// tables of names and nothing else; a [Table] is read only, so any goroutine may use it.
+// Package enum converts the values of an enumeration to their names and back. It owns tables of
+// names and nothing else. A [Table] is read only, so any goroutine may use it.
 //
 //	var colours = enum.New[Colour]("paint", "colour", "red", "green")
 //
@@ -19,12 +19,13 @@ type Table[E ~uint8] struct {
 	names       []string
 }
 
-// New returns the table of a kind of value that a package owns, named in order.
+// New returns the table of an enumeration. owner is the package's name and kind the enumeration's,
+// both for errors; names are those of the values 0, 1 and so on.
 func New[E ~uint8](owner, kind string, names ...string) Table[E] {
 	return Table[E]{owner, kind, names}
 }
 
-// Name returns a value's name, or kind(7) of a value that has none.
+// Name returns a value's name, or for a value without one its kind and number, as "colour(7)".
 func (t *Table[E]) Name(e E) string {
 	if t.Has(e) {
 		return t.names[e]
@@ -50,8 +51,8 @@ func (t *Table[E]) Values() []E {
 	return all
 }
 
-// Read sets e to the value that a text names. The error lists what is known, and leaves
-// e as it is.
+// Read sets e to the value whose name is text. For an unknown name it leaves e unchanged and returns
+// an error that lists the names.
 func (t *Table[E]) Read(e *E, text []byte) error {
 	at := slices.Index(t.names, string(text))
 	if at < 0 {

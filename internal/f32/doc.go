@@ -1,8 +1,8 @@
 // Package f32 owns the canonical single-precision functions of the project: the
 // fused multiply-add, exp, log, sine and cosine, and the sums in a fixed order.
-// Every function gives the same bits on every target, so a backend that is made
-// of them can promise that a row's logits depend on its tokens alone. It never
-// allocates, holds no state and imports nothing of ours.
+// Every function gives the same bits on every target, so a backend built from
+// them can promise that a row's logits depend only on its tokens. It never
+// allocates, holds no state and imports no other package of the module.
 //
 // Why not package math: math.Exp has assembly with fused steps on some targets
 // and none on others, and the compiler may fuse x*y+z on arm64, ppc64, riscv64

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestExpTry holds the fast path of Exp32 against the plain one, over every sign,
-// exponent and a step through the fractions.
+// TestExpTry compares the fast path of Exp32 with the plain one, over every sign and exponent and a
+// sample of fractions.
 func TestExpTry(t *testing.T) {
 	gaveUp, tried := 0, 0
 	for b := uint64(0); b < 1<<32; b += 1009 { // odd, so the low bits vary

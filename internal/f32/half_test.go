@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestF16: every binary16 value is its own rounding, and a value between two of them
+// TestF16 checks that every binary16 value rounds to itself, and that a value between two of them
 // rounds to the nearer one, on a tie to the even one.
 func TestF16(t *testing.T) {
 	for h := range 1 << 16 {
@@ -44,7 +44,7 @@ func TestF16(t *testing.T) {
 
 func nextToward(x, to float32) float32 { return math.Nextafter32(x, to) }
 
-// TestBF16: the rounding is that of float64 arithmetic on the two neighbours.
+// TestBF16 compares the rounding with float64 arithmetic on the two neighbours.
 func TestBF16(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200_000 {

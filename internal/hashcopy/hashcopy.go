@@ -7,13 +7,13 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// PieceBytes is how much is hashed at a time.
+// PieceBytes is the size of the pieces that are hashed one by one.
 const PieceBytes = 16 << 10
 
-// Copy copies src, a multiple of PieceBytes, to dst, which must not overlap it. It returns
-// the XXH3-64 of the last piece, whose seed is that of the piece before it, and so on; the
-// first one's is seed. Where the machine can, the copy passes the caches: it is for memory
-// that is not read soon.
+// Copy copies src to dst and returns a checksum of it. len(src) must be a multiple of PieceBytes, dst
+// at least as long, and the two must not overlap. The checksum chains the pieces: each one's XXH3-64
+// is the seed of the next, the first seed is the argument, and the last XXH3-64 is the result. Where
+// the machine supports it, the copy bypasses the caches, so it suits memory that is not read soon.
 func Copy(dst, src []byte, seed uint64) (sum uint64) {
 	for ; len(src) > 0; dst, src = dst[PieceBytes:], src[PieceBytes:] {
 		if kernel != nil && aligned(dst) {
@@ -25,16 +25,16 @@ func Copy(dst, src []byte, seed uint64) (sum uint64) {
 	return seed
 }
 
-// plain copies a piece without a kernel, and hashes it while it is in the nearest cache.
+// plain copies a piece without a kernel and then hashes it, while it is in the first-level cache.
 func plain(dst, src []byte, seed uint64) uint64 {
 	n := copy(dst[:PieceBytes], src[:PieceBytes])
 	return xxh3.HashSeed(src[:n], seed)
 }
 
-// copyHash copies a piece and adds it to the accumulators of XXH3.
+// copyHash is a kernel that copies a piece and adds it to the accumulators of XXH3.
 type copyHash func(acc *[8]uint64, dst, src *[PieceBytes]byte, secret *[192]byte)
 
-// Numbers of XXH3 (Cyan4973/xxHash, its specification, "XXH3 Algorithm Overview").
+// Constants of XXH3 (Cyan4973/xxHash, its specification, "XXH3 Algorithm Overview").
 const (
 	prime32x1 = 0x9E3779B1
 	prime32x2 = 0x85EBCA77
@@ -47,7 +47,7 @@ const (
 	avalanche = 0x165667919E3779F9
 )
 
-// defaultSecret is that of XXH3, as words.
+// defaultSecret is the default secret of XXH3 as little-endian words.
 var defaultSecret = [24]uint64{
 	0xbe4ba423396cfeb8, 0x1cad21f72c81017c, 0xdb979083e96dd4de, 0x1f67b3b7a4a44072, 0x78e5c0cc4ee679cb, 0x2172ffcc7dd05a82,
 	0x8e2443f7744608b8, 0x4c263a81e69035e0, 0xcb00c391bb52283c, 0xa32e531b8b65d088, 0x4ef90da297486471, 0xd8acdea946ef1938,
@@ -55,7 +55,8 @@ var defaultSecret = [24]uint64{
 	0x49daf0b751dd0d17, 0x9e68d429265516d3, 0xfca1477d58be162b, 0xce31d07ad1b8f88f, 0x280416958f3acb45, 0x7e404bbbcafbd7af,
 }
 
-// run does the parts of XXH3 around its accumulators, for an input of PieceBytes.
+// run computes XXH3-64 of a piece: it derives the secret from the seed, runs the kernel over the
+// accumulators and merges them.
 func run(k copyHash, dst, src *[PieceBytes]byte, seed uint64) uint64 {
 	var secret [192]byte
 	for i, w := range defaultSecret {

@@ -8,7 +8,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// chain is what Copy returns, by xxh3.
+// chain computes the result of Copy by package xxh3.
 func chain(src []byte, seed uint64) uint64 {
 	for ; len(src) > 0; src = src[PieceBytes:] {
 		seed = xxh3.HashSeed(src[:PieceBytes], seed)
@@ -16,8 +16,8 @@ func chain(src []byte, seed uint64) uint64 {
 	return seed
 }
 
-// TestCopy: each byte is copied and no other, and the hash is that of xxh3, with any seed
-// and at any alignment.
+// TestCopy checks that exactly the given bytes are copied, and that the hash is that of xxh3, with any
+// seed and alignment.
 func TestCopy(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	src, dst := make([]byte, 2*PieceBytes+256), make([]byte, 2*PieceBytes+256)
@@ -43,7 +43,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// FuzzCopy holds the kernel to xxh3.
+// FuzzCopy compares the kernel with xxh3.
 func FuzzCopy(f *testing.F) {
 	f.Add([]byte("seed"), uint64(7))
 	f.Fuzz(func(t *testing.T, text []byte, seed uint64) {

@@ -9,7 +9,7 @@ import (
 //go:generate go -C ../../tools/avo run . -set hashcopy -isa avx2 -pkg hashcopy -out ../../internal/hashcopy/kernel_avx2_amd64.s -stubs ../../internal/hashcopy/kernel_avx2_amd64.go
 //go:generate go -C ../../tools/avo run . -set hashcopy -isa avx512 -pkg hashcopy -out ../../internal/hashcopy/kernel_avx512_amd64.s -stubs ../../internal/hashcopy/kernel_avx512_amd64.go
 
-// kernel is that of this machine; nil if it has none.
+// kernel is the best kernel for this machine; nil if there is none.
 var kernel = choose()
 
 func choose() copyHash {
@@ -22,5 +22,5 @@ func choose() copyHash {
 	return nil
 }
 
-// aligned reports whether dst is aligned as the kernels need it.
+// aligned reports whether dst is aligned to 64 bytes, which the kernels' non-temporal stores need.
 func aligned(dst []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(dst)))%64 == 0 }

@@ -8,7 +8,7 @@ import (
 	machine "golang.org/x/sys/cpu"
 )
 
-// TestKernels: all kernels that this machine can run, not only the one it uses.
+// TestKernels tests all kernels that this machine can run, not only the chosen one.
 func TestKernels(t *testing.T) {
 	src, to := make([]byte, PieceBytes), make([]byte, PieceBytes+64)
 	for i := range src {

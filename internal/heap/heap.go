@@ -1,6 +1,6 @@
-// Package heap is a binary heap whose owner knows where each element stands, so any
-// element can be moved or taken out in O(log n). It allocates only to grow, and calls no
-// element through an interface value. It owns the order of its elements and nothing else.
+// Package heap implements a binary heap that tells its owner the index of each element, so that any
+// element can be moved or removed in O(log n). It allocates only to grow, and calls no element
+// through an interface value. It owns the order of its elements and nothing else.
 //
 //	type event struct{ at time.Duration; id int }
 //	func (a event) Before(b event) bool { return a.at < b.at }
@@ -20,16 +20,16 @@ type Element[T any] interface {
 	Before(x T) bool
 }
 
-// Places keeps where elements stand.
+// Places records the indices of elements.
 type Places[T any] interface {
-	// Place notes that x stands at an index of Heap.Items.
+	// Place records that x is at index at of Heap.Items.
 	Place(x T, at int)
 }
 
-// Heap is a binary heap. The zero Heap is empty. An element's order must not change
-// while it stands in a heap, but by [Heap.Set].
+// Heap is a binary heap. The zero Heap is empty. The order of an element must not change while it is
+// in a heap, except by [Heap.Set].
 type Heap[T Element[T], P Places[T]] struct {
-	Items []T // the first element at 0; written by the heap alone
+	Items []T // the first element is at 0; only the heap may write it
 }
 
 // Push adds an element.
@@ -45,7 +45,7 @@ func (h *Heap[T, P]) Set(p P, at int, x T) {
 	}
 }
 
-// Remove takes out the element at an index. The caller notes that it is gone.
+// Remove removes and returns the element at an index. It does not call Place for that element.
 func (h *Heap[T, P]) Remove(p P, at int) T {
 	gone, last := h.Items[at], len(h.Items)-1
 	moved := h.Items[last]
@@ -57,7 +57,7 @@ func (h *Heap[T, P]) Remove(p P, at int) T {
 	return gone
 }
 
-// up puts x at a free index, or above it.
+// up puts x at the free index at, or moves parents down and puts it above.
 func (h *Heap[T, P]) up(p P, at int, x T) {
 	for at > 0 {
 		parent := (at - 1) / 2
@@ -70,7 +70,8 @@ func (h *Heap[T, P]) up(p P, at int, x T) {
 	h.put(p, at, x)
 }
 
-// down puts x below a free index, or returns false if it belongs there or above.
+// down moves children up and puts x below the free index at. It returns false and does nothing if x
+// belongs at that index or above.
 func (h *Heap[T, P]) down(p P, at int, x T) (moved bool) {
 	for {
 		child := 2*at + 1

@@ -14,8 +14,8 @@ type places []int
 
 func (p places) Place(x item, at int) { p[x.id] = at }
 
-// TestHeapIsASort: in a random life the first element is the least one, and every
-// element is where Places says.
+// TestHeapIsASort runs random operations and checks that the first element is the least one, and
+// that every element is at its recorded place.
 func TestHeapIsASort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	where := make(places, 4000)

@@ -1,5 +1,5 @@
-// Package jsontext writes strings and numbers as JSON, as encoding/json writes them. It
-// reads nothing, and allocates nothing but for what it appends to.
+// Package jsontext appends strings and numbers as JSON, in the format of encoding/json. It owns no
+// state, parses nothing, and allocates only to grow the slice that it appends to.
 package jsontext
 
 import (
@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Hex are the digits of numbers to base 16.
+// Hex holds the hexadecimal digits.
 const Hex = "0123456789abcdef"
 
-// plain are the bytes that stand in a string as they are.
+// plain reports for each ASCII byte whether it needs no escape in a string.
 var plain = func() (p [utf8.RuneSelf]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		p[c] = c != '"' && c != '\\'
@@ -19,9 +19,9 @@ var plain = func() (p [utf8.RuneSelf]bool) {
 	return p
 }()
 
-// AppendString writes s as encoding/json does with SetEscapeHTML(false): what is not
-// UTF-8 becomes \ufffd, once for each byte, and the line separators of JavaScript
-// (U+2028 and U+2029) are escaped.
+// AppendString appends s in quotes, as encoding/json with SetEscapeHTML(false) writes it: each byte
+// that is not valid UTF-8 becomes \ufffd, and U+2028 and U+2029, which end lines in JavaScript, are
+// escaped.
 func AppendString(dst []byte, s string) []byte {
 	return append(AppendText(append(dst, '"'), s), '"')
 }
@@ -68,7 +68,7 @@ func appendEscape(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', Hex[c>>4], Hex[c&0xf])
 }
 
-// AppendOptional writes null for "".
+// AppendOptional is AppendString, but it appends null for "".
 func AppendOptional(dst []byte, s string) []byte {
 	if s == "" {
 		return append(dst, "null"...)
@@ -76,12 +76,12 @@ func AppendOptional(dst []byte, s string) []byte {
 	return AppendString(dst, s)
 }
 
-// AppendInt writes n.
+// AppendInt appends n in decimal. An unsigned n must be below 2^63.
 func AppendInt[T ~int | ~int64 | ~uint32 | ~uint64](dst []byte, n T) []byte {
 	return strconv.AppendInt(dst, int64(n), 10)
 }
 
-// AppendFloat writes f as encoding/json writes a float32. f is a number.
+// AppendFloat appends f as encoding/json writes a float32. f must be finite.
 func AppendFloat(dst []byte, f float32) []byte {
 	format := byte('f')
 	if a := float32(math.Abs(float64(f))); a != 0 && (a < 1e-6 || a >= 1e21) {
@@ -95,7 +95,7 @@ func AppendFloat(dst []byte, f float32) []byte {
 	return dst
 }
 
-// AppendList writes an array, each item by item.
+// AppendList appends an array; item appends one element.
 func AppendList[T any](dst []byte, list []T, item func(dst []byte, v T) []byte) []byte {
 	dst = append(dst, '[')
 	for i, v := range list {

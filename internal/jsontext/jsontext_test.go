@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// jsonOf is what encoding/json writes, without the escapes for HTML.
+// jsonOf returns the output of encoding/json without HTML escapes.
 func jsonOf(t testing.TB, v any) string {
 	t.Helper()
 	var b bytes.Buffer

@@ -1,5 +1,5 @@
-// Package leaks finds goroutines that tests leave behind, and waits for those that are
-// about to end. It never ends one itself. Only tests import it:
+// Package leaks detects goroutines that tests leave running, after waiting for those that are about
+// to end. It owns no state and never ends a goroutine. Only tests import it:
 //
 //	func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 //
@@ -19,22 +19,22 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long a goroutine may take to end. goleak's own, half a second, is over
-// where a machine that has much else to do stands still.
+// patience is how long a goroutine may take to end. goleak's own limit of half a second is too short
+// on a heavily loaded machine.
 const patience = time.Minute
 
-// Find is an error that names the goroutines that are still there after a minute, but for
-// those that are to be ignored.
+// Find waits up to a minute for goroutines to end, and returns an error that names those still
+// running, except ignored ones.
 func Find(ignore ...goleak.Option) error {
 	for end := time.Now().Add(patience); ; {
-		err := goleak.Find(ignore...) // which waits between its looks
+		err := goleak.Find(ignore...) // waits between its attempts, so this loop does not spin
 		if err == nil || time.Now().After(end) {
 			return err
 		}
 	}
 }
 
-// Check has a test fail that left goroutines behind.
+// Check fails the test if Find returns an error.
 func Check(t testing.TB, ignore ...goleak.Option) {
 	t.Helper()
 	if err := Find(ignore...); err != nil {
@@ -42,8 +42,8 @@ func Check(t testing.TB, ignore ...goleak.Option) {
 	}
 }
 
-// Run runs a package's tests and returns their exit status: 1 if all passed and left
-// goroutines behind.
+// Run runs a package's tests and returns their exit status. If they pass but leave goroutines
+// running, it prints them and returns 1.
 func Run(m *testing.M, ignore ...goleak.Option) int {
 	code := m.Run()
 	if code != 0 {

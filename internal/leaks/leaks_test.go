@@ -8,8 +8,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// A goroutine that ends late is waited for, one that does not end is found: on a clock
-// that goes on only while all wait.
+// Find waits for a goroutine that ends late and finds one that does not end. The test runs on a fake
+// clock, which advances only while all goroutines wait.
 func TestFind(t *testing.T) {
 	here := goleak.IgnoreCurrent()
 	synctest.Test(t, func(t *testing.T) {

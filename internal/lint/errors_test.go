@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/wording"
 )
 
-// TestErrorNamesAreKnown: package wording replaces the name of each package that errors begin
-// with, so that none reaches a caller of the root or of HTTP.
+// TestErrorNamesAreKnown checks that package wording replaces the package names at the beginning of
+// errors, so that no such name reaches a caller of the root package or of HTTP.
 func TestErrorNamesAreKnown(t *testing.T) {
 	prefix := regexp.MustCompile(`^([a-z][a-z0-9]*): `)
 	apart := regexp.MustCompile(`^(internal/)?(bench|cmd|gateway|tools|router/global|engine/enginetest|scheduler/schedtest|events/nats/embedded)(/|$)`) // none of these is below the root

@@ -51,7 +51,7 @@ func TestExportsAreUsed(t *testing.T) {
 	}
 }
 
-// listed is what go list says of a package of the module.
+// listed is the output of go list for a package of the module.
 type listed struct {
 	ImportPath, Name, Dir string
 
@@ -59,7 +59,7 @@ type listed struct {
 	Imports, TestImports, XTestImports           []string
 }
 
-// checkedModule is the module with the types of all its packages.
+// checkedModule is the module with the checked types of all its packages.
 type checkedModule struct {
 	set      *token.FileSet
 	packages map[string]*listed
@@ -132,8 +132,8 @@ func loadModule(t *testing.T) *checkedModule {
 	return m
 }
 
-// importerOf imports packages of the module as they were checked, but path as it is for
-// its external tests.
+// importerOf imports packages of the module as checked, except path, which it imports with its
+// internal tests, for the external tests of path.
 type importerOf struct {
 	m    *checkedModule
 	path string
@@ -152,8 +152,8 @@ func (i importerOf) Import(path string) (*types.Package, error) {
 	return i.m.others.Import(path)
 }
 
-// check checks a package, then with its tests, then its external tests, and notes uses.
-// Errors of types are none of its business: the compiler reports those.
+// check type-checks a package alone, with its tests, and then its external tests, and records uses.
+// It ignores type errors, which the compiler reports.
 func (m *checkedModule) check(t *testing.T, path string) {
 	p := m.packages[path]
 	code := m.parse(t, p.Dir, slices.Concat(p.GoFiles, p.CgoFiles))
@@ -161,7 +161,7 @@ func (m *checkedModule) check(t *testing.T, path string) {
 	m.plain[path] = plain
 	own := plain
 	if len(p.TestGoFiles) > 0 {
-		for _, file := range code { // checked and noted above
+		for _, file := range code { // checked and recorded above
 			for _, d := range file.Decls {
 				if f, ok := d.(*ast.FuncDecl); ok {
 					f.Body = nil
@@ -188,8 +188,8 @@ func (m *checkedModule) parse(t *testing.T, dir string, names []string) (files [
 	return files
 }
 
-// types checks files as a package and notes what the files in notes use of other
-// packages, and what its examples use of its own.
+// types checks files as a package. It records the names of other packages that the files in notes
+// use, and the package's own names that its examples use.
 func (m *checkedModule) types(path string, files []*ast.File, from types.Importer, notes []*ast.File) *types.Package {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	cfg := types.Config{Importer: from, FakeImportC: true, Error: func(error) {}}
@@ -211,7 +211,7 @@ func (m *checkedModule) types(path string, files []*ast.File, from types.Importe
 	return pkg
 }
 
-// keyOf names an object: its package's path and its name, or type and method.
+// keyOf returns a key of an object: its package's path and its name, or its type and method.
 func keyOf(obj types.Object) string {
 	name := obj.Name()
 	if f, ok := obj.(*types.Func); ok {
@@ -229,7 +229,7 @@ func keyOf(obj types.Object) string {
 	return obj.Pkg().Path() + "." + name
 }
 
-// readOtherModules notes what the modules in folders of their own use.
+// readOtherModules records the names that the other modules of the repository use.
 func (m *checkedModule) readOtherModules(t *testing.T) {
 	for _, name := range everyFile(t) {
 		if !strings.HasSuffix(name, ".go") {
@@ -256,7 +256,7 @@ func (m *checkedModule) readOtherModules(t *testing.T) {
 	}
 }
 
-// unused returns the exported names that nobody uses, and where they are.
+// unused returns the exported names that are not used, and their positions.
 func (m *checkedModule) unused() map[string]string {
 	candidates := map[string]types.Object{}
 	for _, path := range m.order {
@@ -275,7 +275,7 @@ func (m *checkedModule) unused() map[string]string {
 				continue
 			}
 			if types.IsInterface(named) {
-				continue // whoever implements it has all its methods
+				continue // an implementation must have all methods of the interface
 			}
 			for f := range named.Methods() {
 				if f.Exported() && !m.satisfies(named, f.Name()) {
@@ -298,12 +298,12 @@ func (m *checkedModule) unused() map[string]string {
 	return unused
 }
 
-// customary are methods that are called through interfaces of the standard library, and
-// those that each configuration has.
+// customary lists methods that are called through interfaces of the standard library, and those that
+// every configuration has.
 var customary = []string{"WithDefaults", "Validate", "Unwrap", "Is", "As", "Timeout", "MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "String", "Error", "Format", "GoString"}
 
-// satisfies reports whether a method is customary, or an interface asks for it that the
-// module has, or a package that the type's package imports.
+// satisfies reports whether a method is customary, or is required by an interface that the type
+// implements, of the module or of a package that the type's package imports.
 func (m *checkedModule) satisfies(named *types.Named, method string) bool {
 	if slices.Contains(customary, method) {
 		return true
@@ -327,8 +327,7 @@ func (m *checkedModule) satisfies(named *types.Named, method string) bool {
 	return false
 }
 
-// spread marks the types that the type of a used name mentions, and the constants of
-// used types.
+// spread marks as used the types in the types of used names, and the constants of used types.
 func (m *checkedModule) spread(candidates map[string]types.Object) {
 	for more := true; more; {
 		more = false
@@ -351,7 +350,7 @@ func (m *checkedModule) spread(candidates map[string]types.Object) {
 	}
 }
 
-// mentioned calls mark for each named type that a type is written with.
+// mentioned calls mark for each named type that occurs in a type.
 func mentioned(of types.Type, depth int, mark func(types.Object)) {
 	switch of := of.(type) {
 	case *types.Alias:

@@ -66,7 +66,7 @@ func withoutFences(text string) string {
 	return kept.String()
 }
 
-// anchors are the headings of a page as GitHub names them: "The `-x` flag" is the-x-flag.
+// anchors returns the headings of a page as GitHub names them: "The `-x` flag" is the-x-flag.
 func anchors(page string) map[string]bool {
 	names := map[string]bool{}
 	for line := range strings.Lines(page) {

@@ -37,10 +37,10 @@ var onlyImporters = map[string][]string{
 	"gorgonia.org/cu":                         {"engine/cuda/cudrv/cu"},
 }
 
-// coreNever are packages of the standard library and zap that core does not import.
+// coreNever lists packages of the standard library and zap that packages of ring core may not import.
 var coreNever = []string{"sync", "sync/atomic", "context", "os", "net", "log", "log/slog", "math/rand", "math/rand/v2", "go.uber.org/zap"}
 
-// coreExcept are the files that may break one of those, and why.
+// coreExcept lists the files that may nevertheless import one of them, and why.
 var coreExcept = map[string]string{
 	"tokenizer/open.go os":      "the one place that reads a tokenizer's files",
 	"tokenizer/chat/open.go os": "the one place that reads a template's files",
@@ -49,10 +49,10 @@ var coreExcept = map[string]string{
 	"router/kvindex/sharded.go sync/atomic": "the same",
 }
 
-// lumber are names that say nothing about what they hold.
+// lumber lists package names that do not describe their contents.
 var lumber = []string{"util", "utils", "common", "helpers", "helper", "types", "base", "misc"}
 
-// maxLines is where a file must be two.
+// maxLines bounds the lines of a file. A longer one must be split.
 const maxLines = 500
 
 type source struct {
@@ -89,7 +89,7 @@ var parsed = sync.OnceValues(func() ([]source, error) {
 			return filepath.SkipDir
 		}
 		if _, err := os.Stat(filepath.Join(p, "go.mod")); d.IsDir() && p != root && err == nil {
-			return filepath.SkipDir // a module of its own
+			return filepath.SkipDir // another module
 		}
 		if d.IsDir() || filepath.Ext(p) != ".go" {
 			return nil
@@ -203,7 +203,7 @@ func TestFilesAreOneIdea(t *testing.T) {
 	}
 }
 
-// TestExceptionsAreUsed keeps the list of exceptions from outliving its reasons.
+// TestExceptionsAreUsed checks that every exception is still needed.
 func TestExceptionsAreUsed(t *testing.T) {
 	used := map[string]bool{}
 	for _, s := range sources(t) {
@@ -218,7 +218,7 @@ func TestExceptionsAreUsed(t *testing.T) {
 	}
 }
 
-// everyFile lists the files under the root by their paths from it, but what git keeps for itself.
+// everyFile lists the files under the root by their paths from it, without git's own.
 func everyFile(t *testing.T) []string {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -231,7 +231,7 @@ func everyFile(t *testing.T) []string {
 			if d.IsDir() {
 				return fs.SkipDir
 			}
-			return nil // of a work tree
+			return nil // the .git file of a work tree
 		}
 		rel, err := filepath.Rel(root, file)
 		all = append(all, filepath.ToSlash(rel))
@@ -243,7 +243,7 @@ func everyFile(t *testing.T) []string {
 	return all
 }
 
-// TestNamesOfFiles: names that every system takes, and the module cache with them.
+// TestNamesOfFiles checks that file names are valid on every system and in the module cache.
 func TestNamesOfFiles(t *testing.T) {
 	for _, file := range everyFile(t) {
 		plain := strings.TrimLeft(strings.ToLower(path.Base(file)), "abcdefghijklmnopqrstuvwxyz0123456789_.-")

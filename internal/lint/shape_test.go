@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// The bounds of what a reader has to hold in mind at once.
+// Bounds of functions and types, so that a reader can keep one in mind.
 const (
 	maxFuncLines = 70
 	maxFields    = 20
 	maxMethods   = 60
 )
 
-// large lists what is beyond these bounds today, with its size. Entries may shrink and
-// go, never grow or come: write two functions, or a part with a name, instead.
+// large lists the functions and types beyond these bounds, with their sizes. Entries may shrink and be
+// removed, but not grow or be added: split the function, or give part of the struct a type.
 var large = map[string]int{
 	"bench fields schedPlay":                                     23,
 	"bench/fleet fields play":                                    21,
@@ -40,12 +40,12 @@ var large = map[string]int{
 	"tokenizer/chat/filters.go func filters":                     73,
 }
 
-// plain are the endings of names of structs that hold values side by side and no state:
-// configurations, requests, command lines, and what was counted or measured.
+// plain lists the endings of the names of structs that hold independent values and no state:
+// configurations, requests, command lines, counters and measurements.
 var plain = []string{"Config", "Request", "Cmd", "Metrics", "Stats", "Counts", "Report", "Result", "Figures", "Peeked", "JSON"}
 
-// isPlain reports whether a struct is a list of values rather than the state of something:
-// by its name, or because each field has a tag, as on the wire.
+// isPlain reports whether a struct is a list of values and not a state: by its name, or because every
+// field has a tag, as in structs for JSON.
 func isPlain(name string, fields *ast.FieldList) bool {
 	if slices.ContainsFunc(plain, func(end string) bool {
 		return strings.HasSuffix(name, end) || strings.HasSuffix(name, strings.ToLower(end[:1])+end[1:])
@@ -108,7 +108,7 @@ func over(sizes map[string]int, what string, n, most int) {
 	}
 }
 
-// receiver is the name of the type that a method belongs to, or nothing.
+// receiver returns the name of a method's type, "" for a function.
 func receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""
@@ -133,7 +133,8 @@ func receiver(d *ast.FuncDecl) string {
 // fileNames finds the names of Go files, assembly and pages in a text.
 var fileNames = regexp.MustCompile(`[A-Za-z0-9_][A-Za-z0-9_./-]*\.(?:go|s|md)\b`)
 
-// TestCommentsNameFilesThatExist: beside the comment's own file, or by a path from the root.
+// TestCommentsNameFilesThatExist checks that files named in comments exist, in the directory of the
+// comment's file or by a path from the root.
 func TestCommentsNameFilesThatExist(t *testing.T) {
 	exist := map[string]bool{}
 	all := sources(t)

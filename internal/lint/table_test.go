@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// rings are the values of the second column of ARCHITECTURE.md's table.
+// rings lists the values of the second column of ARCHITECTURE.md's table.
 var rings = []string{"core", "device", "shell", "base", "test"}
 
 // row is a package's row in the table of ARCHITECTURE.md.
@@ -27,7 +27,7 @@ var (
 	tableName = regexp.MustCompile("^`([^`]+)`$")
 )
 
-// table reads the packages of ARCHITECTURE.md: the plan that the other tests enforce.
+// table reads the table of packages in ARCHITECTURE.md, which other tests enforce.
 func table(t *testing.T) map[string]row {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "ARCHITECTURE.md"))
@@ -42,7 +42,7 @@ func table(t *testing.T) map[string]row {
 	rows := map[string]row{}
 	for _, line := range strings.Split(plan, "\n") {
 		if strings.HasPrefix(line, "|--") || strings.HasPrefix(line, "| **") {
-			continue // the rule below the heads, or a heading
+			continue // the line below the column heads, or a heading
 		}
 		m := tableRow.FindStringSubmatch(line)
 		if m == nil || !slices.Contains(rings, m[2]) {
@@ -64,7 +64,7 @@ func table(t *testing.T) map[string]row {
 	return rows
 }
 
-// TestTableIsNeeded reports rows and imports of the table that no code uses any more.
+// TestTableIsNeeded reports rows and imports of the table that no code uses.
 func TestTableIsNeeded(t *testing.T) {
 	rows := table(t)
 	used := map[string]bool{}
@@ -90,7 +90,7 @@ func TestTableIsNeeded(t *testing.T) {
 	}
 }
 
-// within is the path of an import inside the module, "." for the root and "" for other modules.
+// within returns the path of an import inside the module, "." for the root and "" for other modules.
 func within(imported string) string {
 	rel, ours := strings.CutPrefix(imported, module)
 	switch {

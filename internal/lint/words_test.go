@@ -18,7 +18,7 @@ import (
 
 var shrink = flag.Bool("shrink", false, "TestPlainEnglish lowers the counts of testdata/words.txt")
 
-// riddles are phrases that make a sentence be read twice, each with the usual way out.
+// riddles lists phrases that often make a sentence hard to read, each with the usual replacement.
 var riddles = []struct{ phrase, better string }{
 	{`tells? whether`, `"reports whether"`},
 	{`who|whom|nobody|everybody|himself|herself`, "the noun: the caller, the worker, no request"},
@@ -30,7 +30,7 @@ var riddles = []struct{ phrase, better string }{
 	{`for good`, `"permanently"`},
 }
 
-// anyRiddle matches each of riddles, as the submatch of its number.
+// anyRiddle matches any of riddles; submatch i+1 belongs to riddles[i].
 var anyRiddle = func() *regexp.Regexp {
 	var phrases []string
 	for _, r := range riddles {
@@ -39,12 +39,13 @@ var anyRiddle = func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(?:` + strings.Join(phrases, "|") + `)(?:\b|\s)`)
 }()
 
-// texts are files of prose in which no riddle is left, besides all .md files.
+// texts matches the names of the files that must have no riddle at all: all .md files, and prose in
+// other formats.
 var texts = regexp.MustCompile(`\.md$|^openai/.*\.json$|^internal/gateway/.*\.json$|/page/.*\.js$`)
 
-// TestPlainEnglish finds riddles in documents, comments and messages. Documents have none.
-// testdata/words.txt counts those in comments, and in strings outside of tests, of each
-// package; the counts may only shrink:
+// TestPlainEnglish finds riddles in documents, comments and messages. Documents may have none.
+// testdata/words.txt holds the number in the comments of each package and in its strings outside of
+// tests; these numbers may only shrink:
 //
 //	go test ./internal/lint -run TestPlainEnglish -args -shrink
 func TestPlainEnglish(t *testing.T) {
@@ -112,7 +113,7 @@ func (s *source) riddles() []string {
 	return hits
 }
 
-// riddlesIn names the phrases of a text, each with the way out.
+// riddlesIn lists the phrases in a text, each with its replacement.
 func riddlesIn(text string) []string {
 	var hits []string
 	for _, m := range anyRiddle.FindAllStringSubmatch(text, -1) {
@@ -125,7 +126,7 @@ func riddlesIn(text string) []string {
 	return hits
 }
 
-// readCounts reads lines of a package and a count.
+// readCounts reads a file with a package and a count on each line.
 func readCounts(t *testing.T, file string) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.FromSlash(file))

@@ -1,11 +1,10 @@
-// Package opticks owns a public-domain English text for tests, examples and
-// benchmarks: an excerpt of Isaac Newton's Opticks, 4th edition, 1730. It never
-// ships in a server: only tests, tools and examples import it.
+// Package opticks owns a public-domain English text for tests, examples and benchmarks: an excerpt of
+// Isaac Newton's Opticks, 4th edition, 1730. It is never part of a server: only tests, tools and
+// examples import it.
 //
-// Besides running text it has what prompts are made of: paragraphs to serve as
-// shared context and real questions, for the third book ends with Newton's
-// famous queries. Everything here is a pure function and may be called from any
-// goroutine; the order of what it returns never changes.
+// It also returns parts of the text for prompts: paragraphs, to serve as shared context, and real
+// questions, since the third book ends with Newton's queries. All functions are pure, may be called
+// from any goroutine, and always return the same parts in the same order.
 //
 //	context := opticks.Paragraphs()[0]
 //	for _, question := range opticks.Questions() {
@@ -13,5 +12,5 @@
 //		...
 //	}
 //
-// Where the text comes from and what was done to it stands in LICENSE.
+// LICENSE names the source of the text and the changes that were made to it.
 package opticks

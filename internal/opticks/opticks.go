@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds of what Paragraphs and Questions return, in bytes.
+// Bounds of the results of Paragraphs and Questions, in bytes.
 const (
 	minParagraphBytes = 80
 	minQuestionBytes  = 20
@@ -17,13 +17,13 @@ const (
 //go:embed opticks.txt
 var text string
 
-// Text is the whole excerpt: valid UTF-8, about 180 KB, one line per paragraph,
-// paragraphs separated by one blank line, ending in a newline.
+// Text returns the whole excerpt: valid UTF-8, about 180 KB, with one line per paragraph, a blank line
+// between paragraphs, and a newline at the end.
 func Text() string { return text }
 
-// Paragraphs are the paragraphs of Text in their order, without headings and
-// other short ones: each has at least 80 bytes and no newline. The slice is the
-// caller's. It walks the text.
+// Paragraphs returns the paragraphs of Text in their order, without headings and other short ones:
+// each has at least 80 bytes and no newline. The caller owns the slice. The cost is linear in the
+// text.
 func Paragraphs() []string {
 	var out []string
 	for _, p := range all() {
@@ -34,8 +34,8 @@ func Paragraphs() []string {
 	return out
 }
 
-// Questions are the sentences of Text that end in a question mark and have 20
-// to 400 bytes, in their order. The slice is the caller's. It walks the text.
+// Questions returns the sentences of Text that end in a question mark and have 20 to 400 bytes, in
+// their order. The caller owns the slice. The cost is linear in the text.
 func Questions() []string {
 	var out []string
 	for _, p := range all() {
@@ -53,14 +53,14 @@ func Questions() []string {
 
 func all() []string { return strings.Split(strings.TrimSpace(text), "\n\n") }
 
-// abbreviations are the words of the text whose full stop ends no sentence
-// though an upper-case letter may follow.
+// abbreviations are words of the text whose full stop does not end a sentence, although an upper-case
+// letter may follow.
 var abbreviations = []string{"Fig", "Mr", "Dr", "M", "p", "Prop", "Obs", "Exper", "Sect", "Cas", "S", "Theor", "&c"}
 
-// sentenceEnd is the length of the first sentence of p, all of p if it is the
-// last. A sentence ends in ".", "?" or "!" before a space and an upper-case
-// letter, if the word is no abbreviation. The number of a query ("Qu. 5.") is
-// hence a sentence of its own and not part of the question.
+// sentenceEnd returns the length of the first sentence of p; all of p if there is only one. A sentence
+// ends with ".", "?" or "!" before a space and an upper-case letter, unless its last word is an
+// abbreviation. The number of a query ("Qu. 5.") is thus a separate sentence and not part of the
+// question.
 func sentenceEnd(p string) int {
 	for i := 0; i+2 < len(p); i++ {
 		if !strings.ContainsRune(".?!", rune(p[i])) || p[i+1] != ' ' {

@@ -1,9 +1,9 @@
-// Package sites owns which names a server answers to and which web pages may call it. It
-// protects a server on a reachable address from browsers that a page misuses: by DNS
-// rebinding, where a page's own name suddenly points to the server, and by requests across
-// origins. It never looks at keys and never writes a body.
+// Package sites decides which host names a server answers to and which web pages may call it. It
+// protects the server from pages that use a visitor's browser to reach it: by DNS rebinding, where
+// the page's own host name is made to resolve to the server's address, and by cross-origin requests.
+// It owns that policy. It never reads keys and never writes a body.
 //
-// A Policy is immutable: any number of goroutines may use one.
+// A Policy is immutable and may be used by any number of goroutines.
 //
 //	policy, err := sites.New(sites.Config{AnyHost: len(keys) > 0, AllowHosts: []string{"llm.example.com"}})
 //	if err != nil {

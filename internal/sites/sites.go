@@ -11,34 +11,34 @@ import (
 	"strings"
 )
 
-// Config says who may call. The zero value answers to IP addresses and localhost, and to no
+// Config configures a Policy. The zero value answers to IP addresses and localhost, and allows no
 // page of another site.
 type Config struct {
-	// AnyHost answers to every name, for servers that ask for keys: a page that came there by
-	// DNS rebinding has none.
+	// AnyHost answers to every host name. It is for servers that require keys: a page that
+	// reaches the server by DNS rebinding has no key.
 	AnyHost bool
-	// AllowHosts are names beside IP addresses and localhost: "llm.example.com", or
-	// "*.example.com" for all names below that one. Ports are not given.
+	// AllowHosts lists host names to answer to, in addition to IP addresses and localhost:
+	// "llm.example.com", or "*.example.com" for all names below that one, without ports.
 	AllowHosts []string
-	// Origins are those of pages that may call from a browser, as "https://app.example.com",
-	// or "*" for all. None: only the server's own page may.
+	// Origins lists the origins of pages that may call from a browser, as
+	// "https://app.example.com", or "*" for all. If it is empty, only the server's own page may.
 	Origins []string
 }
 
-// Policy decides by a Config.
+// Policy decides about requests by a Config.
 type Policy struct {
 	anyHost   bool
-	hosts     map[string]bool // canonical names
-	below     []string        // ".example.com"
+	hosts     map[string]bool // canonical host names
+	below     []string        // suffixes such as ".example.com"
 	anyOrigin bool
 	origins   map[string]bool
 	cross     *http.CrossOriginProtection
 }
 
-// Refusal is why a request is refused, with status 403.
+// Refusal is the reason why a request is refused, with status 403.
 type Refusal struct{ Code, Message string }
 
-// New reports all faults of cfg at once.
+// New returns the policy of cfg, or an error that lists all invalid hosts and origins.
 func New(cfg Config) (*Policy, error) {
 	p := &Policy{anyHost: cfg.AnyHost, hosts: map[string]bool{"localhost": true}, origins: map[string]bool{}, cross: http.NewCrossOriginProtection()}
 	var errs []error
@@ -66,12 +66,12 @@ func New(cfg Config) (*Policy, error) {
 		}
 		origin = originOf(u)
 		p.origins[origin] = true
-		p.cross.AddTrustedOrigin(origin) // it is valid
+		p.cross.AddTrustedOrigin(origin) // can't fail: the origin was checked above
 	}
 	return p, errors.Join(errs...)
 }
 
-// originOf writes an origin as browsers do: lower case, without the scheme's own port.
+// originOf returns an origin as browsers write it: in lower case, without the scheme's default port.
 func originOf(u *url.URL) string {
 	host := strings.ToLower(u.Host)
 	if u.Scheme == "http" {
@@ -82,8 +82,8 @@ func originOf(u *url.URL) string {
 	return u.Scheme + "://" + host
 }
 
-// canonical is a host as it is compared: without port, brackets and the dot of a whole
-// name, in lower case. It is empty for what is no host.
+// canonical returns a host in the form in which hosts are compared: in lower case, without port,
+// brackets and the final dot. It returns "" for an invalid port.
 func canonical(host string) string {
 	if h, port, err := net.SplitHostPort(host); err == nil {
 		if strings.Trim(port, "0123456789") != "" {
@@ -101,9 +101,9 @@ func isAddress(host string) bool {
 	return err == nil
 }
 
-// answersTo reports whether the server goes by the name in a request's Host. A request
-// without one is of HTTP/1.0: browsers always send theirs. What proxies add, such as
-// X-Forwarded-Host, is not looked at: anybody can.
+// answersTo reports whether the server answers to a request's Host. A request without one is
+// allowed: it is HTTP/1.0 and not from a browser, which always sends Host. X-Forwarded-Host and
+// similar headers are ignored, because any client can set them.
 func (p *Policy) answersTo(host string) bool {
 	if p.anyHost || host == "" {
 		return true
@@ -115,9 +115,9 @@ func (p *Policy) answersTo(host string) bool {
 	return slices.ContainsFunc(p.below, func(suffix string) bool { return len(name) > len(suffix) && strings.HasSuffix(name, suffix) })
 }
 
-// Check decides about a request. It adds to the answer's header what lets pages of the
-// allowed origins read it. preflight: the request only asks whether a page may call, and
-// is to be answered with status 204 and nothing else.
+// Check decides about a request: refusal is nil if it is allowed. Check adds the CORS headers to h,
+// the response's header, that let pages of the allowed origins read the response. preflight reports
+// that the request is an allowed CORS preflight; answer it with status 204 and an empty body.
 func (p *Policy) Check(h http.Header, r *http.Request) (preflight bool, refusal *Refusal) {
 	if !p.answersTo(r.Host) {
 		return false, &Refusal{"unknown_host", fmt.Sprintf("this server has no keys, so it answers only to an IP address, localhost and hosts that it was given, and %.100q is none of them: "+
@@ -144,19 +144,19 @@ func (p *Policy) Check(h http.Header, r *http.Request) (preflight bool, refusal 
 	return true, nil
 }
 
-// exposed are the headers of answers that pages may read beside the usual ones.
+// exposed lists the response headers that pages may read in addition to the default ones.
 const exposed = "X-Request-Id, Retry-After, X-Coppice-Ignored"
 
 func (p *Policy) share(h http.Header, origin string) {
 	if p.anyOrigin {
-		origin = "*" // no credentials: keys go in a header that the page sets itself
+		origin = "*" // sufficient without credentials: pages send their keys in a header of their own
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Expose-Headers", exposed)
 }
 
-// invite answers a preflight: the method and headers that the page names are welcome here;
-// whether they mean something is the request's affair.
+// invite answers a preflight: it allows the method and the headers that the page asks for. The
+// request itself is checked when it comes.
 func (p *Policy) invite(h http.Header, r *http.Request, method string) {
 	if token(method) {
 		h.Set("Access-Control-Allow-Methods", method)

@@ -16,7 +16,7 @@ func policy(t *testing.T, cfg Config) *Policy {
 	return p
 }
 
-// read is a request as a server reads it.
+// read parses a request as a server does.
 func read(t *testing.T, text string) *http.Request {
 	t.Helper()
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.ReplaceAll(text, "\n", "\r\n") + "\r\n\r\n")))
@@ -26,8 +26,8 @@ func read(t *testing.T, text string) *http.Request {
 	return r
 }
 
-// TestHosts: without keys a server answers to addresses, localhost and names that it was
-// given, however they are written, and to nothing else.
+// TestHosts checks that a server without keys answers to addresses, localhost and the allowed names,
+// in any spelling, and to no others.
 func TestHosts(t *testing.T) {
 	p := policy(t, Config{AllowHosts: []string{"LLM.example.com.", "*.lab.example"}})
 	for text, want := range map[string]bool{
@@ -83,7 +83,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestOrigins: which pages may send and which may read.
+// TestOrigins checks which pages may send requests and which may read responses.
 func TestOrigins(t *testing.T) {
 	const off, app, all = 0, 1, 2
 	policies := []*Policy{policy(t, Config{}), policy(t, Config{Origins: []string{"https://APP.example:443", "http://localhost:3000"}}), policy(t, Config{Origins: []string{"*"}})}
@@ -129,7 +129,7 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestFaults: what can't be a host or an origin is reported, all of it.
+// TestFaults checks that New reports every invalid host and origin.
 func TestFaults(t *testing.T) {
 	_, err := New(Config{
 		AllowHosts: []string{"", "http://x", "a b", "*", "*.", "x/y", "*.*.x"},

@@ -1,6 +1,6 @@
-// Package slogcore owns the bridge from zap to log/slog: a zap core that writes into a
-// slog.Handler. It keeps nothing and never filters: the handler's Enabled decides. The core may
-// be used from any goroutine, as the handler may.
+// Package slogcore owns the bridge from zap to log/slog: a zap core that writes to a slog.Handler. It
+// has no state of its own and never filters: the handler's Enabled decides. The core may be used from
+// any goroutine, like the handler.
 package slogcore
 
 import (
@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Choose returns log, or if that is nil and handler is not, a logger that writes to handler.
+// Choose returns log. If log is nil and handler is not, it returns a logger that writes to handler.
 func Choose(log *zap.Logger, handler slog.Handler) *zap.Logger {
 	if log == nil && handler != nil {
 		return zap.New(core{handler}, zap.AddCaller())
@@ -21,7 +21,7 @@ func Choose(log *zap.Logger, handler slog.Handler) *zap.Logger {
 
 type core struct{ handler slog.Handler }
 
-// level converts: zap counts levels by ones, slog by fours, and both have info at 0.
+// level converts a level: zap's levels are 1 apart and slog's 4, and info is 0 in both.
 func level(l zapcore.Level) slog.Level { return slog.Level(4 * l) }
 
 // Enabled asks the handler.
@@ -29,12 +29,12 @@ func (c core) Enabled(l zapcore.Level) bool {
 	return c.handler.Enabled(context.Background(), level(l))
 }
 
-// With returns a core whose entries have the fields.
+// With returns a core that adds the fields to all its entries.
 func (c core) With(fields []zapcore.Field) zapcore.Core {
 	return core{c.handler.WithAttrs(attrs(nil, fields))}
 }
 
-// Check adds the core to those that write an entry, if it is enabled.
+// Check adds the core to the writers of an entry if the entry's level is enabled.
 func (c core) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.Enabled(e.Level) {
 		return checked.AddCore(e, c)
@@ -42,7 +42,7 @@ func (c core) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.Che
 	return checked
 }
 
-// Write hands an entry to the handler; its logger's name is the attribute "logger".
+// Write passes an entry to the handler, with the logger's name as the attribute "logger".
 func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	r := slog.NewRecord(e.Time, level(e.Level), e.Message, e.Caller.PC)
 	if e.LoggerName != "" {
@@ -55,7 +55,7 @@ func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 // Sync does nothing: a handler has no buffer that it could flush.
 func (core) Sync() error { return nil }
 
-// attrs appends each field as an attribute; an error is its text.
+// attrs appends each field as an attribute; an error becomes its text.
 func attrs(dst []slog.Attr, fields []zapcore.Field) []slog.Attr {
 	for _, f := range fields {
 		m := zapcore.NewMapObjectEncoder()

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// TestEntries: level, name, fields and the caller of an entry reach the handler.
+// TestEntries checks that level, name, fields and caller of an entry reach the handler.
 func TestEntries(t *testing.T) {
 	var out bytes.Buffer
 	log := Choose(nil, slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo, AddSource: true}))
@@ -27,7 +27,7 @@ $`)
 	}
 }
 
-// TestChoose: a logger goes before a handler, and without both there is none.
+// TestChoose checks that a logger takes precedence over a handler, and that without both there is none.
 func TestChoose(t *testing.T) {
 	log := zap.NewNop()
 	if Choose(log, slog.DiscardHandler) != log || Choose(nil, nil) != nil {

@@ -9,50 +9,50 @@ import (
 	"github.com/coppice-llm/coppice/internal/invariants"
 )
 
-// Arena is memory for the arrays of Vecs: chunks that grow with what they hold, in
-// huge pages where the system has them, out of which arrays are cut and into which
-// they go back. A fresh page costs more than the words that are written to it, so
-// one fault for 2 MiB instead of one for 4 KiB is most of what it saves.
+// Arena allocates the arrays of Vecs from chunks of memory, in huge pages where the system has them.
+// Later chunks are larger. Most of the gain is in page faults: the first write to a page costs more
+// than the writes themselves, and a huge page takes one fault for 2 MiB instead of one for 4 KiB.
 //
-// It is a two-level segregated fit (Masmano et al., 2004): free blocks are listed by
-// size, an array takes the first of the smallest class whose blocks all suffice, and
-// what is freed becomes one with its free neighbours. Alloc and Free cost O(1) and a
-// search among the chunks. Arrays under [ArenaWords] and huge ones stand in the Go
-// heap: they gain nothing. The zero Arena is empty. It belongs to the owner of its Vecs.
+// It is a two-level segregated fit (Masmano et al., 2004). Free blocks are listed by class of size;
+// an array takes the first block of the smallest class whose blocks are all large enough; a freed
+// block is merged with its free neighbours. Allocating and freeing cost O(1) and a binary search
+// among the chunks. Arrays under [ArenaWords] and huge ones are on the Go heap, because an Arena
+// gains nothing for them. The zero Arena is empty. It has no lock: the owner of its Vecs owns it.
 type Arena[T Word] struct {
-	chunks []*chunk                         // in the order in which they came; blocks are named by it
+	chunks []*chunk                         // in order of allocation; a block's number has the index
 	byAddr []*chunk                         // ascending by address
-	lists  [arenaClasses]uint32             // first free block of each class, by number + 1; 0 if none
-	filled [(arenaClasses + 63) / 64]uint64 // classes with free blocks
-	words  int                              // of all chunks
-	used   int                              // granules of arrays
+	lists  [arenaClasses]uint32             // by class: number + 1 of the first free block; 0 if none
+	filled [(arenaClasses + 63) / 64]uint64 // bit set of the classes with free blocks
+	words  int                              // words of all chunks
+	used   int                              // granules of all arrays
 }
 
 // ArenaWords is the shortest array that an Arena holds.
 const ArenaWords = 128
 
 const (
-	granule      = 16            // words: a cache line, and a page of the usual size
+	granule      = 16            // words: a cache line, and a page of KV with the usual 16 tokens
 	minChunk     = 1 << 14       // words
 	maxChunk     = 1 << 21       // words: 8 MiB
-	chunkBits    = 17            // of a block's number: its granule within the chunk
-	subBits      = 3             // classes for each doubling of the size
-	arenaClasses = 18 << subBits // of sizes up to maxChunk
+	chunkBits    = 17            // low bits of a block's number: its granule within the chunk
+	subBits      = 3             // log2 of the classes for each doubling of the size
+	arenaClasses = 18 << subBits // classes for sizes up to maxChunk
 	largestArray = maxChunk / 4  // words
 )
 
-// chunk is a piece of memory with, for each granule, whether a free block begins and
-// whether one ends there. The first words of a free block are its granules and its
-// neighbours in the list of its class, by number + 1; the last word is its granules.
+// chunk is a block of memory with two bits for each granule: whether a free block begins there, and
+// whether one ends there. The first three words of a free block are its length in granules and its
+// predecessor and successor in the list of its class, each as number + 1; its last word is its
+// length again.
 type chunk struct {
 	words        []uint32
 	begins, ends []uint64
-	index        uint32 // in Arena.chunks
+	index        uint32 // index in Arena.chunks
 }
 
 func (c *chunk) base() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(c.words))) }
 
-// Of copies s into an array of its own.
+// Of returns a Vec with a copy of s.
 func (a *Arena[T]) Of(s []T) Vec[T] {
 	if len(s) < ArenaWords || len(s) > largestArray {
 		return VecOf(s)
@@ -60,7 +60,7 @@ func (a *Arena[T]) Of(s []T) Vec[T] {
 	return a.copyOf(s)
 }
 
-// copyOf is Of for an array of the arena's.
+// copyOf is Of for a length that the arena holds.
 func (a *Arena[T]) copyOf(s []T) Vec[T] {
 	need := uint32((len(s) + granule - 1) / granule)
 	words := a.take(need)
@@ -68,10 +68,10 @@ func (a *Arena[T]) copyOf(s []T) Vec[T] {
 	return Vec[T]{(*T)(unsafe.Pointer(unsafe.SliceData(words))), int32(len(s)), int32(need * granule)}
 }
 
-// CloneRange copies words [lo, hi) of v.
+// CloneRange returns a Vec with a copy of words [lo, hi) of v.
 func (a *Arena[T]) CloneRange(v *Vec[T], lo, hi int) Vec[T] { return a.Of(v.Slice()[lo:hi]) }
 
-// Free empties v and takes its array back, if it is one of the arena's.
+// Free empties v, and frees its array if that is in the arena.
 func (a *Arena[T]) Free(v *Vec[T]) {
 	if v.cap >= ArenaWords {
 		a.takeBack(v)
@@ -79,7 +79,7 @@ func (a *Arena[T]) Free(v *Vec[T]) {
 	*v = Vec[T]{}
 }
 
-// takeBack makes an array a free block if it is one of the arena's.
+// takeBack makes the array of v a free block if it is in the arena.
 func (a *Arena[T]) takeBack(v *Vec[T]) {
 	if c, at := a.find(v); c != nil {
 		count := uint32(v.cap) / granule
@@ -91,7 +91,7 @@ func (a *Arena[T]) takeBack(v *Vec[T]) {
 	}
 }
 
-// Truncate keeps the first n words and takes back what holds no more of them.
+// Truncate keeps the first n words of v and frees the granules after them.
 func (a *Arena[T]) Truncate(v *Vec[T], n int) {
 	c, at := a.find(v)
 	if c == nil {
@@ -115,16 +115,17 @@ func (a *Arena[T]) Truncate(v *Vec[T], n int) {
 	}
 }
 
-// Bytes is the memory of all chunks, and of it what arrays have.
+// Bytes returns the memory of all chunks, and the part of it that arrays use.
 func (a *Arena[T]) Bytes() (held, used int) { return wordBytes * a.words, wordBytes * granule * a.used }
 
-// Holds reports whether the array of v is one of the arena's.
+// Holds reports whether the array of v is in the arena.
 func (a *Arena[T]) Holds(v *Vec[T]) bool {
 	c, _ := a.find(v)
 	return c != nil
 }
 
-// find returns the chunk that the array of v is in, and its granule there; nil if none is.
+// find returns the chunk that contains the array of v, and the array's first granule there; nil if the
+// array is not in the arena.
 func (a *Arena[T]) find(v *Vec[T]) (*chunk, uint32) {
 	if v.cap < ArenaWords {
 		return nil, 0
@@ -149,7 +150,8 @@ func (a *Arena[T]) find(v *Vec[T]) (*chunk, uint32) {
 	return c, uint32(at / granule)
 }
 
-// take cuts a block of count granules out of the smallest class that surely has one.
+// take allocates count granules from the smallest class with free blocks that are all large enough.
+// It adds a chunk if there is none.
 func (a *Arena[T]) take(count uint32) []uint32 {
 	class := classOf(count + 1<<max(0, bits.Len32(count)-1-subBits) - 1)
 	found := a.firstFrom(class)
@@ -168,7 +170,7 @@ func (a *Arena[T]) take(count uint32) []uint32 {
 	return c.words[at*granule : (at+count)*granule : (at+count)*granule]
 }
 
-// give makes granules a free block, with those beside it that are free.
+// give makes granules a free block, merged with its free neighbours.
 func (a *Arena[T]) give(c *chunk, at, count uint32) {
 	if at > 0 && c.ends[(at-1)/64]&(1<<((at-1)%64)) != 0 {
 		before := c.words[at*granule-1]
@@ -184,7 +186,8 @@ func (a *Arena[T]) give(c *chunk, at, count uint32) {
 	a.list(c, at, count)
 }
 
-// grow adds a chunk in which so many words fit.
+// grow adds a chunk of at least words words: about a sixteenth of the words so far, a power of two from
+// minChunk to maxChunk.
 func (a *Arena[T]) grow(words int) {
 	size := min(max(minChunk, 1<<(bits.Len(uint(a.words/16+1))-1)), maxChunk)
 	for size < words {
@@ -224,7 +227,7 @@ func (a *Arena[T]) list(c *chunk, at, count uint32) {
 	a.filled[class/64] |= 1 << (class % 64)
 }
 
-// unlist takes a free block out of the list of its class.
+// unlist removes a free block from the list of its class.
 func (a *Arena[T]) unlist(c *chunk, at, count uint32) {
 	w := c.words[at*granule:]
 	before, next := w[1], w[2]
@@ -244,13 +247,13 @@ func (a *Arena[T]) unlist(c *chunk, at, count uint32) {
 	c.ends[last/64] &^= 1 << (last % 64)
 }
 
-// block is the header of a free block, given its number + 1.
+// block returns the words of a free block, from its first on, given its number + 1.
 func (a *Arena[T]) block(named uint32) []uint32 {
 	named--
 	return a.chunks[named>>chunkBits].words[named&(1<<chunkBits-1)*granule:]
 }
 
-// firstFrom is the first class from a class on that has free blocks, arenaClasses if none has.
+// firstFrom returns the first class, from class on, that has free blocks; arenaClasses if none has.
 func (a *Arena[T]) firstFrom(class uint32) uint32 {
 	if class >= arenaClasses {
 		return arenaClasses
@@ -266,7 +269,8 @@ func (a *Arena[T]) firstFrom(class uint32) uint32 {
 	return arenaClasses
 }
 
-// classOf is the class of blocks of count granules, of at most as many as its own.
+// classOf returns the class of blocks of count granules: the largest class whose smallest size is at
+// most count.
 func classOf(count uint32) uint32 {
 	if count < 1<<subBits {
 		return count
@@ -281,13 +285,13 @@ func poison(words []uint32) {
 	}
 }
 
-// asWords is s as plain words.
+// asWords returns a view of s as plain words.
 func asWords[T Word](s []T) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
 }
 
-// dirty is memory that is not cleared, for make would write to all of it where the
-// heap has been in use before. A Builder is what the standard library has for that.
+// dirty returns memory that is not cleared. make would write zeros to all of it where the heap has
+// been used before. strings.Builder is the standard library's way to get such memory.
 func dirty(words int) []uint32 {
 	var b strings.Builder
 	b.Grow(wordBytes * words)

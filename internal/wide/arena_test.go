@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// checkArena walks all chunks: arrays and free blocks cover each without gap or
-// overlap, no two free blocks are neighbours, and lists and bits agree.
+// checkArena walks all chunks and checks that arrays and free blocks cover each without gap or
+// overlap, that no two free blocks are adjacent, and that lists and bits agree.
 func checkArena(a *Arena[uint32], arrays []Vec[uint32]) error {
 	listed := map[[2]uint32]uint32{}
 	for class, head := range a.lists {
@@ -24,7 +24,7 @@ func checkArena(a *Arena[uint32], arrays []Vec[uint32]) error {
 			before, at = at, w[2]
 		}
 	}
-	held := make([]map[uint32]uint32, len(a.chunks)) // granules of arrays, by where they begin
+	held := make([]map[uint32]uint32, len(a.chunks)) // by chunk: lengths of arrays by first granule
 	for i := range held {
 		held[i] = map[uint32]uint32{}
 	}
@@ -67,8 +67,8 @@ func checkArena(a *Arena[uint32], arrays []Vec[uint32]) error {
 	return nil
 }
 
-// TestArenaAgainstSlices: arrays come, are cut short and go, in sizes of all classes;
-// none ever writes into another, and all room comes back.
+// TestArenaAgainstSlices allocates, truncates and frees arrays of all classes, and checks that none
+// overwrites another and that all memory is free at the end.
 func TestArenaAgainstSlices(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -120,7 +120,7 @@ func TestArenaAgainstSlices(t *testing.T) {
 	}
 }
 
-// TestArenaLimits: one word below, at and above what an arena holds.
+// TestArenaLimits tests one word below, at and above the sizes that an arena holds.
 func TestArenaLimits(t *testing.T) {
 	var a Arena[uint32]
 	for n, want := range map[int]bool{0: false, ArenaWords - 1: false, ArenaWords: true, largestArray: true, largestArray + 1: false} {
@@ -137,8 +137,8 @@ func TestArenaLimits(t *testing.T) {
 	}
 }
 
-// TestArenaReuses: churn of many sizes costs no memory beyond some of what is held, and
-// no allocation.
+// TestArenaReuses checks that churn of many sizes needs little memory beyond the arrays, and no
+// allocation.
 func TestArenaReuses(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var a Arena[uint32]

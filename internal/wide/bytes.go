@@ -2,16 +2,16 @@ package wide
 
 import "unsafe"
 
-// Bytes is the memory of s as bytes, [wordBytes] for each word, to be hashed or
-// compared in this process. It is a view: it has no room to append to, lives as
-// long as s, and shows what is written to s. The order of the bytes in a word is
-// the machine's, so nothing that is made of them may leave the process.
+// Bytes returns the memory of s as bytes, [wordBytes] for each word, for hashing or comparing within
+// this process. It is a view: it has no spare capacity, is valid as long as s, and shows later
+// writes to s. The byte order is the machine's, so nothing derived from the bytes may leave the
+// process.
 func Bytes[T Word](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), wordBytes*len(s))
 }
 
-// As is s under another type of the same numbers, without a copy: a view as that of
-// [Bytes].
+// As returns s under another type of the same underlying numbers, without a copy. It is a view like
+// that of [Bytes].
 func As[To, From ~uint64](s []From) []To {
 	return unsafe.Slice((*To)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
 }

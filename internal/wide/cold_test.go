@@ -8,10 +8,10 @@ import (
 	"unsafe"
 )
 
-// BenchmarkCommonPrefixCold compares equal runs at random places of two arrays
-// of 160 MB, too much for the caches near a core. Where the next run lies
-// depends on the last word of the one before, as in a walk down a tree, so that
-// their misses do not overlap. by=bytes is memequal over the same runs.
+// BenchmarkCommonPrefixCold compares equal runs at random places of two arrays of 160 MB, too large
+// for the caches of a core. The place of the next run depends on the last word of the previous one,
+// as in a walk down a tree, so that cache misses do not overlap. by=bytes is memequal over the same
+// runs.
 func BenchmarkCommonPrefixCold(b *testing.B) {
 	const words = 160 << 20 / wordBytes
 	x := make([]uint32, words)

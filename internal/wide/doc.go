@@ -1,13 +1,12 @@
-// Package wide owns the comparison of long runs of 32-bit values at the speed
-// at which memory is read, and [Vec], which holds such a run in 16 bytes beside
-// its array. It is the one place of the core's that looks at slices as bytes.
-// It never keeps a caller's slice and never knows what the values mean.
+// Package wide owns the comparison of long runs of 32-bit values at the speed of memory, and [Vec],
+// which holds such a run in 16 bytes plus its array. It is the only package of the core that views
+// slices as bytes. It never keeps a caller's slice and never interprets the values.
 //
-// An [Arena] is memory for the arrays of many Vecs. [Packed] is a Vec that takes no memory while its values follow on each other,
-// [Or] the bits of all words, [Bytes] a view of the memory, [As] one of numbers under another type.
+// An [Arena] allocates the arrays of many Vecs. A [Packed] is a Vec that needs no memory while its
+// values are consecutive. [Or] combines the bits of all words, [Bytes] views the memory of a slice,
+// and [As] views numbers under another type.
 //
-// CommonPrefix is pure and may be called from any goroutine. A Vec belongs to
-// whoever holds it and is not locked.
+// CommonPrefix is pure and may be called from any goroutine. A Vec has one owner and no lock.
 //
 //	edge := wide.VecOf(tokens)                    // a copy
 //	n := wide.CommonPrefix(edge.Slice(), key)     // edge[:n] equals key[:n], and no more does

@@ -2,7 +2,7 @@ package wide
 
 import "unsafe"
 
-// Or is the bits that any word of s has set: reading s is most of its cost.
+// Or returns the bitwise or of all words of s. Its cost is mostly that of reading s.
 func Or[T Word](s []T) (bits T) {
 	if len(s) >= 16 {
 		return T(orMany(asWords(s)))
@@ -13,14 +13,14 @@ func Or[T Word](s []T) (bits T) {
 	return bits
 }
 
-// orMany is Or, by several words at a time.
+// orMany computes Or over several words at a time.
 func orMany(s []uint32) uint32 {
 	var a, b, c, d uint64
 	if len(s) > 0 && uintptr(unsafe.Pointer(unsafe.SliceData(s)))%8 != 0 {
 		a, s = uint64(s[0]), s[1:]
 	}
 	var pairs []uint64
-	if len(s) >= 2 { // a pointer to a pair of a single word would reach past its memory
+	if len(s) >= 2 { // a *uint64 to a single word would reach past its memory
 		pairs = unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(s))), len(s)/2)
 	}
 	for len(pairs) >= 8 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestOr: against a loop, for each length and alignment around what is read at once.
+// TestOr compares Or with a loop, for all lengths and alignments around its block size.
 func TestOr(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	words := make([]uint32, 64)

@@ -1,11 +1,11 @@
 package wide
 
-// Packed is a list of words of which each is one more than the word before it,
-// more often than not: then it holds the first and the count, and no memory.
-// Otherwise it is a [Vec]. 16 bytes, with one owner, as a Vec.
+// Packed is a list of words that are usually consecutive, such as 7, 8, 9. Then it holds the first
+// word and the count, and no other memory. Otherwise it is a [Vec]. Like a Vec it has 16 bytes and one
+// owner.
 type Packed[T Word] struct {
-	// While the words are consecutive v.data is nil and v.cap the first one: then
-	// only v.len may be used.
+	// While the words are consecutive, v.data is nil, v.cap is the first word, and only v.len
+	// has its usual meaning.
 	v Vec[T]
 }
 
@@ -23,7 +23,7 @@ func PackedOf[T Word](s []T) Packed[T] {
 
 func consecutive[T Word](s []T) bool {
 	first := s[0]
-	if s[len(s)-1]-first != T(len(s)-1) { // the quick way to see that most are not
+	if s[len(s)-1]-first != T(len(s)-1) { // rejects most other lists at once
 		return false
 	}
 	for i, x := range s {
@@ -34,13 +34,13 @@ func consecutive[T Word](s []T) bool {
 	return true
 }
 
-// packed tells whether there is no array.
+// packed reports whether there is no array.
 func (p *Packed[T]) packed() bool { return p.v.data == nil }
 
-// Len is the number of words.
+// Len returns the number of words.
 func (p *Packed[T]) Len() int { return int(p.v.len) }
 
-// CapBytes is the memory held beside the list itself, in bytes.
+// CapBytes returns the size of the array in bytes, 0 if there is none.
 func (p *Packed[T]) CapBytes() int {
 	if p.packed() {
 		return 0
@@ -48,7 +48,7 @@ func (p *Packed[T]) CapBytes() int {
 	return p.v.CapBytes()
 }
 
-// At is word i, 0 <= i < Len.
+// At returns word i, 0 <= i < Len.
 func (p *Packed[T]) At(i int) T {
 	if p.packed() {
 		return T(p.v.cap) + T(i)
@@ -65,8 +65,7 @@ func (p *Packed[T]) CopyTo(dst []T, lo int) {
 	countUp(dst[:min(len(dst), p.Len()-lo)], T(p.v.cap)+T(lo))
 }
 
-// countUp fills dst with first and what follows, eight at a time: one at a time
-// takes twice as long.
+// countUp fills dst with first, first+1 and so on, eight at a time; one at a time takes twice as long.
 func countUp[T Word](dst []T, first T) {
 	for len(dst) >= 8 {
 		d := (*[8]T)(dst)
@@ -90,7 +89,7 @@ func (p *Packed[T]) AppendTo(dst []T, lo int) []T {
 	return dst
 }
 
-// Slice is a copy.
+// Slice returns a copy of the words.
 func (p *Packed[T]) Slice() []T { return p.AppendTo(make([]T, 0, p.Len()), 0) }
 
 // CloneRange copies words [lo, hi), 0 <= lo <= hi <= Len.
@@ -116,7 +115,7 @@ func (p *Packed[T]) Truncate(n int) {
 	}
 }
 
-// Same tells whether s, no longer than Len-lo, has the words from lo on.
+// Same reports whether s equals the words [lo, lo+len(s)), len(s) <= Len-lo.
 func (p *Packed[T]) Same(s []T, lo int) bool {
 	if !p.packed() {
 		return CommonPrefix(p.v.Slice()[lo:], s) == len(s)

@@ -7,8 +7,7 @@ import (
 	"unsafe"
 )
 
-// TestPackedAgainstSlice: every method, on lists that are consecutive, nearly
-// so, and not at all.
+// TestPackedAgainstSlice tests every method on lists that are consecutive, nearly so, and not at all.
 func TestPackedAgainstSlice(t *testing.T) {
 	if size := unsafe.Sizeof(Packed[int32]{}); size != 16 && unsafe.Sizeof(uintptr(0)) == 8 {
 		t.Errorf("%d bytes", size)

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// plain is the oracle.
+// plain is the oracle of CommonPrefix.
 func plain[T Word](a, b []T) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -54,7 +54,7 @@ func TestCommonPrefixAgainstPlain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 5000 {
 		a, b := make([]int32, rng.IntN(6000)), make([]int32, rng.IntN(6000))
-		for i := rng.IntN(8); i > 0; i-- { // few differences, so that they lie far apart
+		for i := rng.IntN(8); i > 0; i-- { // few differences, far apart
 			if len(a) > 0 {
 				a[rng.IntN(len(a))] = int32(rng.Uint32())
 			}
@@ -90,7 +90,7 @@ func TestCommonPrefixDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkCommonPrefix stands beside memequal over the same bytes.
+// BenchmarkCommonPrefix compares CommonPrefix with memequal over the same bytes.
 func BenchmarkCommonPrefix(b *testing.B) {
 	for _, n := range []int{16, 128, 4096, 131072} {
 		x, y := make([]uint32, n), make([]uint32, n)

@@ -6,39 +6,35 @@ import (
 	"unsafe"
 )
 
-// Vec is a slice that fits a quarter of a cache line: 16 bytes where a slice
-// has 24. It owns its array, and a Vec has one owner: to assign it is to move
-// it. The zero Vec is empty and holds no memory. At most [math.MaxInt32] words;
-// one more panics.
+// Vec is a slice in a quarter of a cache line: 16 bytes, where a Go slice has 24. It owns its array
+// and has one owner itself, so assigning a Vec moves it. The zero Vec is empty and holds no memory. A
+// Vec has at most [math.MaxInt32] words; more panic.
 type Vec[T Word] struct {
 	data     *T    // typed, so that the collector sees it; nil exactly if capacity is 0
 	len, cap int32 // 0 <= len <= cap
 }
 
-// VecOf copies s into an array of its own, with no more room than the
-// allocator's size class gives.
+// VecOf returns a Vec with a copy of s. Its capacity is that of the allocator's size class.
 func VecOf[T Word](s []T) Vec[T] {
 	fit(len(s))
 	return adopt(append([]T(nil), s...))
 }
 
-// Len is the number of words.
+// Len returns the number of words.
 func (v *Vec[T]) Len() int { return int(v.len) }
 
-// CapBytes is the memory held, in bytes, spare room included.
+// CapBytes returns the size of the array in bytes, spare capacity included.
 func (v *Vec[T]) CapBytes() int { return wordBytes * int(v.cap) }
 
-// Slice is the words themselves, not a copy, nil if there are none. They belong
-// to v and are valid until its next Truncate. There is no spare room
-// behind them, so to append to the slice copies it.
+// Slice returns the words without a copy, nil if there are none. They belong to v and are valid until
+// its next Truncate. The slice has no spare capacity, so appending to it copies it.
 func (v *Vec[T]) Slice() []T { return unsafe.Slice(v.data, int(v.len)) }
 
-// CloneRange copies words [lo, hi), 0 <= lo <= hi <= Len, into a Vec of their own.
+// CloneRange returns a Vec with a copy of words [lo, hi), 0 <= lo <= hi <= Len.
 func (v *Vec[T]) CloneRange(lo, hi int) Vec[T] { return VecOf(v.Slice()[lo:hi]) }
 
-// Truncate keeps the first n words, 0 <= n <= Len. If they are less than half
-// of what there is room for they move to an array of their own, so that a few
-// words do not keep the memory of many alive.
+// Truncate keeps the first n words, 0 <= n <= Len. If n is less than half of the capacity, it moves
+// them to a new array, so that a few words do not keep a large array alive.
 func (v *Vec[T]) Truncate(n int) {
 	if 2*n < int(v.cap) || n > int(v.len) {
 		v.move(n)
@@ -46,7 +42,7 @@ func (v *Vec[T]) Truncate(n int) {
 	v.len = int32(n)
 }
 
-// move moves the first n words to an array of their own.
+// move moves the first n words to a new array.
 func (v *Vec[T]) move(n int) {
 	if n < 0 || n > int(v.len) {
 		panic(fmt.Sprintf("wide: truncate %d words to %d", v.len, n))
@@ -54,13 +50,13 @@ func (v *Vec[T]) move(n int) {
 	*v = v.CloneRange(0, n)
 }
 
-// adopt makes a Vec of a slice that nobody else holds. The size class of the
-// longest arrays may have room for a word that is not countable.
+// adopt makes a Vec of a slice that is not used elsewhere. It limits the capacity to MaxInt32: the
+// size class of the longest arrays may have more.
 func adopt[T Word](s []T) Vec[T] {
 	return Vec[T]{unsafe.SliceData(s), int32(len(s)), int32(min(cap(s), math.MaxInt32))}
 }
 
-// fit panics if a Vec cannot count n words.
+// fit panics if n words are too many for a Vec.
 func fit(n int) {
 	if n > math.MaxInt32 {
 		panic(fmt.Sprintf("wide: %d words in a Vec, at most %d", n, math.MaxInt32))

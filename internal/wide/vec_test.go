@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// checkVec compares v with the plain slice it stands for.
+// checkVec compares v with a plain slice.
 func checkVec(t *testing.T, v *Vec[uint32], want []uint32) {
 	t.Helper()
 	s := v.Slice()
@@ -63,7 +63,7 @@ func TestVecOwnsItsArray(t *testing.T) {
 		clone := v.CloneRange(0, n)
 		from[n-1] = 0
 		checkVec(t, &v, count(n))
-		v.Slice()[0] = 7 // the slice is the words themselves
+		v.Slice()[0] = 7 // the slice is not a copy
 		if v.Slice()[0] != 7 {
 			t.Fatalf("%d words: a slice that is a copy", n)
 		}
@@ -71,7 +71,7 @@ func TestVecOwnsItsArray(t *testing.T) {
 	}
 }
 
-// TestVecKeepsItsSpareRoom appends to a slice of v, which must not show in v.
+// TestVecKeepsItsSpareRoom checks that appending to v's slice does not change v.
 func TestVecKeepsItsSpareRoom(t *testing.T) {
 	v := VecOf(count(100))
 	v.Truncate(99)

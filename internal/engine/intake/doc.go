@@ -1,9 +1,9 @@
-// Package intake is the front of a backend: it owns the checks and counts of Submit and
-// Move, the queue of what was accepted, tickets, and moves that ended. It never computes, and
-// never looks into a page.
+// Package intake is the front of a backend. It owns the checks and limits of Submit and Move, the
+// queue of accepted jobs, tickets, and the results of moves. It never computes and never reads a
+// page.
 //
-// A backend embeds a [Queue], which gives it Submit and, but for HostAlloc, what a
-// mover has. It runs one goroutine over Jobs:
+// A backend embeds a [Queue], which implements Submit and all of engine.Mover except HostAlloc and
+// HostFree. It runs one goroutine over Jobs:
 //
 //	q := intake.New(&info, maxMoves)
 //	go func() {
@@ -13,5 +13,5 @@
 //		}
 //	}()
 //
-// A [Size] fills in and checks what the configurations of backends have in common.
+// A [Size] fills in and checks the fields that the configurations of all backends share.
 package intake

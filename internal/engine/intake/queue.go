@@ -9,29 +9,29 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// Queue is the FIFO of a backend: batches and moves in the order of submission. Its
-// methods may be called from any goroutine.
+// Queue is the FIFO queue of a backend: batches and moves in the order of submission. Its methods
+// may be called from any goroutine.
 type Queue struct {
 	info     *engine.Info
 	maxMoves int
 
 	mu      sync.Mutex
 	closed  bool
-	lost    error            // ended the device
-	lastSeq uint64           // of the batches that were accepted
-	before  engine.Submitted // as of lastSeq
-	batches int              // pending
-	moves   int              // pending
-	moved   []engine.Moved   // ended and not told
+	lost    error            // the error that ended the device
+	lastSeq uint64           // Seq of the last accepted batch
+	before  engine.Submitted // state after batch lastSeq
+	batches int              // pending batches
+	moves   int              // pending moves
+	moved   []engine.Moved   // for the next Moved
 	sampled []bool           // by slot: a batch accepted since its bind samples
 
 	jobs  chan *Job
-	ready chan struct{} // has room for one
+	ready chan struct{} // has a capacity of 1
 	abort atomic.Bool
 }
 
-// New makes the queue of a backend; info must be complete and not change. At most
-// maxMoves moves may be pending.
+// New returns the queue of a backend. info must be complete and must not change. At most maxMoves
+// moves may be pending.
 func New(info *engine.Info, maxMoves int) *Queue {
 	return &Queue{
 		info: info, maxMoves: maxMoves, ready: make(chan struct{}, 1),
@@ -40,17 +40,19 @@ func New(info *engine.Info, maxMoves int) *Queue {
 	}
 }
 
-// Jobs are what was accepted, in order. Each ends by Finish. Close closes the channel.
+// Jobs returns the channel of accepted jobs, in order. The backend must call Finish for each. Close
+// closes the channel.
 func (q *Queue) Jobs() <-chan *Job { return q.jobs }
 
-// Aborted reports whether Close was called: what has not begun ends with engine.ErrClosed.
+// Aborted reports whether Close was called. Jobs that have not begun must then end with
+// engine.ErrClosed.
 func (q *Queue) Aborted() bool { return q.abort.Load() }
 
-// Abort is set by Close, for loops that look between layers.
+// Abort returns the flag behind Aborted, for loops that check it between layers.
 func (q *Queue) Abort() *atomic.Bool { return &q.abort }
 
-// Submit implements engine.Backend. The moves in After precede the batch in
-// the queue, so there is nothing to wait for.
+// Submit implements engine.Backend. It does not wait for the moves in batch.After: they are before
+// the batch in the queue.
 func (q *Queue) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -78,11 +80,11 @@ func (q *Queue) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	q.before.Take(batch)
 	q.batches++
 	j := &Job{Batch: batch, done: make(chan struct{})}
-	q.jobs <- j // has room for all that is accepted
+	q.jobs <- j // never blocks: the capacity is MaxInflight+maxMoves
 	return j, nil
 }
 
-// checkDeferred refuses rows whose slot can have no last token when they run.
+// checkDeferred refuses deferred rows whose slot will have no last token when they run.
 func (q *Queue) checkDeferred(batch *engine.Batch) error {
 	for i := range batch.Rows {
 		r := &batch.Rows[i]
@@ -100,8 +102,8 @@ func (q *Queue) checkDeferred(batch *engine.Batch) error {
 	return nil
 }
 
-// Move implements engine.Mover: the copies take their turn among the batches. It fails
-// with ErrBusy when maxMoves are pending.
+// Move implements engine.Mover. The copies run in order with the batches. It fails with ErrBusy
+// while maxMoves are pending.
 func (q *Queue) Move(m *engine.Move, memory [][]byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,7 +133,7 @@ func (q *Queue) Moved(dst []engine.Moved) []engine.Moved {
 // Ready implements engine.Mover.
 func (q *Queue) Ready() <-chan struct{} { return q.ready }
 
-// ended reports why nothing can be submitted; q.mu is held.
+// ended returns the error of a queue that accepts nothing any more, or nil; q.mu is held.
 func (q *Queue) ended() error {
 	if q.closed {
 		return engine.ErrClosed
@@ -139,9 +141,9 @@ func (q *Queue) ended() error {
 	return q.lost
 }
 
-// Finish ends a job; of a batch with a result or an error. An error other than ErrClosed
-// ends the device: every later call fails with it. The place in the queue is given back
-// first, so that a caller that has seen the ticket can submit.
+// Finish ends a job; a batch needs either a result or an error. An error other than ErrClosed ends
+// the device: every later call fails with it. Finish frees the place in the queue before it
+// completes the ticket, so that a caller that has seen the ticket can submit.
 func (q *Queue) Finish(j *Job, res *engine.Result, err error) {
 	q.mu.Lock()
 	if err != nil && !errors.Is(err, engine.ErrClosed) && q.lost == nil {
@@ -160,12 +162,12 @@ func (q *Queue) Finish(j *Job, res *engine.Result, err error) {
 	}
 	select {
 	case q.ready <- struct{}{}:
-	default: // one that nobody has taken yet tells of this move too
+	default: // an earlier value is still there and covers this move, too
 	}
 }
 
-// Close refuses what comes from now on and closes Jobs. It reports whether this was the
-// first call.
+// Close makes later calls fail with ErrClosed, sets Abort and closes Jobs. It reports whether this
+// was the first call.
 func (q *Queue) Close() (first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -182,7 +184,7 @@ func (q *Queue) Close() (first bool) {
 type Job struct {
 	Batch  *engine.Batch
 	Move   *engine.Move
-	Memory [][]byte // of Move
+	Memory [][]byte // host memory of Move, one slice for each page
 
 	done chan struct{}
 	res  *engine.Result // res and err are written before done is closed

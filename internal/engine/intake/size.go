@@ -7,17 +7,17 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Size points at the fields that the configuration of every backend has.
+// Size points to the fields that the configurations of all backends share.
 type Size struct {
 	PageTokens, Pages, KVTokens                         *int
 	MaxSlots, MaxRows, MaxTokens, MaxInflight, MaxMoves *int
 }
 
-// Limits are values for the fields of a Size that have a default, or the most that each
-// may be.
+// Limits holds values for fields of a Size: their defaults, or their maxima.
 type Limits struct{ Pages, MaxSlots, MaxRows, MaxTokens, MaxInflight, MaxMoves int }
 
-// Fill sets what is 0: pages of 16 slots, Pages from KVTokens, the rest from defaults.
+// Fill sets the fields that are 0: PageTokens to 16, Pages from KVTokens if that is given, the
+// others to their defaults.
 func (s Size) Fill(defaults Limits) {
 	set := func(field *int, v int) {
 		if *field == 0 {
@@ -35,7 +35,8 @@ func (s Size) Fill(defaults Limits) {
 	set(s.MaxMoves, defaults.MaxMoves)
 }
 
-// Validate reports every field that no backend called name can have, by name and value.
+// Validate returns an error that names every invalid field with its value, or nil. name is the
+// backend's, for the errors; most holds the maxima.
 func (s Size) Validate(name string, most Limits) error {
 	var errs []error
 	within := func(field string, v, lo, hi int) {

@@ -1,14 +1,13 @@
-// Package sampling owns the drawing of tokens from logits, the same for every
-// backend: log-probabilities, digests, penalties, masks, cut-offs and the
-// counter-based random numbers. It holds the per-slot sampling state (parameters,
-// counts, last token). It never runs a model and never ends a request.
+// Package sampling draws tokens from logits, in the same way for every backend. It owns
+// log-probabilities, digests, penalties, masks, cut-offs, counter-based random numbers, and the
+// sampling state of each slot (parameters, counts, last token). It never runs a model and never
+// ends a request.
 //
-// Everything is f32 in the canonical order of package internal/f32, or integer,
-// so equal logits give equal tokens on every target. A draw depends on the
-// slot's seed, the row's SampleIndex and the token ids alone: not on the batch,
-// the chunking or how often it is repeated.
+// All arithmetic is integer, or f32 in the canonical order of package internal/f32, so equal
+// logits give equal tokens on every target. The random numbers depend only on the slot's seed, the
+// row's SampleIndex and the token ids: not on the batch, the chunking or repetition.
 //
-// A Sampler belongs to the one goroutine that runs a backend's batches.
+// A Sampler may be used by one goroutine, the one that runs a backend's batches.
 //
 //	s := sampling.New(info.MaxSlots, info.Vocab)
 //	s.Bind(&batch.Binds[i])                       // in FIFO order

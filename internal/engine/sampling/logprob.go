@@ -8,11 +8,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Norm is what turns a logit into a log-probability: the largest logit and the
-// logarithm of the sum of e^(l-max).
+// Norm converts logits to log-probabilities: it holds the largest logit and the logarithm of the
+// sum of e^(l-max).
 type Norm struct{ max, logSum float32 }
 
-// Normalize sums finite logits in 16 lanes by token id, then f32.Tree16.
+// Normalize returns the Norm of finite logits. It adds the exponentials in 16 lanes by token id
+// and the lanes by f32.Tree16.
 func Normalize(logits []float32) Norm {
 	n := Norm{max: logits[argmax(logits)]}
 	var lanes [f32.Lanes]float32
@@ -23,7 +24,7 @@ func Normalize(logits []float32) Norm {
 	return n
 }
 
-// Logprob is the natural logarithm of the probability of a token with that logit.
+// Logprob returns the natural logarithm of the probability of a token with that logit.
 func (n Norm) Logprob(logit float32) float32 { return (logit - n.max) - n.logSum }
 
 // top lists the k most probable tokens, best first, lower ids first on ties.
@@ -51,8 +52,8 @@ func (n Norm) top(logits []float32, k int) []engine.TokenLogprob {
 	return top
 }
 
-// Prompt appends to out what the logits before a token of a prompt say of it and, if row r
-// asks for them, of the most probable ones in its place.
+// Prompt appends to out the log-probability of a prompt's token, given the logits at the position
+// before it, and if row r asks for them the most probable tokens at its place.
 func Prompt(r *engine.Row, logits []float32, token kv.Token, out *engine.RowOut) {
 	n := Normalize(logits)
 	out.Prompt = append(out.Prompt, n.Logprob(logits[token]))
@@ -61,7 +62,7 @@ func Prompt(r *engine.Row, logits []float32, token kv.Token, out *engine.RowOut)
 	}
 }
 
-// PromptUnknown is Prompt for a token whose logits nobody has.
+// PromptUnknown is Prompt for a token whose logits were not computed. It appends NaN.
 func PromptUnknown(r *engine.Row, out *engine.RowOut) {
 	out.Prompt = append(out.Prompt, float32(math.NaN()))
 	if r.PromptTop > 0 {

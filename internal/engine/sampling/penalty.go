@@ -7,12 +7,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// inPrompt marks a token of the prompt; the other bits count outputs.
+// inPrompt marks a token of the prompt; the other bits count its occurrences in the output.
 const inPrompt = 1 << 31
 
-// counts are the tokens that a slot's penalties see: dense for O(1) updates, with
-// a list of what was touched, so that reset and apply cost the distinct tokens of
-// the sequence and not the vocabulary.
+// counts holds the token counts for a slot's penalties. The array is dense, for updates in O(1).
+// The list of touched tokens makes reset and apply linear in the distinct tokens of the sequence
+// instead of the vocabulary.
 type counts struct {
 	dense   []uint32
 	touched []kv.Token // tokens with dense != 0, in the order of first touch
@@ -54,9 +54,9 @@ func (c *counts) add(t kv.Token) {
 	c.dense[t]++
 }
 
-// apply changes work in place: repetition first (a positive logit is divided, a
-// negative one multiplied; prompt and output count), then presence and frequency
-// (output only). Each token is changed alone, so the order of touched is free.
+// apply applies the penalties to work in place. First repetition, for tokens of prompt and output:
+// a positive logit is divided, a negative one multiplied. Then presence and frequency, for tokens
+// of the output. Tokens are independent of each other, so the order of touched does not matter.
 func (c *counts) apply(work []float32, p *engine.SamplingParams) {
 	repeat := p.RepetitionPenalty != 0 && p.RepetitionPenalty != 1
 	for _, t := range c.touched {

@@ -8,24 +8,25 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// golden is 2^64 divided by the golden ratio, the step of SplitMix64.
+// golden is 2^64 divided by the golden ratio: the increment of SplitMix64.
 const golden = 0x9e3779b97f4a7c15
 
-// weightOne is the fixed-point 1 of top-p weights: sums of integers do not depend
-// on their order, and 2^24 tokens of weight 1 still fit 64 bits.
+// weightOne is the fixed-point 1 of top-p weights. Sums of integers do not depend on their order,
+// and the sum of fewer than 2^24 weights of at most 1 fits 64 bits.
 const weightOne = 1 << 40
 
-// weightless: e to this power, and below, is less than half of 1/weightOne.
+// weightless is an exponent at or below which e^x rounds to 0 in units of 1/weightOne: e^-28.5 is
+// less than half a unit.
 const weightless = -28.5
 
-// random draws from s.work by p: divide by the temperature, cut by min-p, top-k
-// and top-p, then take the best of z - ln(-ln u) (Gumbel-max: distributed as the
-// softmax over the candidates). Where the best quotient is beyond f32, it is the best
-// token, as at temperature 0: any other is further behind than chance reaches. ok is
-// false if no token is allowed.
+// random draws from s.work by p: it divides by the temperature, cuts by min-p, top-k and top-p,
+// and takes the largest z - ln(-ln u). By the Gumbel-max theorem that has the distribution of the
+// softmax over the candidates. If the best quotient overflows f32, it returns the best token, as
+// at temperature 0: no random number could make up the distance of the others. ok is false if no
+// token is allowed.
 func (s *Sampler) random(p *engine.SamplingParams, index int32) (token kv.Token, ok bool) {
 	z := s.work
-	top, most := 0, float32(math.Inf(-1)) // the best token, and its logit
+	top, most := 0, float32(math.Inf(-1)) // the best token and its logit
 	s.ids = s.ids[:0]
 	for t, l := range z {
 		if math.IsInf(float64(l), -1) {
@@ -74,7 +75,7 @@ func (s *Sampler) random(p *engine.SamplingParams, index int32) (token kv.Token,
 	return s.gumbel(p.Seed, index), true
 }
 
-// weigh fills s.wgt for the candidates.
+// weigh fills s.wgt with the weights of the candidates.
 func (s *Sampler) weigh(of func(t int32) uint64) {
 	s.wgt = s.wgt[:0]
 	for _, t := range s.ids {
@@ -82,13 +83,13 @@ func (s *Sampler) weigh(of func(t int32) uint64) {
 	}
 }
 
-// cut keeps the best candidates until their weights reach target: the shortest
-// prefix of the order (score descending, id ascending) that sums to target or
-// more. A radix search over the scores' bits finds the last kept score in four
-// passes, without sorting, each over those alone that share the bits found before.
+// cut keeps the best candidates until their weights reach target: the shortest prefix, in the
+// order of descending score and ascending id, whose weights sum to target or more. A radix search
+// over the bits of the scores finds the last kept score without sorting. It makes four passes of 8
+// bits, each over the candidates that share the bits found so far.
 func (s *Sampler) cut(target uint64) {
-	var prefix uint32  // of the last kept score's key
-	above := uint64(0) // weight of all scores above it
+	var prefix uint32  // the found bits of the last kept score's key
+	above := uint64(0) // weight of all scores above the prefix
 	s.near = s.near[:0]
 	for i, t := range s.ids {
 		s.near = append(s.near, scored{key(s.work[t]), s.wgt[i]})
@@ -132,7 +133,7 @@ type scored struct {
 	weight uint64
 }
 
-// key orders finite f32 values as unsigned integers; -0 and +0 are one score.
+// key maps finite f32 values to unsigned integers of the same order; -0 and +0 get the same key.
 func key(x float32) uint32 {
 	u := math.Float32bits(x + 0)
 	if u>>31 != 0 {
@@ -141,10 +142,10 @@ func key(x float32) uint32 {
 	return u | 1<<31
 }
 
-// gumbel is the candidate with the best perturbed score, the lowest on ties. The
-// two logarithms of a score are only taken where it may be the best: no score is
-// more than maxGumbel above its candidate's, and none with a u of enough or less
-// reaches the best so far, from whichever candidate.
+// gumbel returns the candidate with the largest perturbed score z - ln(-ln u), the lowest id on
+// ties. It computes the two logarithms only where the score may be the largest. It skips a
+// candidate whose z + maxGumbel is below the best score so far, and one whose u is below enough:
+// with such a u, not even the largest z would reach the best score.
 func (s *Sampler) gumbel(seed uint64, index int32) kv.Token {
 	base := mix(mix(seed+golden) ^ uint64(uint32(index))*golden)
 	top := s.work[s.ids[0]]
@@ -173,14 +174,14 @@ func (s *Sampler) gumbel(seed uint64, index int32) kv.Token {
 }
 
 const (
-	// maxGumbel is over -ln(-ln u) of the largest u, 1 - 2^-24: 16.636.
+	// maxGumbel is above -ln(-ln u) of the largest u, 1 - 2^-24: 16.636.
 	maxGumbel = 16.7
-	// slack is more than what rounding adds to a score, of those below coarse.
+	// slack is more than the rounding error of any score of a magnitude below coarse.
 	slack  = 1e-2
 	coarse = 1 << 14
 )
 
-// uniform maps the upper 23 bits of h to the middle of one of 2^23 cells of (0, 1).
+// uniform maps the upper 23 bits of h to the middle of one of 2^23 equal cells of (0, 1).
 func uniform(h uint64) float32 {
 	return float32((float32(h>>41) + 0.5) * 0x1p-23)
 }

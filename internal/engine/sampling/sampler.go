@@ -16,9 +16,9 @@ type Sampler struct {
 	vocab int
 	slots []slot
 
-	work  []float32 // logits as changed by biases, penalties, mask and temperature; -Inf is forbidden
+	work  []float32 // logits after biases, penalties, mask and temperature; -Inf means forbidden
 	ids   []int32   // candidates, ascending
-	wgt   []uint64  // their weights in 2^-40, as ids
+	wgt   []uint64  // weights of ids, in units of 2^-40
 	near  []scored  // scratch of cut
 	bytes []byte    // one row of logits as little-endian f32
 }
@@ -27,15 +27,13 @@ type Sampler struct {
 type slot struct {
 	params engine.SamplingParams
 	last   kv.Token
-	// sampled tells that last is the sequence's: false after Bind and after a
-	// sample that failed.
+	// sampled reports that last is valid: false after Bind and after a failed sample.
 	sampled bool
 	counts  counts
 }
 
-// New makes a sampler for slots [0, slots) and tokens [0, vocab). Memory:
-// 33 bytes per token of the vocabulary, and 4 for each slot that ever had a
-// penalty on.
+// New returns a sampler for slots [0, slots) and tokens [0, vocab). It allocates 36 bytes per token
+// of the vocabulary, and 8 more per token for each slot that ever had a penalty.
 func New(slots, vocab int) *Sampler {
 	return &Sampler{
 		vocab: vocab,
@@ -48,9 +46,8 @@ func New(slots, vocab int) *Sampler {
 	}
 }
 
-// Bind gives b.Slot to a sequence: parameters as in b, no last token, and
-// counts rebuilt from b.Prompt and b.Output if a penalty is on. It keeps no slice
-// of b.
+// Bind assigns b.Slot to a sequence: it sets the parameters, clears the last token and, if a
+// penalty is on, rebuilds the counts from b.Prompt and b.Output. It keeps no slice of b.
 func (s *Sampler) Bind(b *engine.SlotBind) {
 	sl := &s.slots[b.Slot]
 	bias := append(sl.params.Bias[:0], b.Sampling.Bias...)
@@ -62,21 +59,20 @@ func (s *Sampler) Bind(b *engine.SlotBind) {
 	}
 }
 
-// Last is the slot's last sampled token; ok is false if it has none since Bind,
-// or if its last sample failed.
+// Last returns the slot's last sampled token. ok is false if it has sampled none since Bind, or if
+// its last sample failed.
 func (s *Sampler) Last(id engine.Slot) (token kv.Token, ok bool) {
 	return s.slots[id].last, s.slots[id].sampled
 }
 
-// Fail notes that the slot's last sample failed: a Deferred row has no token.
+// Fail records that the slot's last sample failed: Last returns no token.
 func (s *Sampler) Fail(id engine.Slot) { s.slots[id].sampled = false }
 
-// Sample fills out for row r, number index of its batch, from its mask, nil for none, and
-// its raw logits (len = vocab, left as they are): Digest if asked, Err if a logit is not finite
-// or nothing is allowed, else Token and the log-probabilities asked for. A
-// sampled token becomes the slot's last one and is counted by its penalties.
-// With r.Sample unset only the digest is taken. Cost O(vocab), no allocation
-// but out.Top.
+// Sample fills out for row r, which has the given index in its batch. mask may be nil; logits are
+// the raw ones, with len = vocab, and are not changed. It sets Digest if r asks for it. If a logit
+// is not finite, or no token is allowed, it sets Err. Otherwise, if r.Sample is set, it sets Token
+// and the requested log-probabilities; the token becomes the slot's last one and is counted for
+// penalties. The cost is O(vocab). It allocates only out.Top.
 func (s *Sampler) Sample(r *engine.Row, index int, mask []uint64, logits []float32, out *engine.RowOut) {
 	if len(logits) != s.vocab {
 		panic(fmt.Sprintf("sampling: %d logits for a vocabulary of %d", len(logits), s.vocab))
@@ -116,8 +112,8 @@ func (s *Sampler) Sample(r *engine.Row, index int, mask []uint64, logits []float
 	}
 }
 
-// draw applies the slot's parameters in the order of engine.SamplingParams. best is
-// the index of the largest logit.
+// draw applies the slot's parameters in the order of engine.SamplingParams and returns a token; ok
+// is false if none is allowed. best is the index of the largest logit.
 func (s *Sampler) draw(sl *slot, r *engine.Row, mask []uint64, logits []float32, best int) (kv.Token, bool) {
 	p := &sl.params
 	if len(p.Bias) == 0 && !p.Penalised() && mask == nil && p.Temperature == 0 {
@@ -138,7 +134,7 @@ func (s *Sampler) draw(sl *slot, r *engine.Row, mask []uint64, logits []float32,
 	return s.random(p, r.SampleIndex)
 }
 
-// digest is XXH3-64 over the logits as f32 little-endian.
+// digest returns XXH3-64 of the logits as little-endian f32.
 func (s *Sampler) digest(logits []float32) uint64 {
 	for i, l := range logits {
 		binary.LittleEndian.PutUint32(s.bytes[4*i:], math.Float32bits(l))
@@ -146,8 +142,8 @@ func (s *Sampler) digest(logits []float32) uint64 {
 	return xxh3.Hash(s.bytes)
 }
 
-// scan is argmax, and whether all are finite, in one pass: x-x is 0 for those that
-// are and NaN for the others, which a sum keeps.
+// scan returns argmax and reports whether all values are finite, in one pass: x-x is 0 for finite
+// values and NaN for others, and a sum with NaN stays NaN.
 func scan(v []float32) (best int, finite bool) {
 	top, sum := float32(math.Inf(-1)), float32(0)
 	for i, x := range v {
@@ -159,7 +155,7 @@ func scan(v []float32) (best int, finite bool) {
 	return best, sum == 0
 }
 
-// notFinite is the first token whose logit is NaN or infinite, or -1.
+// notFinite returns the first token whose logit is NaN or infinite, or -1.
 func notFinite(logits []float32) int {
 	for i, l := range logits {
 		if l-l != 0 {
@@ -169,7 +165,7 @@ func notFinite(logits []float32) int {
 	return -1
 }
 
-// argmax is the index of the largest value, the lowest on ties.
+// argmax returns the index of the largest value, the lowest on ties.
 func argmax(v []float32) int {
 	best := 0
 	for i, x := range v {
@@ -180,8 +176,8 @@ func argmax(v []float32) int {
 	return best
 }
 
-// clamp keeps a changed logit finite, so that no overflow forbids or forces a
-// token; -Inf from a bias stays, it forbids.
+// clamp limits a changed logit to the largest f32, so that no overflow forces a token. -Inf from a
+// bias stays: it forbids the token.
 func clamp(x float32) float32 {
 	if x > math.MaxFloat32 {
 		return math.MaxFloat32

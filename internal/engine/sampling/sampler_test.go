@@ -33,8 +33,8 @@ func bound(vocab int, p engine.SamplingParams) *Sampler {
 	return s
 }
 
-// plainDraw follows the order of engine.SamplingParams by sorting: the twin of
-// draw, for params without penalties.
+// plainDraw is the twin of draw for parameters without penalties. It follows the order of
+// engine.SamplingParams and sorts.
 func plainDraw(l []float32, p engine.SamplingParams, index int32) kv.Token {
 	type cand struct {
 		id int
@@ -127,8 +127,8 @@ func TestDrawEqualsSorting(t *testing.T) {
 	}
 }
 
-// TestDistribution draws from a known softmax; the bound of χ² at 9 degrees of
-// freedom is that of one in a million.
+// TestDistribution draws from a known softmax. A correct sampler exceeds the bound of χ², with 9
+// degrees of freedom, once in a million.
 func TestDistribution(t *testing.T) {
 	l := logits(5, 10)
 	s := bound(10, engine.SamplingParams{Temperature: 2, Seed: 77})
@@ -250,8 +250,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestTinyTemperature: so low that quotients are beyond f32, a temperature takes the best
-// token as 0 does, the lowest on ties, whatever else is set.
+// TestTinyTemperature checks that a temperature so low that quotients overflow f32 gives the best
+// token, as 0 does, the lowest id on ties, whatever else is set.
 func TestTinyTemperature(t *testing.T) {
 	for _, l := range [][]float32{
 		{1, 8, 9, 9, 2}, {-9, -8, -2, -7, -7}, {-1, 4, 5, 4.5, 5}, {0, 1e-3, 2e-3, 1, 3.5},
@@ -287,8 +287,8 @@ func TestKeyOrder(t *testing.T) {
 const hashVector = 0xb056fb9f278507fb
 
 func TestHashVector(t *testing.T) {
-	// By the definition: mix(mix(mix(seed+G) ^ i·G) ^ (t+1)·G), computed apart
-	// with arbitrary-precision integers.
+	// The expected value is mix(mix(mix(seed+G) ^ i·G) ^ (t+1)·G), computed independently with
+	// arbitrary-precision integers.
 	seed, index, token := uint64(42), uint64(7), uint64(99)
 	if got := mix(mix(mix(seed+golden)^index*golden) ^ (token+1)*golden); got != hashVector {
 		t.Errorf("hash(42, 7, 99) = %#x, want %#x", got, uint64(hashVector))
@@ -325,8 +325,8 @@ func BenchmarkSample(b *testing.B) {
 	}
 }
 
-// What gumbel passes over is never the best: it gives what the scores of all
-// candidates give, flat or steep, tiny or huge.
+// The candidates that gumbel skips are never the best: it returns the same token as a computation
+// of all scores, for flat and steep, tiny and huge logits.
 func TestGumbelMissesNobody(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	s := New(1, 4096)
