@@ -186,8 +186,8 @@ func (a *Arena[T]) give(c *chunk, at, count uint32) {
 	a.list(c, at, count)
 }
 
-// grow adds a chunk of at least words words: about a sixteenth of the words so far, a power of two from
-// minChunk to maxChunk.
+// grow adds a chunk of at least words words: about a sixteenth of the words so far, rounded down to
+// a power of two, from minChunk to maxChunk.
 func (a *Arena[T]) grow(words int) {
 	size := min(max(minChunk, 1<<(bits.Len(uint(a.words/16+1))-1)), maxChunk)
 	for size < words {
