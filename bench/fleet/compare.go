@@ -93,7 +93,7 @@ type Table struct {
 	Predict    float64     `json:"predict_ms"`
 	ITL        float64     `json:"itl_weight"` // of the policy latency, as is Backlog
 	Backlog    float64     `json:"backlog_weight"`
-	Load       float64     `json:"load"` // of Capacity, that comes
+	Load       float64     `json:"load"` // rate of arrivals over Capacity
 	Seed       uint64      `json:"seed"`
 	Fleets     []FleetRuns `json:"fleets"`
 }

@@ -18,7 +18,7 @@ func readChunk(c *openai.Chunk, data []byte) error {
 const mostClip = 400
 
 // clip makes a server's message fit for one line: control characters become spaces, and
-// what exceeds mostClip is cut off.
+// text beyond mostClip bytes is cut off.
 func clip(b []byte) string {
 	dots := ""
 	if len(b) > mostClip {
