@@ -132,7 +132,7 @@ func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	c.Router = c.Router.WithDefaults()
 	if c.Index.Index.Holders == 0 { // per rank, and a worker may have several ranks
-		c.Index.Index.Holders = min(max(residency.DefaultRanks, 2*c.Router.MaxWorkers), kvindex.MaxHolders)
+		c.Index.Index.Holders = min(max(residency.DefaultRanks, 2*c.Router.MaxWorkers), kvindex.MaxHolders/2) // half: lower tiers have a holder each too
 	}
 	c.Router.Predict, c.Router.Stall = !c.NoPredict, max(0, c.StallAfter)
 	c.MaxBodiesBytes = cmp.Or(c.MaxBodiesBytes, max(256<<20, c.MaxBodyBytes))

@@ -417,4 +417,10 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%v does not mention %q", err, want)
 		}
 	}
+	for _, n := range []int{1, 512, 1 << 16} { // whatever the router takes, the index's default size follows
+		c := Config{Router: router.Config{MaxWorkers: n}}.WithDefaults()
+		if err := c.Index.Validate(); err != nil {
+			t.Errorf("%d workers: %v", n, err)
+		}
+	}
 }
