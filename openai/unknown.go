@@ -41,9 +41,7 @@ var harmless = []string{
 	"litellm_trace_id",         //
 	"num_ctx",                  // Ollama: size of the context in memory
 	"parsed",                   // OpenAI's clients: of an answer that is sent back
-	"parsed",                   // OpenAI's libraries: of an answer that is sent back
 	"parsed_arguments",         // OpenAI's clients: of a call that is sent back
-	"parsed_arguments",         // OpenAI's libraries: of a call that is sent back
 	"provider",                 // OpenRouter: for routers
 	"provider_specific_fields", // LiteLLM: of an answer that is sent back
 	"reasoning_details",        // OpenRouter: of an answer that is sent back
