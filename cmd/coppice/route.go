@@ -147,7 +147,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	cfg, err := c.gateway(keys, file, log)
+	cfg, err := c.gateway(ctx, keys, file, log)
 	if err != nil {
 		return err
 	}

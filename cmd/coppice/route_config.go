@@ -43,7 +43,7 @@ func (c *routeCmd) check() error {
 
 // gateway returns the gateway's configuration from the flags and the contents of the
 // workers' file.
-func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg gateway.Config, err error) {
+func (c *routeCmd) gateway(ctx context.Context, keys []server.Key, file []byte, log *zap.Logger) (cfg gateway.Config, err error) {
 	cfg = gateway.Config{
 		Router: router.Config{
 			BlockTokens: c.BlockTokens, Policy: c.Policy, Seed: c.Seed, MaxWorkers: c.MaxWorkers, MaxQueued: c.MaxQueued,
@@ -94,7 +94,7 @@ func (c *routeCmd) gateway(keys []server.Key, file []byte, log *zap.Logger) (cfg
 	if len(cfg.Workers) == 0 && c.WorkersFile == "" && cfg.NATS == nil {
 		return cfg, errors.New("there are no workers: give --worker, --workers-file, or --events nats://… for those that register")
 	}
-	cfg.Prompt, cfg.Tokenizer, err = c.prompts() // last, as it may take long
+	cfg.Prompt, cfg.Tokenizer, err = c.prompts(ctx) // last, as it may take long
 	return cfg, err
 }
 
@@ -120,7 +120,7 @@ func (c *routeCmd) workerKey(keys []server.Key, register bool) (string, error) {
 
 // prompts returns how the gateway reads prompts: with the tokenizer and template of
 // --model, if given, and the namespaces of --salts. digest identifies the tokenizer.
-func (c *routeCmd) prompts() (cfg prompt.Config, digest string, err error) {
+func (c *routeCmd) prompts(ctx context.Context) (cfg prompt.Config, digest string, err error) {
 	cfg.Namespace = openai.Namespace
 	if c.Salts == "plain" {
 		cfg.Namespace = plainNamespace
@@ -128,7 +128,7 @@ func (c *routeCmd) prompts() (cfg prompt.Config, digest string, err error) {
 	if c.Model == "" {
 		return cfg, "", nil
 	}
-	path, err := c.Model.find(context.Background())
+	path, err := c.Model.find(ctx)
 	if err != nil {
 		return cfg, "", err
 	}

@@ -91,7 +91,7 @@ func TestRoutePools(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
 	ttft := 250.0
 	c := &routeCmd{Worker: []string{"http://a"}, MaxBody: 2, MaxBodies: 3, poolFlags: poolFlags{Pools: path, DefaultTTFT: &ttft, PrefixBlocks: 7}}
-	cfg, err := c.gateway(nil, nil, zap.New(core))
+	cfg, err := c.gateway(t.Context(), nil, nil, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestRoutePools(t *testing.T) {
 		t.Errorf("%d warnings: %v", n, logs.All())
 	}
 	c = &routeCmd{Worker: []string{"http://a"}, MaxBody: 2, MaxBodies: 3, poolFlags: poolFlags{Buckets: 4, Stage: router.ByPrefix, PrefixBlocks: 64}}
-	if cfg, err = c.gateway(nil, nil, zap.NewNop()); err != nil || cfg.Buckets != 4 || cfg.Stage != router.ByPrefix || cfg.Router.PrefixBlocks != 64 || cfg.Pools != nil {
+	if cfg, err = c.gateway(t.Context(), nil, nil, zap.NewNop()); err != nil || cfg.Buckets != 4 || cfg.Stage != router.ByPrefix || cfg.Router.PrefixBlocks != 64 || cfg.Pools != nil {
 		t.Errorf("%+v, %v", cfg, err)
 	}
 	cfg = cfg.WithDefaults()
@@ -129,7 +129,7 @@ func TestRoutePooledWorkers(t *testing.T) {
 	writeFile(t, path, helpPools(t))
 	c := &routeCmd{MaxBody: 1 << 20, MaxBodies: 1 << 20, WorkersFile: "w.json", poolFlags: poolFlags{Pools: path, PrefixBlocks: 4}}
 	file := fmt.Sprintf(`{"workers": [{"url": %q, "pool": "cheap"}, {"url": %q}, {"url": %q}]}`, worker("a", "fast"), worker("b", "fast"), worker("c", ""))
-	cfg, err := c.gateway(nil, []byte(file), zap.NewNop())
+	cfg, err := c.gateway(t.Context(), nil, []byte(file), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestRoutePoolsFile(t *testing.T) {
 	log := zap.New(core)
 	ttft := 250.0
 	c := &routeCmd{MaxBody: 2, MaxBodies: 3, WorkersFile: "w.json", ProbeEvery: 10 * time.Millisecond, poolFlags: poolFlags{Pools: path, DefaultTTFT: &ttft, PrefixBlocks: 4}}
-	cfg, err := c.gateway(nil, []byte(fmt.Sprintf(`{"workers": [{"url": %q, "pool": "quick"}]}`, w.URL)), log)
+	cfg, err := c.gateway(t.Context(), nil, []byte(fmt.Sprintf(`{"workers": [{"url": %q, "pool": "quick"}]}`, w.URL)), log)
 	if err != nil {
 		t.Fatal(err)
 	}
