@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// scores writes scale·(q_g · k_p) for the positions of one page: lanes over the
-// head dimension, added by the tree of Tree16.
+// scores generates scale·(q_g · k_p) for the positions of one page. The lanes run over the head
+// dimension and are added in the order of Tree16.
 func (t *target) scores() {
 	t.text("scores", "(dst *float32, dstStride int, q, k *float32, n, dim, group int, scale float32)",
 		"writes scale·(q_g·k_p) to dst[g][p]; q is [group][dim], k is [n][dim], dstStride is in bytes.")
@@ -42,7 +42,7 @@ func (t *target) scores() {
 	RET()
 }
 
-// eachHead runs do for every query head; do advances q to the next head.
+// eachHead generates a loop of do over the query heads; do advances q to the next head.
 func (t *target) eachHead(label string, dst reg.Register, do func(q, at reg.Register)) {
 	q, at, heads := Load(Param("q"), GP64()), GP64(), Load(Param("group"), GP64())
 	MOVQ(dst, at)
@@ -54,7 +54,7 @@ func (t *target) eachHead(label string, dst reg.Register, do func(q, at reg.Regi
 	JNZ(LabelRef(label + "Head"))
 }
 
-// scoreBlock does as many positions as make one vector (AVX-512) or half of one.
+// scoreBlock generates a block of positions: as many as fill one vector (AVX-512) or half of one.
 func (t *target) scoreBlock(at, q, k, stride reg.Register) {
 	cur, chunks := GP64(), Load(Param("dim"), GP64())
 	SHRQ(U8(4), chunks)
@@ -117,8 +117,8 @@ func (t *target) param(name string) Mem {
 	return b.Addr
 }
 
-// scoreSixteen has one accumulator for each position and adds their lanes by
-// transposing: the order of positions is chosen so that they end up ascending.
+// scoreSixteen generates sixteen positions with one accumulator each, and adds the lanes by
+// transposing. The order of the accumulators is chosen so that the results are ascending.
 func (t *target) scoreSixteen(at, q, cur, chunks, stride reg.Register) {
 	s3, s5, s7, eighth := GP64(), GP64(), GP64(), GP64()
 	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, s3)
@@ -182,7 +182,7 @@ func fold(v []reg.VecVirtual, add func(a, b reg.VecVirtual) reg.VecVirtual) []re
 	return out
 }
 
-// laneTree adds 128-bit lanes of a and b that two selections name.
+// laneTree adds 128-bit lanes of a and b, chosen by two selections.
 func (t *target) laneTree(first, second uint64) func(a, b reg.VecVirtual) reg.VecVirtual {
 	return func(a, b reg.VecVirtual) reg.VecVirtual {
 		lo, hi := t.vector(), t.vector()
@@ -202,7 +202,7 @@ func (t *target) pairTree(a, b reg.VecVirtual) reg.VecVirtual {
 	return lo
 }
 
-// singleTree adds neighbours.
+// singleTree adds neighbouring elements.
 func (t *target) singleTree(a, b reg.VecVirtual) reg.VecVirtual {
 	lo, hi := t.vector(), t.vector()
 	VSHUFPS(U8(0x88), b, a, lo)
@@ -211,7 +211,7 @@ func (t *target) singleTree(a, b reg.VecVirtual) reg.VecVirtual {
 	return lo
 }
 
-// scoreOne does one position.
+// scoreOne generates one position.
 func (t *target) scoreOne(at, q, k reg.Register) {
 	cur, chunks := GP64(), Load(Param("dim"), GP64())
 	SHRQ(U8(4), chunks)

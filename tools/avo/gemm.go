@@ -8,10 +8,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// A weight panel is [k][64]. In f32 a row is 64 columns in order. In bf16 it is 32
-// words of 32 bits, word 16g+i with column 32g+i in its lower half and column
-// 32g+16+i in its upper half: a shift and a mask widen a vector of words to two
-// vectors of f32. In f16 it is 64 columns in order, for which there is an instruction.
+// A weight panel is [k][64]. In f32 a row is 64 columns in order. In bf16 it is 32 words of 32 bits;
+// word 16g+i has column 32g+i in its lower half and column 32g+16+i in its upper half, so that a shift
+// and a mask widen a vector of words to two vectors of f32. In f16 a row is 64 columns in order, which
+// one instruction widens.
 const (
 	floatRow = 64 * 4
 	halfRow  = 64 * 2
@@ -19,9 +19,9 @@ const (
 
 type tile struct{ rows, vectors int }
 
-// tiles fill the registers: 6x4 accumulators of 32, or 6x2 of 16, beside the
-// weights and one broadcast activation. The smaller ones do the rows that are
-// left; one row is what a decode step has.
+// tiles returns the shapes of tiles. The largest fills the registers: 6x4 accumulators of 32, or 6x2
+// of 16, in addition to the weights and one broadcast activation. The smaller ones are for remaining
+// rows, and the one with a single row is also for decode steps.
 func (t *target) tiles() []tile {
 	if t.wide() {
 		return []tile{{6, 4}, {4, 4}, {2, 4}, {1, 4}}
@@ -29,7 +29,7 @@ func (t *target) tiles() []tile {
 	return []tile{{6, 2}, {4, 2}, {2, 4}, {1, 8}}
 }
 
-// pair gives, for vectors 2q and 2q+1 of a tile, the columns that they start at.
+// pair returns the first columns of vectors 2q and 2q+1 of a tile.
 func (t *target) pair(q int) (lower, upper int) {
 	lower = 32 * q
 	if !t.wide() {
@@ -38,9 +38,8 @@ func (t *target) pair(q int) (lower, upper int) {
 	return lower, lower + 16
 }
 
-// gemm adds rows x k times k x columns to the tile at out: each element is one
-// chain of fused multiply-adds over ascending k that starts at zero if first is
-// set, else with what is there.
+// gemm generates the product rows x k times k x columns into the tile at out. Each element is one chain
+// of fused multiply-adds over ascending k. It starts at zero if first is set, else at out's value.
 func (t *target) gemm(rows, vectors int, kind string) {
 	pointer, step := "*uint32", halfRow
 	if kind == "f32" {
@@ -99,16 +98,16 @@ func (t *target) gemm(rows, vectors int, kind string) {
 	RET()
 }
 
-// fetches gives what each step of k reads ahead of the weights: the processor's own
-// prefetcher stops at each page of 4 KiB. The caller shares out what comes next
-// among the tiles that take their turn with a block: at once it would be more than
-// memory gives in that time, and they would wait for it.
+// fetches returns a function that generates the prefetches of weights for one step of k. They are
+// needed because the processor's prefetcher stops at the end of each page of 4 KiB. The caller spreads
+// the prefetches of the next block over all tiles of the current one: a single tile would request more
+// than memory delivers in its time, and stall.
 func (t *target) fetches(rows int, w reg.Register) func(step int) {
 	from, by := Load(Param("fetch"), GP64()), Load(Param("fetchStep"), GP64())
 	ADDQ(w, from)
 	return func(step int) {
 		for range step / 64 {
-			if rows == 1 { // it needs them soon
+			if rows == 1 { // the weights are needed soon
 				PREFETCHT0(Mem{Base: from})
 			} else {
 				PREFETCHT1(Mem{Base: from})
@@ -118,7 +117,7 @@ func (t *target) fetches(rows int, w reg.Register) func(step int) {
 	}
 }
 
-// thirdRow loads a stride and, if rows ask for it, points three rows below base.
+// thirdRow loads a stride and, for more than three rows, a pointer to the row three below base.
 func (t *target) thirdRow(rows int, base reg.Register, param string) (stride, third reg.Register) {
 	if rows == 1 {
 		return nil, nil
@@ -133,7 +132,7 @@ func (t *target) thirdRow(rows int, base reg.Register, param string) (stride, th
 	return stride, at
 }
 
-// weights loads the columns of one k.
+// weights generates the load of the columns of one k.
 func (t *target) weights(dst []reg.VecVirtual, w reg.Register, kind string) {
 	for q := range len(dst) / 2 {
 		lower, upper := t.pair(q)

@@ -6,19 +6,19 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// XXH3 reads stripes of 64 bytes, sixteen of them to a block, at whose end it scrambles its
-// accumulators. Of a piece of hashPiece bytes, the last stripe has a place of its own in
-// the secret, and the last block is not scrambled.
+// XXH3 reads stripes of 64 bytes. Sixteen stripes make a block, after which the accumulators are
+// scrambled. The last stripe of a piece of hashPiece bytes uses a special offset in the secret, and
+// the accumulators are not scrambled after the last block.
 const (
 	stripeBytes   = 64
 	blockStripes  = 16
 	hashPiece     = 16 << 10
-	scrambleAt    = 128 // in the secret
+	scrambleAt    = 128 // offset in the secret
 	lastStripeAt  = 121
 	scramblePrime = 2654435761
 )
 
-// hashCopy copies one piece of memory and hashes it.
+// hashCopy generates the copy of one piece of memory with its hash.
 func (t *target) hashCopy() {
 	t.text("copyHash", "(acc *[8]uint64, dst, src *[16384]byte, secret *[192]byte)",
 		"copies src to dst and adds it to the accumulators of XXH3. dst is aligned to 64 bytes; the stores pass the caches, and are fenced.")
@@ -66,7 +66,7 @@ type hasher struct {
 	prime            reg.VecVirtual
 }
 
-// stripe copies one stripe of the block and accumulates it.
+// stripe generates the copy of one stripe and its accumulation.
 func (h *hasher) stripe(i, at int) {
 	t := h.t
 	PREFETCHNTA(Mem{Base: h.src, Disp: stripeBytes*i + prefetchAhead})
@@ -85,11 +85,11 @@ func (h *hasher) stripe(i, at int) {
 	}
 }
 
-// prefetchAhead is how far ahead of the copy memory is asked for: the processor's own
-// guesses end with a page of 4 KiB.
+// prefetchAhead is the distance of prefetches from the copy, in bytes. The processor's prefetcher
+// stops at the end of each page of 4 KiB.
 const prefetchAhead = 4096
 
-// scramble mixes the accumulators at the end of a block.
+// scramble generates the scrambling of the accumulators after a block.
 func (h *hasher) scramble() {
 	t := h.t
 	for v, acc := range h.acc {

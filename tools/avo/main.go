@@ -26,7 +26,7 @@ func main() {
 	}
 	switch *set {
 	case "engine":
-		if *name == "avxvnni" { // all else is as for AVX2
+		if *name == "avxvnni" { // the other kernels are those of AVX2
 			t.products()
 			break
 		}
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// products writes those with quantised weights.
+// products generates the products with quantised weights.
 func (t *target) products() {
 	for _, kind := range quantKinds {
 		for _, shape := range t.quantTiles() {
@@ -55,7 +55,7 @@ func (t *target) products() {
 	}
 }
 
-// engine writes the kernels of engine/cpu.
+// engine generates the kernels of engine/cpu.
 func (t *target) engine() {
 	for _, kind := range []string{"f32", "bf16", "f16"} {
 		for _, shape := range t.tiles() {
@@ -70,7 +70,7 @@ func (t *target) engine() {
 	t.scale()
 	t.silu()
 	t.siluPairs()
-	if !t.wide() { // the AVX-512 path takes it too
+	if !t.wide() { // the AVX-512 path uses the AVX2 kernel
 		t.add()
 		t.rotate()
 		t.quantize()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCommittedFilesAreCurrent generates into a temporary folder and compares with what is
-// committed, but for the first line, which names the command.
+// TestCommittedFilesAreCurrent generates all files into a temporary directory and compares them with
+// the committed ones, except for the first line, which names the command.
 func TestCommittedFilesAreCurrent(t *testing.T) {
 	for _, set := range []struct {
 		name, pkg, dir string

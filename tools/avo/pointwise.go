@@ -14,7 +14,7 @@ const (
 	greaterThan = U8(0x1e)
 )
 
-// exp replaces x by Exp32(x), step by step as internal/f32 defines it.
+// exp generates x = Exp32(x), step by step as in internal/f32.
 func (t *target) exp(x reg.VecVirtual) {
 	n, f, y, i := t.vector(), t.vector(), t.vector(), t.vector()
 	VMULPS(t.constant("log2e"), x, n)
@@ -27,7 +27,7 @@ func (t *target) exp(x reg.VecVirtual) {
 	for _, c := range []string{"1/120", "1/24", "1/6", "1/2", "1", "1"} {
 		VFMADD213PS(t.constant(c), f, y)
 	}
-	// Times 2^(n-1), then times 2; for n = -126 times 2^-126 alone.
+	// Multiply by 2^(n-1) and then by 2; for n = -126 only by 2^-126.
 	scale := t.vector()
 	VCVTPS2DQ(n, i)
 	VPADDD(t.constant("int 126"), i, i)
@@ -57,7 +57,7 @@ func (t *target) exp(x reg.VecVirtual) {
 	VBLENDVPS(mask, t.constant("inf"), y, x)
 }
 
-// softmax turns scores into weights: the largest is taken off before Exp32.
+// softmax generates the conversion of scores to weights: Exp32(score - largest score).
 func (t *target) softmax() {
 	t.text("softmax", "(s *float32, n int, sum *float32)",
 		"replaces s by e^(s-max) and writes the 16 lanes of their sum; n is a positive multiple of 16, unused places are -Inf.")
@@ -71,7 +71,7 @@ func (t *target) softmax() {
 	for i := range parts {
 		x := t.vector()
 		VMOVUPS(Mem{Base: cur, Disp: i * t.bytes()}, x)
-		VMAXPS(top, x, top) // top where x is NaN
+		VMAXPS(top, x, top) // keeps top where x is NaN
 	}
 	ADDQ(I32(64), cur)
 	SUBQ(I32(16), left)
@@ -101,7 +101,7 @@ func (t *target) softmax() {
 	RET()
 }
 
-// broadcastMax puts the largest lane, none of which is NaN, into all lanes.
+// broadcastMax copies the largest lane to all lanes; no lane may be NaN.
 func (t *target) broadcastMax(v reg.VecVirtual) {
 	if t.wide() {
 		upper := YMM()
@@ -118,7 +118,7 @@ func (t *target) broadcastMax(v reg.VecVirtual) {
 	VBROADCASTSS(four, v)
 }
 
-// squares is the first half of an RMSNorm.
+// squares generates the first half of an RMSNorm, the sum of squares in lanes.
 func (t *target) squares() {
 	t.text("squares", "(x *float32, n int, sum *float32)",
 		"writes the 16 lanes of Σx²; n is a positive multiple of 16.")
@@ -143,7 +143,7 @@ func (t *target) squares() {
 	RET()
 }
 
-// scale is the second half of an RMSNorm.
+// scale generates the second half of an RMSNorm, two products per element.
 func (t *target) scale() {
 	t.text("scale", "(dst, x, w *float32, r float32, n int)",
 		"writes (x·r)·w; n is a positive multiple of 16.")
@@ -166,7 +166,7 @@ func (t *target) scale() {
 	RET()
 }
 
-// silu is SiLUMul of internal/f32.
+// silu generates SiLUMul of internal/f32.
 func (t *target) silu() {
 	t.text("silu", "(dst, gate, up *float32, n int)",
 		"writes (gate/(1+e^-gate))·up; n is a positive multiple of 16.")
@@ -192,7 +192,7 @@ func (t *target) silu() {
 	RET()
 }
 
-// add is the sum of two rows.
+// add generates the sum of two rows.
 func (t *target) add() {
 	t.text("add", "(dst, x *float32, n int)", "adds x to dst; n is a positive multiple of 16.")
 	dst, x, n := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
@@ -211,7 +211,7 @@ func (t *target) add() {
 	RET()
 }
 
-// rotate is the rotation of one head by its position, without fused multiply-adds.
+// rotate generates the rotary embedding of one head, without fused multiply-adds.
 func (t *target) rotate() {
 	t.text("rotate", "(x, cos, sin *float32, half int)", "replaces x[i], x[half+i] by their rotation; half is a positive multiple of 8.")
 	x, cos, sin, half := Load(Param("x"), GP64()), Load(Param("cos"), GP64()), Load(Param("sin"), GP64()), Load(Param("half"), GP64())
@@ -240,8 +240,8 @@ func (t *target) rotate() {
 	RET()
 }
 
-// quantize writes the records of blocks of 32 activations: engine/cpu, quantacts.go, says
-// what stands in one. Half a vector does as well for what is done once a block.
+// quantize generates the writing of records for blocks of 32 activations, see quantacts.go in
+// engine/cpu. It uses 256-bit vectors only.
 func (t *target) quantize() {
 	t.text("quantize", "(dst *byte, x *float32, blocks int)", "writes the records of so many blocks, at least one.")
 	dst, x, blocks := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("blocks"), GP64())
@@ -251,7 +251,7 @@ func (t *target) quantize() {
 		VMOVUPS(Mem{Base: x, Disp: i * t.bytes()}, v[i])
 		VPAND(t.constant("magnitude"), v[i], abs[i])
 	}
-	// Bits of magnitudes order as integers do.
+	// The bits of magnitudes have the order of integers.
 	VPMAXSD(abs[1], abs[0], abs[0])
 	VPMAXSD(abs[3], abs[2], abs[2])
 	VPMAXSD(abs[2], abs[0], abs[0])
@@ -287,7 +287,7 @@ func (t *target) quantize() {
 	VMOVDQU(t.constant("unpacked"), order)
 	VPERMD(v[0], order, v[0])
 	VMOVDQU(v[0], Mem{Base: dst})
-	// Sums of bytes without their signs, 128 being added to each.
+	// Sums of unsigned bytes, to each of which 128 was added.
 	zero := t.vector()
 	t.zero(zero)
 	VPXOR(t.constant("byte signs"), v[0], v[0])
@@ -335,8 +335,7 @@ func (t *target) quantize() {
 	JMP(LabelRef("next"))
 }
 
-// siluPairs is silu for rows of a panel that has 32 columns of the gate, then 32 of what
-// it gates.
+// siluPairs generates silu for rows of a panel with 32 columns of gate followed by 32 of up.
 func (t *target) siluPairs() {
 	t.text("siluPairs", "(dst *float32, dstStride int, tile *float32, rows int)",
 		"writes (gate/(1+e^-gate))·up, 32 a row; tile is [rows][32 of gate, 32 of up], dstStride is in bytes. dst may be the tile.")
@@ -360,7 +359,7 @@ func (t *target) siluPairs() {
 	RET()
 }
 
-// fetch asks for memory that will be read soon.
+// fetch generates prefetches of memory that will be read soon.
 func (t *target) fetch() {
 	t.text("fetch", "(p *byte, n int)", "fetches n bytes into the first-level cache; n is a positive multiple of 64.")
 	p, n := Load(Param("p"), GP64()), Load(Param("n"), GP64())
@@ -372,10 +371,10 @@ func (t *target) fetch() {
 	RET()
 }
 
-// ahead is how many bytes a stream fetches before it needs them.
+// ahead is how many bytes ahead a stream prefetches.
 const ahead = 2048
 
-// stream reads memory and does next to nothing with it.
+// stream generates a loop that reads memory with next to no arithmetic, to measure its bandwidth.
 func (t *target) stream() {
 	t.text("stream", "(p *uint32, n int) (sum uint32)",
 		"adds n words in some order: as fast as one core reads memory; n is a positive multiple of 256.")

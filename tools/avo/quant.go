@@ -8,8 +8,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Products with quantised weights: engine/cpu, quant.go and quantacts.go, say what a
-// block of a panel and a record of activations hold.
+// Products with quantised weights. The files quant.go and quantacts.go of engine/cpu describe the
+// blocks of panels and the records of activations.
 const (
 	panelCols  = 64
 	recordSize = 48
@@ -23,14 +23,14 @@ const (
 type quantKind struct {
 	name    string
 	weights packing
-	added   int // to a nibble
+	added   int // offset of a stored nibble
 	scales  scaling
 	mins    bool
 	subs    int
 }
 
-// packing is how weights lie: as bytes, as nibbles that are whole numbers themselves,
-// or as nibbles that stand for entries of a table.
+// packing is the storage of weights: bytes, nibbles that are integers themselves, or nibbles that
+// are indices into a table.
 type packing int
 
 const (
@@ -39,8 +39,8 @@ const (
 	byTable
 )
 
-// scaling is how scales and minima lie: as f16, as f32, or as bytes, which 8 blocks
-// multiply by the same f16.
+// scaling is the storage of scales and minima: f16, f32, or bytes that multiply an f16 shared by 8
+// blocks.
 type scaling int
 
 const (
@@ -49,7 +49,7 @@ const (
 	factors
 )
 
-// superBlocks share their f16 where scales are factors.
+// superBlocks is the number of blocks that share an f16 if scales are factors.
 const superBlocks = 8
 
 var quantKinds = []quantKind{
@@ -58,7 +58,8 @@ var quantKinds = []quantKind{
 	{"b8h", asBytes, 0, halves, false, 1}, {"b8hm", asBytes, 0, halves, true, 1}, {"b8km", asBytes, 0, factors, true, 1}, {"b8k2", asBytes, 0, factors, false, 2},
 }
 
-// quantTiles leave registers for the integer sums beside those of the chain.
+// quantTiles returns the shapes of tiles. They leave registers for integer sums in addition to the
+// accumulators of the chain.
 func (t *target) quantTiles() []tile {
 	if t.wide() {
 		return []tile{{4, 2}, {1, 4}}
@@ -74,7 +75,7 @@ type quant struct {
 
 	x, x3, xStride reg.Register
 	head, weights  reg.Register
-	super, left    reg.Register     // the f16 of factors, and how many blocks are left that share them
+	super, left    reg.Register     // pointer to the f16 of factors, and how many blocks still share them
 	acc, sums      []reg.VecVirtual // [row][vector]
 
 	mask, table, bias, ones reg.VecVirtual
@@ -130,7 +131,7 @@ func (t *target) quant(shape tile, kind quantKind) {
 	RET()
 }
 
-// superBytes is what the f16 of 8 blocks take: for scales, and for minima.
+// superBytes returns the size of the f16 of 8 blocks: those of scales and, if there are any, of minima.
 func (q *quant) superBytes() int {
 	if q.kind.mins {
 		return 2 * 2 * panelCols
@@ -138,8 +139,8 @@ func (q *quant) superBytes() int {
 	return 2 * panelCols
 }
 
-// constants loads what does not change: the mask of a nibble, the table that nibbles
-// are looked up in, and for AVX2 what turns bytes signed and ones to add pairs.
+// constants generates the loads of constants: the mask of a nibble, the table of nibbles, and for AVX2
+// the offset that makes bytes signed, and ones to add pairs.
 func (q *quant) constants() {
 	if q.kind.scales == factors {
 		q.super, q.left = Load(Param("more"), GP64()), GP64()
@@ -168,7 +169,8 @@ func (q *quant) constants() {
 	}
 }
 
-// added is the logarithm of what is added to weights as they are multiplied, or -1.
+// added returns the base-2 logarithm of the offset that weights have when they are multiplied, or -1
+// for none.
 func (q *quant) added() int {
 	switch {
 	case q.kind.weights == asNibbles && q.kind.added == 8:
@@ -179,8 +181,8 @@ func (q *quant) added() int {
 	return -1
 }
 
-// block does one block: for each of its sub-blocks the integer sums, then a step of the
-// chain; then that of the minima.
+// block generates one block: for each sub-block the integer sums and a step of the chain, and then the
+// step of the minima.
 func (q *quant) block() {
 	quads := 8 / q.kind.subs
 	for s := range q.kind.subs {
@@ -202,8 +204,8 @@ func (q *quant) block() {
 	}
 }
 
-// start sets the sums of sub-block s to zero or, where something is added to the
-// weights, to what that adds, negated.
+// start sets the sums of sub-block s to zero or, if the weights have an offset, to the negative of what
+// the offset adds: offset·Σ q.
 func (q *quant) start(s int) {
 	for r := range q.rows {
 		sums := q.sums[r*q.vectors : (r+1)*q.vectors]
@@ -232,8 +234,8 @@ func (q *quant) start(s int) {
 	}
 }
 
-// quad adds the products of k [4j, 4j+4); with nibbles an even j does the next four as
-// well, an odd one nothing.
+// quad adds the products of k [4j, 4j+4). With nibbles an even j also adds those of the next four k,
+// and an odd one adds nothing.
 func (q *quant) quad(j int) {
 	nibbles := q.kind.weights != asBytes
 	if nibbles && j%2 == 1 {
@@ -246,7 +248,7 @@ func (q *quant) quad(j int) {
 			at.Disp = j/2*panelCols*4 + v*q.bytes()
 		}
 		VMOVUPS(at, w)
-		if q.rows == 1 { // the processor's own prefetcher stops at each page of 4 KiB
+		if q.rows == 1 { // the processor's prefetcher stops at the end of each page of 4 KiB
 			PREFETCHT0(at.Offset(ahead))
 		}
 		if !nibbles {
@@ -273,9 +275,9 @@ func (q *quant) lookUp(w reg.VecVirtual) {
 	}
 }
 
-// multiply adds the products of weights w of vector v by the activations of quad j. With
-// AVX2, whose instruction adds pairs in 16 bits and wants one factor unsigned, the sign of
-// a weight that may have one goes to the activation: 2·128·127 fits.
+// multiply adds the products of weights w of vector v and the activations of quad j. The instruction of
+// AVX2 adds pairs in 16 bits and needs one unsigned factor, so the sign of a signed weight is moved to
+// the activation. A pair fits: 2·128·127 = 32512 < 2^15.
 func (q *quant) multiply(w reg.VecVirtual, j, v int) {
 	size, signed := w, q.kind.weights != asNibbles
 	if !q.vnni && signed {
@@ -303,7 +305,7 @@ func (q *quant) multiply(w reg.VecVirtual, j, v int) {
 	}
 }
 
-// scale loads scales, or minima for i = subs, of vector v.
+// scale generates the load of the scales of vector v, or for i = subs of its minima.
 func (q *quant) scale(i, v int) reg.VecVirtual {
 	dst := q.vector()
 	switch q.kind.scales {
@@ -329,7 +331,7 @@ func (q *quant) scale(i, v int) reg.VecVirtual {
 	return dst
 }
 
-// step adds the sums of sub-block s, scaled, to the chain.
+// step generates a step of the chain: it adds the scaled sums of sub-block s.
 func (q *quant) step(s int) {
 	for v := range q.vectors {
 		scale := q.scale(s, v)

@@ -10,18 +10,18 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// target is an instruction set: vectors of lanes f32.
+// target is an instruction set, with vectors of lanes f32.
 type target struct {
 	name   string
 	lanes  int
-	vnni   bool // it adds products of four bytes, one factor unsigned, in one instruction
+	vnni   bool // one instruction adds the products of four bytes, one factor unsigned
 	consts Mem  // table of constants, each as wide as the widest vector
 	known  map[string]int
 }
 
 func (t *target) wide() bool { return t.lanes == 16 }
 
-// bytes of a vector.
+// bytes returns the size of a vector.
 func (t *target) bytes() int { return 4 * t.lanes }
 
 func (t *target) vector() reg.VecVirtual {
@@ -63,16 +63,16 @@ func (t *target) xor(mask Op, src, dst reg.VecVirtual) {
 	}
 }
 
-// text opens a function, which calls nothing and so needs no stack to be split;
-// signature is without the leading func and name.
+// text begins a function. It calls no other function and so needs no check of the stack. signature is
+// the signature without func and name.
 func (t *target) text(name, signature, doc string) {
 	TEXT(name+t.name, attr.NOSPLIT, "func"+signature)
 	Pragma("noescape")
 	Doc(name + t.name + " " + doc)
 }
 
-// row is the address of row r of a matrix whose rows are stride bytes apart,
-// where third is three rows below base.
+// row returns the address of row r of a matrix whose rows are stride bytes apart; third points to the
+// row three below base.
 func row(base, third, stride reg.Register, r, disp int) Mem {
 	if r >= 3 {
 		base, r = third, r-3
@@ -84,8 +84,8 @@ func row(base, third, stride reg.Register, r, disp int) Mem {
 	return m
 }
 
-// constant is the address of a whole vector of x. The table is laid out at the
-// first use; every constant must be in it.
+// constant returns the address of a constant, repeated over a whole vector. The first use generates the
+// table, which must have every constant.
 func (t *target) constant(name string) Mem {
 	if t.known == nil {
 		t.table()
@@ -97,8 +97,8 @@ func (t *target) constant(name string) Mem {
 	return t.consts.Offset(i * t.bytes())
 }
 
-// table holds what Exp32 of internal/f32 is made of, under the same names, and
-// the masks.
+// table generates the table of constants: those of Exp32 in internal/f32, under the same names, and
+// masks.
 func (t *target) table() {
 	float := func(x float64) uint32 { return math.Float32bits(float32(x)) }
 	entries := []struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// values adds the weighted values of one page to the heads' outputs, two heads at
-// a time so that the chains of multiply-adds hide each other's latency.
+// values generates the addition of one page's weighted values to the heads' outputs. It computes two
+// heads at a time, so that their chains of multiply-adds hide each other's latency.
 func (t *target) values() {
 	t.text("values", "(out, w *float32, wStride int, v *float32, n, dim, group int)",
 		"adds Σ_p w[g][p]·v[p] to out[g], ascending; out is [group][dim], v is [n][dim], wStride is in bytes.")
@@ -40,7 +40,7 @@ func (t *target) values() {
 			JMP(LabelRef(name))
 			Label("end" + name)
 		}
-		if heads == 2 { // out went past one head
+		if heads == 2 { // out has been advanced by one head
 			ADDQ(stride, out)
 		}
 		MOVQ(w2, w)
@@ -53,7 +53,7 @@ func (t *target) values() {
 	RET()
 }
 
-// slab does some columns of one or two heads over all positions.
+// slab generates some columns of one or two heads over all positions.
 func (t *target) slab(name string, heads, vectors int, out, w, w2, v, stride reg.Register) {
 	acc, x, weight := t.vectors(heads*vectors), t.vectors(vectors), t.vectors(heads)
 	at := func(h, i int) Mem {

@@ -8,13 +8,13 @@ import (
 	"strconv"
 )
 
-// dotProduct is the instruction of AVX-VNNI as Go's assembler writes it, which encodes that
-// of AVX-512 alone.
+// dotProduct matches VPDPBUSD on 256-bit registers. Go's assembler encodes it only in the EVEX form of
+// AVX-512.
 var dotProduct = regexp.MustCompile(`(?m)^\tVPDPBUSD +Y(\d+), Y(\d+), Y(\d+)$`)
 
-// vexFile replaces dot products by the bytes of their VEX form (Intel's manual, volume 2,
-// VPDPBUSD: VEX.256.66.0F38.W0 50 /r), which processors with AVX-VNNI run that have no
-// AVX-512.
+// vexFile replaces dot products in an assembly file by the bytes of their VEX form (Intel's manual,
+// volume 2, VPDPBUSD: VEX.256.66.0F38.W0 50 /r), which processors with AVX-VNNI but without AVX-512
+// can run.
 func vexFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -39,9 +39,9 @@ func vexFile(path string) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-// dotProductVEX adds to sum the products of bytes with a sign and of bytes without.
+// dotProductVEX encodes the addition to register sum of the products of signed and unsigned bytes.
 func dotProductVEX(signed, unsigned, sum int) [5]byte {
-	inverted := func(register, bit int) byte { // registers 8 to 15 have their bit cleared
+	inverted := func(register, bit int) byte { // the bit is cleared for registers 8 to 15
 		if register > 7 {
 			return 0
 		}

@@ -5,7 +5,7 @@ import (
 	. "github.com/mmcloughlin/avo/operand"
 )
 
-// widenF16 needs F16C, which every processor with AVX2 has.
+// widenF16 generates the widening of f16. It needs F16C, which every processor with AVX2 has.
 func (t *target) widenF16() {
 	t.text("widenF16", "(dst *float32, src *uint16, n int)", "widens n binary16 values; n is a positive multiple of 16.")
 	t.widen16(func(src Mem) Op {
@@ -15,7 +15,7 @@ func (t *target) widenF16() {
 	})
 }
 
-// narrowF16 rounds ties to even.
+// narrowF16 generates the rounding to f16, ties to even.
 func (t *target) narrowF16() {
 	t.text("narrowF16", "(dst *uint16, src *float32, n int)", "rounds n values to binary16; n is a positive multiple of 16.")
 	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
@@ -43,7 +43,7 @@ func (t *target) widenBF16() {
 	})
 }
 
-// widen16 is the loop around one vector of 16-bit values.
+// widen16 generates a loop of widen over vectors of 16-bit values.
 func (t *target) widen16(widen func(src Mem) Op) {
 	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
 	Label("step")
@@ -58,7 +58,7 @@ func (t *target) widen16(widen func(src Mem) Op) {
 	RET()
 }
 
-// widenQ8 reads rows of dim bytes, behind which are the scales of the row's blocks.
+// widenQ8 generates the widening of Q8_0 rows: dim bytes followed by the scales of the row's blocks.
 func (t *target) widenQ8() {
 	t.text("widenQ8", "(dst *float32, src *byte, rows, dim int)",
 		"widens rows of dim signed bytes times the f16 scales of their blocks of 32, which follow the row; rows is positive, dim a positive multiple of 32.")

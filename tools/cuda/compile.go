@@ -13,22 +13,22 @@ import (
 	"strings"
 )
 
-// flags of nvcc. -fmad=false: a fused multiply-add is only where the source says so.
+// flags are the flags of nvcc. With -fmad=false, only explicit fused multiply-adds are fused.
 var flags = []string{"-std=c++17", "-arch=compute_80", "-O3", "-fmad=false", "-lineinfo", "-ptx"}
 
-// targets are the machines that ptxas must accept the PTX for.
+// targets lists the GPU architectures for which ptxas must accept the PTX.
 var targets = []string{"sm_80", "sm_90a", "sm_100a"}
 
-// Machine code is made for one machine and packed into files of that suffix.
+// The architecture of the machine code, and the suffix of its files, which are compressed.
 const (
 	cubinTarget = "sm_90a"
 	cubinSuffix = "." + cubinTarget + ".cubin.gz"
 )
 
-// compiler is a tree made by install.
+// compiler is the compiler in a tree made by install.
 type compiler struct {
 	root    string
-	machine bool // make machine code too
+	machine bool // make machine code in addition to PTX
 }
 
 func (c compiler) command(name string, args ...string) *exec.Cmd {
@@ -46,7 +46,7 @@ func run(cmd *exec.Cmd) ([]byte, error) {
 	return out, nil
 }
 
-// version is the line of nvcc --version with its build.
+// version returns the line of nvcc --version that names the build.
 func (c compiler) version() (string, error) {
 	out, err := run(c.command("nvcc", "--version"))
 	if err != nil {
@@ -60,7 +60,7 @@ func (c compiler) version() (string, error) {
 	return "", fmt.Errorf("nvcc --version names no version:\n%s", out)
 }
 
-// compile is the PTX of one source, as canonical writes it.
+// compile returns the PTX of one source in canonical form.
 func (c compiler) compile(dir, source string) ([]byte, error) {
 	temp, err := os.MkdirTemp("", "cuda")
 	if err != nil {
@@ -85,11 +85,11 @@ var (
 	locLine  = regexp.MustCompile(`^\s*\.loc\s+(\d+) (\d+) \d+(?:, function_name \S+, inlined_at (\d+) (\d+) \d+)?`)
 )
 
-// canonical makes PTX that does not depend on where it was compiled: files by
-// their base names, no debugging strings, and lines of our sources only, where
-// code of the compiler's headers counts for the place that it is called from.
+// canonical returns PTX that does not depend on the place of compilation: with base names of files,
+// without debugging strings, and with line numbers of our sources only. Code of the compiler's headers
+// gets the line of its caller.
 func canonical(text []byte) []byte {
-	ours := map[string]bool{} // files, by number
+	ours := map[string]bool{} // our files, by number
 	var files []string
 	for line := range strings.Lines(string(text)) {
 		if m := fileLine.FindStringSubmatch(line); m != nil && !strings.Contains(m[2], "/include/") {
@@ -119,7 +119,7 @@ func canonical(text []byte) []byte {
 			break
 		}
 		if strings.Contains(line, ".entry") {
-			last = "" // each kernel says its lines itself
+			last = "" // the first line of each kernel is written even if it repeats
 		}
 		if strings.TrimSpace(line) != "" {
 			out.WriteString(line)
@@ -131,8 +131,7 @@ func canonical(text []byte) []byte {
 	return out.Bytes()
 }
 
-// cubin is the machine code of PTX, without the lines of the sources, which would be most
-// of it.
+// cubin returns the machine code of PTX, without line numbers, which would be most of its size.
 func (c compiler) cubin(ptx []byte) ([]byte, error) {
 	temp, err := os.MkdirTemp("", "cuda")
 	if err != nil {
@@ -157,8 +156,8 @@ func (c compiler) cubin(ptx []byte) ([]byte, error) {
 
 func pack(data []byte) []byte {
 	var b bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // a level that there is
-	_, _ = w.Write(data)                                  // to memory
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // can't fail: the level is valid
+	_, _ = w.Write(data)                                  // can't fail: it writes to memory
 	_ = w.Close()
 	return b.Bytes()
 }
@@ -171,7 +170,7 @@ func unpacked(data []byte) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// Usage is what a kernel takes on one machine.
+// Usage holds the resources of a kernel on one architecture.
 type Usage struct {
 	Registers, SpillBytes, SharedBytes int
 }
@@ -183,7 +182,7 @@ var (
 	smemLine  = regexp.MustCompile(`(\d+) bytes smem`)
 )
 
-// assemble runs ptxas and reads what it says of each kernel.
+// assemble runs ptxas and parses its report of each kernel's resources.
 func (c compiler) assemble(ptx, target, out string) (map[string]Usage, error) {
 	said, err := run(c.command("ptxas", "-v", "-arch="+target, "-o", out, ptx))
 	if err != nil {
@@ -193,7 +192,7 @@ func (c compiler) assemble(ptx, target, out string) (map[string]Usage, error) {
 		if m == nil {
 			return 0
 		}
-		n, _ := strconv.Atoi(string(m[1])) // digits, by the expression
+		n, _ := strconv.Atoi(string(m[1])) // can't fail: the expression matched digits
 		return n
 	}
 	usage := map[string]Usage{}

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// errUnreachable: the packages could not be had.
+// errUnreachable reports that the packages could not be downloaded.
 var errUnreachable = errors.New("no packages")
 
-// install downloads the wheels and unpacks them into one tree, unless it has.
+// install downloads the wheels and unpacks them into one tree, unless that was done before.
 func install(tree, requirements string) error {
 	if done, err := os.ReadFile(filepath.Join(tree, "installed")); err == nil {
 		want, err := os.ReadFile(requirements)

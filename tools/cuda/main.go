@@ -14,14 +14,14 @@ import (
 	"strings"
 )
 
-// Lock is lock.json.
+// Lock is the content of lock.json.
 type Lock struct {
 	Compiler string
 	Flags    []string
 	Sources  map[string]string           // file -> SHA-256
 	PTX      map[string]string           // file -> SHA-256
-	Cubins   map[string]string           `json:",omitempty"` // file -> SHA-256 of what it unpacks to
-	Usage    map[string]map[string]Usage // kernel -> target -> what it takes
+	Cubins   map[string]string           `json:",omitempty"` // file -> SHA-256 of its decompressed content
+	Usage    map[string]map[string]Usage // kernel -> target -> resources
 }
 
 func main() {
@@ -68,15 +68,14 @@ func hash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// build compiles all sources, in memory: files of PTX, and of machine code as it is before
-// it is packed.
+// build compiles all sources and returns the files in memory: PTX, and machine code before compression.
 func build(c compiler, dir string) (files map[string][]byte, lock *Lock, err error) {
 	lock = &Lock{Flags: flags, Sources: map[string]string{}, PTX: map[string]string{}, Cubins: map[string]string{}, Usage: map[string]map[string]Usage{}}
 	if lock.Compiler, err = c.version(); err != nil {
 		return nil, nil, err
 	}
 	sources, err := filepath.Glob(filepath.Join(dir, "*.cu"))
-	headers, _ := filepath.Glob(filepath.Join(dir, "*.cuh")) // the pattern is a good one
+	headers, _ := filepath.Glob(filepath.Join(dir, "*.cuh")) // can't fail: the pattern is valid
 	if sources = append(sources, headers...); err != nil || len(sources) == 0 {
 		return nil, nil, errors.Join(err, fmt.Errorf("no kernels in %s", dir))
 	}
@@ -113,7 +112,7 @@ func build(c compiler, dir string) (files map[string][]byte, lock *Lock, err err
 	return files, lock, nil
 }
 
-// measure asks ptxas for all targets.
+// measure runs ptxas for all targets and records the resources of each kernel.
 func measure(c compiler, ptx []byte, usage map[string]map[string]Usage) error {
 	temp, err := os.MkdirTemp("", "cuda")
 	if err != nil {
@@ -163,7 +162,7 @@ func write(dir string, files map[string][]byte, lock *Lock) error {
 	return os.WriteFile(filepath.Join(dir, "lock.json"), text, 0o644)
 }
 
-// check compiles again and names each file that differs.
+// check compiles again and reports each file that differs.
 func check(c compiler, dir string) error {
 	files, lock, err := build(c, dir)
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package staticcheck pins the version of staticcheck that .ci/run checks the project
-// with, as a module of its own, so that the project's go.mod does not name it.
+// Package staticcheck pins the version of staticcheck that .ci/run uses. It is a separate module, so
+// that the go.mod of the project does not require staticcheck.
 package staticcheck
