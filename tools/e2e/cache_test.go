@@ -6,7 +6,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 )
 
-// node is one of /v1/cache/tree.
+// node is a node of /v1/cache/tree.
 type node struct {
 	ID     int    `json:"id"`
 	Parent int    `json:"parent"`
@@ -31,8 +31,7 @@ func (p *process) tree(query string) (nodes []node, truncated int) {
 	return answer.Nodes, answer.Truncated
 }
 
-// TestTree: prompts that begin alike stand under one node, and each node under its
-// parent.
+// TestTree checks that prompts with a common prefix are below one node, and each node below its parent.
 func TestTree(t *testing.T) {
 	p := serve(t)
 	begin := words("What is light", 16)
@@ -80,7 +79,7 @@ func TestTree(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// TestFlush forgets all of it.
+// TestFlush checks that a flush empties the cache.
 func TestFlush(t *testing.T) {
 	p := serve(t)
 	prompt := words("What is light", 16)
@@ -100,14 +99,14 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestPin keeps a prefix where others have to go, until it is let go.
+// TestPin checks that a pinned prefix stays while others are evicted, until it is unpinned.
 func TestPin(t *testing.T) {
 	p := serve(t, "--kv-tokens", "2048", "--pinned-tokens", "512")
 	ctx := within(t)
 	kept := words("This is kept", 16)
 	size := len(tok.EncodePrompt(nil, kept))
 	ask := func() int { return int(p.complete(text(kept, 2)).Usage.PromptTokensDetails.CachedTokens) }
-	crowd := func() { // more than the pool has room for
+	crowd := func() { // more prompts than the pool can hold
 		for i := range 12 {
 			p.complete(text(words("Other "+itoa(int64(i)), 30), 2))
 		}
@@ -116,7 +115,7 @@ func TestPin(t *testing.T) {
 	refused(t, "what is not cached", p.client.Post(ctx, "cache/pin", pin, nil), 400, "", "not_cached")
 	ask()
 	crowd()
-	if n := ask(); n > 16 { // the first token of all prompts is the same
+	if n := ask(); n > 16 { // all prompts have the same first token
 		t.Fatalf("%d tokens outlast the crowd without a pin: it is too small", n)
 	}
 	var pinned struct {

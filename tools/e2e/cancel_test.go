@@ -8,8 +8,8 @@ import (
 	"github.com/openai/openai-go/v3"
 )
 
-// TestCancel leaves in the middle, in each way that a client has. Nothing runs on for
-// nobody.
+// TestCancel cancels requests while they run, in each way that a client can. Nothing may keep running
+// without a client.
 func TestCancel(t *testing.T) {
 	p := serve(t, slow...)
 	for name, leave := range map[string]func(ctx context.Context, cancel func()){

@@ -9,7 +9,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 )
 
-// talk is a chat request, the same each time it is asked.
+// talk returns a chat request with a deterministic answer.
 func talk(tokens int64, messages ...openai.ChatCompletionMessageParamUnion) openai.ChatCompletionNewParams {
 	return openai.ChatCompletionNewParams{Model: "nano", Messages: messages, MaxCompletionTokens: openai.Int(tokens), Seed: openai.Int(7)}
 }
@@ -23,7 +23,7 @@ func (p *process) chat(req openai.ChatCompletionNewParams, opts ...option.Reques
 	return got
 }
 
-// chatStream is a stream as the client's own accumulator puts it together.
+// chatStream runs a streamed chat request and returns the client's accumulator and all chunks.
 func (p *process) chatStream(req openai.ChatCompletionNewParams, opts ...option.RequestOption) (*openai.ChatCompletionAccumulator, []openai.ChatCompletionChunk) {
 	p.t.Helper()
 	s := p.client.Chat.Completions.NewStreaming(within(p.t), req, opts...)
@@ -82,7 +82,7 @@ func TestChat(t *testing.T) {
 	p.quiet(p.client)
 }
 
-// TestTurns: in a conversation each turn finds the ones before it in the cache.
+// TestTurns checks that each turn of a conversation finds the earlier ones in the cache.
 func TestTurns(t *testing.T) {
 	p := serve(t)
 	messages := []openai.ChatCompletionMessageParamUnion{openai.SystemMessage(words("Rule", 10))}
@@ -92,7 +92,7 @@ func TestTurns(t *testing.T) {
 		got := p.chat(talk(12, messages...), option.WithJSONSet("logit_bias", letters))
 		u := got.Usage
 		cached := u.PromptTokensDetails.CachedTokens
-		// All of the last prompt but what was not a whole page of it, at least.
+		// At least the whole pages of the last prompt are cached.
 		if turn > 0 && (cached <= cachedBefore || cached < before-16) {
 			t.Errorf("turn %d: %d of %d tokens cached, the last prompt had %d, of which %d", turn, cached, u.PromptTokens, before, cachedBefore)
 		}
@@ -104,8 +104,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// letters are a bias for plain text: a generated model's has broken characters, which
-// do not come back as the same tokens.
+// letters is a bias that forces plain letters. The text of a generated model has broken characters,
+// which are not tokenized to the same tokens again.
 var letters = func() map[string]int {
 	bias := map[string]int{}
 	for _, id := range tokenizeLetters {
@@ -114,8 +114,8 @@ var letters = func() map[string]int {
 	return bias
 }()
 
-// tokenizeLetters are the tokens of a to z: bytes of a byte-level vocabulary, from '!'
-// on.
+// tokenizeLetters holds the tokens of a to z. In a byte-level vocabulary the tokens of bytes are
+// numbered from '!' on.
 var tokenizeLetters = func() (ids []int64) {
 	for c := 'a'; c <= 'z'; c++ {
 		ids = append(ids, int64(c-'!'))
@@ -123,7 +123,7 @@ var tokenizeLetters = func() (ids []int64) {
 	return ids
 }()
 
-// TestLetters holds that to the tokenizer.
+// TestLetters compares tokenizeLetters with the tokenizer.
 func TestLetters(t *testing.T) {
 	for i, id := range tokenizeLetters {
 		if got := tok.Encode(nil, string(rune('a'+i))); len(got) != 1 || int64(got[0]) != id {
@@ -191,7 +191,7 @@ func sign(f float64) int {
 	return 0
 }
 
-// TestRefusedByName: what the server does not have, it says.
+// TestRefusedByName checks that the server refuses unsupported fields by their names.
 func TestRefusedByName(t *testing.T) {
 	p := serve(t)
 	for name, set := range map[string]any{
@@ -204,7 +204,7 @@ func TestRefusedByName(t *testing.T) {
 		switch name {
 		case "modalities":
 			param, code = "modalities[1]", "unsupported_value"
-		case "top_logprobs", "messages", "tool_choice": // there are no tools
+		case "top_logprobs", "messages", "tool_choice": // tool_choice without tools is refused
 			code = "invalid_value"
 		}
 		refused(t, name, err, 400, param, code)

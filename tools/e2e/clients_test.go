@@ -17,21 +17,21 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// columns are what is asked of each client, in the order of the table.
+// columns lists the features tested with each client, in the order of the table.
 var columns = []string{"text", "stream", "tools", "structured", "second turn", "usage"}
 
-// without are the columns that a client has nothing for.
+// without lists the columns for which a client has no feature.
 var without = map[string]string{"lm-eval": "stream, tools, structured, second turn, usage"}
 
-// clientRow is what clients.py and clients.mjs print of a client. A cell whose name begins
-// with "after" is what went wrong there.
+// clientRow is a line of clients.py or clients.mjs about one client. A cell whose name begins with
+// "after" has the error of that column.
 type clientRow struct {
 	Client, Language, Version string
 	Cells                     map[string]string
 }
 
-// TestClients runs clients that registries have, each with its defaults and a second turn,
-// against a generated model, and holds docs/clients.md to what came of it.
+// TestClients runs published clients, each with its defaults and a second turn, against a generated
+// model, and compares the results with the table in docs/clients.md.
 func TestClients(t *testing.T) {
 	if *clientsFlag == "" {
 		t.Skip("needs -clients DIR, as clients/install.py makes it")
@@ -67,7 +67,7 @@ func TestClients(t *testing.T) {
 	holdTable(t, "../../docs/clients.md", table.String())
 }
 
-// clientRows runs a script and reads its lines.
+// clientRows runs a script and parses its lines.
 func (p *process) clientRows(cmd *exec.Cmd) (rows []clientRow) {
 	p.t.Helper()
 	var complaints bytes.Buffer
@@ -90,7 +90,7 @@ func (p *process) clientRows(cmd *exec.Cmd) (rows []clientRow) {
 	return rows
 }
 
-// openaiGo does with this module's own client what the scripts do with theirs.
+// openaiGo runs the same requests as the scripts, with the Go client of this module.
 func (p *process) openaiGo() clientRow {
 	p.t.Helper()
 	r := clientRow{Client: "openai-go", Language: "Go", Cells: map[string]string{}}
@@ -143,7 +143,7 @@ func (p *process) openaiGo() clientRow {
 	return r
 }
 
-// holdTable compares the table of a document with what it has to be, or writes it.
+// holdTable compares the table in a document with the expected one, or with -update writes it.
 func holdTable(t *testing.T, path, table string) {
 	t.Helper()
 	const begin, end = "<!-- table: go test . -run TestClients -clients DIR -update -->\n", "<!-- end -->"

@@ -10,7 +10,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 )
 
-// text is a completion request for a prompt, the same each time it is asked.
+// text returns a completion request with a deterministic answer.
 func text(prompt string, tokens int64) openai.CompletionNewParams {
 	return openai.CompletionNewParams{
 		Model: "nano", Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String(prompt)},
@@ -24,7 +24,7 @@ func tokens(ids []int64, n int64) openai.CompletionNewParams {
 	return req
 }
 
-// endless goes on past the end of the text, so that lengths are known.
+// endless makes a request ignore the end-of-text token, so that the length of its answer is known.
 var endless = option.WithJSONSet("ignore_eos", true)
 
 func (p *process) complete(req openai.CompletionNewParams, opts ...option.RequestOption) *openai.Completion {
@@ -36,13 +36,13 @@ func (p *process) complete(req openai.CompletionNewParams, opts ...option.Reques
 	return got
 }
 
-// streamed is a stream put together again.
+// streamed is the accumulated content of a stream.
 type streamed struct {
 	text   []string // of each choice
 	finish []string
 	ids    [][]int64
 	usage  *openai.CompletionUsage
-	last   string // the last chunk as it came
+	last   string // the last chunk, as received
 }
 
 func (p *process) stream(req openai.CompletionNewParams, choices int, opts ...option.RequestOption) *streamed {
@@ -71,7 +71,7 @@ func (p *process) stream(req openai.CompletionNewParams, choices int, opts ...op
 	return all
 }
 
-// extra is a field that OpenAI's own interface does not have.
+// extra returns a field of a response that OpenAI's API does not have.
 func extra[T any](t *testing.T, raw, field string) (v T) {
 	t.Helper()
 	var all map[string]json.RawMessage
@@ -87,8 +87,8 @@ func extra[T any](t *testing.T, raw, field string) (v T) {
 	return v
 }
 
-// TestCompletion: whole and streamed are the same, and usage says what came from the
-// cache.
+// TestCompletion checks that whole and streamed answers are equal, and that usage has the cached
+// tokens.
 func TestCompletion(t *testing.T) {
 	p := serve(t)
 	prompt := words("What is light", 20)
@@ -127,7 +127,7 @@ func TestCompletion(t *testing.T) {
 	p.quiet(p.client)
 }
 
-// TestPrompts gives a prompt as text, as tokens and as one of several.
+// TestPrompts sends a prompt as text, as tokens and as one of several.
 func TestPrompts(t *testing.T) {
 	p := serve(t)
 	prompt := "What is light?"
@@ -166,7 +166,8 @@ func TestPrompts(t *testing.T) {
 	p.quiet(p.client)
 }
 
-// TestTokenIDs: the tokens of prompt and output, whole and streamed, go on in a next turn.
+// TestTokenIDs checks that the returned tokens of prompt and output, whole and streamed, can be the
+// prompt of a next turn.
 func TestTokenIDs(t *testing.T) {
 	p := serve(t)
 	show := option.WithJSONSet("return_token_ids", true)

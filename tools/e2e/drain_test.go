@@ -12,12 +12,12 @@ import (
 	"github.com/openai/openai-go/v3/packages/ssestream"
 )
 
-// TestDrain: SIGTERM in the middle of streams and while others wait. All of them come to
-// their ends; who comes later is told.
+// TestDrain sends SIGTERM while streams run and other requests wait. All of them must end normally;
+// later requests are refused with status 503.
 func TestDrain(t *testing.T) {
 	p := serve(t, append(slow, "--max-running", "3")...)
 	ctx := within(t)
-	held := p.long(ctx, 10_000) // so that it drains for as long as the test looks
+	held := p.long(ctx, 10_000) // keeps the server draining until the test closes it
 	const tokens = 400          // some seconds
 	one, two := p.long(ctx, tokens), p.long(ctx, tokens)
 	waited := make(chan error, 1)
@@ -57,7 +57,8 @@ func TestDrain(t *testing.T) {
 	p.wait()
 }
 
-// TestDrainLimit: what is not done in time ends with an error that says why.
+// TestDrainLimit checks that requests which exceed the time limit of draining end with an error that
+// names the reason.
 func TestDrainLimit(t *testing.T) {
 	p := serve(t, append(slow, "--drain", "100ms")...)
 	ctx := within(t)
@@ -76,7 +77,7 @@ func TestDrainLimit(t *testing.T) {
 	p.wait()
 }
 
-// TestSecondSignal ends at once, and says so.
+// TestSecondSignal checks that a second signal ends the server at once, with a log line.
 func TestSecondSignal(t *testing.T) {
 	p := serve(t, append(slow, "--drain", "10m")...)
 	s := p.long(within(t), 10_000)
@@ -89,7 +90,7 @@ func TestSecondSignal(t *testing.T) {
 	p.wait()
 }
 
-// endedBy checks that a stream's last event says that the server ends.
+// endedBy checks that a stream's last event is the error of a server that shuts down.
 func (p *process) endedBy(err error) {
 	p.t.Helper()
 	last := (*ssestream.StreamError)(nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 )
 
-// detail is what the client's errors leave out of their text.
+// detail returns err with the parts of the client's error that its text leaves out.
 func detail(err error) error {
 	if e := (*openai.Error)(nil); errors.As(err, &e) {
 		return fmt.Errorf("%w: %s", err, e.RawJSON())
@@ -20,8 +20,8 @@ func detail(err error) error {
 	return err
 }
 
-// refused checks that err is the server's, with a status, the field at fault and a code,
-// and words.
+// refused checks that err is an error of the server with a status, the field at fault, a code and a
+// message.
 func refused(t *testing.T, what string, err error, status int, param, code string) *openai.Error {
 	t.Helper()
 	e := (*openai.Error)(nil)
@@ -35,7 +35,7 @@ func refused(t *testing.T, what string, err error, status int, param, code strin
 	return e
 }
 
-// TestFields: what is wrong in a request is refused by the name of its field.
+// TestFields checks that invalid requests are refused with the name of the field at fault.
 func TestFields(t *testing.T) {
 	p := serve(t, "--max-body", "64KiB")
 	for _, c := range []struct {
@@ -73,7 +73,7 @@ func TestFields(t *testing.T) {
 			_, err := p.client.Completions.New(within(t), text("light", 4), opts...)
 			param := c.param
 			if e := (*openai.Error)(nil); param == "" && errors.As(err, &e) {
-				param = e.Param // the node's, which knows no fields
+				param = e.Param // the error of the node, which has no field names
 			}
 			refused(t, c.name, err, http.StatusBadRequest, param, c.code)
 			s := p.client.Completions.NewStreaming(within(t), text("light", 4), opts...)
@@ -89,7 +89,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestRoutes: what is not there, or not so.
+// TestRoutes checks unknown paths and wrong methods.
 func TestRoutes(t *testing.T) {
 	p := serve(t, "--max-body", "64KiB")
 	ctx := within(t)

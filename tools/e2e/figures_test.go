@@ -9,7 +9,7 @@ import (
 	prommodel "github.com/prometheus/common/model"
 )
 
-// figures are those of /v1/cache/stats that tests look at.
+// figures holds the figures of /v1/cache/stats that tests check.
 type figures struct {
 	Requests       int `json:"requests"`
 	Running        int `json:"running"`
@@ -32,7 +32,7 @@ func (p *process) stats(client openai.Client) (f figures) {
 	return f
 }
 
-// quiet waits until nothing runs, and checks that nothing was left behind.
+// quiet waits until no request runs or waits and no page is held, and checks that no page has leaked.
 func (p *process) quiet(client openai.Client) {
 	p.t.Helper()
 	var f figures
@@ -45,7 +45,7 @@ func (p *process) quiet(client openai.Client) {
 	}
 }
 
-// metrics are all that /metrics has, parsed as a scraper does.
+// metrics returns all of /metrics, parsed as by a scraper.
 func (p *process) metrics() map[string]*dto.MetricFamily {
 	p.t.Helper()
 	resp, err := p.http.Get(p.url + "/metrics")
@@ -61,7 +61,7 @@ func (p *process) metrics() map[string]*dto.MetricFamily {
 	return all
 }
 
-// metric sums the values of a family, of those with these labels, as "tenant=acme".
+// metric returns the sum of a family's values that have the given labels, as "tenant=acme".
 func (p *process) metric(name string, labels ...string) float64 {
 	p.t.Helper()
 	family := p.metrics()[name]

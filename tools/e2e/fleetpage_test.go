@@ -14,8 +14,8 @@ import (
 
 var fleetPictures = flag.String("fleet-pictures", "", "where to write pictures of the fleet's page: an existing directory")
 
-// TestFleetPage: the page of a fleet under load, at the width of a
-// screen and of a telephone, without a complaint of the browser.
+// TestFleetPage opens the page of a fleet under load, at the width of a screen and of a phone. The
+// browser must report no error.
 func TestFleetPage(t *testing.T) {
 	b := browse(t)
 	var workers []*process
@@ -27,7 +27,7 @@ func TestFleetPage(t *testing.T) {
 	b.see("the page is live", `document.querySelector("#state").textContent === "live"`)
 	b.see("no request has come", `!document.querySelector("#no-recent").hidden`)
 	b.see("all workers are healthy", `document.querySelector("#ready-sub").textContent === "all healthy"`)
-	for range 3 { // an answer in one piece says what was cached; a stream need not
+	for range 3 { // not streamed: a whole answer always has the cached tokens
 		ask := talk(8, openai.SystemMessage(systems[0]), openai.UserMessage(questions[0]))
 		if _, err := p.client.Chat.Completions.New(t.Context(), ask); err != nil {
 			t.Fatal(detail(err))

@@ -12,7 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// weather is what an answer is parsed into.
+// weather is the struct into which an answer is parsed.
 type weather struct {
 	City  string   `json:"city"`
 	Kind  string   `json:"kind"`
@@ -40,7 +40,7 @@ var weatherSchema = object(map[string]any{
 	"wind":  object(map[string]any{"from": map[string]any{"enum": []string{"north", "south"}}}),
 })
 
-// TestJSONSchema: whatever a model without any sense says fits into the struct.
+// TestJSONSchema checks that the answers of a model with random weights can be parsed into the struct.
 func TestJSONSchema(t *testing.T) {
 	p := serve(t)
 	req := talk(400, openai.UserMessage("How is the weather?"))
@@ -98,7 +98,7 @@ func TestJSONObject(t *testing.T) {
 	}
 }
 
-// TestRegex is the extension, in the three ways in which it may be asked for.
+// TestRegex tests the extension for regular expressions, in the three forms of a request.
 func TestRegex(t *testing.T) {
 	p := serve(t)
 	date := `20[0-9]{2}-(0[1-9]|1[0-2])-[0-3][0-9]`
@@ -118,7 +118,8 @@ func TestRegex(t *testing.T) {
 	}
 }
 
-// TestBadFormats: what can't be kept to is refused, by the field that asks for it.
+// TestBadFormats checks that formats which can't be enforced are refused with the field that asks for
+// them.
 func TestBadFormats(t *testing.T) {
 	p := serve(t)
 	for name, c := range map[string]struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 )
 
-// TestOneKey takes it from the environment, where nobody sees it.
+// TestOneKey sets a single key by the environment, which unlike a flag is not visible to other users.
 func TestOneKey(t *testing.T) {
 	p := serve(t, "COPPICE_API_KEY=a-secret-of-one")
 	ctx := within(t)
@@ -39,8 +39,8 @@ func TestOneKey(t *testing.T) {
 	p.quiet(p.client)
 }
 
-// TestTenants: two keys of different tenants never share, unless they agree on a salt;
-// two of one tenant do.
+// TestTenants checks that two keys of different tenants share no prefix unless they use the same salt,
+// and that two keys of one tenant do.
 func TestTenants(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
 	keys := "# for a test\nacme: acme-secret-1 admin\nacme: acme-secret-2\n\nzoo: zoo-secret-1\n"

@@ -17,11 +17,11 @@ import (
 	"github.com/openai/openai-go/v3/packages/ssestream"
 )
 
-// slow is a simulated device, whose steps take milliseconds: what runs on it runs until
-// the test ends it.
+// slow selects a simulated device whose steps take milliseconds, so that long requests run until the
+// test ends them.
 var slow = []string{"--backend", "sim", "--profile", "h200"}
 
-// long begins a stream of many tokens and reads the first. It ends when it is closed.
+// long starts a stream of many tokens and reads the first one. The caller ends it with Close.
 func (p *process) long(ctx context.Context, tokens int64, opts ...option.RequestOption) *ssestream.Stream[openai.Completion] {
 	p.t.Helper()
 	s := p.client.Completions.NewStreaming(ctx, text("light", tokens), append(opts, endless)...)
@@ -32,8 +32,8 @@ func (p *process) long(ctx context.Context, tokens int64, opts ...option.Request
 	return s
 }
 
-// TestFull: when the door is full there is status 429, with the time to come again, and
-// the client comes again by itself.
+// TestFull checks that a full queue gives status 429 with Retry-After, and that the client retries by
+// itself.
 func TestFull(t *testing.T) {
 	p := serve(t, append(slow, "--max-requests", "2")...)
 	ctx := within(t)
@@ -59,7 +59,7 @@ func TestFull(t *testing.T) {
 	tries := 0
 	got, err := p.client.Completions.New(ctx, text("light", 2), endless, option.WithMaxRetries(5), option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		if tries++; tries == 2 {
-			one.Close() // there is room from now on, or soon
+			one.Close() // makes room, possibly with a delay
 			p.until("one has left", func() bool { f := p.stats(p.client); return f.Running+f.Waiting == 1 })
 		}
 		resp, err := next(r)
@@ -68,7 +68,7 @@ func TestFull(t *testing.T) {
 		}
 		return resp, err
 	}))
-	if err != nil || got.Usage.CompletionTokens != 2 || tries < 2 { // the room may be there a little later
+	if err != nil || got.Usage.CompletionTokens != 2 || tries < 2 { // there may be more tries than two
 		t.Errorf("after %d tries %v, %v", tries, got, detail(err))
 	}
 	two.Close()
@@ -78,7 +78,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestTenantFull: a tenant's limit is its own.
+// TestTenantFull checks that a tenant's limit does not affect other tenants.
 func TestTenantFull(t *testing.T) {
 	dir := t.TempDir()
 	keys, config := filepath.Join(dir, "keys"), filepath.Join(dir, "config.json")
@@ -121,7 +121,7 @@ func TestTenantFull(t *testing.T) {
 	p.quiet(acme)
 }
 
-// TestTimeouts of the request, in the queue and of the client.
+// TestTimeouts tests the timeout of a request, the timeout in the queue and the client's.
 func TestTimeouts(t *testing.T) {
 	p := serve(t, append(slow, "--max-running", "1")...)
 	ctx := within(t)
@@ -165,7 +165,7 @@ func TestTimeouts(t *testing.T) {
 	p.until("the client is seen to have left", func() bool { return p.metric("coppice_client_disconnects_total") == gone+1 })
 }
 
-// TestMaxTimeout is the server's own limit, which no request gets around.
+// TestMaxTimeout tests the server's own limit, which a request can't raise.
 func TestMaxTimeout(t *testing.T) {
 	p := serve(t, append(slow, "--max-timeout", "100ms")...)
 	for _, opts := range [][]option.RequestOption{{endless}, {endless, option.WithJSONSet("coppice", map[string]any{"timeout": 3600})}} {
@@ -175,7 +175,7 @@ func TestMaxTimeout(t *testing.T) {
 	p.quiet(p.client)
 }
 
-// TestPriority: of two that wait, the one of higher priority is first.
+// TestPriority checks that the waiting request with the higher priority runs first.
 func TestPriority(t *testing.T) {
 	p := serve(t, append(slow, "--max-running", "1", "--policy", "priority")...)
 	ctx := within(t)

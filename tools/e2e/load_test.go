@@ -9,8 +9,7 @@ import (
 	"github.com/openai/openai-go/v3"
 )
 
-// Conversations of a helpdesk, to have a load whose prefixes are shared like those of a
-// real one.
+// Parts of helpdesk conversations, for a load whose prefixes are shared as in a real one.
 var (
 	systems = []string{
 		"You are the helpdesk of a small railway museum. Answer in one or two sentences, and say which hall an exhibit stands in. Never invent opening times: they are ten to five, and Mondays are closed.",
@@ -24,8 +23,8 @@ var (
 	}
 )
 
-// load runs conversations, some at a time, until the test ends: each has turns that
-// begin with all that was said before.
+// load runs some conversations at a time until the test ends. The prompt of each turn begins with all
+// earlier turns.
 func (p *process) load(conversations int) {
 	ctx, cancel := context.WithCancel(p.t.Context())
 	var all sync.WaitGroup
@@ -40,7 +39,7 @@ func (p *process) load(conversations int) {
 	}
 }
 
-// converse is one conversation of four turns.
+// converse runs one conversation of four turns.
 func (p *process) converse(ctx context.Context, n int) {
 	messages := []openai.ChatCompletionMessageParamUnion{openai.SystemMessage(systems[n%len(systems)])}
 	for turn := range 4 {
@@ -61,7 +60,7 @@ func (p *process) converse(ctx context.Context, n int) {
 	}
 }
 
-// TestLoad: conversations at the same time end well, and find one another's beginnings.
+// TestLoad checks that concurrent conversations succeed and share cached prefixes.
 func TestLoad(t *testing.T) {
 	p := serve(t, slow...)
 	var all sync.WaitGroup

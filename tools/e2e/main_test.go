@@ -19,8 +19,8 @@ var (
 	picturesFlag = flag.String("pictures", "", "directory to write pictures of the page to, PNG: idle and under load, light and dark, wide and narrow")
 )
 
-// What all tests share: the program, a generated model that it serves as "nano", and
-// the model's tokenizer, as a program that embeds Coppice has it.
+// Shared by all tests: the program, a generated model that it serves as "nano", and the model's
+// tokenizer, as in a program that embeds Coppice.
 var (
 	binary string
 	nano   string
@@ -46,7 +46,7 @@ func testAll(m *testing.M) (int, error) {
 	if binary = *binaryFlag; binary == "" {
 		binary = filepath.Join(dir, "coppice")
 		build := exec.Command("go", "build", "-o", binary, "./cmd/coppice")
-		build.Dir = filepath.Join("..", "..") // with the go.mod that users have
+		build.Dir = filepath.Join("..", "..") // build with the main module's go.mod, as users do
 		if out, err := build.CombinedOutput(); err != nil {
 			return 0, fmt.Errorf("e2e: build coppice: %w\n%s", err, out)
 		}

@@ -21,17 +21,17 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browser is a page in headless Chromium, and what it has complained of.
+// browser is a page in headless Chromium, with the errors that it reported.
 type browser struct {
 	t   *testing.T
 	ctx context.Context
 
 	mu     sync.Mutex
 	faults []string // exceptions, and errors in the console
-	asked  []string // URLs
+	asked  []string // requested URLs
 }
 
-// browse opens Chromium with a profile of its own, or skips the test.
+// browse opens Chromium with a new profile, or skips the test if there is no Chromium.
 func browse(t *testing.T) *browser {
 	t.Helper()
 	path := ""
@@ -59,10 +59,10 @@ func browse(t *testing.T) *browser {
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
 	b := &browser{t: t, ctx: ctx}
-	if err := chromedp.Listen(ctx, b.hear); err != nil { // this starts it
+	if err := chromedp.Listen(ctx, b.hear); err != nil { // starts the browser
 		t.Fatalf("%s does not start: %v", path, err)
 	}
-	t.Cleanup(func() { // before all the above, and it waits for the browser's end
+	t.Cleanup(func() { // runs before the cleanups above, and waits for the browser's end
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		if err := chromedp.Cancel(ctx); err != nil {
@@ -74,7 +74,7 @@ func browse(t *testing.T) *browser {
 	return b
 }
 
-// call is a command of the protocol as an action.
+// call returns a command of the DevTools protocol as an action.
 func call[P, R any](command cdp.Command[P, R], params P) chromedp.Action[R] {
 	return func(ctx context.Context, t *chromedp.Target) (R, error) { return cdp.Call(ctx, t, command, params) }
 }
@@ -102,7 +102,7 @@ func (b *browser) hear(event any) {
 	}
 }
 
-// run does one thing, within its time.
+// run runs one action, within a time limit.
 func run[T any](b *browser, what string, action chromedp.Action[T]) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -126,13 +126,13 @@ func (b *browser) text(selector string) string {
 	return run(b, selector, chromedp.TextContent(selector))
 }
 
-// value is what an expression of the page gives.
+// value returns the value of an expression in the page.
 func value[T any](b *browser, expression string) T {
 	b.t.Helper()
 	return run(b, expression, chromedp.Evaluate[T](expression))
 }
 
-// nodesShown is the number of nodes that the page says its picture has.
+// nodesShown matches the number of nodes that the page shows for its picture.
 var nodesShown = regexp.MustCompile(`in ([\d,]+) nodes?`)
 
 func (b *browser) nodes() int {
@@ -157,7 +157,7 @@ const painted = `(() => {
 	return seen.size;
 })()`
 
-// TestPage: the page under load, as somebody sees it who sends a prompt twice.
+// TestPage uses the page under load and sends a prompt twice.
 func TestPage(t *testing.T) {
 	b := browse(t)
 	p := serve(t, append(slow, "--kv-tokens", "32768", "--max-running", "8")...)
@@ -223,16 +223,16 @@ func TestPage(t *testing.T) {
 // cachedTokens is an expression for how many tokens of the prompt are shown as cached.
 const cachedTokens = `document.querySelectorAll("#tokens .cached").length`
 
-// send puts words behind those in the box, sends them and waits for the end of its answer.
+// send appends words to the prompt box, sends the prompt and waits for the end of the answer.
 func (b *browser) send(prompt string) {
 	b.t.Helper()
 	run(b, "the box", chromedp.Steps(chromedp.SetValue("#max", "24"), chromedp.Focus("#prompt")))
-	run(b, "paste a prompt", call(input.InsertText, input.InsertTextParams{Text: prompt})) // key by key is slow on a busy machine
+	run(b, "paste a prompt", call(input.InsertText, input.InsertTextParams{Text: prompt})) // single keys are slow on a busy machine
 	run(b, "send it", chromedp.Click("#send"))
 	b.see("the answer has ended", `!document.querySelector("#send").disabled && document.querySelector("#prompt-sub").textContent`)
 }
 
-// hover points at the middle of the picture, until a node is there.
+// hover moves the pointer to the middle of the picture until there is a node.
 func (b *browser) hover() {
 	b.t.Helper()
 	run(b, "the tree", chromedp.ScrollIntoView("#tree"))
@@ -244,7 +244,7 @@ func (b *browser) hover() {
 	})()`)
 }
 
-// themes are light and dark: by the system's wish, and by the button.
+// themes checks the light and the dark theme, chosen by the system and by the button.
 func (b *browser) themes() {
 	b.t.Helper()
 	for _, name := range []string{"dark", "light"} {
@@ -255,7 +255,8 @@ func (b *browser) themes() {
 	b.see("dark by the button", `document.documentElement.dataset.theme === "dark"`)
 }
 
-// quietPage checks that the page asked nobody else, and complained of nothing.
+// quietPage checks that the page sent requests only to its own server, and that the browser reported no
+// error.
 func (p *process) quietPage(b *browser) {
 	b.t.Helper()
 	b.mu.Lock()

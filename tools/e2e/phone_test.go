@@ -7,9 +7,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// cut is an expression for what of the page is cut off at its sides: what reaches beyond
-// the window, and text that its own box hides a part of. Lists scroll, the tree's picture
-// and the bars are no text.
+// cut is an expression that lists parts of the page that are cut off at the sides: elements that reach
+// beyond the window, and text that is partly hidden by its own box. Lists may scroll, and the picture
+// of the tree and bars are not text.
 const cut = `(() => {
 	const wide = innerWidth, bad = [];
 	if (document.scrollingElement.scrollWidth > wide) bad.push("the page is " + document.scrollingElement.scrollWidth + " wide");
@@ -33,15 +33,15 @@ func (b *browser) whole(when string) {
 	}
 }
 
-// turnsShown is an expression for the tokens that the turns of the chat found cached, or
-// null while a turn has no usage yet.
+// turnsShown is an expression for the cached tokens of each turn of the chat; it is null while a turn
+// has no usage yet.
 const turnsShown = `(() => {
 	const n = [...document.querySelectorAll("#turns li .sub")].map((s) => Number((s.textContent.match(/^([\d,]+) of/) || ["", "x"])[1].replaceAll(",", "")));
 	return !document.querySelector("#send").disabled && n.every((v) => v >= 0) ? n : null;
 })()`
 
-// TestPagePhone: at the width of a phone the box for prompts comes first and nothing is
-// cut; its offers are sent, and the prefix of a chat grows.
+// TestPagePhone checks the page at the width of a phone: the prompt box comes first, nothing is cut
+// off, suggested prompts can be sent, and the cached prefix of a chat grows.
 func TestPagePhone(t *testing.T) {
 	b := browse(t)
 	p := serve(t, "--kv-tokens", "32768")

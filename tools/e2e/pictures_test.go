@@ -17,14 +17,14 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestPagePictures writes what the page looks like: idle and under load, light and dark,
-// 1280 and 390 pixels wide.
+// TestPagePictures writes pictures of the page: idle and under load, light and dark, 1280 and 390
+// pixels wide.
 func TestPagePictures(t *testing.T) {
 	if *picturesFlag == "" {
 		t.Skip("writes pictures where -pictures DIR is given")
 	}
 	b := browse(t)
-	p := launch(t, http.DefaultClient, []string{"serve"}, []string{"--kv-tokens", "16384", "--max-running", "6"}) // as it comes, but soon full
+	p := launch(t, http.DefaultClient, []string{"serve"}, []string{"--kv-tokens", "16384", "--max-running", "6"}) // defaults, but a pool that is soon full
 	p.model = "demo"
 	run(b, "load the page", chromedp.Navigate(p.url+"/"))
 	b.see("the page is live", `document.querySelector("#state").textContent === "live"`)
@@ -53,7 +53,7 @@ func TestPagePictures(t *testing.T) {
 	b.picture("tiers", "light", 1280)
 }
 
-// pictures takes the four of one moment.
+// pictures takes the four pictures of one moment.
 func (b *browser) pictures(when string) {
 	b.t.Helper()
 	for _, wide := range []int64{1280, 390} {
@@ -65,7 +65,7 @@ func (b *browser) pictures(when string) {
 	}
 }
 
-// picture takes one, of a size and in a theme that are set.
+// picture takes one picture at a width and in a theme.
 func (b *browser) picture(when, theme string, wide int64) {
 	b.t.Helper()
 	b.see(theme, `document.documentElement.dataset.theme === "`+theme+`"`)
@@ -76,8 +76,8 @@ func (b *browser) picture(when, theme string, wide int64) {
 	}
 }
 
-// small is a picture with a palette of its most frequent colours, which are nearly all
-// that a page of flat areas and text has.
+// small reduces a picture to a palette of its most frequent colours, which cover nearly all of a page
+// with flat areas and text.
 func small(t *testing.T, file []byte) []byte {
 	t.Helper()
 	full, err := png.Decode(bytes.NewReader(file))
@@ -100,7 +100,7 @@ func small(t *testing.T, file []byte) []byte {
 		return cmp.Or(counts[b]-counts[a], int(a.R)-int(b.R), int(a.G)-int(b.G), int(a.B)-int(b.B))
 	})
 	var palette color.Palette
-	for _, c := range colours { // none twice: those too close to one that is there stand for nothing
+	for _, c := range colours { // skip colours too close to one in the palette
 		if len(palette) == 256 {
 			break
 		}

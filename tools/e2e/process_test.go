@@ -20,29 +20,29 @@ import (
 	"github.com/openai/openai-go/v3/option"
 )
 
-// patience bounds what a test waits for: it is met far sooner, or never.
+// patience bounds the waits of a test. What it waits for happens far sooner, or never.
 const patience = 90 * time.Second
 
 // process is a running `coppice serve`.
 type process struct {
 	t      *testing.T
 	url    string // http://127.0.0.1:port
-	model  string // what load asks for
+	model  string // model of load's requests
 	http   *http.Client
 	client openai.Client // of url/v1, without retries
 	root   openai.Client // of url, for paths that are not OpenAI's
 
 	cmd   *exec.Cmd
 	log   *output
-	ended chan struct{} // closed when it has
-	err   error         // then: of Wait
+	ended chan struct{} // closed when the process has ended
+	err   error         // result of Wait, valid after ended is closed
 }
 
-// output is what a process has written, for several goroutines.
+// output collects the output of a process. It is safe for concurrent use.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
-	more chan struct{} // has an element when there is more
+	more chan struct{} // gets a value when there is more output
 }
 
 func (o *output) Write(p []byte) (int, error) {
@@ -61,7 +61,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// greeting is where the program says what to try.
+// greeting matches the line of the log that suggests a first request, with the server's URL.
 var greeting = regexp.MustCompile(`coppice: try  curl (https?://\S+)/v1/`)
 
 // serve starts the program on a free port of this machine, with arguments in the form
@@ -78,7 +78,7 @@ func serveTLS(t *testing.T, client *http.Client, args ...string) *process {
 	return launch(t, client, []string{"serve", "--model", nano, "--access-log"}, args)
 }
 
-// route starts a router in front of such servers.
+// route starts a router in front of servers.
 func route(t *testing.T, workers []*process, args ...string) *process {
 	t.Helper()
 	var urls []string
@@ -134,7 +134,7 @@ func launch(t *testing.T, client *http.Client, flags, args []string) *process {
 	return p
 }
 
-// as makes clients with an API key: of url/v1 and of url. They do not try again.
+// as returns clients with an API key, for url/v1 and for url. They do not retry.
 func (p *process) as(key string) (client, root openai.Client) {
 	options := func(base string) openai.Client {
 		return openai.NewClient(option.WithBaseURL(base), option.WithHTTPClient(p.http), option.WithAPIKey(key), option.WithMaxRetries(0))
@@ -142,7 +142,7 @@ func (p *process) as(key string) (client, root openai.Client) {
 	return options(p.url + "/v1/"), options(p.url + "/")
 }
 
-// until polls, not longer than patience.
+// until polls ok for at most patience.
 func (p *process) until(what string, ok func() bool) {
 	p.t.Helper()
 	limit := time.After(patience)
@@ -159,7 +159,7 @@ func (p *process) until(what string, ok func() bool) {
 	}
 }
 
-// status asks without any client's help: 0 if nobody answers.
+// status returns the HTTP status of a path, 0 if there is no answer. It uses no OpenAI client.
 func (p *process) status(path string) int {
 	resp, err := p.http.Get(p.url + path)
 	if err != nil {
@@ -178,7 +178,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// wait waits for the process's end, which must be a good one.
+// wait waits for the process's end, which must be successful.
 func (p *process) wait() {
 	p.t.Helper()
 	select {
@@ -225,17 +225,17 @@ func (p *process) cleanup() {
 	}
 }
 
-// expected are warnings that tests bring about.
+// expected lists warnings that tests cause.
 var expected = map[string]bool{"requests had to be ended": true, "ending at once": true}
 
-// within is a context for what must not take for ever.
+// within returns a context that ends after patience.
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// words are many, for prompts of some length.
+// words returns n words, for long prompts.
 func words(what string, n int) string {
 	var b strings.Builder
 	for i := range n {

@@ -12,8 +12,8 @@ import (
 	"github.com/openai/openai-go/v3/option"
 )
 
-// TestRoute: two servers behind a router are one server to the official client; what one
-// of them has cached is asked for there, per tenant.
+// TestRoute checks that two servers behind a router look like one server to the official client, and
+// that requests go to the server that has cached their prefix, per tenant.
 func TestRoute(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys")
 	if err := os.WriteFile(keys, []byte("boss: very-secret-boss admin\nacme: very-secret-acme\nzeta: very-secret-zeta\n"), 0o600); err != nil {

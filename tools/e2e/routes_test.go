@@ -44,7 +44,8 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestTokenize: the routes say what the library says, and what is generated from.
+// TestTokenize checks that the routes return the tokens of the library, which are also those of
+// generation.
 func TestTokenize(t *testing.T) {
 	p := serve(t)
 	ctx := within(t)
@@ -88,7 +89,7 @@ func TestTokenize(t *testing.T) {
 	refused(t, "a text as tokens", p.root.Post(ctx, "detokenize", map[string]any{"tokens": "light"}, nil), 400, "tokens", "invalid_type")
 }
 
-// TestHealth, and what /metrics has of the names that dashboards ask for.
+// TestHealth checks the health routes, and the metrics that dashboards use.
 func TestHealth(t *testing.T) {
 	p := serve(t)
 	ctx := within(t)
@@ -100,7 +101,7 @@ func TestHealth(t *testing.T) {
 	}
 	prompt := words("What is light", 16)
 	asked := 0
-	for asked < 2 || p.metric("coppice_inter_token_latency_seconds") == 0 { // tokens that come at once have no gaps
+	for asked < 2 || p.metric("coppice_inter_token_latency_seconds") == 0 { // tokens that arrive together have no gaps
 		p.complete(text(prompt, 8), endless)
 		asked++
 	}
@@ -135,10 +136,10 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestDocument: each path of the OpenAPI document is there, and takes the methods it
-// says and no others.
+// TestDocument checks that each path of the OpenAPI document exists and accepts exactly the documented
+// methods.
 func TestDocument(t *testing.T) {
-	p := serve(t, "--publish", "zmq://127.0.0.1:0") // or it has no tokenizer to hand out
+	p := serve(t, "--publish", "zmq://127.0.0.1:0") // only a publishing server offers its tokenizer
 	var doc struct {
 		OpenAPI string `json:"openapi"`
 		Info    struct{ Title, Version string }
@@ -169,7 +170,7 @@ func TestDocument(t *testing.T) {
 			case resp.StatusCode == http.StatusNotFound && path != "/debug/pprof/" || resp.StatusCode >= 500:
 				t.Errorf("%s %s: status %d: %s", method, path, resp.StatusCode, body)
 			}
-			if says && resp.StatusCode != http.StatusUnsupportedMediaType { // which all that take a body say of none
+			if says && resp.StatusCode != http.StatusUnsupportedMediaType { // common to all routes with a body, so not documented
 				var responses struct{ Responses map[string]any }
 				if err := json.Unmarshal(methods[method], &responses); err != nil {
 					t.Fatal(err)
@@ -182,7 +183,8 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// TestRequestID: the caller's is in the answer and in the log; without one it gets one.
+// TestRequestID checks that the caller's request ID is in the response and in the log, and that a
+// request without one gets one.
 func TestRequestID(t *testing.T) {
 	p := serve(t)
 	var resp *http.Response
@@ -200,7 +202,7 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
-// TestProfiles are there when asked for.
+// TestProfiles checks that profiles are available if they are enabled.
 func TestProfiles(t *testing.T) {
 	if status := serve(t).status("/debug/pprof/"); status != http.StatusNotFound {
 		t.Errorf("without --pprof status %d", status)
@@ -214,7 +216,7 @@ func TestProfiles(t *testing.T) {
 	if err := root.Get(within(t), "debug/pprof/goroutine?debug=1", nil, &profile); err != nil || !strings.Contains(string(profile), "goroutine profile:") {
 		t.Errorf("goroutines: %.80q, %v", profile, detail(err))
 	}
-	// This one says nothing for longer than a client may take nothing.
+	// This one sends nothing for longer than the write timeout of a client.
 	var cpu []byte
 	if err := root.Get(within(t), "debug/pprof/profile?seconds=1", nil, &cpu); err != nil || len(cpu) == 0 {
 		t.Errorf("a profile of a second: %d bytes, %v", len(cpu), detail(err))

@@ -11,7 +11,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 )
 
-// drawn are the tokens of an answer.
+// drawn returns the tokens of an answer.
 func (p *process) drawn(req openai.CompletionNewParams, opts ...option.RequestOption) []int64 {
 	p.t.Helper()
 	got := p.complete(req, slices.Concat([]option.RequestOption{endless, option.WithJSONSet("return_token_ids", true)}, opts)...)
@@ -49,8 +49,8 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestPenalties: two tokens are all but sure, by their biases, and the penalties say
-// which it is.
+// TestPenalties biases two tokens so strongly that one of them is drawn, and checks that penalties
+// decide which.
 func TestPenalties(t *testing.T) {
 	p := serve(t)
 	req := text("What is light?", 16)
@@ -73,7 +73,8 @@ func TestPenalties(t *testing.T) {
 	if got := p.drawn(req); !slices.Equal(got, only) {
 		t.Errorf("a presence penalty of 2 is less than the bias is, got %v", got)
 	}
-	// All of four allowed tokens at once, then none is better off.
+	// A presence penalty spreads the output over the four allowed tokens; once all four have
+	// it, none has an advantage. A negative penalty favours tokens that were drawn before.
 	req.LogitBias = nil
 	allowed := option.WithJSONSet("allowed_token_ids", []int{70, 71, 72, 73})
 	req.PresencePenalty = openai.Float(-2)
@@ -84,18 +85,18 @@ func TestPenalties(t *testing.T) {
 	}
 }
 
-// TestStop ends at a string of the middle, whole and streamed.
+// TestStop checks that an answer ends at a stop string from its middle, whole and streamed.
 func TestStop(t *testing.T) {
 	p := serve(t)
 	req := text("What is light?", 60)
 	all := p.complete(req, endless).Choices[0].Text
 	stop := ""
 	for run := range strings.FieldsFuncSeq(all[len(all)/3:], func(r rune) bool { return r == utf8.RuneError }) {
-		if len(run) > len(stop) { // broken characters are no part of any string
+		if len(run) > len(stop) { // the longest run without broken characters
 			stop = run
 		}
 	}
-	if stop = stop[1 : len(stop)-1]; len(stop) < 4 { // of several tokens
+	if stop = stop[1 : len(stop)-1]; len(stop) < 4 { // it should span several tokens
 		t.Fatalf("no run of whole characters in %q", all)
 	}
 	want, _, _ := strings.Cut(all, stop)

@@ -20,7 +20,7 @@ import (
 	"github.com/openai/openai-go/v3/packages/ssestream"
 )
 
-// certify makes a certificate for this machine, and files of it and its key.
+// certify makes a certificate for this machine, and writes it and its key to files.
 func certify(t *testing.T) (pool *x509.CertPool, cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -52,7 +52,7 @@ func certify(t *testing.T) (pool *x509.CertPool, cert, key string) {
 	return pool, cert, key
 }
 
-// TestTLS streams over HTTP/1.1 and over HTTP/2, where each stream has its own cancel.
+// TestTLS streams over HTTP/1.1 and over HTTP/2, where each stream can be canceled by itself.
 func TestTLS(t *testing.T) {
 	pool, cert, key := certify(t)
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
@@ -82,8 +82,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// waitLonger has a stream and a whole answer wait for their turns, while others run, for
-// longer than a client may take nothing of its answer: nothing of it is there yet.
+// waitLonger makes a streamed and a whole request wait in the queue, while others run, for longer than
+// the limit on a client that reads nothing. They must not be ended: there is nothing to read yet.
 func (p *process) waitLonger(running *ssestream.Stream[openai.Completion]) {
 	p.t.Helper()
 	ctx := within(p.t)
