@@ -59,6 +59,7 @@ func (c *Compiler) Run(work int) (done bool, err error) {
 	return c.g != nil, c.err
 }
 
+// construct continues the automaton of the first job, and finishes the job when it is complete.
 func (c *Compiler) construct(work *int) error {
 	done, err := c.subset.run(work)
 	if !done || err != nil {

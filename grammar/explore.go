@@ -38,6 +38,7 @@ func (x *explorer) init(m *machine, longest int) {
 	x.forget()
 }
 
+// forget empties the caches of sets and transitions.
 func (x *explorer) forget() {
 	x.known = map[uint64]int32{}
 	x.states = append(x.states[:0], explored{}) // 0 is none

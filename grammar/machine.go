@@ -17,6 +17,8 @@ type machine struct {
 	root    int32 // start node of rule 0
 }
 
+// node is a state of a unit's automaton. Its edges are machine.edges[edge:edgeEnd] and its calls
+// machine.calls[call:callEnd].
 type node struct {
 	edge, edgeEnd int32
 	call, callEnd int32
@@ -24,6 +26,7 @@ type node struct {
 	flags         flags
 }
 
+// flags are properties of a node.
 type flags uint8
 
 const (
@@ -33,6 +36,7 @@ const (
 	rest                       // a stack may rest here between bytes, so tokens may end here
 )
 
+// edge leads to node to by any byte from lo to hi.
 type edge struct {
 	lo, hi byte // inclusive
 	to     int32
@@ -47,12 +51,15 @@ type target struct{ unit, least, most int32 }
 // forever is target.most of a repeat without an upper bound.
 const forever = math.MaxInt32
 
+// unit is an automaton that can be called: a recursive rule, the body of a counting repeat, or a
+// shared part of rules.
 type unit struct {
 	start int32
 	rank  int32   // lower than the ranks of units that its start node may call
 	first byteSet // bytes with which its texts may begin
 }
 
+// byteSet is a bit set of bytes: byte b is bit b%64 of word b/64.
 type byteSet [4]uint64
 
 var allBytes = byteSet{1<<64 - 1, 1<<64 - 1, 1<<64 - 1, 1<<64 - 1}

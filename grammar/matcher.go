@@ -277,6 +277,7 @@ func or(dst, src []uint64) {
 	}
 }
 
+// appendBits appends the tokens whose bits are set in w, word number word of a mask.
 func appendBits(dst []kv.Token, word int, w uint64) []kv.Token {
 	for ; w != 0; w &= w - 1 {
 		dst = append(dst, kv.Token(word*64+bits.TrailingZeros64(w)))

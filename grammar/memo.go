@@ -11,6 +11,7 @@ type memo struct {
 	key   []stack // the set of the last find, normalised
 }
 
+// remembered is a slot of memo: the mask of one set of stacks.
 type remembered struct {
 	hash   uint64
 	used   uint64 // 0: empty
@@ -19,6 +20,8 @@ type remembered struct {
 	mask   []uint64
 }
 
+// memoWays is the number of slots of a group. A set can be in any slot of the group that its hash
+// selects.
 const memoWays = 4
 
 // init allocates as many slots as fit into bytes, rounded down to a power of two, and at least

@@ -8,6 +8,7 @@ type nfa struct {
 	arcs []arc
 }
 
+// arc is a transition to state to: by a byte from lo to hi, by a call, or by nothing.
 type arc struct {
 	next, to int32 // next is the state's next arc, -1 for none
 	target   int32 // of a call; byBytes or byNothing (epsilon) otherwise
@@ -125,6 +126,9 @@ func (b *thompson) putOpen(i, from, to int32) error {
 	return nil
 }
 
+// putRepeat adds a path for a repeat. If it counts, that is a call of its counting unit. Otherwise it
+// is unrolled: the least copies in sequence, then a loop or optional copies. If the body matches "",
+// no copy is required, since the others may match "" as well.
 func (b *thompson) putRepeat(i, from, to int32) error {
 	x := &b.terms.all[i]
 	sub := x.sub[0]

@@ -35,6 +35,8 @@ type job struct {
 
 const candidate = -1
 
+// newPlan makes units of rule 0 and of all rules that are still called after newTerms: these are the
+// recursive ones.
 func newPlan(t *terms, limits Limits) *plan {
 	p := &plan{
 		terms: t, limits: limits, machine: &machine{},
@@ -91,6 +93,7 @@ func (p *plan) decide() {
 	}
 }
 
+// counts reports whether term i is a repeat that counts.
 func (p *plan) counts(i int32) bool {
 	_, counts := p.counters[i]
 	return counts

@@ -108,6 +108,8 @@ func onlyAnchors(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpBeginText || re.Op == syntax.OpEndText || re.Op == syntax.OpEmptyMatch
 }
 
+// literalExpr returns a literal as an Expr. With the flag (?i) each rune becomes the set of the runes
+// that differ from it only in case.
 func literalExpr(re *syntax.Regexp) *Expr {
 	valid := !slices.ContainsFunc(re.Rune, func(r rune) bool { return !utf8.ValidRune(r) })
 	if valid && re.Flags&syntax.FoldCase == 0 {

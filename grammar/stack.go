@@ -39,6 +39,7 @@ func mix(h uint64) uint64 {
 	return h ^ h>>32
 }
 
+// hashed returns the hash h with s added to it. The cell below contributes its own hash.
 func (s *stack) hashed(h uint64) uint64 {
 	h = mix(h ^ uint64(uint32(s.node)))
 	if s.least|s.most != 0 {
@@ -47,6 +48,7 @@ func (s *stack) hashed(h uint64) uint64 {
 	return mix(h*3 ^ s.up.hash)
 }
 
+// compareStacks orders stacks within one set. Cells are ordered by their hashes.
 func compareStacks(a, b stack) int {
 	switch {
 	case a.node != b.node:

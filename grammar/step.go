@@ -97,6 +97,7 @@ func (s *stepper) distinct(ups []stack) []stack {
 	return ups
 }
 
+// pendingOf returns the pending entry of a target in this step, which it adds to the heap if needed.
 func (s *stepper) pendingOf(target int32) *pending {
 	if i := int(s.slot[target]); i < len(s.pending) && s.pending[i].target == target && !s.pending[i].entered {
 		return &s.pending[i]

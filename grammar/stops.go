@@ -53,6 +53,7 @@ func NewStops(strings []string) (*Stops, error) {
 	return s, nil
 }
 
+// build makes the trie of the strings, and then completes it to an automaton.
 func (s *Stops) build() {
 	state := func(depth int) uint16 {
 		s.next = append(s.next, make([]uint16, s.classes)...)

@@ -29,6 +29,8 @@ type terms struct {
 	uses     []int32 // by term: how many times it is a part of another
 }
 
+// newTerms checks the rules and translates them to terms. Expressions that can't be reached from rule
+// 0 become no terms. The errors are those of [Rules.Validate].
 func newTerms(rules Rules, limits Limits, written byteSet) (*terms, error) {
 	g, err := newGraph(rules, limits)
 	if err != nil {

@@ -19,6 +19,8 @@ type graph struct {
 	roots []int32   // by rule: its expression
 }
 
+// newGraph collects the expressions of rules and checks each one. It refuses expressions that contain
+// themselves other than through a Call.
 func newGraph(rules Rules, limits Limits) (*graph, error) {
 	if len(rules) == 0 {
 		return nil, fmt.Errorf("%w: there are none", ErrInvalid)
@@ -67,6 +69,7 @@ func newGraph(rules Rules, limits Limits) (*graph, error) {
 	return g, nil
 }
 
+// checkExpr checks the fields of one expression; rules is the number of rules.
 func checkExpr(e *Expr, rules int) error {
 	if e == nil {
 		return fmt.Errorf("nil expression")

@@ -28,6 +28,7 @@ type exit struct {
 	b          byte
 }
 
+// late is a token with its need.
 type late struct {
 	need  int32
 	token kv.Token
@@ -188,6 +189,8 @@ func (w *walker) walk(work *int) error {
 	return nil
 }
 
+// allow adds tokens with a need to the node's local. A need of 0 or 1 is always met within the unit,
+// where at least one body may come, so only larger ones are recorded.
 func (w *walker) allow(tokens []kv.Token, need int32) {
 	for _, t := range tokens {
 		w.bits[t>>6] |= 1 << (t & 63)
@@ -198,6 +201,8 @@ func (w *walker) allow(tokens []kv.Token, need int32) {
 	w.count += len(tokens)
 }
 
+// exitsBelow adds exits at the children of trie node i, after which the unit may end, whose bytes may
+// follow the unit.
 func (w *walker) exitsBelow(i int32, exits []int32) {
 	follow := &w.follow[w.nodes[w.node].unit]
 	for c := i + 1; c < w.v.skip[i]; c = w.v.skip[c] {

@@ -49,6 +49,8 @@ func together(threads int, run func(thread int)) time.Duration {
 	return time.Since(start)
 }
 
+// measureProduct returns the best rate of ceilingRounds rounds, in 1e9 multiplications and additions
+// per second. Each thread multiplies its own activations by its own panel.
 func measureProduct(ops *kernels, threads int) float64 {
 	const k = blockK
 	best := 0.0
@@ -77,6 +79,8 @@ func measureProduct(ops *kernels, threads int) float64 {
 	return best
 }
 
+// measureStream returns the best rate of ceilingRounds rounds in 1e9 bytes per second, 0 if there is
+// not enough memory. The threads read disjoint parts of the same memory.
 func measureStream(ops *kernels, threads int) float64 {
 	store, err := reserve(ceilingBytes / 4)
 	if err != nil {

@@ -77,6 +77,9 @@ func (s *step) productUnits() {
 	s.crew.do(s.units().count(), s.rows*s.mat.k*s.mat.n < s.ops.aloneWork())
 }
 
+// attention computes attention of all tokens. A unit is a run of tokens by a kv head. It counts two
+// multiply-adds, for score and value, per element of a query and position, to decide whether to
+// share the work.
 func (s *step) attention() {
 	work := 0
 	for _, p := range s.pos {
@@ -243,6 +246,7 @@ func (s *step) gate(w *scratch, t int) {
 	s.acts.set(t, y)
 }
 
+// finite reports whether no value is infinite or NaN: x-x is 0 for a finite x and NaN for others.
 func finite(v []float32) bool {
 	for _, x := range v {
 		if x-x != 0 {

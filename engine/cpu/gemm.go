@@ -119,6 +119,7 @@ func (a *acts) set(row int, v []float32) {
 	}
 }
 
+// block returns block b of the portable layout, [k][4].
 func (a *acts) block(b int) []float64 {
 	n := blockRows * a.k
 	return a.data[b*n : (b+1)*n : (b+1)*n]
@@ -132,6 +133,7 @@ func (a *acts) safe(row int, m *matrix) bool {
 	return e.lo+m.exps.lo-46 >= -149 && e.hi+m.exps.hi+2+bitLen(m.k)+1 <= 127
 }
 
+// bitLen returns the number of bits of n: n < 2^bitLen(n).
 func bitLen(n int) int {
 	b := 0
 	for ; n > 0; n >>= 1 {

@@ -46,6 +46,7 @@ func (s *step) sample(res *engine.Result, stats *engine.StepStats, abort *atomic
 	return true
 }
 
+// lastOfRow reports whether token t is the last one of its row.
 func (s *step) lastOfRow(t int) bool {
 	return t+1 == len(s.tokens) || s.rowOf[t+1] != s.rowOf[t]
 }

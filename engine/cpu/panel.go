@@ -160,6 +160,7 @@ func (p units) each() (whole, cut int) {
 	return p.panels / p.threads, p.panels % p.threads
 }
 
+// count returns the number of units: 2 whole panels and 1 cut panel per thread are 3 units each.
 func (p units) count() int {
 	if whole, cut := p.each(); cut > 0 {
 		return (whole + cut) * p.threads

@@ -74,6 +74,8 @@ const quantBias = 128
 
 var formats = makeFormats()
 
+// makeFormats returns the formats of the GGUF types that are multiplied in integers. Weights of 5 and
+// 6 bits are stored as bytes.
 func makeFormats() map[gguf.Type]*quantFormat {
 	var low, centred [16]int8
 	for i := range low {

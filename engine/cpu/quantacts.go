@@ -39,6 +39,8 @@ func (k *kernels) quantizeRow(dst []byte, row []float32) {
 	}
 }
 
+// quantizeBlock writes the record of one block. It is the definition of the records, which the
+// vector kernels repeat bit for bit.
 func quantizeBlock(dst *[recordBytes]byte, x *[quantBlock]float32) {
 	most := uint32(0)
 	for _, v := range x {

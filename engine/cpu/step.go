@@ -115,6 +115,8 @@ type scratch struct {
 	_       [64]byte  // keeps workers' counters on different cache lines
 }
 
+// newStep packs the weights, allocates the buffers for MaxTokens tokens and MaxRows rows of logits,
+// and starts the workers. positions bounds the length of a sequence.
 func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error) {
 	c, ops := m.Config(), kernelsOf(cfg.ISA)
 	w, err := packModel(m, ops, cfg.widen)
@@ -237,6 +239,7 @@ func (s *step) addRuns(lo, hi int) {
 	}
 }
 
+// copyPages makes the copies of the batch, before any row writes to a page, and returns their number.
 func (s *step) copyPages(b *engine.Batch) int {
 	for _, c := range b.Copies {
 		s.arena.copyPage(c.Dst, c.Src, int(c.Tokens))

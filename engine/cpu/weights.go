@@ -86,6 +86,7 @@ func (p *packer) packInto(m *matrix, k int, tensors ...*model.Tensor) *matrix {
 	return m
 }
 
+// packPortable packs for the portable kernels, as f32 on the Go heap, and records the exponents.
 func packPortable(m *matrix, tensors []*model.Tensor) {
 	k := m.k
 	// column(c) slices panelCols*k elements from column c on, so in the last panel it reaches
@@ -248,6 +249,7 @@ func vector(tensors ...*model.Tensor) []float32 {
 	return v
 }
 
+// widen returns all values of a tensor as f32.
 func widen(t *model.Tensor) []float32 {
 	n := 1
 	for _, d := range t.Shape {

@@ -41,6 +41,8 @@ type cursor struct {
 // exhausted is a next unit beyond the end of every range.
 const exhausted = 1<<32 - 1
 
+// helper is the parking state of one helper goroutine. The helper sets parked before it waits on wake.
+// Another goroutine that clears parked must send to wake, so no wake is lost and none is sent twice.
 type helper struct {
 	parked atomic.Bool
 	wake   chan struct{}
@@ -164,6 +166,7 @@ func (w *workers) help(i int) {
 	}
 }
 
+// unpark wakes a helper if it is parked or about to park.
 func (w *workers) unpark(h *helper) {
 	if h.parked.CompareAndSwap(true, false) {
 		h.wake <- struct{}{}

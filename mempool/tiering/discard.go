@@ -23,6 +23,7 @@ func (p *Policy) Discard(k mempool.Key) {
 	p.forget(k)
 }
 
+// discardIn queues drops of an extent and its descendants in one tier, and ends their moves.
 func discardIn(p *Policy, of kv.Tier, k mempool.Key) {
 	t := p.tiers[of]
 	for _, x := range t.index.Subtree(k, nil) { // children first

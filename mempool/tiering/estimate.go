@@ -42,6 +42,8 @@ func (e *estimate) relaxed(age time.Duration) float64 {
 	return e.guess + above
 }
 
+// halfLife is the time in which half of a measured slowness is forgotten. A tier that was 16 times
+// slower than its guess counts as 2 times after about 2 minutes.
 const halfLife = 30 * time.Second
 
 // sum accumulates work until there is enough for a measurement.

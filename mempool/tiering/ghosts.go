@@ -15,6 +15,7 @@ type ghosts struct {
 	next int
 }
 
+// ghost holds the uses of an extent and its index in the ring.
 type ghost struct{ uses, at int }
 
 // put remembers the uses of an extent.

@@ -198,6 +198,7 @@ func (p *Policy) Used(now time.Duration, keys []mempool.Key) {
 	}
 }
 
+// use counts a use of an extent, updates its age in all tiers, and admits it once it has enough uses.
 func (p *Policy) use(now time.Duration, n *node) {
 	n.uses++
 	n.sunk = false

@@ -239,6 +239,7 @@ func (x *Carrier) finish(c *carry, err error) {
 	x.giveBack(c)
 }
 
+// giveBack releases c's buffer, if it has one.
 func (x *Carrier) giveBack(c *carry) {
 	if c.buffer != nil {
 		x.buffers = append(x.buffers, c.buffer)

@@ -57,6 +57,7 @@ func (x *Carrier) Probed(dst []Probed) []Probed {
 	return dst
 }
 
+// answer queues the answer of a probe that found the first found extents.
 func (x *Carrier) answer(id ProbeID, p *probe, found int) {
 	x.probed = append(x.probed, Probed{id, p.tier, p.extents[:min(found, len(p.extents))]})
 	x.watch.wake()

@@ -144,6 +144,7 @@ func rename(tmp, path string) error {
 	return err
 }
 
+// settled removes a put that has ended from pending.
 func (s *Store) settled(k mempool.Key) {
 	s.mu.Lock()
 	delete(s.pending, k)
@@ -295,6 +296,8 @@ func (s *Store) drop(k mempool.Key) error {
 	return err
 }
 
+// remove removes a record's file and forgets its size. It fails with fs.ErrNotExist if another process
+// was faster.
 func (s *Store) remove(k mempool.Key) error {
 	err := s.cfg.Inject.Do(blockio.Remove, func() error { return os.Remove(s.path(k)) })
 	if err == nil || errors.Is(err, fs.ErrNotExist) {

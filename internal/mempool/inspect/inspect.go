@@ -66,6 +66,7 @@ func Find(dir string) ([]Dir, error) {
 	return found, nil
 }
 
+// look describes the directory of one identity; what is wrong with it becomes Dir.Err.
 func look(path string) Dir {
 	d := Dir{Path: path, Fingerprint: filepath.Base(path)}
 	card, err := blockio.ReadCard(path)

@@ -49,6 +49,8 @@ type Job struct {
 	cause error // reason why it was given up in state holding
 }
 
+// jobState is the state of a job: waiting, then running, with holding during calls of Pages, possibly
+// committed, and at last ended. A job that is given up early ends without being committed.
 type jobState uint8
 
 const (
@@ -164,6 +166,7 @@ func (q *Queue) end(j *Job, d mempool.Done) {
 	}
 }
 
+// count adds an ended operation to the metrics. The lock is held.
 func (q *Queue) count(d *mempool.Done) {
 	m := q.metrics.Of(d.Kind)
 	switch {

@@ -208,6 +208,8 @@ func (s *Store) leave(w int, at int32) {
 	}
 }
 
+// drop removes an extent from the index, which refuses one with children, and frees its slot. It
+// commits first: once the extent has left the index, the operation must not be given up.
 func (s *Store) drop(w int, j *ops.Job) mempool.Done {
 	s.mu.Lock()
 	if !j.Commit() {

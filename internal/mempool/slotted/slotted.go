@@ -209,6 +209,7 @@ func (s *Store) Check() error {
 	return nil
 }
 
+// placed returns all records with their slots, parents before children.
 func (s *Store) placed() []Placed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
