@@ -32,6 +32,7 @@ func TestFleetDashboards(t *testing.T) {
 	}
 	router := startCoppice(t, "router", "route", "--addr", "127.0.0.1:0", "--worker", workers[0].url+","+workers[1].url, "--buckets", "2",
 		"--events", broker.url, "--replicas", broker.url, "--probe-every", "100ms")
+	untilFleet(t, router, map[string]string{workers[0].url: "healthy", workers[1].url: "healthy"})
 	load := startDashboardLoad(t, router.url, workers[0].url)
 	t.Run("docs", func(t *testing.T) { metricsDocumented(t, workers[0], router) })
 	t.Run("panels", func(t *testing.T) { panelsHaveData(t, append(workers, router)) })
