@@ -191,6 +191,7 @@ type Job struct {
 	err  error
 }
 
+// complete ends a batch's ticket. Exactly one of res and err must be non-nil.
 func (j *Job) complete(res *engine.Result, err error) {
 	if res == nil == (err == nil) {
 		panic(errors.New("intake: a ticket ends with a result or an error"))

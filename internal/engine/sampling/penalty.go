@@ -25,6 +25,7 @@ func (c *counts) reset() {
 	c.touched = c.touched[:0]
 }
 
+// rebuild counts the tokens of a sequence after reset. It ignores tokens beyond the vocabulary.
 func (c *counts) rebuild(vocab int, prompt, output []kv.Token) {
 	if c.dense == nil {
 		c.dense = make([]uint32, vocab)

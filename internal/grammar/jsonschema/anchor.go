@@ -13,6 +13,7 @@ type piece struct {
 	body         *grammar.Expr
 }
 
+// maxPieces bounds the pieces of one pattern: each becomes a branch of the expression.
 const maxPieces = 64
 
 // anchored turns e into pieces without ^ and $. Anchors in alternatives multiply pieces; over
@@ -49,6 +50,8 @@ func (w widths) anchored(e *grammar.Expr) ([]piece, error) {
 	return nil, errors.New("^ and $ in what is repeated")
 }
 
+// anchoredSeq returns the pieces of a sequence: all combinations of the pieces of its parts, except
+// impossible ones.
 func (w widths) anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 	all := []piece{{body: empty}}
 	for i := 0; i < len(parts); {

@@ -172,6 +172,7 @@ func (f *flat) admits(v, at *value) (bool, error) {
 	return true, nil
 }
 
+// inRange reports whether least <= n <= most; most may be Unlimited.
 func inRange(n, least, most int) bool {
 	return n >= least && (most == grammar.Unlimited || n <= most)
 }

@@ -69,6 +69,7 @@ var controls = [256]rune{'t': '\t' + 1, 'n': '\n' + 1, 'v': '\v' + 1, 'f': '\f' 
 
 func isLetter(c byte) bool { return c|' ' >= 'a' && c|' ' <= 'z' }
 
+// named returns the class \d, \w or \s, or for an upper-case letter its complement.
 func named(c byte) []grammar.Range {
 	set := map[byte][]grammar.Range{'d': digits, 'w': words, 's': spaces}[c|' ']
 	if c&' ' == 0 {

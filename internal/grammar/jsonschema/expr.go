@@ -56,6 +56,7 @@ func closeRun(sub []*grammar.Expr, run []byte) []*grammar.Expr {
 	return sub
 }
 
+// either returns the alternatives parts. It leaves out nil and nothing.
 func either(parts ...*grammar.Expr) *grammar.Expr {
 	var sub []*grammar.Expr
 	for _, p := range parts {
@@ -72,6 +73,8 @@ func either(parts ...*grammar.Expr) *grammar.Expr {
 	return &grammar.Expr{Op: grammar.Either, Sub: sub}
 }
 
+// repeat returns e from least to most times; most may be Unlimited. It returns nothing if most is
+// below least.
 func repeat(e *grammar.Expr, least, most int) *grammar.Expr {
 	switch {
 	case most != grammar.Unlimited && most < least:

@@ -60,6 +60,7 @@ type objectLayer struct {
 	other    *value // additionalProperties; nil if absent
 }
 
+// arrayLayer holds one schema's keywords for elements.
 type arrayLayer struct {
 	first []*value
 	rest  *value // nil if absent
@@ -98,6 +99,7 @@ type refusal struct {
 	keyword, msg string
 }
 
+// refuse records r for each type of about that has no refusal yet.
 func (f *flat) refuse(about types, r refusal) {
 	for i := range f.refused {
 		if about&(1<<i) != 0 && f.refused[i].at == nil {
@@ -220,6 +222,8 @@ func (f *flat) meet(s *value) error {
 	return f.meetArray(s)
 }
 
+// meetObject adds s's keywords for properties as a layer. Layers are kept apart because each one's
+// additionalProperties depends on its own properties.
 func (f *flat) meetObject(s *value) error {
 	l := objectLayer{declared: s.get("properties"), patterns: s.get("patternProperties"), other: s.get("additionalProperties")}
 	if l.declared != nil && l.declared.kind != object {

@@ -59,6 +59,7 @@ var keywords = map[string]keyword{
 	"$recursiveRef":         {0, refuse(allTypes)},
 }
 
+// refuse returns a meet function that refuses the keyword for the types of about.
 func refuse(about types) func(*flat, *value, *value, string) error {
 	return func(f *flat, s, _ *value, name string) error {
 		f.refuse(about, refusal{s, name, "no grammar is made of it"})
@@ -97,6 +98,7 @@ func refuseUnlessEmpty(about types) func(*flat, *value, *value, string) error {
 	}
 }
 
+// meetIf ignores an if without then and else, which has no effect, and refuses others.
 func meetIf(f *flat, s, arg *value, name string) error {
 	if s.get("then") == nil && s.get("else") == nil {
 		return nil
@@ -133,6 +135,7 @@ func meetConst(f *flat, s, arg *value, name string) error {
 	return f.meetValues([]*value{arg})
 }
 
+// meetValues intersects f's values with those of an enum or const.
 func (f *flat) meetValues(values []*value) error {
 	if !f.fixed {
 		f.values, f.fixed = values, true
@@ -195,6 +198,7 @@ func count(s, arg *value, name string) (int, error) {
 	return 0, wrong(s, name, "must be an integer from 0")
 }
 
+// atLeast raises *at to the argument of a keyword such as minLength.
 func atLeast(at *int, s, arg *value, name string) error {
 	n, err := count(s, arg, name)
 	if err != nil {
@@ -207,6 +211,7 @@ func atLeast(at *int, s, arg *value, name string) error {
 	return nil
 }
 
+// atMost lowers *at to the argument of a keyword such as maxLength.
 func atMost(at *int, s, arg *value, name string) error {
 	n, err := count(s, arg, name)
 	if err != nil || n == grammar.Unlimited {
@@ -228,6 +233,7 @@ func meetPattern(f *flat, s, arg *value, name string) error {
 	return nil
 }
 
+// meetFormat adds a format. Formats that are not enforced are annotations and ignored.
 func meetFormat(f *flat, s, arg *value, name string) error {
 	if arg.kind != text {
 		return wrong(s, name, "must be a string")

@@ -68,6 +68,7 @@ func strictly(s *value, name string) bool {
 	return v != nil && v.kind == boolean && v.yes
 }
 
+// meetExclusiveMinimum adds a strict lower bound. The boolean form is handled by meetMinimum.
 func meetExclusiveMinimum(f *flat, s, arg *value, name string) error {
 	if arg.kind == boolean {
 		return nil
@@ -79,6 +80,7 @@ func meetExclusiveMinimum(f *flat, s, arg *value, name string) error {
 	return err
 }
 
+// meetExclusiveMaximum adds a strict upper bound. The boolean form is handled by meetMaximum.
 func meetExclusiveMaximum(f *flat, s, arg *value, name string) error {
 	if arg.kind == boolean {
 		return nil
@@ -190,6 +192,7 @@ func (d decimals) between(low, high bound) *grammar.Expr {
 	)
 }
 
+// anyFraction returns the expression of an optional point with any digits.
 func (d decimals) anyFraction() *grammar.Expr {
 	if d.fraction == 0 {
 		return empty

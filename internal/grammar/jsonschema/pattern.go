@@ -54,21 +54,25 @@ type syntaxError struct{ text string }
 
 func (e syntaxError) Error() string { return e.text }
 
+// patternParser is a recursive-descent parser of patterns. depth counts open groups.
 type patternParser struct {
 	rest  string
 	depth int
 }
 
+// fault returns a syntaxError with the text at which parsing stopped.
 func (p *patternParser) fault(what string) error {
 	return syntaxError{fmt.Sprintf("%s, before %.20q", what, p.rest)}
 }
 
+// cut consumes prefix and reports whether the rest of the pattern began with it.
 func (p *patternParser) cut(prefix string) bool {
 	rest, ok := strings.CutPrefix(p.rest, prefix)
 	p.rest = rest
 	return ok
 }
 
+// alternatives parses branches separated by |, up to a closing parenthesis or the end.
 func (p *patternParser) alternatives() (*grammar.Expr, error) {
 	if p.depth++; p.depth > 100 {
 		return nil, errors.New("groups over 100 deep")
@@ -121,6 +125,8 @@ func (p *patternParser) term() (*grammar.Expr, error) {
 	return repeat(e, least, most), nil
 }
 
+// quantifier parses *, +, ? or {n,m}; ok is false if there is none. A brace that begins no valid
+// quantifier is an ordinary character.
 func (p *patternParser) quantifier() (least, most int, ok bool, err error) {
 	switch {
 	case p.cut("*"):
@@ -190,6 +196,7 @@ func (p *patternParser) atom() (*grammar.Expr, error) {
 	return runes(grammar.Range{Lo: r, Hi: r}), nil
 }
 
+// group parses a group after its opening parenthesis. Captures have no effect here.
 func (p *patternParser) group() (*grammar.Expr, error) {
 	switch {
 	case p.cut("?:"):

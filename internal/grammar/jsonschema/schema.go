@@ -60,6 +60,7 @@ type builder struct {
 	size     int             // expressions so far, as counted by made
 }
 
+// conjunction is the state of a set of schemas that is being compiled or has been.
 type conjunction struct {
 	expr  *grammar.Expr // nil while it is being compiled
 	rule  int           // its rule; 0 if it has none
@@ -79,6 +80,8 @@ func newBuilder(root *value, cfg Config) *builder {
 	}
 }
 
+// finish makes e rule 0 and returns the trimmed rules. It fails with ErrLimit if they are too large,
+// and with ErrSchema if they match no text.
 func (b *builder) finish(e *grammar.Expr) (grammar.Rules, error) {
 	b.rules[0] = e
 	size := 0 // check first: trim walks and copies a shared expression each time it occurs

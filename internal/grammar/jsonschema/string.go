@@ -119,6 +119,7 @@ func (b *builder) notNamed(names []string) *grammar.Expr {
 	return seq(lit(`"`), b.leave(root))
 }
 
+// trie holds property names by their runes.
 type trie struct {
 	ends  bool // a name ends here
 	runes []rune
@@ -143,6 +144,8 @@ func (t *trie) add(name string) {
 	t.ends = true
 }
 
+// leave returns the expression of the rest of a name that is at node t, up to its closing quote: the
+// name ends here unless one of the names does, or continues in the trie, or leaves it.
 func (b *builder) leave(t *trie) *grammar.Expr {
 	if len(t.runes) == 0 && !t.ends {
 		return b.restOfString()

@@ -52,6 +52,8 @@ var raw = []grammar.Range{{Lo: ' ', Hi: '!'}, {Lo: '#', Hi: '['}, {Lo: ']', Hi: 
 const shorts = "\"\\\b\f\n\r\t" // characters with a short escape
 const shortLetters = `"\bfnrt`  // the letters of these escapes, in the same order
 
+// writtenRunes returns the JSON form of a set of runes: those that need no escape, the letters of
+// short escapes, and \u00xx for other control characters.
 func writtenRunes(e *grammar.Expr) *grammar.Expr {
 	set := e.Runes
 	if len(set) == 1 && set[0].Lo == set[0].Hi {
@@ -211,6 +213,8 @@ func (w widths) bounded(e *grammar.Expr, least, most int) (*grammar.Expr, bool) 
 	return nil, false
 }
 
+// repeated bounds a repeat. That is possible if its body has a fixed length of n runes, by changing
+// the counts: a body of 3 runes, from 4 to 10 runes in all, is repeated 2 to 3 times.
 func (w widths) repeated(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
 	sub := e.Sub[0]
 	if e.Min == 0 && e.Max == 1 {
@@ -237,6 +241,7 @@ type widths map[*grammar.Expr]width
 
 type width struct{ lo, hi int }
 
+// of returns the least and the largest number of runes that e matches; hi may be Unlimited.
 func (w widths) of(e *grammar.Expr) (lo, hi int) {
 	if len(e.Sub) == 0 {
 		return w.walk(e)

@@ -60,6 +60,7 @@ func (t *trimmer) settle(judge func(rule int) bool) {
 	}
 }
 
+// end reports whether e matches some text, by the rules known to do so. Missing rules go to t.lacks.
 func (t *trimmer) end(e *grammar.Expr) bool {
 	switch e.Op {
 	case grammar.Seq:
@@ -88,6 +89,7 @@ func (t *trimmer) end(e *grammar.Expr) bool {
 	return true
 }
 
+// prune returns e without the parts that match no text.
 func (t *trimmer) prune(e *grammar.Expr) *grammar.Expr {
 	switch e.Op {
 	case grammar.Call, grammar.Runes:
@@ -110,6 +112,7 @@ func (t *trimmer) prune(e *grammar.Expr) *grammar.Expr {
 	return e
 }
 
+// call returns the new number of a rule, which is thereby reached.
 func (t *trimmer) call(rule int) int {
 	n, ok := t.number[rule]
 	if !ok {
@@ -120,6 +123,7 @@ func (t *trimmer) call(rule int) int {
 	return n
 }
 
+// renumber returns a copy of e with new numbers in its calls.
 func (t *trimmer) renumber(e *grammar.Expr) *grammar.Expr {
 	if e.Op == grammar.Call {
 		return &grammar.Expr{Op: grammar.Call, Rule: t.call(e.Rule)}

@@ -78,6 +78,7 @@ type decoder struct {
 	count int
 }
 
+// decode parses a schema and checks its size, nesting and encoding.
 func decode(schema []byte, cfg Config) (*value, error) {
 	root := &value{}
 	if len(schema) > cfg.MaxBytes {
@@ -160,6 +161,8 @@ func (d *decoder) array(v *value) error {
 	return err
 }
 
+// object parses the members of an object. A duplicate name is an error: which one counts would depend
+// on the parser.
 func (d *decoder) object(v *value) error {
 	v.kind = object
 	v.byName = make(map[string]int)
