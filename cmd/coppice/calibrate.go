@@ -88,13 +88,19 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 
 // validate reports output files that cannot be written.
 func (c *calibrateCmd) validate() error {
-	var errs []error
-	for _, f := range []struct{ flag, path string }{{"--out", c.Out}, {"--csv", c.CSV}} {
-		if _, err := os.Stat(filepath.Dir(f.path)); f.path != "" && err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", f.flag, err)) // now, rather than after minutes of measuring
-		}
+	return errors.Join(canWrite("--out", c.Out), canWrite("--csv", c.CSV))
+}
+
+// canWrite reports that the directory of the file that a flag names is missing, before anything
+// is measured. An empty name is no fault.
+func canWrite(flag, file string) error {
+	if file == "" {
+		return nil
 	}
-	return errors.Join(errs...)
+	if _, err := os.Stat(filepath.Dir(file)); err != nil {
+		return fmt.Errorf("%s: %w; make the directory first", flag, err)
+	}
+	return nil
 }
 
 // open returns the model, generated if none is given, and a function that closes it.

@@ -44,7 +44,10 @@ Examples:
 func (c *gpucheckCmd) Run(ctx context.Context) error {
 	cfg := gpucheck.Config{Device: c.GPU, MemoryFraction: c.GPUMemory, Fuzz: c.Fuzz, Log: func(line string) { fmt.Println(line) }}
 	steps := bench.CalibrateConfig{NewTokens: 2048, ContextTokens: 4096, Rows: 64}
-	var err error
+	err := errors.Join(canWrite("--json", c.JSON), canWrite("--profile", c.Profile))
+	if err != nil {
+		return err
+	}
 	if c.Backend == "ptxvm" {
 		cfg.Driver = vm.New(ptxvm.Config{MemoryBytes: 64 << 20})
 		cfg = cfg.Tiny()

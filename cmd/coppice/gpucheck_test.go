@@ -28,6 +28,9 @@ func TestGPUCheck(t *testing.T) {
 	if err := json.Unmarshal(text, &report); err != nil || len(report.Checks) < 10 || len(report.Speed) == 0 || !report.Chat.Identical {
 		t.Errorf("%s, %v", text, err)
 	}
+	if _, stderr, ok := command(t, "gpucheck", "--backend", "ptxvm", "--profile", filepath.Join(profile, "no", "file")); ok || !strings.Contains(stderr, "--profile: ") {
+		t.Errorf("ok %v: %s", ok, stderr)
+	}
 	if p, err := openProfile(profile); err != nil || p.Model.Hidden != 64 || p.Model.KVHeads != 2 {
 		t.Errorf("%+v, %v", p, err)
 	}
