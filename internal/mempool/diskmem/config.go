@@ -54,7 +54,7 @@ func (c *Config) Validate() error {
 	}
 	if errs[0] == nil {
 		if f := c.format(); c.Bytes < int64(f.SlotBytes()) {
-			errs = append(errs, fmt.Errorf("diskmem: Bytes is %d, a slot has %d", c.Bytes, f.SlotBytes()))
+			errs = append(errs, fmt.Errorf("diskmem: Bytes is %d, want at least %d, one extent", c.Bytes, f.SlotBytes()))
 		}
 	}
 	return errors.Join(errs...)
