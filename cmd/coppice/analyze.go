@@ -15,7 +15,7 @@ type analyzeCmd struct {
 // analyzeTraceCmd is coppice analyze trace; see bench.Analyze.
 type analyzeTraceCmd struct {
 	File        string `arg:"" type:"path" help:"Prefix trace, or a recorded trace of the Mooncake project in JSON lines."`
-	BlockTokens int    `name:"block-tokens" placeholder:"16" help:"Tokens per block, a multiple of what the trace tells of. Default: 16, or the trace's own."`
+	BlockTokens int    `name:"block-tokens" placeholder:"16" help:"Tokens per block, a multiple of the block size of the trace. Default: 16, or the trace's own."`
 	PoolTokens  int    `name:"pool-tokens" help:"Tokens of KV that each worker holds. Default: unknown."`
 	Workers     int    `help:"Workers of the fleet. Default: unknown."`
 	JSON        bool   `name:"json" help:"Print one JSON object instead of the tables."`

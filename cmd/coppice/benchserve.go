@@ -39,8 +39,8 @@ type benchServeCmd struct {
 	PromptForm      string        `group:"Data set:" enum:"auto,ids,words" default:"auto" help:"What made-up prompts are: token ids, words, or ids if the server takes them."`
 	Vocab           int           `group:"Data set:" placeholder:"N" help:"Token ids are below it. Default: found out by trial, at most 32000."`
 
-	Concurrency    int           `group:"Load:" placeholder:"N" help:"Closed loop: so many sessions at a time. Default: 8, if there is no --rate and no trace."`
-	Rate           string        `group:"Load:" placeholder:"R" help:"Open loop: so many sessions per second, or inf for all at once."`
+	Concurrency    int           `group:"Load:" placeholder:"N" help:"Closed loop: sessions at a time. Default: 8, if there is no --rate and no trace."`
+	Rate           string        `group:"Load:" placeholder:"R" help:"Open loop: sessions per second, or inf for all at once."`
 	Burstiness     float64       `group:"Load:" default:"1" help:"Of --rate: shape of the gamma distribution of gaps; 1 is a Poisson process, less has bursts."`
 	Ramp           load.Ramp     `group:"Load:" default:"none" help:"Of --rate: none, linear or exponential, from --ramp-from to --rate."`
 	RampFrom       float64       `group:"Load:" placeholder:"R" help:"Sessions per second at the beginning of a ramp."`
