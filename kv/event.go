@@ -39,7 +39,7 @@ type Event struct {
 // Block is one stored block.
 type Block struct {
 	Hash   BlockHash
-	Local  LocalHash // 0 where the block is announced again: in dumps, and below the device
+	Local  LocalHash // 0 where the hash was known: in dumps, below the device, and read from there
 	Tokens []Token   // len = BlockTokens
 	Media  []uint64  // hashes of the media in it, each once, ascending; nil without
 }

@@ -117,3 +117,14 @@ func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.Pag
 	c.verify("Extend")
 	return at, freed
 }
+
+// ExtendHashed is [Cache.Extend] for a key whose first blocks have the given hashes, from token 0
+// on: the tree does not hash these again, and their events have a Local of 0. The hashes
+// must be those of [kv.Hasher] for the key's tokens. Extents that a lower tier had before
+// a restart are adopted like this, as their events needed the hashes already.
+func (c *Cache) ExtendHashed(handle NodeID, key Key, hashes []kv.BlockHash, pages []kv.PageID, freed []kv.PageID) (NodeID, []kv.PageID) {
+	c.known = hashes
+	at, freed := c.Extend(handle, key, pages, freed)
+	c.known = nil
+	return at, freed
+}

@@ -16,8 +16,9 @@ type tree struct {
 	journal journal
 	media   media
 	ghosts  ghosts
-	runs    []kv.Token  // scratch memory of fuse
-	lists   []kv.PageID // scratch memory of fuse
+	runs    []kv.Token     // scratch memory of fuse
+	lists   []kv.PageID    // scratch memory of fuse
+	known   []kv.BlockHash // hashes of the first blocks of the key that is being inserted, if its caller has them
 }
 
 // read returns a key's tokens as the tree stores them, with media replaced by their
@@ -58,7 +59,8 @@ func (s *slab) public(key *Key) int {
 // journalStored hashes the blocks that end in a new leaf and announces them.
 // tokens is the whole key from token 0 to the leaf's end, because the first block
 // may begin above the leaf. In a flushed tree only the hashes are kept: Cleared has
-// withdrawn its blocks already.
+// withdrawn its blocks already. Blocks whose hash is known are not hashed: their Local
+// stays 0.
 func (t *tree) journalStored(id NodeID, tokens []kv.Token) {
 	n := &t.nodes[id]
 	if !t.cfg.Events || t.blocksEnding(int(n.start), n.tokens.Len()) == 0 {
@@ -70,9 +72,15 @@ func (t *tree) journalStored(id NodeID, tokens []kv.Token) {
 		hasher.Resume(ev.Parent)
 	}
 	hashes := make([]kv.BlockHash, len(ev.Blocks))
+	first := int(n.start) / t.cfg.BlockTokens
 	for i := range ev.Blocks {
 		b := &ev.Blocks[i]
-		b.Hash, b.Local = hasher.NextMedia(b.Tokens, b.Media)
+		if first+i < len(t.known) {
+			b.Hash = t.known[first+i]
+			hasher.Resume(b.Hash)
+		} else {
+			b.Hash, b.Local = hasher.NextMedia(b.Tokens, b.Media)
+		}
 		hashes[i] = b.Hash
 	}
 	n.hashes = &hashes

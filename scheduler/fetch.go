@@ -351,7 +351,7 @@ func (fs *fetches) adopt(q *sequence) {
 			fs.held -= count(f.parts[i].pages)
 			f.parts[i].pages = nil
 		}
-		pin, freed := l.cache.Extend(f.pin, key, lent, l.freed[:0])
+		pin, freed := l.cache.ExtendHashed(f.pin, key, fs.knownHashes(q, upto), lent, l.freed[:0])
 		l.reclaim(freed)
 		for i := f.adopted / size; i < len(lent); i++ {
 			if l.lease.Held(lent[i]) {
@@ -364,6 +364,20 @@ func (fs *fetches) adopt(q *sequence) {
 		fs.queue.published(q, f.parts[f.next].Start, end)
 		f.next, f.adopted = upto+1, end
 	}
+}
+
+// knownHashes returns the hashes of q's first blocks that the tree or the events of lower
+// tiers have already, at most up to the end of part upto.
+func (fs *fetches) knownHashes(q *sequence, upto int) []kv.BlockHash {
+	if !fs.hashedAlike(q) {
+		return nil
+	}
+	f := q.fetch
+	hashes := fs.hashes(q, f.pin, f.adopted)
+	for _, p := range f.parts[f.next : upto+1] {
+		hashes = fs.blocks.appendKnown(hashes, &f.extents[p.Start/fs.layout.ExtentTokens()], p.end())
+	}
+	return hashes
 }
 
 // adopted notes that parts [next, upto] of q's fetch are in the tree, on pages. Whole

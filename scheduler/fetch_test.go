@@ -195,37 +195,51 @@ func TestPrefixOnItsWayDown(t *testing.T) {
 	}
 }
 
-// TestBlocksAreHashedOnce checks that events of lower tiers name blocks by the tree's
-// hashes. Only blocks that a store has from before a restart are hashed for events.
+// TestBlocksAreHashedOnce counts the hashing of each block, by the Local hash that its event
+// has only then. A block is hashed when it is computed, or when a store has it from before a
+// restart, but not when it is written to a lower tier or read from there.
 func TestBlocksAreHashedOnce(t *testing.T) {
 	h := newShelf(t, tiering.Config{}, 8, 2)
-	hashes := map[kv.Tier]map[kv.BlockHash]bool{}
-	for i := range 6 {
-		h.add(RequestID(i+1), seq(i%3, 100), 2)
-		h.run()
+	h.token = 10 * time.Microsecond
+	hashed := map[kv.BlockHash]int{}
+	stored := map[kv.Tier]map[kv.BlockHash]int{kv.TierDevice: {}, kv.TierHost: {}}
+	take := func() {
 		for _, ev := range h.s.TakeEvents(nil) {
 			for _, b := range ev.Blocks {
-				if hashes[ev.Tier] == nil {
-					hashes[ev.Tier] = map[kv.BlockHash]bool{}
+				stored[ev.Tier][b.Hash]++
+				if b.Local != 0 {
+					hashed[b.Hash]++
 				}
-				hashes[ev.Tier][b.Hash] = true
 			}
 		}
 	}
-	below := hashes[kv.TierHost]
-	for hash := range below {
-		if !hashes[kv.TierDevice][hash] {
-			t.Errorf("block %x is in host memory only", uint64(hash))
-		}
-	}
-	if b := h.s.tiers.blocks; len(below) < 12 || b.hashed != 0 || len(b.named)+len(b.writing) != 0 {
-		t.Errorf("%d blocks in host memory, %d of them hashed again; %d and %d are remembered", len(below), b.hashed, len(b.named), len(b.writing))
+	for i := range 6 {
+		h.add(RequestID(i+1), seq(i%3, 100), 2)
+		h.run()
+		take()
 	}
 	found := h.s.tiers.layout.AppendExtents(nil, kv.Namespace{}, seq(50, 64), nil)
 	h.s.Found(kv.TierHost, found)
-	h.s.TakeEvents(nil)
-	if n := h.s.tiers.blocks.hashed; n != 4 {
-		t.Errorf("%d blocks that were found are hashed, want 4", n)
+	take()
+	reads := h.s.Metrics().Tiers[kv.TierHost].Reads
+	h.add(7, seq(50, 100), 2)
+	h.run()
+	take()
+	if n := h.s.Metrics().Tiers[kv.TierHost].Reads; reads == 0 || n == reads {
+		t.Errorf("%d reads before the store reported extents and %d in all, want more each time", reads, n)
+	}
+	for hash := range stored[kv.TierHost] {
+		if stored[kv.TierDevice][hash] == 0 {
+			t.Errorf("block %x is in host memory only", uint64(hash))
+		}
+	}
+	for hash, n := range stored[kv.TierDevice] {
+		if hashed[hash] != 1 {
+			t.Errorf("block %x is hashed %d times, and stored %d times on the device", uint64(hash), hashed[hash], n)
+		}
+	}
+	if b := h.s.tiers.blocks; len(stored[kv.TierHost]) < 16 || len(b.named)+len(b.writing) != 0 {
+		t.Errorf("%d blocks in host memory; the hashes of %d extents and %d writes are kept", len(stored[kv.TierHost]), len(b.named), len(b.writing))
 	}
 }
 

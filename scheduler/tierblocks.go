@@ -21,7 +21,6 @@ type tierBlocks struct {
 	writing     map[tiering.MoveID]mempool.Key // Writes from the device whose Stored event was not made yet
 	named       map[mempool.Key][]kv.BlockHash // hashes of their extents' blocks, as the tree has them
 	ended       []tiering.MoveID               // subset of writing that has ended
-	hashed      int                            // blocks hashed here because no tree had
 	held        [kv.Tiers]map[kv.BlockHash]int // for each tier and block, the extents that have it
 }
 
@@ -54,6 +53,21 @@ func (b *tierBlocks) within(x *mempool.Extent) (lo, hi int) {
 		return 0, 0
 	}
 	return x.Start / b.blockTokens, (x.Start + len(x.Tokens)) / b.blockTokens
+}
+
+// appendKnown appends the hashes of the blocks of an extent that end at or before position
+// end, if some tier has the extent and hashes are those of all blocks before. Some of the
+// extent's own may be there already.
+func (b *tierBlocks) appendKnown(hashes []kv.BlockHash, x *mempool.Extent, end int) []kv.BlockHash {
+	e := b.known[x.Key]
+	lo, hi := b.within(x)
+	if e == nil || e.opaque || len(hashes) < lo {
+		return hashes
+	}
+	for i := len(hashes); i < min(hi, end/b.blockTokens); i++ {
+		hashes = append(hashes, e.blocks[i-lo].Hash)
+	}
+	return hashes
 }
 
 // writes notes the hashes of an extent that a Write takes from the device. The device may
@@ -249,6 +263,5 @@ func (b *tierBlocks) of(x *mempool.Extent) *extentBlocks {
 		block := &e.blocks[i]
 		block.Hash, block.Local = hasher.NextMedia(block.Tokens, nil)
 	}
-	b.hashed += len(e.blocks)
 	return e
 }

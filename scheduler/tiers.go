@@ -180,13 +180,19 @@ func (t *tiers) computed(q *sequence, valid int, tail bool) (last mempool.Key) {
 }
 
 // hashes returns the hashes of the blocks within the first tokens tokens of q, which the
-// tree has at node at or above. It returns none without events, with media, and if the
-// tree keeps a public prefix under another namespace than lower tiers do.
+// tree has at node at or above. It returns none unless q's blocks are hashedAlike.
 func (t *tiers) hashes(q *sequence, at radixcache.NodeID, tokens int) []kv.BlockHash {
-	if t.blocks == nil || len(q.req.Media) > 0 || q.req.PublicTokens > 0 && q.req.Namespace.Salt != "" {
+	if !t.hashedAlike(q) {
 		return nil
 	}
 	return t.room.cache.AppendHashes(at, tokens, nil)
+}
+
+// hashedAlike reports whether q's blocks have the same hashes in the tree and in lower
+// tiers: not without events, not with media, and not if the tree keeps a public prefix
+// under another namespace than lower tiers do.
+func (t *tiers) hashedAlike(q *sequence) bool {
+	return t.blocks != nil && len(q.req.Media) == 0 && (q.req.PublicTokens == 0 || q.req.Namespace.Salt == "")
 }
 
 // register tells the policy of extents on the device. pages are those of the sequence by

@@ -79,7 +79,7 @@ func (m *mirror) stored(ev *kv.Event) error {
 		if has {
 			want = kv.Chain(parent, local)
 		}
-		if len(b.Tokens) != m.r.cfg.BlockTokens || b.Local != local || b.Hash != want {
+		if len(b.Tokens) != m.r.cfg.BlockTokens || b.Local != local && b.Local != 0 || b.Hash != want {
 			return fmt.Errorf("a block of %d tokens is stored as %x (local %x), want %x (%x)", len(b.Tokens), uint64(b.Hash), uint64(b.Local), uint64(want), uint64(local))
 		}
 		m.index[b.Hash]++
