@@ -1,10 +1,10 @@
 package mempool
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -20,9 +20,9 @@ const (
 
 // Layout is the shape of a store's extents, constant over its life.
 type Layout struct {
-	PageTokens  int // token slots of a page
-	PageBytes   int // bytes of a page, over all layers
-	ExtentPages int // pages of a full extent
+	PageTokens  int `min:"1" max:"1<<16"` // token slots of a page
+	PageBytes   int `min:"1" max:"1<<30"` // bytes of a page, over all layers
+	ExtentPages int `min:"1" max:"1<<16"` // pages of a full extent
 }
 
 // LayoutOf returns the layout for a page size: the smallest power of two of pages that
@@ -50,19 +50,13 @@ func (l Layout) Bytes(x *Extent) int { return l.Pages(x) * l.PageBytes }
 
 // Validate returns all faults of l.
 func (l Layout) Validate() error {
-	var errs []error
-	for _, f := range [...]struct {
-		name    string
-		n, most int
-	}{{"PageTokens", l.PageTokens, MaxExtentTokens}, {"PageBytes", l.PageBytes, MaxExtentBytes}, {"ExtentPages", l.ExtentPages, MaxExtentTokens}} {
-		if f.n < 1 || f.n > f.most {
-			errs = append(errs, fmt.Errorf("mempool: Layout.%s is %d, want 1 to %d", f.name, f.n, f.most))
-		}
+	if err := bounds.Check("mempool: Layout", l); err != nil {
+		return err
 	}
-	if len(errs) == 0 && (l.ExtentTokens() > MaxExtentTokens || l.ExtentPages > MaxExtentBytes/l.PageBytes) {
-		errs = append(errs, fmt.Errorf("mempool: an extent of %d pages is over %d tokens or %d bytes", l.ExtentPages, MaxExtentTokens, MaxExtentBytes))
+	if l.ExtentTokens() > MaxExtentTokens || l.ExtentPages > MaxExtentBytes/l.PageBytes {
+		return fmt.Errorf("mempool: an extent of %d pages is over %d tokens or %d bytes", l.ExtentPages, MaxExtentTokens, MaxExtentBytes)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Extent describes the contents of some consecutive pages of KV: tokens [Start,

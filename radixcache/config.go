@@ -3,10 +3,11 @@ package radixcache
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/radixcache/missratio"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // ErrConfig is wrapped by the errors of [Config.Validate] and [New].
@@ -25,10 +26,10 @@ const defaultTokens = 16
 // Config is the shape of a [Cache]. The zero value works.
 type Config struct {
 	// PageTokens is the number of tokens in a page, 1 to MaxPageTokens. Default 16.
-	PageTokens int
+	PageTokens int `default:"16" min:"1" max:"1<<15"`
 	// BlockTokens is the number of tokens in an event's block, a multiple of
 	// PageTokens. Default: the first multiple that is 16 or more.
-	BlockTokens int
+	BlockTokens int `min:"1"`
 	// Events turns on block hashes and the event journal, at 0.8 ns per published
 	// token. Off, they cost nothing.
 	Events bool
@@ -37,7 +38,7 @@ type Config struct {
 
 	// SLRUHits is the number of reuses after which SLRU keeps a leaf longer than
 	// those with fewer. Default 1.
-	SLRUHits int
+	SLRUHits int `default:"1" min:"1" max:"2147483647"`
 
 	// WholeLeaves makes Evict remove whole leaves, and keeps split nodes apart:
 	// the tree then has the nodes that SGLang's would have. By default Evict
@@ -46,11 +47,11 @@ type Config struct {
 
 	// TTL is how long an unused node is kept: Expire removes older ones, unless
 	// they are pinned. It is exact to TTL/64: see ages. 0 sets no limit.
-	TTL time.Duration
+	TTL time.Duration `min:"0s"`
 
 	// PinnedTokens is the budget of PinPrefix: the tokens that it may protect at
 	// a time, summed over the pinned prefixes. Default 0: none.
-	PinnedTokens int
+	PinnedTokens int `min:"0"`
 
 	// CurveSamples is the number of blocks that the live curve of
 	// [Cache.HitRates] tracks, missratio.MinSamples to missratio.MaxSamples, in
@@ -62,14 +63,9 @@ type Config struct {
 // WithDefaults returns a copy with zeros replaced by the defaults. With
 // PageTokens 24, for example, BlockTokens becomes 24; with 4 it becomes 16.
 func (c Config) WithDefaults() Config {
-	if c.PageTokens == 0 {
-		c.PageTokens = defaultTokens
-	}
+	c = bounds.Fill(c)
 	if page := max(1, c.PageTokens); c.BlockTokens == 0 {
-		c.BlockTokens = (defaultTokens + page - 1) / page * page
-	}
-	if c.SLRUHits == 0 {
-		c.SLRUHits = 1
+		c.BlockTokens = kv.CeilPages(defaultTokens, page) * page
 	}
 	return c
 }
@@ -78,34 +74,17 @@ func (c Config) WithDefaults() Config {
 // and value. Zeros count as their defaults.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
-	var faults []error
-	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
+	errs := []error{bounds.CheckAs(ErrConfig, c)}
+	if c.PageTokens > 0 && c.BlockTokens > 0 && c.BlockTokens%c.PageTokens != 0 {
+		errs = append(errs, fmt.Errorf("%w: BlockTokens is %d, want a multiple of PageTokens, %d", ErrConfig, c.BlockTokens, c.PageTokens))
 	}
-	if p := c.PageTokens; p < 1 || p > MaxPageTokens {
-		fault("PageTokens %d, want 1 to %d", p, MaxPageTokens)
-	}
-	if b := c.BlockTokens; b < 1 {
-		fault("BlockTokens %d, want at least 1", b)
-	} else if c.PageTokens > 0 && b%c.PageTokens != 0 {
-		fault("BlockTokens %d, want a multiple of PageTokens %d", b, c.PageTokens)
-	}
-	if !c.Policy.known() {
-		fault("Policy %d, want one of %v", uint8(c.Policy), Policies())
-	}
-	if h := c.SLRUHits; h < 1 || h > math.MaxInt32 {
-		fault("SLRUHits %d, want at least 1", h)
-	}
-	if c.TTL < 0 {
-		fault("TTL %v, want at least 0, which is for ever", c.TTL)
-	}
-	if c.PinnedTokens < 0 {
-		fault("PinnedTokens %d, want at least 0", c.PinnedTokens)
+	if !policyNames.Has(c.Policy) {
+		errs = append(errs, fmt.Errorf("%w: Policy is %v, want %s", ErrConfig, c.Policy, policyNames.Names()))
 	}
 	if s := c.CurveSamples; s != 0 && (s < missratio.MinSamples || s > missratio.MaxSamples) {
-		fault("CurveSamples %d, want %d to %d, or 0 for no curve", s, missratio.MinSamples, missratio.MaxSamples)
+		errs = append(errs, fmt.Errorf("%w: CurveSamples is %d, want %d to %d, or 0 for no curve", ErrConfig, s, missratio.MinSamples, missratio.MaxSamples))
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
 // Quota bounds the pages that one namespace holds, in its own tree and in its

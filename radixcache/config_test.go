@@ -34,14 +34,14 @@ func TestConfigFaults(t *testing.T) {
 		in   Config
 		want []string
 	}{
-		{Config{PageTokens: -1}, []string{"PageTokens -1"}},
-		{Config{PageTokens: MaxPageTokens + 1}, []string{"PageTokens 32769"}},
-		{Config{PageTokens: 32769, BlockTokens: -4}, []string{"PageTokens 32769", "BlockTokens -4"}},
-		{Config{PageTokens: 8, BlockTokens: 20}, []string{"BlockTokens 20, want a multiple"}},
-		{Config{BlockTokens: 8}, []string{"BlockTokens 8"}},
-		{Config{Policy: Policy(len(policies))}, []string{fmt.Sprint("Policy ", len(policies))}},
-		{Config{SLRUHits: -1}, []string{"SLRUHits -1"}},
-		{Config{TTL: -time.Second, PinnedTokens: -1}, []string{"TTL -1s", "PinnedTokens -1"}},
+		{Config{PageTokens: -1}, []string{"PageTokens is -1"}},
+		{Config{PageTokens: MaxPageTokens + 1}, []string{"PageTokens is 32769"}},
+		{Config{PageTokens: 32769, BlockTokens: -4}, []string{"PageTokens is 32769", "BlockTokens is -4"}},
+		{Config{PageTokens: 8, BlockTokens: 20}, []string{"BlockTokens is 20, want a multiple"}},
+		{Config{BlockTokens: 8}, []string{"BlockTokens is 8"}},
+		{Config{Policy: Policy(len(rankings))}, []string{fmt.Sprintf("Policy is policy(%d)", len(rankings))}},
+		{Config{SLRUHits: -1}, []string{"SLRUHits is -1"}},
+		{Config{TTL: -time.Second, PinnedTokens: -1}, []string{"TTL is -1s", "PinnedTokens is -1"}},
 	} {
 		_, err := New(tc.in)
 		if !errors.Is(err, ErrConfig) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/radixcache"
@@ -23,12 +24,12 @@ type Config struct {
 	Policy Policy
 	// MaxQueued bounds the waiting samples; Add refuses requests beyond it (SGLang:
 	// max_queued_requests). Default 1024.
-	MaxQueued int
+	MaxQueued int `default:"1024" min:"1" max:"1<<30"`
 	// MaxRunning bounds the admitted samples (vLLM: max_num_seqs). Default and maximum:
 	// the smaller of the backend's slots and rows.
 	MaxRunning int
 	// MaxSamples bounds Request.Samples. Default 64.
-	MaxSamples int
+	MaxSamples int `default:"64" min:"1" max:"1<<30"`
 	// StepTokens is the budget of a step (vLLM: max_num_batched_tokens). Each decoding
 	// sample takes 1 of it first; prompts share the rest. A prompt token with c tokens
 	// before it costs 1 + c/AttentionTokens, so StepTokens bounds the inter-token latency
@@ -44,7 +45,7 @@ type Config struct {
 	// many tokens of the budget as fit, predicted from the backend's Cost and the measured
 	// times of earlier steps, and at least 16. Without decoding sequences prompts get
 	// whole steps. Default 0: only StepTokens bounds a step.
-	ITLTarget time.Duration
+	ITLTarget time.Duration `min:"0s"`
 	// PromptFloor is the part of StepTokens that is kept for prompts while there are any,
 	// however many sequences decode; if the rest is too small for all, the sequences take
 	// turns. Default a quarter of StepTokens: where decoding could use all of the budget,
@@ -60,17 +61,17 @@ type Config struct {
 	// AttentionTokens is the context length at which a prompt token costs twice as much as
 	// the first one, see StepTokens. Default: from the backend's Cost. Negative counts
 	// every token as 1.
-	AttentionTokens int
+	AttentionTokens int `min:"-1<<30" max:"1<<30"`
 	// MaxPrefilling bounds the prompts that share the budget at a time. Under the policy
 	// Priority, prompts of lower priority do not count for one of higher priority. Default
 	// 8.
-	MaxPrefilling int
+	MaxPrefilling int `default:"8" min:"1" max:"1<<30"`
 	// DefaultMaxTokens is the output limit of requests that set none. Default 256.
-	DefaultMaxTokens int
+	DefaultMaxTokens int `default:"256" min:"1" max:"1<<30"`
 	// ShareTokens is how many tokens more than the cache holds a waiting request must
 	// share with a prompt that is being computed, to wait for that prompt instead of
 	// computing them again. Default 32. Samples of one request always wait.
-	ShareTokens int
+	ShareTokens int `default:"32" min:"1" max:"1<<30"`
 	// MaxInflight is the number of plans that may be in flight. With 2 the next step is
 	// planned while one runs, so that the device never waits for planning; a stop is then
 	// noticed one step late, and a new request waits one step more. Default 1, or 2 where
@@ -81,27 +82,27 @@ type Config struct {
 	// MaxBypass bounds how many requests are admitted before one that did not fit at its
 	// turn. At its next turn after that, all pages that come free are kept for it. Default
 	// 64.
-	MaxBypass int
+	MaxBypass int `default:"64" min:"1" max:"1<<30"`
 	// OldestEvery bounds starvation under every policy except FCFS and DLPM: each
 	// OldestEvery-th admission goes to the oldest request. Default 16.
-	OldestEvery int
+	OldestEvery int `default:"16" min:"1" max:"1<<30"`
 	// Displace lets a request into a full queue at the cost of waiting requests of lower
 	// priority, under any policy: see AddOrDisplace. Default off.
 	Displace bool
 	// PreemptThreshold is, under Priority, by how much the priority of a waiting request
 	// must exceed that of a running one to preempt it. Default 1.
-	PreemptThreshold int
+	PreemptThreshold int `default:"1" min:"1" max:"1<<30"`
 	// Aging is, under LPM and DLPM, the number of computed tokens for which a waiting
 	// request gains as much rank over new ones as one more cached token gives. With 128, a
 	// request that has waited for 12,800 tokens of work ranks as if 100 more of its tokens
 	// were cached. Default 128: in bench/results/serving.md it keeps nearly all the hits
 	// that LPM gains, and the slowest requests wait no longer than under FCFS.
-	Aging int
+	Aging int `default:"128" min:"1" max:"1<<30"`
 	// Quantum is, under DLPM, how far the order by cached prefixes may drive tenants
 	// apart, in tokens served: see DLPM. A round is half a quantum. It should be at least
 	// twice the tokens that a usual request computes; with a smaller one, a tenant that
 	// sends one request at a time misses turns. Default 4096.
-	Quantum int
+	Quantum int `default:"4096" min:"1" max:"1<<30"`
 	// MaxDebtors and DebtAge bound the memory of tenants without open requests, under
 	// DLPM: the number of accounts, of which those nearest to zero are forgotten first,
 	// and the age of a debt.
@@ -111,8 +112,8 @@ type Config struct {
 	// samples that ran at a time. With 256 outputs of 1,000 tokens that is 256,000 tokens,
 	// which a device that computes 430 tokens a second has computed for others within 10
 	// minutes. A negative DebtAge forgets debts at once.
-	MaxDebtors int
-	DebtAge    time.Duration
+	MaxDebtors int           `default:"4096" min:"1" max:"1<<30"`
+	DebtAge    time.Duration `default:"10m"`
 	// Seed seeds the order of the policy Random.
 	Seed uint64
 	// Tenant limits each tenant that is not in Tenants.
@@ -189,7 +190,7 @@ func (c Config) WithDefaults(info engine.Info) Config {
 			*field = max(value, 1)
 		}
 	}
-	set(&c.MaxQueued, 1024)
+	c = bounds.Fill(c)
 	set(&c.MaxRunning, min(info.MaxSlots, info.MaxRows))
 	set(&c.StepTokens, min(max(256, 2*c.MaxRunning, stepTokens(info)), info.MaxTokens))
 	if c.PromptFloor == 0 {
@@ -198,9 +199,6 @@ func (c Config) WithDefaults(info engine.Info) Config {
 	if c.PromptFloor == 0 { // decode rows get all of a step that is smaller than 4 tokens
 		c.PromptFloor = -1
 	}
-	set(&c.DefaultMaxTokens, 256)
-	set(&c.ShareTokens, 32)
-	set(&c.MaxSamples, 64)
 	if c.AttentionTokens == 0 {
 		c.AttentionTokens = info.Cost.BalanceTokens()
 	}
@@ -208,17 +206,7 @@ func (c Config) WithDefaults(info engine.Info) Config {
 		c.AttentionTokens = -1
 	}
 	set(&c.ChunkTokens, min(max(c.StepTokens/4, 128), c.StepTokens))
-	set(&c.MaxPrefilling, 8)
 	set(&c.MaxInflight, inflight(info))
-	set(&c.MaxBypass, 64)
-	set(&c.OldestEvery, 16)
-	set(&c.PreemptThreshold, 1)
-	set(&c.Aging, 128)
-	set(&c.Quantum, 4096)
-	set(&c.MaxDebtors, 4096)
-	if c.DebtAge == 0 {
-		c.DebtAge = 10 * time.Minute
-	}
 	set(&c.BlockTokens, max(16, info.PageTokens))
 	set(&c.LeaseLowPages, info.NumPages/16)
 	set(&c.LeaseBulkPages, info.NumPages/8)
@@ -249,37 +237,23 @@ func inflight(info engine.Info) int {
 // Validate reports all faults at once, each with its field and value. It expects defaults
 // to be filled in.
 func (c Config) Validate(info engine.Info) error {
-	var errs []error
+	errs := []error{bounds.Check("scheduler", c)}
 	within := func(field string, v, lo, hi int) {
 		if v < lo || v > hi {
 			errs = append(errs, fmt.Errorf("scheduler: %s is %d, want %d to %d", field, v, lo, hi))
 		}
 	}
-	const many = 1 << 30
 	if !policyNames.Has(c.Policy) {
 		errs = append(errs, fmt.Errorf("scheduler: Policy is %v, want %s", c.Policy, policyNames.Names()))
 	}
-	within("MaxQueued", c.MaxQueued, 1, many)
 	within("MaxRunning", c.MaxRunning, 1, min(info.MaxSlots, info.MaxRows))
 	within("StepTokens", c.StepTokens, 1, info.MaxTokens)
-	within("ITLTarget", int(min(c.ITLTarget, many)), 0, many)
-	within("DefaultMaxTokens", c.DefaultMaxTokens, 1, many)
-	within("ShareTokens", c.ShareTokens, 1, many)
-	within("MaxSamples", c.MaxSamples, 1, many)
-	within("PromptFloor", c.PromptFloor, -many, max(c.StepTokens-1, 0))
+	within("PromptFloor", c.PromptFloor, -1<<30, max(c.StepTokens-1, 0))
 	within("ChunkTokens", c.ChunkTokens, 1, c.StepTokens)
-	within("AttentionTokens", c.AttentionTokens, -many, many)
-	within("MaxPrefilling", c.MaxPrefilling, 1, many)
 	within("MaxInflight", c.MaxInflight, 1, min(info.MaxInflight, 100))
 	if n := info.MaxMasks; n > 0 {
 		within("MaxRunning times MaxInflight", c.MaxRunning*c.MaxInflight, 1, n)
 	}
-	within("MaxBypass", c.MaxBypass, 1, many)
-	within("OldestEvery", c.OldestEvery, 1, many)
-	within("PreemptThreshold", c.PreemptThreshold, 1, many)
-	within("Aging", c.Aging, 1, many)
-	within("Quantum", c.Quantum, 1, many)
-	within("MaxDebtors", c.MaxDebtors, 1, many)
 	if c.Vocabulary != nil && c.Vocabulary.Size() != info.Vocab {
 		errs = append(errs, fmt.Errorf("scheduler: Vocabulary has %d tokens, the backend %d", c.Vocabulary.Size(), info.Vocab))
 	}

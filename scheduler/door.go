@@ -24,7 +24,7 @@ func (s *Scheduler) Add(now time.Duration, req Request) error {
 
 // full returns the error for a request that finds the queue full.
 func (w *queue) full() error {
-	return fmt.Errorf("%w: %d requests wait, at most %d may", ErrQueueFull, w.size, w.cfg.MaxQueued)
+	return fmt.Errorf("%w: %d samples wait, at most %d may", ErrQueueFull, w.size, w.cfg.MaxQueued)
 }
 
 // admissible checks everything about a request except whether the queue is full, fills in
@@ -48,7 +48,7 @@ func (s *Scheduler) admissible(req *Request) (limit int, err error) {
 			n = t.waiting
 		}
 		if n+req.Samples > most {
-			return 0, fmt.Errorf("%w: %d of tenant %q wait, at most %d may", ErrTenantFull, n, req.Tenant, most)
+			return 0, fmt.Errorf("%w: %d samples of tenant %q wait, at most %d may", ErrTenantFull, n, req.Tenant, most)
 		}
 	}
 	return limit, nil

@@ -8,6 +8,10 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
+// maxPageRoom bounds the output tokens for which a sequence's page list has room from the
+// start: 256 pages of 16. Longer lists grow by append.
+const maxPageRoom = 4096
+
 // hold gives q pages for all its tokens: the matched ones are pinned, the others are held.
 // The caller knows that they can be had. A partly matched boundary page is copied into q's
 // first own page, from the tree or from the running sequence that still writes to it, so
@@ -20,7 +24,7 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 	m, from, boundary := f.match, f.from, f.boundary
 	shared := m.Tokens / s.info.PageTokens
 	own := kv.CeilPages(len(q.tokens), s.info.PageTokens) - shared
-	pages := make([]kv.PageID, 0, kv.CeilPages(len(q.tokens)+min(q.limit-q.outputTokens(), 4096), s.info.PageTokens))
+	pages := make([]kv.PageID, 0, kv.CeilPages(len(q.tokens)+min(q.limit-q.outputTokens(), maxPageRoom), s.info.PageTokens))
 	pin, source := radixcache.Root, kv.NoPage
 	if s.cache != nil {
 		pages = s.cache.AppendPages(m, pages)

@@ -40,8 +40,10 @@ func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err 
 		return 0, refuse("StopTokens", ErrInvalid, "%d StopTokens, at most %d are looked for", len(req.StopTokens), maxStopTokens)
 	case req.Samples < 0 || req.Samples > cfg.MaxSamples:
 		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, cfg.MaxSamples)
-	case req.Deadline < 0 || req.QueueTimeout < 0:
-		return 0, fmt.Errorf("%w: Deadline is %v and QueueTimeout %v, want 0 (none) or more", ErrInvalid, req.Deadline, req.QueueTimeout)
+	case req.Deadline < 0:
+		return 0, refuse("Deadline", ErrInvalid, "Deadline is %v, want 0 (none) or more", req.Deadline)
+	case req.QueueTimeout < 0:
+		return 0, refuse("QueueTimeout", ErrInvalid, "QueueTimeout is %v, want 0 (none) or more", req.QueueTimeout)
 	}
 	if err := validMedia(req); err != nil {
 		return 0, err

@@ -223,7 +223,7 @@ func TestPatience(t *testing.T) {
 	for _, tc := range []struct {
 		token float64
 		want  time.Duration
-	}{{0.125, time.Second}, {1e-4, 50 * time.Millisecond}, {10, DefaultDeadline}, {0, time.Second}} {
+	}{{0.125, time.Second}, {1e-4, 50 * time.Millisecond}, {10, 10 * time.Second}, {0, time.Second}} {
 		c := Config{TokenSeconds: tc.token}
 		c.Tiers[kv.TierHost] = tierOf(10)
 		p := newPolicy(t, c)

@@ -19,7 +19,8 @@ func BenchmarkStore(b *testing.B) {
 	if dir == "" {
 		dir = b.TempDir()
 	}
-	c := Config{Dir: dir, Identity: storetest.BenchIdentity(), Bytes: 256 << 20, Workers: DefaultWorkers}
+	const workers = 4 // as by default
+	c := Config{Dir: dir, Identity: storetest.BenchIdentity(), Bytes: 256 << 20}
 	s, err := Open(c)
 	if err != nil {
 		b.Fatal(err)
@@ -34,7 +35,7 @@ func BenchmarkStore(b *testing.B) {
 	if err := f.Reserve(int64(extents * slot)); err != nil {
 		b.Fatal(err)
 	}
-	var buffers [DefaultWorkers][]byte
+	var buffers [workers][]byte
 	for i := range buffers {
 		if buffers[i], err = blockio.Alloc(slot); err != nil {
 			b.Fatal(err)
@@ -42,14 +43,14 @@ func BenchmarkStore(b *testing.B) {
 		defer blockio.Free(buffers[i])
 	}
 	b.Logf("direct: %v", f.Direct())
-	storetest.Bench(b, s, DefaultWorkers, extents, storetest.Copies{
+	storetest.Bench(b, s, workers, extents, storetest.Copies{
 		Write: func(i int) {
-			if err := f.WriteAt(buffers[i%DefaultWorkers], int64(i*slot)); err != nil {
+			if err := f.WriteAt(buffers[i%workers], int64(i*slot)); err != nil {
 				b.Error(err)
 			}
 		},
 		Read: func(i int) {
-			if err := f.ReadAt(buffers[i%DefaultWorkers], int64(i*slot)); err != nil {
+			if err := f.ReadAt(buffers[i%workers], int64(i*slot)); err != nil {
 				b.Error(err)
 			}
 		},

@@ -5,18 +5,12 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 	"github.com/coppice-llm/coppice/internal/mempool/ops"
 	"github.com/coppice-llm/coppice/internal/mempool/slotted"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
-)
-
-// Defaults of a [Config]. One goroutine nearly saturates a memory channel with plain copies; a
-// second one makes up for the time of the checksums.
-const (
-	DefaultWorkers = 2
-	DefaultMaxOps  = 256
 )
 
 // Config configures a store. Identity, and either Bytes or Memory, are required.
@@ -26,35 +20,26 @@ type Config struct {
 	Memory   []byte // the caller's memory, used instead of reserving Bytes; for example page-locked
 	// Release, if not nil, is called with Memory when the store is closed.
 	Release func([]byte) error
-	Workers int // goroutines that copy
-	MaxOps  int // most open operations
+	// Workers is the number of goroutines that copy. One nearly saturates a memory channel
+	// with plain copies; a second one makes up for the time of the checksums.
+	Workers int `default:"2" min:"1"`
+	MaxOps  int `default:"256" min:"1"` // most open operations
 
 	// Inject plants faults in tests.
 	Inject *blockio.Injector
 }
 
 // WithDefaults returns c with defaults for the fields that are zero.
-func (c Config) WithDefaults() Config {
-	if c.Workers == 0 {
-		c.Workers = DefaultWorkers
-	}
-	if c.MaxOps == 0 {
-		c.MaxOps = DefaultMaxOps
-	}
-	return c
-}
+func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 
 // Validate returns an error that names all invalid fields, or nil.
 func (c *Config) Validate() error {
-	errs := []error{c.Identity.Validate()}
+	errs := []error{c.Identity.Validate(), bounds.Check("hostmem", c)}
 	if (c.Bytes > 0) == (len(c.Memory) > 0) {
 		errs = append(errs, fmt.Errorf("hostmem: Bytes is %d and Memory has %d bytes, want one of the two", c.Bytes, len(c.Memory)))
 	}
 	if room := max(c.Bytes, int64(len(c.Memory))); errs[0] == nil && room < int64(c.Identity.Layout.ExtentBytes()) {
 		errs = append(errs, fmt.Errorf("hostmem: %d bytes hold no extent of %d", room, c.Identity.Layout.ExtentBytes()))
-	}
-	if c.Workers < 1 || c.MaxOps < 1 {
-		errs = append(errs, fmt.Errorf("hostmem: Workers is %d, MaxOps %d, want at least 1", c.Workers, c.MaxOps))
 	}
 	return errors.Join(errs...)
 }

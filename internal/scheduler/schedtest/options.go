@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // Options select a world. The zero value is seed 0 with the default number of steps.
@@ -13,7 +15,7 @@ type Options struct {
 	Seed uint64
 	// Steps is the number of plans while requests arrive; then the open requests run to their
 	// ends. Default 300.
-	Steps int
+	Steps int `default:"300" min:"0"`
 	// Faults adds slow steps, failing rows, late answers of the pool and, in some
 	// worlds, the loss of the device.
 	Faults bool
@@ -30,23 +32,15 @@ type Options struct {
 }
 
 // WithDefaults returns a copy with defaults for zero fields.
-func (o Options) WithDefaults() Options {
-	if o.Steps == 0 {
-		o.Steps = 300
-	}
-	return o
-}
+func (o Options) WithDefaults() Options { return bounds.Fill(o) }
 
 // Validate reports all faults at once, by field and value.
 func (o Options) Validate() error {
-	var errs []error
-	if o.Steps < 0 {
-		errs = append(errs, fmt.Errorf("schedtest: Steps is %d, want 0 (default) or more", o.Steps))
+	err := bounds.Check("schedtest", o)
+	if !plantNames.Has(o.Plant) {
+		err = errors.Join(err, fmt.Errorf("schedtest: Plant is %v, want %s", o.Plant, plantNames.Names()))
 	}
-	if o.Plant >= plantCount {
-		errs = append(errs, fmt.Errorf("schedtest: Plant is %d, want one of %v", o.Plant, Plants()))
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 // Command returns the command that replays the world.

@@ -1,10 +1,10 @@
 package schedtest
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 )
 
@@ -147,21 +147,21 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	HiddenDraw:    {"hidden-draw", "twin", ""},
 }
 
-// Plants returns all bugs that can be planted.
-func Plants() []Plant {
-	var all []Plant
-	for p := NoPlant + 1; p < plantCount; p++ {
-		all = append(all, p)
+var plantNames = func() enum.Table[Plant] {
+	var names []string
+	for _, p := range plants {
+		names = append(names, p.name)
 	}
-	return all
-}
+	return enum.New[Plant]("schedtest", "plant", names...)
+}()
 
-func (p Plant) String() string {
-	if p < plantCount {
-		return plants[p].name
-	}
-	return fmt.Sprintf("plant(%d)", uint8(p))
-}
+// Plants returns all bugs that can be planted.
+func Plants() []Plant { return plantNames.Values()[1:] }
+
+func (p Plant) String() string { return plantNames.Name(p) }
+
+// UnmarshalText parses a plant's name.
+func (p *Plant) UnmarshalText(text []byte) error { return plantNames.Read(p, text) }
 
 // FoundBy reports whether the named checker may be the first to find the bug.
 func (p Plant) FoundBy(checker string) bool {
@@ -179,16 +179,6 @@ var faults = map[Plant]planted.Fault{
 
 // Fair reports whether only fair worlds show the bug.
 func (p Plant) Fair() bool { return p == ForgiveDebts || p == KeepCredit || p == ChargeCached }
-
-// UnmarshalText parses a plant's name.
-func (p *Plant) UnmarshalText(text []byte) error {
-	i := slices.IndexFunc(plants[:], func(e struct{ name, checker, or string }) bool { return e.name == string(text) })
-	if i < 0 {
-		return fmt.Errorf("schedtest: unknown plant %q, want one of %v", text, Plants())
-	}
-	*p = Plant(i)
-	return nil
-}
 
 // planting holds the planted bug until it is due.
 type planting struct {
