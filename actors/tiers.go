@@ -20,12 +20,12 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Defaults of Tiers. Extents move through buffers in host memory: StagingBytes per tier, or an
+// Defaults of Tiers. Extents move through buffers in host memory: stagingBytes per tier, or an
 // eighth of the tier's capacity if that is less, but at least tiering.DefaultMaxMoves extents
 // where they fit. When one long prompt evicts more than that at once, the excess is lost.
 const (
 	DefaultFlush = 10 * time.Second
-	StagingBytes = 128 << 20
+	stagingBytes = 128 << 20
 	leastMoves   = 2
 )
 
@@ -148,7 +148,7 @@ func (t *Tiers) policy(stores []mempool.Store) (c tiering.Config, buffers int) {
 		info := s.Info()
 		c.Layout = info.Identity.Layout
 		extent := c.Layout.ExtentBytes()
-		moves := max(min(StagingBytes/extent, max(int(info.CapacityBytes/8)/extent, tiering.DefaultMaxMoves), info.MaxOps/2), leastMoves)
+		moves := max(min(stagingBytes/extent, max(int(info.CapacityBytes/8)/extent, tiering.DefaultMaxMoves), info.MaxOps/2), leastMoves)
 		c.Tiers[info.Tier] = tiering.TierConfig{
 			Bytes: info.CapacityBytes, SlotBytes: info.SlotBytes, MaxMoves: moves, FullOnly: info.Shared, Kept: info.Shared,
 		}

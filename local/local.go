@@ -23,8 +23,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// DefaultKVTokens is the default of Options.KVTokens.
-const DefaultKVTokens = 65536
+// defaultKVTokens is the default of Options.KVTokens.
+const defaultKVTokens = 65536
 
 // Options configures Open; the zero value works.
 type Options struct {
@@ -88,7 +88,7 @@ func (o *Options) backend(m *model.Model, cfg *coppice.Config) (engine.Backend, 
 	if o.Backend != nil {
 		return o.Backend(m, cfg)
 	}
-	b, err := cpu.Open(m, cpu.Config{KVTokens: cmp.Or(o.KVTokens, DefaultKVTokens), Threads: o.Threads})
+	b, err := cpu.Open(m, cpu.Config{KVTokens: cmp.Or(o.KVTokens, defaultKVTokens), Threads: o.Threads})
 	if err != nil {
 		return nil, err // not b: a nil pointer in an interface is not nil
 	}

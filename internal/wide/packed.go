@@ -40,14 +40,6 @@ func (p *Packed[T]) packed() bool { return p.v.data == nil }
 // Len returns the number of words.
 func (p *Packed[T]) Len() int { return int(p.v.len) }
 
-// CapBytes returns the size of the array in bytes, 0 if there is none.
-func (p *Packed[T]) CapBytes() int {
-	if p.packed() {
-		return 0
-	}
-	return p.v.CapBytes()
-}
-
 // At returns word i, 0 <= i < Len.
 func (p *Packed[T]) At(i int) T {
 	if p.packed() {

@@ -341,14 +341,6 @@ func (p *Policy) Extent(k mempool.Key) (x mempool.Extent, ok bool) {
 	return x, false
 }
 
-// Bytes returns the bytes that a tier holds, and those reserved for writes to it.
-func (p *Policy) Bytes(t kv.Tier) (held, reserved int64) {
-	if p.tiers[t] == nil {
-		return 0, 0
-	}
-	return p.tiers[t].index.Bytes(), p.tiers[t].reserved
-}
-
 // node returns the state of an extent, which it creates if needed.
 func (p *Policy) node(x *mempool.Extent) *node {
 	n := p.nodes[x.Key]

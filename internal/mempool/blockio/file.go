@@ -136,7 +136,7 @@ func Replace(path string, content []byte, in *Injector) error {
 		os.Remove(tmp.Name())
 		return err
 	}
-	return SyncDir(dirOf(path))
+	return syncDir(dirOf(path))
 }
 
 // TempPrefix begins the names of files that are still being written.

@@ -46,7 +46,6 @@ func (f Fault) String() string { return faultNames[f] }
 // for concurrent use.
 type Injector struct {
 	mu      sync.Mutex
-	calls   [points]int
 	point   Point
 	fault   Fault
 	in      int // calls until the fault: it hits when this becomes 0
@@ -86,13 +85,6 @@ func (in *Injector) Stuck() <-chan struct{} {
 	return in.stuck
 }
 
-// Calls returns the number of calls at p so far.
-func (in *Injector) Calls(p Point) int {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.calls[p]
-}
-
 // Hits returns the number of calls that had the fault since Plant.
 func (in *Injector) Hits() int {
 	in.mu.Lock()
@@ -106,7 +98,6 @@ func (in *Injector) next(p Point) Fault {
 		return NoFault
 	}
 	in.mu.Lock()
-	in.calls[p]++
 	f := NoFault
 	if in.fault != NoFault && in.point == p {
 		if in.in--; in.in == 0 || in.in < 0 && in.forever {

@@ -15,8 +15,8 @@ func Free([]byte) error { return nil }
 
 func dirOf(path string) string { return filepath.Dir(path) }
 
-// SyncDir does nothing: directories can't be synced on this system.
-func SyncDir(string) error { return nil }
+// syncDir does nothing: directories can't be synced on this system.
+func syncDir(string) error { return nil }
 
 // TryLock reports success without locking: there are no file locks here. Only one process at a
 // time may use a directory on this system.

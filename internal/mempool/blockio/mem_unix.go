@@ -25,8 +25,8 @@ func Free(b []byte) error {
 
 func dirOf(path string) string { return filepath.Dir(path) }
 
-// SyncDir makes renames in a directory durable.
-func SyncDir(dir string) error {
+// syncDir makes renames in a directory durable.
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -189,9 +189,6 @@ func (x *Carrier) Poll(dst []Ended) []Ended {
 	return dst
 }
 
-// Busy returns the number of moves that have not ended.
-func (x *Carrier) Busy() int { return len(x.moves) }
-
 // Metrics returns the metrics of the stores by tier; ok reports which tiers exist.
 func (x *Carrier) Metrics() (m [kv.Tiers]mempool.StoreMetrics, ok [kv.Tiers]bool) {
 	for t, s := range x.stores {

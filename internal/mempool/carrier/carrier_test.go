@@ -236,8 +236,8 @@ func (r *rig) faulty(tier kv.Tier, p blockio.Point, f blockio.Fault, forever boo
 		r.Errorf("the fault was not felt: %d hits", r.inject.Hits())
 	}
 	r.inject.Clear()
-	if len(r.c.buffers) != 4 || r.c.Busy() != 0 {
-		r.Errorf("%d of 4 buffers are free, %d moves are under way", len(r.c.buffers), r.c.Busy())
+	if len(r.c.buffers) != 4 || len(r.c.moves) != 0 {
+		r.Errorf("%d of 4 buffers are free, %d moves are under way", len(r.c.buffers), len(r.c.moves))
 	}
 	ys := r.chain("b", 16)
 	r.fill(&ys[0], 0)

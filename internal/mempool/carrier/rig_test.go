@@ -309,7 +309,7 @@ func (r *rig) until(ok func() bool) {
 		select {
 		case <-r.c.Ready():
 		case <-limit.C:
-			r.Fatalf("nothing happens any more; %d moves have not ended", r.c.Busy())
+			r.Fatalf("nothing happens any more; %d moves have not ended", len(r.c.moves))
 		}
 	}
 }

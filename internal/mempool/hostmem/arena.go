@@ -12,7 +12,6 @@ import (
 type Arena struct {
 	arena     []byte
 	pageBytes int
-	pages     int
 }
 
 // NewArena reserves pages*pageBytes bytes. pageBytes must be a multiple of 4, so that a page can
@@ -30,22 +29,16 @@ func NewArena(pageBytes, pages int) (*Arena, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hostmem: reserving %d pages of %d bytes (use a smaller pool): %w", pages, pageBytes, err)
 	}
-	return &Arena{arena: arena, pageBytes: pageBytes, pages: pages}, nil
+	return &Arena{arena: arena, pageBytes: pageBytes}, nil
 }
 
-// Pages returns the number of pages.
-func (s *Arena) Pages() int { return s.pages }
-
-// PageBytes returns the size of one page.
-func (s *Arena) PageBytes() int { return s.pageBytes }
-
-// Page returns the memory of one page, PageBytes long. It is valid until Close.
+// Page returns the memory of one page, pageBytes long. It is valid until Close.
 func (s *Arena) Page(id kv.PageID) []byte {
 	lo := int(id) * s.pageBytes
 	return s.arena[lo : lo+s.pageBytes : lo+s.pageBytes]
 }
 
-// F32 returns the whole arena as f32 elements; page p starts at p*PageBytes/4. It is valid until
+// F32 returns the whole arena as f32 elements; page p starts at p*pageBytes/4. It is valid until
 // Close.
 func (s *Arena) F32() []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(s.arena))), len(s.arena)/4)

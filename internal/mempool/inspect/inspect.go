@@ -18,7 +18,7 @@ import (
 
 // The kinds of directories.
 const (
-	Disk   = blockio.Disk
+	disk   = blockio.Disk
 	Shared = blockio.Shared
 )
 
@@ -26,7 +26,7 @@ const (
 type Dir struct {
 	Path        string
 	Fingerprint string
-	Kind        string // Disk or Shared
+	Kind        string // disk or Shared
 	Identity    mempool.Identity
 	InUse       bool // a process has it open as a disk tier
 	// Err is the reason why the records can't be read: the identity file is missing, damaged or
@@ -77,7 +77,7 @@ func look(path string) Dir {
 	switch {
 	case err != nil:
 		d.Err = fmt.Errorf("inspect: %s: %w", blockio.IdentityFile, err)
-	case d.Kind != Disk && d.Kind != Shared:
+	case d.Kind != disk && d.Kind != Shared:
 		d.Err = fmt.Errorf("inspect: unknown kind %q", d.Kind)
 	case card.Identity.Fingerprint().String() != d.Fingerprint:
 		d.Err = fmt.Errorf("inspect: %w: the name is not the fingerprint of its identity", mempool.ErrForeign)

@@ -63,7 +63,7 @@ func (d *Dir) Prune(dry bool) (p Pruned, err error) {
 	if dry {
 		return p, nil
 	}
-	if len(remove) > 0 && d.Kind == Disk {
+	if len(remove) > 0 && d.Kind == disk {
 		if err := os.Remove(filepath.Join(d.Path, "index")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return p, err
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrConfig is wrapped by the errors of [Config.Validate] and [New].
-var ErrConfig = errors.New("missratio: invalid config")
+// errConfig is wrapped by the errors of [Config.Validate] and [New].
+var errConfig = errors.New("missratio: invalid config")
 
 // Limits of a [Config].
 const (
@@ -68,13 +68,13 @@ func (c Config) headBlock() int {
 	return head
 }
 
-// Validate reports all faults at once, each wrapping [ErrConfig] with field
+// Validate reports all faults at once, each wrapping [errConfig] with field
 // and value. Zeros count as their defaults.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
-	err := bounds.CheckAs(ErrConfig, c)
+	err := bounds.CheckAs(errConfig, c)
 	if c.PageTokens > 0 && c.BlockTokens%c.PageTokens != 0 {
-		err = errors.Join(err, fmt.Errorf("%w: BlockTokens is %d, want a multiple of PageTokens, %d", ErrConfig, c.BlockTokens, c.PageTokens))
+		err = errors.Join(err, fmt.Errorf("%w: BlockTokens is %d, want a multiple of PageTokens, %d", errConfig, c.BlockTokens, c.PageTokens))
 	}
 	return err
 }

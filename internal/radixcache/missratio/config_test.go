@@ -27,7 +27,7 @@ func TestConfigLimits(t *testing.T) {
 		{Config{HalfLifeTokens: -1}, "HalfLifeTokens is -1"},
 	} {
 		err := tc.cfg.Validate()
-		if tc.want == "" && err != nil || tc.want != "" && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), tc.want)) {
+		if tc.want == "" && err != nil || tc.want != "" && (!errors.Is(err, errConfig) || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%+v: %v, want %q", tc.cfg, err, tc.want)
 		}
 	}

@@ -6,13 +6,6 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Sizes of structs in bytes, for Bytes; a test compares them with the compiler's.
-const (
-	entryBytes = 16
-	walkBytes  = 16
-	curveBytes = 1696
-)
-
 // Curve estimates the hit rate of caches of all sizes at once. One goroutine owns
 // it. The package comment describes the method.
 type Curve struct {
@@ -35,7 +28,7 @@ type Curve struct {
 	owedOld float64 // in runs seen longer ago than the run before them
 }
 
-// New returns an empty curve, or an error that wraps [ErrConfig]. It allocates all
+// New returns an empty curve, or an error that wraps [errConfig]. It allocates all
 // memory that the curve will ever use.
 func New(cfg Config) (*Curve, error) {
 	if err := cfg.Validate(); err != nil {
@@ -64,11 +57,11 @@ func (c *Curve) Reset() {
 	c.seen, c.pending, c.owedNew, c.owedOld = 0, 0, 0, 0
 }
 
-// Rate returns the share of the tokens looked up so far that an LRU cache of
+// rate returns the share of the tokens looked up so far that an LRU cache of
 // capacityTokens would have held, in [0, 1] and never falling with the capacity.
 // Capacities beyond MaxTokens count as MaxTokens. Before the first request it is 0.
 // Cost: a pass over at most 5,000 buckets.
-func (c *Curve) Rate(capacityTokens int) float64 {
+func (c *Curve) rate(capacityTokens int) float64 {
 	if c.seen == 0 {
 		return 0
 	}
@@ -80,20 +73,12 @@ func (c *Curve) Rate(capacityTokens int) float64 {
 	return min(max(hits/c.seen, 0), 1)
 }
 
-// Rates appends the Rate of each capacity to dst.
+// Rates appends the hit rate of each capacity to dst.
 func (c *Curve) Rates(capacities []int, dst []float64) []float64 {
 	for _, capacity := range capacities {
-		dst = append(dst, c.Rate(capacity))
+		dst = append(dst, c.rate(capacity))
 	}
 	return dst
-}
-
-// Bytes returns the memory held, which New fixes.
-func (c *Curve) Bytes() int {
-	return curveBytes +
-		entryBytes*(cap(c.table.entries)+cap(c.table.spare)) + walkBytes*cap(c.line.walks) +
-		8*(cap(c.line.sums)+cap(c.line.tokens)) + 4*cap(c.line.moved) +
-		8*(cap(c.gains.turns)+cap(c.gains.places)) + cap(c.refers)
 }
 
 // Access counts one request, whose tokens are the whole sequence from token 0 on. It

@@ -34,16 +34,16 @@ func TestCurveAgreesWithLRU(t *testing.T) {
 			for _, percent := range []int{2, 5, 10, 25, 50, 100} {
 				capacity := tr.distinct * percent / 100 * tr.page
 				want := tr.lru(capacity)
-				if got := full.Rate(capacity); math.Abs(got-want) > 0.01 {
+				if got := full.rate(capacity); math.Abs(got-want) > 0.01 {
 					t.Errorf("%d %%: rate %.4f, LRU %.4f", percent, got, want)
 				}
-				if got := small.Rate(capacity); math.Abs(got-want) > few[shape] {
+				if got := small.rate(capacity); math.Abs(got-want) > few[shape] {
 					t.Errorf("%d %%, 1024 samples: rate %.4f, LRU %.4f", percent, got, want)
 				}
 			}
 			ideal := tr.lru(tr.tokens + tr.page)
 			for _, c := range []*Curve{full, small} {
-				if got := c.Rate(math.MaxInt); math.Abs(got-ideal) > 0.01 {
+				if got := c.rate(math.MaxInt); math.Abs(got-ideal) > 0.01 {
 					t.Errorf("unbounded: rate %.4f, ideal %.4f", got, ideal)
 				}
 				checkCurve(t, c)
@@ -57,7 +57,7 @@ func checkCurve(t testing.TB, c *Curve) {
 	t.Helper()
 	last := 0.0
 	for capacity := 1; capacity <= c.cfg.MaxTokens; capacity += 1 + capacity/37 {
-		rate := c.Rate(capacity)
+		rate := c.rate(capacity)
 		if rate < last-1e-9 || rate < 0 || rate > 1 {
 			t.Fatalf("rate %v at %d after %v", rate, capacity, last)
 		}
@@ -69,24 +69,29 @@ func TestAccessDoesNotAllocate(t *testing.T) {
 	requests := generate("chat", 2000, 3)
 	ns := kv.Namespace{LoRA: "a", Salt: "b"}
 	c := play(t, Config{Samples: 256, MaxTokens: 1 << 17}, requests[:1000])
-	held, at := c.Bytes(), 1000
+	held, at := bytesOf(c), 1000
 	if n := testing.AllocsPerRun(900, func() { c.Access(ns, requests[at]); at++ }); n != 0 {
 		t.Errorf("%v allocations an access, want 0", n)
 	}
-	if c.Bytes() != held {
-		t.Errorf("%d bytes, before %d", c.Bytes(), held)
+	if bytesOf(c) != held {
+		t.Errorf("%d bytes, before %d", bytesOf(c), held)
 	}
 	if c.table.n > 256 {
 		t.Errorf("%d blocks tracked, want at most 256", c.table.n)
 	}
 }
 
+// bytesOf returns the memory that a curve holds, which New fixes.
+func bytesOf(c *Curve) int {
+	return int(unsafe.Sizeof(*c)) +
+		int(unsafe.Sizeof(entry{}))*(cap(c.table.entries)+cap(c.table.spare)) + int(unsafe.Sizeof(walk{}))*cap(c.line.walks) +
+		8*(cap(c.line.sums)+cap(c.line.tokens)) + 4*cap(c.line.moved) +
+		8*(cap(c.gains.turns)+cap(c.gains.places)) + cap(c.refers)
+}
+
 func TestBytes(t *testing.T) {
-	if e, w, c := unsafe.Sizeof(entry{}), unsafe.Sizeof(walk{}), unsafe.Sizeof(Curve{}); e != entryBytes || w != walkBytes || c > curveBytes {
-		t.Errorf("entry %d, walk %d, curve %d bytes", e, w, c)
-	}
 	c := play(t, Config{}, nil)
-	if b := c.Bytes(); b > 3<<20 {
+	if b := bytesOf(c); b > 3<<20 {
 		t.Errorf("%d bytes at the defaults", b)
 	}
 }
@@ -98,16 +103,16 @@ func TestNamespacesShareNothing(t *testing.T) {
 	for _, ns := range spaces {
 		c.Access(ns, tokens)
 	}
-	if r := c.Rate(math.MaxInt); r != 0 {
+	if r := c.rate(math.MaxInt); r != 0 {
 		t.Errorf("rate %v over %d namespaces, want 0", r, len(spaces))
 	}
 	for _, ns := range spaces {
 		c.Access(ns, tokens)
 	}
-	if r := c.Rate(math.MaxInt); r != 0.5 {
+	if r := c.rate(math.MaxInt); r != 0.5 {
 		t.Errorf("rate %v after a second round, want 0.5", r)
 	}
-	if r := c.Rate(len(tokens)); r != 0 {
+	if r := c.rate(len(tokens)); r != 0 {
 		t.Errorf("rate %v with room for one, want 0", r)
 	}
 }
@@ -118,7 +123,7 @@ func TestEndsAreKnownToTheToken(t *testing.T) {
 	tokens := generate("unique", 1, 1)[0][:101]
 	c := play(t, Config{}, [][]kv.Token{tokens[:100], tokens})
 	for capacity, want := range map[int]float64{50: 50, 99: 99, 100: 100, 1000: 100} {
-		if got := c.Rate(capacity) * 201; math.Abs(got-want) > 1e-9 {
+		if got := c.rate(capacity) * 201; math.Abs(got-want) > 1e-9 {
 			t.Errorf("capacity %d: %v hits, want %v", capacity, got, want)
 		}
 	}
@@ -129,7 +134,7 @@ func TestEndsAreWholePages(t *testing.T) {
 	for page, want := range map[int]float64{16: 96, 32: 96, 7: 98, 40: 80, 100: 100, 128: 0} {
 		c := play(t, Config{PageTokens: page}, [][]kv.Token{tokens[:100], tokens})
 		for capacity, want := range map[int]float64{40: min(40, want), 1000: want} {
-			if got := c.Rate(capacity) * 201; math.Abs(got-want) > 1e-9 {
+			if got := c.rate(capacity) * 201; math.Abs(got-want) > 1e-9 {
 				t.Errorf("pages of %d, capacity %d: %v hits, want %v", page, capacity, got, want)
 			}
 		}
@@ -154,7 +159,7 @@ func TestCommonPrefixesOfAllLengths(t *testing.T) {
 				bound = 16.0 / float64(size) // a guess within a block
 			}
 			c := play(t, Config{PageTokens: page}, requests)
-			if got := c.Rate(1 << 20); math.Abs(got-want) > bound {
+			if got := c.rate(1 << 20); math.Abs(got-want) > bound {
 				t.Errorf("pages of %d, common %d of %d tokens: rate %.4f, want %.4f", page, prefix, size, got, want)
 			}
 		}
@@ -165,14 +170,14 @@ func TestResetForgets(t *testing.T) {
 	requests := generate("tree", 300, 1)
 	c, fresh := play(t, Config{Samples: 128}, generate("chat", 300, 1)), play(t, Config{Samples: 128}, requests)
 	c.Reset()
-	if r := c.Rate(1000); r != 0 {
+	if r := c.rate(1000); r != 0 {
 		t.Errorf("rate %v after Reset", r)
 	}
 	for _, r := range requests {
 		c.Access(kv.Namespace{}, r)
 	}
 	for capacity := 1; capacity < 1<<20; capacity *= 2 {
-		if a, b := c.Rate(capacity), fresh.Rate(capacity); a != b {
+		if a, b := c.rate(capacity), fresh.rate(capacity); a != b {
 			t.Errorf("capacity %d: %v after Reset, %v fresh", capacity, a, b)
 		}
 	}
@@ -182,7 +187,7 @@ func TestOldRequestsFade(t *testing.T) {
 	old, late := generate("unique", 400, 1), generate("fewshot", 400, 1)
 	all := append(append([][]kv.Token{}, old...), late...)
 	keeps, fades, only := play(t, Config{}, all), play(t, Config{HalfLifeTokens: 100000}, all), play(t, Config{}, late)
-	if k, f, o := keeps.Rate(1<<20), fades.Rate(1<<20), only.Rate(1<<20); f < o-0.03 || k > o-0.2 {
+	if k, f, o := keeps.rate(1<<20), fades.rate(1<<20), only.rate(1<<20); f < o-0.03 || k > o-0.2 {
 		t.Errorf("rate %v without fading, %v with, %v of the late ones alone", k, f, o)
 	}
 }
@@ -203,7 +208,7 @@ func TestRateOfSamplingRecovers(t *testing.T) {
 		t.Errorf("rate %v after the flood, %v in it", c.take.base, sparse)
 	}
 	capacity := 1 << 15
-	got := c.Rate(capacity) * c.seen / float64(tr.tokens)
+	got := c.rate(capacity) * c.seen / float64(tr.tokens)
 	if want := tr.lru(capacity); math.Abs(got-want) > 0.02 {
 		t.Errorf("rate %.4f after a flood, LRU %.4f", got, want)
 	}

@@ -40,5 +40,5 @@
 //
 //	curve, err := missratio.New(missratio.Config{})
 //	curve.Access(ns, tokens) // for each request when it ends
-//	double := curve.Rate(2 * capacityTokens)
+//	rates := curve.Rates([]int{capacityTokens, 2 * capacityTokens}, nil)
 package missratio

@@ -83,12 +83,12 @@ func FuzzExact(f *testing.F) {
 			t.Fatal("not all blocks are sampled")
 		}
 		for capacity := 1; capacity <= 1<<12; capacity = edge(bucketOf(capacity) + 1) {
-			got := c.Rate(capacity) * float64(w.tokens)
+			got := c.rate(capacity) * float64(w.tokens)
 			if want := float64(w.hits(capacity)); block == 1 && math.Abs(got-want) > 1e-6 {
 				t.Fatalf("capacity %d: %v hits, want %v", capacity, got, want)
 			}
 		}
-		all := c.Rate(1<<12) * float64(w.tokens)
+		all := c.rate(1<<12) * float64(w.tokens)
 		if want := float64(w.hits(1 << 12)); math.Abs(all-want) > float64(requests*block) {
 			t.Fatalf("blocks of %d: %v hits, want %v within a block for each of %d requests", block, all, want, requests)
 		}

@@ -111,10 +111,10 @@ func TestOptions(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "Steps is -1") || !strings.Contains(err.Error(), "Plant is") {
 		t.Errorf("error %v, want one that names both", err)
 	}
-	for _, p := range Plants() {
+	for _, p := range allPlants() {
 		var read Plant
-		if err := read.UnmarshalText([]byte(p.String())); err != nil || read != p || p.Checker() == "" {
-			t.Errorf("plant %v is read as %v, %v, found by %q", p, read, err, p.Checker())
+		if err := read.UnmarshalText([]byte(p.String())); err != nil || read != p || p.checker() == "" {
+			t.Errorf("plant %v is read as %v, %v, found by %q", p, read, err, p.checker())
 		}
 	}
 	if err := new(Plant).UnmarshalText([]byte("weeds")); err == nil {

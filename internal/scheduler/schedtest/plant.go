@@ -155,30 +155,30 @@ var plantNames = func() enum.Table[Plant] {
 	return enum.New[Plant]("schedtest", "plant", names...)
 }()
 
-// Plants returns all bugs that can be planted.
-func Plants() []Plant { return plantNames.Values()[1:] }
+// allPlants returns all bugs that can be planted.
+func allPlants() []Plant { return plantNames.Values()[1:] }
 
 func (p Plant) String() string { return plantNames.Name(p) }
 
 // UnmarshalText parses a plant's name.
 func (p *Plant) UnmarshalText(text []byte) error { return plantNames.Read(p, text) }
 
-// FoundBy reports whether the named checker may be the first to find the bug.
-func (p Plant) FoundBy(checker string) bool {
+// foundBy reports whether the named checker may be the first to find the bug.
+func (p Plant) foundBy(checker string) bool {
 	e := &plants[p]
 	return checker != "" && (checker == e.checker || slices.Contains(strings.Fields(e.or), checker))
 }
 
-// Checker returns the name of the checker that must find the bug.
-func (p Plant) Checker() string { return plants[p].checker }
+// checker returns the name of the checker that must find the bug.
+func (p Plant) checker() string { return plants[p].checker }
 
 // faults maps the bugs that the scheduler implements itself.
 var faults = map[Plant]planted.Fault{
 	ForgiveDebts: planted.ForgiveDebts, KeepCredit: planted.KeepCredit, ChargeCached: planted.ChargeCached, StaleMask: planted.StaleMask,
 }
 
-// Fair reports whether only fair worlds show the bug.
-func (p Plant) Fair() bool { return p == ForgiveDebts || p == KeepCredit || p == ChargeCached }
+// fair reports whether only fair worlds show the bug.
+func (p Plant) fair() bool { return p == ForgiveDebts || p == KeepCredit || p == ChargeCached }
 
 // planting holds the planted bug until it is due.
 type planting struct {

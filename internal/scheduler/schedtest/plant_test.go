@@ -8,10 +8,10 @@ import (
 // TestPlants: each bug that can be planted is found in several worlds, always by its own
 // checker. In some worlds a bug has no opportunity, or no effect.
 func TestPlants(t *testing.T) {
-	for _, plant := range Plants() {
+	for _, plant := range allPlants() {
 		t.Run(plant.String(), func(t *testing.T) {
 			found, steps := 0, 60
-			if plant == Starve || plant == Favour || plant.Fair() {
+			if plant == Starve || plant == Favour || plant.fair() {
 				steps = 300 // a waiting request must be passed over often
 			}
 			for seed := uint64(1); seed <= 200 && found < 3; seed++ {
@@ -20,10 +20,10 @@ func TestPlants(t *testing.T) {
 					continue
 				}
 				var f *Failure
-				if !errors.As(err, &f) || !plant.FoundBy(f.Checker) {
-					t.Fatalf("want %s to find it: %v", plant.Checker(), err)
+				if !errors.As(err, &f) || !plant.foundBy(f.Checker) {
+					t.Fatalf("want %s to find it: %v", plant.checker(), err)
 				}
-				if f.Checker == plant.Checker() {
+				if f.Checker == plant.checker() {
 					found++
 				}
 				if found == 1 {

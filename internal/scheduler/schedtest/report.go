@@ -42,8 +42,8 @@ type Report struct {
 	Time         time.Duration // virtual
 }
 
-// HitRate returns the fraction of prompt tokens found in the cache.
-func (r Report) HitRate() float64 {
+// hitRate returns the fraction of prompt tokens found in the cache.
+func (r Report) hitRate() float64 {
 	if r.PromptTokens == 0 {
 		return 0
 	}
@@ -65,7 +65,7 @@ func (r Report) String() string {
 		}
 	}
 	fmt.Fprintf(&b, "\ntokens:   %d prompt, %d cached (%.1f %%), %d output, %d boundary pages copied\n",
-		r.PromptTokens, r.CachedTokens, 100*r.HitRate(), r.OutputTokens, r.CopiedPages)
+		r.PromptTokens, r.CachedTokens, 100*r.hitRate(), r.OutputTokens, r.CopiedPages)
 	if r.MovedPages > 0 {
 		m := &r.Moves
 		fmt.Fprintf(&b, "moves:    %d pages, %d writes (%d promotions), %d reads (%d failed, %d late, %d canceled), %d tokens fetched, %d extents found\n",

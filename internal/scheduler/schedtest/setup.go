@@ -84,7 +84,7 @@ func newSetup(o Options) setup {
 	w.drawTarget(newStream(o.Seed, "target"))
 	w.drawQuotas(newStream(o.Seed, "quotas"))
 	w.drawTiers(o, newStream(o.Seed, "moves"))
-	if o.Fair || o.Plant.Fair() {
+	if o.Fair || o.Plant.fair() {
 		w.fair(o.Seed)
 	}
 	switch o.Plant {

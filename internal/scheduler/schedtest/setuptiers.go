@@ -25,7 +25,7 @@ func hostTier(extents, pageTokens int) *tiering.Config {
 // drawTiers adds tiers below the device to one world of three, or to each if requested.
 func (w *setup) drawTiers(o Options, rng stream) {
 	w.storeFault, w.speedup = func(*tiering.Move) (error, bool) { return nil, false }, 1
-	if !rng.one(3) && !o.Tiers || w.cfg.DisableCache || o.Plant.Fair() {
+	if !rng.one(3) && !o.Tiers || w.cfg.DisableCache || o.Plant.fair() {
 		return
 	}
 	w.tier(rng)
