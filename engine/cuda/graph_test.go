@@ -16,18 +16,20 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// counts are of a driver's launches since the last look.
+// counts holds a driver's launches since the last take.
 type counts struct {
-	kernels  int // launched by themselves
+	kernels  int // launched one by one
 	graphs   int // launched
-	captured int // kernels of the last graph that was made
-	made     int // graphs
+	captured int // kernels of the last graph that was captured
+	made     int // graphs instantiated
 }
 
-// counting is the interpreter's driver; noGraphs has it refuse to make any.
+// counting wraps the interpreter's driver and counts launches. With noGraphs it refuses to
+// instantiate graphs.
 type counting struct {
 	*vm.Driver
 	noGraphs  bool
+	opened    *vm.Context // the last one
 	mu        sync.Mutex
 	n         counts
 	capturing bool
@@ -40,7 +42,16 @@ type countingContext struct {
 
 func (d *counting) Open(i int) (cudrv.Context, error) {
 	c, err := d.Driver.Open(i)
-	return &countingContext{c, d}, err
+	if err != nil {
+		return nil, err
+	}
+	d.opened = c.(*vm.Context)
+	return &countingContext{c, d}, nil
+}
+
+// attentionBytes returns the bytes that decode attention has loaded in the last context.
+func (d *counting) attentionBytes() int64 {
+	return d.opened.Machine().Stats("attn_decode_16").ReadBytes
 }
 
 func (d *counting) take() counts {
@@ -95,46 +106,66 @@ func (c *countingContext) LaunchGraph(x cudrv.GraphExec, s cudrv.Stream) error {
 
 const graphSteps = 22 // after the prompts; a page is filled on the way
 
-// decodes runs three rows of other sampling each, first their prompts and then steps in which
-// they decode, one of them no more after some. It returns all outputs and each step's counts.
-func decodes(t *testing.T, d *counting, noGraphs bool) (out []engine.RowOut, steps []counts) {
+// decodeRun describes a run of three rows with different sampling parameters: first the prompts,
+// then steps that decode. Slot 1 stops halfway.
+type decodeRun struct {
+	prompts  [3]int // tokens of each prompt
+	common   int    // tokens that all prompts begin with, whole pages
+	share    bool   // slots 1 and 2 use the pages of slot 0 for these tokens
+	noGraphs bool
+}
+
+// on runs it, and returns all outputs and each step's counts.
+func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []counts) {
 	t.Helper()
 	m, err := model.Open(nanoDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	b, err := cuda.Open(m, cuda.Config{Driver: d, Pages: 24, MaxSlots: 4, MaxRows: 40, MaxTokens: 640, NoGraphs: noGraphs})
+	b, err := cuda.Open(m, cuda.Config{Driver: d, Pages: 56, MaxSlots: 4, MaxRows: 40, MaxTokens: 800, NoGraphs: x.noGraphs})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
 	d.take()
 	sampling := []engine.SamplingParams{{}, {Temperature: 1, Seed: 4, RepetitionPenalty: 1.2}, {Temperature: 0.7, TopLogprobs: 2, Bias: []engine.TokenBias{{Token: 5, Bias: 2}}}}
-	page, position := kv.PageID(0), []int{5, 30, 250} // the last one goes over the end of a split
+	page, position := kv.PageID(0), x.prompts
 	for step := range graphSteps + 1 {
-		x := &engine.Batch{Seq: uint64(step + 1)}
+		batch := &engine.Batch{Seq: uint64(step + 1)}
 		for s := range engine.Slot(3) {
 			if s == 1 && step > graphSteps/2 {
 				continue
 			}
-			n, row := 1, engine.Row{Slot: s, Start: int32(position[s]), Deferred: true, Sample: true, Digest: true, SampleIndex: int32(step)}
+			row := engine.Row{Slot: s, Start: int32(position[s]), Deferred: true, Sample: true, Digest: true, SampleIndex: int32(step)}
+			end := position[s] + 1
 			if step == 0 {
-				x.Binds = append(x.Binds, engine.SlotBind{Slot: s, Sampling: sampling[s]})
-				n, row.Start, row.Deferred, row.Tokens = position[s], 0, false, make([]kv.Token, position[s])
-				for i := range row.Tokens {
-					row.Tokens[i] = kv.Token((i*7 + int(s)) % 320)
+				bind := engine.SlotBind{Slot: s, Sampling: sampling[s]}
+				end, position[s] = position[s], 0
+				if x.share && s > 0 {
+					position[s] = x.common
+					for p := range x.common / 16 {
+						bind.Pages = append(bind.Pages, kv.PageID(p))
+					}
 				}
-				position[s] = 0
+				batch.Binds = append(batch.Binds, bind)
+				row.Start, row.Deferred = int32(position[s]), false
+				for i := position[s]; i < end; i++ {
+					token := kv.Token(i * 7 % 320)
+					if i >= x.common {
+						token = kv.Token((i*7 + int(s)) % 320)
+					}
+					row.Tokens = append(row.Tokens, token)
+				}
 			}
-			for have := kv.CeilPages(position[s], 16); have < kv.CeilPages(position[s]+n, 16); have++ {
+			for have := kv.CeilPages(position[s], 16); have < kv.CeilPages(end, 16); have++ {
 				row.Pages = append(row.Pages, page)
 				page++
 			}
-			position[s] += n
-			x.Rows = append(x.Rows, row)
+			position[s] = end
+			batch.Rows = append(batch.Rows, row)
 		}
-		ticket, err := b.Submit(x)
+		ticket, err := b.Submit(batch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,42 +179,68 @@ func decodes(t *testing.T, d *counting, noGraphs bool) (out []engine.RowOut, ste
 	return out, steps
 }
 
-// TestGraphs: a step whose rows decode is one launch, of a graph that has nine kernels a
-// layer and at most 300 for 32 layers; the same graph serves the steps of like sizes; bits
-// are those of kernels launched one by one. A driver that makes no graphs is used without.
-func TestGraphs(t *testing.T) {
-	d := &counting{Driver: vm.New(ptxvm.Config{MemoryBytes: 64 << 20})}
-	got, steps := decodes(t, d, false)
-	nano := kernels.Shape{Hidden: 64, FFN: 176, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 16, Vocab: 320}
-	launches := func(s kernels.Shape) int {
-		n := 5 // table_write, check_finite, slot_fail, sample, logprobs
-		for _, c := range s.Decode(1, 100) {
-			n += c.Launches
-		}
-		return n
+// launches returns the number of kernels in a graph of that shape.
+func launches(s kernels.Shape) int {
+	n := 5 // table_write, check_finite, slot_fail, sample, logprobs
+	for _, c := range s.Decode(1, 100) {
+		n += c.Launches
 	}
+	return n
+}
+
+// checkGraphs checks that each step after the prompts is one launch, of a graph with as many
+// kernels as launches counts, and that few graphs are made.
+func checkGraphs(t *testing.T, steps []counts) {
+	t.Helper()
+	want := launches(kernels.Shape{Hidden: 64, FFN: 176, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 16, Vocab: 320}) // the nano model
 	made := 0
 	for i, n := range steps[1:] {
 		made += n.made
-		if n.kernels != 0 || n.graphs != 1 || n.made == 1 && n.captured != launches(nano) {
-			t.Errorf("step %d: %+v, want one graph of %d kernels", i, n, launches(nano))
+		if n.kernels != 0 || n.graphs != 1 || n.made == 1 && n.captured != want {
+			t.Errorf("step %d: %+v, want one graph of %d kernels", i, n, want)
 		}
 	}
 	if steps[0].graphs != 0 || made < 1 || made > 4 {
-		t.Errorf("%d graphs for steps, %d of the prompts", made, steps[0].graphs)
+		t.Errorf("%d graphs for decode steps, %d for the prompts", made, steps[0].graphs)
 	}
+}
+
+// TestGraphs checks that a step of decoding rows is one launch, of a graph with nine kernels per
+// layer and at most 300 for 32 layers; that steps of similar sizes use the same graph; that bits
+// equal those of kernels launched one by one; and that a driver that can't make graphs is used
+// without them. The same holds for rows that share the pages of a prefix, which are read once.
+func TestGraphs(t *testing.T) {
 	if n := launches(kernels.Llama8B); n > 300 {
 		t.Errorf("%d kernels for 32 layers", n)
 	}
-	want, alone := decodes(t, d, true)
+	d := &counting{Driver: vm.New(ptxvm.Config{MemoryBytes: 64 << 20})}
+	x := decodeRun{prompts: [3]int{5, 30, 250}} // the last one crosses the end of a split
+	got, steps := x.on(t, d)
+	checkGraphs(t, steps)
+	x.noGraphs = true
+	want, alone := x.on(t, d)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwithout graphs %+v", got, want)
 	}
-	if n := alone[1]; n.graphs != 0 || n.kernels < launches(nano)-1 {
+	if n := alone[1]; n.graphs != 0 || n.kernels < steps[1].captured-1 {
 		t.Errorf("without graphs: %+v", n)
 	}
+	x.noGraphs = false
 	refuses := &counting{Driver: d.Driver, noGraphs: true}
-	if got, steps := decodes(t, refuses, false); !reflect.DeepEqual(got, want) || steps[1].graphs != 0 || steps[2].captured != 0 {
+	if got, steps := x.on(t, refuses); !reflect.DeepEqual(got, want) || steps[1].graphs != 0 || steps[2].captured != 0 {
 		t.Errorf("with a driver that makes no graphs: %+v, %+v", steps[1], steps[2])
+	}
+
+	x = decodeRun{prompts: [3]int{261, 259, 257}, common: 256, noGraphs: true}
+	want, _ = x.on(t, d)
+	apart := d.attentionBytes()
+	x.share, x.noGraphs = true, false
+	got, steps = x.on(t, d)
+	checkGraphs(t, steps)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("sharing pages %+v\nwithout %+v", got, want)
+	}
+	if shared := d.attentionBytes(); 2*shared > apart {
+		t.Errorf("rows that share 256 positions read %d bytes in attention, rows with pages of their own %d", shared, apart)
 	}
 }
