@@ -8,52 +8,13 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
-	"github.com/coppice-llm/coppice/internal/mempool/blockio"
-	"github.com/coppice-llm/coppice/internal/mempool/hostmem"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/cudamem"
-	"github.com/coppice-llm/coppice/mempool/storetest"
 )
-
-// pinned counts what is allocated on the host.
-type pinned struct {
-	cudrv.Context
-	open int
-}
-
-func (p *pinned) HostAlloc(n int) ([]byte, error) {
-	p.open++
-	return p.Context.HostAlloc(n)
-}
-
-func (p *pinned) HostFree(b []byte) error {
-	p.open--
-	return p.Context.HostFree(b)
-}
-
-// TestStore: pinned memory passes the suite of stores.
-func TestStore(t *testing.T) {
-	ctx := &pinned{Context: vm.NewContext(ptxvm.Config{})}
-	storetest.Run(t, storetest.Harness{Faults: []blockio.Point{blockio.Read, blockio.Write}, Open: func(o storetest.Options) (mempool.Store, error) {
-		return cudamem.OpenStore(ctx, hostmem.Config{Identity: o.Identity, Bytes: int64(o.Extents * o.Identity.Layout.ExtentBytes()), Workers: o.Workers, MaxOps: o.MaxOps, Inject: o.Inject})
-	}})
-	for _, c := range []hostmem.Config{
-		{Identity: storetest.Identity()}, {Identity: storetest.Identity(), Bytes: 100}, {Identity: storetest.Identity(), Bytes: 1 << 20, Memory: make([]byte, 1<<20)},
-	} {
-		if s, err := cudamem.OpenStore(ctx, c); err == nil {
-			s.Close()
-			t.Errorf("%+v opens", c)
-		}
-	}
-	if ctx.open != 0 {
-		t.Errorf("%d pieces of pinned memory are not given back", ctx.open)
-	}
-}
 
 const pageBytes = 256
 
-// rig is a pool of eight pages, a stream of kernels, and pinned memory.
+// rig has a pool of eight pages and a stream of kernels.
 type rig struct {
 	*vm.Context
 	t    *testing.T
@@ -98,13 +59,13 @@ func (r *rig) copy(id uint64, toDevice bool, memory [][]byte, pages ...kv.PageID
 	return c
 }
 
-// TestCopies: a copy sees the kernels before it and the copies before it, of the other
-// stream too, and what waits for it sees it. The interpreter does everything as late as it
-// may, and reports streams that race.
+// TestCopies checks that a copy starts after the kernels and the overlapping copies queued before
+// it, on the other stream too, and that kernels after Await see it. The interpreter runs everything
+// as late as the order allows, and reports races between streams.
 func TestCopies(t *testing.T) {
 	r := newRig(t)
 	a, b := r.memory(2), r.memory(2)
-	r.ok(r.Fill(r.s, r.pool.Page(3), 7, pageBytes)) // as a kernel would
+	r.ok(r.Fill(r.s, r.pool.Page(3), 7, pageBytes)) // in place of a kernel
 	r.copy(1, false, a, 3, 5)
 	r.copy(2, true, a, 6, 3) // over what 1 reads, from where it writes
 	last := r.copy(3, false, b, 6, 3)
@@ -122,7 +83,7 @@ func TestCopies(t *testing.T) {
 	r.ok(r.SyncStream(r.s))
 	r.ok(r.SyncEvent(in.Done))
 	r.pool.End(4)
-	r.ok(r.pool.Await(r.s, 4)) // has ended
+	r.ok(r.pool.Await(r.s, 4)) // ended: no effect
 	out := r.copy(5, false, a, 2, 7)
 	r.ok(r.SyncEvent(out.Done))
 	if a[0][9] != 7 || a[1][9] != 0 {
@@ -130,21 +91,21 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestCopiesRunBeside: copies that have nothing in common wait for each other as little as
-// kernels wait for them.
-func TestCopiesRunBeside(t *testing.T) {
+// TestCopiesAreIndependent checks that copies of different pages don't wait for each other, and
+// kernels don't wait for copies.
+func TestCopiesAreIndependent(t *testing.T) {
 	r := newRig(t)
 	out := r.copy(1, false, r.memory(2), 0, 1)
 	in := r.copy(2, true, r.memory(1), 2)
 	r.ok(r.SyncEvent(in.Done))
 	r.ok(r.SyncStream(r.s))
 	if done, err := r.EventDone(out.Done); err != nil || done {
-		t.Errorf("the copy to the host is done (%v, %v), though nobody waits for it", done, err)
+		t.Errorf("the copy to the host is done (%v, %v), though nothing waits for it", done, err)
 	}
 	r.ok(r.SyncEvent(out.Done))
 }
 
-// TestNoMemory: a pool that does not fit fails with the driver's error.
+// TestNoMemory checks that a pool that does not fit fails with the driver's error.
 func TestNoMemory(t *testing.T) {
 	c := vm.NewContext(ptxvm.Config{MemoryBytes: 1 << 20})
 	s, err := c.NewStream()
@@ -152,6 +113,6 @@ func TestNoMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := cudamem.New(c, s, 1<<19, 3); !errors.Is(err, cudrv.ErrMemory) {
-		t.Errorf("%v, want a lack of memory", err)
+		t.Errorf("%v, want cudrv.ErrMemory", err)
 	}
 }

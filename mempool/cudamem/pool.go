@@ -9,30 +9,30 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Pool is pages in one allocation of a device's memory, one after another. The memory goes
-// with the context.
+// Pool holds pages in one allocation of device memory, one after another. Closing the context
+// frees it.
 type Pool struct {
 	ctx              cudrv.Context
 	base             cudrv.Ptr
 	pageBytes, pages int
 	toHost, toDevice cudrv.Stream
-	queued           cudrv.Event // the kernels before a copy
+	queued           cudrv.Event // recorded after the kernels before a copy
 
 	mu   sync.Mutex
-	open []Copy // begun and not ended, in order
+	open []Copy // copies between Begin and End, in order
 }
 
-// Copy is pages that are copied to pinned memory or from it.
+// Copy is a copy of pages to pinned memory or from it.
 type Copy struct {
-	ID       uint64 // not that of another one that has not ended
+	ID       uint64 // unique among the copies between Begin and End
 	ToDevice bool
 	Pages    []kv.PageID
-	Memory   [][]byte    // of HostAlloc, a page each
-	Done     cudrv.Event // is recorded after the copy
+	Memory   [][]byte    // from HostAlloc, one page each
+	Done     cudrv.Event // recorded after the copy
 }
 
-// New allocates the pages, zeroed once what s has been given is done. It fails with the
-// driver's error, cudrv.ErrMemory for example.
+// New allocates the pages and queues zeroing them on s. It fails with the driver's error, for
+// example cudrv.ErrMemory.
 func New(ctx cudrv.Context, s cudrv.Stream, pageBytes, pages int) (*Pool, error) {
 	p := &Pool{ctx: ctx, pageBytes: pageBytes, pages: pages}
 	var err error
@@ -50,14 +50,15 @@ func New(ctx cudrv.Context, s cudrv.Stream, pageBytes, pages int) (*Pool, error)
 	return p, ctx.Fill(s, p.base, 0, pageBytes*pages)
 }
 
-// Base is where the first page begins.
+// Base returns the address of the first page.
 func (p *Pool) Base() cudrv.Ptr { return p.base }
 
-// Page is where a page begins.
+// Page returns the address of a page.
 func (p *Pool) Page(id kv.PageID) cudrv.Ptr { return p.base + cudrv.Ptr(p.pageBytes*int(id)) }
 
-// Begin queues a copy and returns. It sees what the stream of kernels has been given, and
-// the copies begun before. c's slices are the pool's until End.
+// Begin queues a copy and returns. The copy starts after everything queued on the stream of
+// kernels and after the copies begun before that touch the same pages or memory. The pool owns
+// c's slices until End.
 func (p *Pool) Begin(c Copy, kernels cudrv.Stream) error {
 	s := p.stream(c.ToDevice)
 	if err := p.ctx.Record(p.queued, kernels); err != nil {
@@ -93,7 +94,7 @@ func (p *Pool) stream(toDevice bool) cudrv.Stream {
 	return p.toHost
 }
 
-// order has s wait for the copies of the other stream that c must see, and notes c.
+// order makes s wait for the copies of the other stream that overlap with c, and records c.
 func (p *Pool) order(c *Copy, s cudrv.Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +115,7 @@ func (p *Pool) order(c *Copy, s cudrv.Stream) error {
 	return nil
 }
 
-// touches reports whether a page of c is one of these.
+// touches reports whether c copies any of pages.
 func (c *Copy) touches(pages map[kv.PageID]bool) bool {
 	for _, id := range c.Pages {
 		if pages[id] {
@@ -124,14 +125,14 @@ func (c *Copy) touches(pages map[kv.PageID]bool) bool {
 	return false
 }
 
-// meets reports whether the memory of both may overlap: by where all of it lies.
+// meets reports whether the host memory of c and o may overlap: it compares the two spans.
 func (c *Copy) meets(o *Copy) bool {
 	lo, hi := c.span()
 	from, to := o.span()
 	return lo < to && from < hi
 }
 
-// span is [lo, hi), where c's memory lies.
+// span returns the smallest range [lo, hi) of addresses that contains all of c's host memory.
 func (c *Copy) span() (lo, hi uintptr) {
 	lo = ^uintptr(0)
 	for _, m := range c.Memory {
@@ -141,8 +142,8 @@ func (c *Copy) span() (lo, hi uintptr) {
 	return lo, hi
 }
 
-// Await has what s is given from now on wait for copy id. One that has ended is not waited
-// for.
+// Await makes work queued on s from now on wait for copy id. If the copy has ended, Await has no
+// effect.
 func (p *Pool) Await(s cudrv.Stream, id uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,8 +155,8 @@ func (p *Pool) Await(s cudrv.Stream, id uint64) error {
 	return nil
 }
 
-// End marks copy id as done, as its event reported, or as void. Its event may be recorded
-// again afterwards.
+// End forgets copy id, after its event reported completion or if it failed to start. Its event
+// may then be reused.
 func (p *Pool) End(id uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

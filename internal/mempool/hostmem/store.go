@@ -13,13 +13,10 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Config configures a store. Identity, and either Bytes or Memory, are required.
+// Config configures a store. Identity and Bytes are required.
 type Config struct {
 	Identity mempool.Identity
-	Bytes    int64  // bytes of memory to reserve
-	Memory   []byte // the caller's memory, used instead of reserving Bytes; for example page-locked
-	// Release, if not nil, is called with Memory when the store is closed.
-	Release func([]byte) error
+	Bytes    int64 // bytes of memory to reserve
 	// Workers is the number of goroutines that copy. One nearly saturates a memory channel
 	// with plain copies; a second one makes up for the time of the checksums.
 	Workers int `default:"2" min:"1"`
@@ -35,11 +32,8 @@ func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 // Validate returns an error that names all invalid fields, or nil.
 func (c *Config) Validate() error {
 	errs := []error{c.Identity.Validate(), bounds.Check("hostmem", c)}
-	if (c.Bytes > 0) == (len(c.Memory) > 0) {
-		errs = append(errs, fmt.Errorf("hostmem: Bytes is %d and Memory has %d bytes, want one of the two", c.Bytes, len(c.Memory)))
-	}
-	if room := max(c.Bytes, int64(len(c.Memory))); errs[0] == nil && room < int64(c.Identity.Layout.ExtentBytes()) {
-		errs = append(errs, fmt.Errorf("hostmem: %d bytes hold no extent of %d", room, c.Identity.Layout.ExtentBytes()))
+	if errs[0] == nil && c.Bytes < int64(c.Identity.Layout.ExtentBytes()) {
+		errs = append(errs, fmt.Errorf("hostmem: %d bytes hold no extent of %d", c.Bytes, c.Identity.Layout.ExtentBytes()))
 	}
 	return errors.Join(errs...)
 }
@@ -50,34 +44,29 @@ type Store struct {
 	*slotted.Store
 }
 
-// Open reserves the memory, or uses Config.Memory, and returns an empty store.
+// Open reserves the memory and returns an empty store.
 func Open(c Config) (*Store, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	m := &medium{bytes: c.Memory, release: c.Release, layout: c.Identity.Layout, in: c.Inject}
 	slot := c.Identity.Layout.ExtentBytes()
-	if m.bytes == nil {
-		slots := min(c.Bytes/int64(slot), math.MaxInt32)
-		memory, err := reserve(int(slots) * slot)
-		if err != nil {
-			return nil, fmt.Errorf("hostmem: reserving %d extents of %d bytes: %w", slots, slot, err)
-		}
-		m.bytes, m.release = memory, release
-		huge(memory)
+	slots := min(c.Bytes/int64(slot), math.MaxInt32)
+	memory, err := reserve(int(slots) * slot)
+	if err != nil {
+		return nil, fmt.Errorf("hostmem: reserving %d extents of %d bytes: %w", slots, slot, err)
 	}
-	info := mempool.StoreInfo{Tier: kv.TierHost, Identity: c.Identity, CapacityBytes: int64(len(m.bytes)), SlotBytes: slot, MaxOps: c.MaxOps}
-	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, m)
+	huge(memory)
+	info := mempool.StoreInfo{Tier: kv.TierHost, Identity: c.Identity, CapacityBytes: int64(len(memory)), SlotBytes: slot, MaxOps: c.MaxOps}
+	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, &medium{bytes: memory, layout: c.Identity.Layout, in: c.Inject})
 	return &Store{Store: s}, nil
 }
 
 // medium is memory cut into slots.
 type medium struct {
-	bytes   []byte
-	release func([]byte) error
-	layout  mempool.Layout
-	in      *blockio.Injector
+	bytes  []byte
+	layout mempool.Layout
+	in     *blockio.Injector
 }
 
 func (m *medium) slot(at int32, bytes int) []byte {
@@ -134,8 +123,5 @@ func (*medium) Flush(int, func() []slotted.Placed) error { return nil }
 func (m *medium) Close(func() []slotted.Placed) error {
 	b := m.bytes
 	m.bytes = nil
-	if m.release == nil {
-		return nil
-	}
-	return m.release(b)
+	return release(b)
 }

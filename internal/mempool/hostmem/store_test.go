@@ -20,35 +20,10 @@ func TestStore(t *testing.T) { storetest.Run(t, harness()) }
 
 func TestBrokenStores(t *testing.T) { storetest.RunControls(t, harness()) }
 
-// TestAdopt checks that Config.Memory is used, and released once.
-func TestAdopt(t *testing.T) {
-	memory := make([]byte, 3*storetest.Identity().Layout.ExtentBytes()+100)
-	released := 0
-	s, err := Open(Config{Identity: storetest.Identity(), Memory: memory, Release: func(b []byte) error {
-		if &b[0] != &memory[0] {
-			t.Error("other memory is released")
-		}
-		released++
-		return nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m := s.Metrics(); m.CapacityBytes != int64(3*storetest.Identity().Layout.ExtentBytes()) {
-		t.Errorf("capacity %d", m.CapacityBytes)
-	}
-	s.Close()
-	s.Close()
-	if released != 1 {
-		t.Errorf("released %d times", released)
-	}
-}
-
 func TestConfigRefused(t *testing.T) {
 	for _, c := range []Config{
 		{Bytes: 1 << 20},
 		{Identity: storetest.Identity()},
-		{Identity: storetest.Identity(), Bytes: 1 << 20, Memory: make([]byte, 1<<20)},
 		{Identity: storetest.Identity(), Bytes: 100},
 		{Identity: storetest.Identity(), Bytes: 1 << 20, Workers: -1},
 	} {
