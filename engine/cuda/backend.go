@@ -13,7 +13,7 @@ import (
 )
 
 // NumericsID names the order of summation; it changes whenever bits may change.
-const NumericsID = "cuda/mma16816-k8-kv256/v1"
+const NumericsID = "cuda/mma16816-k8-kv256/v2"
 
 // Backend is the CUDA backend, see engine.Backend.
 type Backend struct {

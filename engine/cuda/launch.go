@@ -100,7 +100,7 @@ func (l *launcher) forward() {
 	if l.err == nil {
 		l.err = l.ctx.Fill32(l.stream, r.failed, 0, max(p.rows, p.sizes.want))
 	}
-	l.launch("embed", n, 1, 256, 0, r.x, r.failed, l.w.embed, l.at(p.ids), l.at(p.slots), l.at(p.rowOf), r.last, int32(c.Hidden), live)
+	l.launch("embed", n, 1, 256, 0, r.x, r.failed, l.w.embed, l.at(p.ids), l.at(p.slots), l.at(p.rowOf), r.last, int32(c.Hidden), l.w.embedType, live)
 	for i := range l.w.layers {
 		w := &l.w.layers[i]
 		l.norm(n, w.attnNorm, 0, live)

@@ -10,15 +10,22 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/f32"
+	"github.com/coppice-llm/coppice/kv"
 )
 
-// weights are a model's, in bf16 on the device. Matrices are [out][in] as in the
-// file, with rows padded; those that share an input are stacked.
+// weights are a model's weights on the device. Matrices are bf16, [out][in] as in the file, with
+// padded rows; matrices of the same input are stacked. Vectors (norms and biases) are f32: they
+// take few bytes, and rounding them to bf16 would cost as much accuracy as rounding the matrices
+// does. The embedding keeps the file's type if that is f16 or f32.
 type weights struct {
 	embed, norm, head cudrv.Ptr
+	embedType         int32 // of layers.cu
 	layers            []layer
 	cosine, sine      cudrv.Ptr // [position][head dim/2], f32
 }
+
+// Types of an embedding table, as in layers.cu.
+var tableTypes = map[kv.DType]int32{kv.BF16: 0, kv.F16: 1, kv.F32: 2}
 
 // layer has 0 for what the model lacks.
 type layer struct {
@@ -44,9 +51,10 @@ func supported(c *model.Config) error {
 // uploader copies weights by way of one pinned buffer.
 type uploader struct {
 	*device
-	staging     []byte // nil: nothing is allocated or copied, only counted
-	bytes       int    // asked for
-	done, total int    // of those
+	staging     []byte    // nil: nothing is allocated or copied, only counted
+	wide        []float32 // scratch of encode
+	bytes       int       // asked for
+	done, total int       // of those
 	err         error
 }
 
@@ -77,10 +85,14 @@ func (d *device) upload(m *model.Model, positions, total int) error {
 func (u *uploader) all(m *model.Model, positions int) {
 	c := m.Config()
 	w := &u.w
-	w.embed = u.stack(c.Hidden, m.Embed())
+	table := kv.BF16
+	if e := m.Embed(); !e.Quantized() && !u.cfg.MakeWeights {
+		table = e.DType
+	}
+	w.embed, w.embedType = u.stack(table, c.Hidden, m.Embed()), tableTypes[table]
 	w.head = w.embed
-	if !c.TiedHead {
-		w.head = u.stack(c.Hidden, m.Head())
+	if !c.TiedHead || table != kv.BF16 {
+		w.head = u.stack(kv.BF16, c.Hidden, m.Head())
 	}
 	w.norm = u.vector(m.Norm())
 	heads, kvHeads := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -89,17 +101,17 @@ func (u *uploader) all(m *model.Model, positions int) {
 		l := &m.Layers()[i]
 		w.layers = append(w.layers, layer{
 			attnNorm: u.vector(l.AttnNorm), ffnNorm: u.vector(l.FFNNorm),
-			qkv: u.stack(c.Hidden, l.Q, l.K, l.V), o: u.stack(heads, l.O),
-			gateUp: u.interleaved(c.Hidden, kernels.Padded(c.Hidden), ffn, l.Gate, l.Up), down: u.stack(c.FFN, l.Down),
+			qkv: u.stack(kv.BF16, c.Hidden, l.Q, l.K, l.V), o: u.stack(kv.BF16, heads, l.O),
+			gateUp: u.interleaved(kv.BF16, c.Hidden, kernels.Padded(c.Hidden), ffn, l.Gate, l.Up), down: u.stack(kv.BF16, c.FFN, l.Down),
 			qNorm: u.vector(l.QNorm), kNorm: u.vector(l.KNorm),
 			qkvBias: u.biases([]int{heads, kvHeads, kvHeads}, l.QBias, l.KBias, l.VBias), oBias: u.biases([]int{c.Hidden}, l.OBias),
-			gateUpBias: u.interleaved(1, 1, ffn, l.GateBias, l.UpBias), downBias: u.biases([]int{c.Hidden}, l.DownBias),
+			gateUpBias: u.interleaved(kv.F32, 1, 1, ffn, l.GateBias, l.UpBias), downBias: u.biases([]int{c.Hidden}, l.DownBias),
 		})
 	}
 	w.cosine, w.sine = u.rope(c, positions)
 }
 
-// vector is a tensor as it is; it is 0 if that is nil.
+// vector uploads a tensor in f32. It returns 0 if t is nil.
 func (u *uploader) vector(t *model.Tensor) cudrv.Ptr {
 	if t == nil {
 		return 0
@@ -107,63 +119,59 @@ func (u *uploader) vector(t *model.Tensor) cudrv.Ptr {
 	return u.biases([]int{t.Len()}, t)
 }
 
-// stack puts matrices of that many columns one above the other, their rows padded.
-func (u *uploader) stack(columns int, tensors ...*model.Tensor) cudrv.Ptr {
+// stack uploads matrices of that many columns one above the other, with padded rows.
+func (u *uploader) stack(as kv.DType, columns int, tensors ...*model.Tensor) cudrv.Ptr {
 	stride, total := kernels.Padded(columns), 0
 	for _, t := range tensors {
 		total += t.Len() / columns
 	}
-	p := u.room(2 * total * stride)
+	p := u.room(as.Size(total * stride))
 	if u.made(p, total*stride) {
 		return p
 	}
 	to := p
 	for _, t := range tensors {
 		if stride == columns {
-			u.put(to, t, t.Len(), t.Len())
+			u.put(to, as, t, t.Len(), t.Len())
 		} else {
-			u.put(to, t, columns, stride)
+			u.put(to, as, t, columns, stride)
 		}
-		to += cudrv.Ptr(2 * t.Len() / columns * stride)
+		to += cudrv.Ptr(as.Size(t.Len() / columns * stride))
 	}
 	return p
 }
 
-// interleaved puts two matrices of that many columns into one by four rows of each in turn,
-// as the product wants gates and values; it is 0 if the first is nil. Both get rows rows of
-// stride elements, what they lack is zero.
-func (u *uploader) interleaved(columns, stride, rows int, gate, up *model.Tensor) cudrv.Ptr {
+// interleaved uploads two matrices of that many columns as one, in which four rows of gate and
+// four of up alternate: the product expects gates and values in that order. Each is padded with
+// zeros to rows rows of stride elements. It returns 0 if gate is nil.
+func (u *uploader) interleaved(as kv.DType, columns, stride, rows int, gate, up *model.Tensor) cudrv.Ptr {
 	if gate == nil {
 		return 0
 	}
-	p := u.room(2 * 2 * rows * stride)
+	p := u.room(as.Size(2 * rows * stride))
 	if u.staging == nil || stride > 1 && u.made(p, 2*rows*stride) {
 		return p
 	}
-	turn := 8 * stride // elements of four rows of each
-	wide, most := make([]float32, columns), stagingBytes/2/turn
+	turn := as.Size(8 * stride) // bytes of four rows of each
+	most := stagingBytes / turn
 	for lo := 0; lo < rows/4 && u.err == nil; lo += most {
 		n := min(most, rows/4-lo)
-		clear(u.staging[:2*n*turn])
+		clear(u.staging[:n*turn])
 		for i := range 8 * n {
 			t, row := gate, 4*(lo+i/8)+i%4
 			if i%8 >= 4 {
 				t = up
 			}
-			if row >= t.Len()/columns {
-				continue
-			}
-			t.Widen(wide, row*columns, (row+1)*columns)
-			for j, x := range wide {
-				binary.LittleEndian.PutUint16(u.staging[2*(i*stride+j):], narrow(x))
+			if row < t.Len()/columns {
+				u.encode(u.staging[as.Size(i*stride):], as, t, row*columns, (row+1)*columns)
 			}
 		}
-		u.copy(p+cudrv.Ptr(2*lo*turn), 2*n*turn)
+		u.copy(p+cudrv.Ptr(lo*turn), n*turn)
 	}
 	return p
 }
 
-// biases are stacked; sizes are those of the parts on the device.
+// biases stacks vectors in f32; sizes are their lengths on the device.
 func (u *uploader) biases(sizes []int, tensors ...*model.Tensor) cudrv.Ptr {
 	if tensors[0] == nil {
 		return 0
@@ -172,9 +180,9 @@ func (u *uploader) biases(sizes []int, tensors ...*model.Tensor) cudrv.Ptr {
 	for _, n := range sizes {
 		total += n
 	}
-	p, at := u.room(2*total), 0
+	p, at := u.room(4*total), 0
 	for i, t := range tensors {
-		u.put(p+cudrv.Ptr(2*at), t, t.Len(), t.Len())
+		u.put(p+cudrv.Ptr(4*at), kv.F32, t, t.Len(), t.Len())
 		at += sizes[i]
 	}
 	return p
@@ -213,21 +221,38 @@ func (u *uploader) room(n int) cudrv.Ptr {
 	return p
 }
 
-// put rounds a tensor to bf16 and copies it; each of its rows of n elements takes
-// stride on the device.
-func (u *uploader) put(dst cudrv.Ptr, t *model.Tensor, n, stride int) {
+// put uploads a tensor as elements of a type; each of its rows of n elements takes stride on the
+// device.
+func (u *uploader) put(dst cudrv.Ptr, as kv.DType, t *model.Tensor, n, stride int) {
 	if u.staging == nil {
 		return
 	}
-	wide := make([]float32, min(n, stagingBytes/2))
+	most := stagingBytes / as.Bytes()
 	for row := range t.Len() / n {
-		for lo := 0; lo < n && u.err == nil; lo += len(wide) {
-			part := wide[:min(len(wide), n-lo)]
-			t.Widen(part, row*n+lo, row*n+lo+len(part))
-			for i, x := range part {
-				binary.LittleEndian.PutUint16(u.staging[2*i:], narrow(x))
-			}
-			u.copy(dst+cudrv.Ptr(2*(row*stride+lo)), 2*len(part))
+		for lo := 0; lo < n && u.err == nil; lo += most {
+			m := min(most, n-lo)
+			u.encode(u.staging, as, t, row*n+lo, row*n+lo+m)
+			u.copy(dst+cudrv.Ptr(as.Size(row*stride+lo)), as.Size(m))
+		}
+	}
+}
+
+// encode writes elements [lo, hi) of a tensor to dst: as the file has them if that is the type,
+// else in f32 or rounded to bf16.
+func (u *uploader) encode(dst []byte, as kv.DType, t *model.Tensor, lo, hi int) {
+	if as == t.DType && !t.Quantized() {
+		copy(dst, t.Data[as.Size(lo):as.Size(hi)])
+		return
+	}
+	if u.wide == nil {
+		u.wide = make([]float32, stagingBytes/2)
+	}
+	t.Widen(u.wide, lo, hi)
+	for i, x := range u.wide[:hi-lo] {
+		if as == kv.F32 {
+			binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(x))
+		} else {
+			binary.LittleEndian.PutUint16(dst[2*i:], f32.ToBF16(x))
 		}
 	}
 }
@@ -266,13 +291,4 @@ func (u *uploader) rope(c *model.Config, positions int) (cosine, sine cudrv.Ptr)
 		at += n
 	}
 	return cosine, sine
-}
-
-// narrow rounds to bf16, ties to even; NaN stays NaN.
-func narrow(x float32) uint16 {
-	u := math.Float32bits(x)
-	if x != x {
-		return uint16(u>>16) | 0x40
-	}
-	return uint16((u + 0x7fff + u>>16&1) >> 16)
 }

@@ -150,12 +150,12 @@ func kernelCases(r *rand.Rand) []kernelCase {
 		product := productLaunch(rows, n, func(p []cudrv.Ptr) []byte {
 			return cudrv.Args(p[3], p[0], p[1], p[2], int32(rows), int32(n), int32(k), int32(1), cudrv.Ptr(0))
 		})
-		cases = append(cases, kernelCase{name: product.kernel, limit: 1e-5, buffers: [][]byte{random(r, rows*k, true), random(r, n*k, true), random(r, n, true), make([]byte, 4*rows*n)},
+		cases = append(cases, kernelCase{name: product.kernel, limit: 1e-5, buffers: [][]byte{random(r, rows*k, true), random(r, n*k, true), random(r, n, false), make([]byte, 4*rows*n)},
 			launches: []launch{product}})
 	}
 	const rows, dim = 5, 512
 	cases = append(cases,
-		kernelCase{name: "rmsnorm", bf16: true, buffers: [][]byte{random(r, rows*dim, false), random(r, dim, true), make([]byte, 2*rows*dim)},
+		kernelCase{name: "rmsnorm", bf16: true, buffers: [][]byte{random(r, rows*dim, false), random(r, dim, false), make([]byte, 2*rows*dim)},
 			launches: []launch{{"layers", "rmsnorm", [3]int{rows}, 256, 0, func(p []cudrv.Ptr) []byte {
 				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), cudrv.Ptr(0), int32(dim), float32(1e-5), cudrv.Ptr(0))
 			}}}},
@@ -165,7 +165,7 @@ func kernelCases(r *rand.Rand) []kernelCase {
 			})}},
 		kernelCase{name: "embed", buffers: [][]byte{random(r, 20*dim, true), words(3, 19, 0, 7, 7), words(0, 0, 0, 0, 0), words(0), make([]byte, 4*rows*dim)},
 			launches: []launch{{"layers", "embed", [3]int{rows}, 256, 0, func(p []cudrv.Ptr) []byte {
-				return cudrv.Args(p[4], p[3], p[0], p[1], p[2], p[2], p[2], int32(dim), cudrv.Ptr(0))
+				return cudrv.Args(p[4], p[3], p[0], p[1], p[2], p[2], p[2], int32(dim), int32(0), cudrv.Ptr(0))
 			}}}},
 		kernelCase{name: "page_copy", bf16: true, buffers: [][]byte{words(0, 2, 5), random(r, 3*2*2*16*64, true)},
 			launches: []launch{{"pages", "page_copy", [3]int{1, 4}, 128, 0, func(p []cudrv.Ptr) []byte {

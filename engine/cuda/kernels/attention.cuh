@@ -1,10 +1,10 @@
 // Attention over pages, with grouped queries.
 //
 // One order for prompts and for decoding: positions are cut into splits of 256 and tiles of 64 at absolute
-// multiples. In a split, tiles ascend with a running maximum (online softmax); the states of splits, each a
-// maximum, a sum and an unnormalised output, are merged ascending. K and V are read from pages only. A row is
-// one query head of one token; the rows of a group, times some tokens, are packed into the 16 rows of an mma.
-// Bits do not depend on how splits and rows are dealt to blocks, nor on the size and the places of pages.
+// multiples. Within a split, tiles are added in ascending order with a running maximum (online softmax). The state of
+// a split is a maximum, a sum and an unnormalised output; states are merged in ascending order. K and V are read from
+// pages only. A row is one query head of one token. The query heads of one KV head, times some tokens, are packed into
+// the 16 rows of an mma. Bits depend neither on which block computes a split or a row, nor on size and placement of pages.
 #pragma once
 #include "common.cuh"
 
@@ -17,8 +17,9 @@ struct Cache {
 	int pages_per_slot, page_shift, kv_heads;
 };
 
-// Tile buffers: two of K and V in turn, each 64 rows in pieces of 8 elements. The 8 rows that ldmatrix reads at a
-// time lie in different banks: rows of a power of two of pieces are swizzled, others have an odd number of places.
+// Tile describes a tile buffer: 64 rows of K, then 64 of V, in pieces of 8 elements. Two buffers alternate. The 8 rows
+// that ldmatrix reads together must be in different banks: if the number of pieces is a power of two, rows are
+// swizzled, else rows are padded to an odd number of pieces.
 template <int HD> struct Tile {
 	static const int pieces = HD / 8, turn = pieces < 8 ? pieces - 1 : 7;
 	static const bool swizzled = (pieces & (pieces - 1)) == 0;
@@ -30,8 +31,8 @@ template <int HD> __device__ __forceinline__ int place(int row, int piece) {
 	return row * T::places + (T::swizzled ? piece ^ (row & T::turn) : piece);
 }
 
-// fetch starts copying the tile at position p0 of slot's K and V; positions from end on become zeros, for what
-// lies there may be of another sequence.
+// fetch starts copying the tile at position p0 of slot's K and V. Positions from end on become zeros: their memory may
+// hold values of another sequence.
 template <int HD>
 __device__ __forceinline__ void fetch(uint4 *tile, const Cache &c, int slot, int head, int p0, int end) {
 	const int pieces = HD / 8;
@@ -49,7 +50,7 @@ __device__ __forceinline__ void fetch(uint4 *tile, const Cache &c, int slot, int
 	}
 }
 
-// State of rows l/4 and l/4+8 of a warp's tile: maximum, sum, output of COLS columns.
+// State holds maximum, sum and COLS columns of output of rows l/4 and l/4+8 of a warp's tile, l being the lane.
 template <int COLS> struct State {
 	float max[2], sum[2], out[COLS / 8][4];
 	__device__ __forceinline__ void clear() {
@@ -60,7 +61,7 @@ template <int COLS> struct State {
 	}
 };
 
-// merge adds the state (max, sum) of a later split to one of a row, and returns by what the outputs count.
+// merge adds the maximum and sum of a later split to those of a row. It returns the factors of both outputs.
 __device__ __forceinline__ float2 merge(float &max, float &sum, float max1, float sum1) {
 	if (max1 == NEG_INF) return make_float2(1, 0);
 	float m = fmaxf(max, max1), a = exp32(__fsub_rn(max, m)), b = exp32(__fsub_rn(max1, m));
@@ -69,7 +70,7 @@ __device__ __forceinline__ float2 merge(float &max, float &sum, float max1, floa
 	return make_float2(a, b);
 }
 
-// attend adds one tile to a warp's state: 16 rows at positions pos[2] of this lane's rows, columns col0 and on.
+// attend adds one tile to a warp's state of 16 rows and COLS columns from col0. pos has the positions of the lane's two rows.
 template <int HD, int COLS>
 __device__ __forceinline__ void attend(State<COLS> &s, const uint4 *tile, const u32 (&q)[HD / 16][4], const int (&pos)[2],
                                               int p0, int col0, float scale) {
@@ -100,7 +101,7 @@ __device__ __forceinline__ void attend(State<COLS> &s, const uint4 *tile, const 
 			}
 		top = fmaxf(top, __shfl_xor_sync(FULL, top, 1));
 		top = fmaxf(top, __shfl_xor_sync(FULL, top, 2));
-		bool any = p0 <= pos[r]; // a row that has none of the tile stays as it is
+		bool any = p0 <= pos[r]; // a row before the tile does not change
 		float m = fmaxf(s.max[r], top), shrink = any ? exp32(__fsub_rn(s.max[r], m)) : 1.0f, sum = 0;
 #pragma unroll
 		for (int j = 0; j < 8; j++) {
@@ -131,7 +132,7 @@ __device__ __forceinline__ void attend(State<COLS> &s, const uint4 *tile, const 
 	}
 }
 
-// split runs the tiles of one split below end. All warps call it; a warp that has no columns helps copying.
+// split adds the tiles of one split, up to end. All warps must call it: a warp without columns still copies.
 template <int HD, int COLS>
 __device__ __forceinline__ void split(State<COLS> &s, uint4 *tiles, const Cache &c, const u32 (&q)[HD / 16][4],
                                              const int (&pos)[2], int slot, int head, int p0, int end, int col0, float scale) {
@@ -150,9 +151,9 @@ __device__ __forceinline__ void split(State<COLS> &s, uint4 *tiles, const Cache 
 	}
 }
 
-// A warp's rows: row r of a tile is token r/group, query head r%group of kv head `head`.
+// Rows holds token and query head of a lane's two rows. Row r of a tile is token r/group, query head r%group of the KV head.
 struct Rows {
-	int token[2], head[2]; // of this lane's two rows; token -1: none
+	int token[2], head[2]; // token -1: no such row
 };
 __device__ __forceinline__ Rows rows_of(const int *tokens, int first, int count, int group, int kv_head, int row0) {
 	Rows r;
@@ -180,16 +181,16 @@ __device__ __forceinline__ void load_queries(u32 (&q)[HD / 16][4], int (&pos)[2]
 	}
 }
 
-// out_of is where a token's output lies: rows are inputs of a product, so padded.
+// out_of returns the address of the output of a token and head. Rows are padded, because a product reads them.
 __device__ __forceinline__ u16 *out_of(u16 *out, int token, int head, int heads, int head_dim) {
 	return out + (size_t)token * padded(heads * head_dim) + head * head_dim;
 }
 
-// normal is an output as it is stored: plus zero, so that what underflowed has no sign.
+// normal returns out/sum. Adding zero turns -0 (from an underflow) into +0.
 __device__ __forceinline__ float normal(float out, float sum) { return __fadd_rn(__fdiv_rn(out, sum), 0.0f); }
 
-// prefill: an item is some successive tokens of one slot, {first token, count}; count·group <= 64. A block goes
-// through all splits. Grid: (items, kv_heads).
+// prefill computes attention of prompts. An item is successive tokens of one slot, {first token, count}, with
+// count·group <= 64. One block computes all splits of an item. Grid: (items, kv_heads).
 template <int HD>
 __device__ __forceinline__ void prefill(u16 *out, const u16 *Q, const Cache &c, const int2 *items, const int *slots,
                                                const int *positions, int heads, float scale) {
@@ -227,8 +228,8 @@ __device__ __forceinline__ void prefill(u16 *out, const u16 *Q, const Cache &c, 
 	}
 }
 
-// splits computes one item of decode, for packed rows: ROWS is 16 (the warps share out the columns) or 64 (they share
-// out the rows).
+// splits computes one item of decode for up to ROWS packed rows. If ROWS is 16, each warp computes a quarter of the
+// columns; if it is 64, each warp computes 16 rows.
 template <int HD, int ROWS>
 __device__ __forceinline__ void splits(float *states, const u16 *Q, const Cache &c, int4 item, const int *tokens, const int *slots,
                                               const int *positions, int heads, int max_splits, float scale) {
@@ -256,9 +257,10 @@ __device__ __forceinline__ void splits(float *states, const u16 *Q, const Cache 
 	}
 }
 
-// decode: an item is one split of some tokens, {first of tokens, count, split, the last position + 1}: of one token, or
-// of several that hold the same pages there, which are then read once. Its states go to states[token][split][head]:
-// maximum, sum, then HD outputs. If live is given, it has how many items there are and max_splits. Grid: (items, kv_heads).
+// decode computes attention of decoding tokens. An item is one split of one token, or of several tokens with the same
+// pages in that split, which are then read once: {index in tokens, count, split, last position + 1}. States are written
+// to states[token][split][head]: maximum, sum, then HD outputs. If live is not null, it holds the number of items and
+// max_splits. Grid: (items, kv_heads).
 template <int HD>
 __device__ __forceinline__ void decode(float *states, const u16 *Q, const Cache &c, const int4 *items, const int *tokens, const int *slots,
                                               const int *positions, int heads, int max_splits, float scale, const int *live) {
@@ -271,7 +273,7 @@ __device__ __forceinline__ void decode(float *states, const u16 *Q, const Cache 
 
 #define CACHE_ARGS const u16 *pool, const int *table, size_t page_elements, size_t layer_offset, int pages_per_slot, int page_shift, int kv_heads
 #define CACHE Cache{pool, table, page_elements, layer_offset, pages_per_slot, page_shift, kv_heads}
-// Two blocks to a multiprocessor leave a thread all 255 registers; said nothing, ptxas spills some for more blocks.
+// With two blocks per multiprocessor a thread can use all 255 registers; without this bound ptxas spills.
 #define BOUNDED extern "C" __global__ void __launch_bounds__(THREADS, 2)
 #define KERNELS(HD)                                                                                                              \
 	BOUNDED attn_prefill_##HD(u16 *out, const u16 *Q, CACHE_ARGS, const int2 *items, const int *slots,                   \

@@ -1,8 +1,7 @@
 // What all kernels share: bf16, the canonical functions of package internal/f32, and sums over a warp.
 //
-// Every file is compiled with -fmad=false, so a fused multiply-add is where __fmaf_rn says so and nowhere
-// else, and each operation rounds once, as IEEE 754 has it. The functions below then give the bits of their
-// namesakes in internal/f32.
+// Every file is compiled with -fmad=false: only __fmaf_rn is a fused multiply-add, and every other operation rounds
+// once, per IEEE 754. So the functions below return the same bits as their namesakes in internal/f32.
 #pragma once
 
 typedef unsigned short u16;
@@ -15,11 +14,11 @@ typedef unsigned long long u64;
 #define POS_INF __int_as_float(0x7f800000)
 #define MAX_F32 __int_as_float(0x7f7fffff)
 
-// padded is how long a row of n is that is an input of a product: the rest is zero.
+// padded is the length of a row of n values that a product reads; the values past n are zero.
 __device__ __forceinline__ int padded(int n) { return (n + 31) / 32 * 32; }
 
-// blocks_of is how many blocks have something to do: a graph is launched for a step of fewer tokens than its grid
-// has blocks, and live is where the step says how many. Null: all blocks have something to do.
+// blocks_of returns the number of blocks that have work. A graph's grid may be larger than the step needs; then live
+// points to the step's count. If live is null, all blocks have work.
 __device__ __forceinline__ u32 blocks_of(const int *live) { return live ? (u32)*live : ~0u; }
 
 // widen is exact.
@@ -82,7 +81,7 @@ __device__ __forceinline__ float log32(float x) {
 	return __fmaf_rn((float)n, 0.693359375f, __fadd_rn(f, y));
 }
 
-// warp_sum adds over the lanes, in a tree: the same in every lane.
+// warp_sum adds x over the lanes of a warp, in a tree. All lanes get the same sum.
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
 	for (int d = 16; d; d >>= 1) x = __fadd_rn(x, __shfl_xor_sync(FULL, x, d));
@@ -90,8 +89,8 @@ __device__ __forceinline__ float warp_sum(float x) {
 }
 
 // mma is D = A·B + D for one tile of 16 rows, 8 columns and 16 products: bf16 in, f32 out. Lane l holds of A
-// rows l/4 (a0, a2) and l/4+8 (a1, a3) at k = 2(l%4) (a0, a1) and 8 further (a2, a3), of B column l/4 at the
-// same k, and of D columns 2(l%4) and the next of rows l/4 (d0, d1) and l/4+8 (d2, d3).
+// rows l/4 (a0, a2) and l/4+8 (a1, a3) at k = 2(l%4) (a0, a1) and at k+8 (a2, a3), of B column l/4 at the same k
+// (b0) and at k+8 (b1), and of D columns 2(l%4) and 2(l%4)+1 of rows l/4 (d0, d1) and l/4+8 (d2, d3).
 __device__ __forceinline__ void mma(float *d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
 	    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])

@@ -125,13 +125,18 @@ func (s Shape) merge(rows, context int) Cost {
 	return small("attn_merge", "splits", s.Layers, rows*s.Heads, loaded, s.states(rows, splits), 2*int64(rows)*int64(s.Heads)*int64(s.HeadDim))
 }
 
+// heldByNorm is how many elements of a row rmsnorm keeps in registers; it reads the others twice.
+const heldByNorm = 256 * 16
+
 // step is all kernels of a step of tokens, of which wanted want logits.
 func (s Shape) step(tokens, wanted int, attention []Cost) []Cost {
 	t, hidden, all := int64(tokens), int64(s.Hidden), (s.Heads+2*s.KVHeads)*s.HeadDim
 	norms := func(purpose string, launches, rows int) Cost {
 		x := int64(rows) * 4 * hidden
-		c := small("rmsnorm", purpose, launches, rows, 2*x, x, x/2) // x is read twice
-		c.Weights = int64(launches) * int64(rows) * 2 * hidden
+		again := int64(rows) * 4 * max(hidden-heldByNorm, 0)
+		c := small("rmsnorm", purpose, launches, rows, x+again, x, x/2)
+		c.fit.inFlight = 4 * min(hidden, heldByNorm)
+		c.Weights = int64(launches) * int64(rows) * 4 * hidden // f32
 		return c
 	}
 	embed := small("embed", "tokens", 1, tokens, 0, 0, t*4*hidden)

@@ -73,7 +73,7 @@ func TestCost(t *testing.T) {
 	same("attn_prefill KV", r.m.ReadBytes(uint64(p.pages)), of(t, prompt, "attn_prefill_64").KV)
 	same("attn_prefill written", r.m.Stats("attn_prefill_64").WrittenBytes, of(t, prompt, "attn_prefill_64").Written)
 
-	x, w := put(r, make([]float32, s.Hidden)), put(r, make([]uint16, s.Hidden))
+	x, w := put(r, make([]float32, s.Hidden)), put(r, make([]float32, s.Hidden))
 	r.launch("layers", "rmsnorm", ptxvm.Dim{X: 1}, 256, 0, r.room(2*s.Hidden), x, w, pointer(0), pointer(0), int32(s.Hidden), float32(1), pointer(0))
 	same("rmsnorm rows", 2*r.m.ReadBytes(uint64(x)), of(t, costs, "rmsnorm").Activations) // two a layer
 	same("rmsnorm weights", 2*r.m.ReadBytes(uint64(w)), of(t, costs, "rmsnorm").Weights)

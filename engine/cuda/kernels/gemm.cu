@@ -1,15 +1,15 @@
 // Matrix products: C[m][n] = Σ A[m][k]·W[n][k], bf16 in, f32 sums.
 //
-// One order of summation for all of them, a function of K alone: K is cut into S slices (8, halved until 32·S
-// divides K); in a slice one accumulator is fed by mma in steps of 32, two of 16 each; the slices are added
-// to zero, ascending. A step's 32 products go to its two mma by a permutation, the same in all kernels: lane l holds
-// elements 8(l%4)..8(l%4)+7, in order a0, a2 of the first and of the second. So a lane loads 16 bytes in one
-// piece, of A and of W as they lie, and no shuffling of weights is needed. Bits do not depend on the kernel,
-// on M or on which row of a tile a row is in, provided that mma computes rows apart.
+// All kernels share one order of summation, a function of K alone. K is cut into S slices (8, halved until 32·S divides
+// K). Within a slice one accumulator is updated in steps of 32 products, by two mma of 16 each; the slices are then added
+// to zero in ascending order. Which of a step's 32 products go to which mma is the same in all kernels: lane l holds
+// elements 8(l%4)..8(l%4)+7, in the order a0, a2 of the first mma, a0, a2 of the second. So a lane loads 16 contiguous
+// bytes of A and of W, and weights need no reordering. Bits depend neither on the kernel, nor on M, nor on a row's
+// place in its tile, provided that mma computes rows independently.
 #include "common.cuh"
 
-// What becomes of a sum. SWIGLU takes columns in groups of 8, four gates and the four values that they are for, and
-// writes silu(gate)·value, half as many, rounded once.
+// How a sum is stored. SWIGLU takes columns in groups of 8, four gates and their four values, and writes
+// silu(gate)·value, half as many columns, rounded once.
 enum { TO_BF16 = 0, TO_F32 = 1, ADD_F32 = 2, SWIGLU = 3 };
 
 __device__ __forceinline__ int slices_of(int K) {
@@ -18,20 +18,20 @@ __device__ __forceinline__ int slices_of(int K) {
 	return s;
 }
 
-__device__ __forceinline__ void put(void *C, size_t at, float sum, const u16 *bias, int n, int kind) {
-	if (bias) sum = __fadd_rn(sum, widen(bias[n]));
+__device__ __forceinline__ void put(void *C, size_t at, float sum, const float *bias, int n, int kind) {
+	if (bias) sum = __fadd_rn(sum, bias[n]);
 	if (kind == TO_BF16) ((u16 *)C)[at] = narrow(sum);
 	else if (kind == TO_F32) ((float *)C)[at] = sum;
 	else ((float *)C)[at] = __fadd_rn(((float *)C)[at], sum);
 }
 
-// put_swiglu is put for a gate in column n and its value, of row m.
-__device__ __forceinline__ void put_swiglu(void *C, int m, int N, float gate, float value, const u16 *bias, int n) {
-	if (bias) gate = __fadd_rn(gate, widen(bias[n])), value = __fadd_rn(value, widen(bias[n + 4]));
+// put_swiglu stores the gate in column n of row m and its value as SWIGLU.
+__device__ __forceinline__ void put_swiglu(void *C, int m, int N, float gate, float value, const float *bias, int n) {
+	if (bias) gate = __fadd_rn(gate, bias[n]), value = __fadd_rn(value, bias[n + 4]);
 	((u16 *)C)[(size_t)m * (N / 2) + n / 8 * 4 + n % 8] = narrow(__fmul_rn(__fdiv_rn(gate, __fadd_rn(1.0f, exp32(-gate))), value));
 }
 
-// slices_sum adds the slices' parts of one element.
+// slices_sum adds the partial sums of one element, in ascending order of slices.
 __device__ __forceinline__ float slices_sum(const float *part, int stride, int slices) {
 	float sum = 0;
 #pragma unroll 1
@@ -39,12 +39,12 @@ __device__ __forceinline__ float slices_sum(const float *part, int stride, int s
 	return sum;
 }
 
-// few streams the weights past up to 16·MT rows: each byte of W is loaded once a launch. A block has 8·JT columns, a
-// warp one slice of K. Weights go through a ring of three steps in dynamic shared memory, where each lane reads only
-// what it copied itself; then the slices are added there, 8 columns at a time. Each block loads all rows anew, from
-// L2, so many rows take wide blocks; a step's rows are asked for a step ahead where the registers allow it.
+// few computes up to 16·MT rows and loads each byte of W once per launch. A block computes 8·JT columns, a warp one slice
+// of K. Weights pass through a ring of three steps in dynamic shared memory; a lane reads only what it copied itself, so
+// no barrier is needed. The ring's memory then holds the slices' sums, 8 columns at a time. Each block loads all rows
+// again, from L2, so blocks for many rows are wider. Rows are loaded one step ahead where registers allow it.
 template <int MT, int JT>
-__device__ __forceinline__ void few(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind) {
+__device__ __forceinline__ void few(void *C, const u16 *A, const u16 *W, const float *bias, int M, int N, int K, int kind) {
 	extern __shared__ uint4 ring[]; // [3][JT][256]
 	static_assert(3 * JT * 256 * 16 >= 8 * 16 * MT * 8 * sizeof(float), "the partial sums of 8 columns fit the ring");
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
@@ -110,18 +110,18 @@ __device__ __forceinline__ void few(void *C, const u16 *A, const u16 *W, const u
 	}
 }
 
-// rows_of is M, or how many rows a step has if live says so.
+// rows_of returns M, or the step's number of rows if live is not null and that is less.
 __device__ __forceinline__ int rows_of(int M, const int *live) { return live ? min(M, *live) : M; }
 
-// For up to 16, 32 and 64 rows. Grid: columns/32, of gemm64 columns/64. Dynamic shared memory: FewBytes in kernels.go.
-KERNEL(256) gemm16(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<1, 4>(C, A, W, bias, rows_of(M, live), N, K, kind); }
-KERNEL(256) gemm32(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<2, 4>(C, A, W, bias, rows_of(M, live), N, K, kind); }
-KERNEL(256) gemm64(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) { few<4, 8>(C, A, W, bias, rows_of(M, live), N, K, kind); }
+// For up to 16, 32 and 64 rows. Grid: columns/32, for gemm64 columns/64. Dynamic shared memory: GEMM.SharedBytes in gemm.go.
+KERNEL(256) gemm16(void *C, const u16 *A, const u16 *W, const float *bias, int M, int N, int K, int kind, const int *live) { few<1, 4>(C, A, W, bias, rows_of(M, live), N, K, kind); }
+KERNEL(256) gemm32(void *C, const u16 *A, const u16 *W, const float *bias, int M, int N, int K, int kind, const int *live) { few<2, 4>(C, A, W, bias, rows_of(M, live), N, K, kind); }
+KERNEL(256) gemm64(void *C, const u16 *A, const u16 *W, const float *bias, int M, int N, int K, int kind, const int *live) { few<4, 8>(C, A, W, bias, rows_of(M, live), N, K, kind); }
 
-// gemm128 is for many rows: a block has 128 rows and 128 columns, a warp 64 and 32 of them. Each warp goes
-// through all of K and adds its accumulators to its totals at the end of a slice. Steps of 32 go through three
-// buffers in shared memory. Grid: (columns/128, rows/128).
-KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const u16 *bias, int M, int N, int K, int kind, const int *live) {
+// gemm128 is for any number of rows. A block computes 128 rows and 128 columns, a warp 64 rows and 32 columns. Each warp
+// reads all of K and adds its accumulators to its totals at the end of each slice. Three buffers in shared memory hold a
+// step of 32 products each. Grid: (columns/128, rows/128).
+KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const float *bias, int M, int N, int K, int kind, const int *live) {
 	M = rows_of(M, live);
 	if (blockIdx.y * 128 >= M) return;
 	__shared__ uint4 tileA[3][128 * 4], tileW[3][128 * 4]; // a row of 32 elements is 4 pieces
@@ -143,7 +143,7 @@ KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const u16 *bias, int M,
 #pragma unroll 1
 	for (int step = -2; step < steps; step++) {
 		copy_wait<1>();
-		__syncthreads(); // all have copied this step, and all are done with the one whose buffer comes next
+		__syncthreads(); // all have copied this step and have read the one whose buffer is filled next
 		if (step + 2 < steps) fetch(step + 2);
 		copy_commit();
 		if (step < 0) continue;
@@ -173,7 +173,7 @@ KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const u16 *bias, int M,
 		}
 	}
 	copy_wait<0>();
-	float *part = (float *)tileA; // 32 rows, 16 of each half of the block, 128 columns
+	float *part = (float *)tileA; // 32 rows (16 of each half of the block) of 128 columns
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		__syncthreads();

@@ -19,12 +19,13 @@ const (
 // product is one matrix product: c = a·wᵀ (+ bias).
 type product struct {
 	rows, columns, inner int
-	a, w, bias           []uint16
+	a, w                 []uint16
+	bias                 []float32
 }
 
 func newProduct(seed uint64, rows, columns, inner int) *product {
 	g := seeded(seed)
-	return &product{rows, columns, inner, bf16s(g, rows*inner, 1), bf16s(g, columns*inner, 0.1), bf16s(g, columns, 1)}
+	return &product{rows, columns, inner, bf16s(g, rows*inner, 1), bf16s(g, columns*inner, 0.1), floats(g, columns, 1)}
 }
 
 // rowsOf is the product of some of its rows.
@@ -38,7 +39,7 @@ func (p *product) reference() []float64 {
 	c := make([]float64, p.rows*p.columns)
 	for m := range p.rows {
 		for n := range p.columns {
-			sum := widen(p.bias[n])
+			sum := float64(p.bias[n])
 			for k := range p.inner {
 				sum += widen(p.a[m*p.inner+k]) * widen(p.w[n*p.inner+k])
 			}

@@ -7,28 +7,51 @@ import (
 
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+	"github.com/coppice-llm/coppice/internal/f32"
 )
 
-// TestEmbed: rows of the table, which are padded, widened; a token below 0 is its slot's last one.
+// TestEmbed checks that embed widens the rows of tables of each type, which are padded, and reads
+// the slot's last token where the given one is below 0.
 func TestEmbed(t *testing.T) {
 	const dim, vocab = 48, 20
 	r := newRig(t, "layers")
-	table := bf16s(seeded(1), vocab*kernels.Padded(dim), 1)
+	values := floats(seeded(1), vocab*kernels.Padded(dim), 1)
+	halves := func(to func(float32) uint16) []uint16 {
+		out := make([]uint16, len(values))
+		for i, x := range values {
+			out[i] = to(x)
+		}
+		return out
+	}
+	bf16, f16 := halves(f32.ToBF16), halves(f32.ToF16)
 	tokens, slots, last := []int32{3, -1, 19, -1}, []int32{0, 2, 1, 0}, []int32{7, 8, 9}
 	x, failed := r.room(4*len(tokens)*dim), put(r, make([]int32, 3))
 	rows := put(r, []int32{0, 1, 1, 2})
-	r.launch("layers", "embed", ptxvm.Dim{X: len(tokens)}, 256, 0, x, failed, put(r, table), put(r, tokens), put(r, slots), rows, put(r, last), int32(dim), pointer(0))
-	equal(t, "failed", get[int32](r, failed, 3), []int32{0, 0, 0})
-	var want []float32
-	for _, token := range []int{3, 9, 19, 7} {
-		for _, b := range table[token*kernels.Padded(dim):][:dim] {
-			want = append(want, float32(widen(b)))
-		}
+	embed := func(table pointer, kind int32) {
+		t.Helper()
+		r.launch("layers", "embed", ptxvm.Dim{X: len(tokens)}, 256, 0, x, failed, table, put(r, tokens), put(r, slots), rows, put(r, last), int32(dim), kind, pointer(0))
 	}
-	equal(t, "embed", get[float32](r, x, len(want)), want)
+	for kind, table := range []struct {
+		data pointer
+		at   func(i int) float32
+	}{
+		{put(r, bf16), func(i int) float32 { return f32.FromBF16(bf16[i]) }},
+		{put(r, f16), func(i int) float32 { return f32.FromF16(f16[i]) }},
+		{put(r, values), func(i int) float32 { return values[i] }},
+	} {
+		embed(table.data, int32(kind))
+		equal(t, "failed", get[int32](r, failed, 3), []int32{0, 0, 0})
+		var want []float32
+		for _, token := range []int{3, 9, 19, 7} {
+			for i := range dim {
+				want = append(want, table.at(token*kernels.Padded(dim)+i))
+			}
+		}
+		equal(t, fmt.Sprint("embed from type ", kind), get[float32](r, x, len(want)), want)
+	}
 
 	last[2] = -1 // the slot's last sample has failed
-	r.launch("layers", "embed", ptxvm.Dim{X: len(tokens)}, 256, 0, x, failed, put(r, table), put(r, tokens), put(r, slots), rows, put(r, last), int32(dim), pointer(0))
+	embed(put(r, bf16), 0)
 	equal(t, "failed", get[int32](r, failed, 3), []int32{0, 1, 0})
 }
 
@@ -50,7 +73,7 @@ func TestCheckFinite(t *testing.T) {
 func TestRMSNorm(t *testing.T) {
 	for _, dim := range []int{64, 272, 1024} {
 		const rows, eps = 5, 1e-6
-		x, w := floats(seeded(2), rows*dim, 3), bf16s(seeded(3), dim, 1)
+		x, w := floats(seeded(2), rows*dim, 3), floats(seeded(3), dim, 1)
 		r := newRig(t, "layers")
 		stride := kernels.Padded(dim)
 		out := r.room(2 * rows * stride)
@@ -64,7 +87,7 @@ func TestRMSNorm(t *testing.T) {
 				sum += float64(x[m*dim+i]) * float64(x[m*dim+i])
 			}
 			for i := range dim {
-				want[m*stride+i] = float64(x[m*dim+i]) / math.Sqrt(sum/float64(dim)+eps) * widen(w[i])
+				want[m*stride+i] = float64(x[m*dim+i]) / math.Sqrt(sum/float64(dim)+eps) * float64(w[i])
 			}
 		}
 		near(t, fmt.Sprint("rmsnorm ", dim), wide(got), want, 3e-3)
@@ -92,7 +115,7 @@ func ropeWrite(t *testing.T, heads, kvHeads, tokens, dim, shift int, normed bool
 	const maxPos, perSlot, eps = 16, 16, 1e-6
 	g := seeded(uint64(dim))
 	all := heads + 2*kvHeads
-	qkv, qn, kn := floats(g, tokens*all*dim, 1), bf16s(g, dim, 1), bf16s(g, dim, 1)
+	qkv, qn, kn := floats(g, tokens*all*dim, 1), floats(g, dim, 1), floats(g, dim, 1)
 	cosine, sine := make([]float32, maxPos*dim/2), make([]float32, maxPos*dim/2)
 	for p := range maxPos {
 		for i := range dim / 2 {
@@ -148,7 +171,7 @@ func ropeWrite(t *testing.T, heads, kvHeads, tokens, dim, shift int, normed bool
 }
 
 // rotated is a head after norm (if given) and rotary embedding, in f64.
-func rotated(in []float64, norm []uint16, pos, eps float64) []float64 {
+func rotated(in []float64, norm []float32, pos, eps float64) []float64 {
 	x, half := append([]float64{}, in...), len(in)/2
 	if norm != nil {
 		sum := 0.0
@@ -156,7 +179,7 @@ func rotated(in []float64, norm []uint16, pos, eps float64) []float64 {
 			sum += v * v
 		}
 		for i := range x {
-			x[i] = x[i] / math.Sqrt(sum/float64(len(x))+eps) * widen(norm[i])
+			x[i] = x[i] / math.Sqrt(sum/float64(len(x))+eps) * float64(norm[i])
 		}
 	}
 	out := make([]float64, len(x))

@@ -1,7 +1,8 @@
-// The end of attention for tokens that decode, for heads of any size up to 128.
+// The last step of attention for decoding tokens, for heads of up to 128.
 #include "attention.cuh"
 
-// attn_merge merges the splits of the first tokens, those that decode. Grid: (tokens, heads); a thread has one column.
+// attn_merge merges the splits of the decoding tokens, which are the first tokens of the step. A thread computes one
+// column. Grid: (tokens, heads).
 KERNEL(128) attn_merge(u16 *out, const float *states, const int *positions, int heads, int head_dim, int max_splits, const int *live) {
 	if (blockIdx.x >= blocks_of(live)) return;
 	if (live) max_splits = live[1];

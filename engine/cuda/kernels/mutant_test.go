@@ -93,7 +93,7 @@ func TestOrderOfSums(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newProduct(7, 1, 64, 256)
-	p.bias = make([]uint16, p.columns)
+	p.bias = make([]float32, p.columns)
 	r := newRig(t, "gemm")
 	right := p.f32(r, kernels.GEMMFor(1))
 	other, err := r.m.Load("faults", text)

@@ -1,31 +1,32 @@
-// Drawing tokens from logits. Equal logits give the token that engine/sampling draws: the same functions, the
-// same counters, sums of integers where an order would matter.
+// Sampling and log-probabilities. Equal logits give the same token as on the CPU: functions and random counters are
+// the same, and sums whose order could vary are sums of integers.
 #include "common.cuh"
 
 enum { SAMPLE_THREADS = 512, WARPS = SAMPLE_THREADS / 32 };
 enum { SAMPLED = 0, NOT_FINITE = 1, NO_TOKEN = 2, FAILED = 3 }; // how a row ended
 enum { PENALISED = 1, DRAW = 2 };                               // flags
 
-// Row is what a row asks for: engine.SamplingParams, its counter, and where its biases and its mask lie.
+// Row holds the sampling parameters of a row (engine.SamplingParams), its random counter, and the indices of its biases
+// and its mask.
 struct Row {
 	u64 seed;
-	int slot, index; // the counter
+	int slot, index; // index is the random counter
 	float temperature, top_p, min_p, repetition, presence, frequency;
 	int top_k, flags;
 	int bias_first, bias_count; // in biases
-	int mask; // index of the mask, or -1
-	int batch_row; // by which it may have failed already
+	int mask;      // index of the mask, or -1
+	int batch_row; // its entry in failed
 };
 struct Bias {
 	int token;
 	float bias;
 };
 struct Drawn {
-	int status, token; // the token, or where the first logit is that is not finite
-	float logit;       // the token's, as it was
+	int status, token; // the sampled token; if NOT_FINITE, the first token with such a logit
+	float logit;       // of the token, before biases and penalties
 };
 
-// Best is a score and its token; of equal scores the lowest token is best.
+// Best is a token and its score. Among equal scores the lowest token is best.
 struct Best {
 	float score;
 	int token;
@@ -35,7 +36,7 @@ __device__ __forceinline__ Best better(Best a, Best b) {
 	return Best{second ? b.score : a.score, second ? b.token : a.token};
 }
 
-// block_best is the best over all threads, in all of them. A token of -1 is none.
+// block_best returns the best over all threads of the block, in each of them. Token -1 means none.
 __device__ __forceinline__ Best block_best(Best b) {
 	__shared__ Best part[WARPS];
 #pragma unroll
@@ -61,17 +62,18 @@ __device__ __forceinline__ u64 block_sum(u64 x) {
 
 __device__ __forceinline__ float clamp_top(float x) { return x > MAX_F32 ? MAX_F32 : x; }
 
-// key orders finite values as integers; -0 and +0 are one score.
+// key maps finite values to integers of the same order; -0 and +0 have the same key.
 __device__ __forceinline__ u32 key(float x) {
 	u32 u = __float_as_uint(__fadd_rn(x, 0.0f));
 	return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-// weight of a score d below the best in 2^-40, as top-p counts it.
+// weight returns exp(d) in units of 2^-40, the weight in top-p of a score that differs from the best by d <= 0.
 __device__ __forceinline__ u64 weight(float d) { return d < -28.5f ? 0 : __float2ull_rn(__fmul_rn(exp32(d), 1099511627776.0f)); }
 
-// cut forbids all but the best candidates whose weights reach target: of work by score, of equal scores by
-// token. A radix search over the keys finds the last score that is kept; all that have it weigh the same.
+// cut keeps the best candidates of work until their weights reach target, and sets the others to -inf. Candidates are
+// ordered by score, then by token. A radix search over the keys finds the lowest score that is kept; candidates with
+// equal scores have equal weights.
 __device__ __forceinline__ void cut(float *work, int vocab, u64 target, bool by_weight, float best) {
 	__shared__ u64 bins[256];
 	__shared__ u32 found;
@@ -101,7 +103,7 @@ __device__ __forceinline__ void cut(float *work, int vocab, u64 target, bool by_
 		prefix = found;
 		over = above;
 	}
-	// Of those that have the last score, keep the first ones that are needed.
+	// Among candidates with the lowest kept score, keep as many as target needs, lowest tokens first.
 	float last = __uint_as_float(prefix >> 31 ? prefix & 0x7fffffff : ~prefix);
 	u64 each = by_weight ? weight(__fsub_rn(last, best)) : 1;
 	u64 wanted = over >= target ? 0 : each ? (target - over + each - 1) / each : ~0ull;
@@ -162,7 +164,7 @@ __device__ __forceinline__ void change(float *work, const float *logits, const R
 	__syncthreads();
 }
 
-// draw picks from work by chance; top is the best token and its logit.
+// draw samples a token from work. top is the best token and its logit.
 __device__ __forceinline__ int draw(float *work, const Row &r, Best top, int vocab) {
 	float most = __fdiv_rn(top.score, r.temperature);
 	if (most == POS_INF || most == NEG_INF) return top.token;
@@ -198,15 +200,15 @@ __device__ __forceinline__ int draw(float *work, const Row &r, Best top, int voc
 	return block_best(drawn).token;
 }
 
-// sample draws a token for each row that has DRAW; of the others it looks at the logits alone. work has room for
-// the rows' logits. last and counts learn the token. Grid: rows.
+// sample draws a token for each row with DRAW, and updates last and counts. For other rows it only checks that the
+// logits are finite. work is scratch, as large as logits. Grid: rows.
 extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample(Drawn *drawn, float *work, const float *logits, const Row *rows, const Bias *biases, const u64 *masks,
                               const int *failed, int *last, u32 *counts, int vocab, const int *live) {
 	if (blockIdx.x >= blocks_of(live)) return;
 	Row r = rows[blockIdx.x];
 	logits += (size_t)blockIdx.x * vocab;
 	work += (size_t)blockIdx.x * vocab;
-	Best bad = {NEG_INF, -1}; // the lowest token of a logit that is not finite
+	Best bad = {NEG_INF, -1}; // the lowest token whose logit is NaN or infinite
 	for (int t = threadIdx.x; t < vocab; t += SAMPLE_THREADS)
 		if (__fsub_rn(logits[t], logits[t]) != 0) bad = better(bad, Best{0, t});
 	bad = block_best(bad);
@@ -235,8 +237,8 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample(Drawn *dr
 	if (d.token >= 0 && d.status == SAMPLED && r.flags & PENALISED) counts[(size_t)r.slot * vocab + d.token]++;
 }
 
-// normalize gives {max, log of the sum}, by which a logit becomes a log-probability. The sum is that of
-// engine/sampling: 16 lanes by token, then a tree. bad is set by the threads that see a logit that is not finite.
+// normalize returns {max, log of the sum of exp(logit - max)}, from which a log-probability is computed. The sum has the
+// CPU's order: 16 lanes by token, then a tree. Threads that see NaN or infinity set bad.
 __device__ __forceinline__ float2 normalize(const float *logits, int vocab, u32 &bad) {
 	__shared__ float terms[SAMPLE_THREADS];
 	__shared__ float lanes[16];
@@ -270,7 +272,7 @@ __device__ __forceinline__ float2 normalize(const float *logits, int vocab, u32 
 	return make_float2(top.score, norm);
 }
 
-// best writes the k best tokens, the best first.
+// best writes the k best tokens to tops, in descending order.
 __device__ __forceinline__ void best(Best *tops, const float *logits, int k, int vocab) {
 	Best before = {POS_INF, -1};
 	for (int i = 0; i < k; i++) {
@@ -284,7 +286,7 @@ __device__ __forceinline__ void best(Best *tops, const float *logits, int k, int
 	}
 }
 
-// logprobs writes for each row what normalize gives and its top_k best tokens. Grid: rows.
+// logprobs writes normalize's result and the top_k best tokens of each row. Grid: rows.
 KERNEL(SAMPLE_THREADS) logprobs(float2 *norms, Best *tops, const float *logits, const int *top_k, int top_stride, int vocab, const int *live) {
 	if (blockIdx.x >= blocks_of(live)) return;
 	u32 bad = 0;
@@ -294,9 +296,9 @@ KERNEL(SAMPLE_THREADS) logprobs(float2 *norms, Best *tops, const float *logits, 
 	best(tops + (size_t)blockIdx.x * top_stride, logits, top_k[blockIdx.x], vocab);
 }
 
-// prompt_logprobs is logprobs before a token of a prompt: of target {token, its row of the batch, its slot}, whose
-// logit goes to picked. A token below 0 is deferred: the last one sampled for its slot. Logits that are not
-// finite fail the row. Grid: targets.
+// prompt_logprobs writes what logprobs writes, and the logit of the prompt's next token to picked. A target is {next
+// token, its row of the batch, its slot}; a token below 0 is deferred: the last one sampled for the slot. A NaN or
+// infinite logit fails the row. Grid: targets.
 KERNEL(SAMPLE_THREADS) prompt_logprobs(float2 *norms, Best *tops, float *picked, int *failed, const float *logits, const int3 *targets,
                                        const int *last, int top, int vocab) {
 	u32 bad = 0;
@@ -307,7 +309,7 @@ KERNEL(SAMPLE_THREADS) prompt_logprobs(float2 *norms, Best *tops, float *picked,
 	if (threadIdx.x == 0) {
 		int token = target.x < 0 ? last[target.z] : target.x;
 		norms[blockIdx.x] = norm;
-		picked[blockIdx.x] = logits[token < 0 ? 0 : token]; // a last one that failed fails the row
+		picked[blockIdx.x] = logits[token < 0 ? 0 : token]; // if the deferred sample failed, the row fails too
 	}
 	best(tops + (size_t)blockIdx.x * top, logits, top, vocab);
 }

@@ -1,4 +1,4 @@
-// Weights made on the device, for measuring models of which no weights are at hand.
+// Random weights made on the device, to measure the speed of a shape without a model.
 #include "common.cuh"
 
 // mix is a permutation of 64 bits whose outputs look random: the finaliser of SplitMix64 (Steele, Lea, Flood, 2014).
@@ -9,8 +9,8 @@ __device__ __forceinline__ u64 mix(u64 x) {
 	return x ^ (x >> 31);
 }
 
-// make_weights writes 4n values in bf16, of either sign, between 2^-6 and 2^-5: of the size of 1/sqrt(4096).
-// Value i depends on the seed and i alone. Grid: n/256, rounded up; a thread writes four values.
+// make_weights writes 4n values in bf16 of either sign and of magnitude 2^-6 to 2^-5, near 1/sqrt(4096). Value i depends
+// on seed and i only. A thread writes four values. Grid: n/256, rounded up.
 KERNEL(256) make_weights(uint2 *out, u64 n, u64 seed) {
 	u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
 	if (i >= n) return;

@@ -31,6 +31,7 @@ var unaryOps = map[string]func(a uint64) uint64{
 	"cvt.u64.u32":        low32, "cvt.u32.u64": low32,
 	"cvt.rn.f32.s32":  func(a uint64) uint64 { return bits32(float32(int32(a))) },
 	"cvt.rn.f32.u32":  func(a uint64) uint64 { return bits32(float32(uint32(a))) },
+	"cvt.f32.f16":     func(a uint64) uint64 { return bits32(f32.FromF16(uint16(a))) },
 	"cvt.f64.f32":     func(a uint64) uint64 { return math.Float64bits(float64(f(a))) },
 	"cvt.rn.f64.u64":  func(a uint64) uint64 { return math.Float64bits(float64(a)) },
 	"cvt.rzi.s32.f32": func(a uint64) uint64 { return uint64(uint32(toInt32(math.Trunc(float64(f(a)))))) },

@@ -103,6 +103,8 @@ func TestInstructions(t *testing.T) {
 		{"cvt.rn.f64.u64$d$d", math.Float64bits(1 << 63), []uint64{1<<63 + 1}},
 		{"cvt.rn.f32.s32", b(-16777216), []uint64{0xfeffffff}}, // -2^24 - 1: to even
 		{"cvt.rn.f32.u32", b(4294967296), []uint64{n1}},
+		{"cvt.f32.f16$r$s", b(-1.5), []uint64{0xbe00}},
+		{"cvt.f32.f16$r$s", b(0x1p-24), []uint64{1}}, // subnormal
 		{"cvt.f64.f32$d$r", math.Float64bits(0.5), []uint64{b(0.5)}},
 		{"mul.rn.f64$d$d$d", math.Float64bits(0.25), []uint64{math.Float64bits(0.5), math.Float64bits(0.5)}},
 		{"cvt.rn.bf16.f32$s$r", 0x3f80, []uint64{0x3f808000}}, // a tie, to even

@@ -1,4 +1,4 @@
-// Kernels with planted faults, that the interpreter must report.
+// Kernels with planted faults that the interpreter must report.
 #include "../../kernels/common.cuh"
 
 KERNEL(64) copy_words(u32 *to, const u32 *from, int stride) {
@@ -9,7 +9,7 @@ KERNEL(32) misaligned(uint4 *to, const char *from, int offset) {
 	to[threadIdx.x] = *(const uint4 *)(from + offset + 16 * threadIdx.x);
 }
 
-// reverse needs the barrier: threads read what others wrote.
+// reverse needs the barrier: threads read values of other threads.
 KERNEL(64) reverse(u32 *to, const u32 *from, int barrier) {
 	__shared__ u32 s[64];
 	s[63 - threadIdx.x] = 0;
@@ -19,7 +19,7 @@ KERNEL(64) reverse(u32 *to, const u32 *from, int barrier) {
 	to[threadIdx.x] = s[63 - threadIdx.x];
 }
 
-// overwrite needs one more: the second round writes what others still read.
+// overwrite needs a second barrier: the second round overwrites values that other threads still read.
 KERNEL(64) overwrite(u32 *to, const u32 *from, int barrier) {
 	__shared__ u32 s[64];
 	u32 sum = 0;
@@ -50,7 +50,7 @@ KERNEL(64) lonely_shuffle(u32 *to, const u32 *from, int lanes) {
 	to[threadIdx.x] = x;
 }
 
-// staged copies by way of shared memory; mode leaves something out.
+// staged copies through shared memory. Mode 1 omits the commit, mode 2 the wait.
 KERNEL(32) staged(uint4 *to, const uint4 *from, int mode) {
 	__shared__ uint4 s[32];
 	copy16(&s[threadIdx.x], from + threadIdx.x, true);
@@ -77,8 +77,8 @@ KERNEL(32) endless(u32 *flag) {
 
 KERNEL(32) divide(int *to, int a, int b) { to[threadIdx.x] = a / b; }
 
-// gemv is a matrix product with a vector that adds products one by one: near the sums of gemm.cu, and of other
-// bits. Grid: columns.
+// gemv multiplies a matrix by a vector with one fused multiply-add per product: sums are close to those of gemm.cu, with
+// other bits. Grid: columns.
 KERNEL(32) gemv(float *C, const u16 *A, const u16 *W, int K) {
 	float sum = 0;
 	for (int k = threadIdx.x; k < K; k += 32) sum = __fmaf_rn(widen(A[k]), widen(W[blockIdx.x * K + k]), sum);
@@ -86,7 +86,7 @@ KERNEL(32) gemv(float *C, const u16 *A, const u16 *W, int K) {
 	if (threadIdx.x == 0) C[blockIdx.x] = sum;
 }
 
-// gemv_sliced is the same in slices of K, as gemm.cu cuts it, but with fused multiply-adds ascending in each.
+// gemv_sliced adds the same slices of K as gemm.cu, but computes each with ascending fused multiply-adds.
 KERNEL(32) gemv_sliced(float *C, const u16 *A, const u16 *W, int K, int slices) {
 	if (threadIdx.x) return;
 	float sum = 0;
