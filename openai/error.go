@@ -3,6 +3,7 @@ package openai
 import (
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/coppice-llm/coppice/internal/jsontext"
 )
@@ -72,10 +73,11 @@ func ModelNotFound(id string) *Error {
 	return NewError(http.StatusNotFound, "model_not_found", "the model %q is not served here; /v1/models lists those that are", clip(id)).At("model")
 }
 
-// clip shortens a text of the sender's for an error message.
+// clip shortens a client's text for an error message.
 func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
+	const most = 64 // bytes
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…" // the cut may be inside a character
 	}
 	return s
 }

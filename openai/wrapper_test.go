@@ -5,6 +5,16 @@ import (
 	"testing"
 )
 
+// TestClip: a clipped text is valid UTF-8.
+func TestClip(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	for in, want := range map[string]string{long + "é": long + "…", long + "ab": long + "a…", long + "b": long + "b", "\xff": "\xff"} {
+		if got := clip(in); got != want {
+			t.Errorf("clip(%q) is %q, want %q", in, got, want)
+		}
+	}
+}
+
 // TestFillWrapper: a list that is the only property of an answer is always written, empty if
 // need be, as instructor's create_iterable expects; other schemas are unchanged.
 func TestFillWrapper(t *testing.T) {

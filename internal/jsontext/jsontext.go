@@ -76,9 +76,12 @@ func AppendOptional(dst []byte, s string) []byte {
 	return AppendString(dst, s)
 }
 
-// AppendInt appends n in decimal. An unsigned n must be below 2^63.
+// AppendInt appends n in decimal.
 func AppendInt[T ~int | ~int64 | ~uint32 | ~uint64](dst []byte, n T) []byte {
-	return strconv.AppendInt(dst, int64(n), 10)
+	if n < 0 {
+		return strconv.AppendInt(dst, int64(n), 10)
+	}
+	return strconv.AppendUint(dst, uint64(n), 10)
 }
 
 // AppendFloat appends f as encoding/json writes a float32. f must be finite.

@@ -19,6 +19,17 @@ func jsonOf(t testing.TB, v any) string {
 	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }
 
+func TestAppendInt(t *testing.T) {
+	for _, got := range []string{
+		string(AppendInt(nil, math.MinInt64)) + string(AppendInt(nil, int64(-1))) + string(AppendInt(nil, 0)),
+		string(AppendInt(nil, uint64(math.MaxUint64))) + string(AppendInt(nil, uint32(math.MaxUint32))),
+	} {
+		if got != "-9223372036854775808-10" && got != "184467440737095516154294967295" {
+			t.Error(got)
+		}
+	}
+}
+
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "light", "\x00\x1f\x7f\"\\\b\f\n\r\t", "<&>", "\u2028\u2029\u202a", "\xff\xe4\xb8", "\xed\xa0\x80", "光 🜁 \ufffd", "a\xf0\x9f\x98b"} {
 		f.Add(s, "x", float32(-0.5))

@@ -131,7 +131,15 @@ func (f *filterCall) eval(r *run, s *scope) any {
 	v := r.eval(f.of, s)
 	a := r.arguments(&f.args, s)
 	a.of = "filter " + f.name
-	return r.filters[f.name](r, v, a)
+	return r.filter(f.name)(r, v, a)
+}
+
+func (r *run) filter(name string) filter {
+	f := r.filters[name]
+	if f == nil {
+		panic(failure{fmt.Errorf("%w: the filter %q", ErrUnsupported, name)})
+	}
+	return f
 }
 
 func (t *testCall) eval(r *run, s *scope) any {

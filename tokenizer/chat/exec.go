@@ -76,7 +76,7 @@ func (f *filterBlock) exec(r *run, s *scope) signal {
 
 func (r *run) filtered(all []filterCall, v any, s *scope) any {
 	for i := range all {
-		v = r.filters[all[i].name](r, v, r.arguments(&all[i].args, s))
+		v = r.filter(all[i].name)(r, v, r.arguments(&all[i].args, s))
 	}
 	return v
 }

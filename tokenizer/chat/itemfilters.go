@@ -53,11 +53,7 @@ func mapItems(r *run, v any, a *arguments) any {
 		return &list{items: items}
 	}
 	name := a.str(0, "", "")
-	f, ok := r.filters[name]
-	if !ok {
-		fail("map with the filter %q, which is not known", name)
-	}
-	items := r.copied(v)
+	f, items := r.filter(name), r.copied(v)
 	for i := range items {
 		items[i] = f(r, items[i], a.after(1, "filter "+name))
 	}

@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -47,7 +48,7 @@ var (
 // undefined could silently change a prompt.
 var (
 	missingText = []string{
-		"casefold", "center", "encode", "expandtabs", "format", "format_map", "isascii", "isidentifier", "isprintable", "istitle",
+		"casefold", "center", "encode", "expandtabs", "format_map", "isascii", "isidentifier", "isprintable", "istitle",
 		"ljust", "maketrans", "rindex", "rjust", "swapcase", "translate", "zfill",
 	}
 	missingNumber = []string{
@@ -146,6 +147,7 @@ func textMethods() map[string]textMethod {
 		"startswith": func(r *run, s string, a *arguments) any { return r.anyOf(a, s, strings.HasPrefix) },
 		"endswith":   func(r *run, s string, a *arguments) any { return r.anyOf(a, s, strings.HasSuffix) },
 		"replace":    replace,
+		"format":     format,
 		"join":       func(r *run, s string, a *arguments) any { return r.join(a.need(0, "iterable"), s, true) },
 		"count":      func(r *run, s string, a *arguments) any { return countOf(s, asString(a.of, a.need(0, ""))) },
 		"find":       func(r *run, s string, a *arguments) any { return find(s, a, strings.Index) },
@@ -392,6 +394,54 @@ func partition(s string, a *arguments, index func(s, part string) int) any {
 		return &list{tuple: true, items: []any{"", "", s}}
 	}
 	return &list{tuple: true, items: []any{s, "", ""}}
+}
+
+// format implements str.format for fields without a conversion or a format: {}, {0} and {name}.
+func format(r *run, s string, a *arguments) any {
+	var b strings.Builder
+	next, values := 0, map[string]any{}
+	for i, v := range a.positional {
+		values[strconv.Itoa(i)] = v
+	}
+	for i, name := range a.names {
+		values[name] = a.named[i]
+	}
+	a.taken, a.names = len(a.positional), nil
+	for s != "" {
+		at := strings.IndexAny(s, "{}")
+		if at < 0 {
+			at = len(s)
+		}
+		b.WriteString(s[:at])
+		if s = s[at:]; s == "" {
+			break
+		}
+		if strings.HasPrefix(s, "{{") || strings.HasPrefix(s, "}}") {
+			b.WriteByte(s[0])
+			s = s[2:]
+			continue
+		}
+		name, rest, ok := strings.Cut(s[1:], "}")
+		if s[0] == '}' || !ok {
+			fail("the format has a single %q", s[:1])
+		}
+		if strings.ContainsAny(name, "!:.[{") {
+			panic(failure{fmt.Errorf("%w: str.format of {%s}", ErrUnsupported, name)})
+		}
+		if name == "" {
+			name = strconv.Itoa(next)
+			next++
+		}
+		v, ok := values[name]
+		if !ok {
+			fail("the format wants a value for {%s}", name)
+		}
+		part := r.text(v)
+		r.spendText(len(part))
+		b.WriteString(part)
+		s = rest
+	}
+	return b.String()
 }
 
 // percent implements s % v for %s, %d, %i, %r and %%.

@@ -210,9 +210,11 @@ func (p *parser) arguments() argExprs {
 	return a
 }
 
+// filter parses a call of a filter. Like Jinja, it accepts an unknown filter inside of an if
+// statement: some templates use one only where a test shows that it is needed.
 func (p *parser) filter(of expr) *filterCall {
 	f := &filterCall{of: of, name: p.expect(tokName).text}
-	if _, ok := p.library.filters[f.name]; !ok {
+	if p.library.filters[f.name] == nil && p.ifs == 0 {
 		p.unsupported("the filter %q", f.name)
 	}
 	if p.is(tokOperator, "(") {

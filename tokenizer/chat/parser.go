@@ -12,6 +12,7 @@ type parser struct {
 	at     int
 	depth  int // nesting of expressions and statements
 	loops  int // number of enclosing loops
+	ifs    int // number of enclosing if statements
 
 	library *library
 }
@@ -164,15 +165,16 @@ func (p *parser) choice() stmt {
 	c := &choice{}
 	for {
 		c.tests = append(c.tests, p.tuple())
+		p.ifs++
 		body, end := p.body("elif", "else", "endif")
 		c.bodies = append(c.bodies, body)
-		switch end {
-		case "elif":
-			continue
-		case "else":
-			c.other, _ = p.body("endif")
+		if end == "else" {
+			c.other, end = p.body("endif")
 		}
-		return c
+		p.ifs--
+		if end == "endif" {
+			return c
+		}
 	}
 }
 

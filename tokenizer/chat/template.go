@@ -14,7 +14,8 @@ import (
 // template.
 var ErrInvalid = errors.New("chat: invalid template")
 
-// ErrUnsupported wraps errors about unsupported features of Jinja. The text names the feature.
+// ErrUnsupported wraps errors about unsupported features of Jinja, from parsing and from
+// rendering. The text names the feature.
 var ErrUnsupported = errors.New("chat: unsupported")
 
 // ErrRender wraps errors of a valid template that can't render its inputs, for example because
@@ -100,8 +101,8 @@ func NewNamed(templates, special map[string]string, limits Limits) (*Template, e
 // Names lists the templates in ascending order.
 func (t *Template) Names() []string { return slices.Sorted(maps.Keys(t.programs)) }
 
-// Render returns the prompt for a conversation. Errors wrap [ErrRender], [ErrRefused] or
-// [ErrLimit]. It does not keep its arguments.
+// Render returns the prompt for a conversation. Errors wrap [ErrRender], [ErrRefused],
+// [ErrUnsupported] or [ErrLimit]. It does not keep its arguments.
 func (t *Template) Render(messages []Message, o Options) (string, error) {
 	return t.render(messages, o, nil)
 }

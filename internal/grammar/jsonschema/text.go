@@ -304,5 +304,8 @@ func plus(a, b int) int {
 	if a == grammar.Unlimited || b == grammar.Unlimited {
 		return grammar.Unlimited
 	}
-	return min(a+b, enough)
+	if a > enough-b { // the sum may not fit 32 bits
+		return enough
+	}
+	return a + b
 }

@@ -7,6 +7,18 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
+// TestLengths: sums and products of lengths stop at enough, which needs care with ints of 32 bits.
+func TestLengths(t *testing.T) {
+	for _, got := range []int{plus(enough, enough), plus(enough-1, 2), times(enough, enough), times(2, enough-1)} {
+		if got != enough {
+			t.Errorf("%d, want %d", got, enough)
+		}
+	}
+	if got := plus(enough-2, 1); got != enough-1 {
+		t.Error(got)
+	}
+}
+
 // TestWritten checks that each rune has one written form, which a JSON parser reads back.
 func TestWritten(t *testing.T) {
 	all := grammar.Rules{written(runes(grammar.Range{Lo: 0, Hi: 0x10FFFF}))}

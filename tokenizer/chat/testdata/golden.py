@@ -159,6 +159,16 @@ BLOCKS = [
     "{% for i in range(2) %}\n  {{ i }}\n{% endfor %}\n",
     "{% if t -%}\n   x\n{%- endif -%}\n  y",
     "{# a #}\n{# b #}\nc{# d\ne #}\nf",
+    "{% if f %}{{ 1 | nope }}{% elif t %}x{% else %}{{ 1 | nope }}{% endif %}",
+    "{% if t %}{{ 1 | nope }}{% endif %}",
+    "{{ 1 | nope }}",
+    "{{ '<{}|{}{{}}>'.format('a', 1.0) }}{{ '{1}{0}{b}'.format(1, none, b=[1, 'x']) }}",
+    "{{ '{}'.format() }}",
+    "{{ '{}'.format(1, 2, a=3) }}",
+    "{{ '{'.format() }}",
+    "{{ 'a}'.format() }}",
+    "{{ '{a.b}'.format(a=1) }}",
+    "{{ '{:>3}'.format(1) }}",
 ]
 
 
