@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/coppice-llm/coppice"
@@ -67,28 +68,17 @@ func blame(p *openai.Params, err error) error {
 		return err
 	}
 	e := *errorOf(err)
-	switch field.Field {
-	case "Format":
-		e.Param = p.From.Format
-	case "Samples":
-		e.Param = "n"
-	case "MaxTokens":
-		e.Param = p.From.Limit
-	case "MinTokens":
-		e.Param = "min_tokens"
-	case "Prompt":
-		e.Param = p.From.Prompt
-	case "StopTokens":
-		e.Param = "stop_token_ids"
-	case "AllowedTokens":
-		e.Param = "allowed_token_ids"
-	case "Logprobs":
-		e.Param, e.Code = "logprobs", openai.Unsupported
-	case "PromptLogprobs":
-		if e.Param, e.Code = "echo", openai.Unsupported; p.PromptLogprobs {
-			e.Param = "prompt_logprobs"
-		}
-	case "Penalties":
+	echo := "echo"
+	if p.PromptLogprobs {
+		echo = "prompt_logprobs"
+	}
+	if param, ok := map[string]string{
+		"Format": p.From.Format, "Samples": "n", "MaxTokens": p.From.Limit, "MinTokens": "min_tokens", "Prompt": p.From.Prompt,
+		"StopTokens": "stop_token_ids", "AllowedTokens": "allowed_token_ids", "Logprobs": "logprobs", "PromptLogprobs": echo,
+	}[field.Field]; ok {
+		e.Param = param
+	}
+	if slices.Contains([]string{"Logprobs", "PromptLogprobs", "Penalties"}, field.Field) {
 		e.Code = openai.Unsupported
 	}
 	return &e

@@ -55,19 +55,24 @@ var (
 // embeddings refuses POST /v1/embeddings with a reason, which is more helpful than a 404.
 func (c *call) embeddings() error { return errNoEmbeddings }
 
+// readText decodes the body of a request to /tokenize or /detokenize.
+func readText[T any](c *call, decode func([]byte) (T, error), model func(T) string) (ask T, err error) {
+	if c.s.cfg.Node.Tokenizer() == nil {
+		return ask, errNoTokenizer
+	}
+	c.most = c.s.cfg.MaxTokenizeBytes
+	if ask, err = read(c, decode); err != nil {
+		return ask, err
+	}
+	return ask, c.s.knows(model(ask))
+}
+
 // tokenize answers POST /tokenize. It enters the node like a request, so that MaxRequests bounds
 // it too, and writes its answer in parts, because that may be long.
 func (c *call) tokenize() error {
 	tok := c.s.cfg.Node.Tokenizer()
-	if tok == nil {
-		return errNoTokenizer
-	}
-	c.most = c.s.cfg.MaxTokenizeBytes
-	ask, err := read(c, openai.DecodeTokenize)
+	ask, err := readText(c, openai.DecodeTokenize, func(t *openai.Tokenize) string { return t.Model })
 	if err != nil {
-		return err
-	}
-	if err := c.s.knows(ask.Model); err != nil {
 		return err
 	}
 	text := coppice.Text{Tenant: c.who.tenant, Text: ask.Prompt, Rendered: !ask.AddSpecialTokens}
@@ -96,16 +101,8 @@ func (c *call) tokenize() error {
 
 // detokenize answers POST /detokenize, likewise in parts.
 func (c *call) detokenize() error {
-	tok := c.s.cfg.Node.Tokenizer()
-	if tok == nil {
-		return errNoTokenizer
-	}
-	c.most = c.s.cfg.MaxTokenizeBytes
-	ask, err := read(c, openai.DecodeDetokenize)
+	ask, err := readText(c, openai.DecodeDetokenize, func(d *openai.Detokenize) string { return d.Model })
 	if err != nil {
-		return err
-	}
-	if err := c.s.knows(ask.Model); err != nil {
 		return err
 	}
 	if err := ask.Fits(c.s.cfg.Node.Info().Vocab); err != nil {
@@ -119,5 +116,5 @@ func (c *call) detokenize() error {
 		return err
 	}
 	defer leave()
-	return c.parts(answer.NewTextAnswer(tok, ask.Tokens).Append)
+	return c.parts(answer.NewTextAnswer(c.s.cfg.Node.Tokenizer(), ask.Tokens).Append)
 }

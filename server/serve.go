@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -102,10 +103,7 @@ func requestID(r *http.Request) string {
 		return id
 	}
 	var b [8]byte
-	n := rand.Uint64()
-	for i := range b {
-		b[i] = byte(n >> (8 * i))
-	}
+	binary.LittleEndian.PutUint64(b[:], rand.Uint64())
 	return hex.EncodeToString(b[:])
 }
 

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ type term struct {
 	lazy     bool
 	op       op // termAssert, termGroup
 	back     bool
+	several  bool // a group that contains repetitions or alternatives
 }
 
 type termKind uint8
@@ -35,11 +37,16 @@ const (
 	termGroup  // opLook, opLookNot, opAtomic
 )
 
-// machineParser parses an expression that checkPattern has accepted.
+// maxGroups bounds the nesting of groups.
+const maxGroups = 32
+
+// machineParser parses an expression.
 type machineParser struct {
-	expr string
-	at   int
-	fold bool // (?i)
+	expr    string
+	at      int
+	fold    bool // (?i)
+	depth   int  // number of open groups
+	several bool // the innermost open group contains repetitions or alternatives
 }
 
 // newMachine compiles an expression.
@@ -47,7 +54,7 @@ func newMachine(expr string) (*machine, error) {
 	p := machineParser{expr: expr}
 	t, err := p.alternate()
 	if err == nil && p.at < len(expr) {
-		err = fmt.Errorf("%q at byte %d", expr[p.at], p.at)
+		err = errors.New("a parenthesis that nothing opens")
 	}
 	if err != nil {
 		return nil, err
@@ -74,6 +81,7 @@ func (p *machineParser) alternate() (*term, error) {
 		if !p.skip("|") {
 			return all, nil
 		}
+		p.several = true
 	}
 }
 
@@ -114,26 +122,42 @@ var groups = []struct {
 	{"(?i:", opEnd, false}, {"(", opEnd, false},
 }
 
-func (p *machineParser) element() (*term, error) {
+func (p *machineParser) group() (*term, error) {
 	for _, g := range groups {
+		rest := p.expr[p.at:]
 		if !p.skip(g.begins) {
 			continue
 		}
-		fold := p.fold
-		p.fold = fold || g.begins == "(?i:"
+		switch {
+		case p.depth == maxGroups:
+			return nil, errors.New("groups nested too deep")
+		case g.begins == "(" && p.skip("?"):
+			return nil, fmt.Errorf("the group %.4s", rest)
+		}
+		fold, several := p.fold, p.several
+		p.fold, p.several = fold || g.begins == "(?i:", false
+		p.depth++
 		t, err := p.alternate()
-		p.fold = fold
+		p.depth--
 		switch {
 		case err != nil:
 			return nil, err
 		case !p.skip(")"):
-			return nil, fmt.Errorf("a group without an end")
+			return nil, errors.New("a group without an end")
 		case g.op != opEnd:
 			t = &term{kind: termGroup, op: g.op, back: g.back, parts: []*term{t}}
 		}
+		t.several = p.several
+		p.fold, p.several = fold, several
 		return t, nil
 	}
+	panic("tokenizer: no group begins at " + p.expr[p.at:])
+}
+
+func (p *machineParser) element() (*term, error) {
 	switch c := p.expr[p.at]; c {
+	case '(':
+		return p.group()
 	case '[':
 		return p.class()
 	case '\\':
@@ -175,7 +199,7 @@ func (p *machineParser) sealed(set runeSet) *term {
 func (p *machineParser) escape(set *runeSet) (r rune, isSet bool, err error) {
 	p.at++
 	if p.at >= len(p.expr) {
-		return 0, false, fmt.Errorf("a backslash at its end")
+		return 0, false, errors.New("a backslash at its end")
 	}
 	r, n := utf8.DecodeRuneInString(p.expr[p.at:])
 	p.at += n
@@ -197,6 +221,8 @@ func (p *machineParser) escape(set *runeSet) (r rune, isSet bool, err error) {
 	default:
 		if i := strings.IndexRune("nrtfv", r); i >= 0 {
 			r = rune("\n\r\t\f\v"[i])
+		} else if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return 0, false, fmt.Errorf(`the escape \%c`, r)
 		}
 	}
 	return r, false, err
@@ -233,13 +259,13 @@ func (p *machineParser) property() (*unicode.RangeTable, error) {
 	return nil, fmt.Errorf("the class %q", name)
 }
 
-// class parses [...].
+// class parses [...]. Nested sets, && and [:names:], which Oniguruma has, are refused.
 func (p *machineParser) class() (*term, error) {
 	p.at++
 	set := runeSet{not: p.skip("^")}
 	for first := true; ; first = false {
 		if p.at >= len(p.expr) {
-			return nil, fmt.Errorf("a set without an end")
+			return nil, errors.New("a set without an end")
 		}
 		if !first && p.skip("]") {
 			return p.sealed(set), nil
@@ -266,8 +292,13 @@ func (p *machineParser) class() (*term, error) {
 }
 
 func (p *machineParser) member(set *runeSet) (r rune, isSet bool, err error) {
-	if p.expr[p.at] == '\\' {
+	switch {
+	case p.expr[p.at] == '\\':
 		return p.escape(set)
+	case p.expr[p.at] == '[':
+		return 0, false, errors.New("a set in a set")
+	case strings.HasPrefix(p.expr[p.at:], "&&"):
+		return 0, false, errors.New("an intersection of sets")
 	}
 	r, n := utf8.DecodeRuneInString(p.expr[p.at:])
 	p.at += n
@@ -276,9 +307,14 @@ func (p *machineParser) member(set *runeSet) (r rune, isSet bool, err error) {
 
 // repeated parses a quantifier after t, if there is one.
 func (p *machineParser) repeated(t *term) (*term, error) {
-	if p.at >= len(p.expr) || strings.IndexByte("?*+{", p.expr[p.at]) < 0 {
+	if !p.atQuantifier() {
+		p.several = p.several || t.several
 		return t, nil
 	}
+	if t.several && p.expr[p.at] != '?' {
+		return nil, errors.New("a repetition of a group that holds repetitions or alternatives")
+	}
+	p.several = true
 	out := &term{kind: termRepeat, parts: []*term{t}, max: -1}
 	switch p.at++; p.expr[p.at-1] {
 	case '?':
@@ -286,7 +322,10 @@ func (p *machineParser) repeated(t *term) (*term, error) {
 	case '+':
 		out.min = 1
 	case '{':
-		body := p.expr[p.at : p.at+strings.IndexByte(p.expr[p.at:], '}')] // checkPattern has checked that there is a brace
+		body, _, ok := strings.Cut(p.expr[p.at:], "}")
+		if !ok {
+			return nil, errors.New("a brace without an end")
+		}
 		p.at += len(body) + 1
 		lo, hi, both := strings.Cut(body, ",")
 		var errLo, errHi error
@@ -299,10 +338,16 @@ func (p *machineParser) repeated(t *term) (*term, error) {
 		if !both {
 			out.max = out.min
 		}
-		if errLo != nil || errHi != nil || lo+hi == "" || out.max >= 0 && out.max < out.min {
+		if strings.Trim(body, "0123456789,") != "" || len(body) > 5 || errLo != nil || errHi != nil || lo+hi == "" || out.max >= 0 && out.max < out.min {
 			return nil, fmt.Errorf("the repetition {%s}", body)
 		}
 	}
-	out.lazy = p.skip("?")
+	if out.lazy = p.skip("?"); p.atQuantifier() {
+		return nil, errors.New("a repetition of a repetition or a possessive one")
+	}
 	return out, nil
+}
+
+func (p *machineParser) atQuantifier() bool {
+	return p.at < len(p.expr) && strings.IndexByte("?*+{", p.expr[p.at]) >= 0
 }

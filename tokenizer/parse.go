@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -49,13 +50,14 @@ func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
 // have holes, as in cl100k: ids without a token, which no text encodes to and which decode to
 // nothing.
 func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
-	size, err := vocabSize(vocab, addedTokens)
+	sorted := slices.Sorted(maps.Keys(vocab)) // for the same error each time if there are several faults
+	size, err := vocabSize(sorted, vocab, addedTokens)
 	if err != nil {
 		return err
 	}
 	names := make([]string, size)
 	t.known = make([]bool, size)
-	for _, name := range sortedNames(vocab) {
+	for _, name := range sorted {
 		id := vocab[name]
 		if t.known[id] {
 			return invalid("tokens %q and %q share id %d", names[id], name, id)
@@ -90,33 +92,22 @@ func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
 // an id far beyond the tokens is an error in the file that must not take memory.
 const maxHoles = 1 << 16
 
-// vocabSize returns the highest id plus one.
-func vocabSize(vocab vocabJSON, addedTokens []addedJSON) (int, error) {
-	most := int64(len(vocab) + len(addedTokens) + maxHoles)
-	size := 0
-	for _, name := range sortedNames(vocab) {
-		if int64(vocab[name]) >= most {
-			return 0, invalid("id %d of token %q leaves holes: at most %d ids beyond the %d tokens are supported", vocab[name], name, maxHoles, len(vocab)+len(addedTokens))
+// vocabSize returns the highest id plus one. names are those of vocab.
+func vocabSize(names []string, vocab vocabJSON, addedTokens []addedJSON) (size int, err error) {
+	tokens := len(vocab) + len(addedTokens)
+	check := func(name string, id kv.Token) {
+		if int64(id) >= int64(tokens+maxHoles) && err == nil {
+			err = invalid("id %d of token %q leaves holes: at most %d ids beyond the %d tokens are supported", id, name, maxHoles, tokens)
 		}
-		size = max(size, int(vocab[name])+1)
+		size = max(size, int(id)+1)
+	}
+	for _, name := range names {
+		check(name, vocab[name])
 	}
 	for _, a := range addedTokens {
-		if int64(a.ID) >= most {
-			return 0, invalid("id %d of added token %q leaves holes: at most %d ids beyond the %d tokens are supported", a.ID, a.Content, maxHoles, len(vocab)+len(addedTokens))
-		}
-		size = max(size, int(a.ID)+1)
+		check(a.Content, a.ID)
 	}
-	return size, nil
-}
-
-// sortedNames makes it deterministic which of several faults is reported.
-func sortedNames(vocab vocabJSON) []string {
-	names := make([]string, 0, len(vocab))
-	for name := range vocab {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return size, err
 }
 
 func (t *Tokenizer) readMerges(m *modelJSON) error {

@@ -77,6 +77,18 @@ func TestDeepSeekSplitterIsItsExpressions(t *testing.T) {
 	}
 }
 
+// spans appends the matches and the text between them, in order, without empty ones.
+func (p *pattern) spans(dst []span, text string) []span {
+	steps := allowance(len(text))
+	for w := p.walk(text, &steps); ; {
+		s, ok := w.span()
+		if !ok {
+			return dst
+		}
+		dst = append(dst, s)
+	}
+}
+
 func TestPatternOnBytesThatAreNoUTF8(t *testing.T) {
 	p, err := newPattern(`[a-z]+`)
 	if err != nil {

@@ -119,15 +119,7 @@ func nextCl100k(text string, digits int) int {
 	case letter: // \p{L}+
 		return run(text, n, letter)
 	case number: // \p{N}{1,3}
-		i := n
-		for range digits - 1 {
-			next, n := classAt(text, i)
-			if next != number {
-				break
-			}
-			i += n
-		}
-		return i
+		return runNumber(text, n, digits)
 	}
 	if end := contractionFold(text); end > 0 {
 		return end

@@ -107,8 +107,8 @@ func nextCased(text string, digits int, contractions bool) int {
 // may have most.
 func runNumber(text string, i, most int) int {
 	for range most - 1 {
-		c, n := caseAt(text, i)
-		if n == 0 || c != casedNumber {
+		c, n := classAt(text, i)
+		if n == 0 || c != number {
 			break
 		}
 		i += n

@@ -2,6 +2,8 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -11,13 +13,12 @@ import (
 // a rune without a token becomes the tokens of its bytes or the unknown token
 // (huggingface/tokenizers, models/bpe/model.rs, merge_word). Bytes and runes without any of
 // these are dropped, and their neighbours merge as if adjacent.
-// beside them merges as if it stood together.
 type symbols struct {
 	byteLevel bool
 	longest   int           // the largest number of symbols in a token
 	bytes     [256]kv.Token // token of each byte, if hasByte
 	hasByte   [256]bool
-	every     bool                    // byteLevel: hasByte is true for all
+	every     bool                    // byteLevel and complete
 	ascii     [utf8.RuneSelf]kv.Token // noToken if there is none
 	runes     map[rune]kv.Token
 	unk       kv.Token // noToken if there is none
@@ -31,12 +32,10 @@ const noToken = ^kv.Token(0)
 func (t *Tokenizer) readSymbols(m *modelJSON) error {
 	t.unk, t.fuseUnk = noToken, m.FuseUnk
 	if m.Unk != nil {
-		id, ok := m.Vocab[*m.Unk]
-		if !ok && !t.byteLevel {
-			return invalid("unk_token %q is not in the vocabulary", *m.Unk)
-		}
-		if ok {
+		if id, ok := m.Vocab[*m.Unk]; ok {
 			t.unk = id
+		} else if !t.byteLevel {
+			return invalid("unk_token %q is not in the vocabulary", *m.Unk)
 		}
 	}
 	if t.byteLevel {
@@ -65,13 +64,11 @@ func (t *Tokenizer) readSymbols(m *modelJSON) error {
 // readBytes looks up the tokens of the bytes of a byte-level vocabulary. Trainers omit bytes
 // that their text lacked: SmolLM2 lacks 21.
 func (t *Tokenizer) readBytes(m *modelJSON) error {
-	t.every = true
 	for b, r := range alphabet {
 		t.bytes[b], t.hasByte[b] = m.Vocab[string(r)], hasKey(m.Vocab, string(r))
 		if t.hasByte[b] {
 			continue
 		}
-		t.every = false
 		if m.Unk != nil && t.unk == noToken {
 			return invalid("unk_token %q is not in the vocabulary, which lacks byte 0x%02x", *m.Unk, b)
 		}
@@ -79,6 +76,7 @@ func (t *Tokenizer) readBytes(m *modelJSON) error {
 			return unsupported("byte_fallback for byte 0x%02x, which the byte-level vocabulary has no token %q for; supported is byte_fallback without ByteLevel", b, r)
 		}
 	}
+	t.every = t.complete()
 	return nil
 }
 
@@ -95,31 +93,12 @@ func byteNamed(name string) (byte, bool) {
 	if len(name) != 6 || name[:3] != "<0x" || name[5] != '>' {
 		return 0, false
 	}
-	b := 0
-	for _, c := range []byte(name[3:5]) {
-		switch {
-		case '0' <= c && c <= '9':
-			b = b<<4 | int(c-'0')
-		case 'A' <= c && c <= 'F':
-			b = b<<4 | int(c-'A'+10)
-		case 'a' <= c && c <= 'f':
-			b = b<<4 | int(c-'a'+10)
-		default:
-			return 0, false
-		}
-	}
-	return byte(b), true
+	b, err := strconv.ParseUint(name[3:5], 16, 8)
+	return byte(b), err == nil
 }
 
 // complete reports whether every byte has a token, so that no text is unknown.
-func (y *symbols) complete() bool {
-	for _, has := range y.hasByte {
-		if !has {
-			return false
-		}
-	}
-	return true
-}
+func (y *symbols) complete() bool { return !slices.Contains(y.hasByte[:], false) }
 
 // spell appends the tokens with which merging of piece begins, at most len(piece).
 func (y *symbols) spell(dst []kv.Token, piece string) []kv.Token {

@@ -100,12 +100,17 @@ func AppendFloat(dst []byte, f float32) []byte {
 
 // AppendList appends an array; item appends one element.
 func AppendList[T any](dst []byte, list []T, item func(dst []byte, v T) []byte) []byte {
+	return AppendArray(dst, len(list), func(dst []byte, i int) []byte { return item(dst, list[i]) })
+}
+
+// AppendArray appends an array of n elements; item appends element i.
+func AppendArray(dst []byte, n int, item func(dst []byte, i int) []byte) []byte {
 	dst = append(dst, '[')
-	for i, v := range list {
+	for i := range n {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = item(dst, v)
+		dst = item(dst, i)
 	}
 	return append(dst, ']')
 }

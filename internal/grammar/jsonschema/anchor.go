@@ -2,6 +2,7 @@ package jsonschema
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/coppice-llm/coppice/grammar"
 )
@@ -107,35 +108,13 @@ func (w widths) after(a, b piece) (piece, bool) {
 }
 
 func hasAnchor(e *grammar.Expr) bool {
-	if e == begin || e == end {
-		return true
-	}
-	for _, s := range e.Sub {
-		if hasAnchor(s) {
-			return true
-		}
-	}
-	return false
+	return e == begin || e == end || slices.ContainsFunc(e.Sub, hasAnchor)
 }
 
 // joined rebuilds an expression made by sequence with seq, which joins adjacent texts.
 func joined(e *grammar.Expr) *grammar.Expr {
-	switch e.Op {
-	case grammar.Runes:
-		if len(e.Runes) == 0 {
-			return nothing
-		}
-	case grammar.Repeat:
-		return repeat(joined(e.Sub[0]), e.Min, e.Max)
-	case grammar.Seq, grammar.Either:
-		sub := make([]*grammar.Expr, len(e.Sub))
-		for i, s := range e.Sub {
-			sub[i] = joined(s)
-		}
-		if e.Op == grammar.Seq {
-			return seq(sub...)
-		}
-		return either(sub...)
+	if e.Op == grammar.Runes && len(e.Runes) == 0 {
+		return nothing
 	}
-	return e
+	return rebuilt(e, joined)
 }

@@ -3,6 +3,7 @@ package jsonschema
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -81,18 +82,15 @@ func named(c byte) []grammar.Range {
 // hex parses the rest of \xhh, \uhhhh, \u{h…}, or of two \u that form a surrogate pair.
 func (p *patternParser) hex(c byte) ([]grammar.Range, error) {
 	if c == 'u' && p.cut("{") {
-		n := 0
-		for n < len(p.rest) && p.rest[n] != '}' {
-			n++
-		}
-		if n == len(p.rest) {
+		code, rest, ok := strings.Cut(p.rest, "}")
+		if !ok {
 			return nil, p.fault(`\u{ without }`)
 		}
-		v, err := strconv.ParseUint(p.rest[:n], 16, 32)
+		v, err := strconv.ParseUint(code, 16, 32)
 		if err != nil || v > utf8.MaxRune {
 			return nil, p.fault(`\u{…} is no code point`)
 		}
-		p.rest = p.rest[n+1:]
+		p.rest = rest
 		return []grammar.Range{{Lo: rune(v), Hi: rune(v)}}, nil
 	}
 	r, ok := p.hexDigits(map[byte]int{'x': 2, 'u': 4}[c])

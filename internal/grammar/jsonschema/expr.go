@@ -87,6 +87,23 @@ func repeat(e *grammar.Expr, least, most int) *grammar.Expr {
 	return &grammar.Expr{Op: grammar.Repeat, Sub: []*grammar.Expr{e}, Min: least, Max: most}
 }
 
+// rebuilt returns e with f applied to its parts, simplified.
+func rebuilt(e *grammar.Expr, f func(*grammar.Expr) *grammar.Expr) *grammar.Expr {
+	sub := make([]*grammar.Expr, len(e.Sub))
+	for i, s := range e.Sub {
+		sub[i] = f(s)
+	}
+	switch e.Op {
+	case grammar.Repeat:
+		return repeat(sub[0], e.Min, e.Max)
+	case grammar.Seq:
+		return seq(sub...)
+	case grammar.Either:
+		return either(sub...)
+	}
+	return e
+}
+
 func optional(e *grammar.Expr) *grammar.Expr { return repeat(e, 0, 1) }
 
 // small reports whether e consists of fewer than n expressions.

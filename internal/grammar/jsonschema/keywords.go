@@ -21,10 +21,10 @@ var keywords = map[string]keyword{
 	"enum":  {0, meetEnum},
 	"const": {0, meetConst},
 
-	"minimum":          {numbers, meetMinimum},
-	"maximum":          {numbers, meetMaximum},
-	"exclusiveMinimum": {numbers, meetExclusiveMinimum},
-	"exclusiveMaximum": {numbers, meetExclusiveMaximum},
+	"minimum":          {numbers, meetBound(1, "exclusiveMinimum")},
+	"maximum":          {numbers, meetBound(-1, "exclusiveMaximum")},
+	"exclusiveMinimum": {numbers, meetBound(1, "")},
+	"exclusiveMaximum": {numbers, meetBound(-1, "")},
 	"multipleOf":       {numbers, meetMultipleOf},
 
 	"minLength": {texts, func(f *flat, s, arg *value, name string) error { return atLeast(&f.minLength, s, arg, name) }},
@@ -45,65 +45,44 @@ var keywords = map[string]keyword{
 	"minItems":        {arrays, func(f *flat, s, arg *value, name string) error { return atLeast(&f.minItems, s, arg, name) }},
 	"maxItems":        {arrays, func(f *flat, s, arg *value, name string) error { return atMost(&f.maxItems, s, arg, name) }},
 
-	"uniqueItems":           {arrays, refuseIfTrue(arrays)},
-	"contains":              {arrays, refuse(arrays)},
-	"unevaluatedItems":      {arrays, refuseUnlessTrue(arrays)},
-	"unevaluatedProperties": {objects, refuseUnlessTrue(objects)},
-	"propertyNames":         {objects, refuseUnlessTrue(objects)},
-	"dependentRequired":     {objects, refuseUnlessEmpty(objects)},
-	"dependentSchemas":      {objects, refuseUnlessEmpty(objects)},
-	"dependencies":          {objects, refuseUnlessEmpty(objects)},
-	"not":                   {0, refuse(allTypes)},
-	"if":                    {0, meetIf},
-	"$dynamicRef":           {0, refuse(allTypes)},
-	"$recursiveRef":         {0, refuse(allTypes)},
+	"uniqueItems":           {arrays, meetUnique},
+	"contains":              {arrays, refuse(arrays, nil)},
+	"unevaluatedItems":      {arrays, refuse(arrays, isAny)},
+	"unevaluatedProperties": {objects, refuse(objects, isAny)},
+	"propertyNames":         {objects, refuse(objects, isAny)},
+	"dependentRequired":     {objects, refuse(objects, isEmpty)},
+	"dependentSchemas":      {objects, refuse(objects, isEmpty)},
+	"dependencies":          {objects, refuse(objects, isEmpty)},
+	"not":                   {0, refuse(allTypes, nil)},
+	"if":                    {0, refuse(allTypes, hasNoBranch)},
+	"$dynamicRef":           {0, refuse(allTypes, nil)},
+	"$recursiveRef":         {0, refuse(allTypes, nil)},
 }
 
-// refuse returns a meet function that refuses the keyword for the types of about.
-func refuse(about types) func(*flat, *value, *value, string) error {
-	return func(f *flat, s, _ *value, name string) error {
-		f.refuse(about, refusal{s, name, "no grammar is made of it"})
-		return nil
-	}
-}
-
-func refuseIfTrue(about types) func(*flat, *value, *value, string) error {
+// refuse returns a meet function that refuses the keyword for the types of about, unless harmless,
+// which may be nil, reports that the keyword restricts nothing.
+func refuse(about types, harmless func(s, arg *value) bool) func(*flat, *value, *value, string) error {
 	return func(f *flat, s, arg *value, name string) error {
-		if arg.kind != boolean {
-			return wrong(s, name, "must be a boolean")
-		}
-		if arg.yes {
-			return refuse(about)(f, s, arg, name)
+		if harmless == nil || !harmless(s, arg) {
+			f.refuse(about, refusal{s, name, "no grammar is made of it"})
 		}
 		return nil
 	}
 }
 
-// refuseUnlessTrue accepts only the schemas true and {}, which restrict nothing.
-func refuseUnlessTrue(about types) func(*flat, *value, *value, string) error {
-	return func(f *flat, s, arg *value, name string) error {
-		if arg.kind == boolean && arg.yes || arg.kind == object && len(arg.members) == 0 {
-			return nil
-		}
-		return refuse(about)(f, s, arg, name)
-	}
-}
+func isEmpty(_, arg *value) bool { return arg.kind == object && len(arg.members) == 0 }
 
-func refuseUnlessEmpty(about types) func(*flat, *value, *value, string) error {
-	return func(f *flat, s, arg *value, name string) error {
-		if arg.kind == object && len(arg.members) == 0 {
-			return nil
-		}
-		return refuse(about)(f, s, arg, name)
-	}
-}
+// isAny reports whether arg is the schema true or {}.
+func isAny(s, arg *value) bool { return arg.kind == boolean && arg.yes || isEmpty(s, arg) }
 
-// meetIf ignores an if without then and else, which has no effect, and refuses others.
-func meetIf(f *flat, s, arg *value, name string) error {
-	if s.get("then") == nil && s.get("else") == nil {
-		return nil
+// hasNoBranch reports whether an if stands without then and else.
+func hasNoBranch(s, _ *value) bool { return s.get("then") == nil && s.get("else") == nil }
+
+func meetUnique(f *flat, s, arg *value, name string) error {
+	if arg.kind != boolean {
+		return wrong(s, name, "must be a boolean")
 	}
-	return refuse(allTypes)(f, s, arg, name)
+	return refuse(arrays, func(_, arg *value) bool { return !arg.yes })(f, s, arg, name)
 }
 
 func meetType(f *flat, s, arg *value, name string) error {

@@ -45,51 +45,30 @@ func rationalOf(s, arg *value, name string) (*big.Rat, error) {
 	return r, nil
 }
 
-func meetMinimum(f *flat, s, arg *value, name string) error {
-	r, err := rationalOf(s, arg, name)
-	if err == nil {
-		f.least.narrow(bound{r, strictly(s, "exclusiveMinimum")}, 1)
-	}
-	return err
-}
-
-func meetMaximum(f *flat, s, arg *value, name string) error {
-	r, err := rationalOf(s, arg, name)
-	if err == nil {
-		f.most.narrow(bound{r, strictly(s, "exclusiveMaximum")}, -1)
-	}
-	return err
-}
-
-// strictly reports whether s has the keyword name as a boolean true next to the bound, the form
-// of draft-04 that OpenAPI 3.0 kept.
-func strictly(s *value, name string) bool {
-	v := s.get(name)
-	return v != nil && v.kind == boolean && v.yes
-}
-
-// meetExclusiveMinimum adds a strict lower bound. The boolean form is handled by meetMinimum.
-func meetExclusiveMinimum(f *flat, s, arg *value, name string) error {
-	if arg.kind == boolean {
+// meetBound returns the meet function of a lower bound for sign 1, of an upper one for sign -1. An
+// inclusive bound names the exclusive keyword: next to it, draft-04 and OpenAPI 3.0 have that
+// keyword as a boolean. Such a boolean restricts nothing by itself.
+func meetBound(sign int, exclusive string) func(f *flat, s, arg *value, name string) error {
+	return func(f *flat, s, arg *value, name string) error {
+		strict := exclusive == ""
+		if strict && arg.kind == boolean {
+			return nil
+		}
+		r, err := rationalOf(s, arg, name)
+		if err != nil {
+			return err
+		}
+		if !strict {
+			v := s.get(exclusive)
+			strict = v != nil && v.kind == boolean && v.yes
+		}
+		end := &f.least
+		if sign < 0 {
+			end = &f.most
+		}
+		end.narrow(bound{r, strict}, sign)
 		return nil
 	}
-	r, err := rationalOf(s, arg, name)
-	if err == nil {
-		f.least.narrow(bound{r, true}, 1)
-	}
-	return err
-}
-
-// meetExclusiveMaximum adds a strict upper bound. The boolean form is handled by meetMaximum.
-func meetExclusiveMaximum(f *flat, s, arg *value, name string) error {
-	if arg.kind == boolean {
-		return nil
-	}
-	r, err := rationalOf(s, arg, name)
-	if err == nil {
-		f.most.narrow(bound{r, true}, -1)
-	}
-	return err
 }
 
 // meetMultipleOf accepts 1, 0.1, 0.01 and so on, which only limit the digits after the point. It
@@ -167,14 +146,14 @@ type decimals struct{ integer, fraction int }
 func (d decimals) between(low, high bound) *grammar.Expr {
 	lowInt, lowRest := digitsOf(low.value)
 	top := strings.Repeat("9", d.integer)
-	rest := upper{none: true}
+	rest := limit{none: true}
 	if high.value != nil {
 		highInt, highRest := digitsOf(high.value)
 		if len(highInt) <= d.integer {
-			top, rest = highInt, upper{digits: highRest, strict: high.strict}
+			top, rest = highInt, limit{digits: highRest, strict: high.strict}
 		}
 	}
-	first := lower{digits: lowRest, strict: low.strict}
+	first := limit{digits: lowRest, strict: low.strict}
 	switch {
 	case compare(lowInt, top) > 0:
 		return nothing
@@ -186,9 +165,9 @@ func (d decimals) between(low, high bound) *grammar.Expr {
 		middle = seq(integersBetween(from, to), d.anyFraction())
 	}
 	return either(
-		seq(lit(lowInt), d.withPoint(first, upper{none: true})),
+		seq(lit(lowInt), d.withPoint(first, limit{none: true})),
 		middle,
-		seq(lit(top), d.withPoint(lower{none: true}, rest)),
+		seq(lit(top), d.withPoint(limit{none: true}, rest)),
 	)
 }
 
@@ -200,30 +179,25 @@ func (d decimals) anyFraction() *grammar.Expr {
 	return optional(seq(lit("."), repeat(digit, 1, d.fraction)))
 }
 
-// lower and upper bound the digits after a point; missing digits are zeros. If none is set,
-// there is no bound.
-type (
-	lower struct {
-		digits       string
-		strict, none bool
-	}
-	upper struct {
-		digits       string
-		strict, none bool
-	}
-)
+// limit bounds the digits after a point; missing digits are zeros. If none is set, there is no
+// bound.
+type limit struct {
+	digits       string
+	strict, none bool
+}
 
-func (l lower) allowsEnd() bool { return l.none || l.digits == "" && !l.strict }
-func (u upper) allowsEnd() bool { return u.none || u.digits != "" || !u.strict }
+// endsAbove and endsBelow report whether no more digits satisfy the lower or the upper limit.
+func (l limit) endsAbove() bool { return l.none || l.digits == "" && !l.strict }
+func (u limit) endsBelow() bool { return u.none || u.digits != "" || !u.strict }
 
 // withPoint returns the expression of a point and digits from l to u; it also matches "" if l
 // and u allow a fraction of 0.
-func (d decimals) withPoint(l lower, u upper) *grammar.Expr {
+func (d decimals) withPoint(l, u limit) *grammar.Expr {
 	behind := nothing
 	if d.fraction > 0 {
 		behind = seq(lit("."), d.step(l, u, d.fraction))
 	}
-	if l.allowsEnd() && u.allowsEnd() {
+	if l.endsAbove() && u.endsBelow() {
 		return either(empty, behind)
 	}
 	return behind
@@ -231,11 +205,11 @@ func (d decimals) withPoint(l lower, u upper) *grammar.Expr {
 
 // step returns the expression of 1 to n digits from l to u. It branches on the first digit: at
 // the bounds the rest is bounded too, between them it is free.
-func (d decimals) step(l lower, u upper, n int) *grammar.Expr {
+func (d decimals) step(l, u limit, n int) *grammar.Expr {
 	if n == 0 {
 		return nothing
 	}
-	if l.allowsEnd() && u.none {
+	if l.endsAbove() && u.none {
 		return repeat(digit, 1, n)
 	}
 	from, to := byte('0'), byte('9')
@@ -253,13 +227,13 @@ func (d decimals) step(l lower, u upper, n int) *grammar.Expr {
 	}
 	var parts []*grammar.Expr
 	for c := from; c <= to; {
-		nextL, nextU := lower{none: true}, upper{none: true}
+		nextL, nextU := limit{none: true}, limit{none: true}
 		last := c
 		if !l.none && c == from {
-			nextL = lower{digits: tail(l.digits), strict: l.strict}
+			nextL = limit{digits: tail(l.digits), strict: l.strict}
 		}
 		if !u.none && c == to {
-			nextU = upper{digits: tail(u.digits), strict: u.strict}
+			nextU = limit{digits: tail(u.digits), strict: u.strict}
 		}
 		if nextL.none && nextU.none { // one branch for all digits strictly between the bounds
 			if last = to; !u.none {
@@ -267,7 +241,7 @@ func (d decimals) step(l lower, u upper, n int) *grammar.Expr {
 			}
 		}
 		e := d.step(nextL, nextU, n-1)
-		if nextL.allowsEnd() && nextU.allowsEnd() {
+		if nextL.endsAbove() && nextU.endsBelow() {
 			e = either(empty, e)
 		}
 		parts = append(parts, seq(runes(grammar.Range{Lo: rune(c), Hi: rune(last)}), e))

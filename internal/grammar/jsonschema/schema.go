@@ -241,18 +241,15 @@ func onlyKeyword(s *value) (string, bool) {
 func (b *builder) build(schemas []*value) (*grammar.Expr, error) {
 	if s := schemas[0]; len(schemas) == 1 && s.kind == object {
 		switch name, _ := onlyKeyword(s); name {
-		case "anyOf", "oneOf":
-			branches, err := list(s, name)
-			if err != nil {
-				return nil, err
-			}
-			return b.anyOf(branches)
-		case "allOf":
+		case "anyOf", "oneOf", "allOf":
 			parts, err := list(s, name)
 			if err != nil {
 				return nil, err
 			}
-			return b.compile(parts)
+			if name == "allOf" {
+				return b.compile(parts)
+			}
+			return b.anyOf(parts)
 		}
 	}
 	alternatives := []*flat{newFlat()}

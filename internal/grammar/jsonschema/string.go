@@ -3,6 +3,7 @@ package jsonschema
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -128,12 +129,7 @@ type trie struct {
 
 func (t *trie) add(name string) {
 	for _, r := range name {
-		at := -1
-		for i, known := range t.runes {
-			if known == r {
-				at = i
-			}
-		}
+		at := slices.Index(t.runes, r)
 		if at < 0 {
 			at = len(t.runes)
 			t.runes = append(t.runes, r)

@@ -18,19 +18,12 @@ func written(e *grammar.Expr) *grammar.Expr {
 	switch e.Op {
 	case grammar.Runes:
 		return writtenRunes(e)
-	case grammar.Repeat:
-		return repeat(written(e.Sub[0]), e.Min, e.Max)
 	case grammar.Text:
 		return lit(escape(e.Text))
-	}
-	if e.Op == grammar.Seq {
+	case grammar.Seq:
 		return seq(appendWritten(nil, e)...)
 	}
-	sub := make([]*grammar.Expr, len(e.Sub))
-	for i, s := range e.Sub {
-		sub[i] = written(s)
-	}
-	return either(sub...)
+	return rebuilt(e, written)
 }
 
 // appendWritten appends the written parts of e, a Seq, and of Seqs directly in it. Flattening

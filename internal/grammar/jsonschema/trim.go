@@ -1,6 +1,10 @@
 package jsonschema
 
-import "github.com/coppice-llm/coppice/grammar"
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/grammar"
+)
 
 // trim returns rules without the parts that can't be reached or match no text, so that every
 // prefix that a matcher accepts can be completed. Rules[0] becomes nothing if it matches no
@@ -64,18 +68,9 @@ func (t *trimmer) settle(judge func(rule int) bool) {
 func (t *trimmer) end(e *grammar.Expr) bool {
 	switch e.Op {
 	case grammar.Seq:
-		for _, s := range e.Sub {
-			if !t.end(s) {
-				return false
-			}
-		}
+		return !slices.ContainsFunc(e.Sub, func(s *grammar.Expr) bool { return !t.end(s) })
 	case grammar.Either:
-		for _, s := range e.Sub {
-			if t.end(s) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(e.Sub, t.end)
 	case grammar.Repeat:
 		return e.Min == 0 || t.end(e.Sub[0])
 	case grammar.Runes:
@@ -91,25 +86,10 @@ func (t *trimmer) end(e *grammar.Expr) bool {
 
 // prune returns e without the parts that match no text.
 func (t *trimmer) prune(e *grammar.Expr) *grammar.Expr {
-	switch e.Op {
-	case grammar.Call, grammar.Runes:
-		if !t.end(e) {
-			return nothing
-		}
-		return e
-	case grammar.Repeat:
-		return repeat(t.prune(e.Sub[0]), e.Min, e.Max)
-	case grammar.Seq, grammar.Either:
-		sub := make([]*grammar.Expr, len(e.Sub))
-		for i, s := range e.Sub {
-			sub[i] = t.prune(s)
-		}
-		if e.Op == grammar.Seq {
-			return seq(sub...)
-		}
-		return either(sub...)
+	if (e.Op == grammar.Call || e.Op == grammar.Runes) && !t.end(e) {
+		return nothing
 	}
-	return e
+	return rebuilt(e, t.prune)
 }
 
 // call returns the new number of a rule, which is thereby reached.

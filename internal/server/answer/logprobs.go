@@ -35,14 +35,7 @@ func (s *scored) best(i, most int) []engine.TokenLogprob {
 
 // appendList writes an array with one element, written by each, per token.
 func (s *scored) appendList(dst []byte, each func(dst []byte, i int) []byte) []byte {
-	dst = append(dst, '[')
-	for i := range s.tokens {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = each(dst, i)
-	}
-	return append(dst, ']')
+	return jsontext.AppendArray(dst, len(s.tokens), each)
 }
 
 // completionLogprobs writes the logprobs object of /v1/completions. offset is the number of code
@@ -103,14 +96,10 @@ func (a *Answer) chatLogprobs(dst []byte, s *scored) []byte {
 	dst = s.appendList(dst, func(dst []byte, i int) []byte {
 		f, _ := s.known(i)
 		dst = a.chatToken(dst, s.tokens[i], f)
-		dst = append(dst, `,"top_logprobs":[`...)
-		for j, t := range s.best(i, a.params.TopLogprobs) {
-			if j > 0 {
-				dst = append(dst, ',')
-			}
-			dst = append(a.chatToken(dst, t.Token, t.Logprob), '}')
-		}
-		return append(dst, "]}"...)
+		dst = jsontext.AppendList(append(dst, `,"top_logprobs":`...), s.best(i, a.params.TopLogprobs), func(dst []byte, t engine.TokenLogprob) []byte {
+			return append(a.chatToken(dst, t.Token, t.Logprob), '}')
+		})
+		return append(dst, '}')
 	})
 	return append(dst, `,"refusal":null}`...)
 }

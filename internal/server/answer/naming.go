@@ -66,14 +66,7 @@ func (n *naming) appendBytes(dst []byte, t kv.Token) []byte {
 	if !ok {
 		return append(dst, "null"...)
 	}
-	dst = append(dst, '[')
-	for i := range len(s) {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendUint(dst, uint64(s[i]), 10)
-	}
-	return append(dst, ']')
+	return jsontext.AppendArray(dst, len(s), func(dst []byte, i int) []byte { return strconv.AppendUint(dst, uint64(s[i]), 10) })
 }
 
 // place returns the code point of the text at which t begins, and the number of code points

@@ -2,12 +2,12 @@ package view
 
 import (
 	"embed"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/web"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 //go:embed page
@@ -106,19 +106,7 @@ func (f *Feed) serveStream(w http.ResponseWriter, r *http.Request) {
 
 // fail answers with an error in OpenAI's shape.
 func fail(w http.ResponseWriter, status int, code, message string) {
-	var body struct {
-		Error struct {
-			Message string  `json:"message"`
-			Type    string  `json:"type"`
-			Param   *string `json:"param"`
-			Code    string  `json:"code"`
-		} `json:"error"`
-	}
-	body.Error.Message, body.Error.Code, body.Error.Type = message, code, "invalid_request_error"
-	if status >= 500 {
-		body.Error.Type = "server_error"
-	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(body)
+	w.Write(openai.NewError(status, code, "%s", message).Append(nil))
 }
