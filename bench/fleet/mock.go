@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/bench/fleet/mocker"
@@ -14,12 +15,15 @@ type mock struct {
 	report mocker.Report
 }
 
-// NewMocker makes a worker that behaves as Dynamo's mocker, with upstream's timing
-// unless cfg sets another. The error lists the faults of cfg.
-func NewMocker(cfg mocker.Config) (Worker, error) {
-	w, err := mocker.New(cfg)
+// newMocker makes a worker that behaves as Dynamo's mocker, with upstream's timing. The
+// error lists the faults of cfg.
+func newMocker(cfg *Config, requests int) (Worker, error) {
+	w, err := mocker.New(mocker.Config{
+		Blocks: kv.FloorPages(cfg.KVTokens, BlockTokens), BlockTokens: BlockTokens, MaxSeqs: cfg.MaxRunning,
+		MaxBatchedTokens: cfg.StepTokens, MaxWaiting: max(1, requests),
+	})
 	if err != nil {
-		return nil, fmt.Errorf("fleet: worker of %d blocks: %w", cfg.Blocks, err)
+		return nil, fmt.Errorf("fleet: worker of %d KV tokens: %w", cfg.KVTokens, err)
 	}
 	return &mock{Worker: w}, nil
 }
@@ -49,8 +53,7 @@ func (w *mock) Usage() Usage { return Usage(w.Worker.Usage()) }
 func keep(events []kv.Event) []kv.Event {
 	kept := make([]kv.Event, len(events))
 	for i, e := range events {
-		e.Blocks = append([]kv.Block(nil), e.Blocks...)
-		e.Hashes = append([]kv.BlockHash(nil), e.Hashes...)
+		e.Blocks, e.Hashes = slices.Clone(e.Blocks), slices.Clone(e.Hashes)
 		kept[i] = e
 	}
 	return kept

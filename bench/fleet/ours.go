@@ -5,20 +5,9 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
-
-// OursConfig sizes a worker with our scheduler.
-type OursConfig struct {
-	Device     sim.Profile // cost model of a step
-	KVTokens   int         // KV pool
-	StepTokens int         // most tokens in a step
-	MaxRunning int         // most running requests
-	MaxQueued  int         // most waiting requests
-	Policy     scheduler.Policy
-}
 
 // vocabulary is the size of the workers' vocabulary: 31 bits, so that made-up tokens
 // hardly ever collide.
@@ -29,7 +18,7 @@ const vocabulary = 1 << 31
 // also keep a hash for each token of the pool and check each token read, which would
 // take gigabytes for a fleet.
 type ours struct {
-	cfg  OursConfig
+	cfg  *Config
 	info engine.Info
 	s    *scheduler.Scheduler
 
@@ -40,9 +29,9 @@ type ours struct {
 	out    []scheduler.Output
 }
 
-// NewOurs makes a worker with our scheduler. The error is the scheduler's and names the
-// bad sizes.
-func NewOurs(cfg OursConfig) (Worker, error) {
+// newOurs makes a worker with our scheduler and a queue for a number of requests. The
+// error is the scheduler's and names the bad sizes.
+func newOurs(cfg *Config, requests int) (Worker, error) {
 	w := &ours{cfg: cfg, open: make(map[scheduler.RequestID]*Request)}
 	w.info = engine.Info{
 		Name: "fleet", Vocab: vocabulary, MaxPositions: cfg.KVTokens, PageTokens: BlockTokens,
@@ -52,7 +41,7 @@ func NewOurs(cfg OursConfig) (Worker, error) {
 	n := w.info.NumPages
 	var err error
 	w.s, err = scheduler.New(scheduler.Config{
-		Policy: cfg.Policy, StepTokens: cfg.StepTokens, MaxRunning: cfg.MaxRunning, MaxQueued: cfg.MaxQueued, MaxInflight: 1,
+		StepTokens: cfg.StepTokens, MaxRunning: cfg.MaxRunning, MaxQueued: max(1, requests), MaxInflight: 1,
 		BlockTokens: BlockTokens, Events: true, LeaseLowPages: n, LeaseBulkPages: n, LeaseHighPages: n,
 	}, w.info)
 	if err != nil {

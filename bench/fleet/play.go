@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/coppice-llm/coppice/bench/fleet/mocker"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
@@ -107,7 +106,7 @@ func newPlay(cfg Config, trace *Trace) (*play, error) {
 func (p *play) open(i int, pool router.PoolID) error {
 	w := &p.workers[i]
 	var err error
-	if w.Worker, err = newWorker(&p.cfg, uint64(i), p.trace.Requests()); err != nil {
+	if w.Worker, err = newWorker(&p.cfg, p.trace.Requests()); err != nil {
 		return err
 	}
 	w.id, w.holder = idOf(i), kv.Rank{Worker: kv.WorkerID(i + 1)}
@@ -126,16 +125,11 @@ func (p *play) open(i int, pool router.PoolID) error {
 }
 
 // newWorker makes a worker of cfg.Kind. Its queue has room for all requests.
-func newWorker(cfg *Config, seed uint64, requests int) (Worker, error) {
+func newWorker(cfg *Config, requests int) (Worker, error) {
 	if cfg.Kind == Mocker {
-		return NewMocker(mocker.Config{
-			Blocks: kv.FloorPages(cfg.KVTokens, BlockTokens), BlockTokens: BlockTokens, MaxSeqs: cfg.MaxRunning,
-			MaxBatchedTokens: cfg.StepTokens, MaxWaiting: max(1, requests), Seed: seed,
-		})
+		return newMocker(cfg, requests)
 	}
-	return NewOurs(OursConfig{
-		Device: cfg.Device, KVTokens: cfg.KVTokens, StepTokens: cfg.StepTokens, MaxRunning: cfg.MaxRunning, MaxQueued: max(1, requests),
-	})
+	return newOurs(cfg, requests)
 }
 
 // run plays until every request has ended. It is an error if nothing is scheduled while

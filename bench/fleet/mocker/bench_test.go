@@ -21,9 +21,7 @@ func newChurn(tb testing.TB, cfg Config, prompt, output int) *churn {
 	c := &churn{w: newWorker(tb, cfg)}
 	for id := range 4 * c.w.cfg.MaxSeqs {
 		tokens := append(tokensFrom(id%8, prompt/2), tokensFrom(8+id, prompt/2)...)
-		r := request(id, tokens, output, c.w.cfg.BlockTokens)
-		r.Output = tokensFrom(100_000+id, output)[:output:output]
-		c.requests = append(c.requests, r)
+		c.requests = append(c.requests, request(id, tokens, output, c.w.cfg.BlockTokens))
 	}
 	for id := range c.w.cfg.MaxSeqs {
 		submit(tb, c.w, 0, c.requests[id])
@@ -66,7 +64,7 @@ func TestPassesDoNotAllocate(t *testing.T) {
 func BenchmarkPass(b *testing.B) {
 	for _, seqs := range []int{16, 64, 256} {
 		b.Run(fmt.Sprintf("seqs=%d/prompt=10240/output=512", seqs), func(b *testing.B) {
-			c := newChurn(b, Config{MaxSeqs: seqs, Timing: Coefficients{Step: 6.4e-3, Token: 2.2e-5, Pair: 1.2e-9, Row: 1.3e-6, KV: 5.6e-8}}, 10240, 512)
+			c := newChurn(b, Config{MaxSeqs: seqs}, 10240, 512)
 			for range 1000 {
 				c.pass(b)
 			}

@@ -23,12 +23,12 @@ func (w *Worker) Check() error {
 			}
 		}
 	}
-	for i := range w.waiting.len {
-		if s := w.waiting.at(i); len(s.slots) != 0 || s.chunk != 0 || s.decoding {
+	for _, s := range w.waiting {
+		if len(s.slots) != 0 || s.chunk != 0 || s.decoding {
 			return fmt.Errorf("mocker: request %d waits and has %d blocks, chunk %d, decoding %v", s.req.ID, len(s.slots), s.chunk, s.decoding)
 		}
 	}
-	if w.busy != (len(w.running)+w.waiting.len > 0) && !w.busy {
+	if w.busy != (len(w.running)+len(w.waiting) > 0) && !w.busy {
 		return fmt.Errorf("mocker: idle with %+v", w.Usage())
 	}
 	return w.cache.check(refs)
@@ -43,7 +43,7 @@ func (w *Worker) checkSequence(s *sequence) error {
 		return fmt.Errorf("mocker: request %d runs with %d of %d tokens output", s.req.ID, s.output(), s.req.OutputTokens)
 	case s.gone:
 		return fmt.Errorf("mocker: request %d runs and is preempted", s.req.ID)
-	case !w.cfg.NoPrefixCaching && s.named < s.computed/w.cfg.BlockTokens:
+	case s.named < s.computed/w.cfg.BlockTokens:
 		return fmt.Errorf("mocker: request %d: %d tokens computed, %d blocks named", s.req.ID, s.computed, s.named)
 	}
 	return nil

@@ -10,8 +10,14 @@
 // that no request holds stay cached until their room is needed. They are evicted least
 // recently used first, and never before their descendants.
 //
-// Differences from upstream, besides those stated at the options of [Config]:
+// Differences from upstream:
 //
+//   - an admission does not count blocks of the prompt that running requests hold: a
+//     prompt that shares its prefix with them needs that much less room. Upstream counts
+//     all blocks, so requests with a long common prefix wait although there is room;
+//   - the sequence admitted last is preempted, as in vLLM, and not the first decoding one:
+//     it loses least, requests end roughly in order of arrival, and the oldest sequence
+//     always makes progress;
 //   - taking blocks is all or nothing; upstream keeps what it took before it failed;
 //   - a block of a prompt can be found once the chunk that computes it has begun, not
 //     from the first chunk on, so no request finds a block that is not there;
@@ -21,14 +27,14 @@
 //   - a sequence gets the block for its next token before a pass, and is preempted at
 //     that point; upstream computes the token and takes it back;
 //   - prompts get the part of MaxBatchedTokens that the decoding rows leave;
-//   - without prefix caching, blocks have no names and are freed at once; upstream gives
-//     them random names.
+//   - prefix caching and chunked prefill are always on, and the watermark is upstream's
+//     default.
 //
 // A Worker belongs to one goroutine. Nothing depends on the order of a map: equal calls
 // give equal reports.
 //
 //	w, err := mocker.New(mocker.Config{Blocks: 4096, BlockTokens: 16})
-//	err = w.Submit(now, &mocker.Request{ID: 1, Tokens: prompt, Locals: locals, Hashes: hashes, OutputTokens: 100})
+//	err = w.Submit(now, &mocker.Request{ID: 1, Tokens: prompt, Locals: locals, Hashes: hashes, OutputTokens: 100, Output: answer})
 //	for {
 //		at, ok := w.Wake()
 //		if !ok {

@@ -12,7 +12,6 @@ type log struct {
 // entry is an event. Its blocks, or hashes if it is a removal, are [lo, hi) of the log's.
 type entry struct {
 	kind      kv.EventKind
-	namespace kv.Namespace
 	parent    kv.BlockHash
 	hasParent bool
 	lo, hi    int
@@ -23,17 +22,17 @@ func (l *log) reset() {
 }
 
 // stored records a new block. If it follows the block recorded last, it joins that event.
-func (l *log) stored(ns kv.Namespace, parent kv.BlockHash, hasParent bool, hash kv.BlockHash, local kv.LocalHash) {
+func (l *log) stored(parent kv.BlockHash, hasParent bool, hash kv.BlockHash, local kv.LocalHash) {
 	lo := len(l.blocks)
 	l.blocks = append(l.blocks, kv.Block{Hash: hash, Local: local})
 	if n := len(l.entries); n > 0 && hasParent {
 		e := &l.entries[n-1]
-		if e.kind == kv.Stored && l.blocks[lo-1].Hash == parent && e.namespace == ns {
+		if e.kind == kv.Stored && l.blocks[lo-1].Hash == parent {
 			e.hi++
 			return
 		}
 	}
-	l.entries = append(l.entries, entry{kv.Stored, ns, parent, hasParent, lo, lo + 1})
+	l.entries = append(l.entries, entry{kv.Stored, parent, hasParent, lo, lo + 1})
 }
 
 // removed records an eviction; consecutive evictions share an event.
@@ -52,7 +51,7 @@ func (l *log) removed(hash kv.BlockHash) {
 func (l *log) drain(dst []kv.Event, seq *uint64) []kv.Event {
 	for i := range l.entries {
 		e := &l.entries[i]
-		event := kv.Event{Seq: *seq, Kind: e.kind, Namespace: e.namespace, Parent: e.parent, HasParent: e.hasParent}
+		event := kv.Event{Seq: *seq, Kind: e.kind, Parent: e.parent, HasParent: e.hasParent}
 		if e.kind == kv.Stored {
 			event.Blocks = l.blocks[e.lo:e.hi:e.hi]
 		} else {

@@ -2,6 +2,7 @@ package mocker
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/invariants"
@@ -70,7 +71,7 @@ func (w *Worker) end(out *Report) {
 // begin composes the next pass: first a block for each decoding sequence that needs one,
 // then chunks of the prompts already admitted, then new prompts that fit.
 func (w *Worker) begin() {
-	if w.busy = len(w.running)+w.waiting.len > 0; !w.busy {
+	if w.busy = len(w.running)+len(w.waiting) > 0; !w.busy {
 		return
 	}
 	w.makeRoom()
@@ -78,25 +79,24 @@ func (w *Worker) begin() {
 	for _, s := range w.running {
 		if s.decoding {
 			load.Rows++
-			load.ContextTokens += s.tokens
 			w.compute(s, 1)
 		}
 	}
 	budget := w.cfg.MaxBatchedTokens - load.Rows
 	for _, s := range w.running {
 		if n := min(s.tokens-s.computed, budget); !s.decoding && n > 0 {
-			load.addPrompt(n, s.computed)
+			load.addPrompt(n)
 			w.compute(s, n)
 			budget -= n
 		}
 	}
 	w.admit(budget, &load)
 	if load.Rows+load.Prompts == 0 {
-		panic(fmt.Sprintf("mocker: nobody goes on: %+v, %d blocks", w.Usage(), w.cfg.Blocks))
+		panic(fmt.Sprintf("mocker: no request is in the pass: %+v, %d blocks", w.Usage(), w.cfg.Blocks))
 	}
 	load.ActiveTokens = w.cache.active * w.cfg.BlockTokens
 	load.TotalTokens = w.cfg.Blocks * w.cfg.BlockTokens
-	w.until = w.now + min(max(1, w.cfg.Timing.Pass(load)), maxPass)
+	w.until = w.now + w.timing.pass(load)
 	w.stats.Passes++
 	w.stats.MostUsed = max(w.stats.MostUsed, w.cache.active)
 }
@@ -132,15 +132,8 @@ func (w *Worker) makeRoom() {
 	w.running = kept
 }
 
-// victim picks the sequence to preempt, by Config.Preemption. At least one decodes.
+// victim picks the sequence to preempt: the one admitted last. At least one runs.
 func (w *Worker) victim() *sequence {
-	if w.cfg.Preemption == Oldest {
-		for _, s := range w.running {
-			if s.decoding && !s.gone {
-				return s
-			}
-		}
-	}
 	i := len(w.running) - 1
 	for w.running[i].gone {
 		i--
@@ -155,7 +148,7 @@ func (w *Worker) preempt(s *sequence) {
 	s.slots, s.named, s.computed = s.slots[:0], 0, 0
 	s.decoding, s.resumed, s.gone = false, true, true
 	w.preempted = append(w.preempted, s.req.ID)
-	w.waiting.pushFront(s)
+	w.waiting = slices.Insert(w.waiting, 0, s)
 }
 
 // admit admits waiting requests, first come first served, until one does not fit. A
@@ -163,35 +156,25 @@ func (w *Worker) preempt(s *sequence) {
 // queue and needs all the blocks that it gave up, of which at least one is taken. If
 // nothing runs, the watermark is ignored, since no block would ever be freed.
 func (w *Worker) admit(budget int, load *Load) {
-	for w.waiting.len > 0 && len(w.running) < w.cfg.MaxSeqs && budget > 0 {
+	for len(w.waiting) > 0 && len(w.running) < w.cfg.MaxSeqs && budget > 0 {
 		limit := w.limit
 		if len(w.running) == 0 {
 			limit = w.cfg.Blocks
 		}
-		s := w.waiting.at(0)
+		s := w.waiting[0]
 		names := s.cachedNames(w.cfg.BlockTokens)
-		if w.cfg.NoPrefixCaching {
-			names = nil
-		}
 		found, active := w.cache.match(names)
 		blocks := kv.CeilPages(s.tokens, w.cfg.BlockTokens)
-		need := blocks
-		if w.cfg.Admission == CountCached {
-			need -= active
-		}
+		need := blocks - active
 		cached := min(found*w.cfg.BlockTokens, s.tokens-1)
-		fresh := s.tokens - cached
 		if w.cache.active+need > limit {
-			return
-		}
-		if w.cfg.NoChunkedPrefill && fresh > budget && (fresh <= w.cfg.MaxBatchedTokens || load.Prompts > 0) {
 			return
 		}
 		slots, ok := w.cache.use(names[:found], blocks-found, s.slots, &w.logs[w.current])
 		if !ok {
 			panic(fmt.Sprintf("mocker: %d blocks admitted beside %d active ones of %d", need, w.cache.active, w.cfg.Blocks))
 		}
-		w.waiting.popFront()
+		w.waiting = slices.Delete(w.waiting, 0, 1)
 		s.slots, s.named, s.computed = slots, found, cached
 		if len(s.hashes) == 0 {
 			s.hashes = append(s.hashes, names...)
@@ -199,11 +182,8 @@ func (w *Worker) admit(budget int, load *Load) {
 		if !s.resumed {
 			w.cached += cached
 		}
-		n := min(fresh, budget)
-		if w.cfg.NoChunkedPrefill {
-			n = fresh
-		}
-		load.addPrompt(n, cached)
+		n := min(s.tokens-cached, budget)
+		load.addPrompt(n)
 		w.compute(s, n)
 		budget -= n
 		w.running = append(w.running, s)
@@ -215,9 +195,6 @@ func (w *Worker) admit(budget int, load *Load) {
 func (w *Worker) compute(s *sequence, n int) {
 	s.chunk = n
 	s.computed += n
-	if w.cfg.NoPrefixCaching {
-		return
-	}
 	for (s.named+1)*w.cfg.BlockTokens <= s.computed {
 		w.name(s)
 	}
@@ -231,7 +208,7 @@ func (w *Worker) name(s *sequence) {
 	if k > 0 {
 		parent, before = s.slots[k-1], s.hashes[k-1]
 	}
-	local := w.namer.local(s, k, w.cfg.BlockTokens)
+	local := s.local(k, w.cfg.BlockTokens, &w.tokens)
 	if k == len(s.hashes) {
 		hash := kv.BlockHash(local)
 		if k > 0 {
@@ -244,6 +221,6 @@ func (w *Worker) name(s *sequence) {
 	s.slots[k] = at
 	s.named++
 	if fresh {
-		w.logs[w.current].stored(s.req.Namespace, before, k > 0, hash, local)
+		w.logs[w.current].stored(before, k > 0, hash, local)
 	}
 }

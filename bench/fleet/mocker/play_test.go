@@ -10,9 +10,9 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// request makes a request with the hashes of its prompt.
+// request makes a request with the hashes of its prompt, and an answer of its own.
 func request(id int, prompt []kv.Token, output, blockTokens int) *Request {
-	r := &Request{ID: id, Tokens: prompt, OutputTokens: output}
+	r := &Request{ID: id, Tokens: prompt, OutputTokens: output, Output: tokensFrom(2000+id, output)}
 	h := kv.NewHasher(kv.Namespace{}, blockTokens)
 	for at := 0; at+blockTokens <= len(prompt); at += blockTokens {
 		hash, local := h.Next(prompt[at : at+blockTokens])
@@ -94,7 +94,7 @@ type world struct {
 	requests  []*Request
 	got       []int // output tokens of each request
 	over      []bool
-	disturbed []bool // preempted or aborted
+	disturbed []bool // preempted
 	total     Report
 }
 
@@ -102,19 +102,15 @@ func newWorld(t testing.TB, seed uint64) *world {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	cfg := Config{
 		Blocks: 8 + rng.IntN(60), BlockTokens: 2 + rng.IntN(7), MaxSeqs: 1 + rng.IntN(8),
-		NoPrefixCaching: rng.IntN(5) == 0, NoChunkedPrefill: rng.IntN(3) == 0,
-		Admission: Admission(rng.IntN(2)), Preemption: Preemption(rng.IntN(2)), Seed: seed,
-		Watermark: []float64{0, 0.2, NoWatermark}[rng.IntN(3)],
 	}
 	cfg.MaxBatchedTokens = cfg.MaxSeqs + rng.IntN(40)
-	if rng.IntN(2) == 0 {
-		cfg.Timing = Coefficients{Step: 1e-3, Token: 1e-5, KV: 1e-7}
-	}
 	index, err := kvindex.New(kvindex.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t: t, rng: rng, w: newWorker(t, cfg), index: index, holder: kv.Rank{Worker: 7}}
+	x := &world{t: t, rng: rng, w: newWorker(t, cfg), index: index, holder: kv.Rank{Worker: 7}}
+	x.w.limit = []int{x.w.limit, cfg.Blocks - cfg.Blocks/5, cfg.Blocks}[rng.IntN(3)]
+	return x
 }
 
 // submit sends a request that begins with one of a few stems, or continues an earlier one.
@@ -134,7 +130,6 @@ func (x *world) submit() {
 	prompt = prompt[:min(len(prompt), most)]
 	r := request(len(x.requests), prompt, 1+x.rng.IntN(min(most-len(prompt)+1, 6*cfg.BlockTokens)), cfg.BlockTokens)
 	if x.rng.IntN(3) > 0 {
-		r.Output = make([]kv.Token, r.OutputTokens)
 		for i := range r.Output {
 			r.Output[i] = kv.Token(x.rng.IntN(2))
 		}
@@ -142,19 +137,6 @@ func (x *world) submit() {
 	submit(x.t, x.w, x.w.now+min(time.Duration(x.rng.IntN(1000)), max(0, x.w.until-x.w.now)), r)
 	x.requests = append(x.requests, r)
 	x.got, x.over, x.disturbed = append(x.got, 0), append(x.over, false), append(x.disturbed, false)
-}
-
-func (x *world) abort() {
-	if len(x.requests) == 0 {
-		return
-	}
-	id := x.rng.IntN(len(x.requests))
-	if done := x.w.Abort(id); done == x.over[id] {
-		x.t.Fatalf("abort of request %d is %v, it ended: %v", id, done, x.over[id])
-	}
-	if !x.over[id] {
-		x.over[id], x.disturbed[id] = true, true
-	}
 }
 
 // pass runs the two halves of Worker.Pass with checks in between.
@@ -211,7 +193,7 @@ func (x *world) follow(events []kv.Event) {
 			x.t.Fatalf("%d blocks stored, %d of them new", len(e.Blocks), n)
 		}
 	}
-	if held, has := x.index.Held(x.holder), x.w.CachedBlocks(); held != has {
+	if held, has := x.index.Held(x.holder), x.w.cache.table.used; held != has {
 		x.t.Fatalf("the index holds %d blocks, the worker has %d", held, has)
 	}
 	for i := range x.w.cache.blocks {
@@ -225,7 +207,7 @@ func (x *world) check() {
 	if err := x.w.Check(); err != nil {
 		x.t.Fatal(err)
 	}
-	if len(x.requests) == 0 || x.w.cfg.NoPrefixCaching {
+	if len(x.requests) == 0 {
 		return
 	}
 	hashes := x.requests[x.rng.IntN(len(x.requests))].Hashes
@@ -251,8 +233,6 @@ func (x *world) play(requests int) {
 		case n == 0:
 			x.submit()
 			left--
-		case n == 1 && x.rng.IntN(6) == 0:
-			x.abort()
 		case x.w.busy:
 			x.pass()
 		}
@@ -268,7 +248,7 @@ func (x *world) play(requests int) {
 		if !over {
 			x.t.Fatalf("request %d has no end", id)
 		}
-		want += x.requests[id].promptTokens()
+		want += len(x.requests[id].Tokens)
 		disturbed = disturbed || x.disturbed[id]
 	}
 	if sum := x.total.Cached + x.total.Computed; sum > want || sum != want && !disturbed {

@@ -3,35 +3,29 @@ package mocker
 import (
 	"slices"
 	"testing"
-
-	"github.com/coppice-llm/coppice/kv"
 )
 
-func TestWhoIsPreempted(t *testing.T) {
-	for _, c := range []struct {
-		rule  Preemption
-		gone  []int
-		ended []int
-	}{{Newest, []int{2}, []int{0, 1, 2}}, {Oldest, []int{0}, []int{1, 2, 0}}} {
-		w := newWorker(t, Config{Blocks: 10, BlockTokens: 4, Watermark: NoWatermark, Preemption: c.rule})
-		for id := range 3 { // 3 blocks each; the 13th token needs a 4th
-			submit(t, w, 0, request(id, tokensFrom(id+1, 12), 4, 4))
-		}
-		rep := drain(t, w, 30)
-		if !slices.Equal(rep.Preempted, c.gone) || !slices.Equal(rep.Ended, c.ended) || len(rep.Tokens) != 12 || rep.Computed != 36 {
-			t.Errorf("%v: %+v", c.rule, rep)
-		}
-		// It had 13 tokens, 12 with KV; its last block may still be cached.
-		if rep.Recomputed > 12 {
-			t.Errorf("%v: %d tokens computed again", c.rule, rep.Recomputed)
-		}
+func TestNewestIsPreempted(t *testing.T) {
+	w := newWorker(t, Config{Blocks: 10, BlockTokens: 4})
+	w.limit = 10
+	for id := range 3 { // 3 blocks each; the 13th token needs a 4th
+		submit(t, w, 0, request(id, tokensFrom(id+1, 12), 4, 4))
+	}
+	rep := drain(t, w, 30)
+	if !slices.Equal(rep.Preempted, []int{2}) || !slices.Equal(rep.Ended, []int{0, 1, 2}) || len(rep.Tokens) != 12 || rep.Computed != 36 {
+		t.Errorf("%+v", rep)
+	}
+	// It had 13 tokens, 12 with KV; its last block may still be cached.
+	if rep.Recomputed > 12 {
+		t.Errorf("%d tokens computed again", rep.Recomputed)
 	}
 }
 
 // A block taken for a decoding sequence does not go to another one, and the preempted
 // sequence is the first to be admitted again.
 func TestPreemptedComeFirstButNotAtOnce(t *testing.T) {
-	w := newWorker(t, Config{Blocks: 10, BlockTokens: 4, MaxSeqs: 3, Watermark: NoWatermark})
+	w := newWorker(t, Config{Blocks: 10, BlockTokens: 4, MaxSeqs: 3})
+	w.limit = 10
 	for id := range 3 {
 		submit(t, w, 0, request(id, tokensFrom(id+1, 12), 4, 4))
 	}
@@ -41,7 +35,7 @@ func TestPreemptedComeFirstButNotAtOnce(t *testing.T) {
 	if u := w.Usage(); u != (Usage{UsedBlocks: 8, Waiting: 2, Running: 2}) {
 		t.Fatalf("%+v", u)
 	}
-	if first := w.waiting.at(0).req.ID; first != 2 {
+	if first := w.waiting[0].req.ID; first != 2 {
 		t.Fatalf("request %d is the next", first)
 	}
 	rep := drain(t, w, 30)
@@ -104,23 +98,22 @@ func TestEventsStayUntilTheNextPass(t *testing.T) {
 	}
 }
 
-func TestEventsAreOfOneNamespaceAndRun(t *testing.T) {
+func TestEventsAreOfOneRun(t *testing.T) {
 	var l log
-	a, b := kv.Namespace{Model: "a"}, kv.Namespace{Model: "b"}
-	l.stored(a, 0, false, 1, 1)
-	l.stored(a, 1, true, 2, 2)
-	l.stored(b, 2, true, 3, 3)
-	l.stored(b, 2, true, 4, 4)
+	l.stored(0, false, 1, 1)
+	l.stored(1, true, 2, 2)
+	l.stored(9, true, 3, 3)
+	l.stored(9, true, 4, 4)
 	l.removed(9)
 	l.removed(8)
-	l.stored(b, 4, true, 5, 5)
+	l.stored(4, true, 5, 5)
 	var seq uint64 = 7
 	events := l.drain(nil, &seq)
 	sizes := []int{}
 	for _, e := range events {
 		sizes = append(sizes, len(e.Blocks)+10*len(e.Hashes))
 	}
-	if !slices.Equal(sizes, []int{2, 1, 1, 20, 1}) || seq != 12 || events[1].Namespace != b || events[0].Namespace != a {
+	if !slices.Equal(sizes, []int{2, 1, 1, 20, 1}) || seq != 12 {
 		t.Fatalf("%v: %+v", sizes, events)
 	}
 }

@@ -16,57 +16,37 @@ var (
 
 // Request is a prompt and the length of its output.
 type Request struct {
-	ID           int            // chosen by the caller; Abort ends the first request with this ID
-	Tokens       []kv.Token     // of the prompt. Optional, unless Output is given
-	PromptTokens int            // length of the prompt; 0 means len(Tokens)
+	ID           int            // chosen by the caller, for reports
+	Tokens       []kv.Token     // of the prompt
 	Locals       []kv.LocalHash // of the prompt's full blocks; further ones are ignored
-	Hashes       []kv.BlockHash // of the same blocks, by kv.Chain. Neither is needed without prefix caching
+	Hashes       []kv.BlockHash // of the same blocks, by kv.Chain
 	OutputTokens int            // at least 1. The request ends after so many tokens
-
-	// Output holds the output tokens, at least OutputTokens, or none. With Output and
-	// Tokens, output blocks get the hashes that a later prompt containing the answer
-	// has. Without, they get hashes that match no prompt.
+	// Output holds the output tokens, at least OutputTokens. Output blocks get the hashes
+	// that a later prompt containing the answer has.
 	Output []kv.Token
-	// Namespace salts the hashes of output blocks, and is in the events.
-	Namespace kv.Namespace
-}
-
-// promptTokens returns the length of the prompt.
-func (r *Request) promptTokens() int {
-	if r.PromptTokens == 0 {
-		return len(r.Tokens)
-	}
-	return r.PromptTokens
 }
 
 // check returns why a request cannot run; nil if it can. Cost: one hash for each full
 // block of the prompt.
 func (r *Request) check(cfg *Config) error {
-	prompt := r.promptTokens()
+	prompt := len(r.Tokens)
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w %d: %s", ErrRequest, r.ID, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case prompt < 1 || prompt > MaxTokens:
 		return bad("prompt of %d tokens, want 1 to %d", prompt, MaxTokens)
-	case len(r.Tokens) != 0 && len(r.Tokens) != prompt:
-		return bad("%d Tokens but PromptTokens is %d: give one of both", len(r.Tokens), r.PromptTokens)
 	case r.OutputTokens < 1 || r.OutputTokens > MaxTokens-prompt:
 		return bad("OutputTokens is %d, want 1 to %d", r.OutputTokens, MaxTokens-prompt)
-	case len(r.Output) != 0 && len(r.Output) < r.OutputTokens:
-		return bad("Output has %d tokens, want all %d or none", len(r.Output), r.OutputTokens)
-	case len(r.Output) != 0 && len(r.Tokens) == 0:
-		return bad("Output without Tokens: blocks that begin in the prompt have no hash")
+	case len(r.Output) < r.OutputTokens:
+		return bad("Output has %d tokens, want all %d", len(r.Output), r.OutputTokens)
 	}
 	// The last token of output needs no KV.
 	if blocks := kv.CeilPages(prompt+r.OutputTokens-1, cfg.BlockTokens); blocks > cfg.Blocks {
 		return fmt.Errorf("%w: request %d needs %d of %d", ErrTooLarge, r.ID, blocks, cfg.Blocks)
 	}
 	full := kv.FloorPages(prompt, cfg.BlockTokens)
-	switch {
-	case cfg.NoPrefixCaching:
-		return nil
-	case len(r.Hashes) < full || len(r.Locals) < full:
+	if len(r.Hashes) < full || len(r.Locals) < full {
 		return bad("%d Hashes and %d Locals, want those of %d full blocks of %d tokens", len(r.Hashes), len(r.Locals), full, cfg.BlockTokens)
 	}
 	for i, local := range r.Locals[:full] {
@@ -116,21 +96,4 @@ type Stats struct {
 	Preemptions uint64
 	Evicted     uint64 // blocks
 	MostUsed    int    // most active blocks at the beginning of a pass
-}
-
-// ReasoningTokens returns how many tokens of an output are reasoning, as in upstream's
-// load generator: floor(outputTokens*ratio), at most outputTokens. A result of 1 becomes
-// 2; an output below 2 tokens has none.
-func ReasoningTokens(outputTokens int, ratio float64) int {
-	if outputTokens < 2 || !(ratio > 0) {
-		return 0
-	}
-	if ratio >= 1 {
-		return outputTokens
-	}
-	n := int(float64(outputTokens) * ratio)
-	if n == 0 {
-		return 0
-	}
-	return min(max(n, 2), outputTokens)
 }

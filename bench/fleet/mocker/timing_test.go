@@ -2,7 +2,6 @@ package mocker
 
 import (
 	"math"
-	"strings"
 	"testing"
 	"time"
 )
@@ -28,7 +27,7 @@ func TestTimings(t *testing.T) {
 	cheap.Decode = [3]float64{-5, 0, 0}
 	for _, c := range []struct {
 		name   string
-		timing Timing
+		timing Polynomial
 		load   Load
 		want   time.Duration
 	}{
@@ -38,76 +37,33 @@ func TestTimings(t *testing.T) {
 		{"both", DefaultPolynomial(), Load{Prompts: 2, PromptTokens: 1000, Rows: 1, ActiveTokens: 1, TotalTokens: 1}, ms(32.105749 + 34.01)},
 		{"more than full", DefaultPolynomial(), Load{Rows: 1, ActiveTokens: 300, TotalTokens: 100}, ms(34.01)},
 		{"floor", cheap, Load{Rows: 1, TotalTokens: 1}, ms(1)},
-		{"coefficients", Coefficients{Step: 1e-3, Token: 1e-5, Pair: 1e-8, Row: 2e-6, KV: 3e-7},
-			Load{Prompts: 1, PromptTokens: 10, Pairs: 155, Rows: 4, ContextTokens: 1000}, ms(1 + 0.1 + 0.00155 + 0.008 + 0.3)},
-		{"for ever", Coefficients{Step: 1000, Row: 1000}, Load{Rows: 1000}, maxPass},
 	} {
-		if got := c.timing.Pass(c.load); got < c.want-time.Microsecond || got > c.want+time.Microsecond {
+		if got := c.timing.pass(c.load); got < c.want-time.Microsecond || got > c.want+time.Microsecond {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
-	}
-	var l Load
-	l.addPrompt(10, 10)
-	if l != (Load{Prompts: 1, PromptTokens: 10, Pairs: 155}) {
-		t.Errorf("10 tokens behind 10: %+v", l)
 	}
 }
 
 // A single request: the prompt in chunks, then decoding rows, each pass as long as the
 // timing of its load.
 func TestPassesTakeWhatTheirLoadSays(t *testing.T) {
-	timing := Coefficients{Step: 1e-3, Token: 1e-5, Pair: 1e-8, Row: 2e-6, KV: 3e-7}
-	w := newWorker(t, Config{Blocks: 100, BlockTokens: 10, MaxSeqs: 4, MaxBatchedTokens: 60, Timing: timing})
+	timing := DefaultPolynomial()
+	w := newWorker(t, Config{Blocks: 100, BlockTokens: 10, MaxSeqs: 4, MaxBatchedTokens: 60})
 	submit(t, w, 5*time.Second, request(1, tokensFrom(1, 100), 3, 10))
 	now := 5 * time.Second
 	for i, load := range []Load{
-		{Prompts: 1, PromptTokens: 60, Pairs: 60 * 61 / 2},
-		{Prompts: 1, PromptTokens: 40, Pairs: 40*60 + 40*41/2},
-		{Rows: 1, ContextTokens: 101},
-		{Rows: 1, ContextTokens: 102},
+		{Prompts: 1, PromptTokens: 60},
+		{Prompts: 1, PromptTokens: 40},
+		{Rows: 1, ActiveTokens: 110, TotalTokens: 1000},
+		{Rows: 1, ActiveTokens: 110, TotalTokens: 1000},
 	} {
 		if at, ok := w.Wake(); !ok || at != now {
 			t.Fatalf("pass %d wakes at %v, want %v", i, at, now)
 		}
 		step(t, w)
-		now += timing.Pass(load)
+		now += timing.pass(load)
 	}
 	if rep := step(t, w); len(rep.Ended) != 1 || w.now != now {
 		t.Fatalf("at %v, want %v: %+v", w.now, now, rep)
-	}
-
-	w = newWorker(t, Config{Blocks: 100, BlockTokens: 10})
-	submit(t, w, 0, request(1, tokensFrom(1, 100), 2, 10))
-	step(t, w)
-	if at, _ := w.Wake(); at != DefaultPolynomial().Pass(Load{Prompts: 1, PromptTokens: 100}) {
-		t.Fatalf("the first pass takes %v", at)
-	}
-	before := w.until
-	step(t, w)
-	if at, _ := w.Wake(); at-before != DefaultPolynomial().Pass(Load{Rows: 1, ActiveTokens: 110, TotalTokens: 1000}) {
-		t.Fatalf("the second pass takes %v", at-before)
-	}
-}
-
-func TestTimeGoesOn(t *testing.T) {
-	w := newWorker(t, Config{Blocks: 8, BlockTokens: 4, Timing: Coefficients{}})
-	submit(t, w, 0, request(1, tokensFrom(1, 4), 5, 4))
-	drain(t, w, 10)
-	if w.now != 5 {
-		t.Fatalf("5 passes of no cost take %v, want a nanosecond each", w.now)
-	}
-}
-
-func TestTimingFaults(t *testing.T) {
-	err := Config{Timing: Coefficients{Step: -1, Pair: math.NaN(), KV: 1001}}.Validate()
-	for _, field := range []string{"Step", "Pair", "KV"} {
-		if err == nil || !strings.Contains(err.Error(), "Coefficients."+field) {
-			t.Errorf("%s is not in %v", field, err)
-		}
-	}
-	p := DefaultPolynomial()
-	p.Prefill[1], p.Floor = math.Inf(1), math.NaN()
-	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "Prefill[1]") || !strings.Contains(err.Error(), "Floor[0]") {
-		t.Errorf("%v", err)
 	}
 }

@@ -9,12 +9,13 @@ import (
 
 // Worker is a simulated worker. It belongs to one goroutine.
 type Worker struct {
-	cfg   Config
-	limit int // most active blocks after an admission
-	cache cache
-	namer namer
+	cfg    Config
+	limit  int // most active blocks after an admission
+	cache  cache
+	timing Polynomial
+	tokens []kv.Token // scratch, one block
 
-	waiting queue
+	waiting []*sequence // first to be admitted first
 	running []*sequence // in order of admission
 	spare   []*sequence // unused, for their memory
 
@@ -36,11 +37,11 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	return &Worker{cfg: cfg, limit: cfg.admitBlocks(), cache: newCache(cfg.Blocks), namer: namer{seed: cfg.Seed}}, nil
+	return &Worker{cfg: cfg, limit: int((1 - watermark) * float64(cfg.Blocks)), cache: newCache(cfg.Blocks), timing: DefaultPolynomial()}, nil
 }
 
-// Submit appends a request to the queue. The caller must not change it until it has ended
-// or was aborted. An idle worker wakes at now, so requests submitted at the same time
+// Submit appends a request to the queue. The caller must not change it until it has ended.
+// An idle worker wakes at now, so requests submitted at the same time
 // enter the same pass. An error changes nothing. Errors wrap ErrRequest, ErrTooLarge or
 // ErrQueueFull, except that for a now before an earlier one or after the time of Wake.
 func (w *Worker) Submit(now time.Duration, r *Request) error {
@@ -50,14 +51,13 @@ func (w *Worker) Submit(now time.Duration, r *Request) error {
 	if err := r.check(&w.cfg); err != nil {
 		return err
 	}
-	if w.waiting.len >= w.cfg.MaxWaiting {
-		return fmt.Errorf("%w: %d, as many as MaxWaiting", ErrQueueFull, w.waiting.len)
+	if len(w.waiting) >= w.cfg.MaxWaiting {
+		return fmt.Errorf("%w: %d, as many as MaxWaiting", ErrQueueFull, len(w.waiting))
 	}
 	w.now = now
 	s := w.newSequence()
-	s.req, s.prompt = r, r.promptTokens()
-	s.tokens = s.prompt
-	w.waiting.pushBack(s)
+	s.req, s.prompt, s.tokens = r, len(r.Tokens), len(r.Tokens)
+	w.waiting = append(w.waiting, s)
 	if !w.busy {
 		w.busy, w.until = true, now
 	}
@@ -67,31 +67,9 @@ func (w *Worker) Submit(now time.Duration, r *Request) error {
 // Wake returns the end of the pass in progress; ok is false if the worker is idle.
 func (w *Worker) Wake() (at time.Duration, ok bool) { return w.until, w.busy }
 
-// Abort ends a request at once, without a report. Its blocks are released; named ones
-// stay cached. It returns false if no such request waits or runs. Cost: O(waiting and
-// running requests).
-func (w *Worker) Abort(id int) bool {
-	for i, s := range w.running {
-		if s.req.ID == id {
-			w.cache.drop(s.slots)
-			w.running = append(w.running[:i], w.running[i+1:]...)
-			w.recycle(s)
-			return true
-		}
-	}
-	for i := range w.waiting.len {
-		if s := w.waiting.at(i); s.req.ID == id {
-			w.waiting.cut(i)
-			w.recycle(s)
-			return true
-		}
-	}
-	return false
-}
-
 // Usage returns the load of the worker.
 func (w *Worker) Usage() Usage {
-	return Usage{UsedBlocks: w.cache.active, Waiting: w.waiting.len, Running: len(w.running)}
+	return Usage{UsedBlocks: w.cache.active, Waiting: len(w.waiting), Running: len(w.running)}
 }
 
 // Overlap returns the number of leading blocks that a prompt would find now, including

@@ -15,47 +15,28 @@ func TestConfigFaultsAllAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := Config{}.WithDefaults()
-	if d.Blocks != 16384 || d.BlockTokens != 64 || d.MaxSeqs != 256 || d.MaxBatchedTokens != 8192 || d.Watermark != 0.01 {
+	if d.Blocks != 16384 || d.BlockTokens != 64 || d.MaxSeqs != 256 || d.MaxBatchedTokens != 8192 {
 		t.Fatalf("%+v", d)
 	}
-	bad := Config{Blocks: -1, BlockTokens: 1, MaxSeqs: MaxRunning + 1, MaxBatchedTokens: 3, Watermark: 1, MaxWaiting: -2, Admission: 9, Preemption: 9}
+	bad := Config{Blocks: -1, BlockTokens: 1, MaxSeqs: MaxRunning + 1, MaxBatchedTokens: 3, MaxWaiting: -2}
 	_, err := New(bad)
 	if !errors.Is(err, ErrConfig) {
 		t.Fatalf("%v", err)
 	}
-	for _, field := range []string{"Blocks is", "BlockTokens is", "MaxSeqs is", "MaxBatchedTokens is", "Watermark is", "MaxWaiting is", "Admission is", "Preemption is"} {
+	for _, field := range []string{"Blocks is", "BlockTokens is", "MaxSeqs is", "MaxBatchedTokens is", "MaxWaiting is"} {
 		if !strings.Contains(err.Error(), field) {
 			t.Errorf("%q is not in %v", field, err)
 		}
 	}
-	for _, c := range []Config{{BlockTokens: 2}, {Blocks: 1}, {Blocks: MaxBlocks}, {MaxSeqs: 7, MaxBatchedTokens: 7}, {Watermark: NoWatermark}} {
+	for _, c := range []Config{{BlockTokens: 2}, {Blocks: 1}, {Blocks: MaxBlocks}, {MaxSeqs: 7, MaxBatchedTokens: 7}} {
 		if err := c.Validate(); err != nil {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	for _, c := range []Config{{Blocks: MaxBlocks + 1}, {MaxSeqs: 8, MaxBatchedTokens: 7}, {Watermark: -0.5}} {
+	for _, c := range []Config{{Blocks: MaxBlocks + 1}, {MaxSeqs: 8, MaxBatchedTokens: 7}} {
 		if err := c.Validate(); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
-	}
-}
-
-func TestNames(t *testing.T) {
-	for _, a := range []Admission{CountCached, CountWhole} {
-		var b Admission
-		if err := b.UnmarshalText([]byte(a.String())); err != nil || b != a {
-			t.Errorf("%v: %v, %v", a, b, err)
-		}
-	}
-	for _, p := range []Preemption{Newest, Oldest} {
-		var q Preemption
-		if err := q.UnmarshalText([]byte(p.String())); err != nil || q != p {
-			t.Errorf("%v: %v, %v", p, q, err)
-		}
-	}
-	var p Preemption
-	if err := p.UnmarshalText([]byte("none")); err == nil || Preemption(9).String() != "preemption(9)" {
-		t.Errorf("%v", err)
 	}
 }
 
@@ -71,11 +52,10 @@ func TestRefusedRequests(t *testing.T) {
 		r    *Request
 	}{
 		"no prompt":       {ErrRequest, change(func(r *Request) { r.Tokens = nil })},
-		"two lengths":     {ErrRequest, change(func(r *Request) { r.PromptTokens = 8 })},
 		"no output":       {ErrRequest, change(func(r *Request) { r.OutputTokens = 0 })},
 		"some of output":  {ErrRequest, change(func(r *Request) { r.Output = tokensFrom(2, 31) })},
-		"output alone":    {ErrRequest, change(func(r *Request) { r.Output = tokensFrom(2, 32); r.Tokens, r.PromptTokens = nil, 9 })},
-		"too large":       {ErrTooLarge, change(func(r *Request) { r.OutputTokens = 33 })},
+		"no answer":       {ErrRequest, change(func(r *Request) { r.Output = nil })},
+		"too large":       {ErrTooLarge, change(func(r *Request) { r.OutputTokens, r.Output = 33, tokensFrom(2, 33) })},
 		"endless":         {ErrRequest, change(func(r *Request) { r.OutputTokens = MaxTokens })},
 		"hashes missing":  {ErrRequest, change(func(r *Request) { r.Hashes = r.Hashes[:1] })},
 		"locals missing":  {ErrRequest, change(func(r *Request) { r.Locals = nil })},
@@ -94,7 +74,7 @@ func TestRefusedRequests(t *testing.T) {
 		t.Error("an idle worker passes")
 	}
 	submit(t, w, 7, change(func(*Request) {}))
-	submit(t, w, 7, change(func(r *Request) { r.Tokens, r.PromptTokens = nil, 9 }))
+	submit(t, w, 7, change(func(*Request) {}))
 	if err := w.Submit(7, change(func(*Request) {})); !errors.Is(err, ErrQueueFull) {
 		t.Errorf("%v, want %v", err, ErrQueueFull)
 	}
@@ -157,55 +137,33 @@ func TestNobodyFindsWhatIsNotComputed(t *testing.T) {
 }
 
 func TestNextTurnFindsTheAnswer(t *testing.T) {
-	for _, known := range []bool{true, false} {
-		w := newWorker(t, Config{Blocks: 40, BlockTokens: 4})
-		ns := kv.Namespace{Salt: "tenant"}
-		turn := func(id int, prompt []kv.Token, output int) *Request {
-			r := &Request{ID: id, Tokens: prompt, OutputTokens: output, Namespace: ns}
-			h := kv.NewHasher(ns, 4)
-			for at := 0; at+4 <= len(prompt); at += 4 {
-				hash, local := h.Next(prompt[at : at+4])
-				r.Hashes, r.Locals = append(r.Hashes, hash), append(r.Locals, local)
-			}
-			return r
-		}
-		first, answer := turn(1, tokensFrom(1, 10), 15), tokensFrom(2, 15)
-		if known {
-			first.Output = answer
-		}
-		submit(t, w, 0, first)
-		drain(t, w, 20)
-		// 24 tokens have KV: 6 blocks, 2 of them in the prompt.
-		next := turn(2, append(append(slices.Clone(first.Tokens), answer...), tokensFrom(3, 10)...), 1)
-		submit(t, w, w.now, next)
-		want := 24
-		if !known {
-			want = 8
-		}
-		if rep := drain(t, w, 5); rep.Cached != want || rep.Computed != 35-want {
-			t.Errorf("known %v: %d tokens cached, %d computed", known, rep.Cached, rep.Computed)
-		}
+	w := newWorker(t, Config{Blocks: 40, BlockTokens: 4})
+	first := request(1, tokensFrom(1, 10), 15, 4)
+	submit(t, w, 0, first)
+	drain(t, w, 20)
+	// 24 tokens have KV: 6 blocks, 2 of them in the prompt.
+	next := request(2, slices.Concat(first.Tokens, first.Output, tokensFrom(3, 10)), 1, 4)
+	submit(t, w, w.now, next)
+	if rep := drain(t, w, 5); rep.Cached != 24 || rep.Computed != 35-24 {
+		t.Errorf("%d tokens cached, %d computed", rep.Cached, rep.Computed)
 	}
 }
 
-func TestAdmissionCountsWhatIsHeld(t *testing.T) {
-	for _, c := range []struct {
-		rule    Admission
-		running int
-	}{{CountCached, 9}, {CountWhole, 4}} { // 12+3+13 blocks of 28, but not 12+4+13
-		w := newWorker(t, Config{Blocks: 28, BlockTokens: 4, Admission: c.rule, Watermark: NoWatermark})
-		for id := range 9 { // 12 blocks shared, 1 of its own each
-			submit(t, w, 0, request(id, append(tokensFrom(1, 48), tokensFrom(id+2, 3)...), 1, 4))
-		}
-		step(t, w)
-		if u := w.Usage(); u.Running != c.running || u.UsedBlocks != 12+c.running {
-			t.Errorf("%v: %+v", c.rule, u)
-		}
+func TestAdmissionCountsHeldBlocksOnce(t *testing.T) {
+	w := newWorker(t, Config{Blocks: 28, BlockTokens: 4})
+	w.limit = 28
+	for id := range 9 { // 12 blocks shared, 1 of its own each
+		submit(t, w, 0, request(id, append(tokensFrom(1, 48), tokensFrom(id+2, 3)...), 1, 4))
+	}
+	step(t, w)
+	if u := w.Usage(); u.Running != 9 || u.UsedBlocks != 21 {
+		t.Errorf("%+v", u)
 	}
 }
 
 func TestWatermark(t *testing.T) {
-	w := newWorker(t, Config{Blocks: 10, BlockTokens: 4, Watermark: 0.2})
+	w := newWorker(t, Config{Blocks: 10, BlockTokens: 4})
+	w.limit = 8
 	for id, tokens := range []int{32, 4} {
 		submit(t, w, 0, request(id, tokensFrom(id+1, tokens), 1, 4))
 	}
@@ -217,21 +175,6 @@ func TestWatermark(t *testing.T) {
 	submit(t, w, w.now, request(3, tokensFrom(3, 39), 1, 4)) // would never fit
 	if rep := drain(t, w, 3); len(rep.Ended) != 1 {
 		t.Fatalf("%+v", rep)
-	}
-}
-
-func TestWithoutChunks(t *testing.T) {
-	w := newWorker(t, Config{Blocks: 100, BlockTokens: 4, MaxSeqs: 4, MaxBatchedTokens: 16, NoChunkedPrefill: true})
-	for id, tokens := range []int{10, 10, 40, 6} {
-		submit(t, w, 0, request(id, tokensFrom(id+1, tokens), 5, 4))
-	}
-	var computed []int
-	for range 5 {
-		computed = append(computed, step(t, w).Computed)
-	}
-	// 10 and 10 exceed 16 together; 40 alone exceeds it too, and gets a pass of its own.
-	if want := []int{0, 10, 10, 40, 6}; !slices.Equal(computed, want) {
-		t.Fatalf("computed %v, want %v", computed, want)
 	}
 }
 
@@ -250,9 +193,10 @@ func TestCheckFindsFaults(t *testing.T) {
 		"overcomputed": func(w *Worker) { w.running[0].computed += 10 },
 		"output":       func(w *Worker) { w.running[0].tokens += 10 },
 		"idle":         func(w *Worker) { w.busy = false },
-		"waiting":      func(w *Worker) { w.waiting.at(0).chunk = 1 },
+		"waiting":      func(w *Worker) { w.waiting[0].chunk = 1 },
 	} {
-		w := newWorker(t, Config{Blocks: 12, BlockTokens: 4, MaxSeqs: 1, Watermark: NoWatermark})
+		w := newWorker(t, Config{Blocks: 12, BlockTokens: 4, MaxSeqs: 1})
+		w.limit = 12
 		submit(t, w, 0, request(0, tokensFrom(1, 20), 1, 4))
 		drain(t, w, 3)
 		submit(t, w, w.now, request(1, tokensFrom(2, 10), 5, 4))
