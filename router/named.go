@@ -2,15 +2,13 @@ package router
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
 
-// weightNames are the names of the weights in texts, in the order of the fields in Set.
+// weightNames are the names of the weights in texts, in the order of the fields of Weights.
 var weightNames = []string{"score", "usage", "waiting", "prefill", "scale", "device", "host", "disk", "decay", "requests", "ttft", "itl", "backlog", "temperature"}
-
-// WeightNames returns the names that Set knows.
-func WeightNames() []string { return slices.Clone(weightNames) }
 
 // WeightNames returns the names of the weights that the policy uses.
 func (p Policy) WeightNames() []string {
@@ -27,13 +25,10 @@ func (p Policy) WeightNames() []string {
 // Set changes the weight of a name, in any case of letters. It checks the name only;
 // Validate checks the values.
 func (w *Weights) Set(name string, value float64) error {
-	fields := []*float64{
-		&w.Score, &w.Usage, &w.Waiting, &w.Prefill, &w.Scale, &w.Device, &w.Host, &w.Disk, &w.Decay, &w.Requests, &w.TTFT, &w.ITL, &w.Backlog, &w.Temperature,
-	}
 	i := slices.Index(weightNames, strings.ToLower(name))
 	if i < 0 {
 		return fmt.Errorf("router: there is no weight %.40q, but %s", name, strings.Join(weightNames, ", "))
 	}
-	*fields[i] = value
+	reflect.ValueOf(w).Elem().Field(i).SetFloat(value)
 	return nil
 }

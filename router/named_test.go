@@ -26,8 +26,8 @@ func TestWeightsByName(t *testing.T) {
 			t.Errorf("%s sets %+v", f.Name, w)
 		}
 	}
-	if n != len(WeightNames()) {
-		t.Errorf("%d names for %d weights", len(WeightNames()), n)
+	if n != len(weightNames) {
+		t.Errorf("%d names for %d weights", len(weightNames), n)
 	}
 	if err := new(Weights).Set("speed", 1); err == nil || !strings.Contains(err.Error(), "ttft") {
 		t.Error(err)

@@ -1,9 +1,6 @@
 package router
 
-import (
-	"errors"
-	"fmt"
-)
+import "github.com/coppice-llm/coppice/internal/bounds"
 
 // Profile has the coefficients of a worker's step time, in seconds, for [CostLatency]:
 //
@@ -14,19 +11,19 @@ import (
 // them, or take differences of a simulated device's steps. The zero Profile is
 // [DefaultProfile].
 type Profile struct {
-	Step      float64 // per step: reading the weights, launching kernels
-	Token     float64 // per prompt token
-	Pair      float64 // per prompt token and token before it
-	Row       float64 // per decoding row
-	KV        float64 // per token of KV that a decoding row reads
-	HostBlock float64 // per block fetched from host memory
-	DiskBlock float64 // per block fetched from disk or from lower tiers
+	Step      float64 `min:"0" max:"1000"` // per step: reading the weights, launching kernels
+	Token     float64 `min:"0" max:"1000"` // per prompt token
+	Pair      float64 `min:"0" max:"1000"` // per prompt token and token before it
+	Row       float64 `min:"0" max:"1000"` // per decoding row
+	KV        float64 `min:"0" max:"1000"` // per token of KV that a decoding row reads
+	HostBlock float64 `min:"0" max:"1000"` // per block fetched from host memory
+	DiskBlock float64 `min:"0" max:"1000"` // per block fetched from disk or from lower tiers
 
 	// Block is per distinct block of decoding rows. It replaces KV on devices where
 	// rows that share a block read it once (cascade attention).
-	Block float64
+	Block float64 `min:"0" max:"1000"`
 	// Prompt is per step with any prompt tokens.
-	Prompt float64
+	Prompt float64 `min:"0" max:"1000"`
 }
 
 // DefaultProfile is a model of 8 billion parameters in bf16 on an H100, from data
@@ -47,21 +44,7 @@ func DefaultProfile() Profile {
 }
 
 // Validate returns every coefficient that is not between 0 and 1000 seconds.
-func (p Profile) Validate() error {
-	var errs []error
-	for _, f := range []struct {
-		name  string
-		value float64
-	}{
-		{"Step", p.Step}, {"Token", p.Token}, {"Pair", p.Pair}, {"Row", p.Row}, {"KV", p.KV},
-		{"HostBlock", p.HostBlock}, {"DiskBlock", p.DiskBlock}, {"Block", p.Block}, {"Prompt", p.Prompt},
-	} {
-		if !(f.value >= 0 && f.value <= 1000) {
-			errs = append(errs, fmt.Errorf("router: Profile.%s is %v, want 0 to 1000 seconds", f.name, f.value))
-		}
-	}
-	return errors.Join(errs...)
-}
+func (p Profile) Validate() error { return bounds.Check("router: Profile, in seconds", p) }
 
 // prefill returns the time to compute n prompt tokens after c cached ones, in seconds,
 // without the fixed costs of steps. Token i has c+i tokens before it (and itself), so

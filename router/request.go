@@ -101,8 +101,10 @@ func (req *Request) check(cfg *Config) error {
 			return fmt.Errorf("%w: overlap %+v, want 0 to %d blocks", ErrRequest, *o, MaxPromptTokens)
 		}
 	}
-	if req.Weights != nil && !req.Weights.sound() {
-		return fmt.Errorf("%w: %w", ErrRequest, req.Weights.Validate())
+	if req.Weights != nil {
+		if err := req.Weights.Validate(); err != nil {
+			return fmt.Errorf("%w: %w", ErrRequest, err)
+		}
 	}
 	return nil
 }

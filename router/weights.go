@@ -3,8 +3,8 @@ package router
 import (
 	"errors"
 	"fmt"
-	"math"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
@@ -75,23 +75,25 @@ var termNames = [...][]string{
 }
 
 // Weights tune the policies, for all requests by SetWeights and for one by
-// Request.Weights. Start from [DefaultWeights]: a zero is a weight of 0, not a default.
+// Request.Weights. Their limits keep costs finite. Start from [DefaultWeights]: a zero is a weight of 0, not a default.
 type Weights struct {
 	// Of Cost2025: overlap, used share of the pool, waiting requests.
-	Score, Usage, Waiting float64
+	Score, Usage, Waiting float64 `min:"0" max:"1e9"`
 	// Of Cost2026.
-	Prefill float64
+	Prefill float64 `min:"0" max:"1e9"`
 	// Of CostCredits. Host and Disk are at most 1.
-	Scale, Device, Host, Disk, Decay, Requests float64
+	Scale, Device   float64 `min:"0" max:"1e9"`
+	Host, Disk      float64 `min:"0" max:"1"`
+	Decay, Requests float64 `min:"0" max:"1e9"`
 	// Of CostLatency. TTFT: the time to the request's first token. ITL: the time to its
 	// other tokens, and the delay of other requests' tokens. Backlog: the time of its
 	// prompt, once per request that waits for its first token at the worker.
-	TTFT, ITL, Backlog float64
+	TTFT, ITL, Backlog float64 `min:"0" max:"1e9"`
 	// Temperature 0 chooses the lowest cost. Otherwise a worker's chance is proportional
 	// to exp(−(cost − lowest)/(Temperature·range)). Under SpreadRelative, range is the
 	// range of the costs: the worst worker has exp(−1/Temperature) times the best one's
 	// chance, however near they are. Under SpreadAbsolute range is 1, in the cost's unit.
-	Temperature float64
+	Temperature float64 `min:"0"`
 	Spread      Spread
 }
 
@@ -135,46 +137,9 @@ func DefaultWeights() Weights {
 
 // Validate returns every weight that is negative, not finite or above its limit.
 func (w *Weights) Validate() error {
-	if w.sound() {
-		return nil
-	}
-	var errs []error
-	for _, f := range w.fields() {
-		if !(f.value >= 0 && f.value <= f.most) {
-			errs = append(errs, fmt.Errorf("router: Weights.%s is %v, want 0 to %v", f.name, f.value, f.most))
-		}
-	}
+	err := bounds.Check("router: Weights", w)
 	if !spreadNames.Has(w.Spread) {
-		errs = append(errs, fmt.Errorf("router: Weights.Spread is %v, want %s", w.Spread, spreadNames.Names()))
+		err = errors.Join(err, fmt.Errorf("router: Weights: Spread is %v, want %s", w.Spread, spreadNames.Names()))
 	}
-	return errors.Join(errs...)
-}
-
-// maxWeight keeps costs finite.
-const maxWeight = 1e9
-
-type weightField struct {
-	name        string
-	value, most float64
-}
-
-// fields returns the weights with their limits. It returns an array, so that sound
-// allocates nothing.
-func (w *Weights) fields() [14]weightField {
-	return [...]weightField{
-		{"Score", w.Score, maxWeight}, {"Usage", w.Usage, maxWeight}, {"Waiting", w.Waiting, maxWeight},
-		{"Prefill", w.Prefill, maxWeight}, {"Scale", w.Scale, maxWeight}, {"Device", w.Device, maxWeight},
-		{"Host", w.Host, 1}, {"Disk", w.Disk, 1}, {"Decay", w.Decay, maxWeight}, {"Requests", w.Requests, maxWeight},
-		{"TTFT", w.TTFT, maxWeight}, {"ITL", w.ITL, maxWeight}, {"Backlog", w.Backlog, maxWeight}, {"Temperature", w.Temperature, math.MaxFloat64},
-	}
-}
-
-// sound reports whether Validate would find no fault. It allocates nothing.
-func (w *Weights) sound() bool {
-	for _, f := range w.fields() {
-		if !(f.value >= 0 && f.value <= f.most) {
-			return false
-		}
-	}
-	return spreadNames.Has(w.Spread)
+	return err
 }

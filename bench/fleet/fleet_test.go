@@ -325,7 +325,7 @@ func TestRefusals(t *testing.T) {
 		"EventDelay":          {Workers: 1, Rate: 1, EventDelay: -1},
 		"ReportEvery is -1ns": {Workers: 1, Rate: 1, ReportEvery: -1},
 		"KVTokens is -1":      {Workers: 1, Rate: 1, KVTokens: -1},
-		"Weights.ITL is -1":   {Workers: 1, Rate: 1, Weights: router.Weights{TTFT: 1, ITL: -1}},
+		"Weights: ITL is -1":  {Workers: 1, Rate: 1, Weights: router.Weights{TTFT: 1, ITL: -1}},
 		"unique, 1 workers, latency: fleet: request":  {Workers: 1, Rate: 1, KVTokens: 256},
 		"unique, 1 workers, latency: mocker: request": {Workers: 1, Rate: 1, KVTokens: 1024, StepTokens: 256, Kind: Mocker},
 	} {

@@ -73,7 +73,7 @@ func TestSimFleetRefuses(t *testing.T) {
 		"unknown policy":      {"--policies", "best"},
 		"want buckets:N:turn": {"--policies", "latency,buckets:2"},
 		"unknown worker":      {"--worker", "best"},
-		"Weights.ITL is -1":   {"--weight=itl=-1", "--requests", "20"},
+		"Weights: ITL is -1":  {"--weight=itl=-1", "--requests", "20"},
 		`no weight "speed"`:   {"--weight=speed=1", "--requests", "20"},
 		"0 workers, want 1":   {"--workers", "0"},
 	} {
