@@ -1,6 +1,9 @@
 package events
 
-import "fmt"
+import (
+	"fmt"
+	"reflect"
+)
 
 // PublisherMetrics are counts since the start.
 type PublisherMetrics struct {
@@ -44,27 +47,10 @@ type Counts struct {
 
 // add adds the counts of another rank.
 func (c *Counts) add(o *Counts) {
-	c.Batches += o.Batches
-	c.Events += o.Events
-	c.StoredBlocks += o.StoredBlocks
-	c.RemovedBlocks += o.RemovedBlocks
-	c.Stale += o.Stale
-	c.Gaps += o.Gaps
-	c.Restarts += o.Restarts
-	c.Replays += o.Replays
-	c.Snapshots += o.Snapshots
-	c.Recoveries += o.Recoveries
-	c.FailedRecoveries += o.FailedRecoveries
-	c.Clears += o.Clears
-	c.Malformed += o.Malformed
-	c.Impossible += o.Impossible
-	c.UnknownWorker += o.UnknownWorker
-	c.UnknownEvents += o.UnknownEvents
-	c.UnknownMedium += o.UnknownMedium
-	c.OtherGroup += o.OtherGroup
-	c.RefusedSalted += o.RefusedSalted
-	c.OrphanBlocks += o.OrphanBlocks
-	c.Dropped += o.Dropped
+	sum, more := reflect.ValueOf(c).Elem(), reflect.ValueOf(o).Elem()
+	for i := range sum.NumField() {
+		sum.Field(i).SetUint(sum.Field(i).Uint() + more.Field(i).Uint())
+	}
 }
 
 func (c Counts) String() string {

@@ -2,10 +2,8 @@ package nats
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -49,14 +47,10 @@ func (c AnnouncerConfig) validate() error {
 
 // Announcer announces a worker until it is closed. It does not read the payload.
 type Announcer struct {
-	cfg    AnnouncerConfig
-	nc     *nats.Conn
-	ctx    context.Context
-	cancel context.CancelFunc
-	wait   sync.WaitGroup
-	up     chan struct{} // capacity 1: connected, maybe again
-	asked  chan *nats.Msg
-	once   sync.Once
+	cfg AnnouncerConfig
+	client
+	up    chan struct{} // capacity 1: connected, maybe again
+	asked chan *nats.Msg
 }
 
 // NewAnnouncer starts announcing. It does not wait for a server.
@@ -74,7 +68,7 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 		a.nc.Close()
 		return nil, fmt.Errorf("nats: %w", err)
 	}
-	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.begin()
 	a.wait.Go(a.run)
 	return a, nil
 }
@@ -112,13 +106,5 @@ func (a *Announcer) say(payload []byte) error {
 
 // Close says goodbye, if there is a server, and ends. It may be called again.
 func (a *Announcer) Close() error {
-	a.once.Do(func() {
-		a.cancel()
-		a.wait.Wait()
-		if a.nc.IsConnected() && a.say(nil) == nil {
-			_ = a.nc.FlushTimeout(flushTimeout) // otherwise watchers will notice the silence
-		}
-		a.nc.Close()
-	})
-	return nil
+	return a.end(func() { _ = a.say(nil) })
 }

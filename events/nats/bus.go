@@ -1,11 +1,9 @@
 package nats
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
@@ -63,15 +61,11 @@ func (m BusMetrics) String() string {
 // It is core NATS: messages may be lost, those of one sender arrive in order, and nothing is
 // stored. Its methods may be called from any goroutine.
 type Bus struct {
-	cfg      BusConfig
-	nc       *nats.Conn
+	cfg BusConfig
+	client
 	sub      *nats.Subscription
-	ctx      context.Context
-	cancel   context.CancelFunc
-	wait     sync.WaitGroup
 	up       chan struct{} // capacity 1
 	messages chan []byte
-	once     sync.Once
 
 	connects, sent, unsent, received, tooLong atomic.Uint64
 }
@@ -95,7 +89,7 @@ func NewBus(cfg BusConfig) (*Bus, error) {
 		b.nc.Close()
 		return nil, err
 	}
-	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.begin()
 	heard := make(chan *nats.Msg)
 	b.wait.Go(func() {
 		defer close(heard)
@@ -181,14 +175,4 @@ func (b *Bus) Metrics() BusMetrics {
 }
 
 // Close waits up to a second for sent messages to leave, and ends. It may be called again.
-func (b *Bus) Close() error {
-	b.once.Do(func() {
-		b.cancel()
-		b.wait.Wait()
-		if b.nc.IsConnected() {
-			_ = b.nc.FlushTimeout(flushTimeout) // on an error they are lost
-		}
-		b.nc.Close()
-	})
-	return nil
-}
+func (b *Bus) Close() error { return b.end(func() {}) }

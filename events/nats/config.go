@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -100,6 +101,35 @@ func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nat
 		return nil, fmt.Errorf("nats: %w", err)
 	}
 	return nc, nil
+}
+
+// client is a connection and the goroutines that use it.
+type client struct {
+	nc     *nats.Conn // nil before it is opened
+	ctx    context.Context
+	cancel context.CancelFunc
+	wait   sync.WaitGroup
+	once   sync.Once
+}
+
+func (c *client) begin() { c.ctx, c.cancel = context.WithCancel(context.Background()) }
+
+// end ends the goroutines, calls last if there is a server, waits up to flushTimeout for sent
+// messages to leave, and closes the connection. It may be called again, and always returns nil.
+func (c *client) end(last func()) error {
+	c.once.Do(func() {
+		c.cancel()
+		c.wait.Wait()
+		if c.nc == nil {
+			return
+		}
+		if c.nc.IsConnected() {
+			last()
+			_ = c.nc.FlushTimeout(flushTimeout) // on an error they are lost; readers notice by numbers or silence
+		}
+		c.nc.Close()
+	})
+	return nil
 }
 
 // pingInterval is the time between pings to a server. After two without an answer the connection

@@ -1,10 +1,8 @@
 package nats
 
 import (
-	"context"
 	"fmt"
 	"strconv"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -14,19 +12,16 @@ import (
 
 // Sender publishes a rank's batches. It is an [events.Transport].
 type Sender struct {
-	cfg     Config
+	cfg Config
+	client
 	history events.History
-	nc      *nats.Conn
-	ctx     context.Context
-	cancel  context.CancelFunc
-	wait    sync.WaitGroup
 	asked   chan *nats.Msg
 }
 
 // NewSender returns a Sender; Start connects it.
 func NewSender(cfg Config) *Sender {
 	s := &Sender{cfg: bounds.Fill(cfg), asked: make(chan *nats.Msg, 256)}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.begin()
 	return s
 }
 
@@ -113,15 +108,4 @@ func (s *Sender) answer(m *nats.Msg) (said int, err error) {
 }
 
 // Close implements [events.Transport]. It waits up to a second for sent batches to leave.
-func (s *Sender) Close() error {
-	s.cancel()
-	s.wait.Wait()
-	if s.nc == nil {
-		return nil
-	}
-	if s.nc.IsConnected() {
-		_ = s.nc.FlushTimeout(flushTimeout) // on an error readers see a gap
-	}
-	s.nc.Close()
-	return nil
-}
+func (s *Sender) Close() error { return s.end(func() {}) }

@@ -61,16 +61,12 @@ func (c Change) Gone() bool { return c.Payload == nil }
 // Watcher follows which workers are registered. A slow reader gets the latest state of each,
 // without the states in between.
 type Watcher struct {
-	cfg     WatcherConfig
-	nc      *nats.Conn
+	cfg WatcherConfig
+	client
 	sub     *nats.Subscription
-	ctx     context.Context
-	cancel  context.CancelFunc
-	wait    sync.WaitGroup
 	turned  chan struct{} // capacity 1: connected, maybe again
 	heard   chan *nats.Msg
 	changes chan Change
-	once    sync.Once
 
 	mu      sync.Mutex
 	metrics WatcherMetrics
@@ -96,7 +92,7 @@ func NewWatcher(cfg WatcherConfig) (*Watcher, error) {
 		w.nc.Close()
 		return nil, err
 	}
-	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.begin()
 	w.wait.Go(func() { pump(w.ctx, w.sub, w.heard) })
 	w.wait.Go(w.run)
 	return w, nil
@@ -114,14 +110,7 @@ func (w *Watcher) Metrics() WatcherMetrics {
 }
 
 // Close ends the watcher and waits for its goroutines.
-func (w *Watcher) Close() error {
-	w.once.Do(func() {
-		w.cancel()
-		w.wait.Wait()
-		w.nc.Close()
-	})
-	return nil
-}
+func (w *Watcher) Close() error { return w.end(func() {}) }
 
 // run is the goroutine of the watcher. It offers a change only while the reader does not know
 // it.

@@ -3,27 +3,17 @@ package wire
 import (
 	"encoding/binary"
 	"math"
+	"slices"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // Limits bound the contents of one batch. Zero fields take the defaults.
 type Limits struct {
-	PayloadBytes int // 16 MiB: three times 1M tokens of 5 bytes
-	Events       int // 16384: an Event takes over 200 bytes of memory, but may be 2 bytes of input
-	Blocks       int // 262144, over all events
-	TextBytes    int // 1024, per name
-}
-
-func (l Limits) withDefaults() Limits {
-	set := func(v *int, n int) {
-		if *v <= 0 {
-			*v = n
-		}
-	}
-	set(&l.PayloadBytes, 16<<20)
-	set(&l.Events, 16<<10)
-	set(&l.Blocks, 256<<10)
-	set(&l.TextBytes, 1<<10)
-	return l
+	PayloadBytes int `default:"16<<20"`  // 16 MiB: three times 1M tokens of 5 bytes
+	Events       int `default:"16<<10"`  // 16384: an Event takes over 200 bytes of memory, but may be 2 bytes of input
+	Blocks       int `default:"256<<10"` // 262144, over all events
+	TextBytes    int `default:"1<<10"`   // 1024, per name
 }
 
 // maxSlab is the most tokens that a Decoder keeps memory for.
@@ -34,7 +24,7 @@ const maxHashBytes = 64
 
 // Decoder decodes batches, one after the other. The zero value is ready to use.
 type Decoder struct {
-	Limits Limits
+	Limits Limits // read by the first Decode
 
 	batch  Batch
 	limits Limits
@@ -51,7 +41,9 @@ type Decoder struct {
 //
 // Of hashes given as bytes, the last 8 bytes count, big-endian, as in vLLM's short form.
 func (d *Decoder) Decode(payload []byte) (*Batch, error) {
-	d.limits = d.Limits.withDefaults()
+	if d.limits == (Limits{}) {
+		d.limits = bounds.Fill(d.Limits)
+	}
 	if len(payload) > d.limits.PayloadBytes {
 		return nil, malformed("%d bytes, at most %d", len(payload), d.limits.PayloadBytes)
 	}
@@ -177,13 +169,17 @@ func (d *Decoder) readArray(e *Event) bool {
 		return false
 	}
 	e.Kind, e.Fields = kind, n-1
-	least := [...]int{BlockStored: 4, BlockRemoved: 1, AllBlocksCleared: 0}
-	if e.Fields < least[kind] {
-		r.fail("%v of %d fields, at least %d", kind, e.Fields, least[kind])
+	fields, least := layouts[kind].fields, layouts[kind].least
+	if e.Fields < least {
+		r.fail("%v of %d fields, at least %d", kind, e.Fields, least)
 		return true
 	}
-	for at := 1; at < n && r.err == nil; at++ {
-		d.readField(e, at)
+	for at := 0; at < e.Fields && r.err == nil; at++ {
+		if at < len(fields) {
+			d.readField(e, fields[at])
+		} else {
+			r.skip()
+		}
 	}
 	return true
 }
@@ -200,14 +196,15 @@ func (d *Decoder) readMap(e *Event) bool {
 	}
 	kind, known := kindOf(r.text("tag", uint64(d.limits.TextBytes)))
 	e.Kind = kind
+	var fields []field
+	if known {
+		fields = layouts[kind].fields
+	}
 	seen := 0
 	for ; n > 1 && r.err == nil; n-- {
 		key := r.text("key", 64)
-		at := 0
-		if known {
-			at = fieldOf(kind, key)
-		}
-		if at == 0 {
+		at := slices.IndexFunc(fields, func(f field) bool { return string(key) == fieldNames[f] })
+		if at < 0 {
 			r.skip()
 			continue
 		}
@@ -216,67 +213,50 @@ func (d *Decoder) readMap(e *Event) bool {
 			return true
 		}
 		seen |= 1 << at
-		d.readField(e, at)
+		d.readField(e, fields[at])
 	}
-	if known && kind != AllBlocksCleared && seen&(1<<storedHashes) == 0 {
+	if len(fields) > 0 && seen&1 == 0 {
 		r.fail("%v without block_hashes", kind)
 	}
 	return known
 }
 
-// readField reads the field at a position into e. nil means absent for all fields but hashes and
-// tokens.
-func (d *Decoder) readField(e *Event, at int) {
+// readField reads a field into e. nil means absent for all fields but hashes and tokens.
+func (d *Decoder) readField(e *Event, f field) {
 	r := &d.r
 	switch {
-	case e.Kind == AllBlocksCleared:
-		r.skip()
-		return
-	case at == storedHashes: // and removedHashes, which is the same number
+	case f == fieldHashes:
 		d.readHashes(e)
 		return
-	case at == storedTokens && e.Kind == BlockStored:
+	case f == fieldTokens:
 		d.readTokens(e)
 		return
 	case r.nil():
 		return
 	}
 	text := uint64(d.limits.TextBytes)
-	if e.Kind == BlockRemoved {
-		switch at {
-		case removedMedium:
-			e.Medium = r.text("medium", text)
-		case removedGroup:
-			e.Group, e.HasGroup = int32(r.number("group", math.MaxInt32)), true
-		default:
-			r.skip()
-		}
-		return
-	}
-	switch at {
-	case storedParent:
+	switch f {
+	case fieldParent:
 		e.HasParent = true
 		var negative bool
 		e.Parent, e.RawParent, negative = r.hash()
 		e.Signed = e.Signed || negative
-	case storedBlockSize:
+	case fieldBlockSize:
 		e.BlockTokens = int(r.number("block size", 1<<20))
-	case storedLoRAID:
+	case fieldLoRAID:
 		e.LoRAID, e.HasLoRAID = r.signed("LoRA id"), true
-	case storedMedium:
+	case fieldMedium:
 		e.Medium = r.text("medium", text)
-	case storedLoRA:
+	case fieldLoRA:
 		e.LoRA = r.text("LoRA name", text)
-	case storedExtra:
+	case fieldExtra:
 		e.Extra = r.extra(len(e.Hashes))
-	case storedGroup:
+	case fieldGroup:
 		e.Group, e.HasGroup = int32(r.number("group", math.MaxInt32)), true
-	case storedKind:
+	case fieldKind:
 		e.SpecKind = r.text("kind of cache", text)
-	case storedWindow:
+	case fieldWindow:
 		e.Window, e.HasWindow = r.signed("window"), true
-	default:
-		r.skip()
 	}
 }
 

@@ -5,14 +5,6 @@ import (
 	"math"
 )
 
-// These fields are always written, nil or not. Later ones have defaults: maps omit them when
-// nil, arrays omit trailing nil ones. (msgspec itself writes all positions of an array; readers
-// accept both.)
-const (
-	storedRequired  = storedLoRA
-	removedRequired = removedMedium
-)
-
 // AppendBatch appends the payload of b. A batch from Decode is reproduced exactly with
 // Form.Compact and the form of its events. It panics on an event whose fields contradict each
 // other, since that is a mistake of the caller.
@@ -51,79 +43,75 @@ func appendFloat(dst []byte, v float64) []byte {
 // appendEvent writes one event. The array form extends to the last field present, and has at
 // least e.Fields positions, or the required ones if e.Fields is 0.
 func appendEvent(dst []byte, e *Event, form Form) []byte {
-	names, required := storedNames[:], storedRequired
-	switch e.Kind {
-	case BlockRemoved:
-		names, required = removedNames[:], removedRequired
-	case AllBlocksCleared:
-		names, required = nil, 0
-	default:
-		if len(e.Tokens) != len(e.Hashes)*e.BlockTokens {
-			panic("wire: AppendBatch: the tokens are not those of the blocks")
-		}
+	if e.Kind == BlockStored && len(e.Tokens) != len(e.Hashes)*e.BlockTokens {
+		panic("wire: AppendBatch: the tokens are not those of the blocks")
 	}
+	fields, written := layouts[e.Kind].fields, layouts[e.Kind].written
 	if form.Arrays {
-		n := required
+		n := written
 		if e.Fields > 0 {
-			n = min(e.Fields, max(len(names)-1, 0))
+			n = min(e.Fields, len(fields))
 		}
-		for at := len(names) - 1; at > n; at-- {
-			if e.has(at) {
+		for at := len(fields); at > n; at-- {
+			if e.has(fields[at-1]) {
 				n = at
 			}
 		}
 		dst = appendArray(dst, n+1)
 		dst = appendText(dst, kindNames[e.Kind])
-		for at := 1; at <= n; at++ {
-			dst = appendField(dst, e, at, form)
+		for _, f := range fields[:n] {
+			dst = appendField(dst, e, f, form)
 		}
 		return dst
 	}
-	n := 1 + required
-	for at := required + 1; at < len(names); at++ {
-		if e.has(at) {
+	n := 1 + written
+	for _, f := range fields[written:] {
+		if e.has(f) {
 			n++
 		}
 	}
 	dst = append(dst, 0x80|byte(n)) // at most 12
 	dst = appendText(dst, "type")
 	dst = appendText(dst, kindNames[e.Kind])
-	for at := 1; at < len(names); at++ {
-		if at <= required || e.has(at) {
-			dst = appendText(dst, names[at])
-			dst = appendField(dst, e, at, form)
+	for i, f := range fields {
+		if i < written || e.has(f) {
+			dst = appendText(dst, fieldNames[f])
+			dst = appendField(dst, e, f, form)
 		}
 	}
 	return dst
 }
 
-// has reports whether an optional field is present.
-func (e *Event) has(at int) bool {
-	if e.Kind == BlockRemoved {
-		return at == removedMedium && e.Medium != nil || at == removedGroup && e.HasGroup
-	}
-	switch at {
-	case storedLoRAID:
+// has reports whether a field is present.
+func (e *Event) has(f field) bool {
+	switch f {
+	case fieldParent:
+		return e.HasParent
+	case fieldLoRAID:
 		return e.HasLoRAID
-	case storedMedium:
+	case fieldMedium:
 		return e.Medium != nil
-	case storedLoRA:
+	case fieldLoRA:
 		return e.LoRA != nil
-	case storedExtra:
+	case fieldExtra:
 		return e.Extra != nil
-	case storedGroup:
+	case fieldGroup:
 		return e.HasGroup
-	case storedKind:
+	case fieldKind:
 		return e.SpecKind != nil
-	case storedWindow:
+	case fieldWindow:
 		return e.HasWindow
 	}
 	return true
 }
 
-// appendField writes the field at a position, nil if it is absent.
-func appendField(dst []byte, e *Event, at int, form Form) []byte {
-	if at == storedHashes {
+// appendField writes a field, nil if it is absent.
+func appendField(dst []byte, e *Event, f field, form Form) []byte {
+	if !e.has(f) {
+		return append(dst, 0xc0)
+	}
+	switch f {
+	case fieldHashes:
 		dst = appendArray(dst, len(e.Hashes))
 		for i, h := range e.Hashes {
 			if n := e.HashBytes; n > 0 {
@@ -133,50 +121,34 @@ func appendField(dst []byte, e *Event, at int, form Form) []byte {
 			}
 		}
 		return dst
-	}
-	if at == storedParent && e.Kind == BlockStored {
-		switch {
-		case !e.HasParent:
-			return append(dst, 0xc0)
-		case e.RawParent != nil:
+	case fieldParent:
+		if e.RawParent != nil {
 			return appendBin(dst, e.RawParent)
-		default:
-			return appendHash(dst, e.Parent, e.Signed, form)
 		}
-	}
-	if !e.has(at) {
-		return append(dst, 0xc0)
-	}
-	if e.Kind == BlockRemoved {
-		if at == removedMedium {
-			return appendText(dst, e.Medium)
-		}
-		return appendUint(dst, uint64(e.Group))
-	}
-	switch at {
-	case storedTokens:
+		return appendHash(dst, e.Parent, e.Signed, form)
+	case fieldTokens:
 		dst = appendArray(dst, len(e.Tokens))
 		for _, t := range e.Tokens {
 			dst = appendUint(dst, uint64(t))
 		}
-	case storedBlockSize:
-		dst = appendUint(dst, uint64(e.BlockTokens))
-	case storedLoRAID:
-		dst = appendInt(dst, e.LoRAID)
-	case storedMedium:
-		dst = appendText(dst, e.Medium)
-	case storedLoRA:
-		dst = appendText(dst, e.LoRA)
-	case storedExtra:
-		dst = append(dst, e.Extra...)
-	case storedGroup:
-		dst = appendUint(dst, uint64(e.Group))
-	case storedKind:
-		dst = appendText(dst, e.SpecKind)
-	case storedWindow:
-		dst = appendInt(dst, e.Window)
+		return dst
+	case fieldBlockSize:
+		return appendUint(dst, uint64(e.BlockTokens))
+	case fieldLoRAID:
+		return appendInt(dst, e.LoRAID)
+	case fieldMedium:
+		return appendText(dst, e.Medium)
+	case fieldLoRA:
+		return appendText(dst, e.LoRA)
+	case fieldExtra:
+		return append(dst, e.Extra...)
+	case fieldGroup:
+		return appendUint(dst, uint64(e.Group))
+	case fieldKind:
+		return appendText(dst, e.SpecKind)
+	default: // fieldWindow
+		return appendInt(dst, e.Window)
 	}
-	return dst
 }
 
 // appendHash writes an integer hash, in 9 bytes unless form.Compact is set.

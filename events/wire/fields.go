@@ -10,48 +10,42 @@ func kindOf(tag []byte) (Kind, bool) {
 	return 0, false
 }
 
-// Fields of an event by number: their position in the array form.
-const (
-	storedHashes = 1 + iota
-	storedParent
-	storedTokens
-	storedBlockSize
-	storedLoRAID
-	storedMedium
-	storedLoRA
-	storedExtra
-	storedGroup
-	storedKind
-	storedWindow
-)
+// field is a field of an event.
+type field uint8
 
 const (
-	removedHashes = 1 + iota
-	removedMedium
-	removedGroup
+	fieldHashes field = iota
+	fieldParent
+	fieldTokens
+	fieldBlockSize
+	fieldLoRAID
+	fieldMedium
+	fieldLoRA
+	fieldExtra
+	fieldGroup
+	fieldKind
+	fieldWindow
 )
 
-var storedNames = [...]string{
-	storedHashes: "block_hashes", storedParent: "parent_block_hash", storedTokens: "token_ids",
-	storedBlockSize: "block_size", storedLoRAID: "lora_id", storedMedium: "medium", storedLoRA: "lora_name",
-	storedExtra: "extra_keys", storedGroup: "group_idx", storedKind: "kv_cache_spec_kind",
-	storedWindow: "kv_cache_spec_sliding_window",
+var fieldNames = [...]string{
+	fieldHashes: "block_hashes", fieldParent: "parent_block_hash", fieldTokens: "token_ids",
+	fieldBlockSize: "block_size", fieldLoRAID: "lora_id", fieldMedium: "medium", fieldLoRA: "lora_name",
+	fieldExtra: "extra_keys", fieldGroup: "group_idx", fieldKind: "kv_cache_spec_kind",
+	fieldWindow: "kv_cache_spec_sliding_window",
 }
 
-var removedNames = [...]string{removedHashes: "block_hashes", removedMedium: "medium", removedGroup: "group_idx"}
+// layout lists the fields of a kind, in the order of the array form. A reader needs at least the
+// first few. The first written ones are written even if they are nil; later ones have defaults:
+// maps omit them when nil, arrays omit trailing nil ones. (msgspec itself writes all positions of
+// an array; readers accept both.)
+type layout struct {
+	fields         []field
+	least, written int
+}
 
-// fieldOf returns the position of a key, 0 for an unknown one.
-func fieldOf(kind Kind, key []byte) int {
-	names := storedNames[:]
-	if kind == BlockRemoved {
-		names = removedNames[:]
-	} else if kind == AllBlocksCleared {
-		return 0
-	}
-	for at := 1; at < len(names); at++ {
-		if string(key) == names[at] {
-			return at
-		}
-	}
-	return 0
+var layouts = [...]layout{
+	BlockStored: {[]field{fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRA,
+		fieldExtra, fieldGroup, fieldKind, fieldWindow}, 4, 7},
+	BlockRemoved:     {[]field{fieldHashes, fieldMedium, fieldGroup}, 1, 2},
+	AllBlocksCleared: {},
 }

@@ -134,33 +134,25 @@ func (r *reader) float() float64 {
 }
 
 // array reads the head of an array and returns its length.
-func (r *reader) array(what string) int {
-	switch c := r.byte(); {
-	case c >= 0x90 && c <= 0x9f:
-		return int(c & 0x0f)
-	case c == 0xdc:
-		return int(r.uint(2))
-	case c == 0xdd:
-		return int(r.uint(4))
-	default:
-		r.fail("%s: type 0x%02x instead of an array", what, c)
-		return 0
-	}
-}
+func (r *reader) array(what string) int { return r.head(what, "an array", 0x90, 0xdc) }
 
 func isMap(c byte) bool { return c >= 0x80 && c <= 0x8f || c == 0xde || c == 0xdf }
 
 // mapping reads the head of a map and returns its number of pairs.
-func (r *reader) mapping() int {
+func (r *reader) mapping() int { return r.head("map", "a map", 0x80, 0xde) }
+
+// head reads a length: up to 15 in the byte itself, which is short or more, else in 2 bytes after
+// the byte wide, or in 4 bytes after the next one.
+func (r *reader) head(what, want string, short, wide byte) int {
 	switch c := r.byte(); {
-	case c >= 0x80 && c <= 0x8f:
+	case c&0xf0 == short:
 		return int(c & 0x0f)
-	case c == 0xde:
+	case c == wide:
 		return int(r.uint(2))
-	case c == 0xdf:
+	case c == wide+1:
 		return int(r.uint(4))
 	default:
-		r.fail("type 0x%02x instead of a map", c)
+		r.fail("%s: type 0x%02x instead of %s", what, c, want)
 		return 0
 	}
 }
