@@ -75,28 +75,28 @@ func (w *Worker) begin() {
 		return
 	}
 	w.makeRoom()
-	var load Load
+	var in load
 	for _, s := range w.running {
 		if s.decoding {
-			load.Rows++
+			in.Rows++
 			w.compute(s, 1)
 		}
 	}
-	budget := w.cfg.MaxBatchedTokens - load.Rows
+	budget := w.cfg.MaxBatchedTokens - in.Rows
 	for _, s := range w.running {
 		if n := min(s.tokens-s.computed, budget); !s.decoding && n > 0 {
-			load.addPrompt(n)
+			in.addPrompt(n)
 			w.compute(s, n)
 			budget -= n
 		}
 	}
-	w.admit(budget, &load)
-	if load.Rows+load.Prompts == 0 {
+	w.admit(budget, &in)
+	if in.Rows+in.Prompts == 0 {
 		panic(fmt.Sprintf("mocker: no request is in the pass: %+v, %d blocks", w.Usage(), w.cfg.Blocks))
 	}
-	load.ActiveTokens = w.cache.active * w.cfg.BlockTokens
-	load.TotalTokens = w.cfg.Blocks * w.cfg.BlockTokens
-	w.until = w.now + w.timing.pass(load)
+	in.ActiveTokens = w.cache.active * w.cfg.BlockTokens
+	in.TotalTokens = w.cfg.Blocks * w.cfg.BlockTokens
+	w.until = w.now + w.timing.pass(in)
 	w.stats.Passes++
 	w.stats.MostUsed = max(w.stats.MostUsed, w.cache.active)
 }
@@ -155,7 +155,7 @@ func (w *Worker) preempt(s *sequence) {
 // preemption of this pass admits none: the request preempted last is at the head of the
 // queue and needs all the blocks that it gave up, of which at least one is taken. If
 // nothing runs, the watermark is ignored, since no block would ever be freed.
-func (w *Worker) admit(budget int, load *Load) {
+func (w *Worker) admit(budget int, in *load) {
 	for len(w.waiting) > 0 && len(w.running) < w.cfg.MaxSeqs && budget > 0 {
 		limit := w.limit
 		if len(w.running) == 0 {
@@ -183,7 +183,7 @@ func (w *Worker) admit(budget int, load *Load) {
 			w.cached += cached
 		}
 		n := min(s.tokens-cached, budget)
-		load.addPrompt(n)
+		in.addPrompt(n)
 		w.compute(s, n)
 		budget -= n
 		w.running = append(w.running, s)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Load is the work of one pass.
-type Load struct {
+// load is the work of one pass.
+type load struct {
 	Prompts      int // prompts with tokens in this pass
 	PromptTokens int // prompt tokens computed
 	Rows         int // decoding sequences
@@ -15,7 +15,7 @@ type Load struct {
 }
 
 // addPrompt adds a chunk of n tokens of a prompt.
-func (l *Load) addPrompt(n int) {
+func (l *load) addPrompt(n int) {
 	l.Prompts++
 	l.PromptTokens += n
 }
@@ -40,7 +40,7 @@ func DefaultPolynomial() Polynomial {
 }
 
 // pass returns the time of a pass, 0 if it has neither prompts nor rows.
-func (p Polynomial) pass(l Load) time.Duration {
+func (p Polynomial) pass(l load) time.Duration {
 	ms := 0.0
 	if l.Prompts > 0 {
 		ms = max(0, square(p.Prefill, float64(l.PromptTokens)))

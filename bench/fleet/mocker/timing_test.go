@@ -28,15 +28,15 @@ func TestTimings(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		timing Polynomial
-		load   Load
+		load   load
 		want   time.Duration
 	}{
-		{"nothing", DefaultPolynomial(), Load{ActiveTokens: 100, TotalTokens: 100}, 0},
-		{"one prompt", DefaultPolynomial(), Load{Prompts: 1, PromptTokens: 1000}, ms(32.105749)},
-		{"decoding alone", DefaultPolynomial(), Load{Rows: 3, ActiveTokens: 50, TotalTokens: 100}, ms(26.31)},
-		{"both", DefaultPolynomial(), Load{Prompts: 2, PromptTokens: 1000, Rows: 1, ActiveTokens: 1, TotalTokens: 1}, ms(32.105749 + 34.01)},
-		{"more than full", DefaultPolynomial(), Load{Rows: 1, ActiveTokens: 300, TotalTokens: 100}, ms(34.01)},
-		{"floor", cheap, Load{Rows: 1, TotalTokens: 1}, ms(1)},
+		{"nothing", DefaultPolynomial(), load{ActiveTokens: 100, TotalTokens: 100}, 0},
+		{"one prompt", DefaultPolynomial(), load{Prompts: 1, PromptTokens: 1000}, ms(32.105749)},
+		{"decoding alone", DefaultPolynomial(), load{Rows: 3, ActiveTokens: 50, TotalTokens: 100}, ms(26.31)},
+		{"both", DefaultPolynomial(), load{Prompts: 2, PromptTokens: 1000, Rows: 1, ActiveTokens: 1, TotalTokens: 1}, ms(32.105749 + 34.01)},
+		{"more than full", DefaultPolynomial(), load{Rows: 1, ActiveTokens: 300, TotalTokens: 100}, ms(34.01)},
+		{"floor", cheap, load{Rows: 1, TotalTokens: 1}, ms(1)},
 	} {
 		if got := c.timing.pass(c.load); got < c.want-time.Microsecond || got > c.want+time.Microsecond {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -51,7 +51,7 @@ func TestPassesTakeWhatTheirLoadSays(t *testing.T) {
 	w := newWorker(t, Config{Blocks: 100, BlockTokens: 10, MaxSeqs: 4, MaxBatchedTokens: 60})
 	submit(t, w, 5*time.Second, request(1, tokensFrom(1, 100), 3, 10))
 	now := 5 * time.Second
-	for i, load := range []Load{
+	for i, of := range []load{
 		{Prompts: 1, PromptTokens: 60},
 		{Prompts: 1, PromptTokens: 40},
 		{Rows: 1, ActiveTokens: 110, TotalTokens: 1000},
@@ -61,7 +61,7 @@ func TestPassesTakeWhatTheirLoadSays(t *testing.T) {
 			t.Fatalf("pass %d wakes at %v, want %v", i, at, now)
 		}
 		step(t, w)
-		now += timing.pass(load)
+		now += timing.pass(of)
 	}
 	if rep := step(t, w); len(rep.Ended) != 1 || w.now != now {
 		t.Fatalf("at %v, want %v: %+v", w.now, now, rep)

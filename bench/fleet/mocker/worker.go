@@ -79,9 +79,6 @@ func (w *Worker) Overlap(hashes []kv.BlockHash) int {
 	return blocks
 }
 
-// CachedBlocks returns the number of named blocks, including those of running requests.
-func (w *Worker) CachedBlocks() int { return w.cache.table.used }
-
 // Stats returns a copy of the counts.
 func (w *Worker) Stats() Stats {
 	st := w.stats
