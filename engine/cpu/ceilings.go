@@ -66,7 +66,7 @@ func measureProduct(ops *kernels, threads int) float64 {
 			out := make([]float32, spanRows*m.stride())
 			for start := time.Now(); time.Since(start) < ceilingTime; flops[thread] += 2 * spanRows * vectorCols * k {
 				for p := range m.panelCount() {
-					ops.productPanel(out, a, m, p, 0, spanRows)
+					ops.productPanel(nil, out, a, m, p, 0, spanRows)
 				}
 			}
 		})

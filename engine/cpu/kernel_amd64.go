@@ -27,7 +27,7 @@ func kernelsOf(isa ISA) *kernels {
 				{rows: 1, columns: []int{0}, f32: gemm1x64f32AVX2, bf16: gemm1x64bf16AVX2, f16: gemm1x64f16AVX2},
 			},
 			scores: scoresAVX2, softmax: softmaxAVX2, values: valuesAVX2,
-			quant: quant, biased: vnni,
+			quant: quant, biased: vnni, expand: [...]func(dst, src *byte, step, blocks int){expand5AVX2, expand6AVX2},
 			squares: squaresAVX2, scale: scaleAVX2, silu: siluAVX2, siluPairs: siluPairsAVX2, stream: streamAVX2,
 			add: addAVX2, rotate: rotateAVX2, quantize: quantizeAVX2, fetch: fetchAVX2, narrowF16: narrowF16AVX2, widenF16: widenF16AVX2, widenBF16: widenBF16AVX2, widenQ8: widenQ8AVX2,
 		}
@@ -38,7 +38,7 @@ func kernelsOf(isa ISA) *kernels {
 			quant = quantTilesAVX512()
 		}
 		return &kernels{
-			isa: AVX512, quant: quant, biased: vnni,
+			isa: AVX512, quant: quant, biased: vnni, expand: [...]func(dst, src *byte, step, blocks int){expand5AVX512, expand6AVX512},
 			tiles: []tile{
 				{rows: 6, columns: whole, f32: gemm6x64f32AVX512, bf16: gemm6x64bf16AVX512, f16: gemm6x64f16AVX512},
 				{rows: 4, columns: whole, f32: gemm4x64f32AVX512, bf16: gemm4x64bf16AVX512, f16: gemm4x64f16AVX512},
@@ -55,11 +55,12 @@ func kernelsOf(isa ISA) *kernels {
 
 func quantTilesAVX2() []quantTile {
 	return []quantTile{
-		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [quantKinds]quantKernel{
-			quant2x16n4hAVX2, quant2x16n4hmAVX2, quant2x16n4kmAVX2, quant2x16t4hAVX2, quant2x16t4wAVX2, quant2x16b8hAVX2, quant2x16b8hmAVX2, quant2x16b8kmAVX2, quant2x16b8k2AVX2,
+		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
+			quant2x16n4hAVX2, quant2x16n4hmAVX2, quant2x16n4kmAVX2, quant2x16t4hAVX2, quant2x16t4wAVX2, quant2x16b8hAVX2, quant2x16b5hAVX2, quant2x16b5hmAVX2, quant2x16b5kmAVX2, quant2x16b6k2AVX2,
 		}},
-		{rows: 1, columns: []int{0, 32}, byKind: [quantKinds]quantKernel{
-			quant1x32n4hAVX2, quant1x32n4hmAVX2, quant1x32n4kmAVX2, quant1x32t4hAVX2, quant1x32t4wAVX2, quant1x32b8hAVX2, quant1x32b8hmAVX2, quant1x32b8kmAVX2, quant1x32b8k2AVX2,
+		{rows: 1, columns: []int{0, 32}, byKind: [len(quantKinds)]quantKernel{
+			quant1x32n4hAVX2, quant1x32n4hmAVX2, quant1x32n4kmAVX2, quant1x32t4hAVX2, quant1x32t4wAVX2, quant1x32b8hAVX2, quant1x32b5hAVX2, quant1x32b5hmAVX2, quant1x32b5kmAVX2, quant1x32b6k2AVX2,
+			quant1x32n5hAVX2, quant1x32n5hmAVX2, quant1x32n5kmAVX2, quant1x32n6k2AVX2,
 		}},
 	}
 }
@@ -67,11 +68,12 @@ func quantTilesAVX2() []quantTile {
 // quantTilesAVXVNNI returns tiles that need AVX-VNNI in addition to AVX2 and FMA.
 func quantTilesAVXVNNI() []quantTile {
 	return []quantTile{
-		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [quantKinds]quantKernel{
-			quant2x16n4hAVXVNNI, quant2x16n4hmAVXVNNI, quant2x16n4kmAVXVNNI, quant2x16t4hAVXVNNI, quant2x16t4wAVXVNNI, quant2x16b8hAVXVNNI, quant2x16b8hmAVXVNNI, quant2x16b8kmAVXVNNI, quant2x16b8k2AVXVNNI,
+		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
+			quant2x16n4hAVXVNNI, quant2x16n4hmAVXVNNI, quant2x16n4kmAVXVNNI, quant2x16t4hAVXVNNI, quant2x16t4wAVXVNNI, quant2x16b8hAVXVNNI, quant2x16b5hAVXVNNI, quant2x16b5hmAVXVNNI, quant2x16b5kmAVXVNNI, quant2x16b6k2AVXVNNI,
 		}},
-		{rows: 1, columns: []int{0, 32}, byKind: [quantKinds]quantKernel{
-			quant1x32n4hAVXVNNI, quant1x32n4hmAVXVNNI, quant1x32n4kmAVXVNNI, quant1x32t4hAVXVNNI, quant1x32t4wAVXVNNI, quant1x32b8hAVXVNNI, quant1x32b8hmAVXVNNI, quant1x32b8kmAVXVNNI, quant1x32b8k2AVXVNNI,
+		{rows: 1, columns: []int{0, 32}, byKind: [len(quantKinds)]quantKernel{
+			quant1x32n4hAVXVNNI, quant1x32n4hmAVXVNNI, quant1x32n4kmAVXVNNI, quant1x32t4hAVXVNNI, quant1x32t4wAVXVNNI, quant1x32b8hAVXVNNI, quant1x32b5hAVXVNNI, quant1x32b5hmAVXVNNI, quant1x32b5kmAVXVNNI, quant1x32b6k2AVXVNNI,
+			quant1x32n5hAVXVNNI, quant1x32n5hmAVXVNNI, quant1x32n5kmAVXVNNI, quant1x32n6k2AVXVNNI,
 		}},
 	}
 }
@@ -80,11 +82,12 @@ func quantTilesAVXVNNI() []quantTile {
 // needs.
 func quantTilesAVX512() []quantTile {
 	return []quantTile{
-		{rows: 4, columns: []int{0, 32}, byKind: [quantKinds]quantKernel{
-			quant4x32n4hAVX512, quant4x32n4hmAVX512, quant4x32n4kmAVX512, quant4x32t4hAVX512, quant4x32t4wAVX512, quant4x32b8hAVX512, quant4x32b8hmAVX512, quant4x32b8kmAVX512, quant4x32b8k2AVX512,
+		{rows: 4, columns: []int{0, 32}, byKind: [len(quantKinds)]quantKernel{
+			quant4x32n4hAVX512, quant4x32n4hmAVX512, quant4x32n4kmAVX512, quant4x32t4hAVX512, quant4x32t4wAVX512, quant4x32b8hAVX512, quant4x32b5hAVX512, quant4x32b5hmAVX512, quant4x32b5kmAVX512, quant4x32b6k2AVX512,
 		}},
-		{rows: 1, columns: []int{0}, byKind: [quantKinds]quantKernel{
-			quant1x64n4hAVX512, quant1x64n4hmAVX512, quant1x64n4kmAVX512, quant1x64t4hAVX512, quant1x64t4wAVX512, quant1x64b8hAVX512, quant1x64b8hmAVX512, quant1x64b8kmAVX512, quant1x64b8k2AVX512,
+		{rows: 1, columns: []int{0}, byKind: [len(quantKinds)]quantKernel{
+			quant1x64n4hAVX512, quant1x64n4hmAVX512, quant1x64n4kmAVX512, quant1x64t4hAVX512, quant1x64t4wAVX512, quant1x64b8hAVX512, quant1x64b5hAVX512, quant1x64b5hmAVX512, quant1x64b5kmAVX512, quant1x64b6k2AVX512,
+			quant1x64n5hAVX512, quant1x64n5hmAVX512, quant1x64n5kmAVX512, quant1x64n6k2AVX512,
 		}},
 	}
 }

@@ -65,92 +65,132 @@ func gemm1x64f16AVX2(out *float32, outStride int, a *float32, aStride int, w *ui
 // quant2x16n4hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant2x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x32n4hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x32n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16n4hmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant2x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x32n4hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x32n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16n4kmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant2x16n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x32n4kmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x32n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16t4hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant2x16t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x32t4hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x32t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16t4wAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant2x16t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x32t4wAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x32t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16b8hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant2x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x32b8hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x32b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant2x16b8hmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant2x16b5hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16b8hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant2x16b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b8hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x32b5hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b8hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x32b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant2x16b8kmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant2x16b5hmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16b8kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant2x16b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b8kmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x32b5hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b8kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x32b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant2x16b8k2AVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant2x16b5kmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16b8k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant2x16b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b8k2AVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x32b5kmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b8k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x32b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant2x16b6k2AVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant2x16b6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant1x32b6k2AVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant1x32b6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant1x32n5hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant1x32n5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant1x32n5hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant1x32n5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant1x32n5kmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant1x32n5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant1x32n6k2AVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant1x32n6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// expand5AVX2 writes the weights of blocks that are step bytes apart, 5 bits each, as bytes [blocks][8][64][4]. It fetches as many bytes after them.
+//
+//go:noescape
+func expand5AVX2(dst *byte, src *byte, step int, blocks int)
+
+// expand6AVX2 writes the weights of blocks that are step bytes apart, 6 bits each, as bytes [blocks][8][64][4]. It fetches as many bytes after them.
+//
+//go:noescape
+func expand6AVX2(dst *byte, src *byte, step int, blocks int)
 
 // scoresAVX2 writes scale·(q_g·k_p) to dst[g][p]; q is [group][dim], k is [n][dim], dstStride is in bytes.
 //

@@ -568,63 +568,79 @@ DATA constantsAVX2<>+592(SB)/4, $0x0f0f0f0f
 DATA constantsAVX2<>+596(SB)/4, $0x0f0f0f0f
 DATA constantsAVX2<>+600(SB)/4, $0x0f0f0f0f
 DATA constantsAVX2<>+604(SB)/4, $0x0f0f0f0f
-DATA constantsAVX2<>+608(SB)/4, $0x00010001
-DATA constantsAVX2<>+612(SB)/4, $0x00010001
-DATA constantsAVX2<>+616(SB)/4, $0x00010001
-DATA constantsAVX2<>+620(SB)/4, $0x00010001
-DATA constantsAVX2<>+624(SB)/4, $0x00010001
-DATA constantsAVX2<>+628(SB)/4, $0x00010001
-DATA constantsAVX2<>+632(SB)/4, $0x00010001
-DATA constantsAVX2<>+636(SB)/4, $0x00010001
-DATA constantsAVX2<>+640(SB)/4, $0x80808080
-DATA constantsAVX2<>+644(SB)/4, $0x80808080
-DATA constantsAVX2<>+648(SB)/4, $0x80808080
-DATA constantsAVX2<>+652(SB)/4, $0x80808080
-DATA constantsAVX2<>+656(SB)/4, $0x80808080
-DATA constantsAVX2<>+660(SB)/4, $0x80808080
-DATA constantsAVX2<>+664(SB)/4, $0x80808080
-DATA constantsAVX2<>+668(SB)/4, $0x80808080
-DATA constantsAVX2<>+672(SB)/4, $0x7fffffff
-DATA constantsAVX2<>+676(SB)/4, $0x7fffffff
-DATA constantsAVX2<>+680(SB)/4, $0x7fffffff
-DATA constantsAVX2<>+684(SB)/4, $0x7fffffff
-DATA constantsAVX2<>+688(SB)/4, $0x7fffffff
-DATA constantsAVX2<>+692(SB)/4, $0x7fffffff
-DATA constantsAVX2<>+696(SB)/4, $0x7fffffff
-DATA constantsAVX2<>+700(SB)/4, $0x7fffffff
-DATA constantsAVX2<>+704(SB)/4, $0x42fe0000
-DATA constantsAVX2<>+708(SB)/4, $0x42fe0000
-DATA constantsAVX2<>+712(SB)/4, $0x42fe0000
-DATA constantsAVX2<>+716(SB)/4, $0x42fe0000
-DATA constantsAVX2<>+720(SB)/4, $0x42fe0000
-DATA constantsAVX2<>+724(SB)/4, $0x42fe0000
-DATA constantsAVX2<>+728(SB)/4, $0x42fe0000
-DATA constantsAVX2<>+732(SB)/4, $0x42fe0000
-DATA constantsAVX2<>+736(SB)/4, $0x0000007f
-DATA constantsAVX2<>+740(SB)/4, $0x0000007f
-DATA constantsAVX2<>+744(SB)/4, $0x0000007f
-DATA constantsAVX2<>+748(SB)/4, $0x0000007f
-DATA constantsAVX2<>+752(SB)/4, $0x0000007f
-DATA constantsAVX2<>+756(SB)/4, $0x0000007f
-DATA constantsAVX2<>+760(SB)/4, $0x0000007f
-DATA constantsAVX2<>+764(SB)/4, $0x0000007f
-DATA constantsAVX2<>+768(SB)/4, $0xffffff81
-DATA constantsAVX2<>+772(SB)/4, $0xffffff81
-DATA constantsAVX2<>+776(SB)/4, $0xffffff81
-DATA constantsAVX2<>+780(SB)/4, $0xffffff81
-DATA constantsAVX2<>+784(SB)/4, $0xffffff81
-DATA constantsAVX2<>+788(SB)/4, $0xffffff81
-DATA constantsAVX2<>+792(SB)/4, $0xffffff81
-DATA constantsAVX2<>+796(SB)/4, $0xffffff81
-DATA constantsAVX2<>+800(SB)/4, $0x00000000
-DATA constantsAVX2<>+804(SB)/4, $0x00000004
-DATA constantsAVX2<>+808(SB)/4, $0x00000001
-DATA constantsAVX2<>+812(SB)/4, $0x00000005
-DATA constantsAVX2<>+816(SB)/4, $0x00000002
-DATA constantsAVX2<>+820(SB)/4, $0x00000006
-DATA constantsAVX2<>+824(SB)/4, $0x00000003
-DATA constantsAVX2<>+828(SB)/4, $0x00000007
-GLOBL constantsAVX2<>(SB), RODATA|NOPTR, $832
+DATA constantsAVX2<>+608(SB)/4, $0x10101010
+DATA constantsAVX2<>+612(SB)/4, $0x10101010
+DATA constantsAVX2<>+616(SB)/4, $0x10101010
+DATA constantsAVX2<>+620(SB)/4, $0x10101010
+DATA constantsAVX2<>+624(SB)/4, $0x10101010
+DATA constantsAVX2<>+628(SB)/4, $0x10101010
+DATA constantsAVX2<>+632(SB)/4, $0x10101010
+DATA constantsAVX2<>+636(SB)/4, $0x10101010
+DATA constantsAVX2<>+640(SB)/4, $0x30303030
+DATA constantsAVX2<>+644(SB)/4, $0x30303030
+DATA constantsAVX2<>+648(SB)/4, $0x30303030
+DATA constantsAVX2<>+652(SB)/4, $0x30303030
+DATA constantsAVX2<>+656(SB)/4, $0x30303030
+DATA constantsAVX2<>+660(SB)/4, $0x30303030
+DATA constantsAVX2<>+664(SB)/4, $0x30303030
+DATA constantsAVX2<>+668(SB)/4, $0x30303030
+DATA constantsAVX2<>+672(SB)/4, $0x00010001
+DATA constantsAVX2<>+676(SB)/4, $0x00010001
+DATA constantsAVX2<>+680(SB)/4, $0x00010001
+DATA constantsAVX2<>+684(SB)/4, $0x00010001
+DATA constantsAVX2<>+688(SB)/4, $0x00010001
+DATA constantsAVX2<>+692(SB)/4, $0x00010001
+DATA constantsAVX2<>+696(SB)/4, $0x00010001
+DATA constantsAVX2<>+700(SB)/4, $0x00010001
+DATA constantsAVX2<>+704(SB)/4, $0x80808080
+DATA constantsAVX2<>+708(SB)/4, $0x80808080
+DATA constantsAVX2<>+712(SB)/4, $0x80808080
+DATA constantsAVX2<>+716(SB)/4, $0x80808080
+DATA constantsAVX2<>+720(SB)/4, $0x80808080
+DATA constantsAVX2<>+724(SB)/4, $0x80808080
+DATA constantsAVX2<>+728(SB)/4, $0x80808080
+DATA constantsAVX2<>+732(SB)/4, $0x80808080
+DATA constantsAVX2<>+736(SB)/4, $0x7fffffff
+DATA constantsAVX2<>+740(SB)/4, $0x7fffffff
+DATA constantsAVX2<>+744(SB)/4, $0x7fffffff
+DATA constantsAVX2<>+748(SB)/4, $0x7fffffff
+DATA constantsAVX2<>+752(SB)/4, $0x7fffffff
+DATA constantsAVX2<>+756(SB)/4, $0x7fffffff
+DATA constantsAVX2<>+760(SB)/4, $0x7fffffff
+DATA constantsAVX2<>+764(SB)/4, $0x7fffffff
+DATA constantsAVX2<>+768(SB)/4, $0x42fe0000
+DATA constantsAVX2<>+772(SB)/4, $0x42fe0000
+DATA constantsAVX2<>+776(SB)/4, $0x42fe0000
+DATA constantsAVX2<>+780(SB)/4, $0x42fe0000
+DATA constantsAVX2<>+784(SB)/4, $0x42fe0000
+DATA constantsAVX2<>+788(SB)/4, $0x42fe0000
+DATA constantsAVX2<>+792(SB)/4, $0x42fe0000
+DATA constantsAVX2<>+796(SB)/4, $0x42fe0000
+DATA constantsAVX2<>+800(SB)/4, $0x0000007f
+DATA constantsAVX2<>+804(SB)/4, $0x0000007f
+DATA constantsAVX2<>+808(SB)/4, $0x0000007f
+DATA constantsAVX2<>+812(SB)/4, $0x0000007f
+DATA constantsAVX2<>+816(SB)/4, $0x0000007f
+DATA constantsAVX2<>+820(SB)/4, $0x0000007f
+DATA constantsAVX2<>+824(SB)/4, $0x0000007f
+DATA constantsAVX2<>+828(SB)/4, $0x0000007f
+DATA constantsAVX2<>+832(SB)/4, $0xffffff81
+DATA constantsAVX2<>+836(SB)/4, $0xffffff81
+DATA constantsAVX2<>+840(SB)/4, $0xffffff81
+DATA constantsAVX2<>+844(SB)/4, $0xffffff81
+DATA constantsAVX2<>+848(SB)/4, $0xffffff81
+DATA constantsAVX2<>+852(SB)/4, $0xffffff81
+DATA constantsAVX2<>+856(SB)/4, $0xffffff81
+DATA constantsAVX2<>+860(SB)/4, $0xffffff81
+DATA constantsAVX2<>+864(SB)/4, $0x00000000
+DATA constantsAVX2<>+868(SB)/4, $0x00000004
+DATA constantsAVX2<>+872(SB)/4, $0x00000001
+DATA constantsAVX2<>+876(SB)/4, $0x00000005
+DATA constantsAVX2<>+880(SB)/4, $0x00000002
+DATA constantsAVX2<>+884(SB)/4, $0x00000006
+DATA constantsAVX2<>+888(SB)/4, $0x00000003
+DATA constantsAVX2<>+892(SB)/4, $0x00000007
+GLOBL constantsAVX2<>(SB), RODATA|NOPTR, $896
 
 // func gemm4x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 // Requires: AVX, AVX2, FMA3, MMX+
@@ -1151,21 +1167,20 @@ step:
 	VZEROUPPER
 	RET
 
-// func quant2x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·quant2x16n4hAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant2x16n4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    xStride+24(FP), R8
-	MOVQ    outStride+8(FP), R9
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    xStride+24(FP), DI
+	MOVQ    outStride+8(FP), R8
 	VMOVUPS constantsAVX2<>+576(SB), Y8
-	VMOVDQU constantsAVX2<>+608(SB), Y9
-	MOVQ    first+72(FP), R10
-	TESTQ   R10, R10
+	VMOVDQU constantsAVX2<>+672(SB), Y9
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -1174,10 +1189,10 @@ TEXT ·quant2x16n4hAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -1188,7 +1203,7 @@ block:
 	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VPBROADCASTD 40(AX)(R8*1), Y10
+	VPBROADCASTD 40(AX)(DI*1), Y10
 	VPSLLD       $0x03, Y10, Y10
 	VPSUBD       Y10, Y6, Y6
 	VPSUBD       Y10, Y7, Y7
@@ -1198,7 +1213,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -1208,7 +1223,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y11
+	VPBROADCASTD 4(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -1218,7 +1233,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -1228,7 +1243,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y11
+	VPBROADCASTD 4(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
@@ -1238,7 +1253,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -1248,7 +1263,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y11
+	VPBROADCASTD 12(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -1258,7 +1273,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -1268,7 +1283,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y11
+	VPBROADCASTD 12(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
@@ -1278,7 +1293,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -1288,7 +1303,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y11
+	VPBROADCASTD 20(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -1298,7 +1313,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -1308,7 +1323,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y11
+	VPBROADCASTD 20(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
@@ -1318,7 +1333,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -1328,7 +1343,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y11
+	VPBROADCASTD 28(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -1338,7 +1353,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -1348,7 +1363,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y11
+	VPBROADCASTD 28(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
@@ -1357,7 +1372,7 @@ block:
 	VMULPS       Y10, Y11, Y11
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y11, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y10, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
@@ -1366,35 +1381,34 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·quant1x32n4hAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant1x32n4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
 	VMOVUPS constantsAVX2<>+576(SB), Y8
-	VMOVDQU constantsAVX2<>+608(SB), Y9
-	MOVQ    first+72(FP), R8
-	TESTQ   R8, R8
+	VMOVDQU constantsAVX2<>+672(SB), Y9
+	MOVQ    first+80(FP), DI
+	TESTQ   DI, DI
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -1403,10 +1417,10 @@ TEXT ·quant1x32n4hAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -1647,33 +1661,32 @@ block:
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·quant2x16n4hmAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant2x16n4hmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    xStride+24(FP), R8
-	MOVQ    outStride+8(FP), R9
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    xStride+24(FP), DI
+	MOVQ    outStride+8(FP), R8
 	VMOVUPS constantsAVX2<>+576(SB), Y8
-	VMOVDQU constantsAVX2<>+608(SB), Y9
-	MOVQ    first+72(FP), R10
-	TESTQ   R10, R10
+	VMOVDQU constantsAVX2<>+672(SB), Y9
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -1682,10 +1695,10 @@ TEXT ·quant2x16n4hmAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -1698,7 +1711,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -1708,7 +1721,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y11
+	VPBROADCASTD 4(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -1718,7 +1731,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -1728,7 +1741,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y11
+	VPBROADCASTD 4(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
@@ -1738,7 +1751,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -1748,7 +1761,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y11
+	VPBROADCASTD 12(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -1758,7 +1771,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -1768,7 +1781,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y11
+	VPBROADCASTD 12(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
@@ -1778,7 +1791,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -1788,7 +1801,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y11
+	VPBROADCASTD 20(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -1798,7 +1811,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -1808,7 +1821,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y11
+	VPBROADCASTD 20(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
@@ -1818,7 +1831,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -1828,7 +1841,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y11
+	VPBROADCASTD 28(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -1838,7 +1851,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -1848,7 +1861,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y11
+	VPBROADCASTD 28(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
@@ -1857,7 +1870,7 @@ block:
 	VMULPS       Y10, Y11, Y11
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y11, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y10, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
@@ -1866,45 +1879,44 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
 	VCVTPH2PS    128(CX), Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y2
 	VCVTPH2PS    144(CX), Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y1
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·quant1x32n4hmAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant1x32n4hmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
 	VMOVUPS constantsAVX2<>+576(SB), Y8
-	VMOVDQU constantsAVX2<>+608(SB), Y9
-	MOVQ    first+72(FP), R8
-	TESTQ   R8, R8
+	VMOVDQU constantsAVX2<>+672(SB), Y9
+	MOVQ    first+80(FP), DI
+	TESTQ   DI, DI
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -1913,10 +1925,10 @@ TEXT ·quant1x32n4hmAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -2163,35 +2175,34 @@ block:
 	VCVTPH2PS    176(CX), Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·quant2x16n4kmAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant2x16n4kmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    xStride+24(FP), R8
-	MOVQ    outStride+8(FP), R9
-	MOVQ    more+48(FP), R10
-	MOVQ    $+8, R11
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    xStride+24(FP), DI
+	MOVQ    outStride+8(FP), R8
+	MOVQ    more+48(FP), R9
+	MOVQ    $+8, R10
 	VMOVUPS constantsAVX2<>+576(SB), Y8
-	VMOVDQU constantsAVX2<>+608(SB), Y9
-	MOVQ    first+72(FP), R12
-	TESTQ   R12, R12
+	VMOVDQU constantsAVX2<>+672(SB), Y9
+	MOVQ    first+80(FP), R11
+	TESTQ   R11, R11
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -2200,10 +2211,10 @@ TEXT ·quant2x16n4kmAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -2216,7 +2227,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -2226,7 +2237,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y11
+	VPBROADCASTD 4(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -2236,7 +2247,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -2246,7 +2257,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y11
+	VPBROADCASTD 4(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
@@ -2256,7 +2267,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -2266,7 +2277,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y11
+	VPBROADCASTD 12(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -2276,7 +2287,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -2286,7 +2297,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y11
+	VPBROADCASTD 12(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
@@ -2296,7 +2307,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -2306,7 +2317,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y11
+	VPBROADCASTD 20(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -2316,7 +2327,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -2326,7 +2337,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y11
+	VPBROADCASTD 20(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
@@ -2336,7 +2347,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y6, Y6
@@ -2346,7 +2357,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y4, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y11
+	VPBROADCASTD 28(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y6, Y6
@@ -2356,7 +2367,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y9, Y12, Y12
 	VPADDD       Y12, Y7, Y7
@@ -2366,83 +2377,82 @@ block:
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y11
+	VPBROADCASTD 28(AX)(DI*1), Y11
 	VPMADDUBSW   Y11, Y10, Y11
 	VPMADDWD     Y9, Y11, Y11
 	VPADDD       Y11, Y7, Y7
 	VPMOVZXBD    (CX), Y10
 	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    (R10), Y11
+	VCVTPH2PS    (R9), Y11
 	VMULPS       Y11, Y10, Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y11, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y10, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VPMOVZXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R10), Y6
+	VCVTPH2PS    16(R9), Y6
 	VMULPS       Y6, Y4, Y4
 	VBROADCASTSS 32(AX), Y6
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
 	VPMOVZXBD    64(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    128(R10), Y5
+	VCVTPH2PS    128(R9), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y2
 	VPMOVZXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    144(R10), Y5
+	VCVTPH2PS    144(R9), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y1
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R11
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R10
 	JNZ          sameSuper
-	ADDQ         $+256, R10
-	MOVQ         $+8, R11
+	ADDQ         $+256, R9
+	MOVQ         $+8, R10
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, (DI)(R9*1)
-	VMOVUPS Y3, 32(DI)(R9*1)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, (SI)(R8*1)
+	VMOVUPS Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·quant1x32n4kmAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant1x32n4kmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    more+48(FP), R8
-	MOVQ    $+8, R9
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    more+48(FP), DI
+	MOVQ    $+8, R8
 	VMOVUPS constantsAVX2<>+576(SB), Y8
-	VMOVDQU constantsAVX2<>+608(SB), Y9
-	MOVQ    first+72(FP), R10
-	TESTQ   R10, R10
+	VMOVDQU constantsAVX2<>+672(SB), Y9
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -2451,10 +2461,10 @@ TEXT ·quant1x32n4kmAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -2671,7 +2681,7 @@ block:
 	VPADDD       Y11, Y7, Y7
 	VPMOVZXBD    (CX), Y10
 	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    (R8), Y11
+	VCVTPH2PS    (DI), Y11
 	VMULPS       Y11, Y10, Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
@@ -2679,7 +2689,7 @@ block:
 	VFMADD231PS  Y11, Y4, Y0
 	VPMOVZXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R8), Y10
+	VCVTPH2PS    16(DI), Y10
 	VMULPS       Y10, Y4, Y4
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y4, Y10, Y10
@@ -2687,7 +2697,7 @@ block:
 	VFMADD231PS  Y10, Y5, Y1
 	VPMOVZXBD    16(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    32(R8), Y5
+	VCVTPH2PS    32(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -2695,7 +2705,7 @@ block:
 	VFMADD231PS  Y5, Y6, Y2
 	VPMOVZXBD    24(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    48(R8), Y5
+	VCVTPH2PS    48(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -2703,63 +2713,62 @@ block:
 	VFMADD231PS  Y5, Y7, Y3
 	VPMOVZXBD    64(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    128(R8), Y5
+	VCVTPH2PS    128(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
 	VPMOVZXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    144(R8), Y5
+	VCVTPH2PS    144(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y1
 	VPMOVZXBD    80(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    160(R8), Y5
+	VCVTPH2PS    160(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y2
 	VPMOVZXBD    88(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    176(R8), Y5
+	VCVTPH2PS    176(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R9
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R8
 	JNZ          sameSuper
-	ADDQ         $+256, R8
-	MOVQ         $+8, R9
+	ADDQ         $+256, DI
+	MOVQ         $+8, R8
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, 64(DI)
-	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·quant2x16t4hAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant2x16t4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
 	MOVQ           weights+40(FP), DX
-	MOVQ           blockBytes+56(FP), BX
-	MOVQ           blocks+64(FP), SI
-	MOVQ           out+0(FP), DI
-	MOVQ           xStride+24(FP), R8
-	MOVQ           outStride+8(FP), R9
+	MOVQ           blocks+72(FP), BX
+	MOVQ           out+0(FP), SI
+	MOVQ           xStride+24(FP), DI
+	MOVQ           outStride+8(FP), R8
 	VMOVUPS        constantsAVX2<>+576(SB), Y8
-	MOVQ           more+48(FP), R10
-	VBROADCASTI128 (R10), Y9
-	VMOVDQU        constantsAVX2<>+608(SB), Y10
-	MOVQ           first+72(FP), R10
-	TESTQ          R10, R10
+	MOVQ           more+48(FP), R9
+	VBROADCASTI128 (R9), Y9
+	VMOVDQU        constantsAVX2<>+672(SB), Y10
+	MOVQ           first+80(FP), R9
+	TESTQ          R9, R9
 	JZ             goOn
 	VPXOR          Y0, Y0, Y0
 	VPXOR          Y1, Y1, Y1
@@ -2768,10 +2777,10 @@ TEXT ·quant2x16t4hAVX2(SB), NOSPLIT, $0-80
 	JMP            block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -2787,7 +2796,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y4, Y4
-	VPBROADCASTD (AX)(R8*1), Y14
+	VPBROADCASTD (AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -2801,7 +2810,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y4, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y13
+	VPBROADCASTD 4(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -2815,7 +2824,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y5, Y5
-	VPBROADCASTD (AX)(R8*1), Y14
+	VPBROADCASTD (AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -2829,7 +2838,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y13
+	VPBROADCASTD 4(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -2843,7 +2852,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y4, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y14
+	VPBROADCASTD 8(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -2857,7 +2866,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y4, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y13
+	VPBROADCASTD 12(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -2871,7 +2880,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y5, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y14
+	VPBROADCASTD 8(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -2885,7 +2894,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y13
+	VPBROADCASTD 12(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -2899,7 +2908,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y4, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y14
+	VPBROADCASTD 16(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -2913,7 +2922,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y4, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y13
+	VPBROADCASTD 20(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -2927,7 +2936,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y5, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y14
+	VPBROADCASTD 16(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -2941,7 +2950,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y13
+	VPBROADCASTD 20(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -2955,7 +2964,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y4, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y14
+	VPBROADCASTD 24(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -2969,7 +2978,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y4, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y13
+	VPBROADCASTD 28(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -2983,7 +2992,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y5, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y14
+	VPBROADCASTD 24(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -2997,7 +3006,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y13
+	VPBROADCASTD 28(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -3007,7 +3016,7 @@ block:
 	VMULPS       Y11, Y12, Y12
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y12, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y11, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
@@ -3016,37 +3025,36 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·quant1x32t4hAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant1x32t4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
 	MOVQ           weights+40(FP), DX
-	MOVQ           blockBytes+56(FP), BX
-	MOVQ           blocks+64(FP), SI
-	MOVQ           out+0(FP), DI
+	MOVQ           blocks+72(FP), BX
+	MOVQ           out+0(FP), SI
 	VMOVUPS        constantsAVX2<>+576(SB), Y8
-	MOVQ           more+48(FP), R8
-	VBROADCASTI128 (R8), Y9
-	VMOVDQU        constantsAVX2<>+608(SB), Y10
-	MOVQ           first+72(FP), R8
-	TESTQ          R8, R8
+	MOVQ           more+48(FP), DI
+	VBROADCASTI128 (DI), Y9
+	VMOVDQU        constantsAVX2<>+672(SB), Y10
+	MOVQ           first+80(FP), DI
+	TESTQ          DI, DI
 	JZ             goOn
 	VPXOR          Y0, Y0, Y0
 	VPXOR          Y1, Y1, Y1
@@ -3055,10 +3063,10 @@ TEXT ·quant1x32t4hAVX2(SB), NOSPLIT, $0-80
 	JMP            block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -3389,35 +3397,34 @@ block:
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, FMA3
-TEXT ·quant2x16t4wAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant2x16t4wAVX2(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
 	MOVQ           weights+40(FP), DX
-	MOVQ           blockBytes+56(FP), BX
-	MOVQ           blocks+64(FP), SI
-	MOVQ           out+0(FP), DI
-	MOVQ           xStride+24(FP), R8
-	MOVQ           outStride+8(FP), R9
+	MOVQ           blocks+72(FP), BX
+	MOVQ           out+0(FP), SI
+	MOVQ           xStride+24(FP), DI
+	MOVQ           outStride+8(FP), R8
 	VMOVUPS        constantsAVX2<>+576(SB), Y8
-	MOVQ           more+48(FP), R10
-	VBROADCASTI128 (R10), Y9
-	VMOVDQU        constantsAVX2<>+608(SB), Y10
-	MOVQ           first+72(FP), R10
-	TESTQ          R10, R10
+	MOVQ           more+48(FP), R9
+	VBROADCASTI128 (R9), Y9
+	VMOVDQU        constantsAVX2<>+672(SB), Y10
+	MOVQ           first+80(FP), R9
+	TESTQ          R9, R9
 	JZ             goOn
 	VPXOR          Y0, Y0, Y0
 	VPXOR          Y1, Y1, Y1
@@ -3426,10 +3433,10 @@ TEXT ·quant2x16t4wAVX2(SB), NOSPLIT, $0-80
 	JMP            block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -3445,7 +3452,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y4, Y4
-	VPBROADCASTD (AX)(R8*1), Y14
+	VPBROADCASTD (AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -3459,7 +3466,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y4, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y13
+	VPBROADCASTD 4(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -3473,7 +3480,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y5, Y5
-	VPBROADCASTD (AX)(R8*1), Y14
+	VPBROADCASTD (AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -3487,7 +3494,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y13
+	VPBROADCASTD 4(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -3501,7 +3508,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y4, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y14
+	VPBROADCASTD 8(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -3515,7 +3522,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y4, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y13
+	VPBROADCASTD 12(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -3529,7 +3536,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y5, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y14
+	VPBROADCASTD 8(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -3543,7 +3550,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y13
+	VPBROADCASTD 12(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -3557,7 +3564,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y4, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y14
+	VPBROADCASTD 16(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -3571,7 +3578,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y4, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y13
+	VPBROADCASTD 20(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -3585,7 +3592,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y5, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y14
+	VPBROADCASTD 16(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -3599,7 +3606,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y13
+	VPBROADCASTD 20(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -3613,7 +3620,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y4, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y14
+	VPBROADCASTD 24(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -3627,7 +3634,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y4, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y13
+	VPBROADCASTD 28(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -3641,7 +3648,7 @@ block:
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
 	VPADDD       Y14, Y5, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y14
+	VPBROADCASTD 24(AX)(DI*1), Y14
 	VPSIGNB      Y12, Y14, Y14
 	VPMADDUBSW   Y14, Y13, Y14
 	VPMADDWD     Y10, Y14, Y14
@@ -3655,7 +3662,7 @@ block:
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
 	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y13
+	VPBROADCASTD 28(AX)(DI*1), Y13
 	VPSIGNB      Y11, Y13, Y13
 	VPMADDUBSW   Y13, Y12, Y13
 	VPMADDWD     Y10, Y13, Y13
@@ -3665,7 +3672,7 @@ block:
 	VMULPS       Y11, Y12, Y12
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y12, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y11, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
@@ -3674,37 +3681,36 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·quant1x32t4wAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant1x32t4wAVX2(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
 	MOVQ           weights+40(FP), DX
-	MOVQ           blockBytes+56(FP), BX
-	MOVQ           blocks+64(FP), SI
-	MOVQ           out+0(FP), DI
+	MOVQ           blocks+72(FP), BX
+	MOVQ           out+0(FP), SI
 	VMOVUPS        constantsAVX2<>+576(SB), Y8
-	MOVQ           more+48(FP), R8
-	VBROADCASTI128 (R8), Y9
-	VMOVDQU        constantsAVX2<>+608(SB), Y10
-	MOVQ           first+72(FP), R8
-	TESTQ          R8, R8
+	MOVQ           more+48(FP), DI
+	VBROADCASTI128 (DI), Y9
+	VMOVDQU        constantsAVX2<>+672(SB), Y10
+	MOVQ           first+80(FP), DI
+	TESTQ          DI, DI
 	JZ             goOn
 	VPXOR          Y0, Y0, Y0
 	VPXOR          Y1, Y1, Y1
@@ -3713,10 +3719,10 @@ TEXT ·quant1x32t4wAVX2(SB), NOSPLIT, $0-80
 	JMP            block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -4047,33 +4053,32 @@ block:
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·quant2x16b8hAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant2x16b8hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    xStride+24(FP), R8
-	MOVQ    outStride+8(FP), R9
-	VMOVDQU constantsAVX2<>+608(SB), Y8
-	VMOVDQU constantsAVX2<>+640(SB), Y9
-	MOVQ    first+72(FP), R10
-	TESTQ   R10, R10
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    xStride+24(FP), DI
+	MOVQ    outStride+8(FP), R8
+	VMOVDQU constantsAVX2<>+672(SB), Y8
+	VMOVDQU constantsAVX2<>+704(SB), Y9
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -4082,10 +4087,10 @@ TEXT ·quant2x16b8hAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -4100,7 +4105,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4113,7 +4118,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4126,7 +4131,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y12
+	VPBROADCASTD 4(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4139,7 +4144,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y12
+	VPBROADCASTD 4(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4152,7 +4157,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4165,7 +4170,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4178,7 +4183,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y12
+	VPBROADCASTD 12(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4191,7 +4196,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y12
+	VPBROADCASTD 12(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4204,7 +4209,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4217,7 +4222,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4230,7 +4235,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y12
+	VPBROADCASTD 20(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4243,7 +4248,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y12
+	VPBROADCASTD 20(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4256,7 +4261,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4269,7 +4274,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4282,7 +4287,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y12
+	VPBROADCASTD 28(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4295,7 +4300,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
 	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y12
+	VPBROADCASTD 28(AX)(DI*1), Y12
 	VPSIGNB      Y10, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
 	VPMADDWD     Y8, Y12, Y12
@@ -4305,7 +4310,7 @@ block:
 	VMULPS       Y10, Y11, Y11
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y11, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y10, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
@@ -4314,35 +4319,34 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·quant1x32b8hAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant1x32b8hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	VMOVDQU constantsAVX2<>+608(SB), Y8
-	VMOVDQU constantsAVX2<>+640(SB), Y9
-	MOVQ    first+72(FP), R8
-	TESTQ   R8, R8
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	VMOVDQU constantsAVX2<>+672(SB), Y8
+	VMOVDQU constantsAVX2<>+704(SB), Y9
+	MOVQ    first+80(FP), DI
+	TESTQ   DI, DI
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -4351,10 +4355,10 @@ TEXT ·quant1x32b8hAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -4669,33 +4673,31 @@ block:
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16b8hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·quant2x16b8hmAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant2x16b5hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    xStride+24(FP), R8
-	MOVQ    outStride+8(FP), R9
-	VMOVDQU constantsAVX2<>+608(SB), Y8
-	VMOVDQU constantsAVX2<>+640(SB), Y9
-	MOVQ    first+72(FP), R10
-	TESTQ   R10, R10
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    xStride+24(FP), DI
+	MOVQ    outStride+8(FP), R8
+	VMOVDQU constantsAVX2<>+672(SB), Y8
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -4704,231 +4706,175 @@ TEXT ·quant2x16b8hmAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
 	VPXOR        Y5, Y5, Y5
+	VPBROADCASTD 40(AX), Y6
+	VPSLLD       $0x04, Y6, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VMOVUPS      (DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD (AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      32(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD (AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      256(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      288(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      512(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      544(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      768(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      800(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1024(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1056(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1280(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1312(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1536(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1568(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1792(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1824(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VCVTPH2PS    (CX), Y10
-	VBROADCASTSS 32(AX), Y11
-	VMULPS       Y10, Y11, Y11
+	VPBROADCASTD 40(AX)(DI*1), Y9
+	VPSLLD       $0x04, Y9, Y9
+	VPSUBD       Y9, Y6, Y6
+	VPSUBD       Y9, Y7, Y7
+	VMOVUPS      (DX), Y9
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      32(DX), Y9
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      256(DX), Y9
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      288(DX), Y9
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      512(DX), Y9
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 8(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      544(DX), Y9
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      768(DX), Y9
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 12(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      800(DX), Y9
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 12(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1024(DX), Y9
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 16(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1056(DX), Y9
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 16(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1280(DX), Y9
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 20(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1312(DX), Y9
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 20(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1536(DX), Y9
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 24(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1568(DX), Y9
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 24(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1792(DX), Y9
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 28(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1824(DX), Y9
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 28(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VCVTPH2PS    (CX), Y9
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y9, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
-	VFMADD231PS  Y11, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
-	VMULPS       Y10, Y4, Y4
+	VFMADD231PS  Y10, Y4, Y0
+	VBROADCASTSS 32(AX)(DI*1), Y4
+	VMULPS       Y9, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VCVTPH2PS    16(CX), Y4
@@ -4936,45 +4882,33 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	VCVTPH2PS    128(CX), Y4
-	VBROADCASTSS 36(AX), Y5
-	VFMADD231PS  Y4, Y5, Y0
-	VBROADCASTSS 36(AX)(R8*1), Y5
-	VFMADD231PS  Y4, Y5, Y2
-	VCVTPH2PS    144(CX), Y4
-	VBROADCASTSS 36(AX), Y5
-	VFMADD231PS  Y4, Y5, Y1
-	VBROADCASTSS 36(AX)(R8*1), Y5
-	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32b8hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·quant1x32b8hmAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant1x32b5hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	VMOVDQU constantsAVX2<>+608(SB), Y8
-	VMOVDQU constantsAVX2<>+640(SB), Y9
-	MOVQ    first+72(FP), R8
-	TESTQ   R8, R8
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	VMOVDQU constantsAVX2<>+672(SB), Y8
+	MOVQ    first+80(FP), DI
+	TESTQ   DI, DI
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -4983,314 +4917,692 @@ TEXT ·quant1x32b8hmAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VMOVUPS      (DX), Y10
+	VPBROADCASTD 40(AX), Y9
+	VPSLLD       $0x04, Y9, Y9
+	VPSUBD       Y9, Y4, Y4
+	VPSUBD       Y9, Y5, Y5
+	VPSUBD       Y9, Y6, Y6
+	VPSUBD       Y9, Y7, Y7
+	VMOVUPS      (DX), Y9
 	PREFETCHT0   2048(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      32(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      32(DX), Y9
 	PREFETCHT0   2080(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      64(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      64(DX), Y9
 	PREFETCHT0   2112(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      96(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      96(DX), Y9
 	PREFETCHT0   2144(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      256(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      256(DX), Y9
 	PREFETCHT0   2304(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      288(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      288(DX), Y9
 	PREFETCHT0   2336(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      320(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      320(DX), Y9
 	PREFETCHT0   2368(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      352(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      352(DX), Y9
 	PREFETCHT0   2400(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      512(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      512(DX), Y9
 	PREFETCHT0   2560(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      544(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      544(DX), Y9
 	PREFETCHT0   2592(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      576(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      576(DX), Y9
 	PREFETCHT0   2624(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      608(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      608(DX), Y9
 	PREFETCHT0   2656(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      768(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      768(DX), Y9
 	PREFETCHT0   2816(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      800(DX), Y10
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      800(DX), Y9
 	PREFETCHT0   2848(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      832(DX), Y10
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      832(DX), Y9
 	PREFETCHT0   2880(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      864(DX), Y10
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      864(DX), Y9
 	PREFETCHT0   2912(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1024(DX), Y10
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1024(DX), Y9
 	PREFETCHT0   3072(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1056(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1056(DX), Y9
 	PREFETCHT0   3104(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1088(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1088(DX), Y9
 	PREFETCHT0   3136(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1120(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1120(DX), Y9
 	PREFETCHT0   3168(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1280(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1280(DX), Y9
 	PREFETCHT0   3328(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1312(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1312(DX), Y9
 	PREFETCHT0   3360(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1344(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1344(DX), Y9
 	PREFETCHT0   3392(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1376(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1376(DX), Y9
 	PREFETCHT0   3424(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1536(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1536(DX), Y9
 	PREFETCHT0   3584(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1568(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1568(DX), Y9
 	PREFETCHT0   3616(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1600(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1600(DX), Y9
 	PREFETCHT0   3648(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1632(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1632(DX), Y9
 	PREFETCHT0   3680(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1792(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1792(DX), Y9
 	PREFETCHT0   3840(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1824(DX), Y10
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1824(DX), Y9
 	PREFETCHT0   3872(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1856(DX), Y10
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1856(DX), Y9
 	PREFETCHT0   3904(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1888(DX), Y10
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1888(DX), Y9
 	PREFETCHT0   3936(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VCVTPH2PS    (CX), Y10
-	VBROADCASTSS 32(AX), Y11
-	VMULPS       Y10, Y11, Y11
-	VCVTDQ2PS    Y4, Y4
-	VFMADD231PS  Y11, Y4, Y0
-	VCVTPH2PS    16(CX), Y4
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VCVTPH2PS    (CX), Y9
 	VBROADCASTSS 32(AX), Y10
-	VMULPS       Y4, Y10, Y10
+	VMULPS       Y9, Y10, Y10
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y10, Y4, Y0
+	VCVTPH2PS    16(CX), Y4
+	VBROADCASTSS 32(AX), Y9
+	VMULPS       Y4, Y9, Y9
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y10, Y5, Y1
+	VFMADD231PS  Y9, Y5, Y1
+	VCVTPH2PS    32(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VCVTPH2PS    48(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	ADDQ         $+48, AX
+	DECQ         BX
+	JNZ          block
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func quant2x16b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·quant2x16b5hmAVX2(SB), NOSPLIT, $0-88
+	MOVQ    x+16(FP), AX
+	MOVQ    head+32(FP), CX
+	MOVQ    weights+40(FP), DX
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    xStride+24(FP), DI
+	MOVQ    outStride+8(FP), R8
+	VMOVDQU constantsAVX2<>+672(SB), Y8
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
+	JZ      goOn
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	JMP     block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVUPS      (DX), Y9
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      32(DX), Y9
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      256(DX), Y9
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      288(DX), Y9
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      512(DX), Y9
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 8(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      544(DX), Y9
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      768(DX), Y9
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 12(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      800(DX), Y9
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 12(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1024(DX), Y9
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 16(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1056(DX), Y9
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 16(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1280(DX), Y9
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 20(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1312(DX), Y9
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 20(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1536(DX), Y9
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 24(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1568(DX), Y9
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 24(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1792(DX), Y9
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 28(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1824(DX), Y9
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 28(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VCVTPH2PS    (CX), Y9
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y9, Y10, Y10
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y10, Y4, Y0
+	VBROADCASTSS 32(AX)(DI*1), Y4
+	VMULPS       Y9, Y4, Y4
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y4, Y6, Y2
+	VCVTPH2PS    16(CX), Y4
+	VBROADCASTSS 32(AX), Y6
+	VMULPS       Y4, Y6, Y6
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 32(AX)(DI*1), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	VCVTPH2PS    128(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS 36(AX)(DI*1), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VCVTPH2PS    144(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS 36(AX)(DI*1), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	ADDQ         $+48, AX
+	DECQ         BX
+	JNZ          block
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
+	VZEROUPPER
+	RET
+
+// func quant1x32b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·quant1x32b5hmAVX2(SB), NOSPLIT, $0-88
+	MOVQ    x+16(FP), AX
+	MOVQ    head+32(FP), CX
+	MOVQ    weights+40(FP), DX
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	VMOVDQU constantsAVX2<>+672(SB), Y8
+	MOVQ    first+80(FP), DI
+	TESTQ   DI, DI
+	JZ      goOn
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	JMP     block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVUPS      (DX), Y9
+	PREFETCHT0   2048(DX)
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      32(DX), Y9
+	PREFETCHT0   2080(DX)
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      64(DX), Y9
+	PREFETCHT0   2112(DX)
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      96(DX), Y9
+	PREFETCHT0   2144(DX)
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      256(DX), Y9
+	PREFETCHT0   2304(DX)
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      288(DX), Y9
+	PREFETCHT0   2336(DX)
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      320(DX), Y9
+	PREFETCHT0   2368(DX)
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      352(DX), Y9
+	PREFETCHT0   2400(DX)
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      512(DX), Y9
+	PREFETCHT0   2560(DX)
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      544(DX), Y9
+	PREFETCHT0   2592(DX)
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      576(DX), Y9
+	PREFETCHT0   2624(DX)
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      608(DX), Y9
+	PREFETCHT0   2656(DX)
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      768(DX), Y9
+	PREFETCHT0   2816(DX)
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      800(DX), Y9
+	PREFETCHT0   2848(DX)
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      832(DX), Y9
+	PREFETCHT0   2880(DX)
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      864(DX), Y9
+	PREFETCHT0   2912(DX)
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1024(DX), Y9
+	PREFETCHT0   3072(DX)
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1056(DX), Y9
+	PREFETCHT0   3104(DX)
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1088(DX), Y9
+	PREFETCHT0   3136(DX)
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1120(DX), Y9
+	PREFETCHT0   3168(DX)
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1280(DX), Y9
+	PREFETCHT0   3328(DX)
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1312(DX), Y9
+	PREFETCHT0   3360(DX)
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1344(DX), Y9
+	PREFETCHT0   3392(DX)
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1376(DX), Y9
+	PREFETCHT0   3424(DX)
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1536(DX), Y9
+	PREFETCHT0   3584(DX)
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1568(DX), Y9
+	PREFETCHT0   3616(DX)
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1600(DX), Y9
+	PREFETCHT0   3648(DX)
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1632(DX), Y9
+	PREFETCHT0   3680(DX)
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1792(DX), Y9
+	PREFETCHT0   3840(DX)
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1824(DX), Y9
+	PREFETCHT0   3872(DX)
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1856(DX), Y9
+	PREFETCHT0   3904(DX)
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1888(DX), Y9
+	PREFETCHT0   3936(DX)
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VCVTPH2PS    (CX), Y9
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y9, Y10, Y10
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y10, Y4, Y0
+	VCVTPH2PS    16(CX), Y4
+	VBROADCASTSS 32(AX), Y9
+	VMULPS       Y4, Y9, Y9
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y9, Y5, Y1
 	VCVTPH2PS    32(CX), Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -5313,35 +5625,33 @@ block:
 	VCVTPH2PS    176(CX), Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16b8kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·quant2x16b8kmAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant2x16b5kmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    xStride+24(FP), R8
-	MOVQ    outStride+8(FP), R9
-	MOVQ    more+48(FP), R10
-	MOVQ    $+8, R11
-	VMOVDQU constantsAVX2<>+608(SB), Y8
-	VMOVDQU constantsAVX2<>+640(SB), Y9
-	MOVQ    first+72(FP), R12
-	TESTQ   R12, R12
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    xStride+24(FP), DI
+	MOVQ    outStride+8(FP), R8
+	MOVQ    more+48(FP), R9
+	MOVQ    $+8, R10
+	VMOVDQU constantsAVX2<>+672(SB), Y8
+	MOVQ    first+80(FP), R11
+	TESTQ   R11, R11
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -5350,297 +5660,231 @@ TEXT ·quant2x16b8kmAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VMOVUPS      (DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD (AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      32(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD (AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      256(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      288(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      512(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      544(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      768(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      800(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1024(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1056(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1280(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1312(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1536(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1568(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1792(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1824(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VPMOVZXBD    (CX), Y10
-	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    (R10), Y11
-	VMULPS       Y11, Y10, Y10
-	VBROADCASTSS 32(AX), Y11
-	VMULPS       Y10, Y11, Y11
+	VMOVUPS      (DX), Y9
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      32(DX), Y9
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      256(DX), Y9
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      288(DX), Y9
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      512(DX), Y9
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 8(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      544(DX), Y9
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      768(DX), Y9
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 12(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      800(DX), Y9
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 12(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1024(DX), Y9
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 16(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1056(DX), Y9
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 16(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1280(DX), Y9
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 20(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1312(DX), Y9
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 20(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1536(DX), Y9
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 24(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1568(DX), Y9
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 24(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1792(DX), Y9
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 28(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1824(DX), Y9
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 28(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPMOVZXBD    (CX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VCVTPH2PS    (R9), Y10
+	VMULPS       Y10, Y9, Y9
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y9, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
-	VFMADD231PS  Y11, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
-	VMULPS       Y10, Y4, Y4
+	VFMADD231PS  Y10, Y4, Y0
+	VBROADCASTSS 32(AX)(DI*1), Y4
+	VMULPS       Y9, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VPMOVZXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R10), Y6
+	VCVTPH2PS    16(R9), Y6
 	VMULPS       Y6, Y4, Y4
 	VBROADCASTSS 32(AX), Y6
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
 	VPMOVZXBD    64(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    128(R10), Y5
+	VCVTPH2PS    128(R9), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y2
 	VPMOVZXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    144(R10), Y5
+	VCVTPH2PS    144(R9), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y1
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R11
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R10
 	JNZ          sameSuper
-	ADDQ         $+256, R10
-	MOVQ         $+8, R11
+	ADDQ         $+256, R9
+	MOVQ         $+8, R10
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, (DI)(R9*1)
-	VMOVUPS Y3, 32(DI)(R9*1)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, (SI)(R8*1)
+	VMOVUPS Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32b8kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·quant1x32b8kmAVX2(SB), NOSPLIT, $0-80
+TEXT ·quant1x32b5kmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    more+48(FP), R8
-	MOVQ    $+8, R9
-	VMOVDQU constantsAVX2<>+608(SB), Y8
-	VMOVDQU constantsAVX2<>+640(SB), Y9
-	MOVQ    first+72(FP), R10
-	TESTQ   R10, R10
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    more+48(FP), DI
+	MOVQ    $+8, R8
+	VMOVDQU constantsAVX2<>+672(SB), Y8
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -5649,323 +5893,227 @@ TEXT ·quant1x32b8kmAVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VMOVUPS      (DX), Y10
+	VMOVUPS      (DX), Y9
 	PREFETCHT0   2048(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      32(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      32(DX), Y9
 	PREFETCHT0   2080(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      64(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      64(DX), Y9
 	PREFETCHT0   2112(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      96(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      96(DX), Y9
 	PREFETCHT0   2144(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      256(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      256(DX), Y9
 	PREFETCHT0   2304(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      288(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      288(DX), Y9
 	PREFETCHT0   2336(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      320(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      320(DX), Y9
 	PREFETCHT0   2368(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      352(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      352(DX), Y9
 	PREFETCHT0   2400(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      512(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      512(DX), Y9
 	PREFETCHT0   2560(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      544(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      544(DX), Y9
 	PREFETCHT0   2592(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      576(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      576(DX), Y9
 	PREFETCHT0   2624(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      608(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      608(DX), Y9
 	PREFETCHT0   2656(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      768(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      768(DX), Y9
 	PREFETCHT0   2816(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      800(DX), Y10
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      800(DX), Y9
 	PREFETCHT0   2848(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      832(DX), Y10
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      832(DX), Y9
 	PREFETCHT0   2880(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      864(DX), Y10
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      864(DX), Y9
 	PREFETCHT0   2912(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1024(DX), Y10
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1024(DX), Y9
 	PREFETCHT0   3072(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1056(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1056(DX), Y9
 	PREFETCHT0   3104(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1088(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1088(DX), Y9
 	PREFETCHT0   3136(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1120(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1120(DX), Y9
 	PREFETCHT0   3168(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1280(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1280(DX), Y9
 	PREFETCHT0   3328(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1312(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1312(DX), Y9
 	PREFETCHT0   3360(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1344(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1344(DX), Y9
 	PREFETCHT0   3392(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1376(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1376(DX), Y9
 	PREFETCHT0   3424(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1536(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1536(DX), Y9
 	PREFETCHT0   3584(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1568(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1568(DX), Y9
 	PREFETCHT0   3616(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1600(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1600(DX), Y9
 	PREFETCHT0   3648(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1632(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1632(DX), Y9
 	PREFETCHT0   3680(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1792(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1792(DX), Y9
 	PREFETCHT0   3840(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1824(DX), Y10
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1824(DX), Y9
 	PREFETCHT0   3872(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1856(DX), Y10
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1856(DX), Y9
 	PREFETCHT0   3904(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1888(DX), Y10
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1888(DX), Y9
 	PREFETCHT0   3936(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VPMOVZXBD    (CX), Y10
-	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    (R8), Y11
-	VMULPS       Y11, Y10, Y10
-	VBROADCASTSS 32(AX), Y11
-	VMULPS       Y10, Y11, Y11
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPMOVZXBD    (CX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VCVTPH2PS    (DI), Y10
+	VMULPS       Y10, Y9, Y9
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y9, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
-	VFMADD231PS  Y11, Y4, Y0
+	VFMADD231PS  Y10, Y4, Y0
 	VPMOVZXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R8), Y10
-	VMULPS       Y10, Y4, Y4
-	VBROADCASTSS 32(AX), Y10
-	VMULPS       Y4, Y10, Y10
+	VCVTPH2PS    16(DI), Y9
+	VMULPS       Y9, Y4, Y4
+	VBROADCASTSS 32(AX), Y9
+	VMULPS       Y4, Y9, Y9
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y10, Y5, Y1
+	VFMADD231PS  Y9, Y5, Y1
 	VPMOVZXBD    16(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    32(R8), Y5
+	VCVTPH2PS    32(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -5973,7 +6121,7 @@ block:
 	VFMADD231PS  Y5, Y6, Y2
 	VPMOVZXBD    24(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    48(R8), Y5
+	VCVTPH2PS    48(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -5981,63 +6129,61 @@ block:
 	VFMADD231PS  Y5, Y7, Y3
 	VPMOVZXBD    64(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    128(R8), Y5
+	VCVTPH2PS    128(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
 	VPMOVZXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    144(R8), Y5
+	VCVTPH2PS    144(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y1
 	VPMOVZXBD    80(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    160(R8), Y5
+	VCVTPH2PS    160(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y2
 	VPMOVZXBD    88(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    176(R8), Y5
+	VCVTPH2PS    176(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R9
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R8
 	JNZ          sameSuper
-	ADDQ         $+256, R8
-	MOVQ         $+8, R9
+	ADDQ         $+256, DI
+	MOVQ         $+8, R8
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, 64(DI)
-	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16b8k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16b6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3
-TEXT ·quant2x16b8k2AVX2(SB), NOSPLIT, $0-80
+TEXT ·quant2x16b6k2AVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    xStride+24(FP), R8
-	MOVQ    outStride+8(FP), R9
-	MOVQ    more+48(FP), R10
-	MOVQ    $+8, R11
-	VMOVDQU constantsAVX2<>+608(SB), Y8
-	VMOVDQU constantsAVX2<>+640(SB), Y9
-	MOVQ    first+72(FP), R12
-	TESTQ   R12, R12
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    xStride+24(FP), DI
+	MOVQ    outStride+8(FP), R8
+	MOVQ    more+48(FP), R9
+	MOVQ    $+8, R10
+	VMOVDQU constantsAVX2<>+672(SB), Y8
+	MOVQ    first+80(FP), R11
+	TESTQ   R11, R11
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -6046,309 +6192,263 @@ TEXT ·quant2x16b8k2AVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
 	VPXOR        Y5, Y5, Y5
+	VPBROADCASTD 44(AX), Y6
+	VPSLLD       $0x05, Y6, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VMOVUPS      (DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD (AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      32(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD (AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      256(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      288(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      512(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      544(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      768(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      800(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VPMOVSXBD    (CX), Y10
-	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    (R10), Y11
-	VMULPS       Y11, Y10, Y10
-	VBROADCASTSS 32(AX), Y11
-	VMULPS       Y10, Y11, Y11
+	VPBROADCASTD 44(AX)(DI*1), Y9
+	VPSLLD       $0x05, Y9, Y9
+	VPSUBD       Y9, Y6, Y6
+	VPSUBD       Y9, Y7, Y7
+	VMOVUPS      (DX), Y9
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD (AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      32(DX), Y9
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      256(DX), Y9
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 4(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      288(DX), Y9
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      512(DX), Y9
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 8(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      544(DX), Y9
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      768(DX), Y9
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 12(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      800(DX), Y9
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 12(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPMOVSXBD    (CX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VCVTPH2PS    (R9), Y10
+	VMULPS       Y10, Y9, Y9
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y9, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
-	VFMADD231PS  Y11, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
-	VMULPS       Y10, Y4, Y4
+	VFMADD231PS  Y10, Y4, Y0
+	VBROADCASTSS 32(AX)(DI*1), Y4
+	VMULPS       Y9, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VPMOVSXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R10), Y6
+	VCVTPH2PS    16(R9), Y6
 	VMULPS       Y6, Y4, Y4
 	VBROADCASTSS 32(AX), Y6
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
 	VPXOR        Y4, Y4, Y4
 	VPXOR        Y5, Y5, Y5
+	VPBROADCASTD 40(AX), Y6
+	VPBROADCASTD 44(AX), Y7
+	VPSUBD       Y7, Y6, Y6
+	VPSLLD       $0x05, Y6, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VMOVUPS      1024(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1056(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1280(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1312(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1536(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1568(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1792(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1824(DX), Y10
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VPMOVSXBD    64(CX), Y10
-	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    (R10), Y11
-	VMULPS       Y11, Y10, Y10
-	VBROADCASTSS 32(AX), Y11
-	VMULPS       Y10, Y11, Y11
+	VPBROADCASTD 40(AX)(DI*1), Y9
+	VPBROADCASTD 44(AX)(DI*1), Y10
+	VPSUBD       Y10, Y9, Y9
+	VPSLLD       $0x05, Y9, Y9
+	VPSUBD       Y9, Y6, Y6
+	VPSUBD       Y9, Y7, Y7
+	VMOVUPS      1024(DX), Y9
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 16(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1056(DX), Y9
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 16(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1280(DX), Y9
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 20(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1312(DX), Y9
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 20(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1536(DX), Y9
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 24(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1568(DX), Y9
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 24(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1792(DX), Y9
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VPBROADCASTD 28(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1824(DX), Y9
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 28(AX)(DI*1), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPMOVSXBD    64(CX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VCVTPH2PS    (R9), Y10
+	VMULPS       Y10, Y9, Y9
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y9, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
-	VFMADD231PS  Y11, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
-	VMULPS       Y10, Y4, Y4
+	VFMADD231PS  Y10, Y4, Y0
+	VBROADCASTSS 32(AX)(DI*1), Y4
+	VMULPS       Y9, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VPMOVSXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R10), Y6
+	VCVTPH2PS    16(R9), Y6
 	VMULPS       Y6, Y4, Y4
 	VBROADCASTSS 32(AX), Y6
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R11
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R10
 	JNZ          sameSuper
-	ADDQ         $+128, R10
-	MOVQ         $+8, R11
+	ADDQ         $+128, R9
+	MOVQ         $+8, R10
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, (DI)(R9*1)
-	VMOVUPS Y3, 32(DI)(R9*1)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, (SI)(R8*1)
+	VMOVUPS Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32b8k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32b6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·quant1x32b8k2AVX2(SB), NOSPLIT, $0-80
+TEXT ·quant1x32b6k2AVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    more+48(FP), R8
-	MOVQ    $+8, R9
-	VMOVDQU constantsAVX2<>+608(SB), Y8
-	VMOVDQU constantsAVX2<>+640(SB), Y9
-	MOVQ    first+72(FP), R10
-	TESTQ   R10, R10
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    more+48(FP), DI
+	MOVQ    $+8, R8
+	VMOVDQU constantsAVX2<>+672(SB), Y8
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -6357,179 +6457,137 @@ TEXT ·quant1x32b8k2AVX2(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VMOVUPS      (DX), Y10
+	VPBROADCASTD 44(AX), Y9
+	VPSLLD       $0x05, Y9, Y9
+	VPSUBD       Y9, Y4, Y4
+	VPSUBD       Y9, Y5, Y5
+	VPSUBD       Y9, Y6, Y6
+	VPSUBD       Y9, Y7, Y7
+	VMOVUPS      (DX), Y9
 	PREFETCHT0   2048(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      32(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      32(DX), Y9
 	PREFETCHT0   2080(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      64(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      64(DX), Y9
 	PREFETCHT0   2112(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      96(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      96(DX), Y9
 	PREFETCHT0   2144(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD (AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      256(DX), Y10
+	VPBROADCASTD (AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      256(DX), Y9
 	PREFETCHT0   2304(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      288(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      288(DX), Y9
 	PREFETCHT0   2336(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      320(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      320(DX), Y9
 	PREFETCHT0   2368(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      352(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      352(DX), Y9
 	PREFETCHT0   2400(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 4(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      512(DX), Y10
+	VPBROADCASTD 4(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      512(DX), Y9
 	PREFETCHT0   2560(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      544(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      544(DX), Y9
 	PREFETCHT0   2592(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      576(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      576(DX), Y9
 	PREFETCHT0   2624(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      608(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      608(DX), Y9
 	PREFETCHT0   2656(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 8(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      768(DX), Y10
+	VPBROADCASTD 8(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      768(DX), Y9
 	PREFETCHT0   2816(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      800(DX), Y10
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      800(DX), Y9
 	PREFETCHT0   2848(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      832(DX), Y10
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      832(DX), Y9
 	PREFETCHT0   2880(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      864(DX), Y10
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      864(DX), Y9
 	PREFETCHT0   2912(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 12(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VPMOVSXBD    (CX), Y10
-	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    (R8), Y11
-	VMULPS       Y11, Y10, Y10
-	VBROADCASTSS 32(AX), Y11
-	VMULPS       Y10, Y11, Y11
+	VPBROADCASTD 12(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPMOVSXBD    (CX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VCVTPH2PS    (DI), Y10
+	VMULPS       Y10, Y9, Y9
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y9, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
-	VFMADD231PS  Y11, Y4, Y0
+	VFMADD231PS  Y10, Y4, Y0
 	VPMOVSXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R8), Y10
-	VMULPS       Y10, Y4, Y4
-	VBROADCASTSS 32(AX), Y10
-	VMULPS       Y4, Y10, Y10
+	VCVTPH2PS    16(DI), Y9
+	VMULPS       Y9, Y4, Y4
+	VBROADCASTSS 32(AX), Y9
+	VMULPS       Y4, Y9, Y9
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y10, Y5, Y1
+	VFMADD231PS  Y9, Y5, Y1
 	VPMOVSXBD    16(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    32(R8), Y5
+	VCVTPH2PS    32(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -6537,7 +6595,7 @@ block:
 	VFMADD231PS  Y5, Y6, Y2
 	VPMOVSXBD    24(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    48(R8), Y5
+	VCVTPH2PS    48(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -6547,169 +6605,129 @@ block:
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VMOVUPS      1024(DX), Y10
+	VPBROADCASTD 40(AX), Y9
+	VPBROADCASTD 44(AX), Y10
+	VPSUBD       Y10, Y9, Y9
+	VPSLLD       $0x05, Y9, Y9
+	VPSUBD       Y9, Y4, Y4
+	VPSUBD       Y9, Y5, Y5
+	VPSUBD       Y9, Y6, Y6
+	VPSUBD       Y9, Y7, Y7
+	VMOVUPS      1024(DX), Y9
 	PREFETCHT0   3072(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1056(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1056(DX), Y9
 	PREFETCHT0   3104(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1088(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1088(DX), Y9
 	PREFETCHT0   3136(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1120(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1120(DX), Y9
 	PREFETCHT0   3168(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 16(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1280(DX), Y10
+	VPBROADCASTD 16(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1280(DX), Y9
 	PREFETCHT0   3328(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1312(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1312(DX), Y9
 	PREFETCHT0   3360(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1344(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1344(DX), Y9
 	PREFETCHT0   3392(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1376(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1376(DX), Y9
 	PREFETCHT0   3424(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 20(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1536(DX), Y10
+	VPBROADCASTD 20(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1536(DX), Y9
 	PREFETCHT0   3584(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1568(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1568(DX), Y9
 	PREFETCHT0   3616(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1600(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1600(DX), Y9
 	PREFETCHT0   3648(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1632(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1632(DX), Y9
 	PREFETCHT0   3680(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 24(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VMOVUPS      1792(DX), Y10
+	VPBROADCASTD 24(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VMOVUPS      1792(DX), Y9
 	PREFETCHT0   3840(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y4, Y4
-	VMOVUPS      1824(DX), Y10
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y4, Y4
+	VMOVUPS      1824(DX), Y9
 	PREFETCHT0   3872(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y5, Y5
-	VMOVUPS      1856(DX), Y10
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VMOVUPS      1856(DX), Y9
 	PREFETCHT0   3904(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y6, Y6
-	VMOVUPS      1888(DX), Y10
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y6, Y6
+	VMOVUPS      1888(DX), Y9
 	PREFETCHT0   3936(DX)
-	VPXOR        Y9, Y10, Y10
-	VPABSB       Y10, Y11
-	VPBROADCASTD 28(AX), Y12
-	VPSIGNB      Y10, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VPMADDWD     Y8, Y12, Y12
-	VPADDD       Y12, Y7, Y7
-	VPMOVSXBD    64(CX), Y10
-	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    (R8), Y11
-	VMULPS       Y11, Y10, Y10
-	VBROADCASTSS 32(AX), Y11
-	VMULPS       Y10, Y11, Y11
+	VPBROADCASTD 28(AX), Y10
+	VPMADDUBSW   Y10, Y9, Y10
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPMOVSXBD    64(CX), Y9
+	VCVTDQ2PS    Y9, Y9
+	VCVTPH2PS    (DI), Y10
+	VMULPS       Y10, Y9, Y9
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y9, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
-	VFMADD231PS  Y11, Y4, Y0
+	VFMADD231PS  Y10, Y4, Y0
 	VPMOVSXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R8), Y10
-	VMULPS       Y10, Y4, Y4
-	VBROADCASTSS 32(AX), Y10
-	VMULPS       Y4, Y10, Y10
+	VCVTPH2PS    16(DI), Y9
+	VMULPS       Y9, Y4, Y4
+	VBROADCASTSS 32(AX), Y9
+	VMULPS       Y4, Y9, Y9
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y10, Y5, Y1
+	VFMADD231PS  Y9, Y5, Y1
 	VPMOVSXBD    80(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    32(R8), Y5
+	VCVTPH2PS    32(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -6717,27 +6735,2817 @@ block:
 	VFMADD231PS  Y5, Y6, Y2
 	VPMOVSXBD    88(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    48(R8), Y5
+	VCVTPH2PS    48(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R9
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R8
 	JNZ          sameSuper
-	ADDQ         $+128, R8
-	MOVQ         $+8, R9
+	ADDQ         $+128, DI
+	MOVQ         $+8, R8
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, 64(DI)
-	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func quant1x32n5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·quant1x32n5hAVX2(SB), NOSPLIT, $0-88
+	MOVQ    x+16(FP), AX
+	MOVQ    head+32(FP), CX
+	MOVQ    weights+40(FP), DX
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	VMOVUPS constantsAVX2<>+576(SB), Y8
+	VMOVUPS constantsAVX2<>+608(SB), Y9
+	VMOVDQU constantsAVX2<>+672(SB), Y10
+	MOVQ    first+80(FP), DI
+	TESTQ   DI, DI
+	JZ      goOn
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	JMP     block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VPBROADCASTD 40(AX), Y11
+	VPSLLD       $0x04, Y11, Y11
+	VPSUBD       Y11, Y4, Y4
+	VPSUBD       Y11, Y5, Y5
+	VPSUBD       Y11, Y6, Y6
+	VPSUBD       Y11, Y7, Y7
+	VMOVUPS      (DX), Y11
+	PREFETCHT0   2048(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      32(DX), Y11
+	PREFETCHT0   2080(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      64(DX), Y11
+	PREFETCHT0   2112(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      96(DX), Y11
+	PREFETCHT0   2144(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VMOVUPS      256(DX), Y11
+	PREFETCHT0   2304(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      288(DX), Y11
+	PREFETCHT0   2336(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      320(DX), Y11
+	PREFETCHT0   2368(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      352(DX), Y11
+	PREFETCHT0   2400(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VMOVUPS      512(DX), Y11
+	PREFETCHT0   2560(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      544(DX), Y11
+	PREFETCHT0   2592(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      576(DX), Y11
+	PREFETCHT0   2624(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      608(DX), Y11
+	PREFETCHT0   2656(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VMOVUPS      768(DX), Y11
+	PREFETCHT0   2816(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      800(DX), Y11
+	PREFETCHT0   2848(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      832(DX), Y11
+	PREFETCHT0   2880(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      864(DX), Y11
+	PREFETCHT0   2912(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VCVTPH2PS    (CX), Y11
+	VBROADCASTSS 32(AX), Y12
+	VMULPS       Y11, Y12, Y12
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y12, Y4, Y0
+	VCVTPH2PS    16(CX), Y4
+	VBROADCASTSS 32(AX), Y11
+	VMULPS       Y4, Y11, Y11
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y11, Y5, Y1
+	VCVTPH2PS    32(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VCVTPH2PS    48(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	ADDQ         $+48, AX
+	DECQ         BX
+	JNZ          block
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func quant1x32n5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·quant1x32n5hmAVX2(SB), NOSPLIT, $0-88
+	MOVQ    x+16(FP), AX
+	MOVQ    head+32(FP), CX
+	MOVQ    weights+40(FP), DX
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	VMOVUPS constantsAVX2<>+576(SB), Y8
+	VMOVUPS constantsAVX2<>+608(SB), Y9
+	VMOVDQU constantsAVX2<>+672(SB), Y10
+	MOVQ    first+80(FP), DI
+	TESTQ   DI, DI
+	JZ      goOn
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	JMP     block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVUPS      (DX), Y11
+	PREFETCHT0   2048(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      32(DX), Y11
+	PREFETCHT0   2080(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      64(DX), Y11
+	PREFETCHT0   2112(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      96(DX), Y11
+	PREFETCHT0   2144(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VMOVUPS      256(DX), Y11
+	PREFETCHT0   2304(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      288(DX), Y11
+	PREFETCHT0   2336(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      320(DX), Y11
+	PREFETCHT0   2368(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      352(DX), Y11
+	PREFETCHT0   2400(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VMOVUPS      512(DX), Y11
+	PREFETCHT0   2560(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      544(DX), Y11
+	PREFETCHT0   2592(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      576(DX), Y11
+	PREFETCHT0   2624(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      608(DX), Y11
+	PREFETCHT0   2656(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VMOVUPS      768(DX), Y11
+	PREFETCHT0   2816(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      800(DX), Y11
+	PREFETCHT0   2848(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      832(DX), Y11
+	PREFETCHT0   2880(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      864(DX), Y11
+	PREFETCHT0   2912(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VCVTPH2PS    (CX), Y11
+	VBROADCASTSS 32(AX), Y12
+	VMULPS       Y11, Y12, Y12
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y12, Y4, Y0
+	VCVTPH2PS    16(CX), Y4
+	VBROADCASTSS 32(AX), Y11
+	VMULPS       Y4, Y11, Y11
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y11, Y5, Y1
+	VCVTPH2PS    32(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VCVTPH2PS    48(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	VCVTPH2PS    128(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VCVTPH2PS    144(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VCVTPH2PS    160(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VCVTPH2PS    176(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	ADDQ         $+48, AX
+	DECQ         BX
+	JNZ          block
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func quant1x32n5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·quant1x32n5kmAVX2(SB), NOSPLIT, $0-88
+	MOVQ    x+16(FP), AX
+	MOVQ    head+32(FP), CX
+	MOVQ    weights+40(FP), DX
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    more+48(FP), DI
+	MOVQ    $+8, R8
+	VMOVUPS constantsAVX2<>+576(SB), Y8
+	VMOVUPS constantsAVX2<>+608(SB), Y9
+	VMOVDQU constantsAVX2<>+672(SB), Y10
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
+	JZ      goOn
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	JMP     block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVUPS      (DX), Y11
+	PREFETCHT0   2048(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      32(DX), Y11
+	PREFETCHT0   2080(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      64(DX), Y11
+	PREFETCHT0   2112(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      96(DX), Y11
+	PREFETCHT0   2144(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VMOVUPS      256(DX), Y11
+	PREFETCHT0   2304(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      288(DX), Y11
+	PREFETCHT0   2336(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      320(DX), Y11
+	PREFETCHT0   2368(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      352(DX), Y11
+	PREFETCHT0   2400(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VMOVUPS      512(DX), Y11
+	PREFETCHT0   2560(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      544(DX), Y11
+	PREFETCHT0   2592(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      576(DX), Y11
+	PREFETCHT0   2624(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      608(DX), Y11
+	PREFETCHT0   2656(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x01, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VMOVUPS      768(DX), Y11
+	PREFETCHT0   2816(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      800(DX), Y11
+	PREFETCHT0   2848(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      832(DX), Y11
+	PREFETCHT0   2880(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      864(DX), Y11
+	PREFETCHT0   2912(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x02, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x03, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VPMOVZXBD    (CX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VCVTPH2PS    (DI), Y12
+	VMULPS       Y12, Y11, Y11
+	VBROADCASTSS 32(AX), Y12
+	VMULPS       Y11, Y12, Y12
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y12, Y4, Y0
+	VPMOVZXBD    8(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    16(DI), Y11
+	VMULPS       Y11, Y4, Y4
+	VBROADCASTSS 32(AX), Y11
+	VMULPS       Y4, Y11, Y11
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y11, Y5, Y1
+	VPMOVZXBD    16(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    32(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VPMOVZXBD    24(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    48(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	VPMOVZXBD    64(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    128(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VPMOVZXBD    72(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    144(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VPMOVZXBD    80(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    160(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VPMOVZXBD    88(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    176(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R8
+	JNZ          sameSuper
+	ADDQ         $+256, DI
+	MOVQ         $+8, R8
+
+sameSuper:
+	ADDQ    $+48, AX
+	DECQ    BX
+	JNZ     block
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func quant1x32n6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·quant1x32n6k2AVX2(SB), NOSPLIT, $0-88
+	MOVQ    x+16(FP), AX
+	MOVQ    head+32(FP), CX
+	MOVQ    weights+40(FP), DX
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    more+48(FP), DI
+	MOVQ    $+8, R8
+	VMOVUPS constantsAVX2<>+576(SB), Y8
+	VMOVUPS constantsAVX2<>+640(SB), Y9
+	VMOVDQU constantsAVX2<>+672(SB), Y10
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
+	JZ      goOn
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	JMP     block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VPBROADCASTD 44(AX), Y11
+	VPSLLD       $0x05, Y11, Y11
+	VPSUBD       Y11, Y4, Y4
+	VPSUBD       Y11, Y5, Y5
+	VPSUBD       Y11, Y6, Y6
+	VPSUBD       Y11, Y7, Y7
+	VMOVUPS      (DX), Y11
+	PREFETCHT0   2048(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      32(DX), Y11
+	PREFETCHT0   2080(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      64(DX), Y11
+	PREFETCHT0   2112(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      96(DX), Y11
+	PREFETCHT0   2144(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD (AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VMOVUPS      256(DX), Y11
+	PREFETCHT0   2304(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1024(DX), Y13
+	PREFETCHT0   3072(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      288(DX), Y11
+	PREFETCHT0   2336(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1056(DX), Y13
+	PREFETCHT0   3104(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      320(DX), Y11
+	PREFETCHT0   2368(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1088(DX), Y13
+	PREFETCHT0   3136(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      352(DX), Y11
+	PREFETCHT0   2400(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1120(DX), Y13
+	PREFETCHT0   3168(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 8(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VPMOVSXBD    (CX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VCVTPH2PS    (DI), Y12
+	VMULPS       Y12, Y11, Y11
+	VBROADCASTSS 32(AX), Y12
+	VMULPS       Y11, Y12, Y12
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y12, Y4, Y0
+	VPMOVSXBD    8(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    16(DI), Y11
+	VMULPS       Y11, Y4, Y4
+	VBROADCASTSS 32(AX), Y11
+	VMULPS       Y4, Y11, Y11
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y11, Y5, Y1
+	VPMOVSXBD    16(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    32(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VPMOVSXBD    24(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    48(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VPBROADCASTD 40(AX), Y11
+	VPBROADCASTD 44(AX), Y12
+	VPSUBD       Y12, Y11, Y11
+	VPSLLD       $0x05, Y11, Y11
+	VPSUBD       Y11, Y4, Y4
+	VPSUBD       Y11, Y5, Y5
+	VPSUBD       Y11, Y6, Y6
+	VPSUBD       Y11, Y7, Y7
+	VMOVUPS      512(DX), Y11
+	PREFETCHT0   2560(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1280(DX), Y13
+	PREFETCHT0   3328(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1280(DX), Y12
+	PREFETCHT0   3328(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      544(DX), Y11
+	PREFETCHT0   2592(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1312(DX), Y13
+	PREFETCHT0   3360(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1312(DX), Y12
+	PREFETCHT0   3360(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      576(DX), Y11
+	PREFETCHT0   2624(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1344(DX), Y13
+	PREFETCHT0   3392(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1344(DX), Y12
+	PREFETCHT0   3392(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      608(DX), Y11
+	PREFETCHT0   2656(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1376(DX), Y13
+	PREFETCHT0   3424(DX)
+	VPSLLW       $0x04, Y13, Y13
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 16(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1376(DX), Y12
+	PREFETCHT0   3424(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 20(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VMOVUPS      768(DX), Y11
+	PREFETCHT0   2816(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1280(DX), Y13
+	PREFETCHT0   3328(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1280(DX), Y12
+	PREFETCHT0   3328(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VMOVUPS      800(DX), Y11
+	PREFETCHT0   2848(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1312(DX), Y13
+	PREFETCHT0   3360(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y5, Y5
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1312(DX), Y12
+	PREFETCHT0   3360(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y5, Y5
+	VMOVUPS      832(DX), Y11
+	PREFETCHT0   2880(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1344(DX), Y13
+	PREFETCHT0   3392(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y6, Y6
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1344(DX), Y12
+	PREFETCHT0   3392(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VMOVUPS      864(DX), Y11
+	PREFETCHT0   2912(DX)
+	VPAND        Y8, Y11, Y12
+	VMOVUPS      1376(DX), Y13
+	PREFETCHT0   3424(DX)
+	VPAND        Y9, Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VPBROADCASTD 24(AX), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPMADDWD     Y10, Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPSRLW       $0x04, Y11, Y11
+	VPAND        Y8, Y11, Y11
+	VMOVUPS      1376(DX), Y12
+	PREFETCHT0   3424(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 28(AX), Y12
+	VPMADDUBSW   Y12, Y11, Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VPMOVSXBD    64(CX), Y11
+	VCVTDQ2PS    Y11, Y11
+	VCVTPH2PS    (DI), Y12
+	VMULPS       Y12, Y11, Y11
+	VBROADCASTSS 32(AX), Y12
+	VMULPS       Y11, Y12, Y12
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y12, Y4, Y0
+	VPMOVSXBD    72(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    16(DI), Y11
+	VMULPS       Y11, Y4, Y4
+	VBROADCASTSS 32(AX), Y11
+	VMULPS       Y4, Y11, Y11
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y11, Y5, Y1
+	VPMOVSXBD    80(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    32(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VPMOVSXBD    88(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    48(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R8
+	JNZ          sameSuper
+	ADDQ         $+128, DI
+	MOVQ         $+8, R8
+
+sameSuper:
+	ADDQ    $+48, AX
+	DECQ    BX
+	JNZ     block
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func expand5AVX2(dst *byte, src *byte, step int, blocks int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·expand5AVX2(SB), NOSPLIT, $0-32
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), DX
+	MOVQ    blocks+24(FP), BX
+	MOVQ    BX, CX
+	IMULQ   step+16(FP), CX
+	VMOVUPS constantsAVX2<>+576(SB), Y0
+	VMOVUPS constantsAVX2<>+608(SB), Y1
+
+block:
+	PREFETCHT1 (DX)(CX*1)
+	PREFETCHT1 64(DX)(CX*1)
+	PREFETCHT1 128(DX)(CX*1)
+	PREFETCHT1 192(DX)(CX*1)
+	PREFETCHT1 256(DX)(CX*1)
+	PREFETCHT1 320(DX)(CX*1)
+	PREFETCHT1 384(DX)(CX*1)
+	PREFETCHT1 448(DX)(CX*1)
+	PREFETCHT1 512(DX)(CX*1)
+	PREFETCHT1 576(DX)(CX*1)
+	PREFETCHT1 640(DX)(CX*1)
+	PREFETCHT1 704(DX)(CX*1)
+	PREFETCHT1 768(DX)(CX*1)
+	PREFETCHT1 832(DX)(CX*1)
+	PREFETCHT1 896(DX)(CX*1)
+	PREFETCHT1 960(DX)(CX*1)
+	PREFETCHT1 1024(DX)(CX*1)
+	PREFETCHT1 1088(DX)(CX*1)
+	PREFETCHT1 1152(DX)(CX*1)
+	PREFETCHT1 1216(DX)(CX*1)
+	VMOVUPS    (DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1024(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, (AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1024(DX), Y3
+	VPSLLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 256(AX)
+	VMOVUPS    256(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1024(DX), Y4
+	VPSLLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 512(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1024(DX), Y3
+	VPSLLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 768(AX)
+	VMOVUPS    512(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1024(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1024(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1024(DX), Y3
+	VPSRLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1280(AX)
+	VMOVUPS    768(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1024(DX), Y4
+	VPSRLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1536(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1024(DX), Y3
+	VPSRLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1792(AX)
+	VMOVUPS    32(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1056(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 32(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1056(DX), Y3
+	VPSLLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 288(AX)
+	VMOVUPS    288(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1056(DX), Y4
+	VPSLLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 544(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1056(DX), Y3
+	VPSLLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 800(AX)
+	VMOVUPS    544(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1056(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1056(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1056(DX), Y3
+	VPSRLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1312(AX)
+	VMOVUPS    800(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1056(DX), Y4
+	VPSRLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1568(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1056(DX), Y3
+	VPSRLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1824(AX)
+	VMOVUPS    64(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1088(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 64(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1088(DX), Y3
+	VPSLLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 320(AX)
+	VMOVUPS    320(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1088(DX), Y4
+	VPSLLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 576(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1088(DX), Y3
+	VPSLLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 832(AX)
+	VMOVUPS    576(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1088(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1088(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1088(DX), Y3
+	VPSRLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1344(AX)
+	VMOVUPS    832(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1088(DX), Y4
+	VPSRLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1600(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1088(DX), Y3
+	VPSRLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1856(AX)
+	VMOVUPS    96(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1120(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 96(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1120(DX), Y3
+	VPSLLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 352(AX)
+	VMOVUPS    352(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1120(DX), Y4
+	VPSLLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 608(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1120(DX), Y3
+	VPSLLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 864(AX)
+	VMOVUPS    608(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1120(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1120(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1120(DX), Y3
+	VPSRLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1376(AX)
+	VMOVUPS    864(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1120(DX), Y4
+	VPSRLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1632(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1120(DX), Y3
+	VPSRLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1888(AX)
+	VMOVUPS    128(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1152(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 128(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1152(DX), Y3
+	VPSLLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 384(AX)
+	VMOVUPS    384(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1152(DX), Y4
+	VPSLLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 640(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1152(DX), Y3
+	VPSLLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 896(AX)
+	VMOVUPS    640(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1152(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1152(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1152(DX), Y3
+	VPSRLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1408(AX)
+	VMOVUPS    896(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1152(DX), Y4
+	VPSRLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1664(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1152(DX), Y3
+	VPSRLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1920(AX)
+	VMOVUPS    160(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1184(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 160(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1184(DX), Y3
+	VPSLLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 416(AX)
+	VMOVUPS    416(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1184(DX), Y4
+	VPSLLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 672(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1184(DX), Y3
+	VPSLLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 928(AX)
+	VMOVUPS    672(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1184(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1184(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1184(DX), Y3
+	VPSRLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1440(AX)
+	VMOVUPS    928(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1184(DX), Y4
+	VPSRLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1696(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1184(DX), Y3
+	VPSRLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1952(AX)
+	VMOVUPS    192(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1216(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 192(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1216(DX), Y3
+	VPSLLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 448(AX)
+	VMOVUPS    448(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1216(DX), Y4
+	VPSLLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 704(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1216(DX), Y3
+	VPSLLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 960(AX)
+	VMOVUPS    704(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1216(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1216(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1216(DX), Y3
+	VPSRLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1472(AX)
+	VMOVUPS    960(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1216(DX), Y4
+	VPSRLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1728(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1216(DX), Y3
+	VPSRLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1984(AX)
+	VMOVUPS    224(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1248(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 224(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1248(DX), Y3
+	VPSLLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 480(AX)
+	VMOVUPS    480(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1248(DX), Y4
+	VPSLLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 736(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1248(DX), Y3
+	VPSLLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 992(AX)
+	VMOVUPS    736(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1248(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1248(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1248(DX), Y3
+	VPSRLW     $0x01, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1504(AX)
+	VMOVUPS    992(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1248(DX), Y4
+	VPSRLW     $0x02, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1760(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1248(DX), Y3
+	VPSRLW     $0x03, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 2016(AX)
+	ADDQ       step+16(FP), DX
+	ADDQ       $+2048, AX
+	DECQ       BX
+	JNZ        block
+	VZEROUPPER
+	RET
+
+// func expand6AVX2(dst *byte, src *byte, step int, blocks int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·expand6AVX2(SB), NOSPLIT, $0-32
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), DX
+	MOVQ    blocks+24(FP), BX
+	MOVQ    BX, CX
+	IMULQ   step+16(FP), CX
+	VMOVUPS constantsAVX2<>+576(SB), Y0
+	VMOVUPS constantsAVX2<>+640(SB), Y1
+
+block:
+	PREFETCHT1 (DX)(CX*1)
+	PREFETCHT1 64(DX)(CX*1)
+	PREFETCHT1 128(DX)(CX*1)
+	PREFETCHT1 192(DX)(CX*1)
+	PREFETCHT1 256(DX)(CX*1)
+	PREFETCHT1 320(DX)(CX*1)
+	PREFETCHT1 384(DX)(CX*1)
+	PREFETCHT1 448(DX)(CX*1)
+	PREFETCHT1 512(DX)(CX*1)
+	PREFETCHT1 576(DX)(CX*1)
+	PREFETCHT1 640(DX)(CX*1)
+	PREFETCHT1 704(DX)(CX*1)
+	PREFETCHT1 768(DX)(CX*1)
+	PREFETCHT1 832(DX)(CX*1)
+	PREFETCHT1 896(DX)(CX*1)
+	PREFETCHT1 960(DX)(CX*1)
+	PREFETCHT1 1024(DX)(CX*1)
+	PREFETCHT1 1088(DX)(CX*1)
+	PREFETCHT1 1152(DX)(CX*1)
+	PREFETCHT1 1216(DX)(CX*1)
+	PREFETCHT1 1280(DX)(CX*1)
+	PREFETCHT1 1344(DX)(CX*1)
+	PREFETCHT1 1408(DX)(CX*1)
+	PREFETCHT1 1472(DX)(CX*1)
+	VMOVUPS    (DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1024(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, (AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1024(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 256(AX)
+	VMOVUPS    256(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1024(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 512(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1024(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 768(AX)
+	VMOVUPS    512(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1280(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1024(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1280(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1280(AX)
+	VMOVUPS    768(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1280(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1536(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1280(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1792(AX)
+	VMOVUPS    32(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1056(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 32(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1056(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 288(AX)
+	VMOVUPS    288(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1056(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 544(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1056(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 800(AX)
+	VMOVUPS    544(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1312(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1056(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1312(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1312(AX)
+	VMOVUPS    800(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1312(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1568(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1312(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1824(AX)
+	VMOVUPS    64(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1088(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 64(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1088(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 320(AX)
+	VMOVUPS    320(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1088(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 576(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1088(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 832(AX)
+	VMOVUPS    576(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1344(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1088(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1344(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1344(AX)
+	VMOVUPS    832(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1344(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1600(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1344(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1856(AX)
+	VMOVUPS    96(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1120(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 96(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1120(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 352(AX)
+	VMOVUPS    352(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1120(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 608(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1120(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 864(AX)
+	VMOVUPS    608(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1376(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1120(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1376(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1376(AX)
+	VMOVUPS    864(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1376(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1632(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1376(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1888(AX)
+	VMOVUPS    128(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1152(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 128(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1152(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 384(AX)
+	VMOVUPS    384(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1152(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 640(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1152(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 896(AX)
+	VMOVUPS    640(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1408(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1152(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1408(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1408(AX)
+	VMOVUPS    896(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1408(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1664(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1408(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1920(AX)
+	VMOVUPS    160(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1184(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 160(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1184(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 416(AX)
+	VMOVUPS    416(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1184(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 672(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1184(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 928(AX)
+	VMOVUPS    672(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1440(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1184(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1440(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1440(AX)
+	VMOVUPS    928(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1440(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1696(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1440(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1952(AX)
+	VMOVUPS    192(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1216(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 192(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1216(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 448(AX)
+	VMOVUPS    448(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1216(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 704(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1216(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 960(AX)
+	VMOVUPS    704(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1472(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1216(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1472(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1472(AX)
+	VMOVUPS    960(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1472(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1728(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1472(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1984(AX)
+	VMOVUPS    224(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1248(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 224(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1248(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 480(AX)
+	VMOVUPS    480(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1248(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 736(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1248(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 992(AX)
+	VMOVUPS    736(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1504(DX), Y4
+	VPSLLW     $0x04, Y4, Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1248(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1504(DX), Y3
+	VPSLLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 1504(AX)
+	VMOVUPS    992(DX), Y2
+	VPAND      Y0, Y2, Y3
+	VMOVUPS    1504(DX), Y4
+	VPAND      Y1, Y4, Y4
+	VPOR       Y4, Y3, Y3
+	VMOVUPS    Y3, 1760(AX)
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVUPS    1504(DX), Y3
+	VPSRLW     $0x02, Y3, Y3
+	VPAND      Y1, Y3, Y3
+	VPOR       Y3, Y2, Y2
+	VMOVUPS    Y2, 2016(AX)
+	ADDQ       step+16(FP), DX
+	ADDQ       $+2048, AX
+	DECQ       BX
+	JNZ        block
 	VZEROUPPER
 	RET
 
@@ -7478,13 +10286,13 @@ TEXT ·quantizeAVX2(SB), NOSPLIT, $0-24
 
 block:
 	VMOVUPS      (CX), Y0
-	VPAND        constantsAVX2<>+672(SB), Y0, Y4
+	VPAND        constantsAVX2<>+736(SB), Y0, Y4
 	VMOVUPS      32(CX), Y1
-	VPAND        constantsAVX2<>+672(SB), Y1, Y5
+	VPAND        constantsAVX2<>+736(SB), Y1, Y5
 	VMOVUPS      64(CX), Y2
-	VPAND        constantsAVX2<>+672(SB), Y2, Y6
+	VPAND        constantsAVX2<>+736(SB), Y2, Y6
 	VMOVUPS      96(CX), Y3
-	VPAND        constantsAVX2<>+672(SB), Y3, Y7
+	VPAND        constantsAVX2<>+736(SB), Y3, Y7
 	VPMAXSD      Y5, Y4, Y4
 	VPMAXSD      Y7, Y6, Y6
 	VPMAXSD      Y6, Y4, Y4
@@ -7497,7 +10305,7 @@ block:
 	VMOVD        X4, BX
 	CMPL         BX, $0x7f800000
 	JAE          notFinite
-	VDIVSS       constantsAVX2<>+704(SB), X4, X4
+	VDIVSS       constantsAVX2<>+768(SB), X4, X4
 	VMOVD        X4, BX
 	CMPL         BX, $0x03800000
 	JB           nothing
@@ -7506,28 +10314,28 @@ block:
 	VBROADCASTSS X5, Y5
 	VMULPS       Y5, Y0, Y0
 	VCVTPS2DQ    Y0, Y0
-	VPMINSD      constantsAVX2<>+736(SB), Y0, Y0
-	VPMAXSD      constantsAVX2<>+768(SB), Y0, Y0
+	VPMINSD      constantsAVX2<>+800(SB), Y0, Y0
+	VPMAXSD      constantsAVX2<>+832(SB), Y0, Y0
 	VMULPS       Y5, Y1, Y1
 	VCVTPS2DQ    Y1, Y1
-	VPMINSD      constantsAVX2<>+736(SB), Y1, Y1
-	VPMAXSD      constantsAVX2<>+768(SB), Y1, Y1
+	VPMINSD      constantsAVX2<>+800(SB), Y1, Y1
+	VPMAXSD      constantsAVX2<>+832(SB), Y1, Y1
 	VMULPS       Y5, Y2, Y2
 	VCVTPS2DQ    Y2, Y2
-	VPMINSD      constantsAVX2<>+736(SB), Y2, Y2
-	VPMAXSD      constantsAVX2<>+768(SB), Y2, Y2
+	VPMINSD      constantsAVX2<>+800(SB), Y2, Y2
+	VPMAXSD      constantsAVX2<>+832(SB), Y2, Y2
 	VMULPS       Y5, Y3, Y3
 	VCVTPS2DQ    Y3, Y3
-	VPMINSD      constantsAVX2<>+736(SB), Y3, Y3
-	VPMAXSD      constantsAVX2<>+768(SB), Y3, Y3
+	VPMINSD      constantsAVX2<>+800(SB), Y3, Y3
+	VPMAXSD      constantsAVX2<>+832(SB), Y3, Y3
 	VPACKSSDW    Y1, Y0, Y0
 	VPACKSSDW    Y3, Y2, Y2
 	VPACKSSWB    Y2, Y0, Y0
-	VMOVDQU      constantsAVX2<>+800(SB), Y1
+	VMOVDQU      constantsAVX2<>+864(SB), Y1
 	VPERMD       Y0, Y1, Y0
 	VMOVDQU      Y0, (AX)
 	VPXOR        Y1, Y1, Y1
-	VPXOR        constantsAVX2<>+640(SB), Y0, Y0
+	VPXOR        constantsAVX2<>+704(SB), Y0, Y0
 	VPSADBW      Y1, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VPADDD       X0, X1, X1

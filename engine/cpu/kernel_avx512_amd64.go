@@ -65,92 +65,132 @@ func gemm1x64f16AVX512(out *float32, outStride int, a *float32, aStride int, w *
 // quant4x32n4hAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32n4hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant4x32n4hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x64n4hAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64n4hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x64n4hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x32n4hmAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32n4hmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant4x32n4hmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x64n4hmAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64n4hmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x64n4hmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x32n4kmAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32n4kmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant4x32n4kmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x64n4kmAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64n4kmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x64n4kmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x32t4hAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32t4hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant4x32t4hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x64t4hAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64t4hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x64t4hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x32t4wAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32t4wAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant4x32t4wAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x64t4wAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64t4wAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x64t4wAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x32b8hAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32b8hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant4x32b8hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant1x64b8hAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64b8hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x64b8hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant4x32b8hmAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant4x32b5hAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32b8hmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant4x32b5hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x64b8hmAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b5hAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64b8hmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x64b5hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant4x32b8kmAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant4x32b5hmAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32b8kmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant4x32b5hmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x64b8kmAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b5hmAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64b8kmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x64b5hmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant4x32b8k2AVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant4x32b5kmAVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32b8k2AVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant4x32b5kmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x64b8k2AVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b5kmAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64b8k2AVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+func quant1x64b5kmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant4x32b6k2AVX512 adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x32b6k2AVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant1x64b6k2AVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant1x64b6k2AVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant1x64n5hAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant1x64n5hAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant1x64n5hmAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant1x64n5hmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant1x64n5kmAVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant1x64n5kmAVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant1x64n6k2AVX512 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant1x64n6k2AVX512(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// expand5AVX512 writes the weights of blocks that are step bytes apart, 5 bits each, as bytes [blocks][8][64][4]. It fetches as many bytes after them.
+//
+//go:noescape
+func expand5AVX512(dst *byte, src *byte, step int, blocks int)
+
+// expand6AVX512 writes the weights of blocks that are step bytes apart, 6 bits each, as bytes [blocks][8][64][4]. It fetches as many bytes after them.
+//
+//go:noescape
+func expand6AVX512(dst *byte, src *byte, step int, blocks int)
 
 // scoresAVX512 writes scale·(q_g·k_p) to dst[g][p]; q is [group][dim], k is [n][dim], dstStride is in bytes.
 //

@@ -2,20 +2,19 @@
 
 #include "textflag.h"
 
-// func quant2x16n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
-TEXT ·quant2x16n4hAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant2x16n4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    xStride+24(FP), R8
-	MOVQ    outStride+8(FP), R9
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    xStride+24(FP), DI
+	MOVQ    outStride+8(FP), R8
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
-	MOVQ    first+72(FP), R10
-	TESTQ   R10, R10
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -24,10 +23,10 @@ TEXT ·quant2x16n4hAVXVNNI(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -38,7 +37,7 @@ block:
 	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VPBROADCASTD 40(AX)(R8*1), Y9
+	VPBROADCASTD 40(AX)(DI*1), Y9
 	VPSLLD       $0x03, Y9, Y9
 	VPSUBD       Y9, Y6, Y6
 	VPSUBD       Y9, Y7, Y7
@@ -46,104 +45,104 @@ block:
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD (AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD (AX)(R8*1), Y11
+	VPBROADCASTD (AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 4(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y10
+	VPBROADCASTD 4(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      32(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD (AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD (AX)(R8*1), Y11
+	VPBROADCASTD (AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 4(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y10
+	VPBROADCASTD 4(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      256(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 8(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y11
+	VPBROADCASTD 8(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 12(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y10
+	VPBROADCASTD 12(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      288(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 8(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y11
+	VPBROADCASTD 8(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 12(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y10
+	VPBROADCASTD 12(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      512(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 16(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y11
+	VPBROADCASTD 16(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 20(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y10
+	VPBROADCASTD 20(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      544(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 16(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y11
+	VPBROADCASTD 16(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 20(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y10
+	VPBROADCASTD 20(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      768(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 24(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y11
+	VPBROADCASTD 24(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 28(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y10
+	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      800(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 24(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y11
+	VPBROADCASTD 24(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 28(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y10
+	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VCVTPH2PS    (CX), Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y9, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y9, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
@@ -152,19 +151,19 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
@@ -320,76 +319,91 @@ DATA constantsAVXVNNI<>+592(SB)/4, $0x0f0f0f0f
 DATA constantsAVXVNNI<>+596(SB)/4, $0x0f0f0f0f
 DATA constantsAVXVNNI<>+600(SB)/4, $0x0f0f0f0f
 DATA constantsAVXVNNI<>+604(SB)/4, $0x0f0f0f0f
-DATA constantsAVXVNNI<>+608(SB)/4, $0x00010001
-DATA constantsAVXVNNI<>+612(SB)/4, $0x00010001
-DATA constantsAVXVNNI<>+616(SB)/4, $0x00010001
-DATA constantsAVXVNNI<>+620(SB)/4, $0x00010001
-DATA constantsAVXVNNI<>+624(SB)/4, $0x00010001
-DATA constantsAVXVNNI<>+628(SB)/4, $0x00010001
-DATA constantsAVXVNNI<>+632(SB)/4, $0x00010001
-DATA constantsAVXVNNI<>+636(SB)/4, $0x00010001
-DATA constantsAVXVNNI<>+640(SB)/4, $0x80808080
-DATA constantsAVXVNNI<>+644(SB)/4, $0x80808080
-DATA constantsAVXVNNI<>+648(SB)/4, $0x80808080
-DATA constantsAVXVNNI<>+652(SB)/4, $0x80808080
-DATA constantsAVXVNNI<>+656(SB)/4, $0x80808080
-DATA constantsAVXVNNI<>+660(SB)/4, $0x80808080
-DATA constantsAVXVNNI<>+664(SB)/4, $0x80808080
-DATA constantsAVXVNNI<>+668(SB)/4, $0x80808080
-DATA constantsAVXVNNI<>+672(SB)/4, $0x7fffffff
-DATA constantsAVXVNNI<>+676(SB)/4, $0x7fffffff
-DATA constantsAVXVNNI<>+680(SB)/4, $0x7fffffff
-DATA constantsAVXVNNI<>+684(SB)/4, $0x7fffffff
-DATA constantsAVXVNNI<>+688(SB)/4, $0x7fffffff
-DATA constantsAVXVNNI<>+692(SB)/4, $0x7fffffff
-DATA constantsAVXVNNI<>+696(SB)/4, $0x7fffffff
-DATA constantsAVXVNNI<>+700(SB)/4, $0x7fffffff
-DATA constantsAVXVNNI<>+704(SB)/4, $0x42fe0000
-DATA constantsAVXVNNI<>+708(SB)/4, $0x42fe0000
-DATA constantsAVXVNNI<>+712(SB)/4, $0x42fe0000
-DATA constantsAVXVNNI<>+716(SB)/4, $0x42fe0000
-DATA constantsAVXVNNI<>+720(SB)/4, $0x42fe0000
-DATA constantsAVXVNNI<>+724(SB)/4, $0x42fe0000
-DATA constantsAVXVNNI<>+728(SB)/4, $0x42fe0000
-DATA constantsAVXVNNI<>+732(SB)/4, $0x42fe0000
-DATA constantsAVXVNNI<>+736(SB)/4, $0x0000007f
-DATA constantsAVXVNNI<>+740(SB)/4, $0x0000007f
-DATA constantsAVXVNNI<>+744(SB)/4, $0x0000007f
-DATA constantsAVXVNNI<>+748(SB)/4, $0x0000007f
-DATA constantsAVXVNNI<>+752(SB)/4, $0x0000007f
-DATA constantsAVXVNNI<>+756(SB)/4, $0x0000007f
-DATA constantsAVXVNNI<>+760(SB)/4, $0x0000007f
-DATA constantsAVXVNNI<>+764(SB)/4, $0x0000007f
-DATA constantsAVXVNNI<>+768(SB)/4, $0xffffff81
-DATA constantsAVXVNNI<>+772(SB)/4, $0xffffff81
-DATA constantsAVXVNNI<>+776(SB)/4, $0xffffff81
-DATA constantsAVXVNNI<>+780(SB)/4, $0xffffff81
-DATA constantsAVXVNNI<>+784(SB)/4, $0xffffff81
-DATA constantsAVXVNNI<>+788(SB)/4, $0xffffff81
-DATA constantsAVXVNNI<>+792(SB)/4, $0xffffff81
-DATA constantsAVXVNNI<>+796(SB)/4, $0xffffff81
-DATA constantsAVXVNNI<>+800(SB)/4, $0x00000000
-DATA constantsAVXVNNI<>+804(SB)/4, $0x00000004
-DATA constantsAVXVNNI<>+808(SB)/4, $0x00000001
-DATA constantsAVXVNNI<>+812(SB)/4, $0x00000005
-DATA constantsAVXVNNI<>+816(SB)/4, $0x00000002
-DATA constantsAVXVNNI<>+820(SB)/4, $0x00000006
-DATA constantsAVXVNNI<>+824(SB)/4, $0x00000003
-DATA constantsAVXVNNI<>+828(SB)/4, $0x00000007
-GLOBL constantsAVXVNNI<>(SB), RODATA|NOPTR, $832
+DATA constantsAVXVNNI<>+608(SB)/4, $0x10101010
+DATA constantsAVXVNNI<>+612(SB)/4, $0x10101010
+DATA constantsAVXVNNI<>+616(SB)/4, $0x10101010
+DATA constantsAVXVNNI<>+620(SB)/4, $0x10101010
+DATA constantsAVXVNNI<>+624(SB)/4, $0x10101010
+DATA constantsAVXVNNI<>+628(SB)/4, $0x10101010
+DATA constantsAVXVNNI<>+632(SB)/4, $0x10101010
+DATA constantsAVXVNNI<>+636(SB)/4, $0x10101010
+DATA constantsAVXVNNI<>+640(SB)/4, $0x30303030
+DATA constantsAVXVNNI<>+644(SB)/4, $0x30303030
+DATA constantsAVXVNNI<>+648(SB)/4, $0x30303030
+DATA constantsAVXVNNI<>+652(SB)/4, $0x30303030
+DATA constantsAVXVNNI<>+656(SB)/4, $0x30303030
+DATA constantsAVXVNNI<>+660(SB)/4, $0x30303030
+DATA constantsAVXVNNI<>+664(SB)/4, $0x30303030
+DATA constantsAVXVNNI<>+668(SB)/4, $0x30303030
+DATA constantsAVXVNNI<>+672(SB)/4, $0x00010001
+DATA constantsAVXVNNI<>+676(SB)/4, $0x00010001
+DATA constantsAVXVNNI<>+680(SB)/4, $0x00010001
+DATA constantsAVXVNNI<>+684(SB)/4, $0x00010001
+DATA constantsAVXVNNI<>+688(SB)/4, $0x00010001
+DATA constantsAVXVNNI<>+692(SB)/4, $0x00010001
+DATA constantsAVXVNNI<>+696(SB)/4, $0x00010001
+DATA constantsAVXVNNI<>+700(SB)/4, $0x00010001
+DATA constantsAVXVNNI<>+704(SB)/4, $0x80808080
+DATA constantsAVXVNNI<>+708(SB)/4, $0x80808080
+DATA constantsAVXVNNI<>+712(SB)/4, $0x80808080
+DATA constantsAVXVNNI<>+716(SB)/4, $0x80808080
+DATA constantsAVXVNNI<>+720(SB)/4, $0x80808080
+DATA constantsAVXVNNI<>+724(SB)/4, $0x80808080
+DATA constantsAVXVNNI<>+728(SB)/4, $0x80808080
+DATA constantsAVXVNNI<>+732(SB)/4, $0x80808080
+DATA constantsAVXVNNI<>+736(SB)/4, $0x7fffffff
+DATA constantsAVXVNNI<>+740(SB)/4, $0x7fffffff
+DATA constantsAVXVNNI<>+744(SB)/4, $0x7fffffff
+DATA constantsAVXVNNI<>+748(SB)/4, $0x7fffffff
+DATA constantsAVXVNNI<>+752(SB)/4, $0x7fffffff
+DATA constantsAVXVNNI<>+756(SB)/4, $0x7fffffff
+DATA constantsAVXVNNI<>+760(SB)/4, $0x7fffffff
+DATA constantsAVXVNNI<>+764(SB)/4, $0x7fffffff
+DATA constantsAVXVNNI<>+768(SB)/4, $0x42fe0000
+DATA constantsAVXVNNI<>+772(SB)/4, $0x42fe0000
+DATA constantsAVXVNNI<>+776(SB)/4, $0x42fe0000
+DATA constantsAVXVNNI<>+780(SB)/4, $0x42fe0000
+DATA constantsAVXVNNI<>+784(SB)/4, $0x42fe0000
+DATA constantsAVXVNNI<>+788(SB)/4, $0x42fe0000
+DATA constantsAVXVNNI<>+792(SB)/4, $0x42fe0000
+DATA constantsAVXVNNI<>+796(SB)/4, $0x42fe0000
+DATA constantsAVXVNNI<>+800(SB)/4, $0x0000007f
+DATA constantsAVXVNNI<>+804(SB)/4, $0x0000007f
+DATA constantsAVXVNNI<>+808(SB)/4, $0x0000007f
+DATA constantsAVXVNNI<>+812(SB)/4, $0x0000007f
+DATA constantsAVXVNNI<>+816(SB)/4, $0x0000007f
+DATA constantsAVXVNNI<>+820(SB)/4, $0x0000007f
+DATA constantsAVXVNNI<>+824(SB)/4, $0x0000007f
+DATA constantsAVXVNNI<>+828(SB)/4, $0x0000007f
+DATA constantsAVXVNNI<>+832(SB)/4, $0xffffff81
+DATA constantsAVXVNNI<>+836(SB)/4, $0xffffff81
+DATA constantsAVXVNNI<>+840(SB)/4, $0xffffff81
+DATA constantsAVXVNNI<>+844(SB)/4, $0xffffff81
+DATA constantsAVXVNNI<>+848(SB)/4, $0xffffff81
+DATA constantsAVXVNNI<>+852(SB)/4, $0xffffff81
+DATA constantsAVXVNNI<>+856(SB)/4, $0xffffff81
+DATA constantsAVXVNNI<>+860(SB)/4, $0xffffff81
+DATA constantsAVXVNNI<>+864(SB)/4, $0x00000000
+DATA constantsAVXVNNI<>+868(SB)/4, $0x00000004
+DATA constantsAVXVNNI<>+872(SB)/4, $0x00000001
+DATA constantsAVXVNNI<>+876(SB)/4, $0x00000005
+DATA constantsAVXVNNI<>+880(SB)/4, $0x00000002
+DATA constantsAVXVNNI<>+884(SB)/4, $0x00000006
+DATA constantsAVXVNNI<>+888(SB)/4, $0x00000003
+DATA constantsAVXVNNI<>+892(SB)/4, $0x00000007
+GLOBL constantsAVXVNNI<>(SB), RODATA|NOPTR, $896
 
-// func quant1x32n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
-TEXT ·quant1x32n4hAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant1x32n4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
-	MOVQ    first+72(FP), R8
-	TESTQ   R8, R8
+	MOVQ    first+80(FP), DI
+	TESTQ   DI, DI
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -398,10 +412,10 @@ TEXT ·quant1x32n4hAVXVNNI(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -578,32 +592,31 @@ block:
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
-TEXT ·quant2x16n4hmAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant2x16n4hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    xStride+24(FP), R8
-	MOVQ    outStride+8(FP), R9
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    xStride+24(FP), DI
+	MOVQ    outStride+8(FP), R8
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
-	MOVQ    first+72(FP), R10
-	TESTQ   R10, R10
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -612,10 +625,10 @@ TEXT ·quant2x16n4hmAVXVNNI(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -626,104 +639,104 @@ block:
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD (AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD (AX)(R8*1), Y11
+	VPBROADCASTD (AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 4(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y10
+	VPBROADCASTD 4(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      32(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD (AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD (AX)(R8*1), Y11
+	VPBROADCASTD (AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 4(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y10
+	VPBROADCASTD 4(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      256(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 8(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y11
+	VPBROADCASTD 8(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 12(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y10
+	VPBROADCASTD 12(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      288(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 8(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y11
+	VPBROADCASTD 8(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 12(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y10
+	VPBROADCASTD 12(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      512(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 16(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y11
+	VPBROADCASTD 16(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 20(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y10
+	VPBROADCASTD 20(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      544(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 16(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y11
+	VPBROADCASTD 16(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 20(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y10
+	VPBROADCASTD 20(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      768(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 24(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y11
+	VPBROADCASTD 24(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 28(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y10
+	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      800(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 24(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y11
+	VPBROADCASTD 24(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 28(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y10
+	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VCVTPH2PS    (CX), Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y9, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y9, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
@@ -732,44 +745,43 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
 	VCVTPH2PS    128(CX), Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y2
 	VCVTPH2PS    144(CX), Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y1
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
-TEXT ·quant1x32n4hmAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant1x32n4hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
-	MOVQ    first+72(FP), R8
-	TESTQ   R8, R8
+	MOVQ    first+80(FP), DI
+	TESTQ   DI, DI
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -778,10 +790,10 @@ TEXT ·quant1x32n4hmAVXVNNI(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -964,34 +976,33 @@ block:
 	VCVTPH2PS    176(CX), Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
-TEXT ·quant2x16n4kmAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant2x16n4kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    xStride+24(FP), R8
-	MOVQ    outStride+8(FP), R9
-	MOVQ    more+48(FP), R10
-	MOVQ    $+8, R11
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    xStride+24(FP), DI
+	MOVQ    outStride+8(FP), R8
+	MOVQ    more+48(FP), R9
+	MOVQ    $+8, R10
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
-	MOVQ    first+72(FP), R12
-	TESTQ   R12, R12
+	MOVQ    first+80(FP), R11
+	TESTQ   R11, R11
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -1000,10 +1011,10 @@ TEXT ·quant2x16n4kmAVXVNNI(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -1014,170 +1025,169 @@ block:
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD (AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD (AX)(R8*1), Y11
+	VPBROADCASTD (AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 4(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y10
+	VPBROADCASTD 4(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      32(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD (AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD (AX)(R8*1), Y11
+	VPBROADCASTD (AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 4(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y10
+	VPBROADCASTD 4(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      256(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 8(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y11
+	VPBROADCASTD 8(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 12(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y10
+	VPBROADCASTD 12(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      288(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 8(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y11
+	VPBROADCASTD 8(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 12(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y10
+	VPBROADCASTD 12(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      512(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 16(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y11
+	VPBROADCASTD 16(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 20(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y10
+	VPBROADCASTD 20(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      544(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 16(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y11
+	VPBROADCASTD 16(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 20(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y10
+	VPBROADCASTD 20(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      768(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 24(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y11
+	VPBROADCASTD 24(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 28(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xe2 // VPDPBUSD     Y10, Y9, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y10
+	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y9, Y6
 	VMOVUPS      800(DX), Y9
 	VPAND        Y8, Y9, Y10
 	VPBROADCASTD 24(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y11
+	VPBROADCASTD 24(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y8, Y9, Y9
 	VPBROADCASTD 28(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xea // VPDPBUSD     Y10, Y9, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y10
+	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VPMOVZXBD    (CX), Y9
 	VCVTDQ2PS    Y9, Y9
-	VCVTPH2PS    (R10), Y10
+	VCVTPH2PS    (R9), Y10
 	VMULPS       Y10, Y9, Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y9, Y10, Y10
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y10, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y9, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VPMOVZXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R10), Y6
+	VCVTPH2PS    16(R9), Y6
 	VMULPS       Y6, Y4, Y4
 	VBROADCASTSS 32(AX), Y6
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
 	VPMOVZXBD    64(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    128(R10), Y5
+	VCVTPH2PS    128(R9), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y2
 	VPMOVZXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    144(R10), Y5
+	VCVTPH2PS    144(R9), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y1
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R11
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R10
 	JNZ          sameSuper
-	ADDQ         $+256, R10
-	MOVQ         $+8, R11
+	ADDQ         $+256, R9
+	MOVQ         $+8, R10
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, (DI)(R9*1)
-	VMOVUPS Y3, 32(DI)(R9*1)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, (SI)(R8*1)
+	VMOVUPS Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
-TEXT ·quant1x32n4kmAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant1x32n4kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
 	MOVQ    weights+40(FP), DX
-	MOVQ    blockBytes+56(FP), BX
-	MOVQ    blocks+64(FP), SI
-	MOVQ    out+0(FP), DI
-	MOVQ    more+48(FP), R8
-	MOVQ    $+8, R9
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    more+48(FP), DI
+	MOVQ    $+8, R8
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
-	MOVQ    first+72(FP), R10
-	TESTQ   R10, R10
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
 	JZ      goOn
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
@@ -1186,10 +1196,10 @@ TEXT ·quant1x32n4kmAVXVNNI(SB), NOSPLIT, $0-80
 	JMP     block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -1342,7 +1352,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VPMOVZXBD    (CX), Y9
 	VCVTDQ2PS    Y9, Y9
-	VCVTPH2PS    (R8), Y10
+	VCVTPH2PS    (DI), Y10
 	VMULPS       Y10, Y9, Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y9, Y10, Y10
@@ -1350,7 +1360,7 @@ block:
 	VFMADD231PS  Y10, Y4, Y0
 	VPMOVZXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R8), Y9
+	VCVTPH2PS    16(DI), Y9
 	VMULPS       Y9, Y4, Y4
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y4, Y9, Y9
@@ -1358,7 +1368,7 @@ block:
 	VFMADD231PS  Y9, Y5, Y1
 	VPMOVZXBD    16(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    32(R8), Y5
+	VCVTPH2PS    32(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -1366,7 +1376,7 @@ block:
 	VFMADD231PS  Y5, Y6, Y2
 	VPMOVZXBD    24(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    48(R8), Y5
+	VCVTPH2PS    48(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -1374,62 +1384,61 @@ block:
 	VFMADD231PS  Y5, Y7, Y3
 	VPMOVZXBD    64(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    128(R8), Y5
+	VCVTPH2PS    128(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
 	VPMOVZXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    144(R8), Y5
+	VCVTPH2PS    144(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y1
 	VPMOVZXBD    80(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    160(R8), Y5
+	VCVTPH2PS    160(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y2
 	VPMOVZXBD    88(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    176(R8), Y5
+	VCVTPH2PS    176(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R9
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R8
 	JNZ          sameSuper
-	ADDQ         $+256, R8
-	MOVQ         $+8, R9
+	ADDQ         $+256, DI
+	MOVQ         $+8, R8
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, 64(DI)
-	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
-TEXT ·quant2x16t4hAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant2x16t4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
 	MOVQ           weights+40(FP), DX
-	MOVQ           blockBytes+56(FP), BX
-	MOVQ           blocks+64(FP), SI
-	MOVQ           out+0(FP), DI
-	MOVQ           xStride+24(FP), R8
-	MOVQ           outStride+8(FP), R9
+	MOVQ           blocks+72(FP), BX
+	MOVQ           out+0(FP), SI
+	MOVQ           xStride+24(FP), DI
+	MOVQ           outStride+8(FP), R8
 	VMOVUPS        constantsAVXVNNI<>+576(SB), Y8
-	MOVQ           more+48(FP), R10
-	VBROADCASTI128 (R10), Y9
-	MOVQ           first+72(FP), R10
-	TESTQ          R10, R10
+	MOVQ           more+48(FP), R9
+	VBROADCASTI128 (R9), Y9
+	MOVQ           first+80(FP), R9
+	TESTQ          R9, R9
 	JZ             goOn
 	VPXOR          Y0, Y0, Y0
 	VPXOR          Y1, Y1, Y1
@@ -1438,10 +1447,10 @@ TEXT ·quant2x16t4hAVXVNNI(SB), NOSPLIT, $0-80
 	JMP            block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -1452,7 +1461,7 @@ block:
 	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VPBROADCASTD 40(AX)(R8*1), Y10
+	VPBROADCASTD 40(AX)(DI*1), Y10
 	VPSLLD       $0x07, Y10, Y10
 	VPSUBD       Y10, Y6, Y6
 	VPSUBD       Y10, Y7, Y7
@@ -1461,119 +1470,119 @@ block:
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD (AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 4(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y11
+	VPBROADCASTD 4(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VMOVUPS      32(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD (AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 4(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y11
+	VPBROADCASTD 4(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VMOVUPS      256(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 8(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 12(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y11
+	VPBROADCASTD 12(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VMOVUPS      288(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 8(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 12(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y11
+	VPBROADCASTD 12(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VMOVUPS      512(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 16(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 20(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y11
+	VPBROADCASTD 20(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VMOVUPS      544(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 16(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 20(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y11
+	VPBROADCASTD 20(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VMOVUPS      768(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 24(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 28(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y11
+	VPBROADCASTD 28(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VMOVUPS      800(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 24(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 28(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y11
+	VPBROADCASTD 28(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VCVTPH2PS    (CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y11, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y10, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
@@ -1582,36 +1591,35 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
-TEXT ·quant1x32t4hAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant1x32t4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
 	MOVQ           weights+40(FP), DX
-	MOVQ           blockBytes+56(FP), BX
-	MOVQ           blocks+64(FP), SI
-	MOVQ           out+0(FP), DI
+	MOVQ           blocks+72(FP), BX
+	MOVQ           out+0(FP), SI
 	VMOVUPS        constantsAVXVNNI<>+576(SB), Y8
-	MOVQ           more+48(FP), R8
-	VBROADCASTI128 (R8), Y9
-	MOVQ           first+72(FP), R8
-	TESTQ          R8, R8
+	MOVQ           more+48(FP), DI
+	VBROADCASTI128 (DI), Y9
+	MOVQ           first+80(FP), DI
+	TESTQ          DI, DI
 	JZ             goOn
 	VPXOR          Y0, Y0, Y0
 	VPXOR          Y1, Y1, Y1
@@ -1620,10 +1628,10 @@ TEXT ·quant1x32t4hAVXVNNI(SB), NOSPLIT, $0-80
 	JMP            block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -1832,34 +1840,33 @@ block:
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, FMA3
-TEXT ·quant2x16t4wAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant2x16t4wAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
 	MOVQ           weights+40(FP), DX
-	MOVQ           blockBytes+56(FP), BX
-	MOVQ           blocks+64(FP), SI
-	MOVQ           out+0(FP), DI
-	MOVQ           xStride+24(FP), R8
-	MOVQ           outStride+8(FP), R9
+	MOVQ           blocks+72(FP), BX
+	MOVQ           out+0(FP), SI
+	MOVQ           xStride+24(FP), DI
+	MOVQ           outStride+8(FP), R8
 	VMOVUPS        constantsAVXVNNI<>+576(SB), Y8
-	MOVQ           more+48(FP), R10
-	VBROADCASTI128 (R10), Y9
-	MOVQ           first+72(FP), R10
-	TESTQ          R10, R10
+	MOVQ           more+48(FP), R9
+	VBROADCASTI128 (R9), Y9
+	MOVQ           first+80(FP), R9
+	TESTQ          R9, R9
 	JZ             goOn
 	VPXOR          Y0, Y0, Y0
 	VPXOR          Y1, Y1, Y1
@@ -1868,10 +1875,10 @@ TEXT ·quant2x16t4wAVXVNNI(SB), NOSPLIT, $0-80
 	JMP            block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -1882,7 +1889,7 @@ block:
 	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VPBROADCASTD 40(AX)(R8*1), Y10
+	VPBROADCASTD 40(AX)(DI*1), Y10
 	VPSLLD       $0x07, Y10, Y10
 	VPSUBD       Y10, Y6, Y6
 	VPSUBD       Y10, Y7, Y7
@@ -1891,119 +1898,119 @@ block:
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD (AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 4(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y11
+	VPBROADCASTD 4(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VMOVUPS      32(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD (AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
-	VPBROADCASTD (AX)(R8*1), Y12
+	VPBROADCASTD (AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 4(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y11
+	VPBROADCASTD 4(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VMOVUPS      256(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 8(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 12(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y11
+	VPBROADCASTD 12(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VMOVUPS      288(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 8(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y12
+	VPBROADCASTD 8(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 12(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y11
+	VPBROADCASTD 12(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VMOVUPS      512(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 16(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 20(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y11
+	VPBROADCASTD 20(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VMOVUPS      544(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 16(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y12
+	VPBROADCASTD 16(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 20(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y11
+	VPBROADCASTD 20(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VMOVUPS      768(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 24(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 28(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y11
+	VPBROADCASTD 28(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
 	VMOVUPS      800(DX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSHUFB      Y11, Y9, Y11
 	VPBROADCASTD 24(AX), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y12
+	VPBROADCASTD 24(AX)(DI*1), Y12
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y8, Y10, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPBROADCASTD 28(AX), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y11
+	VPBROADCASTD 28(AX)(DI*1), Y11
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
 	VMOVUPS      (CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y11, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y10, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
@@ -2012,36 +2019,35 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, FMA3, MMX+
-TEXT ·quant1x32t4wAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant1x32t4wAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
 	MOVQ           weights+40(FP), DX
-	MOVQ           blockBytes+56(FP), BX
-	MOVQ           blocks+64(FP), SI
-	MOVQ           out+0(FP), DI
+	MOVQ           blocks+72(FP), BX
+	MOVQ           out+0(FP), SI
 	VMOVUPS        constantsAVXVNNI<>+576(SB), Y8
-	MOVQ           more+48(FP), R8
-	VBROADCASTI128 (R8), Y9
-	MOVQ           first+72(FP), R8
-	TESTQ          R8, R8
+	MOVQ           more+48(FP), DI
+	VBROADCASTI128 (DI), Y9
+	MOVQ           first+80(FP), DI
+	TESTQ          DI, DI
 	JZ             goOn
 	VPXOR          Y0, Y0, Y0
 	VPXOR          Y1, Y1, Y1
@@ -2050,10 +2056,10 @@ TEXT ·quant1x32t4wAVXVNNI(SB), NOSPLIT, $0-80
 	JMP            block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -2262,31 +2268,30 @@ block:
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
-TEXT ·quant2x16b8hAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant2x16b8hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
 	MOVQ  weights+40(FP), DX
-	MOVQ  blockBytes+56(FP), BX
-	MOVQ  blocks+64(FP), SI
-	MOVQ  out+0(FP), DI
-	MOVQ  xStride+24(FP), R8
-	MOVQ  outStride+8(FP), R9
-	MOVQ  first+72(FP), R10
-	TESTQ R10, R10
+	MOVQ  blocks+72(FP), BX
+	MOVQ  out+0(FP), SI
+	MOVQ  xStride+24(FP), DI
+	MOVQ  outStride+8(FP), R8
+	MOVQ  first+80(FP), R9
+	TESTQ R9, R9
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -2295,10 +2300,10 @@ TEXT ·quant2x16b8hAVXVNNI(SB), NOSPLIT, $0-80
 	JMP   block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -2309,96 +2314,96 @@ block:
 	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VPBROADCASTD 40(AX)(R8*1), Y8
+	VPBROADCASTD 40(AX)(DI*1), Y8
 	VPSLLD       $0x07, Y8, Y8
 	VPSUBD       Y8, Y6, Y6
 	VPSUBD       Y8, Y7, Y7
 	VMOVUPS      (DX), Y8
 	VPBROADCASTD (AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD (AX)(R8*1), Y9
+	VPBROADCASTD (AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      32(DX), Y8
 	VPBROADCASTD (AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD (AX)(R8*1), Y9
+	VPBROADCASTD (AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      256(DX), Y8
 	VPBROADCASTD 4(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y9
+	VPBROADCASTD 4(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      288(DX), Y8
 	VPBROADCASTD 4(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y9
+	VPBROADCASTD 4(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      512(DX), Y8
 	VPBROADCASTD 8(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y9
+	VPBROADCASTD 8(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      544(DX), Y8
 	VPBROADCASTD 8(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y9
+	VPBROADCASTD 8(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      768(DX), Y8
 	VPBROADCASTD 12(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y9
+	VPBROADCASTD 12(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      800(DX), Y8
 	VPBROADCASTD 12(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y9
+	VPBROADCASTD 12(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1024(DX), Y8
 	VPBROADCASTD 16(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y9
+	VPBROADCASTD 16(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1056(DX), Y8
 	VPBROADCASTD 16(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y9
+	VPBROADCASTD 16(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1280(DX), Y8
 	VPBROADCASTD 20(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y9
+	VPBROADCASTD 20(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1312(DX), Y8
 	VPBROADCASTD 20(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y9
+	VPBROADCASTD 20(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1536(DX), Y8
 	VPBROADCASTD 24(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y9
+	VPBROADCASTD 24(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1568(DX), Y8
 	VPBROADCASTD 24(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y9
+	VPBROADCASTD 24(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1792(DX), Y8
 	VPBROADCASTD 28(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y9
+	VPBROADCASTD 28(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1824(DX), Y8
 	VPBROADCASTD 28(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y9
+	VPBROADCASTD 28(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VCVTPH2PS    (CX), Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y9, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y8, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
@@ -2407,33 +2412,32 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
-TEXT ·quant1x32b8hAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant1x32b8hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
 	MOVQ  weights+40(FP), DX
-	MOVQ  blockBytes+56(FP), BX
-	MOVQ  blocks+64(FP), SI
-	MOVQ  out+0(FP), DI
-	MOVQ  first+72(FP), R8
-	TESTQ R8, R8
+	MOVQ  blocks+72(FP), BX
+	MOVQ  out+0(FP), SI
+	MOVQ  first+80(FP), DI
+	TESTQ DI, DI
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -2442,10 +2446,10 @@ TEXT ·quant1x32b8hAVXVNNI(SB), NOSPLIT, $0-80
 	JMP   block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -2606,31 +2610,30 @@ block:
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16b8hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
-TEXT ·quant2x16b8hmAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant2x16b5hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
 	MOVQ  weights+40(FP), DX
-	MOVQ  blockBytes+56(FP), BX
-	MOVQ  blocks+64(FP), SI
-	MOVQ  out+0(FP), DI
-	MOVQ  xStride+24(FP), R8
-	MOVQ  outStride+8(FP), R9
-	MOVQ  first+72(FP), R10
-	TESTQ R10, R10
+	MOVQ  blocks+72(FP), BX
+	MOVQ  out+0(FP), SI
+	MOVQ  xStride+24(FP), DI
+	MOVQ  outStride+8(FP), R8
+	MOVQ  first+80(FP), R9
+	TESTQ R9, R9
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -2639,110 +2642,110 @@ TEXT ·quant2x16b8hmAVXVNNI(SB), NOSPLIT, $0-80
 	JMP   block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
 	VPXOR        Y5, Y5, Y5
 	VPBROADCASTD 40(AX), Y6
-	VPSLLD       $0x07, Y6, Y6
+	VPSLLD       $0x04, Y6, Y6
 	VPSUBD       Y6, Y4, Y4
 	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VPBROADCASTD 40(AX)(R8*1), Y8
-	VPSLLD       $0x07, Y8, Y8
+	VPBROADCASTD 40(AX)(DI*1), Y8
+	VPSLLD       $0x04, Y8, Y8
 	VPSUBD       Y8, Y6, Y6
 	VPSUBD       Y8, Y7, Y7
 	VMOVUPS      (DX), Y8
 	VPBROADCASTD (AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD (AX)(R8*1), Y9
+	VPBROADCASTD (AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      32(DX), Y8
 	VPBROADCASTD (AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD (AX)(R8*1), Y9
+	VPBROADCASTD (AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      256(DX), Y8
 	VPBROADCASTD 4(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y9
+	VPBROADCASTD 4(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      288(DX), Y8
 	VPBROADCASTD 4(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y9
+	VPBROADCASTD 4(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      512(DX), Y8
 	VPBROADCASTD 8(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y9
+	VPBROADCASTD 8(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      544(DX), Y8
 	VPBROADCASTD 8(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y9
+	VPBROADCASTD 8(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      768(DX), Y8
 	VPBROADCASTD 12(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y9
+	VPBROADCASTD 12(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      800(DX), Y8
 	VPBROADCASTD 12(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y9
+	VPBROADCASTD 12(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1024(DX), Y8
 	VPBROADCASTD 16(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y9
+	VPBROADCASTD 16(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1056(DX), Y8
 	VPBROADCASTD 16(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y9
+	VPBROADCASTD 16(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1280(DX), Y8
 	VPBROADCASTD 20(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y9
+	VPBROADCASTD 20(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1312(DX), Y8
 	VPBROADCASTD 20(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y9
+	VPBROADCASTD 20(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1536(DX), Y8
 	VPBROADCASTD 24(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y9
+	VPBROADCASTD 24(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1568(DX), Y8
 	VPBROADCASTD 24(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y9
+	VPBROADCASTD 24(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1792(DX), Y8
 	VPBROADCASTD 28(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y9
+	VPBROADCASTD 28(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1824(DX), Y8
 	VPBROADCASTD 28(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y9
+	VPBROADCASTD 28(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VCVTPH2PS    (CX), Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y9, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y8, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
@@ -2751,43 +2754,32 @@ block:
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	VCVTPH2PS    128(CX), Y4
-	VBROADCASTSS 36(AX), Y5
-	VFMADD231PS  Y4, Y5, Y0
-	VBROADCASTSS 36(AX)(R8*1), Y5
-	VFMADD231PS  Y4, Y5, Y2
-	VCVTPH2PS    144(CX), Y4
-	VBROADCASTSS 36(AX), Y5
-	VFMADD231PS  Y4, Y5, Y1
-	VBROADCASTSS 36(AX)(R8*1), Y5
-	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, (DI)(R9*1)
-	VMOVUPS      Y3, 32(DI)(R9*1)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32b8hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
-TEXT ·quant1x32b8hmAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant1x32b5hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
 	MOVQ  weights+40(FP), DX
-	MOVQ  blockBytes+56(FP), BX
-	MOVQ  blocks+64(FP), SI
-	MOVQ  out+0(FP), DI
-	MOVQ  first+72(FP), R8
-	TESTQ R8, R8
+	MOVQ  blocks+72(FP), BX
+	MOVQ  out+0(FP), SI
+	MOVQ  first+80(FP), DI
+	TESTQ DI, DI
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -2796,10 +2788,10 @@ TEXT ·quant1x32b8hmAVXVNNI(SB), NOSPLIT, $0-80
 	JMP   block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -2807,11 +2799,349 @@ block:
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
 	VPBROADCASTD 40(AX), Y8
-	VPSLLD       $0x07, Y8, Y8
+	VPSLLD       $0x04, Y8, Y8
 	VPSUBD       Y8, Y4, Y4
 	VPSUBD       Y8, Y5, Y5
 	VPSUBD       Y8, Y6, Y6
 	VPSUBD       Y8, Y7, Y7
+	VMOVUPS      (DX), Y8
+	PREFETCHT0   2048(DX)
+	VPBROADCASTD (AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VMOVUPS      32(DX), Y8
+	PREFETCHT0   2080(DX)
+	VPBROADCASTD (AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VMOVUPS      64(DX), Y8
+	PREFETCHT0   2112(DX)
+	VPBROADCASTD (AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      96(DX), Y8
+	PREFETCHT0   2144(DX)
+	VPBROADCASTD (AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      256(DX), Y8
+	PREFETCHT0   2304(DX)
+	VPBROADCASTD 4(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VMOVUPS      288(DX), Y8
+	PREFETCHT0   2336(DX)
+	VPBROADCASTD 4(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VMOVUPS      320(DX), Y8
+	PREFETCHT0   2368(DX)
+	VPBROADCASTD 4(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      352(DX), Y8
+	PREFETCHT0   2400(DX)
+	VPBROADCASTD 4(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      512(DX), Y8
+	PREFETCHT0   2560(DX)
+	VPBROADCASTD 8(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VMOVUPS      544(DX), Y8
+	PREFETCHT0   2592(DX)
+	VPBROADCASTD 8(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VMOVUPS      576(DX), Y8
+	PREFETCHT0   2624(DX)
+	VPBROADCASTD 8(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      608(DX), Y8
+	PREFETCHT0   2656(DX)
+	VPBROADCASTD 8(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      768(DX), Y8
+	PREFETCHT0   2816(DX)
+	VPBROADCASTD 12(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VMOVUPS      800(DX), Y8
+	PREFETCHT0   2848(DX)
+	VPBROADCASTD 12(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VMOVUPS      832(DX), Y8
+	PREFETCHT0   2880(DX)
+	VPBROADCASTD 12(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      864(DX), Y8
+	PREFETCHT0   2912(DX)
+	VPBROADCASTD 12(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      1024(DX), Y8
+	PREFETCHT0   3072(DX)
+	VPBROADCASTD 16(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VMOVUPS      1056(DX), Y8
+	PREFETCHT0   3104(DX)
+	VPBROADCASTD 16(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VMOVUPS      1088(DX), Y8
+	PREFETCHT0   3136(DX)
+	VPBROADCASTD 16(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      1120(DX), Y8
+	PREFETCHT0   3168(DX)
+	VPBROADCASTD 16(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      1280(DX), Y8
+	PREFETCHT0   3328(DX)
+	VPBROADCASTD 20(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VMOVUPS      1312(DX), Y8
+	PREFETCHT0   3360(DX)
+	VPBROADCASTD 20(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VMOVUPS      1344(DX), Y8
+	PREFETCHT0   3392(DX)
+	VPBROADCASTD 20(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      1376(DX), Y8
+	PREFETCHT0   3424(DX)
+	VPBROADCASTD 20(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      1536(DX), Y8
+	PREFETCHT0   3584(DX)
+	VPBROADCASTD 24(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VMOVUPS      1568(DX), Y8
+	PREFETCHT0   3616(DX)
+	VPBROADCASTD 24(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VMOVUPS      1600(DX), Y8
+	PREFETCHT0   3648(DX)
+	VPBROADCASTD 24(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      1632(DX), Y8
+	PREFETCHT0   3680(DX)
+	VPBROADCASTD 24(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      1792(DX), Y8
+	PREFETCHT0   3840(DX)
+	VPBROADCASTD 28(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VMOVUPS      1824(DX), Y8
+	PREFETCHT0   3872(DX)
+	VPBROADCASTD 28(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VMOVUPS      1856(DX), Y8
+	PREFETCHT0   3904(DX)
+	VPBROADCASTD 28(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      1888(DX), Y8
+	PREFETCHT0   3936(DX)
+	VPBROADCASTD 28(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VCVTPH2PS    (CX), Y8
+	VBROADCASTSS 32(AX), Y9
+	VMULPS       Y8, Y9, Y9
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y9, Y4, Y0
+	VCVTPH2PS    16(CX), Y4
+	VBROADCASTSS 32(AX), Y8
+	VMULPS       Y4, Y8, Y8
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y8, Y5, Y1
+	VCVTPH2PS    32(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VCVTPH2PS    48(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	ADDQ         $+48, AX
+	DECQ         BX
+	JNZ          block
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func quant2x16b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
+TEXT ·quant2x16b5hmAVXVNNI(SB), NOSPLIT, $0-88
+	MOVQ  x+16(FP), AX
+	MOVQ  head+32(FP), CX
+	MOVQ  weights+40(FP), DX
+	MOVQ  blocks+72(FP), BX
+	MOVQ  out+0(FP), SI
+	MOVQ  xStride+24(FP), DI
+	MOVQ  outStride+8(FP), R8
+	MOVQ  first+80(FP), R9
+	TESTQ R9, R9
+	JZ    goOn
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	JMP   block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVUPS      (DX), Y8
+	VPBROADCASTD (AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VPBROADCASTD (AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      32(DX), Y8
+	VPBROADCASTD (AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VPBROADCASTD (AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      256(DX), Y8
+	VPBROADCASTD 4(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VPBROADCASTD 4(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      288(DX), Y8
+	VPBROADCASTD 4(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VPBROADCASTD 4(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      512(DX), Y8
+	VPBROADCASTD 8(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VPBROADCASTD 8(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      544(DX), Y8
+	VPBROADCASTD 8(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VPBROADCASTD 8(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      768(DX), Y8
+	VPBROADCASTD 12(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VPBROADCASTD 12(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      800(DX), Y8
+	VPBROADCASTD 12(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VPBROADCASTD 12(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      1024(DX), Y8
+	VPBROADCASTD 16(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VPBROADCASTD 16(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      1056(DX), Y8
+	VPBROADCASTD 16(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VPBROADCASTD 16(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      1280(DX), Y8
+	VPBROADCASTD 20(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VPBROADCASTD 20(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      1312(DX), Y8
+	VPBROADCASTD 20(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VPBROADCASTD 20(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      1536(DX), Y8
+	VPBROADCASTD 24(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VPBROADCASTD 24(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      1568(DX), Y8
+	VPBROADCASTD 24(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VPBROADCASTD 24(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VMOVUPS      1792(DX), Y8
+	VPBROADCASTD 28(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
+	VPBROADCASTD 28(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
+	VMOVUPS      1824(DX), Y8
+	VPBROADCASTD 28(AX), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
+	VPBROADCASTD 28(AX)(DI*1), Y9
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
+	VCVTPH2PS    (CX), Y8
+	VBROADCASTSS 32(AX), Y9
+	VMULPS       Y8, Y9, Y9
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y9, Y4, Y0
+	VBROADCASTSS 32(AX)(DI*1), Y4
+	VMULPS       Y8, Y4, Y4
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y4, Y6, Y2
+	VCVTPH2PS    16(CX), Y4
+	VBROADCASTSS 32(AX), Y6
+	VMULPS       Y4, Y6, Y6
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 32(AX)(DI*1), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	VCVTPH2PS    128(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS 36(AX)(DI*1), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VCVTPH2PS    144(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS 36(AX)(DI*1), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	ADDQ         $+48, AX
+	DECQ         BX
+	JNZ          block
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, (SI)(R8*1)
+	VMOVUPS      Y3, 32(SI)(R8*1)
+	VZEROUPPER
+	RET
+
+// func quant1x32b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+TEXT ·quant1x32b5hmAVXVNNI(SB), NOSPLIT, $0-88
+	MOVQ  x+16(FP), AX
+	MOVQ  head+32(FP), CX
+	MOVQ  weights+40(FP), DX
+	MOVQ  blocks+72(FP), BX
+	MOVQ  out+0(FP), SI
+	MOVQ  first+80(FP), DI
+	TESTQ DI, DI
+	JZ    goOn
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	JMP   block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
 	VMOVUPS      (DX), Y8
 	PREFETCHT0   2048(DX)
 	VPBROADCASTD (AX), Y9
@@ -2972,33 +3302,32 @@ block:
 	VCVTPH2PS    176(CX), Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
 	ADDQ         $+48, AX
-	DECQ         SI
+	DECQ         BX
 	JNZ          block
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 64(DI)
-	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16b8kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
-TEXT ·quant2x16b8kmAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant2x16b5kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
 	MOVQ  weights+40(FP), DX
-	MOVQ  blockBytes+56(FP), BX
-	MOVQ  blocks+64(FP), SI
-	MOVQ  out+0(FP), DI
-	MOVQ  xStride+24(FP), R8
-	MOVQ  outStride+8(FP), R9
-	MOVQ  more+48(FP), R10
-	MOVQ  $+8, R11
-	MOVQ  first+72(FP), R12
-	TESTQ R12, R12
+	MOVQ  blocks+72(FP), BX
+	MOVQ  out+0(FP), SI
+	MOVQ  xStride+24(FP), DI
+	MOVQ  outStride+8(FP), R8
+	MOVQ  more+48(FP), R9
+	MOVQ  $+8, R10
+	MOVQ  first+80(FP), R11
+	TESTQ R11, R11
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -3007,175 +3336,166 @@ TEXT ·quant2x16b8kmAVXVNNI(SB), NOSPLIT, $0-80
 	JMP   block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
 	VPXOR        Y5, Y5, Y5
-	VPBROADCASTD 40(AX), Y6
-	VPSLLD       $0x07, Y6, Y6
-	VPSUBD       Y6, Y4, Y4
-	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VPBROADCASTD 40(AX)(R8*1), Y8
-	VPSLLD       $0x07, Y8, Y8
-	VPSUBD       Y8, Y6, Y6
-	VPSUBD       Y8, Y7, Y7
 	VMOVUPS      (DX), Y8
 	VPBROADCASTD (AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD (AX)(R8*1), Y9
+	VPBROADCASTD (AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      32(DX), Y8
 	VPBROADCASTD (AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD (AX)(R8*1), Y9
+	VPBROADCASTD (AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      256(DX), Y8
 	VPBROADCASTD 4(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y9
+	VPBROADCASTD 4(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      288(DX), Y8
 	VPBROADCASTD 4(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y9
+	VPBROADCASTD 4(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      512(DX), Y8
 	VPBROADCASTD 8(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y9
+	VPBROADCASTD 8(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      544(DX), Y8
 	VPBROADCASTD 8(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y9
+	VPBROADCASTD 8(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      768(DX), Y8
 	VPBROADCASTD 12(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y9
+	VPBROADCASTD 12(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      800(DX), Y8
 	VPBROADCASTD 12(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y9
+	VPBROADCASTD 12(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1024(DX), Y8
 	VPBROADCASTD 16(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y9
+	VPBROADCASTD 16(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1056(DX), Y8
 	VPBROADCASTD 16(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y9
+	VPBROADCASTD 16(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1280(DX), Y8
 	VPBROADCASTD 20(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y9
+	VPBROADCASTD 20(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1312(DX), Y8
 	VPBROADCASTD 20(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y9
+	VPBROADCASTD 20(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1536(DX), Y8
 	VPBROADCASTD 24(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y9
+	VPBROADCASTD 24(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1568(DX), Y8
 	VPBROADCASTD 24(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y9
+	VPBROADCASTD 24(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1792(DX), Y8
 	VPBROADCASTD 28(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y9
+	VPBROADCASTD 28(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1824(DX), Y8
 	VPBROADCASTD 28(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y9
+	VPBROADCASTD 28(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VPMOVZXBD    (CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R10), Y9
+	VCVTPH2PS    (R9), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y9, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y8, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VPMOVZXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R10), Y6
+	VCVTPH2PS    16(R9), Y6
 	VMULPS       Y6, Y4, Y4
 	VBROADCASTSS 32(AX), Y6
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
 	VPMOVZXBD    64(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    128(R10), Y5
+	VCVTPH2PS    128(R9), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y2
 	VPMOVZXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    144(R10), Y5
+	VCVTPH2PS    144(R9), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y1
-	VBROADCASTSS 36(AX)(R8*1), Y5
+	VBROADCASTSS 36(AX)(DI*1), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R11
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R10
 	JNZ          sameSuper
-	ADDQ         $+256, R10
-	MOVQ         $+8, R11
+	ADDQ         $+256, R9
+	MOVQ         $+8, R10
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, (DI)(R9*1)
-	VMOVUPS Y3, 32(DI)(R9*1)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, (SI)(R8*1)
+	VMOVUPS Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32b8kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
-TEXT ·quant1x32b8kmAVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant1x32b5kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
 	MOVQ  weights+40(FP), DX
-	MOVQ  blockBytes+56(FP), BX
-	MOVQ  blocks+64(FP), SI
-	MOVQ  out+0(FP), DI
-	MOVQ  more+48(FP), R8
-	MOVQ  $+8, R9
-	MOVQ  first+72(FP), R10
-	TESTQ R10, R10
+	MOVQ  blocks+72(FP), BX
+	MOVQ  out+0(FP), SI
+	MOVQ  more+48(FP), DI
+	MOVQ  $+8, R8
+	MOVQ  first+80(FP), R9
+	TESTQ R9, R9
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -3184,22 +3504,16 @@ TEXT ·quant1x32b8kmAVXVNNI(SB), NOSPLIT, $0-80
 	JMP   block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VPBROADCASTD 40(AX), Y8
-	VPSLLD       $0x07, Y8, Y8
-	VPSUBD       Y8, Y4, Y4
-	VPSUBD       Y8, Y5, Y5
-	VPSUBD       Y8, Y6, Y6
-	VPSUBD       Y8, Y7, Y7
 	VMOVUPS      (DX), Y8
 	PREFETCHT0   2048(DX)
 	VPBROADCASTD (AX), Y9
@@ -3330,7 +3644,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VPMOVZXBD    (CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R8), Y9
+	VCVTPH2PS    (DI), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -3338,7 +3652,7 @@ block:
 	VFMADD231PS  Y9, Y4, Y0
 	VPMOVZXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R8), Y8
+	VCVTPH2PS    16(DI), Y8
 	VMULPS       Y8, Y4, Y4
 	VBROADCASTSS 32(AX), Y8
 	VMULPS       Y4, Y8, Y8
@@ -3346,7 +3660,7 @@ block:
 	VFMADD231PS  Y8, Y5, Y1
 	VPMOVZXBD    16(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    32(R8), Y5
+	VCVTPH2PS    32(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -3354,7 +3668,7 @@ block:
 	VFMADD231PS  Y5, Y6, Y2
 	VPMOVZXBD    24(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    48(R8), Y5
+	VCVTPH2PS    48(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -3362,61 +3676,60 @@ block:
 	VFMADD231PS  Y5, Y7, Y3
 	VPMOVZXBD    64(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    128(R8), Y5
+	VCVTPH2PS    128(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
 	VPMOVZXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    144(R8), Y5
+	VCVTPH2PS    144(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y1
 	VPMOVZXBD    80(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    160(R8), Y5
+	VCVTPH2PS    160(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y2
 	VPMOVZXBD    88(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    176(R8), Y5
+	VCVTPH2PS    176(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 36(AX), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R9
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R8
 	JNZ          sameSuper
-	ADDQ         $+256, R8
-	MOVQ         $+8, R9
+	ADDQ         $+256, DI
+	MOVQ         $+8, R8
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, 64(DI)
-	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func quant2x16b8k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant2x16b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
-TEXT ·quant2x16b8k2AVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant2x16b6k2AVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
 	MOVQ  weights+40(FP), DX
-	MOVQ  blockBytes+56(FP), BX
-	MOVQ  blocks+64(FP), SI
-	MOVQ  out+0(FP), DI
-	MOVQ  xStride+24(FP), R8
-	MOVQ  outStride+8(FP), R9
-	MOVQ  more+48(FP), R10
-	MOVQ  $+8, R11
-	MOVQ  first+72(FP), R12
-	TESTQ R12, R12
+	MOVQ  blocks+72(FP), BX
+	MOVQ  out+0(FP), SI
+	MOVQ  xStride+24(FP), DI
+	MOVQ  outStride+8(FP), R8
+	MOVQ  more+48(FP), R9
+	MOVQ  $+8, R10
+	MOVQ  first+80(FP), R11
+	TESTQ R11, R11
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -3425,85 +3738,85 @@ TEXT ·quant2x16b8k2AVXVNNI(SB), NOSPLIT, $0-80
 	JMP   block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS (DI)(R9*1), Y2
-	VMOVUPS 32(DI)(R9*1), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS (SI)(R8*1), Y2
+	VMOVUPS 32(SI)(R8*1), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
 	VPXOR        Y5, Y5, Y5
 	VPBROADCASTD 44(AX), Y6
-	VPSLLD       $0x07, Y6, Y6
+	VPSLLD       $0x05, Y6, Y6
 	VPSUBD       Y6, Y4, Y4
 	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VPBROADCASTD 44(AX)(R8*1), Y8
-	VPSLLD       $0x07, Y8, Y8
+	VPBROADCASTD 44(AX)(DI*1), Y8
+	VPSLLD       $0x05, Y8, Y8
 	VPSUBD       Y8, Y6, Y6
 	VPSUBD       Y8, Y7, Y7
 	VMOVUPS      (DX), Y8
 	VPBROADCASTD (AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD (AX)(R8*1), Y9
+	VPBROADCASTD (AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      32(DX), Y8
 	VPBROADCASTD (AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD (AX)(R8*1), Y9
+	VPBROADCASTD (AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      256(DX), Y8
 	VPBROADCASTD 4(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 4(AX)(R8*1), Y9
+	VPBROADCASTD 4(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      288(DX), Y8
 	VPBROADCASTD 4(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 4(AX)(R8*1), Y9
+	VPBROADCASTD 4(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      512(DX), Y8
 	VPBROADCASTD 8(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 8(AX)(R8*1), Y9
+	VPBROADCASTD 8(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      544(DX), Y8
 	VPBROADCASTD 8(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 8(AX)(R8*1), Y9
+	VPBROADCASTD 8(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      768(DX), Y8
 	VPBROADCASTD 12(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 12(AX)(R8*1), Y9
+	VPBROADCASTD 12(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      800(DX), Y8
 	VPBROADCASTD 12(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 12(AX)(R8*1), Y9
+	VPBROADCASTD 12(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VPMOVSXBD    (CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R10), Y9
+	VCVTPH2PS    (R9), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y9, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y8, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VPMOVSXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R10), Y6
+	VCVTPH2PS    16(R9), Y6
 	VMULPS       Y6, Y4, Y4
 	VBROADCASTSS 32(AX), Y6
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
@@ -3512,112 +3825,111 @@ block:
 	VPBROADCASTD 40(AX), Y6
 	VPBROADCASTD 44(AX), Y7
 	VPSUBD       Y7, Y6, Y6
-	VPSLLD       $0x07, Y6, Y6
+	VPSLLD       $0x05, Y6, Y6
 	VPSUBD       Y6, Y4, Y4
 	VPSUBD       Y6, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
-	VPBROADCASTD 40(AX)(R8*1), Y8
-	VPBROADCASTD 44(AX)(R8*1), Y9
+	VPBROADCASTD 40(AX)(DI*1), Y8
+	VPBROADCASTD 44(AX)(DI*1), Y9
 	VPSUBD       Y9, Y8, Y8
-	VPSLLD       $0x07, Y8, Y8
+	VPSLLD       $0x05, Y8, Y8
 	VPSUBD       Y8, Y6, Y6
 	VPSUBD       Y8, Y7, Y7
 	VMOVUPS      1024(DX), Y8
 	VPBROADCASTD 16(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 16(AX)(R8*1), Y9
+	VPBROADCASTD 16(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1056(DX), Y8
 	VPBROADCASTD 16(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 16(AX)(R8*1), Y9
+	VPBROADCASTD 16(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1280(DX), Y8
 	VPBROADCASTD 20(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 20(AX)(R8*1), Y9
+	VPBROADCASTD 20(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1312(DX), Y8
 	VPBROADCASTD 20(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 20(AX)(R8*1), Y9
+	VPBROADCASTD 20(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1536(DX), Y8
 	VPBROADCASTD 24(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 24(AX)(R8*1), Y9
+	VPBROADCASTD 24(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1568(DX), Y8
 	VPBROADCASTD 24(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 24(AX)(R8*1), Y9
+	VPBROADCASTD 24(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VMOVUPS      1792(DX), Y8
 	VPBROADCASTD 28(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe1 // VPDPBUSD     Y9, Y8, Y4
-	VPBROADCASTD 28(AX)(R8*1), Y9
+	VPBROADCASTD 28(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y8, Y6
 	VMOVUPS      1824(DX), Y8
 	VPBROADCASTD 28(AX), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xe9 // VPDPBUSD     Y9, Y8, Y5
-	VPBROADCASTD 28(AX)(R8*1), Y9
+	VPBROADCASTD 28(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VPMOVSXBD    64(CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R10), Y9
+	VCVTPH2PS    (R9), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y9, Y4, Y0
-	VBROADCASTSS 32(AX)(R8*1), Y4
+	VBROADCASTSS 32(AX)(DI*1), Y4
 	VMULPS       Y8, Y4, Y4
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VPMOVSXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R10), Y6
+	VCVTPH2PS    16(R9), Y6
 	VMULPS       Y6, Y4, Y4
 	VBROADCASTSS 32(AX), Y6
 	VMULPS       Y4, Y6, Y6
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 32(AX)(R8*1), Y5
+	VBROADCASTSS 32(AX)(DI*1), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R11
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R10
 	JNZ          sameSuper
-	ADDQ         $+128, R10
-	MOVQ         $+8, R11
+	ADDQ         $+128, R9
+	MOVQ         $+8, R10
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, (DI)(R9*1)
-	VMOVUPS Y3, 32(DI)(R9*1)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, (SI)(R8*1)
+	VMOVUPS Y3, 32(SI)(R8*1)
 	VZEROUPPER
 	RET
 
-// func quant1x32b8k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, blockBytes int, blocks int, first int)
+// func quant1x32b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
-TEXT ·quant1x32b8k2AVXVNNI(SB), NOSPLIT, $0-80
+TEXT ·quant1x32b6k2AVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
 	MOVQ  weights+40(FP), DX
-	MOVQ  blockBytes+56(FP), BX
-	MOVQ  blocks+64(FP), SI
-	MOVQ  out+0(FP), DI
-	MOVQ  more+48(FP), R8
-	MOVQ  $+8, R9
-	MOVQ  first+72(FP), R10
-	TESTQ R10, R10
+	MOVQ  blocks+72(FP), BX
+	MOVQ  out+0(FP), SI
+	MOVQ  more+48(FP), DI
+	MOVQ  $+8, R8
+	MOVQ  first+80(FP), R9
+	TESTQ R9, R9
 	JZ    goOn
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
@@ -3626,10 +3938,10 @@ TEXT ·quant1x32b8k2AVXVNNI(SB), NOSPLIT, $0-80
 	JMP   block
 
 goOn:
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
-	VMOVUPS 64(DI), Y2
-	VMOVUPS 96(DI), Y3
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 block:
 	VPXOR        Y4, Y4, Y4
@@ -3637,7 +3949,7 @@ block:
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
 	VPBROADCASTD 44(AX), Y8
-	VPSLLD       $0x07, Y8, Y8
+	VPSLLD       $0x05, Y8, Y8
 	VPSUBD       Y8, Y4, Y4
 	VPSUBD       Y8, Y5, Y5
 	VPSUBD       Y8, Y6, Y6
@@ -3708,7 +4020,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VPMOVSXBD    (CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R8), Y9
+	VCVTPH2PS    (DI), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -3716,7 +4028,7 @@ block:
 	VFMADD231PS  Y9, Y4, Y0
 	VPMOVSXBD    8(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R8), Y8
+	VCVTPH2PS    16(DI), Y8
 	VMULPS       Y8, Y4, Y4
 	VBROADCASTSS 32(AX), Y8
 	VMULPS       Y4, Y8, Y8
@@ -3724,7 +4036,7 @@ block:
 	VFMADD231PS  Y8, Y5, Y1
 	VPMOVSXBD    16(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    32(R8), Y5
+	VCVTPH2PS    32(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -3732,7 +4044,7 @@ block:
 	VFMADD231PS  Y5, Y6, Y2
 	VPMOVSXBD    24(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    48(R8), Y5
+	VCVTPH2PS    48(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -3745,7 +4057,7 @@ block:
 	VPBROADCASTD 40(AX), Y8
 	VPBROADCASTD 44(AX), Y9
 	VPSUBD       Y9, Y8, Y8
-	VPSLLD       $0x07, Y8, Y8
+	VPSLLD       $0x05, Y8, Y8
 	VPSUBD       Y8, Y4, Y4
 	VPSUBD       Y8, Y5, Y5
 	VPSUBD       Y8, Y6, Y6
@@ -3816,7 +4128,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y8, Y7
 	VPMOVSXBD    64(CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R8), Y9
+	VCVTPH2PS    (DI), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -3824,7 +4136,7 @@ block:
 	VFMADD231PS  Y9, Y4, Y0
 	VPMOVSXBD    72(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    16(R8), Y8
+	VCVTPH2PS    16(DI), Y8
 	VMULPS       Y8, Y4, Y4
 	VBROADCASTSS 32(AX), Y8
 	VMULPS       Y4, Y8, Y8
@@ -3832,7 +4144,7 @@ block:
 	VFMADD231PS  Y8, Y5, Y1
 	VPMOVSXBD    80(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    32(R8), Y5
+	VCVTPH2PS    32(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
@@ -3840,26 +4152,1602 @@ block:
 	VFMADD231PS  Y5, Y6, Y2
 	VPMOVSXBD    88(CX), Y4
 	VCVTDQ2PS    Y4, Y4
-	VCVTPH2PS    48(R8), Y5
+	VCVTPH2PS    48(DI), Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS 32(AX), Y5
 	VMULPS       Y4, Y5, Y5
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         BX, CX
-	ADDQ         BX, DX
-	DECQ         R9
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R8
 	JNZ          sameSuper
-	ADDQ         $+128, R8
-	MOVQ         $+8, R9
+	ADDQ         $+128, DI
+	MOVQ         $+8, R8
 
 sameSuper:
 	ADDQ    $+48, AX
-	DECQ    SI
+	DECQ    BX
 	JNZ     block
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, 64(DI)
-	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func quant1x32n5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+TEXT ·quant1x32n5hAVXVNNI(SB), NOSPLIT, $0-88
+	MOVQ    x+16(FP), AX
+	MOVQ    head+32(FP), CX
+	MOVQ    weights+40(FP), DX
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
+	VMOVUPS constantsAVXVNNI<>+608(SB), Y9
+	MOVQ    first+80(FP), DI
+	TESTQ   DI, DI
+	JZ      goOn
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	JMP     block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VPBROADCASTD 40(AX), Y10
+	VPSLLD       $0x04, Y10, Y10
+	VPSUBD       Y10, Y4, Y4
+	VPSUBD       Y10, Y5, Y5
+	VPSUBD       Y10, Y6, Y6
+	VPSUBD       Y10, Y7, Y7
+	VMOVUPS      (DX), Y10
+	PREFETCHT0   2048(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      32(DX), Y10
+	PREFETCHT0   2080(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      64(DX), Y10
+	PREFETCHT0   2112(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      96(DX), Y10
+	PREFETCHT0   2144(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VMOVUPS      256(DX), Y10
+	PREFETCHT0   2304(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      288(DX), Y10
+	PREFETCHT0   2336(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      320(DX), Y10
+	PREFETCHT0   2368(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      352(DX), Y10
+	PREFETCHT0   2400(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VMOVUPS      512(DX), Y10
+	PREFETCHT0   2560(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      544(DX), Y10
+	PREFETCHT0   2592(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      576(DX), Y10
+	PREFETCHT0   2624(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      608(DX), Y10
+	PREFETCHT0   2656(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VMOVUPS      768(DX), Y10
+	PREFETCHT0   2816(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      800(DX), Y10
+	PREFETCHT0   2848(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      832(DX), Y10
+	PREFETCHT0   2880(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      864(DX), Y10
+	PREFETCHT0   2912(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VCVTPH2PS    (CX), Y10
+	VBROADCASTSS 32(AX), Y11
+	VMULPS       Y10, Y11, Y11
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y11, Y4, Y0
+	VCVTPH2PS    16(CX), Y4
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y4, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VCVTPH2PS    32(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VCVTPH2PS    48(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	ADDQ         $+48, AX
+	DECQ         BX
+	JNZ          block
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func quant1x32n5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+TEXT ·quant1x32n5hmAVXVNNI(SB), NOSPLIT, $0-88
+	MOVQ    x+16(FP), AX
+	MOVQ    head+32(FP), CX
+	MOVQ    weights+40(FP), DX
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
+	VMOVUPS constantsAVXVNNI<>+608(SB), Y9
+	MOVQ    first+80(FP), DI
+	TESTQ   DI, DI
+	JZ      goOn
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	JMP     block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVUPS      (DX), Y10
+	PREFETCHT0   2048(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      32(DX), Y10
+	PREFETCHT0   2080(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      64(DX), Y10
+	PREFETCHT0   2112(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      96(DX), Y10
+	PREFETCHT0   2144(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VMOVUPS      256(DX), Y10
+	PREFETCHT0   2304(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      288(DX), Y10
+	PREFETCHT0   2336(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      320(DX), Y10
+	PREFETCHT0   2368(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      352(DX), Y10
+	PREFETCHT0   2400(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VMOVUPS      512(DX), Y10
+	PREFETCHT0   2560(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      544(DX), Y10
+	PREFETCHT0   2592(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      576(DX), Y10
+	PREFETCHT0   2624(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      608(DX), Y10
+	PREFETCHT0   2656(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VMOVUPS      768(DX), Y10
+	PREFETCHT0   2816(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      800(DX), Y10
+	PREFETCHT0   2848(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      832(DX), Y10
+	PREFETCHT0   2880(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      864(DX), Y10
+	PREFETCHT0   2912(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VCVTPH2PS    (CX), Y10
+	VBROADCASTSS 32(AX), Y11
+	VMULPS       Y10, Y11, Y11
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y11, Y4, Y0
+	VCVTPH2PS    16(CX), Y4
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y4, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VCVTPH2PS    32(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VCVTPH2PS    48(CX), Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	VCVTPH2PS    128(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VCVTPH2PS    144(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VCVTPH2PS    160(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VCVTPH2PS    176(CX), Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	ADDQ         $+48, AX
+	DECQ         BX
+	JNZ          block
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func quant1x32n5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+TEXT ·quant1x32n5kmAVXVNNI(SB), NOSPLIT, $0-88
+	MOVQ    x+16(FP), AX
+	MOVQ    head+32(FP), CX
+	MOVQ    weights+40(FP), DX
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    more+48(FP), DI
+	MOVQ    $+8, R8
+	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
+	VMOVUPS constantsAVXVNNI<>+608(SB), Y9
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
+	JZ      goOn
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	JMP     block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVUPS      (DX), Y10
+	PREFETCHT0   2048(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      32(DX), Y10
+	PREFETCHT0   2080(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      64(DX), Y10
+	PREFETCHT0   2112(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      96(DX), Y10
+	PREFETCHT0   2144(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VMOVUPS      256(DX), Y10
+	PREFETCHT0   2304(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      288(DX), Y10
+	PREFETCHT0   2336(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      320(DX), Y10
+	PREFETCHT0   2368(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      352(DX), Y10
+	PREFETCHT0   2400(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VMOVUPS      512(DX), Y10
+	PREFETCHT0   2560(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      544(DX), Y10
+	PREFETCHT0   2592(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      576(DX), Y10
+	PREFETCHT0   2624(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      608(DX), Y10
+	PREFETCHT0   2656(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x01, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VMOVUPS      768(DX), Y10
+	PREFETCHT0   2816(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      800(DX), Y10
+	PREFETCHT0   2848(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      832(DX), Y10
+	PREFETCHT0   2880(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      864(DX), Y10
+	PREFETCHT0   2912(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x02, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x03, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VPMOVZXBD    (CX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VCVTPH2PS    (DI), Y11
+	VMULPS       Y11, Y10, Y10
+	VBROADCASTSS 32(AX), Y11
+	VMULPS       Y10, Y11, Y11
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y11, Y4, Y0
+	VPMOVZXBD    8(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    16(DI), Y10
+	VMULPS       Y10, Y4, Y4
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y4, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VPMOVZXBD    16(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    32(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VPMOVZXBD    24(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    48(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	VPMOVZXBD    64(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    128(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VPMOVZXBD    72(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    144(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VPMOVZXBD    80(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    160(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VPMOVZXBD    88(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    176(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 36(AX), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R8
+	JNZ          sameSuper
+	ADDQ         $+256, DI
+	MOVQ         $+8, R8
+
+sameSuper:
+	ADDQ    $+48, AX
+	DECQ    BX
+	JNZ     block
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func quant1x32n6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+TEXT ·quant1x32n6k2AVXVNNI(SB), NOSPLIT, $0-88
+	MOVQ    x+16(FP), AX
+	MOVQ    head+32(FP), CX
+	MOVQ    weights+40(FP), DX
+	MOVQ    blocks+72(FP), BX
+	MOVQ    out+0(FP), SI
+	MOVQ    more+48(FP), DI
+	MOVQ    $+8, R8
+	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
+	VMOVUPS constantsAVXVNNI<>+640(SB), Y9
+	MOVQ    first+80(FP), R9
+	TESTQ   R9, R9
+	JZ      goOn
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	JMP     block
+
+goOn:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+block:
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VPBROADCASTD 44(AX), Y10
+	VPSLLD       $0x05, Y10, Y10
+	VPSUBD       Y10, Y4, Y4
+	VPSUBD       Y10, Y5, Y5
+	VPSUBD       Y10, Y6, Y6
+	VPSUBD       Y10, Y7, Y7
+	VMOVUPS      (DX), Y10
+	PREFETCHT0   2048(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSLLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      32(DX), Y10
+	PREFETCHT0   2080(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSLLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      64(DX), Y10
+	PREFETCHT0   2112(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSLLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      96(DX), Y10
+	PREFETCHT0   2144(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD (AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSLLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 4(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VMOVUPS      256(DX), Y10
+	PREFETCHT0   2304(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1024(DX), Y12
+	PREFETCHT0   3072(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1024(DX), Y11
+	PREFETCHT0   3072(DX)
+	VPSRLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      288(DX), Y10
+	PREFETCHT0   2336(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1056(DX), Y12
+	PREFETCHT0   3104(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1056(DX), Y11
+	PREFETCHT0   3104(DX)
+	VPSRLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      320(DX), Y10
+	PREFETCHT0   2368(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1088(DX), Y12
+	PREFETCHT0   3136(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1088(DX), Y11
+	PREFETCHT0   3136(DX)
+	VPSRLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      352(DX), Y10
+	PREFETCHT0   2400(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1120(DX), Y12
+	PREFETCHT0   3168(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 8(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1120(DX), Y11
+	PREFETCHT0   3168(DX)
+	VPSRLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 12(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VPMOVSXBD    (CX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VCVTPH2PS    (DI), Y11
+	VMULPS       Y11, Y10, Y10
+	VBROADCASTSS 32(AX), Y11
+	VMULPS       Y10, Y11, Y11
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y11, Y4, Y0
+	VPMOVSXBD    8(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    16(DI), Y10
+	VMULPS       Y10, Y4, Y4
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y4, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VPMOVSXBD    16(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    32(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VPMOVSXBD    24(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    48(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VPBROADCASTD 40(AX), Y10
+	VPBROADCASTD 44(AX), Y11
+	VPSUBD       Y11, Y10, Y10
+	VPSLLD       $0x05, Y10, Y10
+	VPSUBD       Y10, Y4, Y4
+	VPSUBD       Y10, Y5, Y5
+	VPSUBD       Y10, Y6, Y6
+	VPSUBD       Y10, Y7, Y7
+	VMOVUPS      512(DX), Y10
+	PREFETCHT0   2560(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1280(DX), Y12
+	PREFETCHT0   3328(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1280(DX), Y11
+	PREFETCHT0   3328(DX)
+	VPSLLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      544(DX), Y10
+	PREFETCHT0   2592(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1312(DX), Y12
+	PREFETCHT0   3360(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1312(DX), Y11
+	PREFETCHT0   3360(DX)
+	VPSLLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      576(DX), Y10
+	PREFETCHT0   2624(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1344(DX), Y12
+	PREFETCHT0   3392(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1344(DX), Y11
+	PREFETCHT0   3392(DX)
+	VPSLLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      608(DX), Y10
+	PREFETCHT0   2656(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1376(DX), Y12
+	PREFETCHT0   3424(DX)
+	VPSLLW       $0x04, Y12, Y12
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 16(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1376(DX), Y11
+	PREFETCHT0   3424(DX)
+	VPSLLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 20(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VMOVUPS      768(DX), Y10
+	PREFETCHT0   2816(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1280(DX), Y12
+	PREFETCHT0   3328(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xe4 // VPDPBUSD     Y12, Y11, Y4
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1280(DX), Y11
+	PREFETCHT0   3328(DX)
+	VPSRLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xe3 // VPDPBUSD     Y11, Y10, Y4
+	VMOVUPS      800(DX), Y10
+	PREFETCHT0   2848(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1312(DX), Y12
+	PREFETCHT0   3360(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xec // VPDPBUSD     Y12, Y11, Y5
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1312(DX), Y11
+	PREFETCHT0   3360(DX)
+	VPSRLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xeb // VPDPBUSD     Y11, Y10, Y5
+	VMOVUPS      832(DX), Y10
+	PREFETCHT0   2880(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1344(DX), Y12
+	PREFETCHT0   3392(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf4 // VPDPBUSD     Y12, Y11, Y6
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1344(DX), Y11
+	PREFETCHT0   3392(DX)
+	VPSRLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xf3 // VPDPBUSD     Y11, Y10, Y6
+	VMOVUPS      864(DX), Y10
+	PREFETCHT0   2912(DX)
+	VPAND        Y8, Y10, Y11
+	VMOVUPS      1376(DX), Y12
+	PREFETCHT0   3424(DX)
+	VPAND        Y9, Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VPBROADCASTD 24(AX), Y12
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xfc // VPDPBUSD     Y12, Y11, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y8, Y10, Y10
+	VMOVUPS      1376(DX), Y11
+	PREFETCHT0   3424(DX)
+	VPSRLW       $0x02, Y11, Y11
+	VPAND        Y9, Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VPBROADCASTD 28(AX), Y11
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x2d; BYTE $0x50; BYTE $0xfb // VPDPBUSD     Y11, Y10, Y7
+	VPMOVSXBD    64(CX), Y10
+	VCVTDQ2PS    Y10, Y10
+	VCVTPH2PS    (DI), Y11
+	VMULPS       Y11, Y10, Y10
+	VBROADCASTSS 32(AX), Y11
+	VMULPS       Y10, Y11, Y11
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y11, Y4, Y0
+	VPMOVSXBD    72(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    16(DI), Y10
+	VMULPS       Y10, Y4, Y4
+	VBROADCASTSS 32(AX), Y10
+	VMULPS       Y4, Y10, Y10
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y10, Y5, Y1
+	VPMOVSXBD    80(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    32(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VPMOVSXBD    88(CX), Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTPH2PS    48(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS 32(AX), Y5
+	VMULPS       Y4, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y5, Y7, Y3
+	ADDQ         headStep+56(FP), CX
+	ADDQ         weightStep+64(FP), DX
+	DECQ         R8
+	JNZ          sameSuper
+	ADDQ         $+128, DI
+	MOVQ         $+8, R8
+
+sameSuper:
+	ADDQ    $+48, AX
+	DECQ    BX
+	JNZ     block
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
 	VZEROUPPER
 	RET

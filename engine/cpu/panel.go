@@ -203,14 +203,14 @@ func (s *step) productUnit(w *scratch, u int) {
 		s.gatePairs(w, panel, lo, hi)
 		return
 	}
-	s.ops.productPanel(s.out, s.acts, s.mat, panel, lo, hi)
+	s.ops.productPanel(w, s.out, s.acts, s.mat, panel, lo, hi)
 }
 
 // gatePairs computes one panel of a paired matrix into the worker's tile and, while that is in
 // the cache, silu(gate)·up of it into the inputs of the next product.
 func (s *step) gatePairs(w *scratch, panel, lo, hi int) {
 	tile := w.tile[:(hi-lo)*vectorCols]
-	s.ops.productTile(tile, vectorCols, s.acts, s.mat, panel, lo, hi)
+	s.ops.productTile(w, tile, vectorCols, s.acts, s.mat, panel, lo, hi)
 	if bias := s.w.layers[s.layer].gateUpBias; bias != nil {
 		for r := range hi - lo {
 			addBias(tile[r*vectorCols:], bias[panel*vectorCols:(panel+1)*vectorCols])
@@ -221,9 +221,9 @@ func (s *step) gatePairs(w *scratch, panel, lo, hi int) {
 
 // productPanel computes the columns of one panel for the rows [lo, hi) of a. lo is a multiple
 // of blockRows; out is [row][m.stride()].
-func (k *kernels) productPanel(out []float32, a *acts, m *matrix, panel, lo, hi int) {
+func (k *kernels) productPanel(w *scratch, out []float32, a *acts, m *matrix, panel, lo, hi int) {
 	if m.cols == vectorCols {
-		k.productTile(out[lo*m.stride()+panel*vectorCols:], m.stride(), a, m, panel, lo, hi)
+		k.productTile(w, out[lo*m.stride()+panel*vectorCols:], m.stride(), a, m, panel, lo, hi)
 		return
 	}
 	gemmTile(out, a, m, panel, lo, hi)
@@ -232,9 +232,9 @@ func (k *kernels) productPanel(out []float32, a *acts, m *matrix, panel, lo, hi 
 // productTile is productPanel for panels of vectorCols columns: those of vector paths and of
 // quantised weights. out starts at the panel's first column of row lo; its rows are stride
 // elements apart.
-func (k *kernels) productTile(out []float32, stride int, a *acts, m *matrix, panel, lo, hi int) {
+func (k *kernels) productTile(w *scratch, out []float32, stride int, a *acts, m *matrix, panel, lo, hi int) {
 	if m.quant != nil {
-		k.quantPanelProduct(out, stride, a.records, m, panel, lo, hi)
+		k.quantPanelProduct(w, out, stride, a.records, m, panel, lo, hi)
 		return
 	}
 	k.product(out, stride, a.rows, m, panel, lo, hi)

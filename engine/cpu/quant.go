@@ -28,24 +28,22 @@ const quantBlock = 32
 
 // quantFormat describes how panels store the blocks of a type. A panel has [k/32] blocks of 64
 // columns. A block holds scales [subs][64], minima [64] if the type has them, then weights with
-// four k of a column adjacent, [k/4][64][4]. Weights are bytes, plus 128, or nibbles: quads
-// k/4 = 2j in the low halves of bytes and 2j+1 in the high halves. A nibble is the integer plus
-// added, or an index into table.
+// four k (a quad) of a column adjacent, [k/4][64][4]. Weights are bytes, or nibbles: quads
+// 2j in the low halves of bytes and 2j+1 in the high halves. Weights of five or six bits are
+// nibbles followed by planes [64][4] of the bits above them. A byte of a plane holds, lowest
+// first, one bit of each of eight quads, or two bits of each of four.
 //
 // Where scales and minima are factors, they are bytes that multiply an f16 shared by eight
 // blocks. The panel then starts with those f16, for each eight blocks: of the scales [64] and
 // of the minima [64].
 type quantFormat struct {
-	typ    gguf.Type
-	subs   int // sub-blocks of a block, each with its own scale: 1 or 2
-	scales scaling
-	mins   bool
-	packed packing
-	added  int // offset of stored weights; 128 where they come from a table or are bytes
-	table  [16]int8
-	// biased is table plus 128, for instructions that need one unsigned factor.
+	typ gguf.Type
+	quantKind
+	kind   int       // index into quantKinds
+	values [64]int8  // weights by code: by nibble, or by nibble and high bits
+	codes  [256]byte // by weight, as a byte: the lowest code of it
+	// biased holds the first values plus 128, for instructions that need one unsigned factor.
 	biased [16]byte
-	nibble [256]byte // by weight, as a byte: the lowest nibble that table maps to it
 }
 
 // scaling is the storage type of scales and minima.
@@ -63,7 +61,7 @@ type packing int
 const (
 	asBytes packing = iota
 	asNibbles
-	byTable
+	byTable // nibbles are indices into a table
 )
 
 // superBlocks is the number of blocks that share the f16 of their factors.
@@ -72,37 +70,80 @@ const superBlocks = 8
 // quantBias is added to a signed weight to store it as an unsigned byte.
 const quantBias = 128
 
+// quantKind is a layout of blocks. Each has its own kernels.
+type quantKind struct {
+	packed packing
+	high   int // bits of a weight above its nibble: 0, 1 or 2
+	added  int // offset of stored weights, unless they come from a table
+	subs   int // sub-blocks of a block, each with its own scale: 1 or 2
+	scales scaling
+	mins   bool
+	// expanded is the kind with bytes that tiles of several rows read in place of high bits.
+	expanded int
+}
+
+// The kinds, as indices into quantKinds and quantTile.byKind. Only tiles of one row have
+// kernels for the last four.
+const (
+	nibblesHalf = iota
+	nibblesHalfMins
+	nibblesFactorsMins
+	tableHalf
+	tableFloat
+	bytesHalf
+	bytes5Half // bytes of five bits
+	bytes5HalfMins
+	bytes5FactorsMins
+	bytes6FactorsTwo // two sub-blocks
+	fiveHalf
+	fiveHalfMins
+	fiveFactorsMins
+	sixFactorsTwo
+)
+
+var quantKinds = [...]quantKind{
+	nibblesHalf:        {packed: asNibbles, added: 8, subs: 1},
+	nibblesHalfMins:    {packed: asNibbles, subs: 1, mins: true},
+	nibblesFactorsMins: {packed: asNibbles, subs: 1, mins: true, scales: factors},
+	tableHalf:          {packed: byTable, subs: 1},
+	tableFloat:         {packed: byTable, subs: 1, scales: floats},
+	bytesHalf:          {added: quantBias, subs: 1},
+	bytes5Half:         {added: 16, subs: 1},
+	bytes5HalfMins:     {subs: 1, mins: true},
+	bytes5FactorsMins:  {subs: 1, mins: true, scales: factors},
+	bytes6FactorsTwo:   {added: 32, subs: 2, scales: factors},
+	fiveHalf:           {packed: asNibbles, high: 1, added: 16, subs: 1, expanded: bytes5Half},
+	fiveHalfMins:       {packed: asNibbles, high: 1, subs: 1, mins: true, expanded: bytes5HalfMins},
+	fiveFactorsMins:    {packed: asNibbles, high: 1, subs: 1, mins: true, scales: factors, expanded: bytes5FactorsMins},
+	sixFactorsTwo:      {packed: asNibbles, high: 2, added: 32, subs: 2, scales: factors, expanded: bytes6FactorsTwo},
+}
+
 var formats = makeFormats()
 
-// makeFormats returns the formats of the GGUF types that are multiplied in integers. Weights of 5 and
-// 6 bits are stored as bytes.
+// makeFormats returns the formats of the GGUF types that are multiplied in integers.
 func makeFormats() map[gguf.Type]*quantFormat {
-	var low, centred [16]int8
-	for i := range low {
-		low[i], centred[i] = int8(i), int8(i)-8
-	}
-	codebook := [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
-	e2m1 := [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 	out := map[gguf.Type]*quantFormat{}
-	for _, f := range []quantFormat{
-		{typ: gguf.Q4_0, subs: 1, packed: asNibbles, added: 8, table: centred},
-		{typ: gguf.Q4_1, subs: 1, packed: asNibbles, table: low, mins: true},
-		{typ: gguf.Q4_K, subs: 1, packed: asNibbles, table: low, mins: true, scales: factors},
-		{typ: gguf.IQ4_NL, subs: 1, packed: byTable, added: quantBias, table: codebook},
-		{typ: gguf.MXFP4, subs: 1, packed: byTable, added: quantBias, table: e2m1, scales: floats},
-		{typ: gguf.Q5_0, subs: 1, added: quantBias},
-		{typ: gguf.Q5_1, subs: 1, added: quantBias, mins: true},
-		{typ: gguf.Q5_K, subs: 1, added: quantBias, mins: true, scales: factors},
-		{typ: gguf.Q6_K, subs: 2, added: quantBias, scales: factors},
-		{typ: gguf.Q8_0, subs: 1, added: quantBias},
+	for typ, kind := range map[gguf.Type]int{
+		gguf.Q4_0: nibblesHalf, gguf.Q4_1: nibblesHalfMins, gguf.Q4_K: nibblesFactorsMins, gguf.IQ4_NL: tableHalf, gguf.MXFP4: tableFloat,
+		gguf.Q5_0: fiveHalf, gguf.Q5_1: fiveHalfMins, gguf.Q5_K: fiveFactorsMins, gguf.Q6_K: sixFactorsTwo, gguf.Q8_0: bytesHalf,
 	} {
-		if f.packed != asBytes {
-			for i := len(f.table) - 1; i >= 0; i-- {
-				f.biased[i] = byte(int(f.table[i]) + quantBias)
-				f.nibble[byte(f.table[i])] = byte(i)
-			}
+		f := &quantFormat{typ: typ, quantKind: quantKinds[kind], kind: kind}
+		for i := range f.values {
+			f.values[i] = int8(i - f.added)
 		}
-		out[f.typ] = &f
+		switch typ {
+		case gguf.IQ4_NL:
+			copy(f.values[:], []int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113})
+		case gguf.MXFP4: // E2M1
+			copy(f.values[:], []int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12})
+		}
+		for i := 16<<f.high - 1; i >= 0; i-- {
+			f.codes[byte(f.values[i])] = byte(i)
+		}
+		for i := range f.biased {
+			f.biased[i] = byte(int(f.values[i]) + quantBias)
+		}
+		out[typ] = f
 	}
 	return out
 }
@@ -136,12 +177,13 @@ func (f *quantFormat) headBytes() int {
 	return n * vectorCols * f.scaleBytes()
 }
 
-// blockBytes is the size of one block of a panel. For Q4_0 it is 64·2 + 64·16 = 1152 bytes.
+// blockBytes is the size of one block of a panel. For Q4_0 it is 64·2 + 64·16 = 1152 bytes, for
+// Q6_K 64·2 + 64·16 + 64·8 = 1664.
 func (f *quantFormat) blockBytes() int {
-	if f.packed != asBytes {
-		return f.headBytes() + vectorCols*quantBlock/2
+	if f.packed == asBytes {
+		return f.headBytes() + vectorCols*quantBlock
 	}
-	return f.headBytes() + vectorCols*quantBlock
+	return f.headBytes() + vectorCols*quantBlock*(4+f.high)/8
 }
 
 // quantPanel is one panel of a quantised matrix.
@@ -250,22 +292,43 @@ func (p *quantPanel) setBlock(c, n, i int, b *gguf.Block, raw []byte) {
 	f := p.format
 	dst := p.data[n*f.blockBytes() : (n+1)*f.blockBytes()]
 	p.setHead(c, n, i, b, raw)
-	weights, quants := dst[f.headBytes():], b.Quants[quantBlock*i:quantBlock*(i+1)]
-	if f.packed == asBytes {
-		for quad := range quantBlock / 4 {
-			to := weights[(quad*vectorCols+c)*4:][:4]
-			for j, q := range quants[4*quad : 4*quad+4] {
-				to[j] = byte(int(q) + quantBias)
-			}
-		}
-		return
-	}
+	weights, quants := dst[f.headBytes()+4*c:], b.Quants[quantBlock*i:quantBlock*(i+1)]
+	put := func(i int, bits uint32) { binary.LittleEndian.PutUint32(weights[4*vectorCols*i:], bits) }
+	const each = 0x01010101
+	mask, planes := uint32(1<<f.high-1)*each, [2]uint32{}
 	for pair := range quantBlock / 8 {
-		to, low, high := weights[(pair*vectorCols+c)*4:][:4], quants[8*pair:8*pair+4], quants[8*pair+4:8*pair+8]
-		for j := range to {
-			to[j] = f.nibble[byte(low[j])] | f.nibble[byte(high[j])]<<4
+		codes := f.code(quants[8*pair:])
+		low, high := uint32(codes), uint32(codes>>32)
+		if f.packed == asBytes {
+			put(2*pair, low)
+			put(2*pair+1, high)
+			continue
+		}
+		put(pair, low&(15*each)|high&(15*each)<<4)
+		if f.high > 0 {
+			at := 2 * pair * f.high
+			planes[at/8&1] |= (low>>4&mask | high>>4&mask<<(f.high&31)) << (at % 8 & 31)
 		}
 	}
+	for i, bits := range planes[:f.high] {
+		put(quantBlock/8+i, bits)
+	}
+}
+
+// code returns how eight weights are stored: plus added, or as indices into the table.
+func (f *quantFormat) code(q []int8) uint64 {
+	_ = q[7]
+	if f.packed == byTable {
+		codes := uint64(0)
+		for i, v := range q[:8] {
+			codes |= uint64(f.codes[byte(v)]) << (8 * i)
+		}
+		return codes
+	}
+	bytes := uint64(byte(q[0])) | uint64(byte(q[1]))<<8 | uint64(byte(q[2]))<<16 | uint64(byte(q[3]))<<24 |
+		uint64(byte(q[4]))<<32 | uint64(byte(q[5]))<<40 | uint64(byte(q[6]))<<48 | uint64(byte(q[7]))<<56
+	const each = 0x0101010101010101
+	return bytes&(0x7f*each) + uint64(f.added)*each ^ bytes&(0x80*each) // eight sums without carries
 }
 
 // setHead stores the scales and the minimum of a block; the arguments are those of setBlock.

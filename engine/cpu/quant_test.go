@@ -31,6 +31,26 @@ func TestEveryBlockTypeHasProducts(t *testing.T) {
 	}
 }
 
+// A panel takes as many bits a weight as docs/models.md says, and Work counts all of them.
+func TestPanelSizes(t *testing.T) {
+	for _, c := range []struct {
+		typ  gguf.Type
+		bits float64
+	}{
+		{gguf.Q4_0, 4.5}, {gguf.Q4_1, 5}, {gguf.Q5_0, 5.5}, {gguf.Q5_1, 6}, {gguf.Q8_0, 8.5},
+		{gguf.Q4_K, 4.625}, {gguf.Q5_K, 5.625}, {gguf.Q6_K, 6.5625}, {gguf.IQ4_NL, 4.5}, {gguf.MXFP4, 5},
+	} {
+		const k = 1024
+		if got := float64(8*formats[c.typ].panelBytes(k)) / (k * vectorCols); got != c.bits {
+			t.Errorf("%v takes %v bits a weight, want %v", c.typ, got, c.bits)
+		}
+		w := openTest(t, ggufModel(t, model.Spec{Preset: model.Mini, Seed: 3}, c.typ), Config{KVTokens: 64}).Work()
+		if want := int(float64(w.LayerParams+w.HeadParams) * c.bits / 8); w.WeightBytes != want {
+			t.Errorf("%v: %d bytes of weights, want %d", c.typ, w.WeightBytes, want)
+		}
+	}
+}
+
 // Models of every type give the twin's bits, for several threads, pages and chunks.
 func TestQuantizedTwin(t *testing.T) {
 	for i, typ := range quantTypes() {
@@ -117,7 +137,7 @@ func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 			for _, hi := range []int{1, 2, 3, 4, 5, 6, 7, rows} {
 				out := make([]float32, rows*m.stride())
 				for panel := range m.panelCount() {
-					ops.productPanel(out, a, m, panel, 0, hi)
+					ops.productPanel(&scratch{weights: make([]byte, quantBlocks*expandedBytes)}, out, a, m, panel, 0, hi)
 				}
 				for r := range hi {
 					for c, want := range twinQuantMul(tensor, x[r]) {

@@ -9,46 +9,18 @@ import (
 )
 
 // quantKernel adds the product of rows of records and columns of a panel to out; if first is
-// not 0 it starts from zero instead. Strides are in bytes. head and weights point to the
-// scales and the weights of the first block, from the first column on. more points to the
-// table of nibbles or to the f16 that eight blocks share.
-type quantKernel func(out *float32, outStride int, x *byte, xStride int, head, weights, more *byte, blockBytes, blocks, first int)
+// not 0 it starts from zero instead. Strides and steps are in bytes. head and weights point to
+// the scales and the weights of the first block, from the first column on; the next block's
+// are headStep and weightStep further on. more points to the table of nibbles or to the f16
+// that eight blocks share.
+type quantKernel func(out *float32, outStride int, x *byte, xStride int, head, weights, more *byte, headStep, weightStep, blocks, first int)
 
 // quantTile holds the kernels of one shape, one for each kind of blocks: rows of activations by
 // part of a panel's columns. A kernel is called once for each first column in columns.
 type quantTile struct {
 	rows    int
 	columns []int
-	byKind  [quantKinds]quantKernel
-}
-
-// The kinds of blocks, with one kernel per shape for each: packing, type of the scales, minima.
-const (
-	nibblesHalf = iota
-	nibblesHalfMins
-	nibblesFactorsMins
-	tableHalf
-	tableFloat
-	bytesHalf
-	bytesHalfMins
-	bytesFactorsMins
-	bytesFactorsTwo // two sub-blocks
-	quantKinds
-)
-
-// kind returns the kind of the format's blocks. It panics for a format without kernels, which
-// makeFormats does not produce.
-func (f *quantFormat) kind() int {
-	for i, is := range [quantKinds]quantFormat{
-		nibblesHalf: {packed: asNibbles, added: 8}, nibblesHalfMins: {packed: asNibbles, mins: true}, nibblesFactorsMins: {packed: asNibbles, scales: factors, mins: true},
-		tableHalf: {packed: byTable}, tableFloat: {packed: byTable, scales: floats},
-		bytesHalf: {}, bytesHalfMins: {mins: true}, bytesFactorsMins: {scales: factors, mins: true}, bytesFactorsTwo: {scales: factors, subs: 2},
-	} {
-		if f.packed == is.packed && f.subs == max(1, is.subs) && f.scales == is.scales && f.mins == is.mins && (f.packed != asNibbles || f.added == is.added) {
-			return i
-		}
-	}
-	panic("cpu: no kernels for " + f.typ.String())
+	byKind  [len(quantKinds)]quantKernel
 }
 
 // quantBlocks bounds the blocks of a panel that a tile computes before the next rows compute
@@ -56,23 +28,34 @@ func (f *quantFormat) kind() int {
 // the first-level cache.
 const quantBlocks = 8
 
-// quantPanelProduct computes productTile for quantised weights; x is [row][k/32] records.
-func (k *kernels) quantPanelProduct(out []float32, stride int, x []byte, m *matrix, panel, lo, hi int) {
+// expandedBytes is the size of a block's weights as bytes.
+const expandedBytes = quantBlock * vectorCols
+
+// quantPanelProduct computes productTile for quantised weights; x is [row][k/32] records. If
+// several rows read weights with high bits, these are expanded to bytes in w once for all rows.
+func (k *kernels) quantPanelProduct(w *scratch, out []float32, stride int, x []byte, m *matrix, panel, lo, hi int) {
 	p, total := &m.quant[panel], m.k/quantBlock
 	row := total * recordBytes
 	if k.quant == nil {
 		p.product(out, stride, x[lo*row:hi*row], hi-lo)
 		return
 	}
-	block := quantBlocks
+	block, kind, size := quantBlocks, p.format.kind, p.format.blockBytes()
+	weightStep, expand := size, p.format.high > 0 && hi-lo > 1
+	if expand {
+		kind, weightStep = p.format.expanded, expandedBytes
+	}
 	if hi-lo <= 1 {
 		block = total
 	}
-	kind, size := p.format.kind(), p.format.blockBytes()
 	for at := 0; at < total; at += block {
 		n, first, t := min(block, total-at), 0, 0
 		if at == 0 {
 			first = 1
+		}
+		if expand {
+			_, weights, _ := p.at(at, 0, k.biased)
+			k.expand[p.format.high-1](&w.weights[0], weights, size, n)
 		}
 		for r := lo; r < hi; r += k.quant[t].rows {
 			for k.quant[t].rows > hi-r {
@@ -81,8 +64,11 @@ func (k *kernels) quantPanelProduct(out []float32, stride int, x []byte, m *matr
 			tile := &k.quant[t]
 			for _, c := range tile.columns {
 				head, weights, more := p.at(at, c, k.biased)
+				if expand {
+					weights = &w.weights[4*c]
+				}
 				_ = out[(r-lo+tile.rows-1)*stride+vectorCols-1]
-				tile.byKind[kind](&out[(r-lo)*stride+c], 4*stride, &x[r*row+at*recordBytes], row, head, weights, more, size, n, first)
+				tile.byKind[kind](&out[(r-lo)*stride+c], 4*stride, &x[r*row+at*recordBytes], row, head, weights, more, size, weightStep, n, first)
 			}
 		}
 	}
@@ -100,7 +86,7 @@ func (p *quantPanel) at(block, c int, biased bool) (head, weights, more *byte) {
 	case biased:
 		more = &f.biased[0]
 	default:
-		more = (*byte)(unsafe.Pointer(&f.table[0]))
+		more = (*byte)(unsafe.Pointer(&f.values[0]))
 	}
 	return head, weights, more
 }
@@ -172,12 +158,20 @@ func (f *quantFormat) unpackBlock(dst *[quantBlock * vectorCols]int8, src []byte
 	if f.packed == asBytes {
 		for i, b := range src[:quantBlock*vectorCols] {
 			c, k := i/4%vectorCols, i/4/vectorCols*4+i%4
-			dst[c*quantBlock+k] = int8(int(b) - quantBias)
+			dst[c*quantBlock+k] = int8(int(b) - f.added)
 		}
 		return
 	}
-	for i, b := range src[:quantBlock*vectorCols/2] {
-		c, k := i/4%vectorCols, i/4/vectorCols*8+i%4
-		dst[c*quantBlock+k], dst[c*quantBlock+k+4] = f.table[b&15], f.table[b>>4]
+	nibbles, planes := src[:quantBlock*vectorCols/2], src[quantBlock*vectorCols/2:]
+	for i, b := range nibbles {
+		column, pair := i%(4*vectorCols), i/(4*vectorCols)
+		low, high := b&15, b>>4
+		if f.high > 0 {
+			at := 2 * pair * f.high // of the bits of the pair's first quad, 8 in each plane
+			bits := planes[at/8*4*vectorCols+column] >> (at % 8) << 4
+			low, high = low|bits&(16<<f.high-16), high|bits>>f.high&(16<<f.high-16)
+		}
+		to := dst[column/4*quantBlock+8*pair+column%4:]
+		to[0], to[4] = f.values[low], f.values[high]
 	}
 }

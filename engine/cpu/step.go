@@ -109,6 +109,7 @@ type scratch struct {
 	inverse []float32 // by token and query head of a group: 1/sum of its weights
 	norm    []float32 // one activation row of the widest kind
 	tile    []float32 // a span of rows by a panel
+	weights []byte    // quantBlocks blocks of a panel, expanded to bytes
 	kvRead  int64     // tokens of context that attention read
 	given   int       // tokens given by the batch
 	late    int       // deferred tokens, taken from the slot's last sample
@@ -168,6 +169,9 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 		}
 		s.scratch[i].norm = make([]float32, widest)
 		s.scratch[i].tile = make([]float32, spanRows*vectorCols)
+		if some {
+			s.scratch[i].weights = make([]byte, quantBlocks*expandedBytes)
+		}
 	}
 	s.crew = newWorkers(cfg.Threads, spins, s.unit)
 	return s, nil

@@ -65,7 +65,7 @@ func productDiffers(r *rand.Rand, ops *kernels, trial int) error {
 	out := make([]float32, rows*m.stride())
 	nasty(r, out, 5) // must be overwritten
 	for panel := range m.panelCount() {
-		ops.productPanel(out, a, m, panel, 0, rows)
+		ops.productPanel(nil, out, a, m, panel, 0, rows)
 	}
 	w := append(widen(tensors[0]), widen(tensors[1])...)
 	for i := range rows {

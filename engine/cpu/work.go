@@ -60,7 +60,7 @@ func (b *Backend) Work() Work {
 	count := func(m *matrix) int {
 		n := 4 * (len(m.panels) + len(m.words))
 		for _, p := range m.quant {
-			n += len(p.data)
+			n += len(p.supers) + len(p.data)
 		}
 		return n
 	}

@@ -50,7 +50,9 @@ func main() {
 func (t *target) products() {
 	for _, kind := range quantKinds {
 		for _, shape := range t.quantTiles() {
-			t.quant(shape, kind)
+			if kind.high == 0 || shape.rows == 1 { // several rows read expanded weights
+				t.quant(shape, kind)
+			}
 		}
 	}
 }
@@ -63,6 +65,8 @@ func (t *target) engine() {
 		}
 	}
 	t.products()
+	t.expand(1)
+	t.expand(2)
 	t.scores()
 	t.softmax()
 	t.values()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/bits"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -23,14 +24,15 @@ const (
 type quantKind struct {
 	name    string
 	weights packing
-	added   int // offset of a stored nibble
+	high    int // bits of a weight above its nibble
+	added   int // offset of a stored weight
 	scales  scaling
 	mins    bool
 	subs    int
 }
 
-// packing is the storage of weights: bytes, nibbles that are integers themselves, or nibbles that
-// are indices into a table.
+// packing is the storage of weights: bytes, nibbles that are integers themselves or their lower bits,
+// or nibbles that are indices into a table.
 type packing int
 
 const (
@@ -53,9 +55,11 @@ const (
 const superBlocks = 8
 
 var quantKinds = []quantKind{
-	{"n4h", asNibbles, 8, halves, false, 1}, {"n4hm", asNibbles, 0, halves, true, 1}, {"n4km", asNibbles, 0, factors, true, 1},
-	{"t4h", byTable, 0, halves, false, 1}, {"t4w", byTable, 0, floats, false, 1},
-	{"b8h", asBytes, 0, halves, false, 1}, {"b8hm", asBytes, 0, halves, true, 1}, {"b8km", asBytes, 0, factors, true, 1}, {"b8k2", asBytes, 0, factors, false, 2},
+	{"n4h", asNibbles, 0, 8, halves, false, 1}, {"n4hm", asNibbles, 0, 0, halves, true, 1}, {"n4km", asNibbles, 0, 0, factors, true, 1},
+	{"t4h", byTable, 0, 0, halves, false, 1}, {"t4w", byTable, 0, 0, floats, false, 1},
+	{"b8h", asBytes, 0, 128, halves, false, 1},
+	{"b5h", asBytes, 0, 16, halves, false, 1}, {"b5hm", asBytes, 0, 0, halves, true, 1}, {"b5km", asBytes, 0, 0, factors, true, 1}, {"b6k2", asBytes, 0, 32, factors, false, 2},
+	{"n5h", asNibbles, 1, 16, halves, false, 1}, {"n5hm", asNibbles, 1, 0, halves, true, 1}, {"n5km", asNibbles, 1, 0, factors, true, 1}, {"n6k2", asNibbles, 2, 32, factors, false, 2},
 }
 
 // quantTiles returns the shapes of tiles. They leave registers for integer sums in addition to the
@@ -79,15 +83,18 @@ type quant struct {
 	acc, sums      []reg.VecVirtual // [row][vector]
 
 	mask, table, bias, ones reg.VecVirtual
+
+	highMask reg.VecVirtual
+	planes   map[[2]int]reg.VecVirtual // high bits in registers, by plane and vector
 }
 
 func (t *target) quant(shape tile, kind quantKind) {
 	q := &quant{target: t, kind: kind, rows: shape.rows, vectors: shape.vectors}
 	t.text(fmt.Sprintf("quant%dx%d%s", q.rows, q.vectors*t.lanes, kind.name),
-		"(out *float32, outStride int, x *byte, xStride int, head, weights, more *byte, blockBytes, blocks, first int)",
+		"(out *float32, outStride int, x *byte, xStride int, head, weights, more *byte, headStep, weightStep, blocks, first int)",
 		fmt.Sprintf("adds %d rows of records by %d columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.", q.rows, q.vectors*t.lanes))
 	q.x, q.head, q.weights = Load(Param("x"), GP64()), Load(Param("head"), GP64()), Load(Param("weights"), GP64())
-	blockBytes, blocks := Load(Param("blockBytes"), GP64()), Load(Param("blocks"), GP64())
+	blocks := Load(Param("blocks"), GP64())
 	out := Load(Param("out"), GP64())
 	q.xStride, q.x3 = t.thirdRow(q.rows, q.x, "xStride")
 	outStride, out3 := t.thirdRow(q.rows, out, "outStride")
@@ -111,8 +118,8 @@ func (t *target) quant(shape tile, kind quantKind) {
 	each(func(v reg.VecVirtual, at Mem) { VMOVUPS(at, v) })
 	Label("block")
 	q.block()
-	ADDQ(blockBytes, q.head)
-	ADDQ(blockBytes, q.weights)
+	ADDQ(t.param("headStep"), q.head)
+	ADDQ(t.param("weightStep"), q.weights)
 	if kind.scales == factors {
 		DECQ(q.left)
 		JNZ(LabelRef("sameSuper"))
@@ -146,10 +153,7 @@ func (q *quant) constants() {
 		q.super, q.left = Load(Param("more"), GP64()), GP64()
 		MOVQ(I32(superBlocks), q.left)
 	}
-	if q.kind.weights != asBytes {
-		q.mask = q.vector()
-		VMOVUPS(q.constant("nibbles"), q.mask)
-	}
+	q.masks()
 	if q.kind.weights == byTable {
 		q.table = q.vector()
 		at := Load(Param("more"), GP64())
@@ -162,23 +166,41 @@ func (q *quant) constants() {
 	if !q.vnni {
 		q.ones = q.vector()
 		VMOVDQU(q.constant("int16 ones"), q.ones)
-		if q.kind.weights == asBytes {
+		if q.signed() && q.kind.weights == asBytes {
 			q.bias = q.vector()
 			VMOVDQU(q.constant("byte signs"), q.bias)
 		}
 	}
 }
 
+// masks generates the loads of the masks of a nibble and of the bits above it.
+func (q *quant) masks() {
+	if q.kind.weights == asBytes {
+		return
+	}
+	q.mask = q.vector()
+	VMOVUPS(q.constant("nibbles"), q.mask)
+	if q.kind.high > 0 {
+		q.highMask, q.planes = q.vector(), map[[2]int]reg.VecVirtual{}
+		VMOVUPS(q.constant(fmt.Sprintf("%d high", q.kind.high)), q.highMask)
+	}
+}
+
+// signed reports whether weights are multiplied as signed bytes.
+func (q *quant) signed() bool {
+	return !q.vnni && (q.kind.weights == byTable || q.kind.added == 128)
+}
+
 // added returns the base-2 logarithm of the offset that weights have when they are multiplied, or -1
 // for none.
 func (q *quant) added() int {
 	switch {
-	case q.kind.weights == asNibbles && q.kind.added == 8:
-		return 3
-	case q.kind.weights != asNibbles && q.vnni:
+	case q.signed():
+		return -1
+	case q.kind.weights == byTable:
 		return 7
 	}
-	return -1
+	return bits.Len(uint(q.kind.added)) - 1
 }
 
 // block generates one block: for each sub-block the integer sums and a step of the chain, and then the
@@ -237,36 +259,114 @@ func (q *quant) start(s int) {
 // quad adds the products of k [4j, 4j+4). With nibbles an even j also adds those of the next four k,
 // and an odd one adds nothing.
 func (q *quant) quad(j int) {
-	nibbles := q.kind.weights != asBytes
-	if nibbles && j%2 == 1 {
+	if q.kind.weights != asBytes && j%2 == 1 {
 		return
 	}
 	for v := range q.vectors {
-		w := q.vector()
-		at := Mem{Base: q.weights, Disp: j*panelCols*4 + v*q.bytes()}
-		if nibbles {
-			at.Disp = j/2*panelCols*4 + v*q.bytes()
-		}
-		VMOVUPS(at, w)
-		if q.rows == 1 { // the processor's prefetcher stops at the end of each page of 4 KiB
-			PREFETCHT0(at.Offset(ahead))
-		}
-		if !nibbles {
-			if !q.vnni {
-				VPXOR(q.bias, w, w)
-			}
-			q.multiply(w, j, v)
+		if q.kind.weights != asBytes {
+			q.pair(j, v, func(w reg.VecVirtual, j int) { q.multiply(w, j, v) })
 			continue
 		}
-		low := q.vector()
-		q.and(q.mask, w, low)
-		q.lookUp(low)
-		q.multiply(low, j, v)
-		VPSRLW(U8(4), w, w)
-		q.and(q.mask, w, w)
-		q.lookUp(w)
-		q.multiply(w, j+1, v)
+		w := q.load(j, v)
+		if q.signed() {
+			VPXOR(q.bias, w, w)
+		}
+		q.multiply(w, j, v)
 	}
+}
+
+// load generates the load of vector v of the i-th 256 bytes of a block's weights.
+func (q *quant) load(i, v int) reg.VecVirtual {
+	w, at := q.vector(), Mem{Base: q.weights, Disp: i*panelCols*4 + v*q.bytes()}
+	VMOVUPS(at, w)
+	if q.rows == 1 { // the processor's prefetcher stops at the end of each page of 4 KiB
+		PREFETCHT0(at.Offset(ahead))
+	}
+	return w
+}
+
+// pair generates the unpacking of quads j and j+1 of vector v from nibbles, each followed by use.
+func (q *quant) pair(j, v int, use func(w reg.VecVirtual, j int)) {
+	w, low := q.load(j/2, v), q.vector()
+	q.and(q.mask, w, low)
+	q.lookUp(low)
+	q.addHigh(low, j, v)
+	use(low, j)
+	VPSRLW(U8(4), w, w)
+	q.and(q.mask, w, w)
+	q.lookUp(w)
+	q.addHigh(w, j+1, v)
+	use(w, j+1)
+}
+
+// addHigh adds the bits above the nibbles w of quad j. A plane of them has the bits of 8 or, two bits
+// each, of 4 quads in every byte, ascending.
+func (q *quant) addHigh(w reg.VecVirtual, j, v int) {
+	if q.kind.high == 0 {
+		return
+	}
+	perByte := 8 / q.kind.high
+	plane, moved := q.plane(j/perByte, v), q.vector()
+	switch left := 4 - j%perByte*q.kind.high; {
+	case left > 0:
+		VPSLLW(U8(left), plane, moved)
+	case left < 0:
+		VPSRLW(U8(-left), plane, moved)
+	default:
+		moved = plane
+	}
+	if q.target.wide() {
+		const orAnd = 0xf8 // a | b&c
+		VPTERNLOGD(U8(orAnd), q.highMask, moved, w)
+		return
+	}
+	bits := q.vector()
+	VPAND(q.highMask, moved, bits)
+	VPOR(bits, w, w)
+}
+
+// plane returns vector v of plane i of a block's high bits. AVX-512 has the registers to load it once.
+func (q *quant) plane(i, v int) reg.VecVirtual {
+	if p, ok := q.planes[[2]int{i, v}]; ok {
+		return p
+	}
+	p := q.load(4+i, v)
+	if q.target.wide() {
+		q.planes[[2]int{i, v}] = p
+	}
+	return p
+}
+
+// expand generates the unpacking of weights with high bits to bytes, for tiles of several rows.
+func (t *target) expand(high int) {
+	q := &quant{target: t, kind: quantKind{weights: asNibbles, high: high}, vectors: 4 * panelCols / t.bytes()}
+	t.text(fmt.Sprintf("expand%d", 4+high), "(dst, src *byte, step, blocks int)",
+		fmt.Sprintf("writes the weights of blocks that are step bytes apart, %d bits each, as bytes [blocks][8][64][4]. It fetches as many bytes after them.", 4+high))
+	dst, next := Load(Param("dst"), GP64()), GP64()
+	q.weights = Load(Param("src"), GP64())
+	blocks := Load(Param("blocks"), GP64())
+	MOVQ(blocks, next)
+	IMULQ(t.param("step"), next)
+	q.masks()
+	Label("block")
+	for line := range 4 + high {
+		for i := range 4 {
+			PREFETCHT1(Mem{Base: q.weights, Index: next, Scale: 1, Disp: 64 * (4*line + i)})
+		}
+	}
+	for v := range q.vectors {
+		for j := 0; j < 8; j += 2 {
+			q.pair(j, v, func(w reg.VecVirtual, j int) {
+				VMOVUPS(w, Mem{Base: dst, Disp: j*panelCols*4 + v*q.bytes()})
+			})
+		}
+	}
+	ADDQ(t.param("step"), q.weights)
+	ADDQ(I32(8*panelCols*4), dst)
+	DECQ(blocks)
+	JNZ(LabelRef("block"))
+	VZEROUPPER()
+	RET()
 }
 
 func (q *quant) lookUp(w reg.VecVirtual) {
@@ -279,8 +379,8 @@ func (q *quant) lookUp(w reg.VecVirtual) {
 // AVX2 adds pairs in 16 bits and needs one unsigned factor, so the sign of a signed weight is moved to
 // the activation. A pair fits: 2·128·127 = 32512 < 2^15.
 func (q *quant) multiply(w reg.VecVirtual, j, v int) {
-	size, signed := w, q.kind.weights != asNibbles
-	if !q.vnni && signed {
+	size := w
+	if q.signed() {
 		size = q.vector()
 		VPABSB(w, size)
 	}
@@ -296,7 +396,7 @@ func (q *quant) multiply(w reg.VecVirtual, j, v int) {
 			VPDPBUSD(a, w, sum)
 			continue
 		}
-		if signed {
+		if q.signed() {
 			VPSIGNB(w, a, a)
 		}
 		VPMADDUBSW(a, size, a)

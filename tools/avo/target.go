@@ -112,7 +112,7 @@ func (t *target) table() {
 		{"lowest", float(-87)}, {"highest", float(88.72283)},
 		{"inf", float(math.Inf(1))}, {"-inf", float(math.Inf(-1))},
 		{"int 126", 126}, {"int 1", 1}, {"sign", 1 << 31}, {"upper", 0xffff0000},
-		{"nibbles", 0x0f0f0f0f}, {"int16 ones", 0x00010001}, {"byte signs", 0x80808080},
+		{"nibbles", 0x0f0f0f0f}, {"1 high", 0x10101010}, {"2 high", 0x30303030}, {"int16 ones", 0x00010001}, {"byte signs", 0x80808080},
 		{"magnitude", 1<<31 - 1}, {"127", float(127)}, {"int 127", 127}, {"int -127", 1<<32 - 127},
 	}
 	t.known = map[string]int{}

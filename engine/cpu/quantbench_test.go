@@ -1,0 +1,45 @@
+package cpu
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
+)
+
+// BenchmarkQuantizedProducts multiplies rows by 32 M weights of each type on each path, with one
+// thread. One row reads them from memory.
+func BenchmarkQuantizedProducts(b *testing.B) {
+	const k, n, most = 2048, 16384, 96
+	for _, typ := range quantTypes() {
+		weights := make([]float32, 64*k)
+		for i := range weights {
+			weights[i] = float32(i*i%1009) - 504
+		}
+		data := make([]byte, typ.Bytes(len(weights)))
+		gguf.Quantize(typ, data, weights)
+		tensor := &model.Tensor{Name: "w", Shape: []int{n, k}, Quant: typ, Data: slices.Repeat(data, n/64)}
+		for _, ops := range productPaths()[1:] {
+			p := packer{kernels: ops}
+			m := p.pack(k, tensor)
+			a, out := newActs(ops, most, k, true, true), make([]float32, most*n)
+			for r := range most {
+				a.set(r, weights[r%64*k:][:k])
+			}
+			w := &scratch{weights: make([]byte, quantBlocks*expandedBytes)}
+			for _, rows := range []int{1, 2, 8, most} {
+				b.Run(fmt.Sprintf("type=%v/isa=%s/vnni=%v/rows=%d", typ, ops.isa, ops.biased, rows), func(b *testing.B) {
+					for b.Loop() {
+						for panel := range m.panelCount() {
+							ops.productPanel(w, out, a, m, panel, 0, rows)
+						}
+					}
+					b.ReportMetric(float64(rows*n*k*b.N)/b.Elapsed().Seconds()/1e9, "Gweights/s")
+				})
+			}
+			m.store.Close()
+		}
+	}
+}
