@@ -18,14 +18,8 @@ import (
 // payload, which no result shows.
 type kernels struct {
 	isa   ISA
-	tiles []tile      // most rows first, the last has one
-	quant []quantTile // the same for quantised weights
-	// biased is set if the quant kernels read quantFormat.biased instead of its table: VNNI
-	// instructions multiply unsigned by signed bytes.
-	biased bool
-	// expand holds the expansions of weights with one and with two high bits to bytes: of blocks
-	// that are step bytes apart, to [blocks][expandedBytes].
-	expand [2]func(dst, src *byte, step, blocks int)
+	tiles []tile        // most rows first, the last has one
+	quant *quantKernels // the same for quantised weights
 
 	scores  func(dst *float32, dstStride int, q, k *float32, n, dim, group int, scale float32)
 	softmax func(s *float32, n int, sum *float32)

@@ -13,13 +13,13 @@ func kernelsOf(isa ISA) *kernels {
 	case Portable:
 		return &kernels{isa: Portable}
 	case AVX2:
-		quant, vnni := quantTilesAVX2(), machine.X86.HasAVXVNNI
-		if vnni {
-			quant = quantTilesAVXVNNI()
+		quant := quantAVX2()
+		if machine.X86.HasAVXVNNI {
+			quant = quantAVXVNNI()
 		}
 		quarters := []int{0, 8, 32, 40} // a tile at c covers columns [c, c+8) and [c+16, c+24)
 		return &kernels{
-			isa: AVX2,
+			isa: AVX2, quant: quant,
 			tiles: []tile{
 				{rows: 6, columns: quarters, f32: gemm6x16f32AVX2, bf16: gemm6x16bf16AVX2, f16: gemm6x16f16AVX2},
 				{rows: 4, columns: quarters, f32: gemm4x16f32AVX2, bf16: gemm4x16bf16AVX2, f16: gemm4x16f16AVX2},
@@ -27,18 +27,17 @@ func kernelsOf(isa ISA) *kernels {
 				{rows: 1, columns: []int{0}, f32: gemm1x64f32AVX2, bf16: gemm1x64bf16AVX2, f16: gemm1x64f16AVX2},
 			},
 			scores: scoresAVX2, softmax: softmaxAVX2, values: valuesAVX2,
-			quant: quant, biased: vnni, expand: [...]func(dst, src *byte, step, blocks int){expand5AVX2, expand6AVX2},
 			squares: squaresAVX2, scale: scaleAVX2, silu: siluAVX2, siluPairs: siluPairsAVX2, stream: streamAVX2,
 			add: addAVX2, rotate: rotateAVX2, quantize: quantizeAVX2, fetch: fetchAVX2, narrowF16: narrowF16AVX2, widenF16: widenF16AVX2, widenBF16: widenBF16AVX2, widenQ8: widenQ8AVX2,
 		}
 	case AVX512:
 		whole := []int{0}
-		quant, vnni := quantTilesAVX2(), machine.X86.HasAVX512VNNI
-		if vnni {
-			quant = quantTilesAVX512()
+		quant := quantAVX2()
+		if machine.X86.HasAVX512VNNI {
+			quant = quantAVX512()
 		}
 		return &kernels{
-			isa: AVX512, quant: quant, biased: vnni, expand: [...]func(dst, src *byte, step, blocks int){expand5AVX512, expand6AVX512},
+			isa: AVX512, quant: quant,
 			tiles: []tile{
 				{rows: 6, columns: whole, f32: gemm6x64f32AVX512, bf16: gemm6x64bf16AVX512, f16: gemm6x64f16AVX512},
 				{rows: 4, columns: whole, f32: gemm4x64f32AVX512, bf16: gemm4x64bf16AVX512, f16: gemm4x64f16AVX512},
@@ -53,8 +52,8 @@ func kernelsOf(isa ISA) *kernels {
 	return nil
 }
 
-func quantTilesAVX2() []quantTile {
-	return []quantTile{
+func quantAVX2() *quantKernels {
+	return &quantKernels{expand: [2]expansion{expand5AVX2, expand6AVX2}, tiles: []quantTile{
 		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
 			quant2x16n4hAVX2, quant2x16n4hmAVX2, quant2x16n4kmAVX2, quant2x16t4hAVX2, quant2x16t4wAVX2, quant2x16b8hAVX2, quant2x16b5hAVX2, quant2x16b5hmAVX2, quant2x16b5kmAVX2, quant2x16b6k2AVX2,
 		}},
@@ -62,12 +61,12 @@ func quantTilesAVX2() []quantTile {
 			quant1x32n4hAVX2, quant1x32n4hmAVX2, quant1x32n4kmAVX2, quant1x32t4hAVX2, quant1x32t4wAVX2, quant1x32b8hAVX2, quant1x32b5hAVX2, quant1x32b5hmAVX2, quant1x32b5kmAVX2, quant1x32b6k2AVX2,
 			quant1x32n5hAVX2, quant1x32n5hmAVX2, quant1x32n5kmAVX2, quant1x32n6k2AVX2,
 		}},
-	}
+	}}
 }
 
-// quantTilesAVXVNNI returns tiles that need AVX-VNNI in addition to AVX2 and FMA.
-func quantTilesAVXVNNI() []quantTile {
-	return []quantTile{
+// quantAVXVNNI returns kernels that need AVX-VNNI in addition to AVX2 and FMA.
+func quantAVXVNNI() *quantKernels {
+	return &quantKernels{biased: true, expand: [2]expansion{expand5AVX2, expand6AVX2}, tiles: []quantTile{
 		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
 			quant2x16n4hAVXVNNI, quant2x16n4hmAVXVNNI, quant2x16n4kmAVXVNNI, quant2x16t4hAVXVNNI, quant2x16t4wAVXVNNI, quant2x16b8hAVXVNNI, quant2x16b5hAVXVNNI, quant2x16b5hmAVXVNNI, quant2x16b5kmAVXVNNI, quant2x16b6k2AVXVNNI,
 		}},
@@ -75,13 +74,13 @@ func quantTilesAVXVNNI() []quantTile {
 			quant1x32n4hAVXVNNI, quant1x32n4hmAVXVNNI, quant1x32n4kmAVXVNNI, quant1x32t4hAVXVNNI, quant1x32t4wAVXVNNI, quant1x32b8hAVXVNNI, quant1x32b5hAVXVNNI, quant1x32b5hmAVXVNNI, quant1x32b5kmAVXVNNI, quant1x32b6k2AVXVNNI,
 			quant1x32n5hAVXVNNI, quant1x32n5hmAVXVNNI, quant1x32n5kmAVXVNNI, quant1x32n6k2AVXVNNI,
 		}},
-	}
+	}}
 }
 
-// quantTilesAVX512 returns tiles that need AVX-512 VNNI in addition to what the AVX512 path
+// quantAVX512 returns kernels that need AVX-512 VNNI in addition to what the AVX512 path
 // needs.
-func quantTilesAVX512() []quantTile {
-	return []quantTile{
+func quantAVX512() *quantKernels {
+	return &quantKernels{biased: true, expand: [2]expansion{expand5AVX512, expand6AVX512}, tiles: []quantTile{
 		{rows: 4, columns: []int{0, 32}, byKind: [len(quantKinds)]quantKernel{
 			quant4x32n4hAVX512, quant4x32n4hmAVX512, quant4x32n4kmAVX512, quant4x32t4hAVX512, quant4x32t4wAVX512, quant4x32b8hAVX512, quant4x32b5hAVX512, quant4x32b5hmAVX512, quant4x32b5kmAVX512, quant4x32b6k2AVX512,
 		}},
@@ -89,5 +88,5 @@ func quantTilesAVX512() []quantTile {
 			quant1x64n4hAVX512, quant1x64n4hmAVX512, quant1x64n4kmAVX512, quant1x64t4hAVX512, quant1x64t4wAVX512, quant1x64b8hAVX512, quant1x64b5hAVX512, quant1x64b5hmAVX512, quant1x64b5kmAVX512, quant1x64b6k2AVX512,
 			quant1x64n5hAVX512, quant1x64n5hmAVX512, quant1x64n5kmAVX512, quant1x64n6k2AVX512,
 		}},
-	}
+	}}
 }

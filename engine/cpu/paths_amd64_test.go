@@ -7,9 +7,9 @@ func productPaths() []*kernels {
 	for _, isa := range ISAs() {
 		ops := kernelsOf(isa)
 		all = append(all, ops)
-		if ops.vector() && ops.biased {
+		if ops.vector() && ops.quant.biased {
 			plain := *ops
-			plain.quant, plain.biased = quantTilesAVX2(), false
+			plain.quant = quantAVX2()
 			all = append(all, &plain)
 		}
 	}

@@ -15,6 +15,18 @@ import (
 // that eight blocks share.
 type quantKernel func(out *float32, outStride int, x *byte, xStride int, head, weights, more *byte, headStep, weightStep, blocks, first int)
 
+// quantKernels holds the kernels of a path for quantised weights.
+type quantKernels struct {
+	tiles []quantTile // most rows first, the last has one
+	// biased is set if kernels read quantFormat.biased as the table of nibbles: VNNI instructions
+	// multiply unsigned by signed bytes.
+	biased bool
+	expand [2]expansion // of weights with one and with two high bits
+}
+
+// expansion writes the weights of blocks that are step bytes apart as bytes [blocks][expandedBytes].
+type expansion func(dst, src *byte, step, blocks int)
+
 // quantTile holds the kernels of one shape, one for each kind of blocks: rows of activations by
 // part of a panel's columns. A kernel is called once for each first column in columns.
 type quantTile struct {
@@ -54,16 +66,16 @@ func (k *kernels) quantPanelProduct(w *scratch, out []float32, stride int, x []b
 			first = 1
 		}
 		if expand {
-			_, weights, _ := p.at(at, 0, k.biased)
-			k.expand[p.format.high-1](&w.weights[0], weights, size, n)
+			_, weights, _ := p.at(at, 0, k.quant.biased)
+			k.quant.expand[p.format.high-1](&w.weights[0], weights, size, n)
 		}
-		for r := lo; r < hi; r += k.quant[t].rows {
-			for k.quant[t].rows > hi-r {
+		for r := lo; r < hi; r += k.quant.tiles[t].rows {
+			for k.quant.tiles[t].rows > hi-r {
 				t++
 			}
-			tile := &k.quant[t]
+			tile := &k.quant.tiles[t]
 			for _, c := range tile.columns {
-				head, weights, more := p.at(at, c, k.biased)
+				head, weights, more := p.at(at, c, k.quant.biased)
 				if expand {
 					weights = &w.weights[4*c]
 				}
