@@ -119,7 +119,7 @@ func (a *answer) pass(b []byte, err error) []byte {
 		a.end(err)
 	}
 	switch {
-	case err == io.EOF || a.left == 0:
+	case err == io.EOF || a.left == 0 || a.done:
 		a.release()
 	case err != nil:
 		a.abandon()

@@ -29,7 +29,7 @@ func (p *proxiedRequest) ended(r *http.Request) {
 		m.Pooled.WithLabelValues(pool).Inc()
 	}
 	status := p.status
-	if r.Context().Err() != nil && status < 400 {
+	if r.Context().Err() != nil && status < 400 && !p.answer.done {
 		status = statusGone
 	}
 	total := time.Since(p.start)

@@ -138,3 +138,37 @@ func TestOpenAPI(t *testing.T) {
 		t.Errorf("DELETE: %s, Allow %q", r.Status, r.Header.Get("Allow"))
 	}
 }
+
+// TestLeftAfterDone: a client that closes the connection at [DONE] has its whole answer, and the request
+// counts as status 200.
+func TestLeftAfterDone(t *testing.T) {
+	a := newWorker(t, "a", false, nil)
+	s := newStand(t, Config{}, a)
+	s.ready(1)
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(rw, "data: {}\n\ndata: [DONE]\n\n")
+		rw.(http.Flusher).Flush()
+		io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	})
+	res, err := http.Post(s.url+"/v1/completions", "application/json", strings.NewReader(body(8, `,"stream":true`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(res.Body, make([]byte, len("data: {}\n\ndata: [DONE]\n\n"))); err != nil {
+		t.Error(err)
+	}
+	s.idle() // released by [DONE], not by the end of the connection
+	res.Body.Close()
+	var v fleetview.Snapshot
+	s.until("a request", func() bool {
+		if err := json.Unmarshal([]byte(s.get("GET", "/v1/fleet/view").text), &v); err != nil {
+			t.Fatal(err)
+		}
+		return len(v.Recent) == 1
+	})
+	if v.Recent[0].Status != 200 {
+		t.Errorf("status %d, want 200", v.Recent[0].Status)
+	}
+}

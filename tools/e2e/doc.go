@@ -6,7 +6,7 @@
 // browser's driver.
 //
 //	go test .                             # all tests; those of the page if a browser is installed
-//	go test . -run Page -pictures DIR     # the page, and pictures of it
+//	go test . -run Page -pictures DIR     # the pages of a server and of a fleet, and pictures of them
 //	go test . -run Clients -clients DIR   # other clients, as clients/install.py installs them in DIR
 //	go test . -coppice ./coppice          # another build of the program
 //

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,10 +11,8 @@ import (
 	"github.com/openai/openai-go/v3"
 )
 
-var fleetPictures = flag.String("fleet-pictures", "", "where to write pictures of the fleet's page: an existing directory")
-
 // TestFleetPage opens the page of a fleet under load, at the width of a screen and of a phone. The
-// browser must report no error.
+// browser must report no error. With -pictures DIR the test writes a picture of each.
 func TestFleetPage(t *testing.T) {
 	b := browse(t)
 	var workers []*process
@@ -34,22 +31,24 @@ func TestFleetPage(t *testing.T) {
 		}
 	}
 	b.see("requests are shown, with what was cached of them", `document.querySelectorAll("#recent .bar .a").length === 3`)
-	p.load(6)
+	p.load(8)
 	b.see("each worker has had some", `[...document.querySelectorAll(".worker dd:nth-of-type(4)")].filter((e) => e.textContent !== "0").length === 3`)
 	b.see("the figures are there", `["ready", "rate", "hit", "predicted", "ttft"].every((id) => /\d/.test(document.getElementById(id).textContent))`)
-	for _, size := range []struct{ width, height int }{{1280, 900}, {390, 844}} {
+	b.see("the list of requests is full", `document.querySelectorAll("#recent li").length === 24`)
+	for _, size := range []struct{ width, height int }{{1280, 980}, {390, 1300}} {
 		run(b, "a size", chromedp.EmulateViewport(int64(size.width), int64(size.height)))
-		b.see(fmt.Sprintf("nothing is cut at %d pixels", size.width), `document.documentElement.scrollWidth <= document.documentElement.clientWidth`)
+		b.see(fmt.Sprintf("nothing is cut at %d pixels", size.width), `[document.documentElement, ...document.querySelectorAll("h2, .big, .sub, .tokens, .times, .worker dd")].every((e) => e.scrollWidth <= e.clientWidth || !e.clientWidth)`)
 		for _, theme := range []string{"light", "dark"} {
 			if now := value[string](b, `document.documentElement.dataset.theme`); now != theme {
 				run(b, "the other theme", chromedp.Click("#theme"))
 			}
 			b.see("the theme", `document.documentElement.dataset.theme === "`+theme+`"`)
-			if *fleetPictures == "" {
+			if *picturesFlag == "" {
 				continue
 			}
-			name := filepath.Join(*fleetPictures, fmt.Sprintf("fleet-%d-%s.png", size.width, theme))
-			if err := os.WriteFile(name, run(b, "a picture", chromedp.FullScreenshot(100)), 0o644); err != nil {
+			b.see("a frame with the theme", `new Promise((done) => setTimeout(() => done(true), 1500))`)
+			name := filepath.Join(*picturesFlag, fmt.Sprintf("fleet-%s-%d.png", theme, size.width))
+			if err := os.WriteFile(name, small(t, run(b, name, chromedp.CaptureScreenshot())), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -47,6 +47,7 @@ func (p *process) converse(ctx context.Context, n int) {
 		messages = append(messages, openai.UserMessage(q))
 		req := talk(int64(24+8*(n%5)), messages...)
 		req.Model = p.model
+		req.StreamOptions.IncludeUsage = openai.Bool(true)
 		s := p.client.Chat.Completions.NewStreaming(ctx, req)
 		for s.Next() {
 		}

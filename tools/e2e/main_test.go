@@ -15,8 +15,8 @@ import (
 var (
 	binaryFlag   = flag.String("coppice", "", "program to test; default: the parent module's, built now")
 	clientsFlag  = flag.String("clients", os.Getenv("COPPICE_CLIENTS"), "directory where clients/install.py has put clients, to run them; default $COPPICE_CLIENTS")
-	updateFlag   = flag.Bool("update", false, "write the table of docs/clients.md anew")
-	picturesFlag = flag.String("pictures", "", "directory to write pictures of the page to, PNG: idle and under load, light and dark, wide and narrow")
+	updateFlag   = flag.Bool("update", false, "rewrite the table of docs/clients.md")
+	picturesFlag = flag.String("pictures", "", "existing directory for pictures of the pages (PNG): light and dark, wide and narrow")
 )
 
 // Shared by all tests: the program, a generated model that it serves as "nano", and the model's
