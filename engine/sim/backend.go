@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// NumericsID names the hash; it changes whenever outputs may.
+// NumericsID names the hash function. It changes with every change of outputs.
 const NumericsID = "sim/v1"
 
 // Backend is the simulated backend, see engine.Backend.
@@ -24,8 +24,8 @@ type Backend struct {
 	mu      sync.Mutex
 	device  *device
 	closed  bool
-	lost    *engine.Error // ended the device
-	doom    *engine.Error // will end it when its ticket completes
+	lost    *engine.Error // error that ended the device
+	doom    *engine.Error // error that will end the device when its batch's ticket completes
 	lastSeq uint64
 	recent  []uint64      // Seq of the last MaxInflight batches, the oldest first
 	asked   []bool        // by slot: a batch submitted since its bind samples
@@ -73,7 +73,7 @@ func Open(cfg Config) (*Backend, error) {
 	return b, nil
 }
 
-// modelID tells apart what gives different outputs.
+// modelID returns an id that differs between configurations with different outputs.
 func modelID(c *Config) string {
 	name, kind := c.Profile.Name, "hash"
 	if c.Profile.free() {
@@ -85,8 +85,8 @@ func modelID(c *Config) string {
 	return fmt.Sprintf("sim/%s/%s/vocab-%d/seed-%d", name, kind, c.Vocab, c.Seed)
 }
 
-// Info is constant. PageBytes is the size of a page in host memory, 16 bytes per token;
-// copies and transfers take the time of the profile's pages.
+// Info returns the constant description of the backend. PageBytes is the size of a page in
+// host memory, 16 bytes per token; copies and transfers take the time of the profile's pages.
 func (b *Backend) Info() engine.Info { return b.info }
 
 // Submit implements engine.Backend.
@@ -129,9 +129,9 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	return t, nil
 }
 
-// known is the last batch whose outcome the maker of the next one knew for sure:
-// plans of MaxInflight batches may be open when one is made, and it may be made
-// long before it comes here, so completed tickets prove nothing.
+// known returns the Seq of the last batch whose outcome was certainly known when the next
+// batch was planned, 0 for none. Up to MaxInflight plans may be open when a batch is planned,
+// and it may be submitted much later, so completed tickets prove nothing.
 func (b *Backend) known() uint64 {
 	if len(b.recent) < b.info.MaxInflight {
 		return 0
@@ -139,7 +139,7 @@ func (b *Backend) known() uint64 {
 	return b.recent[0]
 }
 
-// checkDeferred refuses rows whose slot can have no last token when they run.
+// checkDeferred refuses deferred rows whose slot cannot have a last token when they run.
 func (b *Backend) checkDeferred(batch *engine.Batch) error {
 	b.attempt++
 	for i := range batch.Binds {
@@ -157,8 +157,8 @@ func (b *Backend) checkDeferred(batch *engine.Batch) error {
 	return nil
 }
 
-// compute fills the ticket's result, or what will end the device with it. Behind
-// a batch that ends the device nothing runs.
+// compute fills the ticket's result, or sets the error that will end the device when the
+// ticket completes. Batches after that one are not computed.
 func (b *Backend) compute(batch *engine.Batch, t *ticket) {
 	if b.doom != nil {
 		return
@@ -182,7 +182,7 @@ func (b *Backend) compute(batch *engine.Batch, t *ticket) {
 	}
 }
 
-// schedule finds when the step ends.
+// schedule computes the end of the step.
 func (b *Backend) schedule(batch *engine.Batch, t *ticket) {
 	start := max(b.free, b.moving.after(batch.After), later(b.now(), b.cfg.Profile.Host(len(batch.Rows))))
 	took := b.cfg.Profile.Step(batch, b.pageBytes)
@@ -196,7 +196,7 @@ func (b *Backend) schedule(batch *engine.Batch, t *ticket) {
 	b.free = t.end
 }
 
-// HostAlloc returns ordinary memory; there is nothing to pin.
+// HostAlloc returns ordinary memory, because a simulated device needs no page-locked memory.
 func (b *Backend) HostAlloc(bytes int) ([]byte, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("sim: HostAlloc of %d bytes, want at least 1", bytes)

@@ -43,16 +43,16 @@ type events []event
 // Place implements heap.Places.
 func (e events) Place(x pending, at int) { e[x.number].place = int32(at) }
 
-// NewClock starts at zero.
+// NewClock returns a clock at time zero.
 func NewClock() *Clock { return &Clock{} }
 
-// Now is the time of the event that runs, or of the last one that ran.
+// Now returns the time of the running event, else of the last one that ran.
 func (c *Clock) Now() time.Duration { return c.now }
 
-// Len is the number of pending events.
+// Len returns the number of pending events.
 func (c *Clock) Len() int { return len(c.heap.Items) }
 
-// Next is the time of the earliest event; ok is false if there is none.
+// Next returns the time of the earliest event; ok is false if there is none.
 func (c *Clock) Next() (at time.Duration, ok bool) {
 	if c.Len() == 0 {
 		return 0, false
@@ -60,8 +60,8 @@ func (c *Clock) Next() (at time.Duration, ok bool) {
 	return c.heap.Items[0].at, true
 }
 
-// At runs f at time t. Events of one time run in the order of the calls; a time
-// that is over counts as now. Cost O(log pending), no allocation in steady state.
+// At schedules f for time t. Events of equal time run in the order of the calls; a time
+// in the past counts as now. Cost O(log pending), no allocation in steady state.
 func (c *Clock) At(t time.Duration, f func()) EventID {
 	if f == nil {
 		panic("sim: Clock.At of no function")
@@ -80,7 +80,7 @@ func (c *Clock) At(t time.Duration, f func()) EventID {
 	return EventID(uint64(e.turn)<<32 | uint64(n))
 }
 
-// Cancel takes an event out before it runs; false if it ran, runs or was
+// Cancel removes a pending event. It returns false if the event has run, is running or was
 // cancelled.
 func (c *Clock) Cancel(id EventID) bool {
 	n, turn := uint32(id), uint32(id>>32)
@@ -91,7 +91,7 @@ func (c *Clock) Cancel(id EventID) bool {
 	return true
 }
 
-// Step advances to the earliest event and runs it; false if there is none.
+// Step advances to the earliest event and runs it. It returns false if there is none.
 func (c *Clock) Step() bool {
 	if c.Len() == 0 {
 		return false
@@ -107,7 +107,7 @@ func (c *Clock) Step() bool {
 	return true
 }
 
-// remove takes the entry at place out of the heap and frees its event.
+// remove removes the entry at index place from the heap and frees its event.
 func (c *Clock) remove(place int) {
 	n := c.heap.Remove(c.events, place).number
 	c.events[n].run, c.events[n].place = nil, -1

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Config sizes a backend. 0 anywhere means the default; the zero Config is a
-// backend that costs a microsecond a step, in real time.
+// Config configures a backend. Zero fields have defaults; the zero Config is a backend
+// with steps of a microsecond, in real time.
 type Config struct {
 	// Profile is the cost model; the zero Profile costs 1 µs a step.
 	Profile Profile
@@ -27,39 +27,39 @@ type Config struct {
 	Vocab        int `default:"128" min:"2" max:"1<<24"` // tokens are in [0, Vocab); 128, whatever the profile's model has
 
 	Sanitize Mode
-	// Logits makes real logits from the hash and draws from them with package
-	// sampling: 100 times slower, and every promise of package engine holds.
-	// Without, a token is a hash of the prefix and, unless greedy, of the seed and
-	// the sample index; masks are honoured, as are biases of -Inf (forbid) and of
-	// 100 and more (force). There are neither penalties nor log-probabilities:
-	// Info.Capabilities says so, and batches that ask for them are refused.
+	// Logits makes real logits from the hash and samples from them with package
+	// sampling: 100 times slower, but every promise of package engine holds.
+	// Without Logits a token is a hash of the prefix and, unless greedy, of the seed and
+	// the sample index. Masks hold, and so do biases of -Inf (forbid) and of 100 or more
+	// (force). Penalties and log-probabilities are missing in Info.Capabilities, and
+	// batches that need them are refused.
 	Logits bool
-	// Clock is virtual time; nil is real time.
+	// Clock is the virtual clock; nil means real time.
 	Clock  *Clock
 	Faults Faults
-	// Seed changes the model's weights, so to say: all outputs.
+	// Seed stands for the model's weights: another seed gives other outputs.
 	Seed uint64
 }
 
 // Faults break the device on purpose. They are called in order within Submit, once
-// for each batch or row, and must not call the backend. Behind a batch that loses
-// the device nothing runs, so only Slow is still asked. Each may be nil.
+// for each batch or row, and must not call the backend. After a batch that loses the device
+// nothing runs, so only Slow is still called. Each may be nil.
 type Faults struct {
-	// Row fails a row that would have been sound: its error is RowOut.Err, what it wrote is poison,
-	// and the slot has no last sample.
+	// Row fails a sound row: its error becomes RowOut.Err, the KV that the row wrote is
+	// poisoned, and its slot has no last sample.
 	Row func(seq uint64, row int) error
-	// Slow is a factor on the time of batch seq. One that is negative or NaN counts as 1.
+	// Slow returns a factor for the time of batch seq. A negative factor or NaN counts as 1.
 	Slow func(seq uint64) float64
 	// Device loses the device in batch seq: its ticket, those after it and all
 	// later calls end with an *engine.Error that wraps the error.
 	Device func(seq uint64) error
-	// Move fails a move; it is asked when that begins.
+	// Move fails a move; it is called when the move begins.
 	Move func(id engine.MoveID) error
-	// Batch is like Device, by what the batch has in it.
+	// Batch is like Device, but gets the batch.
 	Batch func(b *engine.Batch) error
 }
 
-// WithDefaults is c with every zero field filled in, but the profile's.
+// WithDefaults returns c with defaults in its zero fields, except those of the profile.
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	if c.Pages == 0 && c.PageTokens > 0 {
@@ -70,8 +70,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports every field of a config with defaults that no backend can
-// have, by name and value.
+// Validate reports every invalid field of a config with defaults, by name and value.
 func (c Config) Validate() error {
 	errs := []error{c.Profile.Validate(), bounds.Check("sim", c)}
 	if int64(c.Pages)*int64(c.PageTokens) > maxTokens {
@@ -83,5 +82,5 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// maxTokens bounds the pool, whose slots take 20 bytes each of this machine.
+// maxTokens bounds the pool; each slot takes 20 bytes of this machine's memory.
 const maxTokens = 1 << 28

@@ -15,10 +15,10 @@ const freeStep = time.Microsecond
 // rest is for activations. It is the default of vLLM's gpu_memory_utilization.
 const memShare = 0.9
 
-// tileRows is how many rows of a prompt share one reading of their KV.
+// tileRows is the number of a prompt's rows that share one read of their KV.
 const tileRows = 128
 
-// Step is the device's time for b by a roofline: the layers and the head are
+// Step returns the device's time for b by a roofline: the layers and the head are
 // bound by reading weights or by multiplying, a prompt's attention by multiplying
 // or by reading KV once per 128 tokens, a decode row's by reading its KV. With n
 // tokens, s samples, c cached tokens of a row, P linear parameters, a head of V·D
@@ -29,9 +29,9 @@ const tileRows = 128
 //	decodes  sum of kv·(c+1) / (e_d·BW)
 //	rest     t0 + r0·rows + 4·V·s / (e_s·BW) + 2·copied pages·pageBytes / BW
 //
-// The head counts as a product of s rows of its own, so that no token more makes
-// a step cheaper. pageBytes is the size of a page on the device. The result is the
-// same on all targets: sums are of integers where they can be, nothing is fused.
+// The head counts as a separate product of s rows, so that an additional token never makes
+// a step cheaper. pageBytes is the size of a page on the device. The result is the same on
+// all targets: sums are over integers where possible, and no operations are fused.
 func (p *Profile) Step(b *engine.Batch, pageBytes int) time.Duration {
 	if p.free() {
 		return freeStep
@@ -39,7 +39,7 @@ func (p *Profile) Step(b *engine.Batch, pageBytes int) time.Duration {
 	return nanoseconds(p.seconds(b, pageBytes))
 }
 
-// seconds is Step before it is rounded.
+// seconds returns Step before rounding.
 func (p *Profile) seconds(b *engine.Batch, pageBytes int) float64 {
 	m, d, e := &p.Model, &p.Device, &p.Eff
 	kvBytes := float64(p.KVTokenBytes())
@@ -67,7 +67,7 @@ func (p *Profile) seconds(b *engine.Batch, pageBytes int) float64 {
 	return seconds + float64(2*len(b.Copies)*pageBytes)/d.BW
 }
 
-// linear is the time of the products with weights, in seconds.
+// linear returns the time of the products with weights, in seconds.
 func (p *Profile) linear(tokens, samples int) float64 {
 	if tokens == 0 {
 		return 0
@@ -83,12 +83,12 @@ func (p *Profile) linear(tokens, samples int) float64 {
 	return max(float64(params*m.WeightBytes)/float64(e.Weights*d.BW), float64(2*work)/float64(e.Flops*d.Flops))
 }
 
-// Host is the time to plan and launch a step of that many rows.
+// Host returns the time to plan and launch a step with this number of rows.
 func (p *Profile) Host(rows int) time.Duration {
 	return nanoseconds(p.Eff.Host0 + float64(p.Eff.Host1*float64(rows)))
 }
 
-// Transfer is the time to move bytes between host and device.
+// Transfer returns the time to move bytes between host and device.
 func (p *Profile) Transfer(bytes int) time.Duration {
 	if p.free() {
 		return freeStep
@@ -96,8 +96,8 @@ func (p *Profile) Transfer(bytes int) time.Duration {
 	return nanoseconds(p.Device.PCIeLat + float64(bytes)/float64(p.Eff.PCIe*p.Device.PCIe))
 }
 
-// KVTokens is how many tokens of KV fit beside the weights in 90 % of the
-// device's memory; 0 under the zero Profile.
+// KVTokens returns the number of tokens whose KV fits into 90 % of the device's memory
+// together with the weights; 0 for the zero Profile.
 func (p *Profile) KVTokens() int {
 	if p.free() {
 		return 0
@@ -106,8 +106,8 @@ func (p *Profile) KVTokens() int {
 	return max(0, int(room/float64(p.KVTokenBytes())))
 }
 
-// Cost is p as engine.Info has it, without what can't be said by sums: reading the weights
-// and multiplying count both. It is zero under the zero Profile.
+// Cost returns p in the form of engine.Info, which only adds: reading the weights and
+// multiplying both count, where Step takes the larger. It is zero for the zero Profile.
 func (p *Profile) Cost() engine.StepCost {
 	if p.free() {
 		return engine.StepCost{}
@@ -125,21 +125,22 @@ func (p *Profile) Cost() engine.StepCost {
 	}
 }
 
-// BalanceTokens is the context at which attention costs a token of a long prompt
-// as much as all else; 0 under the zero Profile.
+// BalanceTokens returns the context length, in tokens, at which attention costs a token of a
+// long prompt as much as everything else; 0 for the zero Profile.
 func (p *Profile) BalanceTokens() int {
 	c := p.Cost()
 	return c.BalanceTokens()
 }
 
-// KVTokenBytes is the KV of one token over all layers, on the device; 0 under the zero Profile.
+// KVTokenBytes returns the bytes of one token's KV over all layers, on the device; 0 for the
+// zero Profile.
 func (p *Profile) KVTokenBytes() int {
 	m := &p.Model
 	return 2 * m.Layers * m.KVHeads * m.HeadDim * m.KVBytes
 }
 
-// nanoseconds rounds to the clock's unit, and keeps what no clock can hold at 146
-// years, so that sums of two do not overflow.
+// nanoseconds rounds to the clock's unit. It limits the result to 146 years, so that the sum
+// of two does not overflow.
 func nanoseconds(seconds float64) time.Duration {
 	return duration(float64(seconds * 1e9))
 }

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// shape is rows of one kind: n new tokens behind c cached ones.
+// shape is rows of one kind: n new tokens after c cached ones.
 type shape struct {
 	rows, n, c int
 	sample     bool

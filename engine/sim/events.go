@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// now is the time since Open, or the virtual time.
+// now returns the virtual time, or the time since Open.
 func (b *Backend) now() time.Duration {
 	if b.cfg.Clock != nil {
 		return b.cfg.Clock.Now()
@@ -17,7 +17,7 @@ func (b *Backend) now() time.Duration {
 	return time.Since(b.born)
 }
 
-// later is t + d, or the end of time.
+// later returns t + d, or the largest Duration if that overflows.
 func later(t, d time.Duration) time.Duration {
 	if d > math.MaxInt64-t {
 		return math.MaxInt64
@@ -25,10 +25,9 @@ func later(t, d time.Duration) time.Duration {
 	return t + d
 }
 
-// ReadyAt is when t, a ticket of this backend, completes if nothing ends it
-// before: the virtual time, or the time since Open. An event that is put on the
-// clock for that time after Submit finds it complete. ok is false for a ticket
-// that is not of this backend.
+// ReadyAt returns the time when t completes unless something ends it earlier: virtual
+// time, or time since Open. An event that is put on the clock for that time after Submit
+// finds the ticket complete. ok is false for a ticket of another backend.
 func (b *Backend) ReadyAt(t engine.Ticket) (at time.Duration, ok bool) {
 	own, ok := t.(*ticket)
 	if !ok || own.backend != b {
@@ -37,7 +36,7 @@ func (b *Backend) ReadyAt(t engine.Ticket) (at time.Duration, ok bool) {
 	return own.end, true
 }
 
-// arm has finish called when the ticket ends; the caller holds b.mu.
+// arm schedules finish for the end of the ticket; the caller holds b.mu.
 func (b *Backend) arm(t *ticket) {
 	if b.cfg.Clock != nil {
 		t.event = b.cfg.Clock.At(t.end, func() { b.finish(t) })
@@ -50,7 +49,7 @@ func (b *Backend) arm(t *ticket) {
 	})
 }
 
-// disarm takes the event back, if it has not begun.
+// disarm cancels that event if it has not begun.
 func (b *Backend) disarm(t *ticket) {
 	if b.cfg.Clock != nil {
 		b.cfg.Clock.Cancel(t.event)
@@ -59,8 +58,8 @@ func (b *Backend) disarm(t *ticket) {
 	}
 }
 
-// finish completes t at its end, and all tickets that end no later: real-time events may
-// come in another order, and a caller that has seen a ticket may rely on those before it.
+// finish completes t and all tickets that end no later. Real-time events may run in another
+// order, but a caller that sees a completed ticket may rely on earlier ones.
 func (b *Backend) finish(t *ticket) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +67,7 @@ func (b *Backend) finish(t *ticket) {
 		return
 	}
 	end := func(x *ticket) {
-		b.disarm(x) // does nothing to t's event, which runs
+		b.disarm(x) // no effect on t's own event, which is running
 		x.complete(nil)
 	}
 	b.moving.pending = slices.DeleteFunc(b.moving.pending, func(m *ticket) bool {
@@ -94,7 +93,7 @@ func (b *Backend) finish(t *ticket) {
 	}
 }
 
-// drop ends everything that is pending with err; the caller holds b.mu.
+// drop ends all pending tickets with err; the caller holds b.mu.
 func (b *Backend) drop(err error) {
 	for _, t := range b.batches {
 		b.disarm(t)
@@ -107,7 +106,8 @@ func (b *Backend) drop(err error) {
 	b.batches, b.moving.pending = b.batches[:0], b.moving.pending[:0]
 }
 
-// ended is the error of calls that come too late; the caller holds b.mu.
+// ended returns the error of calls after Close or after the loss of the device; the caller
+// holds b.mu.
 func (b *Backend) ended() error {
 	switch {
 	case b.closed:

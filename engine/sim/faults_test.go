@@ -46,7 +46,7 @@ func TestRowFaultInFlight(t *testing.T) {
 			}
 			for row, fails := range []bool{true, false, true} {
 				if errors.Is(res.Out[row].Err, engine.ErrLogits) != fails {
-					t.Errorf("row %d behind the fault: %v", row, res.Out[row].Err)
+					t.Errorf("row %d after the fault: %v", row, res.Out[row].Err)
 				}
 			}
 			want := d.b.Expect(tokens(50, 10), engine.SamplingParams{}, 2, nil)

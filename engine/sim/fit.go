@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// RowShape is rows alike in a measured step: each runs New tokens behind Cached ones.
+// RowShape describes equal rows of a measured step: each runs New tokens after Cached ones.
 type RowShape struct {
 	Rows   int  `json:"rows"`
 	New    int  `json:"new"`    // tokens per row, 1 for a decode
@@ -30,47 +30,45 @@ func (s *Sample) Predict(p *Profile) time.Duration {
 	return p.Step(&b, 0)
 }
 
-// What a sample may have: enough for any device, and no overflow on the way.
+// Limits of a sample: large enough for any device, and small enough to avoid overflow.
 const (
 	maxShapeRows   = 1 << 12
 	maxShapeTokens = 1 << 22
 )
 
-// MinFitSamples is how few samples [Fit] takes: twice as many to train on as it
-// has figures to fit, and as many as those figures to test.
+// MinFitSamples is the least number of samples for [Fit]: 20 to fit its 9 figures, and 10 held
+// out to test them.
 const MinFitSamples = 30
 
-// FitReport says how well a profile explains the samples that it was fitted to,
-// and those that it was not shown.
+// FitReport holds the errors of a fitted profile on the samples that it was fitted to, and on
+// held-out ones.
 type FitReport struct {
 	Train       int     `json:"train"`         // samples fitted to
-	HeldOut     int     `json:"held_out"`      // samples kept back
+	HeldOut     int     `json:"held_out"`      // held-out samples
 	TrainMAPE   float64 `json:"train_mape"`    // mean of |predicted-measured|/measured; 0.1 is 10 %
-	HeldOutMAPE float64 `json:"held_out_mape"` // the same, of those kept back
-	Worst       Sample  `json:"worst"`         // of all, by |predicted-measured|/measured
+	HeldOutMAPE float64 `json:"held_out_mape"` // the same for held-out samples
+	Worst       Sample  `json:"worst"`         // sample with the largest |predicted-measured|/measured
 	WorstNanos  int64   `json:"worst_predicted_nanos"`
 	WorstError  float64 `json:"worst_error"`
-	// AtBound are the figures that would be better outside of what a profile may
-	// say, as "e_w": a share of 1 says that the device does better than its BW or
-	// Flops, for instance as the model lies in a cache.
+	// AtBound names the figures, such as "e_w", that would fit better outside their bounds. A
+	// share of 1 means that the device exceeds its BW or Flops, for instance because the
+	// model fits into a cache.
 	AtBound []string `json:"at_bound"`
-	// Undetermined are the figures that could be more, or less, without a sample
-	// that shows it: they mean nothing, or are no more than a limit.
+	// Undetermined names the figures that could be larger or smaller without a visible effect
+	// on any sample: they mean nothing, or are only a limit.
 	Undetermined []string `json:"undetermined"`
 }
 
-// HeldOutSample reports whether [Fit] keeps back sample i: every third, from the
-// third on. So samples should come in an order that has nothing to do with their
-// shapes.
+// HeldOutSample reports whether [Fit] holds out sample i: every third, from the third on. So
+// the order of the samples should not depend on their shapes.
 func HeldOutSample(i int) bool { return i%3 == 2 }
 
-// Fit is base with the efficiencies that explain the samples best: e_w, e_f,
-// n_half, e_a, e_k, e_d, e_s, r0 and t0. The model, the device, e_p and the host's
-// terms stay. It minimises the mean square of ln(predicted/measured) over two
-// thirds of the samples; the same input gives the same result. The error names
-// all that is wrong with the input: a base that is zero or that Validate refuses,
-// fewer than [MinFitSamples] samples, times or sizes that are not positive. It
-// takes some tenths of a second for 100 samples.
+// Fit returns base with the efficiencies that fit the samples best: e_w, e_f, n_half, e_a,
+// e_k, e_d, e_s, r0 and t0. The model, the device, e_p and the host's terms stay. Fit
+// minimises the mean square of ln(predicted/measured) over two thirds of the samples; the
+// same input gives the same result. The error names all faults of the input: a zero or
+// invalid base, fewer than [MinFitSamples] samples, times or sizes that are not positive.
+// It takes some tenths of a second for 100 samples.
 func Fit(base Profile, samples []Sample) (Profile, FitReport, error) {
 	if err := validateFit(&base, samples); err != nil {
 		return Profile{}, FitReport{}, err
@@ -111,7 +109,7 @@ func validateFit(base *Profile, samples []Sample) error {
 		}
 		for _, r := range s.Shapes {
 			if r.Rows < 1 || r.Rows > maxShapeRows || r.New < 1 || r.New > maxShapeTokens || r.Cached < 0 || r.Cached > maxShapeTokens {
-				errs = append(errs, fmt.Errorf("sim: fit: sample %d has %d rows of %d tokens behind %d, want 1 to %d rows, 1 to %d tokens and 0 to %d behind",
+				errs = append(errs, fmt.Errorf("sim: fit: sample %d has %d rows of %d tokens after %d, want 1 to %d rows, 1 to %d tokens and 0 to %d before them",
 					i, r.Rows, r.New, r.Cached, maxShapeRows, maxShapeTokens, maxShapeTokens))
 			}
 		}
@@ -119,7 +117,7 @@ func validateFit(base *Profile, samples []Sample) error {
 	return errors.Join(errs...)
 }
 
-// longestRow is in new tokens.
+// longestRow returns the largest number of new tokens in a row.
 func longestRow(samples []Sample) int {
 	longest := 0
 	for _, s := range samples {
@@ -130,7 +128,7 @@ func longestRow(samples []Sample) int {
 	return longest
 }
 
-// batch is the step that s measured; its rows share tokens, which are never read.
+// batch returns the step that s measured. Its rows share tokens, which are never read.
 func (s *Sample) batch(tokens []kv.Token) engine.Batch {
 	var b engine.Batch
 	for _, r := range s.Shapes {

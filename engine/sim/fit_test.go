@@ -179,7 +179,7 @@ func TestFitRefuses(t *testing.T) {
 		{"no rows", truth, with(func(s *Sample) { s.Shapes = nil }), "sample 5 has no rows"},
 		{"no tokens", truth, with(func(s *Sample) { s.Shapes[0].New = 0 }), "0 tokens"},
 		{"rows", truth, with(func(s *Sample) { s.Shapes[0].Rows = maxShapeRows + 1 }), "4097 rows"},
-		{"negative context", truth, with(func(s *Sample) { s.Shapes[0].Cached = -1 }), "behind -1"},
+		{"negative context", truth, with(func(s *Sample) { s.Shapes[0].Cached = -1 }), "after -1"},
 	} {
 		if _, _, err := Fit(c.base, c.samples); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)

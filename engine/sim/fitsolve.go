@@ -6,21 +6,21 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// fitted is how many figures Fit looks for.
+// fitted is the number of figures that Fit determines.
 const fitted = 9
 
-// vector holds the natural logarithms of those figures, in the order of fields:
-// a factor is a distance, and nothing gets negative.
+// vector holds the natural logarithms of those figures, in the order of fitFields: equal
+// factors are equal distances, and no figure can become negative.
 type vector [fitted]float64
 
-// fitField is a figure, and between what Fit looks for it.
+// fitField is a figure with its bounds.
 type fitField struct {
 	name   string
 	of     func(*Efficiency) *float64
 	lo, hi float64
 }
 
-// leastShare keeps a share from becoming a way to say never.
+// leastShare is the lower bound of a share: without it a share near 0 could mean "never".
 const leastShare = 1e-5
 
 var fitFields = [fitted]fitField{
@@ -35,16 +35,15 @@ var fitFields = [fitted]fitField{
 	{"t0_s", func(e *Efficiency) *float64 { return &e.Step }, 1e-9, 10},
 }
 
-// point is a step to be explained.
+// point is a measured step.
 type point struct {
 	batch  *engine.Batch
 	logSec float64 // ln of the measured seconds
 }
 
-// fitting searches for the least mean square of ln(predicted/measured). Newton's
-// way is fast where the error is smooth; where a branch of the roofline is never
-// taken its figure has no slope, so steps along one figure at a time, coarse and
-// then fine, go before it.
+// fitting searches for the least mean square of ln(predicted/measured). Newton's method is
+// fast where the error is smooth. The figure of a branch of the roofline that no point takes
+// has no slope, so a search along one figure at a time, coarse and then fine, runs first.
 type fitting struct {
 	base   Profile
 	points []point
@@ -59,7 +58,7 @@ func newFitting(base Profile, points []point) *fitting {
 	return f
 }
 
-// profile is base with the figures of x. A figure at its bound is exactly that.
+// profile returns base with the figures of x. A figure at its bound has exactly that value.
 func (f *fitting) profile(x vector) Profile {
 	p := f.base
 	for i, field := range fitFields {
@@ -99,12 +98,12 @@ const (
 	finestStep = 0.01
 	maxSweeps  = 60
 	maxRounds  = 12
-	// enough is the gain in the mean square that is not worth another round.
+	// enough is the gain in the mean square below which the search ends.
 	enough = 1e-9
 )
 
-// solve starts at the base and at others that are off by 4 both ways, as the
-// branches of the roofline make valleys.
+// solve searches from the base, and from points with all figures 4 times smaller and larger,
+// because the branches of the roofline make local minima.
 func (f *fitting) solve() vector {
 	var first vector
 	for i, field := range fitFields {
@@ -139,7 +138,7 @@ func (f *fitting) descend(x vector) (vector, float64) {
 	return x, loss
 }
 
-// sweep walks along one figure at a time.
+// sweep searches along one figure at a time.
 func (f *fitting) sweep(x vector, loss, step float64) (vector, float64) {
 	for range maxSweeps {
 		moved := false
@@ -165,9 +164,9 @@ func (f *fitting) sweep(x vector, loss, step float64) (vector, float64) {
 	return x, loss
 }
 
-// newton is the method of Levenberg and Marquardt with the damping scaled by the
-// diagonal (Marquardt 1963, SIAM J. Appl. Math. 11, 431), on figures that are free
-// to move.
+// newton applies the method of Levenberg and Marquardt with the damping scaled by the
+// diagonal (Marquardt 1963, SIAM J. Appl. Math. 11, 431). Figures at a bound stay there if
+// the error pushes them outward.
 func (f *fitting) newton(x vector, loss float64) (vector, float64) {
 	const slope = 1e-5 // over which derivatives are taken
 	var at, moved []float64
@@ -204,8 +203,8 @@ func (f *fitting) newton(x vector, loss float64) (vector, float64) {
 	return x, loss
 }
 
-// stepFrom solves (J'J + damping·diag(J'J))·d = -J'r and gives x+d. A figure at a
-// bound that the error pushes outward stays.
+// stepFrom solves (J'J + damping·diag(J'J))·d = -J'r and returns x+d. A figure at a bound
+// that the error pushes outward stays.
 func (f *fitting) stepFrom(x vector, r []float64, jacobian []vector, damping float64) vector {
 	var normal [fitted]vector
 	var right vector
@@ -233,8 +232,7 @@ func (f *fitting) stepFrom(x vector, r []float64, jacobian []vector, damping flo
 	return x
 }
 
-// solveLinear is elimination without pivots, which a positive definite matrix
-// does not need.
+// solveLinear solves a·x = b by elimination. A positive definite matrix needs no pivots.
 func solveLinear(a [fitted]vector, b vector) vector {
 	for i := range a {
 		for k := i + 1; k < fitted; k++ {
@@ -254,7 +252,7 @@ func solveLinear(a [fitted]vector, b vector) vector {
 	return b
 }
 
-// atBound are the figures at a bound behind which the error is smaller.
+// atBound lists the figures at a bound beyond which the error would be smaller.
 func (f *fitting) atBound(x vector) []string {
 	names := []string{}
 	for i, field := range fitFields {
@@ -270,8 +268,8 @@ func (f *fitting) atBound(x vector) []string {
 	return names
 }
 
-// undetermined are the figures that may be a fifth more, or a fifth less, without
-// changing what is predicted for any point by a thousandth.
+// undetermined lists the figures that can be a fifth larger, or a fifth smaller, without
+// changing the prediction of any point by a thousandth.
 func (f *fitting) undetermined(x vector) []string {
 	names := []string{}
 	at := f.residuals(nil, x)
@@ -280,7 +278,7 @@ func (f *fitting) undetermined(x vector) []string {
 		for _, by := range [...]float64{0.2, -0.2} {
 			y := x
 			if y[i] += by; f.clamp(y) != y {
-				continue // says nothing: it cannot go there
+				continue // outside the bounds
 			}
 			most := 0.0
 			for k, r := range f.residuals(nil, y) {

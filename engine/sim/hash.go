@@ -12,7 +12,7 @@ import (
 // golden is 2^64 divided by the golden ratio, the step of SplitMix64.
 const golden = 0x9e3779b97f4a7c15
 
-// Salts keep what is drawn from one hash apart.
+// Salts separate different values drawn from one hash.
 const (
 	saltToken  = 0x746f6b656e000000
 	saltDigest = 0x6469676573740000
@@ -28,7 +28,7 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// rootHash stands before the first token of every sequence.
+// rootHash returns the hash of the empty prefix.
 func rootHash(seed uint64) uint64 { return mix(seed + golden) }
 
 // extend chains one more token to the hash of a prefix.
@@ -43,15 +43,15 @@ func logitsOf(hash uint64, logits []float32) {
 	}
 }
 
-// digestOf stands in for the digest of logits where there are none.
+// digestOf replaces the digest of logits in the mode without logits.
 func digestOf(hash uint64) uint64 { return mix(hash ^ saltDigest) }
 
-// forceBias is from where on a bias forces its token where there are no logits:
-// logits would be within 4 of each other's mean.
+// forceBias is the least bias that forces its token in the mode without logits; real logits
+// lie in [-4, 4).
 const forceBias = 100
 
-// draw is the token after a prefix where there are no logits: even over the
-// vocabulary; then the next higher one, in a circle, that mask and biases allow.
+// draw returns the token after a prefix in the mode without logits: uniform over the
+// vocabulary, then the next higher token, cyclically, that mask and biases allow.
 func draw(hash uint64, vocab int, p *engine.SamplingParams, r *engine.Row, mask []uint64) (kv.Token, error) {
 	h := mix(hash ^ saltToken)
 	if p.Temperature > 0 {
@@ -90,10 +90,10 @@ func forbidden(p *engine.SamplingParams, t kv.Token) bool {
 	return false
 }
 
-// Expect is the output that a request for n tokens must get, whatever else runs:
-// computed from the tokens alone, without pages, slots or batches. mask, if not nil,
-// is asked for the mask of each row, with the output before it; where none is
-// allowed the output ends. Any goroutine may call it.
+// Expect returns the output that a request for n tokens must get, whatever else runs. It is
+// computed from the tokens alone, without pages, slots or batches. mask, if not nil, returns
+// the mask of each row, given the output before it; the output ends where the mask allows no
+// token. Any goroutine may call Expect.
 func (b *Backend) Expect(prompt []kv.Token, p engine.SamplingParams, n int, mask func(output []kv.Token) []uint64) []kv.Token {
 	hash := b.pool.root
 	for _, t := range prompt {

@@ -104,7 +104,7 @@ func TestLiveConcurrent(t *testing.T) {
 	waiters.Wait()
 }
 
-// TestCloseInVirtualTime leaves no event behind.
+// TestCloseInVirtualTime leaves no pending event.
 func TestCloseInVirtualTime(t *testing.T) {
 	d := newBed(t, Config{})
 	ticket := d.submit(rows(prefill(0, tokens(1, 3), 0)))

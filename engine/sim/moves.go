@@ -9,20 +9,20 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// maxMoves may be pending; one more is ErrBusy.
+// maxMoves is the most pending moves; one more gets ErrBusy.
 const maxMoves = 1024
 
-// moving is the device's channels to the host, one for each direction, beside the
-// steps. Backend.mu guards it.
+// moving holds the device's channels to the host, one per direction, which work in parallel
+// to steps. Backend.mu guards it.
 type moving struct {
 	pending          []*ticket // in order
 	toHost, fromHost time.Duration
 	ended            []engine.Moved
 	ready            chan struct{} // has room for one
-	// writes and reads are the pages of the device that pending moves write and read,
-	// with the latest one.
+	// writes and reads map the device pages that pending moves write and read to the latest
+	// such move.
 	writes, reads map[kv.PageID]engine.MoveID
-	awaited       map[engine.MoveID]bool // a batch named them; the later ones run after that
+	awaited       map[engine.MoveID]bool // moves that a batch waits for; later batches run after it
 }
 
 func newMoving() moving {
@@ -30,8 +30,7 @@ func newMoving() moving {
 }
 
 // Move implements engine.Mover. Each direction takes one move after another, at the
-// profile's bandwidth, and none begins before the batches that were submitted before it
-// are done.
+// profile's bandwidth. A move begins after all batches that were submitted before it.
 func (b *Backend) Move(m *engine.Move, memory [][]byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +70,7 @@ func (b *Backend) Move(m *engine.Move, memory [][]byte) error {
 	return nil
 }
 
-// arrive loads a page, or marks it as one that a failed move was to write.
+// arrive loads a page, or marks it as missing after a failed move.
 func (d *device) arrive(p kv.PageID, failed error, memory []byte) {
 	if failed != nil {
 		if d.unmoved == nil {
@@ -96,7 +95,7 @@ func (b *Backend) Moved(dst []engine.Moved) []engine.Moved {
 // Ready implements engine.Mover.
 func (b *Backend) Ready() <-chan struct{} { return b.moving.ready }
 
-// end notes the ending of t, a move that is not pending any more.
+// end records the end of the move t, which is no longer pending.
 func (x *moving) end(t *ticket, err error) {
 	for _, pages := range []map[kv.PageID]engine.MoveID{x.writes, x.reads} {
 		for p, id := range pages { // any order: only deletes
@@ -114,7 +113,7 @@ func (x *moving) end(t *ticket, err error) {
 	}
 }
 
-// after is when the moves that a batch names have ended.
+// after returns the time when all moves that a batch names have ended.
 func (x *moving) after(ids []engine.MoveID) time.Duration {
 	at := time.Duration(0)
 	for _, t := range x.pending {
@@ -125,8 +124,8 @@ func (x *moving) after(ids []engine.MoveID) time.Duration {
 	return at
 }
 
-// checkMoves looks for pages that a pending move writes, or that it reads and the batch
-// writes, where neither the batch nor one before it waits for the move.
+// checkMoves reports a page that a pending move writes, or that it reads while the batch
+// writes it, unless this or an earlier batch waits for the move.
 func (b *Backend) checkMoves(batch *engine.Batch) error {
 	x := &b.moving
 	if len(x.pending) == 0 || b.cfg.Sanitize == Off {
@@ -163,8 +162,8 @@ func (b *Backend) checkMoves(batch *engine.Batch) error {
 	return nil
 }
 
-// void reports whether row r, with all its pages, reads a page that a failed move was to
-// write. Pages that it writes from their first slot on are whole again.
+// void reports whether row r, with all its pages, reads a page that a failed move should have
+// written. Pages that r writes from their first slot on become valid again.
 func (d *device) void(r *engine.Row) bool {
 	if len(d.unmoved) == 0 {
 		return false
@@ -184,7 +183,7 @@ func (d *device) void(r *engine.Row) bool {
 	return void
 }
 
-// copied passes on to dst whether src was moved.
+// copied transfers the mark of a failed move from src to dst, and returns it.
 func (d *device) copied(c engine.PageCopy) (void bool) {
 	if d.unmoved[c.Src] {
 		d.unmoved[c.Dst] = true

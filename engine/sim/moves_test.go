@@ -88,7 +88,7 @@ func TestWritesWaitForMoves(t *testing.T) {
 	}
 }
 
-// TestFailedMove: rows and copies that read what a failed move was to write fail their
+// TestFailedMove: rows and copies that read a page that a failed move did not write fail their
 // rows with ErrMove; others run, and the page is good again once it is rewritten.
 func TestFailedMove(t *testing.T) {
 	fails := func(id engine.MoveID) error {

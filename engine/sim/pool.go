@@ -18,14 +18,14 @@ type entry struct {
 // entryBytes is an entry in host memory: token, pos and hash, little-endian.
 const entryBytes = 16
 
-// Positions that are none.
+// Values of entry.pos that are not positions.
 const (
-	posNaN      = -1 // all bits set: what a model reads as NaN
-	posNever    = -2 // nothing was written yet
-	posPoisoned = -3 // a failed row wrote here; hash is the batch's Seq
+	posNaN      = -1 // all bits set, which a model would read as NaN
+	posNever    = -2 // not written yet
+	posPoisoned = -3 // written by a failed row; hash is the Seq of its batch
 )
 
-// pool holds the slots of all pages, and what the batch in progress does to them.
+// pool holds the slots of all pages, and the reads and writes of the current batch.
 type pool struct {
 	mode  Mode
 	shift uint // log2 of PageTokens
@@ -33,19 +33,19 @@ type pool struct {
 	root  uint64
 	slots []entry // page p has [p<<shift, (p+1)<<shift)
 
-	// batch counts batches; written and readers are marks of the batch that has
-	// their number. 0 is no batch.
+	// batch counts batches. The marks in written and readers hold the number of the batch
+	// that set them; 0 means none.
 	batch   uint32
 	written []uint32 // by slot
 	readers []reader // by page
 
-	// Of the batch in progress, for verdicts and their texts.
+	// The current batch, for errors.
 	seq   uint64
 	row   int
-	known uint64 // Seq of the last batch whose outcome its maker knew
+	known uint64 // Seq of the last batch whose outcome was known when it was planned
 }
 
-// reader tells that rows of a batch read slots [0, slots) of a page.
+// reader records that rows of a batch read slots [0, slots) of a page.
 type reader struct {
 	batch uint32
 	slots int32
@@ -66,8 +66,8 @@ func newPool(c *Config, root uint64) *pool {
 	return p
 }
 
-// begin starts the next batch; known is the Seq of the last one whose outcome its
-// maker knew.
+// begin starts the next batch; known is the Seq of the last batch whose outcome was known
+// when this one was planned.
 func (p *pool) begin(seq, known uint64) {
 	p.seq, p.known = seq, known
 	p.batch++
@@ -78,25 +78,25 @@ func (p *pool) begin(seq, known uint64) {
 	}
 }
 
-// page is all slots of a page.
+// page returns all slots of a page.
 func (p *pool) page(id kv.PageID) []entry {
 	lo := int(id) << p.shift
 	return p.slots[lo : lo+p.mask+1]
 }
 
-// at is the slot of a position through a page table.
+// at returns the slot of a position through a page table.
 func (p *pool) at(pages []kv.PageID, pos int) *entry {
 	return &p.slots[int(pages[pos>>p.shift])<<p.shift|pos&p.mask]
 }
 
-// poison makes what row r wrote a trap for whoever reads it.
+// poison overwrites the slots that row r wrote, so that every later read is detected.
 func (p *pool) poison(r *engine.Row) {
 	for pos := int(r.Start); pos < int(r.Start)+r.Len(); pos++ {
 		*p.at(r.Pages, pos) = entry{token: ^kv.Token(0), pos: posPoisoned, hash: p.seq}
 	}
 }
 
-// save writes a page to host memory, of which it fills the whole.
+// save writes a page to host memory, all of which it fills.
 func (p *pool) save(host []byte, id kv.PageID) {
 	for i, e := range p.page(id) {
 		b := host[i*entryBytes : (i+1)*entryBytes]

@@ -18,20 +18,20 @@ import (
 //go:embed profiles/*.json
 var shipped embed.FS
 
-// Profile is a model on a device: what [Profile.Step] needs to say how long a
-// batch takes. The zero Profile costs one microsecond a step.
+// Profile describes a model on a device: the figures from which [Profile.Step] computes the
+// time of a batch. The zero Profile costs one microsecond a step.
 type Profile struct {
 	Name   string     `json:"name"`
-	Source string     `json:"source"` // where the figures are from
+	Source string     `json:"source"` // source of the figures
 	Model  Model      `json:"model"`
 	Device Device     `json:"device"`
 	Eff    Efficiency `json:"eff"`
 }
 
-// Model are the dimensions of a decoder-only transformer.
+// Model holds the dimensions of a decoder-only transformer.
 type Model struct {
 	Name         string  `json:"name"`
-	Params       int64   `json:"params"`        // all weights, as they lie in memory
+	Params       int64   `json:"params"`        // number of all weights in memory
 	LinearParams int64   `json:"linear_params"` // the layers' matrices: one multiply-add each per token
 	Layers       int     `json:"layers"`
 	Hidden       int     `json:"hidden"`
@@ -44,7 +44,7 @@ type Model struct {
 	KVBytes      int     `json:"kv_bytes"`      // per element of K and V: 1, 2 or 4
 }
 
-// Device are the figures of a data sheet.
+// Device holds the figures of a data sheet.
 type Device struct {
 	Name    string  `json:"name"`
 	BW      float64 `json:"bw"`         // memory, bytes per second
@@ -54,8 +54,8 @@ type Device struct {
 	Mem     int64   `json:"mem"`        // bytes
 }
 
-// Efficiency has the share of the device's figures that each part reaches, and the
-// overheads of a step. Shares are in (0, 1].
+// Efficiency holds the share of the device's figures that each part reaches, and the overheads
+// of a step. Shares are in (0, 1].
 type Efficiency struct {
 	Weights float64 `json:"e_w"`    // of BW, reading weights
 	Flops   float64 `json:"e_f"`    // of Flops, products over many tokens
@@ -71,7 +71,7 @@ type Efficiency struct {
 	Host1   float64 `json:"h1_s"`   // seconds more per row
 }
 
-// Profiles are the names of the shipped profiles, ascending.
+// Profiles returns the names of the shipped profiles, ascending.
 func Profiles() []string {
 	entries, err := shipped.ReadDir("profiles")
 	if err != nil {
@@ -85,7 +85,7 @@ func Profiles() []string {
 	return names
 }
 
-// ProfileByName is a shipped profile. Another name is an error that lists them.
+// ProfileByName returns a shipped profile. The error for an unknown name lists all names.
 func ProfileByName(name string) (Profile, error) {
 	if !slices.Contains(Profiles(), name) {
 		return Profile{}, fmt.Errorf("sim: there is no profile %q, only %s", name, strings.Join(Profiles(), ", "))
@@ -101,8 +101,7 @@ func ProfileByName(name string) (Profile, error) {
 	return p, err
 }
 
-// ParseProfile reads a profile from JSON. Unknown fields are errors, as is all
-// that Validate refuses.
+// ParseProfile reads a profile from JSON. Unknown fields and invalid values are errors.
 func ParseProfile(text []byte) (Profile, error) {
 	var p Profile
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -111,13 +110,13 @@ func ParseProfile(text []byte) (Profile, error) {
 		return Profile{}, fmt.Errorf("sim: profile: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return Profile{}, errors.New("sim: profile: more follows after the object, want one object")
+		return Profile{}, errors.New("sim: profile: text follows the object; want one object")
 	}
 	return p, p.Validate()
 }
 
-// Validate reports every field that no device can have, by name and value. All
-// fields are required and positive; the zero Profile is valid as a whole.
+// Validate reports every invalid field by name and value. All fields are required and
+// positive; the zero Profile is valid.
 func (p *Profile) Validate() error {
 	if p.free() {
 		return nil
@@ -201,7 +200,7 @@ func (p *Profile) shares() []named[float64] {
 	}
 }
 
-// kvType is the element type that goes with Model.KVBytes.
+// kvType returns the element type with Model.KVBytes bytes.
 func (p *Profile) kvType() kv.DType {
 	switch p.Model.KVBytes {
 	case 1:

@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// sampler draws tokens from hashes, by logits or without.
+// sampler draws tokens from hashes, with or without logits.
 type sampler struct {
 	vocab  int
 	params []engine.SamplingParams // by slot

@@ -7,15 +7,16 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// corrupt is a verdict on position pos of the batch's row p.row.
+// corrupt returns an ErrCorrupt about position pos of the batch's row p.row.
 func (p *pool) corrupt(page kv.PageID, pos int, format string, args ...any) error {
 	return fmt.Errorf("%w: batch %d, row %d, position %d, page %d: %s",
 		ErrCorrupt, p.seq, p.row, pos, page, fmt.Sprintf(format, args...))
 }
 
-// judge classifies an entry e that does not belong at pos: nil if the row merely fails, as
-// a model's row would on NaN, or on the KV of a row that failed in a batch whose outcome
-// the scheduler could not know yet; else the error of a scheduler that mixed up pages.
+// judge classifies an entry e that does not belong at pos. It returns nil if the row merely
+// fails: on NaN, as a model's row would, or on KV of a failed row in a batch whose outcome
+// the scheduler could not know yet. Otherwise the scheduler has mixed up pages, and judge
+// returns an error.
 func (p *pool) judge(e *entry, page kv.PageID, pos int) error {
 	switch {
 	case e.pos == posNaN:
@@ -23,18 +24,18 @@ func (p *pool) judge(e *entry, page kv.PageID, pos int) error {
 	case e.pos == posPoisoned && e.hash > p.known:
 		return nil
 	case e.pos == posPoisoned:
-		return p.corrupt(page, pos, "reads what a failed row of batch %d wrote", e.hash)
+		return p.corrupt(page, pos, "reads KV that a failed row of batch %d wrote", e.hash)
 	case e.pos == posNever:
 		return p.corrupt(page, pos, "reads a slot that was never written")
 	case int(e.pos) != pos:
 		return p.corrupt(page, pos, "reads the slot of position %d (token %d)", e.pos, e.token)
 	default:
-		return p.corrupt(page, pos, "reads token %d behind another prefix", e.token)
+		return p.corrupt(page, pos, "reads token %d after another prefix", e.token)
 	}
 }
 
-// prefix is the hash of the prefix [0, Start) that row r reads. finite is false if
-// the row must fail because of it. ran is the state of the row's slot.
+// prefix returns the hash of the prefix [0, Start) that row r reads. finite is false if the
+// row must fail because of that KV. ran is the state of the row's slot.
 func (p *pool) prefix(r *engine.Row, ran *progress) (hash uint64, finite bool, err error) {
 	start := int(r.Start)
 	if start == 0 {
@@ -53,7 +54,7 @@ func (p *pool) prefix(r *engine.Row, ran *progress) (hash uint64, finite bool, e
 		hash, finite, err = p.chain(r)
 	}
 	if err == nil && finite && continues && hash != ran.hash {
-		err = p.corrupt(r.Pages[(start-1)>>p.shift], start-1, "reads another prefix than the one that slot %d ran", r.Slot)
+		err = p.corrupt(r.Pages[(start-1)>>p.shift], start-1, "reads another prefix than the last row of slot %d", r.Slot)
 	}
 	return hash, finite, err
 }
@@ -81,8 +82,8 @@ func (p *pool) chain(r *engine.Row) (hash uint64, finite bool, err error) {
 	return hash, true, nil
 }
 
-// seams checks the first and the last slot of each page of [0, Start), the first
-// against the page before and the last against its neighbour.
+// seams checks the first and the last slot of each page of [0, Start): the first against the
+// previous page, the last against the slot before it.
 func (p *pool) seams(r *engine.Row) (hash uint64, finite bool, err error) {
 	hash = p.root
 	pos := 0
@@ -121,7 +122,7 @@ func (p *pool) lastSlot(r *engine.Row) (hash uint64, finite bool, err error) {
 	return e.hash, true, nil
 }
 
-// mark notes that the batch reads the first n slots of a page.
+// mark records that the batch reads the first n slots of a page.
 func (p *pool) mark(id kv.PageID, n int) {
 	m := &p.readers[id]
 	if m.batch != p.batch {
@@ -130,9 +131,9 @@ func (p *pool) mark(id kv.PageID, n int) {
 	m.slots = max(m.slots, int32(n))
 }
 
-// write runs tokens behind hash: fills the row's slots and gives the hash after
-// the last one. Two writers of a slot, or a write under an earlier row's eyes,
-// are the batch's fault: on a device the rows run side by side.
+// write fills the row's slots with tokens after the prefix with this hash, and returns the
+// hash after the last one. Two writes to a slot in one batch are an error, and so is a write
+// to a slot that an earlier row reads: on a device the rows run in parallel.
 func (p *pool) write(r *engine.Row, tokens []kv.Token, hash uint64) (uint64, error) {
 	pos := int(r.Start)
 	for _, t := range tokens {
@@ -155,7 +156,7 @@ func (p *pool) write(r *engine.Row, tokens []kv.Token, hash uint64) (uint64, err
 	return hash, nil
 }
 
-// copyPage copies the first slots of a page after a look at what they hold.
+// copyPage checks and copies the first slots of a page.
 func (p *pool) copyPage(c engine.PageCopy) error {
 	src := p.page(c.Src)[:c.Tokens]
 	if p.mode != Off {
@@ -167,8 +168,8 @@ func (p *pool) copyPage(c engine.PageCopy) error {
 	return nil
 }
 
-// copyable refuses slots that are no run of one sequence. NaN and the KV of rows
-// that may fail unseen are copied as they are.
+// copyable refuses slots that are not consecutive tokens of one sequence. NaN, and KV of a
+// row whose failure the scheduler could not know yet, may be copied.
 func (p *pool) copyable(id kv.PageID, src []entry) error {
 	first := int(src[0].pos)
 	for i := range src {

@@ -110,15 +110,15 @@ func TestSanitizerCatches(t *testing.T) {
 		want  string
 	}{
 		{"wrong last page", checked, rows(deferred(0, 10, 0, 1, 6)), "another prefix"},
-		{"wrong page in the middle", []Mode{Full}, rows(deferred(0, 10, 0, 5, 2)), "position 4, page 5: reads token 54 behind another prefix"},
+		{"wrong page in the middle", []Mode{Full}, rows(deferred(0, 10, 0, 5, 2)), "position 4, page 5: reads token 54 after another prefix"},
 		{"wrong page in the middle, new row", checked, rows(next(3, 10, tokens(20, 1), 0, 5, 2)), "position 4, page 5"},
 		{"swapped pages", checked, rows(next(3, 10, tokens(20, 1), 1, 0, 2)), "position 0, page 1: reads the slot of position 4"},
-		{"a whole context of another", checked, rows(deferred(0, 10, 4, 5, 6)), "reads another prefix than the one that slot 0 ran"},
+		{"a whole context of another", checked, rows(deferred(0, 10, 4, 5, 6)), "reads another prefix than the last row of slot 0"},
 		{"early reuse", checked, rows(prefill(3, tokens(70, 4), 2), deferred(0, 10, 0, 1, 2)), "reads the slot of position"},
 		{"early reuse by a later row", checked, rows(deferred(0, 10, 0, 1, 2), prefill(3, tokens(70, 4), 2)), "overwrites position 8, which an earlier row"},
 		{"missing copy", checked, copied(6), "reads a slot that was never written"},
 		{"short copy", checked, copied(7, engine.PageCopy{Src: 1, Dst: 8, Tokens: 2}), "never written"},
-		{"copy of another's page", checked, copied(6, engine.PageCopy{Src: 5, Dst: 8, Tokens: 2}), "behind another prefix"},
+		{"copy of another's page", checked, copied(6, engine.PageCopy{Src: 5, Dst: 8, Tokens: 2}), "after another prefix"},
 		{"copy of a page never written", checked, copied(6, engine.PageCopy{Src: 9, Dst: 8, Tokens: 2}), "copy 0: copy of 2 slots"},
 		{"copy past what was written", checked, copied(7, engine.PageCopy{Src: 2, Dst: 8, Tokens: 3}), "copy 0"},
 		{"stale deferred token", checked, rows(deferred(0, 11, 0, 1, 2)), "deferred, but the last token of slot 0 belongs at position 10"},
@@ -212,7 +212,7 @@ func TestMixedPage(t *testing.T) {
 			d := newBed(t, Config{Sanitize: mode})
 			d.run(rows(prefill(0, tokens(50, 4), 4)))
 			d.run(rows(prefill(1, tokens(70, 2), 4)))
-			if _, err := d.try(b); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "position 2, page 4: reads token 52 behind another prefix") {
+			if _, err := d.try(b); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "position 2, page 4: reads token 52 after another prefix") {
 				t.Errorf("%s, mode %v: %v", name, mode, err)
 			}
 		}

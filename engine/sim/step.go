@@ -9,24 +9,24 @@ import (
 
 // progress is the state of an engine slot's sequence since its bind.
 type progress struct {
-	end  int32  // positions [0, end) are those of the last row; 0 if none ran or it failed
-	hash uint64 // after them
-	// last is the token sampled after position lastAt-1; sampled is false if
-	// there is none, or the sample failed.
+	end  int32  // the last row ended at this position; 0 if none ran or it failed
+	hash uint64 // hash of [0, end)
+	// last is the token sampled for position lastAt; sampled is false if there is none, or
+	// the sample failed.
 	last    kv.Token
 	lastAt  int32
 	sampled bool
 }
 
-// device computes batches, one at a time, all of a batch when it is submitted:
-// nothing can tell, as the result is out of reach until the ticket completes.
+// device computes each batch when it is submitted. That is invisible to callers, because the
+// result is out of reach until the ticket completes.
 type device struct {
 	pool  *pool
 	draw  *sampler
 	slots []progress
 	fail  func(seq uint64, row int) error
 	one   [1]kv.Token // the token of a deferred row
-	now   engine.Row  // the one that runs, with all its pages
+	now   engine.Row  // the running row, with all its pages
 
 	tables  engine.Tables
 	masks   engine.Masks
@@ -34,8 +34,8 @@ type device struct {
 	unmoved map[kv.PageID]bool // pages of failed moves that no batch has written since
 }
 
-// run computes b into res; known is as of pool.begin. The error is the sanitizer's; it leaves the pool in
-// no state to go on with.
+// run computes b into res; known is that of pool.begin. The error is the sanitizer's; after it
+// the pool is unusable.
 func (d *device) run(b *engine.Batch, known uint64, res *engine.Result) error {
 	d.pool.begin(b.Seq, known)
 	res.Seq = b.Seq
@@ -70,7 +70,7 @@ func (d *device) run(b *engine.Batch, known uint64, res *engine.Result) error {
 	return nil
 }
 
-// speaks reports whether a row has an entry in Result.Out though it does not fail.
+// speaks reports whether a row has an entry in Result.Out even if it does not fail.
 func speaks(r *engine.Row) bool { return r.Sample || r.Digest || r.PromptLogprobs }
 
 // row runs row i of b.
@@ -100,9 +100,9 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 	case !known:
 		out.Err = fmt.Errorf("%w: row %d has no token, the last sample of slot %d failed", engine.ErrLogits, i, r.Slot)
 	case void:
-		out.Err = fmt.Errorf("%w: row %d reads what a failed move was to write", engine.ErrMove, i)
+		out.Err = fmt.Errorf("%w: row %d reads a page that a failed move did not write", engine.ErrMove, i)
 	case !finite:
-		out.Err = fmt.Errorf("%w: row %d reads KV that is not", engine.ErrLogits, i)
+		out.Err = fmt.Errorf("%w: row %d reads KV that is NaN or of a failed row", engine.ErrLogits, i)
 	case d.fail != nil:
 		out.Err = d.fail(b.Seq, i)
 	}
@@ -125,7 +125,7 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 	return nil
 }
 
-// advance notes what the slot ran and samples.
+// advance samples, and records the row in its slot's progress.
 func (d *device) advance(r *engine.Row, i int, after uint64, ran *progress, out *engine.RowOut) {
 	ran.end, ran.hash = r.Start+int32(r.Len()), after
 	if !r.Sample && !r.Digest {
@@ -137,8 +137,8 @@ func (d *device) advance(r *engine.Row, i int, after uint64, ran *progress, out 
 	}
 }
 
-// tokens are those that row r runs. known is false for a deferred row whose slot's
-// last sample failed: the scheduler could not know, so the row runs as garbage.
+// tokens returns the tokens of row r. known is false for a deferred row after a failed
+// sample: the scheduler could not know of the failure, so the row runs on garbage.
 func (d *device) tokens(r *engine.Row, ran *progress) (tokens []kv.Token, known bool, err error) {
 	if !r.Deferred {
 		return r.Tokens, true, nil
@@ -151,7 +151,7 @@ func (d *device) tokens(r *engine.Row, ran *progress) (tokens []kv.Token, known 
 	return d.one[:], ran.sampled, nil
 }
 
-// count adds what a row runs, failed or not.
+// count adds a row, failed or not, to the statistics.
 func count(r *engine.Row, s *engine.StepStats) {
 	n := int64(r.Len())
 	if r.Deferred {

@@ -7,24 +7,23 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// ticket implements engine.Ticket for a batch; of a move it is the
-// entry among the pending ones.
+// ticket implements engine.Ticket for a batch, and is the entry of a pending move.
 type ticket struct {
 	backend *Backend
-	end     time.Duration // when it completes, if nothing comes in between
+	end     time.Duration // when it completes, unless the device ends earlier
 	// lost is the error that ends the device when the ticket completes.
 	lost *engine.Error
 	move engine.MoveID // or 0: a batch
 	fail error         // of the move
 
-	// The event that completes it, of one kind or the other.
+	// The event that completes the ticket: event in virtual time, timer in real time.
 	event EventID
 	timer *time.Timer
 
 	res  engine.Result
 	err  error
 	over atomic.Bool   // set after err, never unset
-	done chan struct{} // made when first asked for; guarded by backend.mu
+	done chan struct{} // made by the first Done; guarded by backend.mu
 }
 
 // Done implements engine.Ticket.
