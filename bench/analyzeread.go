@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -35,16 +34,7 @@ func (s *Sequences) Requests() int { return len(s.requests) }
 // OpenSequences reads a prefix trace or a Mooncake trace from a file; the first bytes
 // decide. The errors are those of [ReadTrace] and [ReadMooncake].
 func OpenSequences(path string) (*Sequences, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("bench: opening a trace: %w", err)
-	}
-	defer f.Close()
-	s, err := ReadSequences(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return s, nil
+	return openTrace(path, ReadSequences)
 }
 
 // ReadSequences is [OpenSequences] for a stream.

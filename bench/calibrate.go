@@ -42,8 +42,8 @@ func (c CalibrateConfig) KVTokens() int {
 //
 // The samples come in a shuffled order, the same in every run, because [sim.Fit] holds
 // out every third sample and the held-out ones should be of all shapes. The backend
-// must be idle; the contents of its pool are lost. progress is called after each step
-// with the number of steps done and of all steps. Errors are those of cfg and of the
+// must be idle; the contents of its pool are lost. progress, if not nil, is called after each
+// step with the number of steps done and of all steps. Errors are those of cfg and of the
 // backend, the end of ctx, and a backend too small for [sim.MinFitSamples] steps.
 func MeasureSteps(ctx context.Context, b engine.Backend, cfg CalibrateConfig, progress func(done, of int)) ([]sim.Sample, error) {
 	cfg = cfg.withDefaults()
@@ -72,7 +72,9 @@ func MeasureSteps(ctx context.Context, b engine.Backend, cfg CalibrateConfig, pr
 				return nil, fmt.Errorf("bench: step %+v: %w", s.Shapes, err)
 			}
 			took[i] = append(took[i], max(1, t.Nanoseconds()))
-			progress(round*len(samples)+i+1, cfg.Rounds*len(samples))
+			if progress != nil {
+				progress(round*len(samples)+i+1, cfg.Rounds*len(samples))
+			}
 		}
 	}
 	for i := range samples {

@@ -60,7 +60,7 @@ func TestMeasureStepsRefuses(t *testing.T) {
 	}
 	defer b.Close()
 	for _, cfg := range []CalibrateConfig{{}, {NewTokens: -1}, {ContextTokens: -1}, {Rows: -1}, {Rounds: -1}} {
-		if _, err := MeasureSteps(context.Background(), b, cfg, func(int, int) {}); err == nil {
+		if _, err := MeasureSteps(context.Background(), b, cfg, nil); err == nil {
 			t.Errorf("%+v is measured on 2 pages", cfg)
 		}
 	}
@@ -71,7 +71,7 @@ func TestMeasureStepsRefuses(t *testing.T) {
 	defer large.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := MeasureSteps(ctx, large, CalibrateConfig{}, func(int, int) {}); !errors.Is(err, context.Canceled) {
+	if _, err := MeasureSteps(ctx, large, CalibrateConfig{}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -74,7 +74,7 @@ type EngineSummary struct {
 
 // PlayEngine measures a backend alone: the prefill of a prompt in one step, then
 // decoding at batches of 1, 4 and 16. The backend must be idle; the contents of its
-// pool are lost. progress is called after each measurement, [EngineConfig.Steps]
+// pool are lost. progress, if not nil, is called after each measurement, [EngineConfig.Steps]
 // times. Errors are those of cfg, of the backend, and the end of ctx.
 func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progress func()) (*EngineSummary, error) {
 	cfg = cfg.withDefaults()
@@ -97,7 +97,9 @@ func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progres
 				return 0, err
 			}
 			rates = append(rates, r)
-			progress()
+			if progress != nil {
+				progress()
+			}
 		}
 		slices.Sort(rates)
 		return rates[len(rates)/2], nil

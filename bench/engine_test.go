@@ -67,7 +67,7 @@ func TestPlayEngineRefuses(t *testing.T) {
 	}
 	defer b.Close()
 	for _, cfg := range []EngineConfig{{}, {PromptTokens: -1}, {OutputTokens: -1}, {PromptTokens: 1, OutputTokens: 1, Rounds: -1}} {
-		if _, err := PlayEngine(context.Background(), b, cfg, func() {}); err == nil {
+		if _, err := PlayEngine(context.Background(), b, cfg, nil); err == nil {
 			t.Errorf("%+v is played", cfg)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -87,16 +86,7 @@ type MooncakeRequest struct {
 // OpenMooncakeRequests reads the lines of a Mooncake trace from a file, in order of
 // arrival. Errors are those of [ReadMooncake].
 func OpenMooncakeRequests(path string) ([]MooncakeRequest, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("bench: opening a Mooncake trace: %w", err)
-	}
-	defer f.Close()
-	requests, err := readMooncakeRequests(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return requests, nil
+	return openTrace(path, readMooncakeRequests)
 }
 
 // readMooncakeRequests reads and checks all lines; see ReadMooncake for its errors.

@@ -136,5 +136,5 @@ func (s *SchedSummary) Rows() (rows [][]string, legend string) {
 	t.row("planning alone", "%.0f requests/s", s.RequestsPerS)
 	t.row("", "%.0f tokens/s", s.TokensPerS)
 	t.row("allocations in Next", "%.2f a step", s.AllocsPerStep)
-	return t, "A backend that answers at once; only time within Next, Complete and Add counts. Allocations: in steps that admit nobody."
+	return t, "A backend that answers at once; only time within Next, Complete and Add counts. Allocations: in steps that admit no request."
 }

@@ -60,16 +60,20 @@ func (t *Trace) add(request []kv.Token) {
 
 // OpenTrace reads a trace from a file. Errors are those of the file and of [ReadTrace].
 func OpenTrace(path string) (*Trace, error) {
+	return openTrace(path, ReadTrace)
+}
+
+// openTrace reads the file at path. Errors name the path.
+func openTrace[T any](path string, read func(io.Reader) (T, error)) (t T, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("bench: opening a prefix trace: %w", err)
+		return t, fmt.Errorf("bench: can't read the trace: %w", err)
 	}
 	defer f.Close()
-	t, err := ReadTrace(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if t, err = read(f); err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
 	}
-	return t, nil
+	return t, err
 }
 
 // ReadTrace reads a trace and expects the end of r after it. An error that wraps

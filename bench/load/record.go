@@ -22,7 +22,7 @@ type Distribution struct {
 // end.
 const (
 	shortest = time.Microsecond
-	longest  = 24 * time.Hour
+	longest  = 24 * time.Hour // beyond the time of any useful run; more takes memory
 	digits   = 3
 )
 
@@ -138,8 +138,9 @@ func (r *record) add(s *sample, begin time.Time, slo *Objectives) {
 	}
 }
 
-// mostSeconds bounds record.seconds: a day. Later output counts in its last element.
-const mostSeconds = 24 * 60 * 60
+// mostSeconds bounds record.seconds, as longest bounds times. Later output counts in its last
+// element.
+const mostSeconds = int(longest / time.Second)
 
 // arrived counts output tokens at a time from the beginning of the run. The tokens of an
 // answer are spread evenly over its chunks, since not all servers tell them apart.
