@@ -9,23 +9,22 @@ import (
 
 // analyzeCmd holds the commands of coppice analyze.
 type analyzeCmd struct {
-	Trace analyzeTraceCmd `cmd:"" help:"Say what a recorded or generated trace of prompts asks of caches and routers."`
+	Trace analyzeTraceCmd `cmd:"" help:"Analyse a trace of prompts: lengths, reuse of prefixes, and suggested settings."`
 }
 
 // analyzeTraceCmd is coppice analyze trace; see bench.Analyze.
 type analyzeTraceCmd struct {
 	File        string `arg:"" type:"path" help:"Prefix trace, or a recorded trace of the Mooncake project in JSON lines."`
 	BlockTokens int    `name:"block-tokens" placeholder:"16" help:"Tokens per block, a multiple of the block size of the trace. Default: 16, or the trace's own."`
-	PoolTokens  int    `name:"pool-tokens" help:"Tokens of KV that each worker holds. Default: unknown."`
-	Workers     int    `help:"Workers of the fleet. Default: unknown."`
+	PoolTokens  int    `name:"pool-tokens" help:"Size of each worker's KV pool in tokens. Default: unknown."`
+	Workers     int    `help:"Number of workers in the fleet. Default: unknown."`
 	JSON        bool   `name:"json" help:"Print one JSON object instead of the tables."`
 }
 
 // Help is printed by kong under the summary.
 func (*analyzeTraceCmd) Help() string {
-	return `Prints lengths, the theoretical hit rate, how deep and broad the prefixes that come
-again are, and the weights, block size and number of routers that follow, with the
-reasons.
+	return `Prints lengths, the best possible hit rate, the depth and breadth of repeated prefixes, and
+the suggested weights, block size and number of routers, with reasons.
 
 Examples:
   coppice analyze trace conversation.jsonl

@@ -52,8 +52,8 @@ func remedy(err error) string {
 
 // gpuFlags select the GPU and its memory, for --backend cuda.
 type gpuFlags struct {
-	GPU       int     `name:"gpu" default:"0" help:"With --backend cuda: which GPU, as the driver counts them."`
-	GPUMemory float64 `name:"gpu-memory" default:"0.9" help:"With --backend cuda: share of its memory that may be in use. The KV pool takes what weights and buffers leave, unless --kv-tokens says how large it is."`
+	GPU       int     `name:"gpu" default:"0" help:"With --backend cuda: number of the GPU, in the driver's order."`
+	GPUMemory float64 `name:"gpu-memory" default:"0.9" help:"With --backend cuda: share of the GPU's memory that may be in use. The KV pool takes the rest after weights and buffers, unless --kv-tokens sets its size."`
 }
 
 // options returns the flags as options of the backend.
@@ -77,7 +77,7 @@ type backendName string
 // UnmarshalText accepts the names of backends; the error lists them.
 func (b *backendName) UnmarshalText(text []byte) error {
 	if !slices.Contains(backends.Names(), string(text)) {
-		return fmt.Errorf("%q is no backend, want one of %s", text, strings.Join(backends.Names(), ", "))
+		return fmt.Errorf("%q is not a backend; want one of %s", text, strings.Join(backends.Names(), ", "))
 	}
 	*b = backendName(text)
 	return nil
@@ -92,7 +92,7 @@ func (k kvType) String() string { return kv.DType(k).String() }
 func (k *kvType) UnmarshalText(text []byte) error {
 	var d kv.DType
 	if err := d.UnmarshalText(text); err != nil || !slices.Contains(cpu.KVTypes(), d) {
-		return fmt.Errorf("%q is no type of keys and values, want one of %v", text, cpu.KVTypes())
+		return fmt.Errorf("%q is not a data type of keys and values; want one of %v", text, cpu.KVTypes())
 	}
 	*k = kvType(d)
 	return nil

@@ -17,13 +17,13 @@ import (
 type benchChatCmd struct {
 	nodeFlags
 	backendFlags
-	Requests     int    `default:"200" help:"Requests in all."`
-	Turns        int    `default:"4" help:"Turns of a conversation."`
-	Systems      int    `default:"6" help:"System prompts that the conversations share."`
+	Requests     int    `default:"200" help:"Total number of requests."`
+	Turns        int    `default:"4" help:"Turns per conversation."`
+	Systems      int    `default:"6" help:"Number of different system prompts that the conversations share."`
 	SystemBytes  int    `name:"system-bytes" default:"480" help:"Length of a system prompt, in bytes."`
 	OutputTokens int    `name:"output-tokens" default:"16" help:"Tokens per answer."`
-	Clients      int    `default:"8" help:"Conversations at a time."`
-	Seed         uint64 `default:"1" help:"Of what is said and to whom."`
+	Clients      int    `default:"8" help:"Parallel conversations."`
+	Seed         uint64 `default:"1" help:"Seed of the conversations."`
 	JSON         bool   `name:"json" help:"Print one JSON object instead of the table."`
 }
 

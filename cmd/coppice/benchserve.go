@@ -16,62 +16,61 @@ import (
 
 // benchServeCmd is coppice bench serve; see bench/load.
 type benchServeCmd struct {
-	URL      string        `name:"url" default:"http://127.0.0.1:8080" help:"The server: any that is OpenAI-compatible."`
-	Endpoint load.Endpoint `default:"completions" help:"completions or chat."`
+	URL      string        `name:"url" default:"http://127.0.0.1:8080" help:"URL of an OpenAI-compatible server."`
+	Endpoint load.Endpoint `default:"completions" help:"API to use: completions or chat."`
 	Model    string        `help:"Name of the model. Default: the first of /v1/models."`
-	APIKey   string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"Sent as a bearer token."`
+	APIKey   string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"API key, sent as a bearer token."`
 
-	Dataset         string        `group:"Data set:" enum:"random,shared-prefix,multi-turn,trace,file" default:"multi-turn" help:"random, shared-prefix, multi-turn, trace or file."`
-	File            string        `group:"Data set:" placeholder:"PATH" help:"Of trace: a Mooncake trace (JSON lines). Of file: a prompt a line, as text, or in .jsonl as {\"prompt\":\"...\",\"output_tokens\":100}."`
-	InputTokens     *int          `group:"Data set:" placeholder:"N" help:"Of random, by default 1024; of each turn of multi-turn, by default 128."`
-	OutputTokens    *int          `group:"Data set:" placeholder:"N" help:"Asked for in each request, but not in those of a trace. Default: 128, in multi-turn 64."`
-	RangeRatio      float64       `group:"Data set:" default:"0" help:"Spread lengths evenly by this share both ways, from 0 to below 1. random, multi-turn."`
-	Groups          int           `group:"Data set:" default:"64" help:"Of shared-prefix: groups, each with a prefix of its own."`
-	PromptsPerGroup int           `group:"Data set:" default:"16" help:"Of shared-prefix."`
-	PrefixTokens    int           `group:"Data set:" default:"2048" help:"Of shared-prefix: what a group shares."`
-	SuffixTokens    int           `group:"Data set:" default:"128" help:"Of shared-prefix: what each request has of its own."`
-	Ordered         bool          `group:"Data set:" help:"Of shared-prefix: group after group; else shuffled."`
-	Turns           int           `group:"Data set:" default:"4" help:"Of multi-turn: requests of a conversation, which goes on with the server's own answers."`
-	SystemTokens    int           `group:"Data set:" default:"512" help:"Of multi-turn: a beginning that all conversations share."`
-	Think           time.Duration `group:"Data set:" default:"0s" help:"Of multi-turn: mean time that users take to answer."`
-	Speedup         float64       `group:"Data set:" default:"1" help:"Of trace: its time runs so many times as fast."`
-	Scale           int           `group:"Data set:" default:"1" help:"Of trace: lengths are divided by this power of two, for small models."`
-	PromptForm      string        `group:"Data set:" enum:"auto,ids,words" default:"auto" help:"What made-up prompts are: token ids, words, or ids if the server takes them."`
-	Vocab           int           `group:"Data set:" placeholder:"N" help:"Token ids are below it. Default: found out by trial, at most 32000."`
+	Dataset         string        `group:"Data set:" enum:"random,shared-prefix,multi-turn,trace,file" default:"multi-turn" help:"Prompts: random, shared-prefix, multi-turn, trace or file."`
+	File            string        `group:"Data set:" placeholder:"PATH" help:"For trace: a Mooncake trace (JSON lines). For file: one prompt per line, as text, or in a .jsonl file as {\"prompt\":\"...\",\"output_tokens\":100}."`
+	InputTokens     *int          `group:"Data set:" placeholder:"N" help:"Prompt length. Default: 1024 for random, 128 per turn for multi-turn."`
+	OutputTokens    *int          `group:"Data set:" placeholder:"N" help:"Output length of each request; a trace has its own. Default: 128, and 64 for multi-turn."`
+	RangeRatio      float64       `group:"Data set:" default:"0" help:"For random and multi-turn: spread lengths evenly by this share up and down, from 0 to below 1."`
+	Groups          int           `group:"Data set:" default:"64" help:"For shared-prefix: number of groups; each has its own prefix."`
+	PromptsPerGroup int           `group:"Data set:" default:"16" help:"For shared-prefix: prompts in each group."`
+	PrefixTokens    int           `group:"Data set:" default:"2048" help:"For shared-prefix: tokens that a group shares."`
+	SuffixTokens    int           `group:"Data set:" default:"128" help:"For shared-prefix: tokens of each request after the prefix."`
+	Ordered         bool          `group:"Data set:" help:"For shared-prefix: send group after group. Default: shuffled."`
+	Turns           int           `group:"Data set:" default:"4" help:"For multi-turn: requests per conversation. Each contains the server's earlier answers."`
+	SystemTokens    int           `group:"Data set:" default:"512" help:"For multi-turn: length of the beginning that all conversations share."`
+	Think           time.Duration `group:"Data set:" default:"0s" help:"For multi-turn: mean pause between an answer and the next turn."`
+	Speedup         float64       `group:"Data set:" default:"1" help:"For trace: play it faster by this factor."`
+	Scale           int           `group:"Data set:" default:"1" help:"For trace: divide lengths by this power of two, for small models."`
+	PromptForm      string        `group:"Data set:" enum:"auto,ids,words" default:"auto" help:"Form of generated prompts: ids (token ids), words, or auto (ids if the server accepts them)."`
+	Vocab           int           `group:"Data set:" placeholder:"N" help:"Size of the vocabulary: token ids are below it. Default: found by trial, at most 32000."`
 
-	Concurrency    int           `group:"Load:" placeholder:"N" help:"Closed loop: sessions at a time. Default: 8, if there is no --rate and no trace."`
+	Concurrency    int           `group:"Load:" placeholder:"N" help:"Closed loop: parallel sessions. Default: 8 without --rate and without a trace."`
 	Rate           string        `group:"Load:" placeholder:"R" help:"Open loop: sessions per second, or inf for all at once."`
-	Burstiness     float64       `group:"Load:" default:"1" help:"Of --rate: shape of the gamma distribution of gaps; 1 is a Poisson process, less has bursts."`
-	Ramp           load.Ramp     `group:"Load:" default:"none" help:"Of --rate: none, linear or exponential, from --ramp-from to --rate."`
-	RampFrom       float64       `group:"Load:" placeholder:"R" help:"Sessions per second at the beginning of a ramp."`
-	MaxConcurrency int           `group:"Load:" placeholder:"N" help:"Open loop: requests that may be out at a time. Default: any number."`
-	Requests       int           `group:"Load:" placeholder:"N" help:"Default: the whole data set; 100 where it has no end."`
-	Duration       time.Duration `group:"Load:" placeholder:"D" help:"No request begins after it."`
-	Warmup         int           `group:"Load:" default:"1" help:"Requests before the run, not counted, with prompts of their own."`
-	Seed           uint64        `group:"Load:" default:"0" help:"Of prompts and arrivals."`
-	Timeout        time.Duration `group:"Load:" default:"10m" help:"Of a request."`
+	Burstiness     float64       `group:"Load:" default:"1" help:"With --rate: shape of the gamma distribution of gaps. 1 is a Poisson process; below 1 there are bursts."`
+	Ramp           load.Ramp     `group:"Load:" default:"none" help:"With --rate: growth from --ramp-from to --rate: none, linear or exponential."`
+	RampFrom       float64       `group:"Load:" placeholder:"R" help:"Sessions per second at the start of a ramp."`
+	MaxConcurrency int           `group:"Load:" placeholder:"N" help:"Open loop: most requests in flight. Default: no limit."`
+	Requests       int           `group:"Load:" placeholder:"N" help:"Number of requests. Default: the whole data set, or 100 if it has no end."`
+	Duration       time.Duration `group:"Load:" placeholder:"D" help:"Start no request after this time."`
+	Warmup         int           `group:"Load:" default:"1" help:"Requests before the run, with other prompts; they are not counted."`
+	Seed           uint64        `group:"Load:" default:"0" help:"Seed of prompts and arrivals."`
+	Timeout        time.Duration `group:"Load:" default:"10m" help:"Time limit of a request."`
 
-	Temperature float64 `group:"Requests:" default:"0" help:"Below 0 leaves it to the server."`
-	IgnoreEOS   bool    `name:"ignore-eos" group:"Requests:" negatable:"" default:"true" help:"Ask for output of exact length. vLLM, SGLang and coppice know it; --no-ignore-eos for servers that refuse it."`
-	Usage       bool    `group:"Requests:" negatable:"" default:"true" help:"Ask for the server's count of tokens; --no-usage counts chunks instead."`
-	ExtraBody   string  `group:"Requests:" placeholder:"JSON" help:"An object whose fields go into each request, and replace what is there."`
+	Temperature float64 `group:"Requests:" default:"0" help:"Sampling temperature. Below 0: the server's default."`
+	IgnoreEOS   bool    `name:"ignore-eos" group:"Requests:" negatable:"" default:"true" help:"Ask for output of exact length (ignore_eos). vLLM, SGLang and coppice know this field; use --no-ignore-eos for servers that refuse it."`
+	Usage       bool    `group:"Requests:" negatable:"" default:"true" help:"Ask the server for its count of tokens. --no-usage counts chunks instead."`
+	ExtraBody   string  `group:"Requests:" placeholder:"JSON" help:"JSON object whose fields are added to each request, or replace its fields."`
 
-	Percentiles []float64 `group:"Result:" default:"99" help:"Which to print."`
-	Goodput     string    `group:"Result:" placeholder:"LIMITS" help:"Count requests that keep ttft:200ms,tpot:30ms,itl:50ms,e2el:5s or some of them; itl is of every gap."`
-	JSON        bool      `name:"json" group:"Result:" help:"Print one JSON object instead of the table, with the keys of vllm bench serve."`
+	Percentiles []float64 `group:"Result:" default:"99" help:"Percentiles to print."`
+	Goodput     string    `group:"Result:" placeholder:"LIMITS" help:"Count requests within these limits, one or more of ttft:200ms,tpot:30ms,itl:50ms,e2el:5s. itl applies to every gap."`
+	JSON        bool      `name:"json" group:"Result:" help:"Print a JSON object with the keys of vllm bench serve instead of the table."`
 	Save        string    `group:"Result:" placeholder:"PATH" help:"Write that JSON object to a file."`
 }
 
 // Help is printed by kong under the summary.
 func (*benchServeCmd) Help() string {
-	return `Requests go to a running server and their answers are timed as they stream in. Without
-flags they are turns of conversations over one system prompt, so the server's prefix
-cache has work to do; --dataset random shares nothing. In a
-closed loop (--concurrency) a request begins where one has ended; in an open loop
-(--rate, or a trace's own times) requests arrive whatever the server does. The
-table is the one of vllm bench serve, and its figures are defined as there.
+	return `Sends requests to a running server and times the streamed answers. By default the requests
+are turns of conversations that share a system prompt, so the server's prefix cache matters;
+--dataset random shares nothing. In a closed loop (--concurrency) a request starts when another
+ends. In an open loop (--rate, or the times of a trace) requests start at their times, however
+busy the server is. The table and its figures are those of vllm bench serve.
 
-A request whose connection the server closed before it answered anything is sent again,
+If the server closes a connection before it has answered anything, the request is sent again
 on another connection.
 
 Examples:
@@ -161,9 +160,9 @@ func (c *benchServeCmd) config() (load.Config, error) {
 	}
 	switch {
 	case c.Rate != "" && c.Concurrency != 0:
-		return cfg, errors.New("--rate is an open loop and --concurrency a closed one: leave one out, or give --max-concurrency with --rate")
+		return cfg, errors.New("--rate (open loop) and --concurrency (closed loop) exclude each other: give one, or --rate with --max-concurrency")
 	case c.Rate == "" && c.Ramp != load.NoRamp:
-		return cfg, errors.New("--ramp needs --rate, where it ends")
+		return cfg, errors.New("--ramp needs --rate, the rate at its end")
 	case c.Rate != "":
 		rate, err := strconv.ParseFloat(c.Rate, 64)
 		if err != nil || !(rate > 0) {
@@ -173,7 +172,7 @@ func (c *benchServeCmd) config() (load.Config, error) {
 			return cfg, fmt.Errorf("--burstiness is %v, want more than 0", c.Burstiness) // load would take 0 as its default
 		}
 		if math.IsInf(rate, 1) && c.Requests == 0 && c.Duration > 0 {
-			return cfg, errors.New("--rate inf needs --requests: all of them come at once")
+			return cfg, errors.New("--rate inf needs --requests, the number of requests to send at once")
 		}
 		cfg.Arrivals = &load.Arrivals{Rate: rate, Burstiness: c.Burstiness, Ramp: c.Ramp, From: c.RampFrom, Seed: c.Seed}
 	case c.Dataset == "trace" && c.Concurrency == 0:
@@ -222,7 +221,7 @@ func (c *benchServeCmd) vocabulary(ctx context.Context, client *load.Client) (lo
 	}
 	v, err := client.Probe(ctx, c.Dataset == "multi-turn")
 	if err == nil && c.PromptForm == "ids" && v.High == 0 {
-		return v, errors.New("--prompt-form ids: the server does not take token ids, or in multi-turn does not name those of its answers: leave it out")
+		return v, errors.New("--prompt-form ids: the server does not accept token ids, or does not return those of its answers, which multi-turn needs: omit --prompt-form")
 	}
 	return v, err
 }
@@ -230,7 +229,7 @@ func (c *benchServeCmd) vocabulary(ctx context.Context, client *load.Client) (lo
 // data returns the data set of --dataset, with prompts from vocabulary v.
 func (c *benchServeCmd) data(v load.Vocabulary) (load.Dataset, error) {
 	if file := c.Dataset == "trace" || c.Dataset == "file"; file != (c.File != "") {
-		return nil, fmt.Errorf("--dataset %s: a --file belongs to trace and file, and to no other", c.Dataset)
+		return nil, fmt.Errorf("--dataset %s: trace and file need a --file, the others take none", c.Dataset)
 	}
 	switch c.Dataset {
 	case "shared-prefix":
@@ -246,7 +245,7 @@ func (c *benchServeCmd) data(v load.Vocabulary) (load.Dataset, error) {
 		return d, d.Validate()
 	case "trace":
 		if c.Speedup == 0 || c.Scale == 0 {
-			return nil, errors.New("--speedup and --scale: 0 is neither") // load would take 0 as its default
+			return nil, errors.New("--speedup and --scale must not be 0") // load would take 0 as its default
 		}
 		return load.OpenTrace(c.File, load.TraceConfig{Vocabulary: v, Speedup: c.Speedup, Scale: c.Scale, Seed: c.Seed})
 	case "file":

@@ -19,25 +19,25 @@ import (
 type benchTiersCmd struct {
 	Model        modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
-	KVType       kvType       `name:"kv-type" default:"f32" help:"What keys and values are stored as: f32, f16, bf16 or q8_0."`
+	KVType       kvType       `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
 	PageTokens   int          `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
 	PoolTokens   int          `name:"pool-tokens" default:"8192" min:"1" help:"Size of the device's pool, in tokens."`
-	PromptTokens int          `name:"prompt-tokens" default:"512" min:"1" help:"Tokens of a document; each is asked about once in a round."`
-	WorkingSets  []int        `name:"working-sets" default:"1,4,16" help:"How many times the pool the documents fill."`
-	Rounds       int          `default:"3" min:"1" help:"Rounds before the restart. The first computes everything."`
-	Clients      int          `default:"1" min:"1" help:"Requests at a time."`
-	Dir          string       `type:"path" placeholder:"DIR" help:"Where directories of the disk tier are made, and removed. Default: that for temporary files, which may be in memory."`
-	Threads      int          `default:"0" help:"Threads that compute. Default: all processors."`
-	Seed         uint64       `default:"1" help:"Of what is asked."`
+	PromptTokens int          `name:"prompt-tokens" default:"512" min:"1" help:"Tokens of a document; each document is asked about once per round."`
+	WorkingSets  []int        `name:"working-sets" default:"1,4,16" help:"Sizes of the documents together, as multiples of the pool."`
+	Rounds       int          `default:"3" min:"1" help:"Rounds before the restart; the first computes everything."`
+	Clients      int          `default:"1" min:"1" help:"Parallel requests."`
+	Dir          string       `type:"path" placeholder:"DIR" help:"Directory for temporary directories of the disk tier. Default: the system's directory of temporary files, which may be in memory."`
+	Threads      int          `default:"0" help:"Compute threads. Default: one per processor."`
+	Seed         uint64       `default:"1" help:"Seed of the questions."`
 	JSON         bool         `name:"json" help:"Print a JSON array instead of the table."`
 }
 
 // Help is printed by kong under the summary.
 func (*benchTiersCmd) Help() string {
-	return `Documents that fill a multiple of the device's pool are asked about in turn, so
-that without tiers each is lost before it comes again. Compared are no tier, host
-memory, disk, and both; then the node is closed and opened again, and asked once
-more. All logit bits are compared with those of a device with room for everything.
+	return `Asks in turn about documents that fill a multiple of the device's pool, so that without tiers
+each document is evicted before it is used again. Compares no tier, host memory, disk, and
+both. Then it restarts the node and asks once more. All logit bits are compared with those of
+a device whose pool holds everything.
 
 Examples:
   coppice bench tiers

@@ -19,15 +19,15 @@ import (
 
 // cacheCmd holds the commands of coppice cache.
 type cacheCmd struct {
-	Ls     cacheLsCmd     `cmd:"" help:"List what a directory of KV holds, extent by extent."`
-	Stat   cacheStatCmd   `cmd:"" help:"Say what a directory of KV is of, and how much is in it."`
-	Verify cacheVerifyCmd `cmd:"" help:"Read all KV of a directory and check it."`
-	Prune  cachePruneCmd  `cmd:"" help:"Remove what is damaged or can't be found, or all of one model."`
+	Ls     cacheLsCmd     `cmd:"" help:"List the extents in a directory of KV."`
+	Stat   cacheStatCmd   `cmd:"" help:"Print model, format and totals of a directory of KV."`
+	Verify cacheVerifyCmd `cmd:"" help:"Read all KV in a directory and verify its checksums."`
+	Prune  cachePruneCmd  `cmd:"" help:"Remove damaged and unreachable records, or all KV of one model."`
 }
 
 // cacheDir is the common argument of the cache commands.
 type cacheDir struct {
-	Dir  string `arg:"" type:"path" help:"Directory of a disk or shared tier, or one fingerprint's directory in it."`
+	Dir  string `arg:"" type:"path" help:"Directory of --kv-disk or --kv-share, or one fingerprint's directory in it."`
 	JSON bool   `name:"json" help:"Print JSON."`
 }
 
@@ -48,9 +48,8 @@ type cacheLsCmd struct{ cacheDir }
 
 // Help is printed by kong under the summary.
 func (*cacheLsCmd) Help() string {
-	return `One line for each extent: its key, the tokens that it holds, its size, the namespace
-that it belongs to, when it was used last (shared directories), and what is wrong with
-it, if anything. Pages are not read: verify does that.
+	return `Prints one line per extent: key, tokens, size, namespace, time of last use (shared
+directories only) and fault, if any. Pages are not read; use coppice cache verify for that.
 
 Examples:
   coppice cache ls /var/cache/coppice
@@ -144,8 +143,8 @@ type cacheStatCmd struct{ cacheDir }
 
 // Help is printed by kong under the summary.
 func (*cacheStatCmd) Help() string {
-	return `Each model, numerics, KV type and page layout has a directory of its own, named by its
-fingerprint. A server uses the one of its own and leaves the others alone.
+	return `Each combination of model, numerics, KV type and page layout has its own directory, named by
+its fingerprint. A server uses its own directory and does not touch the others.
 
 Examples:
   coppice cache stat /var/cache/coppice`
@@ -235,9 +234,9 @@ type cacheVerifyCmd struct{ cacheDir }
 
 // Help is printed by kong under the summary.
 func (*cacheVerifyCmd) Help() string {
-	return `Reads every page and compares checksums. It exits with status 1 if a record is damaged.
-A server never serves one: it reads the same checksums. So this says what a restart
-would lose, and whether a disk is to be replaced.
+	return `Reads every page and compares checksums. The exit status is 1 if a record is damaged. A server
+never uses damaged records, because it compares the same checksums: the report shows what a
+restart would lose, and whether the disk may be failing.
 
 Examples:
   coppice cache verify /var/cache/coppice`
@@ -255,15 +254,15 @@ func (c *cacheVerifyCmd) Run() error {
 // cachePruneCmd is coppice cache prune.
 type cachePruneCmd struct {
 	cacheDir
-	Fingerprint []string `help:"Remove the whole directory of this fingerprint instead, as stat names it. May be given more than once."`
-	DryRun      bool     `name:"dry-run" help:"Only say what would be removed."`
+	Fingerprint []string `help:"Remove the whole directory with this fingerprint instead; coppice cache stat lists fingerprints. Repeat the flag for several."`
+	DryRun      bool     `name:"dry-run" help:"Only print what would be removed."`
 }
 
 // Help is printed by kong under the summary.
 func (*cachePruneCmd) Help() string {
-	return `Removes damaged records, records whose beginning of the sequence is missing, and
-temporary files that killed processes left an hour ago. A directory that a server has
-open as its disk tier is refused; a shared one may be in use.
+	return `Removes damaged records, records whose parent is missing, and temporary files that killed
+processes left at least an hour ago. A directory that a server has open as its disk tier is
+refused; a shared directory may be in use.
 
 Examples:
   coppice cache prune /var/cache/coppice --dry-run
@@ -289,7 +288,7 @@ func (c *cachePruneCmd) Run() error {
 	}
 	for _, f := range c.Fingerprint {
 		if !slices.ContainsFunc(dirs, func(d inspect.Dir) bool { return d.Fingerprint == f }) {
-			return fmt.Errorf("%s has no directory of the fingerprint %s", c.Dir, f)
+			return fmt.Errorf("%s has no directory with the fingerprint %s; coppice cache stat lists them", c.Dir, f)
 		}
 	}
 	all := []pruned{}
@@ -333,7 +332,7 @@ func (p *pruned) print(dry bool) {
 	}
 	switch {
 	case p.Error != "":
-		fmt.Printf("%s: left alone: %s\n", p.Path, p.Error)
+		fmt.Printf("%s: unchanged: %s\n", p.Path, p.Error)
 	case p.Removed:
 		fmt.Printf("%s: %s\n", p.Path, verb)
 	default:

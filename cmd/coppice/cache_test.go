@@ -131,7 +131,7 @@ func checkCache(t *testing.T, kind, dir string) {
 	}
 }
 
-// TestCacheInUse checks that a disk tier which a process has open is left alone.
+// TestCacheInUse checks that a disk tier which a process has open is unchanged.
 func TestCacheInUse(t *testing.T) {
 	dir := t.TempDir()
 	s, err := diskmem.Open(diskmem.Config{Dir: dir, Identity: cacheIdentity("one"), Bytes: 1 << 20})
@@ -142,7 +142,7 @@ func TestCacheInUse(t *testing.T) {
 	if out, _, _ := command(t, "cache", "stat", dir); !strings.Contains(out, "in use") {
 		t.Errorf("stat: %s", out)
 	}
-	if out, _, ok := command(t, "cache", "prune", dir); ok || !strings.Contains(out, "left alone") {
+	if out, _, ok := command(t, "cache", "prune", dir); ok || !strings.Contains(out, "unchanged") {
 		t.Errorf("prune: %v\n%s", ok, out)
 	}
 }

@@ -25,22 +25,22 @@ import (
 type calibrateCmd struct {
 	Model         modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset        model.Preset `xor:"model" default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
-	Threads       int          `default:"0" min:"0" help:"Threads that compute. Default: all processors."`
+	Threads       int          `default:"0" min:"0" help:"Compute threads. Default: one per processor."`
 	NewTokens     int          `name:"new-tokens" default:"512" min:"1" help:"Tokens of the longest prompt in a step."`
 	ContextTokens int          `name:"context-tokens" default:"2048" min:"1" help:"Tokens of the longest context."`
-	Rounds        int          `default:"5" min:"1" help:"How often each step runs; the median counts."`
-	Out           string       `type:"path" placeholder:"FILE" help:"Write the profile there, as JSON."`
-	CSV           string       `name:"csv" type:"path" placeholder:"FILE" help:"Write the steps there, measured and predicted."`
-	JSON          bool         `name:"json" help:"Print one JSON object, profile and errors, instead of text."`
+	Rounds        int          `default:"5" min:"1" help:"Runs of each step; the median counts."`
+	Out           string       `type:"path" placeholder:"FILE" help:"Write the profile to this file, as JSON."`
+	CSV           string       `name:"csv" type:"path" placeholder:"FILE" help:"Write the steps to this file, measured and predicted."`
+	JSON          bool         `name:"json" help:"Print one JSON object with profile and errors instead of text."`
 }
 
 // Help is printed by kong under the summary.
 func (*calibrateCmd) Help() string {
-	return `Steps of about 90 shapes (prompts behind contexts, decodes of 1 to 16 rows, mixes)
-run on the CPU engine alone. Two thirds of them fit the efficiencies of a simulated
-device, whose memory bandwidth and arithmetic are measured in the same run; the
-other third says how far off its predictions are. Half a minute for tiny on two
-cores, minutes for small. bench serving takes the profile.
+	return `Runs steps of about 90 shapes (prompts after contexts, decodes of 1 to 16 rows, mixes) on the
+CPU engine alone. Two thirds of them determine the efficiencies of a simulated device, whose
+memory bandwidth and arithmetic are measured in the same run; the other third measures the
+error of its predictions. It takes half a minute for tiny on two cores, minutes for small.
+coppice bench serving accepts the profile.
 
 Examples:
   coppice calibrate
@@ -92,7 +92,7 @@ func (c *calibrateCmd) validate() error {
 }
 
 // canWrite reports that the directory of the file that a flag names is missing, before anything
-// is measured. An empty name is no fault.
+// is measured. An empty name is valid.
 func canWrite(flag, file string) error {
 	if file == "" {
 		return nil
@@ -126,7 +126,7 @@ func calibrationBase(m *model.Model, backend *cpu.Backend, threads int) (sim.Pro
 	}
 	ceilings := cpu.MeasureCeilings(threads)
 	if ceilings.GBs <= 0 || ceilings.GFlops <= 0 {
-		return p, fmt.Errorf("the machine's bandwidth measures %.3g GB/s and its arithmetic %.3g GFLOP/s: both are needed, and 256 MB of free memory to measure them", ceilings.GBs, ceilings.GFlops)
+		return p, fmt.Errorf("measured %.3g GB/s of memory bandwidth and %.3g GFLOP/s, want both above 0; the measurement needs 256 MB of free memory", ceilings.GBs, ceilings.GFlops)
 	}
 	cfg, work := m.Config(), backend.Work()
 	params := int64(work.LayerParams + work.HeadParams)
@@ -171,7 +171,7 @@ func readsMemory(figure string) bool { return figure == "e_w" || figure == "e_k"
 // stepProgress returns a progress callback for MeasureSteps that draws a bar on a terminal.
 func stepProgress() func(done, of int) {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		return func(int, int) {}
+		return nil
 	}
 	var advance, finish func()
 	return func(done, of int) {
@@ -212,14 +212,14 @@ func (c *calibrateCmd) write(samples []sim.Sample, p *sim.Profile, r *sim.FitRep
 	fmt.Printf("mean error: %.1f %% of the %d steps fitted to, %.1f %% of the %d held out\n", 100*r.TrainMAPE, r.Train, 100*r.HeldOutMAPE, r.HeldOut)
 	fmt.Printf("worst: %.0f %%, %.3g ms measured, %.3g ms predicted:", 100*r.WorstError, float64(r.Worst.Nanos)/1e6, float64(r.WorstNanos)/1e6)
 	for _, s := range r.Worst.Shapes {
-		fmt.Printf(" %d rows of %d tokens behind %d", s.Rows, s.New, s.Cached)
+		fmt.Printf(" %d rows of %d tokens after %d", s.Rows, s.New, s.Cached)
 	}
 	fmt.Println()
 	if len(r.AtBound) > 0 {
-		fmt.Printf("at the bound of what a profile can say: %s\n", strings.Join(r.AtBound, ", "))
+		fmt.Printf("at the limit of what a profile can express: %s\n", strings.Join(r.AtBound, ", "))
 	}
 	if len(r.Undetermined) > 0 {
-		fmt.Printf("no step determines: %s\n", strings.Join(r.Undetermined, ", "))
+		fmt.Printf("not determined by any step: %s\n", strings.Join(r.Undetermined, ", "))
 	}
 	return nil
 }

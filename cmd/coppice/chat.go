@@ -22,28 +22,29 @@ import (
 type chatCmd struct {
 	nodeFlags
 	backendFlags
-	URL    string `name:"url" placeholder:"URL" help:"Talk to a running server, any that is OpenAI-compatible, instead of opening a model."`
-	Name   string `name:"model-name" placeholder:"NAME" help:"With --url: which model. Default: the first of /v1/models."`
-	APIKey string `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"With --url: sent as a bearer token."`
+	URL    string `name:"url" placeholder:"URL" help:"Chat with the OpenAI-compatible server at this URL instead of opening a model."`
+	Name   string `name:"model-name" placeholder:"NAME" help:"With --url: name of the model. Default: the first of /v1/models."`
+	APIKey string `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"With --url: API key, sent as a bearer token."`
 
-	System      string  `help:"What the system message says."`
-	MaxTokens   int     `name:"max-tokens" default:"1024" min:"1" help:"Most tokens of an answer."`
-	Temperature float32 `default:"0.7" help:"0 takes the best token always; 1 draws as the model says."`
-	TopP        float32 `name:"top-p" default:"0.95" help:"Draw among the best tokens that make up this probability."`
-	Seed        uint64  `default:"0" help:"Same seed, same answers."`
+	System      string  `help:"System message."`
+	MaxTokens   int     `name:"max-tokens" default:"1024" min:"1" help:"Maximum number of tokens of an answer."`
+	Temperature float32 `default:"0.7" help:"0 always takes the most probable token; 1 samples from the model's distribution."`
+	TopP        float32 `name:"top-p" default:"0.95" help:"Sample among the most probable tokens that together have this probability."`
+	Seed        uint64  `default:"0" help:"Seed of the sampler: the same seed gives the same answers."`
 }
 
-const chatHelp = `  /system TEXT   set the system message and begin anew; without TEXT show it
-  /clear         begin anew
-  /help          this
-  /exit          leave, as Ctrl-D does
-Ctrl-C stops an answer. A line that ends in \ goes on in the next. // begins a message with /.
+const chatHelp = `  /system TEXT   set the system message and start a new conversation; without TEXT show it
+  /clear         start a new conversation
+  /help          show these commands
+  /exit          leave (also Ctrl-D)
+Ctrl-C stops an answer. A line that ends in \ continues on the next line. To send a message
+that begins with /, type //.
 `
 
 // Help is printed by kong under the summary.
 func (*chatCmd) Help() string {
-	return `Each line is a turn, and the whole conversation is sent each time: what it has in common
-with the last turn comes from the cache, and its share is shown after each answer.
+	return `Each line is a turn. Every turn sends the whole conversation; the part that the model has
+already seen comes from the cache, and its share is printed after each answer.
 
 Commands:
 ` + chatHelp + `
@@ -86,7 +87,7 @@ func (t turn) String() string {
 // Run is called by kong.
 func (c *chatCmd) Run(ctx context.Context) (err error) {
 	if c.URL != "" && c.Model != "" {
-		return errors.New("--url and --model: give one of them, and with --url the model's name as --model-name")
+		return errors.New("--url and --model exclude each other; with --url, name the model by --model-name")
 	}
 	var t talker
 	if c.URL != "" {

@@ -103,7 +103,7 @@ func readChat(body io.Reader, begun time.Time, say func(string)) (turn, error) {
 			return took, nil
 		}
 		if err := chunk.Read(event.Data); err != nil {
-			return took, fmt.Errorf("the server's answer is not of the OpenAI API: %w", err)
+			return took, fmt.Errorf("the server's answer does not follow the OpenAI API: %w", err)
 		}
 		if fault := chunk.Fault(); fault != nil {
 			return took, fmt.Errorf("the server ended the answer: %.300s", fault)

@@ -55,7 +55,7 @@ func TestChat(t *testing.T) {
 	if len(shares) != 4 || shares[0] != 0 || shares[1] < 0.4 || shares[2] < 0.5 || shares[3] < 0.9 {
 		t.Errorf("cached shares %v: %s", shares, stderr)
 	}
-	for _, want := range []string{"nano; /help lists commands", "no command /foo", "a new conversation\n", `the system message is ""`, "with that system message", "/clear         begin anew"} {
+	for _, want := range []string{"nano; /help lists commands", "no command /foo", "a new conversation\n", `the system message is ""`, "with that system message", "/clear         start a new conversation"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("no %q in %s", want, stderr)
 		}
@@ -166,11 +166,11 @@ func TestServeTakesACachedModel(t *testing.T) {
 			t.Fatal(stderr)
 		}
 	}
-	if _, stderr, ok := talk(t, "/exit\n"); !ok || !strings.Contains(stderr, "model-Q8_0 (no --model given: this one is hf:some/model-GGUF:model-Q8_0.gguf of the cache") {
+	if _, stderr, ok := talk(t, "/exit\n"); !ok || !strings.Contains(stderr, "model-Q8_0 (no --model given: using hf:some/model-GGUF:model-Q8_0.gguf from") {
 		t.Errorf("chat: %v %s", ok, stderr)
 	}
 	server := startCoppice(t, "server", "serve", "--addr", "127.0.0.1:0")
-	if said := server.said.String(); !strings.Contains(said, "serving model-Q8_0 on") || !strings.Contains(said, "this is hf:some/model-GGUF:model-Q8_0.gguf of the cache") {
+	if said := server.said.String(); !strings.Contains(said, "serving model-Q8_0 on") || !strings.Contains(said, "using hf:some/model-GGUF:model-Q8_0.gguf from") {
 		t.Error(said)
 	}
 	sim := startCoppice(t, "sim", "serve", "--addr", "127.0.0.1:0", "--backend", "sim")

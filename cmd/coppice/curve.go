@@ -11,21 +11,20 @@ import (
 // curveCmd is coppice bench curve; see bench.CompareCurve.
 type curveCmd struct {
 	Requests   int       `default:"10000" help:"Requests of each generated trace."`
-	Seed       uint64    `default:"7" help:"Of the generated traces: the same seed gives the same ones on every machine."`
+	Seed       uint64    `default:"7" help:"Seed of the generated traces: the same seed gives the same traces on every machine."`
 	PageTokens int       `name:"page-tokens" default:"16" min:"1" help:"Tokens per page. More than 16 hides sharing in Mooncake's traces."`
-	Mooncake   []string  `type:"path" placeholder:"FILE" help:"Recorded trace of the Mooncake project, in JSON lines. Can be given several times."`
-	Samples    int       `default:"16384" min:"1" help:"Blocks that the live curve tracks, in some 130 bytes each."`
-	Room       float64   `default:"10" help:"Capacity of the cache that predicts, in percent of the working set."`
-	Sizes      []float64 `default:"0.25,0.5,1,2,4,8" help:"Capacities that it predicts, as multiples of its own."`
+	Mooncake   []string  `type:"path" placeholder:"FILE" help:"Recorded trace of the Mooncake project, in JSON lines. Repeat the flag for several."`
+	Samples    int       `default:"16384" min:"1" help:"Number of blocks that the live curve tracks, about 130 bytes each."`
+	Room       float64   `default:"10" help:"Capacity of the cache with the live curve, in percent of the working set."`
+	Sizes      []float64 `default:"0.25,0.5,1,2,4,8" help:"Capacities to predict, as multiples of that capacity."`
 	JSON       bool      `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
 	Markdown   bool      `xor:"format" help:"Print the table in Markdown."`
 }
 
 // Help is printed by kong under the summary.
 func (*curveCmd) Help() string {
-	return `Each trace is replayed on one cache with a live miss-ratio curve, which then
-tells the hit rates that caches of other sizes would have had, and on caches of
-these sizes, which have them.
+	return `Replays each trace on one cache with a live miss-ratio curve, which predicts the hit rates
+of other cache sizes, and on real caches of these sizes.
 
 Examples:
   coppice bench curve

@@ -15,18 +15,18 @@ import (
 type engineCmd struct {
 	Model        modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
-	PromptTokens int          `name:"prompt-tokens" default:"512" min:"1" help:"Tokens of the prefill."`
-	OutputTokens int          `name:"output-tokens" default:"64" min:"1" help:"Tokens of each decode."`
-	KVType       kvType       `name:"kv-type" default:"f32" help:"What keys and values are stored as: f32, f16, bf16 or q8_0."`
-	Threads      int          `default:"0" min:"0" help:"Threads that compute. Default: all processors."`
+	PromptTokens int          `name:"prompt-tokens" default:"512" min:"1" help:"Tokens of the prompt."`
+	OutputTokens int          `name:"output-tokens" default:"64" min:"1" help:"Tokens that each sequence decodes."`
+	KVType       kvType       `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
+	Threads      int          `default:"0" min:"0" help:"Compute threads. Default: one per processor."`
 	JSON         bool         `name:"json" help:"Print one JSON object instead of the table."`
 }
 
 // Help is printed by kong under the summary.
 func (*engineCmd) Help() string {
-	return `A prompt in one piece, then decoding at batches of 1, 4 and 16, without
-scheduler or actors; beside it, what the machine's kernels and memory reach,
-measured in the same run. COPPICE_CPU=portable, avx2 or avx512 forces a path.
+	return `Measures a prompt in one piece, then decoding in batches of 1, 4 and 16, without scheduler
+and actors. The same run measures the limits of kernels and memory for comparison.
+COPPICE_CPU=portable, avx2 or avx512 selects the kernels.
 
 Examples:
   coppice bench engine

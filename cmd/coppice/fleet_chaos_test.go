@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	chaosFor  = flag.Duration("chaos-for", 20*time.Second, "for how long TestFleetChaos goes on")
-	chaosSeed = flag.Uint64("chaos-seed", 1, "what TestFleetChaos does, and to whom")
+	chaosFor  = flag.Duration("chaos-for", 20*time.Second, "duration of TestFleetChaos")
+	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the faults of TestFleetChaos")
 )
 
 // TestFleetChaos kills, stops and renames workers, one at a time and at random, while clients

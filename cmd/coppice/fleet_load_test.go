@@ -239,7 +239,7 @@ func (c *crowd) ask(a *answer, i int) error {
 		c.mu.Lock()
 		switch {
 		case a.done || a.fault != "":
-			a.fault = "more behind the end: " + data
+			a.fault = "data after the end: " + data
 		case data == "[DONE]":
 			a.done = true
 		case strings.HasPrefix(data, `{"error"`):

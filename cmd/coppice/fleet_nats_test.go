@@ -77,7 +77,7 @@ func TestFleetNATS(t *testing.T) {
 	}
 }
 
-// play sends so many requests from a number on, checks that all are answered, and compares
+// play sends n requests, numbered from first on, checks that all are answered, and compares
 // the router's index with the caches when none is open; events may still be on their way. It
 // returns the next number.
 func (f *realFleet) play(requests, from int) (next int) {

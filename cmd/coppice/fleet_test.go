@@ -84,7 +84,7 @@ func (f *realFleet) untilWhole() {
 func (f *realFleet) untilIdle() {
 	f.Helper()
 	for _, w := range f.workers {
-		until(f.T, w.name+" comes to rest", func() string {
+		until(f.T, w.name+" is idle", func() string {
 			var s struct {
 				Running, Waiting int
 				Held             int `json:"held_pages"`
@@ -112,7 +112,7 @@ func (f *realFleet) untilAgreed() {
 }
 
 // compare compares the router's index with the blocks that the workers hold, and returns the
-// number of workers for which both are known to be equal. The router may lag behind; it is
+// number of workers for which both are known to be equal. The router may lag; it is
 // an error if it has blocks that a worker did not have at the last batch the router received.
 // The order of the queries excludes false alarms: the batches that the worker has sent, the
 // batches that the router has received, the blocks in the router's index, and finally whether
@@ -141,7 +141,7 @@ func (f *realFleet) compare() (agreed int, text string) {
 			agreed++
 			continue
 		}
-		text += fmt.Sprintf("%s holds %d blocks, the router believes in %d; it is to hear batch %d of %d; ", w.name, held, index, next, before[i][batches])
+		text += fmt.Sprintf("%s holds %d blocks, the router counts %d; it expects batch %d of %d; ", w.name, held, index, next, before[i][batches])
 	}
 	return agreed, text
 }
@@ -149,7 +149,7 @@ func (f *realFleet) compare() (agreed int, text string) {
 // untilHeld waits until the router knows of blocks of a worker.
 func (f *realFleet) untilHeld(name string) {
 	f.Helper()
-	until(f.T, name+" tells what it computes", func() string {
+	until(f.T, name+" reports its computed tokens", func() string {
 		if s := f.status()[name]; len(s.Ranks) == 0 || s.Ranks[0].HeldBlocks == 0 {
 			return fmt.Sprintf("%+v", s)
 		}

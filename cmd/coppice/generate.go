@@ -18,23 +18,23 @@ type generateCmd struct {
 	nodeFlags
 	backendFlags
 	Prompt      string        `arg:"" help:"Text to continue."`
-	MaxTokens   int           `name:"max-tokens" default:"64" help:"Most tokens to generate."`
-	Temperature float32       `default:"0" help:"0 takes the best token always; 1 draws as the model says."`
-	TopP        float32       `name:"top-p" default:"1" help:"Draw among the best tokens that make up this probability."`
-	TopK        int32         `name:"top-k" default:"0" help:"Draw among so many best tokens; 0 for all."`
-	Seed        uint64        `default:"0" help:"Same seed, same text."`
-	Samples     int           `default:"1" help:"Texts to draw, each printed under a heading once it and those before it are complete. They share the prompt's KV; with --temperature 0 all are the same."`
-	Timeout     time.Duration `default:"0s" help:"Stop after so long: 500ms, 10s, 2m. 0 for never."`
-	Stats       bool          `help:"Print the scheduler's figures at the end."`
+	MaxTokens   int           `name:"max-tokens" default:"64" help:"Maximum number of tokens to generate."`
+	Temperature float32       `default:"0" help:"0 always takes the most probable token; 1 samples from the model's distribution."`
+	TopP        float32       `name:"top-p" default:"1" help:"Sample among the most probable tokens that together have this probability."`
+	TopK        int32         `name:"top-k" default:"0" help:"Sample among this many most probable tokens. 0: all."`
+	Seed        uint64        `default:"0" help:"Seed of the sampler: the same seed gives the same text."`
+	Samples     int           `default:"1" help:"Number of texts to sample; they share the prompt's KV. Each is printed under a heading when it and its predecessors are complete. With --temperature 0 all are equal."`
+	Timeout     time.Duration `default:"0s" help:"Stop after this time: 500ms, 10s, 2m. 0: never."`
+	Stats       bool          `help:"Print the scheduler's figures afterwards."`
 
-	Chat   bool   `help:"Ask as a user of a chat: the prompt goes through the model's chat template."`
-	System string `help:"What the chat's system message says; implies --chat."`
+	Chat   bool   `help:"Send the prompt as a user's message, through the model's chat template."`
+	System string `help:"System message of the chat; implies --chat."`
 
-	Stop      []string `sep:"none" placeholder:"TEXT" help:"End before this text; may be given several times."`
-	MinTokens int      `name:"min-tokens" default:"0" help:"Generate at least so many tokens before a stop counts."`
+	Stop      []string `sep:"none" placeholder:"TEXT" help:"Stop string: the output ends before this text. Repeat the flag for several."`
+	MinTokens int      `name:"min-tokens" default:"0" help:"Ignore stop strings and end tokens before this many tokens."`
 	JSON      bool     `help:"Generate a JSON object."`
-	Schema    string   `name:"json-schema" type:"existingfile" placeholder:"FILE" help:"Generate JSON that the JSON schema in this file describes."`
-	Regexp    string   `placeholder:"EXPR" help:"Generate text that this expression (RE2) matches from beginning to end."`
+	Schema    string   `name:"json-schema" type:"existingfile" placeholder:"FILE" help:"Generate JSON that satisfies the JSON schema in this file."`
+	Regexp    string   `placeholder:"EXPR" help:"Generate text that matches this regular expression (RE2) from beginning to end."`
 }
 
 // Help is printed by kong under the summary.
@@ -56,7 +56,7 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 	}
 	defer remove()
 	if c.Model == "" {
-		fmt.Fprintln(os.Stderr, "coppice: no --model given: the generated one's weights are random, its text means nothing")
+		fmt.Fprintln(os.Stderr, "coppice: no --model given: using a generated model with random weights; its text means nothing")
 	}
 	node, err := c.nodeFlags.open(dir, &c.backendFlags, false)
 	if err != nil {

@@ -21,18 +21,19 @@ import (
 // gpucheckCmd is coppice gpucheck.
 type gpucheckCmd struct {
 	gpuFlags
-	Backend string        `enum:"cuda,ptxvm" default:"cuda" help:"cuda: a GPU. ptxvm: the interpreter, with tiny sizes, to see what the command does; its figures mean nothing."`
-	Fuzz    time.Duration `default:"1m" help:"How long to compare bits over random batches."`
-	Profile string        `type:"path" placeholder:"FILE" help:"Write a profile of a simulated device that takes as long as this one, for serve --profile and bench serving."`
-	JSON    string        `name:"json" type:"path" placeholder:"FILE" help:"Write the report there, too."`
+	Backend string        `enum:"cuda,ptxvm" default:"cuda" help:"cuda (a GPU), or ptxvm: a dry run in the interpreter, with tiny sizes and meaningless figures."`
+	Fuzz    time.Duration `default:"1m" help:"Duration of the comparison of bits over random batches."`
+	Profile string        `type:"path" placeholder:"FILE" help:"Write a profile of a simulated device with this GPU's step times, for serve --profile and bench serving."`
+	JSON    string        `name:"json" type:"path" placeholder:"FILE" help:"Also write the report to this file, as JSON."`
 }
 
 // Help is printed by kong under the summary.
 func (*gpucheckCmd) Help() string {
-	return `Runs the conformance suite of backends on the GPU, compares each kernel with the
-interpreter of its PTX, compares bits over random batches, and measures: copies, launches and
-products, then tokens a second of a generated model of Llama-3.1-8B's shape, which takes 16 GB of
-the GPU, and conversations with the cache on and off. The exit status is 1 if anything is wrong; speed is not judged.
+	return `Runs the conformance suite of backends on the GPU, compares each kernel with the interpreter of
+its PTX, and compares bits over random batches. Then it measures copies, launches and products,
+tokens per second of a generated model of Llama-3.1-8B's shape (16 GB of GPU memory), and
+conversations with the cache on and off. The exit status is 1 if a check fails; speed is only
+reported.
 
 Examples:
   coppice gpucheck

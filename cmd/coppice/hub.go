@@ -26,7 +26,7 @@ func openHub() (*hub.Hub, error) {
 		if cache == "" {
 			dir, err := os.UserHomeDir()
 			if err != nil {
-				return nil, fmt.Errorf("no place for models: %w; HF_HOME sets one", err)
+				return nil, fmt.Errorf("no directory for models: %w; set HF_HOME", err)
 			}
 			cache = filepath.Join(dir, ".cache")
 		}
@@ -125,7 +125,7 @@ func (p modelPath) find(ctx context.Context) (string, error) {
 // pull downloads a model and shows a progress bar. It fails if offline.
 func pull(ctx context.Context, h *hub.Hub, ref hub.Ref) (*hub.Model, error) {
 	if offline() {
-		return nil, fmt.Errorf("%v is to be pulled, but HF_HUB_OFFLINE is set", ref)
+		return nil, fmt.Errorf("%v can't be downloaded: HF_HUB_OFFLINE is set", ref)
 	}
 	advance, finish := bytesBar(ref.Repo)
 	defer finish()

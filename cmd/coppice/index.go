@@ -11,19 +11,20 @@ import (
 // indexCmd is coppice bench index; see bench.PlayIndex.
 type indexCmd struct {
 	traceFlags  `embed:""`
-	Workers     int              `default:"8" min:"1" help:"Request i goes to worker i modulo this."`
+	Workers     int              `default:"8" min:"1" help:"Number of workers; request i goes to worker i modulo this number."`
 	BlockTokens int              `name:"block-tokens" default:"16" min:"1" help:"Tokens per block."`
 	Index       bench.IndexKind  `default:"radix" help:"Index: radix or sharded."`
-	By          kvindex.Sharding `default:"branch" help:"What the sharded index is cut by: branch or worker."`
-	Shards      int              `default:"8" min:"1" help:"Shards of the sharded index."`
-	Threads     int              `default:"1" min:"1" help:"Threads that hash, find and store; what they find is the same for any number."`
-	Passes      int              `default:"5" min:"1" help:"Timed replays, whose medians are shown."`
+	By          kvindex.Sharding `default:"branch" help:"How the sharded index is divided: branch or worker."`
+	Shards      int              `default:"8" min:"1" help:"Number of shards of the sharded index."`
+	Threads     int              `default:"1" min:"1" help:"Threads that hash, find and store. Their number changes times only, not results."`
+	Passes      int              `default:"5" min:"1" help:"Number of timed replays; the report shows medians."`
 	JSON        bool             `name:"json" help:"Print one JSON object instead of the table."`
 }
 
 // Help is printed by kong under the summary.
 func (*indexCmd) Help() string {
-	return `Each request of a trace is hashed and looked up among the workers of a fleet; then what its worker lacks is stored.
+	return `For each request of a trace: hash it, find its prefix among the workers of a fleet, and
+store the missing blocks of its worker.
 
 Examples:
   coppice bench index

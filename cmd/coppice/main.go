@@ -20,35 +20,35 @@ import (
 
 // cli is the tree of commands.
 type cli struct {
-	Serve     serveCmd     `cmd:"" help:"Serve a model: an OpenAI-compatible server with a live page."`
-	Route     routeCmd     `cmd:"" help:"Route to several servers: an OpenAI-compatible proxy that knows what their caches hold."`
-	Generate  generateCmd  `cmd:"" help:"Continue a prompt and print the text as it comes."`
-	Chat      chatCmd      `cmd:"" help:"Talk to a model in the terminal, or to a server."`
-	Pull      pullCmd      `cmd:"" help:"Download a model from a hub into the cache that Hugging Face's tools share."`
-	Models    modelsCmd    `cmd:"" help:"List the models of that cache, and whether they can be loaded."`
-	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model, as Hugging Face's directories or GGUF files are."`
+	Serve     serveCmd     `cmd:"" help:"Serve a model over an OpenAI-compatible HTTP API, with a live page."`
+	Route     routeCmd     `cmd:"" help:"Route requests to several servers: an OpenAI-compatible proxy that tracks their caches."`
+	Generate  generateCmd  `cmd:"" help:"Continue a prompt and stream the text to the terminal."`
+	Chat      chatCmd      `cmd:"" help:"Chat with a local model or a server, in the terminal."`
+	Pull      pullCmd      `cmd:"" help:"Download a model from a hub into the Hugging Face cache."`
+	Models    modelsCmd    `cmd:"" help:"List the models in the Hugging Face cache."`
+	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model: a Hugging Face directory or a GGUF file."`
 	Bench     struct {
 		Chat     benchChatCmd  `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
 		Radix    radixCmd      `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
 		Index    indexCmd      `cmd:"" help:"Replay a prefix trace on the block index of a fleet, and time it."`
 		Policies policiesCmd   `cmd:"" help:"Compare eviction policies with the clairvoyant best."`
-		Curve    curveCmd      `cmd:"" help:"Compare the live miss-ratio curve with caches of other sizes."`
-		Engine   engineCmd     `cmd:"" help:"Measure the CPU engine alone, beside what the machine reaches."`
+		Curve    curveCmd      `cmd:"" help:"Compare the live miss-ratio curve with real caches of other sizes."`
+		Engine   engineCmd     `cmd:"" help:"Measure the CPU engine alone, and compare it with the machine's limits."`
 		Sched    schedCmd      `cmd:"" help:"Time the scheduler's planning alone."`
 		Serving  servingCmd    `cmd:"" help:"Simulate a server under load, by policy."`
-		Tiers    benchTiersCmd `cmd:"" help:"Compare tiers of KV memory below the device, with a restart in the middle."`
-		Serve    benchServeCmd `cmd:"" help:"Put load on a running server, by HTTP, and time its answers."`
-		Peers    benchPeersCmd `cmd:"" help:"Play the same loads on two running servers in turns, and compare."`
-	} `cmd:"" help:"Measure."`
-	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces."`
-	Cache     cacheCmd     `cmd:"" help:"Look at directories of KV on disk, check and prune them."`
+		Tiers    benchTiersCmd `cmd:"" help:"Compare KV in device memory only with KV in host memory and on disk."`
+		Serve    benchServeCmd `cmd:"" help:"Send load to a running server and time its answers."`
+		Peers    benchPeersCmd `cmd:"" help:"Send the same loads to two running servers in turns, and compare."`
+	} `cmd:"" help:"Benchmark servers, caches, the engine and the scheduler."`
+	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces of prompts."`
+	Cache     cacheCmd     `cmd:"" help:"List, verify and prune directories of KV on disk."`
 	Top       topCmd       `cmd:"" help:"Watch a server in the terminal: pool, requests, prefixes, latencies."`
-	GPUCheck  gpucheckCmd  `cmd:"" name:"gpucheck" help:"Check that a GPU computes what it should, and measure it."`
-	Calibrate calibrateCmd `cmd:"" help:"Measure the CPU engine's steps and fit a simulated device to them."`
+	GPUCheck  gpucheckCmd  `cmd:"" name:"gpucheck" help:"Check that a GPU computes correctly, and measure its speed."`
+	Calibrate calibrateCmd `cmd:"" help:"Measure steps of the CPU engine and fit a simulated device to them."`
 	Sim       struct {
-		Worlds simCmd      `cmd:"" default:"withargs" help:"Simulate worlds around the scheduler and check every promise. What sim does without a command."`
-		Fleet  simFleetCmd `cmd:"" help:"Simulate fleets behind a router, and compare its policies."`
-	} `cmd:"" help:"Simulate: worlds around the scheduler, or fleets."`
+		Worlds simCmd      `cmd:"" default:"withargs" help:"Run the scheduler in random simulated worlds and check its invariants. The default of coppice sim."`
+		Fleet  simFleetCmd `cmd:"" help:"Simulate fleets behind a router and compare routing policies."`
+	} `cmd:"" help:"Simulate the scheduler or a fleet."`
 	Version versionCmd       `cmd:"" help:"Print the version."`
 	About   kong.VersionFlag `name:"version" help:"Print the version."`
 }

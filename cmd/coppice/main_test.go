@@ -229,9 +229,11 @@ func refused(t *testing.T, want []string, args ...string) {
 // rather than printing all of it.
 func TestCommandLine(t *testing.T) {
 	for args, want := range map[string]string{
-		"serve --kv-tokns 5":  "coppice: unknown flag --kv-tokns, did you mean \"--kv-tokens\"?\nSee coppice serve --help.\n",
-		"serve --kv-tokens x": "coppice: --kv-tokens: \"x\" is no whole number\nSee coppice serve --help.\n",
-		"serv":                "coppice: unexpected argument serv, did you mean \"serve\"?\nSee coppice --help.\n",
+		"serve --kv-tokns 5":      "coppice: unknown flag --kv-tokns, did you mean \"--kv-tokens\"?\nSee coppice serve --help.\n",
+		"serve --kv-tokens x":     "coppice: --kv-tokens: \"x\" is not a whole number\nSee coppice serve --help.\n",
+		"serve --kv-host -1GiB":   "coppice: --kv-host: \"-1GiB\" looks like a flag; if it is the value, write --kv-host=-1GiB\nSee coppice serve --help.\n",
+		"analyze trace /no/trace": "coppice: can't read the trace: open /no/trace: no such file or directory\n",
+		"serv":                    "coppice: unexpected argument serv, did you mean \"serve\"?\nSee coppice --help.\n",
 	} {
 		if stdout, stderr, ok := command(t, strings.Fields(args)...); ok || stdout != "" || stderr != want {
 			t.Errorf("%s: ok %v, printed %q and %q", args, ok, stdout, stderr)

@@ -10,11 +10,11 @@ import (
 
 // makeModelCmd is coppice make-model.
 type makeModelCmd struct {
-	Path   string       `arg:"" type:"path" help:"Directory to write, made if it is not there; with --gguf the file."`
-	Preset model.Preset `default:"demo" help:"Size: nano (tests), demo, mini (widths of 256, for K types), tiny (13M parameters), small (100M) or half (450M)."`
+	Path   string       `arg:"" type:"path" help:"Directory to write; it is made if missing. With --gguf: the file."`
+	Preset model.Preset `default:"demo" help:"Size: nano (for tests), demo, mini (widths of 256, for K types), tiny (13M parameters), small (100M) or half (450M)."`
 	Arch   model.Arch   `default:"llama" help:"Family: llama, mistral, qwen2 or qwen3."`
-	GGUF   *gguf.Type   `name:"gguf" placeholder:"TYPE" help:"Write a GGUF file with matrices of that type: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL or MXFP4."`
-	Seed   uint64       `default:"1" help:"Of the weights: the same seed gives the same bits on every machine."`
+	GGUF   *gguf.Type   `name:"gguf" placeholder:"TYPE" help:"Write a GGUF file with matrices of this type: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL or MXFP4."`
+	Seed   uint64       `default:"1" help:"Seed of the weights: the same seed gives the same bits on every machine."`
 }
 
 // Help is printed by kong under the summary.

@@ -17,8 +17,8 @@ type modelsCmd struct {
 
 // Help is printed by kong under the summary.
 func (*modelsCmd) Help() string {
-	return `Lists the models in the cache that Hugging Face's tools share (HF_HUB_CACHE, HF_HOME),
-whoever put them there, by the name that --model takes.
+	return `Lists the models in the cache of Hugging Face's tools (HF_HUB_CACHE, HF_HOME) by the name
+for --model, and reports whether each can be loaded.
 
 Examples:
   coppice models

@@ -19,14 +19,14 @@ import (
 
 // nodeFlags are the flags common to all commands that run a model.
 type nodeFlags struct {
-	Model      modelPath        `placeholder:"PATH" help:"GGUF file or Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for one of the hub, pulled if need be. Default: a generated one, whose text means nothing; serve and chat look for one in the cache first."`
-	KVTokens   int              `name:"kv-tokens" default:"65536" min:"1" help:"Size of the KV pool, in tokens. Where not given, sim and cuda take what fits their memory."`
-	KVType     kvType           `name:"kv-type" default:"f32" help:"What keys and values are stored as, on cpu: f32, f16, bf16 or q8_0 (half, half and 27 % of the memory of f32; answers may differ from those of f32, but are the same in every run)."`
+	Model      modelPath        `placeholder:"PATH" help:"GGUF file, Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for a model of the hub, downloaded if missing. Default: a generated model, whose text means nothing; serve and chat first look for a model in the Hugging Face cache."`
+	KVTokens   int              `name:"kv-tokens" default:"65536" min:"1" help:"Size of the KV pool in tokens. On sim and cuda the default is as many as fit into the device's memory."`
+	KVType     kvType           `name:"kv-type" default:"f32" help:"Data type of keys and values, on cpu: f32, f16, bf16 or q8_0 (100, 50, 50 and 27 % of the memory). Answers may differ between types, but each type gives the same answers in every run."`
 	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
-	StepTokens int              `name:"step-tokens" default:"128" min:"1" help:"Token budget of a step; smaller means steadier output beside long prompts. Where not given, serve takes 640 (128 without --itl-target) or twice --max-running if that is more, and 2048 on cuda and sim."`
-	Inflight   int              `default:"1" help:"Steps out at a time: 2 plans the next one while one runs; a stop is then seen a step late."`
-	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: fcfs, lpm (longest cached prefix), dfs-weight (depth first, fullest subtree), lof (longest output limit), hrrn (longest wait for its length), random, priority or dlpm (lpm with fair shares of tenants; serve takes it by default where --api-key-file names tenants)."`
-	Threads    int              `default:"0" help:"Threads that compute. Default: all processors."`
+	StepTokens int              `name:"step-tokens" default:"128" min:"1" help:"Token budget of a step. Smaller steps make output steadier beside long prompts. The default of serve is 640 (128 without --itl-target, 2048 on cuda and sim), or twice --max-running if that is more."`
+	Inflight   int              `default:"1" help:"Steps in flight: 2 plans a step while the previous one runs; a stop then takes effect one step later."`
+	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: fcfs, lpm (longest cached prefix), dfs-weight (depth first, subtrees with most requests), lof (longest output limit), hrrn (highest ratio of waiting time to length), random, priority or dlpm (lpm with fair shares of tenants; the default of serve with --api-key-file)."`
+	Threads    int              `default:"0" help:"Compute threads. Default: one per processor."`
 	gpuFlags
 
 	sized bool // --kv-tokens was given
@@ -50,7 +50,7 @@ func (f *nodeFlags) modelDir(ctx context.Context) (dir string, remove func(), er
 func generated(preset model.Preset, name string) (dir string, remove func(), err error) {
 	tmp, err := os.MkdirTemp("", "coppice-")
 	if err != nil {
-		return "", nil, fmt.Errorf("a place for the generated model: %w", err)
+		return "", nil, fmt.Errorf("a directory for the generated model: %w", err)
 	}
 	dir, remove = filepath.Join(tmp, name), func() { os.RemoveAll(tmp) }
 	if err := model.Generate(dir, model.Spec{Preset: preset, Seed: 1}); err != nil {
@@ -71,7 +71,7 @@ func (p modelPath) or(ctx context.Context, preset model.Preset) (dir string, rem
 
 // backendFlags choose the backend.
 type backendFlags struct {
-	Backend backendName `default:"cpu" help:"What computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels, executed by an interpreter that checks every access: far too slow for anything but seeing that they compute the same with and without a cache), or sim (a simulated device, whose text means nothing)."`
+	Backend backendName `default:"cpu" help:"Device that computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels in an interpreter that checks every access; very slow), or sim (a simulated device, whose text means nothing)."`
 }
 
 // open opens the model at dir.

@@ -21,27 +21,28 @@ import (
 
 // benchPeersCmd is coppice bench peers.
 type benchPeersCmd struct {
-	URL       string        `name:"url" default:"http://127.0.0.1:8080" help:"The server to measure."`
-	Against   string        `required:"" placeholder:"URL" help:"The server to measure it against: any that is OpenAI-compatible."`
-	PID       int           `name:"pid" placeholder:"N" help:"Process of the server at --url, whose memory is read from /proc."`
-	PeerPID   int           `name:"peer-pid" placeholder:"N" help:"Process of the server at --against."`
-	Model     string        `placeholder:"NAME" help:"Model of --url. Default: the first of its /v1/models."`
-	PeerModel string        `name:"peer-model" placeholder:"NAME" help:"Model of --against."`
-	APIKey    string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"Key for --url."`
-	PeerKey   string        `name:"peer-key" env:"COPPICE_PEER_KEY" placeholder:"KEY" help:"Key for --against."`
-	Loads     []string      `default:"alone,prompt,streams,prefix,conversations" help:"Which loads: alone (one request at a time), prompt (long ones, an output of 2), streams (8 at a time), prefix (8 at a time on two long prefixes), conversations (16 of four turns, over four system prompts)."`
-	Rounds    int           `default:"3" min:"1" help:"How often each load is played on each server; figures are medians."`
+	URL       string        `name:"url" default:"http://127.0.0.1:8080" help:"URL of the server to measure."`
+	Against   string        `required:"" placeholder:"URL" help:"URL of the OpenAI-compatible server to compare with."`
+	PID       int           `name:"pid" placeholder:"N" help:"Process id of the server at --url, to report its memory (read from /proc)."`
+	PeerPID   int           `name:"peer-pid" placeholder:"N" help:"Process id of the server at --against."`
+	Model     string        `placeholder:"NAME" help:"Name of the model at --url. Default: the first of its /v1/models."`
+	PeerModel string        `name:"peer-model" placeholder:"NAME" help:"Name of the model at --against. Default: the first of its /v1/models."`
+	APIKey    string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"API key for --url."`
+	PeerKey   string        `name:"peer-key" env:"COPPICE_PEER_KEY" placeholder:"KEY" help:"API key for --against."`
+	Loads     []string      `default:"alone,prompt,streams,prefix,conversations" help:"Loads: alone (one request at a time), prompt (long prompts, 2 output tokens), streams (8 in parallel), prefix (8 in parallel on two long prefixes), conversations (16 of four turns, over four system prompts)."`
+	Rounds    int           `default:"3" min:"1" help:"Runs of each load on each server; figures are medians."`
 	Scale     int           `default:"1" min:"1" help:"Divide lengths of prompts and outputs by this, for small models."`
-	Seed      uint64        `default:"0" help:"Of the prompts. Each round has its own, so that no server knows them from the round before."`
-	Timeout   time.Duration `default:"10m" help:"Of a request."`
+	Seed      uint64        `default:"0" help:"Seed of the prompts. Each round has other prompts, so no server has them cached from an earlier round."`
+	Timeout   time.Duration `default:"10m" help:"Time limit of a request."`
 	JSON      bool          `name:"json" help:"Print one JSON object instead of the table."`
 }
 
 // Help is printed by kong under the summary.
 func (*benchPeersCmd) Help() string {
-	return `Plays the same prompts on both servers in turns, the first one alternating by round, and
-prints the figures of each and their ratio. A ratio below 1 is better for times and memory,
-one above 1 for tokens per second. Prompts are words, so each server's tokenizer counts them.
+	return `Sends the same prompts to both servers in turns, and prints the figures of both and the ratio
+of --url to --against: below 1 is better for times and memory, above 1 for tokens per second.
+The order of the servers alternates by round. Prompts are words, so each server counts tokens
+with its own tokenizer.
 
 Examples:
   coppice bench peers --against http://127.0.0.1:8081

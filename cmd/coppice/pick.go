@@ -30,8 +30,8 @@ func cachedModel() *hub.Model {
 	return pickModel(found, memoryBytes())
 }
 
-// pickModel is cachedModel for a list of models and a machine with so many bytes of
-// memory; 0 means unknown.
+// pickModel is cachedModel for a list of models and a machine with this much memory,
+// in bytes; 0 means unknown.
 func pickModel(found []*hub.Model, memory int64) *hub.Model {
 	most := memory / 2
 	if memory == 0 {
@@ -51,7 +51,7 @@ func pickModel(found []*hub.Model, memory int64) *hub.Model {
 func (f *nodeFlags) modelOrCached(ctx context.Context) (dir, origin string, remove func(), err error) {
 	if f.Model == "" {
 		if m := cachedModel(); m != nil {
-			return m.Path, fmt.Sprintf(" (no --model given: this one is %v of the cache, and coppice models lists others)", m.Ref), func() {}, nil
+			return m.Path, fmt.Sprintf(" (no --model given: using %v from the Hugging Face cache; coppice models lists others)", m.Ref), func() {}, nil
 		}
 		origin = " (no --model given: the weights are random, the text means nothing; for a real one: coppice pull " + exampleModel + ")"
 	}

@@ -11,9 +11,9 @@ import (
 // policiesCmd is coppice bench policies; see bench.ComparePolicies.
 type policiesCmd struct {
 	Requests   int       `default:"10000" help:"Requests of each generated trace."`
-	Seed       uint64    `default:"7" help:"Of the generated traces: the same seed gives the same ones on every machine."`
+	Seed       uint64    `default:"7" help:"Seed of the generated traces: the same seed gives the same traces on every machine."`
 	PageTokens int       `name:"page-tokens" default:"16" min:"1" help:"Tokens per page. More than 16 hides sharing in Mooncake's traces."`
-	Mooncake   []string  `type:"path" placeholder:"FILE" help:"Recorded trace of the Mooncake project, in JSON lines. Can be given several times."`
+	Mooncake   []string  `type:"path" placeholder:"FILE" help:"Recorded trace of the Mooncake project, in JSON lines. Repeat the flag for several."`
 	Policy     []string  `placeholder:"NAME" help:"Policies to compare. Default: all but priority, which no trace has."`
 	Room       []float64 `default:"5,10,25,50" help:"Capacities, in percent of the working set."`
 	JSON       bool      `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
@@ -22,8 +22,8 @@ type policiesCmd struct {
 
 // Help is printed by kong under the summary.
 func (*policiesCmd) Help() string {
-	return `Each trace is replayed under each eviction policy, at several sizes of the
-cache, beside clairvoyant eviction, which no policy can beat.
+	return `Replays each trace under each eviction policy and under clairvoyant eviction, which no
+policy can beat, at several sizes of the cache.
 
 Examples:
   coppice bench policies

@@ -11,25 +11,24 @@ import (
 
 // fleetFlags make coppice serve a worker of a fleet.
 type fleetFlags struct {
-	Publish     []string `sep:"none" placeholder:"URL" help:"Publish what the cache holds, for routers: zmq://*:5557 or nats://host:4222, see above. Several are repeated or separated by commas."`
-	Name        string   `placeholder:"NAME" help:"The worker's name, unique in its fleet. Default: host and port and a random number, so another one after a restart."`
-	Pool        string   `placeholder:"NAME" help:"The pool that it is in, for routers with --pools."`
-	Advertise   string   `placeholder:"URL" help:"Where routers reach this server. Default: by --addr, http://host:port."`
-	BlockTokens int      `name:"block-tokens" default:"16" help:"Tokens of a block of published events: a multiple of --page-tokens, and the same in all of a fleet."`
-	ArrayEvents bool     `name:"array-events" help:"Publish events as arrays, for readers from before vLLM 0.26."`
+	Publish     []string `sep:"none" placeholder:"URL" help:"Publish cache events for routers at this URL: zmq://*:5557 or nats://host:4222, see above. Repeat the flag, or separate URLs by commas."`
+	Name        string   `placeholder:"NAME" help:"Name of the worker, unique in its fleet. Default: host, port and a random number, which changes at a restart."`
+	Pool        string   `placeholder:"NAME" help:"Pool of the worker, for routers with --pools."`
+	Advertise   string   `placeholder:"URL" help:"URL at which routers reach this server. Default: http://host:port, from --addr."`
+	BlockTokens int      `name:"block-tokens" default:"16" help:"Tokens per block of published events: a multiple of --page-tokens. All workers and routers of a fleet need the same value."`
+	ArrayEvents bool     `name:"array-events" help:"Publish events as arrays, for readers older than vLLM 0.26."`
 }
 
 const fleetHelp = `
-With --publish the server is a worker of a fleet: routers hear what its cache holds, and
-read at /v1/worker who it is. Events are vLLM's. The URLs:
+With --publish the server is a worker of a fleet: it publishes cache events in vLLM's format,
+and describes itself to routers at /v1/worker. URLs of --publish:
 
-  zmq://*:5557?replay=5558&topic=T   a PUB socket, and one for replays: the next port, or
-                                     none with replay=0. Default topic: kv@host:port@model
-  nats://a:4222,b:4222?prefix=P      one NATS, by several of its servers; tls:// likewise, with
-                                     ca=FILE. nats://user:password@…, or creds=FILE. There the
-                                     worker registers itself, too. The server keeps nothing:
-                                     what a router missed, the worker sends again. Default
-                                     prefix: coppice-kv
+  zmq://*:5557?replay=5558&topic=T   a PUB socket, and a second port for replays (default: the
+                                     next port; replay=0: none). Default topic: kv@host:port@model
+  nats://a:4222,b:4222?prefix=P      servers of one NATS cluster; the worker also registers
+                                     there. tls:// with ca=FILE; nats://user:password@… or
+                                     creds=FILE. Core NATS stores nothing: the worker itself
+                                     replays missed events. Default prefix: coppice-kv
 `
 
 // check reports all faults of the flags and their combination.
@@ -57,7 +56,7 @@ func (f *fleetFlags) check(pageTokens int) error {
 	}
 	if len(f.Publish) > 0 {
 		if b, p := f.BlockTokens, pageTokens; b < 1 || b > maxBlockTokens || p > 0 && b%p != 0 {
-			errs = append(errs, fmt.Errorf("--block-tokens is %d, want a multiple of --page-tokens, which is %d, up to %d: give both the same value, or smaller pages; routers and other workers need the same blocks", b, p, maxBlockTokens))
+			errs = append(errs, fmt.Errorf("--block-tokens is %d, want a multiple of --page-tokens (%d), at most %d: give both the same value, or smaller pages; all workers and routers need the same blocks", b, p, maxBlockTokens))
 		}
 	}
 	return errors.Join(errs...)

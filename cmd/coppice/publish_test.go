@@ -51,10 +51,10 @@ func TestBadPublish(t *testing.T) {
 		{fleetFlags{Advertise: "10.0.0.1:8080"}, 16, `--advertise is "10.0.0.1:8080", want a URL like`},
 		{fleetFlags{Advertise: "http://a:1/v1"}, 16, "--advertise"},
 		{fleetFlags{Pool: "a b"}, 16, "--pool: card: invalid: the pool's name"},
-		{fleetFlags{Publish: []string{"zmq://*:1"}, BlockTokens: 16}, 64, "--block-tokens is 16, want a multiple of --page-tokens, which is 64"},
+		{fleetFlags{Publish: []string{"zmq://*:1"}, BlockTokens: 16}, 64, "--block-tokens is 16, want a multiple of --page-tokens (64)"},
 		{fleetFlags{Publish: []string{"zmq://*:1"}, BlockTokens: 24}, 16, "--block-tokens is 24"},
 		{fleetFlags{Publish: []string{"zmq://*:1"}}, 16, "--block-tokens is 0"},
-		{fleetFlags{Publish: []string{"zmq://*:1"}, BlockTokens: 4112}, 16, "up to 4096"},
+		{fleetFlags{Publish: []string{"zmq://*:1"}, BlockTokens: 4112}, 16, "at most 4096"},
 	} {
 		if err := tc.flags.check(tc.page); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v: %v, want %q", tc.flags, err, tc.want)
@@ -162,8 +162,8 @@ func TestProfileOf(t *testing.T) {
 		row := engine.Row{Tokens: make([]kv.Token, 1), Start: 50_000, Sample: true}
 		const n, cached = 6000, 10_000
 		for what, pair := range map[string][2]float64{
-			"four rows that decode":   {p.Step + 4*(p.Row+50_000*p.KV), step(row, row, row, row)},
-			"a prompt behind another": {p.Token*n + p.Pair*(n*cached+n*(n+1)/2), step(engine.Row{Tokens: make([]kv.Token, n), Start: cached})},
+			"four rows that decode":  {p.Step + 4*(p.Row+50_000*p.KV), step(row, row, row, row)},
+			"a prompt after another": {p.Token*n + p.Pair*(n*cached+n*(n+1)/2), step(engine.Row{Tokens: make([]kv.Token, n), Start: cached})},
 		} {
 			if said, takes := pair[0], pair[1]; said < 0.9*takes || said > 1.1*takes {
 				t.Errorf("%s, %s: %.3g s, the device takes %.3g", name, what, said, takes)

@@ -16,15 +16,14 @@ type pullCmd struct {
 
 // Help is printed by kong under the summary.
 func (*pullCmd) Help() string {
-	return `Of a repository with GGUF files comes one: what follows the colon is its path, its
-quantisation, a part of its name or a pattern with *; without one Q4_K_M, or else the next
-best of 4, 5, 6 and 8 bits. Of split files all parts come. Other repositories give
-config.json, the tokenizer and safetensors.
+	return `From a repository with GGUF files one model is downloaded. The text after the colon is its
+path, its quantisation, a part of its name or a pattern with *. Without it the command takes
+Q4_K_M, else the next best of 4, 5, 6 and 8 bits. A split file is downloaded with all its parts.
+From other repositories config.json, the tokenizer and safetensors are downloaded.
 
-Files go into the cache that Hugging Face's tools share (HF_HUB_CACHE, HF_HOME), and what
-is there already is not loaded again. A download that was cut goes on where it stopped.
-Contents are checked by SHA-256. HF_ENDPOINT sets another hub, HF_TOKEN a token for models
-that are not public.
+Files go into the cache of Hugging Face's tools (HF_HUB_CACHE, HF_HOME); files that are there
+are not downloaded again, and an interrupted download is resumed. Contents are checked by
+SHA-256. HF_ENDPOINT sets another hub, HF_TOKEN a token for models that are not public.
 
 Examples:
   coppice pull bartowski/SmolLM2-135M-Instruct-GGUF
@@ -49,7 +48,7 @@ func (c *pullCmd) Run(ctx context.Context) error {
 	}
 	fmt.Printf("%v: %s at %s\n", m.Ref, decimalBytes(m.Bytes), m.Path)
 	if s := model.Inspect(m.Path); s.Err != nil {
-		fmt.Fprintf(os.Stderr, "coppice: it is there, but can't be loaded: %v\n", s.Err)
+		fmt.Fprintf(os.Stderr, "coppice: the download is complete, but the model can't be loaded: %v\n", s.Err)
 	} else {
 		fmt.Fprintf(os.Stderr, "coppice: try  coppice chat --model %v\n", m.Ref)
 	}

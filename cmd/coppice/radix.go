@@ -12,17 +12,17 @@ import (
 type radixCmd struct {
 	traceFlags     `embed:""`
 	PageTokens     int               `name:"page-tokens" default:"16" min:"1" help:"Tokens per page: 1 to 32768."`
-	BlockTokens    int               `name:"block-tokens" default:"0" help:"Tokens per event block, a multiple of a page; nobody listens here. Default: the cache's own."`
-	CapacityTokens int               `name:"capacity-tokens" default:"0" help:"Tokens that the cache may hold. Default: all."`
-	Policy         radixcache.Policy `default:"lru" help:"Which leaf is evicted first: ${evictions}."`
-	Trim           bool              `help:"Evict the last pages of a leaf before the whole of it, and join what was split, as a server does. Default: whole leaves, as the published sums have it."`
-	Passes         int               `default:"5" min:"1" help:"Timed replays, whose medians are shown."`
+	BlockTokens    int               `name:"block-tokens" default:"0" help:"Tokens per event block, a multiple of a page. The events are made and discarded. Default: the cache's own."`
+	CapacityTokens int               `name:"capacity-tokens" default:"0" help:"Capacity of the cache, in tokens. Default: the whole trace fits."`
+	Policy         radixcache.Policy `default:"lru" help:"Eviction policy: ${evictions}."`
+	Trim           bool              `help:"Evict page by page from a leaf's end, and join split nodes, as a server does. Default: whole leaves, as for the published checksums."`
+	Passes         int               `default:"5" min:"1" help:"Number of timed replays; the report shows medians."`
 	JSON           bool              `name:"json" help:"Print one JSON object instead of the table."`
 }
 
 // Help is printed by kong under the summary.
 func (*radixCmd) Help() string {
-	return `Each request of a trace is matched, gets room by eviction, and is inserted.
+	return `For each request of a trace: match it, evict what it needs, insert it.
 
 Examples:
   coppice bench radix

@@ -25,53 +25,53 @@ import (
 
 // routeCmd is coppice route; see internal/gateway.
 type routeCmd struct {
-	Config      string    `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8000\"}."`
-	PrintConfig printMode `name:"print-config" help:"Print each setting and where it is from, and exit; --print-config=json prints a file for --config instead, without keys."`
+	Config      string    `type:"path" placeholder:"FILE" help:"JSON file of settings, for example {\"addr\": \":8000\"}."`
+	PrintConfig printMode `name:"print-config" help:"Print each setting with its source, and exit. --print-config=json prints a file for --config, without keys."`
 
-	Addr        string    `default:"127.0.0.1:8000" help:"Address to listen at. Others than this machine need one like :8000, and then keys."`
-	Worker      []string  `placeholder:"URL" help:"Workers, as http://host:8080; several are repeated or separated by commas."`
-	WorkersFile string    `name:"workers-file" type:"path" placeholder:"FILE" help:"JSON file of workers, see above; read again when it changes."`
-	Events      []string  `sep:"none" default:"auto" placeholder:"URL" help:"Where the events of workers are: auto (as they say), zmq://*:5557, nats://host:4222, or none (guess), see above."`
-	Consolidate []string  `sep:"none" placeholder:"URL" help:"Events of a further cache of each worker that publishes for itself, as an offloading server beside the engine does: zmq://*:5700. Both are taken for one: a block counts while either has it."`
-	Replicas    string    `placeholder:"URL" help:"Where several routers of the same workers tell each other what they reserve, and so where sessions are and what was sent where: nats://host:4222?prefix=P, or auto, the NATS of --events. Default: this router is alone."`
-	Model       modelPath `placeholder:"PATH" help:"Model directory, GGUF file or hf:owner/name[:file] whose tokenizer and chat template the workers have. Default: the first worker's that hands its own out."`
-	BlockTokens int       `name:"block-tokens" default:"16" min:"1" max:"4096" help:"Tokens of a block of events: the same in all of a fleet."`
+	Addr        string    `default:"127.0.0.1:8000" help:"Address to listen on. To accept other machines, use one like :8000 and set keys."`
+	Worker      []string  `placeholder:"URL" help:"URL of a worker, for example http://host:8080. Repeat the flag, or separate URLs by commas."`
+	WorkersFile string    `name:"workers-file" type:"path" placeholder:"FILE" help:"JSON file of workers, see above. The router reloads it when it changes."`
+	Events      []string  `sep:"none" default:"auto" placeholder:"URL" help:"Source of the workers' cache events: auto (from /v1/worker), zmq://*:5557, nats://host:4222, or none (guess), see above."`
+	Consolidate []string  `sep:"none" placeholder:"URL" help:"Events of a second cache beside each worker, such as an offloading server: zmq://*:5700. The router merges both caches: a block counts while either holds it."`
+	Replicas    string    `placeholder:"URL" help:"NATS over which several routers of the same workers share reservations, sessions and predictions: nats://host:4222?prefix=P, or auto for the NATS of --events. Default: a single router."`
+	Model       modelPath `placeholder:"PATH" help:"Model directory, GGUF file or hf:owner/name[:file] with the tokenizer and chat template of the workers. Default: those that the first worker sends."`
+	BlockTokens int       `name:"block-tokens" default:"16" min:"1" max:"4096" help:"Tokens per block of events. All workers and routers of a fleet need the same value."`
 
 	poolFlags
 
-	Policy       router.Policy      `default:"latency" help:"How a worker is chosen: latency (predicted times to tokens), credits, 2026 or 2025 (NVIDIA Dynamo's costs of these dates), round-robin, random, least-loaded or prefix-hash."`
-	Weight       map[string]float64 `placeholder:"NAME=X" help:"Weights of the policy, as ttft=1;itl=0.05; /v1/fleet/weights shows and changes them."`
-	TierWeights  router.TierWeights `name:"tier-weights" default:"device=1,host=0.8,disk=0.6,shared=0.4,object=0.2" placeholder:"TIER=X" help:"How much a cached block counts by the tier where a worker has it: 1 as on the device, 0 as not cached. Those not named have the defaults. Policy credits has --weight host and disk."`
-	Temperature  float64            `default:"0" min:"0" max:"1e9" help:"Above 0, workers that cost more are chosen too, by chance: 1 gives the worst a third of the best one's."`
-	SessionTTL   time.Duration      `name:"session-ttl" default:"0" min:"0s" max:"8760h" help:"How long after its last request a session (header X-Session-Id, or user) keeps its worker; the same for all --replicas, whichever of them a request comes to. 0: sessions are not looked at."`
-	GuessTTL     time.Duration      `name:"guess-ttl" default:"2m" min:"1ms" max:"24h" help:"How long a prompt is taken to be cached where it was sent, for workers without events."`
-	Predict      bool               `default:"true" negatable:"" help:"Take a prompt to be cached where it was sent, until its first token, also for workers with events, which come a little later."`
-	StallAfter   time.Duration      `name:"stall-after" default:"2s" min:"0s" max:"24h" help:"By how much a worker may be late with a token, and three times the prediction, before it gets no requests until it makes progress. 0: never."`
-	Seed         uint64             `default:"1" help:"Of all chance."`
-	MaxWorkers   int                `name:"max-workers" default:"512" min:"1" max:"65536" help:"Workers at most; each data-parallel rank is one."`
-	MaxQueued    int                `name:"max-queued" default:"1024" min:"1" max:"1048576" help:"Requests that may wait while all workers are busy; more get status 429."`
-	QueueOrder   router.Order       `name:"queue-order" default:"fcfs" help:"Who of them goes first: fcfs, lcfs, or wspt (who has least to be computed)."`
-	BusyFactor   float64            `name:"busy-factor" default:"0" min:"0" max:"1e9" help:"A worker is busy, too, with so many steps' worth of prompts to compute. 0: only with as many requests as it runs."`
-	QueueTimeout time.Duration      `name:"queue-timeout" default:"30s" min:"0s" max:"24h" help:"How long they may wait. 0: not at all."`
-	Retries      int                `default:"2" help:"How often a request that no worker has begun to compute goes to another worker. 0: never."`
-	ProbeEvery   time.Duration      `name:"probe-every" default:"1s" min:"1ms" max:"24h" help:"How often a worker is asked how it is."`
-	ProbeTimeout time.Duration      `name:"probe-timeout" default:"2s" min:"1ms" max:"24h" help:"How long it may take to say so. Two such failures in a row, and nothing goes there until it answers."`
+	Policy       router.Policy      `default:"latency" help:"How the router chooses a worker: latency (lowest predicted time to first token), credits, 2026 or 2025 (NVIDIA Dynamo's costs of these dates), round-robin, random, least-loaded or prefix-hash."`
+	Weight       map[string]float64 `placeholder:"NAME=X" help:"Weights of the policy, for example ttft=1;itl=0.05. /v1/fleet/weights shows and changes them."`
+	TierWeights  router.TierWeights `name:"tier-weights" default:"device=1,host=0.8,disk=0.6,shared=0.4,object=0.2" placeholder:"TIER=X" help:"Value of a cached block by the tier that holds it: 1 is that of the device, 0 that of an uncached block. Unnamed tiers have the defaults. The policy credits uses --weight host and disk instead."`
+	Temperature  float64            `default:"0" min:"0" max:"1e9" help:"Above 0, choose workers of higher cost too, at random: with 1 the worst worker has about a third of the best one's probability."`
+	SessionTTL   time.Duration      `name:"session-ttl" default:"0" min:"0s" max:"8760h" help:"How long after its last request a session (header X-Session-Id, or the field user) keeps its worker, at all --replicas. 0: ignore sessions."`
+	GuessTTL     time.Duration      `name:"guess-ttl" default:"2m" min:"1ms" max:"24h" help:"For workers without events: how long a prompt counts as cached at the worker that got it."`
+	Predict      bool               `default:"true" negatable:"" help:"Count a prompt as cached at its worker until its first token, because events arrive a little later."`
+	StallAfter   time.Duration      `name:"stall-after" default:"2s" min:"0s" max:"24h" help:"A worker that is late with a token by this much and by three times the prediction gets no new requests until it makes progress. 0: never."`
+	Seed         uint64             `default:"1" help:"Seed of all random choices."`
+	MaxWorkers   int                `name:"max-workers" default:"512" min:"1" max:"65536" help:"Most workers; each data-parallel rank counts as one."`
+	MaxQueued    int                `name:"max-queued" default:"1024" min:"1" max:"1048576" help:"Most requests that wait while all workers are busy. More get status 429."`
+	QueueOrder   router.Order       `name:"queue-order" default:"fcfs" help:"Order of waiting requests: fcfs, lcfs, or wspt (fewest tokens to compute first)."`
+	BusyFactor   float64            `name:"busy-factor" default:"0" min:"0" max:"1e9" help:"A worker also counts as busy when its prompts to compute fill this many steps. 0: it is busy only when it runs as many requests as it can."`
+	QueueTimeout time.Duration      `name:"queue-timeout" default:"30s" min:"0s" max:"24h" help:"Longest wait of a request while all workers are busy. 0: requests do not wait."`
+	Retries      int                `default:"2" help:"How often a request is sent to another worker if the first has not begun to compute it. 0: never."`
+	ProbeEvery   time.Duration      `name:"probe-every" default:"1s" min:"1ms" max:"24h" help:"Interval of health probes of a worker."`
+	ProbeTimeout time.Duration      `name:"probe-timeout" default:"2s" min:"1ms" max:"24h" help:"Time limit of a health probe. After two failed probes in a row a worker gets no requests until it answers one."`
 
-	APIKey     string `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin, and that the workers know too. Better in COPPICE_API_KEY: others see flags."`
-	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: \"acme: sk-acme-1f3a\", with \" admin\" at the end for one who may see the fleet. The workers' own file serves."`
-	WorkerKey  string `name:"worker-key" placeholder:"KEY" help:"Key for the router's own questions to workers. Default: the first of the keys that is no admin's, or else, unless workers register over NATS, an admin's."`
-	Salts      string `enum:"coppice,plain" default:"coppice" help:"How a request's cache_salt and tenant separate caches: as coppice serve does, or plain: cache_salt alone, as vLLM does."`
+	APIKey     string `name:"api-key" placeholder:"KEY" help:"API key that requests must carry; it has admin rights, and the workers must accept it too. Prefer COPPICE_API_KEY: other users can read command lines."`
+	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"File of API keys, one per line: \"tenant: key\" or \"tenant: key admin\" (admins may see the fleet). The workers' own file works here."`
+	WorkerKey  string `name:"worker-key" placeholder:"KEY" help:"Key for the router's own requests to workers. Default: the first key without admin rights; without such a key an admin's, unless workers register over NATS."`
+	Salts      string `enum:"coppice,plain" default:"coppice" help:"How caches are separated: coppice (by tenant and cache_salt, as coppice serve does) or plain (by cache_salt alone, as vLLM does)."`
 
 	Page bool `default:"true" negatable:"" help:"Serve the live page of the fleet at /."`
 	doorFlags
-	TLSCert      string        `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
-	TLSKey       string        `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
-	Drain        time.Duration `default:"30s" min:"0s" max:"8760h" help:"How long open requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
-	MaxBody      byteSize      `name:"max-body" default:"8MiB" min:"1B" max:"1TiB" help:"Longest body of a request."`
-	MaxBodies    byteSize      `name:"max-bodies" default:"256MiB" help:"Bodies of all open requests together; one too many gets status 503."`
-	MaxOpen      int           `name:"max-open" default:"16384" min:"1" max:"16777216" help:"Requests that may be open."`
-	MaxConns     int           `name:"max-conns" default:"8192" min:"1" max:"16777216" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
-	WriteTimeout time.Duration `name:"write-timeout" default:"30s" min:"1ms" max:"24h" help:"How long a client may take nothing of its answer."`
+	TLSCert      string        `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain (PEM). Enables TLS, together with --tls-key."`
+	TLSKey       string        `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM)."`
+	Drain        time.Duration `default:"30s" min:"0s" max:"8760h" help:"Time for open requests to finish after SIGTERM or an interrupt. A second signal ends them at once."`
+	MaxBody      byteSize      `name:"max-body" default:"8MiB" min:"1B" max:"1TiB" help:"Largest request body."`
+	MaxBodies    byteSize      `name:"max-bodies" default:"256MiB" help:"Most bytes of the bodies of all open requests. A request beyond it gets status 503."`
+	MaxOpen      int           `name:"max-open" default:"16384" min:"1" max:"16777216" help:"Most open requests."`
+	MaxConns     int           `name:"max-conns" default:"8192" min:"1" max:"16777216" help:"Most open connections. Beyond it, a few more get answers to /health and /ready, and status 503 for anything else."`
+	WriteTimeout time.Duration `name:"write-timeout" default:"30s" min:"1ms" max:"24h" help:"A client that reads nothing of its answer for this long loses its request."`
 	logFlags
 
 	settings settings      `kong:"-"`
@@ -85,28 +85,29 @@ func (c *routeCmd) BeforeResolve(ctx *kong.Context) error {
 
 // Help is printed by kong under the summary.
 func (*routeCmd) Help() string {
-	return `An OpenAI-compatible server in front of several: each request goes to the worker that
-will answer it soonest, by what the workers' caches hold and by what they have to do.
-/ is a live page of the fleet, as is coppice top --url; /v1/fleet shows the workers,
-/v1/fleet/explain why a request would go where, /metrics the rest.
+	return `The router is an OpenAI-compatible server. It sends each request to the worker with the
+lowest predicted time to first token, given the worker's cached prefixes and its load.
+/ and coppice top --url show the live fleet; /v1/fleet lists the workers,
+/v1/fleet/explain explains the choice for a prompt, and /metrics has the counts.
 
-Workers are coppice serve --publish …, vLLM or SGLang. They are given by --worker or in a file,
+Workers are coppice serve --publish …, vLLM or SGLang. Name them by --worker or in a file:
 
   {"workers": [{"url": "http://a:8080"},
    {"url": "http://b:8000", "events": "tcp://b:5557", "replay": "tcp://b:5657", "ranks": 2,
     "name": "b", "pool": "fast", "topic": "", "pool_tokens": 500000, "max_running": 256}]}
 
-or register themselves over NATS. Of several ranks each has the next port. Where events are:
+Workers can also register over NATS. Data-parallel ranks use consecutive ports. Values of
+--events:
 
-  auto                          as a worker says at /v1/worker; without that, guessed
-  zmq://*:5557?replay=5558      at these ports of each given worker, as vLLM has them
-  nats://host:4222?prefix=P     over NATS, where workers register too; with a password as
-                                nats://user:password@host, or creds=FILE; tls://, ca=FILE
-  none                          guessed: a prompt is cached where it was sent; of one worker
-                                in the file: "events": "none"
+  auto                          the worker's own answer at /v1/worker; guesses without one
+  zmq://*:5557?replay=5558      these ports of each given worker, as vLLM uses them
+  nats://host:4222?prefix=P     NATS, over which workers also register; credentials as
+                                nats://user:password@host or creds=FILE; tls:// with ca=FILE
+  none                          guesses: a prompt counts as cached at the worker that got it.
+                                For a single worker of the file: "events": "none"
 ` + poolHelp + `
-Each flag may also be set by the environment, --probe-every as COPPICE_PROBE_EVERY, or in
---config.
+Every flag can also be set by an environment variable (COPPICE_PROBE_EVERY for --probe-every)
+or in the file of --config.
 
 Examples:
   coppice serve --addr 127.0.0.1:8081 --publish zmq://127.0.0.1:5557
@@ -190,7 +191,7 @@ func (c *routeCmd) greet(w io.Writer, at net.Addr, workers int, keys bool) {
 	if keys {
 		auth = " -H 'Authorization: Bearer KEY'"
 	}
-	fmt.Fprintf(w, "coppice: routing to %d workers given, by %v\n", workers, c.Policy)
+	fmt.Fprintf(w, "coppice: routing to %d given workers by policy %v\n", workers, c.Policy)
 	fmt.Fprintf(w, "coppice: try  curl %s/v1/completions%s -H 'Content-Type: application/json' -d '{\"prompt\": \"What is light?\", \"max_tokens\": 32}'\n", url, auth)
 	look := "/v1/fleet"
 	if c.Page {
@@ -198,6 +199,6 @@ func (c *routeCmd) greet(w io.Writer, at net.Addr, workers int, keys bool) {
 	}
 	fmt.Fprintf(w, "coppice: look at %s%s\n", url, look)
 	if host, _, err := net.SplitHostPort(at.String()); err == nil && !keys && !net.ParseIP(host).IsLoopback() {
-		fmt.Fprintln(w, "coppice: other machines can reach this, and no key is asked for: see --api-key-file")
+		fmt.Fprintln(w, "coppice: other machines can reach this server, and it needs no key: see --api-key-file")
 	}
 }

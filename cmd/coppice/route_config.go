@@ -33,7 +33,7 @@ func (c *routeCmd) check() error {
 		errs = append(errs, err)
 	}
 	if c.MaxBodies < c.MaxBody || c.MaxBodies > 1<<40 {
-		bad("--max-bodies is %v, want --max-body, which is %v, to 1TiB", c.MaxBodies, c.MaxBody)
+		bad("--max-bodies is %v, want --max-body (%v) to 1TiB", c.MaxBodies, c.MaxBody)
 	}
 	if strings.ContainsFunc(c.WorkerKey, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		bad("--worker-key has characters that a header can't carry")
@@ -112,8 +112,8 @@ func (c *routeCmd) workerKey(keys []server.Key, register bool) (string, error) {
 		}
 	}
 	if register {
-		return "", errors.New("--worker-key is not given, and all keys are admins': whoever registers over NATS would be sent one; " +
-			"give a --worker-key, or a key of a tenant that is no admin")
+		return "", errors.New("--worker-key is not given, and all keys are admins': the router would send one to every worker that registers over NATS; " +
+			"give a --worker-key, or a key of a tenant that is not an admin")
 	}
 	return keys[0].Secret, nil
 }
@@ -133,7 +133,7 @@ func (c *routeCmd) prompts(ctx context.Context) (cfg prompt.Config, digest strin
 		return cfg, "", err
 	}
 	if cfg.Tokenizer, err = local.Tokenizer(path); err != nil {
-		return cfg, "", fmt.Errorf("--model: %w; give a directory with a tokenizer.json or a GGUF file, or leave it out where workers hand theirs out, as coppice serve --publish does", err)
+		return cfg, "", fmt.Errorf("--model: %w; give a directory with a tokenizer.json or a GGUF file, or omit --model if workers send their tokenizer, as coppice serve --publish does", err)
 	}
 	if cfg.Template, err = local.Template(path); err != nil && !errors.Is(err, chat.ErrInvalid) {
 		return cfg, "", fmt.Errorf("--model: %w", err)
@@ -156,7 +156,7 @@ func (c *routeCmd) weights() (router.Weights, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.Weight)) {
 		err := w.Set(name, c.Weight[name])
 		if used := c.Policy.WeightNames(); err == nil && !slices.Contains(used, strings.ToLower(name)) {
-			err = fmt.Errorf("policy %v does not go by %s, but by %s", c.Policy, name, strings.Join(used, ", "))
+			err = fmt.Errorf("policy %v has no weight %s; its weights are %s", c.Policy, name, strings.Join(used, ", "))
 		}
 		errs = append(errs, err)
 	}
@@ -174,7 +174,7 @@ func (c *routeCmd) events(cfg *gateway.Config) error {
 		case text == "auto":
 			continue
 		case text == "none" && len(all) > 1:
-			return errors.New("--events: none says to guess, and another one where to listen: give one of them")
+			return errors.New("--events none excludes other values of --events")
 		case text == "none":
 			cfg.Approximate = true
 			continue
@@ -184,13 +184,13 @@ func (c *routeCmd) events(cfg *gateway.Config) error {
 		case err != nil:
 			return fmt.Errorf("--events %s: %w; or auto, or none", eventurl.Redact(text), err)
 		case t.NATS != nil && cfg.NATS != nil || t.ZMQ != nil && c.ports != nil:
-			return fmt.Errorf("--events %s: there is another one of its kind: give one, or several servers as nats://a:4222,b:4222", eventurl.Redact(text))
+			return fmt.Errorf("--events %s: there is already one of this kind; give several NATS servers as one URL: nats://a:4222,b:4222", eventurl.Redact(text))
 		case t.NATS != nil:
 			at := *t.NATS
 			cfg.NATS = &at
 		default:
 			if err := everywhere(t.ZMQ); err != nil {
-				return fmt.Errorf("--events %s: %w; where one worker's events are stands in --workers-file", eventurl.Redact(text), err)
+				return fmt.Errorf("--events %s: %w; --workers-file gives the endpoint of a single worker", eventurl.Redact(text), err)
 			}
 			c.ports = t.ZMQ
 		}

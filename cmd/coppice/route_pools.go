@@ -16,21 +16,21 @@ import (
 
 // poolFlags make the router choose a pool of workers before a worker.
 type poolFlags struct {
-	Pools        string         `type:"path" placeholder:"FILE" help:"Choose the pool of workers by prompt length and targets first: JSON as NVIDIA Dynamo's global router has it, see above; read again when it changes."`
-	Buckets      int            `placeholder:"N" help:"Deal all workers into N pools and choose one of these first, see above. Up to 64."`
-	Stage        router.Staging `default:"turn" help:"How a bucket is chosen: turn, or prefix (by the hash of a prompt's beginning, so that each has prompts of its own kinds)."`
-	PrefixBlocks int            `name:"prefix-blocks" default:"4" help:"How many blocks that beginning has: more than all prompts have in common. For --policy prefix-hash too."`
-	DefaultTTFT  *float64       `name:"default-ttft-ms" placeholder:"MS" help:"Target of requests that have none, for --pools. Default: the middle of the grid."`
-	DefaultITL   *float64       `name:"default-itl-ms" placeholder:"MS" help:"The same between tokens."`
+	Pools        string         `type:"path" placeholder:"FILE" help:"JSON file of pools, in the format of NVIDIA Dynamo's global router, see above. The router first chooses a pool by prompt length and targets, then a worker. It reloads the file when it changes."`
+	Buckets      int            `placeholder:"N" help:"Divide all workers into N pools, at most 64, and choose one of these first, see above."`
+	Stage        router.Staging `default:"turn" help:"How a bucket is chosen: turn (in rotation), or prefix (by the hash of a prompt's beginning, so that equal beginnings share a bucket)."`
+	PrefixBlocks int            `name:"prefix-blocks" default:"4" help:"Blocks of that beginning; it must be longer than the part that all prompts share. Also for --policy prefix-hash."`
+	DefaultTTFT  *float64       `name:"default-ttft-ms" placeholder:"MS" help:"With --pools: target of time to first token for requests without one. Default: the middle of the grid."`
+	DefaultITL   *float64       `name:"default-itl-ms" placeholder:"MS" help:"With --pools: target of time between tokens for requests without one. Default: the middle of the grid."`
 
 	poolsText []byte // contents of the file
 }
 
 const poolHelp = `
-Large fleets may be in pools, of which one is chosen before its worker is. Workers say
-theirs (coppice serve --pool fast), or the file of workers does ("pool": "fast"), and
---pools FILE which is for whom, by two targets or, with isl_min, isl_max and
-isl_resolution, by [prompt tokens][TTFT][ITL]:
+A large fleet can be divided into pools: the router first chooses a pool, then a worker in it.
+The pool of a worker is set by coppice serve --pool fast or in the file of workers ("pool":
+"fast"). The file of --pools assigns requests to pools by a grid of targets [TTFT][ITL] or,
+with isl_min, isl_max and isl_resolution, by [prompt tokens][TTFT][ITL]:
 
   {"mode": "agg", "num_agg_pools": 2, "agg_pool_dynamo_namespaces": ["cheap", "fast"],
    "agg_pool_priorities": [1, 0], "enable_priority_retry": true,
@@ -38,16 +38,17 @@ isl_resolution, by [prompt tokens][TTFT][ITL]:
     "itl_min_ms": 0, "itl_max_ms": 100, "itl_resolution": 1, "agg_pool_mapping": [[1], [0]],
     "priority_overrides": [{"min": 10, "max": 99, "target": 1}]}}
 
-A request says its targets in the headers X-Coppice-TTFT-Ms and X-Coppice-ITL-Ms or, as
-Dynamo has it, in nvext.router.ttft_target and itl_target, and its priority in
-nvext.agent_hints.priority, or priority. With enable_priority_retry what fails before its
-first output goes on to faster pools, those with lower numbers of priority.
+The targets of a request are in the headers X-Coppice-TTFT-Ms and X-Coppice-ITL-Ms or, as in
+Dynamo, in nvext.router.ttft_target and itl_target; its priority is in
+nvext.agent_hints.priority or priority. With enable_priority_retry a request that fails before
+its first output is sent to faster pools, those with lower numbers in agg_pool_priorities.
 
-Where prompts are of a few kinds, as many of each (coppice analyze trace says so),
---buckets N --stage prefix gives each kind workers of its own. The policy latency mostly
-finds better ones by itself: compare them by coppice sim fleet first. Buckets differ by one worker at most, and depend on
-the workers' names alone: several routers deal alike, and one worker more or less moves one
-or two others. Who is lost keeps its place for two minutes.
+If prompts have a few beginnings of similar frequency (see coppice analyze trace),
+--buckets N --stage prefix gives each of them its own workers. The policy latency mostly
+chooses better by itself: compare both with coppice sim fleet first. The sizes of buckets differ
+by at most one worker. The assignment depends only on the workers' names, so several routers
+agree, and one worker more or less moves one or two others. A lost worker keeps its place
+for two minutes.
 `
 
 // check reports combinations of flags that are not allowed.
@@ -58,10 +59,10 @@ func (f *poolFlags) check(s *settings) error {
 		bad("--buckets is %d, want 1 to %d", f.Buckets, router.MaxBuckets)
 	}
 	if f.Pools != "" && f.Buckets != 0 {
-		bad("--pools and --buckets are both given: a worker is in one pool, want one of the two")
+		bad("--pools and --buckets exclude each other: give one of them")
 	}
 	if s.given("stage") && f.Buckets == 0 {
-		bad("--stage is given without --buckets: say how many there are")
+		bad("--stage needs --buckets, the number of buckets")
 	}
 	if f.PrefixBlocks < 1 || f.PrefixBlocks > 1<<20 {
 		bad("--prefix-blocks is %d, want 1 to %d", f.PrefixBlocks, 1<<20)
@@ -73,7 +74,7 @@ func (f *poolFlags) check(s *settings) error {
 		switch {
 		case t.v == nil:
 		case f.Pools == "":
-			bad("%s is given without --pools: nothing else has targets", t.flag)
+			bad("%s needs --pools: only pools have targets", t.flag)
 		case !(*t.v >= 0 && *t.v <= 1e12): // written so that NaN is refused
 			bad("%s is %v, want 0 or a positive number", t.flag, *t.v)
 		}
@@ -116,7 +117,7 @@ func (f *poolFlags) parse(data []byte, log *zap.Logger) (*global.Config, error) 
 		return nil, fmt.Errorf("--pools %s: %s; want the JSON of Dynamo's global router, an example is in coppice route --help", f.Pools, wrongPools(data, err))
 	}
 	if p.Mode != global.Aggregated {
-		return nil, fmt.Errorf(`--pools %s: its "mode" is %v, as is the default: this router does not split a request between workers that compute its prompt and others that generate; want "mode": "agg", with agg_pool_selection_strategy`, f.Pools, p.Mode)
+		return nil, fmt.Errorf(`--pools %s: its "mode" is %v, which is also the default: this router does not split a request between prefill and decode workers; want "mode": "agg", with agg_pool_selection_strategy`, f.Pools, p.Mode)
 	}
 	p.DefaultTTFT, p.DefaultITL = f.DefaultTTFT, f.DefaultITL
 	return p, nil
@@ -130,7 +131,7 @@ func wrongPools(data []byte, err error) string {
 		return "the file is empty"
 	case errors.As(err, &syntax):
 		line := 1 + bytes.Count(data[:min(int(syntax.Offset), len(data))], []byte("\n"))
-		return fmt.Sprintf("line %d is no JSON: %v", line, syntax)
+		return fmt.Sprintf("line %d is not JSON: %v", line, syntax)
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "global: configuration: "), "json: ")
 }

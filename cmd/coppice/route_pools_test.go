@@ -56,17 +56,17 @@ func TestRoutePoolsRefuses(t *testing.T) {
 		{"--buckets 0", []string{"--buckets is 0, want 1 to 64"}},
 		{"--buckets 65", []string{"--buckets is 65"}},
 		{"--buckets=-2", []string{"--buckets is -2"}},
-		{"--buckets 2 --pools " + good, []string{"--pools and --buckets are both given"}},
-		{"--stage prefix", []string{"--stage is given without --buckets"}},
+		{"--buckets 2 --pools " + good, []string{"--pools and --buckets exclude each other"}},
+		{"--stage prefix", []string{"--stage needs --buckets"}},
 		{"--buckets 2 --stage best", []string{"--stage", "best", "prefix"}},
 		{"--prefix-blocks 0", []string{"--prefix-blocks is 0, want 1 to"}},
-		{"--default-ttft-ms 5", []string{"--default-ttft-ms is given without --pools"}},
+		{"--default-ttft-ms 5", []string{"--default-ttft-ms needs --pools"}},
 		{"--default-itl-ms NaN --pools " + good, []string{"--default-itl-ms is NaN, want 0 or a positive number"}},
 		{"--default-itl-ms=-1 --pools " + good, []string{"--default-itl-ms is -1"}},
 		{"--pools " + dir + "/missing", []string{"--pools " + dir + "/missing: no such file"}},
 		{"--pools " + dir, []string{"--pools " + dir}},
 		{"--pools " + file("empty", ""), []string{"--pools", "empty: the file is empty; want the JSON"}},
-		{"--pools " + file("broken", "{\n \"mode\": \"agg\",\n nonsense\n}"), []string{"--pools", "broken: line 3 is no JSON: invalid character 'n'"}},
+		{"--pools " + file("broken", "{\n \"mode\": \"agg\",\n nonsense\n}"), []string{"--pools", "broken: line 3 is not JSON: invalid character 'n'"}},
 		{"--pools " + file("other", `{"pools": ["a"]}`), []string{"--pools", `other: unknown field "pools"; want the JSON`}},
 		{"--pools " + disagg, []string{"--pools " + disagg, `"mode" is disagg`, "does not split", `want "mode": "agg"`}},
 		{"--pools " + short, []string{"--pools " + short, "agg_pool_mapping rows (1)"}},
@@ -226,17 +226,17 @@ func TestRoutePoolsFile(t *testing.T) {
 	state("refused")
 	more := strings.ReplaceAll(helpPools(t), `"fast"`, `"quick"`)
 	put(more[:len(more)/2])
-	told("not taken", 1)
+	told("not loaded", 1)
 	state("refused")
 	put(more)
-	told("taken", 1)
+	told("loaded", 1)
 	state("healthy")
 	put(strings.ReplaceAll(more, `"cheap"`, `"quick"`))
-	told("not taken", 2)
+	told("not loaded", 2)
 	state("healthy")
 	put(more) // the contents applied already
 	put(helpPools(t))
-	told("taken", 2)
+	told("loaded", 2)
 	state("refused")
 	if p, err := c.parse(c.poolsText, log); err != nil || *p.DefaultTTFT != 250 {
 		t.Errorf("%v, %v", p, err)

@@ -115,7 +115,7 @@ func TestRouteWorkersFile(t *testing.T) {
 	untilFleet(t, p, map[string]string{b.URL: "lost"})
 	p.stop()
 	said := p.said.String()
-	if !strings.Contains(said, `"msg":"worker lost"`) || strings.Contains(said, "stacktrace") || strings.Contains(said, ".go:") || strings.Count(said, "not taken") != 1 {
+	if !strings.Contains(said, `"msg":"worker lost"`) || strings.Contains(said, "stacktrace") || strings.Contains(said, ".go:") || strings.Count(said, "not loaded") != 1 {
 		t.Errorf("the log: %s", said)
 	}
 }

@@ -48,13 +48,13 @@ func (w *watched) run(ctx context.Context, log *zap.Logger) {
 			w.bad = data
 			if field, err = w.take(data); err == nil {
 				w.has, w.bad, said = data, nil, ""
-				log.Info(w.what+" taken", zap.String("file", w.path), field)
+				log.Info(w.what+" loaded", zap.String("file", w.path), field)
 				continue
 			}
 		}
 		if said != err.Error() {
 			said = err.Error()
-			log.Error(w.what+" not taken", zap.String("file", w.path), zap.Error(err))
+			log.Error(w.what+" not loaded", zap.String("file", w.path), zap.Error(err))
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (c *routeCmd) workers(file []byte) ([]members.Worker, error) {
 		if other := urls[w.URL]; other != "" {
 			errs = append(errs, fmt.Errorf("%s: it is given twice, first by %s", w.by, other))
 		} else if other := names[w.Name]; other != "" && w.Name != "" {
-			errs = append(errs, fmt.Errorf("%s: its \"name\" is that of %s, want one of its own", w.by, other))
+			errs = append(errs, fmt.Errorf("%s: its \"name\" is also that of %s; names must be unique", w.by, other))
 		}
 		urls[w.URL], names[w.Name] = w.by, w.by
 		all = append(all, w.Worker)
@@ -81,7 +81,7 @@ func (w *givenWorker) check(ports *eventurl.ZMQ) error {
 		return errors.Join(errs...)
 	}
 	if w.Replay != "" && (w.Events == "" || w.Events == "none") {
-		bad("\"replay\" is given without \"events\": say where its events are")
+		bad("\"replay\" needs \"events\"")
 	}
 	host, first := "", 0
 	if w.Events != "" && w.Events != "none" {
@@ -94,7 +94,7 @@ func (w *givenWorker) check(ports *eventurl.ZMQ) error {
 		if err != nil {
 			bad("\"replay\" %w", err)
 		} else if ranks := max(w.Ranks, 1); other == host && max(first, replay)-min(first, replay) < ranks {
-			bad("its ranks need a port each, %d to %d for events and %d to %d for replays, which meet: have them publish further apart",
+			bad("its ranks need one port each: those for events, %d to %d, and those for replays, %d to %d, overlap; choose ports further apart",
 				first, first+ranks-1, replay, replay+ranks-1)
 		}
 	}
@@ -122,7 +122,7 @@ func parseURL(text string) (*url.URL, error) {
 	case strings.Contains(text, "@"):
 		return nil, errors.New("want a URL without a user, like http://host:8080; the key for workers is --worker-key")
 	case strings.HasSuffix(u.Path, "/v1"):
-		return nil, errors.New("want a URL without /v1, which requests have themselves")
+		return nil, errors.New("want a URL without /v1, which the router adds")
 	}
 	if port, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() != "" && (err != nil || port == 0) {
 		return nil, fmt.Errorf("its port is %.20s, want 1 to 65535", u.Port())
@@ -140,7 +140,7 @@ func socketPorts(endpoint string, ranks int) (host string, first int, err error)
 		return "", 0, fmt.Errorf("is %.80q, want tcp://host:5557", endpoint)
 	}
 	if last := int(port) + ranks - 1; last > 65535 {
-		return "", 0, fmt.Errorf("is %.80q, and of its %d ranks each has the next port: there is no port %d; want one like tcp://host:5557", endpoint, ranks, last)
+		return "", 0, fmt.Errorf("is %.80q; its %d ranks need consecutive ports, and there is no port %d; want one like tcp://host:5557", endpoint, ranks, last)
 	}
 	return host, int(port), nil
 }

@@ -10,22 +10,22 @@ import (
 
 // schedCmd is coppice bench sched; see bench.PlaySched.
 type schedCmd struct {
-	Rows         int              `default:"256" min:"1" help:"Running requests, kept up."`
-	Queue        int              `default:"0" help:"Waiting requests behind them, kept up."`
-	Policy       scheduler.Policy `default:"lpm" help:"Order of the waiting: fcfs, lpm, dfs-weight, lof, hrrn, random, priority or dlpm."`
-	PromptTokens int              `name:"prompt-tokens" default:"1024" min:"1" help:"Tokens of a prompt; half of them are shared by one in 16 requests."`
+	Rows         int              `default:"256" min:"1" help:"Number of running requests, kept constant."`
+	Queue        int              `default:"0" help:"Number of waiting requests, kept constant."`
+	Policy       scheduler.Policy `default:"lpm" help:"Order of waiting requests: fcfs, lpm, dfs-weight, lof, hrrn, random, priority or dlpm."`
+	PromptTokens int              `name:"prompt-tokens" default:"1024" min:"1" help:"Tokens of a prompt; half of them are one of 16 shared prefixes."`
 	OutputTokens int              `name:"output-tokens" default:"128" min:"1" help:"Tokens of an answer."`
-	Requests     *int             `placeholder:"4096" min:"1" help:"Requests to measure. Default: 16 for each row, at least 1000."`
+	Requests     *int             `placeholder:"4096" min:"1" help:"Number of requests to measure. Default: 16 per row, at least 1000."`
 	PageTokens   int              `name:"page-tokens" default:"16" min:"1" help:"Tokens per page, a power of two."`
-	Inflight     int              `default:"1" min:"1" help:"Plans that are out at a time."`
-	Seed         uint64           `default:"7" help:"Of the prompts."`
+	Inflight     int              `default:"1" min:"1" help:"Plans in flight."`
+	Seed         uint64           `default:"7" help:"Seed of the prompts."`
 	JSON         bool             `name:"json" help:"Print one JSON object instead of the table."`
 }
 
 // Help is printed by kong under the summary.
 func (*schedCmd) Help() string {
-	return `The scheduler plans for a backend that answers at once: requests come, are
-admitted, decode and end at a steady rate, and only the planning is timed.
+	return `The scheduler plans for a backend that answers at once. Requests arrive and end at a steady
+rate; only planning is timed.
 
 Examples:
   coppice bench sched

@@ -31,59 +31,59 @@ import (
 type serveCmd struct {
 	nodeFlags
 	fleetFlags
-	Config      string    `type:"path" placeholder:"FILE" help:"JSON file with flags as keys, as {\"addr\": \":8080\"}, and with tenants, see --help above."`
-	PrintConfig printMode `name:"print-config" help:"Print each setting and where it is from, and exit; --print-config=json prints a file for --config instead, without keys."`
+	Config      string    `type:"path" placeholder:"FILE" help:"JSON file of settings and tenants, for example {\"addr\": \":8080\"}; see above."`
+	PrintConfig printMode `name:"print-config" help:"Print each setting with its source, and exit. --print-config=json prints a file for --config, without keys."`
 
-	Addr      string      `default:"127.0.0.1:8080" help:"Address to listen at. Others than this machine need one like :8080, and then keys."`
-	ModelName []string    `name:"model-name" placeholder:"NAME" help:"What requests call the model: names separated by commas, of which answers and metrics say the first. Default: the name of its directory or file."`
-	Backend   backendName `default:"cpu" help:"What computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels in an interpreter, far too slow to serve anybody), or sim, a simulated device in real time, whose text means nothing, to test load."`
-	Profile   string      `default:"h200" placeholder:"NAME" help:"Device that sim simulates: h200, h100, a100 or cpu2, or a JSON file."`
+	Addr      string      `default:"127.0.0.1:8080" help:"Address to listen on. To accept other machines, use one like :8080 and set keys."`
+	ModelName []string    `name:"model-name" placeholder:"NAME" help:"Names of the model in requests, separated by commas. Answers and metrics use the first. Default: the name of its directory or file."`
+	Backend   backendName `default:"cpu" help:"Device that computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels in an interpreter, too slow for service), or sim (a simulated device in real time, for load tests; its text means nothing)."`
+	Profile   string      `default:"h200" placeholder:"NAME" help:"Simulated device: h200, h100, a100, cpu2 or a JSON file. For --backend sim."`
 
-	SimPoison int  `name:"sim-poison" default:"-1" placeholder:"TOKEN" help:"Lose the simulated device when a prompt has this token, to rehearse what clients, routers and supervisors do then."`
-	SimLogits bool `name:"sim-logits" help:"Have sim make logits, for log-probabilities and penalties, which it refuses otherwise. A token then costs this machine as much time as the vocabulary is large."`
+	SimPoison int  `name:"sim-poison" default:"-1" placeholder:"TOKEN" help:"Make the simulated device fail when a prompt has this token, to rehearse the failure of a device."`
+	SimLogits bool `name:"sim-logits" help:"Let the simulated device make logits, which log-probabilities and penalties need. Each token then costs CPU time in proportion to the vocabulary."`
 
-	KVMemory     byteSize `name:"kv-memory" placeholder:"SIZE" help:"Size of the KV pool, as 4GiB, instead of --kv-tokens."`
-	PinnedTokens int      `name:"pinned-tokens" placeholder:"N" min:"0" help:"Tokens that /v1/cache/pin may keep. Default: an eighth of the pool."`
+	KVMemory     byteSize `name:"kv-memory" placeholder:"SIZE" help:"Size of the KV pool in bytes, for example 4GiB, instead of --kv-tokens."`
+	PinnedTokens int      `name:"pinned-tokens" placeholder:"N" min:"0" help:"Most tokens that /v1/cache/pin may pin. Default: an eighth of the pool."`
 	cacheFlags
 	tierFlags
-	MaxRequests      int `name:"max-requests" default:"1024" min:"1" help:"Requests that may be open, waiting ones included; more get status 429."`
-	MaxRunning       int `name:"max-running" default:"0" min:"0" help:"Requests that run at a time. Default: 64 on cpu, 256 on cuda and sim."`
-	MaxQueued        int `name:"max-queued" default:"0" min:"0" help:"Requests that may wait, of those. Default: --max-requests, and with --displace three quarters of what it leaves beside --max-running."`
-	DefaultMaxTokens int `name:"default-max-tokens" default:"0" min:"0" help:"Output limit of chats that give none. Default: what is left of the model's positions and of the pool; 256 on sim."`
+	MaxRequests      int `name:"max-requests" default:"1024" min:"1" help:"Most open requests, running and waiting. More get status 429."`
+	MaxRunning       int `name:"max-running" default:"0" min:"0" help:"Most running requests. Default: 64 on cpu, 256 on cuda and sim."`
+	MaxQueued        int `name:"max-queued" default:"0" min:"0" help:"Most waiting requests. Default: --max-requests; with --displace three quarters of (--max-requests minus --max-running)."`
+	DefaultMaxTokens int `name:"default-max-tokens" default:"0" min:"0" help:"Output limit of chats without max_tokens. Default: as many as the model's context and the pool allow; 256 on sim."`
 
-	Displace bool `help:"In a full queue a request of higher priority ends the waiting one of lowest priority, with status 429."`
+	Displace bool `help:"When the queue is full, let a request of higher priority displace the waiting one of lowest priority, which gets status 429."`
 
-	PreemptThreshold int           `name:"preempt-threshold" default:"1" min:"1" help:"With --policy priority: how far the priority of a waiting request must be above that of a running one to take its place."`
-	ITLTarget        time.Duration `name:"itl-target" default:"50ms" min:"0s" help:"How long a step may take while requests decode: prompts get what of --step-tokens fits, by what steps took before. A prompt alone gets all. 0: only --step-tokens bounds a step."`
+	PreemptThreshold int           `name:"preempt-threshold" default:"1" min:"1" help:"With --policy priority: a waiting request preempts a running one if its priority is higher by at least this much."`
+	ITLTarget        time.Duration `name:"itl-target" default:"50ms" min:"0s" help:"Longest step while requests decode: prompts get as many of --step-tokens as fit, by measured step times. Without decoding requests prompts get all of --step-tokens. 0: no limit by time."`
 
-	PromptFloor int `name:"prompt-floor" default:"0" help:"Part of --step-tokens that is kept for prompts, however many requests decode. Default: a quarter; negative: none."`
+	PromptFloor int `name:"prompt-floor" default:"0" help:"Tokens of each step reserved for prompts, however many requests decode. Default: a quarter of --step-tokens; negative: none."`
 
-	Quantum int           `default:"4096" min:"1" help:"Under --policy dlpm: tokens by which the order by cached prefixes may drive tenants apart; at least twice what a usual request computes."`
-	DebtAge time.Duration `name:"debt-age" default:"10m" help:"Under --policy dlpm: how long a tenant that has nothing open is remembered to be ahead of the others."`
+	Quantum int           `default:"4096" min:"1" help:"With --policy dlpm: tokens by which the service of tenants may differ for the sake of cached prefixes. Use at least twice the tokens that a typical request computes."`
+	DebtAge time.Duration `name:"debt-age" default:"10m" help:"With --policy dlpm: how long the debt of a tenant without open requests is kept."`
 
-	Curve bool `default:"true" negatable:"" help:"Track what hit rate other cache sizes would have, for the page."`
+	Curve bool `default:"true" negatable:"" help:"Estimate the hit rates of other cache sizes, for the page."`
 
-	APIKey     string `name:"api-key" placeholder:"KEY" help:"A key that requests must have, of an admin. Better in COPPICE_API_KEY: others see flags."`
-	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"Keys, a line each: \"acme: sk-acme-1f3a\", with \" admin\" at the end for one who may flush, pin and profile; see above."`
+	APIKey     string `name:"api-key" placeholder:"KEY" help:"API key that requests must carry; it has admin rights. Prefer COPPICE_API_KEY: other users can read command lines."`
+	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"File of API keys, one per line: \"tenant: key\" or \"tenant: key admin\" (admins may flush, pin and profile); see above."`
 	doorFlags
-	ControlTokens    chat.ControlMode     `name:"control-tokens" default:"allow" help:"What becomes of control tokens, as <|im_end|>, that a caller writes into a message: allow (they act as such), refuse (status 400), or text (they are text)."`
-	UnknownFields    server.UnknownFields `name:"unknown-fields" default:"refuse" help:"What becomes of fields of requests that are neither known nor known to be harmless: refuse (status 400) or ignore. The header x-coppice-ignored names those that were ignored."`
-	SamplingDefaults samplingDefaults     `name:"sampling-defaults" default:"model" help:"How to sample for requests that don't say: model (what generation_config.json or the GGUF file recommends: temperature, top_p, top_k, min_p, repetition_penalty) or neutral (temperature 1, all else off)."`
-	TLSCert          string               `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain, PEM. With --tls-key, speaks TLS."`
-	TLSKey           string               `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, PEM."`
-	Drain            time.Duration        `default:"30s" min:"0s" help:"How long running requests may go on after SIGTERM or an interrupt. A second one ends them at once."`
-	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" min:"0s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, for a supervisor to start it anew."`
-	MaxBody          byteSize             `name:"max-body" default:"8MiB" min:"1" help:"Longest body of a request."`
-	MaxTokenize      byteSize             `name:"max-tokenize" default:"1MiB" min:"1" help:"Longest body of /tokenize and /detokenize, whose answers are longer."`
-	MaxConns         int                  `name:"max-conns" default:"8192" min:"1" help:"Connections at a time; over a few more, /health and /ready are answered, and all else gets status 503."`
-	MaxTimeout       time.Duration        `name:"max-timeout" default:"10m" min:"1ns" help:"Longest time that a request may take."`
-	WriteTimeout     time.Duration        `name:"write-timeout" default:"30s" min:"1ns" help:"How long a client may take nothing of its answer."`
+	ControlTokens    chat.ControlMode     `name:"control-tokens" default:"allow" help:"Control tokens, such as <|im_end|>, in callers' messages: allow (they act as control tokens), refuse (status 400) or text (they count as plain text)."`
+	UnknownFields    server.UnknownFields `name:"unknown-fields" default:"refuse" help:"Unknown fields of requests: refuse (status 400) or ignore. The header x-coppice-ignored names ignored fields; fields known to be harmless are always ignored."`
+	SamplingDefaults samplingDefaults     `name:"sampling-defaults" default:"model" help:"Sampling parameters of requests that give none: model (temperature, top_p, top_k, min_p and repetition_penalty from generation_config.json or the GGUF file) or neutral (temperature 1, all else off)."`
+	TLSCert          string               `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain (PEM). Enables TLS, together with --tls-key."`
+	TLSKey           string               `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM)."`
+	Drain            time.Duration        `default:"30s" min:"0s" help:"Time for running requests to finish after SIGTERM or an interrupt. A second signal ends them at once."`
+	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" min:"0s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, so that a supervisor can restart it."`
+	MaxBody          byteSize             `name:"max-body" default:"8MiB" min:"1" help:"Largest request body."`
+	MaxTokenize      byteSize             `name:"max-tokenize" default:"1MiB" min:"1" help:"Largest request body of /tokenize and /detokenize, whose answers are longer than their requests."`
+	MaxConns         int                  `name:"max-conns" default:"8192" min:"1" help:"Most open connections. Beyond it, a few more get answers to /health and /ready, and status 503 for anything else."`
+	MaxTimeout       time.Duration        `name:"max-timeout" default:"10m" min:"1ns" help:"Longest time for a request."`
+	WriteTimeout     time.Duration        `name:"write-timeout" default:"30s" min:"1ns" help:"A client that reads nothing of its answer for this long loses its request."`
 	Page             bool                 `default:"true" negatable:"" help:"Serve the live page at /."`
-	MetricAliases    string               `name:"metric-aliases" default:"vllm" enum:"vllm,none" help:"Names of another server that metrics also go by: vllm (vllm:num_requests_running and the like, for its dashboards and endpoint pickers) or none."`
-	Pprof            bool                 `help:"Serve /debug/pprof/, to admins."`
-	OTLPEndpoint     string               `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request there, by OTLP over HTTP."`
-	OTLPSample       float64              `name:"otlp-sample" default:"1" min:"0" max:"1" help:"Share of requests to trace, 0 to 1."`
-	AccessLog        bool                 `name:"access-log" help:"Log a line for each request, but for health probes. Otherwise that is at debug level."`
+	MetricAliases    string               `name:"metric-aliases" default:"vllm" enum:"vllm,none" help:"Second names of metrics: vllm (vllm:num_requests_running and others, for vLLM's dashboards and endpoint pickers) or none."`
+	Pprof            bool                 `help:"Serve /debug/pprof/ to admins."`
+	OTLPEndpoint     string               `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request to this URL, by OTLP over HTTP."`
+	OTLPSample       float64              `name:"otlp-sample" default:"1" min:"0" max:"1" help:"Share of requests that are traced, 0 to 1."`
+	AccessLog        bool                 `name:"access-log" help:"Log a line for each request except health probes, at info level instead of debug."`
 	logFlags
 
 	settings serveSettings `kong:"-"`
@@ -92,35 +92,36 @@ type serveCmd struct {
 
 // Help is printed by kong under the summary.
 func (*serveCmd) Help() string {
-	return `An OpenAI-compatible server: /v1/completions, /v1/chat/completions, /v1/models,
-/tokenize, /metrics and more; /openapi.json describes them. The live page is at /.
+	return `The server answers /v1/completions, /v1/chat/completions, /v1/models, /tokenize, /metrics
+and more; /openapi.json describes all endpoints. / is a live page.
 
-Without --model it takes the model of Hugging Face's cache (HF_HUB_CACHE, HF_HOME) that was
-put there last, can be loaded and takes no more than half the memory; without such a one a
-generated model. sim and ptxvm always take that.
+Without --model the server uses the newest model in the Hugging Face cache (HF_HUB_CACHE,
+HF_HOME) that can be loaded and takes at most half the memory. If there is none, it uses a
+generated model. The backends sim and ptxvm always use a generated model.
 
-Each flag may also be set by the environment, --kv-tokens as COPPICE_KV_TOKENS, or in
---config; flags go before the environment, and that before the file. The file may
-also have "tenant" and "tenants", limits of each tenant and of those by name:
+Every flag can also be set by an environment variable (COPPICE_KV_TOKENS for --kv-tokens) or
+in the file of --config. Flags take precedence over the environment, and the environment
+over the file. The file can also have "tenant", the limits of every tenant, and "tenants",
+the limits of single tenants:
 
   {"addr": ":8080", "api-key-file": "keys.txt",
    "tenant": {"max-running": 32}, "tenants": {"acme": {"weight": 3, "max-queued": 100, "cache-tokens": 20000}}}
 
-A file of --api-key-file names the tenant of each key, and the administrators:
+A file of --api-key-file has one key per line, with its tenant, and "admin" for administrators:
 
   # tenant: key
   acme: sk-acme-1f3a
   ops:  sk-ops-77d0 admin
 
-"cache-tokens" bounds what a tenant keeps in the cache of requests without cache_salt;
-"cache-min-tokens" is what it keeps while other tenants have anything that can go.
+"cache-tokens" is the most tokens that a tenant may have in the cache (from requests without
+cache_salt). "cache-min-tokens" are not evicted while other tenants have evictable tokens.
 
-Under --policy dlpm, the default with --api-key-file, tenants are served equally, by weight,
-counted in tokens that were computed for them: the metric coppice_tenant_served_tokens_total, and served_tokens and
-share_left of each at /v1/cache/stats. A tenant is what a key in --api-key-file names.
+--policy dlpm, the default with --api-key-file, gives tenants equal shares of service, or
+shares by weight. Service is counted in computed tokens: see the metric
+coppice_tenant_served_tokens_total, and served_tokens and share_left at /v1/cache/stats.
 ` + fleetHelp + `
-The exit status is 0 after a drain, 1 if the server can't start, and 3 if its device or
-what drives it has failed: a supervisor should start it anew then.
+The exit status is 0 after a drain, 1 if the server can't start, and 3 if the device or the
+node has failed: a supervisor should then restart the server.
 
 Examples:
   coppice serve
@@ -225,7 +226,7 @@ func (c *serveCmd) check() error {
 		errs = append(errs, err)
 	}
 	if c.KVMemory > 0 && c.settings.given("kv-tokens") {
-		bad("--kv-memory and --kv-tokens both say how large the pool is: leave one out")
+		bad("--kv-memory and --kv-tokens both set the size of the pool: give one of them")
 	}
 	if c.settings.given("kv-type") && c.Backend != "cpu" {
 		bad("--kv-type is for --backend cpu")
@@ -308,7 +309,7 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 	info := s.node.Info()
 	fmt.Fprintf(w, "coppice: serving %s on %s (%s), %d KV tokens in pages of %d\n", strings.Join(s.names, ", "), info.Name, info.NumericsID, info.NumPages*info.PageTokens, info.PageTokens)
 	if c.cached != nil {
-		fmt.Fprintf(w, "coppice: no --model given: this is %v of the cache, and coppice models lists others\n", c.cached.Ref)
+		fmt.Fprintf(w, "coppice: no --model given: using %v from the Hugging Face cache; coppice models lists others\n", c.cached.Ref)
 	}
 	switch note := s.note(); {
 	case note != "" && c.Model == "" && s.device == "" && c.cached == nil:
@@ -317,7 +318,7 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 		fmt.Fprintf(w, "coppice: %s\n", note)
 	}
 	if how := describeSampling(s.sampling); how != "" {
-		fmt.Fprintf(w, "coppice: requests that don't say how to sample get what the model recommends: %s (--sampling-defaults neutral for none)\n", how)
+		fmt.Fprintf(w, "coppice: the model's sampling parameters are the default: %s (--sampling-defaults neutral ignores them)\n", how)
 	}
 	auth := ""
 	if keys {
@@ -328,7 +329,7 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 		fmt.Fprintf(w, "coppice: look at %s/\n", url)
 	}
 	if host, _, err := net.SplitHostPort(at.String()); err == nil && !keys && !net.ParseIP(host).IsLoopback() {
-		fmt.Fprintln(w, "coppice: other machines can reach this, and no key is asked for: see --api-key-file")
+		fmt.Fprintln(w, "coppice: other machines can reach this server, and it needs no key: see --api-key-file")
 	}
 }
 

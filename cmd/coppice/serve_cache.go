@@ -11,9 +11,9 @@ import (
 
 // cacheFlags configure eviction from the prefix cache.
 type cacheFlags struct {
-	Eviction radixcache.Policy `default:"lru" help:"What the cache lets go of first when the pool is full: ${evictions}."`
-	SLRUHits int               `name:"slru-hits" default:"1" help:"Under --eviction slru: how many reuses keep a prefix beyond those that have fewer."`
-	CacheTTL time.Duration     `name:"cache-ttl" default:"0s" help:"How long what no request uses stays in the cache. Default: as long as there is room."`
+	Eviction radixcache.Policy `default:"lru" help:"Eviction policy of the prefix cache: ${evictions}."`
+	SLRUHits int               `name:"slru-hits" default:"1" help:"With --eviction slru: a prefix with this many reuses is evicted after all prefixes with fewer."`
+	CacheTTL time.Duration     `name:"cache-ttl" default:"0s" help:"Drop cached KV that no request has used for this long. Default: never; only a full pool evicts."`
 }
 
 // set sets the flags and the tenants' quotas in a configuration. A tenant's quota covers

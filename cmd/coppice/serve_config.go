@@ -155,7 +155,7 @@ func parseKeys(text string) ([]server.Key, error) {
 		keys = append(keys, server.Key{Secret: words[0], Tenant: tenant, Admin: len(words) == 2})
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("it has no keys: everybody would be refused")
+		return nil, errors.New("it has no keys: every request would be refused")
 	}
 	return keys, nil
 }
@@ -183,7 +183,7 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 		*b = byteSize(v * u.size)
 		return nil
 	}
-	return fmt.Errorf("%q is no size, want one like 4GiB or 500MB", s)
+	return fmt.Errorf("%q is not a size; want one like 4GiB or 500MB", s)
 }
 
 // String returns the size as a whole number of the largest binary unit that divides it.

@@ -37,7 +37,7 @@ func (p *process) failed() {
 	select {
 	case <-p.done:
 	case <-time.After(patience):
-		p.Fatal("the process goes on")
+		p.Fatal("the process keeps running")
 	}
 	var exit *exec.ExitError
 	if !errors.As(p.err, &exit) || exit.ExitCode() != 3 {

@@ -22,7 +22,7 @@ func (d *samplingDefaults) UnmarshalText(text []byte) error {
 	case modelDefaults, neutralDefaults:
 		return nil
 	}
-	return fmt.Errorf("%q is no choice, want model or neutral", text)
+	return fmt.Errorf("%q is not a choice; want model or neutral", text)
 }
 
 // of returns the defaults of the model at path, or nil if they are neutral. Penalties that
@@ -33,7 +33,7 @@ func (d samplingDefaults) of(path string, can engine.Capabilities) (*engine.Samp
 	}
 	says, err := model.ReadDefaults(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w\n(--sampling-defaults neutral does without)", err)
+		return nil, fmt.Errorf("%w\n(--sampling-defaults neutral ignores this file)", err)
 	}
 	if says == (model.Defaults{}) {
 		return nil, nil

@@ -50,7 +50,7 @@ func TestServeTenants(t *testing.T) {
 			t.Fatal(err)
 		}
 		if fair := len(stats.Tenants) == 1 && stats.Tenants[0].Tenant == "acme" && stats.Tenants[0].ShareLeft != 0; fair != tc.fair {
-			t.Errorf("with flags %q: %+v, fair shares are to be %t", tc.flags, stats.Tenants, tc.fair)
+			t.Errorf("with flags %q: %+v, fair shares should be %t", tc.flags, stats.Tenants, tc.fair)
 		}
 		w.kill()
 	}

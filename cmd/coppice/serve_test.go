@@ -32,7 +32,7 @@ func TestServe(t *testing.T) {
 		for url == "" {
 			line, err := lines.ReadString('\n')
 			if greeting += line; err != nil {
-				t.Fatalf("%v behind %s", err, greeting)
+				t.Fatalf("%v after %s", err, greeting)
 			}
 			if m := regexp.MustCompile(`look at (http://\S+/)`).FindStringSubmatch(line); m != nil {
 				url = m[1]
@@ -89,7 +89,7 @@ func TestServeSecondSignal(t *testing.T) {
 		for seen := ""; ; {
 			line, err := lines.ReadString('\n')
 			if seen += line; err != nil {
-				t.Fatalf("%v behind %s", err, seen)
+				t.Fatalf("%v after %s", err, seen)
 			}
 			if m := regexp.MustCompile(expr).FindStringSubmatch(line); m != nil {
 				return m
@@ -111,7 +111,7 @@ func TestServeSecondSignal(t *testing.T) {
 	}
 	signal()
 	until("draining")
-	for range 20 { // the request goes on
+	for range 20 { // the request still runs
 		if _, err := stream.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}

@@ -13,12 +13,12 @@ import (
 
 // tierFlags configure the tiers below the device.
 type tierFlags struct {
-	KVHost  byteSize      `name:"kv-host" placeholder:"SIZE" help:"Host memory for KV that the device has no room for, as 4GiB."`
-	KVDisk  sizedDir      `name:"kv-disk" placeholder:"DIR:SIZE" help:"Directory on a local disk for it, as /var/cache/coppice:20GiB, which a restart finds again. One process at a time uses it."`
-	KVShare sizedDir      `name:"kv-share" placeholder:"DIR:SIZE" help:"Directory that several processes use at once, as /mnt/kv:100GiB; give all of them the same size."`
-	KVWrite tiering.Mode  `name:"kv-write" default:"back" help:"When KV goes from the device to the tier below: back (when its room is needed), selective (on its second use) or through (when it is computed). Disk and share take what was used twice, conversations that are idle, and at the end all; a disk that is less than 85 % full also takes what the tier above gives up."`
-	KVToken time.Duration `name:"kv-token-time" help:"How long computing a token of a prompt takes: what would take longer to fetch is computed. Default: steps are measured."`
-	KVFlush time.Duration `name:"kv-flush" default:"10s" help:"How long a shutdown may write KV to disk and share, after the drain. 0: nothing is written."`
+	KVHost  byteSize      `name:"kv-host" placeholder:"SIZE" help:"Host memory for KV that the device evicts, for example 4GiB."`
+	KVDisk  sizedDir      `name:"kv-disk" placeholder:"DIR:SIZE" help:"Directory on a local disk for evicted KV, and its size, for example /var/cache/coppice:20GiB. It survives restarts. For one process at a time."`
+	KVShare sizedDir      `name:"kv-share" placeholder:"DIR:SIZE" help:"Directory for KV that several processes share, and its size, for example /mnt/kv:100GiB. Give all processes the same size."`
+	KVWrite tiering.Mode  `name:"kv-write" default:"back" help:"When KV is copied from the device to the tier below: back (when the device needs room), selective (on its second use) or through (when it is computed). Disk and share take KV that was used twice, idle conversations, and everything at shutdown. A disk less than 85 % full also takes KV that the tier above drops."`
+	KVToken time.Duration `name:"kv-token-time" help:"Time to compute a prompt token, which decides whether to fetch a prefix from a tier or to compute it. Default: measured."`
+	KVFlush time.Duration `name:"kv-flush" default:"10s" help:"How long a shutdown may write KV to disk and share, after --drain. 0: write nothing."`
 }
 
 // none reports whether there is no tier below the device.
@@ -47,10 +47,10 @@ func (f *tierFlags) check(given func(string) bool) error {
 		errs = append(errs, fmt.Errorf("--kv-token-time is %v, want 0 (measured) or more", f.KVToken))
 	}
 	if f.none() && (given("kv-write") || given("kv-flush") || given("kv-token-time")) {
-		errs = append(errs, errors.New("--kv-write, --kv-flush and --kv-token-time say how tiers are used: give --kv-host, --kv-disk or --kv-share too"))
+		errs = append(errs, errors.New("--kv-write, --kv-flush and --kv-token-time configure tiers: give --kv-host, --kv-disk or --kv-share too"))
 	}
 	if f.KVDisk.dir != "" && filepath.Clean(f.KVDisk.dir) == filepath.Clean(f.KVShare.dir) {
-		errs = append(errs, fmt.Errorf("--kv-disk and --kv-share are both %s: give them a directory each", f.KVDisk.dir))
+		errs = append(errs, fmt.Errorf("--kv-disk and --kv-share are both %s: give each its own directory", f.KVDisk.dir))
 	}
 	return errors.Join(errs...)
 }
@@ -66,7 +66,7 @@ func (d *sizedDir) UnmarshalText(text []byte) error {
 	s := string(text)
 	at := strings.LastIndexByte(s, ':')
 	if at <= 0 {
-		return fmt.Errorf("%q is no directory with a size, want one like /var/cache/coppice:20GiB", s)
+		return fmt.Errorf("%q is not a directory with a size; want one like /var/cache/coppice:20GiB", s)
 	}
 	var size byteSize
 	if err := size.UnmarshalText([]byte(s[at+1:])); err != nil {

@@ -10,14 +10,14 @@ func TestTierFlags(t *testing.T) {
 	for _, tc := range []struct{ args, says string }{
 		{"--kv-disk /tmp/x", "want one like /var/cache/coppice:20GiB"},
 		{"--kv-disk :20GiB", "want one like /var/cache/coppice:20GiB"},
-		{"--kv-share /tmp/x:much", `"much" is no size, want one like 4GiB`},
+		{"--kv-share /tmp/x:much", `"much" is not a size; want one like 4GiB`},
 		{"--kv-disk /tmp/x:0", "want more than 0"},
 		{"--kv-host lots", "want one like 4GiB"},
-		{"--kv-host 1KiB", "hold no extent"},
+		{"--kv-host 1KiB", "--kv-host: Bytes is 1024, want at least"},
 		{"--kv-write sideways --kv-host 1GiB", "want back, selective or through"},
 		{"--kv-write through", "give --kv-host, --kv-disk or --kv-share too"},
 		{"--kv-flush=-1s --kv-host 1GiB", "want 0 (nothing is written) or more"},
-		{"--kv-disk /tmp/x:1GiB --kv-share /tmp/x/:1GiB", "give them a directory each"},
+		{"--kv-disk /tmp/x:1GiB --kv-share /tmp/x/:1GiB", "give each its own directory"},
 	} {
 		_, out, ok := command(t, append([]string{"serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--kv-tokens", "4096"}, strings.Fields(tc.args)...)...)
 		if ok || !strings.Contains(out, tc.says) {

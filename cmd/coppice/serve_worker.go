@@ -38,7 +38,7 @@ func greetWorker(to io.Writer, w *fleet.Worker) {
 		fmt.Fprint(to, "coppice: ", line)
 	}
 	if u, err := url.Parse(w.Card().URL); err == nil && net.ParseIP(u.Hostname()).IsLoopback() {
-		fmt.Fprintln(to, "coppice: routers on other machines can't reach this: see --addr and --advertise")
+		fmt.Fprintln(to, "coppice: routers on other machines can't reach this server: see --addr and --advertise")
 	}
 }
 

@@ -127,7 +127,7 @@ func startWorkerProcess(t *testing.T, args ...string) *workerProcess {
 	for seen := ""; w.url == ""; {
 		line, err := w.lines.ReadString('\n')
 		if seen += line; err != nil {
-			t.Fatalf("%v behind %s", err, seen)
+			t.Fatalf("%v after %s", err, seen)
 		}
 		if m := regexp.MustCompile(`try  curl (http://[^/ ]+)/`).FindStringSubmatch(line); m != nil {
 			w.url = m[1]
@@ -294,7 +294,7 @@ func published(t *testing.T, brokerURL string, args []string, source func(c *car
 	}
 }
 
-// publishedFigures checks the metrics of a worker that holds so many blocks and has evicted
+// publishedFigures checks the metrics of a worker that holds this many blocks and has evicted
 // some.
 func publishedFigures(t *testing.T, metrics string, blocks int) {
 	t.Helper()
@@ -330,7 +330,7 @@ func TestPublishPortTaken(t *testing.T) {
 	refused(t, []string{"--publish", "PUB", at, "in use"}, "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--publish", "zmq://"+at+"?replay=0")
 }
 
-// request makes a node compute a new prompt of so many tokens, different for each seed.
+// request makes a node compute a new prompt of this length, different for each seed.
 func request(t *testing.T, node *coppice.Node, seed, tokens int) {
 	t.Helper()
 	prompt := make([]kv.Token, tokens)

@@ -16,26 +16,25 @@ import (
 
 // servingCmd is coppice bench serving; see bench.CompareServing.
 type servingCmd struct {
-	Policies   []string            `placeholder:"NAME" help:"Policies to compare, with settings if wanted: lpm:aging=64:oldest-every=16. Default: all but priority, which no load has."`
+	Policies   []string            `placeholder:"NAME" help:"Policies to compare, with optional settings: lpm:aging=64:oldest-every=16. Default: all except priority, because no load has priorities."`
 	Loads      []bench.ServingLoad `placeholder:"NAME" help:"Loads: chat, fewshot, tree, unique, mixed, tenants. Default: all."`
-	Levels     []string            `placeholder:"NAME" help:"low, saturating, overload, or percent of the capacity. Default: the three."`
-	Requests   int                 `default:"3000" min:"1" help:"Requests of each run."`
-	Seed       uint64              `default:"7" help:"Of the loads: the same seed gives the same table on every machine."`
-	Profile    string              `default:"h200" placeholder:"NAME" help:"Device to simulate: h200, h100, a100 or cpu2, or a JSON file, as coppice calibrate writes."`
-	KVTokens   *int                `name:"kv-tokens" placeholder:"200000" min:"1" help:"KV pool, in tokens. Default: 200000, and 600000 under mixed."`
+	Levels     []string            `placeholder:"NAME" help:"Levels of load: low, saturating, overload, or percent of the capacity. Default: the three names."`
+	Requests   int                 `default:"3000" min:"1" help:"Requests per run."`
+	Seed       uint64              `default:"7" help:"Seed of the loads: the same seed gives the same table on every machine."`
+	Profile    string              `default:"h200" placeholder:"NAME" help:"Simulated device: h200, h100, a100, cpu2, or a JSON file of coppice calibrate."`
+	KVTokens   *int                `name:"kv-tokens" placeholder:"200000" min:"1" help:"Size of the KV pool in tokens. Default: 200000, and 600000 for the load mixed."`
 	PageTokens int                 `name:"page-tokens" default:"16" min:"1" help:"Tokens per page, a power of two."`
 	StepTokens int                 `name:"step-tokens" default:"2048" min:"1" help:"Tokens per step."`
-	MaxRunning int                 `name:"max-running" default:"256" min:"1" help:"Requests that run at a time."`
-	Inflight   int                 `default:"1" min:"1" help:"Plans that are out at a time."`
+	MaxRunning int                 `name:"max-running" default:"256" min:"1" help:"Most running requests."`
+	Inflight   int                 `default:"1" min:"1" help:"Plans in flight."`
 	JSON       bool                `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
 	Markdown   bool                `xor:"format" help:"Print the table in Markdown."`
 }
 
 // Help is printed by kong under the summary.
 func (*servingCmd) Help() string {
-	return `The scheduler serves seeded loads on a simulated device, in virtual time, at
-several shares of the rate that it can serve. The table is the same in every run
-and on every machine.
+	return `The scheduler serves seeded loads on a simulated device, in virtual time, at several
+shares of its capacity. The table is the same in every run and on every machine.
 
 Examples:
   coppice bench serving
@@ -88,7 +87,7 @@ func openProfile(name string) (sim.Profile, error) {
 	if filepath.Ext(name) != ".json" && filepath.Base(name) == name {
 		p, err := sim.ProfileByName(name)
 		if err != nil {
-			return p, fmt.Errorf("--profile: %w, or a file as ./profile.json", err)
+			return p, fmt.Errorf("--profile: %w, or a file such as ./profile.json", err)
 		}
 		return p, nil
 	}

@@ -113,7 +113,7 @@ func (s *settings) findStrangers(flags, environ []string) {
 // warn logs the variables found by findStrangers.
 func (s *settings) warn(log *zap.Logger) {
 	for _, name := range s.strangers {
-		log.Warn("environment variable is no setting", zap.String("name", name))
+		log.Warn("environment variable is not a setting", zap.String("name", name))
 	}
 }
 
@@ -174,7 +174,7 @@ func strict(data []byte, to any) error {
 	case err == io.EOF:
 		return errors.New("it is empty, want a JSON object")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("it ends amid the JSON object")
+		return errors.New("it ends inside the JSON object")
 	case errors.As(err, &kind) && kind.Field == "":
 		return fmt.Errorf("it is a JSON %s, want an object", kind.Value)
 	case errors.As(err, &kind):
@@ -183,7 +183,7 @@ func strict(data []byte, to any) error {
 		return err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return errors.New("more follows after the object, want one object")
+		return errors.New("text follows the object; want one object")
 	}
 	return nil
 }

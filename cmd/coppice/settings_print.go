@@ -38,7 +38,7 @@ func (m *printMode) Decode(ctx *kong.DecodeContext) error {
 	case "false", "0":
 		*m = ""
 	default:
-		return fmt.Errorf("%.40q is no form, want table or json", text)
+		return fmt.Errorf("%.40q is not a form; want table or json", text)
 	}
 	return nil
 }

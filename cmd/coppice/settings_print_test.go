@@ -55,7 +55,7 @@ func TestPrintConfigJSON(t *testing.T) {
 	if !ok || strings.Contains(out, "hidden") {
 		t.Errorf("printed with secrets: %s", out)
 	}
-	if _, stderr, ok := command(t, "serve", "--print-config=yaml"); ok || !strings.Contains(stderr, `"yaml" is no form, want table or json`) {
+	if _, stderr, ok := command(t, "serve", "--print-config=yaml"); ok || !strings.Contains(stderr, `"yaml" is not a form; want table or json`) {
 		t.Errorf("yaml: %s", stderr)
 	}
 }
@@ -75,11 +75,11 @@ func TestWrongValues(t *testing.T) {
 		args string
 		want string
 	}{
-		{"serve --itl-target x", `--itl-target: "x" is no duration, want one like 50ms, 30s or 10m`},
-		{"serve --drain 5", `--drain: "5" is no duration, want one like 50ms, 30s or 10m`},
-		{"serve --max-requests many", `--max-requests: "many" is no whole number`},
-		{"serve --otlp-sample x", `--otlp-sample: "x" is no number`},
-		{"make-model --seed x m", `--seed: "x" is no whole number, 0 or more`},
+		{"serve --itl-target x", `--itl-target: "x" is not a duration; want one like 50ms, 30s or 10m`},
+		{"serve --drain 5", `--drain: "5" is not a duration; want one like 50ms, 30s or 10m`},
+		{"serve --max-requests many", `--max-requests: "many" is not a whole number`},
+		{"serve --otlp-sample x", `--otlp-sample: "x" is not a number`},
+		{"make-model --seed x m", `--seed: "x" is not a whole number of 0 or more`},
 		{"serve --kv-tokens", `--kv-tokens needs a value`},
 		{"serve --model", `--model needs a value`},
 		{"serve --addr 127.0.0.1:0 --model /missing.gguf", `no model at /missing.gguf; give a GGUF file or a Hugging Face model directory, or make a small model with "coppice make-model DIR": stat /missing.gguf: no such file or directory`},
@@ -88,7 +88,7 @@ func TestWrongValues(t *testing.T) {
 		{"serve --api-key-file /missing", `--api-key-file /missing: no such file or directory`},
 		{"serve --config /missing", `--config /missing: no such file or directory`},
 		{"serve --model-name a,,b", `--model-name has "" among ["a" "" "b"], want different names, separated by commas`},
-		{"serve --sampling-defaults vllm", `--sampling-defaults: "vllm" is no choice, want model or neutral`},
+		{"serve --sampling-defaults vllm", `--sampling-defaults: "vllm" is not a choice; want model or neutral`},
 	} {
 		_, stderr, ok := command(t, strings.Fields(tc.args)...)
 		first, _, _ := strings.Cut(stderr, "\n")

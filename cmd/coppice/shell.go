@@ -53,15 +53,15 @@ func checkAddr(addr string) error {
 		return nil // Listen returns a good error
 	}
 	if n, err := strconv.Atoi(port); err == nil && (n < 0 || n > math.MaxUint16) {
-		return fmt.Errorf("--addr is %.100s: its port is %s, want 0 (any that is free) to %d", addr, port, math.MaxUint16)
+		return fmt.Errorf("--addr is %.100s: its port is %s, want 0 (any free port) to %d", addr, port, math.MaxUint16)
 	}
 	return nil
 }
 
 // doorFlags configure the host names and web origins that a server accepts.
 type doorFlags struct {
-	AllowHost []string `name:"allow-host" placeholder:"NAME" help:"Name that this server answers to without keys, beside IP addresses, localhost and its own: llm.example.com, or *.example.com. Others get status 403, as a web page could give its own name this address. Repeated or separated by commas."`
-	CORS      []string `name:"cors" placeholder:"ORIGIN" help:"Web pages that may call from a browser, as https://app.example.com, or * for all. Default: only the server's own page."`
+	AllowHost []string `name:"allow-host" placeholder:"NAME" help:"Host name that a server without keys accepts besides IP addresses, localhost and its own name: llm.example.com or *.example.com. Other names get status 403, which prevents DNS rebinding. Repeat the flag, or separate names by commas."`
+	CORS      []string `name:"cors" placeholder:"ORIGIN" help:"Origin of web pages that may call this server from a browser, for example https://app.example.com, or * for all. Default: only the server's own page."`
 }
 
 // check reports bad names and origins, before anything is opened.
@@ -97,7 +97,7 @@ func readCertificates(cert, key string) (*tls.Config, error) {
 }
 
 // unlessEnded calls f, which takes long. If ctx ends first, because of a signal, it returns
-// an error at once that names until. f then goes on in the background until the process ends.
+// an error at once that names until. f then continues in the background until the process ends.
 func unlessEnded[T any](ctx context.Context, until string, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -143,7 +143,7 @@ func drain(srv drainer, limit time.Duration, signals <-chan os.Signal, log *zap.
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		log.Warn("requests had to be ended", zap.Duration("limit", limit))
+		log.Warn("open requests were ended", zap.Duration("limit", limit))
 		return nil
 	}
 	return err

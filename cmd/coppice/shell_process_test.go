@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestLogThatNobodyReads checks that a server whose standard error is a broken pipe goes on,
-// and still ends properly.
-func TestLogThatNobodyReads(t *testing.T) {
+// TestLogWithoutReader checks that a server whose standard error is a broken pipe keeps running
+// and ends properly.
+func TestLogWithoutReader(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{"serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--access-log"}, {"route", "--addr", "127.0.0.1:0", "--worker", "http://127.0.0.1:1", "--probe-every", "1ms"},

@@ -14,31 +14,30 @@ import (
 // simFleetCmd is coppice sim fleet; see bench/fleet.
 type simFleetCmd struct {
 	Workers    []int              `default:"8" placeholder:"N" help:"Sizes of the fleet."`
-	Traces     []string           `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, groups:N (N prefixes), or a recorded one of the Mooncake project as a file of JSON lines."`
-	Policies   []fleet.Policy     `sep:"," placeholder:"NAME" help:"Policies: latency (the default of the router), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all of these. buckets:N:turn and buckets:N:prefix:BLOCKS are latency in one of N buckets of workers, as route --buckets has them."`
-	Worker     fleet.Kind         `default:"ours" placeholder:"KIND" help:"What the workers are: ours, or mocker, as NVIDIA Dynamo has it."`
-	Requests   *int               `placeholder:"N" min:"1" help:"Requests of each run. Default: 500 a worker, 1500 of a recorded trace, up to 12000 and beyond that 48 a worker."`
-	Load       float64            `default:"65" placeholder:"PERCENT" help:"Rate of arrivals, of what the fleet can bear under round robin."`
-	Seed       uint64             `default:"7" help:"Of traces and choices: the same seed gives the same table."`
-	Profile    string             `default:"h100" placeholder:"NAME" help:"Device of our workers: h200, h100, a100 or cpu2, or a JSON file, as coppice calibrate writes."`
-	KVTokens   *int               `name:"kv-tokens" placeholder:"N" min:"1" help:"KV pool of a worker, in tokens. Default: 65536, and 262144 for recorded traces."`
-	StepTokens int                `name:"step-tokens" default:"2048" min:"1" help:"Tokens of a worker's step."`
-	EventDelay time.Duration      `name:"event-delay" default:"0s" help:"How long after a step the router hears of its cache events."`
-	Predict    time.Duration      `default:"0s" help:"How long the router takes a prompt to be where it was sent, beside what events say."`
-	PredictReq bool               `name:"predict-requests" help:"Have the router predict by its requests, as coppice route does: each is taken to be where it was sent until its first token."`
-	RestartAt  time.Duration      `name:"restart-at" default:"0s" help:"When the first worker loses all it has, and its requests come anew. 0: never."`
-	Weight     map[string]float64 `placeholder:"NAME=X" help:"Weights of the policies, as itl=0.05;backlog=0. Default: the router's."`
-	Time       bool               `help:"Time the choices too: a column that is not the same in every run."`
+	Traces     []string           `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, groups:N (N prefixes), or a file with a recorded trace of the Mooncake project (JSON lines)."`
+	Policies   []fleet.Policy     `sep:"," placeholder:"NAME" help:"Policies: latency (the router's default), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all of these. buckets:N:turn and buckets:N:prefix:BLOCKS are latency within one of N buckets, as with route --buckets."`
+	Worker     fleet.Kind         `default:"ours" placeholder:"KIND" help:"Kind of workers: ours (our scheduler), or mocker (NVIDIA Dynamo's simulated worker)."`
+	Requests   *int               `placeholder:"N" min:"1" help:"Requests per run. Default: 500 per worker (1500 for a recorded trace), up to 12000, but at least 48 per worker."`
+	Load       float64            `default:"65" placeholder:"PERCENT" help:"Rate of arrivals, in percent of the fleet's capacity under round-robin."`
+	Seed       uint64             `default:"7" help:"Seed of traces and choices: the same seed gives the same table."`
+	Profile    string             `default:"h100" placeholder:"NAME" help:"Simulated device of our workers: h200, h100, a100, cpu2, or a JSON file of coppice calibrate."`
+	KVTokens   *int               `name:"kv-tokens" placeholder:"N" min:"1" help:"Size of a worker's KV pool in tokens. Default: 65536, and 262144 for recorded traces."`
+	StepTokens int                `name:"step-tokens" default:"2048" min:"1" help:"Token budget of a worker's step."`
+	EventDelay time.Duration      `name:"event-delay" default:"0s" help:"Delay between a step and the arrival of its cache events at the router."`
+	Predict    time.Duration      `default:"0s" help:"How long the router counts a prompt as cached at the worker that got it, in addition to events."`
+	PredictReq bool               `name:"predict-requests" help:"Predict as coppice route does: a prompt counts as cached at its worker until its first token."`
+	RestartAt  time.Duration      `name:"restart-at" default:"0s" help:"Time at which the first worker restarts with an empty cache; its requests are sent again. 0: never."`
+	Weight     map[string]float64 `placeholder:"NAME=X" help:"Weights of the policies, for example itl=0.05;backlog=0. Default: the router's."`
+	Time       bool               `help:"Also time the choices. This column differs from run to run."`
 	JSON       bool               `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
 	Markdown   bool               `xor:"format" help:"Print the table in Markdown."`
 }
 
 // Help is printed by kong under the summary.
 func (*simFleetCmd) Help() string {
-	return `A router before a fleet of workers, all on one virtual clock: every policy of
-routing sees the same requests at the same times. The workers run the scheduler
-that production has, or Dynamo's mocker, and tell the router's index what their
-caches store and drop. The same flags give the same table.
+	return `Simulates a router and its workers on one virtual clock; every policy gets the same requests
+at the same times. Workers run the real scheduler or Dynamo's mocker, and send cache events to
+the router's index. The same flags give the same table.
 
 Examples:
   coppice sim fleet
@@ -61,7 +60,7 @@ func (c *simFleetCmd) Run(ctx context.Context) error {
 		cfg.Base.KVTokens = *c.KVTokens
 	}
 	if c.Predict > 0 && c.PredictReq {
-		return errors.New("--predict and --predict-requests are two ways to predict: want one of them")
+		return errors.New("--predict and --predict-requests exclude each other: give one of them")
 	}
 	if !(c.Load > 0) {
 		return fmt.Errorf("--load is %v %%, want above 0", c.Load)

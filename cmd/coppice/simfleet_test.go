@@ -63,19 +63,19 @@ func TestSimFleetPredicts(t *testing.T) {
 
 func TestSimFleetRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--requests is 0":     {"--requests", "0"},
-		"want one of them":    {"--predict", "5s", "--predict-requests"},
-		"--kv-tokens is 0":    {"--kv-tokens", "0"},
-		"--step-tokens is 0":  {"--step-tokens", "0"},
-		"--load is 0":         {"--load", "0"},
-		"unknown trace":       {"--traces", "chatter"},
-		"--traces: bench":     {"--traces", "none.jsonl"},
-		"unknown policy":      {"--policies", "best"},
-		"want buckets:N:turn": {"--policies", "latency,buckets:2"},
-		"unknown worker":      {"--worker", "best"},
-		"Weights: ITL is -1":  {"--weight=itl=-1", "--requests", "20"},
-		`no weight "speed"`:   {"--weight=speed=1", "--requests", "20"},
-		"0 workers, want 1":   {"--workers", "0"},
+		"--requests is 0":                {"--requests", "0"},
+		"exclude each other":             {"--predict", "5s", "--predict-requests"},
+		"--kv-tokens is 0":               {"--kv-tokens", "0"},
+		"--step-tokens is 0":             {"--step-tokens", "0"},
+		"--load is 0":                    {"--load", "0"},
+		"unknown trace":                  {"--traces", "chatter"},
+		"--traces: can't read the trace": {"--traces", "none.jsonl"},
+		"unknown policy":                 {"--policies", "best"},
+		"want buckets:N:turn":            {"--policies", "latency,buckets:2"},
+		"unknown worker":                 {"--worker", "best"},
+		"Weights: ITL is -1":             {"--weight=itl=-1", "--requests", "20"},
+		`no weight "speed"`:              {"--weight=speed=1", "--requests", "20"},
+		"0 workers, want 1":              {"--workers", "0"},
 	} {
 		refused(t, []string{want}, append([]string{"sim", "fleet"}, args...)...)
 	}

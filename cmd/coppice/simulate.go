@@ -17,23 +17,23 @@ import (
 
 // simCmd is coppice sim; see internal/scheduler/schedtest.
 type simCmd struct {
-	Seed   uint64          `default:"1" help:"Decides everything: the world, its load, its faults."`
-	Steps  int             `default:"300" min:"1" help:"Plans that run while requests arrive."`
-	Faults bool            `help:"Slow steps, failing rows, late answers of the pool, and in some worlds a lost device."`
-	Fair   bool            `help:"Worlds of tenants under the policy dlpm: some send one request at a time, some many, some come and go."`
-	Tiers  bool            `help:"Tiers of KV below the device in every world with a cache, not in one of three."`
-	Seeds  int             `default:"1" min:"1" help:"Play so many seeds, from --seed on, on all processors."`
-	Twin   bool            `help:"Play each world twice and compare the two step by step."`
-	Trace  bool            `help:"Print what happens, line by line, to the standard error. For one seed."`
+	Seed   uint64          `default:"1" help:"Seed of the world, its load and its faults."`
+	Steps  int             `default:"300" min:"1" help:"Number of steps during which requests arrive."`
+	Faults bool            `help:"Add faults: slow steps, failing rows, late answers of the pool, and in some worlds a lost device."`
+	Fair   bool            `help:"Use the policy dlpm and tenants that send one request at a time, many, or only now and then."`
+	Tiers  bool            `help:"Give every world with a cache tiers of KV below the device. Default: one world in three."`
+	Seeds  int             `default:"1" min:"1" help:"Number of worlds, with seeds from --seed on. They run on all processors."`
+	Twin   bool            `help:"Run each world twice and compare the two runs step by step."`
+	Trace  bool            `help:"Print every step to standard error. For one seed."`
 	Plant  schedtest.Plant `hidden:"" default:"none" help:"A bug that a checker must find."`
 }
 
 // Help is printed by kong under the summary.
 func (*simCmd) Help() string {
-	return `The scheduler between a simulated device, a pool that is asked by mail, and
-callers of random habits, in virtual time and with checkers that look after every
-move. The same seed gives the same digest on every machine. A broken promise is
-one line with the command that replays it, and exit status 1.
+	return `Runs the scheduler with a simulated device, an asynchronous pool and random callers, in
+virtual time; checkers examine every step. The same seed gives the same digest on every
+machine. A failed check prints one line with the command that replays it; the exit status is
+then 1.
 
 Examples:
   coppice sim --seed 7
@@ -50,7 +50,7 @@ const mostFailures = 10
 // Run is called by kong.
 func (c *simCmd) Run(ctx context.Context) error {
 	if c.Trace && c.Seeds > 1 {
-		return errors.New("--trace is for one seed: leave --seeds out")
+		return errors.New("--trace is for one seed: omit --seeds")
 	}
 	if c.Seeds > 1 {
 		return c.playMany(ctx)
@@ -121,7 +121,7 @@ func (c *simCmd) playMany(ctx context.Context) error {
 	for _, d := range t.digests {
 		h.Write(binary.LittleEndian.AppendUint64(nil, d))
 	}
-	fmt.Printf("seeds:    %d to %d, no promise broken\n", c.Seed, c.Seed+uint64(c.Seeds)-1)
+	fmt.Printf("seeds:    %d to %d, no check failed\n", c.Seed, c.Seed+uint64(c.Seeds)-1)
 	fmt.Printf("steps:    %d, %d requests, %d tokens run\n", t.steps, t.requests, t.tokens)
 	fmt.Printf("digest:   %016x (FNV-1a over the seeds' digests)\n", h.Sum64())
 	return nil

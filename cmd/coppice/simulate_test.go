@@ -18,7 +18,7 @@ func TestSim(t *testing.T) {
 		t.Errorf("ok %v, the trace is %q", ok, trace)
 	}
 	many, stderr, ok := command(t, "sim", "--seed", "3", "--steps", "20", "--seeds", "12")
-	if !ok || stderr != "" || !strings.Contains(many, "3 to 14, no promise broken") {
+	if !ok || stderr != "" || !strings.Contains(many, "3 to 14, no check failed") {
 		t.Errorf("ok %v: %s%s", ok, stderr, many)
 	}
 	if again, _, _ := command(t, "sim", "--seed", "3", "--steps", "20", "--seeds", "12"); again != many {

@@ -41,7 +41,7 @@ func printReport(r bench.Report, asJSON, asMarkdown bool) error {
 	return bench.WriteTable(os.Stdout, r)
 }
 
-// withProgress calls run and shows a bar of so many steps.
+// withProgress calls run and shows a progress bar with this number of steps.
 func withProgress[T any](steps int, label string, run func(progress func()) (T, error)) (T, error) {
 	progress, finish := progressBar(steps, label)
 	defer finish()
@@ -53,7 +53,7 @@ type traceFlags struct {
 	Trace    string           `type:"path" placeholder:"FILE" xor:"kind,requests,seed" help:"Prefix trace to replay. Default: a generated one."`
 	Kind     *bench.TraceKind `placeholder:"chat" xor:"kind" help:"Trace to generate: chat, fewshot, tree or unique. Default: chat."`
 	Requests *int             `placeholder:"10000" xor:"requests" help:"Requests to generate. Default: 10000."`
-	Seed     *uint64          `placeholder:"7" xor:"seed" help:"Of the generated trace: the same seed gives the same one on every machine. Default: 7."`
+	Seed     *uint64          `placeholder:"7" xor:"seed" help:"Seed of the generated trace: the same seed gives the same trace on every machine. Default: 7."`
 }
 
 // load reads or generates the trace; source describes it.

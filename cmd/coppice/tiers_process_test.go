@@ -134,7 +134,7 @@ func TestServeKilled(t *testing.T) {
 	}
 }
 
-// put starts three clients and waits for so many answers, all of which must be right. The
+// put starts three clients and waits for this many answers, all of which must be right. The
 // server is still computing when put returns.
 func (l *tierLoad) put(t *testing.T, p *process, answers int) {
 	t.Helper()

@@ -22,15 +22,15 @@ import (
 
 // topCmd is coppice top, for a server or a router.
 type topCmd struct {
-	URL      string        `name:"url" default:"http://127.0.0.1:8080" help:"Server or router to look at."`
-	APIKey   string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"Key of the server, if it asks for one."`
-	Interval time.Duration `default:"1s" help:"Time between two looks, at least 100ms."`
-	Once     bool          `help:"Print one frame as plain text, as without a terminal."`
+	URL      string        `name:"url" default:"http://127.0.0.1:8080" help:"URL of the server or router to watch."`
+	APIKey   string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"API key of the server, if it needs one."`
+	Interval time.Duration `default:"1s" help:"Time between two frames, at least 100ms."`
+	Once     bool          `help:"Print one frame as plain text and exit. The default if the output is no terminal."`
 }
 
 // Help is printed by kong under the summary.
 func (*topCmd) Help() string {
-	return `Keys: tab and shift-tab choose a list, s its order, p pauses, q quits.
+	return `Keys: tab and shift-tab select a list, s changes its order, p pauses, q quits.
 
 Examples:
   coppice top
@@ -195,7 +195,7 @@ func (c *topClient) read(ctx context.Context, path string, into any) error {
 		return fmt.Errorf("%s answers %s: %s", eventurl.Redact(c.url), answer.Status, strings.TrimSpace(string(text)))
 	}
 	if err := json.NewDecoder(io.LimitReader(answer.Body, maxSnapshotBytes)).Decode(into); err != nil {
-		return fmt.Errorf("%s%s is no snapshot of coppice: %w", eventurl.Redact(c.url), path, err)
+		return fmt.Errorf("%s%s is not a snapshot of coppice: %w", eventurl.Redact(c.url), path, err)
 	}
 	return nil
 }

@@ -206,7 +206,7 @@ func TestTopOnce(t *testing.T) {
 	for _, tc := range []struct{ url, key, want string }{
 		{server.URL, "bad", "--api-key"},
 		{server.URL, "old", "schema 99, want 1"},
-		{server.URL, "odd", "no snapshot"},
+		{server.URL, "odd", "not a snapshot"},
 		{server.URL, "ill", "500"},
 		{server.URL + "/other", "good", "only servers of coppice serve"},
 		{"http://127.0.0.1:1", "", "does coppice serve or route run there?"},

@@ -26,7 +26,7 @@ func valueMappers() []kong.Option {
 	return []kong.Option{
 		kong.KindMapper(reflect.Int, integer),
 		kong.KindMapper(reflect.Int64, integer),
-		kong.KindMapper(reflect.Uint64, value("whole number, 0 or more", func(text string, to reflect.Value) error {
+		kong.KindMapper(reflect.Uint64, value("whole number of 0 or more", func(text string, to reflect.Value) error {
 			n, err := strconv.ParseUint(text, 0, 64)
 			to.SetUint(n)
 			return err
@@ -36,7 +36,7 @@ func valueMappers() []kong.Option {
 			to.SetFloat(v)
 			return err
 		})),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), value("duration, want one like 50ms, 30s or 10m", func(text string, to reflect.Value) error {
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), value("duration; want one like 50ms, 30s or 10m", func(text string, to reflect.Value) error {
 			d, err := time.ParseDuration(text)
 			to.SetInt(int64(d))
 			return err
@@ -54,7 +54,7 @@ func value(what string, read func(text string, to reflect.Value) error) kong.Map
 		}
 		text := fmt.Sprint(token.Value)
 		if read(text, target) != nil {
-			return fmt.Errorf("%.80q is no %s", text, what)
+			return fmt.Errorf("%.80q is not a %s", text, what)
 		}
 		return nil
 	}
@@ -106,18 +106,30 @@ func compare(v reflect.Value, text string) int {
 // noValue matches kong's message about a flag without a value.
 var noValue = regexp.MustCompile(`^(--[a-z0-9-]+): (?:expected .* value but got "EOL" .*|missing value, .*)$`)
 
+// looksLikeFlag matches kong's message about a value that begins with "-".
+var looksLikeFlag = regexp.MustCompile(`^(--[a-z0-9-]+): expected .* value but got "(-[^"]*)" .*$`)
+
+// innerName matches the name of an inner package in an error, which means nothing to users.
+var innerName = regexp.MustCompile(`^(--[a-z0-9-]+: |)(?:coppice|bench|load|scheduler|tiering|radixcache|router|kvindex|model|chat|server): `)
+
 // noArgument matches kong's message about a command without an argument.
 var noArgument = regexp.MustCompile(`^expected "<(.*)>"$`)
 
 // sentence returns the message about a bad command line.
 func sentence(err error) string {
 	text := noValue.ReplaceAllString(withoutName(err), "$1 needs a value")
+	text = looksLikeFlag.ReplaceAllString(text, `$1: "$2" looks like a flag; if it is the value, write $1=$2`)
 	return noArgument.ReplaceAllString(text, "give a $1 as argument")
 }
 
-// withoutName returns an error's text without the prefix "coppice: " of package coppice's
-// errors, since the program prints this prefix before every error.
-func withoutName(err error) string { return strings.TrimPrefix(err.Error(), "coppice: ") }
+// tierNames replaces the names of the tiers' stores by their flags.
+var tierNames = strings.NewReplacer("Tiers: hostmem: ", "--kv-host: ", "Tiers: diskmem: ", "--kv-disk: ", "Tiers: dirmem: ", "--kv-share: ")
+
+// withoutName returns an error's text for users: without package names, and with the flags of
+// tiers. The program prints "coppice: " before every error.
+func withoutName(err error) string {
+	return tierNames.Replace(innerName.ReplaceAllString(err.Error(), "$1"))
+}
 
 // unread returns the error for a file, named by a flag, that cannot be read.
 func unread(flag, path string, err error) error {

@@ -33,7 +33,7 @@ func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 func (c *Config) Validate() error {
 	errs := []error{c.Identity.Validate(), bounds.Check("hostmem", c)}
 	if errs[0] == nil && c.Bytes < int64(c.Identity.Layout.ExtentBytes()) {
-		errs = append(errs, fmt.Errorf("hostmem: %d bytes hold no extent of %d", c.Bytes, c.Identity.Layout.ExtentBytes()))
+		errs = append(errs, fmt.Errorf("hostmem: Bytes is %d, want at least %d, one extent", c.Bytes, c.Identity.Layout.ExtentBytes()))
 	}
 	return errors.Join(errs...)
 }
