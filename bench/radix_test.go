@@ -268,8 +268,8 @@ func TestPlayRadixRefuses(t *testing.T) {
 		cfg   RadixConfig
 		want  string
 	}{
-		{tr, RadixConfig{PageTokens: -1}, "PageTokens -1"},
-		{tr, RadixConfig{BlockTokens: 24}, "BlockTokens 24"},
+		{tr, RadixConfig{PageTokens: -1}, "PageTokens is -1"},
+		{tr, RadixConfig{BlockTokens: 24}, "BlockTokens is 24"},
 		{tr, RadixConfig{CapacityTokens: -1, Passes: -2}, "CapacityTokens is -1"},
 		{tr, RadixConfig{CapacityTokens: -1, Passes: -2}, "Passes is -2"},
 		{tr, RadixConfig{CapacityTokens: 95}, "raise it to 96"},
