@@ -22,14 +22,14 @@ type Backend struct {
 
 	*intake.Queue
 	watch   *watch
-	queued  [streams]chan *job // to the goroutines that wait
+	queued  [streams]chan *job // to the waiting goroutines
 	places  chan *place
-	waiting atomic.Int32  // goroutines that wait
-	done    chan struct{} // closed when all have ended
-	closing error         // of the device, set before done
+	waiting atomic.Int32  // number of waiting goroutines
+	done    chan struct{} // closed when all waiting goroutines have ended
+	closing error         // result of closing the device, set before done is closed
 }
 
-// The streams of a device: what is on one of them ends in order.
+// The streams of a device. The jobs of one stream end in order.
 const (
 	computes = iota
 	movesOut
@@ -37,7 +37,7 @@ const (
 	streams
 )
 
-// stream is which one the job is on.
+// stream returns the stream that the job is queued on.
 func (j *job) stream() int {
 	switch {
 	case j.Batch != nil:
@@ -48,7 +48,7 @@ func (j *job) stream() int {
 	return movesOut
 }
 
-// job is a job of the queue on its way through the device.
+// job is a queued job together with its resources on the device.
 type job struct {
 	*intake.Job
 	place *place
@@ -60,9 +60,9 @@ var (
 	_ engine.Mover   = (*Backend)(nil)
 )
 
-// Open uploads the weights of m, reserves the pool and starts the goroutines. m
-// may be closed afterwards. It fails with cudrv.ErrNoDevice, ErrOld or ErrMemory
-// before anything is uploaded if the device is not there or can't do it.
+// Open uploads the weights of m, reserves the pool and starts the goroutines. m may be closed
+// afterwards. Before it uploads anything, it fails with cudrv.ErrNoDevice, ErrOld or ErrMemory if
+// the device is missing, too old or too small.
 func Open(m *model.Model, cfg Config) (*Backend, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -110,7 +110,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	return b, nil
 }
 
-// Info is constant.
+// Info implements engine.Backend.
 func (b *Backend) Info() engine.Info { return b.info }
 
 // HostAlloc returns pinned memory.
@@ -129,17 +129,17 @@ func (b *Backend) HostAlloc(bytes int) ([]byte, error) {
 	return b.dev.ctx.HostAlloc(bytes)
 }
 
-// HostFree gives memory of HostAlloc back.
+// HostFree frees memory of HostAlloc.
 func (b *Backend) HostFree(m []byte) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if !b.watch.isStuck() && b.dev.ctx.Bind() == nil {
-		_ = b.dev.ctx.HostFree(m) // after Close the memory went with the context
+		_ = b.dev.ctx.HostFree(m) // after Close the context is gone, and its memory with it
 	}
 }
 
-// Close implements engine.Backend. What the device has not done yet is lost. It
-// fails with ErrStuck if the device does not answer, whose memory stays taken.
+// Close implements engine.Backend. Work that the device has not completed is lost. Close fails with
+// ErrStuck if the device does not respond; its memory then stays allocated.
 func (b *Backend) Close() error {
 	first := b.Queue.Close()
 	if b.watch.isStuck() {
@@ -157,8 +157,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// finish gives the job's place back before it completes the ticket, unless that has
-// been completed because the device did not answer in time.
+// finish returns the job's place and then completes its ticket, unless the watch has completed the
+// ticket already because the device did not respond in time.
 func (b *Backend) finish(j *job, res *engine.Result, err error) {
 	if !b.watch.release(j) {
 		return
@@ -172,8 +172,8 @@ func (b *Backend) finish(j *job, res *engine.Result, err error) {
 	b.Finish(j.Job, res, err)
 }
 
-// giveUp ends jobs, and what comes until Close. The goroutines that wait for the
-// device go on as soon as it answers.
+// giveUp ends jobs, and all later jobs until Close. The goroutines that wait for the device continue
+// when it responds.
 func (b *Backend) giveUp(jobs []*job) {
 	err := lostError("step", ErrStuck)
 	for _, j := range jobs {

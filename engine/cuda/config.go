@@ -9,23 +9,22 @@ import (
 	"github.com/coppice-llm/coppice/internal/engine/intake"
 )
 
-// Config sizes a backend. Driver is required; 0 elsewhere means the default.
+// Config configures a backend. Driver is required; zero values of other fields mean the default.
 type Config struct {
 	Driver cudrv.Driver
-	Device int // of the driver
-	// MemoryFraction of the device's memory is used; 0.9. What is in use already, by
-	// whomever, counts.
+	Device int // index in the driver's numbering
+	// MemoryFraction is the largest fraction of the device's memory that may be in use, including
+	// memory that other processes use; 0.9.
 	MemoryFraction float64
-	// MakeWeights has matrices made on the device, of random numbers, instead of reading the
-	// model's: to measure shapes of which no weights are at hand. What such a model says
-	// means nothing.
+	// MakeWeights fills matrices with random numbers made on the device instead of the model's
+	// weights, to measure the speed of a shape without a model. The output is meaningless.
 	MakeWeights bool
-	// Progress is called as weights are uploaded, with bytes.
+	// Progress is called while weights are uploaded, with numbers of bytes.
 	Progress func(done, total int)
 
 	PageTokens int // slots per page, a power of two up to 256; 16
-	Pages      int // pages of the pool; with KVTokens 0 too, as many as memory is left for
-	KVTokens   int // used if Pages is 0: the pool holds at least so many tokens
+	Pages      int // pages of the pool; if KVTokens is 0 too, as many as fit into the remaining memory
+	KVTokens   int // if Pages is 0: the least number of tokens that the pool holds
 	MaxSlots   int // sequences with sampling state; 256
 	MaxRows    int // per batch; 256
 	MaxTokens  int // per batch; 8192
@@ -33,21 +32,21 @@ type Config struct {
 	MaxInflight int
 	// MaxMoves may be pending; 64.
 	MaxMoves int
-	// NoGraphs launches each kernel of a step by itself, to compare. Else the kernels of a
-	// step whose rows decode are launched as one graph, where the driver makes graphs.
+	// NoGraphs launches all kernels one by one, for comparison. Otherwise the kernels of a step of
+	// decoding rows are launched as one graph, if the driver supports graphs.
 	NoGraphs bool
-	// StepTimeout is how long the device may end no batch and no move that it was
-	// given before it counts as lost; 2 minutes. The longest step takes seconds.
+	// StepTimeout is the time without the end of any batch or move, while some are queued, after
+	// which the device counts as lost; 2 minutes. The longest step takes seconds.
 	StepTimeout time.Duration
 }
 
 const (
 	maxPages = 1 << 24   // of a pool
-	maxGrid  = 1<<16 - 1 // blocks in a grid's second dimension, which are tokens in some kernels
+	maxGrid  = 1<<16 - 1 // blocks in a grid's second dimension; some kernels have a block per token there
 )
 
-// WithDefaults is c with every zero field but Pages and KVTokens filled in, and
-// Pages set from KVTokens.
+// WithDefaults returns c with defaults for the fields that are zero, except Pages and KVTokens. If
+// Pages is 0 it is set from KVTokens.
 func (c Config) WithDefaults() Config {
 	if c.MemoryFraction == 0 {
 		c.MemoryFraction = 0.9
@@ -59,10 +58,10 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// maxMasks is one for each row in flight, and some for those that come again.
+// maxMasks is one mask for each row in flight, and as many again that later rows may reuse.
 func (c *Config) maxMasks() int { return max(c.MaxRows*c.MaxInflight, 256) }
 
-// size are the fields that all backends have.
+// size returns the fields that all backends have.
 func (c *Config) size() intake.Size {
 	return intake.Size{
 		PageTokens: &c.PageTokens, Pages: &c.Pages, KVTokens: &c.KVTokens, MaxSlots: &c.MaxSlots, MaxRows: &c.MaxRows,
@@ -70,8 +69,7 @@ func (c *Config) size() intake.Size {
 	}
 }
 
-// Validate reports every field of a config with defaults that no backend can
-// have, by name and value.
+// Validate returns an error that names all invalid fields of a config with defaults, or nil.
 func (c Config) Validate() error {
 	if c.Pages == 0 {
 		c.Pages = 1 // measured later

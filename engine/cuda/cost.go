@@ -8,9 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// stepCost is how long a step takes by what the launches can reach on the device of that
-// name, computed and not measured: zero for devices of which that is not known. A scheduler
-// corrects it by what it measures.
+// stepCost estimates the duration of a step on the device of that name, from the computed limits of
+// its launches; zero for unknown devices. The scheduler corrects the estimate by measured steps.
 func stepCost(name string, c *model.Config) engine.StepCost {
 	var gpu kernels.GPU
 	for _, g := range []kernels.GPU{kernels.H200, kernels.H100} {
@@ -27,7 +26,7 @@ func stepCost(name string, c *model.Config) engine.StepCost {
 	one := decode(1, 1)
 	row := (decode(rows, 1) - one) / (rows - 1)
 	x := engine.StepCost{Step: one - row, Row: row, Context: (decode(rows, 2*context) - decode(rows, context)) / (rows * context)}
-	// Twice as long a prompt costs twice as much and prompt² more pairs.
+	// A prompt of twice the length costs twice as much, plus prompt² pairs.
 	short, long := kernels.Seconds(s.Prefill(prompt), gpu), kernels.Seconds(s.Prefill(2*prompt), gpu)
 	x.Pair = max(0, (long-2*short+one)/(prompt*prompt))
 	x.Token = (short - one - x.Pair*prompt*prompt/2) / prompt

@@ -26,36 +26,36 @@ type device struct {
 	pageElements int // bf16 values of one page
 	perSlot      int // entries of a slot's page table
 	room         rooms
-	meta         cudrv.Ptr // what a step needs to know, uploaded in one copy
+	meta         cudrv.Ptr // the data of a step, uploaded in one copy
 	metaBytes    int
-	uploaded     int // bytes of the last step's
+	uploaded     int // bytes of the last step's data
 	statesBytes  int
 
 	pages  engine.Tables
-	table  []int32 // page tables as the device has them when all that is queued has run
+	table  []int32 // page tables on the device after all queued work has run
 	params []engine.SamplingParams
 	graphs graphs
-	kept   []int32 // by slot: the position after that of which x is kept; 0: none
+	kept   []int32 // by slot: 1 + the position of the kept x; 0: none
 }
 
-// rooms are the device's buffers, each written by kernels alone.
+// rooms holds the device's buffers that kernels write.
 type rooms struct {
 	pool, table        cudrv.Ptr
 	last, counts       cudrv.Ptr // by slot
 	masks              cudrv.Ptr // by MaskID from 1 on
 	x                  cudrv.Ptr // residual stream, f32 [tokens][hidden]
-	acts               cudrv.Ptr // input of a product, bf16 [tokens][widest]
+	acts               cudrv.Ptr // inputs of products, bf16 [tokens][widest]
 	qkv                cudrv.Ptr // f32
 	q                  cudrv.Ptr // bf16 [tokens][heads][dim]
 	ffn                cudrv.Ptr // input of the last product, bf16 [tokens][ffn]
 	states             cudrv.Ptr // of splits
 	logits, work       cudrv.Ptr // f32 [rows][vocab]
 	failed             cudrv.Ptr // by row
-	drawn, norms, tops cudrv.Ptr // by row that wants logits
+	drawn, norms, tops cudrv.Ptr // by row with logits
 	prompt             promptRooms
 }
 
-// promptRooms are for log-probabilities of prompts: by token, but for kept.
+// promptRooms holds buffers for log-probabilities of prompts, by token except kept.
 type promptRooms struct {
 	norms, tops, picked cudrv.Ptr
 	kept                cudrv.Ptr // x of each slot's last token, f32 [slots][hidden]
@@ -68,8 +68,8 @@ const (
 	topBytes   = 8
 )
 
-// newDevice opens the device with the model on it. Contexts are current for
-// threads, so it keeps to one.
+// newDevice opens the device and uploads the model. It locks its OS thread, because a context is
+// current per thread.
 func newDevice(m *model.Model, cfg Config) (*device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -89,7 +89,7 @@ func (d *device) open(m *model.Model) error {
 	c := d.model
 	d.pageElements = 2 * c.Layers * c.KVHeads * d.cfg.PageTokens * c.HeadDim
 	positions := c.MaxPositions
-	if d.cfg.Pages > 0 { // those past the pool can't be reached, so nothing is sized for them
+	if d.cfg.Pages > 0 { // no sequence is longer than the pool
 		positions = min(positions, d.cfg.Pages*d.cfg.PageTokens)
 	}
 	d.perSlot = (positions + d.cfg.PageTokens - 1) / d.cfg.PageTokens
@@ -117,7 +117,7 @@ func (d *device) open(m *model.Model) error {
 	return nil
 }
 
-// load finds all kernels.
+// load loads all kernels.
 func (d *device) load() error {
 	p, err := d.cfg.Driver.Properties(d.cfg.Device)
 	if err != nil {
@@ -157,8 +157,8 @@ func (d *device) load() error {
 	return nil
 }
 
-// loadModule loads machine code, if there is some for the device and its driver takes it,
-// or else PTX, which the driver compiles.
+// loadModule loads machine code if it is embedded for the device and the driver accepts it, else
+// PTX, which the driver compiles.
 func (d *device) loadModule(name string, p cudrv.Properties) (cudrv.Module, error) {
 	if code := kernels.Cubin(name, p.Major, p.Minor); code != nil {
 		m, err := d.ctx.Load(code)
@@ -169,7 +169,7 @@ func (d *device) loadModule(name string, p cudrv.Properties) (cudrv.Module, erro
 	return d.ctx.Load(kernels.PTX(name))
 }
 
-// tileBytes is the shared memory for tiles of K and V in an attention block.
+// tileBytes returns the shared memory of an attention block for tiles of K and V.
 func (d *device) tileBytes() int { return kernels.TileBytes(d.model.HeadDim) }
 
 func (d *device) alloc(n int) (cudrv.Ptr, error) {
@@ -184,10 +184,10 @@ func (d *device) alloc(n int) (cudrv.Ptr, error) {
 type buffer struct {
 	p    *cudrv.Ptr
 	n    int
-	fill int // byte to fill it with, -1: none
+	fill int // initial value of its bytes, -1: none
 }
 
-// buffers are all of rooms but the pool.
+// buffers lists all of rooms except the pool.
 func (d *device) buffers() []buffer {
 	c, r := d.model, &d.room
 	tokens, rows, heads := d.cfg.MaxTokens, d.cfg.MaxRows, c.Heads*c.HeadDim
@@ -224,8 +224,8 @@ func (d *device) makeRooms() error {
 	return d.ctx.SyncStream(d.stream)
 }
 
-// grow gives *p room for n bytes; what it held is lost, and graphs with it. It waits for
-// the device where it has to.
+// grow makes *p hold at least n bytes. If it reallocates, it waits for the device, and contents and
+// all graphs are lost.
 func (d *device) grow(p *cudrv.Ptr, have *int, n int) error {
 	if n <= *have {
 		return nil
@@ -245,7 +245,7 @@ func (d *device) grow(p *cudrv.Ptr, have *int, n int) error {
 	return nil
 }
 
-// maskBytes is the size of one mask on the device.
+// maskBytes returns the size of one mask on the device.
 func (d *device) maskBytes() int { return 8 * ((d.model.Vocab + 63) / 64) }
 
 func (d *device) scale() float32 { return float32(1 / math.Sqrt(float64(d.model.HeadDim))) }

@@ -8,9 +8,9 @@
 // page placement and cache state: the kernels share one order of summation, a
 // function of shapes and absolute positions (engine/cuda/kernels).
 //
-// Four goroutines serve a Backend: one plans and launches; the others wait for events and
-// complete tickets, one for the steps and one for moves of pages in each direction, which
-// have streams of their own. Nothing else waits for the device.
+// Four goroutines serve a Backend. One plans and launches. The others wait for events and complete
+// tickets: one for steps, and one for page moves in each direction, which have separate streams.
+// Nothing else waits for the device.
 //
 //	b, err := cuda.Open(model, cuda.Config{Driver: driver, Pages: 4096})
 //	defer b.Close()

@@ -1,13 +1,13 @@
 package cuda
 
-// RaceDetector tells the tests outside of the package.
+// RaceDetector exports raceDetector to external tests.
 const RaceDetector = raceDetector
 
-// OpenGolden tells the tests outside of the package too.
+// OpenGolden exports openGolden to external tests.
 var OpenGolden = openGolden
 
-// Wait waits for the goroutines of a backend that was closed.
+// Wait waits for the goroutines of a closed backend.
 func Wait(b *Backend) { <-b.done }
 
-// Uploaded is how many bytes the last step sent to the device; nothing may be in flight.
+// Uploaded returns the bytes that the last step uploaded. No batch may be in flight.
 func Uploaded(b *Backend) int { return b.dev.uploaded }

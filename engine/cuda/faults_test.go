@@ -328,7 +328,7 @@ func fails(t *testing.T, b *cuda.Backend, f *faulty) (spared bool) {
 	}
 	if f.failure == hungKernel {
 		if _, err := b.HostAlloc(1); !errors.Is(err, cuda.ErrStuck) {
-			t.Errorf("host memory of a device that does not answer: %v", err)
+			t.Errorf("host memory of a device that does not respond: %v", err)
 		}
 		if err := b.Close(); !errors.Is(err, cuda.ErrStuck) {
 			t.Errorf("%v at call %d: Close gives %v", f.failure, f.failAt, err)

@@ -9,15 +9,16 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
-// sizes are for how many a step's data is laid out and its kernels are launched.
+// sizes has the numbers of tokens, rows with logits and attention work items that a step's data has
+// room for and its kernels are launched for.
 type sizes struct{ tokens, want, splits int }
 
-// What a step tells its kernels of how many there are of what, at the start of its data:
-// those of a graph are launched for as many as sizes say. Attention reads the most splits
-// of a token after each of its counts.
+// Offsets of the actual counts at the start of a step's data. The kernels of a graph are launched for
+// the numbers in sizes, and read from here how many there are. The highest number of splits of a
+// token follows each of attention's two counts.
 const (
 	liveTokens = 4 * iota // of the step
-	liveWant              // rows that want logits
+	liveWant              // rows with logits
 	liveRows
 	liveTables   // entries of page tables that the graph writes
 	liveDecoding // tokens that decode
@@ -43,8 +44,8 @@ func (p *planner) live() {
 	}
 }
 
-// size sets a size for n things and returns it: n, or, for a graph, the next power of two
-// that is at least least, but most.
+// size sets *to and returns it: n, or, for a graph, the next power of two from n on, limited to
+// [least, most].
 func (p *planner) size(to *int, n, least, most int) int {
 	if *to = n; p.graph && n > 0 {
 		*to = min(max(least, 1<<bits.Len(uint(n-1))), most)
@@ -52,23 +53,23 @@ func (p *planner) size(to *int, n, least, most int) int {
 	return *to
 }
 
-// shape has the sizes that a graph is specific to.
+// shape identifies a graph.
 type shape struct {
 	sizes
 	top int // as in logitLists
 }
 
-// maxGraphs is how many graphs are cached. When one more is needed, all are dropped.
+// maxGraphs is the number of cached graphs. When one more is needed, all are dropped.
 const maxGraphs = 64
 
-// graphs are those of steps whose rows decode, by shape. A graph has the addresses of the
-// step's data and of the states of splits in it: it goes when these move.
+// graphs caches the graphs of decode steps, by shape. A graph contains the addresses of the step's
+// data and of the states of splits: it is dropped when these are reallocated.
 type graphs struct {
 	execs map[shape]cudrv.GraphExec
-	off   bool // each kernel is launched by itself
+	off   bool // kernels are launched one by one
 }
 
-// fit reports whether the batch can be a graph: its rows decode, and one wants logits.
+// fit reports whether the batch can run as a graph: all rows decode, and at least one has logits.
 func (g *graphs) fit(b *engine.Batch) bool {
 	want := false
 	for i := range b.Rows {
@@ -81,7 +82,7 @@ func (g *graphs) fit(b *engine.Batch) bool {
 	return want && !g.off
 }
 
-// dropGraphs ends all graphs. Those that run do so to their end.
+// dropGraphs destroys all graphs. Graphs that are running complete.
 func (d *device) dropGraphs() error {
 	var err error
 	for _, x := range d.graphs.execs {
@@ -91,8 +92,8 @@ func (d *device) dropGraphs() error {
 	return err
 }
 
-// graph queues the step as a graph, which it captures if the shape is new. It reports
-// false if the driver can't make graphs: the caller must then launch the kernels.
+// graph queues the step as a graph, which it first captures if the shape is new. It returns false if
+// the driver can't make graphs: the caller must then launch the kernels.
 func (l *launcher) graph() bool {
 	key := shape{l.p.sizes, l.p.top}
 	x, ok := l.graphs.execs[key]
@@ -103,7 +104,7 @@ func (l *launcher) graph() bool {
 				l.err = err
 				return true
 			}
-			l.graphs.off = true // the driver has none, or no memory for them
+			l.graphs.off = true // unsupported, or no memory for it
 			return false
 		}
 		if len(l.graphs.execs) == maxGraphs {

@@ -7,15 +7,15 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 )
 
-// How a product is stored, as gemm.cu has it.
+// How a product is stored, as in gemm.cu.
 const (
 	toBF16 = int32(iota)
 	toF32
 	addF32
-	swiGLU // of columns by four gates and four values in turn
+	swiGLU // columns alternate: four gates, four values
 )
 
-// launcher queues the kernels of one plan. The first error stays.
+// launcher queues the kernels of one plan. After an error it queues nothing.
 type launcher struct {
 	*device
 	p   *plan
@@ -33,21 +33,21 @@ func (l *launcher) launch(kernel string, gridX, gridY, threads, shared int, args
 	l.err = l.ctx.Launch(f, cudrv.Launch{Grid: [3]int{gridX, gridY, 1}, Block: [3]int{threads, 1, 1}, SharedBytes: shared, Stream: l.stream, Args: cudrv.Args(args...)})
 }
 
-// at is where a part of the plan's data lies on the device.
+// at returns the device address of a part of the plan's data.
 func (l *launcher) at(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(x.at) }
 
-// before is at for parts in more.
+// before returns the device address of a part in more.
 func (l *launcher) before(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(l.p.moreAt()+x.at) }
 
-// moreAt is where more begins.
+// moreAt returns the offset of more in the uploaded data.
 func (p *plan) moreAt() int { return blocks(len(p.data), 16) * 16 }
 
-// live is where a count lies.
+// live returns the device address of a count.
 func (l *launcher) live(at int) cudrv.Ptr { return l.meta + cudrv.Ptr(at) }
 
 func blocks(n, of int) int { return (n + of - 1) / of }
 
-// step queues everything of a plan whose data is on the device.
+// step queues all work of a plan whose data has been uploaded.
 func (l *launcher) step() error {
 	l.prepare()
 	if l.p.tokens > 0 && l.err == nil && !(l.p.graph && l.graph()) {
@@ -56,7 +56,7 @@ func (l *launcher) step() error {
 	return l.err
 }
 
-// prepare binds slots, sets masks, copies pages and brings page tables up to date.
+// prepare binds slots, sets masks, copies pages and updates page tables.
 func (l *launcher) prepare() {
 	p, r, c := l.p, &l.room, l.model
 	if n := p.cleared.n; n > 0 {
@@ -82,8 +82,8 @@ func (l *launcher) prepare() {
 	}
 }
 
-// kernels queues what a graph has, or what it would have. All sizes here are the plan's,
-// and what there is less of is live.
+// kernels queues the kernels that a graph consists of. They are launched for the plan's sizes, and
+// read the actual numbers from the live counts.
 func (l *launcher) kernels() {
 	if n := l.p.sizes.tokens; l.p.graph {
 		l.launch("table_write", blocks(n, 256), 1, 256, 0, l.room.table, l.at(l.p.written), int32(n), int32(l.perSlot), l.live(liveTables))
@@ -92,7 +92,7 @@ func (l *launcher) kernels() {
 	l.finish()
 }
 
-// forward runs all layers; x holds the last one's output.
+// forward queues all layers; x then holds the last layer's output.
 func (l *launcher) forward() {
 	p, r, c := l.p, &l.room, l.model
 	heads, all, ffn := c.Heads*c.HeadDim, (c.Heads+2*c.KVHeads)*c.HeadDim, kernels.Padded(c.FFN)
@@ -118,7 +118,7 @@ func (l *launcher) forward() {
 	l.launch("check_finite", n, 1, 256, 0, r.failed, r.x, l.at(p.rowOf), int32(c.Hidden), live)
 }
 
-// attention reads q and pages, and writes acts.
+// attention queues attention, which reads q and pages and writes acts.
 func (l *launcher) attention(layer int) {
 	p, r, c := l.p, &l.room, l.model
 	kernel := func(name string) string { return fmt.Sprint(name, c.HeadDim) }
@@ -149,20 +149,19 @@ func (l *launcher) pageShift() int32 {
 	return shift
 }
 
-// norm writes acts from rows of x, all or those that index picks, also of kept ones.
+// norm queues RMSNorm of rows of x to acts: of all rows, or of the rows and kept rows in index.
 func (l *launcher) norm(rows int, weight, index, live cudrv.Ptr) {
 	l.launch("rmsnorm", rows, 1, 256, 0, l.room.acts, l.room.x, weight, index, l.room.prompt.kept, int32(l.model.Hidden), float32(l.model.NormEps), live)
 }
 
-// product queues out = in·Wᵀ + bias by the kernel for that many rows. Rows of in and W
-// are padded.
+// product queues out = in·Wᵀ + bias, with the kernel for m rows. Rows of in and w are padded.
 func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32, live cudrv.Ptr) {
 	g := kernels.GEMMFor(m)
 	gridX, gridY := g.Grid(m, n)
 	l.launch(g.Name, gridX, gridY, 256, g.SharedBytes, out, in, w, bias, int32(m), int32(n), int32(kernels.Padded(k)), kind, live)
 }
 
-// finish computes the logits that are wanted and draws from them.
+// finish queues the requested logits and sampling.
 func (l *launcher) finish() {
 	p, r, c := l.p, &l.room, l.model
 	l.prompts()

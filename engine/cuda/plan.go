@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Attention's cut of positions, as attention.cu has it.
+// Positions per split of attention, as in attention.cuh.
 const splitTokens = 256
 
 // Flags and results of sample.cu.
@@ -26,12 +26,12 @@ const (
 	sampleRowSize = 64
 )
 
-// part is some of a step's data: where it begins and how many entries it has.
+// part is a list in a step's data: its offset and its number of entries.
 type part struct{ at, n int }
 
-// plan is one step as the kernels want it: data and then more, which go to the device in
-// one copy, and where in them each list lies. What the kernels of a graph read is in data,
-// at places that depend on sizes alone.
+// plan is one step in the form that the kernels read: data followed by more, uploaded in one copy,
+// and the offsets of the lists in them. The kernels of a graph read data only, at offsets that
+// depend on nothing but sizes.
 type plan struct {
 	data, more []byte
 	sizes      sizes
@@ -45,58 +45,58 @@ type plan struct {
 	stats engine.StepStats
 }
 
-// tokenLists are by token. Those that decode come first, then those of longer rows.
+// tokenLists has lists by token: first the decoding tokens, then the tokens of longer rows.
 type tokenLists struct {
 	tokens   int
-	decoding int // tokens that decode: of rows of one
+	decoding int // decoding tokens: those of rows of one token
 
 	ids, slots, positions, rowOf part
 	rowSlots                     part // by row
 }
 
-// slotLists are what changes before any row runs.
+// slotLists has the changes of slots, pages and masks before any row runs.
 type slotLists struct {
-	cleared, clearedCounted part   // in more: slots that are bound; with their counts
-	counted                 part   // in more: {slot, token, in the prompt}
-	copies                  []part // in more: {from, to, tokens}, one launch after another
+	cleared, clearedCounted part   // in more: newly bound slots; those with penalty counts
+	counted                 part   // in more: {slot, token, 1 if in the prompt}
+	copies                  []part // in more: {from, to, tokens}, one launch each
 	tables                  part   // {slot, index, page}
-	tablesFirst             bool   // are in more, and written before all else
-	written                 part   // room for those that a graph writes
+	tablesFirst             bool   // tables is in more, and written before anything else
+	written                 part   // space for the entries that a graph writes
 	masks                   []maskRun
 }
 
-// maskRun is bits of masks that follow on each other, on the device too.
+// maskRun is a run of masks with successive ids: contiguous in more and on the device.
 type maskRun struct {
 	at    int // in more
 	first engine.MaskID
 	n     int // masks
 }
 
-// attentionLists are work items.
+// attentionLists has the work items of attention.
 type attentionLists struct {
 	prefill   part // {first token, count}
-	splits    part // {where in data its tokens are, count, split, end}
+	splits    part // {index in data of its tokens, count, split, end}
 	maxSplits int
 }
 
-// logitLists are by row that wants logits.
+// logitLists has lists by row with logits.
 type logitLists struct {
-	want          part // its last token
+	want          part // the row's last token
 	draws, biases part
 	topK          part
-	top           int // the most of topK, -1 if no row wants log-probabilities
+	top           int // highest of topK, -1 if no row asks for log-probabilities
 	wantRow       []int
 	digests       bool
 }
 
-// list appends values to data and returns where; width of them make an entry. There is
-// room for at least so many entries.
+// list appends a list to data and returns its place. An entry has width values; space is reserved
+// for at least room entries.
 func (p *plan) list(width, room int, values ...int32) (x part) {
 	p.data, x = appendList(p.data, width, room, values)
 	return x
 }
 
-// before is list for what is in more.
+// before appends a list to more.
 func (p *plan) before(width int, values ...int32) (x part) {
 	p.more, x = appendList(p.more, width, 0, values)
 	return x
@@ -116,7 +116,7 @@ func appendList(to []byte, width, room int, values []int32) ([]byte, part) {
 	return to, part{at, len(values) / width}
 }
 
-// planner makes plans; its scratch is kept. It belongs to the launching goroutine.
+// planner makes plans and keeps its scratch. It belongs to the launching goroutine.
 type planner struct {
 	*device
 	plan
@@ -127,7 +127,7 @@ type planner struct {
 	newMasks []engine.MaskSet // scratch
 }
 
-// make plans a batch, and moves the host's idea of page tables and parameters on.
+// make plans a batch, and updates the host's copy of page tables and parameters.
 func (p *planner) make(b *engine.Batch) *plan {
 	p.plan = plan{data: p.data[:0], more: p.more[:0], graph: p.graphs.fit(b), rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0]},
 		promptLists: promptLists{spans: p.spans[:0]}}
@@ -145,7 +145,7 @@ func (p *planner) make(b *engine.Batch) *plan {
 	return &p.plan
 }
 
-// binds gives slots to sequences; of several binds of a slot the last one counts.
+// binds plans the batch's binds. If a slot is bound several times, the last bind counts.
 func (p *planner) binds(b *engine.Batch) {
 	var plain, penalised, entries []int32
 	for i := range b.Binds {
@@ -171,8 +171,8 @@ func (p *planner) binds(b *engine.Batch) {
 	p.cleared, p.clearedCounted, p.counted = p.before(1, plain...), p.before(1, penalised...), p.before(3, entries...)
 }
 
-// pageCopies puts copies into launches such that none touches a page that another
-// one of its launch writes: batches copy one after another.
+// pageCopies distributes copies over launches. Within a launch no copy touches a page that another
+// one writes, so the result is that of copying one after another.
 func (p *planner) pageCopies(b *engine.Batch) {
 	var launch []int32
 	touched, written := map[kv.PageID]bool{}, map[kv.PageID]bool{}
@@ -194,10 +194,10 @@ func (p *planner) pageCopies(b *engine.Batch) {
 	flush()
 }
 
-// setMasks takes along the bits of the masks that the batch sets; those of earlier batches
-// are on the device. What is dropped needs nothing: no row names it.
+// setMasks appends the bits of the masks that the batch sets to more. A dropped mask needs no work:
+// no row names it.
 func (p *planner) setMasks(b *engine.Batch) {
-	p.before(1) // aligned
+	p.before(1) // aligns more
 	p.newMasks = append(p.newMasks[:0], b.Masks...)
 	slices.SortFunc(p.newMasks, func(x, y engine.MaskSet) int { return cmp.Compare(x.ID, y.ID) })
 	for _, m := range p.newMasks {
@@ -213,7 +213,7 @@ func (p *planner) setMasks(b *engine.Batch) {
 	clear(p.newMasks)
 }
 
-// layOut puts the tokens one after another, those of rows of one first.
+// layOut lists the tokens of all rows: first those of rows of one token, then the others.
 func (p *planner) layOut(b *engine.Batch) {
 	ids, slots, positions, rowOf, entries, rowSlots := p.ints[0][:0], p.ints[1][:0], p.ints[2][:0], p.ints[3][:0], p.ints[4][:0], p.ints[5][:0]
 	p.first, p.decodes = slices.Grow(p.first[:0], len(b.Rows))[:len(b.Rows)], p.decodes[:0]
@@ -263,8 +263,8 @@ func (p *planner) layOut(b *engine.Batch) {
 	}
 }
 
-// tableEntries brings the page tables up to date and appends what the device's lack of
-// them. No entry is there twice: the device writes them in no order.
+// tableEntries updates the host's page tables and appends the entries that differ on the device. No
+// entry appears twice, because the device writes them in any order.
 func (p *planner) tableEntries(b *engine.Batch, entries []int32) []int32 {
 	p.pages.Apply(b)
 	lacks := func(s engine.Slot, from, to int) {
@@ -292,7 +292,7 @@ func (p *planner) tableEntries(b *engine.Batch, entries []int32) []int32 {
 	return entries
 }
 
-// appended is how many pages the rows of a slot bring.
+// appended returns the number of pages that the rows of a slot append.
 func (p *planner) appended(b *engine.Batch, s engine.Slot) (n int) {
 	for i := range b.Rows {
 		if b.Rows[i].Slot == s {
@@ -302,9 +302,8 @@ func (p *planner) appended(b *engine.Batch, s engine.Slot) (n int) {
 	return n
 }
 
-// attention deals the tokens to work items: prompts in pieces of up to 64 packed
-// rows; tokens that decode by splits, where those that hold the same pages in a
-// whole split go together.
+// attention makes the work items of attention. A prompt is cut into pieces of up to 64 packed rows.
+// Decoding tokens have an item per split; tokens with the same pages in a full split share one.
 func (p *planner) attention(b *engine.Batch) {
 	group := p.model.Heads / p.model.KVHeads
 	prefill, splits, order := p.ints[6][:0], p.ints[7][:0], p.ints[8][:0]
@@ -359,8 +358,8 @@ func (p *planner) attention(b *engine.Batch) {
 	p.splits = p.list(4, p.size(&p.sizes.splits, len(splits)/4, 1, math.MaxInt), splits...)
 }
 
-// splitTokens appends the tokens of splits. They come last, for no place may depend on how
-// many there are, so the items say where they are.
+// splitTokens appends the tokens of splits and puts their index into the work items. They are the
+// last list of data: their number varies, and no other offset may depend on it.
 func (p *planner) splitTokens(order []int32) {
 	first := uint32(p.list(1, 0, order...).at / 4)
 	for i := range p.splits.n {
@@ -369,12 +368,12 @@ func (p *planner) splitTokens(order []int32) {
 	}
 }
 
-// splitPages are the pages of split s, all of which are there.
+// splitPages returns the pages of split s, which must be full.
 func splitPages(pages []kv.PageID, s, pageTokens int) []kv.PageID {
 	return pages[s*splitTokens/pageTokens : (s+1)*splitTokens/pageTokens]
 }
 
-// logits lists the rows that want them, with how to draw.
+// logits lists the rows with logits and their sampling parameters.
 func (p *planner) logits(b *engine.Batch) {
 	want, topK := p.ints[9][:0], p.ints[10][:0]
 	var biases []engine.TokenBias

@@ -9,12 +9,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// promptLists are by token of prompts whose log-probability is wanted.
+// promptLists has lists by prompt token whose log-probability is requested.
 type promptLists struct {
-	sources   part // token before it, or -1-slot for what is kept of the slot
+	sources   part // the token before it, or -1-slot for the slot's kept x
 	targets   part // {token, row, slot}
 	keeps     part // {slot, token}: x to keep
-	promptTop int  // most best tokens of a row
+	promptTop int  // highest PromptTop of a row
 	spans     []span
 }
 
@@ -25,8 +25,8 @@ type span struct {
 	unknown    bool
 }
 
-// prompts lists the tokens of prompts whose log-probability is wanted. The logits before a
-// row's first token are those after the row before it, of which x is kept.
+// prompts lists the prompt tokens whose log-probability is requested. The logits before a row's first
+// token are computed from the last token of the slot's previous row, whose x is kept.
 func (p *planner) prompts(b *engine.Batch) {
 	var sources, targets, keeps []int32
 	for i := range b.Rows {
@@ -70,7 +70,7 @@ func (p *planner) prompts(b *engine.Batch) {
 	p.sources, p.targets, p.keeps = p.list(1, 0, sources...), p.list(3, 0, targets...), p.list(2, 0, keeps...)
 }
 
-// keepOf is where a slot's entry begins, -1 if it has none.
+// keepOf returns the index of a slot's entry, -1 if it has none.
 func keepOf(keeps []int32, s engine.Slot) int {
 	for at := 0; at < len(keeps); at += 2 {
 		if keeps[at] == int32(s) {
@@ -80,8 +80,8 @@ func keepOf(keeps []int32, s engine.Slot) int {
 	return -1
 }
 
-// prompts computes the logits before the tokens of prompts that want log-probabilities, as
-// many at a time as there is room for, and keeps rows for the next step.
+// prompts queues the log-probabilities of prompt tokens, in parts as large as the buffer of logits,
+// and keeps x for the next step.
 func (l *launcher) prompts() {
 	p, r, c := l.p, &l.room, l.model
 	for lo := 0; lo < p.sources.n; lo += l.cfg.MaxRows {
@@ -96,7 +96,7 @@ func (l *launcher) prompts() {
 	}
 }
 
-// readPrompt fills in the log-probabilities of a row's prompt, unless the row has failed.
+// readPrompt sets the log-probabilities of a row's prompt, unless the row has failed.
 func (b *Backend) readPrompt(ro *engine.RowOut, r *engine.Row, j *job, s span) {
 	if ro.Err != nil {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// result reads what the device has sent back.
+// result returns the result of a job from the data that the device has sent back.
 func (b *Backend) result(j *job) *engine.Result {
 	o, out := &j.plan, j.place.out
 	res := &engine.Result{Seq: j.Batch.Seq, Stats: o.stats}
@@ -47,7 +47,7 @@ func (b *Backend) result(j *job) *engine.Result {
 	return res
 }
 
-// read fills in row w of those that wanted logits.
+// read sets the output of row w of the rows with logits.
 func (b *Backend) read(ro *engine.RowOut, r *engine.Row, j *job, w int) {
 	o, out := &j.plan, j.place.out
 	word := func(at int) uint32 { return binary.LittleEndian.Uint32(out[at:]) }

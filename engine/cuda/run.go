@@ -18,24 +18,24 @@ type place struct {
 	in, out []byte
 }
 
-// outcome is a copy of the parts of a plan that the waiting goroutine needs: by then the
-// plan itself describes another batch.
+// outcome is a copy of the parts of a plan that the waiting goroutine needs. The planner reuses the
+// plan for the next batch.
 type outcome struct {
 	rows     int
 	wantRow  []int // row of each logit
-	top      int   // most best tokens of a row, -1: no log-probabilities
+	top      int   // highest number of best tokens of a row, -1: no log-probabilities
 	topK     []int
-	logprobs []bool // which of them want log-probabilities
-	logits   int    // bytes, 0 if no digest is wanted
+	logprobs []bool // by logit: log-probabilities are requested
+	logits   int    // bytes, 0 if no digest is requested
 
-	spans     []span // of rows that want log-probabilities of their prompt
+	spans     []span // of rows with log-probabilities of their prompt
 	prompts   int    // tokens in them
 	promptTop int
 	stats     engine.StepStats
 }
 
-// Offsets in place.out: failed by row, then drawn, norms, tops and logits by row
-// that wants logits, then norms, picked and tops by token of prompts.
+// Offsets in place.out: failed by row; drawn, norms, tops and logits by row with logits; norms,
+// picked and tops by prompt token.
 func (o *outcome) drawnAt() int  { return 4 * o.rows }
 func (o *outcome) normsAt() int  { return o.drawnAt() + drawnBytes*len(o.wantRow) }
 func (o *outcome) topsAt() int   { return o.normsAt() + normBytes*len(o.wantRow) }
@@ -46,13 +46,13 @@ func (o *outcome) promptPickedAt() int { return o.promptNormsAt() + normBytes*o.
 func (o *outcome) promptTopsAt() int   { return o.promptPickedAt() + 4*o.prompts }
 func (o *outcome) bytes() int          { return o.promptTopsAt() + topBytes*o.promptTop*o.prompts }
 
-// lostError is an error of the driver as the contract wants it.
+// lostError wraps an error of the driver in the type that the contract requires.
 func lostError(op string, err error) error {
 	return &engine.Error{Backend: "cuda", Op: op, Err: err}
 }
 
-// launch is the goroutine that plans and queues. It owns the device but for what
-// wait does.
+// launch is the goroutine that plans and queues jobs. It owns the device, except for the waits in
+// wait.
 func (b *Backend) launch() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -81,14 +81,14 @@ func (b *Backend) launch() {
 			err = b.queue(p, j)
 		}
 		if err != nil {
-			b.finish(j, nil, err) // and all that follow
+			b.finish(j, nil, err) // all later jobs fail too
 			continue
 		}
 		b.queued[j.stream()] <- j
 	}
 }
 
-// queue puts a job's work on its stream.
+// queue queues a job's work on its stream.
 func (b *Backend) queue(p *planner, j *job) error {
 	d, pl := b.dev, j.place
 	var err error
@@ -118,7 +118,7 @@ func (b *Backend) queue(p *planner, j *job) error {
 	return nil
 }
 
-// step queues a batch: its data, its kernels, and the copies of what it gives.
+// step queues a batch: the upload of its data, its kernels, and the copies of its results.
 func (b *Backend) step(p *planner, j *job) error {
 	d, pl := b.dev, j.place
 	plan := p.make(j.Batch)
@@ -161,7 +161,7 @@ func (b *Backend) step(p *planner, j *job) error {
 	return b.fetch(pl, o)
 }
 
-// fetch queues the copies to the host.
+// fetch queues the copies of results to the host.
 func (b *Backend) fetch(pl *place, o *outcome) error {
 	d, r := b.dev, &b.dev.room
 	if o.rows == 0 {
@@ -201,7 +201,7 @@ func (b *Backend) fetch(pl *place, o *outcome) error {
 	return nil
 }
 
-// growHost gives b room for n bytes of pinned memory. Nothing pending uses it.
+// growHost makes b at least n bytes of pinned memory. No pending job may use b.
 func (d *device) growHost(b *[]byte, n int) error {
 	if n <= len(*b) {
 		return nil
@@ -216,8 +216,8 @@ func (d *device) growHost(b *[]byte, n int) error {
 	return err
 }
 
-// wait is a goroutine that waits for a stream of the device and completes tickets. The last
-// one to end ends the device.
+// wait is a goroutine that waits for the jobs of one stream and completes their tickets. The last
+// such goroutine to end closes the device.
 func (b *Backend) wait(queued <-chan *job) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -8,27 +8,27 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 )
 
-// What keeps a device from being used, beside cudrv.ErrNoDevice.
+// Reasons why a device can't be used, besides cudrv.ErrNoDevice.
 var (
 	ErrOld    = errors.New("cuda: too old")
 	ErrMemory = errors.New("cuda: too little memory")
 )
 
-// What the kernels' PTX asks for.
+// Requirements of the kernels' PTX.
 const (
 	minCUDA   = 13000 // PTX 9.0
-	minDriver = 580   // NVIDIA's number of the first driver that knows it
+	minDriver = 580   // NVIDIA's number of the first driver for it
 	minMajor  = 8     // bf16 on tensor cores, cp.async
 )
 
-// usable reports why device i can't run the kernels.
+// usable returns an error if device i can't run the kernels.
 func usable(d cudrv.Driver, i, headDim int) error {
 	version, err := d.Version()
 	if err != nil {
 		return err
 	}
 	if version < minCUDA {
-		return fmt.Errorf("%w: the driver knows CUDA %d.%d, the kernels need %d.%d, NVIDIA's driver %d",
+		return fmt.Errorf("%w: the driver supports CUDA %d.%d, the kernels need %d.%d, NVIDIA's driver %d",
 			ErrOld, version/1000, version%1000/10, minCUDA/1000, minCUDA%1000/10, minDriver)
 	}
 	n, err := d.Devices()
@@ -51,8 +51,8 @@ func usable(d cudrv.Driver, i, headDim int) error {
 	return nil
 }
 
-// budget checks that the model fits into memory, and sets the size of the pool if the
-// configuration does not.
+// budget checks that the model fits into memory, and sets the size of the pool if the configuration
+// leaves it open.
 func (d *device) budget(weightBytes int) error {
 	free, total, err := d.ctx.MemInfo()
 	if err != nil {
@@ -76,7 +76,7 @@ func (d *device) budget(weightBytes int) error {
 	return nil
 }
 
-// size writes bytes for people.
+// size formats a number of bytes with a unit.
 func size(n int) string {
 	if n >= 1<<30 {
 		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))

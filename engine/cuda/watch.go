@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// ErrStuck is wrapped by the error of a device that does not answer: by
-// Config.StepTimeout no batch or transfer that it was given has ended. Nothing can
-// be taken back from it until the process ends.
-var ErrStuck = errors.New("cuda: the device does not answer")
+// ErrStuck is wrapped by the error of a device that does not respond: for Config.StepTimeout, no
+// queued batch or move has ended. Its resources can't be freed until the process ends.
+var ErrStuck = errors.New("cuda: the device does not respond")
 
-// watch ends the jobs of a device that does not answer. Its methods may be called
-// from any goroutine.
+// watch ends the jobs of a device that does not respond. Its methods may be called from any
+// goroutine.
 type watch struct {
 	timeout time.Duration
-	expired func(jobs []*job) // ends jobs, and all that is still to come
+	expired func(jobs []*job) // ends jobs and all later ones
 	ended   chan struct{}     // closed when expired has returned
 
 	mu    sync.Mutex
 	open  []*job    // taken and not released; nil once stuck
-	since time.Time // when one was released last, or taken while none was open
+	since time.Time // time of the last release, or of the take that opened the first job
 	stuck bool
 	timer *time.Timer
 }
@@ -33,7 +32,7 @@ func newWatch(timeout time.Duration, expired func(jobs []*job)) *watch {
 	return w
 }
 
-// take begins to watch over j. It is false if the device does not answer.
+// take starts watching j. It returns false if the device has been given up.
 func (w *watch) take(j *job) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,7 +45,7 @@ func (w *watch) take(j *job) bool {
 	return true
 }
 
-// release ends the watch over j. It is false if j has been ended meanwhile.
+// release stops watching j. It returns false if the watch has ended j already.
 func (w *watch) release(j *job) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +61,7 @@ func (w *watch) release(j *job) bool {
 	return true
 }
 
-// restart is called with w.mu held.
+// restart sets the timer. The caller holds w.mu.
 func (w *watch) restart() {
 	w.since = time.Now()
 	w.timer.Reset(w.timeout)
@@ -75,7 +74,7 @@ func (w *watch) isStuck() bool {
 	return w.stuck
 }
 
-// fire runs on the timer's goroutine, which may come late: after a restart.
+// fire runs on the timer's goroutine, possibly late, after a restart.
 func (w *watch) fire() {
 	w.mu.Lock()
 	if left := w.timeout - time.Since(w.since); len(w.open) == 0 || left > 0 {

@@ -19,7 +19,7 @@ import (
 // does. The embedding keeps the file's type if that is f16 or f32.
 type weights struct {
 	embed, norm, head cudrv.Ptr
-	embedType         int32 // of layers.cu
+	embedType         int32 // of tableTypes
 	layers            []layer
 	cosine, sine      cudrv.Ptr // [position][head dim/2], f32
 }
@@ -27,13 +27,13 @@ type weights struct {
 // Types of an embedding table, as in layers.cu.
 var tableTypes = map[kv.DType]int32{kv.BF16: 0, kv.F16: 1, kv.F32: 2}
 
-// layer has 0 for what the model lacks.
+// layer holds the weights of one layer; weights that the model lacks are 0.
 type layer struct {
 	attnNorm, qkv, qkvBias, qNorm, kNorm, o, oBias cudrv.Ptr
 	ffnNorm, gateUp, gateUpBias, down, downBias    cudrv.Ptr
 }
 
-// supported reports what of a model the kernels can't compute.
+// supported returns an error that lists the features of a model that the kernels lack.
 func supported(c *model.Config) error {
 	var errs []error
 	if !kernels.HasHeadDim(c.HeadDim) {
@@ -48,22 +48,22 @@ func supported(c *model.Config) error {
 	return errors.Join(errs...)
 }
 
-// uploader copies weights by way of one pinned buffer.
+// uploader copies weights through one pinned buffer.
 type uploader struct {
 	*device
-	staging     []byte    // nil: nothing is allocated or copied, only counted
+	staging     []byte    // nil: bytes are counted, nothing is allocated or copied
 	wide        []float32 // scratch of encode
-	bytes       int       // asked for
-	done, total int       // of those
+	bytes       int       // allocated
+	done, total int       // bytes copied and to copy, for progress
 	err         error
 }
 
 const (
 	stagingBytes = 4 << 20
-	allocUnit    = 512 // what the driver rounds an allocation up to, at least
+	allocUnit    = 512 // the driver rounds an allocation up to at least this
 )
 
-// weightBytes is how much device memory upload takes.
+// weightBytes returns the device memory that upload allocates.
 func (d *device) weightBytes(m *model.Model, positions int) int {
 	u := &uploader{device: d}
 	u.all(m, positions)
@@ -71,7 +71,7 @@ func (d *device) weightBytes(m *model.Model, positions int) int {
 	return u.bytes
 }
 
-// upload copies the model's weights, of that many bytes, to the device.
+// upload copies the model's weights, total bytes, to the device.
 func (d *device) upload(m *model.Model, positions, total int) error {
 	staging, err := d.ctx.HostAlloc(stagingBytes)
 	if err != nil {
@@ -188,7 +188,8 @@ func (u *uploader) biases(sizes []int, tensors ...*model.Tensor) cudrv.Ptr {
 	return p
 }
 
-// made fills a matrix of n values on the device, padding too, if that is asked for.
+// made fills a matrix of n values, including padding, with random values if Config.MakeWeights is set.
+// It reports whether it has.
 func (u *uploader) made(p cudrv.Ptr, n int) bool {
 	if !u.cfg.MakeWeights {
 		return false
@@ -207,7 +208,7 @@ func (u *uploader) made(p cudrv.Ptr, n int) bool {
 	return true
 }
 
-// room is zeroed device memory.
+// room allocates n bytes of zeroed device memory.
 func (u *uploader) room(n int) cudrv.Ptr {
 	u.bytes += (n + allocUnit - 1) / allocUnit * allocUnit
 	if u.err != nil || u.staging == nil {
@@ -257,7 +258,7 @@ func (u *uploader) encode(dst []byte, as kv.DType, t *model.Tensor, lo, hi int) 
 	}
 }
 
-// copy sends the first n bytes of the staging buffer, and waits.
+// copy copies the first n bytes of the staging buffer to dst, and waits.
 func (u *uploader) copy(dst cudrv.Ptr, n int) {
 	if u.err == nil {
 		u.err = errors.Join(u.ctx.CopyIn(u.stream, dst, u.staging[:n]), u.ctx.SyncStream(u.stream))
@@ -267,7 +268,8 @@ func (u *uploader) copy(dst cudrv.Ptr, n int) {
 	}
 }
 
-// rope tabulates positions [0, positions), as the other backends do.
+// rope uploads tables of cosines and sines for positions [0, positions), with the values of the other
+// backends.
 func (u *uploader) rope(c *model.Config, positions int) (cosine, sine cudrv.Ptr) {
 	freq := c.RopeFrequencies()
 	cosine, sine = u.room(4*positions*len(freq)), u.room(4*positions*len(freq))

@@ -10,7 +10,7 @@ import (
 // It takes Ptr, int32, uint32, uint64, int64 and float32; other types panic.
 func Args(values ...any) []byte { return AppendArgs(nil, values...) }
 
-// AppendArgs is Args into b, which begins a parameter list.
+// AppendArgs appends the parameters to b, as Args lays them out; b begins at a multiple of 8 bytes.
 func AppendArgs(b []byte, values ...any) []byte {
 	for _, v := range values {
 		switch v := v.(type) {

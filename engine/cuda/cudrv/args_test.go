@@ -16,7 +16,7 @@ func TestArgs(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("an int, whose size depends on the machine, was taken")
+			t.Error("an int, whose size depends on the machine, was accepted")
 		}
 	}()
 	cudrv.Args(1)

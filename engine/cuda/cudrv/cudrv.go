@@ -1,6 +1,6 @@
 package cudrv
 
-// Handles of what a driver made. A zero handle is none.
+// Handles of a driver's objects. Zero means none.
 type (
 	Ptr       uint64 // device memory
 	Module    uintptr
@@ -11,17 +11,17 @@ type (
 	GraphExec uintptr
 )
 
-// Driver is one way to reach devices.
+// Driver gives access to the devices of one driver.
 type Driver interface {
-	// Name says which one: "ptxvm".
+	// Name returns the driver's name, such as "ptxvm".
 	Name() string
-	// Version is the newest CUDA that the driver knows, 13000 for 13.0.
+	// Version returns the newest CUDA that the driver supports, 13000 for 13.0.
 	Version() (int, error)
-	// Devices is how many there are.
+	// Devices returns the number of devices.
 	Devices() (int, error)
-	// Properties describes device i.
+	// Properties returns the properties of device i.
 	Properties(i int) (Properties, error)
-	// Open retains the primary context of device i and binds it to this thread.
+	// Open retains the primary context of device i and makes it current for the calling thread.
 	Open(i int) (Context, error)
 }
 
@@ -31,61 +31,61 @@ type Properties struct {
 	Major, Minor       int // compute capability
 	MemoryBytes        int
 	Multiprocessors    int
-	SharedPerBlock     int // bytes, by SetMaxDynamicShared at most
+	SharedPerBlock     int // bytes; the most that SetMaxDynamicShared accepts
 	MaxThreadsPerBlock int
 }
 
-// Context is a device in use.
+// Context is an open device.
 type Context interface {
 	// Bind makes the context current for the calling thread.
 	Bind() error
-	// Close waits for nothing: what runs is lost. The memory goes back.
+	// Close releases the context and its memory without waiting: running work is lost.
 	Close() error
 
-	// MemInfo is how much device memory is free, and how much there is.
+	// MemInfo returns the bytes of device memory that are free, and in all.
 	MemInfo() (free, total int, err error)
-	// Alloc makes n bytes, aligned to 256. It fails with ErrMemory.
+	// Alloc allocates n bytes, aligned to 256. It fails with ErrMemory.
 	Alloc(n int) (Ptr, error)
-	// Free gives an allocation back. It waits for all work.
+	// Free frees an allocation. It waits for all work.
 	Free(p Ptr) error
-	// HostAlloc makes pinned host memory, which only HostFree ends.
+	// HostAlloc allocates pinned host memory. HostFree frees it.
 	HostAlloc(n int) ([]byte, error)
 	HostFree(b []byte) error
 
-	// Load takes PTX or a cubin.
+	// Load loads a module from PTX or a cubin.
 	Load(image []byte) (Module, error)
 	Unload(m Module) error
-	// Function fails with ErrNotFound if the module has none of that name.
+	// Function returns a kernel of a module. It fails with ErrNotFound.
 	Function(m Module, name string) (Function, error)
-	// Attributes of a function as compiled.
+	// Attributes returns the resources of a compiled function.
 	Attributes(f Function) (Attributes, error)
-	// SetMaxDynamicShared allows launches with that much dynamic shared memory:
-	// beyond 48 KiB, with the static one, it must be asked for.
+	// SetMaxDynamicShared allows launches with up to that much dynamic shared memory. It is
+	// needed if static and dynamic shared memory exceed 48 KiB.
 	SetMaxDynamicShared(f Function, bytes int) error
 	// Launch queues a kernel; its arguments are copied.
 	Launch(f Function, l Launch) error
 
 	NewStream() (Stream, error)
 	DestroyStream(s Stream) error
-	// StreamDone reports whether all work of s is done.
+	// StreamDone reports whether all work queued on s is done.
 	StreamDone(s Stream) (bool, error)
-	// SyncStream waits for all work of s.
+	// SyncStream waits for all work queued on s.
 	SyncStream(s Stream) error
 
 	NewEvent() (Event, error)
 	DestroyEvent(e Event) error
-	// Record marks what s has been given so far.
+	// Record makes e mark the work queued on s so far.
 	Record(e Event, s Stream) error
-	// Wait has further work of s wait for what e has marked now.
+	// Wait makes work queued on s from now on wait for the work that e marks now.
 	Wait(s Stream, e Event) error
-	// EventDone reports whether what e has marked is done.
+	// EventDone reports whether the marked work is done.
 	EventDone(e Event) (bool, error)
-	// SyncEvent waits for what e has marked.
+	// SyncEvent waits for the marked work.
 	SyncEvent(e Event) error
-	// Elapsed is the device's time between two events, in ns.
+	// Elapsed returns the device's time between two events, in ns.
 	Elapsed(from, to Event) (int64, error)
 
-	// CopyIn, CopyOut, CopyWithin and Fill queue work. Host memory is of HostAlloc.
+	// CopyIn, CopyOut, CopyWithin and Fill queue work. Host memory must come from HostAlloc.
 	CopyIn(s Stream, dst Ptr, src []byte) error
 	CopyOut(s Stream, dst []byte, src Ptr) error
 	CopyWithin(s Stream, dst, src Ptr, n int) error
@@ -93,11 +93,11 @@ type Context interface {
 	// Fill32 fills n words.
 	Fill32(s Stream, dst Ptr, value uint32, n int) error
 
-	// BeginCapture has s collect its work instead of queueing it, until EndCapture.
+	// BeginCapture makes s record its work in a graph instead of queueing it, until EndCapture.
 	BeginCapture(s Stream) error
 	EndCapture(s Stream) (Graph, error)
 	Instantiate(g Graph) (GraphExec, error)
-	// LaunchGraph queues all work of a graph at once.
+	// LaunchGraph queues all work of a graph.
 	LaunchGraph(x GraphExec, s Stream) error
 	DestroyGraph(g Graph) error
 	DestroyGraphExec(x GraphExec) error
@@ -106,15 +106,15 @@ type Context interface {
 // Attributes of a function.
 type Attributes struct {
 	StaticShared int // bytes
-	Registers    int // of a thread; 0 where it is not known
-	LocalBytes   int // of a thread: spilled registers and arrays
-	MaxThreads   int // of a block
+	Registers    int // per thread; 0 if unknown
+	LocalBytes   int // per thread: spilled registers and arrays
+	MaxThreads   int // per block
 }
 
-// Launch is how to launch a function. Sizes of 0 are 1.
+// Launch configures a launch. Grid and block sizes of 0 mean 1.
 type Launch struct {
 	Grid, Block [3]int
 	SharedBytes int // dynamic
 	Stream      Stream
-	Args        []byte // as Args makes them
+	Args        []byte // as returned by the function Args
 }

@@ -1,14 +1,13 @@
-// Package cudrv owns the seam between Coppice and a CUDA driver: the calls that
-// the CUDA backend needs, as an interface, with their errors. It never links
-// or opens a driver itself; packages below it do.
+// Package cudrv owns the interface between Coppice and a CUDA driver: the calls that
+// the CUDA backend needs, and their errors. It never links or opens a driver itself;
+// its subpackages do.
 //
-// Each method is one call of the driver API, or two where one makes no sense
-// without the other. Work that is queued on a stream runs some time later;
-// methods that wait say so. Host memory of copies comes from HostAlloc and must
-// not change, or be read, before the stream has passed the copy.
+// Each method is one call of the driver API, or two that belong together. Work queued on
+// a stream runs later; methods that wait say so. Host memory of copies comes from
+// HostAlloc. The caller must neither change nor read it before the copy is done.
 //
-// A Context may be used from several goroutines. The current context is a thing
-// of OS threads: a goroutine locks its thread and calls Bind first.
+// A Context may be used from several goroutines. The driver keeps the current context per
+// OS thread, so a goroutine first locks its thread and calls Bind.
 //
 //	n, err := driver.Devices()
 //	c, err := driver.Open(0)

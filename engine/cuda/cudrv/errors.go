@@ -5,20 +5,20 @@ import (
 	"fmt"
 )
 
-// What callers tell apart; Error wraps them by code.
+// Sentinels that Error wraps, depending on its code.
 var (
 	ErrInvalid  = errors.New("cudrv: invalid argument")
 	ErrMemory   = errors.New("cudrv: out of memory")
 	ErrNoDevice = errors.New("cudrv: no such device")
-	// ErrUnavailable: no libcuda, or one that does not work.
+	// ErrUnavailable means that libcuda is missing or does not work.
 	ErrUnavailable = errors.New("cudrv: no CUDA driver")
-	ErrImage       = errors.New("cudrv: the device can't take this code")
+	ErrImage       = errors.New("cudrv: the device can't run this code")
 	ErrNotFound    = errors.New("cudrv: no such function")
 	ErrLost        = errors.New("cudrv: the device is lost until the process ends") // after a fault of a kernel
 	ErrNotAllowed  = errors.New("cudrv: not allowed now")
 )
 
-// Codes of the driver API, cuda.h.
+// Codes of the driver API, from cuda.h.
 const (
 	CodeInvalidValue     = 1
 	CodeOutOfMemory      = 2
@@ -26,7 +26,7 @@ const (
 	CodeInvalidDevice    = 101
 	CodeInvalidImage     = 200
 	CodeNoBinary         = 209
-	CodeECC              = 214 // memory that can't be corrected
+	CodeECC              = 214 // uncorrectable memory error
 	CodeInvalidPTX       = 218
 	CodeUnsupportedPTX   = 222
 	CodeInvalidHandle    = 400
@@ -42,18 +42,18 @@ const (
 	CodeUnknown          = 999
 )
 
-// Error is a call that failed.
+// Error is a failed call.
 type Error struct {
 	Call string // of the driver API: "cuMemAlloc"
 	Code int
-	Err  error // what the driver says
+	Err  error // the driver's text
 }
 
 func (e *Error) Error() string {
 	return fmt.Sprintf("cudrv: %s failed with code %d: %v", e.Call, e.Code, e.Err)
 }
 
-// Unwrap gives the sentinel for the code, and what the driver says.
+// Unwrap returns the sentinel for the code, and Err.
 func (e *Error) Unwrap() []error { return []error{sentinel(e.Code), e.Err} }
 
 func sentinel(code int) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// cache is K, V and queries of one sequence, and the pages that they go to.
+// cache holds K, V and queries of one sequence, and its pages.
 type cache struct {
 	heads, kvHeads, dim int
 	tokens              int
@@ -30,8 +30,7 @@ func newCache(seed uint64, heads, kvHeads, dim, tokens int) *cache {
 	return c
 }
 
-// reference is the attention of token t in f64, and its largest score's distance
-// is of no matter.
+// reference returns the attention of token t, computed in f64.
 func (c *cache) reference(t int) []float64 {
 	out := make([]float64, c.heads*c.dim)
 	scale := 1 / math.Sqrt(float64(c.dim))
@@ -57,8 +56,8 @@ func (c *cache) reference(t int) []float64 {
 	return out
 }
 
-// pool is a pool of pages on the device with two layers, of which the second is
-// used, filled with some sequences' K and V. Slots that hold none have NaN.
+// pool is a pool of pages on the device, filled with K and V of some sequences. It has two layers, and
+// the second one is used. Unused slots hold NaN.
 type pool struct {
 	r        *rig
 	c        *cache
@@ -66,11 +65,11 @@ type pool struct {
 	pages    pointer
 	table    pointer
 	perSlot  int
-	elements int // of a page
+	elements int // per page
 	layer    int // offset of the second layer
 }
 
-// newPool puts each sequence into pages drawn by g.
+// newPool puts each sequence into random pages.
 func newPool(r *rig, g *rand.Rand, shift int, seqs ...*cache) *pool {
 	r.t.Helper()
 	c, size := seqs[0], 1<<shift
@@ -103,7 +102,7 @@ func newPool(r *rig, g *rand.Rand, shift int, seqs ...*cache) *pool {
 	return p
 }
 
-// place are the kernels' arguments about the cache.
+// place returns the kernels' arguments that describe the cache.
 func (p *pool) place() []any {
 	return []any{p.pages, p.table, uint64(p.elements), uint64(p.layer), int32(p.perSlot), int32(p.shift), int32(p.c.kvHeads)}
 }
@@ -112,7 +111,7 @@ func (p *pool) scale() float32 { return float32(1 / math.Sqrt(float64(p.c.dim)))
 
 func (p *pool) sharedBytes() int { return kernels.TileBytes(p.c.dim) }
 
-// output reads rows, whose padding must be zero.
+// output reads rows and checks that their padding is zero.
 func (p *pool) output(out pointer, rows int) []uint16 {
 	p.r.t.Helper()
 	n := p.c.heads * p.c.dim
@@ -121,26 +120,26 @@ func (p *pool) output(out pointer, rows int) []uint16 {
 	var rest []uint16
 	for i := range rows {
 		if slices.ContainsFunc(all[i*stride+n:(i+1)*stride], func(x uint16) bool { return x != 0 }) {
-			p.r.t.Errorf("row %d is padded by %v", i, all[i*stride+n:(i+1)*stride])
+			p.r.t.Errorf("row %d is padded with %v", i, all[i*stride+n:(i+1)*stride])
 		}
 		rest = append(rest, all[i*stride:i*stride+n]...)
 	}
 	return rest
 }
 
-// attentionRig is a rig with what attention needs for heads of dim.
+// attentionRig returns a rig with the modules of attention for heads of dim, and with others.
 func attentionRig(t *testing.T, dim int, more ...string) *rig {
 	t.Helper()
 	return newRig(t, append(more, kernels.Attention(dim), "merge")...)
 }
 
-// query is one token that asks: its slot, its position and its sequence.
+// query is one token that attends: its slot, position and sequence.
 type query struct {
 	slot, pos int
 	seq       *cache
 }
 
-// upload puts queries, slots and positions on the device.
+// upload copies queries, slots and positions to the device.
 func upload(r *rig, queries []query) (q, slots, positions pointer) {
 	var data []uint16
 	var s, at []int32
@@ -151,8 +150,8 @@ func upload(r *rig, queries []query) (q, slots, positions pointer) {
 	return put(r, data), put(r, s), put(r, at)
 }
 
-// prefill runs successive queries of one slot each by the prefill kernel, in items
-// of at most perItem tokens.
+// prefill runs the prefill kernel on runs of successive queries of one slot, in items of at most
+// perItem tokens.
 func (p *pool) prefill(queries []query, perItem int) []uint16 {
 	p.r.t.Helper()
 	q, slots, positions := upload(p.r, queries)
@@ -175,8 +174,8 @@ func (p *pool) prefill(queries []query, perItem int) []uint16 {
 // item is one work item of attn_decode.
 type item struct{ First, Count, Split, End int32 }
 
-// decode runs queries split by split, and the merge. Those of groups share
-// the first shared[i] positions, whole splits, and are run together there.
+// decode runs queries split by split, and then the merge. The queries of a group share
+// the first shared[i] positions (whole splits), and run together in those splits.
 func (p *pool) decode(queries []query, perItem, shared int) []uint16 {
 	p.r.t.Helper()
 	q, slots, positions := upload(p.r, queries)
@@ -215,9 +214,9 @@ func span(seq *cache, slot, lo, hi int) []query {
 	return q
 }
 
-// TestAttention: prompts and decoding are near the reference in f64, at the seams
-// of pages, tiles and splits, and give the same bits as each other, by each kernel,
-// whatever the pages' size and places and however tokens are dealt to items.
+// TestAttention checks that prefill and decode are near the reference in f64 at the ends of pages,
+// tiles and splits, and that their bits are equal for all kernels, page sizes, placements and work
+// items.
 func TestAttention(t *testing.T) {
 	for _, shape := range []struct{ heads, kvHeads, dim, tokens int }{{4, 2, 16, 530}, {3, 1, 32, 270}, {7, 1, 64, 300}, {3, 1, 80, 260}, {6, 2, 96, 258}, {8, 2, 128, 270}} {
 		c := newCache(1, shape.heads, shape.kvHeads, shape.dim, shape.tokens)
@@ -233,8 +232,8 @@ func TestAttention(t *testing.T) {
 		r := attentionRig(t, shape.dim)
 		p := newPool(r, seeded(2), 4, c)
 		got := p.decode(queries, 1, 0)
-		near(t, fmt.Sprint("decode ", shape), wide(got), want, 4e-3) // of bf16
-		var late []query                                             // which share a split, in items of up to 64 rows and of up to 16
+		near(t, fmt.Sprint("decode ", shape), wide(got), want, 4e-3) // error of bf16
+		var late []query                                             // these share a split, in items of up to 64 rows and of up to 16
 		for i := range 22 {
 			late = append(late, query{0, 256 + i%(shape.tokens-256), c})
 		}
@@ -249,7 +248,7 @@ func TestAttention(t *testing.T) {
 				moved[j].slot = 1
 			}
 			perItem := []int{1, 64 / group, 1, 2}[i]
-			if shift == 4 { // a prompt's chunk has successive positions: take the one at the end
+			if shift == 4 { // a chunk of a prompt has successive positions: take the last chunk
 				tail := q.prefill(span(c, 1, shape.tokens-40, shape.tokens), perItem)
 				equal(t, fmt.Sprint("prefill ", shape, " in chunks"), tail[39*shape.heads*shape.dim:], got[7*shape.heads*shape.dim:])
 				continue
@@ -259,8 +258,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// TestAttentionSharedPrefix: sequences that hold the same pages read them once,
-// and keep their bits.
+// TestAttentionSharedPrefix checks that sequences with the same pages read them once, with the same
+// bits.
 func TestAttentionSharedPrefix(t *testing.T) {
 	c := newCache(4, 4, 2, 16, 600)
 	var queries []query
@@ -278,7 +277,7 @@ func TestAttentionSharedPrefix(t *testing.T) {
 	}
 }
 
-// TestAttentionReadsKVOnce: a token that decodes loads each of its K and V once.
+// TestAttentionReadsKVOnce checks that a decoding token loads each byte of its K and V once.
 func TestAttentionReadsKVOnce(t *testing.T) {
 	c := newCache(5, 8, 2, 64, 300)
 	p := newPool(attentionRig(t, 64), seeded(7), 4, c)
@@ -288,8 +287,8 @@ func TestAttentionReadsKVOnce(t *testing.T) {
 	}
 }
 
-// TestAttentionMutants: without any one of its barriers, commits and waits it is
-// reported.
+// TestAttentionMutants checks that the interpreter reports attention without any one of its barriers,
+// commits and waits.
 func TestAttentionMutants(t *testing.T) {
 	c := newCache(6, 8, 2, 64, 300)
 	run := func(r *rig) error {

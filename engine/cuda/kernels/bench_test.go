@@ -2,8 +2,8 @@ package kernels_test
 
 import "testing"
 
-// BenchmarkInterpreter reports how many instructions of threads the interpreter
-// executes a second, with all its checks.
+// BenchmarkInterpreter reports the thread instructions per second of the interpreter, with all its
+// checks.
 func BenchmarkInterpreter(b *testing.B) {
 	for _, g := range fits(64) {
 		b.Run("kernel="+g.Name, func(b *testing.B) {

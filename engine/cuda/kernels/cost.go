@@ -10,40 +10,39 @@ type Shape struct {
 // Llama8B is the shape of Llama-3.1-8B.
 var Llama8B = Shape{Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 128256}
 
-// Cost is the cost in a step of all launches of one kernel for one purpose: the sum of their
-// bytes and operations.
+// Cost has the bytes and operations in a step of all launches of one kernel for one purpose.
 type Cost struct {
 	Kernel, For string
 	Launches    int
-	Blocks      int // of a launch
+	Blocks      int // per launch
 
-	Weights     int64 // bytes of weights in device memory that are loaded
-	KV          int64 // bytes of the pool that are loaded
-	Activations int64 // bytes of all else that are loaded
-	Unique      int64 // bytes that come from device memory at least: loaded first, or written
+	Weights     int64 // loaded bytes of weights
+	KV          int64 // loaded bytes of the pool
+	Activations int64 // other loaded bytes
+	Unique      int64 // least bytes of device memory: each loaded byte once, and the written ones
 	Written     int64
-	Flops       int64 // of tensor cores
+	Flops       int64 // on tensor cores
 
 	fit fit
 }
 
-// fit is how a launch lies on a multiprocessor.
+// fit describes the use of a multiprocessor by a launch.
 type fit struct {
-	perSM    int   // blocks, as registers and shared memory allow
-	inFlight int64 // bytes that a block has asked for at a time
+	perSM    int   // blocks, limited by registers and shared memory
+	inFlight int64 // bytes that a block has requested at a time
 }
 
 func blocks(n, of int) int { return (n + of - 1) / of }
 
 // How a product is stored.
 const (
-	ToF32  = 4 // bytes of an element, but for Added and SwiGLU
+	ToF32  = 4 // bytes per element, except for Added and SwiGLU
 	ToBF16 = 2
-	Added  = 0 // to what is there, in f32
-	SwiGLU = 1 // half as many, in bf16
+	Added  = 0 // added to f32 values in place
+	SwiGLU = 1 // half as many elements, in bf16
 )
 
-// Product is the cost of launches of a product of rows and a matrix n·k.
+// Product returns the cost of launches of a product of rows and an n·k matrix.
 func Product(purpose string, launches, rows, n, k, stored int) Cost {
 	g := GEMMFor(rows)
 	columns, height := g.Grid(rows, n)
@@ -68,8 +67,8 @@ func Product(purpose string, launches, rows, n, k, stored int) Cost {
 	return c
 }
 
-// attend is the cost of decode attention: rows of one token each that all have context
-// positions, and share no pages.
+// attend returns the cost of decode attention: rows of one token, each with context positions, that
+// share no pages.
 func (s Shape) attend(rows, context int) Cost {
 	group, splits := s.Heads/s.KVHeads, blocks(context, 256)
 	l := int64(s.Layers)
@@ -78,33 +77,33 @@ func (s Shape) attend(rows, context int) Cost {
 	c.KV = l * int64(rows) * 2 * 2 * int64(context) * int64(s.HeadDim) * int64(s.KVHeads)
 	c.Written = l * s.states(rows, splits)
 	c.Unique = c.KV + c.Written
-	// 16 rows of an mma hold a group's heads.
+	// A group's heads take 16 rows of an mma, even if they are fewer.
 	c.Flops = l * int64(rows) * 4 * int64(context) * int64(s.HeadDim) * int64(s.KVHeads) * int64(blocks(group, 16)*16)
 	return c
 }
 
-// states is how many bytes of splits a layer writes and merges.
+// states returns the bytes of split states that a layer writes and merges.
 func (s Shape) states(rows, splits int) int64 {
 	return 4 * int64(rows) * int64(splits) * int64(s.Heads) * int64(s.HeadDim+2)
 }
 
-// small is a kernel that goes through its data once, in blocks that are many.
+// small returns the cost of a simple kernel that reads its data once in many blocks.
 func small(kernel, purpose string, launches, blocks int, loaded, unique, written int64) Cost {
 	l := int64(launches)
 	return Cost{Kernel: kernel, For: purpose, Launches: launches, Blocks: blocks, Activations: l * loaded, Unique: l * (unique + written), Written: l * written,
 		fit: fit{8, 4 << 10}}
 }
 
-// Decode is a step of rows that decode with so much context each, by kernel, in the
-// order of a layer.
+// Decode returns the costs of a step of decoding rows with that many positions each, by kernel, in
+// the order of a layer.
 func (s Shape) Decode(rows, context int) []Cost {
 	return s.step(rows, rows, []Cost{s.attend(rows, context), s.merge(rows, context)})
 }
 
-// Prefill is a step of one prompt, of which a row wants logits.
+// Prefill returns the costs of a step of one prompt with logits after its last token.
 func (s Shape) Prefill(tokens int) []Cost {
 	group := s.Heads / s.KVHeads
-	per := 64 / group // tokens of an item
+	per := 64 / group // tokens per item
 	items := blocks(tokens, per)
 	c := Cost{Kernel: fmt.Sprint("attn_prefill_", s.HeadDim), For: "K and V", Launches: s.Layers, Blocks: items * s.KVHeads, fit: fit{2, int64(2 * 64 * s.HeadDim * 2)}}
 	l := int64(s.Layers)
@@ -118,17 +117,19 @@ func (s Shape) Prefill(tokens int) []Cost {
 	return s.step(tokens, 1, []Cost{c})
 }
 
-// merge is attn_merge: each column's thread reads its split's maximum and sum too.
+// merge returns the cost of attn_merge. The thread of each column also reads the split's maximum and
+// sum.
 func (s Shape) merge(rows, context int) Cost {
 	splits := blocks(context, 256)
 	loaded := 3 * 4 * int64(rows) * int64(splits) * int64(s.Heads) * int64(s.HeadDim)
 	return small("attn_merge", "splits", s.Layers, rows*s.Heads, loaded, s.states(rows, splits), 2*int64(rows)*int64(s.Heads)*int64(s.HeadDim))
 }
 
-// heldByNorm is how many elements of a row rmsnorm keeps in registers; it reads the others twice.
+// heldByNorm is the number of elements of a row that rmsnorm keeps in registers; it reads the others
+// twice.
 const heldByNorm = 256 * 16
 
-// step is all kernels of a step of tokens, of which wanted want logits.
+// step returns the costs of all kernels of a step of tokens with logits of wanted rows.
 func (s Shape) step(tokens, wanted int, attention []Cost) []Cost {
 	t, hidden, all := int64(tokens), int64(s.Hidden), (s.Heads+2*s.KVHeads)*s.HeadDim
 	norms := func(purpose string, launches, rows int) Cost {

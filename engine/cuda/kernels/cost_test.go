@@ -13,7 +13,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the tables of docs/gpu.md")
 
-// of finds the cost of a kernel's one purpose.
+// of returns the cost of a kernel that has one purpose.
 func of(t *testing.T, costs []kernels.Cost, kernel string) kernels.Cost {
 	t.Helper()
 	for _, c := range costs {
@@ -25,8 +25,8 @@ func of(t *testing.T, costs []kernels.Cost, kernel string) kernels.Cost {
 	return kernels.Cost{}
 }
 
-// TestCost: the interpreter counts the bytes that Cost computes, for one layer of a small
-// shape: weights, KV and rows loaded, and results written.
+// TestCost checks that the interpreter counts the bytes that Cost computes, for one layer of a small
+// shape: loaded weights, KV and rows, and written results.
 func TestCost(t *testing.T) {
 	same := func(what string, got, want int64) {
 		t.Helper()
@@ -64,7 +64,7 @@ func TestCost(t *testing.T) {
 	same("attn_decode written", r.m.Stats("attn_decode_64").WrittenBytes, of(t, costs, "attn_decode_64").Written)
 	merge := r.m.Stats("attn_merge")
 	same("attn_merge written", merge.WrittenBytes, of(t, costs, "attn_merge").Written)
-	same("attn_merge loaded", merge.ReadBytes-4*int64(s.Heads*s.HeadDim), of(t, costs, "attn_merge").Activations) // but for positions
+	same("attn_merge loaded", merge.ReadBytes-4*int64(s.Heads*s.HeadDim), of(t, costs, "attn_merge").Activations) // without positions
 
 	prompt := s.Prefill(300)
 	r = attentionRig(t, s.HeadDim, "layers")
@@ -75,11 +75,11 @@ func TestCost(t *testing.T) {
 
 	x, w := put(r, make([]float32, s.Hidden)), put(r, make([]float32, s.Hidden))
 	r.launch("layers", "rmsnorm", ptxvm.Dim{X: 1}, 256, 0, r.room(2*s.Hidden), x, w, pointer(0), pointer(0), int32(s.Hidden), float32(1), pointer(0))
-	same("rmsnorm rows", 2*r.m.ReadBytes(uint64(x)), of(t, costs, "rmsnorm").Activations) // two a layer
+	same("rmsnorm rows", 2*r.m.ReadBytes(uint64(x)), of(t, costs, "rmsnorm").Activations) // two per layer
 	same("rmsnorm weights", 2*r.m.ReadBytes(uint64(w)), of(t, costs, "rmsnorm").Weights)
 }
 
-// TestOncePerLaunch: for up to 64 rows weights are loaded once a launch.
+// TestOncePerLaunch checks that products of up to 64 rows load weights once per launch.
 func TestOncePerLaunch(t *testing.T) {
 	for _, rows := range []int{1, 16, 17, 64} {
 		total := int64(0)
@@ -94,7 +94,7 @@ func TestOncePerLaunch(t *testing.T) {
 	}
 }
 
-// TestCostTables: docs/gpu.md has the tables as they are.
+// TestCostTables checks that docs/gpu.md has the current tables.
 func TestCostTables(t *testing.T) {
 	var b strings.Builder
 	for _, x := range []struct {

@@ -1,8 +1,8 @@
-// Package kernels owns the CUDA kernels: their sources, the PTX that is made of
-// them and embedded, and the lock that ties the two. It never launches them.
+// Package kernels owns the CUDA kernels: their sources, the embedded PTX that is compiled
+// from them, and lock.json with the hashes of both. It never launches them.
 //
-// The sources are compiled by tools/cuda; docs/gpu.md says how. Nothing here
-// needs a compiler or a GPU.
+// tools/cuda compiles the sources, see docs/gpu.md. This package needs neither a compiler
+// nor a GPU.
 //
 //	for _, name := range kernels.Names() {
 //		module, err := driver.LoadModule(kernels.PTX(name))

@@ -1,19 +1,18 @@
 package kernels
 
-// GEMM is a kernel of products: which rows it takes, and how it is launched, in blocks
-// of 256 threads.
+// GEMM describes a kernel of products: its number of rows and its launch in blocks of 256 threads.
 type GEMM struct {
 	Name        string
 	Rows        int // at most; 0: any number, in blocks of 128
-	Columns     int // of a block
-	SharedBytes int // dynamic, of a block
+	Columns     int // per block
+	SharedBytes int // dynamic, per block
 
-	perSM    int   // blocks, as registers and shared memory allow
-	inFlight int64 // bytes of weights that a block has asked for at a time
+	perSM    int   // blocks, limited by registers and shared memory
+	inFlight int64 // bytes of weights that a block has requested at a time
 }
 
-// ring is the bytes of weights that a block of few in gemm.cu keeps: three steps of 32 products
-// in 8 slices, of which two are under way.
+// ring returns the bytes of the ring of weights in function few of gemm.cu: three steps of 32 products
+// in 8 slices. Two steps are being loaded at a time.
 func ring(columns int) int { return 3 * columns * 2 * 32 * 8 }
 
 var gemms = [...]GEMM{
@@ -23,10 +22,10 @@ var gemms = [...]GEMM{
 	{"gemm128", 0, 128, 0, 1, 2 * 16 << 10},
 }
 
-// GEMMs returns the kernels of products, those for fewer rows first.
+// GEMMs returns the kernels of products, ascending by rows.
 func GEMMs() []GEMM { return gemms[:] }
 
-// GEMMFor is the kernel for that many rows.
+// GEMMFor returns the kernel for that many rows.
 func GEMMFor(rows int) *GEMM {
 	for i := range gemms {
 		if rows <= gemms[i].Rows {
@@ -36,8 +35,7 @@ func GEMMFor(rows int) *GEMM {
 	return &gemms[len(gemms)-1]
 }
 
-// Grid is how many blocks a product of that many rows and columns takes: across its
-// columns, and across its rows.
+// Grid returns the number of blocks of a product: across its columns, and across its rows.
 func (g *GEMM) Grid(rows, columns int) (x, y int) {
 	if y = 1; g.Rows == 0 {
 		y = blocks(rows, 128)

@@ -16,7 +16,7 @@ const (
 	swiGLU
 )
 
-// product is one matrix product: c = a·wᵀ (+ bias).
+// product is one matrix product: c = a·wᵀ + bias.
 type product struct {
 	rows, columns, inner int
 	a, w                 []uint16
@@ -28,7 +28,7 @@ func newProduct(seed uint64, rows, columns, inner int) *product {
 	return &product{rows, columns, inner, bf16s(g, rows*inner, 1), bf16s(g, columns*inner, 0.1), floats(g, columns, 1)}
 }
 
-// rowsOf is the product of some of its rows.
+// rowsOf returns the product of rows [lo, hi).
 func (p *product) rowsOf(lo, hi int) *product {
 	q := *p
 	q.rows, q.a = hi-lo, p.a[lo*p.inner:hi*p.inner]
@@ -49,7 +49,7 @@ func (p *product) reference() []float64 {
 	return c
 }
 
-// tryProduct launches a kernel of products for as many rows as its grid is to have.
+// tryProduct launches a kernel of products with the grid for that many rows.
 func (r *rig) tryProduct(g *kernels.GEMM, c, a, w, bias pointer, rows, columns, inner int, kind int32, live pointer) error {
 	r.t.Helper()
 	x, y := g.Grid(rows, columns)
@@ -63,7 +63,7 @@ func (r *rig) product(g *kernels.GEMM, c, a, w, bias pointer, rows, columns, inn
 	}
 }
 
-// run launches a kernel; the result is as kind says.
+// run launches a kernel that stores its result in c as kind.
 func (p *product) run(r *rig, g *kernels.GEMM, kind int32, c pointer) {
 	r.t.Helper()
 	r.product(g, c, put(r, p.a), put(r, p.w), put(r, p.bias), p.rows, p.columns, p.inner, kind, pointer(0))
@@ -76,7 +76,7 @@ func (p *product) f32(r *rig, g *kernels.GEMM) []float32 {
 	return get[float32](r, c, p.rows*p.columns)
 }
 
-// fits are the kernels that take that many rows, that for any number first.
+// fits returns the kernels for that many rows, first the one for any number.
 func fits(rows int) []*kernels.GEMM {
 	all := kernels.GEMMs()
 	fit := []*kernels.GEMM{&all[len(all)-1]}
@@ -88,8 +88,8 @@ func fits(rows int) []*kernels.GEMM {
 	return fit
 }
 
-// TestGEMM: each kernel is near the product in f64, and all give the same bits.
-// Inner sizes have 8, 4, 2 and 1 slices; columns end inside of a tile.
+// TestGEMM checks that each kernel is near the product in f64, and that the bits of all kernels are
+// equal. Inner sizes have 8, 4, 2 and 1 slices; the last tile of columns is partial.
 func TestGEMM(t *testing.T) {
 	for _, size := range [][3]int{{5, 40, 256}, {16, 33, 128}, {30, 24, 64}, {64, 48, 96}, {64, 8, 2048}, {130, 132, 512}} {
 		p := newProduct(1, size[0], size[1], size[2])
@@ -106,8 +106,8 @@ func TestGEMM(t *testing.T) {
 	}
 }
 
-// TestGEMMRowsAlone: a row's bits do not depend on the rows beside it, on their
-// number or on its place among them.
+// TestGEMMRowsAlone checks that a row's bits do not depend on other rows, their number, or its place
+// among them.
 func TestGEMMRowsAlone(t *testing.T) {
 	p := newProduct(2, 150, 40, 256)
 	all := p.f32(newRig(t, "gemm"), kernels.GEMMFor(150))
@@ -118,7 +118,7 @@ func TestGEMMRowsAlone(t *testing.T) {
 	}
 }
 
-// TestGEMMOutputs: rounded to bf16, and added to what is there.
+// TestGEMMOutputs checks results rounded to bf16, and results added to previous values.
 func TestGEMMOutputs(t *testing.T) {
 	p := newProduct(3, 20, 40, 128)
 	for _, kernel := range fits(p.rows) {
@@ -138,7 +138,7 @@ func TestGEMMOutputs(t *testing.T) {
 	}
 }
 
-// TestGEMMReadsWeightsOnce: for up to 64 rows each byte of weights is loaded once.
+// TestGEMMReadsWeightsOnce checks that products of up to 64 rows load each byte of weights once.
 func TestGEMMReadsWeightsOnce(t *testing.T) {
 	for _, rows := range []int{1, 16, 17, 64} {
 		p := newProduct(5, rows, 96, 256)
@@ -152,7 +152,8 @@ func TestGEMMReadsWeightsOnce(t *testing.T) {
 	}
 }
 
-// TestGEMMSwiGLU gives the bits of f32.SiLUMul on the products, from each kernel: columns come in groups of four gates and their four values.
+// TestGEMMSwiGLU checks that each kernel stores the bits of f32.SiLUMul of its products. Columns
+// alternate: four gates, then their four values.
 func TestGEMMSwiGLU(t *testing.T) {
 	p := newProduct(8, 20, 40, 128)
 	r := newRig(t, "gemm")
@@ -170,8 +171,7 @@ func TestGEMMSwiGLU(t *testing.T) {
 	}
 }
 
-// TestLive: a launch for more rows than there are computes those that live says, and
-// touches no others.
+// TestLive checks that a launch for more rows than the live count computes only the counted rows.
 func TestLive(t *testing.T) {
 	p := newProduct(9, 20, 40, 128)
 	for _, kernel := range fits(p.rows) {

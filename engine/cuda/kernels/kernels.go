@@ -14,18 +14,18 @@ var modules embed.FS
 
 var headDims = [...]int{16, 32, 64, 80, 96, 128}
 
-// HeadDims returns the sizes of heads that attention is compiled for, ascending.
+// HeadDims returns the head sizes that attention is compiled for, ascending.
 func HeadDims() []int { return headDims[:] }
 
 // HasHeadDim reports whether attention is compiled for heads of n.
 func HasHeadDim(n int) bool { return slices.Contains(headDims[:], n) }
 
-// Attention names the module of attention for heads of that size.
+// Attention returns the name of the attention module for that head size.
 func Attention(headDim int) string { return fmt.Sprint("attention_", headDim) }
 
-// TileBytes is the dynamic shared memory of a block of attention: two tiles of K and V
-// in turn, 64 positions each. Rows that are no power of two of 16 bytes take an odd
-// number of them (Tile in attention.cuh).
+// TileBytes returns the dynamic shared memory of a block of attention: two tiles of K and two of V, 64
+// positions each. A row of 16-byte pieces whose number is not a power of two is padded to an odd
+// number (Tile in attention.cuh).
 func TileBytes(headDim int) int {
 	pieces := headDim / 8
 	if pieces&(pieces-1) != 0 {
@@ -34,11 +34,11 @@ func TileBytes(headDim int) int {
 	return 2 * 2 * 64 * pieces * 16
 }
 
-// Padded is the length on the device of a row of n that is an input of a product: the
-// rest is zero.
+// Padded returns the length on the device of a row of n values that a product reads; the values past
+// n are zero.
 func Padded(n int) int { return (n + 31) / 32 * 32 }
 
-// Names returns the modules' names, each one file of PTX.
+// Names returns the names of the modules. Each is one file of PTX.
 func Names() []string {
 	names := []string{"gemm", "layers", "merge", "pages", "sample", "weights"}
 	for _, d := range headDims {
@@ -47,7 +47,7 @@ func Names() []string {
 	return names
 }
 
-// PTX is the text of a module of that name. It panics if there is none.
+// PTX returns the text of the module with that name. It panics if there is none.
 func PTX(name string) []byte {
 	text, err := modules.ReadFile(name + ".ptx")
 	if err != nil {
@@ -56,9 +56,8 @@ func PTX(name string) []byte {
 	return text
 }
 
-// Cubin is the machine code of a module for devices of that compute capability, made of the
-// module's PTX; nil if there is none: then a driver compiles the PTX. It panics if there is
-// no such module.
+// Cubin returns the machine code of a module for a compute capability, compiled from the module's
+// PTX; nil if none is embedded: then the driver compiles the PTX. It panics if there is no such module.
 func Cubin(name string, major, minor int) []byte {
 	if major != 9 || minor != 0 {
 		return nil

@@ -55,7 +55,7 @@ func TestEmbed(t *testing.T) {
 	equal(t, "failed", get[int32](r, failed, 3), []int32{0, 1, 0})
 }
 
-// TestCheckFinite fails the rows that have one value that is not finite.
+// TestCheckFinite checks that a NaN or an infinity fails its row and no other.
 func TestCheckFinite(t *testing.T) {
 	const dim, tokens = 300, 5
 	x := floats(seeded(8), dim*tokens, 1)
@@ -69,7 +69,7 @@ func TestCheckFinite(t *testing.T) {
 	equal(t, "last", get[int32](r, last, 4), []int32{-1, 6, -1, 8})
 }
 
-// TestRMSNorm: near the reference, rows apart and picked by an index.
+// TestRMSNorm compares RMSNorm with the reference, for all rows and for rows selected by an index.
 func TestRMSNorm(t *testing.T) {
 	for _, dim := range []int{64, 272, 1024} {
 		const rows, eps = 5, 1e-6
@@ -97,8 +97,8 @@ func TestRMSNorm(t *testing.T) {
 	}
 }
 
-// TestRopeWrite: queries and keys are normed and rotated as in f64, values are
-// rounded, and K and V lie where attention looks for them.
+// TestRopeWrite compares norm and rotation of queries and keys with f64, and checks the places of K
+// and V in their pages.
 func TestRopeWrite(t *testing.T) {
 	const heads, kvHeads, tokens, perSlot = 3, 1, 7, 4
 	for _, dim := range []int{16, 64, 80, 128} {
@@ -170,7 +170,7 @@ func ropeWrite(t *testing.T, heads, kvHeads, tokens, dim, shift int, normed bool
 	}
 }
 
-// rotated is a head after norm (if given) and rotary embedding, in f64.
+// rotated returns a head after norm (if given) and rotary embedding, in f64.
 func rotated(in []float64, norm []float32, pos, eps float64) []float64 {
 	x, half := append([]float64{}, in...), len(in)/2
 	if norm != nil {

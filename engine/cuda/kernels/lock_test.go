@@ -13,9 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 )
 
-// TestLock: sources and PTX are those that the compiler has seen and made, here
-// and among the interpreter's tests. That it makes them again is for CI to see,
-// by tools/cuda.
+// TestLock checks that sources and PTX have the hashes in lock.json, here and in the interpreter's
+// testdata. CI compiles them again with tools/cuda.
 func TestLock(t *testing.T) {
 	for _, dir := range []string{".", "../ptxvm/testdata"} {
 		text, err := os.ReadFile(filepath.Join(dir, "lock.json"))
@@ -44,7 +43,7 @@ func TestLock(t *testing.T) {
 				}
 				sum := sha256.Sum256(data)
 				if hex.EncodeToString(sum[:]) != locked[filepath.Base(path)] {
-					t.Errorf("%s is not as lock.json has it: run tools/cuda build", path)
+					t.Errorf("%s does not have the hash in lock.json: run tools/cuda build", path)
 				}
 			}
 		}
@@ -75,10 +74,10 @@ func TestCubins(t *testing.T) {
 		code := kernels.Cubin(n, 9, 0)
 		sum := sha256.Sum256(code)
 		if !strings.HasPrefix(string(code), "\x7fELF") || hex.EncodeToString(sum[:]) != lock.Cubins[n+".sm_90a.cubin.gz"] {
-			t.Errorf("%s: %d bytes are not what lock.json has", n, len(code))
+			t.Errorf("%s: %d bytes without the hash in lock.json", n, len(code))
 		}
 		if kernels.Cubin(n, 8, 0) != nil || kernels.Cubin(n, 9, 1) != nil || kernels.Cubin(n, 10, 0) != nil {
-			t.Errorf("%s has machine code for others", n)
+			t.Errorf("%s has machine code for other devices", n)
 		}
 	}
 }

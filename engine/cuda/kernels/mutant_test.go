@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// mutant is a module with the nth line of a kernel that begins with old changed.
-// It is nil if there are fewer.
+// mutant returns a module in which the nth line of a kernel that begins with old is replaced. It
+// returns nil if there are fewer such lines.
 func mutant(t *testing.T, module, kernel, old, to string, nth int) *ptxvm.Module {
 	t.Helper()
 	text := kernels.PTX(module)
@@ -43,8 +43,8 @@ func mutant(t *testing.T, module, kernel, old, to string, nth int) *ptxvm.Module
 	return nil
 }
 
-// caught runs the mutants of a kernel, each with one line changed, and fails
-// unless each ends with a fault of one of the kinds, and there are at least some.
+// caught runs the mutants of a kernel, each with one line replaced. Each must end with a fault of one
+// of the kinds, and there must be at least atLeast mutants.
 func caught(t *testing.T, module, kernel, old, to string, atLeast int, run func(r *rig) error, kinds ...ptxvm.FaultKind) {
 	t.Helper()
 	n := 0
@@ -66,13 +66,13 @@ func caught(t *testing.T, module, kernel, old, to string, atLeast int, run func(
 	}
 }
 
-// try runs the product without reading a result.
+// try runs the product without reading its result.
 func (p *product) try(r *rig, g *kernels.GEMM) error {
 	return r.tryProduct(g, r.room(4*p.rows*p.columns), put(r, p.a), put(r, p.w), put(r, p.bias), p.rows, p.columns, p.inner, toF32, pointer(0))
 }
 
-// TestGEMMMutants: without any one of its barriers, commits and waits a product is
-// reported.
+// TestGEMMMutants checks that the interpreter reports a product without any one of its barriers,
+// commits and waits.
 func TestGEMMMutants(t *testing.T) {
 	for _, rows := range []int{16, 128} {
 		p, g := newProduct(6, rows, 128, 512), kernels.GEMMFor(rows)
@@ -85,8 +85,8 @@ func TestGEMMMutants(t *testing.T) {
 	}
 }
 
-// TestOrderOfSums: products that sum in another order are near, and have other
-// bits: so tests that compare bits catch them.
+// TestOrderOfSums checks that products with another order of sums are near but have other bits, so
+// that tests of bits catch them.
 func TestOrderOfSums(t *testing.T) {
 	text, err := os.ReadFile("../ptxvm/testdata/faults.ptx")
 	if err != nil {
@@ -116,12 +116,12 @@ func TestOrderOfSums(t *testing.T) {
 			}
 		}
 		if differ < p.columns/4 {
-			t.Errorf("%s: %d of %d sums differ from those of mma: the interpreter would not tell them apart", kernel, differ, p.columns)
+			t.Errorf("%s: %d of %d sums differ from those of mma: the interpreter does not distinguish them", kernel, differ, p.columns)
 		}
 	}
 }
 
-// TestArgs: parameters lie as the kernels want them.
+// TestArgs checks the layout of parameters.
 func TestArgs(t *testing.T) {
 	if got, want := args(int32(1), pointer(2), int32(3)), 20; len(got) != want || binary.LittleEndian.Uint64(got[8:]) != 2 {
 		t.Errorf("%d bytes: %v", len(got), got)

@@ -11,7 +11,7 @@ import (
 
 // TestPageCopy copies the first slots of a page in all strips, and nothing else.
 func TestPageCopy(t *testing.T) {
-	const strips, slots, pieces, pages = 6, 8, 2, 4 // of 16 bytes a slot
+	const strips, slots, pieces, pages = 6, 8, 2, 4 // pieces of 16 bytes per slot
 	r := newRig(t, "pages")
 	data := floats(seeded(1), pages*strips*slots*pieces*4, 1)
 	p := put(r, data)
@@ -29,8 +29,8 @@ func TestPageCopy(t *testing.T) {
 	equal(t, "page_copy", get[float32](r, p, len(data)), want)
 }
 
-// TestMakeWeights: values are those of a SplitMix64, of either sign and between 2^-6 and
-// 2^-5, and another seed gives others.
+// TestMakeWeights checks that values have either sign and magnitudes of 2^-6 to 2^-5, and depend on
+// the seed.
 func TestMakeWeights(t *testing.T) {
 	mix := func(x uint64) uint64 {
 		x += 0x9e3779b97f4a7c15
@@ -58,7 +58,7 @@ func TestMakeWeights(t *testing.T) {
 	}
 }
 
-// TestGatherScatter: pages go out to a buffer and back to other places.
+// TestGatherScatter copies pages to a buffer and back to other pages.
 func TestGatherScatter(t *testing.T) {
 	const page, pages = 37, 6 // pieces of 16 bytes
 	r := newRig(t, "pages")
@@ -82,7 +82,7 @@ func outOfBounds(err error) bool {
 	return errors.As(err, &f) && f.Kind == ptxvm.OutOfBounds
 }
 
-// TestSlots: tables are written by entry; counts are cleared and counted.
+// TestSlots checks table_write, slot_clear and slot_count.
 func TestSlots(t *testing.T) {
 	const slots, perSlot, vocab = 3, 5, 300
 	r := newRig(t, "pages")

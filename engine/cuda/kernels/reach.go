@@ -3,24 +3,24 @@ package kernels
 // GPU has the figures of a device that bound the speed of a launch.
 type GPU struct {
 	Name  string
-	Bytes float64 // of memory, a second
-	L2    float64 // bytes from L2, a second
-	Flops float64 // of dense bf16 products, a second
+	Bytes float64 // of device memory per second
+	L2    float64 // bytes from L2 per second
+	Flops float64 // of dense bf16 products per second
 	SMs   int
 }
 
-// The figures of the data sheets; L2's is from microbenchmarks of an H100, rounded down.
+// Figures from the data sheets. L2 is from microbenchmarks of an H100, rounded down.
 var (
 	H100 = GPU{"H100 SXM", 3.35e12, 5.5e12, 989e12, 132}
 	H200 = GPU{"H200", 4.8e12, 5.5e12, 989e12, 132}
 )
 
-// What is assumed of both.
+// Assumptions for both.
 const (
-	latency   = 650e-9     // from asking for device memory to having it
-	fromL2    = 64 * 1.7e9 // bytes a second into one multiprocessor
-	between   = 2e-6       // of a launch in a graph: the last block of one to full flow of the next
-	mmaOfPeak = 0.62       // mma.sync, of what wgmma reaches
+	latency   = 650e-9     // seconds of a load from device memory
+	fromL2    = 64 * 1.7e9 // bytes per second into one multiprocessor
+	between   = 2e-6       // seconds from the last block of a launch in a graph to full flow of the next
+	mmaOfPeak = 0.62       // rate of mma.sync as a fraction of wgmma's
 )
 
 // Reach estimates the share of g's limit (memory or products, whichever takes longer) that
@@ -30,7 +30,7 @@ func (c *Cost) Reach(g GPU) (share float64, why string) {
 	loaded := float64(c.Weights + c.KV + c.Activations)
 	memory, products := float64(c.Unique)/n/g.Bytes, float64(c.Flops)/n/g.Flops
 	limit := max(memory, products)
-	rounds := float64((c.Blocks + g.SMs - 1) / g.SMs) // blocks of the busiest multiprocessor
+	rounds := float64((c.Blocks + g.SMs - 1) / g.SMs) // blocks on the busiest multiprocessor
 	flow := min(float64(int64(min(c.fit.perSM, int(rounds)))*c.fit.inFlight)/latency, fromL2)
 	took := memory
 	for _, x := range []struct {
@@ -53,7 +53,7 @@ func (c *Cost) Reach(g GPU) (share float64, why string) {
 	return limit / (took + between), why
 }
 
-// limit is the least that the launches could take.
+// limit returns the least time of the launches in seconds.
 func (c *Cost) limit(g GPU) float64 {
 	return max(float64(c.Unique)/g.Bytes, float64(c.Flops)/g.Flops)
 }

@@ -15,10 +15,10 @@ type rig struct {
 	t       testing.TB
 	m       *ptxvm.Machine
 	s       ptxvm.Stream
-	changed *ptxvm.Module // takes the place of a module, if set
+	changed *ptxvm.Module // replaces a module if not nil
 }
 
-// modules are decoded once.
+// modules caches the decoded modules.
 var modules = map[string]*ptxvm.Module{}
 
 func newRig(t testing.TB, names ...string) *rig {
@@ -39,7 +39,7 @@ func newRig(t testing.TB, names ...string) *rig {
 
 type pointer uint64
 
-// args lays parameters out as a kernel wants them.
+// args lays out parameters as a kernel reads them.
 func args(values ...any) []byte {
 	var b []byte
 	for _, v := range values {
@@ -75,7 +75,7 @@ func (r *rig) launch(module, kernel string, grid ptxvm.Dim, threads, shared int,
 	}
 }
 
-// room is n bytes that nothing has written.
+// room allocates n bytes that are not initialised.
 func (r *rig) room(n int) pointer {
 	r.t.Helper()
 	p, err := r.m.Alloc(n)

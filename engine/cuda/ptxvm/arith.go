@@ -9,7 +9,7 @@ import (
 
 func f(x uint64) float32 { return math.Float32frombits(uint32(x)) }
 
-// bits32 is a result of floating point: every NaN is the one that a GPU gives.
+// bits32 returns the bits of a result; every NaN becomes the canonical NaN of GPUs.
 func bits32(x float32) uint64 {
 	if x != x {
 		return 0x7fffffff
@@ -57,7 +57,7 @@ var binaryOps = map[string]func(a, b uint64) uint64{
 	"and.b64": func(a, b uint64) uint64 { return a & b },
 	"or.b64":  func(a, b uint64) uint64 { return a | b },
 	"xor.b64": func(a, b uint64) uint64 { return a ^ b },
-	// A shift by the width or more leaves nothing, or the sign.
+	// A shift by the width or more gives 0, or copies of the sign.
 	"shl.b32": func(a, b uint64) uint64 { return uint64(uint32(a) << uint32(b)) },
 	"shl.b64": func(a, b uint64) uint64 { return a << uint32(b) },
 	"shr.u32": func(a, b uint64) uint64 { return uint64(uint32(a) >> uint32(b)) },
@@ -93,8 +93,8 @@ var ternaryOps = map[string]func(a, b, c uint64) uint64{
 	"prmt.b32":   permute,
 }
 
-// compares are by the operator and type of setp. The forms with u at the end hold
-// for NaN too.
+// compares has the comparisons by operator and type of setp. Operators that end in u are also true
+// for NaN.
 var compares = map[string]func(a, b uint64) bool{
 	"eq.s32": func(a, b uint64) bool { return uint32(a) == uint32(b) },
 	"eq.b32": func(a, b uint64) bool { return uint32(a) == uint32(b) },
@@ -123,7 +123,7 @@ var compares = map[string]func(a, b uint64) bool{
 	"neu.f32": func(a, b uint64) bool { return !(f(a) == f(b)) },
 }
 
-// divisor is b, which must not be 0.
+// divisor returns b and panics with a fault if b is 0.
 func divisor[T int32 | uint32 | uint64](b T) T {
 	if b == 0 {
 		fail(Arithmetic, 0, "the divisor is 0")
@@ -161,7 +161,7 @@ func narrow(x uint32) uint16 {
 	return uint16((x + 0x7fff + x>>16&1) >> 16)
 }
 
-// maxF32 is the larger one, or the one that is a number; +0 is more than -0.
+// maxF32 returns the larger value, or the one that is not NaN; +0 is larger than -0.
 func maxF32(a, b uint64) uint64 {
 	x, y := f(a), f(b)
 	switch {
@@ -175,8 +175,8 @@ func maxF32(a, b uint64) uint64 {
 	return bits32(y)
 }
 
-// permute picks four bytes of b:a by the nibbles of c; bit 3 of a nibble spreads
-// the byte's sign.
+// permute picks four bytes of b:a by the nibbles of c. If bit 3 of a nibble is set, the byte's sign
+// bit fills the byte.
 func permute(a, b, c uint64) uint64 {
 	from, r := uint64(uint32(b))<<32|uint64(uint32(a)), uint64(0)
 	for i := range 4 {

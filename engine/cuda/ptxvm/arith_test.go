@@ -12,8 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// evaluate runs one instruction on up to three operands of 64 bits each, of which
-// it takes as many as it needs, and returns 64 bits.
+// evaluate runs one instruction on up to three operands of 64 bits, and returns 64 bits.
 func evaluate(t *testing.T, instruction string, operands ...uint64) uint64 {
 	t.Helper()
 	opcode, kinds, _ := strings.Cut(instruction, "$")
@@ -56,8 +55,8 @@ func evaluate(t *testing.T, instruction string, operands ...uint64) uint64 {
 
 func b(x float32) uint64 { return uint64(math.Float32bits(x)) }
 
-// TestInstructions: by the PTX ISA, at the corners. After $ come the registers:
-// r of 32 bits, d of 64, s of 16; without it all are of 32.
+// TestInstructions compares instructions with the PTX ISA, at corner cases. The letters after $ are
+// the registers' sizes: r is 32 bits, d 64, s 16; without $ all have 32.
 func TestInstructions(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	const n1 = 0xffffffff // -1
@@ -123,13 +122,13 @@ func TestInstructions(t *testing.T) {
 			t.Errorf("%s of %#x is %#x, want %#x", c.op, c.in, got, c.want)
 		}
 	}
-	// A selector with bit 3 set spreads the sign of its byte.
+	// Bit 3 of a selector fills the byte with its sign.
 	if got := evaluate(t, "prmt.b32", 0x44332211, 0x88776655, 0xf3); got != 0x1111ff44 {
 		t.Errorf("prmt with a sign: %#x", got)
 	}
 }
 
-// TestFMARoundsOnce compares with exact arithmetic.
+// TestFMARoundsOnce compares fma with exact arithmetic.
 func TestFMARoundsOnce(t *testing.T) {
 	g := rand.New(rand.NewPCG(1, 2))
 	for range 300 {

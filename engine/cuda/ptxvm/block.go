@@ -1,9 +1,9 @@
 package ptxvm
 
-// specialNames are the special registers that kernels read.
+// specialNames lists the special registers that kernels read.
 var specialNames = map[string]bool{"%tid.x": true, "%ctaid.x": true, "%ctaid.y": true, "%ntid.x": true, "%nctaid.y": true}
 
-// block is the state of the block that runs; it is used for one after another.
+// block is the state of the running block. It is reused for the next block.
 type block struct {
 	m      *Machine
 	k      *Kernel
@@ -14,16 +14,15 @@ type block struct {
 	params []byte
 	warps  []*warp
 	shared sharedMemory
-	at     int32 // the instruction that runs
-	now    *warp // the warp that runs
+	at     int32 // the running instruction
+	now    *warp // the running warp
 
 	stats  *KernelStats
 	budget int64 // instructions left
 }
 
-// blockOf is the block for a launch: the one of the kernel's last launch, if it had
-// that many threads and that much shared memory. What it leaves in registers and
-// shared memory is stale, but for constants.
+// blockOf returns the block for a launch: that of the kernel's last launch if threads and shared
+// memory are equal. Its registers, except constants, and its shared memory hold stale values.
 func (m *Machine) blockOf(k *Kernel, l *Launch, op opID) *block {
 	b, shared := m.blocks[k], roundUp(k.SharedBytes, 16)+l.SharedBytes
 	if b == nil || b.size != l.Block.size() || len(b.shared.data) != shared {
@@ -32,7 +31,7 @@ func (m *Machine) blockOf(k *Kernel, l *Launch, op opID) *block {
 	}
 	b.grid, b.op, b.params, b.budget = l.Grid.size(), op, l.Args, m.config.MaxInstructions
 	for _, w := range b.warps {
-		w.last = nil // the allocation may have gone
+		w.last = nil // the allocation may be freed
 	}
 	return b
 }
@@ -56,7 +55,7 @@ func (w *warp) fill(reg int32, v uint64) {
 	}
 }
 
-// count counts instructions of threads.
+// count adds to the number of thread instructions.
 func (b *block) count(n int) {
 	b.stats.Instructions += int64(n)
 	b.budget -= int64(n)
@@ -94,8 +93,8 @@ func (b *block) run(i int) {
 	}
 }
 
-// round runs each warp to its next barrier or its end, and reports whether some
-// wait. Those must wait at the same barrier.
+// round runs each warp to its next barrier or its end, and reports whether any warp waits. All
+// waiting warps must be at the same barrier.
 func (b *block) round() bool {
 	at, waiting := int32(-1), (*warp)(nil)
 	ended := -1
@@ -118,7 +117,7 @@ func (b *block) round() bool {
 	return waiting != nil
 }
 
-// fault makes the error of a stop.
+// fault converts a stop to a Fault.
 func (b *block) fault(s *stop) *Fault {
 	in := &b.k.code[b.at]
 	return &Fault{

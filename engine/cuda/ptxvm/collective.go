@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// whole checks that the lanes that an instruction is for are those that run it.
+// whole checks that all lanes that the instruction names are running it.
 func (w *warp) whole(mask uint32, members uint64) {
 	if uint32(members)&w.all != mask {
 		fail(Divergence, bits.TrailingZeros32(mask), "lanes %#x run it for lanes %#x", mask, uint32(members))
@@ -35,7 +35,7 @@ func runBallot(w *warp, in *instr, mask uint32) {
 }
 
 // runLoadMatrix reads two 8x8 matrices of 16-bit elements: lane l < 16 has the
-// address of row l%8 of matrix l/8; lane l gets elements 2(l%4) and the next of
+// address of row l%8 of matrix l/8; lane l gets elements 2(l%4) and 2(l%4)+1 of
 // row l/4 or, transposed, of column l/4.
 func runLoadMatrix(w *warp, in *instr, mask uint32) {
 	if mask != full {
@@ -63,11 +63,11 @@ func runLoadMatrix(w *warp, in *instr, mask uint32) {
 
 func widen(b uint64) float64 { return float64(math.Float32frombits(uint32(b) << 16)) }
 
-// runMMA is D = A·B + C, 16x8 of 16 products, as common.cuh lays it out. A sum is
-// taken in f64 and cut off, not rounded, to f32: tensor cores align the products
-// to the largest and drop what lies below, so no chain of fused multiply-adds
-// gives their bits, and none gives these. An output depends on its row of A and
-// its column of B alone.
+// runMMA computes D = A·B + C, 16x8 sums of 16 products, in the layout of common.cuh.
+// A sum is computed in f64 and truncated to f32. Tensor cores also truncate: they align
+// the products to the largest and drop lower bits. So a chain of fused multiply-adds
+// equals neither their bits nor these. An output depends only on its row of A and its
+// column of B.
 func runMMA(w *warp, in *instr, mask uint32) {
 	if mask != full {
 		fail(Divergence, bits.TrailingZeros32(mask), "mma by lanes %#x", mask)
@@ -86,7 +86,7 @@ func runMMA(w *warp, in *instr, mask uint32) {
 		}
 	}
 	for l := range lanes {
-		var sum [4]uint64 // C's registers may be D's in another order
+		var sum [4]uint64 // C's registers may be those of D, in another order
 		for i := range sum {
 			row, col := l/4+i/2*8, l%4*2+i%2
 			sum[i] = mmaSum(&a[row], &b[col], f(w.r[in.more[10+i]][l]))
@@ -97,7 +97,7 @@ func runMMA(w *warp, in *instr, mask uint32) {
 	}
 }
 
-// mmaSum is the sum of 16 products and c, towards zero.
+// mmaSum returns the sum of 16 products and c, rounded towards zero.
 func mmaSum(a, b *[16]float64, c float32) uint64 {
 	var even, odd float64
 	for k := 0; k < 16; k += 2 {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// CopyIn queues a copy from host memory, which is read when the copy is done:
-// it must not change before.
+// CopyIn queues a copy from host memory. The memory is read when the copy runs, so it must not change
+// before the copy is done.
 func (m *Machine) CopyIn(s Stream, dst uint64, src []byte) error {
 	return m.queueCopy(s, "copy from host", func(op opID) error {
 		to, err := m.use("copy from host", op, dst, len(src), true)
@@ -24,7 +24,7 @@ func (m *Machine) CopyOut(s Stream, dst []byte, src uint64) error {
 	})
 }
 
-// CopyWithin queues a copy on the device. The two do not overlap.
+// CopyWithin queues a copy on the device. Source and destination must not overlap.
 func (m *Machine) CopyWithin(s Stream, dst, src uint64, n int) error {
 	return m.queueCopy(s, "copy", func(op opID) error {
 		from, err := m.use("copy", op, src, n, false)
@@ -37,7 +37,7 @@ func (m *Machine) CopyWithin(s Stream, dst, src uint64, n int) error {
 	})
 }
 
-// Set queues the filling of n bytes.
+// Set queues filling n bytes.
 func (m *Machine) Set(s Stream, dst uint64, value byte, n int) error {
 	return m.queueCopy(s, "fill", func(op opID) error {
 		to, err := m.use("fill", op, dst, n, true)
@@ -48,7 +48,7 @@ func (m *Machine) Set(s Stream, dst uint64, value byte, n int) error {
 	})
 }
 
-// Set32 queues the filling of n words.
+// Set32 queues filling n words.
 func (m *Machine) Set32(s Stream, dst uint64, value uint32, n int) error {
 	return m.queueCopy(s, "fill", func(op opID) error {
 		to, err := m.use("fill", op, dst, 4*n, true)
@@ -67,7 +67,7 @@ func (m *Machine) queueCopy(s Stream, name string, run func(opID) error) error {
 	return nil
 }
 
-// use checks n bytes as kernels' accesses are checked, and notes the use.
+// use checks an access to n bytes as those of kernels, and records it.
 func (m *Machine) use(name string, op opID, addr uint64, n int, write bool) ([]byte, error) {
 	if n == 0 {
 		return nil, nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// kind is how an instruction moves a warp on.
+// kind is the effect of an instruction on the flow of a warp.
 type kind uint8
 
 const (
@@ -18,8 +18,8 @@ const (
 	collective             // all lanes of the warp together
 )
 
-// instr is one instruction, ready to run: operands are places in the warp's
-// register file, where constants have places too.
+// instr is one decoded instruction. Operands are indices in the warp's register file, which also
+// holds the constants.
 type instr struct {
 	do         func(w *warp, in *instr, mask uint32)
 	f1         func(a uint64) uint64
@@ -44,13 +44,13 @@ type decoder struct {
 	k          *Kernel
 	outer      map[string][]string
 	labels     map[string]int
-	jumps      map[int]string   // instruction -> the label that it goes to
-	prefixes   map[string]int32 // of registers -> the first one's place
+	jumps      map[int]string   // instruction -> its target label
+	prefixes   map[string]int32 // prefix of registers -> index of the first one
 	predicates map[string]int32
 	constants  map[uint64]int32
 	specials   map[string]int32
 	file, line int
-	dynamic    bool // the place of dynamic shared memory is settled
+	dynamic    bool // the offset of dynamic shared memory is fixed
 }
 
 func newDecoder(name string, outer map[string][]string) *decoder {
@@ -72,7 +72,7 @@ func (d *decoder) param(kind, name string) error {
 	return nil
 }
 
-// declare gives the registers %r<n> their places.
+// declare reserves indices for the registers %r<n>.
 func (d *decoder) declare(kind, names string) error {
 	prefix, rest, ok := strings.Cut(names, "<")
 	n, err := strconv.Atoi(strings.TrimSuffix(rest, ">"))
@@ -156,7 +156,7 @@ func split(s string) []string {
 	return parts
 }
 
-// numbered finds the place of a register by its prefix and number.
+// numbered returns the index of a register by its prefix and number.
 func numbered(name string, prefixes map[string]int32) (int32, bool) {
 	prefix := strings.TrimRight(name, "0123456789")
 	base, ok := prefixes[prefix]
@@ -167,13 +167,13 @@ func numbered(name string, prefixes map[string]int32) (int32, bool) {
 func (d *decoder) predicate(name string) (int32, error) {
 	p, ok := numbered(name, d.predicates)
 	if !ok {
-		return 0, fmt.Errorf("%s is no predicate", name)
+		return 0, fmt.Errorf("%s is not a predicate", name)
 	}
 	return p, nil
 }
 
-// operand is the place of a value: a register, a constant, a symbol's address or
-// a special register.
+// operand returns the index of a value: a register, a constant, a symbol's address or a special
+// register.
 func (d *decoder) operand(s string) (int32, error) {
 	if strings.HasPrefix(s, "%") {
 		if r, ok := numbered(s, d.prefixes); ok {
@@ -188,8 +188,8 @@ func (d *decoder) operand(s string) (int32, error) {
 	return d.constant(v), err
 }
 
-// address is where a shared variable begins. One that is declared outside gets
-// its place in each kernel that names it; dynamic memory comes after all others.
+// address returns the offset of a shared variable. A variable declared outside of kernels gets an
+// offset in each kernel that names it. Dynamic memory follows all other variables.
 func (d *decoder) address(name string) (int, bool) {
 	if at, ok := d.k.shared[name]; ok {
 		return at, true
@@ -268,7 +268,7 @@ func (d *decoder) list(s string) ([]int32, error) {
 func (d *decoder) memory(s string) (reg int32, offset int64, err error) {
 	inner := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 	if len(inner) != len(s)-2 {
-		return 0, 0, fmt.Errorf("%s is no address", s)
+		return 0, 0, fmt.Errorf("%s is not an address", s)
 	}
 	if at := strings.LastIndexAny(inner, "+"); at > 0 {
 		offset, err = strconv.ParseInt(inner[at+1:], 0, 64)
@@ -290,7 +290,7 @@ func (d *decoder) finish() error {
 		}
 		target, ok := d.labels[d.jumps[i]]
 		if !ok || target >= len(d.k.code) {
-			return fmt.Errorf("%s: no such place", in.text)
+			return fmt.Errorf("%s: no such label", in.text)
 		}
 		in.target = int32(target)
 	}

@@ -1,24 +1,22 @@
-// Package ptxvm executes PTX, the assembly that CUDA kernels are shipped as, on
-// the host: so the code that a GPU would run is executed by tests on machines
-// without one. It owns an imaginary device: memory, streams, events and kernels.
-// It never talks to a real one, and it is not made to be fast for users.
+// Package ptxvm executes PTX, the assembly of CUDA kernels, on the host, so tests run a
+// GPU's code on machines without one. It owns a simulated device: memory, streams, events
+// and kernels. It never reaches a real device, and is too slow for users.
 //
-// A kernel runs block after block, warp after warp, each instruction for all
-// lanes of a warp that are at it. Integers, f32 and bf16 are rounded as IEEE 754
-// and the PTX ISA 9.0 have them. The sum of mma is rounded another way than a
-// chain of fused multiply-adds on purpose, since tensor cores do so too: two
-// kernels that must agree to the bit have to sum the same way.
+// A kernel runs block after block and warp after warp; an instruction runs for all lanes
+// of a warp that have reached it. Integers, f32, f16 and bf16 follow IEEE 754 and the PTX
+// ISA 9.0. The sum of mma is rounded differently from a chain of fused multiply-adds on
+// purpose, because tensor cores do that too: kernels with equal bits must sum in the same
+// way.
 //
-// Only what the kernels of engine/cuda use is there; Load names an instruction
-// that is not. What a GPU would let pass is a [Fault], with kernel, block,
-// thread and line of the source: accesses out of bounds, misaligned, or of
-// memory that nothing has written; races in shared memory, between blocks of a
-// kernel and between streams; barriers that not all threads reach; copies that
-// are read before they were waited for.
+// It supports the instructions of engine/cuda's kernels; Load returns an error that names
+// any other. Errors that a GPU may not notice are a [Fault] with kernel, block, thread
+// and source line: accesses out of bounds, misaligned, or to memory never written; races
+// in shared memory, between blocks of a kernel and between streams; barriers that some
+// threads miss; asynchronous copies that are read before the wait for them.
 //
-// Streams run as late as the program allows: work is done when the host waits
-// for it, and no work that it does not wait for. So host memory that is changed
-// too early, and a result that is read without waiting, are seen.
+// Streams run as late as the program allows: work runs when the host waits for it, and
+// only that work. So tests see it if host memory is changed too early, or a result is
+// read without waiting.
 //
 // A Machine belongs to one goroutine.
 //

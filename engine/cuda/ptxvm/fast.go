@@ -2,11 +2,11 @@ package ptxvm
 
 import "github.com/coppice-llm/coppice/internal/f32"
 
-// row is a register of all lanes.
+// row holds one register of all lanes.
 type row = [lanes]uint64
 
-// fast are the loops of the commonest instructions, for warps with all lanes: what
-// arith.go has for one lane, which is their oracle, without a call a lane.
+// fast has loops for the most frequent instructions, used when all lanes of a warp run: they avoid a
+// call per lane. The functions for one lane in arith.go are their oracle.
 var fast = map[string]func(w *warp, in *instr, mask uint32){
 	"add.s32": wholeBinary(func(d, a, b *row) {
 		for l := range d {

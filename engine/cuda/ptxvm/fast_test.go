@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestFast holds the loops for whole warps against the one lane that they repeat.
+// TestFast compares the loops for whole warps with the functions for one lane.
 func TestFast(t *testing.T) {
 	g := rand.New(rand.NewPCG(3, 4))
 	value := func() uint64 {

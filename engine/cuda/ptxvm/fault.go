@@ -8,15 +8,15 @@ type FaultKind uint8
 // The kinds.
 const (
 	OutOfBounds   FaultKind = iota // no allocation holds the bytes
-	Misaligned                     // the address is no multiple of the access
+	Misaligned                     // the address is not a multiple of the access size
 	Uninitialised                  // nothing has written the bytes
-	SharedRace                     // two threads, one writes, no barrier between
+	SharedRace                     // two threads, one writes, no barrier between them
 	BlockRace                      // two blocks of a kernel, one writes
 	StreamRace                     // two operations, one writes, no stream or event orders them
 	Divergence                     // threads of a warp or block at different barriers
-	PendingCopy                    // an asynchronous copy was not waited for
-	Arithmetic                     // division of an integer by zero
-	Endless                        // over Config.MaxInstructions
+	PendingCopy                    // access before the wait for an asynchronous copy
+	Arithmetic                     // integer division by zero
+	Endless                        // more than Config.MaxInstructions
 )
 
 var kindNames = [...]string{"access out of bounds", "misaligned access", "read of uninitialised memory", "race in shared memory",
@@ -25,13 +25,13 @@ var kindNames = [...]string{"access out of bounds", "misaligned access", "read o
 
 func (k FaultKind) String() string { return kindNames[k] }
 
-// Fault is an error of a kernel or a copy. It ends the machine: all later calls
-// return it, as a driver's do after a fault.
+// Fault is an error of a kernel or a copy. It ends the machine: all later calls return it, as calls of
+// a driver do after a fault.
 type Fault struct {
 	Kind   FaultKind
 	Kernel string // or the name of a copy
 	Block  Dim
-	Thread Dim // of several the lowest one
+	Thread Dim // the lowest of several
 	File   string
 	Line   int
 	Text   string // the instruction
@@ -52,7 +52,7 @@ func (f *Fault) Error() string {
 	return s
 }
 
-// Dim is a size or a place in a grid or a block. A size of 0 is 1.
+// Dim is the size of a grid or block, or an index in it. A size of 0 means 1.
 type Dim struct{ X, Y, Z int }
 
 func (d Dim) String() string { return fmt.Sprintf("(%d,%d,%d)", d.X, d.Y, d.Z) }
@@ -61,11 +61,11 @@ func (d Dim) size() Dim { return Dim{max(d.X, 1), max(d.Y, 1), max(d.Z, 1)} }
 
 func (d Dim) count() int { d = d.size(); return d.X * d.Y * d.Z }
 
-// at is place i of a size, X running fastest.
+// at returns index i of a size; X varies fastest.
 func (d Dim) at(i int) Dim { return Dim{i % d.X, i / d.X % d.Y, i / d.X / d.Y} }
 
 // stop is the panic value of a fault inside an instruction; Launch recovers it and adds
-// the place.
+// block, thread and source line.
 type stop struct {
 	kind   FaultKind
 	lane   int

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// bench is a machine with the kernels of testdata.
+// bench has a machine with the kernels of testdata.
 type bench struct {
 	t      testing.TB
 	m      *ptxvm.Machine
@@ -32,7 +32,7 @@ func newBench(t testing.TB, c ptxvm.Config) *bench {
 	return &bench{t, m, m.NewStream(), module}
 }
 
-// words are n words of device memory that hold 0, 1, 2, ….
+// words allocates n words of device memory with values 0, 1, 2, ….
 func (b *bench) words(n int) uint64 {
 	b.t.Helper()
 	data := make([]byte, 4*n)
@@ -66,7 +66,7 @@ func pack(values ...any) []byte {
 	return b
 }
 
-// queue launches without waiting.
+// queue launches a kernel without waiting.
 func (b *bench) queue(s ptxvm.Stream, kernel string, blocks, threads int, args ...any) {
 	b.t.Helper()
 	l := ptxvm.Launch{Grid: ptxvm.Dim{X: blocks}, Block: ptxvm.Dim{X: threads}, Args: pack(args...)}
@@ -81,8 +81,8 @@ func (b *bench) run(kernel string, blocks, threads int, args ...any) error {
 	return b.m.SyncStream(b.s)
 }
 
-// TestFaults: each planted fault is reported with its kind and its place, and the
-// same kernel without it runs.
+// TestFaults checks that each planted fault is reported with kind and source line, and that the same
+// kernel runs without it.
 func TestFaults(t *testing.T) {
 	run := func(kernel string, threads int, arg int32) func(b *bench) error {
 		return func(b *bench) error { return b.run(kernel, 1, threads, b.room(128), b.words(128), arg) }
@@ -140,7 +140,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%v: the line is %q, want one with %q", err, line, c.line)
 			}
 			if _, err := b.m.Alloc(16); !errors.Is(err, f) {
-				t.Errorf("after a fault: %v, want the fault for good", err)
+				t.Errorf("after a fault: %v, want the same fault", err)
 			}
 		})
 	}
@@ -155,7 +155,7 @@ func sourceLine(t *testing.T, f *ptxvm.Fault) string {
 	return strings.Split(string(text), "\n")[f.Line-1]
 }
 
-// TestReport: the error says all that is known.
+// TestReport checks the full text of a fault.
 func TestReport(t *testing.T) {
 	b := newBench(t, ptxvm.Config{})
 	err := b.run("misaligned", 1, 8, b.room(64), b.words(64), int32(4))
@@ -165,14 +165,14 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestUnknown: what is not known is named when the module is loaded.
+// TestUnknown checks that Parse names instructions and operands that it does not support.
 func TestUnknown(t *testing.T) {
 	const head = ".visible .entry k(\n\t.param .u64 k_param_0\n)\n{\n\t.reg .b32 \t%r<4>;\n"
 	for _, c := range []struct{ text, want string }{
 		{head + "\tbrev.b32 \t%r1, %r2;\n\tret;\n}\n", "x:6: brev.b32 \t%r1, %r2: unknown instruction"},
 		{head + "\tadd.s32 \t%r1, %q2, 3;\n\tret;\n}\n", "unknown register %q2"},
 		{head + "\tadd.s32 \t%r1, %r2;\n\tret;\n}\n", "2 operands, want 3"},
-		{head + "\tbra \t$nowhere;\n\tret;\n}\n", "no such place"},
+		{head + "\tbra \t$nowhere;\n\tret;\n}\n", "no such label"},
 		{head + "\tld.local.u32 \t%r1, [%r2];\n\tret;\n}\n", "unknown instruction"},
 		{".const .u32 x;\n", "unknown directive"},
 	} {
@@ -182,7 +182,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestLaunchLimits: what no device takes is refused before it runs.
+// TestLaunchLimits checks that launches beyond a device's limits are refused before they run.
 func TestLaunchLimits(t *testing.T) {
 	b := newBench(t, ptxvm.Config{})
 	k := b.module.Kernel("copy_words")

@@ -7,25 +7,25 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// ErrMemory is wrapped by Alloc where the device has too little.
+// ErrMemory is wrapped by the error of Alloc if the device has too little memory.
 var ErrMemory = errors.New("ptxvm: out of device memory")
 
-// ErrLaunch is wrapped by Launch for a launch that no device takes.
+// ErrLaunch is wrapped by the error of Launch for a launch beyond a device's limits.
 var ErrLaunch = errors.New("ptxvm: bad launch")
 
-// Config is the imaginary device. The zero value works.
+// Config configures the simulated device. The zero value works.
 type Config struct {
-	MemoryBytes int `default:"4<<30"` // default 4 GiB; taken from the host as it is allocated, five times over
-	// MaxSharedBytes of a block, default 227 KiB as an H100's.
+	MemoryBytes int `default:"4<<30"` // default 4 GiB; each allocation takes five times its size of host memory
+	// MaxSharedBytes per block, default 227 KiB, as on an H100.
 	MaxSharedBytes int `default:"227<<10"`
-	// MaxInstructions of all threads of one launch, default 2^36.
+	// MaxInstructions of one launch, summed over threads, default 2^36.
 	MaxInstructions int64 `default:"1<<36"`
 }
 
-// WithDefaults returns c with defaults for what is 0.
+// WithDefaults returns c with defaults for the fields that are zero.
 func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 
-// Machine is an imaginary device.
+// Machine is a simulated device.
 type Machine struct {
 	config      Config
 	next        uint64 // address of the next allocation
@@ -36,22 +36,22 @@ type Machine struct {
 	streams []*stream
 	events  []event
 	ops     []operation // by opID
-	floor   opID        // operations up to here are before all that run now
+	floor   opID        // operations up to this one are before all that are pending
 	current opID
 	host    clock
 	kernels map[string]*KernelStats
-	blocks  map[*Kernel]*block // of their last launches
+	blocks  map[*Kernel]*block // of each kernel's last launch
 }
 
 // KernelStats sums the launches of one kernel.
 type KernelStats struct {
 	Launches     int
-	Instructions int64 // of threads
+	Instructions int64 // summed over threads
 	ReadBytes    int64 // of global memory
 	WrittenBytes int64
 }
 
-// New makes a device.
+// New returns a new device.
 func New(c Config) *Machine {
 	return &Machine{config: c.WithDefaults(), next: firstAddress, ops: make([]operation, 1), kernels: map[string]*KernelStats{}, blocks: map[*Kernel]*block{}}
 }
@@ -74,8 +74,8 @@ func (m *Machine) stats(kernel string) *KernelStats {
 	return m.kernels[kernel]
 }
 
-// Launch is how to launch a kernel. Args are its parameters as they lie in
-// memory, each aligned to its size; the machine copies them.
+// Launch configures a launch. Args has the kernel's parameters as in memory, each aligned to its
+// size; the machine copies them.
 type Launch struct {
 	Grid, Block Dim
 	SharedBytes int // dynamic

@@ -9,35 +9,35 @@ import (
 
 const (
 	firstAddress = 0x7000_0000_0000
-	align        = 256 // of allocations
+	align        = 256 // alignment of allocations
 	gap          = 1 << 16
 )
 
-// allocation is a piece of device memory, with notes of what was written and by
-// which operation each word was used last.
+// allocation is a piece of device memory. It records which bytes have been written, and which
+// operations last used each word.
 type allocation struct {
 	base    uint64
 	data    []byte
-	written []uint64 // a bit a byte
-	notes   []note   // a word of 4 bytes each
+	written []uint64 // one bit per byte
+	notes   []note   // one per word of 4 bytes
 	readers map[int][]opID
 
 	ReadBytes int64 // by kernels
 }
 
-// note is the last uses of a word, and by which block of a kernel.
+// note holds the last uses of a word, and the kernel block of each.
 type note struct {
 	writer, reader           opID
 	writerBlock, readerBlock int32
 }
 
-// Blocks of a note: several, or by atomics.
+// Special blocks of a note: several blocks, or atomics.
 const (
 	manyBlocks = -1
 	byAtomics  = -2
 )
 
-// Alloc makes n bytes of device memory. They are not initialised.
+// Alloc allocates n bytes of device memory, which are not initialised.
 func (m *Machine) Alloc(n int) (uint64, error) {
 	if m.fault != nil {
 		return 0, m.fault
@@ -52,11 +52,11 @@ func (m *Machine) Alloc(n int) (uint64, error) {
 	}
 	m.next += uint64(roundUp(n, align) + gap)
 	m.used += n
-	m.allocations = append(m.allocations, a) // ascending
+	m.allocations = append(m.allocations, a) // ascending addresses
 	return a.base, nil
 }
 
-// Free gives an allocation back, after all work that is queued.
+// Free runs all queued work, and then frees an allocation.
 func (m *Machine) Free(addr uint64) error {
 	if err := m.Sync(); err != nil {
 		return err
@@ -70,11 +70,11 @@ func (m *Machine) Free(addr uint64) error {
 	return nil
 }
 
-// UsedBytes is the sum of all allocations.
+// UsedBytes returns the sum of all allocations.
 func (m *Machine) UsedBytes() int { return m.used }
 
-// ReadBytes is how many bytes kernels have loaded from the allocation that holds
-// addr: each load counts, whether or not another one has read the same.
+// ReadBytes returns the bytes that kernels have loaded from the allocation that contains addr.
+// Repeated loads of the same bytes count each time.
 func (m *Machine) ReadBytes(addr uint64) int64 {
 	if a := m.find(addr); a != nil {
 		return a.ReadBytes
@@ -90,7 +90,7 @@ func (m *Machine) find(addr uint64) *allocation {
 	return m.allocations[i]
 }
 
-// locate finds n bytes for lane, or fails.
+// locate finds the allocation of n bytes for lane, or panics with a fault.
 func (m *Machine) locate(w *warp, addr uint64, n, lane int) (*allocation, int) {
 	a := w.last
 	if a == nil || addr < a.base || addr >= a.base+uint64(len(a.data)) {
@@ -138,8 +138,7 @@ func (m *Machine) read(w *warp, addr uint64, n, lane int) []byte {
 	return a.data[at : at+n]
 }
 
-// noteRead remembers a reader. An earlier one that nothing orders before this one
-// is kept beside it.
+// noteRead records a reader. It also keeps an earlier reader that is not ordered before this one.
 func (m *Machine) noteRead(a *allocation, i int, op opID, block int32) {
 	s := &a.notes[i]
 	if s.reader == op {
@@ -190,7 +189,7 @@ func blockName(b *block, i int32) string {
 	return "block " + b.grid.at(int(i)).String()
 }
 
-// unordered is an earlier use of word i that nothing orders before op, 0 if none.
+// unordered returns an earlier use of word i that is not ordered before op, 0 if there is none.
 func (m *Machine) unordered(a *allocation, i int, op opID) opID {
 	s := &a.notes[i]
 	if s.writer != 0 && s.writer != op && !m.before(s.writer) {
@@ -211,7 +210,7 @@ func (m *Machine) unordered(a *allocation, i int, op opID) opID {
 	return 0
 }
 
-// peek checks the source of an asynchronous copy when it begins: it is read later.
+// peek checks the source of an asynchronous copy when the copy begins; the data is read later.
 func (m *Machine) peek(w *warp, addr uint64, lane int) {
 	if a, at := m.locate(w, addr, 16, lane); !a.has(at, 16) {
 		fail(Uninitialised, lane, "global address %#x, byte %d of its allocation", addr, at)

@@ -8,7 +8,7 @@ import (
 
 var errUnknown = errors.New("unknown instruction")
 
-// instruction fills in by opcode and operands.
+// instruction sets the fields of in from opcode and operands.
 func (d *decoder) instruction(in *instr, opcode string, args []string) error {
 	err := d.operation(in, opcode, args)
 	if f := fast[opcode]; f != nil {
@@ -63,7 +63,7 @@ func (d *decoder) operation(in *instr, opcode string, args []string) error {
 	return d.together(in, opcode, args)
 }
 
-// values reads n operands: the result's register and what it is made of.
+// values reads n operands: the register of the result, then the inputs.
 func (d *decoder) values(in *instr, args []string, n int) error {
 	if len(args) != n {
 		return fmt.Errorf("%d operands, want %d", len(args), n)
@@ -77,7 +77,7 @@ func (d *decoder) values(in *instr, args []string, n int) error {
 	return err
 }
 
-// tail reads further operands.
+// tail reads more operands.
 func (d *decoder) tail(in *instr, args []string) error {
 	for _, a := range args {
 		r, err := d.operand(a)
@@ -114,7 +114,7 @@ func (d *decoder) selp(in *instr, kind string, args []string) error {
 	return err
 }
 
-// logic is of predicates, each a mask of lanes.
+// logic has the operations on predicates, which are masks of lanes.
 func (d *decoder) logic(in *instr, op string, args []string) error {
 	var err error
 	if in.d, err = d.predicate(args[0]); err != nil {
@@ -150,8 +150,8 @@ func (d *decoder) logic(in *instr, op string, args []string) error {
 	return nil
 }
 
-// access reads "global.v4.u32" and the like into in: size of an element and, in
-// the result, the state space and the number of elements.
+// access reads a suffix such as "global.v4.u32". It sets the element size in in, and returns the
+// state space and the number of elements.
 func access(in *instr, rest string) (space string, count int, err error) {
 	parts, count := strings.Split(rest, "."), 1
 	if len(parts) == 3 {
@@ -245,7 +245,7 @@ func (d *decoder) atomic(in *instr, rest string, args []string) error {
 	return errors.Join(errs[:]...)
 }
 
-// copy decodes cp.async: 16 bytes, of which only some may come from the source.
+// copy decodes cp.async of 16 bytes. The source may have fewer; the rest becomes zero.
 func (d *decoder) copy(in *instr, opcode string, args []string) error {
 	switch {
 	case opcode == "cp.async.commit_group" && len(args) == 0:
@@ -268,7 +268,7 @@ func (d *decoder) copy(in *instr, opcode string, args []string) error {
 	return errUnknown
 }
 
-// together decodes what the lanes of a warp do with each other.
+// together decodes the instructions that all lanes of a warp run together.
 func (d *decoder) together(in *instr, opcode string, args []string) error {
 	in.kind = collective
 	switch opcode {
@@ -277,7 +277,7 @@ func (d *decoder) together(in *instr, opcode string, args []string) error {
 			return errUnknown
 		}
 		in.do = runShuffle
-		value, _, _ := strings.Cut(args[0], "|") // a xor below 32 always has a source
+		value, _, _ := strings.Cut(args[0], "|") // with xor below 32 each lane has a source
 		return d.values(in, []string{value, args[1], args[2], args[4]}, 4)
 	case "vote.sync.ballot.b32":
 		if len(args) != 3 {

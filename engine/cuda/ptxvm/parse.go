@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// Module is one file of PTX, decoded.
+// Module is one decoded file of PTX.
 type Module struct {
 	Name    string
 	kernels map[string]*Kernel
 }
 
-// Kernel is the kernel of that name, nil if there is none.
+// Kernel returns the kernel of that name, nil if there is none.
 func (m *Module) Kernel(name string) *Kernel { return m.kernels[name] }
 
 // Kernel is one entry of a module.
 type Kernel struct {
 	Name        string
 	ParamBytes  int
-	MaxThreads  int // of a block, by .maxntid
+	MaxThreads  int // per block, from .maxntid
 	SharedBytes int // static
 
 	params  map[string]int // name -> offset
@@ -42,17 +42,17 @@ type specialRegister struct {
 	name string
 }
 
-// parser reads a module line by line: the compiler writes one statement a line.
+// parser reads a module line by line: the compiler writes one statement per line.
 type parser struct {
 	module *Module
 	files  map[int]string
-	outer  map[string][]string // shared memory outside of kernels: its declaration; nil: dynamic
+	outer  map[string][]string // declarations of shared memory outside of kernels; nil: dynamic
 	kernel *decoder            // nil outside of kernels
-	number int                 // of the line
+	number int                 // line number
 }
 
-// Parse decodes PTX. An instruction, directive or operand that this package does
-// not know is an error that names it.
+// Parse decodes PTX. It returns an error that names the first instruction, directive or operand that
+// this package does not support.
 func Parse(name string, text []byte) (*Module, error) {
 	p := &parser{module: &Module{name, map[string]*Kernel{}}, files: map[int]string{}, outer: map[string][]string{}}
 	for line := range strings.Lines(string(text)) {
@@ -129,7 +129,7 @@ func (p *parser) outside(line string) error {
 	return fmt.Errorf("unknown directive: %s", line)
 }
 
-// directive reads what begins with a dot inside of a kernel.
+// directive reads a directive inside of a kernel.
 func (p *parser) directive(d *decoder, line string) error {
 	fields := strings.Fields(strings.TrimRight(line, ",;"))
 	switch fields[0] {
@@ -164,10 +164,10 @@ func (p *parser) directive(d *decoder, line string) error {
 	return fmt.Errorf("unknown directive: %s", line)
 }
 
-// sizes of types in bytes; predicates have none.
+// sizes has the sizes of types in bytes; predicates have none.
 var sizes = map[string]int{"b8": 1, "u8": 1, "b16": 2, "u16": 2, "s16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}
 
-// array splits name[n] and is 1 without brackets.
+// array splits name[n]. Without brackets n is 1.
 func array(s string) (name string, n int, err error) {
 	name, rest, ok := strings.Cut(s, "[")
 	if !ok {

@@ -5,23 +5,23 @@ import (
 	"math/bits"
 )
 
-// sharedMemory belongs to a block. Each word has a note of the threads that used it since
-// the last barrier.
+// sharedMemory is the shared memory of a block. It records for each word which threads have used it
+// since the last barrier.
 type sharedMemory struct {
 	data  []byte
-	notes []sharedNote // a word of 4 bytes each
-	base  uint32       // epochs up to base are of earlier blocks
-	epoch uint32       // grows at each barrier
+	notes []sharedNote // one per word of 4 bytes
+	base  uint32       // epochs up to base belong to earlier blocks
+	epoch uint32       // incremented at each barrier
 }
 
-// sharedNote is the last use of a word. Threads count from 1; many are several.
+// sharedNote holds the last uses of a word. Threads count from 1; the value many means several.
 type sharedNote struct {
 	written, read uint32 // epoch, 0: never
 	writer, by    uint16 // threads
 	writerAt      int32  // instruction
 	readAt        int32
 	atomic        bool
-	pending       bool // an asynchronous copy is to come
+	pending       bool // an asynchronous copy will write it
 }
 
 const many = 0xffff
@@ -38,7 +38,7 @@ func (s *sharedMemory) clear() {
 	}
 }
 
-// place checks bounds and alignment of n bytes at an address.
+// place checks bounds and alignment of an access to n bytes.
 func (s *sharedMemory) place(addr uint32, n, lane int) int {
 	if int(addr)%n != 0 {
 		fail(Misaligned, lane, "shared address %#x for %d bytes", addr, n)
@@ -74,8 +74,8 @@ func (s *sharedMemory) read(w *warp, addr uint32, n, lane int) []byte {
 	return s.data[at : at+n]
 }
 
-// write checks that a thread may write n bytes now; pending tells that they come
-// later, atomic that others may do the same.
+// write checks that a thread may write n bytes now. With pending the bytes are written later, with
+// atomic other threads may write too.
 func (s *sharedMemory) write(w *warp, addr uint32, n, lane int, pending, atomic bool) []byte {
 	at := s.place(addr, n, lane)
 	thread := uint16(w.first + lane + 1)
@@ -104,12 +104,12 @@ func (s *sharedMemory) note(note *sharedNote, w *warp, thread uint16, pending, a
 
 func (s *sharedMemory) race(w *warp, addr uint32, lane int, now, before string, other uint16, at int32) {
 	in := &w.b.k.code[at]
-	who := "several threads"
+	thread := "several threads"
 	if other != many {
-		who = "thread " + w.b.size.at(int(other-1)).String()
+		thread = "thread " + w.b.size.at(int(other-1)).String()
 	}
 	fail(SharedRace, lane, "shared address %#x is %s here and was %s by %s at %s:%d, without a barrier between",
-		addr, now, before, who, w.b.k.files[int(in.file)], in.line)
+		addr, now, before, thread, w.b.k.files[int(in.file)], in.line)
 }
 
 func runLoadShared(w *warp, in *instr, mask uint32) {
@@ -141,7 +141,7 @@ func runAtomicShared(w *warp, in *instr, mask uint32) {
 	}
 }
 
-// update is the read, change and write of an atomic.
+// update runs an atomic: read, modify, write.
 func (in *instr) update(at []byte, v uint64) (before uint64) {
 	if in.size == 4 {
 		before = uint64(binary.LittleEndian.Uint32(at))
@@ -153,7 +153,7 @@ func (in *instr) update(at []byte, v uint64) (before uint64) {
 	return before
 }
 
-// unpack puts loaded bytes into lane l of the registers.
+// unpack writes loaded bytes to lane l of the registers.
 func (w *warp) unpack(in *instr, l int, from []byte) {
 	for i, r := range in.more {
 		switch in.size {
@@ -184,8 +184,8 @@ func (w *warp) pack(in *instr, l int, to []byte) {
 	}
 }
 
-// asyncCopies are a warp's copies that have not been waited for. They are done
-// when they are waited for, not before.
+// asyncCopies holds a warp's asynchronous copies before the wait for them. They run at the wait, not
+// before.
 type asyncCopies struct {
 	open  []asyncCopy
 	group [lanes]int // the group that a lane's next copy belongs to
@@ -221,8 +221,8 @@ func runCommit(w *warp, _ *instr, mask uint32) {
 	}
 }
 
-// runWait does all copies of a lane but those of its last imm groups, and of the
-// group that is not committed.
+// runWait runs all copies of a lane, except those of its last imm groups and of the group that is
+// not committed.
 func runWait(w *warp, in *instr, mask uint32) {
 	kept := w.copies.open[:0]
 	for _, c := range w.copies.open {

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Stream and Event are names of what NewStream and NewEvent made.
+// Stream and Event identify streams and events of a Machine.
 type (
 	Stream int
 	Event  int
 )
 
-// opID numbers operations by the order in which they were queued; 0 is none.
+// opID numbers operations in the order of queueing; 0 means none.
 type opID uint32
 
-// clock is how much of each stream is known to be before something.
+// clock has, for each stream, the number of its operations that are ordered before something.
 type clock []uint32
 
 func (c clock) at(s Stream) uint32 {
@@ -39,12 +39,12 @@ func join(a, b clock) clock {
 type operation struct {
 	stream Stream
 	number uint32 // on its stream, from 1
-	before clock  // what is ordered before it
+	before clock  // operations ordered before it
 	name   string
 }
 
 type stream struct {
-	known clock // before the next operation
+	known clock // operations ordered before the next one
 	count uint32
 	queue []queued // not run yet
 }
@@ -54,7 +54,7 @@ type queued struct {
 	run func(opID) error
 }
 
-// event marks a place of a stream.
+// event marks a position in a stream.
 type event struct {
 	stream   Stream
 	number   uint32 // operations of the stream before it
@@ -62,13 +62,13 @@ type event struct {
 	recorded bool
 }
 
-// NewStream makes a stream. Streams are ordered by events alone.
+// NewStream returns a new stream. Only events order streams.
 func (m *Machine) NewStream() Stream {
 	m.streams = append(m.streams, &stream{known: slices.Clone(m.host)})
 	return Stream(len(m.streams) - 1)
 }
 
-// NewEvent makes an event, which counts as passed until it is recorded.
+// NewEvent returns a new event. It counts as passed until it is recorded.
 func (m *Machine) NewEvent() Event {
 	m.events = append(m.events, event{})
 	return Event(len(m.events) - 1)
@@ -86,7 +86,7 @@ func (m *Machine) enqueue(id Stream, name string, run func(opID) error) {
 	s.queue = append(s.queue, queued{opID(len(m.ops) - 1), run})
 }
 
-// before reports whether op is ordered before the operation that runs.
+// before reports whether op is ordered before the running operation.
 func (m *Machine) before(op opID) bool {
 	if op <= m.floor {
 		return true
@@ -99,14 +99,14 @@ func (m *Machine) opName(op opID) string {
 	return fmt.Sprintf("%s on stream %d", m.ops[op].name, m.ops[op].stream)
 }
 
-// Record marks the place that a stream has come to.
+// Record makes the event mark all operations queued on the stream so far.
 func (m *Machine) Record(e Event, id Stream) error {
 	s := m.streams[id]
 	m.events[e] = event{stream: id, number: s.count, known: join(s.known, m.host), recorded: true}
 	return m.fault
 }
 
-// Wait has a stream's further work wait for what the event has marked now.
+// Wait makes operations queued on the stream from now on wait for those that the event marks now.
 func (m *Machine) Wait(id Stream, e Event) error {
 	ev := m.events[e]
 	if !ev.recorded || m.fault != nil {
@@ -131,7 +131,7 @@ func (m *Machine) through(id Stream, number uint32) error {
 	return m.fault
 }
 
-// perform runs one operation. A wait runs others inside of it.
+// perform runs one operation. A wait runs the operations that it waits for.
 func (m *Machine) perform(q queued) error {
 	outer := m.current
 	m.current = q.op
@@ -140,7 +140,7 @@ func (m *Machine) perform(q queued) error {
 	return err
 }
 
-// SyncEvent does all that the event has marked.
+// SyncEvent runs all operations that the event marks.
 func (m *Machine) SyncEvent(e Event) error {
 	ev := m.events[e]
 	if !ev.recorded || m.fault != nil {
@@ -151,8 +151,8 @@ func (m *Machine) SyncEvent(e Event) error {
 	return err
 }
 
-// Query reports whether the event has passed. It does at most one operation that the
-// event waits for, so a program that polls comes to the end, late.
+// Query reports whether the event has passed. It runs at most one operation that the event waits
+// for, so a polling program makes progress, as late as possible.
 func (m *Machine) Query(e Event) (passed bool, err error) {
 	ev := m.events[e]
 	if !ev.recorded || m.fault != nil {
@@ -166,15 +166,15 @@ func (m *Machine) Query(e Event) (passed bool, err error) {
 	return false, m.through(ev.stream, m.ops[s.queue[0].op].number)
 }
 
-// Passed reports whether the event has passed, and does nothing for it.
+// Passed reports whether the event has passed. It runs nothing.
 func (m *Machine) Passed(e Event) (bool, error) {
 	ev := m.events[e]
 	s := ev.stream
 	return !ev.recorded || len(m.streams[s].queue) == 0 || m.ops[m.streams[s].queue[0].op].number > ev.number, m.fault
 }
 
-// QueryStream reports whether all work of a stream is done. Like Query it does at
-// most one operation.
+// QueryStream reports whether all operations of a stream are done. Like Query, it runs at most one
+// operation.
 func (m *Machine) QueryStream(id Stream) (done bool, err error) {
 	s := m.streams[id]
 	if len(s.queue) == 0 || m.fault != nil {
@@ -184,7 +184,7 @@ func (m *Machine) QueryStream(id Stream) (done bool, err error) {
 	return false, m.through(id, m.ops[s.queue[0].op].number)
 }
 
-// SyncStream does all work of a stream, and what that waits for.
+// SyncStream runs all operations of a stream, and those that they wait for.
 func (m *Machine) SyncStream(id Stream) error {
 	s := m.streams[id]
 	err := m.through(id, s.count)
@@ -192,7 +192,7 @@ func (m *Machine) SyncStream(id Stream) error {
 	return err
 }
 
-// Sync does all work.
+// Sync runs all operations.
 func (m *Machine) Sync() error {
 	for id := range m.streams {
 		if err := m.SyncStream(Stream(id)); err != nil {

@@ -11,8 +11,8 @@ import (
 
 func first(data []byte) uint32 { return binary.LittleEndian.Uint32(data[4:]) }
 
-// TestLate: nothing runs before the host waits for it, so a program that reads a
-// result, or changes a source, too early is seen to.
+// TestLate checks that nothing runs before the host waits for it, so that a test sees a program that
+// reads a result or changes a source too early.
 func TestLate(t *testing.T) {
 	b := newBench(t, ptxvm.Config{})
 	from, to, out := b.words(64), b.room(64), make([]byte, 256)
@@ -36,7 +36,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestStreamRaces: what two streams do is ordered by events and by waiting alone.
+// TestStreamRaces checks that only events and waits of the host order two streams.
 func TestStreamRaces(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -79,8 +79,8 @@ func TestStreamRaces(t *testing.T) {
 	}
 }
 
-// TestTwoReadersThenWriter: a writer must be ordered after all readers, not after
-// the last one alone.
+// TestTwoReadersThenWriter checks that a writer must be ordered after all readers, not just after the
+// last one.
 func TestTwoReadersThenWriter(t *testing.T) {
 	b := newBench(t, ptxvm.Config{})
 	x, src := b.words(64), b.words(64)
@@ -100,14 +100,14 @@ func TestTwoReadersThenWriter(t *testing.T) {
 	}
 }
 
-// TestQuery: a program that polls gets there, one operation at a time.
+// TestQuery checks that polling runs one operation at a time.
 func TestQuery(t *testing.T) {
 	b := newBench(t, ptxvm.Config{})
 	x, y := b.words(64), b.room(64)
 	b.queue(b.s, "copy_words", 1, 64, y, x, int32(1))
 	e := b.m.NewEvent()
 	if passed, err := b.m.Query(e); err != nil || !passed {
-		t.Errorf("an event that was not recorded: %v, %v", passed, err)
+		t.Errorf("an event without Record: %v, %v", passed, err)
 	}
 	_ = b.m.Record(e, b.s)
 	polls := 0
@@ -123,7 +123,7 @@ func TestQuery(t *testing.T) {
 	}
 }
 
-// TestMemory: what there is can be had, no more, and again after it was freed.
+// TestMemory checks that all memory can be allocated, no more, and again after Free.
 func TestMemory(t *testing.T) {
 	m := ptxvm.New(ptxvm.Config{MemoryBytes: 1 << 10})
 	p, err := m.Alloc(1 << 10)
@@ -137,7 +137,7 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Free(p); err == nil {
-		t.Error("freed twice")
+		t.Error("a second Free of the same memory succeeded")
 	}
 	if p, err = m.Alloc(1 << 10); err != nil || m.UsedBytes() != 1<<10 {
 		t.Errorf("after freeing: %v, %d bytes", err, m.UsedBytes())
@@ -146,6 +146,6 @@ func TestMemory(t *testing.T) {
 	_ = m.CopyOut(s, make([]byte, 4), p)
 	var f *ptxvm.Fault
 	if err := m.SyncStream(s); !errors.As(err, &f) || f.Kind != ptxvm.Uninitialised {
-		t.Errorf("a copy of what was never written: %v", err)
+		t.Errorf("a copy of memory that was never written: %v", err)
 	}
 }

@@ -7,29 +7,29 @@ const (
 	full  = 1<<lanes - 1
 )
 
-// warp is 32 threads of a block. Lanes that are at different places form groups;
-// the group that is furthest behind runs first, so that they meet again.
+// warp is 32 threads of a block. Lanes at the same instruction form a group. The group at the lowest
+// instruction runs first, so that groups merge again.
 type warp struct {
 	b      *block
 	r      [][lanes]uint64 // registers, constants, special registers
-	p      []uint32        // predicates, a bit a lane
+	p      []uint32        // predicates, one bit per lane
 	groups []group
 	all    uint32 // lanes that have a thread
 	live   uint32 // lanes of all whose thread has not ended
 	first  int    // thread of lane 0
 	copies asyncCopies
 
-	last *allocation // that an access found
+	last *allocation // of the last access
 }
 
-// group is the lanes that are at one instruction.
+// group is a set of lanes at one instruction.
 type group struct {
 	pc     int32
 	mask   uint32
 	parked bool // waits for the other lanes of the warp
 }
 
-// start makes the warp ready for its threads of a new block.
+// start prepares the warp for a new block.
 func (w *warp) start(threads int) {
 	w.all = full
 	if n := threads - w.first; n < lanes {
@@ -40,7 +40,7 @@ func (w *warp) start(threads int) {
 	w.copies.reset()
 }
 
-// run runs until the warp is at a barrier, true, or has ended, false.
+// run runs the warp to a barrier and returns true, or to its end and returns false.
 func (w *warp) run() (waits bool) {
 	for w.live != 0 {
 		g := w.pick()
@@ -61,7 +61,7 @@ func (w *warp) run() (waits bool) {
 	return false
 }
 
-// pick merges groups at one place and returns the furthest behind that may run.
+// pick merges groups at the same instruction and returns the lowest group that may run.
 func (w *warp) pick() int {
 	for i := 0; i < len(w.groups); i++ {
 		for j := len(w.groups) - 1; j > i; j-- {
@@ -85,8 +85,8 @@ func (w *warp) pick() int {
 	return best
 }
 
-// advance runs group i up to limit, to a branch that splits it, to a barrier
-// (true) or to where it has to wait for other lanes.
+// advance runs group i up to limit, to a branch that splits it, to a barrier (then it returns true),
+// or to an instruction that waits for other lanes.
 func (w *warp) advance(i int, limit int32) (waits bool) {
 	g, b := &w.groups[i], w.b
 	code := b.k.code
@@ -211,8 +211,7 @@ func runSelect(w *warp, in *instr, mask uint32) {
 	}
 }
 
-// runInsert is bfi: d is b with the lower bits of a put at position c, more[0] of
-// them.
+// runInsert runs bfi: d is b with its more[0] bits from position c replaced by the lowest bits of a.
 func runInsert(w *warp, in *instr, mask uint32) {
 	for ; mask != 0; mask &= mask - 1 {
 		l := bits.TrailingZeros32(mask)

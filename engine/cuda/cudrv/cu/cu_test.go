@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// TestConformance: through a static library of stubs to the interpreter and back,
-// or on a device if the program is linked with a real libcuda.
+// TestConformance runs the suite through a static library of stubs that call the interpreter, or on
+// a device if the program is linked with a real libcuda.
 func TestConformance(t *testing.T) {
 	s := stub.New(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
 	if !linked.Use(s) {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestNotInTheDefaultBinary: gorgonia.org/cu would end it where no GPU is.
+// TestNotInTheDefaultBinary checks that no package of a build without tags depends on gorgonia.org/cu,
+// which ends a process on a machine without a GPU, and that this package with the tag cuda does.
 func TestNotInTheDefaultBinary(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "../../../../...").CombinedOutput()
 	if err != nil {

@@ -12,30 +12,29 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
-// Driver is the libcuda that the program is linked with. It was initialised
-// before main.
+// Driver is the libcuda that the program is linked with. Package init initialises it.
 type Driver struct{}
 
-// check names the call that failed, and its code.
+// check converts an error of gorgonia.org/cu to a cudrv.Error with call and code.
 func check(call string, err error) error {
 	if err == nil {
 		return nil
 	}
 	code := cudrv.CodeUnknown
-	if v := reflect.ValueOf(err); v.CanInt() { // gorgonia's type of errors has no name outside
+	if v := reflect.ValueOf(err); v.CanInt() { // gorgonia's error type is unexported
 		code = int(v.Int())
 	}
 	return &cudrv.Error{Call: call, Code: code, Err: err}
 }
 
-// Name is "gorgonia.org/cu".
+// Name returns "gorgonia.org/cu".
 func (Driver) Name() string { return "gorgonia.org/cu" }
 
 // Version implements cudrv.Driver.
 func (Driver) Version() (int, error) {
 	v := cu.Version()
 	if v < 0 {
-		return 0, check("cuDriverGetVersion", errors.New("cu: it failed"))
+		return 0, check("cuDriverGetVersion", errors.New("cu: the call failed"))
 	}
 	return v, nil
 }

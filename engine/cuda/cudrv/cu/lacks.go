@@ -6,7 +6,7 @@ package cu
 #include <cuda.h>
 #include <stdint.h>
 
-// launch_buffer launches a kernel whose parameters lie one after another.
+// launch_buffer launches a kernel with its parameters in one buffer.
 static CUresult launch_buffer(uintptr_t f, const unsigned *d, unsigned shared, uintptr_t stream, void *args, size_t bytes) {
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, args, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
 	return cuLaunchKernel((CUfunction)f, d[0], d[1], d[2], d[3], d[4], d[5], shared, (CUstream)stream, NULL, extra);

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
-// Gorgonia's handles are structs of one pointer, which cudrv has as numbers.
+// Gorgonia's handles are structs of one pointer; cudrv's handles are that pointer as a number.
 
 func handle[T ~uintptr, H any](h H) T { return *(*T)(unsafe.Pointer(&h)) }
 
@@ -97,7 +97,7 @@ func (c *context) DestroyStream(s cudrv.Stream) error {
 	return check("cuStreamDestroy", h.Destroy())
 }
 
-// ready is a query's answer: CUDA_ERROR_NOT_READY is no error.
+// ready converts the result of a query: CUDA_ERROR_NOT_READY means false, not an error.
 func ready(call string, err error) (bool, error) {
 	if errors.Is(err, cu.NotReady) {
 		return false, nil

@@ -4,7 +4,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
-// streams are ordered by events: what waits sees what was written before.
+// streams checks that events order streams: work after Wait sees earlier writes.
 func streams(b *bench) {
 	w := newWriter(b, 3, 9)
 	other := must(b, b.NewStream)
@@ -25,7 +25,7 @@ func streams(b *bench) {
 		}
 	}
 	if !done {
-		b.t.Error("the stream is never done")
+		b.t.Error("the stream does not complete")
 	}
 	b.ok(b.DestroyStream(other))
 	b.ok(b.DestroyEvent(e))
@@ -35,7 +35,7 @@ func events(b *bench) {
 	w := newWriter(b, 2, 8)
 	before, after := must(b, b.NewEvent), must(b, b.NewEvent)
 	if done, err := b.EventDone(after); err != nil || !done {
-		b.t.Errorf("an event that was not recorded: %v, %v", done, err)
+		b.t.Errorf("an event without Record: %v, %v", done, err)
 	}
 	b.ok(b.Record(before, b.s))
 	w.launch(b.s, w.table)
@@ -47,7 +47,7 @@ func events(b *bench) {
 		}
 	}
 	if !done {
-		b.t.Fatal("the event is never done")
+		b.t.Fatal("the event does not complete")
 	}
 	b.ok(b.SyncEvent(after))
 	if ns, err := b.Elapsed(before, after); err != nil || ns < 0 {
@@ -58,13 +58,13 @@ func events(b *bench) {
 	}
 }
 
-// graphs collect work without doing it, and do it at each launch.
+// graphs checks that capturing records work without running it, and that each launch runs it.
 func graphs(b *bench) {
 	w := newWriter(b, 6, 11)
 	b.ok(b.BeginCapture(b.s))
 	b.fails("waiting for a stream that captures", b.SyncStream(b.s), cudrv.ErrNotAllowed)
 	g, err := b.EndCapture(b.s)
-	// Waiting has ended the capture on some drivers: begin again.
+	// The failed wait ends the capture on some drivers: begin again.
 	if err == nil {
 		b.ok(b.DestroyGraph(g))
 	}
@@ -74,7 +74,7 @@ func graphs(b *bench) {
 	g, err = b.EndCapture(b.s)
 	b.ok(err)
 	if got := b.read(w.table, 7); got[6] != 0 || got[0] != 0 {
-		b.t.Errorf("capturing has done the work: %v", got)
+		b.t.Errorf("capturing ran the work: %v", got)
 	}
 	x, err := b.Instantiate(g)
 	b.ok(err)
@@ -97,10 +97,10 @@ func invalid(b *bench) {
 	b.fails("no bytes", err, cudrv.ErrInvalid)
 	_, err = b.HostAlloc(0)
 	b.fails("no bytes of host memory", err, cudrv.ErrInvalid)
-	b.ok(b.SyncStream(b.s)) // none of it has hurt the stream
+	b.ok(b.SyncStream(b.s)) // the stream still works
 }
 
-// fault: after an access out of bounds all later work fails.
+// fault checks that all work fails after an access out of bounds.
 func fault(b *bench) {
 	w := newWriter(b, 3, 9)
 	w.launch(b.s, 1<<40)

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 )
 
-// Run checks a driver, on its first device. The checks that end a device come
-// last: on a real one the process must end after them.
+// Run checks a driver on its first device. The checks that make the device fail run last: a process
+// with a real device must end after them.
 func Run(t *testing.T, d cudrv.Driver) {
 	for _, c := range []struct {
 		name  string
@@ -23,7 +23,7 @@ func Run(t *testing.T, d cudrv.Driver) {
 		{"fault", fault},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			runtime.LockOSThread() // contexts are current for a thread
+			runtime.LockOSThread() // a context is current per thread
 			defer runtime.UnlockOSThread()
 			context, err := d.Open(0)
 			if err != nil {
@@ -39,7 +39,7 @@ func Run(t *testing.T, d cudrv.Driver) {
 	}
 }
 
-// bench is a context with a stream.
+// bench has a context and a stream.
 type bench struct {
 	t *testing.T
 	d cudrv.Driver
@@ -82,7 +82,7 @@ func (b *bench) host(n int) []byte {
 	return h
 }
 
-// words are device memory with words in it, and done when it returns.
+// words allocates device memory with these words, and waits for the copy.
 func (b *bench) words(v ...int32) cudrv.Ptr {
 	b.t.Helper()
 	h := b.host(4 * len(v))
@@ -94,7 +94,7 @@ func (b *bench) words(v ...int32) cudrv.Ptr {
 	return p
 }
 
-// read gets n words, after all work of the stream.
+// read returns n words, after all work of the stream.
 func (b *bench) read(p cudrv.Ptr, n int) []int32 {
 	b.t.Helper()
 	h, v := b.host(4*n), make([]int32, n)
@@ -114,7 +114,7 @@ func (b *bench) function(module, name string) cudrv.Function {
 	return f
 }
 
-// writer launches table_write: word index of a table of 64 gets value.
+// writer launches table_write: it sets word index of a table of 64 words to value.
 type writer struct {
 	b       *bench
 	f       cudrv.Function
@@ -161,14 +161,14 @@ func memory(b *bench) {
 		b.t.Errorf("allocations at %#x and %#x", p, q)
 	}
 	if now, _, err := b.MemInfo(); err != nil || now > free-size/2 {
-		b.t.Errorf("%d bytes free after %d of %d were taken (%v)", now, size, free, err)
+		b.t.Errorf("%d bytes free after allocating %d of %d (%v)", now, size, free, err)
 	}
 	_, err = b.Alloc(total + size)
 	b.fails("more than there is", err, cudrv.ErrMemory)
 	b.ok(b.Free(p))
 	b.ok(b.Free(q))
 	if err := b.Free(p); err == nil {
-		b.t.Error("freed twice")
+		b.t.Error("a second Free of the same memory succeeded")
 	}
 	h := b.host(1000)
 	if len(h) != 1000 {
@@ -224,7 +224,7 @@ func launch(b *bench) {
 	}
 }
 
-// arguments are copied by the launch.
+// arguments checks that a launch copies its arguments.
 func arguments(b *bench) {
 	w := newWriter(b, 1, 7)
 	args := cudrv.Args(w.table, w.entries, int32(1), int32(64), cudrv.Ptr(0))
@@ -235,7 +235,7 @@ func arguments(b *bench) {
 	}
 }
 
-// sharedMemory beyond 48 KiB has to be asked for.
+// sharedMemory checks that a launch with more than 48 KiB needs SetMaxDynamicShared.
 func sharedMemory(b *bench) {
 	f := b.function("attention_128", "attn_prefill_128")
 	l := cudrv.Launch{Grid: [3]int{1}, Block: [3]int{128}, SharedBytes: 64 << 10, Stream: b.s, Args: make([]byte, 84)}

@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestBackend: the backend binds its context on each thread that it calls the driver
-// from, and leaves none behind.
+// TestBackend checks that the backend binds its context on each thread that calls the driver, and
+// releases all contexts.
 func TestBackend(t *testing.T) {
 	dir := t.TempDir()
 	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {

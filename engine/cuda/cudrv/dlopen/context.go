@@ -24,10 +24,10 @@ var _ cudrv.Context = (*context)(nil)
 
 // Flags of the driver API.
 const (
-	hostPortable      = 1 // pinned for every context
+	hostPortable      = 1 // pinned for all contexts
 	streamNonBlocking = 1 // does not wait for the default stream
-	eventBlockingSync = 1 // a thread that waits for it sleeps
-	captureThread     = 1 // other threads may allocate meanwhile
+	eventBlockingSync = 1 // waiting threads sleep
+	captureThread     = 1 // other threads may allocate during capture
 	maxDynamicShared  = 8
 	jitErrorLog       = 5
 	jitErrorLogBytes  = 6
@@ -139,7 +139,7 @@ func (c *context) SetMaxDynamicShared(f cudrv.Function, n int) error {
 	return c.call(cuFuncSetAttribute, uintptr(f), maxDynamicShared, uintptr(n))
 }
 
-// parameters are a launch's, as the driver takes them: pairs of what and where.
+// parameters is the "extra" argument of cuLaunchKernel: pairs of a kind and a value.
 type parameters struct {
 	extra [5]uintptr
 	size  uint64
@@ -158,8 +158,8 @@ func (c *context) Launch(f cudrv.Function, l cudrv.Launch) error {
 		one(l.Block[0]), one(l.Block[1]), one(l.Block[2]), uintptr(l.SharedBytes), uintptr(l.Stream), 0, uintptr(unsafe.Pointer(p)))
 }
 
-// callWith is call for arguments that hold, as a number, the address of what kept
-// points to: that is on the heap then, which does not move, and stays alive.
+// callWith makes a call whose arguments contain the address of kept as a number. Passing kept moves
+// it to the heap, where it does not move, and keeps it alive.
 //
 //go:uintptrescapes
 func (c *context) callWith(kept uintptr, f function, args ...uintptr) error {

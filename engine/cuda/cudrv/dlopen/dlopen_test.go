@@ -21,7 +21,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// library compiles the stubs to a shared library.
+// library compiles C source to a shared library.
 func library(t *testing.T, name, source string) string {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
@@ -38,7 +38,7 @@ func library(t *testing.T, name, source string) string {
 	return path
 }
 
-// TestConformance: through a shared library of stubs to the interpreter and back.
+// TestConformance runs the suite through a shared library of stubs that call the interpreter.
 func TestConformance(t *testing.T) {
 	path := library(t, "libcuda.so.1", stub.Source(nil))
 	if _, err := Open(path); !errors.Is(err, cudrv.ErrNoDevice) {
@@ -58,7 +58,7 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Load([]byte("no PTX")); err == nil || !strings.Contains(err.Error(), "no PTX") {
-		t.Errorf("what the assembler says is missing: %v", err)
+		t.Errorf("the assembler's message is missing: %v", err)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// connect has the library's stubs call s.
+// connect makes the library's stubs call s.
 func connect(t *testing.T, path string, s *stub.Stub) {
 	t.Helper()
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW)
@@ -91,14 +91,14 @@ func TestUnavailable(t *testing.T) {
 	if _, err := Open(path); !errors.Is(err, cudrv.ErrUnavailable) {
 		t.Errorf("a library without most calls: %v", err)
 	}
-	// What the toolkit's stub gives, which is there to link against alone.
+	// Like the toolkit's stub, which exists only for linking.
 	path = library(t, "libstub.so", strings.Replace(stub.Source(nil), ": 100;", ": 34;", 1))
 	if _, err := Open(path); !errors.Is(err, cudrv.ErrUnavailable) {
 		t.Errorf("a library that can't be initialised: %v", err)
 	}
 }
 
-// TestThreads: calls on a thread whose context is not current fail; Bind makes it so.
+// TestThreads checks that calls fail on a thread without current context, and work after Bind.
 func TestThreads(t *testing.T) {
 	path := library(t, "libcuda-threads.so.1", stub.Source(nil))
 	connect(t, path, stub.New(vm.New(ptxvm.Config{MemoryBytes: 1 << 20})))
@@ -106,7 +106,7 @@ func TestThreads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runtime.LockOSThread() // the goroutine below gets another one
+	runtime.LockOSThread() // so the goroutine below runs on another thread
 	defer runtime.UnlockOSThread()
 	c, err := d.Open(0)
 	if err != nil {
@@ -115,7 +115,7 @@ func TestThreads(t *testing.T) {
 	defer c.Close()
 	failed := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and so this thread ends with the goroutine
+		runtime.LockOSThread() // without unlock: the thread ends with the goroutine
 		_, _, before := c.MemInfo()
 		bound := c.Bind()
 		_, _, after := c.MemInfo()

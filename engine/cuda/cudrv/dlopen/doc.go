@@ -1,11 +1,11 @@
-// Package dlopen owns the cudrv driver that opens libcuda at run time: no cgo in
-// this project, no headers, no toolkit. Where the library is missing, Open gives
-// an error and nothing else happens. It never starts a kernel by itself.
+// Package dlopen owns the cudrv driver that opens libcuda at run time. It needs neither
+// cgo, nor headers, nor a toolkit. If the library is missing, Open returns an error. It
+// never starts a kernel by itself.
 //
-// The program must be linked against libc, which purego calls dlopen of. So the
-// driver is in builds with cgo, whose resolver of host names links libc anyway,
-// and in those with the tag purego; a static build (CGO_ENABLED=0), which also
-// starts where there is no glibc, has an Open that says so.
+// purego calls dlopen of libc, so the program must be linked against libc. Therefore the
+// driver is in builds with cgo (their host-name resolver links libc anyway) and in builds
+// with the tag purego. In a static build (CGO_ENABLED=0), which also starts on systems
+// without glibc, Open returns an error.
 //
 //	driver, err := dlopen.Open("")
 //	c, err := driver.Open(0)

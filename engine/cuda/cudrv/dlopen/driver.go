@@ -18,9 +18,9 @@ type Driver struct {
 	symbols [len(names)]uintptr
 }
 
-// Open opens the library at path, libcuda.so.1 if that is empty, and initialises
-// it. It fails with cudrv.ErrUnavailable if there is none that works, and with
-// cudrv.ErrNoDevice if the driver finds no device.
+// Open opens and initialises the library at path, libcuda.so.1 if path is empty. It fails with
+// cudrv.ErrUnavailable if the library is missing or does not work, and with cudrv.ErrNoDevice if
+// the driver finds no device.
 func Open(path string) (cudrv.Driver, error) {
 	if path == "" {
 		path = "libcuda.so.1"
@@ -44,8 +44,8 @@ func Open(path string) (cudrv.Driver, error) {
 	return d, nil
 }
 
-// call makes a driver call. Arguments that are pointers must be converted in the
-// call itself, which keeps alive what they point to.
+// call makes a driver call. Pointers must be converted to uintptr in the argument list itself: that
+// keeps the memory alive.
 //
 //go:uintptrescapes
 func (d *Driver) call(f function, args ...uintptr) error {
@@ -56,12 +56,12 @@ func (d *Driver) call(f function, args ...uintptr) error {
 	return nil
 }
 
-// said is the driver's text for a code.
+// said returns the driver's text for a code.
 func (d *Driver) said(code int32) error {
 	var text unsafe.Pointer
 	r, _, _ := purego.SyscallN(d.symbols[cuGetErrorString], uintptr(code), uintptr(unsafe.Pointer(&text)))
 	if int32(r) != 0 || text == nil {
-		return errors.New("dlopen: the driver has no text for it")
+		return errors.New("dlopen: the driver has no text for this code")
 	}
 	n := 0
 	for *(*byte)(unsafe.Add(text, n)) != 0 {
@@ -70,7 +70,7 @@ func (d *Driver) said(code int32) error {
 	return errors.New(string(unsafe.Slice((*byte)(text), n)))
 }
 
-// Name is "libcuda".
+// Name returns "libcuda".
 func (d *Driver) Name() string { return "libcuda" }
 
 // Version implements cudrv.Driver.
@@ -87,7 +87,7 @@ func (d *Driver) Devices() (int, error) {
 	return int(n), err
 }
 
-// device is the driver's name for device i.
+// device returns the driver's handle of device i.
 func (d *Driver) device(i int) (uintptr, error) {
 	var device int32
 	err := d.call(cuDeviceGet, uintptr(unsafe.Pointer(&device)), uintptr(i))

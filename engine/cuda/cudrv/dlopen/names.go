@@ -2,7 +2,7 @@
 
 package dlopen
 
-// function is a call of the driver API.
+// function is the index of a driver call in names.
 type function int
 
 const (
@@ -53,7 +53,7 @@ const (
 	functions
 )
 
-// names are the library's symbols: with the suffix that cuda.h's macros give them.
+// names lists the library's symbols, with the suffixes that cuda.h's macros add.
 var names = [functions]string{
 	"cuInit", "cuGetErrorString", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2",
 	"cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxSetCurrent",

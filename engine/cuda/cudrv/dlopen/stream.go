@@ -24,7 +24,7 @@ func (c *context) StreamDone(s cudrv.Stream) (bool, error) {
 	return ready(c.call(cuStreamQuery, uintptr(s)))
 }
 
-// ready is a query's answer: CUDA_ERROR_NOT_READY is no error.
+// ready converts the result of a query: CUDA_ERROR_NOT_READY means false, not an error.
 func ready(err error) (bool, error) {
 	var e *cudrv.Error
 	if errors.As(err, &e) && e.Code == cudrv.CodeNotReady {

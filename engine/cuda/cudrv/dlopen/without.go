@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
-// Open fails: this build can't open libraries.
+// Open always fails: this build can't open libraries.
 func Open(string) (cudrv.Driver, error) {
-	return nil, fmt.Errorf("%w: this build of coppice is static and can't open libcuda; build it on Linux with a C compiler at hand, or with -tags purego", cudrv.ErrUnavailable)
+	return nil, fmt.Errorf("%w: this build of coppice is static and can't open libcuda; build it on Linux with a C compiler installed, or with -tags purego", cudrv.ErrUnavailable)
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
-// calls are the functions that are answered; others of the API fail with
-// CUDA_ERROR_NOT_SUPPORTED.
+// calls lists the supported functions; all others fail with CUDA_ERROR_NOT_SUPPORTED.
 var calls = []call{
 	{"cuInit", 1, func(*Stub, []uint64) error { return nil }},
 	{"cuDriverGetVersion", 1, func(s *Stub, a []uint64) error {
@@ -128,8 +127,7 @@ var calls = []call{
 	{"cuGraphExecDestroy", 1, in(func(c cudrv.Context, a []uint64) error { return c.DestroyGraphExec(cudrv.GraphExec(a[0])) })},
 }
 
-// load writes what is wrong to the buffer of CU_JIT_ERROR_LOG_BUFFER, if there is
-// one.
+// load loads a module. It writes an error to the buffer of CU_JIT_ERROR_LOG_BUFFER, if given.
 func load(c cudrv.Context, a []uint64) (cudrv.Module, error) {
 	m, err := c.Load(text(a[1]))
 	var log, size uint64
@@ -148,8 +146,8 @@ func load(c cudrv.Context, a []uint64) (cudrv.Module, error) {
 	return m, err
 }
 
-// launch takes the kernel's parameters from extra: CU_LAUNCH_PARAM_BUFFER_POINTER
-// and _SIZE.
+// launch launches a kernel. It takes the parameters from extra: CU_LAUNCH_PARAM_BUFFER_POINTER and
+// CU_LAUNCH_PARAM_BUFFER_SIZE.
 func launch(c cudrv.Context, a []uint64) error {
 	extra := a[10]
 	if a[9] != 0 || extra == 0 {
@@ -171,10 +169,10 @@ func launch(c cudrv.Context, a []uint64) error {
 		Args: bytesAt(buffer, size)})
 }
 
-// Source is C whose functions hand their arguments to the function pointer
-// coppice_stub, as Stub.Call takes them; while that is NULL, cuInit finds no device
-// and the others are not initialised. Functions in others that the table lacks
-// return CUDA_ERROR_NOT_SUPPORTED.
+// Source returns C source of the stubs. They pass their arguments to the function pointer
+// coppice_stub, in the form of Stub.Call. While coppice_stub is NULL, cuInit returns
+// CUDA_ERROR_NO_DEVICE and other calls CUDA_ERROR_NOT_INITIALIZED. Functions in others that the
+// table lacks return CUDA_ERROR_NOT_SUPPORTED.
 func Source(others []string) string {
 	var b strings.Builder
 	b.WriteString("#include <stdint.h>\n\nint (*coppice_stub)(int f, uint64_t *a);\n\n")

@@ -11,10 +11,10 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
-// codeInvalidContext: no context is current for the thread.
+// codeInvalidContext means that the thread has no current context.
 const codeInvalidContext = 201
 
-// Stub answers driver calls.
+// Stub implements driver calls.
 type Stub struct {
 	mu       sync.Mutex
 	driver   cudrv.Driver
@@ -29,7 +29,7 @@ type primary struct {
 	device, retained int
 }
 
-// New makes a stub whose devices are those of d.
+// New returns a stub with the devices of d.
 func New(d cudrv.Driver) *Stub {
 	return &Stub{driver: d, contexts: map[uint64]*primary{}, bound: map[int]uint64{}}
 }
@@ -42,8 +42,8 @@ type call struct {
 	do   func(s *Stub, a []uint64) error
 }
 
-// Call makes call f of the table with the arguments at args, and returns a CUresult.
-// C calls it on the thread of the caller.
+// Call makes call f of the table with the arguments at args, and returns a CUresult. It runs on the
+// thread of the C caller.
 func (s *Stub) Call(f int, args *uint64) int {
 	err := calls[f].do(s, unsafe.Slice(args, calls[f].args))
 	var e *cudrv.Error
@@ -60,7 +60,7 @@ func fail(code int) error {
 	return &cudrv.Error{Call: "stub", Code: code, Err: errors.New("stub: failed")}
 }
 
-// current is the context of the calling thread.
+// current returns the current context of the calling thread.
 func (s *Stub) current() (cudrv.Context, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *Stub) current() (cudrv.Context, error) {
 	return nil, fail(codeInvalidContext)
 }
 
-// in makes a call that needs a context.
+// in makes a call that needs a current context.
 func in(do func(c cudrv.Context, a []uint64) error) func(*Stub, []uint64) error {
 	return func(s *Stub, a []uint64) error {
 		c, err := s.current()
@@ -81,7 +81,7 @@ func in(do func(c cudrv.Context, a []uint64) error) func(*Stub, []uint64) error 
 	}
 }
 
-// ask is in, for a call whose answer goes to its first argument.
+// ask makes a call that needs a context and writes its result through its first argument.
 func ask[T any](do func(c cudrv.Context, a []uint64) (T, error)) func(*Stub, []uint64) error {
 	return in(func(c cudrv.Context, a []uint64) error {
 		v, err := do(c, a)
@@ -92,7 +92,7 @@ func ask[T any](do func(c cudrv.Context, a []uint64) (T, error)) func(*Stub, []u
 	})
 }
 
-// done is in, for a query: CUDA_ERROR_NOT_READY while the answer is no.
+// done makes a query that needs a context: it returns CUDA_ERROR_NOT_READY for false.
 func done(do func(c cudrv.Context, a []uint64) (bool, error)) func(*Stub, []uint64) error {
 	return in(func(c cudrv.Context, a []uint64) error {
 		ready, err := do(c, a)
@@ -150,14 +150,14 @@ func (s *Stub) setCurrent(a []uint64) error {
 	return nil
 }
 
-// Retained is how many contexts are open.
+// Retained returns the number of open contexts.
 func (s *Stub) Retained() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.contexts)
 }
 
-// at makes an address a pointer.
+// at converts an address to a pointer.
 func at(address uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
 func put[T any](address uint64, v T) { *(*T)(at(address)) = v }
@@ -166,7 +166,7 @@ func get[T any](address uint64) T { return *(*T)(at(address)) }
 
 func bytesAt(address, n uint64) []byte { return unsafe.Slice((*byte)(at(address)), n) }
 
-// text is the C string at an address.
+// text returns the C string at an address.
 func text(address uint64) []byte {
 	n := uint64(0)
 	for *(*byte)(unsafe.Add(at(address), n)) != 0 {

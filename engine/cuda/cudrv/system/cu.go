@@ -7,5 +7,5 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/cu"
 )
 
-// Open gives the driver that the program is linked with.
+// Open returns the driver that the program is linked with.
 func Open() (cudrv.Driver, error) { return cu.Driver{}, nil }

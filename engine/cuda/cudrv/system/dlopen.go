@@ -7,6 +7,6 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/dlopen"
 )
 
-// Open opens the driver's library. It fails with cudrv.ErrUnavailable or
-// cudrv.ErrNoDevice where there is nothing to use.
+// Open opens the driver's library. It fails with cudrv.ErrUnavailable without a usable driver, and
+// with cudrv.ErrNoDevice without a device.
 func Open() (cudrv.Driver, error) { return dlopen.Open("") }

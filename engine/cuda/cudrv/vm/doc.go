@@ -1,10 +1,8 @@
-// Package vm owns the cudrv driver without a device: its one device is a
-// ptxvm.Machine, so all that a backend does with a GPU is executed, and checked,
-// by the host. It never reaches a GPU.
+// Package vm owns the cudrv driver without a GPU. Its one device is a ptxvm.Machine, so
+// the host executes and checks all of a backend's GPU work. It never reaches a GPU.
 //
-// It is stricter than a real driver where programs could get away with
-// something: copies take host memory of HostAlloc alone, and work runs as late
-// as the program allows.
+// It is stricter than a real driver: copies accept only host memory of HostAlloc, and
+// work runs as late as the program allows.
 //
 //	driver := vm.New(ptxvm.Config{MemoryBytes: 1 << 30})
 //	c, err := driver.Open(0)

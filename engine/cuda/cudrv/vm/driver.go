@@ -11,23 +11,23 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// defaultShared is how much shared memory a launch has unless it asked for more.
+// defaultShared is the shared memory that a launch may use without SetMaxDynamicShared.
 const defaultShared = 48 << 10
 
-// Driver has one device. It keeps what it has decoded for all contexts.
+// Driver has one device. All its contexts share the decoded modules.
 type Driver struct {
 	config ptxvm.Config
 
 	mu      sync.Mutex
-	decoded map[[sha256.Size]byte]*ptxvm.Module // by the text
+	decoded map[[sha256.Size]byte]*ptxvm.Module // by hash of the text
 }
 
-// New makes a driver; each Open gives a new device of that configuration.
+// New returns a driver. Each Open returns a new device of that configuration.
 func New(c ptxvm.Config) *Driver {
 	return &Driver{config: c.WithDefaults(), decoded: map[[sha256.Size]byte]*ptxvm.Module{}}
 }
 
-// decode parses PTX that it has not seen yet.
+// decode parses PTX, once for each text.
 func (d *Driver) decode(text []byte) (*ptxvm.Module, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,16 +42,16 @@ func (d *Driver) decode(text []byte) (*ptxvm.Module, error) {
 	return m, err
 }
 
-// Name is "ptxvm".
+// Name returns "ptxvm".
 func (d *Driver) Name() string { return "ptxvm" }
 
-// Version is the CUDA whose PTX the kernels are.
+// Version returns the CUDA version of the kernels' PTX.
 func (d *Driver) Version() (int, error) { return 13000, nil }
 
-// Devices is 1.
+// Devices returns 1.
 func (d *Driver) Devices() (int, error) { return 1, nil }
 
-// Properties of device 0.
+// Properties returns the properties of device 0.
 func (d *Driver) Properties(i int) (cudrv.Properties, error) {
 	if i != 0 {
 		return cudrv.Properties{}, fail("cuDeviceGet", cudrv.CodeInvalidDevice, fmt.Errorf("device %d of 1", i))
@@ -60,7 +60,7 @@ func (d *Driver) Properties(i int) (cudrv.Properties, error) {
 		SharedPerBlock: d.config.MaxSharedBytes, MaxThreadsPerBlock: 1024}, nil
 }
 
-// Open makes a device.
+// Open returns a new device.
 func (d *Driver) Open(i int) (cudrv.Context, error) {
 	if _, err := d.Properties(i); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (d *Driver) Open(i int) (cudrv.Context, error) {
 	return d.newContext(), nil
 }
 
-// Context is a device in use.
+// Context is an open device.
 type Context struct {
 	mu     sync.Mutex
 	driver *Driver
@@ -76,7 +76,7 @@ type Context struct {
 	m      *ptxvm.Machine
 	closed bool
 	pinned map[*byte][]byte
-	next   uintptr // handle
+	next   uintptr // last handle
 
 	modules   map[cudrv.Module]*ptxvm.Module
 	functions map[cudrv.Function]*function
@@ -89,20 +89,20 @@ type Context struct {
 type function struct {
 	kernel  *ptxvm.Kernel
 	module  cudrv.Module
-	dynamic int // bytes of shared memory allowed
+	dynamic int // bytes of dynamic shared memory allowed
 }
 
 type stream struct {
 	id      ptxvm.Stream
-	capture *graph // collects, if set
+	capture *graph // records the work if not nil
 }
 
-// graph is work that was captured, in order.
+// graph is captured work, in order.
 type graph struct {
 	work []func(s ptxvm.Stream) error
 }
 
-// NewContext is Open of a new driver, with the Machine at hand for tests.
+// NewContext opens the device of a new driver, for tests that need the Machine.
 func NewContext(c ptxvm.Config) *Context { return New(c).newContext() }
 
 func (d *Driver) newContext() *Context {
@@ -123,10 +123,10 @@ func fail(call string, code int, err error) error {
 var (
 	errHandle = errors.New("vm: no such handle")
 	errClosed = errors.New("vm: the context is closed")
-	errPinned = errors.New("vm: host memory is not of HostAlloc")
+	errPinned = errors.New("vm: host memory does not come from HostAlloc")
 )
 
-// check makes an interpreter's error one of the driver's.
+// check converts an error of the interpreter to one of the driver.
 func check(call string, err error) error {
 	var f *ptxvm.Fault
 	switch {
@@ -148,7 +148,7 @@ func check(call string, err error) error {
 
 func (c *Context) handle() uintptr { c.next++; return c.next }
 
-// lookup finds what a handle names.
+// lookup returns the object of a handle.
 func lookup[H comparable, V any](c *Context, call string, all map[H]V, h H) (V, error) {
 	v, ok := all[h]
 	if c.closed {
@@ -163,7 +163,7 @@ func lookup[H comparable, V any](c *Context, call string, all map[H]V, h H) (V, 
 // Bind does nothing: the interpreter has no threads.
 func (c *Context) Bind() error { return nil }
 
-// Close drops the device.
+// Close frees the device.
 func (c *Context) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,7 +219,7 @@ func (c *Context) HostFree(b []byte) error {
 	return check("cuMemFreeHost", c.m.Sync())
 }
 
-// isPinned reports whether b lies in memory of HostAlloc.
+// isPinned reports whether b is in memory of HostAlloc.
 func (c *Context) isPinned(b []byte) bool {
 	p := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	for from, all := range c.pinned {

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// errCapture: a stream that collects a graph can't be waited for.
+// errCapture reports a wait for a stream that is capturing.
 var errCapture = errors.New("vm: the stream is capturing")
 
 // NewStream implements cudrv.Context.
@@ -29,7 +29,7 @@ func (c *Context) DestroyStream(s cudrv.Stream) error {
 	return err
 }
 
-// idle is the stream, which must not be capturing.
+// idle returns a stream that must not be capturing.
 func (c *Context) idle(call string, s cudrv.Stream) (ptxvm.Stream, error) {
 	st, err := lookup(c, call, c.streams, s)
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *Context) Elapsed(from, to cudrv.Event) (int64, error) {
 			return 0, err
 		}
 		if done, err := c.m.Passed(ev); err != nil || !done {
-			return 0, errors.Join(check("cuEventElapsedTime", err), fail("cuEventElapsedTime", cudrv.CodeNotReady, errors.New("vm: the event has not passed")))
+			return 0, errors.Join(check("cuEventElapsedTime", err), fail("cuEventElapsedTime", cudrv.CodeNotReady, errors.New("vm: the event is not done")))
 		}
 	}
 	return 0, nil

@@ -14,9 +14,9 @@ func TestConformance(t *testing.T) {
 	cudrvtest.Run(t, vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
 }
 
-// TestPinnedAlone: memory of Go's heap is refused, which a real driver would read
-// after it has moved on.
-func TestPinnedAlone(t *testing.T) {
+// TestOnlyPinnedMemory checks that copies refuse memory of Go's heap: a real driver could read it
+// after the program has reused it.
+func TestOnlyPinnedMemory(t *testing.T) {
 	c := vm.NewContext(ptxvm.Config{})
 	s, err := c.NewStream()
 	if err != nil {
@@ -40,7 +40,7 @@ func TestPinnedAlone(t *testing.T) {
 	}
 }
 
-// TestFaultCode: what the interpreter reports is at hand, under the driver's code.
+// TestFaultCode checks that an error has the driver's code and wraps the interpreter's report.
 func TestFaultCode(t *testing.T) {
 	c := vm.NewContext(ptxvm.Config{})
 	s, err := c.NewStream()

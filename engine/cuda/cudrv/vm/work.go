@@ -99,7 +99,7 @@ func (c *Context) Launch(f cudrv.Function, l cudrv.Launch) error {
 
 func dim(d [3]int) ptxvm.Dim { return ptxvm.Dim{X: d[0], Y: d[1], Z: d[2]} }
 
-// queue does work on a stream, or has its graph remember it.
+// queue queues work on a stream, or appends it to the graph that the stream captures.
 func (c *Context) queue(call string, s cudrv.Stream, work func(s ptxvm.Stream) error) error {
 	st, err := lookup(c, call, c.streams, s)
 	if err != nil {
@@ -151,7 +151,7 @@ func (c *Context) Fill32(s cudrv.Stream, dst cudrv.Ptr, value uint32, n int) err
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if dst%4 != 0 {
-		return fail("cuMemsetD32Async", cudrv.CodeInvalidValue, errors.New("vm: an address that is no multiple of 4"))
+		return fail("cuMemsetD32Async", cudrv.CodeInvalidValue, errors.New("vm: the address is not a multiple of 4"))
 	}
 	return c.queue("cuMemsetD32Async", s, func(id ptxvm.Stream) error { return c.m.Set32(id, uint64(dst), value, n) })
 }

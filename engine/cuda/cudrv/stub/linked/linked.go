@@ -16,8 +16,7 @@ import (
 
 var current *stub.Stub
 
-// Use has s answer the calls from now on. It reports whether the program is
-// linked with stubs at all.
+// Use makes the stubs call s from now on. It reports whether the program is linked with stubs.
 func Use(s *stub.Stub) bool {
 	current = s
 	return C.coppice_linked() != 0

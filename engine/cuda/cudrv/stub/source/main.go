@@ -1,9 +1,9 @@
 //go:build linux
 
-// Command source writes the C source of a libcuda without a device: stubs that
-// call back into the program that links them (package stub). With -header it has
-// every function that cuda.h declares, so that what is linked against the
-// toolkit's library links against this one. CI alone runs it.
+// Command source writes the C source of a libcuda without a device: stubs that call back
+// into the program that links them (package stub). With -header it has every function
+// that cuda.h declares, so that a program for the toolkit's library links with this one
+// too. Only CI runs it.
 //
 //	go run ./engine/cuda/cudrv/stub/source -header cuda.h >stub.c
 package main
@@ -29,7 +29,7 @@ func main() {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		// Names of functions, and what macros rename them to; a type in between does no harm.
+		// Names of functions, and the names that macros give them. An additional type does no harm.
 		names = declared.FindAllString(string(text), -1)
 	}
 	fmt.Print(stub.Source(names))
