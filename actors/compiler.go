@@ -20,7 +20,7 @@ const compileWork = 4096
 // compileBytes bounds the tables of one format.
 const compileBytes = 16 << 20
 
-// errUnwanted ends a compilation whose result no request waits for any more.
+// errUnwanted ends a compilation whose result no request needs.
 var errUnwanted = errors.New("actors: no request waits for this format")
 
 // compilerActor compiles formats. It has no state: a panic fails only the requests that wait

@@ -50,7 +50,7 @@ type compile struct {
 	worker   int
 	tenant   string
 	format   Format
-	unwanted atomic.Bool // set by the formats actor when no request waits for the format any more
+	unwanted atomic.Bool // set by the formats actor when the last request stops waiting for the format
 }
 
 // compiled returns a compiler's grammar, or its error, to the formats actor.

@@ -127,7 +127,7 @@ func (a *poolActor) give(m *give) {
 }
 
 // shutdown counts leaked pages: the scheduler has returned all of its pages by now, unless it
-// panicked and lost its books. As no step runs any more, other Systems may have the leaked
+// panicked and lost its books. As no step can run now, other Systems may have the leaked
 // pages. If this actor itself panicked, shutdown does not run, and its share stays taken.
 func (a *poolActor) shutdown(self *process) {
 	left := a.pool.leave(a.owner)

@@ -239,7 +239,7 @@ func (s *System) keep() {
 	// fails.
 	s.door.close(s.cause)
 	s.flush()
-	// Once the engine has stopped, no step and no move touches a page any more.
+	// Once the engine has stopped, no step and no move touches a page.
 	s.end(s.engine)
 	// The scheduler returns all of its pages first, so that the pool can count leaks.
 	s.end(s.scheduler)

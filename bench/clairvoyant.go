@@ -110,7 +110,7 @@ func (m *minCache) step(begin, end int) (matched int) {
 	return matched
 }
 
-// evict frees so many pages, those with the latest next use first, the deepest first
+// evict frees this many pages, those with the latest next use first, the deepest first
 // among equals. It does nothing if pages is not above 0.
 func (m *minCache) evict(pages int) {
 	for pages > 0 {

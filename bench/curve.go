@@ -56,7 +56,7 @@ func (c CurveConfig) validate(traces []NamedTrace) error {
 	return errors.Join(append(errs, validateScales(traces))...)
 }
 
-// Steps returns how often a [CompareCurve] of so many traces calls progress: for the
+// Steps returns how often a [CompareCurve] of this many traces calls progress: for the
 // page numbers, the prediction and each simulated capacity of each trace.
 func (c CurveConfig) Steps(traces int) int {
 	return traces * (2 + len(c.withDefaults().Factors))

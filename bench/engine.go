@@ -186,7 +186,7 @@ func (p *enginePlay) prefill() (float64, error) {
 	return float64(n) / took.Seconds(), err
 }
 
-// decode measures OutputTokens steps of so many rows, in tokens per second of all rows
+// decode measures OutputTokens steps of this many rows, in tokens per second of all rows
 // together. The prefill before them is not counted.
 func (p *enginePlay) decode(rows int) (float64, error) {
 	each := kv.CeilPages(enginePrompt+p.cfg.OutputTokens, p.info.PageTokens)

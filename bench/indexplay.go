@@ -91,7 +91,7 @@ func (p *indexPlay) branch(s *kvindex.Sharded, i int) int {
 	return s.Branch(first.Locals(p.cfg.BlockTokens)[0])
 }
 
-// room allocates for the times of so many requests, so that the replay does not.
+// room allocates for the times of all requests, so that the replay does not.
 func (p *indexPlay) room(requests int) {
 	for _, h := range p.hands {
 		h.finds = make([]time.Duration, 0, requests)

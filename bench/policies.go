@@ -63,7 +63,7 @@ func validateScales(traces []NamedTrace) error {
 	return nil
 }
 
-// Steps returns how often a [ComparePolicies] of so many traces calls progress: for
+// Steps returns how often a [ComparePolicies] of this many traces calls progress: for
 // each trace once for its pages, and at each capacity for MIN and every policy.
 func (c PolicyConfig) Steps(traces int) int {
 	c = c.withDefaults()

@@ -67,7 +67,7 @@ func newSchedPlay(cfg SchedConfig) (*schedPlay, error) {
 }
 
 // arrive adds a request: the beginning of its group, random tokens after it, and an
-// output of so many tokens.
+// output of this many tokens.
 func (p *schedPlay) arrive(output int) error {
 	group := p.groups[int(p.nextID)%schedGroups]
 	p.prompt = append(p.prompt[:0], group...)
@@ -81,7 +81,7 @@ func (p *schedPlay) arrive(output int) error {
 	return err
 }
 
-// play runs turns until so many more requests have ended.
+// play runs turns until n more requests have ended.
 func (p *schedPlay) play(ctx context.Context, requests int) error {
 	until := p.ended + requests
 	for n := 0; p.ended < until; n++ {

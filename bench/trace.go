@@ -140,7 +140,7 @@ func (d *traceReader) header() (requests int, err error) {
 	return d.count("the number of requests", MaxTraceRequests)
 }
 
-// request reads request i of so many, chunk by chunk, so that memory grows with the bytes
+// request reads request i of all, chunk by chunk, so that memory grows with the bytes
 // that are really there.
 func (d *traceReader) request(i, of int) ([]kv.Token, error) {
 	what := func(part string) string { return fmt.Sprintf("%s of request %d of %d", part, i, of) }

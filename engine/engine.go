@@ -19,7 +19,7 @@ type Backend interface {
 	// the device.
 	Submit(b *Batch) (Ticket, error)
 	// Close ends the backend. It aborts a running batch between layers and ends pending
-	// tickets with ErrClosed. It returns when nothing runs any more; a second call does
+	// tickets with ErrClosed. It returns when nothing is running; a second call does
 	// nothing.
 	Close() error
 }

@@ -243,7 +243,7 @@ func TestReturnsWithoutAGap(t *testing.T) {
 				w.pipe.frames <- Frame{Kind: FrameConnected}
 				w.pipe.settle()
 				if got := w.sink.held(rank1); len(got) == 0 && (missed == 0 || k.replay) {
-					t.Errorf("nothing is held any more")
+					t.Errorf("nothing is held")
 				}
 				send(w.publish(3))
 				w.check("after", k.snapshot || k.replay || missed == 0)

@@ -58,7 +58,7 @@ func BenchmarkResume(b *testing.B) {
 	}
 }
 
-// BenchmarkEvictInsert evicts one leaf and inserts a new one, among so many below one
+// BenchmarkEvictInsert evicts one leaf and inserts a new one, among n leaves below one
 // node: the steady state of a full pool.
 func BenchmarkEvictInsert(b *testing.B) {
 	for _, policy := range []Policy{LRU, LFU, CostAware} {
@@ -77,7 +77,7 @@ func BenchmarkEvictInsert(b *testing.B) {
 	}
 }
 
-// BenchmarkEvict evicts one leaf after another among so many, which hang below so many
+// BenchmarkEvict evicts one leaf after another among many, which hang below many
 // nodes; 1,000 at a time are inserted again while the timer is stopped.
 func BenchmarkEvict(b *testing.B) {
 	for _, leaves := range []int{1000, 50000, 1000000} {
@@ -125,7 +125,7 @@ func (l *leaves) add(first, second kv.PageID) {
 	l.c.Insert(keyOf(key...), []kv.PageID{kv.PageID(parent), first, second}, nil)
 }
 
-// BenchmarkMatchSiblings matches a page among so many siblings, which differ at one
+// BenchmarkMatchSiblings matches a page among n siblings, which differ at one
 // token of the page or anywhere in it; hits and misses alternate. Either the same 64
 // keys are matched again and again, or other keys each time, so that the siblings are
 // out of the caches.

@@ -61,7 +61,7 @@ func (x checker) matchKey(key Key, want ...kv.PageID) Match {
 	return m
 }
 
-// evict frees so many pages and compares.
+// evict frees this many pages and compares.
 func (x checker) evict(pages int, want ...kv.PageID) {
 	x.Helper()
 	if freed := x.c.Evict(pages, nil); !slices.Equal(freed, want) {

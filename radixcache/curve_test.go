@@ -16,7 +16,7 @@ func newCurveCache(t testing.TB) *Cache {
 	return newCache(t, Config{PageTokens: 1, CurveSamples: DefaultCurveSamples})
 }
 
-// wantHits observes two keys on a fresh curve, with of tokens together, and wants so many
+// wantHits observes two keys on a fresh curve, with of tokens together, and wants this many
 // hits at an unlimited capacity.
 func wantHits(t *testing.T, what string, want, of int, first, second Key) {
 	t.Helper()

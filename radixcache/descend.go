@@ -92,7 +92,7 @@ func (s *slab) descend(cur cursor, tokens []kv.Token, reads bool) (cursor, Parti
 }
 
 // partOf returns the Partial of a node whose page after the matched whole pages
-// shares so many tokens; the zero Partial if none.
+// shares this many tokens; the zero Partial if none.
 func partOf(id NodeID, shared int) Partial {
 	if shared == 0 {
 		return Partial{}

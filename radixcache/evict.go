@@ -2,7 +2,7 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/kv"
 
-// Evict removes unpinned leaves in the order of the policy until at least so many
+// Evict removes unpinned leaves in the order of the policy until at least this many
 // pages are freed or nothing is left to evict; parents become leaves in turn. Of the
 // last leaf it removes only the pages that are missing, from the end, unless
 // [Config.WholeLeaves]: a 10,000-token leaf then loses one page when one is missing.

@@ -72,7 +72,7 @@ func (e *eviction) newOrder(edge NodeID) *order {
 	return &order{edge: edge}
 }
 
-// dropOrder removes an order that no space uses any more. The common order stays.
+// dropOrder removes an order that no space uses. The common order stays.
 func (e *eviction) dropOrder(o *order) {
 	if o == e.common {
 		return
@@ -130,7 +130,7 @@ func (e *eviction) enlist(id NodeID) {
 	}
 }
 
-// unheap takes a node that is no leaf any more, or is pinned, out of the heaps. It
+// unheap takes a node that is no longer a leaf, or is pinned, out of the heaps. It
 // may stay in the line, where it costs nothing until it reaches the front.
 func (e *eviction) unheap(id NodeID) {
 	o := e.nodes[id].space.order
@@ -194,7 +194,7 @@ func (e *eviction) absorb(parent, child NodeID) {
 }
 
 // oldest returns the least recently used unpinned leaf of an order, Root if there is
-// none. It drops nodes at the line's front that are pinned or no leaves any more.
+// none. It drops nodes at the line's front that are pinned or no longer leaves.
 func (e *eviction) oldest(o *order) NodeID {
 	first := Root
 	for first == Root {

@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// manyLinks returns a tree of so many links that are joined early; the oldest begins with
+// manyLinks returns a tree of this many links that are joined early; the oldest begins with
 // token 0.
 func manyLinks(t *testing.T, links int) (*Cache, func(...kv.Token) NodeID) {
 	c, next := emptyCache(t, Config{PageTokens: 2}), kv.PageID(0)

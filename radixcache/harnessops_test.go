@@ -124,7 +124,7 @@ func (h *harness) release(x handle) {
 	h.after()
 }
 
-// room evicts until there are so many free pages; false if too much is pinned.
+// room evicts until there are this many free pages; false if too much is pinned.
 func (h *harness) room(pages int) bool {
 	if short := pages - len(h.free); short > 0 {
 		h.evict(short, -1)

@@ -80,7 +80,7 @@ func (s *slab) loosen(id NodeID) {
 	s.enqueue(&s.links.loose, linkID{id, n.gen})
 }
 
-// enqueue appends a link to a queue. Entries whose node is no link any more stay
+// enqueue appends a link to a queue. Entries whose node is no longer a link stay
 // in the queue until a sweep removes them. The sweep runs when the queue is longer
 // than 64 + 4 times the number of links: then three quarters of it or more are
 // stale, and its cost is amortised O(1) per entry.

@@ -84,7 +84,7 @@ func (c *Cache) Resume(key Key, m Match) (now Match) {
 }
 
 // place returns the cursor at which a match ended, and false if its pages are not
-// all there any more. After a split the place may be in a node above m.Node, and
+// all there now. After a split the place may be in a node above m.Node, and
 // after a join inside a longer node, but the path to m.Node has the same tokens. A
 // removed node has another gen, and a trimmed one ends too early.
 func (c *Cache) place(m Match, key *Key) (cursor, bool) {

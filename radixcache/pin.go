@@ -69,7 +69,7 @@ func (c *Cache) PinNode(id NodeID) {
 // Unpin releases one pin of a handle. Root does nothing. An unknown node panics, and
 // so does one without a pin of its own, even if nodes below it are pinned.
 //
-// Cost: the part of the path that is not pinned any more, and joins: mostly at most
+// Cost: the part of the path that is no longer pinned, and joins: mostly at most
 // eight, each a copy of its chain's tokens; more only when links outnumber all
 // other nodes.
 func (c *Cache) Unpin(id NodeID) {

@@ -22,7 +22,7 @@ type prefixPins struct {
 	dead   []prefixPin // scratch memory of Flush
 }
 
-// prefixPin is one handle: on node, at whose end the prefix of so many tokens ends.
+// prefixPin is one handle: on node, at whose end the prefix of this length ends.
 type prefixPin struct {
 	node   NodeID
 	tokens int

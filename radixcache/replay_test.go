@@ -59,7 +59,7 @@ type sums struct {
 	evicted              uint64
 }
 
-// replay serves a load one request at a time from a pool of so many pages, in
+// replay serves a load one request at a time from a pool of this many pages, in
 // the way a scheduler does, and fails on a page that is lost or given twice.
 func replay(t *testing.T, c *Cache, pool, turns int) sums {
 	t.Helper()

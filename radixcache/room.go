@@ -10,7 +10,7 @@ import (
 // namespaces: none keeps its MinPages.
 var everyQuota = new(Quota)
 
-// evict removes leaves until so many pages are freed or no more may be. own is the quota
+// evict removes leaves until this many pages are freed or no more may be. own is the quota
 // of the namespace that needs the room: this one quota protects nothing. With nil all
 // quotas protect their namespaces.
 func (t *tree) evict(pages int, own *Quota, freed []kv.PageID) []kv.PageID {

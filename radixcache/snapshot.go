@@ -209,7 +209,7 @@ func (r *restorer) get(v any) error {
 	return nil
 }
 
-// words reads n values of four bytes each, after checking that so many bytes are left.
+// words reads n values of four bytes each, after checking that these bytes are there.
 func words[T kv.Token | kv.PageID](r *restorer, n uint32) ([]T, error) {
 	if int64(n)*4 > int64(r.in.Len()) {
 		return nil, fmt.Errorf("%w: %d values announced, %d bytes left", ErrSnapshot, n, r.in.Len())

@@ -144,7 +144,7 @@ func (t *tree) journalRemoved(n *node, keep int) {
 	}
 }
 
-// lookedUp counts a request that asked for so many tokens and found so many.
+// lookedUp counts a request's tokens, asked for and found.
 func (t *tree) lookedUp(asked, found int) {
 	t.counts.Lookups++
 	t.counts.LookupTokens += uint64(asked)

@@ -53,7 +53,7 @@ func TestWriteToShortensEdges(t *testing.T) {
 	}
 }
 
-// failing takes so many bytes and then no more.
+// failing takes room bytes and then no more.
 type failing struct{ room int }
 
 var errFull = errors.New("full")

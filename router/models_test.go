@@ -75,7 +75,7 @@ func TestModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ticket, req, ok := r.Next(0); !ok || req.Model != 3 {
-		t.Errorf("nobody serves model 3 any more, next is %+v", req)
+		t.Errorf("no worker serves model 3 now, next is %+v", req)
 	} else if _, err := r.Take(0, ticket, nil); !errors.Is(err, ErrNoWorkers) {
 		t.Error(err)
 	}

@@ -104,7 +104,7 @@ func TestStallOfAll(t *testing.T) {
 }
 
 // TestStallIsNotEndedByClients: that clients give up is no progress, an answer to a probe is
-// if nothing is owed any more.
+// if nothing is owed.
 func TestStallIsNotEndedByClients(t *testing.T) {
 	r := stallRouter(t, 2)
 	a := worker1(0)

@@ -12,7 +12,7 @@ import (
 )
 
 // maxAhead bounds the waiting sequences that a step looks at for a prefix to fetch,
-// besides those that it tries to admit. While so many fetches are in progress, no more
+// besides those that it tries to admit. While this many fetches are in progress, no more
 // begin ahead of their turn.
 const maxAhead = 8
 
@@ -102,7 +102,7 @@ func (fs *fetches) first(now time.Duration, q *sequence, f *found) bool {
 		fs.queue.follow(q, leader, until)
 		return true
 	}
-	// Part of the pinned prefix can't be used any more, for example after a flush.
+	// Part of the pinned prefix became unusable, for example after a flush.
 	if q.fetch != nil && q.fetch.adopted > f.match.Tokens {
 		fs.unpin(q)
 		*f = fs.prefixes.find(q)
@@ -238,7 +238,7 @@ func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bo
 }
 
 // read handles the end of a Read. Its pages go to the sequence that waits for it. If there
-// is none any more, or the Read failed, they are released.
+// is none left, or the Read failed, they are released.
 func (fs *fetches) read(id tiering.MoveID, err error) {
 	a := fs.reading[id]
 	if a == nil {

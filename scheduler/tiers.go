@@ -51,7 +51,7 @@ type resident struct {
 
 // arrival is a Read and the pages held for it.
 type arrival struct {
-	q     *sequence // nil: no sequence waits for it any more
+	q     *sequence // nil: no sequence waits for it
 	pages []kv.PageID
 	begun bool // it is due or in a plan, so the store may write to the pages
 }
@@ -133,7 +133,7 @@ func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took 
 }
 
 // Flush begins the last writes: as much of the cache as can be written by until goes to
-// disk and to the shared tier. No request may be added any more. Call Next and Moved as
+// disk and to the shared tier. No further request may be added. Call Next and Moved as
 // usual while Flushing.
 func (s *Scheduler) Flush(now, until time.Duration) {
 	if s.tiers != nil {
@@ -164,7 +164,7 @@ func (fs *fetches) metrics() (all [kv.Tiers]TierMetrics) {
 
 // computed registers the extents that q has put into the tree. They are known to be sound,
 // as q has sampled from them. With tail it includes the last, partial extent, which q will
-// not extend any more. It returns the key of the last extent.
+// not extend from now on. It returns the key of the last extent.
 func (t *tiers) computed(q *sequence, valid int, tail bool) (last mempool.Key) {
 	size := t.layout.PageTokens
 	n := min(q.wholeMedia(min(valid, len(q.tokens)))/size, q.shared) * size

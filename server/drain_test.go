@@ -66,7 +66,7 @@ func TestDrainUnderLoad(t *testing.T) {
 }
 
 // drainedAnswer sends a request and classifies the result: "whole"; "ended" by an error about
-// the shutdown; "refused" by one; or "closed" if there is no server any more.
+// the shutdown; "refused" by one; or "closed" if the server has gone.
 func (b *bed) drainedAnswer(ctx context.Context, stream bool) (string, error) {
 	a, err := b.try(ctx, "POST", "/v1/completions", fmt.Sprintf(`{"prompt":"What is light?","max_tokens":30,"ignore_eos":true,"stream":%v}`, stream))
 	switch {

@@ -98,7 +98,7 @@ const (
 	treeLongest     = 8192
 )
 
-// Generate makes a trace of so many requests for a fleet of so many workers. The seed
+// Generate makes a trace of requests for a fleet of workers. The seed
 // determines all random choices. Names are
 //
 //   - chat: conversations over 64 system prompts of Zipfian popularity, 24 concurrent

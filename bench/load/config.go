@@ -10,7 +10,7 @@ import (
 // Config sizes one run. Exactly one of Concurrency, Arrivals and Timed must be set: it
 // decides when sessions begin. Zero means the default for the other fields.
 type Config struct {
-	Concurrency int       // closed loop of so many concurrent sessions
+	Concurrency int       // closed loop with this number of concurrent sessions
 	Arrivals    *Arrivals // open loop with a rate
 	Timed       bool      // open loop with the times of the data set
 	// MaxConcurrency limits the concurrent requests of an open loop. A request that is

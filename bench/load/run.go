@@ -236,7 +236,7 @@ func (r *runner) leave() {
 	}
 }
 
-// think pauses before a turn. ok is false if no request may begin any more; it then
+// think pauses before a turn. ok is false if no further request may begin; it then
 // returns without waiting for the rest of the pause.
 func (r *runner) think(ctx context.Context, d time.Duration) (ok bool) {
 	if most := r.cfg.Duration - time.Since(r.begin); r.cfg.Duration > 0 && most < d {

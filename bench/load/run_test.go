@@ -206,7 +206,7 @@ func TestDurationStopsAClosedLoop(t *testing.T) {
 	})
 }
 
-// When no request may begin any more, pauses between turns end at once and do not count
+// When no further request may begin, pauses between turns end at once and do not count
 // as part of the run's duration.
 func TestThoughtsEndWithTheRun(t *testing.T) {
 	for name, cfg := range map[string]Config{

@@ -237,7 +237,7 @@ func addAVX2(dst *float32, x *float32, n int)
 //go:noescape
 func rotateAVX2(x *float32, cos *float32, sin *float32, half int)
 
-// quantizeAVX2 writes the records of so many blocks, at least one.
+// quantizeAVX2 writes the records of the blocks, at least one.
 //
 //go:noescape
 func quantizeAVX2(dst *byte, x *float32, blocks int)

@@ -14,7 +14,7 @@ import (
 // must survive those of one row.
 type Fault struct {
 	Name string // completes "a backend that …"
-	// Whole: nothing in the result can be attributed to rows any more. Otherwise one row's
+	// Whole: nothing in the result can be attributed to rows. Otherwise one row's
 	// answer is wrong, and all others are sound.
 	Whole bool
 	// Needs lists what the row must request for the fault to show.

@@ -95,7 +95,7 @@ func (w *world) drop(pages []kv.PageID) {
 	}
 }
 
-// grow gives the job pages for n tokens; false if there are not so many.
+// grow gives the job pages for n tokens; false if there are fewer.
 func (w *world) grow(j *job, n int) bool {
 	want := kv.CeilPages(n, w.info.PageTokens) - len(j.pages)
 	for want > len(w.free) && len(w.stems) > 0 {

@@ -155,7 +155,7 @@ func TestTopicElsewhere(t *testing.T) {
 		st, _ := sub.Status(wrong)
 		return st.Elsewhere && st.Topic == topic && st.Counts.UnknownWorker == 1
 	})
-	until("all is not asked for any more", func() bool {
+	until("the subscription to everything has ended", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for q := range s.subs {

@@ -28,6 +28,9 @@ var riddles = []struct{ phrase, better string }{
 	{`is what`, `the verb: "x does y", not "x is what does y"`},
 	{`anew`, `"again"`},
 	{`for good`, `"permanently"`},
+	{`any more`, `"no longer", "again"`},
+	{`so many`, `"n", "this many", "all"`},
+	{`behind (?:it|them|those|another|the last)`, `"after" for order`},
 }
 
 // anyRiddle matches any of riddles; submatch i+1 belongs to riddles[i].

@@ -10,7 +10,7 @@ import (
 )
 
 // Discard removes an extent whose KV is wrong, and all its descendants, from all tiers. They are
-// not found any more from now on. Reads and writes of them in flight are canceled, and a write
+// not found from now on. Reads and writes of them in flight are canceled, and a write
 // that ends well all the same is dropped.
 func (p *Policy) Discard(k mempool.Key) {
 	p.gone(kv.TierDevice, k)

@@ -30,7 +30,7 @@ func NewNames(limit int) *Names {
 func (n *Names) Len() int { return len(n.names) }
 
 // Store translates a run for [Index.Store]. gone lists the blocks, by chained hash, whose names
-// now mean other content: the holder can't have them any more, so remove them first. Both
+// now mean other content: the holder can't have them now, so remove them first. Both
 // results are valid until the next call. Errors, which change nothing: ErrSequence if a name
 // occurs twice in the run or equals the parent's, ErrUnknownParent, ErrFull.
 func (n *Names) Store(run Run) (translated Run, gone []kv.BlockHash, err error) {

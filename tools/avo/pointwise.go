@@ -243,7 +243,7 @@ func (t *target) rotate() {
 // quantize generates the writing of records for blocks of 32 activations, see quantacts.go in
 // engine/cpu. Steps that run only once per block, such as the last reductions, use half a vector.
 func (t *target) quantize() {
-	t.text("quantize", "(dst *byte, x *float32, blocks int)", "writes the records of so many blocks, at least one.")
+	t.text("quantize", "(dst *byte, x *float32, blocks int)", "writes the records of the blocks, at least one.")
 	dst, x, blocks := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("blocks"), GP64())
 	Label("block")
 	v, abs := t.vectors(4), t.vectors(4)

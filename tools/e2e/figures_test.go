@@ -36,7 +36,7 @@ func (p *process) stats(client openai.Client) (f figures) {
 func (p *process) quiet(client openai.Client) {
 	p.t.Helper()
 	var f figures
-	p.until("nothing runs any more", func() bool {
+	p.until("nothing runs", func() bool {
 		f = p.stats(client)
 		return f.Running == 0 && f.Waiting == 0 && f.HeldPages == 0
 	})

@@ -179,7 +179,7 @@ func TestPage(t *testing.T) {
 	few := grows(0)
 	many := grows(few + 20)
 	b.see("the tree is painted", painted+" > 8")
-	b.see("nothing is not said any more", `document.querySelector("#empty").hidden`)
+	b.see("the page no longer says that there is nothing", `document.querySelector("#empty").hidden`)
 	b.see("somebody runs", `document.querySelectorAll("#running li:not(.none)").length > 0`)
 	b.see("somebody waits", `document.querySelectorAll("#waiting li:not(.none)").length > 0`)
 	b.see("somebody has finished", `document.querySelectorAll("#finished li:not(.none)").length > 0`)

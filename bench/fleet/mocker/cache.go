@@ -53,7 +53,7 @@ func (c *cache) match(hashes []kv.BlockHash) (blocks, active int) {
 	return blocks, active
 }
 
-// use holds the named blocks, which must exist, and so many new unnamed ones, and appends
+// use holds the named blocks, which must exist, and takes new unnamed ones, and appends
 // them to dst. It returns false, and changes nothing, if there is no room. Evictions go to
 // the log.
 func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]slot, bool) {

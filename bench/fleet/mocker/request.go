@@ -20,7 +20,7 @@ type Request struct {
 	Tokens       []kv.Token     // of the prompt
 	Locals       []kv.LocalHash // of the prompt's full blocks; further ones are ignored
 	Hashes       []kv.BlockHash // of the same blocks, by kv.Chain
-	OutputTokens int            // at least 1. The request ends after so many tokens
+	OutputTokens int            // at least 1. The request ends after this many tokens
 	// Output holds the output tokens, at least OutputTokens. Output blocks get the hashes
 	// that a later prompt containing the answer has.
 	Output []kv.Token

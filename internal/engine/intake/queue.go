@@ -133,7 +133,7 @@ func (q *Queue) Moved(dst []engine.Moved) []engine.Moved {
 // Ready implements engine.Mover.
 func (q *Queue) Ready() <-chan struct{} { return q.ready }
 
-// ended returns the error of a queue that accepts nothing any more, or nil; q.mu is held.
+// ended returns the error of a queue that accepts nothing, or nil; q.mu is held.
 func (q *Queue) ended() error {
 	if q.closed {
 		return engine.ErrClosed

@@ -84,7 +84,7 @@ func (s *Set) Until(want map[kv.BlockHash]bool) {
 	s.wait(func() bool { return maps.Equal(s.held, want) })
 }
 
-// UntilChanges waits for so many blocks to be stored and removed, dumps aside.
+// UntilChanges waits for these numbers of blocks stored and removed, dumps aside.
 func (s *Set) UntilChanges(n int) { s.wait(func() bool { return s.changes >= n }) }
 
 func (s *Set) wait(is func() bool) {

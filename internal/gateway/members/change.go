@@ -49,7 +49,7 @@ type Silent struct {
 	Since  time.Time // time of its loss
 }
 
-// Forgotten reports that no worker has this name any more.
+// Forgotten reports that the last worker with this name has gone.
 type Forgotten struct{ Name string }
 
 // Spoken changes the tokenizer for reading prompts. An error from Apply keeps the previous one.

@@ -56,14 +56,14 @@ func (f *Fleet) swapTokenizer(from, to *TokenizerSet) error {
 }
 
 // checkTokenizer refuses a worker whose tokenizer differs from the current set. A fetched set is
-// dropped once no joined worker has it any more.
+// dropped once the last joined worker with it has gone.
 func (f *Fleet) checkTokenizer(m *Member, c *card.Card) error {
 	now := f.Tokenizer()
 	if c.Tokenizer == "" || !now.Exact() || now.Digest == "" || now.Digest == c.Tokenizer {
 		return nil
 	}
 	if now.fetched && !f.spoken(now.Digest, m) && f.swapTokenizer(now, &f.cfg.Tokenizer) == nil {
-		f.log.Warn("the tokenizer is given up: no worker has it any more", m.Field())
+		f.log.Warn("the tokenizer is dropped: the last worker with it has gone", m.Field())
 		return nil
 	}
 	return refuse("worker %s makes tokens by another tokenizer or chat template than the gateway does, so what it holds would not be found: serve one model in a fleet", m.url)

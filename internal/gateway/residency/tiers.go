@@ -52,7 +52,7 @@ func (t *tiers) add(tier kv.Tier, hashes []kv.BlockHash) int {
 	return len(hashes)
 }
 
-// remove removes a block from the tiers in from. held is false if it is in no tier any more;
+// remove removes a block from the tiers in from. held is false if it is no longer in any tier;
 // overfull reports that its remaining copy was dropped for lack of room.
 func (t *tiers) remove(from tierSet, hash kv.BlockHash) (held, overfull bool) {
 	was := t.masks[hash]

@@ -37,7 +37,7 @@ func (w widths) anchored(e *grammar.Expr) ([]piece, error) {
 				return nil, err
 			}
 			if all = append(all, pieces...); len(all) > maxPieces {
-				return nil, errors.New("^ and $ in so many alternatives")
+				return nil, errors.New("^ and $ in this many alternatives")
 			}
 		}
 		return all, nil
@@ -80,7 +80,7 @@ func (w widths) anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 			}
 		}
 		if all = product; len(all) > maxPieces {
-			return nil, errors.New("^ and $ in so many alternatives")
+			return nil, errors.New("^ and $ in this many alternatives")
 		}
 	}
 	return all, nil

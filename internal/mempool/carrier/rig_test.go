@@ -309,7 +309,7 @@ func (r *rig) until(ok func() bool) {
 		select {
 		case <-r.c.Ready():
 		case <-limit.C:
-			r.Fatalf("nothing happens any more; %d moves have not ended", len(r.c.moves))
+			r.Fatalf("nothing more can happen; %d moves have not ended", len(r.c.moves))
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (s *Arena) F32() []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(s.arena))), len(s.arena)/4)
 }
 
-// Close frees the memory. Slices returned before must not be used any more.
+// Close frees the memory. Slices returned before must not be used after it.
 func (s *Arena) Close() error {
 	arena := s.arena
 	s.arena = nil

@@ -44,7 +44,7 @@ type Job struct {
 	q     *Queue
 	timer *time.Timer
 	begun time.Time
-	after chan struct{} // closed when no worker will use the job any more
+	after chan struct{} // closed when no worker will use the job again
 	state jobState
 	cause error // reason why it was given up in state holding
 }
@@ -57,7 +57,7 @@ const (
 	waiting jobState = iota
 	running
 	holding   // a worker uses its pages
-	committed // deadlines and cancels have no effect any more
+	committed // deadlines and cancels have no effect
 	ended
 )
 
@@ -224,7 +224,7 @@ func (j *Job) Commit() bool {
 	return j.state == committed
 }
 
-// Left returns a channel that is closed when no worker will use the job any more.
+// Left returns a channel that is closed when no worker will use the job again.
 func (j *Job) Left() <-chan struct{} { return j.after }
 
 // HasLeft reports whether Left is closed.

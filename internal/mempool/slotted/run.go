@@ -100,7 +100,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	return failed(err)
 }
 
-// settled removes a put that has ended from pending, so that no child waits for it any more.
+// settled removes a put that has ended from pending, so that children stop waiting for it.
 func (s *Store) settled(k mempool.Key) {
 	s.mu.Lock()
 	delete(s.pending, k)

@@ -43,7 +43,7 @@ type Config struct {
 	BlockTokens    int `min:"1" max:"1<<15"`                  // tokens per tracked block, a multiple of PageTokens up to 32768; default mostly 32
 	Samples        int `default:"16384" min:"64" max:"1<<24"` // largest number of blocks tracked at once, MinSamples to MaxSamples; default 16384
 	MaxTokens      int `default:"1<<26" min:"1" max:"1<<40"`  // largest capacity in tokens that the curve covers; default 1<<26
-	HalfLifeTokens int `min:"0"`                              // a request counts half after so many further tokens; 0: all count alike
+	HalfLifeTokens int `min:"0"`                              // a request counts half after this many further tokens; 0: all count alike
 }
 
 // WithDefaults returns a copy with zeros replaced by the defaults. BlockTokens becomes

@@ -42,7 +42,7 @@ func paged(requests [][]kv.Token, page int) *trace {
 	return t
 }
 
-// lru plays the trace to an LRU cache of so many tokens and returns its hit rate. The cache
+// lru plays the trace to an LRU cache of this many tokens and returns its hit rate. The cache
 // is a plain list of pages, the most recent first. A request is served up to its first
 // missing page. Then its pages move to the front, the deepest first, so that the deepest
 // of the request is evicted first.

@@ -30,7 +30,7 @@ type caller struct {
 	prompt  int           // maximum number of tokens after the stem
 	output  int
 	samples int
-	aborts  int // one request in so many is aborted; 0: none
+	aborts  int // one request in this number is aborted; 0: none
 
 	open int
 }

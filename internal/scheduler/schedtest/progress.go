@@ -131,7 +131,7 @@ func (c *progress) stopped() {
 // dry is called when no event is left.
 func (c *progress) dry() error {
 	if open := len(c.r.book.live); open > 0 {
-		return fmt.Errorf("%d requests are open, %d plans run, and nothing will happen any more", open, len(c.r.flights))
+		return fmt.Errorf("%d requests are open, %d plans run, and nothing more will happen", open, len(c.r.flights))
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ type setup struct {
 	storeFault func(*tiering.Move) (error, bool)
 	speedup    time.Duration // see lower
 	restarts   bool          // the process restarts in the middle, and finds the extents of disk and shared tiers
-	aborts     int           // one request in so many is aborted; 0: none
+	aborts     int           // one request in this number is aborted; 0: none
 	ending     ending
 	failReads  bool      // every other copy of a page between tiers fails
 	callers    []*caller // the tenants of a fair world, which send all its requests
@@ -224,7 +224,7 @@ func (w *setup) drawFaults(o Options, rng stream) {
 	}
 }
 
-// failRows makes one row in so many fail.
+// failRows makes one row in this number fail.
 func (w *setup) failRows(o Options, one int) {
 	rows := newStream(o.Seed, "failing rows")
 	w.device.Faults.Row = func(uint64, int) error {

@@ -258,7 +258,7 @@ export class TreeView {
   }
 }
 
-// wrapped breaks text into so many lines at most, at spaces where there are some.
+// wrapped breaks text into at most this many lines, at spaces where there are some.
 function wrapped(text, room, most) {
   const lines = [];
   while (text && lines.length < most) {
