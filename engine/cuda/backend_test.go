@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// driver is shared, so that kernels are decoded once.
+// driver is shared by all tests, so that kernels are decoded once.
 var driver = vm.New(ptxvm.Config{MemoryBytes: 256 << 20})
 
 // conform opens a backend of the nano model on the interpreter.
@@ -64,8 +64,8 @@ func TestConformance(t *testing.T) {
 		enginetest.Run(t, conform)
 		return
 	}
-	// The interpreter is ten times slower with the race detector: what is about
-	// goroutines is enough.
+	// The interpreter is ten times slower with the race detector: run only the checks that
+	// involve several goroutines.
 	for _, check := range []string{"close", "moves"} {
 		if err := enginetest.Try(t, conform, check); err != nil {
 			t.Errorf("%s: %v", check, err)
@@ -75,8 +75,8 @@ func TestConformance(t *testing.T) {
 
 var every = flag.Bool("every", false, "run the whole suite on models of all architectures and head sizes, two minutes")
 
-// TestConformanceOfShapes: models of each architecture and of each size of heads pass what of
-// the suite depends on these, and the nano model does without graphs; with -every all of it.
+// TestConformanceOfShapes runs check batch-mix on models of several architectures and head sizes, and
+// check deferred on the nano model without graphs. With -every it runs all checks, on more models.
 func TestConformanceOfShapes(t *testing.T) {
 	if cuda.RaceDetector {
 		t.Skip("the nano model is enough")
@@ -90,7 +90,7 @@ func TestConformanceOfShapes(t *testing.T) {
 		factory := func(t testing.TB, o enginetest.Options) engine.Backend { return open(t, m, o) }
 		if *every {
 			t.Run(name, func(t *testing.T) {
-				t.Parallel() // one uses one processor
+				t.Parallel() // each uses one processor
 				enginetest.Run(t, factory)
 			})
 		} else if err := enginetest.Try(t, factory, "batch-mix"); err != nil {
@@ -117,7 +117,7 @@ func noGraphs(c *cuda.Config) { c.NoGraphs = true }
 
 var controls = flag.Bool("controls", false, "run the suite on backends that are broken on purpose, half a minute")
 
-// TestControls: the suite finds each backend that is broken on purpose.
+// TestControls checks that the suite fails each backend that is broken on purpose.
 func TestControls(t *testing.T) {
 	if !*controls {
 		t.Skip("takes half a minute: -args -controls")

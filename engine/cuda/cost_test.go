@@ -9,13 +9,13 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// TestStepCost: the estimate of a step is near the sum over its kernels, for steps that it
-// was not made of too; of a device that is not known there is none.
+// TestStepCost checks that the estimate of a step is near the sum over its kernels, also for shapes
+// that the estimate was not derived from, and that it is zero for unknown devices.
 func TestStepCost(t *testing.T) {
 	s := kernels.Llama8B
 	c := &model.Config{Hidden: s.Hidden, FFN: s.FFN, Layers: s.Layers, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, Vocab: s.Vocab}
 	if x := stepCost("PTX interpreter", c); x != (engine.StepCost{}) {
-		t.Errorf("%+v of a device that is not known", x)
+		t.Errorf("%+v for an unknown device", x)
 	}
 	x := stepCost("NVIDIA H200", c)
 	if older := stepCost("NVIDIA H100 80GB HBM3", c); older.Step <= x.Step || older.Context <= x.Context || x.BalanceTokens() < 1000 {

@@ -17,13 +17,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// failure is how call number failAt of a driver fails.
+// failure is the way in which call number failAt of a driver fails.
 type failure int
 
 const (
-	lostDevice   failure = iota // it and all that follow
-	outOfMemory                 // it alone
-	faultyKernel                // the next launch writes to nowhere
+	lostDevice   failure = iota // this call and all later ones fail
+	outOfMemory                 // only this call fails
+	faultyKernel                // the next launch writes out of bounds
 	hungKernel                  // the next wait for an event does not return
 	failures
 )
@@ -37,25 +37,24 @@ func (f failure) want() error {
 	return [...]error{cudrv.ErrLost, cudrv.ErrMemory, cudrv.ErrLost, cuda.ErrStuck}[f]
 }
 
-// faulty is the interpreter's driver, of which call number failAt fails.
+// faulty wraps the interpreter's driver; its call number failAt fails.
 type faulty struct {
 	*vm.Driver
 	failure       failure
 	failAt, calls int
-	hung          chan struct{} // closed to let a hung kernel end
+	hung          chan struct{} // closed to end a hung kernel
 	opened        *faultyContext
 }
 
-// faultyContext counts the calls that put work on a stream, wait for it, or take
-// memory.
+// faultyContext counts the calls that queue work, wait for it, or allocate memory.
 type faultyContext struct {
 	cudrv.Context
 	f      *faulty
-	mu     sync.Mutex // the backend waits for events on a goroutine of its own
+	mu     sync.Mutex // a separate goroutine of the backend waits for events
 	err    error
 	closed int
-	// capturing until a graph is made; spared if the call that fails was meanwhile and for
-	// lack of memory: then there is no graph.
+	// capturing is true from BeginCapture to Instantiate. spared is set if a call failed during
+	// that time for lack of memory: the backend then works without graphs.
 	capturing, spared bool
 }
 
@@ -82,7 +81,7 @@ func (c *faultyContext) fails(call string) error {
 	return nil
 }
 
-// due reports whether the call that fails is over and f is how it fails.
+// due reports whether the failing call has been made and fails as f.
 func (c *faultyContext) due(f failure) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +115,7 @@ func (c *faultyContext) Launch(f cudrv.Function, l cudrv.Launch) error {
 	}
 	if c.due(faultyKernel) {
 		l.Args = slices.Clone(l.Args)
-		binary.LittleEndian.PutUint64(l.Args, 1<<40) // every kernel writes where its first argument points
+		binary.LittleEndian.PutUint64(l.Args, 1<<40) // every kernel writes to its first argument
 	}
 	return c.Context.Launch(f, l)
 }
@@ -196,8 +195,8 @@ func (c *faultyContext) Close() error {
 	return c.Context.Close()
 }
 
-// steps runs a prompt and some tokens, two batches at a time, and returns how many
-// tickets ended well and the first error.
+// steps runs a prompt and some tokens with two batches in flight. It returns the number of tickets
+// without error, and the first error.
 func steps(b engine.Backend) (done int, err error) {
 	var tickets []engine.Ticket
 	wait := func() error {
@@ -238,9 +237,9 @@ func steps(b engine.Backend) (done int, err error) {
 	return done, err
 }
 
-// TestFailingDriver: whichever call of the driver fails, and however, opening fails and
-// closes the context, or each ticket ends, the error says why, later submissions give
-// the same error, and Close returns.
+// TestFailingDriver makes each call of a driver fail in each way. If it fails in Open, Open must fail
+// and close the context. Otherwise each ticket must end, the error must name the cause, later calls of
+// Submit must return the same error, and Close must return.
 func TestFailingDriver(t *testing.T) {
 	m, err := model.Open(nanoDir)
 	if err != nil {
@@ -251,7 +250,7 @@ func TestFailingDriver(t *testing.T) {
 	open := func(f *faulty) (*cuda.Backend, error) {
 		c := cuda.Config{Driver: f, Pages: 8, MaxSlots: 2, MaxRows: 2, MaxTokens: 64, MaxInflight: 2}
 		if f.failure == hungKernel {
-			c.StepTimeout = 5 * time.Millisecond // a slow step may exceed it too, and then counts as hung
+			c.StepTimeout = 5 * time.Millisecond // a slow step may also exceed it, and then counts as hung
 		}
 		return cuda.Open(m, c)
 	}
@@ -270,7 +269,7 @@ func TestFailingDriver(t *testing.T) {
 	if opening < 30 || all.calls < opening+50 {
 		t.Fatalf("%d calls to open, %d in all: too few to test", opening, all.calls)
 	}
-	// Opening is much of the same, and so are the launches of a step.
+	// The calls of Open are similar to each other, and so are those of a step: sample them.
 	last, every := all.calls-6, [failures]int{7, 29, 19, 37}
 	if cuda.RaceDetector {
 		last, every = all.calls-1, [failures]int{199, 499, 499, 199}
@@ -285,7 +284,7 @@ func TestFailingDriver(t *testing.T) {
 				continue
 			}
 			if at >= last && how == faultyKernel {
-				continue // no launch follows
+				continue // there is no later launch
 			}
 			f := &faulty{Driver: base, failure: how, failAt: at, hung: make(chan struct{})}
 			b, err := open(f)
@@ -303,13 +302,13 @@ func TestFailingDriver(t *testing.T) {
 			}
 		}
 	}
-	if spared == 0 && !cuda.RaceDetector { // which takes too few calls for that
+	if spared == 0 && !cuda.RaceDetector { // with it too few calls are tried
 		t.Error("no call failed while a graph was made")
 	}
 }
 
-// fails runs steps on a backend whose driver fails, and reports whether the backend goes on:
-// the call that failed was to make a graph, for which there is no memory.
+// fails runs steps on a backend whose driver fails. It reports whether the backend continues, because
+// the failing call was for a graph and there was no memory for it.
 func fails(t *testing.T, b *cuda.Backend, f *faulty) (spared bool) {
 	t.Helper()
 	done, err := steps(b)
@@ -324,7 +323,7 @@ func fails(t *testing.T, b *cuda.Backend, f *faulty) (spared bool) {
 		t.Errorf("%v at call %d: %d steps, %v", f.failure, f.failAt, done, err)
 	}
 	if _, again := b.Submit(&engine.Batch{Seq: 100}); !errors.As(again, &lost) {
-		t.Errorf("%v at call %d: then Submit gives %v", f.failure, f.failAt, again)
+		t.Errorf("%v at call %d: Submit then returns %v", f.failure, f.failAt, again)
 	}
 	if f.failure == hungKernel {
 		if _, err := b.HostAlloc(1); !errors.Is(err, cuda.ErrStuck) {
@@ -333,7 +332,7 @@ func fails(t *testing.T, b *cuda.Backend, f *faulty) (spared bool) {
 		if err := b.Close(); !errors.Is(err, cuda.ErrStuck) {
 			t.Errorf("%v at call %d: Close gives %v", f.failure, f.failAt, err)
 		}
-		close(f.hung) // for the goroutines to end, which on a device is when the process does
+		close(f.hung) // ends the goroutines; with a real device they end with the process
 		cuda.Wait(b)
 	} else if err := b.Close(); err != nil {
 		t.Errorf("%v at call %d: Close gives %v", f.failure, f.failAt, err)
@@ -344,7 +343,7 @@ func fails(t *testing.T, b *cuda.Backend, f *faulty) (spared bool) {
 	return false
 }
 
-// TestEndlessKernel: the driver's own limit ends a kernel that does not end.
+// TestEndlessKernel checks a kernel that the driver stops for exceeding its limit of instructions.
 func TestEndlessKernel(t *testing.T) {
 	m, err := model.Open(nanoDir)
 	if err != nil {

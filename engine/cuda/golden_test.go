@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// goldenDir has what transformers computes in f64, of small models; engine/cpu
-// describes and checks the files.
+// goldenDir has logits of small models, computed by transformers in f64. Package engine/cpu describes
+// and checks the files.
 const goldenDir = "../cpu/testdata/golden"
 
 type golden struct {
@@ -167,7 +167,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestUnsupported: a model that the kernels can't compute is refused with what is wrong.
+// TestUnsupported checks that a model that the kernels can't compute is refused with the reason.
 func TestUnsupported(t *testing.T) {
 	good := model.Config{HeadDim: 96, Hidden: 48, Heads: 3, KVHeads: 1}
 	if err := supported(&good); err != nil {

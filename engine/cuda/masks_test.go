@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestMasksAreUploadedOnce counts what a step sends to the device: rows that name masks
-// send no more than rows that name none, and a mask that is set sends its bits.
+// TestMasksAreUploadedOnce counts the bytes that a step uploads: setting a mask uploads its bits, and
+// rows that name existing masks upload as much as rows without masks.
 func TestMasksAreUploadedOnce(t *testing.T) {
 	b := conform(t, enginetest.Options{PageTokens: 16, Pages: 16, MaxSlots: 4, MaxRows: 4, MaxTokens: 16, MaxInflight: 2}).(*cuda.Backend)
 	defer b.Close()
@@ -48,9 +48,9 @@ func TestMasksAreUploadedOnce(t *testing.T) {
 	set := sent([]engine.MaskSet{{ID: 1, Bits: bits}, {ID: 3, Bits: bits}, {ID: 2, Bits: bits}}, 3)
 	again := sent(nil, 2)
 	if want := free + 3*8*len(bits); set < want || set > want+16 {
-		t.Errorf("a step that sets three masks sends %d bytes, want %d: one without masks sends %d", set, want, free)
+		t.Errorf("a step that sets three masks uploads %d bytes, want %d; one without masks uploads %d", set, want, free)
 	}
 	if again != free {
-		t.Errorf("a step of rows whose masks are there sends %d bytes, one without masks %d", again, free)
+		t.Errorf("a step of rows with existing masks uploads %d bytes, one without masks %d", again, free)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// holding is the interpreter's driver, whose events of streams that launch nothing are not
-// waited for until release is closed.
+// holding wraps the interpreter's driver. It delays waits for events of streams without launches until
+// release is closed.
 type holding struct {
 	*vm.Driver
 	release chan struct{}
@@ -22,7 +22,7 @@ type holding struct {
 	mu       sync.Mutex
 	launches map[cudrv.Stream]bool
 	of       map[cudrv.Event]cudrv.Stream
-	copies   map[cudrv.Stream]int // of a page
+	copies   map[cudrv.Stream]int // number of page copies
 	page     int
 }
 
@@ -78,7 +78,7 @@ func (c *holdingContext) SyncEvent(e cudrv.Event) error {
 	return c.Context.SyncEvent(e)
 }
 
-// decode submits step seq of one sequence, which runs a token.
+// decode submits step seq, of one token of one sequence.
 func decode(t *testing.T, b engine.Backend, seq uint64, after []engine.MoveID) engine.Ticket {
 	t.Helper()
 	x := &engine.Batch{Seq: seq, After: after, Rows: []engine.Row{{Start: int32(seq - 1), Tokens: []kv.Token{3}, Sample: true}}}
@@ -92,9 +92,9 @@ func decode(t *testing.T, b engine.Backend, seq uint64, after []engine.MoveID) e
 	return ticket
 }
 
-// TestMovesBesideSteps: pages move on streams of their own, one for each direction, and steps
-// that have nothing to do with them end meanwhile.
-func TestMovesBesideSteps(t *testing.T) {
+// TestMovesDontBlockSteps checks that pages move on separate streams, one for each direction, and that
+// independent steps end while moves are pending.
+func TestMovesDontBlockSteps(t *testing.T) {
 	m, err := model.Open(nanoDir)
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestMovesBesideSteps(t *testing.T) {
 	if moved := b.Moved(nil); len(moved) != 0 {
 		t.Errorf("%v ended", moved)
 	}
-	after := step(1, 2) // the device waits for both, not the host
+	after := step(1, 2) // the device waits for both moves, the host does not
 	close(d.release)
 	<-after.Done()
 	var moved []engine.Moved

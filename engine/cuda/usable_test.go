@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// posing is the interpreter's driver, which says other things of itself.
+// posing wraps the interpreter's driver and reports other properties.
 type posing struct {
 	*vm.Driver
 	version, devices int
@@ -25,8 +25,8 @@ func (p *posing) Version() (int, error)                    { return p.version, n
 func (p *posing) Devices() (int, error)                    { return p.devices, nil }
 func (p *posing) Properties(int) (cudrv.Properties, error) { return p.properties, nil }
 
-// TestUnusable: what can't do it is refused by what it lacks, before anything is
-// uploaded.
+// TestUnusable checks that Open refuses an unsuitable device or driver before it uploads anything, and
+// names the reason.
 func TestUnusable(t *testing.T) {
 	m, err := model.Open(nanoDir)
 	if err != nil {
@@ -69,7 +69,7 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestProgress: the upload ends with all bytes, and takes as many as planned.
+// TestProgress checks that the upload reports exactly the planned bytes.
 func TestProgress(t *testing.T) {
 	m, err := model.Open(nanoDir)
 	if err != nil {
@@ -94,8 +94,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestTokensFitAGrid: more tokens than a grid has blocks are refused, not lost with the
-// device.
+// TestTokensFitAGrid checks that Open refuses more tokens per batch than a grid has blocks.
 func TestTokensFitAGrid(t *testing.T) {
 	for tokens, ok := range map[int]bool{1<<16 - 1: true, 1 << 16: false} {
 		c := cuda.Config{Driver: driver, Pages: 1, MaxTokens: tokens}
@@ -105,13 +104,13 @@ func TestTokensFitAGrid(t *testing.T) {
 	}
 }
 
-// hopper is the interpreter as a device of compute capability 9.0: it takes machine code, of
-// which it executes the PTX. refuses has it take none.
+// hopper makes the interpreter a device of compute capability 9.0. It accepts machine code, and
+// executes the PTX of the same module; with refuses it rejects machine code.
 type hopper struct {
 	*vm.Driver
 	refuses  bool
-	code     int // modules that came as machine code
-	compiled int // and as PTX
+	code     int // modules loaded as machine code
+	compiled int // modules loaded as PTX
 }
 
 type hopperContext struct {
@@ -145,8 +144,8 @@ func (c *hopperContext) Load(image []byte) (cudrv.Module, error) {
 	return c.Context.Load(image)
 }
 
-// TestMachineCode: a device that there is machine code for gets it, and PTX where its driver
-// takes none.
+// TestMachineCode checks that machine code is loaded if it is embedded for the device, and PTX if the
+// driver rejects it.
 func TestMachineCode(t *testing.T) {
 	m, err := model.Open(nanoDir)
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
-// exact is a case of one launch whose bits are the interpreter's.
+// exact returns a case of one launch whose bits must equal the interpreter's.
 func exact(module, kernel string, grid [3]int, threads int, args func(p []cudrv.Ptr) []byte, buffers ...[]byte) kernelCase {
 	return kernelCase{name: kernel, buffers: buffers, launches: []launch{{module, kernel, grid, threads, 0, args}}}
 }
 
-// samplingCases are of three rows: the best token, one by chance among some, one by chance
-// with penalties and a bias.
+// samplingCases has cases of three rows: greedy, sampled with cut-offs, and sampled with penalties and
+// a bias.
 func samplingCases(r *rand.Rand) []kernelCase {
 	const rows, vocab, top = 3, 700, 20
 	logits := random(r, rows*vocab, false)
@@ -40,7 +40,7 @@ func samplingCases(r *rand.Rand) []kernelCase {
 	}
 }
 
-// placingCases are of what writes rows, pages and tables.
+// placingCases has the kernels that write rows, pages and tables.
 func placingCases(r *rand.Rand) []kernelCase {
 	const tokens, heads, kvHeads, dim, pages, page = 5, 4, 2, 64, 3, 4
 	const all, elements = heads + 2*kvHeads, 2 * kvHeads * page * dim
@@ -70,7 +70,7 @@ func placingCases(r *rand.Rand) []kernelCase {
 	return cases
 }
 
-// slotCases are of what is kept by slot, and of weights that are made.
+// slotCases has the kernels for the state of slots, and make_weights.
 func slotCases(r *rand.Rand) []kernelCase {
 	const slots, vocab, made = 3, 700, 300
 	counts := make([]byte, 4*slots*vocab)

@@ -9,8 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 )
 
-// bench is a context with a stream and two events around what is timed. The first
-// error stays.
+// bench has a context, a stream, and two events around the timed work. After an error it does nothing.
 type bench struct {
 	cudrv.Context
 	s        cudrv.Stream
@@ -18,7 +17,7 @@ type bench struct {
 	err      error
 }
 
-// with runs do on the device, by one thread.
+// with runs do on the device, on one OS thread.
 func with(cfg *Config, do func(b *bench)) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -87,7 +86,7 @@ func (b *bench) seconds(n int, work func() error) float64 {
 	return float64(ns) / 1e9 / float64(n)
 }
 
-// ceilings measures what the device reaches at what it does most.
+// ceilings measures the device's rates of copies, launches and products.
 func ceilings(_ context.Context, cfg *Config, r *Report) error {
 	c, size := &r.Ceilings, float64(cfg.CopyBytes)
 	return with(cfg, func(b *bench) {

@@ -17,9 +17,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// tester stands for a test: the suite is run by a command here.
+// tester implements the methods of testing.TB that the suite calls, because a command runs it.
 type tester struct {
-	testing.TB // nil: what is not below is not called
+	testing.TB // nil: the suite calls no other methods
 	err        error
 }
 
@@ -48,7 +48,7 @@ func try(f enginetest.Factory, name string) (err error) {
 	return errors.Join(err, t.err)
 }
 
-// nano opens the small model that the suite runs on.
+// nano opens the small model of the suite.
 func nano() (*model.Model, func(), error) {
 	dir, err := os.MkdirTemp("", "coppice-gpucheck-")
 	if err != nil {
@@ -67,7 +67,7 @@ func nano() (*model.Model, func(), error) {
 	return m, func() { m.Close(); remove() }, nil
 }
 
-// open opens a backend of the suite's size.
+// open opens a backend with the options of the suite.
 func open(cfg *Config, m *model.Model, o enginetest.Options) (*cuda.Backend, error) {
 	return cuda.Open(m, cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction, PageTokens: o.PageTokens, Pages: o.Pages,
 		MaxSlots: o.MaxSlots, MaxRows: o.MaxRows, MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight})
@@ -99,8 +99,8 @@ func conformance(ctx context.Context, cfg *Config, r *Report) error {
 	return nil
 }
 
-// invariance compares the bits of prompts that run alone with those of the same
-// prompts in pieces, in other pages, beside other rows.
+// invariance compares the bits of prompts that run alone with those of the same prompts in chunks, in
+// other pages and in batches with other rows.
 func invariance(ctx context.Context, cfg *Config, r *Report) error {
 	m, done, err := nano()
 	if err != nil {
@@ -137,7 +137,7 @@ func (f *fuzzer) tokens(n int) []kv.Token {
 	return t
 }
 
-// run submits a batch and gives the digest of its first row.
+// run submits a batch and returns the digest of its first row.
 func (f *fuzzer) run(b *engine.Batch) (uint64, error) {
 	f.seq++
 	b.Seq = f.seq
@@ -153,7 +153,7 @@ func (f *fuzzer) run(b *engine.Batch) (uint64, error) {
 	return res.Out[0].Digest, res.Out[0].Err
 }
 
-// trial runs one prompt alone, then in pieces beside others.
+// trial runs one prompt alone, then in chunks together with others.
 func (f *fuzzer) trial() error {
 	n := 1 + f.rand.IntN(300)
 	prompt := f.tokens(n)
@@ -192,7 +192,7 @@ func (f *fuzzer) trial() error {
 		}
 		binds = nil
 		if at += piece; at == n && digest != alone {
-			return fmt.Errorf("%d tokens: logits %016x in pieces beside others, %016x alone", n, digest, alone)
+			return fmt.Errorf("%d tokens: logits %016x in chunks with other rows, %016x alone", n, digest, alone)
 		}
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
-// fit measures steps of many shapes, if that is asked for, and fits the simulated device's
-// profile to them.
+// fit measures steps of many shapes, if Config.Steps is set, and fits the profile of a simulated
+// device to them.
 func fit(ctx context.Context, cfg *Config, r *Report) error {
 	if cfg.Steps == nil {
 		return nil
@@ -36,8 +36,8 @@ func fit(ctx context.Context, cfg *Config, r *Report) error {
 	return nil
 }
 
-// base is h100 with the dimensions of the model that is measured and what this device
-// reaches. What its clock says nothing of stays.
+// base returns the profile h100 with the dimensions of the measured model and the ceilings of this
+// device. Figures that were not measured keep their values.
 func (r *Report) base(cfg *Config) (sim.Profile, error) {
 	p, err := sim.ProfileByName("h100")
 	if err != nil {

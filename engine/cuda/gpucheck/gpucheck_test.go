@@ -12,8 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// TestGPUCheckRuns: the whole command on the interpreter: all checks pass, and everything is
-// measured that has a clock.
+// TestGPUCheckRuns runs all checks and measurements on the interpreter. All checks must pass.
 func TestGPUCheckRuns(t *testing.T) {
 	var lines []string
 	cfg := gpucheck.Config{Driver: vm.New(ptxvm.Config{MemoryBytes: 64 << 20})}.Tiny()
@@ -44,7 +43,7 @@ func TestGPUCheckRuns(t *testing.T) {
 	}
 }
 
-// skewed is a device that leaves a product out now and then.
+// skewed is a device that sometimes skips a product.
 type skewed struct{ *vm.Driver }
 
 type skewedContext struct {
@@ -66,7 +65,7 @@ func (c *skewedContext) Launch(f cudrv.Function, l cudrv.Launch) error {
 	return c.Context.Launch(f, l)
 }
 
-// TestGPUCheckFinds: a device that leaves a product out now and then does not pass.
+// TestGPUCheckFinds checks that a device that sometimes skips a product fails.
 func TestGPUCheckFinds(t *testing.T) {
 	cfg := gpucheck.Config{Driver: skewed{vm.New(ptxvm.Config{MemoryBytes: 64 << 20})}}.Tiny()
 	cfg.Checks = []string{"logprobs"}
@@ -74,7 +73,7 @@ func TestGPUCheckFinds(t *testing.T) {
 	defer cancel()
 	cfg.Log = func(line string) {
 		if strings.HasPrefix(line, "FAIL") {
-			cancel() // that is enough
+			cancel() // one failed check is enough
 		}
 	}
 	r, err := gpucheck.Run(ctx, cfg)

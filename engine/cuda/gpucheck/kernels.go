@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// launch is one launch of a case; args are made of the buffers' addresses.
+// launch is one launch of a case. args returns its arguments for the addresses of the buffers.
 type launch struct {
 	module, kernel  string
 	grid            [3]int
@@ -23,9 +23,9 @@ type launch struct {
 	args            func(p []cudrv.Ptr) []byte
 }
 
-// kernelCase is one kernel, or some that belong together, with random inputs. The
-// last buffer is the result, of floats (f32 or bf16) that may be limit apart from the
-// interpreter's by relative L2; 0: all bits are equal.
+// kernelCase has random inputs of one kernel or of several successive ones. The last buffer is the
+// result: floats (f32 or bf16) whose relative L2 distance from the interpreter's may be up to limit;
+// 0 means that all bits must be equal.
 type kernelCase struct {
 	name     string
 	launches []launch
@@ -34,8 +34,8 @@ type kernelCase struct {
 	limit    float64
 }
 
-// kernelsAgree runs kernels on the device and in the interpreter, where they are
-// tested against references in f64.
+// kernelsAgree compares kernels on the device with the interpreter. Tests compare the interpreter's
+// results with f64.
 func kernelsAgree(ctx context.Context, cfg *Config, r *Report) error {
 	model := *cfg
 	model.Driver, model.Device = vm.New(ptxvm.Config{MemoryBytes: 64 << 20}), 0
@@ -61,7 +61,7 @@ func kernelsAgree(ctx context.Context, cfg *Config, r *Report) error {
 	return nil
 }
 
-// run gives the last buffer after all launches.
+// run returns the last buffer after all launches.
 func (c *kernelCase) run(cfg *Config) (out []byte, err error) {
 	err = with(cfg, func(b *bench) {
 		var p []cudrv.Ptr
@@ -94,7 +94,7 @@ func (c *kernelCase) run(cfg *Config) (out []byte, err error) {
 	return out, err
 }
 
-// apart is the relative L2 distance, 0 if all bits are equal.
+// apart returns the relative L2 distance, 0 if all bits are equal.
 func (c *kernelCase) apart(got, want []byte) float64 {
 	if bytes.Equal(got, want) {
 		return 0
@@ -117,7 +117,7 @@ func (c *kernelCase) apart(got, want []byte) float64 {
 	return math.Sqrt(d / n)
 }
 
-// random makes bytes of n normal values, in bf16 or f32.
+// random returns the bytes of n normal values, in bf16 or f32.
 func random(r *rand.Rand, n int, bf16 bool) []byte {
 	var b []byte
 	for range n {
@@ -136,7 +136,7 @@ func words(v ...int32) []byte {
 	return b
 }
 
-// productLaunch launches the kernel of products for that many rows.
+// productLaunch returns a launch of the kernel of products for that many rows.
 func productLaunch(rows, columns int, args func(p []cudrv.Ptr) []byte) launch {
 	g := kernels.GEMMFor(rows)
 	x, y := g.Grid(rows, columns)
@@ -178,7 +178,7 @@ func kernelCases(r *rand.Rand) []kernelCase {
 	return slices.Concat(cases, samplingCases(r), placingCases(r), slotCases(r))
 }
 
-// attentionCases are of one sequence of 300 positions in pages of 16, in order.
+// attentionCases has cases of one sequence of 300 positions in successive pages of 16.
 func attentionCases(r *rand.Rand, headDim int) []kernelCase {
 	const heads, kvHeads, tokens, page = 8, 2, 300, 16 // the heads' width needs no padding
 	pages, elements := (tokens+page-1)/page, 2*kvHeads*page*headDim
@@ -207,7 +207,7 @@ func attentionCases(r *rand.Rand, headDim int) []kernelCase {
 		launches: []launch{{kernels.Attention(headDim), fmt.Sprint("attn_prefill_", headDim), [3]int{len(items) / 2, kvHeads}, 128, shared, func(p []cudrv.Ptr) []byte {
 			return with([]any{p[6]}, cache(p), p[3], p[4], p[5], int32(heads), scale)
 		}}}}
-	// Tokens at the last position: each by itself, and together in their first split.
+	// Tokens at the last position: each with items of its own, and sharing the item of their first split.
 	cases := []kernelCase{prefill}
 	for _, together := range []bool{false, true} {
 		const n = 5 // of groups of 4: more than 16 rows

@@ -20,32 +20,31 @@ import (
 type Config struct {
 	Driver cudrv.Driver
 	Device int
-	// MemoryFraction of the device's memory may be used; 0.9.
+	// MemoryFraction is the largest fraction of the device's memory that may be in use; 0.9.
 	MemoryFraction float64
-	// Fuzz is how long bits are compared over random batches; a minute. Once at least.
+	// Fuzz is the time for comparing bits over random batches; a minute. At least one trial runs.
 	Fuzz time.Duration `default:"1m"`
-	// Checks of the conformance suite; nil: all.
+	// Checks names the checks of the conformance suite; nil: all.
 	Checks []string
-	// Model is the shape that speed is measured on; Llama-3.1-8B's.
+	// Model is the shape whose speed is measured; default: Llama-3.1-8B.
 	Model *model.Config
-	// Batches to decode at, each row with Context positions before it; 1, 64 and 256,
-	// 1,024. Prompt tokens are prefilled, 4,096; Shared is the prefix that SharedRows
-	// rows share, 8,192 and 64.
+	// Batches are the numbers of rows that decode, each at Context positions; 1, 64 and 256 at
+	// 1,024. Prompt is the length of the prefilled prompt, 4,096. SharedRows rows share a prefix
+	// of Shared tokens; 64 and 8,192.
 	Batches    []int
 	Context    int `default:"1024"`
 	Prompt     int `default:"4096"`
 	Shared     int `default:"8192"`
 	SharedRows int `default:"64"`
-	CopyBytes  int `default:"256<<20"` // of the ceilings' copies; 256 MiB
-	GEMM       int `default:"4096"`    // rows, columns and depth of their product; 4,096
-	// Steps measures steps of many shapes on the backend of the model, for a profile to be
-	// fitted to them; nil: none is.
+	CopyBytes  int `default:"256<<20"` // size of the measured copies; 256 MiB
+	GEMM       int `default:"4096"`    // rows, columns and depth of the measured product; 4,096
+	// Steps measures steps of many shapes on a backend of the model, to fit a profile to them;
+	// nil: no profile is fitted.
 	Steps func(ctx context.Context, b engine.Backend) ([]sim.Sample, error)
 	Log   func(line string)
 }
 
-// Tiny is c with sizes that the interpreter runs in seconds, to see the checks at work
-// without a GPU.
+// Tiny returns c with sizes that the interpreter runs in seconds, to try the checks without a GPU.
 func (c Config) Tiny() Config {
 	c.Checks, c.Batches, c.Context, c.Prompt, c.Shared, c.SharedRows = []string{"logprobs", "moves"}, []int{1, 2}, 20, 32, 16, 4
 	c.Fuzz, c.CopyBytes, c.GEMM = time.Nanosecond, 1<<12, 128
@@ -78,26 +77,26 @@ type Report struct {
 	Checks   []Check
 	Ceilings Ceilings
 	Speed    []Speed
-	// Profile is of a simulated device that takes as long as this one, fitted to Steps.
+	// Profile is the profile of a simulated device, fitted to Steps.
 	Profile *sim.Profile   `json:",omitempty"`
 	Fit     *sim.FitReport `json:",omitempty"`
 	Steps   []sim.Sample   `json:",omitempty"`
 }
 
-// Check is one that passed or not.
+// Check is the result of one check.
 type Check struct {
 	Name   string
 	OK     bool
 	Detail string `json:",omitempty"`
 }
 
-// Ceilings are what the device was seen to reach; 0 where its clock says nothing.
+// Ceilings are the highest measured rates of the device; 0 if its clock measures no time.
 type Ceilings struct {
 	CopyBytesPerSecond   float64 // device memory, read and written
-	ToDevice, ToHost     float64 // bytes a second, of pinned memory
+	ToDevice, ToHost     float64 // bytes per second, with pinned memory
 	LaunchSeconds        float64 // from one small kernel to the next
 	ProductFlopsPerSec   float64 // of gemm128
-	PagesToHost, ToPages float64 // bytes a second, by transfers of the backend
+	PagesToHost, ToPages float64 // bytes per second, by moves of the backend
 }
 
 // Speed is one measurement.
@@ -106,12 +105,12 @@ type Speed struct {
 	Tokens   int
 	Seconds  float64
 	PerSec   float64 `json:"tokens_per_second"`
-	OfMemory float64 `json:",omitempty"` // share of the copy's bandwidth that weights and KV make up
-	OfGEMM   float64 `json:",omitempty"` // share of the product's rate
+	OfMemory float64 `json:",omitempty"` // bandwidth of loading weights and KV, as a share of the copy's
+	OfGEMM   float64 `json:",omitempty"` // share of the measured product's rate
 	Note     string  `json:",omitempty"`
 }
 
-// Failed counts the checks that did not pass.
+// Failed returns the number of checks that did not pass.
 func (r *Report) Failed() int {
 	n := 0
 	for _, c := range r.Checks {
@@ -136,8 +135,8 @@ func (r *Report) check(cfg *Config, name string, err error, detail string) {
 	cfg.Log(line)
 }
 
-// Run checks a device and measures it. It fails only if the device can't be used at
-// all, or ctx ends; what is wrong otherwise is in the report.
+// Run checks and measures a device. It fails if the device can't be used or if ctx ends; other faults
+// are in the report.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Driver == nil {
 		return nil, errors.New("gpucheck: Driver is nil")
@@ -172,7 +171,7 @@ func commit() string {
 	return ""
 }
 
-// String is the report for people.
+// String returns the report as text.
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, compute capability %d.%d, %.1f GiB; %s, CUDA %d.%d\n", r.Device.Name, r.Device.Major, r.Device.Minor,
@@ -206,7 +205,7 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// rate is n in that many seconds; 0 if no time passed, as in an interpreter.
+// rate returns n per second; 0 if no time passed, as in the interpreter.
 func rate(n, seconds float64) float64 {
 	if seconds <= 0 || math.IsInf(n/seconds, 0) {
 		return 0

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// decodeSteps are timed, after some that are not.
+// decodeSteps is the number of timed steps, after some warm-up steps.
 const decodeSteps, warmSteps = 16, 4
 
 // meter times steps of one backend.
@@ -26,7 +26,7 @@ type meter struct {
 	seq   uint64
 }
 
-// openMeasured opens a backend with the model that is measured.
+// openMeasured opens a backend with the measured model.
 func openMeasured(cfg *Config) (*cuda.Backend, error) {
 	rows := cfg.SharedRows
 	for _, n := range cfg.Batches {
@@ -36,7 +36,7 @@ func openMeasured(cfg *Config) (*cuda.Backend, error) {
 		MakeWeights: true, MaxSlots: rows, MaxRows: rows, MaxTokens: max(cfg.Prompt, rows)})
 }
 
-// speed times the model that is measured.
+// speed times the measured model.
 func speed(ctx context.Context, cfg *Config, r *Report) error {
 	b, err := openMeasured(cfg)
 	if err != nil {
@@ -89,7 +89,7 @@ func wait(t engine.Ticket, err error) error {
 	return err
 }
 
-// pages are those of each row, of which the first are common; nil if the pool has too few.
+// pages returns the pages of each row, the first ones in common; nil if the pool has too few.
 func (m *meter) pages(rows, tokens, shared int) [][]kv.PageID {
 	common, each := shared/m.info.PageTokens, kv.CeilPages(tokens, m.info.PageTokens)
 	if common+rows*(each-common) > m.info.NumPages {
@@ -109,7 +109,7 @@ func (m *meter) pages(rows, tokens, shared int) [][]kv.PageID {
 	return all
 }
 
-// decode times steps of rows whose KV is there already: what it holds is no matter.
+// decode times steps of rows with arbitrary KV before them.
 func (m *meter) decode(name string, rows, context, shared int) error {
 	steps := warmSteps + decodeSteps
 	pages := m.pages(rows, context+steps, shared)
@@ -145,7 +145,7 @@ func (m *meter) decode(name string, rows, context, shared int) error {
 	if err := wait(before, nil); err != nil {
 		return err
 	}
-	took := time.Since(start).Seconds() // of decodeSteps: the step before the first of them was waited for
+	took := time.Since(start).Seconds() // decodeSteps steps: the previous step has completed
 	s := Speed{Name: name, Tokens: rows * decodeSteps, Seconds: took, PerSec: rate(float64(rows*decodeSteps), took)}
 	bytes := int64(0)
 	for _, c := range m.shape.Decode(rows, context) {
@@ -175,7 +175,7 @@ func (m *meter) prefill(tokens, cached int) error {
 		return nil
 	}
 	took := 0.0
-	for range 2 { // the first warms up
+	for range 2 { // the first one warms up
 		batch := &engine.Batch{Binds: []engine.SlotBind{{Pages: pages[0]}}, Rows: []engine.Row{{Start: int32(cached), Tokens: make([]kv.Token, tokens), Sample: true}}}
 		start := time.Now()
 		if err := wait(m.submit(batch)); err != nil {

@@ -85,7 +85,7 @@ func (r *rig) room(n int) pointer {
 	return pointer(p)
 }
 
-// put makes device memory with what a slice of numbers or of structs holds.
+// put copies a slice of numbers or structs to new device memory.
 func put[T any](r *rig, data []T) pointer {
 	r.t.Helper()
 	b, err := binary.Append(nil, binary.LittleEndian, data)
@@ -99,7 +99,7 @@ func put[T any](r *rig, data []T) pointer {
 	return p
 }
 
-// get reads n values back.
+// get returns n values from device memory.
 func get[T any](r *rig, p pointer, n int) []T {
 	r.t.Helper()
 	out := make([]T, n)
@@ -123,7 +123,7 @@ func narrow(x float32) uint16 {
 
 func widen(b uint16) float64 { return float64(math.Float32frombits(uint32(b) << 16)) }
 
-// bf16s are n normal values times scale.
+// bf16s returns n normal values times scale, in bf16.
 func bf16s(g *rand.Rand, n int, scale float64) []uint16 {
 	v := make([]uint16, n)
 	for i := range v {
@@ -142,7 +142,7 @@ func floats(g *rand.Rand, n int, scale float64) []float32 {
 
 func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 5)) }
 
-// relative is the L2 distance of got from want over want's length.
+// relative returns the L2 distance of got from want, divided by want's length.
 func relative(got, want []float64) float64 {
 	var d, n float64
 	for i := range want {

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// sampleRow is struct Row of sample.cu.
+// sampleRow has the layout of Row in sample.cu.
 type sampleRow struct {
 	Seed                                                     uint64
 	Slot, Index                                              int32
@@ -31,8 +31,7 @@ type drawn struct {
 	Logit         float32
 }
 
-// draws is a launch of sample: rows with their logits, and the same rows for the
-// CPU's sampler.
+// draws holds the rows and logits of a launch of sample, and the same rows for the CPU's sampler.
 type draws struct {
 	vocab  int
 	binds  []engine.SlotBind
@@ -41,7 +40,7 @@ type draws struct {
 	logits []float32
 }
 
-// add is one more row, on a slot of its own.
+// add appends a row with a new slot.
 func (d *draws) add(g *rand.Rand, p engine.SamplingParams, logits []float32, mask []uint64) {
 	slot := engine.Slot(len(d.rows))
 	bind := engine.SlotBind{Slot: slot, Sampling: p}
@@ -55,7 +54,7 @@ func (d *draws) add(g *rand.Rand, p engine.SamplingParams, logits []float32, mas
 	d.logits = append(d.logits, logits...)
 }
 
-// device draws with the kernel, and returns counts and last tokens too.
+// device samples with the kernel. It also returns counts and last tokens.
 func (d *draws) device(t *testing.T) (out []drawn, counts []uint32, last []int32) {
 	t.Helper()
 	r := newRig(t, "sample", "pages")
@@ -96,7 +95,7 @@ func (d *draws) device(t *testing.T) (out []drawn, counts []uint32, last []int32
 	return get[drawn](r, result, n), get[uint32](r, device, n*d.vocab), get[int32](r, lastTokens, n)
 }
 
-// host draws with internal/engine/sampling.
+// host samples with internal/engine/sampling.
 func (d *draws) host() []engine.RowOut {
 	s := sampling.New(len(d.rows), d.vocab)
 	out := make([]engine.RowOut, len(d.rows))
@@ -107,8 +106,8 @@ func (d *draws) host() []engine.RowOut {
 	return out
 }
 
-// TestSampleAsTheHost: equal logits give the token that internal/engine/sampling draws, for
-// all parameters, with ties among the logits.
+// TestSampleAsTheHost checks that the kernel samples the same tokens as internal/engine/sampling from
+// equal logits, for all parameters and with ties among the logits.
 func TestSampleAsTheHost(t *testing.T) {
 	const vocab = 700
 	g := seeded(1)
@@ -154,12 +153,12 @@ func TestSampleAsTheHost(t *testing.T) {
 			}
 		}
 		if c := counts[i*vocab+int(got[i].Token)] &^ (1 << 31); c != outputs {
-			t.Errorf("row %d: its token is counted %d times, want %d", i, c, outputs)
+			t.Errorf("row %d: the count of its token is %d, want %d", i, c, outputs)
 		}
 	}
 }
 
-// TestSampleFailures: logits that are not finite, and rows that allow nothing.
+// TestSampleFailures checks rows with NaN or infinite logits, and rows that allow no token.
 func TestSampleFailures(t *testing.T) {
 	const vocab = 130
 	g := seeded(2)
@@ -180,7 +179,7 @@ func TestSampleFailures(t *testing.T) {
 	}
 }
 
-// TestLogprobs: the host's norm to the bit, and its best tokens.
+// TestLogprobs checks that norms have the same bits as on the host, and that the best tokens are equal.
 func TestLogprobs(t *testing.T) {
 	for _, vocab := range []int{16, 700, 1500} {
 		g := seeded(uint64(vocab))
@@ -205,13 +204,13 @@ func TestLogprobs(t *testing.T) {
 			}
 		}
 		if list[20].Score != 0 {
-			t.Error("a list for a row that wants none")
+			t.Error("a list for a row that requests none")
 		}
 	}
 }
 
-// TestPromptLogprobs gives what internal/engine/sampling gives before a token of a prompt, of a deferred
-// one too, and fails the row whose logits are not finite.
+// TestPromptLogprobs compares log-probabilities of prompt tokens, also deferred ones, with
+// internal/engine/sampling, and checks that NaN and infinite logits fail their row.
 func TestPromptLogprobs(t *testing.T) {
 	const vocab, top = 700, 3
 	logits := floats(seeded(4), 3*vocab, 4)

@@ -8,7 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 )
 
-// costTable writes the costs of a step, and what they can reach, as Markdown.
+// costTable returns the costs of a step, and the shares of the limits that they can reach, as
+// Markdown.
 func costTable(costs []kernels.Cost) string {
 	var b strings.Builder
 	b.WriteString("| kernel | for | launches | blocks | weights, MB | KV, MB | other loads, MB | written, MB | Gflop | H100 | H200 | what keeps it from more |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
