@@ -60,8 +60,8 @@ type Info struct {
 	Capabilities Capabilities
 }
 
-// Capabilities list what a batch may ask for besides tokens. A batch that asks for more
-// fails with ErrInvalid, and the scheduler refuses a request that would need it.
+// Capabilities list the outputs and parameters that a backend supports besides tokens. A batch that
+// requests others fails with ErrInvalid, and the scheduler refuses requests that need them.
 type Capabilities struct {
 	Digests        bool // Row.Digest
 	Logprobs       bool // SamplingParams.Logprobs and TopLogprobs
@@ -69,7 +69,7 @@ type Capabilities struct {
 	Penalties      bool // repetition, presence and frequency penalties
 }
 
-// AllCapabilities returns the capabilities of a backend that has the logits at hand.
+// AllCapabilities returns the capabilities of a backend that can read the logits.
 func AllCapabilities() Capabilities {
 	return Capabilities{Digests: true, Logprobs: true, PromptLogprobs: true, Penalties: true}
 }

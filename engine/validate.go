@@ -139,9 +139,9 @@ func (r *Row) validate(info *Info) error {
 	case r.SampleIndex < 0:
 		return invalid("sample index %d", r.SampleIndex)
 	case r.Digest && !info.Capabilities.Digests:
-		return invalid("a digest is asked for, the backend %s gives none", info.Name)
+		return invalid("a digest is requested, the backend %s has none", info.Name)
 	case r.PromptLogprobs && !info.Capabilities.PromptLogprobs:
-		return invalid("log-probabilities of the prompt are asked for, the backend %s gives none", info.Name)
+		return invalid("log-probabilities of the prompt are requested, the backend %s has none", info.Name)
 	case r.PromptTop < 0 || r.PromptTop > MaxTopLogprobs || r.PromptTop > 0 && !r.PromptLogprobs:
 		return invalid("the %d most probable tokens of the prompt are asked for, want 0 to %d, with its log-probabilities", r.PromptTop, MaxTopLogprobs)
 	}

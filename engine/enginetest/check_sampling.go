@@ -18,8 +18,8 @@ func tokensOf(s []sample) []kv.Token {
 	return t
 }
 
-// checkSeed: the same seed gives the same tokens alone and in a batch with others; another seed
-// or sample index gives other tokens.
+// checkSeed checks that equal seeds give equal tokens, alone and in a batch with others, and that
+// another seed or sample index gives other tokens.
 func checkSeed(h *Harness) error {
 	const steps = 6
 	params := engine.SamplingParams{Temperature: 1.5, Seed: 42}
@@ -145,7 +145,7 @@ func checkMask(h *Harness) error {
 			return errors.New("a row with an empty mask did not fail")
 		}
 		if got, err := out(res, 1); err != nil || got != free.out[0] {
-			return fmt.Errorf("the row beside an empty mask: %v, %v, want %v", got, err, free.out[0])
+			return fmt.Errorf("the row next to one with an empty mask: %v, %v, want %v", got, err, free.out[0])
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-// Attention for heads of 16: a module of its own, for a backend loads one.
+// Attention for heads of 16, in a separate module: a backend loads only the head size that it needs.
 #include "attention.cuh"
 
 KERNELS(16)

@@ -1,4 +1,4 @@
-// Attention for heads of 32: a module of its own, for a backend loads one.
+// Attention for heads of 32, in a separate module: a backend loads only the head size that it needs.
 #include "attention.cuh"
 
 KERNELS(32)

@@ -1,4 +1,4 @@
-// Attention for heads of 64: a module of its own, for a backend loads one.
+// Attention for heads of 64, in a separate module: a backend loads only the head size that it needs.
 #include "attention.cuh"
 
 KERNELS(64)
