@@ -56,9 +56,9 @@ func (c *benchTiersCmd) Run(ctx context.Context) error {
 		Open: func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) { return c.open(dir, tokens, tiers) },
 		Dir:  c.Dir, PoolTokens: c.PoolTokens, PromptTokens: c.PromptTokens, WorkingSets: c.WorkingSets, Rounds: c.Rounds, Clients: c.Clients, Seed: c.Seed,
 	}
-	runs, err := withProgress(cfg.TierSteps(c.PageTokens), "requests", func(progress func()) (bench.TierRuns, error) {
-		return bench.PlayTiers(ctx, cfg, progress)
-	})
+	progress, finish := progressBar(cfg.TierSteps(c.PageTokens), "requests")
+	runs, err := bench.PlayTiers(ctx, cfg, progress)
+	finish()
 	if err != nil {
 		return err
 	}

@@ -45,11 +45,7 @@ func (c *curveCmd) Run(ctx context.Context) error {
 		return err
 	}
 	cfg := bench.CurveConfig{PageTokens: c.PageTokens, Samples: c.Samples, BaseShare: c.Room / 100, Factors: c.Sizes}
-	table, err := withProgress(cfg.Steps(len(traces)), "replays", func(progress func()) (*bench.CurveTable, error) {
+	return report(cfg.Steps(len(traces)), "replays", "", c.JSON, c.Markdown, func(progress func()) (*bench.CurveTable, error) {
 		return bench.CompareCurve(ctx, traces, cfg, progress)
 	})
-	if err != nil {
-		return err
-	}
-	return printReport(table, c.JSON, c.Markdown)
 }

@@ -64,11 +64,7 @@ func (c *engineCmd) Run(ctx context.Context) error {
 		LinearParams: work.LayerParams, HeadParams: work.HeadParams, WeightBytes: work.WeightBytes,
 		CeilingGFlops: ceilings.GFlops, CeilingGBs: ceilings.GBs, ISA: ceilings.ISA, Threads: threads,
 	}
-	s, err := withProgress(cfg.Steps(), "runs", func(progress func()) (*bench.EngineSummary, error) {
+	return report(cfg.Steps(), "runs", "", c.JSON, false, func(progress func()) (*bench.EngineSummary, error) {
 		return bench.PlayEngine(ctx, backend, cfg, progress)
 	})
-	if err != nil {
-		return err
-	}
-	return printReport(s, c.JSON, false)
 }

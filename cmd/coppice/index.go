@@ -41,14 +41,8 @@ func (c *indexCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := withProgress(cfg.Steps(), "replays", func(progress func()) (*bench.IndexSummary, error) {
+	heading := fmt.Sprintf("%s, blocks of %d tokens, %d workers, %v index, threads: %d", source, c.BlockTokens, c.Workers, c.Index, c.Threads)
+	return report(cfg.Steps(), "replays", heading, c.JSON, false, func(progress func()) (*bench.IndexSummary, error) {
 		return bench.PlayIndex(ctx, trace, cfg, progress)
 	})
-	if err != nil {
-		return err
-	}
-	if !c.JSON {
-		fmt.Printf("%s, blocks of %d tokens, %d workers, %v index, threads: %d\n\n", source, c.BlockTokens, c.Workers, c.Index, c.Threads)
-	}
-	return printReport(s, c.JSON, false)
 }

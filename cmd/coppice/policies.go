@@ -47,11 +47,7 @@ func (c *policiesCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	table, err := withProgress(cfg.Steps(len(traces)), "replays", func(progress func()) (*bench.PolicyTable, error) {
+	return report(cfg.Steps(len(traces)), "replays", "", c.JSON, c.Markdown, func(progress func()) (*bench.PolicyTable, error) {
 		return bench.ComparePolicies(ctx, traces, cfg, progress)
 	})
-	if err != nil {
-		return err
-	}
-	return printReport(table, c.JSON, c.Markdown)
 }

@@ -40,16 +40,10 @@ func (c *radixCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := withProgress(cfg.Steps(), "replays", func(progress func()) (*bench.RadixSummary, error) {
+	heading := fmt.Sprintf("%s, pages of %d tokens, %s", source, c.PageTokens, c.capacity())
+	return report(cfg.Steps(), "replays", heading, c.JSON, false, func(progress func()) (*bench.RadixSummary, error) {
 		return bench.PlayRadix(ctx, trace, cfg, progress)
 	})
-	if err != nil {
-		return err
-	}
-	if !c.JSON {
-		fmt.Printf("%s, pages of %d tokens, %s\n\n", source, c.PageTokens, c.capacity())
-	}
-	return printReport(s, c.JSON, false)
 }
 
 func (c *radixCmd) capacity() string {

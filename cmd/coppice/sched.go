@@ -42,15 +42,9 @@ func (c *schedCmd) Run(ctx context.Context) error {
 	if c.Requests != nil {
 		cfg.Requests = *c.Requests
 	}
-	s, err := withProgress(cfg.Steps(), "requests", func(progress func()) (*bench.SchedSummary, error) {
+	heading := fmt.Sprintf("%d running and %d waiting requests of %d + %d tokens under %v, pages of %d tokens, %d plans at a time",
+		c.Rows, c.Queue, c.PromptTokens, c.OutputTokens, c.Policy, c.PageTokens, c.Inflight)
+	return report(cfg.Steps(), "requests", heading, c.JSON, false, func(progress func()) (*bench.SchedSummary, error) {
 		return bench.PlaySched(ctx, cfg, progress)
 	})
-	if err != nil {
-		return err
-	}
-	if !c.JSON {
-		fmt.Printf("%d running and %d waiting requests of %d + %d tokens under %v, pages of %d tokens, %d plans at a time\n\n",
-			c.Rows, c.Queue, c.PromptTokens, c.OutputTokens, c.Policy, c.PageTokens, c.Inflight)
-	}
-	return printReport(s, c.JSON, false)
 }

@@ -72,13 +72,9 @@ func (c *servingCmd) Run(ctx context.Context) error {
 		}
 		cfg.Levels = append(cfg.Levels, l)
 	}
-	table, err := withProgress(cfg.Steps(), "runs", func(progress func()) (*bench.ServingTable, error) {
+	return report(cfg.Steps(), "runs", "", c.JSON, c.Markdown, func(progress func()) (*bench.ServingTable, error) {
 		return bench.CompareServing(ctx, cfg, progress)
 	})
-	if err != nil {
-		return err
-	}
-	return printReport(table, c.JSON, c.Markdown)
 }
 
 // openProfile returns a built-in profile by name, or reads one from a file. A name with a

@@ -83,13 +83,9 @@ func (c *simFleetCmd) Run(ctx context.Context) error {
 	if cfg.Sources, err = fleetSources(c.Traces); err != nil {
 		return err
 	}
-	table, err := withProgress(cfg.Steps(), "runs", func(progress func()) (*fleet.Table, error) {
+	return report(cfg.Steps(), "runs", "", c.JSON, c.Markdown, func(progress func()) (*fleet.Table, error) {
 		return fleet.Compare(ctx, cfg, func(string) { progress() })
 	})
-	if err != nil {
-		return err
-	}
-	return printReport(table, c.JSON, c.Markdown)
 }
 
 // fleetSources returns the traces of these names. A name with a path separator, or one that

@@ -41,11 +41,19 @@ func printReport(r bench.Report, asJSON, asMarkdown bool) error {
 	return bench.WriteTable(os.Stdout, r)
 }
 
-// withProgress calls run and shows a progress bar with this number of steps.
-func withProgress[T any](steps int, label string, run func(progress func()) (T, error)) (T, error) {
+// report calls run, shows a progress bar with this number of steps, and prints the result: as
+// JSON, as Markdown, or as a text table after a heading.
+func report[R bench.Report](steps int, label, heading string, asJSON, asMarkdown bool, run func(progress func()) (R, error)) error {
 	progress, finish := progressBar(steps, label)
-	defer finish()
-	return run(progress)
+	r, err := run(progress)
+	finish()
+	if err != nil {
+		return err
+	}
+	if heading != "" && !asJSON {
+		fmt.Printf("%s\n\n", heading)
+	}
+	return printReport(r, asJSON, asMarkdown)
 }
 
 // traceFlags select the trace to replay.

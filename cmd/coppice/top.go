@@ -67,8 +67,7 @@ func (c *topCmd) Run(ctx context.Context) error {
 		}
 	}
 	if !once {
-		m := topModel{width: 80, height: 24, colored: true, interval: c.Interval, get: func() (*view.Snapshot, error) { return from.get(ctx) }}
-		return topRun(ctx, m)
+		return topRun(ctx, topModel{topScreen: newTopScreen(c.Interval, func() (*view.Snapshot, error) { return from.get(ctx) })})
 	}
 	if err != nil {
 		return err
@@ -81,15 +80,14 @@ func (c *topCmd) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = fmt.Println(topModel{width: width, height: height, snap: snap}.frame())
+	_, err = fmt.Println(topModel{topScreen: topScreen[view.Snapshot]{width: width, height: height, snap: snap}}.frame())
 	return err
 }
 
 // fleet shows a router's fleet. snap and err are from the first request.
 func (c *topCmd) fleet(ctx context.Context, from *topClient, snap *fleetview.Snapshot, err error, once bool, width, height int) error {
 	if !once {
-		m := topFleet{width: 80, height: 24, colored: true, interval: c.Interval, get: func() (*fleetview.Snapshot, error) { return from.getFleet(ctx) }}
-		return topRun(ctx, m)
+		return topRun(ctx, topFleet{newTopScreen(c.Interval, func() (*fleetview.Snapshot, error) { return from.getFleet(ctx) })})
 	}
 	if err != nil {
 		return err
@@ -97,7 +95,7 @@ func (c *topCmd) fleet(ctx context.Context, from *topClient, snap *fleetview.Sna
 	if err := topWait(ctx, c.Interval); err != nil {
 		return err
 	}
-	m := topFleet{width: width, height: height, before: snap}
+	m := topFleet{topScreen[fleetview.Snapshot]{width: width, height: height, before: snap}}
 	if m.snap, err = from.getFleet(ctx); err != nil {
 		return err
 	}
@@ -141,15 +139,11 @@ func newTopClient(base, key string) (*topClient, error) {
 // maxSnapshotBytes bounds the bytes read of an answer.
 const maxSnapshotBytes = 64 << 20
 
-// get returns a snapshot of a server. One of another schema is an error.
+// get returns a snapshot of a server.
 func (c *topClient) get(ctx context.Context) (*view.Snapshot, error) {
 	snap := &view.Snapshot{}
-	err := c.read(ctx, "/v1/view", snap)
-	switch {
-	case err != nil:
+	if err := c.read(ctx, "/v1/view", snap, &snap.Schema, view.Schema); err != nil {
 		return nil, err
-	case snap.Schema != view.Schema:
-		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: take coppice top of the server's version", eventurl.Redact(c.url), snap.Schema, view.Schema)
 	}
 	return snap, nil
 }
@@ -157,12 +151,8 @@ func (c *topClient) get(ctx context.Context) (*view.Snapshot, error) {
 // getFleet is get for a router.
 func (c *topClient) getFleet(ctx context.Context) (*fleetview.Snapshot, error) {
 	snap := &fleetview.Snapshot{}
-	err := c.read(ctx, "/v1/fleet/view", snap)
-	switch {
-	case err != nil:
+	if err := c.read(ctx, "/v1/fleet/view", snap, &snap.Schema, fleetview.Schema); err != nil {
 		return nil, err
-	case snap.Schema != fleetview.Schema:
-		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: take coppice top of the router's version", eventurl.Redact(c.url), snap.Schema, fleetview.Schema)
 	}
 	return snap, nil
 }
@@ -170,8 +160,8 @@ func (c *topClient) getFleet(ctx context.Context) (*fleetview.Snapshot, error) {
 // errTopNothing means that the server has no such path.
 var errTopNothing = errors.New("only servers of coppice serve and routers of coppice route can be looked at")
 
-// read gets the JSON document at a path.
-func (c *topClient) read(ctx context.Context, path string, into any) error {
+// read gets the JSON document at a path. Its schema must be want.
+func (c *topClient) read(ctx context.Context, path string, into any, schema *int, want int) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
 	if err != nil {
 		return fmt.Errorf("--url: %w", err)
@@ -196,6 +186,9 @@ func (c *topClient) read(ctx context.Context, path string, into any) error {
 	}
 	if err := json.NewDecoder(io.LimitReader(answer.Body, maxSnapshotBytes)).Decode(into); err != nil {
 		return fmt.Errorf("%s%s is not a snapshot of coppice: %w", eventurl.Redact(c.url), path, err)
+	}
+	if *schema != want {
+		return fmt.Errorf("%s has snapshots of schema %d, want %d: use coppice top of the server's version", eventurl.Redact(c.url), *schema, want)
 	}
 	return nil
 }

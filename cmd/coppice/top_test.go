@@ -91,20 +91,20 @@ func TestTopFrames(t *testing.T) {
 				keys = strings.Join(arg.Vals, " ")
 			}
 		}
-		var m tea.Model = topModel{interval: time.Second}
+		var m tea.Model = topModel{topScreen: topScreen[view.Snapshot]{interval: time.Second}}
 		m, _ = m.Update(tea.WindowSizeMsg{Width: width, Height: height})
 		switch d.Cmd {
 		case "asking":
 		case "refused":
-			m, _ = m.Update(topNews{err: errors.New("no answer: dial tcp 127.0.0.1:8080: connect: connection refused")})
+			m, _ = m.Update(topNews[view.Snapshot]{err: errors.New("no answer: dial tcp 127.0.0.1:8080: connect: connection refused")})
 		case "idle":
 			nan := view.Figure(math.NaN())
-			m, _ = m.Update(topNews{snap: &view.Snapshot{Schema: view.Schema, Now: view.Point{HitRate: nan, TTFTp50Millis: nan, TTFTp99Millis: nan, ITLp50Millis: nan, ITLp99Millis: nan, PromptRate: nan, OutputRate: nan}}})
+			m, _ = m.Update(topNews[view.Snapshot]{snap: &view.Snapshot{Schema: view.Schema, Now: view.Point{HitRate: nan, TTFTp50Millis: nan, TTFTp99Millis: nan, ITLp50Millis: nan, ITLp99Millis: nan, PromptRate: nan, OutputRate: nan}}})
 		case "busy":
-			m, _ = m.Update(topNews{snap: topSample()})
+			m, _ = m.Update(topNews[view.Snapshot]{snap: topSample()})
 		case "lost":
-			m, _ = m.Update(topNews{snap: topSample()})
-			m, _ = m.Update(topNews{err: errors.New("no answer: EOF")})
+			m, _ = m.Update(topNews[view.Snapshot]{snap: topSample()})
+			m, _ = m.Update(topNews[view.Snapshot]{err: errors.New("no answer: EOF")})
 		default:
 			t.Fatalf("unknown command %q", d.Cmd)
 		}
@@ -130,7 +130,7 @@ func TestTopFrames(t *testing.T) {
 
 func TestTopLooksAgainAndAgain(t *testing.T) {
 	tries := 0
-	var m tea.Model = topModel{width: 80, height: 24, interval: time.Millisecond, get: func() (*view.Snapshot, error) {
+	var m tea.Model = topModel{topScreen: topScreen[view.Snapshot]{width: 80, height: 24, interval: time.Millisecond, get: func() (*view.Snapshot, error) {
 		tries++
 		if tries == 2 {
 			return nil, errors.New("gone")
@@ -138,7 +138,7 @@ func TestTopLooksAgainAndAgain(t *testing.T) {
 		s := topSample()
 		s.Server.Model = fmt.Sprint("try ", tries)
 		return s, nil
-	}}
+	}}}
 	msg := m.Init()()
 	round := func() {
 		var cmd tea.Cmd
@@ -256,7 +256,7 @@ func TestTopFleet(t *testing.T) {
 		t.Errorf("ok %v, %q", ok, stdout)
 	}
 	for _, size := range [][2]int{{80, 24}, {40, 12}, {10, 3}} {
-		m := topFleet{width: size[0], height: size[1], colored: true, snap: &fleetview.Snapshot{Workers: make([]fleetview.Worker, 9)}}
+		m := topFleet{topScreen[fleetview.Snapshot]{width: size[0], height: size[1], colored: true, snap: &fleetview.Snapshot{Workers: make([]fleetview.Worker, 9)}}}
 		lines := strings.Split(m.frame(), "\n")
 		if len(lines) > size[1] {
 			t.Errorf("%v: %d lines", size, len(lines))

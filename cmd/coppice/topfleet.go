@@ -4,134 +4,44 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
-	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"charm.land/lipgloss/v2"
 
 	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
 // topFleet is the state of coppice top for a router: its workers and recent requests.
-type topFleet struct {
-	width, height int
-	colored       bool
-	interval      time.Duration
-	get           func() (*fleetview.Snapshot, error)
-
-	snap, before *fleetview.Snapshot // nil before the first
-	err          error               // of the latest request
-	paused       bool
-}
-
-// topFleetNews is the message with the answer to a request for a snapshot.
-type topFleetNews struct {
-	snap *fleetview.Snapshot
-	err  error
-}
-
-func (m topFleet) look() tea.Msg {
-	snap, err := m.get()
-	return topFleetNews{snap, err}
-}
-
-// Init is called by bubbletea.
-func (m topFleet) Init() tea.Cmd { return m.look }
+type topFleet struct{ topScreen[fleetview.Snapshot] }
 
 // Update is called by bubbletea.
 func (m topFleet) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	later := tea.Tick(m.interval, func(time.Time) tea.Msg { return topLook{} })
-	switch msg := msg.(type) {
-	case tea.WindowSizeMsg:
-		m.width, m.height = msg.Width, msg.Height
-	case topLook:
-		if m.paused {
-			return m, later
-		}
-		return m, m.look
-	case topFleetNews:
-		if m.err = msg.err; msg.snap != nil && !m.paused {
-			m.before, m.snap = m.snap, msg.snap
-		}
-		return m, later
-	case tea.KeyPressMsg:
-		switch msg.String() {
-		case "q", "esc", "ctrl+c":
-			return m, tea.Quit
-		case "p", "space":
-			m.paused = !m.paused
-		}
-	}
-	return m, nil
+	var cmd tea.Cmd
+	m.topScreen, cmd = m.update(msg)
+	return m, cmd
 }
 
 // View is called by bubbletea.
-func (m topFleet) View() tea.View {
-	v := tea.NewView(m.frame())
-	v.AltScreen = true
-	v.WindowTitle = "coppice top"
-	return v
-}
+func (m topFleet) View() tea.View { return topView(m.frame()) }
 
-func (m topFleet) paint(s lipgloss.Style, text string) string {
-	return topModel{colored: m.colored}.paint(s, text)
-}
+func (m topFleet) frame() string { return m.draw("p pause · q quit", m.body) }
 
-// frame draws the screen: height lines, none wider than width.
-func (m topFleet) frame() string {
-	if m.width < topMinWidth || m.height < topMinHeight {
-		return topCut(fmt.Sprintf("coppice top wants %d × %d", topMinWidth, topMinHeight), m.width)
+// body draws figures, workers and requests.
+func (m topFleet) body() []string {
+	lines := []string{m.head()}
+	if m.err != nil {
+		lines = append(lines, m.paint(topRed, topClean(m.err.Error())))
 	}
-	var lines []string
-	add := func(line string) { lines = append(lines, strings.TrimRight(topCut(line, m.width), " ")) }
-	switch {
-	case m.snap == nil && m.err == nil:
-		add(m.paint(topBold, "coppice top"))
-		add("asking …")
-	case m.snap == nil:
-		add(m.paint(topBold, "coppice top"))
-		for _, line := range strings.Split(lipgloss.NewStyle().Width(m.width).Render(topClean(m.err.Error())), "\n") {
-			add(m.paint(topRed, strings.TrimRight(line, " ")))
-		}
-	default:
-		add(m.head())
-		if m.err != nil {
-			add(m.paint(topRed, topClean(m.err.Error())))
-		}
-		for _, t := range m.snap.Troubles {
-			add(m.paint(topRed, topClean(t)))
-		}
-		for _, line := range m.figures() {
-			add(line)
-		}
-		add("")
-		room := max(3, (m.height-len(lines)-2)/2)
-		for _, line := range m.workers(room) {
-			add(line)
-		}
-		add("")
-		for _, line := range m.recent(m.height - 1 - len(lines)) {
-			add(line)
-		}
+	for _, t := range m.snap.Troubles {
+		lines = append(lines, m.paint(topRed, topClean(t)))
 	}
-	lines = lines[:min(len(lines), m.height-1)]
-	for len(lines) < m.height-1 {
-		lines = append(lines, "")
-	}
-	return strings.Join(append(lines, topCut(m.paint(topFaint, "p pause · q quit"), m.width)), "\n")
+	lines = append(append(lines, m.figures()...), "")
+	lines = append(append(lines, m.workers(max(3, (m.height-len(lines)-2)/2))...), "")
+	return append(lines, m.recent(m.height-1-len(lines))...)
 }
 
 // head draws the first line: the state at its right end.
 func (m topFleet) head() string {
-	state := m.paint(topGreen, "live")
-	switch {
-	case m.paused:
-		state = m.paint(topYellow, "paused")
-	case m.err != nil:
-		state = m.paint(topRed, "lost")
-	}
 	healthy := 0
 	for _, w := range m.snap.Workers {
 		if w.State == "healthy" {
@@ -140,7 +50,7 @@ func (m topFleet) head() string {
 	}
 	left := m.paint(topBold, "coppice top") + fmt.Sprintf("  %d of %d workers healthy", healthy, len(m.snap.Workers)) +
 		m.paint(topFaint, fmt.Sprintf("  by %s, up %s", topClean(m.snap.Policy), topAge(m.snap.UptimeS)))
-	return topSpread(left, state, m.width)
+	return topSpread(left, m.state(), m.width)
 }
 
 // figures draws the lines with totals of the fleet.

@@ -28,66 +28,72 @@ var (
 	topChosen = lipgloss.NewStyle().Reverse(true)
 )
 
-func (m topModel) paint(s lipgloss.Style, text string) string {
+func (m topScreen[S]) paint(s lipgloss.Style, text string) string {
 	if !m.colored || text == "" {
 		return text
 	}
 	return s.Render(text)
 }
 
-// frame draws the screen: height lines, none wider than width.
-func (m topModel) frame() string {
+// state returns the mark at the right end of the first line.
+func (m topScreen[S]) state() string {
+	switch {
+	case m.paused:
+		return m.paint(topYellow, "paused")
+	case m.err != nil:
+		return m.paint(topRed, "lost")
+	}
+	return m.paint(topGreen, "live")
+}
+
+// draw returns the screen: height lines, none wider than width. body returns the lines above the
+// list of keys; it is called only if there is a snapshot.
+func (m topScreen[S]) draw(keys string, body func() []string) string {
 	if m.width < topMinWidth || m.height < topMinHeight {
 		return topCut(fmt.Sprintf("coppice top wants %d × %d", topMinWidth, topMinHeight), m.width)
 	}
 	var lines []string
-	add := func(line string) { lines = append(lines, topCut(line, m.width)) }
-	if m.snap == nil {
-		add(m.paint(topBold, "coppice top"))
+	if m.snap != nil {
+		lines = body()
+	} else {
 		text := "asking …"
 		if m.err != nil {
 			text = m.paint(topRed, topClean(m.err.Error()))
 		}
-		for _, line := range strings.Split(lipgloss.NewStyle().Width(m.width).Render(text), "\n") {
-			add(strings.TrimRight(line, " "))
-		}
-	} else {
-		add(m.head())
-		if e := m.trouble(); e != "" {
-			add(m.paint(topRed, e))
-		}
-		for _, line := range m.figures() {
-			add(line)
-		}
-		add("")
-		room := m.height - len(lines) - 1
-		second := m.list
-		if room >= 20 { // enough for two lists
-			second = (m.list + 1) % topLists
-			room -= room / 2
-		}
-		from := len(lines)
-		for _, line := range m.table(m.list, room) {
-			add(line)
-		}
-		if second != m.list {
-			for len(lines) < from+room {
-				add("")
-			}
-			add("")
-			for _, line := range m.table(second, m.height-1-len(lines)) {
-				add(line)
-			}
-		}
+		lines = append(lines, m.paint(topBold, "coppice top"))
+		lines = append(lines, strings.Split(lipgloss.NewStyle().Width(m.width).Render(text), "\n")...)
 	}
 	lines = lines[:min(len(lines), m.height-1)]
 	for i, line := range lines {
-		lines[i] = strings.TrimRight(line, " ")
+		lines[i] = strings.TrimRight(topCut(line, m.width), " ")
 	}
 	for len(lines) < m.height-1 {
 		lines = append(lines, "")
 	}
-	return strings.Join(append(lines, topCut(m.paint(topFaint, "tab list · s order · p pause · q quit"), m.width)), "\n")
+	return strings.Join(append(lines, topCut(m.paint(topFaint, keys), m.width)), "\n")
+}
+
+func (m topModel) frame() string {
+	return m.draw("tab list · s order · p pause · q quit", m.body)
+}
+
+// body draws figures and one or two lists.
+func (m topModel) body() []string {
+	lines := []string{m.head()}
+	if e := m.trouble(); e != "" {
+		lines = append(lines, m.paint(topRed, e))
+	}
+	lines = append(append(lines, m.figures()...), "")
+	room := m.height - len(lines) - 1
+	if room < 20 {
+		return append(lines, m.table(m.list, room)...)
+	}
+	room -= room / 2 // enough for two lists
+	to := len(lines) + room
+	for lines = append(lines, m.table(m.list, room)...); len(lines) <= to; {
+		lines = append(lines, "")
+	}
+	return append(lines, m.table((m.list+1)%topLists, m.height-1-len(lines))...)
 }
 
 // trouble returns the error of the latest request, else that of the server; "" for none.
@@ -98,18 +104,11 @@ func (m topModel) trouble() string {
 	return topClean(m.snap.Server.Error)
 }
 
-// head draws the first line: model, backend and uptime, and the state at its right end.
+// head draws the first line: model, backend, uptime and state.
 func (m topModel) head() string {
 	s := m.snap.Server
-	state := m.paint(topGreen, "live")
-	switch {
-	case m.paused:
-		state = m.paint(topYellow, "paused")
-	case m.err != nil:
-		state = m.paint(topRed, "lost")
-	}
 	left := m.paint(topBold, "coppice top") + "  " + topClean(s.Model) + m.paint(topFaint, fmt.Sprintf("  %s, up %s", topClean(s.Backend), topAge(s.UptimeSeconds)))
-	return topSpread(left, state, m.width)
+	return topSpread(left, m.state(), m.width)
 }
 
 // figures draws the lines with rates and the pool.
@@ -192,7 +191,7 @@ func (m topModel) table(list topList, room int) []string {
 		}
 		title.WriteString(name)
 	}
-	lines := []string{topSpread(title.String(), m.paint(topFaint, "by "+topOrders[list][m.order[list]]), m.width)}
+	lines := []string{topSpread(title.String(), m.paint(topFaint, "by "+m.by(list)), m.width)}
 	var head string
 	var rows []string
 	switch list {

@@ -10,19 +10,80 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
-// topModel is the state of coppice top for a server. Its methods have no side effects
-// except through the commands that they return, so frames are tested without a terminal.
-type topModel struct {
+// topScreen is the part of coppice top that servers and routers share: snapshots of type S on a
+// terminal.
+type topScreen[S any] struct {
 	width, height int
 	colored       bool
 	interval      time.Duration
-	get           func() (*view.Snapshot, error)
+	get           func() (*S, error)
 
-	snap   *view.Snapshot // nil before the first
-	err    error          // of the latest request
-	paused bool
-	list   topList
-	order  [topLists]int // index into topOrders
+	snap, before *S    // the latest two; nil before the first
+	err          error // of the latest request
+	paused       bool
+}
+
+// newTopScreen returns a screen whose size is not known yet.
+func newTopScreen[S any](interval time.Duration, get func() (*S, error)) topScreen[S] {
+	return topScreen[S]{width: 80, height: 24, colored: true, interval: interval, get: get}
+}
+
+// topLook is the message that requests the next snapshot; topNews delivers it.
+type topLook struct{}
+type topNews[S any] struct {
+	snap *S
+	err  error
+}
+
+func (m topScreen[S]) look() tea.Msg {
+	snap, err := m.get()
+	return topNews[S]{snap, err}
+}
+
+// Init is called by bubbletea.
+func (m topScreen[S]) Init() tea.Cmd { return m.look }
+
+// update handles the messages that both kinds of screens have.
+func (m topScreen[S]) update(msg tea.Msg) (topScreen[S], tea.Cmd) {
+	later := tea.Tick(m.interval, func(time.Time) tea.Msg { return topLook{} })
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case topLook:
+		if m.paused {
+			return m, later
+		}
+		return m, m.look
+	case topNews[S]:
+		if m.err = msg.err; msg.snap != nil && !m.paused {
+			m.before, m.snap = m.snap, msg.snap
+		}
+		return m, later
+	case tea.KeyPressMsg:
+		switch msg.String() {
+		case "q", "esc", "ctrl+c":
+			return m, tea.Quit
+		case "p", "space":
+			m.paused = !m.paused
+		}
+	}
+	return m, nil
+}
+
+// topView returns a frame as bubbletea's view.
+func topView(frame string) tea.View {
+	v := tea.NewView(frame)
+	v.AltScreen = true
+	v.WindowTitle = "coppice top"
+	return v
+}
+
+// topModel is the state of coppice top for a server. Its methods have no side effects
+// except through the commands that they return, so frames are tested without a terminal.
+type topModel struct {
+	topScreen[view.Snapshot]
+	list  topList
+	order [topLists]int // index into topOrders
 }
 
 // topList is one of the lists below the figures.
@@ -45,117 +106,69 @@ var topOrders = [topLists][]string{
 	{"time", "prompt", "ttft"},
 }
 
-// topLook is the message that requests the next snapshot; topNews delivers it.
-type topLook struct{}
-type topNews struct {
-	snap *view.Snapshot
-	err  error
-}
-
-func (m topModel) look() tea.Msg {
-	snap, err := m.get()
-	return topNews{snap, err}
-}
-
-// Init is called by bubbletea.
-func (m topModel) Init() tea.Cmd { return m.look }
-
 // Update is called by bubbletea.
 func (m topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	switch msg := msg.(type) {
-	case tea.WindowSizeMsg:
-		m.width, m.height = msg.Width, msg.Height
-	case topLook:
-		if m.paused {
-			return m, m.later()
+	var cmd tea.Cmd
+	m.topScreen, cmd = m.update(msg)
+	if key, ok := msg.(tea.KeyPressMsg); ok {
+		switch key.String() {
+		case "s":
+			m.order[m.list] = (m.order[m.list] + 1) % len(topOrders[m.list])
+		case "tab", "right":
+			m.list = (m.list + 1) % topLists
+		case "shift+tab", "left":
+			m.list = (m.list + topLists - 1) % topLists
 		}
-		return m, m.look
-	case topNews:
-		if m.err = msg.err; msg.snap != nil && !m.paused {
-			m.snap = msg.snap
-		}
-		return m, m.later()
-	case tea.KeyPressMsg:
-		return m.press(msg.String())
 	}
-	return m, nil
-}
-
-// later returns the command that asks for a snapshot after the interval.
-func (m topModel) later() tea.Cmd {
-	return tea.Tick(m.interval, func(time.Time) tea.Msg { return topLook{} })
-}
-
-// press handles a key.
-func (m topModel) press(key string) (tea.Model, tea.Cmd) {
-	switch key {
-	case "q", "esc", "ctrl+c":
-		return m, tea.Quit
-	case "p", "space":
-		m.paused = !m.paused
-	case "s":
-		m.order[m.list] = (m.order[m.list] + 1) % len(topOrders[m.list])
-	case "tab", "right":
-		m.list = (m.list + 1) % topLists
-	case "shift+tab", "left":
-		m.list = (m.list + topLists - 1) % topLists
-	}
-	return m, nil
+	return m, cmd
 }
 
 // View is called by bubbletea.
-func (m topModel) View() tea.View {
-	v := tea.NewView(m.frame())
-	v.AltScreen = true
-	v.WindowTitle = "coppice top"
-	return v
-}
+func (m topModel) View() tea.View { return topView(m.frame()) }
 
-// topSorted returns a copy of list sorted by descending key; equals keep their order.
-func topSorted[T any, K cmp.Ordered](list []T, key func(T) K) []T {
+// topSorted returns a copy of list sorted by descending key, equals in their order; the list itself
+// without a key.
+func topSorted[T any](list []T, key func(T) float64) []T {
+	if key == nil {
+		return list
+	}
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b T) int { return cmp.Compare(key(b), key(a)) })
 	return list
 }
 
+// by returns the chosen order of a list.
+func (m topModel) by(list topList) string { return topOrders[list][m.order[list]] }
+
 func (m topModel) running() []view.Running {
-	switch topOrders[topRunning][m.order[topRunning]] {
-	case "prompt":
-		return topSorted(m.snap.Running, func(r view.Running) int { return r.PromptTokens })
-	case "cached":
-		return topSorted(m.snap.Running, func(r view.Running) int { return r.CachedTokens })
-	case "output":
-		return topSorted(m.snap.Running, func(r view.Running) int { return r.OutputTokens })
-	}
-	return topSorted(m.snap.Running, func(r view.Running) float64 { return r.AgeSeconds })
+	return topSorted(m.snap.Running, map[string]func(view.Running) float64{
+		"age":    func(r view.Running) float64 { return r.AgeSeconds },
+		"prompt": func(r view.Running) float64 { return float64(r.PromptTokens) },
+		"cached": func(r view.Running) float64 { return float64(r.CachedTokens) },
+		"output": func(r view.Running) float64 { return float64(r.OutputTokens) },
+	}[m.by(topRunning)])
 }
 
 func (m topModel) waiting() []view.Waiting {
-	if topOrders[topWaiting][m.order[topWaiting]] == "cached" {
-		return topSorted(m.snap.Waiting, func(w view.Waiting) int { return w.CachedTokens })
-	}
-	return m.snap.Waiting
+	return topSorted(m.snap.Waiting, map[string]func(view.Waiting) float64{
+		"cached": func(w view.Waiting) float64 { return float64(w.CachedTokens) },
+	}[m.by(topWaiting)])
 }
 
 // prefixes returns the nodes in the chosen order, without those that stand for several
 // hidden nodes (More > 0).
 func (m topModel) prefixes() []view.Node {
 	all := slices.DeleteFunc(slices.Clone(m.snap.Tree.Shown), func(n view.Node) bool { return n.More > 0 })
-	switch topOrders[topPrefixes][m.order[topPrefixes]] {
-	case "tokens":
-		return topSorted(all, func(n view.Node) int { return n.Tokens })
-	case "recency":
-		return topSorted(all, func(n view.Node) float64 { return n.Heat })
-	}
-	return topSorted(all, func(n view.Node) uint64 { return n.Reuses })
+	return topSorted(all, map[string]func(view.Node) float64{
+		"reuses":  func(n view.Node) float64 { return float64(n.Reuses) },
+		"tokens":  func(n view.Node) float64 { return float64(n.Tokens) },
+		"recency": func(n view.Node) float64 { return n.Heat },
+	}[m.by(topPrefixes)])
 }
 
 func (m topModel) finished() []view.Finished {
-	switch topOrders[topFinished][m.order[topFinished]] {
-	case "prompt":
-		return topSorted(m.snap.Finished, func(f view.Finished) int { return f.PromptTokens })
-	case "ttft":
-		return topSorted(m.snap.Finished, func(f view.Finished) float64 { return f.TTFTMillis })
-	}
-	return m.snap.Finished
+	return topSorted(m.snap.Finished, map[string]func(view.Finished) float64{
+		"prompt": func(f view.Finished) float64 { return float64(f.PromptTokens) },
+		"ttft":   func(f view.Finished) float64 { return f.TTFTMillis },
+	}[m.by(topFinished)])
 }
