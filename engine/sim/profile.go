@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -55,7 +56,7 @@ type Device struct {
 }
 
 // Efficiency holds the share of the device's figures that each part reaches, and the overheads
-// of a step. Shares are in (0, 1].
+// of a step. Shares, whose JSON names begin with e_, are in (0, 1].
 type Efficiency struct {
 	Weights float64 `json:"e_w"`    // of BW, reading weights
 	Flops   float64 `json:"e_f"`    // of Flops, products over many tokens
@@ -125,19 +126,28 @@ func (p *Profile) Validate() error {
 	bad := func(field string, value any, want string) {
 		errs = append(errs, fmt.Errorf("sim: profile %q: %s is %v, want %s", p.Name, field, value, want))
 	}
-	for field, v := range each(p.texts()) {
-		if v == "" {
-			bad(field, `""`, "a text")
-		}
-	}
-	for field, v := range each(p.figures()) {
-		if !(v > 0) || math.IsInf(v, 0) {
-			bad(field, v, "a positive number")
-		}
-	}
-	for field, v := range each(p.shares()) {
-		if v > 1 {
-			bad(field, v, "a share up to 1")
+	for _, part := range []struct {
+		prefix string
+		fields any
+	}{{"", *p}, {"model.", p.Model}, {"device.", p.Device}, {"eff.", p.Eff}} {
+		for f, v := range reflect.ValueOf(part.fields).Fields() {
+			name, number := f.Tag.Get("json"), 0.0
+			switch {
+			case v.CanInt():
+				number = float64(v.Int())
+			case v.CanFloat():
+				number = v.Float()
+			case v.Kind() == reflect.String && v.Len() == 0:
+				bad(part.prefix+name, `""`, "a text")
+				continue
+			default:
+				continue
+			}
+			if !(number > 0) || math.IsInf(number, 0) {
+				bad(part.prefix+name, number, "a positive number")
+			} else if strings.HasPrefix(name, "e_") && number > 1 {
+				bad(part.prefix+name, number, "a share up to 1")
+			}
 		}
 	}
 	m := &p.Model
@@ -158,47 +168,6 @@ func (p *Profile) Validate() error {
 
 // free reports whether p is the zero Profile.
 func (p *Profile) free() bool { return *p == Profile{} }
-
-type named[T any] struct {
-	name  string
-	value T
-}
-
-// each ranges over named values in their order.
-func each[T any](list []named[T]) func(yield func(string, T) bool) {
-	return func(yield func(string, T) bool) {
-		for _, n := range list {
-			if !yield(n.name, n.value) {
-				return
-			}
-		}
-	}
-}
-
-func (p *Profile) texts() []named[string] {
-	return []named[string]{{"name", p.Name}, {"source", p.Source}, {"model.name", p.Model.Name}, {"device.name", p.Device.Name}}
-}
-
-func (p *Profile) figures() []named[float64] {
-	m, d, e := &p.Model, &p.Device, &p.Eff
-	return append([]named[float64]{
-		{"model.params", float64(m.Params)}, {"model.linear_params", float64(m.LinearParams)},
-		{"model.layers", float64(m.Layers)}, {"model.hidden", float64(m.Hidden)}, {"model.heads", float64(m.Heads)},
-		{"model.kv_heads", float64(m.KVHeads)}, {"model.head_dim", float64(m.HeadDim)}, {"model.vocab", float64(m.Vocab)},
-		{"model.max_positions", float64(m.MaxPositions)}, {"model.weight_bytes", m.WeightBytes},
-		{"device.bw", d.BW}, {"device.flops", d.Flops}, {"device.pcie_bw", d.PCIe},
-		{"device.pcie_lat_s", d.PCIeLat}, {"device.mem", float64(d.Mem)},
-		{"eff.n_half", e.NHalf}, {"eff.r0_s", e.Row}, {"eff.t0_s", e.Step}, {"eff.h0_s", e.Host0}, {"eff.h1_s", e.Host1},
-	}, p.shares()...)
-}
-
-func (p *Profile) shares() []named[float64] {
-	e := &p.Eff
-	return []named[float64]{
-		{"eff.e_w", e.Weights}, {"eff.e_f", e.Flops}, {"eff.e_a", e.Attend}, {"eff.e_k", e.KVTile},
-		{"eff.e_d", e.KVRow}, {"eff.e_s", e.Sample}, {"eff.e_p", e.PCIe},
-	}
-}
 
 // kvType returns the element type with Model.KVBytes bytes.
 func (p *Profile) kvType() kv.DType {
