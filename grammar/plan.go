@@ -83,8 +83,7 @@ func (p *plan) decide() {
 	p.measure(i)
 	switch {
 	case p.unitOf[i] >= 0:
-		p.jobs = append(p.jobs, job{term: i, unit: p.unitOf[i]})
-		p.size[i], p.height[i] = 1, 1
+		p.becomes(i, p.unitOf[i])
 	case !p.terms.nonEmpty[i] || p.terms.all[i].op == Call || p.counts(i):
 	case p.height[i] > maxHeight:
 		p.becomes(i, p.newUnit())

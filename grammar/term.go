@@ -210,17 +210,12 @@ func (t *terms) add(x term) int32 {
 	return i
 }
 
-// edges returns the parts of term i; the part of a Call is the root of its rule.
-func (t *terms) edges(i int32) []int32 {
-	return t.all[i].sub
-}
-
 // analyse sets uses, and nullable and nonEmpty as the least fixed point.
 func (t *terms) analyse() {
 	n := len(t.all)
 	t.nullable, t.nonEmpty, t.uses = make([]bool, n), make([]bool, n), make([]int32, n)
 	for i := range int32(n) {
-		for _, s := range t.edges(i) {
+		for _, s := range t.all[i].sub {
 			t.uses[s]++
 		}
 	}
@@ -244,7 +239,7 @@ func (t *terms) settle(judge func(i int32) (nullable, nonEmpty bool)) {
 		if t.all[i].op == Call {
 			work = append(work, i)
 		}
-		for _, s := range t.edges(i) {
+		for _, s := range t.all[i].sub {
 			if p := parents[s]; len(p) == 0 || p[len(p)-1] != i {
 				parents[s] = append(p, i)
 			}
@@ -300,7 +295,7 @@ func (t *terms) leftRecursive() int32 {
 	cyclic := onCycle(len(t.all), func(i int32) []int32 {
 		x := &t.all[i]
 		if x.op != Seq {
-			return t.edges(i)
+			return t.all[i].sub
 		}
 		n := 0
 		for n < len(x.sub)-1 && t.nullable[x.sub[n]] {

@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -78,15 +79,9 @@ func (v *Vocabulary) sort() {
 	}
 	slices.SortFunc(keys, func(a, b keyed) int {
 		if a.head != b.head {
-			if a.head < b.head {
-				return -1
-			}
-			return 1
+			return cmp.Compare(a.head, b.head)
 		}
-		if c := bytes.Compare(v.Bytes(a.token), v.Bytes(b.token)); c != 0 {
-			return c
-		}
-		return int(a.token) - int(b.token)
+		return cmp.Or(bytes.Compare(v.Bytes(a.token), v.Bytes(b.token)), int(a.token)-int(b.token))
 	})
 	for i, k := range keys {
 		v.order[i] = k.token

@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -290,19 +291,9 @@ func (w *walker) needOf(set []stack) int32 {
 // keep stores the results of a finished walk as the node's local.
 func (w *walker) keep() {
 	l := &w.locals[w.node]
-	slices.SortFunc(w.exits, func(a, b exit) int {
-		if a.b != b.b {
-			return int(a.b) - int(b.b)
-		}
-		return int(a.at) - int(b.at)
-	})
+	slices.SortFunc(w.exits, func(a, b exit) int { return cmp.Or(int(a.b)-int(b.b), int(a.at)-int(b.at)) })
 	l.exits = slices.Clone(w.exits)
-	slices.SortFunc(w.late, func(a, b late) int {
-		if a.need != b.need {
-			return int(b.need) - int(a.need)
-		}
-		return int(a.token) - int(b.token)
-	})
+	slices.SortFunc(w.late, func(a, b late) int { return cmp.Or(int(b.need)-int(a.need), int(a.token)-int(b.token)) })
 	if len(w.late) > 0 {
 		l.need = w.late[0].need
 	}

@@ -235,6 +235,18 @@ func (d *decoder) object(v value, what string) []field {
 	return d.members(&s, v, "", nil)
 }
 
+// fields reads the members of an object with the function of their name; others are unknown. prefix
+// is the path of the object, as for unknown.
+func (d *decoder) fields(v value, prefix string, read map[string]func(value)) {
+	for _, f := range d.object(v, "an object") {
+		if set := read[string(f.name)]; set != nil {
+			set(f.value)
+		} else {
+			d.unknown(prefix, f)
+		}
+	}
+}
+
 // mapFrom is the number of members up to which duplicates are searched linearly, not by a map.
 const mapFrom = 32
 

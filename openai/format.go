@@ -21,18 +21,11 @@ func (r *reading) setFormat(v value, f Format) {
 func (r *reading) responseFormat(v value) {
 	var kind string
 	var schema, beside value
-	for _, f := range r.object(v, "an object") {
-		switch string(f.name) {
-		case "type":
-			kind = r.oneOf(f.value, "text", "json_object", "json_schema")
-		case "json_schema":
-			schema = f.value
-		case "schema": // next to json_object, as in llama.cpp's server
-			beside = f.value
-		default:
-			r.unknown("response_format.", f)
-		}
-	}
+	r.fields(v, "response_format.", map[string]func(value){
+		"type":        func(v value) { kind = r.oneOf(v, "text", "json_object", "json_schema") },
+		"json_schema": func(v value) { schema = v },
+		"schema":      func(v value) { beside = v }, // next to json_object, as in llama.cpp's server
+	})
 	switch {
 	case kind == "":
 		r.fail(v.at("type"), "missing_required_parameter", "%s is missing: text, json_object or json_schema", v.at("type"))
@@ -57,19 +50,15 @@ func (r *reading) namedSchema(at, v value) {
 		return
 	}
 	var found bool
-	for _, f := range r.object(v, "an object") {
-		switch string(f.name) {
-		case "name", "description":
-			r.text(f.value)
-		case "strict":
-			r.flag(f.value)
-		case "schema":
+	r.fields(v, "response_format.json_schema.", map[string]func(value){
+		"name":        func(v value) { r.text(v) },
+		"description": func(v value) { r.text(v) },
+		"strict":      func(v value) { r.flag(v) },
+		"schema": func(v value) {
 			found = true
-			r.setSchema(at, f.value, fillWrapper(f.raw))
-		default:
-			r.unknown("response_format.json_schema.", f)
-		}
-	}
+			r.setSchema(at, v, fillWrapper(v.raw))
+		},
+	})
 	if !found {
 		r.missing(v.at("schema"))
 	}
@@ -129,22 +118,15 @@ func (r *reading) choice(v value) {
 
 // structured reads vLLM's newer form of the guided_… fields.
 func (r *reading) structured(v value) {
-	for _, f := range r.object(v, "an object") {
-		switch string(f.name) {
-		case "json":
-			r.guidedJSON(f.value)
-		case "regex":
-			r.regex(f.value)
-		case "choice":
-			r.choice(f.value)
-		case "json_object":
-			if r.flag(f.value) {
-				r.setFormat(f.value, Format{JSON: true})
-			}
-		case "grammar", "structural_tag":
-			r.fail(f, "unsupported_parameter", "%s is not supported: give json, regex or choice", f)
-		default:
-			r.unknown("structured_outputs.", f)
-		}
+	refuse := func(v value) {
+		r.fail(v, Unsupported, "%s is not supported: give json, regex or choice", v)
 	}
+	r.fields(v, "structured_outputs.", map[string]func(value){
+		"json": r.guidedJSON, "regex": r.regex, "choice": r.choice, "grammar": refuse, "structural_tag": refuse,
+		"json_object": func(v value) {
+			if r.flag(v) {
+				r.setFormat(v, Format{JSON: true})
+			}
+		},
+	})
 }

@@ -48,22 +48,16 @@ func DecodeTokenize(body []byte) (*Tokenize, error) {
 	c := &Chat{Options: t.Options}
 	r := &reading{Params: &c.Params, chat: c}
 	prompt, special := false, false
-	for _, f := range r.object(v, "an object") {
-		switch string(f.name) {
-		case "model":
-			t.Model = r.text(f.value)
-		case "prompt":
-			t.Prompt, prompt = r.text(f.value), true
-		case "add_special_tokens":
-			t.AddSpecialTokens, special = r.flag(f.value), true
-		case "return_token_strs":
-			t.ReturnTokenStrings = r.flag(f.value)
-		case "messages", "tools", "add_generation_prompt", "chat_template_kwargs":
-			chatFields[string(f.name)](r, f.value)
-		default:
-			r.unknown("", f)
-		}
+	read := map[string]func(value){
+		"model":              func(v value) { t.Model = r.text(v) },
+		"prompt":             func(v value) { t.Prompt, prompt = r.text(v), true },
+		"add_special_tokens": func(v value) { t.AddSpecialTokens, special = r.flag(v), true },
+		"return_token_strs":  func(v value) { t.ReturnTokenStrings = r.flag(v) },
 	}
+	for _, name := range []string{"messages", "tools", "add_generation_prompt", "chat_template_kwargs"} {
+		read[name] = func(v value) { chatFields[name](r, v) }
+	}
+	r.fields(v, "", read)
 	if r.fault == nil && prompt == (c.Messages != nil) {
 		r.fail(param("prompt"), "invalid_value", "give either prompt or messages")
 	}
@@ -85,16 +79,10 @@ func DecodeDetokenize(body []byte) (*Detokenize, error) {
 	}
 	t := &Detokenize{}
 	d := &decoder{}
-	for _, f := range d.object(v, "an object") {
-		switch string(f.name) {
-		case "model":
-			t.Model = d.text(f.value)
-		case "tokens":
-			t.Tokens = d.tokens(f.value, maxPromptTokens)
-		default:
-			d.unknown("", f)
-		}
-	}
+	d.fields(v, "", map[string]func(value){
+		"model":  func(v value) { t.Model = d.text(v) },
+		"tokens": func(v value) { t.Tokens = d.tokens(v, maxPromptTokens) },
+	})
 	if d.fault == nil && t.Tokens == nil {
 		d.missing(param("tokens"))
 	}
@@ -123,25 +111,18 @@ func DecodeUnpin(body []byte) (*Pin, error) {
 	p := &Pin{AddSpecialTokens: true}
 	d := &decoder{}
 	given := 0
-	for _, f := range d.object(v, "an object") {
-		switch string(f.name) {
-		case "model":
-			p.Model = d.text(f.value)
-		case "prompt":
-			all := d.promptList(f.value)
+	d.fields(v, "", map[string]func(value){
+		"model": func(v value) { p.Model = d.text(v) },
+		"prompt": func(v value) {
+			all := d.promptList(v)
 			if given = len(all); given > 0 {
 				p.Prompt = all[0]
 			}
-		case "add_special_tokens":
-			p.AddSpecialTokens = d.flag(f.value)
-		case "cache_salt":
-			p.CacheSalt = d.label(f.value, "")
-		case "seconds":
-			p.Duration = d.seconds(f.value)
-		default:
-			d.unknown("", f)
-		}
-	}
+		},
+		"add_special_tokens": func(v value) { p.AddSpecialTokens = d.flag(v) },
+		"cache_salt":         func(v value) { p.CacheSalt = d.label(v, "") },
+		"seconds":            func(v value) { p.Duration = d.seconds(v) },
+	})
 	switch {
 	case d.fault != nil:
 	case given == 0:
