@@ -21,11 +21,18 @@ func (r *reading) setFormat(v value, f Format) {
 func (r *reading) responseFormat(v value) {
 	var kind string
 	var schema, beside value
-	r.fields(v, "response_format.", map[string]func(value){
-		"type":        func(v value) { kind = r.oneOf(v, "text", "json_object", "json_schema") },
-		"json_schema": func(v value) { schema = v },
-		"schema":      func(v value) { beside = v }, // next to json_object, as in llama.cpp's server
-	})
+	for _, f := range r.object(v, "an object") {
+		switch string(f.name) {
+		case "type":
+			kind = r.oneOf(f.value, "text", "json_object", "json_schema")
+		case "json_schema":
+			schema = f.value
+		case "schema": // next to json_object, as in llama.cpp's server
+			beside = f.value
+		default:
+			r.unknown("response_format.", f)
+		}
+	}
 	switch {
 	case kind == "":
 		r.fail(v.at("type"), "missing_required_parameter", "%s is missing: text, json_object or json_schema", v.at("type"))
@@ -50,15 +57,19 @@ func (r *reading) namedSchema(at, v value) {
 		return
 	}
 	var found bool
-	r.fields(v, "response_format.json_schema.", map[string]func(value){
-		"name":        func(v value) { r.text(v) },
-		"description": func(v value) { r.text(v) },
-		"strict":      func(v value) { r.flag(v) },
-		"schema": func(v value) {
+	for _, f := range r.object(v, "an object") {
+		switch string(f.name) {
+		case "name", "description":
+			r.text(f.value)
+		case "strict":
+			r.flag(f.value)
+		case "schema":
 			found = true
-			r.setSchema(at, v, fillWrapper(v.raw))
-		},
-	})
+			r.setSchema(at, f.value, fillWrapper(f.raw))
+		default:
+			r.unknown("response_format.json_schema.", f)
+		}
+	}
 	if !found {
 		r.missing(v.at("schema"))
 	}
