@@ -14,7 +14,7 @@ type automaton struct {
 }
 
 // subset makes an nfa deterministic by the subset construction, one node at a time. If that
-// takes more than 4 nodes for each state (and some slack), it gives up and only removes the
+// takes more than 4 nodes for each state (and some slack), it stops and only removes the
 // epsilon arcs. The machine then follows several nodes of the unit at once.
 type subset struct {
 	nfa   *nfa
@@ -23,9 +23,9 @@ type subset struct {
 	out   automaton
 	done  int // nodes whose edges are complete
 	limit int // most nodes, before ErrTooLarge
-	most  int // most nodes, before giving up determinism
+	most  int // most nodes of a deterministic automaton
 
-	plain bool // determinism is given up; nodes are the nfa's states from then on
+	plain bool // not deterministic; nodes are the nfa's states from then on
 	count int  // if plain: nodes plus a sixteenth of their edges
 	moves int  // states and arcs visited by all closures, to count work
 

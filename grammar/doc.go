@@ -27,7 +27,7 @@
 // counts.
 //
 // Compiling walks the trie of the vocabulary once from each node of each unit, without knowing
-// the stack below. The walk finds the tokens that end within the unit, whatever is below, and
+// the stack below. The walk finds the tokens that end within the unit, on any stack below, and
 // the exits: places in the trie where the unit may end before the token does. A mask is the
 // tokens of the first kind, plus the results of short walks from the exits with the actual
 // stack. In a counting unit each token is stored with the count that it needs, so one walk

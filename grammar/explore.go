@@ -7,7 +7,7 @@ const (
 	// made by a walk of the whole trie instead.
 	beyondWork = 1 << 13
 	// exploreWork bounds the moves of such a walk, to some milliseconds. Tokens that it has not
-	// reached by then are refused, although the rules may allow them.
+	// reached at that point are refused, although the rules may allow them.
 	exploreWork = 1 << 17
 )
 
@@ -105,7 +105,7 @@ func (g *Grammar) discover(from int32, b byte) int32 {
 	return x.number(g.machine, set)
 }
 
-// number returns the state of a set, which it adds if it is new. The set is copied; it may lie
+// number returns the state of a set, which it adds if it is new. The set is copied; it may be
 // in the spare capacity after x.sets, which append then overwrites with itself.
 func (x *explorer) number(m *machine, set []stack) int32 {
 	h := uint64(len(set))

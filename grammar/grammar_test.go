@@ -164,7 +164,7 @@ func compareHere(t testing.TB, where string, o *oracle, m *Matcher, tokens []str
 
 // The compiler knows the bytes that no token has. A text that can only continue with such a
 // byte is refused from its beginning; it must not end in a mask without tokens.
-func TestBytesWithoutTokensAreNoWay(t *testing.T) {
+func TestBytesWithoutTokens(t *testing.T) {
 	tokens := []string{"a", "b", "", "ab", "\xc3", "\xa9", "é", "\xf0", "\x9f"}
 	for _, tc := range []struct {
 		rules Rules
@@ -202,7 +202,7 @@ func TestBytesWithoutTokensAreNoWay(t *testing.T) {
 	}
 }
 
-func TestMasksAreWhatTheRulesAllow(t *testing.T) {
+func TestMasksMatchRules(t *testing.T) {
 	tried, compiled := 0, 0
 	seeds := uint64(240)
 	if testing.Short() {

@@ -4,7 +4,7 @@ package grammar
 
 // postorder returns the nodes of a graph that can be reached from roots, each after the nodes
 // that its edges lead to. If there are cycles, at is a node on one of the cycles, whose nodes
-// come in some order; else at is -1.
+// are in some order; else at is -1.
 func postorder(n int, roots []int32, edges func(int32) []int32) (order []int32, at int32) {
 	const open, done = 1, 2
 	state := make([]uint8, n)

@@ -76,7 +76,7 @@ func (p *plan) target(t target) int32 {
 	return id
 }
 
-// decide decides about the next term and appends its jobs. The term's parts come before it.
+// decide decides about the next term and appends its jobs. Its parts have been decided about.
 func (p *plan) decide() {
 	i := p.next
 	p.next++

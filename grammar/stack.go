@@ -2,8 +2,9 @@ package grammar
 
 import "slices"
 
-// frame is a place in a unit. In a counting unit, least is how many more bodies must come and
-// most how many may come (or forever); both include a body that has begun. In the walk of a
+// frame is a place in a unit. In a counting unit, least and most are the numbers of
+// further bodies that are required and allowed (most may be forever); both include a body that
+// has begun. In the walk of a
 // counting unit whose counts are unknown (see pool.unknown), most instead counts the bodies
 // that have ended since the walk began.
 type frame struct{ node, least, most int32 }
@@ -21,10 +22,10 @@ type cell struct {
 	bottom bool    // the end of the text, for the root's; not known, in a walk
 	hash   uint64
 	need   int32 // of cells above pool.unknown: bodies needed to return to it, see walk.go
-	normal *cell // the same with counts clipped to those that a token can tell apart
+	normal *cell // the same with counts clipped to those that a token can distinguish
 }
 
-// newBottom returns a cell without stacks. hash tells the bottoms of a pool apart.
+// newBottom returns a cell without stacks. hash distinguishes the bottoms of a pool.
 func newBottom(hash uint64) *cell {
 	c := &cell{bottom: true, hash: mix(hash)}
 	c.normal = c
@@ -80,7 +81,7 @@ type pool struct {
 	table   []*cell // open addressing; len a power of two
 	n       int
 	bytes   int
-	clip    int32 // longest token + 1: no token can tell counts from here on apart
+	clip    int32 // longest token + 1: no token can distinguish higher counts
 	unknown *cell // returned to by a counting unit in a walk, where its counts are not known
 	scratch []stack
 }

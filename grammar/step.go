@@ -146,8 +146,8 @@ func (s *stepper) first() *pending {
 	}
 }
 
-// enterNext enters the pending unit of lowest rank. No other pending unit can still call it at
-// this byte, so its callers are complete.
+// enterNext enters the pending unit of lowest rank. No other pending unit can call it at this
+// byte, so its callers are complete.
 func (s *stepper) enterNext(b byte) {
 	p := s.first()
 	p.entered = true

@@ -103,7 +103,7 @@ func FuzzStops(f *testing.F) {
 	})
 }
 
-func TestStopsRefuseWhatCannotStop(t *testing.T) {
+func TestInvalidStops(t *testing.T) {
 	many := make([]string, maxStops+1)
 	for i := range many {
 		many[i] = fmt.Sprint(i)

@@ -16,7 +16,7 @@ type term struct {
 	rule     int32
 }
 
-// terms holds all terms of a grammar. A term comes after its parts, except for calls.
+// terms holds all terms of a grammar. A term has a higher index than its parts, except for calls.
 type terms struct {
 	all   []term
 	known map[string]int32
@@ -222,7 +222,7 @@ func (t *terms) analyse() {
 	t.settle(t.judge)
 }
 
-// settle applies judge until nothing changes. Parts come before wholes, so one pass settles all
+// settle applies judge until nothing changes. Parts precede wholes, so one pass settles all
 // terms except those that contain calls. A work list then revisits calls and the wholes of
 // changed terms. It has each whole at most once, as one may have a hundred thousand parts.
 func (t *terms) settle(judge func(i int32) (nullable, nonEmpty bool)) {

@@ -12,7 +12,7 @@ import (
 // once, by walking the vocabulary's trie.
 //
 // In a counting unit the walk does not know the counts either. There a token has a need: it is
-// allowed if at least that many more bodies may come.
+// allowed if at least that many further bodies may follow.
 type local struct {
 	bits   []uint64   // tokens that end within the unit or at its end; nil if they are few
 	tokens []kv.Token // the same tokens as a list, if bits is nil
@@ -191,7 +191,7 @@ func (w *walker) walk(work *int) error {
 }
 
 // allow adds tokens with a need to the node's local. A need of 0 or 1 is always met within the unit,
-// where at least one body may come, so only larger ones are recorded.
+// where at least one body may follow, so only larger ones are recorded.
 func (w *walker) allow(tokens []kv.Token, need int32) {
 	for _, t := range tokens {
 		w.bits[t>>6] |= 1 << (t & 63)
@@ -231,7 +231,7 @@ func (w *walker) discover(state int32, slot int, b byte) int32 {
 }
 
 // number returns the state of a set together with the exits of the last step; it adds the state
-// if it is new. The set is copied; it may lie in the spare capacity after w.sets.
+// if it is new. The set is copied; it may be in the spare capacity after w.sets.
 func (w *walker) number(set []stack) int32 {
 	exits := w.stepper.exits
 	if w.ended {

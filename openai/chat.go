@@ -73,7 +73,7 @@ func (r *reading) checkChat() {
 		r.missing(param("messages"))
 		return
 	case r.TopLogprobs > 0 && !c.Logprobs: // 0 is vLLM's default and asks for nothing
-		r.fail(r.top, "invalid_value", "%s is given without logprobs: set that to true", r.top)
+		r.fail(r.top, "invalid_value", "%s requires logprobs to be true", r.top)
 	}
 	r.checkTools()
 	if r.newer > 0 {
@@ -98,7 +98,7 @@ func (r *reading) checkFinal() {
 func (r *reading) variable(v value, name string) {
 	switch name {
 	case "messages", "tools", "documents", "add_generation_prompt":
-		r.fail(v, "invalid_value", "%s would take the place of the field %s: give that", v, name)
+		r.fail(v, "invalid_value", "%s would replace the field %s: give the field", v, name)
 		return
 	}
 	if r.chat.Options.Variables == nil {
@@ -120,7 +120,7 @@ func (c *Chat) CutFinal(rendered string) (string, error) {
 	trimmed := strings.TrimSpace(content)
 	at := strings.LastIndex(rendered, trimmed)
 	if at < 0 {
-		return "", invalid("continue_final_message", "template_failed", "the chat template does not write the last message as it is, so it can't be continued")
+		return "", invalid("continue_final_message", "template_failed", "the chat template changes the text of the last message, so it can't be continued")
 	}
 	// Some templates trim the content, others do not.
 	if open := strings.TrimLeftFunc(content, unicode.IsSpace); strings.HasPrefix(rendered[at:], open) {

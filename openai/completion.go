@@ -6,7 +6,7 @@ const defaultCompletionTokens = 16
 var completionFields = map[string]setter{
 	"prompt":             func(r *reading, v value) { r.completion.Prompts = r.promptList(v) },
 	"echo":               func(r *reading, v value) { r.completion.Echo = r.flag(v) },
-	"add_special_tokens": special(true, "a text is put between those that the model expects; give token ids"),
+	"add_special_tokens": special(true, "a text always gets the special tokens that the model expects; give token ids"),
 	"best_of":            func(r *reading, v value) { r.bestOf = int(r.integer(v, 1, maxN)) },
 	"logprobs":           (*reading).completionLogprobs,
 	"suffix": func(r *reading, v value) {

@@ -360,8 +360,8 @@ func (d *decoder) texts(v value, most int) []string {
 	return out
 }
 
-// mostIgnored bounds the ignored fields that an answer names.
-const mostIgnored = 32
+// maxIgnored bounds the ignored fields that an answer names.
+const maxIgnored = 32
 
 // unknown refuses or ignores a field that is in no table. prefix is the path of its object, with
 // list elements as "messages[].".
@@ -384,7 +384,7 @@ func (d *decoder) ignore(name string) {
 			b[i] = '?'
 		}
 	}
-	if name = string(b); len(d.ignored) < mostIgnored && !slices.Contains(d.ignored, name) {
+	if name = string(b); len(d.ignored) < maxIgnored && !slices.Contains(d.ignored, name) {
 		d.ignored = append(d.ignored, name)
 	}
 }

@@ -70,7 +70,7 @@ func invalid(param, code, format string, args ...any) *Error {
 
 // ModelNotFound returns the error for a model that is not served.
 func ModelNotFound(id string) *Error {
-	return NewError(http.StatusNotFound, "model_not_found", "the model %q is not served here; /v1/models lists those that are", clip(id)).At("model")
+	return NewError(http.StatusNotFound, "model_not_found", "the model %q is not served here; /v1/models lists the models", clip(id)).At("model")
 }
 
 // clip shortens a client's text for an error message.

@@ -18,7 +18,7 @@ var extensions = map[string]setter{
 	"stop_token_ids":     func(r *reading, v value) { r.StopTokens = r.tokens(v, maxStopTokens) },
 	"allowed_token_ids": func(r *reading, v value) {
 		if r.AllowedTokens = r.tokens(v, maxAllowed); r.fault == nil && len(r.AllowedTokens) == 0 {
-			r.fail(v, "invalid_value", "%s is empty: no token could be drawn", v)
+			r.fail(v, "invalid_value", "%s is empty, so no token could be sampled", v)
 		}
 	},
 	"include_stop_str_in_output": func(r *reading, v value) { r.KeepStop = r.flag(v) },

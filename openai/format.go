@@ -11,7 +11,7 @@ import (
 func (r *reading) setFormat(v value, f Format) {
 	from := v.String()
 	if r.From.Format != "" && r.From.Format != from {
-		r.fail(v, "invalid_value", "%s and %s both say what the output has to match, want one", r.From.Format, from)
+		r.fail(v, "invalid_value", "%s and %s both constrain the output, want one", r.From.Format, from)
 	}
 	r.From.Format, r.Format = from, f
 }
@@ -20,7 +20,7 @@ func (r *reading) setFormat(v value, f Format) {
 // "json_schema", "json_schema": {"schema": …}}.
 func (r *reading) responseFormat(v value) {
 	var kind string
-	var schema, beside value
+	var schema, objectSchema value
 	for _, f := range r.object(v, "an object") {
 		switch string(f.name) {
 		case "type":
@@ -28,7 +28,7 @@ func (r *reading) responseFormat(v value) {
 		case "json_schema":
 			schema = f.value
 		case "schema": // next to json_object, as in llama.cpp's server
-			beside = f.value
+			objectSchema = f.value
 		default:
 			r.unknown("response_format.", f)
 		}
@@ -38,10 +38,10 @@ func (r *reading) responseFormat(v value) {
 		r.fail(v.at("type"), "missing_required_parameter", "%s is missing: text, json_object or json_schema", v.at("type"))
 	case schema.raw != nil && kind != "json_schema":
 		r.fail(schema, "invalid_value", "%s is given, but %s is %q", schema, v.at("type"), kind)
-	case beside.raw != nil && kind != "json_object":
-		r.fail(beside, "invalid_value", "%s is given, but %s is %q", beside, v.at("type"), kind)
-	case beside.raw != nil:
-		r.setSchema(v, beside, fillWrapper(beside.raw))
+	case objectSchema.raw != nil && kind != "json_object":
+		r.fail(objectSchema, "invalid_value", "%s is given, but %s is %q", objectSchema, v.at("type"), kind)
+	case objectSchema.raw != nil:
+		r.setSchema(v, objectSchema, fillWrapper(objectSchema.raw))
 	case kind == "json_object":
 		r.setFormat(v, Format{JSON: true})
 	case kind == "json_schema":
@@ -92,7 +92,7 @@ func (r *reading) setSchema(at, v value, schema []byte) {
 // regex reads an RE2 expression that the whole output must match.
 func (r *reading) regex(v value) {
 	if s := r.text(v); r.fault == nil && s == "" {
-		r.fail(v, "invalid_value", "%s is empty: so would the output be", v)
+		r.fail(v, "invalid_value", "%s is empty, so the output would be empty", v)
 	} else {
 		r.setFormat(v, Format{Regexp: s})
 	}
@@ -106,7 +106,7 @@ func (r *reading) guidedJSON(v value) {
 	}
 	inner, fault := parse([]byte(r.text(v)))
 	if fault != nil {
-		r.fail(v, "invalid_value", "%s holds no JSON schema: %s", v, fault.Message)
+		r.fail(v, "invalid_value", "%s contains no JSON schema: %s", v, fault.Message)
 		return
 	}
 	r.setSchema(v, v, inner.raw)
@@ -116,7 +116,7 @@ func (r *reading) guidedJSON(v value) {
 func (r *reading) choice(v value) {
 	texts := r.texts(v, maxFields)
 	if r.fault == nil && len(texts) == 0 {
-		r.fail(v, "invalid_value", "%s is empty, want what to choose from", v)
+		r.fail(v, "invalid_value", "%s is empty, want at least one choice", v)
 	}
 	for i, s := range texts {
 		if s == "" {

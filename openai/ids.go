@@ -58,7 +58,7 @@ func (s *scanner) ids(dst []kv.Token, most int) (_ []kv.Token, truncated bool, o
 // shortIDs appends ids of one to seven digits, separated by a comma and optionally a space, the
 // first of them at i, until dst has most. It returns the start of the next id and ','; or the
 // end of the array and ']'; or the start of an element that it can't read, and 0.
-func shortIDs(dst []kv.Token, b []byte, i, most int) (_ []kv.Token, at int, behind byte) {
+func shortIDs(dst []kv.Token, b []byte, i, most int) (_ []kv.Token, at int, next byte) {
 	for len(dst) < most {
 		dst = slices.Grow(dst, 1)
 		n, next, ok := readIDs(dst[len(dst):min(cap(dst), most)], b, i)
@@ -133,7 +133,7 @@ func shortID(w uint64, size uint) (kv.Token, bool) {
 }
 
 // lastID is shortIDs for the id before the closing bracket.
-func lastID(dst []kv.Token, b []byte, i int) (_ []kv.Token, at int, behind byte) {
+func lastID(dst []kv.Token, b []byte, i int) (_ []kv.Token, at int, next byte) {
 	id := kv.Token(0)
 	for n := 0; n < 8 && i+n < len(b); n++ {
 		c := b[i+n]

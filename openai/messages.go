@@ -111,10 +111,9 @@ func (d *decoder) checkMessage(v value, m *chat.Message) {
 		d.missing(v.at("content"))
 	case m.ToolCalls != nil && m.Role != "assistant":
 		at := v.at("tool_calls")
-		d.fail(at, "invalid_value", "%s are the assistant's, this message is of the role %s", at, m.Role)
+		d.fail(at, "invalid_value", "%s are for the role assistant, but this message has the role %s", at, m.Role)
 	case m.ToolCallID == "" && m.Role == "tool":
-		at := v.at("tool_call_id")
-		d.fail(at, "missing_required_parameter", "%s is missing: which call does it answer?", at)
+		d.missing(v.at("tool_call_id"))
 	}
 }
 
@@ -168,7 +167,7 @@ func (d *decoder) part(v value) (text string, ok bool) {
 		return "", false
 	case kind == "text", d.lenient && (kind == "input_text" || kind == "output_text"):
 	default:
-		d.fail(v, "unsupported_value", "%s is of the type %q, which is not supported: only text is", v, clip(kind))
+		d.fail(v, "unsupported_value", "%s has the type %q; only text is supported", v, clip(kind))
 		return "", false
 	}
 	for _, f := range all {

@@ -68,7 +68,7 @@ var routed = map[string]setter{
 	"coppice":                func(r *reading, v value) { r.within("", v, routedOwn) },
 	"priority":               func(r *reading, v value) { hint(&r.routing.top, v) },
 	"nvext":                  (*reading).nvext,
-	"truncate_prompt_tokens": ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given, which the worker may follow", v) }),
+	"truncate_prompt_tokens": ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given, and the worker may apply it", v) }),
 	"add_special_tokens": func(r *reading, v value) {
 		r.routing.special, r.routing.marks = v.raw[0] == 't', v.raw[0] == 't' || v.raw[0] == 'f'
 	},
@@ -82,7 +82,7 @@ var routedOwn = map[string]setter{
 }
 
 var routedCompletion = map[string]setter{
-	"prompt_embeds": ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given: a prompt that is no tokens", v) }),
+	"prompt_embeds": ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given: the prompt has no tokens", v) }),
 }
 
 var routedChat = map[string]setter{
@@ -94,7 +94,7 @@ var routedChat = map[string]setter{
 	"continue_final_message": ofPrompt(chatFields["continue_final_message"]),
 	"reasoning_effort":       ofPrompt(chatFields["reasoning_effort"]),
 	"chat_template_kwargs":   ofPrompt(chatFields["chat_template_kwargs"]),
-	"chat_template":          ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given: a template of the sender's own", v) }),
+	"chat_template":          ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given: the request has its own template", v) }),
 }
 
 // ofPrompt marks a setter's field as part of the prompt: its faults become doubts.
@@ -106,12 +106,12 @@ func ofPrompt(set setter) setter {
 	}
 }
 
-// mostHint is the most bytes kept of a hint: no valid number is longer.
-const mostHint = 64
+// maxHint is the most bytes kept of a hint: no valid number is longer.
+const maxHint = 64
 
 // hint stores a raw value. A shortened one is no longer a number, and so refused later.
 func hint(to *string, v value) {
-	if *to = string(v.raw[:min(len(v.raw), mostHint)]); len(v.raw) > mostHint {
+	if *to = string(v.raw[:min(len(v.raw), maxHint)]); len(v.raw) > maxHint {
 		*to += "..."
 	}
 }

@@ -102,27 +102,27 @@ var refused = map[string]refusal{
 	"bad_words":                  {"[]", "give logit_bias"},
 	"chat_template":              {"", "the model's own is used"},
 	"echo":                       {"false", "/v1/completions has it"},
-	"early_stopping":             {"false", "it is for beam search"},
+	"early_stopping":             {"false", "there is no beam search"},
 	"function_call":              {"", "give tool_choice"},
 	"functions":                  {"", "give tools"},
 	"guided_grammar":             {"", "give a JSON schema or a regular expression"},
-	"length_penalty":             {"1", "it is for beam search"},
-	"include_reasoning":          {"true", "reasoning is told apart, and told"},
+	"length_penalty":             {"1", "there is no beam search"},
+	"include_reasoning":          {"true", "reasoning is separated and included"},
 	"logits_processors":          {"[]", "give logit_bias"},
 	"mm_processor_kwargs":        {"", "prompts are text"},
 	"no_stop_trim":               {"false", "give include_stop_str_in_output"},
-	"prediction":                 {"", "the server drafts by itself or not at all"},
+	"prediction":                 {"", "drafts of clients are not used"},
 	"prompt_embeds":              {"", "give text or token ids"},
 	"return_hidden_states":       {"false", "answers are text"},
 	"return_tokens_as_token_ids": {"false", "give return_token_ids"},
-	"separate_reasoning":         {"true", "reasoning is told apart"},
-	"skip_special_tokens":        {"true", "text has no special tokens in it; give return_token_ids"},
+	"separate_reasoning":         {"true", "reasoning is always separated"},
+	"skip_special_tokens":        {"true", "text never contains special tokens; give return_token_ids"},
 	"store":                      {"false", "nothing is stored"},
 	"stream_reasoning":           {"true", "reasoning is streamed"},
 	"suffix":                     {"", "text is continued, not filled in"},
-	"truncate_prompt_tokens":     {"", "a prompt is taken whole or refused"},
+	"truncate_prompt_tokens":     {"", "prompts are never truncated"},
 	"use_beam_search":            {"false", "give n"},
-	"web_search_options":         {"", "the server reaches nothing"},
+	"web_search_options":         {"", "the server has no access to the web"},
 }
 
 // passed is the setter of fields without influence on the output; their values are not checked.
@@ -153,11 +153,11 @@ func (r *reading) finish() error {
 	switch {
 	case r.fault != nil:
 	case r.bestOf != 0 && r.bestOf != r.N:
-		r.fail(param("best_of"), Unsupported, "best_of is %d and n %d: samples are not ranked, give as many as n or leave it out", r.bestOf, r.N)
+		r.fail(param("best_of"), Unsupported, "best_of is %d and n %d: samples are not ranked; leave best_of out or make it equal to n", r.bestOf, r.N)
 	case q.MaxTokens > 0 && q.MinTokens > q.MaxTokens:
 		r.fail(param("min_tokens"), "invalid_value", "min_tokens is %d, want at most max_tokens, %d", q.MinTokens, q.MaxTokens)
 	case r.NoOutput && q.MinTokens > 0:
-		r.fail(param("min_tokens"), "invalid_value", "min_tokens is %d, but no output is asked for", q.MinTokens)
+		r.fail(param("min_tokens"), "invalid_value", "min_tokens is %d, but max_tokens is 0", q.MinTokens)
 	case r.Stream && r.PromptLogprobs:
 		r.fail(param("prompt_logprobs"), Unsupported, "prompt_logprobs are not streamed: leave stream out")
 	}

@@ -19,7 +19,7 @@ type Params struct {
 	// ContinuousUsage adds the usage so far to each chunk of a stream.
 	ContinuousUsage bool
 	N               int // choices per prompt, at least 1
-	// Seeded says that a seed was given. Otherwise the server sets Sampling.Seed.
+	// Seeded reports that a seed was given. Otherwise the server sets Sampling.Seed.
 	Seeded bool
 
 	// NoOutput: max_tokens is 0. The node samples one token, which the answer leaves out.
@@ -36,7 +36,7 @@ type Params struct {
 	From    From
 }
 
-// Generation says how an output is made and when it ends.
+// Generation has the parameters of an output: sampling, limits, stops and format.
 type Generation struct {
 	Sampling      Sampling
 	MaxTokens     int // 0 if absent

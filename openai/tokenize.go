@@ -96,7 +96,7 @@ func DecodeDetokenize(body []byte) (*Detokenize, error) {
 func DecodePin(body []byte) (*Pin, error) {
 	p, err := DecodeUnpin(body)
 	if err == nil && p.Duration == 0 {
-		return nil, invalid("seconds", "missing_required_parameter", "seconds is missing: for how long?")
+		return nil, invalid("seconds", "missing_required_parameter", "seconds is missing")
 	}
 	return p, err
 }
@@ -151,7 +151,7 @@ func (d *Detokenize) Fits(vocab int) error { return fit("tokens", d.Tokens, voca
 func fit(param string, tokens []kv.Token, vocab int) error {
 	for _, t := range tokens {
 		if uint64(t) >= uint64(vocab) {
-			return invalid(param, "invalid_value", "%s has token %d, the vocabulary has %d", param, t, vocab)
+			return invalid(param, "invalid_value", "%s has token %d, but the vocabulary has %d tokens", param, t, vocab)
 		}
 	}
 	return nil

@@ -109,8 +109,8 @@ func (r *reading) toolChoice(v value) {
 	}
 }
 
-// mostCalls is the most calls in an output that must contain one.
-const mostCalls = 16
+// maxForcedCalls is the most calls in an output that must contain one.
+const maxForcedCalls = 16
 
 // checkTools decides how calls are treated. It sets a format if a call is forced, or if the text
 // must match a schema when it calls nothing.
@@ -123,15 +123,15 @@ func (r *reading) checkTools() {
 		return
 	case len(r.toolList) == 0:
 		if forced {
-			r.fail(choice.from, "invalid_value", "%s says that a tool has to be called, but there are no tools", choice.from)
+			r.fail(choice.from, "invalid_value", "%s requires a tool call, but there are no tools", choice.from)
 		}
 		return
 	}
-	tools, most := r.toolList, mostCalls
+	tools, most := r.toolList, maxForcedCalls
 	if choice.name != "" {
 		i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == choice.name })
 		if i < 0 {
-			r.fail(choice.from, "invalid_value", "%s is %q, and no tool has that name", choice.from, clip(choice.name))
+			r.fail(choice.from, "invalid_value", "%s is %q, but no tool has that name", choice.from, clip(choice.name))
 			return
 		}
 		tools = []tool{{tools[i].Name, fillWrapper(tools[i].Parameters)}}
@@ -143,7 +143,7 @@ func (r *reading) checkTools() {
 	format := r.Format
 	switch c.Calls = AnyCalls; {
 	case forced && r.From.Format != "" && r.From.Format != "response_format":
-		r.fail(param(r.From.Format), "invalid_value", "%s and %s both say what the output has to match, want one", r.From.Format, choice.from)
+		r.fail(param(r.From.Format), "invalid_value", "%s and %s both constrain the output, want one", r.From.Format, choice.from)
 		return
 	case forced: // response_format applies to answers without calls
 		c.Calls = ForcedCalls

@@ -2,7 +2,7 @@ package openai
 
 import "github.com/coppice-llm/coppice/internal/enum"
 
-// UnknownFields decides how fields are treated that are neither read, nor refused by name, nor
+// UnknownFields selects the treatment of fields that are neither read, nor refused by name, nor
 // known to be harmless.
 type UnknownFields uint8
 

@@ -120,7 +120,7 @@ func (v value) String() string {
 	return path
 }
 
-// dotted returns the step from path to a member. The name comes from the sender, so it is
+// dotted returns the step from path to a member. The client chose the name, so it is
 // shortened.
 func dotted(path, name string) string {
 	if path == "" {

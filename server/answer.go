@@ -26,12 +26,12 @@ type flow struct {
 	streams []*coppice.Stream
 	single  [1]*coppice.Stream // backing array of streams for one prompt, the usual case: no allocation
 	latest  piece
-	come    chan news // used only with several prompts; one goroutine per prompt sends on it
+	results chan pieceResult // used only with several prompts; one goroutine per prompt sends on it
 	all     sync.WaitGroup
 }
 
-// news is one result of coppice.Stream.Next.
-type news struct {
+// pieceResult is one result of coppice.Stream.Next.
+type pieceResult struct {
 	piece
 	err error
 }
@@ -42,7 +42,7 @@ func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 	f := &flow{gauge: c.newGauge(len(reqs), n)}
 	f.ctx, f.stop = c.s.door.Bound(c.r.Context())
 	if f.streams = f.single[:0]; len(reqs) > 1 {
-		f.come = make(chan news)
+		f.results = make(chan pieceResult)
 	}
 	c.after = func() { c.settle(f) }
 	for i := range reqs {
@@ -52,19 +52,19 @@ func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 			return nil, err
 		}
 		f.streams = append(f.streams, stream)
-		if f.come != nil {
-			f.all.Go(func() { f.carry(i, stream) })
+		if f.results != nil {
+			f.all.Go(func() { f.forward(i, stream) })
 		}
 	}
 	return f, nil
 }
 
-// carry sends the pieces of stream i to f.come, up to and including the final one. It cannot
+// forward sends the pieces of stream i to f.results, up to and including the final one. It cannot
 // leak: settle receives until every stream has sent its final piece.
-func (f *flow) carry(i int, stream *coppice.Stream) {
+func (f *flow) forward(i int, stream *coppice.Stream) {
 	for ctx := f.ctx; ; {
 		p, err := stream.Next(ctx)
-		f.come <- news{piece{i, p}, err}
+		f.results <- pieceResult{piece{i, p}, err}
 		if p.Final {
 			return
 		}
@@ -77,8 +77,8 @@ func (f *flow) carry(i int, stream *coppice.Stream) {
 // next returns the next piece, which is valid until the following call. If the context ends
 // first, it returns the context's error and a piece without an Ending.
 func (f *flow) next() (p *piece, err error) {
-	if f.come != nil {
-		n := <-f.come
+	if f.results != nil {
+		n := <-f.results
 		f.latest, err = n.piece, n.err
 	} else {
 		f.latest.Piece, err = f.streams[0].Next(f.ctx)
@@ -97,7 +97,7 @@ func (c *call) settle(f *flow) {
 	for _, stream := range f.streams {
 		stream.Abort(nil) // no effect on a stream that has ended
 	}
-	if f.come == nil {
+	if f.results == nil {
 		f.ctx = context.Background()
 	}
 	for f.left > 0 {
@@ -114,7 +114,7 @@ type gauge struct {
 	last  []time.Time  // time of the latest piece of each choice, at prompt*n + choice
 	one   [1]time.Time // backing array of last for one choice
 	count int          // pieces after the first of their choice
-	left  int          // prompts whose final piece has not come
+	left  int          // prompts whose final piece has not arrived
 	bills []promptBill
 }
 
@@ -135,9 +135,9 @@ func (c *call) newGauge(prompts, n int) *gauge {
 	return g
 }
 
-// oftenObserved is the sampling interval of the live page: it receives one in this many token
+// itlSampling is the sampling interval of the live page: it receives one in itlSampling token
 // gaps.
-const oftenObserved = 8
+const itlSampling = 8
 
 // pass records a piece. It reports whether the piece was the last of all prompts.
 func (g *gauge) pass(now time.Time, p *piece) (last bool) {
@@ -156,8 +156,8 @@ func (g *gauge) pass(now time.Time, p *piece) (last bool) {
 		} else {
 			gap := now.Sub(*at) / time.Duration(n)
 			m.NextToken.Observe(gap.Seconds())
-			if g.count++; c.s.feed != nil && g.count%oftenObserved == 0 {
-				c.s.feed.Observe(view.Observation{ITL: gap, Gaps: oftenObserved})
+			if g.count++; c.s.feed != nil && g.count%itlSampling == 0 {
+				c.s.feed.Observe(view.Observation{ITL: gap, Gaps: itlSampling})
 			}
 		}
 		*at = now
@@ -249,7 +249,7 @@ func (c *call) flush() bool {
 	return c.gone == nil
 }
 
-// respond answers with one JSON object once all pieces have come.
+// respond answers with one JSON object once all pieces have arrived.
 func (c *call) respond(reqs []coppice.Request, out *answer.Response, n int) error {
 	c.client.Rest()
 	f, err := c.open(reqs, n)

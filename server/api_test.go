@@ -214,7 +214,7 @@ func TestSmallEndpoints(t *testing.T) {
 		t.Errorf("%v %+v", err, figures)
 	}
 	if u := b.ask("/v1/completions", prompt+`,"max_tokens":1}`).Usage; u.Details.Cached != 0 {
-		t.Errorf("%d tokens cached behind a flush", u.Details.Cached)
+		t.Errorf("%d tokens cached after a flush", u.Details.Cached)
 	}
 }
 
@@ -317,9 +317,9 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	}
 }
 
-// TestNoWayOn: a request's own constraints may allow no token at all; that is an error of the
+// TestNoTokenAllowed: a request's own constraints may allow no token at all; that is an error of the
 // request.
-func TestNoWayOn(t *testing.T) {
+func TestNoTokenAllowed(t *testing.T) {
 	b := start(t, setup{})
 	for _, stream := range []bool{false, true} {
 		body := fmt.Sprintf(`{"model":"nano","prompt":"q","max_tokens":4,"regex":"[0-9]{3}","allowed_token_ids":[%d],"stream":%v}`, tokenOf(t, b, "a"), stream)

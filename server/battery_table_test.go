@@ -82,7 +82,7 @@ func wrongChats() (all []hostileRequest) {
 		}
 	}
 	for name, messages := range (orderedMap{
-		{"nobody speaks", `[]`}, {"no role", `[{"content":"x"}]`}, {"no content", `[{"role":"user"}]`}, {"an unknown role", `[{"role":"root","content":"x"}]`},
+		{"no messages", `[]`}, {"no role", `[{"content":"x"}]`}, {"no content", `[{"role":"user"}]`}, {"an unknown role", `[{"role":"root","content":"x"}]`},
 		{"a role with a line", `[{"role":"user\nsystem","content":"x"}]`}, {"content is a number", `[{"role":"user","content":7}]`}, {"an image", `[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://127.0.0.1/"}}]}]`},
 		{"a part without a type", `[{"role":"user","content":[{}]}]`}, {"calls of a user", `[{"role":"user","content":"x","tool_calls":[{}]}]`}, {"arguments that are no JSON", `[{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{"}}]}]`},
 		{"control tokens", `[{"role":"user","content":"<|end_of_text|><|begin_of_text|>"}]`}, {"half control tokens", `[{"role":"user","content":"<|end_of_"},{"role":"user","content":"text|>"}]`},
@@ -236,7 +236,7 @@ func brokenHTTP() (all []hostileRequest) {
 		{"no host", "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"}, {"two hosts", "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n"}, {"a host of two", "GET /health HTTP/1.1\r\nHost: localhost, evil.example\r\nConnection: close\r\n\r\n"},
 		{"a host with a path", "GET /health HTTP/1.1\r\nHost: localhost/evil\r\nConnection: close\r\n\r\n"}, {"HTTP/1.0", "GET /health HTTP/1.0\r\n\r\n"}, {"HTTP/0.9", "GET /health\r\n\r\n"}, {"HTTP/9", "GET /health HTTP/9.9\r\n\r\n"}, {"HTTP/2 without asking", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"},
 		{"a proxy's request", "GET http://127.0.0.1:1/latest HTTP/1.1\r\n" + key + "\r\n"}, {"a tunnel", "CONNECT 127.0.0.1:22 HTTP/1.1\r\n" + key + "\r\n"}, {"everything", "OPTIONS * HTTP/1.1\r\n" + key + "\r\n"}, {"a fragment", "GET /health#x HTTP/1.1\r\n" + key + "\r\n"}, {"a space in the path", "GET /he alth HTTP/1.1\r\n" + key + "\r\n"},
-		{"a long line", "GET /" + strings.Repeat("a", 1<<17) + " HTTP/1.1\r\n" + key + "\r\n"}, {"a page elsewhere", post("Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n"+jsonType+sized, ok)}, {"a page of nobody", post("Origin: null\r\n"+jsonType+sized, ok)}, {"a forwarded host", post("X-Forwarded-Host: evil.example\r\nX-Forwarded-For: 127.0.0.1\r\n"+jsonType+sized, ok)},
+		{"a long line", "GET /" + strings.Repeat("a", 1<<17) + " HTTP/1.1\r\n" + key + "\r\n"}, {"a page elsewhere", post("Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n"+jsonType+sized, ok)}, {"a page without an origin", post("Origin: null\r\n"+jsonType+sized, ok)}, {"a forwarded host", post("X-Forwarded-Host: evil.example\r\nX-Forwarded-For: 127.0.0.1\r\n"+jsonType+sized, ok)},
 		{"no key", strings.Replace(post(jsonType+sized, ok), "Bearer secret-of-a", "", 1)}, {"a wrong key", strings.Replace(post(jsonType+sized, ok), "secret-of-a", "secret-of-c", 1)}, {"a basic key", strings.Replace(post(jsonType+sized, ok), "Bearer", "Basic", 1)}, {"two keys", post("Authorization: Bearer secret-of-root\r\n"+jsonType+sized, ok)},
 		{"a tenant of one's own", post("X-Tenant: root\r\n"+jsonType+sized, ok)}, {"an id that breaks logs", post("X-Request-Id: a b\x01\r\n"+jsonType+sized, ok)}, {"a trace that is none", post("Traceparent: zz-zz\r\n"+jsonType+sized, ok)}, {"no HTTP", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"},
 	}.each) {

@@ -181,7 +181,7 @@ func (w *watched) askBystander(b *bed) ([]int, error) {
 
 // TestBattery: each of some hundred hostile requests has the outcome in testdata/battery.txt: a
 // status below 500 with a helpful error, or success. The bystander gets the same tokens as
-// alone, and no request leaves anything behind.
+// alone, and no request leaves state.
 func TestBattery(t *testing.T) {
 	b, w := batteryBed(t)
 	want, err := w.askBystander(b)
@@ -201,14 +201,14 @@ func TestBattery(t *testing.T) {
 			t.Errorf("two are called %s", h.name)
 		}
 		names[h.name] = true
-		var beside sync.WaitGroup
-		beside.Go(func() {
+		var wg sync.WaitGroup
+		wg.Go(func() {
 			if tokens, err := w.askBystander(b); err != nil || !slices.Equal(tokens, want) {
-				t.Errorf("%s: the bystander beside it has %v, %v, want %v", h.name, tokens, err, want)
+				t.Errorf("%s: the bystander has %v, %v, want %v", h.name, tokens, err, want)
 			}
 		})
 		status, header, body, err := h.send(b)
-		beside.Wait()
+		wg.Wait()
 		if err != nil {
 			t.Errorf("%s: %v", h.name, err)
 			continue
@@ -252,7 +252,7 @@ func compareBattery(t *testing.T, got string) {
 			b = want[i]
 		}
 		if a != b {
-			t.Errorf("line %d of %s: got\n%s\nwant\n%s\n(go test ./server -run TestBattery -rewrite-battery writes it anew)", i+1, batteryFile, a, b)
+			t.Errorf("line %d of %s: got\n%s\nwant\n%s\n(go test ./server -run TestBattery -rewrite-battery rewrites it)", i+1, batteryFile, a, b)
 		}
 	}
 }
@@ -273,10 +273,10 @@ func TestBatterySteps(t *testing.T) {
 	b, w := batteryBed(t)
 	steps := func(h *hostileRequest) int {
 		release := w.hold()
-		var beside sync.WaitGroup
+		var wg sync.WaitGroup
 		var answered atomic.Bool
 		if h != nil {
-			beside.Go(func() {
+			wg.Go(func() {
 				defer answered.Store(true)
 				if _, _, _, err := h.send(b); err != nil {
 					t.Errorf("%s: %v", h.name, err)
@@ -285,14 +285,14 @@ func TestBatterySteps(t *testing.T) {
 			b.until(func(s *coppice.Stats) bool { return answered.Load() || opened(s, "a") })
 		}
 		before := w.batches.Load()
-		beside.Go(func() {
+		wg.Go(func() {
 			if _, err := w.askBystander(b); err != nil {
 				t.Errorf("the bystander: %v", err)
 			}
 		})
 		b.until(func(s *coppice.Stats) bool { return opened(s, "b") })
 		release()
-		beside.Wait()
+		wg.Wait()
 		b.quiet()
 		return int(w.last.Load() - before)
 	}
@@ -308,13 +308,13 @@ func TestBatterySteps(t *testing.T) {
 		}
 		n := steps(&h)
 		if n > alone+2 {
-			t.Errorf("beside %q the bystander takes %d steps, alone %d", h.name, n, alone)
+			t.Errorf("next to %q the bystander takes %d steps, alone %d", h.name, n, alone)
 		}
 		if n > most {
 			most, worst = n, h.name
 		}
 	}
-	t.Logf("alone the bystander takes %d steps, beside the worst (%s) %d", alone, worst, most)
+	t.Logf("alone the bystander takes %d steps, next to the worst (%s) %d", alone, worst, most)
 }
 
 // opened reports whether the scheduler has a request of a tenant.
@@ -346,9 +346,9 @@ func BenchmarkBystander(b *testing.B) {
 		b.Run("beside="+strings.ReplaceAll(kind, " ", "-"), func(b *testing.B) {
 			s, w := batteryBed(b)
 			ctx, stop := context.WithCancel(context.Background())
-			var beside sync.WaitGroup
+			var wg sync.WaitGroup
 			for at := range min(2, len(kinds[kind])) {
-				beside.Go(func() {
+				wg.Go(func() {
 					for i := at; ctx.Err() == nil; i++ {
 						kinds[kind][i%len(kinds[kind])].send(s)
 					}
@@ -360,7 +360,7 @@ func BenchmarkBystander(b *testing.B) {
 				}
 			}
 			stop()
-			beside.Wait()
+			wg.Wait()
 		})
 	}
 }

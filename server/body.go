@@ -14,7 +14,7 @@ import (
 
 var errNotJSON = openai.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "send JSON, with the header Content-Type: application/json")
 
-var errCoded = openai.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body is compressed; send it as it is, without the header Content-Encoding")
+var errCompressed = openai.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "compressed bodies are not supported: send the body without Content-Encoding")
 
 // body reads the request's body, within its limits. It is valid until release is called. On an
 // error there is nothing to release.
@@ -23,7 +23,7 @@ func (c *call) body() (body []byte, release func(), err error) {
 		return nil, nil, errNotJSON
 	}
 	if coding := c.r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, nil, errCoded
+		return nil, nil, errCompressed
 	}
 	most := c.longest()
 	if c.r.ContentLength > int64(most) {
@@ -64,8 +64,8 @@ func (c *call) body() (body []byte, release func(), err error) {
 }
 
 var (
-	errBodies = openai.NewError(http.StatusServiceUnavailable, "server_busy", "the server holds as many bodies of requests as it may; ask again later")
-	errBroken = openai.NewError(http.StatusBadRequest, "broken_body", "the body ended before it was complete, or is not framed as the header says")
+	errBodies = openai.NewError(http.StatusServiceUnavailable, "server_busy", "the bodies of open requests fill the server's limit; retry later")
+	errBroken = openai.NewError(http.StatusBadRequest, "broken_body", "the body is incomplete, or its framing does not match the header")
 )
 
 // longest returns the most bytes that the body may have.
@@ -79,7 +79,7 @@ func (c *call) longest() int {
 // tooLong returns the error for a body over its limit, and makes the connection close.
 func (c *call) tooLong() error {
 	c.w.Header().Set("Connection", "close") // do not read the rest of the body
-	return openai.NewError(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes, which is the most that this server takes here: send less", c.longest())
+	return openai.NewError(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes, the limit here: send less", c.longest())
 }
 
 // tooSlow returns the error for a body that did not arrive within ReadTimeout.

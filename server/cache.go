@@ -22,7 +22,7 @@ func (c *call) cacheStats() error {
 		return err
 	}
 	flat := figures.Flat(*st)
-	if !c.who.admin || len(st.Tenants) == 0 {
+	if !c.caller.admin || len(st.Tenants) == 0 {
 		delete(flat, "tenants")
 	}
 	return c.marshal(flat)
@@ -62,22 +62,22 @@ type nodeFigures struct {
 	Stamp  uint64            `json:"stamp"`
 }
 
-// mostFirst limits the tokens shown per node; usualFirst is an admin's default.
-const mostFirst, usualFirst = 4096, 16
+// maxNodeTokens limits the tokens shown per node; defaultNodeTokens is an admin's default.
+const maxNodeTokens, defaultNodeTokens = 4096, 16
 
 // cacheTree answers GET /v1/cache/tree. Admins see the whole tree, tenants the nodes of their
 // own namespaces. Only admins see tokens.
 func (c *call) cacheTree() error {
 	q := coppice.TreeQuery{MaxNodes: c.s.cfg.TreeNodes}
-	if c.who.admin {
-		q.TokensPerNode = usualFirst
+	if c.caller.admin {
+		q.TokensPerNode = defaultNodeTokens
 	}
 	nodes := 0
 	for _, p := range []struct {
 		name  string
 		value *int
 		most  int
-	}{{"depth", &q.MaxDepth, 1 << 30}, {"nodes", &nodes, 1 << 30}, {"tokens", &q.TokensPerNode, mostFirst}} {
+	}{{"depth", &q.MaxDepth, 1 << 30}, {"nodes", &nodes, 1 << 30}, {"tokens", &q.TokensPerNode, maxNodeTokens}} {
 		given := c.r.URL.Query()[p.name]
 		if len(given) == 0 {
 			continue
@@ -92,15 +92,15 @@ func (c *call) cacheTree() error {
 	if nodes > 0 {
 		q.MaxNodes = min(nodes, q.MaxNodes)
 	}
-	if q.TokensPerNode > 0 && !c.who.admin {
+	if q.TokensPerNode > 0 && !c.caller.admin {
 		return errNoAdmin
 	}
 	tree, err := c.s.cfg.Node.Tree(c.r.Context(), q)
 	if err != nil {
 		return err
 	}
-	if !c.who.admin { // the lengths of other tenants' prompts are private
-		own := openai.Namespace(c.who.tenant, "").Salt
+	if !c.caller.admin { // the lengths of other tenants' prompts are private
+		own := openai.Namespace(c.caller.tenant, "").Salt
 		all := len(tree.Nodes)
 		tree.Nodes = slices.DeleteFunc(tree.Nodes, func(n coppice.TreeNode) bool { return !strings.HasPrefix(n.Namespace.Salt, own) })
 		tree.Hidden += all - len(tree.Nodes)
@@ -176,5 +176,5 @@ func (c *call) pin(decode func([]byte) (*openai.Pin, error)) (ask *openai.Pin, t
 	if err := c.encode(req); err != nil {
 		return nil, nil, ns, err
 	}
-	return ask, req[0].Tokens, openai.Namespace(c.who.tenant, ask.CacheSalt), nil
+	return ask, req[0].Tokens, openai.Namespace(c.caller.tenant, ask.CacheSalt), nil
 }

@@ -27,7 +27,7 @@ type call struct {
 	r      *http.Request
 	client web.Client
 	id     string  // X-Request-Id
-	who    *holder // nil until identify, and for endpoints open to everyone
+	caller *holder // nil until identify, and for endpoints open to everyone
 	start  time.Time
 
 	status  int   // 0: no answer yet
@@ -134,8 +134,8 @@ func (c *call) translate(err error) *openai.Error {
 	return errorOf(err)
 }
 
-// foreign serves with a handler of another package, and records its status.
-func (c *call) foreign(h http.Handler) {
+// delegate serves with a handler of another package, and records its status.
+func (c *call) delegate(h http.Handler) {
 	ctx, cancel := c.s.door.Bound(c.r.Context())
 	defer cancel()
 	w := &recorder{ResponseWriter: c.w, status: http.StatusOK}
@@ -143,7 +143,7 @@ func (c *call) foreign(h http.Handler) {
 	c.status = w.status
 }
 
-// recorder records the status that a foreign handler writes.
+// recorder records the status that the handler of another package writes.
 type recorder struct {
 	http.ResponseWriter
 	status int

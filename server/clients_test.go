@@ -43,12 +43,12 @@ type toolCall struct {
 }
 
 // told is an answer, or the merged chunks of a stream.
-type told struct {
+type merged struct {
 	content, finish string
 	calls           []toolCall
 }
 
-func (b *bed) tell(body string) (a told) {
+func (b *bed) merge(body string) (a merged) {
 	b.Helper()
 	type message struct {
 		Content string
@@ -103,7 +103,7 @@ func TestClients(t *testing.T) {
 				Tools  []struct{ Function struct{ Name string } }
 			}
 			b.ok(json.Unmarshal(r.Body, &asked))
-			a := b.tell(strings.Replace(string(r.Body), "{", `{"seed":3,`, 1))
+			a := b.merge(strings.Replace(string(r.Body), "{", `{"seed":3,`, 1))
 			forced := asked.Choice != nil && string(asked.Choice) != `"auto"`
 			switch {
 			case forced && a.finish == "tool_calls" && len(a.calls) > 0 && a.content == "":
@@ -134,8 +134,8 @@ func TestToolsInParallel(t *testing.T) {
 	const ask = `{"messages":[{"role":"user","content":"x"}],"max_tokens":1200,"logit_bias":{"%b":4},"seed":%d,"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g","parameters":{"properties":{"a":{"enum":[1,2]}},"required":["a"]}}}],"tool_choice":"required"%s}`
 	most, named := 0, map[string]bool{}
 	for seed := range 4 {
-		at := func(more string) told {
-			return b.tell(strings.NewReplacer("%b", fmt.Sprint(b.tok.Encode(nil, "\n")[0]), "%d", fmt.Sprint(seed), "%s", more).Replace(ask))
+		at := func(more string) merged {
+			return b.merge(strings.NewReplacer("%b", fmt.Sprint(b.tok.Encode(nil, "\n")[0]), "%d", fmt.Sprint(seed), "%s", more).Replace(ask))
 		}
 		whole, stream := at(""), at(`,"stream":true`)
 		if len(whole.calls) != len(stream.calls) || whole.finish != stream.finish || whole.finish != "tool_calls" {

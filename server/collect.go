@@ -31,8 +31,8 @@ type publisher struct {
 	NextSeq    uint64 `metric:"events_next_sequence" help:"Sequence number of the next batch of events."`
 }
 
-// statsPatience is the longest that a scrape waits for the current step to end.
-const statsPatience = 5 * time.Second
+// statsTimeout is the longest that a scrape waits for the current step to end.
+const statsTimeout = 5 * time.Second
 
 // stats returns the node's current figures.
 func (s *Server) stats(ctx context.Context) (*view.Stats, error) {
@@ -48,7 +48,7 @@ func (s *Server) stats(ctx context.Context) (*view.Stats, error) {
 // scrape reads the figures for Prometheus. If the node does not answer in time, Stats is nil and
 // Up false.
 func (s *Server) scrape() scrape {
-	ctx, cancel := context.WithTimeout(context.Background(), statsPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
 	all := scrape{Conns: s.metrics.conns.Load(), BodyBytes: s.bodies.Load()}
 	if s.cfg.Events != nil {
@@ -64,7 +64,7 @@ func (s *Server) scrape() scrape {
 	return all
 }
 
-// labelled sums up tenants that share a metric label: "other" stands for several.
+// labelled sums up tenants that share a metric label: "other" is the label of several.
 func (m *metrics) labelled(tenants []view.Tenant) (sums []view.Tenant) {
 	for _, t := range tenants {
 		t.Tenant = m.label(t.Tenant)

@@ -28,8 +28,8 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Config says which model is served, to which callers and within which limits. Node and Model
-// are required.
+// Config configures a Server: its model, its callers and its limits. Node and Model are
+// required.
 type Config struct {
 	// Node answers the requests. The caller keeps it, and closes it after Shutdown.
 	Node *coppice.Node
@@ -63,7 +63,7 @@ type Config struct {
 	Keys []Key
 	// AllowHosts are host names that a server without Keys answers to, besides IP addresses and
 	// localhost: "llm.example.com", or "*.example.com". Other names get status 403, against DNS
-	// rebinding: a web page could otherwise reach the server by a name of its own.
+	// rebinding: a web page could otherwise reach the server under its own name.
 	AllowHosts []string
 	// CORS lists the origins of web pages that may call from a browser, such as
 	// "https://app.example.com", or "*" for all. Default: only the server's own page.
@@ -121,7 +121,7 @@ type Config struct {
 	// Version of the server, for /version, the metric coppice_build_info and the page. Default
 	// "devel".
 	Version string `default:"devel"`
-	// PageNote is a short sentence shown beside the model on the page, such as that its weights
+	// PageNote is a short sentence shown next to the model on the page, such as that its weights
 	// are random. Default: none.
 	PageNote string
 	// Pprof serves /debug/pprof/, to admins.
@@ -129,7 +129,7 @@ type Config struct {
 	// Registry receives the metrics. Default: a new one, with the collectors of Go and of the
 	// process.
 	Registry *prometheus.Registry
-	// TenantLabels bounds the tenants with a metric label of their own, in the order of Keys;
+	// TenantLabels bounds the tenants with their own metric label, in the order of Keys;
 	// the rest share the label "other". Default 50.
 	TenantLabels int `default:"50" min:"1" max:"1<<40"`
 	// MetricAliases adds metrics under the names of another server, besides coppice_NAME:
@@ -199,7 +199,7 @@ func (c Config) Validate() error {
 	seen := map[string]bool{c.Model: true}
 	for i, name := range c.Aliases {
 		if name == "" || seen[name] {
-			errs = append(errs, fmt.Errorf("server: Aliases[%d] is %q, want a name that is not there yet", i, name))
+			errs = append(errs, fmt.Errorf("server: Aliases[%d] is %q, want a name that is neither empty nor a duplicate", i, name))
 		}
 		seen[name] = true
 	}

@@ -71,10 +71,10 @@ func TestControlTokens(t *testing.T) {
 		if want := fmt.Sprint(uint32(end)); !strings.Contains(string(raw.body), want) {
 			t.Errorf("%v: a raw prompt has no %s: %s", mode, want, raw.body)
 		}
-		var says card.Card
-		b.ok(json.Unmarshal(b.do("GET", card.Path, "").body, &says))
-		if want := map[chat.ControlMode]string{chat.Allow: "", chat.Refuse: "refuse", chat.Text: "text"}[mode]; says.ControlTokens != want {
-			t.Errorf("the card says %q, want %q", says.ControlTokens, want)
+		var own card.Card
+		b.ok(json.Unmarshal(b.do("GET", card.Path, "").body, &own))
+		if want := map[chat.ControlMode]string{chat.Allow: "", chat.Refuse: "refuse", chat.Text: "text"}[mode]; own.ControlTokens != want {
+			t.Errorf("the card says %q, want %q", own.ControlTokens, want)
 		}
 	}
 }

@@ -49,17 +49,17 @@ func (b *bed) documented(method, path string, res *http.Response) {
 	if !ok {
 		return // another path, a refused method, or a file of the page
 	}
-	says, ok := at.Responses[strconv.Itoa(res.StatusCode)]
+	described, ok := at.Responses[strconv.Itoa(res.StatusCode)]
 	if !ok {
 		b.Errorf("%s %s answers with status %d, which the document does not have", method, path, res.StatusCode)
 	}
 	kind, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
-	if says.Ref != "" {
+	if described.Ref != "" {
 		if kind != "application/json" {
 			b.Errorf("%s %s, status %d: the body is %s", method, path, res.StatusCode, kind)
 		}
-	} else if _, ok := says.Content[kind]; !ok && path != "/debug/pprof/" { // there the type depends on the profile
-		b.Errorf("%s %s, status %d: the body is %s, and the document has %v", method, path, res.StatusCode, kind, says.Content)
+	} else if _, ok := described.Content[kind]; !ok && path != "/debug/pprof/" { // there the type depends on the profile
+		b.Errorf("%s %s, status %d: the body is %s, and the document has %v", method, path, res.StatusCode, kind, described.Content)
 	}
 }
 
@@ -82,14 +82,14 @@ func TestDocumentOfAServer(t *testing.T) {
 		t.Errorf("security is %v with keys", security)
 	}
 	for path, methods := range paths {
-		for method, says := range methods {
-			open := says.Security != nil && len(*says.Security) == 0
+		for method, described := range methods {
+			open := described.Security != nil && len(*described.Security) == 0
 			want := 401
 			if open {
 				want = 200
 			}
 			if a := b.do(strings.ToUpper(method), path, ""); a.StatusCode != want {
-				t.Errorf("%s %s without a key: status %d, and the document says %v", method, path, a.StatusCode, says.Security)
+				t.Errorf("%s %s without a key: status %d, and the document says %v", method, path, a.StatusCode, described.Security)
 			}
 		}
 	}

@@ -66,19 +66,19 @@ func TestDrainUnderLoad(t *testing.T) {
 }
 
 // drainedAnswer sends a request and classifies the result: "whole"; "ended" by an error about
-// the shutdown; "refused" by one; or "closed" if the server has gone.
+// the shutdown; "refused" by one; or "closed" if there is no server.
 func (b *bed) drainedAnswer(ctx context.Context, stream bool) (string, error) {
 	a, err := b.try(ctx, "POST", "/v1/completions", fmt.Sprintf(`{"prompt":"What is light?","max_tokens":30,"ignore_eos":true,"stream":%v}`, stream))
 	switch {
 	case err != nil && a.Response == nil:
 		return "closed", nil // no part of it was accepted
 	case err != nil:
-		return "broken", fmt.Errorf("broken off: %w behind %q", err, a.body)
+		return "broken", fmt.Errorf("broken off: %w after %q", err, a.body)
 	case a.StatusCode == 503:
 		if !strings.Contains(string(a.body), `"shutting_down"`) || a.Header.Get("Retry-After") == "" {
 			return "wrong", fmt.Errorf("%s %s", a.Status, a.body)
 		}
-		if strings.Contains(string(a.body), "had no more time") {
+		if strings.Contains(string(a.body), "has stopped this request") {
 			return "ended", nil
 		}
 		return "refused", nil

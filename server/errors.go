@@ -13,7 +13,7 @@ import (
 )
 
 // causes maps the errors of a node and of a chat template to statuses, parameters and codes. The
-// first match wins: of two errors that may come together, the more specific one stands first.
+// first match wins: of two errors that may occur together, the more specific one is listed first.
 var causes = []struct {
 	is     error
 	status int
@@ -42,7 +42,7 @@ var causes = []struct {
 	{coppice.ErrNoCache, http.StatusBadRequest, "", "unsupported"},
 }
 
-// errorOf returns the error to send for err: an openai.Error as it is; errors of package coppice
+// errorOf returns the error to send for err: an openai.Error unchanged; errors of package coppice
 // and of chat templates by their kind, with their text. Any other error gives status 500 without
 // its text, which is for the log only.
 func errorOf(err error) *openai.Error {
@@ -54,7 +54,7 @@ func errorOf(err error) *openai.Error {
 			return openai.NewError(c.status, c.code, "%s", outer(err)).At(c.param)
 		}
 	}
-	return openai.NewError(http.StatusInternalServerError, "internal_error", "the server failed at this request; its log says why")
+	return openai.NewError(http.StatusInternalServerError, "internal_error", "internal error; the server's log has the cause")
 }
 
 // outer returns the text of err without the package's name.

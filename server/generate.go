@@ -126,7 +126,7 @@ func (s *Server) choices(n int) error {
 	if n <= s.cfg.MaxChoices {
 		return nil
 	}
-	return openai.NewError(http.StatusBadRequest, "too_many_choices", "prompts times n is %d, at most %d are answered by one request", n, s.cfg.MaxChoices).At("n")
+	return openai.NewError(http.StatusBadRequest, "too_many_choices", "prompts times n is %d, want at most %d outputs in one request", n, s.cfg.MaxChoices).At("n")
 }
 
 // within refuses more tokens than the model has positions. It is called before tokens are
@@ -147,13 +147,13 @@ func (s *Server) head(id string) answer.Head {
 // prepare sets the fields of a request that its sender may not choose: tenant, namespace, and
 // limits on priority and timeout.
 func (c *call) prepare(req *coppice.Request, p *openai.Params) {
-	req.Namespace = openai.Namespace(c.who.tenant, p.CacheSalt)
-	req.Tenant = c.who.tenant
-	if !c.who.admin { // a tenant may lower its priority, not raise it above others
+	req.Namespace = openai.Namespace(c.caller.tenant, p.CacheSalt)
+	req.Tenant = c.caller.tenant
+	if !c.caller.admin { // a tenant may lower its priority, not raise it above others
 		req.Priority = min(req.Priority, 0)
 	}
 	if req.Class != "" {
-		req.Class = c.who.tenant + "\x00" + req.Class // length statistics of a class are per tenant
+		req.Class = c.caller.tenant + "\x00" + req.Class // length statistics of a class are per tenant
 	}
 	if !p.Seeded {
 		req.Sampling.Seed = rand.Uint64()
@@ -178,7 +178,7 @@ func (c *call) encode(reqs []coppice.Request) error {
 		if node.Tokenizer() == nil {
 			return errNoTokenizer
 		}
-		tokens, err := node.Tokenize(ctx, coppice.Text{Tenant: c.who.tenant, Text: req.Prompt, Rendered: req.Rendered, Plain: req.Plain, Bounded: true})
+		tokens, err := node.Tokenize(ctx, coppice.Text{Tenant: c.caller.tenant, Text: req.Prompt, Rendered: req.Rendered, Plain: req.Plain, Bounded: true})
 		if err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func (s *Server) echoes(texts []string, prompts []openai.Prompt, n int) error {
 			texts[i] = string(tok.Decode(nil, p.Tokens, true))
 		}
 		if left -= len(texts[i]); left < 0 {
-			return openai.NewError(http.StatusBadRequest, "invalid_value", "the prompts' text, for each of their choices, has over %d bytes: leave echo out, or ask for fewer", s.cfg.MaxBodyBytes).At("echo")
+			return openai.NewError(http.StatusBadRequest, "invalid_value", "the echoed prompts of all choices have over %d bytes together: leave echo out, or ask for fewer choices", s.cfg.MaxBodyBytes).At("echo")
 		}
 	}
 	return nil

@@ -30,19 +30,19 @@ func (c *call) ready() error {
 	return c.health()
 }
 
-// mostPatience is how long alive waits for the node's answer. A node that does not answer in
+// aliveTimeout is how long alive waits for the node's answer. A node that does not answer in
 // time counts as alive: it is in a long step.
-const mostPatience = 500 * time.Millisecond
+const aliveTimeout = 500 * time.Millisecond
 
 // errLost is the answer once the node has ended by itself.
-var errLost = openai.NewError(http.StatusServiceUnavailable, "device_failed", "the device or what drives it has failed, and the server must be started anew; its log says why")
+var errLost = openai.NewError(http.StatusServiceUnavailable, "device_failed", "the device or its driver has failed, and the server must be restarted; its log has the cause")
 
 // alive returns an error if the node has ended.
 func (s *Server) alive(ctx context.Context) error {
 	if s.failed.Load() != nil {
 		return errLost
 	}
-	ctx, cancel := context.WithTimeout(ctx, mostPatience)
+	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
 	defer cancel()
 	if _, err := s.cfg.Node.Running(ctx); err != nil && ctx.Err() == nil {
 		return s.fails(err)

@@ -39,14 +39,14 @@ func TestHostile(t *testing.T) {
 	// The short time applies only to attacks that must exceed it.
 	const short = 50 * time.Millisecond
 	limits := Config{MaxBodyBytes: 1 << 16, MaxHeaderBytes: 4096, IdleTimeout: short}
-	noHeader, noBody := limits, limits
-	noHeader.ReadHeaderTimeout, noBody.ReadTimeout = 10*short, short
-	hostile(start(t, setup{Server: noHeader}), []attack{
+	slowHeader, slowBody := limits, limits
+	slowHeader.ReadHeaderTimeout, slowBody.ReadTimeout = 10*short, short
+	hostile(start(t, setup{Server: slowHeader}), []attack{
 		{"a header that never ends", "GET / HTTP/1.1\r\nHost: localhost\r\nX: ", ""},
 		{"no HTTP", "\x16\x03\x01\x00\xa5\x01\x00\x00", "400"},
 		{"nothing", "", ""},
 	})
-	hostile(start(t, setup{Server: noBody}), []attack{{"a body that never comes", post(100, "{"), "408"}})
+	hostile(start(t, setup{Server: slowBody}), []attack{{"a body that never arrives", post(100, "{"), "408"}})
 	ok := `{"prompt":"x","max_tokens":1}`
 	hostile(start(t, setup{Server: limits}), []attack{
 		{"a long header", "GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 1<<16) + "\r\n\r\n", "431"},
@@ -56,7 +56,7 @@ func TestHostile(t *testing.T) {
 		{"broken chunks", "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "400"},
 		{"two lengths", "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", "400"},
 		{"a length and chunks", "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
-		{"garbage behind a request", post(len(ok), ok) + "\x00\x01garbage\r\n\r\n", "HTTP/1.1 200"},
+		{"garbage after a request", post(len(ok), ok) + "\x00\x01garbage\r\n\r\n", "HTTP/1.1 200"},
 		{"deep JSON", post(40000, strings.Repeat(`{"a":`, 8000)), "400"},
 		{"a method that is none", "BREW /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"},
 		{"a path out of the tree", "GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", "307"},

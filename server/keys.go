@@ -26,8 +26,8 @@ func (k Key) String() string { return fmt.Sprintf("key of tenant %q, admin %v", 
 // GoString returns String, so that %#v does not print the secret either.
 func (k Key) GoString() string { return k.String() }
 
-// leastSecret is the least length of a secret, in bytes.
-const leastSecret = 8
+// minSecretBytes is the least length of a secret, in bytes.
+const minSecretBytes = 8
 
 // validateKeys reports all faults of keys at once, without their secrets. A tenant may have
 // several keys, but no two keys may have the same secret.
@@ -40,8 +40,8 @@ func validateKeys(keys []Key) error {
 			errs = append(errs, fmt.Errorf("server: Keys[%d].Tenant is empty, give it a name", i))
 		case !utf8.ValidString(k.Tenant): // Prometheus labels must be UTF-8
 			errs = append(errs, fmt.Errorf("server: Keys[%d].Tenant is %q, which is not UTF-8", i, k.Tenant))
-		case len(k.Secret) < leastSecret:
-			errs = append(errs, fmt.Errorf("server: Keys[%d].Secret, of %q, has %d characters, want at least %d", i, k.Tenant, len(k.Secret), leastSecret))
+		case len(k.Secret) < minSecretBytes:
+			errs = append(errs, fmt.Errorf("server: Keys[%d].Secret, of %q, has %d characters, want at least %d", i, k.Tenant, len(k.Secret), minSecretBytes))
 		case strings.ContainsFunc(k.Secret, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 			errs = append(errs, fmt.Errorf("server: Keys[%d].Secret, of %q, has characters that a header can't carry", i, k.Tenant))
 		}
@@ -62,15 +62,15 @@ type holder struct {
 
 // keyring finds the holder of a secret. It never changes after newKeyring.
 type keyring struct {
-	sums    [][sha256.Size]byte
-	holders []*holder // holders[i] holds the secret with hash sums[i]
-	anybody *holder   // set if there are no keys: every caller
+	sums     [][sha256.Size]byte
+	holders  []*holder // holders[i] holds the secret with hash sums[i]
+	everyone *holder   // set if there are no keys: every caller
 }
 
 // newKeyring makes a keyring. meter returns the meters of a tenant.
 func newKeyring(keys []Key, meter func(tenant string) *tenantMeter) *keyring {
 	if len(keys) == 0 {
-		return &keyring{anybody: &holder{admin: true, meter: meter("")}}
+		return &keyring{everyone: &holder{admin: true, meter: meter("")}}
 	}
 	r := &keyring{}
 	for _, k := range keys {
@@ -81,16 +81,16 @@ func newKeyring(keys []Key, meter func(tenant string) *tenantMeter) *keyring {
 }
 
 var (
-	errNoKey    = openai.NewError(http.StatusUnauthorized, "missing_api_key", "this server wants an API key: send the header Authorization: Bearer <key>")
-	errWrongKey = openai.NewError(http.StatusUnauthorized, "invalid_api_key", "the API key is not known here")
-	errNoAdmin  = openai.NewError(http.StatusForbidden, "admin_only", "this is for keys of admins")
+	errNoKey    = openai.NewError(http.StatusUnauthorized, "missing_api_key", "this server requires an API key: send the header Authorization: Bearer <key>")
+	errWrongKey = openai.NewError(http.StatusUnauthorized, "invalid_api_key", "unknown API key")
+	errNoAdmin  = openai.NewError(http.StatusForbidden, "admin_only", "this endpoint requires the key of an admin")
 )
 
 // find returns the holder of the request's key. It compares hashes with all keys in constant
 // time, so that its duration reveals nothing about the keys.
 func (k *keyring) find(r *http.Request) (*holder, error) {
-	if k.anybody != nil {
-		return k.anybody, nil
+	if k.everyone != nil {
+		return k.everyone, nil
 	}
 	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(kind, "Bearer") || secret == "" {

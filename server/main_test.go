@@ -299,7 +299,7 @@ func (b *bed) until(so func(*coppice.Stats) bool) {
 			return
 		}
 		if time.Now().After(end) {
-			b.Fatalf("it does not come about; there is\n%v\ntenants %+v", st.Scheduler, st.Tenants)
+			b.Fatalf("the condition does not hold:\n%v\ntenants %+v", st.Scheduler, st.Tenants)
 		}
 		if b.Context().Err() != nil {
 			b.Fatal("the test is over")

@@ -142,7 +142,7 @@ func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) 
 	if slow {
 		m.Slow.Inc()
 	}
-	b, t := &c.bill, c.who.meter
+	b, t := &c.bill, c.caller.meter
 	t.requests.Inc()
 	t.prompt.Add(float64(b.promptTokens))
 	t.cached.Add(float64(b.cachedTokens))
@@ -163,7 +163,7 @@ func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) 
 func (m *metrics) serve() func(*call) error {
 	h := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
 	return func(c *call) error {
-		c.foreign(h)
+		c.delegate(h)
 		return nil
 	}
 }

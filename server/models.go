@@ -38,7 +38,7 @@ func version(c *call) error {
 	return c.marshal(map[string]string{"version": c.s.cfg.Version})
 }
 
-var errNoTokenizerInfo = openai.NewError(http.StatusNotFound, "unknown_url", "this server knows nothing of its tokenizer's settings")
+var errNoTokenizerInfo = openai.NewError(http.StatusNotFound, "unknown_url", "this server has no settings of its tokenizer to show")
 
 func tokenizerInfo(c *call) error {
 	if c.s.cfg.TokenizerInfo == nil {
@@ -75,7 +75,7 @@ func (c *call) tokenize() error {
 	if err != nil {
 		return err
 	}
-	text := coppice.Text{Tenant: c.who.tenant, Text: ask.Prompt, Rendered: !ask.AddSpecialTokens}
+	text := coppice.Text{Tenant: c.caller.tenant, Text: ask.Prompt, Rendered: !ask.AddSpecialTokens}
 	if ask.Messages != nil {
 		if text.Text, text.Plain, err = c.render(ask.Messages, ask.Options); err != nil {
 			return err

@@ -22,14 +22,14 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: cfg.Log, door: web.NewDoor(0)}
 	if cfg.Card != nil {
-		says := *cfg.Card
+		published := *cfg.Card
 		if cfg.Bundle != nil {
-			says.Tokenizer = cfg.Bundle.Digest
+			published.Tokenizer = cfg.Bundle.Digest
 		}
 		if cfg.Controls != chat.Allow {
-			says.ControlTokens = cfg.Controls.String()
+			published.ControlTokens = cfg.Controls.String()
 		}
-		s.fixed.card = says.Append(nil)
+		s.fixed.card = published.Append(nil)
 	}
 	var err error
 	if s.screen.sites, err = sites.New(cfg.sites()); err != nil {

@@ -6,8 +6,8 @@ import (
 )
 
 // pace chooses Retry-After for refused requests. It averages the gap between ends of requests
-// and gives each refused caller an expected end of its own: the first one the next end, the
-// tenth the tenth. So they do not all come back at once. Example: with an end every 2 s, three
+// and assigns each refused caller a different expected end: the first one the next end, the
+// tenth the tenth. So they do not all retry at once. Example: with an end every 2 s, three
 // refused callers get 2, 4 and 6 s.
 type pace struct {
 	mu     sync.Mutex
@@ -16,8 +16,8 @@ type pace struct {
 	booked time.Time     // the latest expected end that was given to a caller
 }
 
-// leastRetry and mostRetry bound Retry-After, in seconds.
-const leastRetry, mostRetry = 1, 60
+// minRetry and maxRetry bound Retry-After, in seconds.
+const minRetry, maxRetry = 1, 60
 
 // ended records the end of a request.
 func (p *pace) ended(now time.Time) {
@@ -44,9 +44,9 @@ func (p *pace) retryAfter(now time.Time) int {
 	if p.booked.Before(now) {
 		p.booked = now
 	}
-	if most := now.Add(mostRetry * time.Second); p.booked.Before(most) {
+	if most := now.Add(maxRetry * time.Second); p.booked.Before(most) {
 		p.booked = p.booked.Add(gap)
 	}
 	seconds := int((p.booked.Sub(now) + time.Second - 1) / time.Second)
-	return min(max(seconds, leastRetry), mostRetry)
+	return min(max(seconds, minRetry), maxRetry)
 }

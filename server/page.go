@@ -12,14 +12,14 @@ func newFeed(s *Server) (*view.Feed, error) {
 	return view.NewFeed(view.Config{
 		Source: s.cfg.Node, Model: s.cfg.Model, Version: s.cfg.Version, Note: s.cfg.PageNote, Text: view.Texts(s.cfg.Node.Tokenizer()),
 		Access: func(r *http.Request) (view.Access, string) {
-			who, err := s.keys.find(r)
+			caller, err := s.keys.find(r)
 			switch {
 			case err != nil:
 				return view.Denied, ""
-			case who.admin:
-				return view.Full, who.tenant
+			case caller.admin:
+				return view.Full, caller.tenant
 			default:
-				return view.Redacted, who.tenant
+				return view.Redacted, caller.tenant
 			}
 		},
 	})
@@ -31,7 +31,7 @@ func (c *call) finished(total time.Duration) {
 		return
 	}
 	c.s.feed.Finish(view.Finished{
-		Tenant: c.who.tenant, Reason: c.bill.reason.String(),
+		Tenant: c.caller.tenant, Reason: c.bill.reason.String(),
 		PromptTokens: c.bill.promptTokens, CachedTokens: c.bill.cachedTokens, OutputTokens: c.bill.outputTokens,
 		TTFTMillis: millis(c.bill.firstToken), TotalMillis: millis(total),
 	})

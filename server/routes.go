@@ -35,7 +35,7 @@ func (s *Server) mount() {
 			if e == nil {
 				w.Header().Set("Allow", allow)
 				e = &endpoint{path: path, drained: true, serve: func(c *call) error {
-					return openai.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not take %.20s, but %s", path, r.Method, allow)
+					return openai.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not support %.20s; use %s", path, r.Method, allow)
 				}}
 			}
 			s.serve(w, r, e)
@@ -76,7 +76,7 @@ func (s *Server) mount() {
 	if s.feed != nil {
 		page := view.Handler(s.feed)
 		for _, path := range []string{"/{$}", "/page/{file}", "/v1/view", "/v1/view/stream"} {
-			on(path, get(endpoint{quiet: true, drained: true, serve: func(c *call) error { c.foreign(page); return nil }}))
+			on(path, get(endpoint{quiet: true, drained: true, serve: func(c *call) error { c.delegate(page); return nil }}))
 		}
 	}
 	s.paths = api // the page's paths are not part of the API
@@ -89,7 +89,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.Se
 
 // notFound answers all paths without a route.
 func (c *call) notFound() error {
-	return openai.NewError(http.StatusNotFound, "unknown_url", "there is nothing at %.100q; /openapi.json lists what there is", c.r.URL.Path)
+	return openai.NewError(http.StatusNotFound, "unknown_url", "there is no route for %.100q; /openapi.json lists the routes", c.r.URL.Path)
 }
 
 func (c *call) document() error { return c.json(http.StatusOK, c.s.fixed.document) }
@@ -113,6 +113,6 @@ func (c *call) pprof() error {
 		h = pprof.Trace
 	}
 	c.client.Out.SetWriteDeadline(time.Time{}) // a profile is sent only once complete
-	c.foreign(h)
+	c.delegate(h)
 	return nil
 }

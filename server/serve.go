@@ -54,7 +54,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 	}
 }
 
-var errConns = openai.NewError(http.StatusServiceUnavailable, "too_many_connections", "the server has as many connections as it may (--max-conns), and answers health probes alone; ask again later, or over a connection that is open")
+var errConns = openai.NewError(http.StatusServiceUnavailable, "too_many_connections", "all connections are in use (--max-conns), and this one serves health probes only; retry later, or over an open connection")
 
 // admit refuses callers that may not use this endpoint. It answers CORS preflights itself and
 // reports so.
@@ -81,11 +81,11 @@ func (c *call) identify() error {
 		return nil
 	}
 	var err error
-	if c.who, err = c.s.keys.find(c.r); err != nil {
+	if c.caller, err = c.s.keys.find(c.r); err != nil {
 		c.w.Header().Set("WWW-Authenticate", "Bearer")
 		return err
 	}
-	if c.at.access == admins && !c.who.admin {
+	if c.at.access == admins && !c.caller.admin {
 		return errNoAdmin
 	}
 	return nil
@@ -142,7 +142,7 @@ func (c *call) end() {
 }
 
 // logLine returns the request's log entry: at debug level, or at info level with
-// Config.AccessLog. Status 500 is always logged, because its cause is told to no one else.
+// Config.AccessLog. Status 500 is always logged, because only the log has its cause.
 // Probes are never logged.
 func (c *call) logLine(status int) *zapcore.CheckedEntry {
 	switch {
@@ -159,8 +159,8 @@ func (c *call) logLine(status int) *zapcore.CheckedEntry {
 func (c *call) logFields(status int, slow bool, total time.Duration) []zap.Field {
 	fields := append(make([]zap.Field, 0, 16), zap.String("request", c.id), zap.String("method", c.r.Method), zap.String("path", c.at.path),
 		zap.Int("status", status), zap.Duration("total", total))
-	if c.who != nil && c.who.tenant != "" {
-		fields = append(fields, zap.String("tenant", c.who.tenant))
+	if c.caller != nil && c.caller.tenant != "" {
+		fields = append(fields, zap.String("tenant", c.caller.tenant))
 	}
 	if c.generates {
 		fields = append(fields, zap.Int("prompt_tokens", c.bill.promptTokens), zap.Int("cached_tokens", c.bill.cachedTokens),

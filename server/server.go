@@ -55,8 +55,8 @@ type screen struct {
 
 // Errors of requests that Shutdown or Close ends or refuses.
 var (
-	errDrained  = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and had no more time for this request; ask again")
-	errDraining = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and takes no more requests")
+	errDrained  = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and has stopped this request; retry")
+	errDraining = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and takes no new requests")
 )
 
 // Serve answers on l until Shutdown or Close, then returns nil. It closes l.
@@ -83,15 +83,15 @@ func (s *Server) Close() error {
 // Draining reports whether Shutdown or Close has been called.
 func (s *Server) Draining() bool { return s.door.Draining() }
 
-// mostKept is the largest buffer kept for reuse, in bytes.
-const mostKept = 64 << 10
+// maxKeptBuffer is the largest buffer kept for reuse, in bytes.
+const maxKeptBuffer = 64 << 10
 
 // buffer returns an empty buffer. Give it back with release.
 func (s *Server) buffer() *[]byte { return s.buffers.Get().(*[]byte) }
 
 // release gives a buffer back, unless it has grown too large.
 func (s *Server) release(b *[]byte) {
-	if cap(*b) <= mostKept {
+	if cap(*b) <= maxKeptBuffer {
 		*b = (*b)[:0]
 		s.buffers.Put(b)
 	}

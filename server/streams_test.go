@@ -168,7 +168,7 @@ func TestLeaverIsBilled(t *testing.T) {
 	b.key = "secret-of-a"
 	line := leave(`{"prompt":"only waits"}`, func(s *coppice.Stats) bool { return s.Scheduler.Waiting == 1 })
 	if line["prompt_tokens"].(int64) != 0 || line["reason"] != "abort" {
-		t.Errorf("one who only waited: logged %v", line)
+		t.Errorf("a client that only waited: logged %v", line)
 	}
 	release()
 	b.until(func(*coppice.Stats) bool { return logged.FilterMessage("request").Len() == 7 })

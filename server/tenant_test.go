@@ -134,7 +134,7 @@ func TestTooMany(t *testing.T) {
 	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Waiting == 2 })
 	for range 3 {
 		a := b.refused("POST", "/v1/completions", body, 429, "server_busy")
-		if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < leastRetry || after > mostRetry { // TestPace checks the exact value
+		if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < minRetry || after > maxRetry { // TestPace checks the exact value
 			t.Errorf("Retry-After %q", a.Header.Get("Retry-After"))
 		}
 	}
@@ -169,8 +169,8 @@ func TestPace(t *testing.T) {
 	for range 100 {
 		p.retryAfter(now)
 	}
-	if got := p.retryAfter(now); got != mostRetry {
-		t.Errorf("behind a hundred: %d s, want %d", got, mostRetry)
+	if got := p.retryAfter(now); got != maxRetry {
+		t.Errorf("after a hundred: %d s, want %d", got, maxRetry)
 	}
 }
 
@@ -202,9 +202,9 @@ func (b *bed) hold(streams int) (release func()) {
 	}
 }
 
-// TestLengthsAreOnesOwn: a tenant can't see the lengths of others' prompts, neither in the tree
+// TestLengthStatisticsPerTenant: a tenant can't see the lengths of others' prompts, neither in the tree
 // nor on the page, and its streams can't keep an admin from the page.
-func TestLengthsAreOnesOwn(t *testing.T) {
+func TestLengthStatisticsPerTenant(t *testing.T) {
 	b := start(t, setup{Server: Config{Keys: twoTenants, Page: true}})
 	for key, words := range map[string]int{"secret-of-a": 40, "secret-of-b": 11} {
 		b.key = key
@@ -249,7 +249,7 @@ func TestLengthsAreOnesOwn(t *testing.T) {
 	a1 := b.do("GET", "/v1/view", "")
 	b.ok(json.Unmarshal(a1.body, &page))
 	if a1.StatusCode != 200 || len(page.Finished) != 4 || len(page.Tree.Shown) == 0 {
-		t.Errorf("an admin beside 70 streams: %s %.300s", a1.Status, a1.body)
+		t.Errorf("an admin next to 70 streams: %s %.300s", a1.Status, a1.body)
 	}
 	leave()
 }

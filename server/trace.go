@@ -45,8 +45,8 @@ func (c *call) endSpan(status int) {
 		return
 	}
 	c.span.SetAttributes(attribute.Int("http.response.status_code", status))
-	if c.who != nil && c.who.tenant != "" {
-		c.span.SetAttributes(attribute.String("coppice.tenant", c.who.tenant))
+	if c.caller != nil && c.caller.tenant != "" {
+		c.span.SetAttributes(attribute.String("coppice.tenant", c.caller.tenant))
 	}
 	if c.generates {
 		c.span.SetAttributes(attribute.Int("gen_ai.usage.input_tokens", c.bill.promptTokens), attribute.Int("coppice.cached_tokens", c.bill.cachedTokens),
@@ -54,7 +54,7 @@ func (c *call) endSpan(status int) {
 	}
 	switch {
 	case c.gone != nil:
-		c.span.SetStatus(codes.Error, "the client had gone")
+		c.span.SetStatus(codes.Error, "the client disconnected")
 	case c.fault != nil:
 		c.span.SetStatus(codes.Error, c.code())
 	}

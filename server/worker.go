@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-var errNoCard = openai.NewError(http.StatusNotFound, "unknown_url", "this server has no card: whoever started it did not make it a worker of a fleet")
+var errNoCard = openai.NewError(http.StatusNotFound, "unknown_url", "this server has no card, since it is not a worker of a fleet")
 
 // worker answers /v1/worker with the server's card.
 func (c *call) worker() error {
@@ -17,7 +17,7 @@ func (c *call) worker() error {
 	return c.json(http.StatusOK, c.s.fixed.card)
 }
 
-var errNoTokenizerBundle = openai.NewError(http.StatusNotFound, "unknown_url", "this server does not hand its tokenizer out; coppice serve does with --publish")
+var errNoTokenizerBundle = openai.NewError(http.StatusNotFound, "unknown_url", "this server does not publish its tokenizer; coppice serve does with --publish")
 
 // tokenizer answers with a tar of the model's tokenizer files, for routers.
 func (c *call) tokenizer() error {

@@ -15,13 +15,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// asIsTable has the table of TestTokenizersAsTheyCome; -update rewrites it.
+// asIsTable has the table of TestShippedTokenizers; -update rewrites it.
 const asIsTable = "../docs/tokenizers.md"
 
-// TestTokenizersAsTheyCome loads the tokenizers that tools/tokenizers/install.py has put into
+// TestShippedTokenizers loads the tokenizers that tools/tokenizers/install.py has put into
 // the directory COPPICE_TOKENIZERS, and compares them with Hugging Face's library. The table in
 // docs/tokenizers.md must equal the results.
-func TestTokenizersAsTheyCome(t *testing.T) {
+func TestShippedTokenizers(t *testing.T) {
 	dir := os.Getenv("COPPICE_TOKENIZERS")
 	if dir == "" {
 		t.Skip("COPPICE_TOKENIZERS names no directory; tools/tokenizers/install.py fills one")

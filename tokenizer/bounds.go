@@ -89,8 +89,8 @@ func (s *scratch) stops(dst []kv.Token) bool {
 	return s.err != nil
 }
 
-// exceeds reports whether a piece of this many symbols must have too many tokens, if a token
-// covers at most longest symbols. Such a piece is not merged.
+// exceeds reports whether a piece of that number of symbols must have too many tokens, if a
+// token covers at most longest symbols. Such a piece is not merged.
 func (s *scratch) exceeds(dst []kv.Token, symbols, longest int) bool {
 	if !s.bounded || s.most == math.MaxInt || (symbols+longest-1)/longest <= s.most-len(dst) {
 		return false

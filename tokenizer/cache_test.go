@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-func TestEncoderIsTheTokenizer(t *testing.T) {
+func TestEncoderMatchesTokenizer(t *testing.T) {
 	f := readFamilies(t)
 	rng := rand.New(rand.NewPCG(5, 1730))
 	for _, name := range []string{"llama3", "tekken", "mistral", "mistral unknown"} {
@@ -50,7 +50,7 @@ func TestCacheAtItsLimits(t *testing.T) {
 }
 
 // Pieces that consist of zero bytes, or end in them, must not be confused with shorter ones.
-func TestCacheTellsZerosApart(t *testing.T) {
+func TestCacheDistinguishesZeros(t *testing.T) {
 	tok := trained(t)
 	s := scratch{cache: pieceCache{make([]cacheSlot, cacheSlots)}}
 	for n := 1; n <= 9; n++ {
@@ -77,7 +77,7 @@ func TestCacheSlotsAreShared(t *testing.T) {
 		}
 		for _, p := range []string{piece, other, piece} {
 			if got, want := s.encode(nil, tok, p), tok.mergeNaive(p); !slices.Equal(got, want) {
-				t.Fatalf("%q beside %q: %v, want %v", piece, other, got, want)
+				t.Fatalf("%q next to %q: %v, want %v", piece, other, got, want)
 			}
 		}
 		if i > 3*cacheSlots {
@@ -107,7 +107,7 @@ func TestEncodersAllocateNothing(t *testing.T) {
 	}
 }
 
-func TestMergeTableIsAMap(t *testing.T) {
+func TestMergeTableMatchesMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 1730))
 	for _, n := range []int{0, 1, 7, 8, 9, 1000} {
 		table := newMergeTable(n)

@@ -35,7 +35,7 @@
 // and Sequences of these. A byte-level vocabulary may lack bytes, which become the
 // unknown token or are dropped, and ids may have holes. The splitting expressions of
 // those families are implemented by hand; others run in a backtracking matcher that
-// counts its steps and gives up after too many: see [Encoder.EncodeWith]. Any other
+// counts its steps and stops after too many: see [Encoder.EncodeWith]. Any other
 // feature of a file is refused by name with [ErrUnsupported], since ignoring it would
 // yield other tokens than those that the model was trained on. Two features are ignored
 // on purpose: truncation and padding, which callers of Hugging Face's library set for

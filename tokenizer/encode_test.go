@@ -47,7 +47,7 @@ func randomText(rng *rand.Rand, n int, invalid bool) string {
 	return b.String()
 }
 
-func TestMergeIsTheNaiveOne(t *testing.T) {
+func TestMergeMatchesNaive(t *testing.T) {
 	tok := trained(t)
 	rng := rand.New(rand.NewPCG(1, 1730))
 	text := opticks.Text()

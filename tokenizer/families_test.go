@@ -96,7 +96,7 @@ func (f *families) open(t testing.TB, of *family) *Tokenizer {
 	return tok
 }
 
-func TestFamiliesAreHuggingFaces(t *testing.T) {
+func TestFamiliesMatchHuggingFace(t *testing.T) {
 	f := readFamilies(t)
 	for i := range f.Families {
 		of := &f.Families[i]

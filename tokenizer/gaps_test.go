@@ -39,7 +39,7 @@ func readGaps(t testing.TB) gaps {
 	return g
 }
 
-func TestVocabulariesWithGapsAreHuggingFaces(t *testing.T) {
+func TestGapsMatchHuggingFace(t *testing.T) {
 	g := readGaps(t)
 	for _, f := range g.Files {
 		tok, err := Parse(f.File, nil)
@@ -79,7 +79,7 @@ func TestDeepSeekHasItsOwnSplitter(t *testing.T) {
 	}
 }
 
-func TestHolesStandForNothing(t *testing.T) {
+func TestHoles(t *testing.T) {
 	tok, err := Parse([]byte(`{"model":{"type":"BPE","vocab":{"a":0,"b":2,"ab":5},"merges":[["a","b"]]},
 		"added_tokens":[{"id":9,"content":"<|end|>","special":true}],
 		"pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"}}`), nil)

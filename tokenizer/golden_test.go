@@ -49,7 +49,7 @@ func TestTrainWritesTheSameFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("Train's output differs from %s; if that is meant, run with -update and make golden.json anew", trainedFile)
+		t.Errorf("Train's output differs from %s; if that is intended, run with -update and regenerate golden.json", trainedFile)
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 )
 
 // machine is a compiled regular expression: a program for a backtracking matcher. The matcher
-// counts its steps and gives up after an allowance, so that no expression of a file can block
-// the process, and it gives up at the same point on every machine.
+// counts its steps and stops after an allowance, so that no expression of a file can block the
+// process. It stops at the same point on every computer.
 type machine struct {
 	code []instr
 	sets []runeSet

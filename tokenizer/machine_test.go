@@ -63,8 +63,8 @@ func oracle(expr string) func(text string) []span {
 
 var lazy, negated = regexp.MustCompile(`[?*+}]\?`), regexp.MustCompile(`\\[DSP]|\[\^`)
 
-// TestMachineIsOthers: random expressions of all supported features, on random texts.
-func TestMachineIsOthers(t *testing.T) {
+// TestMachineMatchesOthers: random expressions of all supported features, on random texts.
+func TestMachineMatchesOthers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 13))
 	atoms := []string{"a", "b", "é", ".", `\s`, `\S`, `\d`, `\D`, `\p{L}`, `\P{L}`, `\pN`, `[ab]`, `[^a\s]`, `[a-cé]`, `[^\r\n\p{L}\p{N}]`, `\n`, `\.`, `^`, `$`, `\x41`, `\u00e9`, "'", `[\-'.]`}
 	kinds := []string{"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "("}
@@ -124,7 +124,7 @@ func withPattern(t testing.TB, expr string) *Tokenizer {
 	return tok
 }
 
-// TestHardPatterns: expressions that would take minutes give up after a number of steps that is
+// TestHardPatterns: expressions that would take minutes stop after a number of steps that is
 // the same each time, with an error where the method can return one.
 func TestHardPatterns(t *testing.T) {
 	for _, expr := range []string{`a*a*a*a*b|.`, `(?=a*a*a*a*b)a|.`, `(?<=b.*.*.*)a|.`, `a*?a*?a*?a*?b|.`, `(?:ab)*a*a*a*a*a*c|.`} {
@@ -145,9 +145,9 @@ func TestHardPatterns(t *testing.T) {
 	}
 }
 
-// TestEncodeWithIsEncode: within the bounds the tokens are those of Encode; beyond them they
+// TestEncodeWithMatchesEncode: within the bounds the tokens are those of Encode; beyond them they
 // are a prefix, and only text near the bound is processed.
-func TestEncodeWithIsEncode(t *testing.T) {
+func TestEncodeWithMatchesEncode(t *testing.T) {
 	f := readFamilies(t)
 	text := strings.Repeat("The light in the glass, 1730. É中 <|im_end|> </s>\n", 40)
 	for i := range f.Families {

@@ -113,7 +113,7 @@ func TestUnsupportedFeaturesAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestOtherFormsOfTheSame(t *testing.T) {
+func TestEquivalentForms(t *testing.T) {
 	plain := trained(t)
 	const text = "We'll see 12345 ships:\n\n\tnow <|eot_id|> and then"
 	want := plain.Encode(nil, text)
@@ -187,7 +187,7 @@ func TestTruncatedFile(t *testing.T) {
 	}
 }
 
-func TestOpenReadsTheConfigBeside(t *testing.T) {
+func TestOpenReadsConfig(t *testing.T) {
 	data, err := os.ReadFile(trainedFile)
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 )
 
 // Every hand-written splitter splits like its expression.
-func TestSplittersAreTheirExpressions(t *testing.T) {
+func TestSplittersMatchExpressions(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 1730))
 	parts := []string{
 		"a", "B", "ab", "XY", "Zz", "'s", "'LL", "'rE", "'", "ſ", " ", "  ", "\n", "\r\n", "\t", "7", "1234", ".", "/", "//", "-", "é", "É", "e\u0301",
@@ -37,7 +37,7 @@ func TestSplittersAreTheirExpressions(t *testing.T) {
 }
 
 // DeepSeek's splitter splits like its three expressions, applied in order.
-func TestDeepSeekSplitterIsItsExpressions(t *testing.T) {
+func TestDeepSeekSplitterMatchesExpressions(t *testing.T) {
 	var steps [len(patternsDeepSeek3)]*pattern
 	for i, expr := range patternsDeepSeek3 {
 		var err error
@@ -89,7 +89,7 @@ func (p *pattern) spans(dst []span, text string) []span {
 	}
 }
 
-func TestPatternOnBytesThatAreNoUTF8(t *testing.T) {
+func TestPatternOnInvalidUTF8(t *testing.T) {
 	p, err := newPattern(`[a-z]+`)
 	if err != nil {
 		t.Fatal(err)

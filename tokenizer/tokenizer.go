@@ -42,8 +42,8 @@ type Tokenizer struct {
 // vocabulary has the text and properties of each id.
 type vocabulary struct {
 	text    []string // the bytes of the token
-	first   []string // omitted from text for people
-	special []bool   // left out of text meant for people
+	first   []string // the bytes at the beginning of a text; nil if they are those of text
+	special []bool   // omitted by Decode with skipSpecial
 	known   []bool   // false for holes, ids without a token
 }
 
@@ -53,7 +53,7 @@ type vocabulary struct {
 // natural text. It only allocates to grow dst, for pieces over 64 bytes (an [Encoder] does
 // not), and for text that the file's normalizers change.
 //
-// If the file has a regular expression without a hand-written splitter, the matcher gives up on
+// If the file has a regular expression without a hand-written splitter, the matcher stops on
 // text that takes too many steps, and the rest becomes one piece; EncodeWith returns an error
 // instead.
 func (t *Tokenizer) Encode(dst []kv.Token, text string) []kv.Token {

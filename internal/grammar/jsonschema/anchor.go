@@ -2,6 +2,7 @@ package jsonschema
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/coppice-llm/coppice/grammar"
@@ -37,7 +38,7 @@ func (w widths) anchored(e *grammar.Expr) ([]piece, error) {
 				return nil, err
 			}
 			if all = append(all, pieces...); len(all) > maxPieces {
-				return nil, errors.New("^ and $ in this many alternatives")
+				return nil, fmt.Errorf("^ and $ in over %d alternatives", maxPieces)
 			}
 		}
 		return all, nil
@@ -48,7 +49,7 @@ func (w widths) anchored(e *grammar.Expr) ([]piece, error) {
 		pieces, err := w.anchored(e.Sub[0])
 		return append([]piece{{body: empty}}, pieces...), err
 	}
-	return nil, errors.New("^ and $ in what is repeated")
+	return nil, errors.New("^ and $ in a repeat")
 }
 
 // anchoredSeq returns the pieces of a sequence: all combinations of the pieces of its parts, except
@@ -80,7 +81,7 @@ func (w widths) anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 			}
 		}
 		if all = product; len(all) > maxPieces {
-			return nil, errors.New("^ and $ in this many alternatives")
+			return nil, fmt.Errorf("^ and $ in over %d alternatives", maxPieces)
 		}
 	}
 	return all, nil

@@ -40,7 +40,7 @@ const (
 func (c Calls) Rules(cfg Config) (grammar.Rules, error) {
 	cfg = cfg.WithDefaults()
 	if len(c.Tools) == 0 || c.Most < 1 {
-		return nil, fmt.Errorf("%w: there are %d tools and %d calls of them, want at least one", ErrSchema, len(c.Tools), c.Most)
+		return nil, fmt.Errorf("%w: %d tools and %d calls, want at least one of each", ErrSchema, len(c.Tools), c.Most)
 	}
 	call := &grammar.Expr{Op: grammar.Call, Rule: 1}
 	rules := grammar.Rules{nil, nil}

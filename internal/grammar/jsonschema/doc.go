@@ -6,7 +6,7 @@
 // and tools of LLMs. Texts that the grammar matches are valid (for two exceptions, see below).
 // It matches only some of the valid texts:
 //
-//   - Properties come in the order in which the schema declares them, followed by those that
+//   - Properties are in the order in which the schema declares them, followed by those that
 //     are allowed but not declared.
 //   - If additionalProperties is absent, more properties are allowed only where none are
 //     declared. If items is absent, more elements are allowed only where there are no
@@ -26,7 +26,7 @@
 //
 // In two cases the grammar matches texts that are not valid. oneOf is treated as anyOf, because
 // it is undecidable in practice whether two branches overlap. A format that is not listed here,
-// or that stands next to a pattern, is only an annotation, as the standard permits. The
+// or that is next to a pattern, is only an annotation, as the standard permits. The
 // enforced formats are date, time, date-time, duration, uuid, ipv4, ipv6, email, hostname and
 // uri. Unknown keywords are annotations.
 //

@@ -132,7 +132,7 @@ func (f *flat) admits(v, at *value) (bool, error) {
 			is = integers
 		}
 		if f.types&is == 0 || !f.least.within(r, 1) || !f.most.within(r, -1) ||
-			f.places >= 0 && len(digitsBehind(r)) > f.places {
+			f.places >= 0 && len(fractionDigits(r)) > f.places {
 			return false, nil
 		}
 	}
@@ -153,7 +153,7 @@ func (f *flat) admits(v, at *value) (bool, error) {
 		{objects, "properties", len(f.objects) > 0},
 	} {
 		if c.types == is && c.has {
-			return false, unsupported(at, c.keyword, "beside enum or const, for the value %.50s", literalText(v))
+			return false, unsupported(at, c.keyword, "together with enum or const, for the value %.50s", literalText(v))
 		}
 	}
 	switch v.kind {

@@ -8,7 +8,7 @@ import (
 
 // The causes that an Error wraps.
 var (
-	ErrSchema      = errors.New("jsonschema: not a schema that can be met")
+	ErrSchema      = errors.New("jsonschema: invalid or unsatisfiable schema")
 	ErrUnsupported = errors.New("jsonschema: not supported")
 	ErrLimit       = errors.New("jsonschema: over a limit")
 )

@@ -20,7 +20,7 @@ var (
 )
 
 // escape parses the rest of an escape after its backslash and returns its runes. inClass
-// reports that it stands in brackets, where \b is a backspace.
+// reports that it is in brackets, where \b is a backspace.
 func (p *patternParser) escape(inClass bool) ([]grammar.Range, error) {
 	if p.rest == "" {
 		return nil, p.fault(`a \ at the end`)

@@ -17,6 +17,6 @@ func ExampleRules() {
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, jsonschema.ErrUnsupported))
 	// Output:
-	// jsonschema: not supported: #/properties/tags, uniqueItems: no grammar is made of it
+	// jsonschema: not supported: #/properties/tags, uniqueItems: it has no grammar here
 	// true
 }

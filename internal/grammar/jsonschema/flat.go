@@ -134,7 +134,7 @@ func (b *builder) apply(alternatives []*flat, s *value) ([]*flat, error) {
 		return nil, wrong(s, "", "a schema is an object or a boolean, this is of type %v", s.kind)
 	}
 	if b.active[s] {
-		return nil, wrong(s, "$ref", "leads back to the same place, so that it says nothing")
+		return nil, wrong(s, "$ref", "refers to itself, so it restricts nothing")
 	}
 	b.active[s] = true
 	defer delete(b.active, s)

@@ -94,8 +94,8 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
-// TestKeysAreThoseOfEqualValues compares keys with a comparison of the values.
-func TestKeysAreThoseOfEqualValues(t *testing.T) {
+// TestKeysOfEqualValues compares keys with a comparison of the values.
+func TestKeysOfEqualValues(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	literal := func() string {
 		s := []string{"", "-"}[random.IntN(2)] + []string{"0", "1", "10", "100", "12", "120"}[random.IntN(6)]

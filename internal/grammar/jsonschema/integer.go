@@ -9,15 +9,15 @@ import (
 
 // digitsOf returns the digits of x before and after the point, without trailing zeros after it.
 // x must be a decimal and at least 0.
-func digitsOf(x *big.Rat) (before, behind string) {
+func digitsOf(x *big.Rat) (before, fraction string) {
 	n, _ := x.FloatPrec() // exact, since x was a decimal
-	before, behind, _ = strings.Cut(x.FloatString(n), ".")
-	return before, strings.TrimRight(behind, "0")
+	before, fraction, _ = strings.Cut(x.FloatString(n), ".")
+	return before, strings.TrimRight(fraction, "0")
 }
 
-func digitsBehind(x *big.Rat) string {
-	_, behind := digitsOf(new(big.Rat).Abs(x))
-	return behind
+func fractionDigits(x *big.Rat) string {
+	_, fraction := digitsOf(new(big.Rat).Abs(x))
+	return fraction
 }
 
 // compare compares two integers given as digits without leading zeros.

@@ -64,7 +64,7 @@ var keywords = map[string]keyword{
 func refuse(about types, harmless func(s, arg *value) bool) func(*flat, *value, *value, string) error {
 	return func(f *flat, s, arg *value, name string) error {
 		if harmless == nil || !harmless(s, arg) {
-			f.refuse(about, refusal{s, name, "no grammar is made of it"})
+			f.refuse(about, refusal{s, name, "it has no grammar here"})
 		}
 		return nil
 	}
@@ -75,7 +75,7 @@ func isEmpty(_, arg *value) bool { return arg.kind == object && len(arg.members)
 // isAny reports whether arg is the schema true or {}.
 func isAny(s, arg *value) bool { return arg.kind == boolean && arg.yes || isEmpty(s, arg) }
 
-// hasNoBranch reports whether an if stands without then and else.
+// hasNoBranch reports whether an if has neither then nor else.
 func hasNoBranch(s, _ *value) bool { return s.get("then") == nil && s.get("else") == nil }
 
 func meetUnique(f *flat, s, arg *value, name string) error {
@@ -94,7 +94,7 @@ func meetType(f *flat, s, arg *value, name string) error {
 	for _, n := range names {
 		t, ok := typeNames[n.text]
 		if n.kind != text || !ok {
-			return wrong(s, name, "must be null, boolean, integer, number, string, array or object, or an array of these")
+			return wrong(s, name, "must be null, boolean, integer, number, string, array or object, or an array of such names")
 		}
 		set |= t
 	}
@@ -174,7 +174,7 @@ func count(s, arg *value, name string) (int, error) {
 			return int(r.Num().Int64()), nil
 		}
 	}
-	return 0, wrong(s, name, "must be an integer from 0")
+	return 0, wrong(s, name, "must be an integer of at least 0")
 }
 
 // atLeast raises *at to the argument of a keyword such as minLength.

@@ -193,14 +193,14 @@ func (u limit) endsBelow() bool { return u.none || u.digits != "" || !u.strict }
 // withPoint returns the expression of a point and digits from l to u; it also matches "" if l
 // and u allow a fraction of 0.
 func (d decimals) withPoint(l, u limit) *grammar.Expr {
-	behind := nothing
+	point := nothing
 	if d.fraction > 0 {
-		behind = seq(lit("."), d.step(l, u, d.fraction))
+		point = seq(lit("."), d.step(l, u, d.fraction))
 	}
 	if l.endsAbove() && u.endsBelow() {
-		return either(empty, behind)
+		return either(empty, point)
 	}
-	return behind
+	return point
 }
 
 // step returns the expression of 1 to n digits from l to u. It branches on the first digit: at

@@ -63,7 +63,7 @@ func (b *builder) names(f *flat, at *value) (names []string, declared int, err e
 	for _, l := range f.objects {
 		if l.patterns != nil && (len(f.objects) > 1 || l.declared != nil || len(f.required) > 0 || len(l.patterns.members) > 1) {
 			return nil, 0, unsupported(l.patterns.parent, "patternProperties",
-				"more than one pattern, or properties or required beside it")
+				"more than one pattern, or one together with properties or required")
 		}
 		if l.declared != nil {
 			for _, name := range l.declared.names {
@@ -136,7 +136,7 @@ func (b *builder) extra(f *flat, names []string, declared int, at *value) (*gram
 func (b *builder) patternProperty(l objectLayer) (*grammar.Expr, error) {
 	s := l.patterns.parent
 	if closed := l.other == nil && !b.cfg.AllowExtra || l.other != nil && l.other.kind == boolean && !l.other.yes; !closed {
-		return nil, unsupported(s, "patternProperties", "additionalProperties other than false beside it")
+		return nil, unsupported(s, "patternProperties", "together with additionalProperties other than false")
 	}
 	name := &value{kind: text, text: l.patterns.names[0], parent: s}
 	key, err := b.patterned(newFlat(), name, "patternProperties")

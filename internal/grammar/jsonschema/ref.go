@@ -32,7 +32,7 @@ func (b *builder) follow(s *value) (*value, error) {
 	}
 	for p := s; p.parent != nil; p = p.parent {
 		if id := p.get("$id"); id != nil && id.kind == text && !strings.HasPrefix(id.text, "#") {
-			return nil, unsupported(s, "$ref", "beneath a schema with an $id of its own, to which it would be relative")
+			return nil, unsupported(s, "$ref", "inside a schema with its own $id, to which it would be relative")
 		}
 	}
 	path, ok := percentDecoded(fragment)
@@ -52,7 +52,7 @@ func (b *builder) follow(s *value) (*value, error) {
 			}
 		}
 		if next == nil {
-			return nil, wrong(s, "$ref", "%.100q leads nowhere: #%.100s has no %.100q", ref.text, v.pointer(), name)
+			return nil, wrong(s, "$ref", "%.100q does not exist: #%.100s has no %.100q", ref.text, v.pointer(), name)
 		}
 		v = next
 	}

@@ -102,9 +102,9 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestPassedOver checks that unsupported keywords are ignored if the types that they apply to
+// TestExcludedTypes checks that unsupported keywords are ignored if the types that they apply to
 // are excluded.
-func TestPassedOver(t *testing.T) {
+func TestExcludedTypes(t *testing.T) {
 	for _, schema := range []string{
 		`{"type":"string","uniqueItems":true,"contains":{},"propertyNames":false,"multipleOf":7}`,
 		`{"type":"array","pattern":"(?=a)","multipleOf":7}`,

@@ -92,7 +92,7 @@ func (b *builder) finish(e *grammar.Expr) (grammar.Rules, error) {
 	}
 	rules := trim(b.rules)
 	if rules[0] == nothing {
-		return nil, wrong(b.root, "", "no value that this package can write is valid against it")
+		return nil, wrong(b.root, "", "no value in the forms of this package is valid against it")
 	}
 	return rules, nil
 }
@@ -147,7 +147,7 @@ func (b *builder) compile(schemas []*value) (*grammar.Expr, error) {
 		c.expr = b.rule(c.expr)
 		return c.expr, nil
 	case c.level == b.level:
-		return nil, wrong(schemas[0], "$ref", "leads back to the same place, so that it says nothing")
+		return nil, wrong(schemas[0], "$ref", "refers to itself, so it restricts nothing")
 	default:
 		if c.rule == 0 {
 			b.rules = append(b.rules, nil)
@@ -197,7 +197,7 @@ func (b *builder) resolve(schemas []*value) (out []*value, reached bool, err err
 				break
 			}
 			if passed[s] {
-				return nil, false, wrong(from, "$ref", "leads round in a circle")
+				return nil, false, wrong(from, "$ref", "is circular")
 			}
 			if passed == nil {
 				passed = make(map[*value]bool)
@@ -212,8 +212,8 @@ func (b *builder) resolve(schemas []*value) (out []*value, reached bool, err err
 			reached = true
 		}
 		name, only := onlyKeyword(s)
-		says := s.kind != object || name != "" || !only
-		if says && !seen[s] && !(s.kind == boolean && s.yes) {
+		restricts := s.kind != object || name != "" || !only
+		if restricts && !seen[s] && !(s.kind == boolean && s.yes) {
 			seen[s] = true
 			out = append(out, s)
 		}
@@ -285,7 +285,7 @@ const maxLevel = 10_000
 // inside compiles the schemas of an element or property, one level deeper.
 func (b *builder) inside(schemas []*value) (*grammar.Expr, error) {
 	if b.level++; b.level > maxLevel {
-		return nil, tooMuch(b.root, "$ref", "makes values over %d deep without coming again to the same", maxLevel)
+		return nil, tooMuch(b.root, "$ref", "makes values over %d deep without repeating a schema", maxLevel)
 	}
 	active := b.active
 	b.active = make(map[*value]bool)
@@ -299,7 +299,7 @@ func (b *builder) inside(schemas []*value) (*grammar.Expr, error) {
 func list(s *value, keyword string) ([]*value, error) {
 	v := s.get(keyword)
 	if v.kind != array || len(v.members) == 0 {
-		return nil, wrong(s, keyword, "must be an array of schemas that has one at least")
+		return nil, wrong(s, keyword, "must be an array of at least one schema")
 	}
 	return v.members, nil
 }

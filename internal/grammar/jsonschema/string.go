@@ -102,7 +102,7 @@ func (b *builder) patterned(f *flat, arg *value, keyword string) (*grammar.Expr,
 	e, ok := bounded(e, f.minLength, f.maxLength)
 	if !ok {
 		return nil, unsupported(arg.parent, keyword,
-			"minLength or maxLength beside it, and more than one part of it has no fixed length; bound its parts instead, as in {1,20}")
+			"together with minLength or maxLength, while more than one part of it has no fixed length; bound its parts instead, as in {1,20}")
 	}
 	e = b.rule(seq(lit(`"`), written(e), lit(`"`)))
 	b.shared[name] = e

@@ -92,7 +92,7 @@ func (t *trimmer) prune(e *grammar.Expr) *grammar.Expr {
 	return rebuilt(e, t.prune)
 }
 
-// call returns the new number of a rule, which is thereby reached.
+// call returns the new number of a rule and records that the rule is reached.
 func (t *trimmer) call(rule int) int {
 	n, ok := t.number[rule]
 	if !ok {

@@ -20,13 +20,13 @@ type Head struct {
 }
 
 // CompletionID returns the id of an answer of /v1/completions for a random number.
-func CompletionID(random uint64) string { return "cmpl-" + sixteen(random) }
+func CompletionID(random uint64) string { return "cmpl-" + hex16(random) }
 
 // ChatID returns the id of an answer of /v1/chat/completions for a random number.
-func ChatID(random uint64) string { return "chatcmpl-" + sixteen(random) }
+func ChatID(random uint64) string { return "chatcmpl-" + hex16(random) }
 
-// sixteen writes n as 16 hexadecimal digits.
-func sixteen(n uint64) string {
+// hex16 writes n as 16 hexadecimal digits.
+func hex16(n uint64) string {
 	var b [16]byte
 	for i := range b {
 		b[i] = jsontext.Hex[n>>(60-4*i)&0xf]
@@ -41,14 +41,14 @@ type Answer struct {
 	chat    bool
 	echo    bool
 	names   naming
-	prompts []asked
+	prompts []promptState
 
 	calls             openai.Calls // whether and how the text of a chat may contain tool calls
 	reasoning, opened bool         // see SetReasoning
 }
 
-// asked is a prompt, as given to SetPrompt, and its token counts.
-type asked struct {
+// promptState is a prompt, as given to SetPrompt, and its token counts.
+type promptState struct {
 	text   string
 	tokens []kv.Token
 	bill   coppice.Bill
@@ -56,12 +56,12 @@ type asked struct {
 
 // Completion begins the answer to c. tok names tokens; with nil, token 5 is named "token_id:5".
 func Completion(c *openai.Completion, h Head, tok *tokenizer.Tokenizer) *Answer {
-	return &Answer{params: &c.Params, head: h, echo: c.Echo, names: naming{tok: tok}, prompts: make([]asked, len(c.Prompts))}
+	return &Answer{params: &c.Params, head: h, echo: c.Echo, names: naming{tok: tok}, prompts: make([]promptState, len(c.Prompts))}
 }
 
 // Chat begins the answer to c. tok names tokens; with nil, token 5 is named "token_id:5".
 func Chat(c *openai.Chat, h Head, tok *tokenizer.Tokenizer) *Answer {
-	return &Answer{params: &c.Params, head: h, chat: true, names: naming{tok: tok}, prompts: make([]asked, 1), calls: c.Calls}
+	return &Answer{params: &c.Params, head: h, chat: true, names: naming{tok: tok}, prompts: make([]promptState, 1), calls: c.Calls}
 }
 
 // SetReasoning makes the answer separate reasoning from the text. Call it before the first

@@ -82,7 +82,7 @@ func TestAnswers(t *testing.T) {
 	datadriven.RunTest(t, "testdata/answers", func(t *testing.T, d *datadriven.TestData) string {
 		lines := strings.Split(d.Input, "\n")
 		var p *openai.Params
-		var asked func(i int) ([]kv.Token, string)
+		var promptState func(i int) ([]kv.Token, string)
 		var stream *Stream
 		var whole *Response
 		names := tok
@@ -99,14 +99,14 @@ func TestAnswers(t *testing.T) {
 				stream.SetReasoning(d.HasArg("opened"))
 				whole.SetReasoning(d.HasArg("opened"))
 			}
-			asked = func(int) ([]kv.Token, string) { return tok.EncodePrompt(nil, c.Messages[0].Content), "" }
+			promptState = func(int) ([]kv.Token, string) { return tok.EncodePrompt(nil, c.Messages[0].Content), "" }
 		} else {
 			c, err := openai.DecodeCompletion([]byte(lines[0]), openai.Options{})
 			if err != nil {
 				d.Fatalf(t, "%v", err)
 			}
 			p, stream, whole = &c.Params, Completion(c, head, names).Stream(), Completion(c, head, names).Whole()
-			asked = func(i int) ([]kv.Token, string) {
+			promptState = func(i int) ([]kv.Token, string) {
 				if c.Prompts[i].Tokens != nil {
 					return c.Prompts[i].Tokens, string(tok.Decode(nil, c.Prompts[i].Tokens, true))
 				}
@@ -116,7 +116,7 @@ func TestAnswers(t *testing.T) {
 		var out []byte
 		for _, line := range lines[1:] {
 			i, sample, text, ending := readOutput(t, d, line)
-			prompt, promptText := asked(i)
+			prompt, promptText := promptState(i)
 			stream.SetPrompt(i, promptText, prompt)
 			whole.SetPrompt(i, promptText, prompt)
 			for _, piece := range play(tok, sample, prompt, text, max(p.TopLogprobs, p.PromptTop), ending) {

@@ -164,7 +164,7 @@ func (h *hermes) called(c byte) {
 	case hermesBody:
 		h.within(c)
 	default:
-		h.behind(c)
+		h.closing(c)
 	}
 }
 
@@ -207,8 +207,8 @@ func (h *hermes) begin() {
 	h.said = append(h.said, '{')
 }
 
-// behind scans a byte after the object: white space or the closing tag.
-func (h *hermes) behind(c byte) {
+// closing scans a byte after the object: white space or the closing tag.
+func (h *hermes) closing(c byte) {
 	switch {
 	case c == closeTag[h.matched]:
 		if h.matched++; h.matched < len(closeTag) {

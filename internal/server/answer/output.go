@@ -74,11 +74,11 @@ func (o *output) called() bool { return o != nil && o.calls != nil && o.calls.ca
 // message is a whole output, split into the fields of a chat message.
 type message struct {
 	content, reasoning []byte
-	calls              []calling
+	calls              []toolCall
 }
 
-// calling is a tool call.
-type calling struct {
+// toolCall is a tool call.
+type toolCall struct {
 	name      string
 	arguments []byte
 }
@@ -92,7 +92,7 @@ func (o *output) message(text string) (m message) {
 		case saidThought:
 			m.reasoning = append(m.reasoning, e.text...)
 		case beganCall:
-			m.calls = append(m.calls, calling{name: e.text})
+			m.calls = append(m.calls, toolCall{name: e.text})
 		case gaveArguments:
 			last := &m.calls[len(m.calls)-1]
 			last.arguments = append(last.arguments, e.text...)

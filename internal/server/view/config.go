@@ -15,7 +15,7 @@ type Config struct {
 	Source  Source
 	Model   string // the model's name in requests
 	Version string // of the server
-	Note    string // a short sentence to show beside the model; may be empty
+	Note    string // a short sentence to show next to the model; may be empty
 	// Text renders tokens as text, see Texts; nil renders none. One goroutine calls it.
 	Text func([]kv.Token) string
 	// Access decides how much a request may see, and names its tenant. Default: Full for every

@@ -1,6 +1,6 @@
 // Package view owns the figures that a server shows (Stats: for the page, the API and
-// Prometheus), the Snapshot with its lists and tree, the feed that samples a node while someone
-// watches, and the page. It never changes the node. Config.Access decides which callers may
+// Prometheus), the Snapshot with its lists and tree, the feed that samples a node while there are
+// watchers, and the page. It never changes the node. Config.Access decides which callers may
 // look.
 //
 // A Feed has one goroutine, which sleeps without watchers. Its methods may be called from any goroutine.

@@ -50,7 +50,7 @@ func TestSnapshotInJSON(t *testing.T) {
 	}
 }
 
-func TestRedactedTellsNothingOfOthers(t *testing.T) {
+func TestRedactedHidesOthers(t *testing.T) {
 	snap := sampled(t, 300)
 	text, err := snap.encode(true)
 	if err != nil {

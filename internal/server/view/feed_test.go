@@ -27,14 +27,14 @@ func decode(t *testing.T, frame []byte) *Snapshot {
 	return s
 }
 
-func TestNobodyWatchesNothingIsAsked(t *testing.T) {
+func TestIdleFeedAsksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &fake{tree: grown(10, 1)}
 		f := open(t, Config{Source: src})
 		defer f.Close()
 		time.Sleep(time.Hour)
 		if asked, _ := src.count(); asked != 0 {
-			t.Fatalf("asked %d times before anybody watched", asked)
+			t.Fatalf("asked %d times before the first watch", asked)
 		}
 		w, err := f.Watch(Full, "")
 		if err != nil {
@@ -51,7 +51,7 @@ func TestNobodyWatchesNothingIsAsked(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if later, _ := src.count(); later != asked {
-			t.Errorf("asked %d times more when nobody watched", later-asked)
+			t.Errorf("asked %d times more without watchers", later-asked)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestWatchersAreBounded(t *testing.T) {
 		t.Errorf("after one has gone: %v", err)
 	}
 	if _, err := f.Watch(Denied, ""); err == nil {
-		t.Error("who may see nothing watches")
+		t.Error("a caller with access Denied watches")
 	}
 	f.Close()
 	f.Close()
@@ -216,7 +216,7 @@ func TestMakeRoom(t *testing.T) {
 		t.Error("a tenant with none did not take the youngest of the one with all")
 	}
 	if watch(Redacted, "b") == nil || !ended(a[2]) {
-		t.Error("nor its second")
+		t.Error("the next one did not take the second youngest")
 	}
 	if watch(Redacted, "b") != nil {
 		t.Error("two and two are as close as they get")

@@ -58,7 +58,7 @@ func (f *Feed) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	select {
 	case frame, ok := <-watch.Frames():
 		if !ok {
-			fail(w, http.StatusServiceUnavailable, "server_closed", "the server is closed, or others watch in your place; ask again later")
+			fail(w, http.StatusServiceUnavailable, "server_closed", "the server is closed, or this watch has made room for another; retry later")
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")

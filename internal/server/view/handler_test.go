@@ -167,7 +167,7 @@ func TestPageIsWhole(t *testing.T) {
 	ids := map[string]bool{}
 	for _, m := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(string(html), -1) {
 		if ids[m[1]] {
-			t.Errorf("id %s stands twice", m[1])
+			t.Errorf("id %s occurs twice", m[1])
 		}
 		ids[m[1]] = true
 	}

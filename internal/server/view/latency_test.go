@@ -9,7 +9,7 @@ import (
 )
 
 // Below 16 µs the buckets are 1 µs wide.
-func TestSpreadIsOffByASixteenth(t *testing.T) {
+func TestSpreadError(t *testing.T) {
 	last := -1
 	for d := 16 * time.Microsecond; d < 1000*time.Second; d += d/37 + time.Microsecond {
 		b := spreadBucket(d)
@@ -28,7 +28,7 @@ func TestSpreadIsOffByASixteenth(t *testing.T) {
 	}
 }
 
-func TestLatencyForgetsWhatIsOld(t *testing.T) {
+func TestLatencyWindow(t *testing.T) {
 	l := latency{slot: time.Second}
 	now := time.Unix(1_000_000, 0)
 	for i := range 100 {

@@ -23,7 +23,7 @@ type Snapshot struct {
 type Server struct {
 	Model         string  `json:"model"`
 	Version       string  `json:"version"`
-	Note          string  `json:"note,omitempty"` // shown beside the model
+	Note          string  `json:"note,omitempty"` // shown next to the model
 	Backend       string  `json:"backend"`
 	UptimeSeconds float64 `json:"uptime_s"`
 	MaxPositions  int     `json:"max_positions"` // longest sequence, tokens
@@ -99,7 +99,7 @@ type History struct {
 	UsedPages     []int    `json:"used_pages"`
 }
 
-// Node is a run of cached tokens. If More > 0, it stands for More nodes below Parent that are
+// Node is a run of cached tokens. If More > 0, it represents More nodes below Parent that are
 // left out because they matter least.
 type Node struct {
 	ID        uint32  `json:"id"`     // 0 if More > 0

@@ -109,7 +109,7 @@ type Tree struct {
 	Inserts         uint64 `json:"inserts" metric:"cache_inserts_total" help:"Insertions into the radix tree."`
 	Splits          uint64 `json:"splits" metric:"cache_splits_total" help:"Nodes of the radix tree that were split."`
 	Joins           uint64 `json:"joins" metric:"cache_joins_total" help:"Nodes of the radix tree that were joined with their only child."`
-	LossyJoins      uint64 `json:"lossy_joins" metric:"cache_lossy_joins_total" help:"Joins of nodes that the eviction policy would have told apart."`
+	LossyJoins      uint64 `json:"lossy_joins" metric:"cache_lossy_joins_total" help:"Joins of nodes that the eviction policy would have treated differently."`
 	ReturnedPages   uint64 `json:"returned_pages" metric:"cache_returned_pages_total" help:"Pages that insertions returned: duplicates, and partly filled ones that longer runs replaced."`
 
 	EvictedTokens map[string]uint64 `json:"evicted_tokens" metric:"evicted_tokens_total" labels:"tier=device" by:"reason" help:"Tokens that left the prefix cache, by reason."`

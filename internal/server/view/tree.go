@@ -149,7 +149,7 @@ func (p *pruner) choose() {
 		}
 		p.keys = append(p.keys, worth<<24|uint64(1<<24-1-i))
 	}
-	if p.spares() <= p.limit {
+	if p.outputSize() <= p.limit {
 		return
 	}
 	slices.Sort(p.keys)
@@ -158,7 +158,7 @@ func (p *pruner) choose() {
 		for ; cut < len(p.keys)-keep; cut++ {
 			p.sums[1<<24-1-int(p.keys[cut]&(1<<24-1))].kept = false
 		}
-		over := p.spares() - p.limit
+		over := p.outputSize() - p.limit
 		if over <= 0 || keep == 0 {
 			return
 		}
@@ -166,8 +166,8 @@ func (p *pruner) choose() {
 	}
 }
 
-// spares returns the number of nodes that the output would have now.
-func (p *pruner) spares() (n int) {
+// outputSize returns the number of nodes that the output would have now.
+func (p *pruner) outputSize() (n int) {
 	p.more = resized(p.more, len(p.sums)+1)
 	for i := range p.sums {
 		s := &p.sums[i]
