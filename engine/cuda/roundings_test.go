@@ -171,6 +171,9 @@ func (e *emulation) logits(tokens []kv.Token) []float64 {
 // rounded too, they are not, for the two prompts that are most sensitive to it. With -v it prints
 // the distance that each rounding causes alone, and that of all others of the backend.
 func TestRoundings(t *testing.T) {
+	if raceDetector {
+		t.Skip("one goroutine, ten times slower")
+	}
 	text, err := os.ReadFile(filepath.Join(goldenDir, "expected.json"))
 	var g golden
 	if err == nil {

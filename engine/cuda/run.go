@@ -170,35 +170,27 @@ func (b *Backend) fetch(pl *place, o *outcome) error {
 	if err := d.growHost(&pl.out, o.bytes()); err != nil {
 		return err
 	}
+	var err error
+	get := func(at, n int, from cudrv.Ptr) {
+		if err == nil && n > 0 {
+			err = d.ctx.CopyOut(d.stream, pl.out[at:at+n], from)
+		}
+	}
 	want := len(o.wantRow)
-	copies := []struct {
-		at, n int
-		from  cudrv.Ptr
-	}{{0, 4 * o.rows, r.failed}, {o.drawnAt(), drawnBytes * want, r.drawn}, {o.logitsAt(), o.logits, r.logits},
-		{o.promptNormsAt(), normBytes * o.prompts, r.prompt.norms}, {o.promptPickedAt(), 4 * o.prompts, r.prompt.picked},
-		{o.promptTopsAt(), topBytes * o.promptTop * o.prompts, r.prompt.tops}}
+	get(0, 4*o.rows, r.failed)
+	get(o.drawnAt(), drawnBytes*want, r.drawn)
+	get(o.logitsAt(), o.logits, r.logits)
+	get(o.promptNormsAt(), normBytes*o.prompts, r.prompt.norms)
+	get(o.promptPickedAt(), 4*o.prompts, r.prompt.picked)
+	get(o.promptTopsAt(), topBytes*o.promptTop*o.prompts, r.prompt.tops)
 	if o.top >= 0 {
-		copies = append(copies, struct {
-			at, n int
-			from  cudrv.Ptr
-		}{o.normsAt(), normBytes * want, r.norms})
+		get(o.normsAt(), normBytes*want, r.norms)
 		for i, k := range o.topK {
-			stride := topBytes * max(o.top, 1)
-			copies = append(copies, struct {
-				at, n int
-				from  cudrv.Ptr
-			}{o.topsAt() + i*stride, topBytes * min(k, o.top), r.tops + cudrv.Ptr(i*stride)})
+			at := i * topBytes * max(o.top, 1)
+			get(o.topsAt()+at, topBytes*min(k, o.top), r.tops+cudrv.Ptr(at))
 		}
 	}
-	for _, c := range copies {
-		if c.n == 0 {
-			continue
-		}
-		if err := d.ctx.CopyOut(d.stream, pl.out[c.at:c.at+c.n], c.from); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // growHost makes b at least n bytes of pinned memory. No pending job may use b.

@@ -94,29 +94,20 @@ func (u *uploader) all(m *model.Model, positions int) {
 	if !c.TiedHead || table != kv.BF16 {
 		w.head = u.stack(kv.BF16, c.Hidden, m.Head())
 	}
-	w.norm = u.vector(m.Norm())
-	heads, kvHeads := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	ffn := kernels.Padded(c.FFN)
+	w.norm = u.vectors(m.Norm())
+	heads, ffn := c.Heads*c.HeadDim, kernels.Padded(c.FFN)
 	for i := range m.Layers() {
 		l := &m.Layers()[i]
 		w.layers = append(w.layers, layer{
-			attnNorm: u.vector(l.AttnNorm), ffnNorm: u.vector(l.FFNNorm),
+			attnNorm: u.vectors(l.AttnNorm), ffnNorm: u.vectors(l.FFNNorm),
 			qkv: u.stack(kv.BF16, c.Hidden, l.Q, l.K, l.V), o: u.stack(kv.BF16, heads, l.O),
 			gateUp: u.interleaved(kv.BF16, c.Hidden, kernels.Padded(c.Hidden), ffn, l.Gate, l.Up), down: u.stack(kv.BF16, c.FFN, l.Down),
-			qNorm: u.vector(l.QNorm), kNorm: u.vector(l.KNorm),
-			qkvBias: u.biases([]int{heads, kvHeads, kvHeads}, l.QBias, l.KBias, l.VBias), oBias: u.biases([]int{c.Hidden}, l.OBias),
-			gateUpBias: u.interleaved(kv.F32, 1, 1, ffn, l.GateBias, l.UpBias), downBias: u.biases([]int{c.Hidden}, l.DownBias),
+			qNorm: u.vectors(l.QNorm), kNorm: u.vectors(l.KNorm),
+			qkvBias: u.vectors(l.QBias, l.KBias, l.VBias), oBias: u.vectors(l.OBias),
+			gateUpBias: u.interleaved(kv.F32, 1, 1, ffn, l.GateBias, l.UpBias), downBias: u.vectors(l.DownBias),
 		})
 	}
 	w.cosine, w.sine = u.rope(c, positions)
-}
-
-// vector uploads a tensor in f32. It returns 0 if t is nil.
-func (u *uploader) vector(t *model.Tensor) cudrv.Ptr {
-	if t == nil {
-		return 0
-	}
-	return u.biases([]int{t.Len()}, t)
 }
 
 // stack uploads matrices of that many columns one above the other, with padded rows.
@@ -171,19 +162,20 @@ func (u *uploader) interleaved(as kv.DType, columns, stride, rows int, gate, up 
 	return p
 }
 
-// biases stacks vectors in f32; sizes are their lengths on the device.
-func (u *uploader) biases(sizes []int, tensors ...*model.Tensor) cudrv.Ptr {
+// vectors uploads tensors in f32, one after another. It returns 0 if they are nil.
+func (u *uploader) vectors(tensors ...*model.Tensor) cudrv.Ptr {
 	if tensors[0] == nil {
 		return 0
 	}
 	total := 0
-	for _, n := range sizes {
-		total += n
+	for _, t := range tensors {
+		total += t.Len()
 	}
-	p, at := u.room(4*total), 0
-	for i, t := range tensors {
-		u.put(p+cudrv.Ptr(4*at), kv.F32, t, t.Len(), t.Len())
-		at += sizes[i]
+	p := u.room(4 * total)
+	to := p
+	for _, t := range tensors {
+		u.put(to, kv.F32, t, t.Len(), t.Len())
+		to += cudrv.Ptr(4 * t.Len())
 	}
 	return p
 }
