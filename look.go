@@ -52,7 +52,7 @@ func ask[T any](ctx context.Context, n *Node, at func(core *scheduler.Scheduler,
 	return v, public(err)
 }
 
-// do is ask for a function that returns an error of its own.
+// do is ask for a function that returns an error.
 func do(ctx context.Context, n *Node, at func(core *scheduler.Scheduler, now time.Duration) error) error {
 	failed, err := ask(ctx, n, at)
 	if err != nil {

@@ -66,7 +66,7 @@ const (
 	Failed = scheduler.Failed // see Ending.Err
 )
 
-// Ending describes how a sample ended, and what it used.
+// Ending describes how a sample ended, and the tokens, KV and time that it used.
 type Ending struct {
 	Reason       Reason
 	Err          error      // nil for Stop and Length

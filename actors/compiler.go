@@ -39,7 +39,7 @@ func (a *compilerActor) receive(self *process, message any) {
 	}
 }
 
-// compile gives up after FormatTimeout, when the system ends, and when no request waits for m.
+// compile stops after FormatTimeout, when the system ends, and when no request waits for m.
 func (a *compilerActor) compile(m *compile) (*grammar.Grammar, error) {
 	began := a.sys.now()
 	rules, err := m.format.rules()
@@ -57,7 +57,7 @@ func (a *compilerActor) compile(m *compile) (*grammar.Grammar, error) {
 			return nil, errUnwanted
 		}
 		if took := a.sys.now() - began; took > a.sys.cfg.FormatTimeout {
-			return nil, fmt.Errorf("%w: %v were not enough, take a simpler one", ErrFormatTimeout, a.sys.cfg.FormatTimeout)
+			return nil, fmt.Errorf("%w: not compiled within %v, use a simpler one", ErrFormatTimeout, a.sys.cfg.FormatTimeout)
 		}
 		done, err = c.Run(compileWork)
 	}
@@ -94,7 +94,7 @@ func callRules(text string) (grammar.Rules, error) {
 		Answer json.RawMessage `json:"answer"`
 	}
 	if err := json.Unmarshal([]byte(text), &given); err != nil {
-		return nil, fmt.Errorf("the calls of tools can't be read: %w", err)
+		return nil, fmt.Errorf("the description of tool calls is malformed: %w", err)
 	}
 	calls := jsonschema.Calls{Most: given.Most, Answer: given.Answer}
 	for _, t := range given.Tools {

@@ -34,7 +34,7 @@ func TestBackendPanicsInClose(t *testing.T) {
 
 // A worker skips a text whose caller has gone. This worker has no tokenizer, so it would panic
 // if it tried to encode the text.
-func TestTokenizeGivenUp(t *testing.T) {
+func TestTokenizeCanceled(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	worker := &tokenizerActor{sys: s}
 	left, err := s.door.enter(1)
@@ -101,7 +101,7 @@ func TestBillAfterClose(t *testing.T) {
 }
 
 // Closing at any moment leaks no page, even with a grant in flight.
-func TestCloseWhileAGrantIsOnItsWay(t *testing.T) {
+func TestCloseDuringAGrant(t *testing.T) {
 	for range 50 {
 		s := start(t, Config{}, cpu.Config{KVTokens: 1024})
 		open(t, s, Request{Tokens: []kv.Token{1, 2, 3}, MaxTokens: 3})
@@ -112,7 +112,7 @@ func TestCloseWhileAGrantIsOnItsWay(t *testing.T) {
 }
 
 // Under -race: a request's slices are the caller's again once Open returns.
-func TestCallersSlicesAreTheirs(t *testing.T) {
+func TestSlicesOfCallersAreCopied(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	tokens, stop := []kv.Token{1, 2, 3, 4}, []kv.Token{200}
 	for i := range 20 {

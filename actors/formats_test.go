@@ -35,7 +35,7 @@ func ended(t *testing.T, stream *Stream, want error) {
 	}
 }
 
-// Each format is compiled once. Requests that give up waiting are dropped at once. Errors of
+// Each format is compiled once. Requests that stop waiting are dropped at once. Errors of
 // invalid formats are cached, timeouts are not.
 func TestFormatsAreKept(t *testing.T) {
 	s, a, ask := formatsAlone(t, Config{})
@@ -53,7 +53,7 @@ func TestFormatsAreKept(t *testing.T) {
 	}
 	first, second, third := ask(form("a")), ask(form("a")), ask(form("b"))
 	if len(a.turns) != 1 || len(a.turns[0].formats) != 2 || len(a.waiting[Format{Regexp: "a"}]) != 2 {
-		t.Fatalf("%+v are to be compiled for %+v", a.turns, a.waiting)
+		t.Fatalf("%+v wait for the compiler, for %+v", a.turns, a.waiting)
 	}
 	a.abort(&abort{second.id, context.Canceled})
 	ended(t, second, context.Canceled)
@@ -153,7 +153,7 @@ func TestFormatsOfTwoTenants(t *testing.T) {
 	}
 }
 
-// Requests that leave, leave nothing behind: a format that no request waits for is dropped,
+// Requests that leave keep no memory: a format that no request waits for is dropped,
 // however many formats of its tenant are queued before it.
 func TestFormatsAreForgotten(t *testing.T) {
 	s, a, ask := formatsAlone(t, Config{})
@@ -197,7 +197,7 @@ func TestFaultsAreBounded(t *testing.T) {
 }
 
 // The time that a request waits for its format counts against its QueueTimeout.
-func TestFormatsUseUpTheQueueTimeout(t *testing.T) {
+func TestCompilingCountsAsQueueTime(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
 	defer muteCompilers(a.sys)()
 	f := Format{Regexp: "a"}
@@ -234,7 +234,7 @@ func (muteActor) receive(self *process, message any) {
 }
 
 // Time limits apply to requests that wait for a format.
-func TestFormatsDoNotStopTheClock(t *testing.T) {
+func TestCompilingDoesNotStopDeadlines(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
 	a.idle = nil
 	late := ask(Request{Format: Format{Regexp: "a"}, QueueTimeout: 1})

@@ -40,7 +40,7 @@ func steps(n int) rule {
 }
 
 // first holds everything after the batch that samples the n-th first token: n outputs have
-// begun by then.
+// begun before.
 func first(n int) rule {
 	return func(b *engine.Batch) bool {
 		if n <= 0 {

@@ -65,7 +65,7 @@ func TestTimeout(t *testing.T) {
 
 // A waiting request ends at its limit even if no message arrives, whether later requests have
 // earlier or later limits. QueueTimeout no longer applies to an admitted request.
-func TestLimitsOfThoseWhoWait(t *testing.T) {
+func TestLimitsOfWaitingRequests(t *testing.T) {
 	inBubble(t, 10*time.Second, scheduler.Config{MaxRunning: 1}, func(t *testing.T, s *System) {
 		began := time.Now()
 		first := open(t, s, Request{Tokens: light, MaxTokens: 2, IgnoreEOS: true, QueueTimeout: time.Second})

@@ -121,7 +121,7 @@ func TestPinPrefix(t *testing.T) {
 	if n := ask(6); n != 0 {
 		t.Errorf("flushed: %d tokens are cached", n)
 	}
-	// A request that does not fit beside the pinned prefixes is refused.
+	// A request that does not fit with the pinned prefixes is refused.
 	_, _, e := drain(t, open(t, s, Request{Tokens: system, MaxTokens: 256 - 64 - len(system) + 2}))
 	if !errors.Is(e.Err, scheduler.ErrTooLarge) {
 		t.Errorf("too large: %v", e.Err)

@@ -36,7 +36,7 @@ type process struct {
 }
 
 // tell sends a message; it never blocks. A message to a stopped actor is lost, on purpose: the
-// system is ending by then, and the door has ended all requests.
+// system is ending at that time, and the door has ended all requests.
 func (p *process) tell(message any) { shared().Root.Send(p.pid, message) }
 
 // stop asks the process to end after the messages that are in its mailbox already.
@@ -95,7 +95,7 @@ func (a *supervised) Receive(ctx actor.Context) {
 func (a *supervised) release(r releaser) {
 	defer func() {
 		if p := recover(); p != nil {
-			a.process.sys.log.Error("actor panicked at its end", zap.String("actor", a.process.name), zap.Any("panic", p), zap.Stack("stack"))
+			a.process.sys.log.Error("actor panicked while stopping", zap.String("actor", a.process.name), zap.Any("panic", p), zap.Stack("stack"))
 		}
 	}()
 	r.release()

@@ -83,7 +83,7 @@ func TestSlowReaderGetsAPieceOfEachSample(t *testing.T) {
 }
 
 // Samples don't delay each other: Next takes their pieces in turn.
-func TestSamplesComeInTurns(t *testing.T) {
+func TestSamplesAlternate(t *testing.T) {
 	h := hold(t, cpu.Config{})
 	// The first grant has all pages, so that the third sample does not wait for another grant
 	// while the first one generates.

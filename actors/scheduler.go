@@ -149,7 +149,7 @@ func (a *schedulerActor) flushed() {
 	for t, m := range a.core.Metrics().Tiers {
 		before := &a.last.before[t]
 		if n, lost := m.Writes-before.Writes, m.Lost-before.Lost; t >= int(kv.TierDisk) && n+lost > 0 {
-			a.sys.log.Info("KV written at the shutdown", zap.Stringer("tier", kv.Tier(t)), zap.Uint64("extents", n),
+			a.sys.log.Info("KV written at shutdown", zap.Stringer("tier", kv.Tier(t)), zap.Uint64("extents", n),
 				zap.Uint64("bytes", m.WriteBytes-before.WriteBytes), zap.Uint64("lost", lost), zap.Duration("took", a.sys.now()-a.last.begun))
 		}
 	}

@@ -39,7 +39,7 @@ type Piece struct {
 	Begun bool
 }
 
-// Ending describes how a request, or one of its samples, ended, and what it used.
+// Ending describes how a request, or one of its samples, ended, and the tokens, KV and time that it used.
 type Ending struct {
 	Reason       scheduler.Reason
 	Err          error

@@ -211,7 +211,7 @@ func (s *System) Close() error {
 		return s.cause
 	}
 	if st := s.final.Load(); st != nil && st.LeakedPages != 0 {
-		return fmt.Errorf("actors: %d pages did not come back to the pool", st.LeakedPages)
+		return fmt.Errorf("actors: %d pages were not returned to the pool", st.LeakedPages)
 	}
 	return nil
 }

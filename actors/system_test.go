@@ -38,7 +38,7 @@ func TestTextInTextOut(t *testing.T) {
 
 // A follow-up request made of an Ending's tokens finds all of them cached but the last, which
 // was never run.
-func TestConversationHitsItsPast(t *testing.T) {
+func TestConversationHitsItsPrefix(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	_, _, first := drain(t, open(t, s, Request{Prompt: prompt, MaxTokens: 9, IgnoreEOS: true}))
 	past := first.Tokens
@@ -85,7 +85,7 @@ func TestSlowReaderGetsMergedPieces(t *testing.T) {
 	}
 }
 
-func TestDoorRefusesBeyondItsLimit(t *testing.T) {
+func TestRefusesAboveMaxRequests(t *testing.T) {
 	h := hold(t, cpu.Config{})
 	s := start(t, Config{Backend: h, MaxRequests: 2}, cpu.Config{})
 	a := open(t, s, Request{Prompt: prompt, MaxTokens: 3000, IgnoreEOS: true})

@@ -82,7 +82,7 @@ func (t *Tiers) validate() error {
 		errs = append(errs, fmt.Errorf("actors: Tiers.HostBytes is %d, want 0 (none) or more", t.HostBytes))
 	}
 	if t.Write > tiering.Through {
-		errs = append(errs, fmt.Errorf("actors: Tiers.Write is %v", t.Write))
+		errs = append(errs, fmt.Errorf("actors: Tiers.Write is %v, want back, selective or through", t.Write))
 	}
 	return errors.Join(errs...)
 }
@@ -211,7 +211,7 @@ func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 		return nil
 	}
 	for _, name := range h.made {
-		s.log.Info("made a directory for KV: it did not exist", zap.String("directory", name))
+		s.log.Info("created the directory for KV", zap.String("directory", name))
 	}
 	for _, store := range h.stores {
 		info := store.Info()

@@ -86,10 +86,10 @@ func (a *tokenizerActor) run(dst []kv.Token, t *Text) ([]kv.Token, error) {
 func (s *System) longestPrompt() (most int, tooMany error) {
 	info := s.cfg.Backend.Info()
 	most = info.MaxPositions
-	err := fmt.Errorf("%w: over %d tokens, the model has %d positions", scheduler.ErrPromptTooLong, most, most)
+	err := fmt.Errorf("%w: more than %d tokens, the model has %d positions", scheduler.ErrPromptTooLong, most, most)
 	if pool := info.NumPages*info.PageTokens - s.cfg.Scheduler.PinnedTokens; pool < most {
 		most = pool
-		err = fmt.Errorf("%w: over %d prompt tokens, the pool holds %d", scheduler.ErrTooLarge, most, most)
+		err = fmt.Errorf("%w: more than %d prompt tokens, the pool holds %d", scheduler.ErrTooLarge, most, most)
 	}
 	return most, &scheduler.FieldError{Field: "Prompt", Err: err}
 }

@@ -77,7 +77,7 @@ func TestTooLongIsNotEncoded(t *testing.T) {
 	} {
 		_, _, e := drain(t, open(t, s, tc.req))
 		field := (*scheduler.FieldError)(nil)
-		if e.Reason != scheduler.Failed || !errors.Is(e.Err, tc.want) || !errors.As(e.Err, &field) || field.Field != "Prompt" || !strings.Contains(e.Err.Error(), "over 512") || len(e.Tokens) != 0 {
+		if e.Reason != scheduler.Failed || !errors.Is(e.Err, tc.want) || !errors.As(e.Err, &field) || field.Field != "Prompt" || !strings.Contains(e.Err.Error(), "more than 512") || len(e.Tokens) != 0 {
 			t.Errorf("ending %+v", e)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // In a vocabulary with holes, masks allow no id without a token: not where any text may follow,
 // and not beyond the tokenizer's ids, where a model's logits have more rows.
-func TestMasksAllowNoHole(t *testing.T) {
+func TestMasksAllowNoUnusedID(t *testing.T) {
 	data, err := os.ReadFile("../tokenizer/testdata/gaps.json")
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,7 @@ package kv
 import "testing"
 
 // BenchmarkHasher hashes the blocks of a prompt of 8,192 tokens, as a tree with events does
-// with what it lacks.
+// with new blocks.
 func BenchmarkHasher(b *testing.B) {
 	const blockTokens = 16
 	tokens := make([]Token, 8192)

@@ -84,7 +84,7 @@ func TestPagesRound(t *testing.T) {
 	}
 }
 
-// TestMediaFollowTheTokens: the hashes of a block's media are hashed behind its
+// TestMediaFollowTheTokens: the hashes of a block's media are hashed after its
 // tokens, sorted, as Dynamo does, and a block without any is hashed as before.
 func TestMediaFollowTheTokens(t *testing.T) {
 	tokens := []Token{1, 2, 3, 4}

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrDivided is returned by Join when a [Division] has all its owners.
-var ErrDivided = errors.New("mempool: the pool is divided among as many schedulers already")
+var ErrDivided = errors.New("mempool: all shares of the pool are taken")
 
 // Division divides a pool among a fixed number of schedulers. Each is entitled to its
 // share: the pool's pages divided by their number. Beyond its share an owner may have
@@ -99,7 +99,7 @@ func (d *Division) available(o Owner) int {
 		}
 	}
 	// Free pages within the share are never refused, whatever is kept for others: the share
-	// is a right, and what is kept comes from owners beyond theirs.
+	// is a right; kept pages come from owners beyond their share.
 	within := min(free, max(0, d.SharePages()-d.members[o].held))
 	return max(within, free-kept)
 }
@@ -136,7 +136,7 @@ func (d *Division) Decline(o Owner) {
 func (d *Division) Give(o Owner, pages []kv.PageID) {
 	for _, id := range pages {
 		if id < 0 || int(id) >= len(d.of) || d.of[id] != o {
-			panic(fmt.Sprintf("mempool: page %d is given back by %d, whose it is not", id, o))
+			panic(fmt.Sprintf("mempool: page %d is returned by %d, which does not own it", id, o))
 		}
 	}
 	d.pool.Return(pages)

@@ -29,7 +29,7 @@ func divide(t *testing.T, pages, owners int) *Division {
 	return d
 }
 
-// TestDivisionRecalls: who has all gives back what another one lacks of its share, and it
+// TestDivisionRecalls: the owner of all pages returns those that another one lacks of its share, and it
 // is kept for that one.
 func TestDivisionRecalls(t *testing.T) {
 	d := divide(t, 10, 2)
@@ -48,7 +48,7 @@ func TestDivisionRecalls(t *testing.T) {
 		t.Fatalf("%+v", n)
 	}
 	if got, _ := d.Ask(0, 2, nil); len(got) != 0 {
-		t.Fatalf("what is kept for another is granted: %v", got)
+		t.Fatalf("pages kept for another owner are granted: %v", got)
 	}
 	if got, _ := d.Ask(1, 3, nil); len(got) != 2 {
 		t.Fatalf("%v", got)

@@ -54,7 +54,7 @@ func (l Layout) Validate() error {
 		return err
 	}
 	if l.ExtentTokens() > MaxExtentTokens || l.ExtentPages > MaxExtentBytes/l.PageBytes {
-		return fmt.Errorf("mempool: an extent of %d pages is over %d tokens or %d bytes", l.ExtentPages, MaxExtentTokens, MaxExtentBytes)
+		return fmt.Errorf("mempool: an extent of %d pages has more than %d tokens or %d bytes", l.ExtentPages, MaxExtentTokens, MaxExtentBytes)
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (l Layout) Validate() error {
 // moves between tiers.
 //
 // Start is a multiple of the layout's ExtentTokens. Tokens fill whole pages:
-// ExtentPages of them, or fewer in the last extent of a sequence, the tail, which has
+// ExtentPages, or fewer in the last extent of a sequence, the tail, which has
 // no children. Tokens past the last whole page are in no extent.
 type Extent struct {
 	Key       Key
@@ -122,9 +122,9 @@ func (l Layout) Check(x *Extent) error {
 	case x.Start < 0 || x.Start%l.ExtentTokens() != 0:
 		return fmt.Errorf("%w: an extent begins at token %d, want a multiple of %d", ErrInvalid, x.Start, l.ExtentTokens())
 	case (x.Start == 0) != x.Parent.IsZero():
-		return fmt.Errorf("%w: an extent begins at token %d and its parent is %s", ErrInvalid, x.Start, x.Parent.Short())
+		return fmt.Errorf("%w: an extent begins at token %d with parent %s", ErrInvalid, x.Start, x.Parent.Short())
 	case len(x.Namespace.Model)+len(x.Namespace.LoRA)+len(x.Namespace.Salt) > MaxNamespaceBytes:
-		return fmt.Errorf("%w: a namespace of over %d bytes", ErrInvalid, MaxNamespaceBytes)
+		return fmt.Errorf("%w: a namespace of more than %d bytes", ErrInvalid, MaxNamespaceBytes)
 	case len(x.Media) > MaxExtentMedia:
 		return fmt.Errorf("%w: %d media reach into an extent, at most %d may", ErrInvalid, len(x.Media), MaxExtentMedia)
 	case x.Key != keyOf(x):

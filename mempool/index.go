@@ -12,9 +12,9 @@ import (
 // MaxSiblings bounds how many extents below one parent Match compares for a part of one.
 const MaxSiblings = 256
 
-// Index is what one tier holds: a forest of extents, with the order in which they are to
-// leave. Only leaves may leave, the least recently used first; a parent comes next no
-// earlier than its last child. It belongs to one owner and is not locked.
+// Index lists the extents that one tier holds: a forest, with the order of their removal.
+// Only leaves may be removed, the least recently used first, so a parent stays at least as
+// long as its last child. It belongs to one owner and is not locked.
 type Index struct {
 	layout  Layout
 	at      map[Key]int32
@@ -64,13 +64,13 @@ func NewIndex(l Layout) *Index {
 	return &Index{layout: l, at: map[Key]int32{}, roots: map[kv.Namespace]*space{}}
 }
 
-// Len is the number of extents.
+// Len returns the number of extents.
 func (ix *Index) Len() int { return len(ix.at) }
 
-// Bytes is the sum of what Add was told.
+// Bytes returns the sum of the sizes that Add got.
 func (ix *Index) Bytes() int64 { return ix.bytes }
 
-// NamespaceBytes is the same for one namespace.
+// NamespaceBytes returns the part of Bytes that belongs to one namespace.
 func (ix *Index) NamespaceBytes(ns kv.Namespace) int64 {
 	if s := ix.roots[ns]; s != nil {
 		return s.bytes
@@ -78,10 +78,10 @@ func (ix *Index) NamespaceBytes(ns kv.Namespace) int64 {
 	return 0
 }
 
-// Has reports whether an extent is there.
+// Has reports whether the index has an extent.
 func (ix *Index) Has(k Key) bool { _, ok := ix.at[k]; return ok }
 
-// Place is what Add was told of an extent.
+// Place returns the place that Add got for an extent, and whether the extent is there.
 func (ix *Index) Place(k Key) (place int32, ok bool) {
 	if i, ok := ix.at[k]; ok {
 		return ix.entries[i].place, true
@@ -89,7 +89,7 @@ func (ix *Index) Place(k Key) (place int32, ok bool) {
 	return 0, false
 }
 
-// Extent is an extent of the index; its slices must not be changed.
+// Extent returns an extent of the index, if it is there. Its slices must not be changed.
 func (ix *Index) Extent(k Key) (x Extent, ok bool) {
 	if i, ok := ix.at[k]; ok {
 		return ix.entries[i].Extent, true
@@ -375,7 +375,7 @@ func (ix *Index) Check() error {
 	for k, i := range ix.at {
 		e := &ix.entries[i]
 		if e.Key != k || e.space == nil || ix.roots[e.Namespace] != e.space {
-			return fmt.Errorf("mempool: entry %d is found under %s and says %s", i, k.Short(), e.Key.Short())
+			return fmt.Errorf("mempool: entry %d is filed under %s and has key %s", i, k.Short(), e.Key.Short())
 		}
 		bytes += int64(e.bytes)
 		children := 0
@@ -385,7 +385,7 @@ func (ix *Index) Check() error {
 			}
 		}
 		if children != int(e.children) || (e.parent == none) != e.Parent.IsZero() {
-			return fmt.Errorf("mempool: %s counts %d children of %d", k.Short(), e.children, children)
+			return fmt.Errorf("mempool: %s counts %d children, want %d", k.Short(), e.children, children)
 		}
 		evictable := e.children == 0 && e.pins == 0
 		if evictable {
@@ -402,7 +402,7 @@ func (ix *Index) Check() error {
 		}
 	}
 	if bytes != ix.bytes || leaves != len(ix.leaves.Items) || len(ix.at)+len(ix.free) != len(ix.entries) {
-		return fmt.Errorf("mempool: index counts %d bytes of %d, %d leaves of %d, %d entries of %d", ix.bytes, bytes, len(ix.leaves.Items), leaves, len(ix.at)+len(ix.free), len(ix.entries))
+		return fmt.Errorf("mempool: the index counts %d bytes, want %d; %d leaves, want %d; %d entries, want %d", ix.bytes, bytes, len(ix.leaves.Items), leaves, len(ix.at)+len(ix.free), len(ix.entries))
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func (l *Lease) move(id kv.PageID, from, to pageState) {
 		}
 		panic(fmt.Sprintf("mempool: page %d goes from %s to %s, but is %s", id, stateNames[from], stateNames[to], state))
 	}
-	// Always on, as it is O(1): the two counts and the state change together.
+	// Always on, since it is O(1): the two counts and the state change together.
 	l.state[id] = to
 	l.counts[from]--
 	l.counts[to]++
@@ -167,7 +167,7 @@ func (l *Lease) Check() error {
 		seen[id] = true
 	}
 	if len(l.idle) != l.counts[idle] {
-		return fmt.Errorf("mempool: %d pages on the idle stack, %d are idle", len(l.idle), l.counts[idle])
+		return fmt.Errorf("mempool: %d pages are on the idle stack, %d are idle", len(l.idle), l.counts[idle])
 	}
 	return nil
 }

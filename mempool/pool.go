@@ -45,7 +45,7 @@ func (p *Pool) LeasedPages() int { return len(p.leased) - len(p.free) }
 // unchanged and ErrExhausted.
 func (p *Pool) Grant(n int, dst []kv.PageID) ([]kv.PageID, error) {
 	if n < 0 || n > len(p.free) {
-		return dst, fmt.Errorf("%w: %d asked for, %d of %d are free", ErrExhausted, n, len(p.free), len(p.leased))
+		return dst, fmt.Errorf("%w: %d requested, %d of %d are free", ErrExhausted, n, len(p.free), len(p.leased))
 	}
 	cut := len(p.free) - n
 	for i := len(p.free) - 1; i >= cut; i-- {

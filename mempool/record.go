@@ -113,11 +113,11 @@ func (f *Format) ParseHeader(b []byte) (Record, error) {
 	}
 	length := int(binary.LittleEndian.Uint32(b[12:]))
 	if length < recordFixed+8 || length > min(len(b), f.HeaderBytes()) {
-		return Record{}, fmt.Errorf("%w: a header of %d bytes in a room of %d", ErrCorrupt, length, min(len(b), f.HeaderBytes()))
+		return Record{}, fmt.Errorf("%w: a header of %d bytes, at most %d fit", ErrCorrupt, length, min(len(b), f.HeaderBytes()))
 	}
 	b = b[:length]
 	if sum := binary.LittleEndian.Uint64(b[length-8:]); sum != xxh3.Hash(b[:length-8]) {
-		return Record{}, fmt.Errorf("%w: checksum of the header", ErrCorrupt)
+		return Record{}, fmt.Errorf("%w: wrong checksum of the header", ErrCorrupt)
 	}
 	if !bytes.Equal(b[16:32], f.Fingerprint[:]) {
 		return Record{}, fmt.Errorf("%w: fingerprint %x, not %s", ErrForeign, b[16:32], f.Fingerprint)
@@ -143,7 +143,7 @@ func (f *Format) parse(b []byte) (Record, error) {
 	tokens := binary.LittleEndian.Uint64(b[144:])
 	rest := b[recordFixed : len(b)-8]
 	if start > 1<<40 || tokens > MaxExtentTokens || len(rest) != lens[0]+lens[1]+lens[2]+4*int(tokens)+24*lens[3] {
-		return Record{}, fmt.Errorf("%w: lengths of a header", ErrCorrupt)
+		return Record{}, fmt.Errorf("%w: wrong lengths in a header", ErrCorrupt)
 	}
 	r.Start = int(start)
 	for i, s := range [...]*string{&r.Namespace.Model, &r.Namespace.LoRA, &r.Namespace.Salt} {
@@ -162,7 +162,7 @@ func (f *Format) parse(b []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%w: %v", ErrCorrupt, err)
 	}
 	if int(pages) != f.Layout.Pages(&r.Extent) || int(pageBytes) != f.Layout.PageBytes || payload != uint64(f.Layout.Bytes(&r.Extent)) {
-		return Record{}, fmt.Errorf("%w: %d pages of %d bytes are said to have %d", ErrCorrupt, pages, pageBytes, payload)
+		return Record{}, fmt.Errorf("%w: %d pages of %d bytes are recorded as %d bytes", ErrCorrupt, pages, pageBytes, payload)
 	}
 	r.PayloadBytes = int(payload)
 	return r, nil

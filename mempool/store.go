@@ -145,7 +145,7 @@ func (id *Identity) CheckOp(op *Op) error {
 		return nil
 	case Drop, Probe:
 		if op.Extent.Key.IsZero() {
-			return fmt.Errorf("%w: %s of no extent", ErrInvalid, op.Kind)
+			return fmt.Errorf("%w: %s without an extent", ErrInvalid, op.Kind)
 		}
 		return nil
 	case Put:
@@ -175,10 +175,10 @@ func (id *Identity) CheckOp(op *Op) error {
 // (ErrCorrupt). A record with other tokens or another namespace is a miss (ErrMiss).
 func (l Layout) CheckRead(r, want *Extent) error {
 	if r.Key != want.Key {
-		return fmt.Errorf("%w: %s stands where %s should", ErrCorrupt, r.Key.Short(), want.Key.Short())
+		return fmt.Errorf("%w: found %s in the place of %s", ErrCorrupt, r.Key.Short(), want.Key.Short())
 	}
 	if l.SharedPages(r, want) != l.Pages(want) {
-		return fmt.Errorf("%w: %s holds other tokens, or of another namespace, than asked for", ErrMiss, r.Key.Short())
+		return fmt.Errorf("%w: %s has other tokens or another namespace than requested", ErrMiss, r.Key.Short())
 	}
 	return nil
 }

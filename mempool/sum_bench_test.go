@@ -8,7 +8,7 @@ import (
 
 // BenchmarkSum: copies of extents of 1 MiB in 16 pages with their checksums, in turns with
 // plain copies of the same pages. It reports the median of plain over checked copies: what
-// a store in memory can reach beside memmove.
+// a store in memory can reach, compared with memmove.
 //
 //	go test ./mempool -run xxx -bench Sum -benchtime 1000x
 func BenchmarkSum(b *testing.B) {

@@ -118,7 +118,7 @@ var plantedFaults = map[string]func(*planted){
 	"root's stamp":          func(p *planted) { p.nodes[p.door].stamp = 99 },
 	"a node as root":        func(p *planted) { p.nodes[p.quota].flags |= isRoot },
 
-	"tokens of nobody": func(p *planted) { p.memory.Of(make([]kv.Token, wide.ArenaWords)) },
+	"tokens without a node": func(p *planted) { p.memory.Of(make([]kv.Token, wide.ArenaWords)) },
 
 	// Pins.
 	"pins":              func(p *planted) { p.nodes[p.held].pins++ },
@@ -207,7 +207,7 @@ var plantedFaults = map[string]func(*planted){
 	"root's start":           func(p *planted) { p.nodes[p.door].start += 2 },
 	"door uncounted":         func(p *planted) { delete(p.doors, p.public) },
 	"door counted twice":     func(p *planted) { p.doors[p.public]++ },
-	"door of nobody":         func(p *planted) { p.doors[p.five] = 1 },
+	"door without a space":   func(p *planted) { p.doors[p.five] = 1 },
 	"door of a free node":    func(p *planted) { p.doors[p.free[0]] = 1 },
 	"door without a flag":    func(p *planted) { p.nodes[p.public].flags &^= hasDoors },
 	"door's anchor":          func(p *planted) { p.space(p.private).anchor = p.stem },

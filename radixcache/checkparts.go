@@ -115,7 +115,7 @@ func (w *walk) mediaOf(id NodeID, start int) error {
 			continue
 		}
 		if i == 0 || w.path[i-1] < MediaToken || entries[(w.path[i-1]-MediaToken)/2].key.hash != entries[m].key.hash {
-			return fmt.Errorf("radixcache: node %d goes on with medium %d at token %d, which did not begin", id, m, i)
+			return fmt.Errorf("radixcache: node %d continues medium %d at token %d, which did not begin", id, m, i)
 		}
 	}
 	return nil

@@ -47,7 +47,7 @@ func TestWithoutCurve(t *testing.T) {
 		t.Errorf("%v, want nil", got)
 	}
 	if got := c.HitRates([]int{1, 1000}, []float64{0.5}); !slices.Equal(got, []float64{0.5}) {
-		t.Errorf("%v, want what was passed", got)
+		t.Errorf("%v, want the slice that was passed", got)
 	}
 	c.Flush()
 	if c.curve.live != nil || c.curve.scratch != nil {
@@ -85,7 +85,7 @@ func TestHitRates(t *testing.T) {
 	}
 	c.Observe(Key{Tokens: first})
 	if got := c.HitRates([]int{1 << 20}, nil)[0]; got != 0 {
-		t.Errorf("%v for what was held before Flush, want 0", got)
+		t.Errorf("%v for tokens held before Flush, want 0", got)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestDistrustRemoves(t *testing.T) {
 
 // Distrusted pages that a request holds stay for it, hidden from others, until it trusts
 // them; otherwise they are purged after its last handle. Deeper pages are purged at once.
-func TestDistrustHidesWhatIsHeld(t *testing.T) {
+func TestDistrustHidesPinnedNodes(t *testing.T) {
 	for _, trusted := range []bool{true, false} {
 		x := checker{T: t, c: newCache(t, Config{PageTokens: 2, PinnedTokens: 100})}
 		x.insert(countUp(1, 12), pageRange(0, 6)...)
@@ -74,7 +74,7 @@ func TestDistrustHidesWhatIsHeld(t *testing.T) {
 			t.Errorf("a distrusted prefix can be pinned: %v", err)
 		}
 		if err := x.c.Snapshot(new(bytes.Buffer)); err == nil {
-			t.Error("a snapshot has what is distrusted")
+			t.Error("a snapshot has distrusted tokens")
 		}
 		if trusted {
 			x.c.Trust(handle)
@@ -114,7 +114,7 @@ func TestDistrustSplitsAndTails(t *testing.T) {
 
 	x.c.Distrust(x.key(countUp(1, 3)), 3) // nothing from there on
 	x.c.Distrust(x.key(toks(99, 99, 99, 99)), 0)
-	x.c.Distrust(Key{Namespace: kv.Namespace{Salt: "nobody"}, Tokens: countUp(1, 8)}, 0)
+	x.c.Distrust(Key{Namespace: kv.Namespace{Salt: "unused"}, Tokens: countUp(1, 8)}, 0)
 	if x.c.Distrusted() != 0 {
 		t.Errorf("%d nodes are distrusted", x.c.Distrusted())
 	}
@@ -292,7 +292,7 @@ func (w *doubtWorld) purge() {
 		delete(w.bad, id)
 	}
 	if len(w.handles) == 0 && (w.c.Distrusted() > 0 || len(w.bad) > 0) {
-		w.Fatalf("nobody holds anything, %d nodes and pages %v are distrusted\n%v", w.c.Distrusted(), w.bad, w.log)
+		w.Fatalf("without handles, %d nodes and pages %v are distrusted\n%v", w.c.Distrusted(), w.bad, w.log)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestExplainKeepsNamespacesApart(t *testing.T) {
 	}
 }
 
-func TestExplainTellsOfQuotas(t *testing.T) {
+func TestExplainReportsQuotas(t *testing.T) {
 	for _, policy := range []Policy{LRU, LFU} {
 		x := checker{T: t, c: newCache(t, Config{PageTokens: 1, Policy: policy})}
 		if err := x.c.SetQuota(x.ns, Quota{MaxPages: 1}); err != nil {

@@ -66,9 +66,9 @@ func TestInsertKeepsItsNode(t *testing.T) {
 	}
 }
 
-// TestDoorBehindQuota: the first private space of a namespace with a quota takes two
+// TestPrivateSpaceWithQuotaMovesSlab: the first private space of a namespace with a quota takes two
 // slots, and each may move the slab.
-func TestDoorBehindQuota(t *testing.T) {
+func TestPrivateSpaceWithQuotaMovesSlab(t *testing.T) {
 	for filler := range 8 {
 		c := emptyCache(t, Config{PageTokens: 1})
 		for i := range filler {

@@ -182,7 +182,7 @@ func (t *tree) dropTails(parent NodeID, prefix []kv.Token, page kv.PageID, freed
 			continue
 		}
 		if n.pages.At(0) == page {
-			panic(fmt.Sprintf("radixcache: Insert: page %d is that of tail leaf %d already", page, lower))
+			panic(fmt.Sprintf("radixcache: Insert: page %d already belongs to tail leaf %d", page, lower))
 		}
 		t.noteRemoval(lower, BySuperseding, n.tokens.Len(), 1)
 		freed = t.detach(lower, freed)

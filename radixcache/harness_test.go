@@ -230,9 +230,9 @@ func (h *harness) resume() {
 		}
 		h.judge(o.spec, got, h.m.match(h.m.live(o.spec)))
 		if got.Tokens < o.m.Tokens {
-			h.seen["resume of what is gone"]++
+			h.seen["resume after a removal"]++
 		} else if got.Tokens > o.m.Tokens && o.m.Tokens > 0 {
-			h.seen["resume of what has grown"]++
+			h.seen["resume after growth"]++
 		}
 		o.m = got
 	}

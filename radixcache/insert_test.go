@@ -76,7 +76,7 @@ func TestPinnedTailsAreNotSuperseded(t *testing.T) {
 	}
 }
 
-func TestTailsAloneKeepNoNode(t *testing.T) {
+func TestTailsKeepNoParent(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
 	if id, freed := x.insert(toks(1, 2), 0); id != Root || len(freed) > 0 {
 		t.Errorf("node %d, freed %v", id, freed)
@@ -205,7 +205,7 @@ func TestCallerBugsPanic(t *testing.T) {
 			c.Evict(1, nil)
 			c.AppendPages(m, nil)
 		}},
-		"growing a tail's page": {"page 6 is that of tail leaf", func(c *Cache, _ NodeID) {
+		"growing a tail's page": {"page 6 already belongs to tail leaf", func(c *Cache, _ NodeID) {
 			c.Insert(keyOf(8), []kv.PageID{6}, nil)
 			c.Insert(keyOf(8, 9), []kv.PageID{6}, nil)
 		}},
@@ -234,7 +234,7 @@ func TestCallerBugsPanic(t *testing.T) {
 }
 
 // A match stays valid through all calls that leave the shape as it is.
-func TestMatchOutlivesWhatChangesNothing(t *testing.T) {
+func TestMatchOutlivesCallsThatKeepTheShape(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	x.insert(toks(1, 2, 3, 4), 0, 1)
 	m := x.match(toks(1, 2, 3, 4), 0, 1)
@@ -253,7 +253,7 @@ func TestMatchOutlivesWhatChangesNothing(t *testing.T) {
 	x.c.Unpin(Root)
 }
 
-func TestTakenEventsAreLetGo(t *testing.T) {
+func TestTakenEventsAreFreed(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 1, BlockTokens: 1, Events: true})}
 	x.insert(toks(1, 2), 0, 1)
 	x.insert(toks(3), 2)

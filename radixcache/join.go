@@ -13,7 +13,7 @@ const joinsPerCall = 8
 
 // tidy joins links while there are too many. A call takes up to joinsPerCall
 // entries from the queue to approach the limit. Above twice the nodes of a fresh
-// tree (links > fresh) it goes on until the bound holds, with stiff links last. A
+// tree (links > fresh) it continues until the bound holds, with stiff links last. A
 // join reads and writes the tokens of its chain once.
 func (t *tree) tidy() {
 	for n := 0; len(t.links.loose) > 0 && (t.links.count > t.fresh() || t.links.count > t.limit() && n < joinsPerCall); n++ {

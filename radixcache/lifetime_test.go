@@ -73,7 +73,7 @@ func TestQuotaMaxPages(t *testing.T) {
 }
 
 // Private tokens after public prefixes count for their namespace, the prefix does not.
-func TestQuotaBehindPublicPrefixes(t *testing.T) {
+func TestQuotaAfterPublicPrefixes(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 1})}
 	if err := x.c.SetQuota(tenantKey("a", 0).Namespace, Quota{MaxPages: 3}); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestPinPrefix(t *testing.T) {
 	pinned(1, 4)
 	x.evict(9, 3)
 	if err := x.c.UnpinPrefix(keyOf(1, 2)); !errors.Is(err, ErrNotCached) {
-		t.Errorf("unpinning what is not pinned: %v", err)
+		t.Errorf("unpinning a prefix that is not pinned: %v", err)
 	}
 	if err := x.c.UnpinPrefix(keyOf(1, 2, 3, 4)); err != nil {
 		t.Error(err)
@@ -251,7 +251,7 @@ func TestReuseByInsertIsRanked(t *testing.T) {
 }
 
 // A leaf in the late heap does not enter the line as well.
-func TestLateLeavesStayThere(t *testing.T) {
+func TestLateLeafIsNotInTheLine(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 1, Policy: CostAware, TTL: time.Hour})}
 	for i := range kv.PageID(4) {
 		x.insert(toks(kv.Token(10*i), kv.Token(10*i+1), kv.Token(10*i+2)), 3*i, 3*i+1, 3*i+2)

@@ -46,8 +46,8 @@ func TestChunkEndsInsideAnImage(t *testing.T) {
 	}
 }
 
-// TestSpansThatAreNone: spans past the end of the key, with an overflow, or overlapping.
-func TestSpansThatAreNone(t *testing.T) {
+// TestInvalidMediaSpans: spans past the end of the key, with an overflow, or overlapping.
+func TestInvalidMediaSpans(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 1})
 	for i, spans := range [][]kv.Media{
 		{{At: 10, Tokens: math.MaxInt, Hash: 1}},
@@ -70,8 +70,8 @@ func TestSpansThatAreNone(t *testing.T) {
 	}
 }
 
-// TestExtendOfAnother: Extend panics for a handle of another namespace than the key's.
-func TestExtendOfAnother(t *testing.T) {
+// TestExtendOfAnotherNamespace: Extend panics for a handle of another namespace than the key's.
+func TestExtendOfAnotherNamespace(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		pin, ext Key
@@ -125,12 +125,12 @@ func TestResumeAfterRestore(t *testing.T) {
 	c.Expire(14*time.Second, nil)
 	c.Insert(Key{Tokens: countUp(9000, 32)}, pageRange(90, 2), nil)
 	if freed := c.Expire(15*time.Second+1, nil); slices.Contains(freed, 90) {
-		t.Errorf("what is a second old expired: %v", freed)
+		t.Errorf("entries a second old expired: %v", freed)
 	}
 }
 
-// TestRestoreRefusesLies: headers with a right checksum and wrong contents.
-func TestRestoreRefusesLies(t *testing.T) {
+// TestRestoreRefusesWrongSnapshots: headers with a right checksum and wrong contents.
+func TestRestoreRefusesWrongSnapshots(t *testing.T) {
 	src := newCache(t, Config{})
 	src.Insert(Key{Tokens: countUp(5000, 64)}, pageRange(50, 4), nil)
 	for name, lie := range map[string]func(b []byte){
@@ -155,7 +155,7 @@ func TestRestoreRefusesLies(t *testing.T) {
 	}
 }
 
-func TestPinPrefixRefusesThePast(t *testing.T) {
+func TestPinPrefixRefusesNegativeTimes(t *testing.T) {
 	c := newCache(t, Config{PinnedTokens: 100})
 	key := Key{Tokens: countUp(1, 32)}
 	c.Insert(key, pageRange(0, 2), nil)

@@ -60,7 +60,7 @@ func TestPublicTokens(t *testing.T) {
 
 // A pin in a private space protects the public part too, and a public node with a private
 // space below is no leaf.
-func TestPinsReachThroughDoors(t *testing.T) {
+func TestPinsReachPublicPrefixes(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	id, _ := x.insertKey(tenantKey("a", 2, 1, 2, 3, 4), 0, 1)
 	x.insertKey(tenantKey("b", 2, 1, 2, 5, 6), 0, 2)
@@ -143,7 +143,7 @@ func TestMedia(t *testing.T) {
 
 // An insert that adds nothing leaves no number of a medium in use, and a medium that does
 // not fit the key cuts it short.
-func TestMediaThatAreNotTakenIn(t *testing.T) {
+func TestRefusedMediaAreForgotten(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	x.insert(toks(1, 2), 0)
 	for _, span := range []kv.Media{{At: 3, Tokens: 2, Hash: 1}, {At: -1, Tokens: 2, Hash: 1}, {At: 2, Tokens: 0, Hash: 1}, {At: 9, Tokens: 1, Hash: 1}} {

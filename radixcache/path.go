@@ -2,7 +2,7 @@ package radixcache
 
 // pinPath adds a handle to a node and protects the path to its root. A node counts
 // its children with pins, and not all handles below it, so only a node's first pin
-// goes on to the parent: two requests on leaves below one prompt give the prompt
+// continues at the parent: two requests on leaves below one prompt give the prompt
 // two pins, and a third request on one of these leaves costs O(1). SGLang's
 // inc_lock_ref counts at each node up to the root, on every call.
 func (t *tree) pinPath(id NodeID) {
@@ -29,7 +29,7 @@ func (t *tree) pinPath(id NodeID) {
 	}
 }
 
-// unpinPath takes a handle off a node. A node that loses its last pin goes on to
+// unpinPath takes a handle off a node. A node that loses its last pin continues at
 // the parent, and becomes evictable: a leaf enters its order again, and a link is
 // queued for joining.
 func (t *tree) unpinPath(id NodeID) {

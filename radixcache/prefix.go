@@ -9,7 +9,7 @@ import (
 
 // ErrPinBudget reports that [Config.PinnedTokens] does not suffice for another
 // prefix: unpin one, or raise it.
-var ErrPinBudget = errors.New("radixcache: budget for pinned prefixes used up")
+var ErrPinBudget = errors.New("radixcache: budget for pinned prefixes is used up")
 
 // ErrNotCached reports that a prefix is not wholly in the tree: run a request with
 // it first.
@@ -38,12 +38,12 @@ type prefixPin struct {
 // key has none, and [ErrPinBudget] if they exceed the budget.
 func (c *Cache) PinPrefix(key Key, until time.Duration) error {
 	if until < 0 {
-		return fmt.Errorf("radixcache: PinPrefix until %v, want at least 0, which is for ever", until)
+		return fmt.Errorf("radixcache: PinPrefix until %v, want 0 (no limit) or more", until)
 	}
 	m := c.Match(key)
 	whole := c.floorTokens(len(key.Tokens))
 	if m.Tokens < whole || whole == 0 {
-		return fmt.Errorf("%w: %d of its %d tokens in whole pages are", ErrNotCached, m.Tokens, whole)
+		return fmt.Errorf("%w: only %d of its %d tokens in whole pages", ErrNotCached, m.Tokens, whole)
 	}
 	if i := c.prefixPin(m); i >= 0 {
 		c.prefixes.pins[i].until = until

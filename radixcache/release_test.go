@@ -7,9 +7,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestReleaseForetellsUnpin: the pages that EvictableBeside and Release count can be evicted
+// TestReleasePredictsUnpin: the pages that EvictableBeside and Release count can be evicted
 // once the match is pinned and the handles are unpinned; and counting changes nothing.
-func TestReleaseForetellsUnpin(t *testing.T) {
+func TestReleasePredictsUnpin(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		c := emptyCache(t, Config{PageTokens: 1 << rng.IntN(3)})
@@ -57,7 +57,7 @@ func TestReleaseForetellsUnpin(t *testing.T) {
 			}
 			handles = handles[gone:]
 			if got := c.Stats().EvictablePages; got != want {
-				t.Fatalf("seed %d: %d pages can be evicted beside a match of %d tokens (partial %v) after %d unpins, foretold %d",
+				t.Fatalf("seed %d: %d pages can be evicted with a match of %d tokens (partial %v) after %d unpins, foretold %d",
 					seed, got, m.Tokens, partial, gone, want)
 			}
 			if partial {

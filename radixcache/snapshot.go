@@ -69,7 +69,7 @@ type snapshotNode struct {
 // be wrong.
 func (c *Cache) Snapshot(w io.Writer) error {
 	if n := c.doubts.count; n > 0 {
-		return fmt.Errorf("radixcache: %d nodes are distrusted, whose KV no snapshot may keep: try again", n)
+		return fmt.Errorf("radixcache: %d nodes are distrusted, and a snapshot must not keep their KV: try again", n)
 	}
 	hash := xxh3.New()
 	out := bufio.NewWriter(io.MultiWriter(w, hash))
@@ -132,7 +132,7 @@ func (c *Cache) Restore(r io.Reader, pages []kv.PageID) (int, error) {
 		return 0, fmt.Errorf("radixcache: reading a snapshot: %w", err)
 	}
 	if len(data) < 8 || binary.LittleEndian.Uint64(data[len(data)-8:]) != xxh3.Hash(data[:len(data)-8]) {
-		return 0, fmt.Errorf("%w: %d bytes, whose checksum is wrong: it is damaged or cut short", ErrSnapshot, len(data))
+		return 0, fmt.Errorf("%w: wrong checksum of %d bytes: damaged or cut short", ErrSnapshot, len(data))
 	}
 	fresh, err := New(c.cfg)
 	if err != nil {
@@ -176,7 +176,7 @@ func (r *restorer) run() error {
 	case int(head.PageTokens) != c.cfg.PageTokens:
 		return fmt.Errorf("radixcache: a snapshot of pages of %d tokens does not fit a cache with pages of %d", head.PageTokens, c.cfg.PageTokens)
 	case r.pages != nil && int(head.Pages) > len(r.pages):
-		return fmt.Errorf("radixcache: a snapshot of %d pages, and %d to restore it into", head.Pages, len(r.pages))
+		return fmt.Errorf("radixcache: the snapshot has %d pages, the caller gives %d", head.Pages, len(r.pages))
 	}
 	r.c.clock = head.Clock
 	r.c.by.recall(head.Memory)
@@ -192,7 +192,7 @@ func (r *restorer) run() error {
 		return fmt.Errorf("%w: %d pages announced, the nodes have %d", ErrSnapshot, head.Pages, r.used)
 	}
 	if r.in.Len() > 0 {
-		return fmt.Errorf("%w: %d bytes too many", ErrSnapshot, r.in.Len())
+		return fmt.Errorf("%w: %d more bytes than expected", ErrSnapshot, r.in.Len())
 	}
 	r.order()
 	if err := r.c.Check(); err != nil {
@@ -228,7 +228,7 @@ func (r *restorer) media(n int) error {
 		}
 		key := mediaKey{e.Hash, e.Placeholder}
 		if _, twice := m.ids[key]; e.Live == 1 && twice {
-			return fmt.Errorf("%w: medium %d stands twice", ErrSnapshot, id)
+			return fmt.Errorf("%w: medium %d is listed twice", ErrSnapshot, id)
 		}
 		if m.ids == nil {
 			m.ids = map[mediaKey]uint32{}
@@ -292,7 +292,7 @@ func (r *restorer) namespace() (ns kv.Namespace, err error) {
 			return ns, err
 		}
 		if int64(n) > int64(r.in.Len()) {
-			return ns, fmt.Errorf("%w: a name of %d bytes, %d are left", ErrSnapshot, n, r.in.Len())
+			return ns, fmt.Errorf("%w: a name of %d bytes, but %d bytes left", ErrSnapshot, n, r.in.Len())
 		}
 		name := make([]byte, n)
 		if err := r.get(name); err != nil {
@@ -309,7 +309,7 @@ func (r *restorer) namespace() (ns kv.Namespace, err error) {
 // the latest node always begins with that of the parent.
 func (r *restorer) hang(s snapshotNode, parent NodeID, ns kv.Namespace, tokens []kv.Token, pages []kv.PageID) error {
 	c := r.c
-	bad := fmt.Errorf("%w: node %d can't stand below node %d", ErrSnapshot, len(r.ids), s.Parent)
+	bad := fmt.Errorf("%w: node %d can't be a child of node %d", ErrSnapshot, len(r.ids), s.Parent)
 	if len(tokens) == 0 || parent != Root && c.isTail(&c.nodes[parent]) {
 		return bad
 	}

@@ -177,7 +177,7 @@ func TestDamagedSnapshots(t *testing.T) {
 		}
 	}
 	if refused < 70 {
-		t.Errorf("only %d damages were seen behind a good checksum", refused)
+		t.Errorf("only %d damages were found where the checksum was right", refused)
 	}
 }
 

@@ -83,10 +83,10 @@ func TestDLPMKeepsDebts(t *testing.T) {
 	}
 }
 
-// TestDLPMServesWhoSendsOneAtATime checks that a tenant that sends one request at a time,
+// TestDLPMServesTenantsWithOneRequestAtATime checks that a tenant that sends one request at a time,
 // each smaller than a round, is served as much as one that always has many waiting, with
 // cached prompts.
-func TestDLPMServesWhoSendsOneAtATime(t *testing.T) {
+func TestDLPMServesTenantsWithOneRequestAtATime(t *testing.T) {
 	const quantum, prompt, output = 400, 20, 2
 	b := newBed(t, Config{Policy: DLPM, MaxRunning: 1, Quantum: quantum, Aging: 1 << 20}, 4, 100)
 	s := newServed(b)
@@ -173,8 +173,8 @@ func TestMaxDebtors(t *testing.T) {
 	}
 }
 
-// TestEvenAccountsAreClosed checks that an account without debt or credit is closed.
-func TestEvenAccountsAreClosed(t *testing.T) {
+// TestBalancedAccountsAreClosed checks that an account without debt or credit is closed.
+func TestBalancedAccountsAreClosed(t *testing.T) {
 	b := debtor(t, Config{})
 	for id := RequestID(10); id < 20; id++ {
 		b.request(Request{ID: id, Tenant: "b", Prompt: unlike(id, 20)})
@@ -185,9 +185,9 @@ func TestEvenAccountsAreClosed(t *testing.T) {
 	}
 }
 
-// TestGivenUpIsChargedAsComputed checks that prompt tokens of an admitted request that
+// TestAbortedIsChargedAsComputed checks that prompt tokens of an admitted request that
 // were not computed are refunded to its tenant.
-func TestGivenUpIsChargedAsComputed(t *testing.T) {
+func TestAbortedIsChargedAsComputed(t *testing.T) {
 	b := newBed(t, Config{Policy: DLPM, StepTokens: 8}, 4, 100)
 	b.request(Request{ID: 1, Tenant: "a", Prompt: unlike(1, 50)})
 	b.step()

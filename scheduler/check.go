@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Check walks the whole state and returns what is inconsistent: each page must have
+// Check walks the whole state and returns an error for any inconsistency: each page must have
 // exactly one owner, each open request exactly one place, each slot one user at most. It
 // runs after every mutation under -tags invariants. Cost: all pages, tokens of the tree,
 // and sequences.
@@ -30,7 +30,7 @@ func checkPages(s *Scheduler) error {
 	for _, q := range s.running.all {
 		for _, id := range q.own() {
 			if other, taken := owner[id]; taken {
-				return fmt.Errorf("scheduler: page %d is request %d's and request %d's", id, other, q.req.ID)
+				return fmt.Errorf("scheduler: page %d belongs to request %d and to request %d", id, other, q.req.ID)
 			}
 			if !s.room.lease.Held(id) {
 				return fmt.Errorf("scheduler: request %d uses page %d, which is not held", q.req.ID, id)
@@ -39,7 +39,7 @@ func checkPages(s *Scheduler) error {
 		}
 		for _, id := range q.pages[:q.shared] {
 			if s.room.lease.Held(id) {
-				return fmt.Errorf("scheduler: page %d, shared by request %d, is not the tree's", id, q.req.ID)
+				return fmt.Errorf("scheduler: page %d, shared by request %d, is not in the tree", id, q.req.ID)
 			}
 		}
 		if q.computed > len(q.pages)*s.info.PageTokens {
@@ -80,7 +80,7 @@ func checkPlaces(s *Scheduler) error {
 	filling := 0
 	for _, q := range s.running.all {
 		if q.place != running {
-			return fmt.Errorf("scheduler: request %d runs, yet is at place %d", q.req.ID, q.place)
+			return fmt.Errorf("scheduler: request %d is listed as running, but is at place %d", q.req.ID, q.place)
 		}
 		if used[int32(q.slot)] {
 			return fmt.Errorf("scheduler: slot %d of request %d is taken twice", q.slot, q.req.ID)
@@ -89,17 +89,17 @@ func checkPlaces(s *Scheduler) error {
 		if q.done < q.target {
 			filling++
 			if !slices.Contains(s.running.prefilling, q) {
-				return fmt.Errorf("scheduler: request %d prefills, yet is not listed", q.req.ID)
+				return fmt.Errorf("scheduler: request %d prefills, but is not listed", q.req.ID)
 			}
 		} else if len(q.followers) > 0 {
-			return fmt.Errorf("scheduler: request %d has computed its prompt, yet %d wait for it", q.req.ID, len(q.followers))
+			return fmt.Errorf("scheduler: request %d has computed its prompt, but %d followers wait for it", q.req.ID, len(q.followers))
 		}
 	}
 	if filling != len(s.running.prefilling) {
-		return fmt.Errorf("scheduler: %d prefill, %d are listed", filling, len(s.running.prefilling))
+		return fmt.Errorf("scheduler: %d sequences prefill, %d are listed", filling, len(s.running.prefilling))
 	}
 	if len(used) != s.cfg.MaxRunning {
-		return fmt.Errorf("scheduler: %d slots are accounted for, there are %d", len(used), s.cfg.MaxRunning)
+		return fmt.Errorf("scheduler: %d slots are free or taken, there are %d", len(used), s.cfg.MaxRunning)
 	}
 	return checkFlights(s)
 }
@@ -140,7 +140,7 @@ func (w *queue) check() error {
 		switch {
 		case q.place == fetching:
 			if q.lane != nil || q.fetch == nil || len(q.fetch.parts) == 0 {
-				return fmt.Errorf("scheduler: request %d fetches nothing, or stands in a lane", q.req.ID)
+				return fmt.Errorf("scheduler: request %d has no fetch, or is in a lane", q.req.ID)
 			}
 		case q.place == following:
 			follows := slices.ContainsFunc(q.leader.followers, func(f follower) bool { return f.q == q })
@@ -170,16 +170,16 @@ func (w *queue) check() error {
 		for _, p := range []*seqHeap{&l.ranked, &l.aged, &w.displaceable} {
 			for j := 1; j < len(p.Items); j++ {
 				if p.Items[j].Before(p.Items[(j-1)/2]) || p.Items[j] != p.order.item(p.Items[j].q) {
-					return fmt.Errorf("scheduler: request %d is behind one that it precedes, or by another key", p.Items[j].q.req.ID)
+					return fmt.Errorf("scheduler: request %d is out of order, or has another key", p.Items[j].q.req.ID)
 				}
 			}
 		}
 	}
 	if displaceable != len(w.displaceable.Items) {
-		return fmt.Errorf("scheduler: %d wait that may be displaced, %d are listed", displaceable, len(w.displaceable.Items))
+		return fmt.Errorf("scheduler: %d waiting sequences may be displaced, %d are listed", displaceable, len(w.displaceable.Items))
 	}
 	if n != w.size || lined != 0 {
-		return fmt.Errorf("scheduler: %d wait, counted %d, %d of them in no lane or in two", n, w.size, lined)
+		return fmt.Errorf("scheduler: %d sequences wait, counted %d; %d are in no lane or in two", n, w.size, lined)
 	}
 	return nil
 }
@@ -189,17 +189,17 @@ func (a *accounts) check() error {
 	resting := 0
 	for name, t := range a.known { // any order: only checks
 		if t.name != name || (t.open > 0) != (t.restAt == 0) || t.waiting+t.running > t.open {
-			return fmt.Errorf("scheduler: tenant %q has %d open, %d waiting, %d running, and rests at %d", name, t.open, t.waiting, t.running, t.restAt)
+			return fmt.Errorf("scheduler: tenant %q has %d samples open, %d waiting, %d running, and index %d in resting", name, t.open, t.waiting, t.running, t.restAt)
 		}
 		if t.restAt > 0 {
 			resting++
 			if a.resting.Items[t.restAt-1].t != t {
-				return fmt.Errorf("scheduler: tenant %q does not rest at %d", name, t.restAt)
+				return fmt.Errorf("scheduler: tenant %q is not at index %d of resting", name, t.restAt)
 			}
 		}
 	}
 	if resting != len(a.resting.Items) || resting > a.cfg.MaxDebtors {
-		return fmt.Errorf("scheduler: %d of %d accounts rest, %d may, %d are counted", resting, len(a.known), a.cfg.MaxDebtors, len(a.resting.Items))
+		return fmt.Errorf("scheduler: %d of %d accounts are resting, at most %d may be, %d are listed", resting, len(a.known), a.cfg.MaxDebtors, len(a.resting.Items))
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 				continue
 			}
 			if other, taken := owner[p]; taken || !fs.room.lease.Held(p) {
-				return fmt.Errorf("scheduler: page %d, held for a read, is request %d's or not held", p, other)
+				return fmt.Errorf("scheduler: page %d, held for a read, belongs to request %d or is not held", p, other)
 			}
 			owner[p] = id
 			held++
@@ -48,11 +48,11 @@ func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 		}
 	}
 	if held != fs.held || coming != fs.coming {
-		return fmt.Errorf("scheduler: %d pages are held for reads, %d of them coming, counted %d and %d", held, coming, fs.held, fs.coming)
+		return fmt.Errorf("scheduler: %d pages are held for reads, %d for reads in flight; counted %d and %d", held, coming, fs.held, fs.coming)
 	}
 	for _, q := range fs.keepers {
 		if q.place != waiting && q.place != following || q.fetch.pin == radixcache.Root {
-			return fmt.Errorf("scheduler: request %d at place %d keeps what it fetched at node %d", q.req.ID, q.place, q.fetch.pin)
+			return fmt.Errorf("scheduler: request %d at place %d keeps a fetched prefix at node %d", q.req.ID, q.place, q.fetch.pin)
 		}
 	}
 	return fs.checkResidents()
@@ -75,7 +75,7 @@ func (t *tiers) checkResidents() error {
 		pages -= len(list)
 	}
 	if pages != 0 {
-		return fmt.Errorf("scheduler: extents have %d pages more than are filed", pages)
+		return fmt.Errorf("scheduler: extents have %d pages more than byPage", pages)
 	}
 	return t.policy.Check()
 }

@@ -73,7 +73,7 @@ func (k *class) remaining(tokens, limit int) int {
 	most := limit - tokens
 	expect := most * 7 / 10
 	if k.seen {
-		// An output that is longer than expected goes on for about a deviation: mean 100
+		// An output that is longer than expected continues for about a deviation: mean 100
 		// and deviation 30 give 130 at the start, 50 at 80 tokens, and 30 from 100 on.
 		expect = max((k.mean+k.deviation)>>lengthBits-tokens, k.deviation>>lengthBits)
 	}

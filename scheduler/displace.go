@@ -31,7 +31,7 @@ func (s *Scheduler) AddOrDisplace(now time.Duration, req Request, out []Output) 
 			return out, s.queue.full()
 		}
 		for _, g := range groups {
-			why := Ending{Reason: Failed, Err: fmt.Errorf("%w: request %d of priority %d came, this one has %d", ErrDisplaced, req.ID, req.Priority, g.req.Priority)}
+			why := Ending{Reason: Failed, Err: fmt.Errorf("%w: request %d has priority %d, this one %d", ErrDisplaced, req.ID, req.Priority, g.req.Priority)}
 			for i := len(g.samples) - 1; i >= 0; i-- { // backward: a sample that ends leaves the list
 				out = s.end(now, g.samples[i], why, out)
 			}

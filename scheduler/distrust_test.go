@@ -59,7 +59,7 @@ func TestFailedChunksAreHidden(t *testing.T) {
 		if !samples {
 			b.s.Abort(b.now, 2, nil, nil) // no request is left that could vouch for the KV
 			if n := b.s.cache.Distrusted(); n != 0 {
-				t.Errorf("%d nodes are distrusted and held by nobody", n)
+				t.Errorf("%d nodes are distrusted and have no handle", n)
 			}
 		}
 		if e := b.run()[3]; e.CachedTokens != 0 || e.Reason != Length {
@@ -75,9 +75,9 @@ func TestFailedChunksAreHidden(t *testing.T) {
 	}
 }
 
-// TestNoTokenIsNoDistrust checks that a request without an allowed token keeps its chunks
+// TestRowWithoutTokenDistrustsNothing checks that a request without an allowed token keeps its chunks
 // in the cache: its logits were sound.
-func TestNoTokenIsNoDistrust(t *testing.T) {
+func TestRowWithoutTokenDistrustsNothing(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 12}, 4, 60)
 	b.add(1, seq(0, 20), 1)
 	b.step()
@@ -94,9 +94,9 @@ func TestNoTokenIsNoDistrust(t *testing.T) {
 	}
 }
 
-// TestFailedSampleIsNoBurden checks that of samples that share a prompt, only the one that
+// TestFailedSampleFailsAlone checks that of samples that share a prompt, only the one that
 // computed it fails; another computes it again.
-func TestFailedSampleIsNoBurden(t *testing.T) {
+func TestFailedSampleFailsAlone(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 12}, 4, 60)
 	if err := b.s.Add(b.now, Request{ID: 1, Prompt: seq(0, 20), MaxTokens: 2, Samples: 3}); err != nil {
 		t.Fatal(err)

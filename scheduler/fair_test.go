@@ -34,9 +34,9 @@ func (b *bed) steps(id RequestID) int {
 	return 0
 }
 
-// TestLongPromptsLeaveTheDoorOpen checks that a short prompt begins beside any number of
+// TestLongPromptsDoNotBlockShortOnes checks that a short prompt begins next to any number of
 // long ones.
-func TestLongPromptsLeaveTheDoorOpen(t *testing.T) {
+func TestLongPromptsDoNotBlockShortOnes(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 16, ChunkTokens: 8}, 4, 400)
 	b.add(1, seq(0, 4), 50) // decodes
 	b.step()
@@ -53,9 +53,9 @@ func TestLongPromptsLeaveTheDoorOpen(t *testing.T) {
 	}
 }
 
-// TestCachedIsNotLong checks that a long prompt that is nearly all cached does not count
+// TestCachedPromptIsNotLong checks that a long prompt that is nearly all cached does not count
 // as long, even under a policy that does not rank by cached tokens.
-func TestCachedIsNotLong(t *testing.T) {
+func TestCachedPromptIsNotLong(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 16, ChunkTokens: 8}, 4, 400)
 	b.add(1, long(50, 180), 1)
 	b.run()
@@ -68,9 +68,9 @@ func TestCachedIsNotLong(t *testing.T) {
 	}
 }
 
-// TestPriorityTakesASlotBesideAFullPool checks that a sequence is preempted for its slot
+// TestPriorityTakesASlotWithAFullPool checks that a sequence is preempted for its slot
 // even while the pool has pages left.
-func TestPriorityTakesASlotBesideAFullPool(t *testing.T) {
+func TestPriorityTakesASlotWithAFullPool(t *testing.T) {
 	m := newSim(t, 4, 100, 4, 200)
 	s, err := New(Config{Policy: Priority, MaxRunning: 1, LeaseBulkPages: 10}, m.info)
 	if err != nil {
@@ -124,9 +124,9 @@ func TestPriorityPassesTheBlocked(t *testing.T) {
 	}
 }
 
-// TestOldestBehindATenantAtItsLimit checks that the oldest request is found after any
+// TestOldestAfterABlockedTenant checks that the oldest request is found after any
 // number that can't be taken.
-func TestOldestBehindATenantAtItsLimit(t *testing.T) {
+func TestOldestAfterABlockedTenant(t *testing.T) {
 	cfg := Config{
 		Policy: Priority, MaxRunning: 2, OldestEvery: 2, Tenants: map[string]TenantConfig{"a": {MaxRunning: 1}},
 		PreemptThreshold: 100, // only the order matters here
@@ -165,8 +165,8 @@ func TestWaitingTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// TestEndedIsLetGo checks that plans kept for reuse do not keep ended sequences alive.
-func TestEndedIsLetGo(t *testing.T) {
+// TestEndedRequestsAreFreed checks that plans kept for reuse do not keep ended sequences alive.
+func TestEndedRequestsAreFreed(t *testing.T) {
 	b := newBed(t, Config{}, 4, 400)
 	for id := range RequestID(6) {
 		b.add(id+1, long(kv.Token(id), 100), 1)

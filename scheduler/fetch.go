@@ -280,8 +280,8 @@ func (fs *fetches) settle() {
 	}
 }
 
-// goOn ends the fetch of q and puts q back into its lane. It keeps what it has fetched
-// pinned until admission: otherwise a busy queue would evict it before its turn.
+// goOn ends the fetch of q and puts q back into its lane. The fetched prefix stays pinned
+// until admission: otherwise a busy queue would evict it before its turn.
 func (fs *fetches) goOn(q *sequence) {
 	fs.letGo(q)
 	fs.queue.release(q, q.fetch.adopted, true)

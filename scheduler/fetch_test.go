@@ -138,9 +138,9 @@ func TestMeasuredCostDecides(t *testing.T) {
 	}
 }
 
-// TestWorkingSetBelow checks that documents that are asked about in turn are computed once
+// TestWorkingSetInLowerTier checks that documents that are asked about in turn are computed once
 // each, if they fit into the disk tier but into neither device nor host memory.
-func TestWorkingSetBelow(t *testing.T) {
+func TestWorkingSetInLowerTier(t *testing.T) {
 	const documents, tokens = 12, 112
 	for _, host := range []int64{0, 16, 24, 40} {
 		tiers := tiering.Config{}
@@ -161,9 +161,9 @@ func TestWorkingSetBelow(t *testing.T) {
 	}
 }
 
-// TestPrefixOnItsWayDown checks that a prompt whose KV is being written is a hit while the
+// TestPrefixBeingWritten checks that a prompt whose KV is being written is a hit while the
 // device has its pages. Later requests wait for the write and share one fetch.
-func TestPrefixOnItsWayDown(t *testing.T) {
+func TestPrefixBeingWritten(t *testing.T) {
 	tiers := tiering.Config{Mode: tiering.Through}
 	h := newShelf(t, tiers, 12, 1)
 	h.hold = true
@@ -254,7 +254,7 @@ func TestFailedTailIsDropped(t *testing.T) {
 	h.s.preempt(h.now, h.s.running.all[0])
 	h.s.room.evict(h.s.cache.Stats().EvictablePages)
 	if got := h.step(); !slices.Contains(got, "write [0,32)") {
-		t.Fatalf("moves %v, want the write of what was computed", got)
+		t.Fatalf("moves %v, want the write of the computed tokens", got)
 	}
 	for h.s.Metrics().OutputTokens < 30 {
 		h.step()

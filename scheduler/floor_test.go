@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// stepsBeside returns how many steps a prompt of n tokens takes beside decoding sequences.
+// stepsBeside returns how many steps a prompt of n tokens takes while sequences decode.
 func stepsBeside(t *testing.T, cfg Config, rows, n int) int {
 	t.Helper()
 	const pageTokens = 16
@@ -63,7 +63,7 @@ func TestPromptsHaveAFloor(t *testing.T) {
 		{Config{StepTokens: 8}, 150},                   // 2 of 8, without a lower bound
 	} {
 		if got := stepsBeside(t, c.cfg, 255, 300); got != c.want {
-			t.Errorf("StepTokens %d, PromptFloor %d: a prompt of 300 tokens beside 255 that decode took %d steps, want %d",
+			t.Errorf("StepTokens %d, PromptFloor %d: a prompt of 300 tokens with 255 decoding sequences took %d steps, want %d",
 				c.cfg.StepTokens, c.cfg.PromptFloor, got, c.want)
 		}
 	}

@@ -247,7 +247,7 @@ func TestPlacedRequestDemandsNoMore(t *testing.T) {
 		t.Fatalf("plan %v, %d pages idle", p, s.Metrics().IdlePages)
 	}
 	if n := s.Want(); n != 0 {
-		t.Errorf("%d pages wanted, nobody waits for them", n)
+		t.Errorf("%d pages are wanted, and no request waits for them", n)
 	}
 	res, err := m.run(&p.Batch)
 	if err != nil {

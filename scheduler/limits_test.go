@@ -98,9 +98,9 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// TestPriorityTakesAPlace checks that a waiting request of higher priority preempts a
+// TestPriorityPreempts checks that a waiting request of higher priority preempts a
 // running one if that helps, and one of equal priority does not.
-func TestPriorityTakesAPlace(t *testing.T) {
+func TestPriorityPreempts(t *testing.T) {
 	b := newBed(t, Config{Policy: Priority, MaxRunning: 2}, 4, 20)
 	b.request(Request{ID: 1, Prompt: seq(0, 20), MaxTokens: 20, Priority: 1})
 	b.request(Request{ID: 2, Prompt: seq(40, 8), MaxTokens: 20})
@@ -152,7 +152,7 @@ func TestBudget(t *testing.T) {
 			for _, budget := range []int{0, 1, 2, 10, 100, 2048, 8191} {
 				n := s.cfg.tokensFor(budget, c)
 				if n > 1 && s.cfg.costOf(n, c) > budget || budget > 0 && s.cfg.costOf(n+1, c) <= budget || (n == 0) != (budget == 0) {
-					t.Errorf("k %d: a budget of %d pays %d tokens behind %d, at %d", k, budget, n, c, s.cfg.costOf(n, c))
+					t.Errorf("k %d: a budget of %d pays for %d tokens after %d, at a cost of %d", k, budget, n, c, s.cfg.costOf(n, c))
 				}
 			}
 		}

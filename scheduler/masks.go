@@ -194,7 +194,7 @@ func (t *maskTable) room() engine.MaskID {
 		return first
 	}
 	if len(t.kept) > t.most {
-		panic(fmt.Sprintf("scheduler: plans in flight name all %d masks", t.most))
+		panic(fmt.Sprintf("scheduler: plans in flight use all %d masks", t.most))
 	}
 	t.kept = append(t.kept, keptMask{})
 	id := engine.MaskID(len(t.kept) - 1)
@@ -280,7 +280,7 @@ func (t *maskTable) check(inflight []*Plan) error {
 	idle := map[engine.MaskID]bool{}
 	for id := t.kept[0].next; id != 0; id = t.kept[id].next {
 		if idle[id] {
-			return fmt.Errorf("scheduler: mask %d stands in the list twice", id)
+			return fmt.Errorf("scheduler: mask %d is in the list twice", id)
 		}
 		idle[id] = true
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // TestMaskTable plays plans of random rows, up to three in flight, on a table with no more
-// ids than the rows can name, beside a backend that keeps masks as package engine defines.
+// ids than the rows can name, with a backend that keeps masks as package engine defines.
 // Each row must find its own bits when its batch runs, and again when it completes.
 func TestMaskTable(t *testing.T) {
 	const rows, inflight, words = 5, 3, 2
@@ -194,7 +194,7 @@ func TestMasksAreDropped(t *testing.T) {
 	}
 	again := engine.Batch{Seq: maskLife + 2}
 	if id := table.find(&again, []uint64{1}).id; id != 1 || len(again.Masks) != 1 {
-		t.Errorf("what was dropped gets id %d and is set in %v", id, again.Masks)
+		t.Errorf("a dropped mask gets id %d and is set in %v", id, again.Masks)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestMediaKeepApart checks that placeholders match, in the cache and in flight, only if
+// TestDifferentMediaDoNotMatch checks that placeholders match, in the cache and in flight, only if
 // the media that they stand for are the same.
-func TestMediaKeepApart(t *testing.T) {
+func TestDifferentMediaDoNotMatch(t *testing.T) {
 	const at, patches = 10, 20
 	image := func(hash uint64) []kv.Media { return []kv.Media{{At: at, Tokens: patches, Hash: hash}} }
 	prompt := slices.Concat(seq(1, at), slices.Repeat([]kv.Token{90}, patches), seq(50, 10))

@@ -2,7 +2,7 @@ package scheduler
 
 import "math/bits"
 
-// rank sets q.rank from what is known now and returns the key of q's lane. A rank does not
+// rank sets q.rank from the present state and returns the key of q's lane. A rank does not
 // change while q waits, so heaps stay sorted. Where waiting time counts it grows for all
 // alike, and only the difference of arrivals remains. Under LPM:
 //

@@ -113,9 +113,9 @@ func TestLPMAges(t *testing.T) {
 	}
 }
 
-// TestHRRNServesTheLongOne checks that by response ratio a long prompt that has waited
+// TestHRRNServesLongPrompts checks that by response ratio a long prompt that has waited
 // gets its turn among short ones.
-func TestHRRNServesTheLongOne(t *testing.T) {
+func TestHRRNServesLongPrompts(t *testing.T) {
 	b := newBed(t, Config{Policy: HRRN, MaxRunning: 1, OldestEvery: 1 << 29}, 4, 60)
 	b.add(1, seq(0, 5), 1)
 	b.step()
@@ -133,9 +133,9 @@ func TestHRRNServesTheLongOne(t *testing.T) {
 	}
 }
 
-// TestQueueIsToldWhatIsCached checks that a request moves up when more of it gets cached
+// TestQueueLearnsOfCachedPrefixes checks that a request moves up when more of it gets cached
 // while it waits, without matching the tree again.
-func TestQueueIsToldWhatIsCached(t *testing.T) {
+func TestQueueLearnsOfCachedPrefixes(t *testing.T) {
 	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, OldestEvery: 1 << 29}, 16, 60)
 	long := seq(0, 150)
 	b.request(Request{ID: 1, Prompt: append(slices.Clone(long[:100]), 7), MaxTokens: 2})
@@ -152,9 +152,9 @@ func TestQueueIsToldWhatIsCached(t *testing.T) {
 	}
 }
 
-// TestStaleRanksAreMended checks that a rank that eviction made too high is corrected
+// TestStaleRanksAreUpdated checks that a rank that eviction made too high is corrected
 // before it is used.
-func TestStaleRanksAreMended(t *testing.T) {
+func TestStaleRanksAreUpdated(t *testing.T) {
 	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, OldestEvery: 1 << 29}, 16, 40)
 	b.add(1, seq(50, 200), 1)
 	b.order()
@@ -171,8 +171,8 @@ func TestStaleRanksAreMended(t *testing.T) {
 	}
 }
 
-// TestLaneIsASort checks that the queue agrees with a plain sort through random changes.
-func TestLaneIsASort(t *testing.T) {
+// TestLaneSorts checks that the queue agrees with a plain sort through random changes.
+func TestLaneSorts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var l seqHeap
 	var all []*sequence

@@ -51,9 +51,9 @@ func TestBindsCarrySampling(t *testing.T) {
 	}
 }
 
-// TestNewcomerLeavesRoomToGrow checks that a newcomer waits if it would take the page that
+// TestAdmissionLeavesRoomToGrow checks that a newcomer waits if it would take the page that
 // a running sequence will need; otherwise it would be preempted at once.
-func TestNewcomerLeavesRoomToGrow(t *testing.T) {
+func TestAdmissionLeavesRoomToGrow(t *testing.T) {
 	b := newBed(t, Config{DisableCache: true}, 1, 10)
 	b.add(1, seq(0, 5), 4)
 	b.add(2, seq(50, 5), 1)
@@ -64,9 +64,9 @@ func TestNewcomerLeavesRoomToGrow(t *testing.T) {
 	}
 }
 
-// TestUnfitIsOvertakenBoundedly checks that a request that does not fit is bypassed by
+// TestBypassOfUnfitIsBounded checks that a request that does not fit is bypassed by
 // smaller ones MaxBypass times, and that all pages are kept for it after that.
-func TestUnfitIsOvertakenBoundedly(t *testing.T) {
+func TestBypassOfUnfitIsBounded(t *testing.T) {
 	b := newBed(t, Config{DisableCache: true, MaxBypass: 2}, 1, 10)
 	b.add(1, seq(0, 5), 5)
 	b.add(2, seq(50, 8), 1)
@@ -132,9 +132,9 @@ func TestOutputsCarryLogprobAndDigest(t *testing.T) {
 	}
 }
 
-// TestBill checks the times and reasons of endings, and that the first of two aborts
+// TestEndingTimes checks the times and reasons of endings, and that the first of two aborts
 // counts.
-func TestBill(t *testing.T) {
+func TestEndingTimes(t *testing.T) {
 	b := newBed(t, Config{MaxRunning: 1}, 4, 40)
 	b.add(1, seq(0, 5), 2)  // at 1 ms
 	b.add(2, seq(50, 5), 3) // at 2 ms
@@ -195,9 +195,9 @@ func TestLimitsAtTheEdge(t *testing.T) {
 	}
 }
 
-// TestOldestGoesNow checks that each OldestEvery-th admission goes to the oldest, whatever
+// TestOldestIsAdmittedAtOnce checks that each OldestEvery-th admission goes to the oldest, whatever
 // others have cached.
-func TestOldestGoesNow(t *testing.T) {
+func TestOldestIsAdmittedAtOnce(t *testing.T) {
 	b := newBed(t, Config{Policy: LPM, MaxRunning: 1, OldestEvery: 4}, 4, 60)
 	b.add(1, seq(0, 20), 1)
 	b.run()
@@ -265,9 +265,9 @@ func TestSamplesForkFromOnePrompt(t *testing.T) {
 	}
 }
 
-// TestGoesOnAfterFailAndDrain checks that requests are served after Fail with a plan in
+// TestContinuesAfterFailAndDrain checks that requests are served after Fail with a plan in
 // flight, and after Drain.
-func TestGoesOnAfterFailAndDrain(t *testing.T) {
+func TestContinuesAfterFailAndDrain(t *testing.T) {
 	b := newBed(t, Config{}, 4, 40)
 	b.add(1, seq(0, 10), 3)
 	b.s.Next(b.now)

@@ -43,7 +43,7 @@ func (s *Scheduler) PinPrefix(now time.Duration, ns kv.Namespace, tokens []kv.To
 		return err
 	}
 	if d < 0 {
-		return fmt.Errorf("%w: a prefix can't be pinned for %v, want 0 (for good) or more", ErrInvalid, d)
+		return fmt.Errorf("%w: a pin of %v, want 0 (no limit) or more", ErrInvalid, d)
 	}
 	until := time.Duration(0)
 	if d > 0 {

@@ -7,10 +7,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestFlushCutsOffWhatRuns checks that a running request, part of whose KV is from before
+// TestFlushIsolatesRunningRequests checks that a running request, part of whose KV is from before
 // a flush, shares none of it: neither by the cache nor by its open page, and no request
 // waits for it.
-func TestFlushCutsOffWhatRuns(t *testing.T) {
+func TestFlushIsolatesRunningRequests(t *testing.T) {
 	for _, before := range []int{3, 6} { // tokens computed before: less than a page, and more than one
 		b := newBed(t, Config{StepTokens: before, ShareTokens: 4}, 4, 40)
 		b.add(1, seq(0, 12), 6)
@@ -25,7 +25,7 @@ func TestFlushCutsOffWhatRuns(t *testing.T) {
 		}
 		b.add(3, append(seq(0, 12), 96), 1)
 		if e := b.run()[3]; e.CachedTokens != 12 {
-			t.Errorf("flushed after %d tokens: %d of what came later are cached", before, e.CachedTokens)
+			t.Errorf("flushed after %d tokens: %d later tokens are cached", before, e.CachedTokens)
 		}
 	}
 }
@@ -51,8 +51,8 @@ func TestFlushFreesFollowers(t *testing.T) {
 	}
 }
 
-// TestPinnedForAges checks that a pin whose end overflows the clock has no end.
-func TestPinnedForAges(t *testing.T) {
+// TestPinWithLongDuration checks that a pin whose end overflows the clock has no end.
+func TestPinWithLongDuration(t *testing.T) {
 	b := newBed(t, Config{PinnedTokens: 8}, 4, 40)
 	b.add(1, seq(0, 9), 1)
 	b.run()

@@ -26,10 +26,10 @@ func (b *bed) running() map[RequestID]bool {
 	return set
 }
 
-// TestNoPriorityPaysForALower: with two plans in flight, a sequence that was preempted
+// TestPreemptedWaitsForHigherPriority: with two plans in flight, a sequence that was preempted
 // needs a page before it has sampled again. It must wait rather than take one from a
 // higher priority.
-func TestNoPriorityPaysForALower(t *testing.T) {
+func TestPreemptedWaitsForHigherPriority(t *testing.T) {
 	b := learnt(t, Config{MaxInflight: 2, ShareTokens: 1000}, 2, 8)
 	b.request(Request{ID: 1, Prompt: seq(0, 4), MaxTokens: 3, Priority: 9})
 	b.request(Request{ID: 2, Prompt: seq(20, 4), MaxTokens: 3, Priority: 5})

@@ -49,7 +49,7 @@ func (p *Plan) checkAnswer(info *engine.Info, i int, out *engine.RowOut) error {
 	r := &p.Batch.Rows[i]
 	if out == nil {
 		if r.Sample || r.PromptLogprobs {
-			return breach(info, i, "there is no answer for it")
+			return breach(info, i, "it has no answer")
 		}
 		return nil
 	}
@@ -90,7 +90,7 @@ func (p *Plan) checkSample(info *engine.Info, i int, out *engine.RowOut) error {
 // vocabulary, by descending log-probability.
 func checkTop(info *engine.Info, i int, top []engine.TokenLogprob, asked int32) error {
 	if want := min(int(asked), info.Vocab); len(top) != want {
-		return breach(info, i, "it lists %d tokens as the most probable, %d were asked for", len(top), want)
+		return breach(info, i, "it lists %d most probable tokens, %d were requested", len(top), want)
 	}
 	for j, e := range top {
 		if uint64(e.Token) >= uint64(info.Vocab) || !(e.Logprob <= 0) || j > 0 && e.Logprob > top[j-1].Logprob {
@@ -119,7 +119,7 @@ func checkPrompt(info *engine.Info, r *engine.Row, i int, out *engine.RowOut) er
 		return nil
 	}
 	if len(out.PromptTop) != want {
-		return breach(info, i, "it lists the most probable tokens in %d places of the prompt, %d were asked for", len(out.PromptTop), want)
+		return breach(info, i, "it lists the most probable tokens at %d positions of the prompt, %d were requested", len(out.PromptTop), want)
 	}
 	for _, top := range out.PromptTop {
 		if err := checkTop(info, i, top, r.PromptTop); err != nil {

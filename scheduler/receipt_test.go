@@ -36,7 +36,7 @@ func asksAll(id RequestID, prompt []kv.Token) Request {
 		Sampling: engine.SamplingParams{Temperature: 1, Seed: uint64(id), Logprobs: true, TopLogprobs: 3}}
 }
 
-// faultyRun serves a victim beside a bystander, with a fault in the nth answer for the
+// faultyRun serves a victim and a bystander, with a fault in the nth answer for the
 // victim that can show it, and returns their tokens and endings.
 func faultyRun(b *bed, fault enginetest.Fault, nth int) (tokens map[RequestID][]kv.Token, endings map[RequestID][]Ending, steps int) {
 	b.t.Helper()
@@ -107,7 +107,7 @@ func TestFaultyAnswersFailOneRequest(t *testing.T) {
 				beside := asksAll(2, seq(40, 30))
 				want := b.sim.Expect(beside.Prompt, beside.Sampling, 4, func([]kv.Token) []uint64 { return newAllowed(&b.s.info, &beside).always.bits })
 				if e := endings[2]; len(e) != 1 || e[0].Reason != Length || !slices.Equal(tokens[2], want) {
-					t.Errorf("the request beside it got %v, want %v, and ends with %+v", tokens[2], want, e)
+					t.Errorf("the other request got %v, want %v, and ends with %+v", tokens[2], want, e)
 				}
 				if steps > 8 {
 					t.Errorf("%d steps for two requests", steps)
@@ -141,9 +141,9 @@ func TestFaultyResultsPanic(t *testing.T) {
 	}
 }
 
-// TestCapabilitiesAtTheDoor checks that requests for what the backend's Info does not list
+// TestCapabilitiesAreChecked checks that requests for what the backend's Info does not list
 // are refused.
-func TestCapabilitiesAtTheDoor(t *testing.T) {
+func TestCapabilitiesAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		field, says string
 		ask         func(r *Request)

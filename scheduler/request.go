@@ -174,5 +174,5 @@ type Output struct {
 	// PromptTop, if asked for, has the most probable tokens at each position of Prompt;
 	// nil for the first.
 	PromptTop [][]engine.TokenLogprob
-	Ending    Ending // Reason NotEnded: the sample goes on
+	Ending    Ending // Reason NotEnded: the sample continues
 }

@@ -15,7 +15,7 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	case running:
 		valid := q.known()
 		if e.Reason == Failed {
-			valid = 0 // what is cached stays; add nothing
+			valid = 0 // the cached part stays, and nothing is added
 		}
 		s.leave(q, valid)
 	case preempted:

@@ -154,7 +154,7 @@ func (l *room) waitsForGrant() bool { return l.poolFree > 0 || l.asked > 0 }
 // duplicates, and keeps the slice as scratch.
 func (l *room) reclaim(freed []kv.PageID) { l.takeBack(freed, demoted) }
 
-// takeBack is reclaim with a choice of what becomes of the KV in lower tiers.
+// takeBack is reclaim with a choice of the fate of the KV in lower tiers.
 func (l *room) takeBack(freed []kv.PageID, to fate) {
 	if l.below != nil {
 		l.below.lose(freed, to)
@@ -197,7 +197,7 @@ func (l *room) deviceFull() bool {
 }
 
 // spares reports whether n pages, and reserve beyond them, can be had beside m without
-// preempting. If the pool may still give what is missing, it is asked instead.
+// preempting. If the pool may still grant the missing pages, it is asked instead.
 func (l *room) spares(m radixcache.Match, n, reserve int) bool {
 	o := l.supply(&demand{match: m})
 	if o.idle < n && o.granting {

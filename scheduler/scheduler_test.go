@@ -106,7 +106,7 @@ func (b *bed) run() map[RequestID]Ending {
 	return endings
 }
 
-func TestChunkedPrefillBesideDecode(t *testing.T) {
+func TestChunkedPrefillWithDecode(t *testing.T) {
 	b := newBed(t, Config{StepTokens: 8, ShareTokens: 1000}, 4, 40)
 	b.add(1, seq(0, 3), 4)
 	b.add(2, seq(50, 20), 2)

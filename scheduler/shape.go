@@ -50,7 +50,7 @@ func validateShape(cfg *Config, info *engine.Info, req *Request) error {
 		goesOn = goesOn || !slices.Contains(req.StopTokens, t) // usually the first decides
 	}
 	if !goesOn {
-		return refuse("AllowedTokens", ErrInvalid, "AllowedTokens are StopTokens all of them, so MinTokens can't be reached")
+		return refuse("AllowedTokens", ErrInvalid, "all AllowedTokens are StopTokens, so MinTokens can't be reached")
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (q *sequence) blame(err error) error {
 	case q.group.early != nil:
 		field = "AllowedTokens"
 	}
-	return &FieldError{field, fmt.Errorf("%w: behind %d tokens of output no token is allowed: %w", ErrInvalid, q.outputTokens(), err)}
+	return &FieldError{field, fmt.Errorf("%w: after %d tokens of output no token is allowed: %w", ErrInvalid, q.outputTokens(), err)}
 }
 
 // wantsPrompt reports whether log-probabilities of the prompt are asked for and not
@@ -214,7 +214,7 @@ func (q *sequence) addPromptLogprobs(start int, logprobs []float32, top [][]engi
 	// After a preemption the prompt is computed again from its beginning.
 	known := len(q.promptLogprobs) - max(start, 1)
 	if known < 0 {
-		panic(fmt.Sprintf("scheduler: log-probabilities from position %d, known are %d", start, len(q.promptLogprobs)))
+		panic(fmt.Sprintf("scheduler: log-probabilities begin at position %d, want %d", start, len(q.promptLogprobs)))
 	}
 	for i := known; i < len(logprobs) && len(q.promptLogprobs) < q.prompt; i++ {
 		q.promptLogprobs = append(q.promptLogprobs, logprobs[i])

@@ -25,8 +25,8 @@ func (b *budget) prompts(decoding int) int {
 	return n
 }
 
-// promptBudget returns the token budget for prompts beside decoding decode rows. With
-// StepTokens 256 and PromptFloor 64 it is 156 beside 100 rows, and 64 beside 256.
+// promptBudget returns the token budget for prompts in a step with decoding decode rows. With
+// StepTokens 256 and PromptFloor 64 it is 156 with 100 rows, and 64 with 256.
 func (c *Config) promptBudget(decoding int) int {
 	if decoding == 0 {
 		return c.StepTokens

@@ -131,7 +131,7 @@ func (t *stepTime) learn(p *Plan, nanos int64) (tokens int, prompts time.Duratio
 	return tokens, time.Duration(max(took-sum+parts[partPrompts], 0) * 1e9)
 }
 
-// fits returns the budget for prompts beside decoding sequences with the given sum of
+// fits returns the budget for prompts in a step with decoding sequences with the given sum of
 // context, in tokens without context. It leaves a margin of twice the mean error, between
 // 1/8 and 1/4 of the predicted time, so that nearly all steps keep the target.
 //

@@ -167,7 +167,7 @@ func (l *room) startPages(q *sequence, cached int) int {
 	return kv.CeilPages(len(q.tokens), l.pageTokens) - cached/l.pageTokens
 }
 
-// fits reports whether q can start on what it found, and whether it can copy the boundary
+// fits reports whether q can start with the prefix found, and whether it can copy the boundary
 // page too: the source may be the very page that would have to be evicted for q. It
 // changes nothing except the demand: the pool is asked before anything is evicted.
 func (l *room) fits(f *found, q *sequence, reserve int) (fits, copies bool) {

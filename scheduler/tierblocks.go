@@ -110,7 +110,7 @@ func (x *extentBlocks) first() kv.BlockHash {
 	return x.blocks[0].Hash
 }
 
-// takeEvents appends the events of what changed in lower tiers since the last call.
+// takeEvents appends the events of changes in lower tiers since the last call.
 func (t *tiers) takeEvents(dst []kv.Event) []kv.Event {
 	if t.blocks == nil {
 		return dst

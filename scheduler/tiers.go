@@ -15,8 +15,8 @@ import (
 )
 
 // tiers connects the scheduler with the policy of the tiers below the device. It tells the
-// policy what the device computes, gives up and lacks, and puts the policy's moves into
-// plans with their device pages. It is nil without Config.Tiers.
+// policy which extents the device computes, evicts and lacks, and puts the policy's moves
+// into plans with their device pages. It is nil without Config.Tiers.
 type tiers struct {
 	policy *tiering.Policy
 	layout mempool.Layout
@@ -237,7 +237,7 @@ func (t *tiers) forget(r *resident) {
 	}
 }
 
-// fate is the destiny of extents whose pages the tree gives up.
+// fate selects what happens to extents whose pages the tree gives up.
 type fate uint8
 
 const (
@@ -261,7 +261,7 @@ func (t *tiers) lose(pages []kv.PageID, to fate) {
 	if len(t.leaving) == 0 {
 		return
 	}
-	// Children first: a parent stands on the device while its child is written.
+	// Children first: a parent stays on the device while its child is written.
 	slices.SortStableFunc(t.leaving, func(a, b *resident) int { return cmp.Compare(b.start, a.start) })
 	for _, r := range t.leaving {
 		switch to {

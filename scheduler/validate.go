@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// validate checks what does not change with time about a request, and returns its output
+// validate checks the parts of a request that do not depend on time, and returns its output
 // limit. A request that passes can run to its end on an otherwise empty pool. For example,
 // with 100 pages of 16 tokens and 200 pinned tokens, prompt and output may have 1,401
 // tokens together: the last one is never run.
@@ -37,7 +37,7 @@ func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err 
 	case req.PublicTokens < 0:
 		return 0, refuse("PublicTokens", ErrInvalid, "PublicTokens is %d, want 0 (none) or more", req.PublicTokens)
 	case len(req.StopTokens) > maxStopTokens:
-		return 0, refuse("StopTokens", ErrInvalid, "%d StopTokens, at most %d are looked for", len(req.StopTokens), maxStopTokens)
+		return 0, refuse("StopTokens", ErrInvalid, "%d StopTokens, want at most %d", len(req.StopTokens), maxStopTokens)
 	case req.Samples < 0 || req.Samples > cfg.MaxSamples:
 		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, cfg.MaxSamples)
 	case req.Deadline < 0:

@@ -29,8 +29,8 @@ const (
 )
 
 var causeNames = enum.New[Cause]("scheduler", "cause",
-	"runs", "waits for a row of it that is still out", "waits for a prefix that another request computes or fetches", "waits for a slot",
-	"waits for pages", "waits for pages from the pool", "waits behind one that has waited too long", "waits for others of its tenant",
+	"runs", "waits for its row in flight", "waits for a prefix that another request computes or fetches", "waits for a slot",
+	"waits for pages", "waits for pages from the pool", "waits for a request that has waited too long", "waits for others of its tenant",
 	"waits for other long prompts",
 	"waits for its turn", "waits for a prefix on its way from a lower tier",
 )
@@ -67,7 +67,7 @@ func (w Wait) String() string {
 	case AwaitsTier:
 		s += fmt.Sprintf(": %d tokens of it, from %s", w.Tokens, w.Tier)
 	case AwaitsPages, AwaitsPool:
-		s += fmt.Sprintf(": needs %d, %d are free or can be evicted, %d of these are expected to be needed by running requests", w.NeedPages, w.FreePages, w.ExpectPages)
+		s += fmt.Sprintf(": needs %d; %d are free or can be evicted, and running requests are expected to need %d", w.NeedPages, w.FreePages, w.ExpectPages)
 	case AwaitsReserved:
 		s += fmt.Sprintf(": request %d", w.Behind)
 	}

@@ -46,9 +46,9 @@ func plainWait(s *Scheduler, q *sequence) Wait {
 	return w
 }
 
-// TestWaitingIsWhatALookAtEachFinds checks that Waiting, which shares answers among
+// TestWaitingEqualsWhyOfEach checks that Waiting, which shares answers among
 // samples, gives the same as a look at each.
-func TestWaitingIsWhatALookAtEachFinds(t *testing.T) {
+func TestWaitingEqualsWhyOfEach(t *testing.T) {
 	seen := map[Cause]int{}
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 14))

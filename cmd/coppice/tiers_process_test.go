@@ -243,12 +243,12 @@ func TestServeShareKept(t *testing.T) {
 		return shared
 	}
 	first := startCoppice(t, "first", args...)
-	if text := first.said.String(); !strings.Contains(text, "made a directory") {
+	if text := first.said.String(); !strings.Contains(text, "created the directory") {
 		t.Errorf("nothing is said of the directory that was made: %s", text)
 	}
 	ask(first)
 	first.stop()
-	if text := first.said.String(); !strings.Contains(text, `"msg":"KV written at the shutdown","tier":"shared","extents":2`) {
+	if text := first.said.String(); !strings.Contains(text, `"msg":"KV written at shutdown","tier":"shared","extents":2`) {
 		t.Errorf("nothing is said of what was written: %s", text)
 	}
 	shared := 0

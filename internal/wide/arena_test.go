@@ -55,7 +55,7 @@ func checkArena(a *Arena[uint32], arrays []Vec[uint32]) error {
 			last := at + count - 1
 			switch {
 			case count == 0:
-				return fmt.Errorf("granule %d of chunk %d is nobody's", at, i)
+				return fmt.Errorf("granule %d of chunk %d has no owner", at, i)
 			case bit != isFree || isFree && free:
 				return fmt.Errorf("block at %d of chunk %d, free %v, marked %v, after a free one: %v", at, i, isFree, bit, free)
 			case (c.ends[last/64]&(1<<(last%64)) != 0) != isFree || isFree && c.words[(last+1)*granule-1] != count:

@@ -33,7 +33,7 @@ func TestBytesAreAView(t *testing.T) {
 	}
 }
 
-func TestBytesOfNothing(t *testing.T) {
+func TestBytesOfEmptySlice(t *testing.T) {
 	for _, s := range [][]uint32{nil, {}, count(3)[3:], make([]uint32, 0, 5)} {
 		if b := Bytes(s); len(b) != 0 || cap(b) != 0 {
 			t.Errorf("%d bytes, room for %d", len(b), cap(b))

@@ -71,8 +71,8 @@ func TestVecOwnsItsArray(t *testing.T) {
 	}
 }
 
-// TestVecKeepsItsSpareRoom checks that appending to v's slice does not change v.
-func TestVecKeepsItsSpareRoom(t *testing.T) {
+// TestVecKeepsItsCapacity checks that appending to v's slice does not change v.
+func TestVecKeepsItsCapacity(t *testing.T) {
 	v := VecOf(count(100))
 	v.Truncate(99)
 	if v.cap == v.len {

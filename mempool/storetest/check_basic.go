@@ -19,7 +19,7 @@ func checkRoundTrip(r *rig) {
 		r.get(chain...)
 		for i := range chain {
 			if !r.has(&chain[i]) {
-				r.Errorf("extent %d is not there", i)
+				r.Errorf("extent %d is not in the store", i)
 			}
 		}
 	}
@@ -160,7 +160,7 @@ func checkRefused(r *rig) {
 	r.expect(r.tryGet(&x), mempool.ErrMiss)
 	r.expect(r.drop(&x), mempool.ErrMiss)
 	if r.has(&x) {
-		r.Error("found what was never put")
+		r.Error("found an extent that was never put")
 	}
 	r.store.Cancel(12345)
 	r.balance(0)
@@ -181,7 +181,7 @@ func checkCapacity(r *rig) {
 		}
 	}
 	if len(in) < r.opts.Extents {
-		r.Errorf("%d extents fit, want %d", len(in), r.opts.Extents)
+		r.Errorf("the store holds %d extents, want %d", len(in), r.opts.Extents)
 	}
 	r.balance(len(in))
 	r.get(in...)

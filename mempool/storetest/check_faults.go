@@ -98,10 +98,10 @@ func checkReadOnce(r *rig) {
 		}
 		if !r.store.Info().Shared {
 			if want := []mempool.Key{xs[3].Key, xs[2].Key, xs[1].Key}; !slices.Equal(d.Gone, want) {
-				r.Errorf("%s: gone are %v, want %v", f, d.Gone, want)
+				r.Errorf("%s: lost extents %v, want %v", f, d.Gone, want)
 			}
 		} else if !slices.Contains(d.Gone, xs[1].Key) {
-			r.Errorf("%s: gone are %v", f, d.Gone)
+			r.Errorf("%s: lost extents %v", f, d.Gone)
 		}
 		in.Clear()
 		r.expect(r.tryGet(&xs[1]), mempool.ErrMiss)
@@ -133,7 +133,7 @@ func checkConcurrent(r *rig) {
 		select {
 		case <-r.store.Ready():
 		case <-limit.C:
-			r.Fatalf("%d operations of %d have ended, the next does not end", len(ended), accepted)
+			r.Fatalf("after %d of %d operations, the next one does not end", len(ended), accepted)
 		}
 	}
 	once := map[mempool.OpID]bool{}
@@ -225,7 +225,7 @@ func checkRandom(r *rig) {
 			}
 		case 2:
 			if d := r.tryGet(&x); have != (d.Err == nil) {
-				r.Fatalf("get of what is there (%v): %v", have, d.Err)
+				r.Fatalf("get of a stored extent (%v): %v", have, d.Err)
 			}
 		case 3:
 			d := r.drop(&x)
@@ -234,7 +234,7 @@ func checkRandom(r *rig) {
 				children = children || y.Parent == x.Key
 			}
 			if (d.Err == nil) != (have && !children) {
-				r.Fatalf("drop of what is there (%v, children %v): %v", have, children, d.Err)
+				r.Fatalf("drop of a stored extent (%v, children %v): %v", have, children, d.Err)
 			}
 			if d.Err == nil {
 				delete(in, x.Key)
@@ -293,7 +293,7 @@ func checkReopenFewer(r *rig) {
 	for i := range all {
 		if r.tryGet(&all[i]).Err == nil {
 			if n++; i%4 > 0 && !r.has(&all[i-1]) {
-				r.Error("an extent is there without its parent")
+				r.Error("an extent is in the store without its parent")
 			}
 		}
 	}
@@ -326,7 +326,7 @@ func checkOther(r *rig) {
 		r.get(ys...)
 		others := r.store.Info().Others
 		if fp := mine.Fingerprint().String(); len(others) != i+1 || !slices.Contains(others, fp) {
-			r.Errorf("others are %v, with %s", others, fp)
+			r.Errorf("others are %v, want also %s", others, fp)
 		}
 		r.close()
 	}

@@ -73,7 +73,7 @@ func checkDeadline(r *rig) {
 	in.Clear()
 	r.expect(r.tryPut(&xs[2]), mempool.ErrOrphan)
 	if r.has(&xs[1]) {
-		r.Error("a put past its deadline is there")
+		r.Error("a put that ended after its deadline is in the store")
 	}
 	r.put(xs[1:]...)
 	r.get(xs...)
@@ -88,7 +88,7 @@ func checkDeadline(r *rig) {
 	for _, p := range pages {
 		for _, b := range p {
 			if b != 0 {
-				r.Fatal("the store wrote to pages that were the caller's again")
+				r.Fatal("the store wrote to pages that it had returned to the caller")
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func RunControls(t *testing.T, h Harness) {
 				found := k.try(t, h, c)
 				t.Log(found)
 				if !strings.Contains(found, k.says) || found == "" {
-					t.Errorf("check %s finds %q in a store that %s, want %q", c.name, found, k.name, k.says)
+					t.Errorf("check %s reports %q for a store that %s, want %q", c.name, found, k.name, k.says)
 				}
 			})
 		}
@@ -62,7 +62,7 @@ func RunControls(t *testing.T, h Harness) {
 	}
 }
 
-// try runs a check on a broken store and returns what it reports.
+// try runs a check on a broken store and returns the fault that it reports.
 func (k *control) try(t *testing.T, h Harness, c check) string {
 	v := &verdict{TB: t}
 	p := newPast()

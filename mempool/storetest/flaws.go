@@ -103,32 +103,32 @@ func basicControls() []control {
 		{check: "RoundTrip", name: "mixes up pages", says: "wrong bytes", flaw: ending(mempool.Get, func(_ *broken, op mempool.Op, _ *mempool.Done) {
 			copy(op.Pages[0], op.Pages[len(op.Pages)-1])
 		})},
-		{check: "RoundTrip", name: "says another checksum", says: "says sum", flaw: ending(mempool.Get, func(_ *broken, _ mempool.Op, d *mempool.Done) { d.Sum++ })},
-		{check: "RoundTrip", name: "serves what was dropped", says: wantMiss, flaw: revive(wasDropped, func(*broken, *mempool.Extent, error) bool { return true })},
-		{check: "RoundTrip", name: "counts what was dropped", says: "should be here", flaw: miscount(func(b *broken) int { return len(b.past.dropped) })},
-		{check: "PartOfExtent", name: "gives the last pages for the first", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+		{check: "RoundTrip", name: "reports another checksum", says: "reports sum", flaw: ending(mempool.Get, func(_ *broken, _ mempool.Op, d *mempool.Done) { d.Sum++ })},
+		{check: "RoundTrip", name: "serves dropped extents", says: wantMiss, flaw: revive(wasDropped, func(*broken, *mempool.Extent, error) bool { return true })},
+		{check: "RoundTrip", name: "counts dropped extents", says: "should be here", flaw: miscount(func(b *broken) int { return len(b.past.dropped) })},
+		{check: "PartOfExtent", name: "returns the last pages instead of the first", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
 			c := b.past.put[op.Extent.Key]
 			for i := range op.Pages {
 				copy(op.Pages[i], c.pages[len(c.pages)-len(op.Pages)+i])
 			}
 		})},
-		{check: "PartOfExtent", name: "says the checksum of what it gives alone", says: "1 pages", flaw: ending(mempool.Get, func(_ *broken, op mempool.Op, d *mempool.Done) {
+		{check: "PartOfExtent", name: "reports the checksum of the pages that it returns only", says: "1 pages", flaw: ending(mempool.Get, func(_ *broken, op mempool.Op, d *mempool.Done) {
 			d.Sum = mempool.Sum(slices.Concat(op.Pages...))
 		})},
-		{check: "Probe", name: "counts what stands behind a gap", says: "are found", flaw: ending(mempool.Probe, func(_ *broken, op mempool.Op, d *mempool.Done) {
+		{check: "Probe", name: "counts extents after a gap", says: "are found", flaw: ending(mempool.Probe, func(_ *broken, op mempool.Op, d *mempool.Done) {
 			if d.Err == nil {
 				d.Found = 1 + len(op.Then)
 			}
 		})},
-		{check: "Probe", name: "counts the first alone", says: "are found", flaw: ending(mempool.Probe, func(_ *broken, _ mempool.Op, d *mempool.Done) { d.Found = min(d.Found, 1) })},
+		{check: "Probe", name: "counts the first extent only", says: "are found", flaw: ending(mempool.Probe, func(_ *broken, _ mempool.Op, d *mempool.Done) { d.Found = min(d.Found, 1) })},
 		{check: "Identity", name: "serves other tokens than asked for", says: wantMiss, flaw: trust(func(mine, asked *mempool.Extent) { asked.Tokens = mine.Tokens[:len(asked.Tokens)] })},
 		{check: "Identity", name: "serves other namespaces", says: wantMiss, flaw: trust(func(mine, asked *mempool.Extent) { asked.Namespace = mine.Namespace })},
 		{check: "Identity", name: "serves other media", says: wantMiss, flaw: trust(func(mine, asked *mempool.Extent) { asked.Media = mine.Media })},
 		{check: "Identity", name: "serves other positions", says: wantMiss, flaw: trust(func(mine, asked *mempool.Extent) { asked.Start, asked.Parent = mine.Start, mine.Parent })},
-		{check: "Refused", name: "takes what can't be", says: "<nil>", flaw: accept(mempool.ErrInvalid)},
-		{check: "Refused", name: "finds what was never put", says: "never put", flaw: forgive(mempool.Probe, mempool.ErrMiss)},
-		{check: "Capacity", name: "takes more than it holds", says: "extents took", flaw: forgive(mempool.Put, mempool.ErrFull)},
-		{check: "Capacity", name: "is full too early", says: "extents fit", flaw: ending(mempool.Put, func(b *broken, _ mempool.Op, d *mempool.Done) {
+		{check: "Refused", name: "accepts invalid operations", says: "<nil>", flaw: accept(mempool.ErrInvalid)},
+		{check: "Refused", name: "finds extents that were never put", says: "never put", flaw: forgive(mempool.Probe, mempool.ErrMiss)},
+		{check: "Capacity", name: "accepts more extents than fit", says: "extents took", flaw: forgive(mempool.Put, mempool.ErrFull)},
+		{check: "Capacity", name: "is full too soon", says: "the store holds", flaw: ending(mempool.Put, func(b *broken, _ mempool.Op, d *mempool.Done) {
 			if len(b.past.put) == 12 {
 				d.Err = mempool.ErrFull
 			}
@@ -144,12 +144,12 @@ func basicControls() []control {
 
 func manyControls() []control {
 	return []control{
-		{check: "Random", name: "now and then misses what is there", says: "get of what is there (true)", flaw: ending(mempool.Get, func(b *broken, _ mempool.Op, d *mempool.Done) {
+		{check: "Random", name: "misses stored extents at times", says: "get of a stored extent (true)", flaw: ending(mempool.Get, func(b *broken, _ mempool.Op, d *mempool.Done) {
 			if b.past.count++; d.Err == nil && b.past.count > 20 {
 				d.Err = mempool.ErrMiss
 			}
 		})},
-		{check: "Concurrent", name: "mixes up operations that run at once", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+		{check: "Concurrent", name: "mixes up concurrent operations", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
 			if len(b.open) > 0 {
 				op.Pages[0][0] ^= 1
 			}
@@ -184,23 +184,23 @@ func orderControls() []control {
 		},
 	}
 	return []control{
-		{check: "Order", name: "takes a child without its parent", says: "want mempool: parent is not in the store", flaw: forgive(mempool.Put, mempool.ErrOrphan)},
+		{check: "Order", name: "accepts a child without its parent", says: "want mempool: parent is not in the store", flaw: forgive(mempool.Put, mempool.ErrOrphan)},
 		{check: "Order", name: "does not wait for a parent's put", says: "mempool: parent is not in the store", flaw: impatient},
 		{check: "Order", name: "drops a parent before its children", says: "want mempool: extent has children", flaw: forgive(mempool.Drop, mempool.ErrChildren)},
-		{check: "Order", name: "takes an extent below a tail", says: "an extent with a wrong key", flaw: accept(mempool.ErrInvalid)},
-		{check: "Whole", name: "shows an extent before it is whole", says: "can be found", flaw: ending(mempool.Probe, func(b *broken, op mempool.Op, d *mempool.Done) {
+		{check: "Order", name: "accepts an extent below a tail", says: "an extent with a wrong key", flaw: accept(mempool.ErrInvalid)},
+		{check: "Whole", name: "shows an extent before it is written", says: "can be found", flaw: ending(mempool.Probe, func(b *broken, op mempool.Op, d *mempool.Done) {
 			if _, ok := b.writing(op.Extent.Key); ok {
 				d.Err = nil
 			}
 		})},
-		{check: "Whole", name: "serves an extent before it is whole", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+		{check: "Whole", name: "serves an extent before it is written", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
 			if from, ok := b.writing(op.Extent.Key); ok {
 				copy(op.Pages[0], from.Pages[0])
 				d.Err = nil
 			}
 		})},
-		{check: "Whole", name: "counts what it writes", says: "is counted", flaw: miscount(func(b *broken) int { return len(b.open) })},
-		{check: "Whole", name: "lists what it writes", says: "is listed", flaw: flaw{list: func(b *broken, dst []mempool.Extent) []mempool.Extent {
+		{check: "Whole", name: "counts open writes", says: "is counted", flaw: miscount(func(b *broken) int { return len(b.open) })},
+		{check: "Whole", name: "lists open writes", says: "is listed", flaw: flaw{list: func(b *broken, dst []mempool.Extent) []mempool.Extent {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			for _, op := range b.open {
@@ -243,14 +243,14 @@ func timeControls() []control {
 				op.Deadline = op.Deadline.AddDate(1, 0, 0)
 			}
 		}}},
-		{check: "Deadline", name: "writes to pages that were given back", says: "the caller's again", flaw: touches},
-		{check: "Deadline", name: "goes on with a put past its deadline", says: "past its deadline is there", flaw: shows},
+		{check: "Deadline", name: "writes to pages that it has returned", says: "had returned to the caller", flaw: touches},
+		{check: "Deadline", name: "continues a put past its deadline", says: "after its deadline is in the store", flaw: shows},
 		{check: "Cancel", name: "cancels nothing", says: hangs, flaw: flaw{cancel: func(*broken, mempool.OpID) bool { return false }}},
-		{check: "Cancel", name: "ends what was canceled twice", says: "ended twice", flaw: instead(2, endsWith(mempool.ErrCanceled))},
-		{check: "Cancel", name: "ends nothing that was canceled", says: hangs, flaw: instead(0, endsWith(mempool.ErrCanceled))},
-		{check: "Cancel", name: "counts what was canceled", says: "should be here", flaw: miscount(func(b *broken) int { return b.past.failures })},
-		{check: "Busy", name: "takes more operations than it says", says: "<nil>", flaw: flaw{info: func(i *mempool.StoreInfo) { i.MaxOps-- }}},
-		{check: "Busy", name: "takes fewer operations than it says", says: "too many operations", flaw: flaw{info: func(i *mempool.StoreInfo) { i.MaxOps++ }}},
+		{check: "Cancel", name: "ends a canceled operation twice", says: "ended twice", flaw: instead(2, endsWith(mempool.ErrCanceled))},
+		{check: "Cancel", name: "never ends canceled operations", says: hangs, flaw: instead(0, endsWith(mempool.ErrCanceled))},
+		{check: "Cancel", name: "counts canceled puts", says: "should be here", flaw: miscount(func(b *broken) int { return b.past.failures })},
+		{check: "Busy", name: "accepts more operations than Info says", says: "<nil>", flaw: flaw{info: func(i *mempool.StoreInfo) { i.MaxOps-- }}},
+		{check: "Busy", name: "accepts fewer operations than Info says", says: "too many operations", flaw: flaw{info: func(i *mempool.StoreInfo) { i.MaxOps++ }}},
 	}
 }
 
@@ -262,8 +262,8 @@ func closeControls() []control {
 		}}
 	}
 	return []control{
-		{check: "Close", name: "ends nothing that waits", says: hangs, flaw: instead(0, endsWith(mempool.ErrClosed))},
-		{check: "Close", name: "takes operations after it", says: "<nil>", flaw: accept(mempool.ErrClosed)},
+		{check: "Close", name: "never ends waiting operations", says: hangs, flaw: instead(0, endsWith(mempool.ErrClosed))},
+		{check: "Close", name: "accepts operations after it", says: "<nil>", flaw: accept(mempool.ErrClosed)},
 		{check: "Close", name: "leaves a goroutine", says: "unexpected goroutines", flaw: leave(func(*broken) func() {
 			stop := make(chan struct{})
 			go func() { <-stop }()
@@ -304,7 +304,7 @@ func faultControls() []control {
 	return []control{
 		{check: "Faults", name: "swallows ENOSPC", says: "get of extent", flaw: forgive(mempool.Put, syscall.ENOSPC)},
 		{check: "Faults", name: "swallows EIO", says: "get of extent", flaw: forgive(mempool.Put, syscall.EIO)},
-		{check: "Faults", name: "never ends what failed", says: hangs, flaw: instead(0, endsWith(syscall.EIO))},
+		{check: "Faults", name: "never ends failed operations", says: hangs, flaw: instead(0, endsWith(syscall.EIO))},
 		{check: "Faults", name: "has no checksums", says: "wrong bytes", flaw: unchecked()},
 		{check: "Faults", name: "counts puts that failed", says: "should be here", flaw: miscount(func(b *broken) int { return b.past.failures })},
 		{check: "Faults", name: "leaves a temporary file where a put fails", says: "is left", flaw: ending(mempool.Put, func(b *broken, _ mempool.Op, d *mempool.Done) {
@@ -312,10 +312,10 @@ func faultControls() []control {
 				b.litter()
 			}
 		})},
-		{check: "ReadOnce", name: "reads again what failed", says: "<nil>", flaw: revive(wasPut, func(_ *broken, _ *mempool.Extent, err error) bool {
+		{check: "ReadOnce", name: "reads a failed extent again", says: "<nil>", flaw: revive(wasPut, func(_ *broken, _ *mempool.Extent, err error) bool {
 			return damaged(err) || errors.Is(err, syscall.ENOENT)
 		})},
-		{check: "ReadOnce", name: "keeps what it could not read", says: wantMiss, flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+		{check: "ReadOnce", name: "keeps an unreadable extent", says: wantMiss, flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
 			failed := slices.ContainsFunc(b.past.late, func(o mempool.Op) bool { return o.Extent.Key == op.Extent.Key })
 			if c, ok := b.past.put[op.Extent.Key]; ok && failed && errors.Is(d.Err, mempool.ErrMiss) {
 				c.serve(op, d)
@@ -323,8 +323,8 @@ func faultControls() []control {
 				b.past.late = append(b.past.late, op)
 			}
 		})},
-		{check: "ReadOnce", name: "does not say what is gone", says: "gone are", flaw: ending(mempool.Get, func(_ *broken, _ mempool.Op, d *mempool.Done) { d.Gone = nil })},
-		{check: "ReadOnce", name: "says of the extent alone that it is gone", says: "gone are", private: true, flaw: ending(mempool.Get, func(_ *broken, _ mempool.Op, d *mempool.Done) {
+		{check: "ReadOnce", name: "does not report lost extents", says: "lost extents", flaw: ending(mempool.Get, func(_ *broken, _ mempool.Op, d *mempool.Done) { d.Gone = nil })},
+		{check: "ReadOnce", name: "reports the extent as lost, but not its children", says: "lost extents", private: true, flaw: ending(mempool.Get, func(_ *broken, _ mempool.Op, d *mempool.Done) {
 			d.Gone = d.Gone[max(0, len(d.Gone)-1):]
 		})},
 	}
@@ -333,26 +333,26 @@ func faultControls() []control {
 func durableControls() []control {
 	again := func(p *past) bool { return p.openings > 1 }
 	return []control{
-		{check: "Reopen", name: "forgets what it had", says: "get of extent", flaw: ending(mempool.Get, func(b *broken, _ mempool.Op, d *mempool.Done) {
+		{check: "Reopen", name: "forgets its extents", says: "get of extent", flaw: ending(mempool.Get, func(b *broken, _ mempool.Op, d *mempool.Done) {
 			if again(b.past) {
 				d.Err = mempool.ErrMiss
 			}
 		})},
-		{check: "Reopen", name: "brings back what was dropped", says: wantMiss, flaw: revive(wasDropped, func(b *broken, _ *mempool.Extent, _ error) bool { return again(b.past) })},
+		{check: "Reopen", name: "brings back dropped extents", says: wantMiss, flaw: revive(wasDropped, func(b *broken, _ *mempool.Extent, _ error) bool { return again(b.past) })},
 		{check: "Reopen", name: "lists children first", says: "before its parent", private: true, flaw: flaw{list: func(b *broken, dst []mempool.Extent) []mempool.Extent {
 			dst = b.Store.Contents(dst)
 			slices.Reverse(dst)
 			return dst
 		}}},
-		{check: "ReopenFewer", name: "keeps more than fits", says: "are left in a store", flaw: flaw{options: func(p *past, o *Options) {
+		{check: "ReopenFewer", name: "keeps more extents than fit", says: "are left in a store", flaw: flaw{options: func(p *past, o *Options) {
 			if again(p) {
 				o.Extents *= 2
 			}
 		}}},
 		{check: "ReopenFewer", name: "keeps children without parents", says: "without its parent", flaw: revive(wasPut, func(b *broken, x *mempool.Extent, _ error) bool { return again(b.past) && x.Start > 0 })},
-		{check: "OtherIdentity", name: "reads what another model wrote", says: wantMiss, flaw: flaw{options: func(_ *past, o *Options) { o.Identity.ModelID = Identity().ModelID }}},
-		{check: "OtherIdentity", name: "names no others", says: "others are", flaw: flaw{info: func(i *mempool.StoreInfo) { i.Others = nil }}},
-		{check: "OtherIdentity", name: "removes what others wrote", says: "others are", flaw: flaw{options: func(_ *past, o *Options) {
+		{check: "OtherIdentity", name: "reads records of another model", says: wantMiss, flaw: flaw{options: func(_ *past, o *Options) { o.Identity.ModelID = Identity().ModelID }}},
+		{check: "OtherIdentity", name: "does not list other directories", says: "others are", flaw: flaw{info: func(i *mempool.StoreInfo) { i.Others = nil }}},
+		{check: "OtherIdentity", name: "removes records of others", says: "others are", flaw: flaw{options: func(_ *past, o *Options) {
 			entries, _ := os.ReadDir(o.Dir)
 			for _, e := range entries {
 				if e.Name() != o.Identity.Fingerprint().String() {
@@ -360,7 +360,7 @@ func durableControls() []control {
 				}
 			}
 		}}},
-		{check: "Damage", name: "serves what is damaged", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
+		{check: "Damage", name: "serves damaged extents", says: "wrong bytes", flaw: ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
 			if c, ok := b.past.put[op.Extent.Key]; ok && d.Err != nil && again(b.past) {
 				c.serve(op, d)
 				op.Pages[0][3] ^= 4

@@ -130,7 +130,7 @@ func (r *rig) poll() {
 	r.Helper()
 	for _, d := range r.store.Poll(nil) {
 		if _, twice := r.ended[d.ID]; twice || d.ID > r.last {
-			r.Errorf("operation %d ended twice, or was never begun: %+v", d.ID, d)
+			r.Errorf("operation %d ended twice, or never began: %+v", d.ID, d)
 		}
 		r.ended[d.ID] = d
 	}
@@ -187,7 +187,7 @@ func (r *rig) get(xs ...mempool.Extent) {
 		if d := r.tryGet(&xs[i]); d.Err != nil {
 			r.Fatalf("get of extent %d: %v", i, d.Err)
 		} else if d.Sum != r.sum(&xs[i]) || d.Bytes != r.layout.Bytes(&xs[i]) {
-			r.Fatalf("get of extent %d says sum %x and %d bytes", i, d.Sum, d.Bytes)
+			r.Fatalf("get of extent %d reports sum %x and %d bytes", i, d.Sum, d.Bytes)
 		}
 	}
 }
@@ -245,7 +245,7 @@ func temporary(t testing.TB, dir string) {
 			return err
 		}
 		if st, err := d.Info(); err == nil && st.Mode()&0o007 != 0 {
-			t.Errorf("%s has mode %v: everybody can read prompts", path, st.Mode())
+			t.Errorf("%s has mode %v: all users can read prompts", path, st.Mode())
 		}
 		return nil
 	})

@@ -47,9 +47,9 @@ func TestMeasuredSpeeds(t *testing.T) {
 	}
 }
 
-// TestReadsBesideEachOther checks that eight concurrent reads of 4 ms count half a millisecond
+// TestConcurrentReads checks that eight concurrent reads of 4 ms count half a millisecond
 // each.
-func TestReadsBesideEachOther(t *testing.T) {
+func TestConcurrentReads(t *testing.T) {
 	for _, c := range []struct {
 		computing time.Duration // of 16 tokens
 		want      int

@@ -182,9 +182,9 @@ func TestFullHost(t *testing.T) {
 	}
 }
 
-// TestReadOfWhatIsWritten checks that an extent on its way to a tier is read once its write has
+// TestReadDuringWrite checks that an extent on its way to a tier is read once its write has
 // ended, and computed if the write fails.
-func TestReadOfWhatIsWritten(t *testing.T) {
+func TestReadDuringWrite(t *testing.T) {
 	for _, failed := range []error{nil, mempool.ErrFull} {
 		now := time.Duration(0)
 		c := Config{}
@@ -217,9 +217,9 @@ func TestReadOfWhatIsWritten(t *testing.T) {
 	}
 }
 
-// TestPatience checks that a read may take half the time of computing, if that is more than
+// TestReadDeadline checks that a read may take half the time of computing, if that is more than
 // Lateness times the expected time.
-func TestPatience(t *testing.T) {
+func TestReadDeadline(t *testing.T) {
 	for _, tc := range []struct {
 		token float64
 		want  time.Duration

@@ -50,7 +50,7 @@ func nextDrops(p *Policy) {
 	p.drops = kept
 }
 
-// nextReads begins queued reads, for each tier in the order of the requests. It gives up reads
+// nextReads begins queued reads, for each tier in the order of the requests. It abandons reads
 // that are past their deadline or whose extent has gone. A read of an extent whose write is in
 // flight waits for that write.
 func nextReads(p *Policy, now time.Duration) {

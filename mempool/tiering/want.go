@@ -36,7 +36,7 @@ type Part struct {
 	From   kv.Tier
 	Start  int // position of the first token that it reads
 	Tokens int
-	// Deadline is on the clock of now. A read that has not ended by then is given up.
+	// Deadline is on the clock of now. A read that has not ended at that time is abandoned.
 	Deadline time.Duration
 }
 
@@ -219,7 +219,7 @@ func written(p *Policy, of kv.Tier, k mempool.Key) {
 }
 
 // answer records the result of a read for the requests that wait for it. After a failure a
-// request keeps the parts before it and gives up those after it.
+// request keeps the parts before it and abandons those after it.
 func (p *Policy) answer(m *move, ok bool) {
 	for _, w := range m.waiters {
 		i := slices.IndexFunc(w.parts, func(x part) bool { return x.move == m })

@@ -188,7 +188,7 @@ func (w *world) took(moves []Move) {
 				w.t.Fatalf("a child is written before its parent: %s", m.Extent.Key.Short())
 			}
 			if _, ok := w.tiers[m.From][m.Extent.Key]; !ok && !w.gone(m) {
-				w.t.Fatalf("a write from %s of what is not there", m.From)
+				w.t.Fatalf("a write from %s of a missing extent", m.From)
 			}
 		case Read:
 			if w.failed[key] {

@@ -224,7 +224,7 @@ func (x *Carrier) Close() error {
 		}
 	}
 	if x.kept != 0 {
-		errs = append(errs, fmt.Errorf("carrier: %d buffers are in use with no move under way", x.kept))
+		errs = append(errs, fmt.Errorf("carrier: %d buffers are in use without a move in flight", x.kept))
 	}
 	x.free()
 	return errors.Join(errs...)

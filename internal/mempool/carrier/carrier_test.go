@@ -60,7 +60,7 @@ func TestBetweenTiers(t *testing.T) {
 	r.good(r.begin(tiering.Write, kv.TierDisk, kv.TierShared, &x, 0, second*60))
 	r.good(r.begin(tiering.Drop, kv.TierHost, kv.TierHost, &x, 0, 0))
 	if e := r.end(r.read(kv.TierHost, &x, 8)); !errors.Is(e.Err, mempool.ErrMiss) {
-		t.Errorf("a read of what was dropped: %v", e.Err)
+		t.Errorf("a read of a dropped extent: %v", e.Err)
 	}
 	r.good(r.read(kv.TierShared, &x, 8))
 	r.same(&x, 8)
@@ -137,7 +137,7 @@ func TestHang(t *testing.T) {
 	r.c.watch.wake()
 	r.until(func() bool { return len(r.c.buffers) == 1 && len(r.c.lost) == 0 })
 	if m := h.Metrics(); m.Extents != 0 {
-		t.Errorf("%d extents are left that nobody knows of", m.Extents)
+		t.Errorf("%d extents are left that no test wrote", m.Extents)
 	}
 	r.close()
 }
@@ -187,7 +187,7 @@ func TestParentsFirst(t *testing.T) {
 	lost := r.begin(tiering.Write, kv.TierHost, kv.TierDisk, &ys[0], 0, 0)
 	child = r.write(kv.TierDisk, &ys[1], 4)
 	if e := r.end(lost); !errors.Is(e.Err, mempool.ErrMiss) {
-		t.Errorf("a write of what is not there: %v", e.Err)
+		t.Errorf("a write of a missing extent: %v", e.Err)
 	}
 	if e := r.end(child); !errors.Is(e.Err, mempool.ErrOrphan) {
 		t.Errorf("a write whose parent failed: %v", e.Err)

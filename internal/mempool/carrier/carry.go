@@ -266,7 +266,7 @@ func (x *Carrier) cancel(id tiering.MoveID) {
 	}
 }
 
-// overdue gives up moves whose stores have not ended them by deadline and grace. Their buffers
+// overdue abandons moves whose stores have not ended them by deadline and grace. Their buffers
 // stay with the stores until the operations end.
 func (x *Carrier) overdue(now time.Time) {
 	for _, c := range x.moves { // each ends alike, in any order

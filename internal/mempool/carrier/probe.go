@@ -78,7 +78,7 @@ func (x *Carrier) counted(d *mempool.Done) {
 	x.answer(id, &p, found)
 }
 
-// unanswered gives up probes whose store has not ended them by deadline and grace.
+// unanswered abandons probes whose store has not ended them by deadline and grace.
 func (x *Carrier) unanswered(now time.Time) {
 	for id, p := range x.probes { // each ends alike, in any order
 		if !p.due.IsZero() && !now.Before(p.due.Add(x.cfg.Grace)) {

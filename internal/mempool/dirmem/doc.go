@@ -1,7 +1,7 @@
 // Package dirmem owns one tier of KV in a directory that several processes share, also over a
 // network file system. Records belong to the directory, not to a process: any process may add
 // them, read them and, if a read fails, remove them. The package enforces the quota and makes no
-// other decision about what is kept: the process with the lease, the keeper, removes the least
+// other decision about contents: the process with the lease, the keeper, removes the least
 // recently used records.
 //
 // The directory of an identity is named by its fingerprint and contains
@@ -16,7 +16,7 @@
 // is a miss.
 //
 // A child can be put only if its parent is there, and the quota removes children before parents.
-// A parent lost to damage leaves its children behind. They can be used again when the parent is
+// The children of a damaged parent stay in the directory. They can be used again when the parent is
 // put again, because a key identifies the whole prefix; until then they are the first to be
 // removed.
 //

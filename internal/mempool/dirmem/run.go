@@ -15,7 +15,7 @@ import (
 
 // errEnded is the error of an operation that was given up. Its Done was sent earlier, so this one
 // is not reported.
-var errEnded = errors.New("dirmem: the operation was given up")
+var errEnded = errors.New("dirmem: the operation was abandoned")
 
 // touchAge is the age of a record's modification time from which a use renews it. It saves a
 // write of metadata for most uses.
@@ -111,7 +111,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	r := mempool.Record{Extent: *x, Seq: uint64(time.Now().UnixNano()), PayloadBytes: s.info.Identity.Layout.Bytes(x)}
 	tmp, err := s.write(w, j, &r)
 	if err == nil && j.Op.Sum != 0 && j.Op.Sum != r.PayloadSum {
-		err = fmt.Errorf("%w: %s has checksum %x on its way, not %x", mempool.ErrCorrupt, x.Key.Short(), r.PayloadSum, j.Op.Sum)
+		err = fmt.Errorf("%w: %s was put with checksum %x, want %x", mempool.ErrCorrupt, x.Key.Short(), r.PayloadSum, j.Op.Sum)
 	}
 	if err == nil && parent != nil {
 		<-parent.Left()
@@ -262,7 +262,7 @@ func (s *Store) read(w int, j *ops.Job) (sum uint64, err error) {
 		return 0, errEnded
 	}
 	if sum != r.PayloadSum {
-		return 0, fmt.Errorf("%w: checksum of %s", mempool.ErrCorrupt, f.Name())
+		return 0, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, f.Name())
 	}
 	if !j.Commit() {
 		return 0, errEnded

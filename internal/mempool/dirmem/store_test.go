@@ -119,7 +119,7 @@ func TestKeeperRuns(t *testing.T) {
 	has := s.keeper.has
 	s.keeper.mu.Unlock()
 	if !has {
-		t.Error("nobody has the lease")
+		t.Error("no process has the lease")
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
 // Package diskmem owns one tier of KV on a local disk: a directory that only one process uses at a
-// time, and whose contents survive a restart. It never decides what is kept.
+// time, and whose contents survive a restart. It never decides which extents to keep.
 //
 // The directory of an identity is named by its fingerprint and contains
 //

@@ -147,7 +147,7 @@ func (m *medium) Read(w int, slot int32, j *ops.Job, r *mempool.Record) error {
 		return slotted.ErrEnded
 	}
 	if sum != r.PayloadSum {
-		return fmt.Errorf("%w: checksum of %s", mempool.ErrCorrupt, r.Key.Short())
+		return fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, r.Key.Short())
 	}
 	if !j.Commit() {
 		return slotted.ErrEnded

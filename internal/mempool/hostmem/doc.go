@@ -1,6 +1,6 @@
 // Package hostmem owns host memory outside the Go heap, which the garbage collector neither scans
 // nor counts: as an [Arena], the pages of an engine's pool, and as a [Store], the tier of extents
-// below the device. It never decides what is kept where.
+// below the device. It never decides which extents to keep, or in which tier.
 //
 // An Arena has no locks. Different goroutines may use different pages at the same time.
 //

@@ -100,7 +100,7 @@ func (m *medium) Read(_ int, at int32, j *ops.Job, r *mempool.Record) error {
 		return slotted.ErrEnded
 	}
 	if n != len(src) || sum != r.PayloadSum {
-		return fmt.Errorf("%w: checksum of %s in memory", mempool.ErrCorrupt, r.Key.Short())
+		return fmt.Errorf("%w: wrong checksum of %s in memory", mempool.ErrCorrupt, r.Key.Short())
 	}
 	if !j.Commit() {
 		return slotted.ErrEnded

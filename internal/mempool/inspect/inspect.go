@@ -66,7 +66,7 @@ func Find(dir string) ([]Dir, error) {
 	return found, nil
 }
 
-// look describes the directory of one identity; what is wrong with it becomes Dir.Err.
+// look describes the directory of one identity; a fault of it becomes Dir.Err.
 func look(path string) Dir {
 	d := Dir{Path: path, Fingerprint: filepath.Base(path)}
 	card, err := blockio.ReadCard(path)
@@ -181,7 +181,7 @@ func read(file *os.File, at int64, f *mempool.Format, buf []byte, payload bool) 
 	head := buf[:f.HeaderBytes()]
 	if n, err := file.ReadAt(head, at); n < len(head) {
 		if err == io.EOF {
-			err = fmt.Errorf("%w: %d bytes of a header", mempool.ErrCorrupt, n)
+			err = fmt.Errorf("%w: a header of %d bytes", mempool.ErrCorrupt, n)
 		}
 		return mempool.Record{}, err
 	}
@@ -194,7 +194,7 @@ func read(file *os.File, at int64, f *mempool.Format, buf []byte, payload bool) 
 		return mempool.Record{}, fmt.Errorf("%w: %d bytes of %d: %w", mempool.ErrCorrupt, n, len(body), err)
 	}
 	if mempool.Sum(body) != r.PayloadSum {
-		return mempool.Record{}, fmt.Errorf("%w: checksum of %s", mempool.ErrCorrupt, r.Key.Short())
+		return mempool.Record{}, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, r.Key.Short())
 	}
 	return r, nil
 }

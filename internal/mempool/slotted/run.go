@@ -74,7 +74,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 
 	err = s.medium.Write(w, at, stale, j, &r)
 	if err == nil && j.Op.Sum != 0 && j.Op.Sum != r.PayloadSum {
-		err = fmt.Errorf("%w: %s has checksum %x on its way, not %x", mempool.ErrCorrupt, x.Key.Short(), r.PayloadSum, j.Op.Sum)
+		err = fmt.Errorf("%w: %s was put with checksum %x, want %x", mempool.ErrCorrupt, x.Key.Short(), r.PayloadSum, j.Op.Sum)
 	}
 	if parent != nil {
 		<-parent.Left()

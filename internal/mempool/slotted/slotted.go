@@ -45,7 +45,7 @@ type Placed struct {
 }
 
 // ErrEnded is returned by a Medium if the job was given up meanwhile.
-var ErrEnded = errors.New("slotted: the operation was given up")
+var ErrEnded = errors.New("slotted: the operation was abandoned")
 
 // Config configures a store.
 type Config struct {

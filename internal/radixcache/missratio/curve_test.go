@@ -119,7 +119,7 @@ func TestNamespacesShareNothing(t *testing.T) {
 
 // A prompt that is repeated at once, longer by one token: all of it is a hit, also the
 // part that fills no block, once the capacity suffices.
-func TestEndsAreKnownToTheToken(t *testing.T) {
+func TestEndsAreExactToTheToken(t *testing.T) {
 	tokens := generate("unique", 1, 1)[0][:101]
 	c := play(t, Config{}, [][]kv.Token{tokens[:100], tokens})
 	for capacity, want := range map[int]float64{50: 50, 99: 99, 100: 100, 1000: 100} {

@@ -35,7 +35,7 @@ func TestCompactingChangesNoAnswer(t *testing.T) {
 		switch {
 		case to == forgotten:
 			if gone++; after[i] < limit {
-				t.Errorf("walk %d is forgotten, only %d tokens behind", i, after[i])
+				t.Errorf("walk %d is forgotten after only %d tokens", i, after[i])
 			}
 		case refers[i] && (l.after(to) != after[i] || l.walks[to].end != i+1):
 			t.Errorf("after walk %d: %d, want %d; its end %d", i, l.after(to), after[i], l.walks[to].end)

@@ -21,7 +21,7 @@ type walker struct {
 	block int    // number of tokens in the current block
 
 	open   bool   // there is an open run: [start, …) of walk
-	fork   bool   // the rest of the request is new; only sampling goes on
+	fork   bool   // the rest of the request is new; only sampling continues
 	walk   uint32 // the walk that touched the open run last
 	start  int
 	last   int  // lower bound on the tokens that the request shares with walk's request

@@ -127,8 +127,8 @@ func (w *world) call(c *caller) {
 	}
 	c.open++
 	w.callerOf[o] = c
-	if c.aborts > 0 && w.who.one(c.aborts) {
-		id, patience := o.req.ID, w.who.wait(w.setup.stepTime*20)
+	if c.aborts > 0 && w.choice.one(c.aborts) {
+		id, patience := o.req.ID, w.choice.wait(w.setup.stepTime*20)
 		w.later(patience, func() { w.giveUp(id) })
 	}
 }

@@ -87,7 +87,7 @@ func (c *contents) judge(leaves []leaf, res *engine.Result) error {
 		}
 		l := leaves[i]
 		if want := c.r.oracle.Expect(l.tokens, engine.SamplingParams{}, 1, nil)[0]; out.Token != want {
-			return fmt.Errorf("the tree says that pages %s hold tokens %s, they hold others", formatPages(l.pages), formatTokens(l.tokens))
+			return fmt.Errorf("the tree has pages %s for tokens %s, but they hold others", formatPages(l.pages), formatTokens(l.tokens))
 		}
 	}
 	c.r.report.Leaves += len(leaves)

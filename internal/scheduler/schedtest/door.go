@@ -31,7 +31,7 @@ func (c *door) added(o *order, err error) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("request %d of %d prompt and %d output tokens is refused (%w), the reasons to do so are %v",
+	return fmt.Errorf("request %d of %d prompt and %d output tokens is refused (%w), the allowed reasons are %v",
 		o.req.ID, len(o.req.Prompt), o.req.MaxTokens, err, reasons)
 }
 

@@ -24,7 +24,7 @@ func (*endings) name() string { return "endings" }
 func (c *endings) planned(p *scheduler.Plan, rows []rowView) error {
 	for _, v := range rows {
 		if s := v.of; s != nil && (s.of.abort != nil || s.endBy > 0) {
-			return fmt.Errorf("request %d was given up or is past its time, and gets a row in plan %d", s.of.req.ID, p.Batch.Seq)
+			return fmt.Errorf("request %d was aborted or is out of time, but gets a row in plan %d", s.of.req.ID, p.Batch.Seq)
 		}
 	}
 	return nil
@@ -34,9 +34,9 @@ func (c *endings) told(s *sample, o *scheduler.Output) error {
 	e := &o.Ending
 	switch {
 	case s == nil:
-		return fmt.Errorf("request %d gets news (%v), but was not accepted or has ended", o.Request, e.Reason)
+		return fmt.Errorf("request %d gets an output (%v), but was not accepted or has ended", o.Request, e.Reason)
 	case !o.Sampled && e.Reason == scheduler.NotEnded:
-		return fmt.Errorf("request %d gets an output with nothing in it", o.Request)
+		return fmt.Errorf("request %d gets an empty output", o.Request)
 	case o.Final != (e.Reason != scheduler.NotEnded && s.of.open == 1):
 		return fmt.Errorf("request %d has %d samples open, final is %v, ending %v", o.Request, s.of.open, o.Final, e.Reason)
 	case e.Reason == scheduler.NotEnded:
@@ -59,7 +59,7 @@ func (c *endings) reason(s *sample, e *scheduler.Ending) error {
 		}
 	case scheduler.Abort:
 		if !c.mayAbort(s, e.Err) {
-			return fmt.Errorf("ends by abort with %v, its caller's cause is %v, its deadline %v, its queue timeout %v after %v",
+			return fmt.Errorf("ends by abort with %v, the caller's cause is %v, its deadline %v, its queue timeout %v after %v",
 				e.Err, s.of.abort, s.of.req.Deadline, s.of.req.QueueTimeout, s.of.added)
 		}
 	case scheduler.Failed:
@@ -70,7 +70,7 @@ func (c *endings) reason(s *sample, e *scheduler.Ending) error {
 			return fmt.Errorf("fails without a fault: %w", e.Err)
 		}
 	default:
-		return fmt.Errorf("ends by %v, which is not known here", e.Reason)
+		return fmt.Errorf("ends by %v, an unknown reason", e.Reason)
 	}
 	return nil
 }
@@ -80,11 +80,11 @@ func (c *endings) reason(s *sample, e *scheduler.Ending) error {
 func (c *endings) displaced(s *sample) error {
 	switch by := c.r.book.coming; {
 	case !c.r.cfg.Displace || by == nil:
-		return errors.New("is displaced though no request came")
+		return errors.New("is displaced, but no request arrived")
 	case by.Priority <= s.of.req.Priority:
 		return fmt.Errorf("has priority %d and is displaced by one of %d", s.of.req.Priority, by.Priority)
 	case slices.ContainsFunc(s.of.samples, func(o *sample) bool { return o.binds > 0 }):
-		return errors.New("is displaced, though it was admitted before")
+		return errors.New("is displaced, but was admitted before")
 	}
 	c.r.report.Displaced++
 	return nil
@@ -127,7 +127,7 @@ func (c *endings) bill(s *sample, o *scheduler.Output) error {
 func timeline(s *sample, e *scheduler.Ending) error {
 	if !s.of.req.Timeline {
 		if e.Timeline != nil {
-			return errors.New("a timeline was not asked for")
+			return errors.New("a timeline was not requested")
 		}
 		return nil
 	}
@@ -171,7 +171,7 @@ func (c *endings) expired() error {
 			switch {
 			case s.ended || !late:
 			case !c.r.runs(s):
-				return fmt.Errorf("request %d is past its time, is in no plan that runs, and is open still", o.req.ID)
+				return fmt.Errorf("request %d is out of time, is in no plan in flight, and is still open", o.req.ID)
 			case s.endBy == 0:
 				s.endBy = s.lastSeq
 			}
@@ -182,7 +182,7 @@ func (c *endings) expired() error {
 
 func (c *endings) aborted(o *order) error {
 	if o.open > 0 && o.abortPlan == 0 {
-		return fmt.Errorf("request %d was given up, is in no plan that runs, and is open still", o.req.ID)
+		return fmt.Errorf("request %d was aborted, is in no plan in flight, and is still open", o.req.ID)
 	}
 	return nil
 }
@@ -190,11 +190,11 @@ func (c *endings) aborted(o *order) error {
 func (c *endings) completed(seq uint64) error {
 	for _, o := range c.r.book.live {
 		if o.abort != nil && o.abortPlan <= seq {
-			return fmt.Errorf("request %d was given up, plan %d has completed since, and it is open still", o.req.ID, seq)
+			return fmt.Errorf("request %d was aborted and plan %d has completed since, but it is still open", o.req.ID, seq)
 		}
 		for _, s := range o.samples {
 			if !s.ended && s.endBy > 0 && s.endBy <= seq {
-				return fmt.Errorf("request %d was past its time, plan %d has completed since, and it is open still", o.req.ID, seq)
+				return fmt.Errorf("request %d was out of time and plan %d has completed since, but it is still open", o.req.ID, seq)
 			}
 		}
 	}
@@ -203,17 +203,17 @@ func (c *endings) completed(seq uint64) error {
 
 func (c *endings) settled() error {
 	if open := c.r.sched.Open(); open != len(c.r.book.live) {
-		return fmt.Errorf("the scheduler has %d requests open, %d should be", open, len(c.r.book.live))
+		return fmt.Errorf("the scheduler has %d open requests, want %d", open, len(c.r.book.live))
 	}
 	if c.r.lost != nil && len(c.r.book.live) > 0 {
-		return fmt.Errorf("%d requests are open after the device's end", len(c.r.book.live))
+		return fmt.Errorf("%d requests are open after the loss of the device", len(c.r.book.live))
 	}
 	return nil
 }
 
 func (c *endings) finished() error {
 	if b := &c.r.book; b.ended != b.samples || len(b.live) > 0 {
-		return fmt.Errorf("%d outputs are owed, %d ended", b.samples, b.ended)
+		return fmt.Errorf("%d endings are due, %d samples ended", b.samples, b.ended)
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (c *outputs) told(s *sample, o *scheduler.Output) error {
 				o.Request, reason, e.StopString, got, want.Reason, want.StopString, len(s.want))
 		}
 	case reason == scheduler.NotEnded && got == len(s.want):
-		return fmt.Errorf("request %d goes on after its %d tokens", o.Request, got)
+		return fmt.Errorf("request %d continues after its %d tokens", o.Request, got)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
 	for _, copied := range p.Batch.Copies {
 		from := c.pages[copied.Src]
 		if b := from.bad(int(copied.Tokens), c.r.plans); b != nil {
-			return fmt.Errorf("plan %d copies page %d, which only %s computed, and that has failed", p.Batch.Seq, copied.Src, label(b.by))
+			return fmt.Errorf("plan %d copies page %d, which only the failed %s computed", p.Batch.Seq, copied.Src, label(b.by))
 		}
 		to := &content{id: copied.Dst}
 		if from != nil {
@@ -123,7 +123,7 @@ func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) error {
 	if v.fresh {
 		for _, id := range v.pages[:min(start/size, len(v.pages))] {
 			if b := c.pages[id].bad(size, c.bound[s]); b != nil {
-				return fmt.Errorf("%s begins at token %d on page %d, which only %s computed, and that has failed", label(s), start, id, label(b.by))
+				return fmt.Errorf("%s begins at token %d on page %d, which only the failed %s computed", label(s), start, id, label(b.by))
 			}
 		}
 	}

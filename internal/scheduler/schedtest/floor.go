@@ -44,15 +44,15 @@ func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) error {
 		kept = min(kept, 16) // regardless of the remaining time
 	}
 	if floor := min(kept, cfg.ChunkTokens, wanted); wanted > 0 && got+token-1 < floor {
-		return fmt.Errorf("plan %d gives prompts %d of the budget, which could take %d and have %d kept for them", p.Batch.Seq, got, wanted, cfg.PromptFloor)
+		return fmt.Errorf("plan %d gives prompts %d of the budget; they could use %d, and their floor is %d", p.Batch.Seq, got, wanted, cfg.PromptFloor)
 	}
 	return nil
 }
 
-// cost returns the budget that n tokens use after behind others.
-func (c *promptFloor) cost(n, behind int) int {
+// cost returns the budget that n tokens use after before others.
+func (c *promptFloor) cost(n, before int) int {
 	if k := c.r.cfg.AttentionTokens; k > 0 {
-		return n + (n*(2*behind+n)+2*k-1)/(2*k)
+		return n + (n*(2*before+n)+2*k-1)/(2*k)
 	}
 	return n
 }

@@ -16,11 +16,11 @@ func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
 	fmt.Fprintf(&text, "plan %d: %s", p.Batch.Seq, plural(p.Tokens(), "token"))
 	for i := range p.Batch.Binds {
 		bind := &p.Batch.Binds[i]
-		who := "?"
+		of := "?"
 		if s := b.seeds[bind.Sampling.Seed]; s != nil {
-			who = label(s)
+			of = label(s)
 		}
-		fmt.Fprintf(&text, "\n  slot %d is %s's", bind.Slot, who)
+		fmt.Fprintf(&text, "\n  slot %d is %s's", bind.Slot, of)
 	}
 	for _, c := range p.Batch.Copies {
 		fmt.Fprintf(&text, "\n  copy %d tokens of page %d to page %d", c.Tokens, c.Src, c.Dst)
@@ -36,11 +36,11 @@ func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
 		fmt.Fprintf(&text, "\n  mask %d allows %s", m.ID, plural(n, "token"))
 	}
 	for _, v := range rows {
-		who := "?"
+		of := "?"
 		if v.of != nil {
-			who = label(v.of)
+			of = label(v.of)
 		}
-		fmt.Fprintf(&text, "\n  %s[%d,%d) pages=%s", who, v.row.Start, int(v.row.Start)+v.row.Len(), formatPages(v.pages))
+		fmt.Fprintf(&text, "\n  %s[%d,%d) pages=%s", of, v.row.Start, int(v.row.Start)+v.row.Len(), formatPages(v.pages))
 		if v.row.Deferred {
 			text.WriteString(" deferred")
 		}

@@ -27,10 +27,10 @@ func (*ledger) name() string { return "ledger" }
 func (l *ledger) handed(pages []kv.PageID, from, to place) error {
 	for _, id := range pages {
 		if id < 0 || int(id) >= len(l.at) {
-			return fmt.Errorf("page %d goes from %v to %v, there are %d pages", id, from, to, len(l.at))
+			return fmt.Errorf("page %d moves from %v to %v, but there are %d pages", id, from, to, len(l.at))
 		}
 		if l.at[id] != from {
-			return fmt.Errorf("page %d goes from %v to %v, but is %v", id, from, to, l.at[id])
+			return fmt.Errorf("page %d moves from %v to %v, but is %v", id, from, to, l.at[id])
 		}
 		l.at[id] = to
 		l.count[from]--
@@ -73,10 +73,10 @@ func (l *ledger) settled() error {
 	case m.LeakedPages != 0:
 		return fmt.Errorf("%d granted pages have no owner", m.LeakedPages)
 	case m.IdlePages+m.HeldPages+m.CachedPages != l.count[inScheduler]:
-		return fmt.Errorf("%d idle + %d held + %d cached pages, the scheduler was given %d",
+		return fmt.Errorf("%d idle + %d held + %d cached pages, the scheduler was granted %d",
 			m.IdlePages, m.HeldPages, m.CachedPages, l.count[inScheduler])
 	case l.r.pool.FreePages() != l.count[inPool]:
-		return fmt.Errorf("%d pages are free, %d should be", l.r.pool.FreePages(), l.count[inPool])
+		return fmt.Errorf("%d pages are free, want %d", l.r.pool.FreePages(), l.count[inPool])
 	}
 	if most := l.r.cfg.Tenant.MaxRunning; most > 0 {
 		for _, t := range l.r.sched.Tenants() {
@@ -90,7 +90,7 @@ func (l *ledger) settled() error {
 
 func (l *ledger) finished() error {
 	if l.count[inPool] != len(l.at) || l.r.pool.FreePages() != len(l.at) {
-		return fmt.Errorf("%d of %d pages came back, %d are free", l.count[inPool], len(l.at), l.r.pool.FreePages())
+		return fmt.Errorf("%d of %d pages were returned, %d are free", l.count[inPool], len(l.at), l.r.pool.FreePages())
 	}
 	if m := l.r.sched.Metrics(); m.CachedPages+m.HeldPages+m.IdlePages != 0 {
 		return fmt.Errorf("the scheduler keeps %d cached, %d held and %d idle pages", m.CachedPages, m.HeldPages, m.IdlePages)

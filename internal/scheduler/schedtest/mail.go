@@ -20,10 +20,10 @@ var placeNames = [...]string{"in the pool", "on the way to the scheduler", "in t
 
 func (p place) String() string { return placeNames[p] }
 
-// mail holds the messages (letters) between pool and scheduler. Each direction keeps its order,
+// mail holds the messages between pool and scheduler. Each direction keeps its order,
 // as mailboxes do.
 type mail struct {
-	delay     func() time.Duration // draws the delay of the next letter
+	delay     func() time.Duration // draws the delay of the next message
 	last      [2]time.Duration     // latest delivery time to the pool and to the scheduler
 	underway  int
 	sent      int
@@ -35,7 +35,7 @@ const (
 	toScheduler
 )
 
-// post delivers a letter after a delay.
+// post delivers a message after a delay.
 func (r *rig) post(direction int, deliver func()) {
 	m := &r.mail
 	at := max(r.clock.Now()+m.delay(), m.last[direction])

@@ -37,7 +37,7 @@ func (*mirror) name() string { return "mirror" }
 // hold the same block, hence the counts.
 func (m *mirror) heard(events []kv.Event) error {
 	if !m.r.cfg.Events || m.r.cfg.DisableCache {
-		return fmt.Errorf("%d events come, though they are turned off", len(events))
+		return fmt.Errorf("%d events, but events are off", len(events))
 	}
 	for i := range events {
 		ev := &events[i]
@@ -52,7 +52,7 @@ func (m *mirror) heard(events []kv.Event) error {
 		case kv.Removed:
 			for _, h := range ev.Hashes {
 				if m.index[h] == 0 {
-					return fmt.Errorf("block %x is removed, which was never stored or is gone already", uint64(h))
+					return fmt.Errorf("block %x is removed, but was never stored or is removed already", uint64(h))
 				}
 				m.drop(h)
 			}
@@ -68,7 +68,7 @@ func (m *mirror) heard(events []kv.Event) error {
 
 func (m *mirror) stored(ev *kv.Event) error {
 	if ev.HasParent && m.index[ev.Parent] == 0 {
-		return fmt.Errorf("blocks are stored below %x, which is not there", uint64(ev.Parent))
+		return fmt.Errorf("blocks are stored below %x, which is not stored", uint64(ev.Parent))
 	}
 	parent, has := ev.Parent, ev.HasParent
 	seed := ev.Namespace.Seed()
@@ -120,7 +120,7 @@ func (m *mirror) compare() error {
 		blocks += m.hash(&v)
 	}
 	if blocks != m.total {
-		return fmt.Errorf("the tree holds %d blocks, the events tell of %d", blocks, m.total)
+		return fmt.Errorf("the tree holds %d blocks, by the events %d", blocks, m.total)
 	}
 	missing := kv.BlockHash(0)
 	found := true
@@ -130,7 +130,7 @@ func (m *mirror) compare() error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("the tree holds block %x %d times, the events tell of %d", uint64(missing), m.seen[missing], m.index[missing])
+		return fmt.Errorf("the tree holds block %x %d times, by the events %d times", uint64(missing), m.seen[missing], m.index[missing])
 	}
 	return nil
 }

@@ -16,17 +16,17 @@ import (
 // lower plays the carrier of a shell: it has the stores below the device, and copies pages to
 // and from them. An operation of a store takes some time, and may fail.
 type lower struct {
-	r       *rig
-	layout  mempool.Layout
-	cfg     *tiering.Config // nil: there are no tiers
-	stores  [kv.Tiers]map[mempool.Key]*record
-	moves   map[tiering.MoveID]*carried
-	ledger  *tierLedger
-	letters int                                 // letters to the scheduler in flight
-	took    func() time.Duration                // draws the duration of the next operation
-	fault   func(m *tiering.Move) (error, bool) // draws the operation's error; true: slower than its deadline
-	ended   func(c *carried, err error)         // called with each ending; may be nil
-	speedup time.Duration                       // factor by which stores report too short times
+	r        *rig
+	layout   mempool.Layout
+	cfg      *tiering.Config // nil: there are no tiers
+	stores   [kv.Tiers]map[mempool.Key]*record
+	moves    map[tiering.MoveID]*carried
+	ledger   *tierLedger
+	messages int                                 // messages to the scheduler in flight
+	took     func() time.Duration                // draws the duration of the next operation
+	fault    func(m *tiering.Move) (error, bool) // draws the operation's error; true: slower than its deadline
+	ended    func(c *carried, err error)         // called with each ending; may be nil
+	speedup  time.Duration                       // factor by which stores report too short times
 }
 
 // record is an extent in a store.
@@ -59,7 +59,7 @@ func newLower(r *rig, cfg *tiering.Config) lower {
 }
 
 // busy reports whether the scheduler has not been told the end of some move.
-func (l *lower) busy() bool { return len(l.moves)+l.letters > 0 }
+func (l *lower) busy() bool { return len(l.moves)+l.messages > 0 }
 
 // begin begins the moves of a plan. It fails if the device is lost.
 func (l *lower) begin(p *scheduler.Plan) error {
@@ -117,7 +117,7 @@ func (l *lower) copied() {
 		c := l.moves[tiering.MoveID(d.ID)]
 		switch {
 		case c == nil || !c.copying:
-			l.r.fail("moves", fmt.Errorf("the copy of move %d ends, which has not begun or has ended", d.ID))
+			l.r.fail("moves", fmt.Errorf("the copy of move %d ends, but the move has not begun or has ended", d.ID))
 			return
 		case c.Kind == tiering.Read || d.Err != nil:
 			l.end(c, d.Err)
@@ -342,11 +342,11 @@ func (l *lower) count(c *carried, err error) {
 	}
 }
 
-// tell sends the scheduler a letter.
+// tell sends the scheduler a message.
 func (l *lower) tell(what func()) {
-	l.letters++
+	l.messages++
 	l.r.post(toScheduler, func() {
-		l.letters--
+		l.messages--
 		if l.r.failed == nil && !l.r.closed {
 			what()
 			l.r.pump()

@@ -147,7 +147,7 @@ func TestFailureIsOneLine(t *testing.T) {
 func TestReportString(t *testing.T) {
 	r := Report{
 		Options: Options{Seed: 9}, World: "40 pages of 4", Digest: 0xabc, Steps: make([]uint64, 3), Requests: 5, Refused: 2,
-		OutputTokens: 12, RanTokens: 70, PromptTokens: 80, CachedTokens: 20, CopiedPages: 1, Preemptions: 1, Letters: 4, Events: 6, Compared: 2, Time: 5e6,
+		OutputTokens: 12, RanTokens: 70, PromptTokens: 80, CachedTokens: 20, CopiedPages: 1, Preemptions: 1, Messages: 4, Events: 6, Compared: 2, Time: 5e6,
 	}
 	r.Endings[scheduler.Stop], r.Endings[scheduler.Abort] = 3, 2
 	want := `world:    seed 9: 40 pages of 4
@@ -155,7 +155,7 @@ steps:    3 in 5ms of virtual time, 70 tokens run
 requests: 5 accepted, 2 refused, 0 samples displaced, 1 preemptions
 endings:  3 stop, 2 abort
 tokens:   80 prompt, 20 cached (25.0 %), 12 output, 1 boundary pages copied
-traffic:  4 letters to and from the pool, 6 cache events, 2 comparisons with the tree
+traffic:  4 messages to and from the pool, 6 cache events, 2 comparisons with the tree
 digest:   0000000000000abc
 `
 	if got := r.String(); got != want {

@@ -34,7 +34,7 @@ func (c *precedence) planned(p *scheduler.Plan, _ []rowView) error {
 	for _, o := range c.r.book.live { // in order of arrival
 		for _, v := range o.samples {
 			if before[v] && !c.ran[v] && !v.ended && !c.justified(v, before) {
-				return fmt.Errorf("plan %d: request %d of priority %d was preempted, and nothing of that priority or, waiting, above it by %d took its place",
+				return fmt.Errorf("plan %d: request %d of priority %d was preempted, but no request of that priority, nor a waiting one that exceeds it by %d, took its place",
 					p.Batch.Seq, o.req.ID, o.req.Priority, c.r.cfg.PreemptThreshold)
 			}
 		}

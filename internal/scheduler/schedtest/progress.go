@@ -11,27 +11,27 @@ type progress struct {
 	blind
 	r *rig
 
-	letters int // letters since the last event other than mail
-	idle    int // settled calls since the last plan began or ended
-	drainAt int // plan at which arrivals ended
-	drain   int // maximum number of plans for the requests open then; 0 while requests arrive
-	passed  map[*sample]int
+	messages int // messages since the last event other than mail
+	idle     int // settled calls since the last plan began or ended
+	drainAt  int // plan at which arrivals ended
+	drain    int // maximum number of plans for the requests open then; 0 while requests arrive
+	passed   map[*sample]int
 }
 
 func (*progress) name() string { return "progress" }
 
 // These limits are far beyond what correct runs need; with a bug, waits are unbounded.
 const (
-	maxIdle   = 5000 // arrivals and letters during one plan
+	maxIdle   = 5000 // arrivals and messages during one plan
 	drainSlow = 8    // plans for each token still to be generated
 )
 
-func (c *progress) moved() { c.letters, c.idle = 0, 0 }
+func (c *progress) moved() { c.messages, c.idle = 0, 0 }
 
-func (c *progress) added(*order, error) error { c.letters = 0; return nil }
-func (c *progress) aborted(*order) error      { c.letters = 0; return nil }
+func (c *progress) added(*order, error) error { c.messages = 0; return nil }
+func (c *progress) aborted(*order) error      { c.messages = 0; return nil }
 
-func (c *progress) told(*sample, *scheduler.Output) error { c.letters = 0; return nil }
+func (c *progress) told(*sample, *scheduler.Output) error { c.messages = 0; return nil }
 
 func (c *progress) completed(uint64) error { c.moved(); return nil }
 
@@ -96,8 +96,8 @@ func (c *progress) overtakers(o *order) int {
 const followers = 8
 
 func (c *progress) posted() error {
-	if c.letters++; c.letters > 4*c.r.info.NumPages+20 {
-		return fmt.Errorf("%d letters between pool and scheduler, and nothing else happens", c.letters)
+	if c.messages++; c.messages > 4*c.r.info.NumPages+20 {
+		return fmt.Errorf("%d messages between pool and scheduler without other progress", c.messages)
 	}
 	return nil
 }
@@ -109,13 +109,13 @@ func (c *progress) settled() error {
 		return nil
 	}
 	if len(r.flights) == 0 && r.mail.underway == 0 && !r.lower.busy() {
-		return fmt.Errorf("%d requests are open, and no plan, result or page is on its way", open)
+		return fmt.Errorf("%d requests are open without a plan, result or page in flight", open)
 	}
 	if c.idle++; c.idle > maxIdle {
-		return fmt.Errorf("%d requests are open, and for %d events no plan began or ended", open, c.idle)
+		return fmt.Errorf("%d requests are open, but no plan began or ended in %d events", open, c.idle)
 	}
 	if c.drain > 0 && r.plans-c.drainAt > c.drain {
-		return fmt.Errorf("%d requests are open %d plans after the last arrival, all should be over", open, r.plans-c.drainAt)
+		return fmt.Errorf("%d requests are open %d plans after the last arrival, want 0", open, r.plans-c.drainAt)
 	}
 	return nil
 }

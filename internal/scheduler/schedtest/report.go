@@ -33,7 +33,7 @@ type Report struct {
 	Displaced    int    // displaced samples
 	Endings      [8]int // by scheduler.Reason
 	Aborts       Aborts
-	Letters      int           // messages to and from the pool
+	Messages     int           // messages to and from the pool
 	Events       int           // cache events
 	Leaves       int           // paths of the tree whose pages were checked at the end
 	Compared     int           // comparisons of the mirror with the tree
@@ -71,7 +71,7 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, "moves:    %d pages, %d writes (%d promotions), %d reads (%d failed, %d late, %d canceled), %d tokens fetched, %d extents found\n",
 			r.MovedPages, m.Writes, m.Promotions, m.Reads, m.Failed, m.Late, m.Canceled, m.HitTokens, m.Found)
 	}
-	fmt.Fprintf(&b, "traffic:  %d letters to and from the pool, %d cache events, %d comparisons with the tree\n", r.Letters, r.Events, r.Compared)
+	fmt.Fprintf(&b, "traffic:  %d messages to and from the pool, %d cache events, %d comparisons with the tree\n", r.Messages, r.Events, r.Compared)
 	fmt.Fprintf(&b, "digest:   %016x\n", r.Digest)
 	return b.String()
 }

@@ -21,7 +21,7 @@ type rig struct {
 	mail  mail
 	flying
 	lost   error // the error that ended the device; no more plans are made
-	closed bool  // everything has ended, except letters in flight
+	closed bool  // everything has ended, except messages in flight
 
 	book     book
 	checkers []checker
@@ -249,13 +249,13 @@ func (r *rig) shut(err error) {
 // settle is called when nothing is left to do at the current time.
 func (r *rig) settle() { r.each(func(c checker) error { return c.settled() }) }
 
-// deliver advances the clock until all letters have arrived.
+// deliver advances the clock until all messages have arrived.
 func (r *rig) deliver() {
 	for r.mail.underway > 0 && r.clock.Step() {
 	}
 }
 
-// close returns all pages. No request may be open and no letter in flight.
+// close returns all pages. No request may be open and no message in flight.
 func (r *rig) close() {
 	if r.failed != nil {
 		return
@@ -287,6 +287,6 @@ func (r *rig) close() {
 	r.sum.text(m.String())
 	r.sum.seal()
 	r.report.Digest = r.sum.sum
-	r.report.Letters += r.mail.sent
+	r.report.Messages += r.mail.sent
 	r.report.Time += r.clock.Now()
 }

@@ -31,7 +31,7 @@ func (c *rowLimits) planned(p *scheduler.Plan, rows []rowView) error {
 	case b.Seq <= c.last:
 		return fmt.Errorf("plan %d follows plan %d", b.Seq, c.last)
 	case len(c.r.flights) >= cfg.MaxInflight:
-		return fmt.Errorf("plan %d is made while %d run, want at most %d", b.Seq, len(c.r.flights), cfg.MaxInflight)
+		return fmt.Errorf("plan %d is made while %d are in flight, want at most %d", b.Seq, len(c.r.flights), cfg.MaxInflight)
 	case len(rows) == 0 && len(p.Moves) == 0 || len(rows) > cfg.MaxRunning:
 		return fmt.Errorf("plan %d has %d rows, want 1 to %d", b.Seq, len(rows), cfg.MaxRunning)
 	case tokens > cfg.StepTokens:
@@ -67,7 +67,7 @@ func (c *rowLimits) planned(p *scheduler.Plan, rows []rowView) error {
 func (c *rowLimits) owner(p *scheduler.Plan, rows []rowView) error {
 	for i, v := range rows {
 		if id, sample := p.Request(i); id != v.of.of.req.ID || sample != v.of.index {
-			return fmt.Errorf("plan %d, row %d: is said to be of request %d, sample %d; its slot is bound for %s", p.Batch.Seq, i, id, sample, label(v.of))
+			return fmt.Errorf("plan %d, row %d: belongs to request %d, sample %d; its slot is bound for %s", p.Batch.Seq, i, id, sample, label(v.of))
 		}
 	}
 	return nil
@@ -78,9 +78,9 @@ func (c *rowLimits) owner(p *scheduler.Plan, rows []rowView) error {
 func (c *rowLimits) cost(rows []rowView) int {
 	sum := 0
 	for _, v := range rows {
-		n, behind, k := v.row.Len(), int(v.row.Start), c.r.cfg.AttentionTokens
+		n, before, k := v.row.Len(), int(v.row.Start), c.r.cfg.AttentionTokens
 		if sum += n; n > 1 && k > 0 {
-			sum += n * (2*behind + n) / (2 * k)
+			sum += n * (2*before + n) / (2 * k)
 		}
 	}
 	return sum
@@ -100,7 +100,7 @@ func (c *rowLimits) binds(b *engine.Batch) error {
 		case s == nil:
 			return fmt.Errorf("slot %d is bound for a request that is not open (seed %d)", bind.Slot, bind.Sampling.Seed)
 		case s.of.abort != nil:
-			return fmt.Errorf("slot %d is bound for request %d, which was given up", bind.Slot, s.of.req.ID)
+			return fmt.Errorf("slot %d is bound for request %d, which was aborted", bind.Slot, s.of.req.ID)
 		case bind.Sampling.Penalised() && !(slices.Equal(bind.Prompt, s.of.req.Prompt) && slices.Equal(bind.Output, s.got)):
 			return fmt.Errorf("the penalties of request %d count a prompt of %d and an output of %d tokens, want %d and %d",
 				s.of.req.ID, len(bind.Prompt), len(bind.Output), len(s.of.req.Prompt), len(s.got))
@@ -119,17 +119,17 @@ func (c *rowLimits) row(v *rowView) error {
 	id, prompt := s.of.req.ID, s.of.req.Prompt
 	switch {
 	case !v.fresh && start != s.computed:
-		return fmt.Errorf("request %d goes on at token %d, its last row ended at %d", id, start, s.computed)
+		return fmt.Errorf("request %d continues at token %d, its last row ended at %d", id, start, s.computed)
 	case row.Sample && int(row.SampleIndex) != end-len(prompt):
-		return fmt.Errorf("request %d samples output %d behind token %d of a prompt of %d", id, row.SampleIndex, end, len(prompt))
+		return fmt.Errorf("request %d samples output %d after token %d of a prompt of %d", id, row.SampleIndex, end, len(prompt))
 	case !row.Sample && end >= s.tokens():
-		return fmt.Errorf("request %d is computed to its end at token %d, yet does not sample", id, end)
+		return fmt.Errorf("request %d is computed to its end at token %d, but does not sample", id, end)
 	case row.Digest && !(row.Sample && s.of.req.Digest):
-		return fmt.Errorf("request %d gets a digest that it did not ask for, or without a sample", id)
+		return fmt.Errorf("request %d gets a digest without a request for it, or without a sample", id)
 	case !row.Deferred && end > s.tokens():
-		return fmt.Errorf("request %d is given tokens to %d, it has %d", id, end, s.tokens())
+		return fmt.Errorf("request %d gets tokens up to %d, but has %d", id, end, s.tokens())
 	case row.Deferred && (v.fresh || start < len(prompt)):
-		return fmt.Errorf("request %d is fed a sample back at token %d of a prompt of %d", id, start, len(prompt))
+		return fmt.Errorf("request %d gets a sampled token at %d, within a prompt of %d", id, start, len(prompt))
 	}
 	for i, t := range row.Tokens {
 		want := kv.Token(0)
@@ -139,7 +139,7 @@ func (c *rowLimits) row(v *rowView) error {
 			want = s.got[at-len(prompt)]
 		}
 		if t != want {
-			return fmt.Errorf("request %d is given token %d at %d, it has %d there", id, t, start+i, want)
+			return fmt.Errorf("request %d gets token %d at %d, want %d", id, t, start+i, want)
 		}
 	}
 	return nil

@@ -82,7 +82,7 @@ type world struct {
 	setup  setup
 	load   *load
 	when   stream // arrivals
-	who    stream // aborts
+	choice stream // aborts
 	post   stream // delays
 	mover  stream // moves between tiers
 	second bool   // the second one of a pair of twins
@@ -106,7 +106,7 @@ func newWorld(o Options) (*world, error) {
 	}
 	w.report.Options, w.report.World = o, w.setup.String()
 	w.load.now = w.clock.Now
-	w.when, w.who, w.post = newStream(o.Seed, "arrivals"), newStream(o.Seed, "aborts"), newStream(o.Seed, "delays")
+	w.when, w.choice, w.post = newStream(o.Seed, "arrivals"), newStream(o.Seed, "aborts"), newStream(o.Seed, "delays")
 	w.mover = newStream(o.Seed, "moving")
 	w.steps, w.lower.speedup = o.Steps, w.setup.speedup
 	if w.setup.restarts {
@@ -206,7 +206,7 @@ func (w *world) look() {
 	for _, o := range w.book.live {
 		why := slices.DeleteFunc(w.sched.Why(o.req.ID), func(wait scheduler.Wait) bool { return wait.Cause == scheduler.Runs })
 		if !slices.Equal(why, waiting[o.req.ID]) {
-			w.fail("twin", fmt.Errorf("asked why request %d waits, the answer is %v; asked of all together, %v", o.req.ID, why, waiting[o.req.ID]))
+			w.fail("twin", fmt.Errorf("Why(%d) is %v, but the list of all waiting requests has %v", o.req.ID, why, waiting[o.req.ID]))
 		}
 		w.sched.Timeline(o.req.ID)
 		if w.cache != nil {
@@ -217,7 +217,7 @@ func (w *world) look() {
 	w.sched.Tenants()
 }
 
-// later calls do after a delay, unless the world has ended by then.
+// later calls do after a delay, unless the world ends before.
 func (w *world) later(delay time.Duration, do func()) {
 	w.clock.At(w.clock.Now()+delay, func() {
 		if w.failed == nil && !w.closed {
@@ -281,8 +281,8 @@ func (w *world) arriveOne() {
 		}
 		return
 	}
-	if w.setup.aborts > 0 && w.who.one(w.setup.aborts) {
-		id, patience := o.req.ID, w.who.wait(w.setup.stepTime*20)
+	if w.setup.aborts > 0 && w.choice.one(w.setup.aborts) {
+		id, patience := o.req.ID, w.choice.wait(w.setup.stepTime*20)
 		w.later(patience, func() { w.giveUp(id) })
 	}
 }
@@ -310,21 +310,21 @@ func (w *world) giveUp(id scheduler.RequestID) {
 		return
 	}
 	var cause error
-	if w.who.one(3) {
+	if w.choice.one(3) {
 		cause = errGone
 	}
 	w.abort(id, cause)
 }
 
-var errGone = errors.New("schedtest: the caller has gone")
+var errGone = errors.New("schedtest: the caller has left")
 
 // giveUpRunning aborts requests during a plan: those of the plan, or any.
 func (w *world) giveUpRunning() {
-	if w.setup.aborts == 0 || !w.who.one(10*w.setup.aborts) || len(w.book.live) == 0 {
+	if w.setup.aborts == 0 || !w.choice.one(10*w.setup.aborts) || len(w.book.live) == 0 {
 		return
 	}
-	w.giveUp(w.book.live[w.who.IntN(len(w.book.live))].req.ID)
-	if w.who.one(2) { // twice, or an unknown one
-		w.giveUp(scheduler.RequestID(w.who.IntN(int(w.load.nextID) + 2)))
+	w.giveUp(w.book.live[w.choice.IntN(len(w.book.live))].req.ID)
+	if w.choice.one(2) { // twice, or an unknown one
+		w.giveUp(scheduler.RequestID(w.choice.IntN(int(w.load.nextID) + 2)))
 	}
 }

@@ -27,7 +27,7 @@ import (
 //	tiers           what each tier below the device has, and has done
 //	abort id=1      expire      fail      tick 5ms
 //	why id=1        metrics     tenants   tree      events
-//	post [n]        with init pool=manual: deliver n letters between scheduler and pool
+//	post [n]        with init pool=manual: deliver n messages between scheduler and pool
 //
 // init takes the fields of scheduler.Config in this spelling, those of the
 // backend (page-tokens, pages, positions, vocab, slots), and lease=(low,bulk,high),
@@ -246,7 +246,7 @@ func (s *Script) step(a *args) (string, error) {
 	return text.String(), nil
 }
 
-// between delivers letters and runs the checkers between two steps of one command.
+// between delivers messages and runs the checkers between two steps of one command.
 func (s *Script) between() {
 	if !s.manual {
 		s.rig.deliver()

@@ -50,7 +50,7 @@ func (s *Script) tick(a *args) (string, error) {
 	return s.told(), nil
 }
 
-// post delivers letters by hand.
+// post delivers messages by hand.
 func (s *Script) post(a *args) (string, error) {
 	n := a.first(1)
 	if err := a.done(); err != nil {
@@ -64,7 +64,7 @@ func (s *Script) post(a *args) (string, error) {
 		for sent := s.rig.mail.delivered; s.rig.mail.delivered == sent && s.rig.clock.Step(); {
 		}
 	}
-	return fmt.Sprintf("of %s under way %d are left", plural(before, "letter"), s.rig.mail.underway), nil
+	return fmt.Sprintf("messages in flight: %d, before: %d", s.rig.mail.underway, before), nil
 }
 
 func (s *Script) metrics(a *args) (string, error) {

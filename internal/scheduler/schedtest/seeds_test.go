@@ -76,7 +76,7 @@ var onceFailed = []struct {
 }{
 	{Options{Seed: 26001, Steps: 300, Faults: true}, "a request that preempted others and still did not fit was in no lane"},
 	{Options{Seed: 29034, Steps: 300, Faults: true}, "the same"},
-	{Options{Seed: 12787, Steps: 300, Faults: true}, "the floor's checker took a prompt that is resumed for one that goes on"},
+	{Options{Seed: 12787, Steps: 300, Faults: true}, "the floor's checker mistook a resumed prompt for a running one"},
 	{Options{Seed: 13496, Steps: 300, Faults: true}, "the same"},
 	{Options{Seed: 22176, Steps: 300, Faults: true}, "a page was copied from a request that was given up, past the tokens that were known"},
 	{Options{Seed: 212613, Steps: 300, Faults: true}, "a move that began on a lost device was taken for a broken promise"},
@@ -135,7 +135,7 @@ func (r *Report) add(o *Report) {
 	r.Aborts.Prefilling += o.Aborts.Prefilling
 	r.Aborts.Decoding += o.Aborts.Decoding
 	r.Aborts.WhileRunning += o.Aborts.WhileRunning
-	r.Letters += o.Letters
+	r.Messages += o.Messages
 	r.Events += o.Events
 	r.Compared += o.Compared
 	r.Leaves += o.Leaves
@@ -191,7 +191,7 @@ func (m *Moves) mustBeRich(t *testing.T) {
 		}
 	}
 	if 12*m.Reads < m.Writes {
-		t.Errorf("%d reads beside %d writes: the worlds are too easy", m.Reads, m.Writes)
+		t.Errorf("%d reads and %d writes: the worlds are too easy", m.Reads, m.Writes)
 	}
 }
 
@@ -204,7 +204,7 @@ func (r *Report) mustBeRich(t *testing.T) {
 		"aborts": r.Endings[scheduler.Abort], "failures": r.Endings[scheduler.Failed],
 		"aborts of queued requests": r.Aborts.Queued, "aborts while prefilling": r.Aborts.Prefilling,
 		"aborts while decoding": r.Aborts.Decoding, "aborts while a plan runs": r.Aborts.WhileRunning,
-		"letters": r.Letters, "events": r.Events,
+		"messages": r.Messages, "events": r.Events,
 		"comparisons with the tree": r.Compared, "leaves": r.Leaves,
 	} {
 		if n < 10 {

@@ -44,7 +44,7 @@ type setup struct {
 	arrivals arrivals
 	gap      time.Duration // mean time between arrivals, or pause of a client
 	group    int           // requests per burst, or number of clients
-	pool     time.Duration // mean delay of a letter
+	pool     time.Duration // mean delay of a message
 	notice   time.Duration // mean delay between the end of a step and Complete
 	store    time.Duration // mean duration of an operation of a lower tier's store
 	// storeFault returns the error of a move's store operation; true: it is slower than its

@@ -143,7 +143,7 @@ func (c *shares) settled() error {
 	}
 	for _, u := range c.r.sched.Tenants() {
 		if a := c.byName[u.Tenant]; a == nil || u.ServedTokens > uint64(a.served) {
-			return fmt.Errorf("tenant %q is said to be served %d tokens, counted %+v", u.Tenant, u.ServedTokens, a)
+			return fmt.Errorf("tenant %q was served %d tokens by the metrics, counted %+v", u.Tenant, u.ServedTokens, a)
 		}
 	}
 	for _, a := range c.of {
@@ -177,6 +177,6 @@ func (c *shares) compare(a, b *account) error {
 	if lead-least <= bound {
 		return nil
 	}
-	return fmt.Errorf("tenant %q waits (weight %d, served %d), and %q (weight %d, served %d) got ahead of it by %d tokens times both weights, want at most %d",
+	return fmt.Errorf("tenant %q waits (weight %d, served %d) while %q (weight %d, served %d) is ahead by %d tokens times both weights, want at most %d",
 		a.name, a.weight, a.served, b.name, b.weight, b.served, lead-least, bound)
 }

@@ -52,10 +52,10 @@ func (c *tierLedger) planned(p *scheduler.Plan, _ []rowView) error {
 			begun[m.Extent.Key] = append(begun[m.Extent.Key], m.To)
 		}
 		if (m.From == kv.TierDevice || m.To == kv.TierDevice) && len(m.Pages) != c.r.lower.layout.Pages(&m.Extent) {
-			return fmt.Errorf("move %d of %d pages has %d of the device", m.ID, c.r.lower.layout.Pages(&m.Extent), len(m.Pages))
+			return fmt.Errorf("move %d of %d pages has %d device pages", m.ID, c.r.lower.layout.Pages(&m.Extent), len(m.Pages))
 		}
 		if m.ID == 0 || c.r.lower.moves[m.ID] != nil || c.canceled[m.ID] {
-			return fmt.Errorf("move %d begins twice, or has no number", m.ID)
+			return fmt.Errorf("move %d begins twice, or has no ID", m.ID)
 		}
 	}
 	for _, id := range p.Batch.After {
@@ -71,7 +71,7 @@ func (c *tierLedger) written(m *tiering.Move, begun map[mempool.Key][]kv.Tier) e
 	if m.Extent.Parent.IsZero() || l.stores[m.To][m.Extent.Parent] != nil || slices.Contains(begun[m.Extent.Parent], m.To) || l.writing(m.Extent.Parent, m.To) {
 		return nil
 	}
-	if l.letters > 0 { // the scheduler may not have been told yet that the parent was dropped
+	if l.messages > 0 { // the scheduler may not have been told yet that the parent was dropped
 		return nil
 	}
 	return fmt.Errorf("move %d writes extent %s to %v before its parent %s", m.ID, m.Extent.Key.Short(), m.To, m.Extent.Parent.Short())
@@ -97,7 +97,7 @@ func (c *tierLedger) settled() error {
 		waits = waits || w.Cause == scheduler.AwaitsTier
 	}
 	for id, m := range l.moves { // any order: it does not matter which one is reported
-		if m.Kind == tiering.Read && !waits && !c.canceled[id] && l.letters == 0 && len(c.r.flights) == 0 {
+		if m.Kind == tiering.Read && !waits && !c.canceled[id] && l.messages == 0 && len(c.r.flights) == 0 {
 			return fmt.Errorf("move %d reads extent %s for no request, and was not canceled", id, m.Extent.Key.Short())
 		}
 	}
@@ -122,10 +122,10 @@ func (c *tierLedger) holdings() error {
 	for i := kv.TierHost; int(i) < kv.Tiers; i++ {
 		t := &l.cfg.Tiers[i]
 		if m.Tiers[i].Extents != len(l.stores[i]) {
-			return fmt.Errorf("%v holds %d extents, the scheduler says %d", i, len(l.stores[i]), m.Tiers[i].Extents)
+			return fmt.Errorf("%v holds %d extents, by the metrics %d", i, len(l.stores[i]), m.Tiers[i].Extents)
 		}
 		if !t.Kept && int64(len(l.stores[i]))*int64(t.SlotBytes) > t.Bytes {
-			return fmt.Errorf("%v holds %d extents of %d bytes, its quota is %d", i, len(l.stores[i]), t.SlotBytes, t.Bytes)
+			return fmt.Errorf("%v holds %d extents of %d bytes, above its quota of %d", i, len(l.stores[i]), t.SlotBytes, t.Bytes)
 		}
 		if c.r.cfg.Events {
 			if err := c.compare(i); err != nil {
@@ -157,7 +157,7 @@ func (c *tierLedger) compare(t kv.Tier) error {
 		}
 	}
 	if !maps.Equal(want, c.blocks[t]) {
-		return fmt.Errorf("%v holds %d blocks, the events tell of %d, or of others", t, len(want), len(c.blocks[t]))
+		return fmt.Errorf("%v holds %d blocks, by the events %d or others", t, len(want), len(c.blocks[t]))
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (c *tierLedger) heard(events []kv.Event) error {
 		}
 		held := c.blocks[ev.Tier]
 		if ev.Kind == kv.Stored && ev.HasParent && !held[ev.Parent] {
-			return fmt.Errorf("blocks are stored in %v below %x, which is not there", ev.Tier, uint64(ev.Parent))
+			return fmt.Errorf("blocks are stored in %v below %x, which is not stored", ev.Tier, uint64(ev.Parent))
 		}
 		for _, b := range ev.Blocks {
 			if held[b.Hash] {
@@ -185,7 +185,7 @@ func (c *tierLedger) heard(events []kv.Event) error {
 		}
 		for _, h := range ev.Hashes {
 			if !held[h] {
-				return fmt.Errorf("block %x is removed from %v, and was not there", uint64(h), ev.Tier)
+				return fmt.Errorf("block %x is removed from %v, but was not stored there", uint64(h), ev.Tier)
 			}
 			delete(held, h)
 		}
@@ -200,7 +200,7 @@ func (c *tierLedger) closing() error {
 		return nil
 	}
 	if c.r.sched.Flushing() || l.busy() {
-		return fmt.Errorf("all is over, %d moves have not ended, and the scheduler waits for some: %v", len(l.moves), c.r.sched.Flushing())
+		return fmt.Errorf("at the end, %d moves have not ended; the scheduler waits for some: %v", len(l.moves), c.r.sched.Flushing())
 	}
 	return c.holdings()
 }
