@@ -237,6 +237,6 @@ func TestFairness(t *testing.T) {
 		t.Errorf("Jain's index %v, want %v", got, want)
 	}
 	if got := newFairness([]string{"a"}).jain(); got != 1 {
-		t.Errorf("nobody waits: %v, want 1", got)
+		t.Errorf("no tenant waits: %v, want 1", got)
 	}
 }

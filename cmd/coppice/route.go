@@ -25,8 +25,7 @@ import (
 
 // routeCmd is coppice route; see internal/gateway.
 type routeCmd struct {
-	Config      string    `type:"path" placeholder:"FILE" help:"JSON file of settings, for example {\"addr\": \":8000\"}."`
-	PrintConfig printMode `name:"print-config" help:"Print each setting with its source, and exit. --print-config=json prints a file for --config, without keys."`
+	Config string `type:"path" placeholder:"FILE" help:"JSON file of settings, for example {\"addr\": \":8000\"}."`
 
 	Addr        string    `default:"127.0.0.1:8000" help:"Address to listen on. To accept other machines, use one like :8000 and set keys."`
 	Worker      []string  `placeholder:"URL" help:"URL of a worker, for example http://host:8080. Repeat the flag, or separate URLs by commas."`
@@ -57,22 +56,16 @@ type routeCmd struct {
 	ProbeEvery   time.Duration      `name:"probe-every" default:"1s" min:"1ms" max:"24h" help:"Interval of health probes of a worker."`
 	ProbeTimeout time.Duration      `name:"probe-timeout" default:"2s" min:"1ms" max:"24h" help:"Time limit of a health probe. After two failed probes in a row a worker gets no requests until it answers one."`
 
-	APIKey     string `name:"api-key" placeholder:"KEY" help:"API key that requests must carry; it has admin rights, and the workers must accept it too. Prefer COPPICE_API_KEY: other users can read command lines."`
-	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"File of API keys, one per line: \"tenant: key\" or \"tenant: key admin\" (admins may see the fleet). The workers' own file works here."`
-	WorkerKey  string `name:"worker-key" placeholder:"KEY" help:"Key for the router's own requests to workers. Default: the first key without admin rights; without such a key an admin's, unless workers register over NATS."`
-	Salts      string `enum:"coppice,plain" default:"coppice" help:"How caches are separated: coppice (by tenant and cache_salt, as coppice serve does) or plain (by cache_salt alone, as vLLM does)."`
+	WorkerKey string `name:"worker-key" placeholder:"KEY" help:"Key for the router's own requests to workers. Default: the first key without admin rights; without such a key an admin's, unless workers register over NATS."`
+	Salts     string `enum:"coppice,plain" default:"coppice" help:"How caches are separated: coppice (by tenant and cache_salt, as coppice serve does) or plain (by cache_salt alone, as vLLM does)."`
 
-	Page bool `default:"true" negatable:"" help:"Serve the live page of the fleet at /."`
-	doorFlags
-	TLSCert      string        `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain (PEM). Enables TLS, together with --tls-key."`
-	TLSKey       string        `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM)."`
+	serverFlags
 	Drain        time.Duration `default:"30s" min:"0s" max:"8760h" help:"Time for open requests to finish after SIGTERM or an interrupt. A second signal ends them at once."`
 	MaxBody      byteSize      `name:"max-body" default:"8MiB" min:"1B" max:"1TiB" help:"Largest request body."`
 	MaxBodies    byteSize      `name:"max-bodies" default:"256MiB" help:"Most bytes of the bodies of all open requests. A request beyond it gets status 503."`
 	MaxOpen      int           `name:"max-open" default:"16384" min:"1" max:"16777216" help:"Most open requests."`
 	MaxConns     int           `name:"max-conns" default:"8192" min:"1" max:"16777216" help:"Most open connections. Beyond it, a few more get answers to /health and /ready, and status 503 for anything else."`
 	WriteTimeout time.Duration `name:"write-timeout" default:"30s" min:"1ms" max:"24h" help:"A client that reads nothing of its answer for this long loses its request."`
-	logFlags
 
 	settings settings      `kong:"-"`
 	ports    *eventurl.ZMQ // where all workers publish events, from --events zmq://*:PORT
@@ -130,20 +123,11 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	signals := make(chan os.Signal, 3) // before the rest, which may take long: loading a model's tokenizer
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	keys, err := readKeys(c.APIKey, c.APIKeyFile)
-	if err != nil {
-		return err
-	}
-	certificates, err := readCertificates(c.TLSCert, c.TLSKey)
-	if err != nil {
-		return err
-	}
-	log, err := c.log()
+	keys, certificates, log, err := c.open(&c.settings)
 	if err != nil {
 		return err
 	}
 	defer log.Sync()
-	c.settings.warn(log)
 	file, err := readWorkersFile(c.WorkersFile)
 	if err != nil {
 		return err
@@ -182,23 +166,10 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 
 // greet prints the address of the router and how to watch it.
 func (c *routeCmd) greet(w io.Writer, at net.Addr, workers int, keys bool) {
-	scheme := "http"
-	if c.TLSCert != "" {
-		scheme = "https"
-	}
-	url := scheme + "://" + reachable(at.String())
-	auth := ""
-	if keys {
-		auth = " -H 'Authorization: Bearer KEY'"
-	}
 	fmt.Fprintf(w, "coppice: routing to %d given workers by policy %v\n", workers, c.Policy)
-	fmt.Fprintf(w, "coppice: try  curl %s/v1/completions%s -H 'Content-Type: application/json' -d '{\"prompt\": \"What is light?\", \"max_tokens\": 32}'\n", url, auth)
-	look := "/v1/fleet"
+	path := "/v1/fleet"
 	if c.Page {
-		look = "/"
+		path = "/"
 	}
-	fmt.Fprintf(w, "coppice: look at %s%s\n", url, look)
-	if host, _, err := net.SplitHostPort(at.String()); err == nil && !keys && !net.ParseIP(host).IsLoopback() {
-		fmt.Fprintln(w, "coppice: other machines can reach this server, and it needs no key: see --api-key-file")
-	}
+	c.serverFlags.greet(w, at, keys, path)
 }

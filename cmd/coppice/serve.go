@@ -31,8 +31,7 @@ import (
 type serveCmd struct {
 	nodeFlags
 	fleetFlags
-	Config      string    `type:"path" placeholder:"FILE" help:"JSON file of settings and tenants, for example {\"addr\": \":8080\"}; see above."`
-	PrintConfig printMode `name:"print-config" help:"Print each setting with its source, and exit. --print-config=json prints a file for --config, without keys."`
+	Config string `type:"path" placeholder:"FILE" help:"JSON file of settings and tenants, for example {\"addr\": \":8080\"}; see above."`
 
 	Addr      string      `default:"127.0.0.1:8080" help:"Address to listen on. To accept other machines, use one like :8080 and set keys."`
 	ModelName []string    `name:"model-name" placeholder:"NAME" help:"Names of the model in requests, separated by commas. Answers and metrics use the first. Default: the name of its directory or file."`
@@ -63,14 +62,10 @@ type serveCmd struct {
 
 	Curve bool `default:"true" negatable:"" help:"Estimate the hit rates of other cache sizes, for the page."`
 
-	APIKey     string `name:"api-key" placeholder:"KEY" help:"API key that requests must carry; it has admin rights. Prefer COPPICE_API_KEY: other users can read command lines."`
-	APIKeyFile string `name:"api-key-file" type:"path" placeholder:"FILE" help:"File of API keys, one per line: \"tenant: key\" or \"tenant: key admin\" (admins may flush, pin and profile); see above."`
-	doorFlags
+	serverFlags
 	ControlTokens    chat.ControlMode     `name:"control-tokens" default:"allow" help:"Control tokens, such as <|im_end|>, in callers' messages: allow (they act as control tokens), refuse (status 400) or text (they count as plain text)."`
 	UnknownFields    server.UnknownFields `name:"unknown-fields" default:"refuse" help:"Unknown fields of requests: refuse (status 400) or ignore. The header x-coppice-ignored names ignored fields; fields known to be harmless are always ignored."`
 	SamplingDefaults samplingDefaults     `name:"sampling-defaults" default:"model" help:"Sampling parameters of requests that give none: model (temperature, top_p, top_k, min_p and repetition_penalty from generation_config.json or the GGUF file) or neutral (temperature 1, all else off)."`
-	TLSCert          string               `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain (PEM). Enables TLS, together with --tls-key."`
-	TLSKey           string               `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM)."`
 	Drain            time.Duration        `default:"30s" min:"0s" help:"Time for running requests to finish after SIGTERM or an interrupt. A second signal ends them at once."`
 	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" min:"0s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, so that a supervisor can restart it."`
 	MaxBody          byteSize             `name:"max-body" default:"8MiB" min:"1" help:"Largest request body."`
@@ -78,13 +73,11 @@ type serveCmd struct {
 	MaxConns         int                  `name:"max-conns" default:"8192" min:"1" help:"Most open connections. Beyond it, a few more get answers to /health and /ready, and status 503 for anything else."`
 	MaxTimeout       time.Duration        `name:"max-timeout" default:"10m" min:"1ns" help:"Longest time for a request."`
 	WriteTimeout     time.Duration        `name:"write-timeout" default:"30s" min:"1ns" help:"A client that reads nothing of its answer for this long loses its request."`
-	Page             bool                 `default:"true" negatable:"" help:"Serve the live page at /."`
 	MetricAliases    string               `name:"metric-aliases" default:"vllm" enum:"vllm,none" help:"Second names of metrics: vllm (vllm:num_requests_running and others, for vLLM's dashboards and endpoint pickers) or none."`
 	Pprof            bool                 `help:"Serve /debug/pprof/ to admins."`
 	OTLPEndpoint     string               `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request to this URL, by OTLP over HTTP."`
 	OTLPSample       float64              `name:"otlp-sample" default:"1" min:"0" max:"1" help:"Share of requests that are traced, 0 to 1."`
 	AccessLog        bool                 `name:"access-log" help:"Log a line for each request except health probes, at info level instead of debug."`
-	logFlags
 
 	settings serveSettings `kong:"-"`
 	cached   *hub.Model    // model of the cache, used without --model
@@ -147,20 +140,11 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	if c.PrintConfig != "" {
 		return c.settings.print(os.Stdout, c.PrintConfig, c.settings.printTenants)
 	}
-	keys, err := readKeys(c.APIKey, c.APIKeyFile)
-	if err != nil {
-		return err
-	}
-	certificates, err := readCertificates(c.TLSCert, c.TLSKey)
-	if err != nil {
-		return err
-	}
-	log, err := c.log()
+	keys, certificates, log, err := c.serverFlags.open(&c.settings.settings)
 	if err != nil {
 		return err
 	}
 	defer log.Sync()
-	c.settings.warn(log)
 	l, err := net.Listen("tcp", c.Addr) // before the rest, which takes long: fails early if the port is taken
 	if err != nil {
 		return fmt.Errorf("--addr: %w", err)
@@ -301,11 +285,6 @@ func version() string {
 
 // greet prints the model, the address and an example request.
 func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
-	scheme := "http"
-	if c.TLSCert != "" {
-		scheme = "https"
-	}
-	url := scheme + "://" + reachable(at.String())
 	info := s.node.Info()
 	fmt.Fprintf(w, "coppice: serving %s on %s (%s), %d KV tokens in pages of %d\n", strings.Join(s.names, ", "), info.Name, info.NumericsID, info.NumPages*info.PageTokens, info.PageTokens)
 	if c.cached != nil {
@@ -320,17 +299,11 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 	if how := describeSampling(s.sampling); how != "" {
 		fmt.Fprintf(w, "coppice: the model's sampling parameters are the default: %s (--sampling-defaults neutral ignores them)\n", how)
 	}
-	auth := ""
-	if keys {
-		auth = " -H 'Authorization: Bearer KEY'"
-	}
-	fmt.Fprintf(w, "coppice: try  curl %s/v1/completions%s -H 'Content-Type: application/json' -d '{\"prompt\": \"What is light?\", \"max_tokens\": 32}'\n", url, auth)
+	path := ""
 	if c.Page {
-		fmt.Fprintf(w, "coppice: look at %s/\n", url)
+		path = "/"
 	}
-	if host, _, err := net.SplitHostPort(at.String()); err == nil && !keys && !net.ParseIP(host).IsLoopback() {
-		fmt.Fprintln(w, "coppice: other machines can reach this server, and it needs no key: see --api-key-file")
-	}
+	c.serverFlags.greet(w, at, keys, path)
 }
 
 // note explains why the generated text has no meaning; empty for a real model.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coppice-llm/coppice/internal/sites"
+	"github.com/coppice-llm/coppice/server"
 )
 
 // logFlags configure the log.
@@ -79,6 +81,50 @@ func (c *doorFlags) hosts(reached string) []string {
 		return append(slices.Clone(c.AllowHost), u.Hostname())
 	}
 	return c.AllowHost
+}
+
+// serverFlags are the flags that serve and route share.
+type serverFlags struct {
+	PrintConfig printMode `name:"print-config" help:"Print each setting with its source, and exit. --print-config=json prints a file for --config, without keys."`
+	APIKey      string    `name:"api-key" placeholder:"KEY" help:"API key that requests must carry; it has admin rights. The workers of a router must accept it too. Prefer COPPICE_API_KEY: other users can read command lines."`
+	APIKeyFile  string    `name:"api-key-file" type:"path" placeholder:"FILE" help:"File of API keys, one per line: \"tenant: key\" or \"tenant: key admin\" (admins may flush, pin, profile and see the fleet). A router can use its workers' file."`
+	Page        bool      `default:"true" negatable:"" help:"Serve the live page at /."`
+	doorFlags
+	TLSCert string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain (PEM). Enables TLS, together with --tls-key."`
+	TLSKey  string `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM)."`
+	logFlags
+}
+
+// open reads the keys and certificates and makes the log.
+func (c *serverFlags) open(s *settings) (keys []server.Key, certificates *tls.Config, log *zap.Logger, err error) {
+	if keys, err = readKeys(c.APIKey, c.APIKeyFile); err != nil {
+		return nil, nil, nil, err
+	}
+	if certificates, err = readCertificates(c.TLSCert, c.TLSKey); err != nil {
+		return nil, nil, nil, err
+	}
+	if log, err = c.log(); err == nil {
+		s.warn(log)
+	}
+	return keys, certificates, log, err
+}
+
+// greet prints an example request to the server at this address, and path, where it can be watched.
+func (c *serverFlags) greet(w io.Writer, at net.Addr, keys bool, path string) {
+	url, auth := "http://"+reachable(at.String()), ""
+	if c.TLSCert != "" {
+		url = "https://" + reachable(at.String())
+	}
+	if keys {
+		auth = " -H 'Authorization: Bearer KEY'"
+	}
+	fmt.Fprintf(w, "coppice: try  curl %s/v1/completions%s -H 'Content-Type: application/json' -d '{\"prompt\": \"What is light?\", \"max_tokens\": 32}'\n", url, auth)
+	if path != "" {
+		fmt.Fprintf(w, "coppice: look at %s%s\n", url, path)
+	}
+	if host, _, err := net.SplitHostPort(at.String()); err == nil && !keys && !net.ParseIP(host).IsLoopback() {
+		fmt.Fprintln(w, "coppice: other machines can reach this server, and it needs no key: see --api-key-file")
+	}
 }
 
 // readCertificates returns the TLS configuration; nil if neither file is given.

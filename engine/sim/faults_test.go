@@ -173,7 +173,7 @@ func TestTimeline(t *testing.T) {
 		t.Errorf("a slowed step: %+v, %v, want %v", res, err, 3*step)
 	}
 	if _, ok := d.b.ReadyAt(nil); ok {
-		t.Error("ReadyAt knows a ticket of nobody")
+		t.Error("ReadyAt knows a ticket of no backend")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Errors of a hub's responses; each says how to go on.
+// Errors of a hub's responses; each names a remedy.
 var (
 	// ErrDenied is wrapped if the hub requires a token, or one with more rights.
 	ErrDenied = errors.New("hub: not allowed")
