@@ -113,7 +113,7 @@ func Analyze(s *Sequences, cfg AnalyzeConfig) (*Analysis, error) {
 func (cfg *AnalyzeConfig) validate(s *Sequences) error {
 	var errs []error
 	if cfg.BlockTokens < 1 || cfg.BlockTokens > MaxRequestTokens || cfg.BlockTokens%s.GrainTokens != 0 {
-		errs = append(errs, fmt.Errorf("bench: BlockTokens is %d, want a multiple of %d, of which the trace tells, up to %d", cfg.BlockTokens, s.GrainTokens, MaxRequestTokens))
+		errs = append(errs, fmt.Errorf("bench: BlockTokens is %d, want a multiple of %d, the block size of the trace, up to %d", cfg.BlockTokens, s.GrainTokens, MaxRequestTokens))
 	}
 	if cfg.PoolTokens < 0 || cfg.Workers < 0 {
 		errs = append(errs, fmt.Errorf("bench: PoolTokens is %d and Workers %d, want 0 (unknown) or more", cfg.PoolTokens, cfg.Workers))

@@ -183,9 +183,9 @@ func TestAdviceForGeneratedTraces(t *testing.T) {
 		routers int
 		reason  string
 	}{
-		{TraceChat, 2, 1, "overlap weights as they are"},
+		{TraceChat, 2, 1, "overlap weights unchanged"},
 		{TraceFewShot, 2, 8, "8 routers"},
-		{TraceTree, 2, 1, "overlap weights as they are"},
+		{TraceTree, 2, 1, "overlap weights unchanged"},
 		{TraceUnique, 0.2, 1, "overlap weights ×0.1: at best 0.0 %"},
 	} {
 		trace, err := GenerateTrace(TraceConfig{Kind: tc.kind, Requests: 600, Seed: 7})
@@ -207,7 +207,7 @@ func TestPrefixBlocksNameTheirSize(t *testing.T) {
 		kind := strings.Repeat(string(rune('a'+i%4)), 600)
 		requests = append(requests, run(strings.Repeat("s", 10)+kind))
 	}
-	const other = "for blocks of 512 tokens that is another number"
+	const other = "blocks of 512 tokens give another number"
 	for block, want := range map[int]string{16: "--prefix-blocks 11, of 16 tokens each", 512: "--prefix-blocks 1, of 512 tokens each"} {
 		a := analyzed(t, sequencesOf(requests...), AnalyzeConfig{BlockTokens: block})
 		reasons := strings.Join(a.Advice.Reasons, "\n")
@@ -247,7 +247,7 @@ func TestAnalyzeMooncake(t *testing.T) {
 	if err := errors.Join(a.WriteTable(&table), WriteJSON(&object, a)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"outputs (OSL)", "*512", "advice:", "smaller ones are not judged"} {
+	for _, want := range []string{"outputs (OSL)", "*512", "advice:", "smaller ones can't be judged"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("no %q in %s", want, table.String())
 		}

@@ -48,12 +48,12 @@ func (a *Analysis) advise(cfg AnalyzeConfig) Advice {
 	case factor < 1 && a.Tree.HitRate <= a.Tree.CoreShare:
 		say("overlap weights ×%.4g: at best %.1f %% of the prompt tokens are cached, so following them gains little over balance", factor, 100*a.Tree.HitRate)
 	case factor < 1:
-		say("overlap weights ×%.4g: what comes again is %.0f tokens deep, %.1f %% of the mean prompt", factor, a.Tree.CoreDepth, 100*a.Tree.CoreShare)
+		say("overlap weights ×%.4g: repeated prefixes have %.0f tokens, %.1f %% of the mean prompt", factor, a.Tree.CoreDepth, 100*a.Tree.CoreShare)
 	case a.Tree.CoreLeaves >= diverse:
 		factor = diverseBonus
-		say("score weight ×%.4g: %d contexts come again, too many for every worker to hold, so it matters where each is", factor, a.Tree.CoreLeaves)
+		say("score weight ×%.4g: %d contexts are repeated, too many for every worker to hold all, so their places matter", factor, a.Tree.CoreLeaves)
 	default:
-		say("overlap weights as they are: %.1f %% of the prompt tokens can be cached, and what comes again is %.1f %% of the mean prompt", 100*a.Tree.HitRate, 100*a.Tree.CoreShare)
+		say("overlap weights unchanged: %.1f %% of the prompt tokens can be cached, and repeated prefixes have %.1f %% of the mean prompt", 100*a.Tree.HitRate, 100*a.Tree.CoreShare)
 	}
 	d.Score, d.Prefill, d.Device = 2*factor, min(1, factor), min(1, factor)
 	d.Usage = a.usage(cfg, say)
@@ -63,10 +63,10 @@ func (a *Analysis) advise(cfg AnalyzeConfig) Advice {
 		say("%d routers or buckets, one for each kind of prompt (coppice route --buckets %d --stage prefix --prefix-blocks %d, of %d tokens each): below a stem of %d tokens, %d branches hold %.1f %% of the requests, each between %.1f and %.1f %%",
 			d.Routers, d.Routers, 1+a.Buckets.StemTokens/a.Tree.BlockTokens, a.Tree.BlockTokens, a.Buckets.StemTokens, d.Routers, 100*a.Buckets.Share, 100*a.Buckets.Largest[d.Routers-1], 100*a.Buckets.Largest[0])
 		if d.BlockTokens != a.Tree.BlockTokens {
-			say("for blocks of %d tokens that is another number: analyse with --block-tokens %d", d.BlockTokens, d.BlockTokens)
+			say("blocks of %d tokens give another number: analyse again with --block-tokens %d", d.BlockTokens, d.BlockTokens)
 		}
 	} else {
-		say("one router: no few branches of like size hold %.0f %% of the requests", 100*bucketShare)
+		say("one router: no small number of similar branches holds %.0f %% of the requests", 100*bucketShare)
 	}
 	if cfg.Workers > 0 && d.Routers > cfg.Workers {
 		d.Routers = cfg.Workers
@@ -74,7 +74,7 @@ func (a *Analysis) advise(cfg AnalyzeConfig) Advice {
 	}
 	if a.OSL != nil {
 		d.ExpectedOutput = a.OSL.P50
-		say("expect %d output tokens, the median, of a request that does not say", d.ExpectedOutput)
+		say("expect %d output tokens, the median, from a request without a limit", d.ExpectedOutput)
 	}
 	return d
 }
@@ -86,16 +86,16 @@ func (a *Analysis) usage(cfg AnalyzeConfig, say func(string, ...any)) float64 {
 	set := a.Tree.Nodes * a.Tree.BlockTokens
 	switch {
 	case cfg.PoolTokens == 0:
-		say("usage weight as it is: tell the pool of a worker to judge it; the working set is %d tokens", set)
+		say("usage weight unchanged: give the pool size of a worker to judge it; the working set is %d tokens", set)
 		return 1
 	case cfg.PoolTokens >= set:
-		say("usage weight 0.25: blocks abound, each worker's %d tokens hold the whole working set of %d", cfg.PoolTokens, set)
+		say("usage weight 0.25: evictions are rare, each worker's %d tokens hold the whole working set of %d", cfg.PoolTokens, set)
 		return 0.25
 	case 2*cfg.PoolTokens >= set:
 		say("usage weight 0.5: each worker's %d tokens hold half of the working set of %d or more", cfg.PoolTokens, set)
 		return 0.5
 	}
-	say("usage weight as it is: each worker's %d tokens hold %.1f %% of the working set of %d", cfg.PoolTokens, 100*float64(cfg.PoolTokens)/float64(set), set)
+	say("usage weight unchanged: each worker's %d tokens hold %.1f %% of the working set of %d", cfg.PoolTokens, 100*float64(cfg.PoolTokens)/float64(set), set)
 	return 1
 }
 
@@ -114,10 +114,10 @@ func (a *Analysis) blockSize(say func(string, ...any)) int {
 			chosen = p
 		}
 	}
-	say("blocks of %d tokens: %.2f %% hits beside %.2f %% with blocks of %d, with %d blocks to hash and index instead of %d",
+	say("blocks of %d tokens: %.2f %% hits, against %.2f %% with blocks of %d, with %d blocks to hash and index instead of %d",
 		chosen.BlockTokens, 100*chosen.HitRate, 100*best.HitRate, best.BlockTokens, chosen.Blocks, best.Blocks)
 	if a.GrainTokens > 1 {
-		say("the trace tells of blocks of %d tokens only: smaller ones are not judged", a.GrainTokens)
+		say("the trace has blocks of %d tokens: smaller ones can't be judged", a.GrainTokens)
 	}
 	return chosen.BlockTokens
 }

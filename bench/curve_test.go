@@ -128,9 +128,9 @@ func TestCurveTableText(t *testing.T) {
 		{Name: "b", Requests: 1, Tokens: 48, Scale: 32, WorkingSetTokens: 48, BaseTokens: 48, Points: []CurvePoint{{Factor: 1, CapacityTokens: 48}}},
 	}}
 	const legend = `
-Pages of 16 tokens, LRU. size: of the cache, as a multiple of the one that predicts, and in tokens, at
+Pages of 16 tokens, LRU. size: of the cache, as a multiple of the predicting one, and in tokens, at
 least the longest request. simulated: hit rate by tokens of a cache of this size. curve: the hit rate
-that the cache of size 1x told with a live curve of 1024 samples. difference: in points, the
+that the cache of size 1x predicted with a live curve of 1024 samples. difference: in points, the
 largest 0.90.
 
 a: 2 requests, 400 tokens, 320 of them in the working set; 1x is 32.

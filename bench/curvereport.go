@@ -37,9 +37,9 @@ func (table *CurveTable) worst() float64 {
 // legend explains the columns and gives the sizes of the traces.
 func (table *CurveTable) legend() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Pages of %d tokens, LRU. size: of the cache, as a multiple of the one that predicts, and in tokens, at\n", table.PageTokens)
+	fmt.Fprintf(&b, "Pages of %d tokens, LRU. size: of the cache, as a multiple of the predicting one, and in tokens, at\n", table.PageTokens)
 	b.WriteString("least the longest request. simulated: hit rate by tokens of a cache of this size. curve: the hit rate\n")
-	fmt.Fprintf(&b, "that the cache of size 1x told with a live curve of %d samples. difference: in points, the\n", table.Samples)
+	fmt.Fprintf(&b, "that the cache of size 1x predicted with a live curve of %d samples. difference: in points, the\n", table.Samples)
 	fmt.Fprintf(&b, "largest %.2f.\n", table.worst())
 	for _, t := range table.Traces {
 		fmt.Fprintf(&b, "\n%s: %d requests, %d tokens", t.Name, t.Requests, t.Tokens)

@@ -1,5 +1,5 @@
 // Package bench owns seeded workloads and traces, plays them, and reports the
-// results beside an ideal: an infinite cache, clairvoyant eviction, memcmp. It
+// results next to an ideal: an infinite cache, clairvoyant eviction, memcmp. It
 // measures from outside, through the public methods of the parts; it never reads or
 // changes their internal state.
 //

@@ -54,7 +54,7 @@ func (c EngineConfig) validate(info engine.Info) error {
 // enginePrompt is the number of prompt tokens before the first decoded token.
 const enginePrompt = 16
 
-// EngineSummary holds the rates of a backend beside the ceilings of the machine. Rates
+// EngineSummary holds the rates of a backend and the limits of the machine. Rates
 // are medians.
 type EngineSummary struct {
 	PrefillTokS   float64 `json:"prefill_tok_s"`
@@ -217,7 +217,7 @@ func (p *enginePlay) decode(rows int) (float64, error) {
 	return float64(rows*p.cfg.OutputTokens) / took.Seconds(), nil
 }
 
-// Rows returns the figures beside the ceilings of the machine.
+// Rows returns the figures and the limits of the machine.
 func (s *EngineSummary) Rows() (rows [][]string, legend string) {
 	share := func(got, of float64) string {
 		if of == 0 {

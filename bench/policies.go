@@ -70,7 +70,7 @@ func (c PolicyConfig) Steps(traces int) int {
 	return traces * (1 + len(c.Shares)*(1+len(c.Policies)))
 }
 
-// PolicyTable holds the tokens that eviction policies save, beside the upper bound of
+// PolicyTable holds the tokens that eviction policies save, with the upper bound of
 // [Clairvoyant].
 type PolicyTable struct {
 	PageTokens int           `json:"page_tokens"`

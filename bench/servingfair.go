@@ -42,7 +42,7 @@ type account struct {
 // pair is the range of tenant i's lead over tenant j, in tokens served, in the current
 // period in which both are backlogged.
 type pair struct {
-	lasts    bool // the period goes on; min and max are valid
+	lasts    bool // the period has not ended; min and max are valid
 	min, max int64
 }
 

@@ -50,8 +50,8 @@ func (table *ServingTable) legend() string {
 	fmt.Fprintf(&b, "requests, %d plans out at a time. Virtual time. level: the rate of arrivals, in parentheses in requests/s.\n", table.MaxInflight)
 	b.WriteString("req/s and out tok/s: served, over the whole run. TTFT: from arrival to the first token. ITL: between two tokens of\n")
 	b.WriteString("one answer. hit rate: prompt tokens from the cache, at first admission. computed: prompt tokens that were not.\n")
-	b.WriteString("Jain: how equal the shares of tenants that waited were, 1 is equal; – if less than 1 % of the tokens were served while\n")
-	b.WriteString("several waited. max diff.: most by which what two tenants that waited all along were served differed, in tokens.\n")
+	b.WriteString("Jain: Jain's index of the shares of tenants that waited, 1 means equal; – if less than 1 % of the tokens were served while\n")
+	b.WriteString("several waited. max diff.: largest difference in served tokens between two tenants that waited the whole time.\n")
 	for _, c := range table.Loads {
 		fmt.Fprintf(&b, "\n%s: room for %d tokens; the capacity is %.2f requests/s.", c.Load, c.KVTokens, c.Capacity)
 	}

@@ -81,7 +81,7 @@ func (c *Config) Validate(d Dataset) error {
 		}
 	}
 	if sorted := slices.Sorted(slices.Values(c.Percentiles)); len(slices.Compact(sorted)) != len(c.Percentiles) {
-		fail("a percentile comes twice in %v", c.Percentiles)
+		fail("a percentile appears twice in %v", c.Percentiles)
 	}
 	if a := c.Arrivals; a != nil {
 		errs = append(errs, a.validate(c.Duration, c.sessions(d)))

@@ -307,7 +307,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"percentile is 0":      {Requests: 1, Concurrency: 1, Percentiles: []float64{0}},
 		"percentile is 100.5":  {Requests: 1, Concurrency: 1, Percentiles: []float64{100.5}},
 		"percentile is NaN":    {Requests: 1, Concurrency: 1, Percentiles: []float64{math.NaN()}},
-		"comes twice":          {Requests: 1, Concurrency: 1, Percentiles: []float64{99, 50, 99}},
+		"appears twice":        {Requests: 1, Concurrency: 1, Percentiles: []float64{99, 50, 99}},
 		"Rate is 0":            {Requests: 1, Arrivals: &Arrivals{}},
 		"Burstiness is -1":     {Requests: 1, Arrivals: &Arrivals{Rate: 1, Burstiness: -1}},
 		"a ramp from 0":        {Requests: 1, Arrivals: &Arrivals{Rate: 1, Ramp: Linear}},
