@@ -9,10 +9,10 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 )
 
-// BenchmarkQuantizedProducts multiplies rows by 32 M weights of each type on each path, with one
+// BenchmarkQuantizedProducts multiplies rows by 67 M weights of each type on each path, with one
 // thread. One row reads them from memory.
 func BenchmarkQuantizedProducts(b *testing.B) {
-	const k, n, most = 2048, 16384, 96
+	const k, n, most = 2048, 32768, 96
 	for _, typ := range quantTypes() {
 		weights := make([]float32, 64*k)
 		for i := range weights {

@@ -20,6 +20,9 @@ const (
 	recordHalf = 44
 )
 
+// aheadWeights is how many bytes ahead a single row prefetches its weights: 4 to 7 blocks.
+const aheadWeights = 8192
+
 // quantKind is one layout of blocks.
 type quantKind struct {
 	name    string
@@ -280,7 +283,7 @@ func (q *quant) load(i, v int) reg.VecVirtual {
 	w, at := q.vector(), Mem{Base: q.weights, Disp: i*panelCols*4 + v*q.bytes()}
 	VMOVUPS(at, w)
 	if q.rows == 1 { // the processor's prefetcher stops at the end of each page of 4 KiB
-		PREFETCHT0(at.Offset(ahead))
+		PREFETCHT0(at.Offset(aheadWeights))
 	}
 	return w
 }
@@ -407,15 +410,18 @@ func (q *quant) multiply(w reg.VecVirtual, j, v int) {
 
 // scale generates the load of the scales of vector v, or for i = subs of its minima.
 func (q *quant) scale(i, v int) reg.VecVirtual {
-	dst := q.vector()
+	dst, size := q.vector(), []int{halves: 2, floats: 4, factors: 1}[q.kind.scales]
+	at := Mem{Base: q.head, Disp: size * (i*panelCols + v*q.lanes)}
+	if q.rows == 1 && v*q.lanes*size%64 == 0 {
+		PREFETCHT0(at.Offset(aheadWeights))
+	}
 	switch q.kind.scales {
 	case floats:
-		VMOVUPS(Mem{Base: q.head, Disp: 4 * (i*panelCols + v*q.lanes)}, dst)
+		VMOVUPS(at, dst)
 	case halves:
-		VCVTPH2PS(Mem{Base: q.head, Disp: 2 * (i*panelCols + v*q.lanes)}, dst)
+		VCVTPH2PS(at, dst)
 	case factors:
-		at, d := Mem{Base: q.head, Disp: i*panelCols + v*q.lanes}, q.vector()
-		super := Mem{Base: q.super, Disp: 2 * v * q.lanes}
+		d, super := q.vector(), Mem{Base: q.super, Disp: 2 * v * q.lanes}
 		if i == q.kind.subs {
 			super.Disp += 2 * panelCols
 		}
