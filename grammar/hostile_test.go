@@ -284,7 +284,7 @@ func TestStepsTakeTimeInProportionToCalls(t *testing.T) {
 		g := mustCompile(t, vocabularyOf(byteTokens), rules)
 		m := g.NewMatcher()
 		if !m.AcceptBytes([]byte("(<abc);")) || !m.CanEnd() || !m.AcceptBytes([]byte("(")) {
-			t.Fatal("what every unit may be is not allowed")
+			t.Fatal("a text that every unit allows is not allowed")
 		}
 		if n := len(m.set); n != 1 {
 			t.Errorf("%d stacks where all units go the same way", n)

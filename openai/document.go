@@ -38,7 +38,7 @@ func (f Facts) Document() []byte {
 	}
 	parts := doc["components"].(map[string]any)
 	large := parts["responses"].(map[string]any)["TooLarge"].(map[string]any)
-	large["description"] = fmt.Sprintf("The body has over %d bytes, or what /tokenize and /detokenize take, which is less.", f.BodyBytes)
+	large["description"] = fmt.Sprintf("The body has over %d bytes, or over the lower limit of /tokenize and /detokenize.", f.BodyBytes)
 	schemas := parts["schemas"].(map[string]any)
 	f.narrow(schemas)
 	for _, name := range []string{"CompletionRequest", "ChatRequest"} {

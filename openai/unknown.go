@@ -17,7 +17,7 @@ var unknownFields = enum.New[UnknownFields]("openai", "choice for unknown fields
 // String returns "refuse" or "ignore".
 func (u UnknownFields) String() string { return unknownFields.Name(u) }
 
-// UnmarshalText reads what String returns.
+// UnmarshalText decodes the result of String.
 func (u *UnknownFields) UnmarshalText(text []byte) error { return unknownFields.Read(u, text) }
 
 // harmless are fields of other servers and of client libraries without influence on the output,

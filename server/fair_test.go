@@ -76,7 +76,7 @@ func TestSharesOfKeys(t *testing.T) {
 	}
 }
 
-// takes sends a prompt of its own and returns the number of tokens computed for it.
+// takes sends a new prompt and returns the number of tokens computed for it.
 func (b *bed) takes(key string, id, prompt, output int) (int, error) {
 	tokens := make([]string, prompt)
 	for i := range tokens {

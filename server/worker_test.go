@@ -93,7 +93,7 @@ func TestNoWorkerCard(t *testing.T) {
 	}
 }
 
-// TestEventsMetrics: each figure of the publisher has a metric of its own.
+// TestEventsMetrics: each figure of the publisher has its own metric.
 func TestEventsMetrics(t *testing.T) {
 	m := events.PublisherMetrics{Events: 1, Batches: 2, Heartbeats: 3, Bytes: 4, Lost: 6, Snapshots: 9, SendErrors: 10, HeldBlocks: 11}
 	b := start(t, setup{Server: Config{Events: func() events.PublisherMetrics { return m }}})

@@ -16,7 +16,7 @@
 //	}, chat.Options{AddGenerationPrompt: true})
 //	tokens := tok.Encode(nil, prompt) // the template writes BOS itself
 //
-// A template comes with a model and is trusted no more than the model: it only
+// A template is part of a model and is trusted no more than the model: it only
 // reads its inputs, changes nothing, and ends with [ErrLimit] when it takes too
 // long, recurses too deep or writes too much. Features of the language that this
 // package lacks (inheritance, includes, recursive loops, call blocks, autoescape)

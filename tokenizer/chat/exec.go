@@ -21,7 +21,7 @@ func (c *choice) exec(r *run, s *scope) signal {
 	return r.exec(c.other, s)
 }
 
-// roundSteps is the cost of one iteration of a loop, whose names need a map of their own.
+// roundSteps is the cost of one iteration of a loop, which needs a map for its names.
 const roundSteps = 8
 
 func (l *loopOver) exec(r *run, s *scope) signal {

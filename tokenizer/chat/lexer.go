@@ -331,7 +331,7 @@ func (l *lexer) number(rest string) error {
 		}
 	}
 	if n < len(rest) && (rest[n] == '_' || unicode.IsLetter(rune(rest[n]))) {
-		return l.fail("a number that goes on with %q", rest[n])
+		return l.fail("a number followed by %q", rest[n])
 	}
 	if kind == tokInteger && rest[0] == '0' && strings.Trim(rest[:n], "0_") != "" {
 		return l.fail("the number %s, which begins with 0", rest[:n])

@@ -259,7 +259,7 @@ func (r *run) split(s string, a *arguments, right bool) any {
 }
 
 func (r *run) strings(parts []string) *list {
-	r.spend(4 * len(parts)) // each is a string of its own
+	r.spend(4 * len(parts)) // each is a new string
 	out := &list{}
 	for _, p := range parts {
 		out.items = append(out.items, p)

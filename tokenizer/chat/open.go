@@ -51,7 +51,7 @@ func Parse(config []byte) (*Template, error) {
 	return NewNamed(templates, special, Limits{})
 }
 
-// readTemplates adds the templates that have files of their own.
+// readTemplates adds the templates that have their own files.
 func readTemplates(dir string, templates map[string]string) error {
 	one, err := readOptional(filepath.Join(dir, "chat_template.jinja"))
 	if err != nil {

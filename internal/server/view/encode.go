@@ -18,7 +18,7 @@ func (f Figure) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(f), 'f', -1, 64), nil
 }
 
-// UnmarshalJSON takes what MarshalJSON returns.
+// UnmarshalJSON decodes the result of MarshalJSON.
 func (f *Figure) UnmarshalJSON(text []byte) error {
 	if bytes.Equal(text, []byte("null")) {
 		*f = Figure(math.NaN())

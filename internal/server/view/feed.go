@@ -110,7 +110,7 @@ func (w *Watch) Close() {
 }
 
 // Watch opens a watch with Redacted or Full access for a tenant. The caller must Close it. The
-// first frame comes at once, or after at most one Period. If MaxWatchers are open, Watch ends
+// first frame is sent at once, or after at most one Period. If MaxWatchers are open, Watch ends
 // one to make room: one with less access, or the youngest of a tenant that has at least two
 // more than this tenant. If there is none, it fails with ErrTooMany. After Close it fails with
 // ErrClosed.

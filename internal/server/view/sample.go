@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Limits of what is asked of a source.
+// Limits of queries to a source.
 const (
 	askTimeout  = 5 * time.Second // if the node takes longer, the page shows an error
 	previewLen  = 32              // tokens of a node that are rendered as text
