@@ -327,7 +327,7 @@ func BenchmarkSample(b *testing.B) {
 
 // The candidates that gumbel skips are never the best: it returns the same token as a computation
 // of all scores, for flat and steep, tiny and huge logits.
-func TestGumbelMissesNobody(t *testing.T) {
+func TestGumbelReachesEveryToken(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	s := New(1, 4096)
 	for trial := range 3000 {
