@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// storedOf is an event as a sink gets it, by the names of another engine.
+// storedOf returns a Stored with the block names of another engine.
 func storedOf(ev kv.Event, salt kv.BlockHash) Stored {
 	s := Stored{Tier: ev.Tier, Parent: ev.Parent ^ salt, HasParent: ev.HasParent}
 	for _, b := range ev.Blocks {
@@ -21,7 +21,7 @@ func storedOf(ev kv.Event, salt kv.BlockHash) Stored {
 func TestConsolidateIsUnion(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
-		// Both play the same script of a cache, at their own pace.
+		// Both origins play the same script of a cache, each at its own pace.
 		script, into := newTree(seed).steps(400), newNaive()
 		sinks, salts := Consolidate(into, 2), [2]kv.BlockHash{0, 99}
 		held := [2]map[tierHash]kv.LocalHash{{}, {}}
@@ -81,9 +81,9 @@ func TestConsolidateIsUnion(t *testing.T) {
 	}
 }
 
-// TestConsolidateNames: an engine that restarts without notice has a block under two
-// names; the block goes with the last of them. A name that moves to another block
-// leaves the first one.
+// TestConsolidateNames: after an engine restarts without notice, one block has two names.
+// It is removed with its last name. A name that moves to another block leaves the first
+// one.
 func TestConsolidateNames(t *testing.T) {
 	into := newNaive()
 	sink := Consolidate(into, 1)[0]

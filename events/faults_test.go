@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// world is a publisher, what it held after each batch, and a reader of it.
+// world is a publisher, its contents after each batch, and a reader of it.
 type world struct {
 	t       *testing.T
 	tree    *tree
@@ -25,7 +25,7 @@ type world struct {
 	sub     *Subscriber
 }
 
-// The kinds of publisher there are, by what can be asked of them.
+// Kinds of publishers by the requests that they answer.
 type kind struct {
 	name             string
 	epoch            bool // told by each message
@@ -80,7 +80,7 @@ func (w *world) restart(k kind, seed, epoch uint64) {
 	w.begin(k, epoch)
 	w.pipe.frames <- Frame{Kind: FrameDisconnected}
 	w.pipe.frames <- Frame{Kind: FrameConnected}
-	if !k.replay && !k.snapshot { // else nobody could tell one that has come as far
+	if !k.replay && !k.snapshot { // otherwise a publisher with the same numbers can't be told apart
 		first := w.publish(1)
 		first.Epoch = 0
 		w.pipe.send(first)
@@ -96,8 +96,8 @@ func (w *world) publish(n int) Message {
 	return m
 }
 
-// check holds the sink to what was before the batch that is due: no more, ever;
-// no less, if exact.
+// check compares the sink with the contents before the due batch: it must never have more
+// and, if exact, not less.
 func (w *world) check(what string, exact bool) {
 	w.t.Helper()
 	w.pipe.settle()
@@ -140,8 +140,8 @@ func TestFaults(t *testing.T) {
 				for i := range 150 {
 					h.step(i, seed)
 				}
-				// A quiet end: the next batches show what is missing. A recovery that was
-				// put off is due after a microsecond, and any frame finds it so.
+				// The end has no faults: the next batches show what is missing. A
+				// postponed recovery is due after a microsecond, so any frame starts it.
 				for range 5 {
 					m := w.publish(2)
 					if !k.epoch {
@@ -163,7 +163,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// hurter sends what a world publishes, with faults.
+// hurter sends a world's batches with faults.
 type hurter struct {
 	*world
 	k     kind
@@ -172,7 +172,7 @@ type hurter struct {
 	late  *Message
 }
 
-// step publishes a batch, does to it what chance wants, and looks at the sink.
+// step publishes a batch with a random fault, and checks the sink.
 func (w *hurter) step(i int, seed uint64) {
 	m := w.publish(1 + w.rng.IntN(4))
 	if !w.k.epoch {
@@ -200,7 +200,7 @@ func (w *hurter) step(i int, seed uint64) {
 		w.late = nil
 		w.restart(w.k, seed, w.epoch)
 	case fault == 6: // nonsense
-		if w.k.replay || w.k.snapshot { // else nobody could tell
+		if w.k.replay || w.k.snapshot { // otherwise the number can't be disproved
 			w.pipe.send(Message{Epoch: m.Epoch, Seq: m.Seq + 1000, Payload: m.Payload})
 		}
 		w.pipe.send(Message{Epoch: m.Epoch, Seq: EndSeq, Payload: m.Payload})
@@ -216,9 +216,9 @@ func (w *hurter) step(i int, seed uint64) {
 	}
 }
 
-// A connection that breaks and returns keeps the rank if the numbers go on where they were:
-// nothing is cleared, and no snapshot taken. What was missed is replayed, where it can be.
-func TestReturnsWithoutAGap(t *testing.T) {
+// TestReconnect: a rank keeps its contents if the numbers continue after a new connection:
+// it is not cleared, and no snapshot is made. Missed batches are replayed where possible.
+func TestReconnect(t *testing.T) {
 	for _, k := range kinds {
 		for _, missed := range []int{0, 1} {
 			t.Run(fmt.Sprintf("%s/missed=%d", k.name, missed), func(t *testing.T) {
@@ -243,22 +243,22 @@ func TestReturnsWithoutAGap(t *testing.T) {
 				w.pipe.frames <- Frame{Kind: FrameConnected}
 				w.pipe.settle()
 				if got := w.sink.held(rank1); len(got) == 0 && (missed == 0 || k.replay) {
-					t.Errorf("nothing is held")
+					t.Errorf("the contents are gone")
 				}
 				send(w.publish(3))
 				w.check("after", k.snapshot || k.replay || missed == 0)
 				after := w.sub.Counts()
 				if kept := missed == 0 && !(k.snapshot && !k.replay) || k.replay; kept && (after.Clears != before.Clears || after.Snapshots != before.Snapshots) {
-					t.Errorf("it was not kept: before %v\nafter %v", before, after)
+					t.Errorf("the contents were not kept: before %v\nafter %v", before, after)
 				}
 			})
 		}
 	}
 }
 
-// TestReturnsAnew: a publisher that restarted meanwhile is detected by its replay or by
-// its next batch.
-func TestReturnsAnew(t *testing.T) {
+// TestReconnectToAnother: a publisher that restarted meanwhile is detected by its replay
+// or by its next batch.
+func TestReconnectToAnother(t *testing.T) {
 	for _, k := range kinds {
 		for batches := range 12 { // of the new one, before the connection is there again
 			w := newWorld(t, k, 5, 100)
@@ -274,7 +274,7 @@ func TestReturnsAnew(t *testing.T) {
 			}
 			if batches == 6 && !k.replay && !k.snapshot {
 				w.pub.Close()
-				continue // the next number is the one that is due: nobody can tell
+				continue // the next number is the one that is due: the restart is not detectable
 			}
 			w.pipe.frames <- Frame{Kind: FrameDisconnected}
 			w.pub.Close()
@@ -291,8 +291,8 @@ func TestReturnsAnew(t *testing.T) {
 	}
 }
 
-// A vLLM that keeps all its batches is as good as one with snapshots, so long as
-// nothing that it sends is hurt.
+// TestReplayAlone: a publisher without snapshots is recovered exactly while it keeps all
+// its batches and none is damaged.
 func TestReplayAlone(t *testing.T) {
 	k := kind{"vLLM with replay", false, true, false, 1000}
 	w := newWorld(t, k, 3, 5)
@@ -316,8 +316,8 @@ func TestReplayAlone(t *testing.T) {
 	}
 }
 
-// A publisher that had sent nothing when it was asked has sent something before it was
-// heard: its first batches are asked for, not passed over.
+// TestFirstBatchesMissed: the first batches were sent after the replay request and before
+// the subscription was active. They are requested, not skipped.
 func TestFirstBatchesMissed(t *testing.T) {
 	w := newWorld(t, kind{"vLLM with replay", false, true, false, 1000}, 8, 5)
 	defer w.pub.Close()
@@ -331,8 +331,7 @@ func TestFirstBatchesMissed(t *testing.T) {
 	w.check("after the first that was heard", true)
 }
 
-// What is unknown of the past is not made up: blocks below unknown ones are not
-// stored.
+// TestNoHistory: blocks below an unknown block are not stored.
 func TestNoHistory(t *testing.T) {
 	w := newWorld(t, kind{ring: 1}, 4, 5)
 	defer w.pub.Close()
@@ -350,8 +349,8 @@ func TestNoHistory(t *testing.T) {
 	}
 }
 
-// More is missing than the publisher kept: what is left is not put on top of what
-// is outdated.
+// TestRingTooShort: more batches are missing than the publisher kept. The kept ones are
+// not applied on top of outdated contents.
 func TestRingTooShort(t *testing.T) {
 	for _, k := range kinds {
 		w := newWorld(t, k, 6, 5)

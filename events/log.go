@@ -13,7 +13,7 @@ import (
 
 // ErrLagged is returned for a number whose batch the log no longer keeps or has not
 // reached.
-var ErrLagged = errors.New("events: lost: the log does not keep what was asked for")
+var ErrLagged = errors.New("events: the log no longer keeps these batches")
 
 // Batch has the changes of a cache in one step.
 type Batch struct {

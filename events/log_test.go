@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// numbers reads what the log keeps from a number on.
+// numbers returns the numbers of the kept batches from a number on.
 func numbers(t *testing.T, l *Log, from uint64) (seqs []uint64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -67,7 +67,7 @@ func TestLogKeepsTheLast(t *testing.T) {
 	}
 }
 
-// A reader that waits is woken by a batch and by the end.
+// TestLogEnds: a batch or the end of the log wakes a waiting reader.
 func TestLogEnds(t *testing.T) {
 	l := NewLog(LogConfig{}, nil)
 	read := make(chan error)
@@ -97,8 +97,8 @@ func TestLogEnds(t *testing.T) {
 	}
 }
 
-// However long a step's events are, no batch has more than the limits say, so that NATS takes it and our
-// own decoder does; and nothing is lost between two.
+// TestLogBatchLimits: no batch exceeds the limits, however many events a step has, so that
+// NATS and our own decoder accept it; and no event is lost between two batches.
 func TestLogBatchLimits(t *testing.T) {
 	const size = 64
 	tap := newTap()
@@ -149,7 +149,7 @@ func TestLogBatchLimits(t *testing.T) {
 	}
 }
 
-// heap is how many bytes are in use.
+// heap returns the bytes in use.
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()

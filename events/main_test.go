@@ -16,13 +16,13 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
-// tier and hash are what a residency is a set of.
+// tierHash is an element of a rank's contents.
 type tierHash struct {
 	tier kv.Tier
 	hash kv.BlockHash
 }
 
-// naive is a Sink that can't be wrong: a set.
+// naive is a Sink that is plainly right: a set.
 type naive struct {
 	mu     sync.Mutex
 	ranks  map[kv.Rank]map[tierHash]kv.LocalHash
@@ -102,7 +102,7 @@ func (n *naive) held(r kv.Rank) map[tierHash]kv.LocalHash {
 
 const testBlock = 4
 
-// tree makes events as a cache does: parents first, leaves go first.
+// tree makes events like a cache: parents are stored first, leaves removed first.
 type tree struct {
 	rng   *rand.Rand
 	nodes []treeNode // index 0 is no node
@@ -165,7 +165,8 @@ func (t *tree) grow() kv.Event {
 	return ev
 }
 
-// step is one random change that leaves the tree below size; false if there was none.
+// step makes one random change that leaves the tree below size; it returns false if there
+// was none.
 func (t *tree) step() (kv.Event, bool) {
 	if len(t.nodes) < 20 || t.rng.IntN(3) > 0 && len(t.held) < 300 {
 		return t.grow(), true
@@ -209,7 +210,7 @@ func (t *tree) steps(n int) (evs []kv.Event) {
 	return evs
 }
 
-// tap is a Transport that keeps what is sent.
+// tap is a Transport that collects the sent messages.
 type tap struct {
 	mu     sync.Mutex
 	sent   []Message
@@ -237,7 +238,7 @@ func (t *tap) Close() error {
 	return nil
 }
 
-// wait returns the messages from the from'th on, at least n of them.
+// wait returns the messages from number from on, and waits for at least n of them.
 func (t *tap) wait(from, n int) []Message {
 	for {
 		t.mu.Lock()
@@ -297,7 +298,7 @@ func differ(a, b map[tierHash]kv.LocalHash) string {
 	return ""
 }
 
-// voice is a publisher, its log, and the cache that they tell of.
+// voice is a publisher with its log and its cache.
 type voice struct {
 	*Publisher
 	log *Log
@@ -306,14 +307,14 @@ type voice struct {
 	tree *tree
 }
 
-// step has the tree change.
+// step changes the tree.
 func (v *voice) step(n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.log.Append(v.tree.steps(n))
 }
 
-// keep has the log drop all but the last batches.
+// keep makes the log drop all but the last batches.
 func (v *voice) keep(batches int) {
 	v.log.mu.Lock()
 	defer v.log.mu.Unlock()
@@ -322,7 +323,7 @@ func (v *voice) keep(batches int) {
 
 func (v *voice) publish(evs ...kv.Event) { v.log.Append(evs) }
 
-// mustPublisher publishes what tree does; a nil tree can't be dumped.
+// mustPublisher publishes the changes of tree; a nil tree has no dump.
 func mustPublisher(t testing.TB, cfg PublisherConfig, lc LogConfig, tree *tree, transports ...Transport) *voice {
 	t.Helper()
 	if cfg.Heartbeat == 0 {
@@ -342,7 +343,7 @@ func mustPublisher(t testing.TB, cfg PublisherConfig, lc LogConfig, tree *tree, 
 	return v
 }
 
-// dump tells of all blocks, in order of their coming, each as an event of its own.
+// dump returns a Stored event for each block, in the order of their creation.
 func (t *tree) dump() (stored []kv.Event) {
 	for i, n := range t.nodes {
 		for tier := range kv.Tier(kv.Tiers) {

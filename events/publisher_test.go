@@ -20,9 +20,9 @@ func payloads(messages []Message) (p [][]byte) {
 	return p
 }
 
-// Whatever a cache does, the wire says the same, in both forms; a snapshot and a replay
-// say it too, at any time.
-func TestPublisherSaysWhatIs(t *testing.T) {
+// TestPublisherContents: batches, snapshots and replays give the contents of the cache, at
+// any time and in both forms.
+func TestPublisherContents(t *testing.T) {
 	for _, form := range []wire.Form{{}, {Arrays: true}} {
 		for _, lc := range []LogConfig{{}, {BatchEvents: 1}, {BatchBlocks: 3}} {
 			tap, tree := newTap(), newTree(7)
@@ -60,7 +60,7 @@ func TestPublisherSaysWhatIs(t *testing.T) {
 	}
 }
 
-// block makes a chain of blocks, each its own number of times four.
+// block makes a chain of blocks. The tokens of a block are its number, four times.
 func chain(parent *kv.Block, numbers ...kv.Token) kv.Event {
 	ev := kv.Event{Kind: kv.Stored}
 	hasher := kv.NewHasher(kv.Namespace{}, testBlock)
@@ -95,7 +95,7 @@ func decoded(t *testing.T, m Message) *wire.Batch {
 	return b
 }
 
-// What follows on is one event, across events of the cache.
+// Consecutive blocks are one wire event, even across events of the cache.
 func TestPublisherMerges(t *testing.T) {
 	tap := newTap()
 	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, tap)
@@ -135,7 +135,7 @@ func TestPublisherHeartbeats(t *testing.T) {
 	})
 }
 
-// holdUp is a Transport that lets go only when it is told to.
+// holdUp is a Transport whose Send blocks until the test releases it.
 type holdUp struct {
 	*tap
 	entered, free chan struct{}
@@ -147,7 +147,8 @@ func (h holdUp) Send(m Message) error {
 	return h.tap.Send(m)
 }
 
-// A transport that holds the publisher up loses batches at most, which readers see by the numbers.
+// TestPublisherHeldUp: while a transport blocks the publisher, batches may be lost;
+// readers notice by the numbers.
 func TestPublisherHeldUp(t *testing.T) {
 	h := holdUp{newTap(), make(chan struct{}, 100), make(chan struct{})}
 	p := mustPublisher(t, PublisherConfig{}, LogConfig{KeepEvents: 3}, nil, h)
@@ -167,7 +168,8 @@ func TestPublisherHeldUp(t *testing.T) {
 	}
 }
 
-// The end of the log is the end of what is published, and of what readers hold.
+// TestPublisherEndsWithItsLog: at the end of the log the publisher clears readers and
+// ends.
 func TestPublisherEndsWithItsLog(t *testing.T) {
 	tap := newTap()
 	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, tap)
@@ -227,8 +229,8 @@ func TestSnapshotsAreShared(t *testing.T) {
 	})
 }
 
-// A salt that is called as the adapter is a salt all the same: without it others' look-ups
-// would find the blocks.
+// TestSaltLikeAdapter: a salt with the name of the adapter is still a salt: without it,
+// lookups of other tenants would find the blocks.
 func TestSaltLikeAdapter(t *testing.T) {
 	ns := kv.Namespace{LoRA: "sql", Salt: "sql"}
 	hasher := kv.NewHasher(ns, testBlock)
@@ -288,7 +290,7 @@ func BenchmarkPublish(b *testing.B) {
 	p.Close()
 }
 
-// witness looks at the publisher's figures when a message is sent.
+// witness reads the publisher's metrics when a message is sent.
 type witness struct {
 	*tap
 	pub atomic.Pointer[voice]

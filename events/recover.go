@@ -15,7 +15,7 @@ import (
 // Errors that end a replay early.
 var (
 	errIncomplete = errors.New("events: the replay begins too late")
-	errRestarted  = errors.New("events: the publisher has begun anew")
+	errRestarted  = errors.New("events: the publisher has restarted")
 	errRefused    = errors.New("events: the worker can't be indexed")
 	errUnreadable = errors.New("events: a batch can't be read")
 )

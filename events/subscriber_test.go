@@ -13,8 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// pipe is a Source whose frames a test hands over one by one. What it can say of
-// the past is the test's too.
+// pipe is a Source whose frames, replays and snapshots come from the test.
 type pipe struct {
 	frames   chan Frame
 	replay   func(from uint64) (epoch uint64, messages []Message, err error)
@@ -54,7 +53,7 @@ func (p *pipe) Close() error {
 
 func (p *pipe) send(m Message) { p.frames <- Frame{Message: m} }
 
-// settle returns when all that was sent before has been dealt with.
+// settle waits until all frames sent before are handled.
 func (p *pipe) settle() {
 	p.frames <- Frame{Kind: FrameMalformed}
 	p.frames <- Frame{Kind: FrameMalformed}
@@ -90,9 +89,9 @@ func status(t *testing.T, s *Subscriber) Status {
 	return got
 }
 
-// TestNumbersThatNobodyKnows: a false number is not believed permanently where nothing
-// can disprove it.
-func TestNumbersThatNobodyKnows(t *testing.T) {
+// TestFalseNumbers: a false number is not believed permanently, even where no replay can
+// disprove it.
+func TestFalseNumbers(t *testing.T) {
 	p, sink := newPipe(), newNaive()
 	sub := mustSubscriber(t, SubscriberConfig{}, sink, p)
 	p.frames <- Frame{Kind: FrameConnected}
@@ -156,7 +155,7 @@ func TestRecoveryFails(t *testing.T) {
 	}
 }
 
-// A flood of numbers from the future costs a bounded number of recoveries.
+// TestFlood: many numbers from the future cost a bounded number of recoveries.
 func TestFlood(t *testing.T) {
 	p, sink := newPipe(), newNaive()
 	p.replay = func(uint64) (uint64, []Message, error) { return 0, nil, nil }
@@ -260,8 +259,9 @@ func TestGraceAndSilence(t *testing.T) {
 	}
 }
 
-// What an earlier process of the same name goes on saying does not keep alive the one that
-// is believed. When that one is taken for gone, the other one is.
+// TestSilenceAmongOthers: batches of an earlier process with the same name do not count as
+// signs of life of the followed process. When that one is considered gone, the other one
+// is followed.
 func TestSilenceAmongOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, sink := newPipe(), newNaive()
@@ -340,7 +340,8 @@ func TestStrangers(t *testing.T) {
 	if c := sub.Counts(); c.UnknownWorker != 2 || c.Batches != 1 || len(sink.held(rank1)) != 1 {
 		t.Errorf("%v", c)
 	}
-	// Only a source knows that nothing comes of what it has asked for, and until when.
+	// TestStrangers: only a source can see that its topic gets no messages, and for how
+	// long.
 	elsewhere := Frame{Kind: FrameElsewhere, Topic: "kv@c@m"}
 	for _, step := range []struct {
 		frame Frame
@@ -374,7 +375,7 @@ func TestStrangers(t *testing.T) {
 	if c := sub.Counts(); c.UnknownWorker != 5 {
 		t.Errorf("of those who were removed: %v", c)
 	}
-	// Ranks that were followed to the end count too.
+	// Removed ranks are part of the sum.
 	p, sink = newPipe(), newNaive()
 	sub = mustSubscriber(t, SubscriberConfig{}, sink, p)
 	p.send(Message{Payload: payload(root(1))})
@@ -385,7 +386,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// The only engine of a source may be the n-th of a fleet.
+// TestAnyRank: the only engine of a source may have any rank number.
 func TestAnyRank(t *testing.T) {
 	p, sink := newPipe(), newNaive()
 	rank7 := func(e wire.Event) []byte {
@@ -401,7 +402,7 @@ func TestAnyRank(t *testing.T) {
 	}
 }
 
-// Orphans that the numbers don't explain have the rank dumped, but not each time.
+// TestOrphansAreMended: orphans without a gap cause a snapshot, but not one each time.
 func TestOrphansAreMended(t *testing.T) {
 	p, sink := newPipe(), newNaive()
 	var next atomic.Uint64
@@ -419,7 +420,7 @@ func TestOrphansAreMended(t *testing.T) {
 	if c.OrphanBlocks < 290 || c.Snapshots < 2 || c.Snapshots > 5 {
 		t.Errorf("%v", c)
 	}
-	// Another publisher begins at 0: what was put off was not put off for its whole life.
+	// Another publisher begins at 0: the delay does not apply to it.
 	next.Store(0)
 	p.frames <- Frame{Kind: FrameConnected}
 	p.settle()
@@ -434,8 +435,8 @@ func TestOrphansAreMended(t *testing.T) {
 	}
 }
 
-// A publisher that answers, and keeps nothing: what is missing is missing, and what it goes
-// on with is believed.
+// TestReplayOfNothing: a publisher that keeps no batches answers an empty replay. Then the
+// missing batches are given up, and its later ones are applied.
 func TestReplayOfNothing(t *testing.T) {
 	p, sink := newPipe(), newNaive()
 	p.replay = func(uint64) (uint64, []Message, error) { return 0, nil, nil }
@@ -450,9 +451,9 @@ func TestReplayOfNothing(t *testing.T) {
 	}
 }
 
-// A batch that can't be read even when it is asked for again may have removed
-// anything: nothing before it is believed.
-func TestUnreadableForGood(t *testing.T) {
+// TestUnreadableBatch: a batch that can't be read even when replayed may have removed any
+// block, so no earlier contents are believed.
+func TestUnreadableBatch(t *testing.T) {
 	p, sink := newPipe(), newNaive()
 	p.replay = func(uint64) (uint64, []Message, error) {
 		return 0, []Message{{Seq: 3, Payload: payload(root(1))}, {Seq: 4, Payload: []byte("hostile")}, {Seq: 5, Payload: payload(root(2))}}, nil
@@ -466,8 +467,8 @@ func TestUnreadableForGood(t *testing.T) {
 	}
 }
 
-// After a new connection, a replay that does not say of which publisher it is is
-// not put on top of what an earlier one said.
+// TestReplayOfAnother: after a reconnect, a replay from an unidentified publisher is not
+// applied on top of the contents of an earlier one.
 func TestReplayOfAnother(t *testing.T) {
 	for _, epoch := range []uint64{0, 8, 10} {
 		p, sink := newPipe(), newNaive()

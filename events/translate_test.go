@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// via sends events through the publisher's words and back.
+// via encodes events as the publisher does, and translates them back.
 func via(t *testing.T, evs ...kv.Event) *naive {
 	t.Helper()
 	tap, sink := newTap(), newNaive()
@@ -24,8 +24,8 @@ func via(t *testing.T, evs ...kv.Event) *naive {
 	return sink
 }
 
-// What makes blocks with equal tokens different gets across: adapter, salt on all
-// blocks of the sequence, media in theirs.
+// TestNamespacesGetAcross: adapter, salt (on all blocks of a sequence) and media, which
+// distinguish blocks with equal tokens, survive the wire.
 func TestNamespacesGetAcross(t *testing.T) {
 	for _, ns := range []kv.Namespace{{}, {LoRA: "sql"}, {Salt: "tenant"}, {LoRA: "sql", Salt: "tenant"}, {Salt: "sql", LoRA: "sqlite"}} {
 		for _, media := range [][]uint64{nil, {5}, {0, 1 << 63}} {
@@ -39,7 +39,7 @@ func TestNamespacesGetAcross(t *testing.T) {
 				b.Hash, b.Local = hasher.NextMedia(b.Tokens, b.Media)
 				ev.Blocks = append(ev.Blocks, b)
 			}
-			// The rest of the sequence comes in an event of its own, as after a split.
+			// The rest of the sequence is an event of its own, as after a split.
 			rest := ev
 			rest.Blocks, rest.Parent, rest.HasParent = ev.Blocks[3:], ev.Blocks[2].Hash, true
 			first := ev
@@ -54,8 +54,8 @@ func TestNamespacesGetAcross(t *testing.T) {
 	}
 }
 
-// Private blocks after a public prefix get across with their salt, also in an event of
-// their own, on a tier of their own, and with media; public ones get across without.
+// TestPrivateAfterPublicGetsAcross: private blocks after a public prefix keep their salt,
+// also in an event of their own, on another tier, and with media; public ones have none.
 func TestPrivateAfterPublicGetsAcross(t *testing.T) {
 	for _, ns := range []kv.Namespace{{Salt: "tenant"}, {LoRA: "sql", Salt: "sql"}} {
 		for _, media := range [][]uint64{nil, {5, 6}} {
@@ -106,8 +106,8 @@ func extra(t *testing.T, v ...any) []byte {
 	return b
 }
 
-// Of vLLM's extra keys, what is known is used, and what is not keeps its block
-// from being taken for a plain one.
+// TestForeignExtraKeys: known extra keys of vLLM are used. A block with an unknown key is
+// not taken for a plain one.
 func TestForeignExtraKeys(t *testing.T) {
 	hex64 := fmt.Sprintf("%016x%048x", uint64(7), 1)
 	plain := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{}.Seed())
@@ -190,8 +190,7 @@ func TestGroupsAndMedia(t *testing.T) {
 	}
 }
 
-// Salts are remembered as long as their blocks are there, and no more of them than
-// are allowed.
+// TestSaltsAreBounded: a salt is kept as long as its block is held, within the limit.
 func TestSaltsAreBounded(t *testing.T) {
 	tr := newTranslator(testBlock, 3)
 	salted := func(hashes ...uint64) wire.Event {
@@ -241,7 +240,7 @@ func TestStrings(t *testing.T) {
 	}
 }
 
-// Whatever comes, nothing breaks, and what is taken is whole.
+// FuzzTranslate: no input panics, and accepted events are complete.
 func FuzzTranslate(f *testing.F) {
 	f.Add(payload(root(1, 2, 3)))
 	f.Fuzz(func(t *testing.T, p []byte) {

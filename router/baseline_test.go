@@ -70,10 +70,10 @@ func TestSessions(t *testing.T) {
 		t.Errorf("used 60 s ago, and the other has less: %+v", d)
 	}
 	if d := ask(219*second, 0); d.Reason == BySession {
-		t.Errorf("nobody's session: %+v", d)
+		t.Errorf("no session: %+v", d)
 	}
 
-	// Of two, the third drives out the one that was used longest ago.
+	// With room for two sessions, the third replaces the least recently used one.
 	ask(220*second, 2)
 	ask(221*second, 1)
 	ask(222*second, 3)
@@ -84,7 +84,7 @@ func TestSessions(t *testing.T) {
 		t.Errorf("a third session of two: %+v", d)
 	}
 
-	// A lost or busy worker keeps no session.
+	// The session of a lost or busy worker moves.
 	d := ask(224*second, 5)
 	if err := r.SetHealth(224*second, d.Worker, Lost); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestRollbackTakesTheSessionBack(t *testing.T) {
 	if got := selected(t, r, 0, req); got.Worker != d.Worker || got.Reason != BySession {
 		t.Errorf("the worker before the rollback is %v, got %+v", d.Worker, got)
 	}
-	// A rollback that comes late leaves what others set.
+	// A late rollback does not undo a later claim.
 	req.Avoid = []kv.Rank{d.Worker}
 	away = selected(t, r, 0, req)
 	req.Avoid = nil
@@ -122,8 +122,7 @@ func TestRollbackTakesTheSessionBack(t *testing.T) {
 	}
 }
 
-// TestReport: a report replaces the prediction, and what is reserved after it
-// counts on top.
+// TestReport: a report replaces the prediction; later reservations count on top of it.
 func TestReport(t *testing.T) {
 	r := newRouter(t, Config{Policy: Cost2025}, WorkerSpec{TotalBlocks: 100}, WorkerSpec{TotalBlocks: 100})
 	terms := func() (all [2][maxTerms]float64) {

@@ -11,9 +11,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// load is a fleet under load: prompts of 512 blocks (8k tokens) over 64 system
-// prompts of 64 blocks, each in turns that come back, with overlaps at some
-// workers, 8 active requests each.
+// load is a fleet under load: 64 system prompts of 64 blocks, conversations of 512 blocks
+// (8k tokens) that continue them turn by turn, overlaps at some workers, 8 active requests
+// per worker.
 type loaded struct {
 	r        *Router
 	requests []Request
@@ -60,7 +60,8 @@ func (l *loaded) add(t testing.TB) {
 	l.active = append(l.active, d.Reservation)
 }
 
-// turn is a request's life: chosen, its first token, and the end of the oldest.
+// turn selects a worker for a request, reports its first token, and releases the oldest
+// request.
 func (l *loaded) turn(t testing.TB) {
 	l.add(t)
 	n := len(l.active)
@@ -118,10 +119,10 @@ func BenchmarkSelect(b *testing.B) {
 	}
 }
 
-// newBusy is a fleet in the midst of its work: 16 active requests a worker, of which two
-// wait for their first token, and 256 prompts that come again and again, half of each
-// being one of 8 beginnings. Some workers hold that half, one in 64 of these three
-// quarters, in the order that an index has.
+// newBusy returns a fleet with 16 active requests per worker, two of them before their
+// first token. There are 256 prompts, used in turns; the first half of each is one of 8
+// common prefixes. Some workers hold that half, one in 64 of them three quarters. Overlaps
+// are in an index's order.
 func newBusy(t testing.TB, workers, overlapping, blocks int) *loaded {
 	if invariants.Enabled {
 		t.Skip("the walks allocate, and take long")
@@ -161,8 +162,8 @@ func newBusy(t testing.TB, workers, overlapping, blocks int) *loaded {
 	return l
 }
 
-// life is a request's in a fleet that stays as busy as it is: chosen, its first token
-// when others have come, and the end of the oldest.
+// life selects a worker for a request, reports its first token some requests later, and
+// releases the oldest request, so that the load stays constant.
 func (l *loaded) life(t testing.TB) {
 	const apart = 20 * time.Microsecond
 	workers := len(l.r.workers)
@@ -180,7 +181,7 @@ func (l *loaded) life(t testing.TB) {
 	l.r.Progress(l.now, l.active[(at+len(l.active)-2*workers)%len(l.active)], 0, 1)
 }
 
-// BenchmarkRequest is all that a request costs the router: Select, one Progress, Release.
+// BenchmarkRequest measures the whole cost of a request: Select, one Progress, Release.
 func BenchmarkRequest(b *testing.B) {
 	for _, workers := range []int{8, 64, 512} {
 		for _, overlapping := range slices.Compact([]int{0, 8, workers}) {
@@ -208,8 +209,8 @@ func TestRequestAllocatesNothing(t *testing.T) {
 	}
 }
 
-// besideQueue is a fleet of two models, half of the workers for each: those of the first
-// are busy and have waiting requests, those of the second are idle.
+// besideQueue returns a fleet of two models with half of the workers each: those of the
+// first are busy and have waiting requests, those of the second are idle.
 func besideQueue(t testing.TB, workers, waiting int) (r *Router, idle Request) {
 	if invariants.Enabled {
 		t.Skip("the walks allocate, and take long")
@@ -239,8 +240,8 @@ func besideQueue(t testing.TB, workers, waiting int) (r *Router, idle Request) {
 	return r, Request{PromptTokens: 64, Model: 2}
 }
 
-// turnBesideQueue is one request's life for the idle model, followed by Next, as a
-// caller must call it.
+// turnBesideQueue serves one request for the idle model, and calls Next as every caller
+// must.
 func turnBesideQueue(t testing.TB, r *Router, idle *Request) {
 	d, err := r.Select(r.now, idle)
 	if err != nil {
@@ -257,7 +258,7 @@ func TestSelectBesideQueueAllocatesNothing(t *testing.T) {
 	if allocs := testing.AllocsPerRun(1000, func() { turnBesideQueue(t, r, &idle) }); allocs != 0 {
 		t.Errorf("%v allocations beside a queue", allocs)
 	}
-	// Nor does a place in the queue that is given again.
+	// Neither does a queue entry that is reused.
 	req := Request{PromptTokens: 64, Model: 1}
 	r.cfg.MaxQueued++
 	turn := func() {

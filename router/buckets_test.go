@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestBuckets: the first stage names a bucket, by turn or by the prompt's beginning, and
-// the router chooses among the workers of that.
+// TestBuckets: the first stage chooses a bucket, by turn or by the prompt's beginning, and
+// the router chooses among that bucket's workers.
 func TestBuckets(t *testing.T) {
 	r := newRouter(t, Config{Policy: CostLeastLoaded})
 	for i := range 8 {
@@ -67,7 +67,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// dealt is by worker.
+// dealt maps workers to buckets.
 func dealt(workers []kv.WorkerID, n int) map[kv.WorkerID]int {
 	by := map[kv.WorkerID]int{}
 	for i, b := range Deal(workers, n, nil) {
@@ -76,8 +76,8 @@ func dealt(workers []kv.WorkerID, n int) map[kv.WorkerID]int {
 	return by
 }
 
-// checkDealt reports what a deal must not be: uneven, of other buckets, or another one
-// for the same workers in another order.
+// checkDealt fails if a deal is uneven, names a bucket out of range, or depends on the
+// order of the workers.
 func checkDealt(workers []kv.WorkerID, n int, by map[kv.WorkerID]int, shuffle *rand.Rand) error {
 	sizes := make([]int, n)
 	for _, w := range workers {
@@ -110,8 +110,8 @@ func moved(a, b map[kv.WorkerID]int) (n int) {
 	return n
 }
 
-// TestDeal: sizes, order, and how few move when one comes or goes; its figures are those
-// of Deal's comment.
+// TestDeal: sizes, order, and the number of workers that move when one joins or leaves;
+// the comment of Deal has these figures.
 func TestDeal(t *testing.T) {
 	for _, tc := range []struct {
 		workers, buckets int
@@ -138,7 +138,7 @@ func TestDeal(t *testing.T) {
 		}
 	}
 	if got := Deal(nil, 3, []int{7}); !slices.Equal(got, []int{7}) {
-		t.Errorf("nobody is dealt %v", got)
+		t.Errorf("no workers are dealt as %v", got)
 	}
 }
 
@@ -159,8 +159,8 @@ func FuzzDeal(f *testing.F) {
 	})
 }
 
-// TestPools: a request goes only to workers of its pool, waits only for them, and finds
-// workers that were moved there.
+// TestPools: a request goes only to workers of its pool, waits only for them, and sees
+// workers that move into the pool.
 func TestPools(t *testing.T) {
 	r := newRouter(t, Config{Policy: CostLeastLoaded, MaxModels: 2, SessionTTL: 1000})
 	join := func(i int, pool PoolID, models ...ModelID) {
@@ -178,7 +178,7 @@ func TestPools(t *testing.T) {
 	for _, tc := range []struct {
 		pool  PoolID
 		model ModelID
-		want  int // or nobody below 0
+		want  int // below 0: none
 	}{{1, 11, 0}, {1, 12, 0}, {1, 0, 0}, {2, 11, 1}, {2, 12, -1}, {3, 11, -1}, {2, 0, 1}, {0, 12, 0}} {
 		d, err := to(tc.pool, tc.model)
 		switch {
@@ -222,7 +222,7 @@ func TestPools(t *testing.T) {
 	if d, err := r.Take(0, ticket, nil); err != nil || d.Worker != worker1(2) {
 		t.Errorf("took %+v, %v", d, err)
 	}
-	// The request that waits for pool 1 finds its worker gone from there.
+	// The worker of pool 1 moves away while a request waits for it.
 	if err := r.SetPool(0, worker1(0), 2); err != nil {
 		t.Fatal(err)
 	}
@@ -251,6 +251,6 @@ func TestPools(t *testing.T) {
 		r.Leave(0, worker1(i), nil)
 	}
 	if len(r.groups) != 1 {
-		t.Errorf("groups of nobody are left: %v", r.groups)
+		t.Errorf("empty groups are left: %v", r.groups)
 	}
 }

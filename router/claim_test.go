@@ -10,12 +10,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// keeping is a replica that keeps sessions for a minute.
+// keeping returns a replica with sessions of a minute.
 func keeping(t testing.TB, id ReplicaID, epoch uint64) *Router {
 	return replica(t, id, epoch, func(c *Config) { c.SessionTTL = 60 * second })
 }
 
-// told are the events since the last call.
+// told returns the events since the last call.
 func told(r *Router) []Event {
 	events := r.Drain(nil)
 	for i := range events {
@@ -24,7 +24,7 @@ func told(r *Router) []Event {
 	return events
 }
 
-// hear applies events and returns what became of the last one.
+// hear applies events and returns the verdict of the last one.
 func hear(t testing.TB, r *Router, events ...Event) (v Verdict) {
 	t.Helper()
 	for i := range events {
@@ -36,7 +36,7 @@ func hear(t testing.TB, r *Router, events ...Event) (v Verdict) {
 	return v
 }
 
-// place is where a session is, as a router knows.
+// place returns the worker of a session by a router.
 func place(r *Router, id uint64) string {
 	at := r.sessions.index.get(key{a: id})
 	if at == noEntry {
@@ -49,7 +49,7 @@ func place(r *Router, id uint64) string {
 	return fmt.Sprintf("%v, since %d of %d", e.worker, e.stamp, e.by)
 }
 
-// allClaims fetches what a router tells of sessions, by n places at a time.
+// allClaims returns all claims of a router, read n entries at a time.
 func allClaims(r *Router, n int) (claims []Claim) {
 	for from, more := 0, true; more; more = from > 0 {
 		claims, from = r.Claims(r.now, from, n, claims)
@@ -57,8 +57,8 @@ func allClaims(r *Router, n int) (claims []Claim) {
 	return claims
 }
 
-// TestSessionIsSharedByReplicas: a session goes where its last request went, whichever
-// router that came to, and back where it was when that is taken back.
+// TestSessionIsSharedByReplicas: a session stays at the worker of its last request,
+// through whichever router, and returns to the previous worker after a rollback.
 func TestSessionIsSharedByReplicas(t *testing.T) {
 	a, b := keeping(t, 1, 1), keeping(t, 2, 1)
 	ask := func(r *Router, avoid ...kv.Rank) Decision {
@@ -90,8 +90,8 @@ func TestSessionIsSharedByReplicas(t *testing.T) {
 	}
 }
 
-// TestSessionIsTakenBackEverywhere: what a rollback undoes, it undoes at replicas, in
-// whatever order they hear of it and how often.
+// TestSessionIsTakenBackEverywhere: replicas undo the claim of a rolled back reservation,
+// in whatever order and however often its events arrive.
 func TestSessionIsTakenBackEverywhere(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		a := keeping(t, 1, 1)
@@ -117,8 +117,8 @@ func TestSessionIsTakenBackEverywhere(t *testing.T) {
 	}
 }
 
-// TestForgottenSessionsStayForgotten: what comes again, after its session was forgotten,
-// does not bring it back; what comes late for its release, but for the first time, counts.
+// TestForgottenSessionsStayForgotten: a repeated claim does not restore a forgotten
+// session. A claim that arrives first after its release does count.
 func TestForgottenSessionsStayForgotten(t *testing.T) {
 	a := keeping(t, 1, 1)
 	d := selected(t, a, 0, Request{PromptTokens: 4, Session: 7})
@@ -146,14 +146,14 @@ func TestForgottenSessionsStayForgotten(t *testing.T) {
 			t.Errorf("it came back: %s", place(r, 7))
 		}
 	}
-	// The same where it was one too many.
+	// The same for a session forgotten because there were too many.
 	few := replica(t, 4, 1, func(c *Config) { c.SessionTTL, c.MaxSessions = 60*second, 1 })
 	hear(t, few, made...)
 	hear(t, few, made...)
 	if place(few, 7) != "unknown" || place(few, 8) != place(a, 8) {
 		t.Errorf("%s, %s", place(few, 7), place(few, 8))
 	}
-	// What was taken back is not late, when only its end is known.
+	// A rolled back claim is not applied late if only its end is known.
 	a.Rollback(0, selected(t, a, 0, Request{PromptTokens: 4, Session: 17}).Reservation)
 	undone := told(a)
 	few = replica(t, 4, 1, func(c *Config) { c.SessionTTL, c.MaxSessions = 60*second, 1 })
@@ -161,7 +161,7 @@ func TestForgottenSessionsStayForgotten(t *testing.T) {
 	if place(few, 17) != "unknown" || place(few, 8) != place(a, 8) {
 		t.Errorf("%s, %s", place(few, 17), place(few, 8))
 	}
-	// Its router is forgotten: the sessions stay, because their workers do.
+	// After its router is forgotten the sessions stay, because their workers stay.
 	b.Forget(b.now, 1)
 	few.Forget(0, 1)
 	if w, ok := few.sessions.get(0, 8); !ok || w != e.Worker {
@@ -213,7 +213,7 @@ func TestLaterClaimCounts(t *testing.T) {
 		t.Errorf("%s", place(a, 8))
 	}
 	told(a)
-	// A clock at its end is no reason for a bad event.
+	// A claim with the highest stamp does not make a later event invalid.
 	a.sessions.stamp = MaxStamp
 	if v := hear(t, b, ask(a, 12, 1)...); v != Made {
 		t.Error(v)
@@ -261,7 +261,7 @@ func TestClaimsAreTold(t *testing.T) {
 	if got := allClaims(a, 9); len(got) != 6 {
 		t.Errorf("%+v", got)
 	}
-	// Within limits.
+	// At the limits.
 	few := replica(t, 4, 1, func(c *Config) { c.SessionTTL, c.MaxSessions = 60*second, 2 })
 	claim := func(id uint64, age time.Duration) Claim {
 		return Claim{Session: id, Stamp: id, Replica: 9, Worker: worker1(0), Age: age}
@@ -278,8 +278,8 @@ func TestClaimsAreTold(t *testing.T) {
 	}
 }
 
-// TestClaimsOutliveARestart: a router that comes back under its name hears from the others
-// what it had claimed before, and nothing of what it has claimed since.
+// TestClaimsOutliveARestart: a restarted router gets its earlier claims from the others,
+// and not those that it has made since.
 func TestClaimsOutliveARestart(t *testing.T) {
 	before, after, b := keeping(t, 1, 1000), keeping(t, 1, 2000), keeping(t, 2, 1)
 	selected(t, before, 5, Request{PromptTokens: 4, Session: 7})
@@ -299,7 +299,7 @@ func TestClaimsOutliveARestart(t *testing.T) {
 	}
 }
 
-// net is routers that hear of each other what is not lost.
+// net is a set of routers with a network that may lose events.
 type net struct {
 	t        *testing.T
 	rng      *rand.Rand
@@ -361,7 +361,7 @@ func (n *net) send(from int) {
 	}
 }
 
-// heal has all tell all what they have.
+// heal exchanges all claims among all routers.
 func (n *net) heal() {
 	for i, from := range n.routers {
 		s, claims := from.Snapshot(), allClaims(from, 1+n.rng.IntN(5))
@@ -379,7 +379,7 @@ func (n *net) heal() {
 	}
 }
 
-// agree holds the routers against the model, and counts the sessions that are nowhere.
+// agree compares the routers with the model, and counts the sessions without a worker.
 func (n *net) agree(seed uint64) (nowhere int) {
 	n.t.Helper()
 	for id, c := range n.latest {
@@ -406,9 +406,9 @@ func (n *net) agree(seed uint64) (nowhere int) {
 	return nowhere
 }
 
-// TestSessionsConverge: routers that hear of each other in any order, some of it twice,
-// agree in the end on where each session is: where the latest claim of all has it. So they
-// do with a quarter lost, after snapshots. Another one that has heard nothing agrees too.
+// TestSessionsConverge: after events in any order, some of them twice, all routers have
+// each session at the worker of the latest claim. With a quarter of the events lost, they
+// agree after snapshots, and so does a router that received no event.
 func TestSessionsConverge(t *testing.T) {
 	moved, nowhere := 0, 0
 	for seed := range uint64(120) {

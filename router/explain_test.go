@@ -49,7 +49,7 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
-// TestExplainDrawsNothing: with it and without, the same choices.
+// TestExplainDrawsNothing: choices are the same with and without Explain.
 func TestExplainDrawsNothing(t *testing.T) {
 	for _, policy := range Policies() {
 		for _, temperature := range []float64{0, 0.7} {

@@ -15,9 +15,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// A small fleet in virtual time, to see what the policies come to: workers that
-// compute prompts in order of arrival by chunks beside all decoding rows, with an
-// LRU of blocks each, whose content the router sees as soon as it is there.
+// This file has a small fleet in virtual time that compares policies. Its workers compute
+// prompts in order of arrival, in chunks beside all decoding rows. Each has an LRU of
+// blocks, and the router sees its contents at once.
 
 type fleetConfig struct {
 	policy   Policy
@@ -62,8 +62,8 @@ func (w *fleetWorker) cached(hashes []kv.BlockHash) int {
 	return len(hashes)
 }
 
-// store makes blocks the latest ones, the first of a prompt last, so that leaves go
-// first.
+// store makes blocks the most recently used ones, the first of a prompt last, so that
+// leaves are evicted first.
 func (w *fleetWorker) store(hashes []kv.BlockHash, room int) {
 	for i := len(hashes) - 1; i >= 0; i-- {
 		if e := w.cache[hashes[i]]; e != nil {
@@ -249,8 +249,9 @@ func fleetRequests(t testing.TB, kind bench.TraceKind, n int) (all []fleetReques
 	return all
 }
 
-// TestLatencyWithAWrongProfile: twice too slow at prompts and too fast at all else,
-// or the other way round, it is still ahead of what knows no device.
+// TestLatencyWithAWrongProfile: with a profile that is wrong by a factor of two, prompts
+// too slow and the rest too fast or the reverse, CostLatency is still better than policies
+// without a profile.
 func TestLatencyWithAWrongProfile(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the walks take too long for a fleet")
@@ -284,7 +285,8 @@ func TestLatencyBeatsTheOthers(t *testing.T) {
 	for _, tc := range []struct {
 		kind bench.TraceKind
 		rate float64
-		// slack is by how much the p99 of TTFT may be above the best of others'.
+		// slack is the factor by which the p99 of TTFT may exceed the lowest one of the
+		// other policies.
 		slack float64
 	}{
 		{bench.TraceChat, 48, 1}, {bench.TraceChat, 88, 1}, {bench.TraceFewShot, 88, 1.05}, {bench.TraceTree, 48, 1}, {bench.TraceTree, 88, 1},

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// naiveRequest is a reservation in the model, which keeps nothing but these.
+// naiveRequest is a reservation in the model, whose only state is a list of these.
 type naiveRequest struct {
 	worker                             kv.Rank
 	hashes                             []kv.BlockHash
@@ -22,7 +22,7 @@ type naiveRequest struct {
 	touched                            time.Duration
 }
 
-// naiveLoads sums up from nothing each time.
+// naiveLoads sums the loads again at each call.
 func naiveLoads(workers map[kv.Rank]Health, active map[Reservation]*naiveRequest, blockTokens int) map[kv.Rank]Load {
 	loads := map[kv.Rank]Load{}
 	blocks := map[kv.Rank]map[string]bool{}
@@ -65,14 +65,14 @@ type world struct {
 	script  []byte
 }
 
-// queued is a request that waits, and when it came.
+// queued is a waiting request with its time of arrival.
 type queued struct {
 	Request
 	since time.Duration
 }
 
-// may tells by the naive model's loads whether there is a worker for req, and whether one
-// is free.
+// may reports whether by the naive model's loads any worker may run req, and whether one
+// of them is free.
 func (w *world) may(req *Request) (any, free bool) {
 	loads := naiveLoads(w.workers, w.active, 4)
 	for at, health := range w.workers {
@@ -183,7 +183,7 @@ func (w *world) ended(res Reservation, did bool) {
 	delete(w.active, res)
 }
 
-// any is a reservation that was made at some time; most have ended.
+// any returns a reservation that was made at some time; most have ended.
 func (w *world) any() Reservation {
 	if len(w.made) == 0 {
 		return Reservation{}
@@ -348,8 +348,8 @@ func playWorld(t *testing.T, policy Policy, script []byte) *world {
 	return w
 }
 
-// TestLoadIsConserved: whatever calls come in whatever order, each worker's load
-// is the sum of what is active on it.
+// TestLoadIsConserved: after any calls in any order, each worker's load is the sum over
+// its active requests.
 func TestLoadIsConserved(t *testing.T) {
 	for seed := range uint64(120) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -383,7 +383,7 @@ func FuzzLoadIsConserved(f *testing.F) {
 	})
 }
 
-// TestEqualCallsGiveEqualChoices: a script gives the same twice.
+// TestEqualCallsGiveEqualChoices: two runs of a script give the same choices.
 func TestEqualCallsGiveEqualChoices(t *testing.T) {
 	for _, policy := range Policies() {
 		play := func() string {

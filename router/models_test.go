@@ -68,14 +68,14 @@ func TestModels(t *testing.T) {
 		t.Error("one goes though the only worker of its model is busy")
 	}
 
-	// A worker that joins with other models counts for these.
+	// After a worker joins again with other models, it serves these.
 	other := serve(4)
 	other.BlockTokens = 16
 	if err := r.Join(0, b, other); err != nil {
 		t.Fatal(err)
 	}
 	if ticket, req, ok := r.Next(0); !ok || req.Model != 3 {
-		t.Errorf("no worker serves model 3 now, next is %+v", req)
+		t.Errorf("model 3 has no worker left, next is %+v", req)
 	} else if _, err := r.Take(0, ticket, nil); !errors.Is(err, ErrNoWorkers) {
 		t.Error(err)
 	}
@@ -144,7 +144,8 @@ func TestModelLimits(t *testing.T) {
 	}
 }
 
-// TestLanesAreUsedAgain: as many models as there are at a time, whatever passes.
+// TestLanesAreUsedAgain: there are as many lanes as models that wait at a time, however
+// many pass.
 func TestLanesAreUsedAgain(t *testing.T) {
 	r := newRouter(t, Config{}, serve(1), serve(2), serve(3))
 	for i := range 3 {

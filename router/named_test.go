@@ -34,18 +34,19 @@ func TestWeightsByName(t *testing.T) {
 	}
 }
 
-// Each policy goes by weights that there are, and each weight is gone by.
+// TestPolicyWeights: each policy uses existing weights, and each weight is used by a
+// policy.
 func TestPolicyWeights(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range policyNames.Values() {
 		for _, name := range p.WeightNames() {
 			if !slices.Contains(weightNames, name) {
-				t.Errorf("policy %v goes by %s, which is no weight", p, name)
+				t.Errorf("policy %v uses %s, which is no weight", p, name)
 			}
 			used[name] = true
 		}
 	}
 	if len(used) != len(weightNames) {
-		t.Errorf("only %v are gone by", used)
+		t.Errorf("only %v are used", used)
 	}
 }

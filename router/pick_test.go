@@ -56,8 +56,9 @@ func TestLowestOfTies(t *testing.T) {
 	}
 }
 
-// TestSoftmax holds frequencies against exact probabilities: with n draws the
-// deviation of p is sqrt(p(1-p)/n), and 4.5 of them are one chance in 150,000.
+// TestSoftmax compares frequencies with exact probabilities. With n draws the standard
+// deviation of p is sqrt(p(1-p)/n); a difference of 4.5 of these has a chance of one in
+// 150,000.
 func TestSoftmax(t *testing.T) {
 	const n = 200000
 	for _, tc := range []struct {

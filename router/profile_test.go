@@ -63,10 +63,10 @@ func TestProfileIsValidated(t *testing.T) {
 	}
 }
 
-// TestTheStepUnderWay: a new request waits for the rest of the worker's current step,
+// TestCurrentStep: a new request waits for the rest of the worker's current step,
 // for half a step if the last news is older than a step takes, and not at all if the
 // worker is idle.
-func TestTheStepUnderWay(t *testing.T) {
+func TestCurrentStep(t *testing.T) {
 	weights := Weights{TTFT: 1}
 	r := newRouter(t, Config{Policy: CostLatency, Profile: Profile{Step: 0.01}, Weights: weights}, WorkerSpec{})
 	ttft := func(now time.Duration, want float64) {
@@ -109,9 +109,9 @@ func TestSharedBlocksAreReadOnce(t *testing.T) {
 			}
 		}
 	}
-	// 4 blocks more and 1 of output. The step under way is in its midst.
+	// 4 more blocks and 1 of output. Half of the current step is left.
 	costs(second, 0.007/2+0.007+0.01, 32*0.012, 0.01+16*0.005, 0)
 	selected(t, r, second, Request{PromptTokens: 160, Hashes: hashes(1, 2, 3, 4, 5, 6, 11, 12, 13, 14)})
-	// 11 blocks, half of which count for the one row that decodes; nothing to add but output.
+	// 11 blocks, half of them for the one decoding row; nothing is added but output.
 	costs(2*second, (0.0055+0.01)/2+2*(0.0055+0.01), 32*0.012, 0.01+2*16*0.001, 0)
 }

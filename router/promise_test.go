@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// chain is n blocks' hashes: as they are chained, equal ones have equal ones before them.
+// chain returns n chained hashes: equal ones have equal predecessors.
 func chain(of, n int) []kv.BlockHash {
 	all := make([]kv.BlockHash, n)
 	for i := range all {
@@ -19,8 +19,8 @@ func chain(of, n int) []kv.BlockHash {
 	return all
 }
 
-// TestPromise: a prompt is found where another request computes it, until that request's
-// first token, its end, or a removal.
+// TestPromise: a prompt counts as cached where another request computes it, until that
+// request's first token, its end, or a removal.
 func TestPromise(t *testing.T) {
 	const blocks = 6
 	prompt := chain(1, blocks)
@@ -90,7 +90,8 @@ func TestPromisesAreOff(t *testing.T) {
 	}
 }
 
-// TestPromisesOfAReplica: what another router sent somewhere is found there as well.
+// TestPromisesOfAReplica: blocks that another router's request will compute are predicted
+// too.
 func TestPromisesOfAReplica(t *testing.T) {
 	a := newRouter(t, Config{Predict: true, Replica: 1, Epoch: 1}, WorkerSpec{}, WorkerSpec{})
 	b := newRouter(t, Config{Predict: true, Replica: 2, Epoch: 1}, WorkerSpec{}, WorkerSpec{})
@@ -115,8 +116,8 @@ func TestPromisesOfAReplica(t *testing.T) {
 	}
 }
 
-// TestPromisesAreThoseOfSets plays random requests, and holds what is found against sets
-// of blocks, one for each request.
+// TestPromisesAreThoseOfSets plays random requests and compares the predicted blocks with
+// one set of blocks per request.
 func TestPromisesAreThoseOfSets(t *testing.T) {
 	for seed := range uint64(40) {
 		if err := playPromises(t, seed); err != nil {
@@ -131,7 +132,7 @@ type promised struct {
 	blocks map[kv.BlockHash]bool
 }
 
-// cut takes back what is promised from a block on, if that is.
+// cut ends a prediction from a block on, if it contains that block.
 func (p *promised) cut(h kv.BlockHash) {
 	if p.blocks[h] {
 		for _, later := range p.hashes[slices.Index(p.hashes, h):] {
@@ -140,7 +141,7 @@ func (p *promised) cut(h kv.BlockHash) {
 	}
 }
 
-// promiseWorld is a router beside sets.
+// promiseWorld is a router with a model made of sets.
 type promiseWorld struct {
 	rnd     *rand.Rand
 	r       *Router
@@ -189,8 +190,8 @@ func playPromises(t *testing.T, seed uint64) error {
 	return nil
 }
 
-// prefix is how many blocks of a prompt a worker has by the sets, with those that are
-// promised if more.
+// prefix returns the number of leading blocks of a prompt that a worker has by the sets,
+// or will have by predictions.
 func (w *promiseWorld) prefix(at kv.Rank, hashes []kv.BlockHash, more bool) (n int) {
 	for ; n < len(hashes) && w.index[at][hashes[n]]; n++ {
 	}
@@ -236,7 +237,7 @@ func (w *promiseWorld) ask() error {
 	return nil
 }
 
-// end ends a request, or has its first token come and most of its blocks be there.
+// end ends a request, or reports its first token and stores most of its blocks.
 func (w *promiseWorld) end(token bool) {
 	at := w.rnd.IntN(len(w.order))
 	res := w.order[at]

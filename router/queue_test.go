@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// waitAll queues requests, named by their PromptTokens, and returns in which order
-// they go when the only worker is free.
+// waitAll queues requests, identified by their PromptTokens, and returns the order in
+// which they are taken when the only worker is free.
 func waitAll(t *testing.T, cfg Config, arrivals []time.Duration, reqs []Request) (order []int) {
 	t.Helper()
 	r := newRouter(t, cfg, WorkerSpec{MaxRequests: 1})
@@ -90,7 +90,7 @@ func TestBusyIsAllBusy(t *testing.T) {
 		t.Fatal()
 	}
 	selected(t, r, 0, req) // one that is not busy is enough
-	// A worker of unknown size is never busy by its tokens.
+	// A worker with an unknown budget is never busy by its tokens.
 	r = newRouter(t, Config{BusyFactor: 1}, WorkerSpec{})
 	for range 5 {
 		selected(t, r, 0, Request{PromptTokens: 1 << 20})
@@ -117,7 +117,7 @@ func TestQueueLimitsAndRefusals(t *testing.T) {
 		t.Error("a cancel is not true exactly once")
 	}
 	if _, err := r.Wait(0, &Request{PromptTokens: 1, Pinned: &kv.Rank{Worker: 9}}); !errors.Is(err, ErrNoWorkers) {
-		t.Errorf("pinned to nobody: %v", err)
+		t.Errorf("pinned to an unknown worker: %v", err)
 	}
 	if _, err := r.Take(5*second, tickets[1], nil); !errors.Is(err, ErrBusy) || r.Queued() != 1 {
 		t.Errorf("taken while all are busy: %v", err)
@@ -141,8 +141,8 @@ func TestQueueLimitsAndRefusals(t *testing.T) {
 	}
 }
 
-// TestPinnedHoldUpNobody: others pass a request that waits for one busy worker.
-func TestPinnedHoldUpNobody(t *testing.T) {
+// TestPinnedBlockNoOthers: other requests pass one that waits for a busy pinned worker.
+func TestPinnedBlockNoOthers(t *testing.T) {
 	r := newRouter(t, Config{Policy: CostLeastLoaded}, WorkerSpec{MaxRequests: 1}, WorkerSpec{MaxRequests: 1})
 	a, b := worker1(0), worker1(1)
 	da := selected(t, r, 0, Request{PromptTokens: 1, Pinned: &a})
@@ -169,7 +169,7 @@ func TestPinnedHoldUpNobody(t *testing.T) {
 	if d, err := r.Take(0, ticket, nil); err != nil || d.Worker != a {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	// Whose worker has gone ends with an error, rather than wait for ever.
+	// A waiting request whose pinned worker has left ends with an error.
 	gone, err := r.Wait(0, &Request{PromptTokens: 2, Pinned: &a})
 	if err != nil {
 		t.Fatal(err)

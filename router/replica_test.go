@@ -17,8 +17,8 @@ func replica(t testing.TB, id ReplicaID, epoch uint64, change func(*Config)) *Ro
 	return newRouter(t, cfg, make([]WorkerSpec, 4)...)
 }
 
-// life makes a router take in, progress and end requests, and returns its events
-// with hashes of their own.
+// life adds, progresses and ends requests at a router, and returns its events with copies
+// of their hashes.
 func life(t testing.TB, r *Router, rng *rand.Rand, active *[]Reservation, calls int) (events []Event) {
 	for range calls {
 		switch k := rng.IntN(6); {
@@ -43,8 +43,8 @@ func life(t testing.TB, r *Router, rng *rand.Rand, active *[]Reservation, calls 
 	return events
 }
 
-// sameLoads holds what a replica knows against the routers that it heard of. What
-// a router did not tell is left out: outputs between events, and progress of
+// sameLoads compares a replica's loads with the routers that it has received events from.
+// It leaves out figures that are not sent: outputs between events, and progress of
 // prompts.
 func sameLoads(t testing.TB, heard *Router, tellers ...*Router) {
 	t.Helper()
@@ -102,8 +102,8 @@ func TestReplicasAgree(t *testing.T) {
 	}
 }
 
-// TestSnapshotHealsLoss: with a third of the events lost, a snapshot brings all in
-// order, and what came after it counts too.
+// TestSnapshotHealsLoss: with a third of the events lost, a snapshot repairs the state,
+// and later events apply on top.
 func TestSnapshotHealsLoss(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 12))
@@ -181,7 +181,7 @@ func TestVerdicts(t *testing.T) {
 		{"first", &made, Made},
 		{"again", &made, Duplicate},
 		{"own", with(func(e *Event) { e.Replica = 3 }), Stale},
-		{"nobody's", with(func(e *Event) { e.Replica = 0 }), Rejected},
+		{"no replica", with(func(e *Event) { e.Replica = 0 }), Rejected},
 		{"no number", with(func(e *Event) { e.Seq = 0 }), Rejected},
 		{"no reservation", with(func(e *Event) { e.ID = 0 }), Rejected},
 		{"unknown kind", with(func(e *Event) { e.Kind = 7 }), Rejected},
@@ -214,7 +214,7 @@ func TestVerdicts(t *testing.T) {
 	if l := loadOf(t, c, worker1(0)); l.Requests != 2 || l.Prefilling != 1 || l.ContextTokens != 8+9+8 {
 		t.Errorf("%+v", l)
 	}
-	// What a replica made goes with the worker, and expires.
+	// Reservations of a replica end with their worker, and expire.
 	c.Leave(0, worker1(0), nil)
 	if m := c.Metrics(); m.Active != 0 || c.remote.n != 0 {
 		t.Errorf("%+v", m)
@@ -289,7 +289,7 @@ func TestJournalIsBounded(t *testing.T) {
 	if p := c.Peers(nil); p[0].Missing != 0 {
 		t.Errorf("%+v", p)
 	}
-	// Hashes stay while the next events come, until the next Drain.
+	// Hashes stay valid until the next Drain.
 	selected(t, a, 0, Request{PromptTokens: 8, Hashes: hashes(5, 6)})
 	events = a.Drain(nil)
 	selected(t, a, 0, Request{PromptTokens: 8, Hashes: hashes(7, 8)})

@@ -30,7 +30,7 @@ func newRouter(t testing.TB, cfg Config, specs ...WorkerSpec) *Router {
 	return r
 }
 
-// worker1 is the i-th worker of newRouter.
+// worker1 returns the i-th worker of newRouter.
 func worker1(i int) kv.Rank { return kv.Rank{Worker: kv.WorkerID(i + 1)} }
 
 func hashes(of ...int) []kv.BlockHash {
@@ -62,8 +62,8 @@ func loadOf(t testing.TB, r *Router, w kv.Rank) Load {
 	return l
 }
 
-// TestCostsOfWorkedExamples has each policy's cost for a worker whose state is
-// given, with the figures of the formulas' source where it has some.
+// TestCostsOfWorkedExamples checks each policy's cost for a worker in a given state, with
+// the figures of the formula's source where it has some.
 func TestCostsOfWorkedExamples(t *testing.T) {
 	weights := func(change func(*Weights)) *Weights {
 		w := DefaultWeights()
@@ -86,7 +86,7 @@ func TestCostsOfWorkedExamples(t *testing.T) {
 		// 2·(8·16/256) − 300/1000 − 2/4
 		{"2025", Cost2025, worker{hashed: 300, prefilling: 2, spec: WorkerSpec{TotalBlocks: 1000}}, worker{prefilling: 4},
 			Overlap{Device: 8}, 256, 0, nil, -(1 - 0.3 - 0.5)},
-		{"2025, nobody waits, unknown pool", Cost2025, worker{hashed: 300}, worker{}, Overlap{}, 256, 0, nil, 0},
+		{"2025, no waiting requests, unknown pool", Cost2025, worker{hashed: 300}, worker{}, Overlap{}, 256, 0, nil, 0},
 		{"2025, as reported", Cost2025, worker{hashed: 40, reports: reports{reported: true, usage: Usage{UsedBlocks: 500, Waiting: 3}, blocksAtReport: 30, reservedSince: 1},
 			spec: WorkerSpec{TotalBlocks: 1000}}, worker{prefilling: 2}, Overlap{Device: 4}, 128, 0, nil, -(2*0.5 - 0.51 - 1)},
 		{"2025, weights", Cost2025, worker{hashed: 300, prefilling: 2, spec: WorkerSpec{TotalBlocks: 1000}}, worker{prefilling: 4},
@@ -162,9 +162,10 @@ func TestLatencyIsTheFormula(t *testing.T) {
 	all := 0.01 + 3e-3 + 1e-6*(context+own)
 	step := 0.01 + 1e-3 + 1e-6*context/2
 	steps := math.Ceil(600.0/512) + math.Ceil(uncached/512)
-	// The last that was heard of the worker is 20 ms ago, longer than a step takes.
+	// The last news of the worker is 20 ms old, longer than a step takes.
 	ttft := first - 0.02 + prompt + step/2 + steps*step
-	// Blocks: 56 + 6 of the first, 37 of the second, 62 of this one: 41 too many.
+	// Blocks: 56 + 6 of the first request, 37 of the second, 62 of this one: 41 above the
+	// limit.
 	ttft += min(1, 41*16/context) * 200 * all
 	delay := 100 * 8 * 1e-4 // in each of 100 steps a chunk of 8 tokens, which is less than the prompt
 	want := [maxTerms]float64{ttft, 200 * all, delay + 2*100*(1e-3+1e-6*own), 1 * prompt}
@@ -179,9 +180,9 @@ func TestLatencyIsTheFormula(t *testing.T) {
 	}
 }
 
-// TestLoadOfActiveRequests has the figures of Dynamo's tests of active sequences,
-// with hashes that are chained, as they are in service: a block's hash tells its
-// place, so [4] alone is not the fourth block of [1 2 3 4].
+// TestLoadOfActiveRequests has the figures of Dynamo's tests of active sequences, with
+// chained hashes as in production: a block's hash includes its position, so [4] alone is
+// not the fourth block of [1 2 3 4].
 func TestLoadOfActiveRequests(t *testing.T) {
 	r := newRouter(t, Config{BlockTokens: 4, Policy: CostRoundRobin}, WorkerSpec{})
 	load := func(want ...int) {
@@ -207,7 +208,7 @@ func TestLoadOfActiveRequests(t *testing.T) {
 	}
 }
 
-// TestBlocksAreCountedByPrefix is Dynamo's rule since 2026-08.
+// TestBlocksAreCountedByPrefix has Dynamo's rule since 2026-08.
 func TestBlocksAreCountedByPrefix(t *testing.T) {
 	r := newRouter(t, Config{BlockTokens: 1, Policy: Cost2026}, WorkerSpec{})
 	selected(t, r, 0, Request{PromptTokens: 4, Hashes: hashes(1, 2, 4, 5)})
@@ -254,8 +255,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestPendingDecays: 30 tokens that take 100 seconds are 24 after 20 of them, as
-// with Dynamo's anchored decay; only the first prompt of a worker decays.
+// TestPendingDecays: of 30 tokens that take 100 seconds, 24 are left after 20 seconds, as
+// with Dynamo's anchored decay. Only the first prompt of a worker decays.
 func TestPendingDecays(t *testing.T) {
 	r := newRouter(t, Config{Profile: Profile{Token: 100.0 / 30}}, WorkerSpec{})
 	a := selected(t, r, 0, Request{PromptTokens: 30})
@@ -346,7 +347,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := r.Select(0, &req); !errors.Is(err, ErrNoWorkers) {
-		t.Errorf("nobody is healthy: %v", err)
+		t.Errorf("no healthy worker: %v", err)
 	}
 	for name, err := range map[string]error{
 		"health": r.SetHealth(0, a.Worker, Healthy), "report": r.Report(0, a.Worker, Usage{}),
@@ -355,14 +356,14 @@ func TestWorkersComeAndGo(t *testing.T) {
 			t.Errorf("%s of one that left: %v", name, err)
 		}
 	}
-	// It comes back with nothing, in the place that it left.
+	// It joins again without reservations, in its former slot.
 	if err := r.Join(0, a.Worker, WorkerSpec{BlockTokens: 16}); err != nil {
 		t.Fatal(err)
 	}
 	if l := loadOf(t, r, a.Worker); l != (Load{Worker: a.Worker}) || selected(t, r, 0, req).Worker != a.Worker {
 		t.Errorf("a worker that came back has %+v", l)
 	}
-	// Ranks are workers of their own.
+	// Each rank counts as a worker.
 	r.Leave(0, b.Worker, nil)
 	if err := r.Join(0, kv.Rank{Worker: a.Worker.Worker, DP: 1}, WorkerSpec{BlockTokens: 16}); err != nil {
 		t.Fatal(err)
@@ -372,7 +373,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 	}
 }
 
-func TestWhoMayBeChosen(t *testing.T) {
+func TestEligibleWorkers(t *testing.T) {
 	r := newRouter(t, Config{Policy: CostLeastLoaded}, WorkerSpec{}, WorkerSpec{}, WorkerSpec{})
 	pin := worker1(1)
 	for range 3 {

@@ -9,7 +9,7 @@ import (
 
 const stall = 2 * second
 
-// slow is a profile by which a token of a prompt takes a millisecond, and a step ten.
+// slow is a profile with a millisecond per prompt token and ten per step.
 var slow = Profile{Step: 0.01, Token: 0.001}
 
 func stallRouter(t *testing.T, workers int) *Router {
@@ -20,7 +20,7 @@ func stallRouter(t *testing.T, workers int) *Router {
 	return newRouter(t, Config{Stall: stall, Policy: CostRoundRobin}, specs...)
 }
 
-// chosen is the worker that the next calls would choose.
+// chosen returns the worker that the next calls would choose.
 func chosen(t *testing.T, r *Router, now time.Duration) map[kv.Rank]bool {
 	t.Helper()
 	all := map[kv.Rank]bool{}
@@ -32,7 +32,7 @@ func chosen(t *testing.T, r *Router, now time.Duration) map[kv.Rank]bool {
 	return all
 }
 
-// TestStall: a worker that is late with what it owes is not chosen until it makes progress.
+// TestStall: a worker that is late with a token is not chosen until it makes progress.
 func TestStall(t *testing.T) {
 	a := worker1(0)
 	one := func(tokens int, reply Reply, output int) Request {
@@ -49,7 +49,7 @@ func TestStall(t *testing.T) {
 		{"first token of a long prompt", one(10_000, Streamed, 9), nil, 30 * second, 31 * second},
 		{"next token", one(100, Streamed, 9), func(r *Router, d Decision) { r.Progress(second, d.Reservation, 0, 1) }, 3 * second, 3100 * time.Millisecond},
 		{"all at once", one(100, AtOnce, 200), nil, 6 * second, 7 * second}, // 200 steps take 2 s
-		{"nobody knows when", one(100, Unknown, 9), nil, 100 * second, 0},
+		{"unknown reply", one(100, Unknown, 9), nil, 100 * second, 0},
 		{"it has begun, to be told all at once", one(100, AtOnce, 0), func(r *Router, d Decision) { r.Begun(second, d.Reservation) }, 100 * second, 0},
 		{"it has ended", one(100, Streamed, 9), func(r *Router, d Decision) { r.Release(second, d.Reservation) }, 100 * second, 0},
 		{"it was taken back", one(100, Streamed, 9), func(r *Router, d Decision) { r.Rollback(second, d.Reservation) }, 100 * second, 0},
@@ -80,7 +80,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestStallOfAll: where all are late, they are chosen, but not before others.
+// TestStallOfAll: late workers are chosen if all are late, but not before others.
 func TestStallOfAll(t *testing.T) {
 	r := stallRouter(t, 2)
 	selected(t, r, 0, Request{PromptTokens: 100})
@@ -103,8 +103,8 @@ func TestStallOfAll(t *testing.T) {
 	}
 }
 
-// TestStallIsNotEndedByClients: that clients give up is no progress, an answer to a probe is
-// if nothing is owed.
+// TestStallIsNotEndedByClients: clients that abandon their requests are no progress of the
+// worker. An answer to a probe is, if the worker owes nothing more.
 func TestStallIsNotEndedByClients(t *testing.T) {
 	r := stallRouter(t, 2)
 	a := worker1(0)
@@ -180,7 +180,7 @@ func TestStoppedWorkerAndClosedLoop(t *testing.T) {
 			}
 		}
 		if watch == 0 && held[19] == 0 {
-			t.Error("nobody waits at a stopped worker that is not watched")
+			t.Error("without Stall no request is left at a stopped worker")
 		}
 		if loadOf(t, r, worker1(0)).Requests == 0 {
 			t.Errorf("watched %v: nothing goes to the worker that resumed", watch)

@@ -7,7 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestTierWeightsText: texts and back; what is not named has its default.
+// TestTierWeightsText: weights survive a round trip through text; tiers that are not named
+// get their defaults.
 func TestTierWeightsText(t *testing.T) {
 	if got, want := DefaultTierWeights().String(), "device=1,host=0.8,disk=0.6,shared=0.4,object=0.2"; got != want {
 		t.Errorf("defaults are %s, want %s", got, want)

@@ -8,7 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// naiveTree is sets of prefixes: a block is the text of all hashes up to it.
+// naiveTree is the oracle: a set of prefixes per slot. A block is the text of all hashes
+// up to it.
 type naiveTree map[int32]map[string]int
 
 func prefixes(hashes []kv.BlockHash) []string {
@@ -45,8 +46,8 @@ func (n naiveTree) depth(slot int32, hashes []kv.BlockHash) int32 {
 	return depth
 }
 
-// playTree reads a script of bytes: each adds a request of one of 70 slots, made of
-// a prefix of an earlier one and hashes of its own, or removes one.
+// playTree runs a script of bytes: each byte adds a request of one of 70 slots, with a
+// prefix of an earlier one and hashes of its own, or removes a request.
 func playTree(t *testing.T, script []byte) {
 	t.Helper()
 	const slotCount = 70 // two words of bits
@@ -101,7 +102,7 @@ func playTree(t *testing.T, script []byte) {
 			}
 			all = append(all, active{slot, end, hashes})
 		}
-		// The walk of Check wants the reservations.
+		// Check reads the reservations, so make them.
 		r.slab, r.ages = r.slab[:0], emptyList(byAge)
 		for i, a := range all {
 			r.slab = append(r.slab, reservation{id: 1, slot: a.slot, end: a.end})

@@ -240,7 +240,7 @@ func TestPlantedPolicyShows(t *testing.T) {
 func TestBusyFleetQueuesAtTheRouter(t *testing.T) {
 	r := played(t, Config{Workers: 2, Rate: 100, MaxRunning: 2}, generated(t, "chat", 200, 2))
 	if r.Queued == 0 {
-		t.Error("nobody waited")
+		t.Error("no request waited")
 	}
 }
 

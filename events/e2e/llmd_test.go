@@ -58,7 +58,7 @@ func (p *prompt) stored(from, to int) kv.Event {
 	return ev
 }
 
-// cache is which blocks are held, as a radix tree would hold them.
+// cache is a set of blocks as a radix tree would hold them.
 type cache struct {
 	held map[kv.BlockHash]bool
 	kids map[kv.BlockHash]int
@@ -81,7 +81,8 @@ func (c *cache) store(p *prompt) (evs []kv.Event) {
 	return []kv.Event{p.stored(have, len(p.hashes))}
 }
 
-// evict takes up to n blocks off the end of a prompt, as far as nothing is below.
+// evict removes up to n blocks from the end of a prompt, and stops at a block that has
+// children.
 func (c *cache) evict(p *prompt, n int) []kv.Event {
 	ev := kv.Event{Kind: kv.Removed}
 	for i := len(p.hashes) - 1; i >= 0 && len(ev.Hashes) < n; i-- {
@@ -141,7 +142,8 @@ func startTheirs(t *testing.T, endpoint string) theirs {
 	return theirs{index, keys}
 }
 
-// prefix is how many leading blocks of a prompt the pod holds, to them.
+// prefix returns the number of leading blocks of a prompt that the pod holds by llm-d's
+// index.
 func (l theirs) prefix(t *testing.T, p *prompt, as kv.Namespace) (n int) {
 	tokens := make([]uint32, len(p.tokens))
 	for i, token := range p.tokens {
@@ -174,8 +176,8 @@ func (l theirs) prefix(t *testing.T, p *prompt, as kv.Namespace) (n int) {
 	return n
 }
 
-// A cache lives for a while. At every pause both indexes agree with it, and so
-// with each other, on the prefix of every prompt there was.
+// The cache changes for a while. At every pause both indexes must agree with it, and so
+// with each other, on the prefix of every prompt.
 func TestAgainstLLMD(t *testing.T) {
 	for _, form := range []wire.Form{{}, {Arrays: true}} {
 		t.Run(fmt.Sprintf("arrays=%v", form.Arrays), func(t *testing.T) {
@@ -227,7 +229,7 @@ func TestAgainstLLMD(t *testing.T) {
 					pub.Publish([]kv.Event{{Kind: kv.Cleared}})
 				}
 				our.Until(c.held)
-				// They do not say when they are done, so they are asked until all agrees.
+				// llm-d does not report when it is done, so poll until all prefixes agree.
 				for _, p := range prompts {
 					for their.prefix(t, p, p.ns) != c.prefix(p) {
 						<-tick.C

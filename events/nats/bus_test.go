@@ -114,7 +114,7 @@ func TestBusServerRestart(t *testing.T) {
 	}
 	s.Close()
 	a, b := bus(t, BusConfig{Config: Config{URL: at.String()}}), bus(t, BusConfig{Config: Config{URL: at.String()}})
-	if err := a.Send([]byte("nobody hears")); !errors.Is(err, ErrNoServer) {
+	if err := a.Send([]byte("unheard")); !errors.Is(err, ErrNoServer) {
 		t.Errorf("without a server: %v", err)
 	}
 	for range 3 {
@@ -127,7 +127,7 @@ func TestBusServerRestart(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		for range 10 {
-			if err := a.Send([]byte("nobody hears")); !errors.Is(err, ErrNoServer) {
+			if err := a.Send([]byte("unheard")); !errors.Is(err, ErrNoServer) {
 				t.Errorf("without a server: %v", err)
 			}
 		}

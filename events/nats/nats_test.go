@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { os.Exit(leaks.Run(m)) }
 
 var rank1 = kv.Rank{Worker: 1}
 
-// patience is how long a test waits for an event that comes soon or never.
+// patience is the longest wait of a test for an event.
 const patience = time.Minute
 
 // server starts a server, at the port in addr if given. For a moment another process's

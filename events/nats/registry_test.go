@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// book is a registry with everything its reader was told.
+// book is a registry and the changes that its reader was given.
 type book struct {
 	registry
 	at time.Time
@@ -53,7 +53,7 @@ func (b *book) wait(d time.Duration, answering ...string) {
 	}
 }
 
-func TestRegistryTellsTheLatest(t *testing.T) {
+func TestRegistryReportsTheLatest(t *testing.T) {
 	b := newBook(WatcherConfig{})
 	b.want(t, "")
 	b.say("a", 1, "x")

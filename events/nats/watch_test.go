@@ -38,7 +38,7 @@ func announcer(t *testing.T, url, name, payload string, every time.Duration) *An
 	return a
 }
 
-// next expects these changes next, in any order.
+// next fails unless the next changes are these, in any order.
 func (w *Watcher) next(t *testing.T, want ...string) {
 	t.Helper()
 	left := map[string]bool{}
@@ -149,7 +149,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestSilence: a worker that dies says nothing; a living one that was not heard is asked.
+// TestSilence: a worker that died does not answer; a living one whose announcement was
+// lost is asked and answers.
 func TestSilence(t *testing.T) {
 	const grace = 4 * patience
 	s := server(t, "127.0.0.1:0")
@@ -174,8 +175,8 @@ func TestSilence(t *testing.T) {
 	settled(t, w.Metrics, func(m WatcherMetrics) bool { return m.Lost == 2 && m.Names == 1 })
 }
 
-// TestRegistrationServerRestart: the server is down for longer than Grace. No worker is gone for
-// that; one that died meanwhile is, after another Grace.
+// TestRegistrationServerRestart: the server is down for longer than Grace. No worker
+// counts as gone for that; one that died meanwhile does after another Grace.
 func TestRegistrationServerRestart(t *testing.T) {
 	const grace = 4 * patience
 	s := server(t, "127.0.0.1:0")
@@ -214,7 +215,7 @@ func TestRegistrationServerRestart(t *testing.T) {
 	settled(t, w.Metrics, func(m WatcherMetrics) bool { return !(m.Names != 2 || m.Lost != 1) })
 }
 
-// TestRegistrationBeforeServer: there need be no server at first.
+// TestRegistrationBeforeServer: worker and watcher start before the server.
 func TestRegistrationBeforeServer(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	at, err := url.Parse(s.URL())

@@ -28,7 +28,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// zmq4's PUB leaves a goroutine behind, and so do its readers if messages were not read.
+// zmq4's PUB leaks a goroutine, and its readers do so if messages were not read.
 func TestMain(m *testing.M) {
 	os.Exit(leaks.Run(m, goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*pubMWriter).run"),
 		goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*qreader).listen")))
@@ -96,8 +96,8 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestRestart: a publisher is killed and restarted at the same port. Its former
-// contents vanish, its present contents arrive.
+// TestRestart: a publisher is killed and restarted at the same port. Its former contents
+// are cleared, its present contents arrive.
 func TestRestart(t *testing.T) {
 	p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{})
 	pub, replay := endpoint(s.Addr()), endpoint(s.ReplayAddr())
@@ -123,8 +123,8 @@ func socket(t *testing.T, make func(context.Context, ...zmq4.Option) zmq4.Socket
 	return s
 }
 
-// A prefix that no topic has is distinguished from silence by one message, and so is a prefix
-// that gets messages again.
+// TestTopicElsewhere: one message of another topic distinguishes a wrong prefix from
+// silence; a prefix that gets messages again is followed again.
 func TestTopicElsewhere(t *testing.T) {
 	p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{})
 	c, sink := eventstest.NewCache(), eventstest.NewSet()
@@ -323,8 +323,8 @@ func TestWeReadOthers(t *testing.T) {
 			want[n] = true
 		}
 		sink.Until(want) // by replay only
-		// What zmq4 sends before it has read the subscription is lost; the next message shows
-		// the gap.
+		// Messages that zmq4 sends before it has read the subscription are lost; the next
+		// message shows the gap.
 		for sub.Counts().Batches < 13 {
 			seq := sent.Add(1) - 1
 			_ = pub.SendMulti(zmq4.NewMsgFrom([]byte(topic), binary.BigEndian.AppendUint64(nil, seq), batchOf(seq)))

@@ -40,7 +40,7 @@ func (l *fakeListener) Close() error {
 	return nil
 }
 
-// knock makes a connection; it gives up when the listener is closed.
+// knock makes a connection; it fails once the listener is closed.
 func (l *fakeListener) knock() {
 	a, b := net.Pipe()
 	b.Close()

@@ -33,7 +33,8 @@ func TestParseAll(t *testing.T) {
 	}
 }
 
-// TestRedact: what is plain stays, and of a password nothing does, whatever bytes it has.
+// TestRedact: hosts and parameters stay; no byte of a password does, whatever bytes it
+// has.
 func TestRedact(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "auto": "auto", "10.0.0.1:8080": "10.0.0.1:8080", "nats://a:4222,b?prefix=p": "nats://a:4222,b?prefix=p", "tls://[::1]:1/": "tls://[::1]:1/",
@@ -54,5 +55,5 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// oddPasswords have bytes that mean something in a URL, or in a list of them.
+// oddPasswords contain bytes with a meaning in URLs or in lists of URLs.
 var oddPasswords = []string{"QXZJ", "QX?ZJ", "QX?ZJ=1&prefix=ZJ", "QX#ZJ", "QX/ZJ", "QX@ZJ", "QX,ZJ", "QX,x://ZJ", "QX://ZJ", "QX%ZJ", "QX ZJ", "12?ZJ", "QX:ZJ", "QX?creds=ZJ", "QX\"ZJ", "QX\nZJ", "QX\x80ZJ"}

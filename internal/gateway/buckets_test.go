@@ -62,7 +62,7 @@ func TestBucketsByPrefix(t *testing.T) {
 	s.chosen(4)
 	next := fmt.Sprintf("bucket-%d", (int(home[len(home)-1]-'0')+1)%3)
 	if got := bucketOf(0); got != next {
-		t.Errorf("with nobody in %s, %s was chosen, want %s", home, got, next)
+		t.Errorf("without workers in %s, %s was chosen, want %s", home, got, next)
 	}
 	explained := s.wish("/v1/fleet/explain", body(40, "")).text
 	if !strings.Contains(explained, "pool bucket-") || !strings.Contains(explained, "by the hash of block 2 of the prompt") {

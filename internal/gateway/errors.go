@@ -18,19 +18,19 @@ func unwilling(status int, code, message string) *openai.Error {
 
 // Errors that the gateway answers with itself.
 var (
-	errDrained  = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and had no more time for this request; ask again")
-	errDraining = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
-	errNobody   = unwilling(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
-	errEmpty    = unwilling(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
-	errBusy     = unwilling(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for as long as a request may wait; ask again later")
-	errBodies   = unwilling(http.StatusServiceUnavailable, "server_busy", "the gateway holds as many bodies of requests as it may; ask again later")
-	errConns    = unwilling(http.StatusServiceUnavailable, "too_many_connections", "the gateway has as many connections as it may (--max-conns), and answers health probes alone; ask again later, or over a connection that is open")
-	errInternal = unwilling(http.StatusInternalServerError, "internal_error", "the gateway failed; its log says why")
-	errTooMany  = &openai.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "too_many_requests", Message: "as many requests are open or wait as may be; ask again later"}
-	errLoop     = &openai.Error{Status: http.StatusLoopDetected, Type: "server_error", Code: "loop", Message: "the gateway is asked by itself: it is among its own workers, or those of one of them"}
-	errSlow     = &openai.Error{Status: http.StatusRequestTimeout, Type: "timeout_error", Code: "body_timeout", Message: "the body did not come in time"}
-	errBroken   = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "broken_body", Message: "the body ended before it was complete, or is not framed as the header says"}
-	errNoAdmin  = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "admin_only", Message: "this is for keys of admins"}
+	errDrained   = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and had no more time for this request; ask again")
+	errDraining  = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
+	errNoWorkers = unwilling(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
+	errEmpty     = unwilling(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
+	errBusy      = unwilling(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for as long as a request may wait; ask again later")
+	errBodies    = unwilling(http.StatusServiceUnavailable, "server_busy", "the gateway holds as many bodies of requests as it may; ask again later")
+	errConns     = unwilling(http.StatusServiceUnavailable, "too_many_connections", "the gateway has as many connections as it may (--max-conns), and answers health probes alone; ask again later, or over a connection that is open")
+	errInternal  = unwilling(http.StatusInternalServerError, "internal_error", "the gateway failed; its log says why")
+	errTooMany   = &openai.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "too_many_requests", Message: "as many requests are open or wait as may be; ask again later"}
+	errLoop      = &openai.Error{Status: http.StatusLoopDetected, Type: "server_error", Code: "loop", Message: "the gateway is asked by itself: it is among its own workers, or those of one of them"}
+	errSlow      = &openai.Error{Status: http.StatusRequestTimeout, Type: "timeout_error", Code: "body_timeout", Message: "the body did not come in time"}
+	errBroken    = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "broken_body", Message: "the body ended before it was complete, or is not framed as the header says"}
+	errNoAdmin   = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "admin_only", Message: "this is for keys of admins"}
 )
 
 // unavailable is the error if no worker began to answer; worker is the last one asked.
@@ -77,9 +77,9 @@ func noModel(name string, models []string) error {
 		Message: fmt.Sprintf("no worker serves the model %.100q; there are %s%s", name, strings.Join(models, ", "), more)}
 }
 
-// nobodyInPool refuses a request if no worker in its pools can take it. pools has the requested
+// noWorkerInPool refuses a request if no worker in its pools can take it. pools has the requested
 // pool first, then the faster ones.
-func nobodyInPool(pools []string, model string) error {
+func noWorkerInPool(pools []string, model string) error {
 	faster := ""
 	if len(pools) > 1 {
 		faster = ", nor of the faster ones,"
@@ -100,7 +100,7 @@ func translate(err error) *openai.Error {
 	case errors.As(err, &e):
 		return e
 	case errors.Is(err, router.ErrNoWorkers):
-		return errNobody
+		return errNoWorkers
 	case errors.As(err, &full), errors.Is(err, router.ErrFull):
 		return errTooMany
 	case errors.Is(err, dispatch.ErrPatience):

@@ -219,11 +219,11 @@ func (g *Gateway) SetPools(c *global.Config) error {
 	return nil
 }
 
-// nobody returns the error if no worker can be asked, given the number of workers. Without
-// workers it explains how to add some.
-func (g *Gateway) nobody(workers int) *openai.Error {
+// noWorkers returns the error for a fleet in which no worker can be asked. workers is the number of
+// known workers; if it is 0, the error explains how to add some.
+func (g *Gateway) noWorkers(workers int) *openai.Error {
 	if workers > 0 {
-		return errNobody
+		return errNoWorkers
 	}
 	if why := g.members.Troubles(); g.members.Registers() && len(why) > 0 {
 		return unwilling(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers, and none can register: "+why[0])

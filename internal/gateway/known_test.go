@@ -110,7 +110,7 @@ func TestSilentEvents(t *testing.T) {
 
 // TestEventsOfAnotherTopic: if nothing arrives because of a wrong topic, a warning is logged.
 func TestEventsOfAnotherTopic(t *testing.T) {
-	a := newWorker(t, "a", true, func(c *card.Card) { c.ZMQ.Topic = "kv@nobody" })
+	a := newWorker(t, "a", true, func(c *card.Card) { c.ZMQ.Topic = "kv@other" })
 	s := newStand(t, Config{quiet: time.Millisecond}, a)
 	s.until("it is told", func() bool {
 		a.holds(run(0, 40))

@@ -76,9 +76,9 @@ func TestOneName(t *testing.T) {
 	})
 }
 
-// TestNothingStaysOfThoseWhoLeft: a worker that left keeps neither its name nor its metrics,
+// TestNothingStaysOfAWorkerThatLeft: a worker that left keeps neither its name nor its metrics,
 // even if a request ends later.
-func TestNothingStaysOfThoseWhoLeft(t *testing.T) {
+func TestNothingStaysOfAWorkerThatLeft(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	many := newWorker(t, "many", false, func(c *card.Card) { c.Models = []string{"m", "one too many"} })
 	s := newStand(t, Config{Router: router.Config{MaxModels: 1}}, a, many)

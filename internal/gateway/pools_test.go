@@ -210,9 +210,9 @@ func TestPoolRefusesWorkers(t *testing.T) {
 	}
 }
 
-// TestPoolOfNobody: if no worker can serve a request, the error names the pool; faster pools are
+// TestPoolWithoutWorkers: if no worker can serve a request, the error names the pool; faster pools are
 // tried only if the file allows it.
-func TestPoolOfNobody(t *testing.T) {
+func TestPoolWithoutWorkers(t *testing.T) {
 	for _, retry := range []bool{false, true} {
 		t.Run(fmt.Sprint("retry=", retry), func(t *testing.T) {
 			long := newWorker(t, "l", false, func(c *card.Card) { c.Pool, c.Models = "long", []string{"m", "n"} })
@@ -239,7 +239,7 @@ func TestPoolOfNobody(t *testing.T) {
 					t.Errorf("%s: %s %s, want one of %s", tc.header, r.Status, r.text, want)
 				}
 				explained := s.wish("/v1/fleet/explain", tc.body, tc.header)
-				if ok := explained.StatusCode == 200; ok != (r.StatusCode == 200) || ok && !strings.Contains(explained.text, "nobody there can take it, so pool long\nif that fails: fast\n") {
+				if ok := explained.StatusCode == 200; ok != (r.StatusCode == 200) || ok && !strings.Contains(explained.text, "no worker there can take it, so pool long\nif that fails: fast\n") {
 					t.Errorf("explained as %s", explained.text)
 				}
 			}

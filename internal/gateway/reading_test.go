@@ -298,9 +298,9 @@ func TestBytesAndEvents(t *testing.T) {
 	}
 }
 
-// TestReadyTells: /ready fails when all workers are gone, whether a probe or a request noticed
+// TestReady: /ready fails when all workers are gone, whether a probe or a request noticed
 // first.
-func TestReadyTells(t *testing.T) {
+func TestReady(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
 	s := newStand(t, Config{}, a)
 	s.ready(1)

@@ -71,7 +71,7 @@ func (p *proxiedRequest) choose(ctx context.Context) error {
 			if p.fault != nil {
 				return p.fault // the first failure explains more than ErrNoWorkers
 			}
-			return p.nobody()
+			return p.noWorkers()
 		}
 		if err != nil {
 			return err
@@ -113,13 +113,13 @@ func (p *proxiedRequest) others() bool {
 	return n > ask.Asked
 }
 
-// nobody returns the error for a request that no worker can take.
-func (p *proxiedRequest) nobody() error {
+// noWorkers returns the error for a request that no worker can take.
+func (p *proxiedRequest) noWorkers() error {
 	pools := p.buffer.ask.GridPools()
 	if len(pools) == 0 {
-		return p.g.nobody(p.g.members.Snapshot().Total)
+		return p.g.noWorkers(p.g.members.Snapshot().Total)
 	}
-	return nobodyInPool(pools, p.model)
+	return noWorkerInPool(pools, p.model)
 }
 
 // send asks the chosen worker. On an error nothing of an answer has been used and the
@@ -211,7 +211,7 @@ func (p *proxiedRequest) outgoing(out *http.Request) *http.Request {
 func (p *proxiedRequest) receive(res *http.Response) error {
 	p.status = res.StatusCode
 	if res.StatusCode < http.StatusOK {
-		return fmt.Errorf("it answers with status %d, as if it switched protocols, which nobody asked for", res.StatusCode)
+		return fmt.Errorf("it answers with status %d and switches protocols, without a request to do so", res.StatusCode)
 	}
 	if p.attempt.declined(res) && p.attempts <= p.g.cfg.Retries && p.others() {
 		return &busyError{res.StatusCode}

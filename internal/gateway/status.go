@@ -28,7 +28,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 	case g.Draining():
 		g.refuse(w, r, errDraining)
 	case g.members.Snapshot().Ready == 0:
-		g.refuse(w, r, g.nobody(g.members.Snapshot().Total))
+		g.refuse(w, r, g.noWorkers(g.members.Snapshot().Total))
 	default:
 		g.health(w, r)
 	}
@@ -125,7 +125,7 @@ func (g *Gateway) Fleet() FleetStatus {
 		f.Workers = append(f.Workers, s)
 	}
 	if len(f.Workers) == 0 {
-		f.Troubles = append(f.Troubles, g.nobody(0).Message)
+		f.Troubles = append(f.Troubles, g.noWorkers(0).Message)
 	}
 	return f
 }
@@ -195,7 +195,7 @@ func (g *Gateway) explainRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	e, pool, err := g.dispatch.Explain(&p.buffer.ask)
 	if errors.Is(err, router.ErrNoWorkers) {
-		err = p.nobody()
+		err = p.noWorkers()
 	}
 	if err != nil {
 		g.refuse(w, r, err)

@@ -54,7 +54,7 @@ func (x *Index) checkNode(id nodeID) error {
 	case n.start != p.end():
 		return fmt.Errorf("starts at %d, its parent ends at %d", n.start, p.end())
 	case !n.anyFull():
-		return fmt.Errorf("nobody has the last of %d blocks", len(n.locals))
+		return fmt.Errorf("no holder has the last of %d blocks", len(n.locals))
 	}
 	kids := uint32(0)
 	for kid, prev := n.child, root; kid != root; kid, prev = x.node(kid).next, kid {

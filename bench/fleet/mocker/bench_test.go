@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/invariants"
 )
 
-// churn keeps a worker busy: each request that ends is replaced, with a prompt of the next
-// of some families, so that blocks are found, evicted and announced.
+// churn keeps a worker busy: a new request replaces each one that ends. Prompts share 8
+// beginnings, so that blocks are found, evicted and announced.
 type churn struct {
 	w        *Worker
 	requests []*Request

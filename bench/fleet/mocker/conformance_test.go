@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// The values that the unit tests of upstream's mocker check (lib/mocker, formerly
+// This file has the values of the unit tests of upstream's mocker (lib/mocker, formerly
 // lib/llm/src/mocker).
 
 // full makes a new named block active, as upstream's Use of one block does.
@@ -94,7 +94,7 @@ func TestLifeOfBlocks(t *testing.T) {
 }
 
 // Upstream's evictor can also insert at the front of its list; nothing here needs this.
-func TestLineIsLeastRecentlyUsed(t *testing.T) {
+func TestEvictionIsLeastRecentlyUsed(t *testing.T) {
 	c, log := newCache(5), log{}
 	for _, h := range []kv.BlockHash{4, 3, 2, 1, 5, 1, 4, 2} {
 		s, ok := full(&c, &log, h)

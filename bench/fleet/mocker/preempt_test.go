@@ -21,9 +21,9 @@ func TestNewestIsPreempted(t *testing.T) {
 	}
 }
 
-// A block taken for a decoding sequence does not go to another one, and the preempted
-// sequence is the first to be admitted again.
-func TestPreemptedComeFirstButNotAtOnce(t *testing.T) {
+// TestPreemptedAreFirstInTheQueue: a preempted sequence is admitted first, once its blocks
+// fit. A block taken for a decoding sequence goes to no other one.
+func TestPreemptedAreFirstInTheQueue(t *testing.T) {
 	w := newWorker(t, Config{Blocks: 10, BlockTokens: 4, MaxSeqs: 3})
 	w.limit = 10
 	for id := range 3 {
@@ -44,14 +44,15 @@ func TestPreemptedComeFirstButNotAtOnce(t *testing.T) {
 	}
 }
 
-// A preempted request finds its own blocks again, those of output too.
-func TestResumedFindsWhatItHad(t *testing.T) {
+// TestResumedFindsItsBlocks: a preempted request finds its cached blocks again, including
+// those of its output.
+func TestResumedFindsItsBlocks(t *testing.T) {
 	w := newWorker(t, Config{Blocks: 20, BlockTokens: 4})
 	submit(t, w, 0, request(1, tokensFrom(1, 10), 30, 4))
 	for tokens := 0; tokens < 20; {
 		tokens += len(step(t, w).Tokens)
 	}
-	// 30 tokens, of which 28 make 7 full blocks; the pass under way computes the 30th.
+	// 30 tokens, of which 28 fill 7 blocks; the current pass computes the 30th.
 	w.preempt(w.victim())
 	w.running[0].gone = false
 	w.running = w.running[:0]
@@ -61,7 +62,7 @@ func TestResumedFindsWhatItHad(t *testing.T) {
 	}
 }
 
-func TestPromptsGetWhatRowsLeave(t *testing.T) {
+func TestPromptsGetTheRestOfTheBudget(t *testing.T) {
 	w := newWorker(t, Config{Blocks: 100, BlockTokens: 4, MaxSeqs: 4, MaxBatchedTokens: 12})
 	for id := range 3 {
 		submit(t, w, 0, request(id, tokensFrom(id+1, 4), 9, 4))
@@ -77,7 +78,8 @@ func TestPromptsGetWhatRowsLeave(t *testing.T) {
 	}
 }
 
-// A pass hands out its events and begins the next, whose events go elsewhere.
+// TestEventsStayUntilTheNextPass: the events of a report stay valid while the next pass is
+// composed.
 func TestEventsStayUntilTheNextPass(t *testing.T) {
 	w := newWorker(t, Config{Blocks: 100, BlockTokens: 4, MaxSeqs: 1})
 	first, second := request(1, tokensFrom(1, 12), 1, 4), request(2, tokensFrom(2, 16), 1, 4)

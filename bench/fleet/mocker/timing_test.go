@@ -44,9 +44,9 @@ func TestTimings(t *testing.T) {
 	}
 }
 
-// A single request: the prompt in chunks, then decoding rows, each pass as long as the
-// timing of its load.
-func TestPassesTakeWhatTheirLoadSays(t *testing.T) {
+// TestPassTimes: the prompt of a single request in chunks, then decoding rows: each pass
+// takes the time of its load.
+func TestPassTimes(t *testing.T) {
 	timing := DefaultPolynomial()
 	w := newWorker(t, Config{Blocks: 100, BlockTokens: 10, MaxSeqs: 4, MaxBatchedTokens: 60})
 	submit(t, w, 5*time.Second, request(1, tokensFrom(1, 100), 3, 10))

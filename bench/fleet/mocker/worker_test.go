@@ -119,7 +119,7 @@ func TestEventsAreVisibleWhenThePassEnds(t *testing.T) {
 	}
 }
 
-func TestNobodyFindsWhatIsNotComputed(t *testing.T) {
+func TestUncomputedBlocksAreNotFound(t *testing.T) {
 	w := newWorker(t, Config{Blocks: 40, BlockTokens: 4, MaxSeqs: 4, MaxBatchedTokens: 32})
 	prompt := tokensFrom(1, 80)
 	submit(t, w, 0, request(1, prompt, 2, 4))
@@ -259,7 +259,7 @@ func TestFailedUseChangesNothing(t *testing.T) {
 	}
 }
 
-func TestNameThatAnotherHas(t *testing.T) {
+func TestNameOfAnotherBlock(t *testing.T) {
 	c, log := newCache(4), log{}
 	a, _ := c.use(nil, 1, nil, &log)
 	b, _ := c.use(nil, 1, nil, &log)

@@ -1,5 +1,5 @@
-// Package eventstest owns what the tests of transports share: a cache that makes
-// events, and a sink that can't be wrong. It is never part of a program.
+// Package eventstest owns parts that the tests of transports share: a cache that makes
+// events, and a sink that is plainly right. It is never part of a program.
 package eventstest
 
 import (
@@ -18,11 +18,11 @@ const BlockTokens = 16
 type Set struct {
 	mu      sync.Mutex
 	held    map[kv.BlockHash]bool
-	news    chan struct{} // of one place
+	news    chan struct{} // capacity 1
 	changes int
 }
 
-// NewSet is empty.
+// NewSet returns an empty Set.
 func NewSet() *Set { return &Set{held: make(map[kv.BlockHash]bool), news: make(chan struct{}, 1)} }
 
 func (s *Set) change(f func()) {
@@ -79,12 +79,12 @@ func (s *Set) Replace(_ kv.Rank, dump []events.Stored) int {
 // Forget implements [events.Sink].
 func (s *Set) Forget(kv.Rank) {}
 
-// Until waits for the set to be want. The test's timeout is the limit.
+// Until waits until the set equals want. The test's timeout is the limit.
 func (s *Set) Until(want map[kv.BlockHash]bool) {
 	s.wait(func() bool { return maps.Equal(s.held, want) })
 }
 
-// UntilChanges waits for these numbers of blocks stored and removed, dumps aside.
+// UntilChanges waits until n blocks were stored or removed, not counting dumps.
 func (s *Set) UntilChanges(n int) { s.wait(func() bool { return s.changes >= n }) }
 
 func (s *Set) wait(is func() bool) {
@@ -99,18 +99,18 @@ func (s *Set) wait(is func() bool) {
 	}
 }
 
-// Cache makes events.
+// Cache is a cache that makes events.
 type Cache struct {
 	Held map[kv.BlockHash]bool // after the last Step
-	Next kv.Token              // of which the next block is made
+	Next kv.Token              // token of the last block; the next block has the one after it
 	last []kv.Block
 }
 
-// NewCache is empty.
+// NewCache returns an empty Cache.
 func NewCache() *Cache { return &Cache{Held: make(map[kv.BlockHash]bool)} }
 
-// Step stores a new sequence of blocks and lets the last one of the sequence
-// before go.
+// Step stores a new sequence of blocks and removes the last block of the sequence before
+// it.
 func (c *Cache) Step(blocks int) []kv.Event {
 	var evs []kv.Event
 	if n := len(c.last); n > 0 {

@@ -8,23 +8,23 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Publisher publishes a cache that is known by its events alone.
+// Publisher publishes a cache that is given by its events alone.
 type Publisher struct {
 	*events.Publisher
 	log *events.Log
 
 	mu    sync.Mutex
-	order []*held // as they came
+	order []*held // by the time of their first event
 	at    map[kv.BlockHash]*held
 }
 
-// held is a block, as its last event told it.
+// held is a block as of its last event.
 type held struct {
 	ev    kv.Event // of this block alone
-	tiers uint8    // a bit for each
+	tiers uint8    // one bit per tier
 }
 
-// NewPublisher starts one over an empty cache.
+// NewPublisher starts a Publisher of an empty cache.
 func NewPublisher(cfg events.PublisherConfig, transports ...events.Transport) (*Publisher, error) {
 	p := &Publisher{at: map[kv.BlockHash]*held{}}
 	p.log = events.NewLog(events.LogConfig{}, p.dump)
@@ -33,7 +33,7 @@ func NewPublisher(cfg events.PublisherConfig, transports ...events.Transport) (*
 	return p, err
 }
 
-// Publish tells what changed in the cache.
+// Publish applies changes to the cache and publishes them.
 func (p *Publisher) Publish(evs []kv.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +68,8 @@ func (p *Publisher) Publish(evs []kv.Event) {
 	p.log.Append(evs)
 }
 
-// dump goes over the blocks until none has a parent that was told, and was not told itself.
+// dump returns all blocks, parents first: it repeats over the blocks until each one has
+// followed its parent.
 func (p *Publisher) dump(context.Context) (stored []kv.Event, next uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

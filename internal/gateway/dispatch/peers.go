@@ -108,19 +108,19 @@ func (d *Dispatcher) ApplyClaims(claims []router.Claim) {
 	}
 }
 
-// ApplySnapshot applies all reservations of a peer. It returns how many the router refused. The
-// flag drops earlier state of the peer first, and makes no reservation a guess, since it may be
-// older than the departure of a worker. A long snapshot is first applied in groups, so that the
+// ApplySnapshot applies all reservations of a peer. It returns how many the router refused.
+// reset first drops earlier state of the peer, and then no reservation becomes a guess, since it
+// may be older than the departure of a worker. A long snapshot is first applied in groups, so that the
 // last step, under one hold of the mutex, finds little new.
-func (d *Dispatcher) ApplySnapshot(s *router.Snapshot, anew bool) (refused int) {
+func (d *Dispatcher) ApplySnapshot(s *router.Snapshot, reset bool) (refused int) {
 	b := lasting
-	if anew {
+	if reset {
 		b = nothing
 	}
 	if groupSize(s.Events) < len(s.Events) && s.Seq > 0 {
-		if anew {
+		if reset {
 			d.Forget(s.Replica)
-			anew = false
+			reset = false
 		}
 		for i := range s.Events {
 			s.Events[i].Seq = s.Seq
@@ -128,7 +128,7 @@ func (d *Dispatcher) ApplySnapshot(s *router.Snapshot, anew bool) (refused int) 
 		d.apply(s.Events, b)
 	}
 	d.change(func(r *router.Router, now time.Duration) {
-		if anew {
+		if reset {
 			r.Forget(now, s.Replica)
 		}
 		d.verdicts, _ = r.ApplySnapshot(now, s, d.verdicts[:0])

@@ -76,7 +76,7 @@ func TestGuessesOfReplicasEnd(t *testing.T) {
 	if d.ApplySnapshot(ofSnapshot(events[2], late), true) != 0 {
 		t.Error("refused")
 	}
-	want("anew", 2, 2)
+	want("reset", 2, 2)
 	other, bytes, more := made(7, seen, false), made(17, seen, true), made(27, blind, false)
 	if d.ApplySnapshot(ofSnapshot(events[2], late, other, bytes, more), false) != 0 {
 		t.Error("refused")

@@ -140,7 +140,7 @@ func (d *Dispatcher) Explain(a *Ask) (e router.Explanation, pool string, err err
 	}
 	pool = fmt.Sprintf("pool %s: %s\n", s.pools.Name(s.ids[0]), s.why)
 	if s.at > 0 {
-		pool += fmt.Sprintf("nobody there can take it, so pool %s\n", s.pools.Name(s.ids[s.at]))
+		pool += fmt.Sprintf("no worker there can take it, so pool %s\n", s.pools.Name(s.ids[s.at]))
 	}
 	if rest := s.ids[s.at+1:]; s.pools.Grid() && len(rest) > 0 {
 		pool += "if that fails:"

@@ -124,7 +124,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func TestReadSaysWhatIsAsked(t *testing.T) {
+func TestReadOptions(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "plain.jinja")})
 	var p Prompt
 	for _, tc := range []struct {
@@ -292,9 +292,9 @@ func TestReadAllocates(t *testing.T) {
 	}
 }
 
-// TestOneLargeTextIsNotPaidForEver: neither a Prompt nor the encoders keep the memory of one
+// TestMemoryOfALargeTextIsFreed: neither a Prompt nor the encoders keep the memory of one
 // large text.
-func TestOneLargeTextIsNotPaidForEver(t *testing.T) {
+func TestMemoryOfALargeTextIsFreed(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t), CacheBytes: 1 << 20})
 	var p Prompt
 	read(t, r, Completions, `{"prompt":"`+strings.Repeat("xyz", encoderBytes)+`"}`, &p)
@@ -309,9 +309,9 @@ func TestOneLargeTextIsNotPaidForEver(t *testing.T) {
 	}
 }
 
-// TestTheNextTurnIsNew: the next turn costs only the encoding of its new part, and of the turn
+// TestNextTurnIsEncodedOnce: the next turn costs only the encoding of its new part, and of the turn
 // before, which this template writes differently while it is the last one.
-func TestTheNextTurnIsNew(t *testing.T) {
+func TestNextTurnIsEncodedOnce(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "qwen.jinja")})
 	var p Prompt
 	var before Stats

@@ -50,7 +50,7 @@ type peer struct {
 	behind  time.Time // time since which events are missing; zero: none
 	asked   time.Time
 	wanted  bool // get a snapshot even if no event is missing
-	anew    bool // apply that snapshot as if nothing were known of the peer
+	reset   bool // that snapshot replaces all state of the peer
 	refused bool // the router refused some events: unknown worker, or a limit
 
 	snapshot pieces
@@ -183,20 +183,20 @@ func (p *peers) judge(now time.Time, x *peer) {
 // caughtUp records that a snapshot was applied: all events up to seq are known.
 func (p *peers) caughtUp(now time.Time, x *peer, seq uint64, refused bool) {
 	p.counts.TakenSnapshots++
-	if x.anew {
+	if x.reset {
 		x.next, x.later = 1, nil
 	}
-	x.wanted, x.anew, x.refused = false, false, refused
+	x.wanted, x.reset, x.refused = false, false, refused
 	x.take(1, seq+1)
 	p.judge(now, x)
 }
 
 // wants reports whether a snapshot with this sequence number is useful.
 func (x *peer) wants(seq uint64) bool {
-	if x.anew && seq+1 < x.next {
+	if x.reset && seq+1 < x.next {
 		return false // it would undo later events
 	}
-	return x.wanted || x.anew || x.refused || seq >= x.next
+	return x.wanted || x.reset || x.refused || seq >= x.next
 }
 
 // patience is how long a gap stays open before a snapshot is requested, since messages may just
@@ -253,12 +253,11 @@ func (p *peers) settle(now time.Time, ask, lost func(*peer)) time.Time {
 	return next
 }
 
-// want requests a snapshot of every peer. With the flag set it is applied as if nothing were
-// known of the peer.
-func (p *peers) want(anew bool) {
+// want requests a snapshot of every peer. With reset it replaces all state of the peer.
+func (p *peers) want(reset bool) {
 	for _, x := range p.all {
 		x.wanted = true
-		x.anew = x.anew || anew
+		x.reset = x.reset || reset
 	}
 }
 

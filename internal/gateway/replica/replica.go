@@ -248,7 +248,7 @@ func (r *Replicas) settle(now time.Time) time.Time {
 		r.due.here = now
 	}
 	next := r.due.here.Add(r.cfg.Heartbeat)
-	ask := func(p *peer) { r.send(&message{kind: wireAsk, whom: p.id, seq: r.own.seq}) }
+	ask := func(p *peer) { r.send(&message{kind: wireAsk, addressee: p.id, seq: r.own.seq}) }
 	lost := func(p *peer) {
 		r.log.Warn("another gateway has fallen silent", p.field())
 		r.bury(p)
@@ -324,7 +324,7 @@ func (r *Replicas) hear(now time.Time, payload []byte) bool {
 func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 	switch m.kind {
 	case wireAsk:
-		r.due.owed = r.due.owed || m.whom == 0 || m.whom == r.self.id
+		r.due.owed = r.due.owed || m.addressee == 0 || m.addressee == r.self.id
 	case wireEvents:
 		r.peers.counts.ReceivedEvents += uint64(len(m.events))
 		for i := range m.events {
@@ -360,7 +360,7 @@ func (r *Replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
 		s.Replica, s.Epoch, s.Seq, s.LastID = m.replica, m.epoch, m.seq, m.lastID
 		s.Events = append(s.Events, m.events...)
 	}
-	refused := r.d.ApplySnapshot(&s, p.anew)
+	refused := r.d.ApplySnapshot(&s, p.reset)
 	r.peers.caughtUp(now, p, s.Seq, refused > 0)
 }
 

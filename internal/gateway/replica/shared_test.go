@@ -85,9 +85,9 @@ func TestReplicasShareSessions(t *testing.T) {
 	}
 }
 
-// TestSessionsOfTheDead: a router that started while a dead one was still counted as alive
+// TestSessionsOfADeadRouter: a router that started while a dead one was still counted as alive
 // learns the dead one's sessions.
-func TestSessionsOfTheDead(t *testing.T) {
+func TestSessionsOfADeadRouter(t *testing.T) {
 	const sessions = 8
 	at := natsServer(t, "127.0.0.1:0").URL()
 	keep := func(_ int, c *gateway.Config, _ *Config) { c.Router.SessionTTL = time.Hour }

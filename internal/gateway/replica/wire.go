@@ -73,7 +73,7 @@ type message struct {
 	epoch       uint64
 	blockTokens int
 	seq         uint64
-	whom        router.ReplicaID // of an ask: the addressee, 0 for all
+	addressee   router.ReplicaID // of an ask: the addressee, 0 for all
 	lastID      uint64           // of a snapshot
 	piece       int
 	pieces      int
@@ -90,7 +90,7 @@ func appendMessage(dst []byte, m *message) []byte {
 	dst = binary.AppendUvarint(dst, m.seq)
 	switch m.kind {
 	case wireAsk:
-		return binary.LittleEndian.AppendUint64(dst, uint64(m.whom))
+		return binary.LittleEndian.AppendUint64(dst, uint64(m.addressee))
 	case wireSnapshot:
 		dst = binary.AppendUvarint(dst, m.lastID)
 		dst = binary.AppendUvarint(dst, uint64(m.piece))
@@ -243,7 +243,7 @@ func (d *decoder) fixed() uint64 {
 func (d *decoder) number(most uint64) uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || n > 1 && d.rest[n-1] == 0 || v > most {
-		d.fail("an impossible number")
+		d.fail("a number out of range, or not in its shortest form")
 		return 0
 	}
 	d.rest = d.rest[n:]
@@ -275,9 +275,9 @@ func (d *decoder) decode(payload []byte, m *message) error {
 	case m.kind >= wireKinds:
 		d.fail("an unknown kind")
 	case m.replica == 0:
-		d.fail("of nobody")
+		d.fail("no sender")
 	case m.kind == wireAsk:
-		m.whom = router.ReplicaID(d.fixed())
+		m.addressee = router.ReplicaID(d.fixed())
 	case m.kind == wireSnapshot:
 		m.lastID = d.number(anyNumber)
 		m.piece, m.pieces = int(d.number(maxPieces-1)), int(d.number(maxPieces))
@@ -292,7 +292,7 @@ func (d *decoder) decode(payload []byte, m *message) error {
 		}
 	}
 	if d.err == nil && len(d.rest) > 0 {
-		d.fail("bytes behind its end")
+		d.fail("bytes after its end")
 	}
 	return d.err
 }
@@ -312,7 +312,7 @@ func (d *decoder) readEvents(m *message) {
 			return
 		}
 		if m.kind == wireSnapshot && (ev.Kind != router.Reserved || ev.Session != 0) {
-			d.fail("a snapshot of what is not reserved, or of its session")
+			d.fail("an event in a snapshot that is not Reserved, or has a session")
 			return
 		}
 		d.events = append(d.events, ev)
@@ -367,7 +367,7 @@ func (d *decoder) readClaims(m *message) {
 		}
 		c.Session, c.Stamp = d.session()
 		if c.Replica = router.ReplicaID(d.fixed()); c.Replica == 0 {
-			d.fail("a claim of nobody")
+			d.fail("a claim without a router")
 		}
 		c.Age = time.Duration(d.number(mostAge)) * time.Millisecond
 		if !c.Nowhere {
@@ -387,7 +387,7 @@ const mostAge = 1 << 42
 // session reads a session and the stamp of its claim.
 func (d *decoder) session() (id, stamp uint64) {
 	if id, stamp = d.fixed(), d.fixed(); id == 0 || stamp == 0 || stamp > router.MaxStamp {
-		d.fail("a claim on no session, or of no time")
+		d.fail("a claim without a session, or with an invalid stamp")
 	}
 	return id, stamp
 }

@@ -17,7 +17,7 @@ func someMessage(rng *rand.Rand, kind wireKind) message {
 	m := message{kind: kind, replica: router.ReplicaID(rng.Uint64() | 1), epoch: rng.Uint64(), blockTokens: 1 + rng.IntN(1<<16), seq: 1 + rng.Uint64()>>1>>rng.IntN(60)}
 	switch kind {
 	case wireAsk:
-		m.whom = router.ReplicaID(rng.Uint64() * uint64(rng.IntN(2)))
+		m.addressee = router.ReplicaID(rng.Uint64() * uint64(rng.IntN(2)))
 	case wireSnapshot:
 		m.lastID, m.pieces = rng.Uint64(), 1+rng.IntN(maxPieces)
 		m.piece = rng.IntN(m.pieces)
@@ -148,11 +148,11 @@ func TestWireRefusesClaims(t *testing.T) {
 		"too high a stamp":       {kind: wireEvents, events: []router.Event{{Kind: router.Released, ID: 1, Session: 5, Stamp: router.MaxStamp + 1}}},
 		"progress of a session":  {kind: wireEvents, events: []router.Event{{Kind: router.Progressed, ID: 1, Session: 5, Stamp: 5}}},
 		"reserved nowhere":       {kind: wireEvents, events: []router.Event{{Kind: router.Reserved, ID: 1, Session: 5, Stamp: 5, Nowhere: true}}},
-		"nobody goes nowhere":    {kind: wireEvents, events: []router.Event{{Kind: router.Released, ID: 1, Nowhere: true}}},
+		"nowhere, no session":    {kind: wireEvents, events: []router.Event{{Kind: router.Released, ID: 1, Nowhere: true}}},
 		"snapshot of an event's": {kind: wireSnapshot, pieces: 1, events: []router.Event{event}},
 		"claim without session":  {kind: wireSnapshot, pieces: 1, claims: []router.Claim{claim, {Stamp: 5, Replica: 5}}},
 		"claim without stamp":    {kind: wireSnapshot, pieces: 1, claims: []router.Claim{claim, {Session: 5, Replica: 5}}},
-		"claim of nobody":        {kind: wireSnapshot, pieces: 1, claims: []router.Claim{claim, {Session: 5, Stamp: 5}}},
+		"claim, no router":       {kind: wireSnapshot, pieces: 1, claims: []router.Claim{claim, {Session: 5, Stamp: 5}}},
 		"claim of an age":        {kind: wireSnapshot, pieces: 1, claims: []router.Claim{claim, {Session: 5, Stamp: 5, Replica: 5, Age: (mostAge + 1) * time.Millisecond}}},
 	} {
 		m.replica, m.epoch, m.blockTokens, m.seq = 1, 1, 4, 1

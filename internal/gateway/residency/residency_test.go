@@ -243,9 +243,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNobodyTakesAnothersRoom: with default limits, floods by all other workers leave the last
+// TestFloodsLeaveRoomForOthers: with default limits, floods by all other workers leave the last
 // one its room; with Blocks below Holders*HolderBlocks they do not.
-func TestNobodyTakesAnothersRoom(t *testing.T) {
+func TestFloodsLeaveRoomForOthers(t *testing.T) {
 	if c := (Config{}).WithDefaults(); c.Index.Holders*c.Index.HolderBlocks > c.Index.Blocks {
 		t.Errorf("%+v", c)
 	}

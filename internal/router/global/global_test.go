@@ -98,8 +98,8 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// TestDisaggregated: of a file for prefill and decode pools only the mode is read, which
-// Validate refuses.
+// TestDisaggregated: only the mode of a file for prefill and decode pools is read, and
+// Validate refuses it.
 func TestDisaggregated(t *testing.T) {
 	for _, text := range []string{`{"num_prefill_pools": 2}`, `{"mode": "disagg", "num_decode_pools": true}`} {
 		c := parse(t, text)

@@ -16,16 +16,17 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Config of a server.
+// Config configures a server.
 type Config struct {
-	Addr           string // where it listens: host:port, port 0 = any that is free
-	User, Password string // that clients must give; "": they need none
+	Addr           string // listen address, host:port; port 0: any free port
+	User, Password string // required of clients; "": none
 }
 
 // Server is a running server.
 type Server struct{ ns *server.Server }
 
-// Start fails if the address can't be listened on, or the server does not within a minute.
+// Start starts a server. It fails if the address is in use, or if the server is not ready
+// within a minute.
 func Start(cfg Config) (*Server, error) {
 	host, text, err := net.SplitHostPort(cfg.Addr)
 	if err != nil {
@@ -38,7 +39,7 @@ func Start(cfg Config) (*Server, error) {
 	options := &server.Options{Host: host, Port: int(port), NoSigs: true, NoLog: true, Username: cfg.User, Password: cfg.Password}
 	if port == 0 {
 		options.Port = server.RANDOM_PORT
-	} else { // the server itself would not say what is wrong, but try for ever
+	} else { // the server itself reports no error and retries forever
 		l, err := net.Listen("tcp", cfg.Addr)
 		if err != nil {
 			return nil, fmt.Errorf("embedded: %w", err)
@@ -58,7 +59,7 @@ func Start(cfg Config) (*Server, error) {
 	return &Server{ns}, nil
 }
 
-// URL is where clients connect.
+// URL returns the address for clients.
 func (s *Server) URL() string { return s.ns.ClientURL() }
 
 // Close stops the server and waits for its end.

@@ -29,9 +29,9 @@ func two(t *testing.T, first, second string) *global.Config {
 	return c
 }
 
-// TestPoolsAnew: new pools apply from the next request on. Workers of a pool that only moves in
+// TestPoolsReplaced: new pools apply from the next request on. Workers of a pool that only moves in
 // the list are unaffected, and a request keeps the pools it started with.
-func TestPoolsAnew(t *testing.T) {
+func TestPoolsReplaced(t *testing.T) {
 	one := func(c *card.Card) { c.Pool, c.MaxRunning = "slow", 1 }
 	slow, fast, quick := newWorker(t, "s", false, one), pooledWorker(t, "f", "fast"), pooledWorker(t, "q", "quick")
 	s := newStand(t, Config{Pools: two(t, "slow", "fast"), QueueTimeout: time.Hour}, slow, fast, quick)
