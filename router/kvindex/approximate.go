@@ -90,6 +90,8 @@ func (a *Approximate) Route(h kv.Rank, run Run, now time.Duration) error {
 	// The timer is at the last block that the holder has now: before the prompt's end after an
 	// error.
 	if has > 0 {
+		// A prompt that is routed again only moves its timer: set replaces the timer with the same
+		// mark.
 		last := run.Hashes[has-1]
 		id, off, _ := a.x.place(last)
 		a.timers.set(timer{mark{h, last}, now + a.cfg.TTL, a.x.node(id).start + uint32(off)})
@@ -121,6 +123,8 @@ func (a *Approximate) Expire(now time.Duration) (blocks int) {
 }
 
 // prune evicts down to KeepRatio if there are more than MaxBlocks.
+// Each eviction makes room for (1-KeepRatio)*MaxBlocks blocks, 210,000 by default, so that a full
+// index does not evict at every prompt.
 func (a *Approximate) prune() {
 	if a.x.held <= a.cfg.MaxBlocks {
 		return
@@ -145,6 +149,10 @@ func (a *Approximate) RemoveWorker(w kv.WorkerID) {
 
 // retire removes at most most blocks, from the end, that only the prompt of timer t keeps. t has
 // been taken off the heap; if blocks are left, they get the timer again.
+//
+// Example: a holder has the prompts [a b c d] and [a b x]. When the timer of the first one
+// expires, the walk starts at d and stops at b, where the other prompt continues: d and c are
+// removed. When the timer of the second one expires, x, b and a are removed.
 func (a *Approximate) retire(t timer, most int) (blocks int) {
 	x := a.x
 	slot, ok := x.holders.slot(t.holder)
@@ -196,6 +204,9 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 }
 
 // goesOn reports whether a holder has a child at the end of a node's run, other than but.
+//
+// Inside the run the answer is false: a holder that covers only a part of a run has no child below
+// it. With counted children it costs O(1), otherwise one step per child.
 func (x *Index) goesOn(slot uint32, id nodeID, off int, but nodeID) bool {
 	n := x.node(id)
 	if off < len(n.locals) {

@@ -29,6 +29,8 @@ func (n *node) setBelow(counts []uint32) {
 }
 
 // count adds by to the counts of all holders of a child.
+//
+// It visits only the set bits of each word: word &= word-1 clears the lowest one.
 func (n *node) count(child *node, by uint32) {
 	for i := range child.words() {
 		for word := child.word(i).held; word != 0; word &= word - 1 {
@@ -48,6 +50,9 @@ func (n *node) countOne(slot, by uint32) {
 }
 
 // came records that a holder now has the first block of a node.
+//
+// A child moves to the front only if the children are counted: then a removal stops as soon as it
+// has found as many children as the count says, usually at the first ones.
 func (x *Index) came(id nodeID, slot uint32) {
 	n := x.node(id)
 	p := x.node(n.parent)
@@ -79,6 +84,9 @@ func (x *Index) prepend(p *node, id nodeID) {
 }
 
 // loosen takes n out of the list of p's children.
+//
+// It takes O(1), because siblings are linked in both directions, and it leaves the links of n as
+// they are.
 func (x *Index) loosen(n, p *node) {
 	if n.prev != root {
 		x.node(n.prev).next = n.next
@@ -91,6 +99,11 @@ func (x *Index) loosen(n, p *node) {
 }
 
 // appendKids appends those children of a node that a holder holds.
+//
+// left is the number of children still to be found: the exact one if they are counted, else all of
+// them. Example: of 1,000 counted children a holder has 2, the ones that it came into last. If no
+// other holder came into a child since, they are the first two of the list, and the loop ends
+// after two steps.
 func (x *Index) appendKids(n *node, slot uint32, dst []nodeID) []nodeID {
 	left := n.kids
 	if counts := n.below(); counts != nil {

@@ -45,6 +45,9 @@ func (x *Index) Check() error {
 
 // checkNode verifies a node's length, position, links and entry in the table of edges. A node
 // with one child must be too long to be joined with it.
+//
+// A node that fits into one run with its only child would cost a lookup one step more than needed,
+// and join should have merged the two.
 func (x *Index) checkNode(id nodeID) error {
 	n := x.node(id)
 	p := x.node(n.parent)
@@ -99,6 +102,9 @@ func (x *Index) checkNames(id nodeID, n, p *node) error {
 
 // checkSets verifies full ⊆ held, held ⊆ full of the parent, and one cut of 0 < blocks < len per
 // holder in held but not in full.
+//
+// Example of a fault: a holder in held of a child but not in full of the parent would have blocks
+// after a hole, and Find would count them.
 func (x *Index) checkSets(n, p *node) error {
 	cuts := 0
 	for i := range n.words() {

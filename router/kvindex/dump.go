@@ -13,6 +13,9 @@ type HolderRun struct {
 // DumpHolder appends the runs that rebuild a holder by Store: one per node, parents before
 // children. The slices of hashes belong to the index and are valid until its next change. It
 // costs O(nodes), not O(blocks).
+//
+// Example: of the tree in the package comment, worker 3 gives [b0 b1 b2 b3], and [c4 c5] with
+// parent b3.
 func (x *Index) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
 	// The tree is walked in preorder, so parents come before children.
 	slot, ok := x.holders.slot(h)
@@ -29,6 +32,9 @@ func (x *Index) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
 }
 
 // following returns the next node in preorder, the root after the last.
+//
+// It uses the links alone, so a walk of a tree of any depth needs no stack. From the last node the
+// climb over the parents ends at the root: O(nodes) for a whole walk.
 func (x *Index) following(id nodeID) nodeID {
 	if child := x.node(id).child; child != root {
 		return child

@@ -18,6 +18,14 @@ type Overlap struct {
 // overlap ends in an earlier node come first. It writes nothing else and allocates only to grow
 // dst. It costs one step per run on the path, the comparison of the local hashes, and one step
 // per holder.
+//
+// A holder is reported exactly once: at its cut, where its last run ends, or where the query
+// leaves the tree. Holders that reach the end of a run and have the next one are passed on without
+// a step of their own: the words of the two sets are compared, 64 holders at a time.
+//
+// Example: in the tree of the package comment, Find of b0 to b3 and c4 compares two runs. At the
+// end of the first one worker 1 drops out with 4 blocks; in the second one worker 3, with a cut
+// after 2 blocks, and worker 2 both match 1 block more: 5.
 func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	var before *node // its full holders are those still in the race
 	// depth is the number of blocks of the query matched so far.
@@ -90,6 +98,7 @@ func commonPrefix(a, b []kv.LocalHash) int {
 
 // MaxOverlaps merges other into dst: the larger overlap of each holder, ascending by holder. The
 // router uses it to combine predictions with known blocks.
+// Example: {w1 3, w2 5} and {w1 4, w3 1} give {w1 4, w2 5, w3 1}.
 func MaxOverlaps(dst, other []Overlap) []Overlap {
 	dst = append(dst, other...)
 	sortOverlaps(dst)

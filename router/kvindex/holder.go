@@ -8,6 +8,9 @@ import (
 
 // holders numbers the known holders densely. The numbers, called slots, are bit positions in the
 // nodes' sets; the slot of a forgotten holder is reused.
+//
+// Dense numbers keep the sets small: with 64 holders each set of a node is one word. A slot is
+// reused only after forget, when no node has its bit any longer.
 type holders struct {
 	slots map[kv.Rank]uint32
 	all   []holding // indexed by slot

@@ -126,6 +126,8 @@ func (x *Index) give(slot uint32, blocks int) {
 }
 
 // place finds a block: its node, and the number of blocks of the run up to and including it.
+//
+// Example: in a node that starts after 8 blocks, the block at depth 10 has off 3.
 func (x *Index) place(hash kv.BlockHash) (id nodeID, off int, ok bool) {
 	e := x.blocks.get(uint64(hash), 0)
 	if e == nil {
@@ -135,6 +137,9 @@ func (x *Index) place(hash kv.BlockHash) (id nodeID, off int, ok bool) {
 }
 
 // Holds reports whether a holder has a block.
+//
+// The cost is two table lookups: the holder has the block if its cover of the run reaches to it,
+// since it then has all blocks before.
 func (x *Index) Holds(h kv.Rank, hash kv.BlockHash) bool {
 	id, off, ok := x.place(hash)
 	if !ok {

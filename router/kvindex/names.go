@@ -9,6 +9,10 @@ import (
 // Names maps the block hashes of one holder, whose engine has a hash function of its own, to
 // those of [kv.Chain]. vLLM's, for example, differ from process to process. It costs about 35
 // bytes per block of such a holder, and nothing for others.
+//
+// Example: an engine names the blocks of a prompt 71, 72 and 73. Names maps them to the chained
+// hashes h0, h1 and h2, under which the index knows them. If 72 later names the block after
+// another parent, h1 is returned as gone.
 type Names struct {
 	limit  int
 	names  map[kv.BlockHash]kv.BlockHash
@@ -57,6 +61,8 @@ func (n *Names) Store(run Run) (translated Run, gone []kv.BlockHash, err error) 
 	if !n.fits(run.Hashes) {
 		return Run{}, nil, ErrFull
 	}
+	// From here on nothing can fail. A name that is known with the same hash is stored again
+	// without effect.
 	n.run.Hashes, n.run.Locals = n.run.Hashes[:0], append(n.run.Locals[:0], run.Locals...)
 	n.gone = n.gone[:0]
 	last, started := n.run.Parent, run.HasParent

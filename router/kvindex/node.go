@@ -77,6 +77,9 @@ func (n *node) word(i int) pair {
 }
 
 // setWord sets the i-th word of both sets, and grows them as needed.
+//
+// A node with holders in slots 0 to 63 alone needs no moreHolders: its sets are in the node
+// itself, in the cache line that a lookup reads anyway.
 func (n *node) setWord(i int, p pair) {
 	if i == 0 {
 		n.full, n.held = p.full, p.held
@@ -136,6 +139,9 @@ func (n *node) cutOf(slot uint32) int {
 }
 
 // cover sets the number of leading blocks of the run that a holder has; 0 removes it.
+//
+// Each of the three states of a holder, none, cut and full, can follow each other one. The order
+// of cuts has no meaning, so the last one fills a gap.
 func (n *node) cover(slot uint32, blocks int) {
 	i, bit := int(slot/64), uint64(1)<<(slot%64)
 	p := n.word(i)
@@ -178,6 +184,9 @@ func slotsOf(word uint64, i int, dst []uint32) []uint32 {
 }
 
 // slab holds the nodes in pages that never move.
+//
+// A growing slice would move all nodes now and then: a pause for the writer, and invalid pointers
+// for callers that add a node while they hold another one.
 type slab struct {
 	pages []*[slabNodes]node
 	next  nodeID // the first ID never used

@@ -101,6 +101,10 @@ func (x *Index) trim(slot uint32, id nodeID, keep int) {
 
 // shorten reduces a holder to the first keep blocks of a run of which it has more, and to
 // nothing below it.
+//
+// Example: a holder has the run [b0 b1 b2 b3] and a child below it. shorten to 2 blocks removes it
+// from the child and gives it a cut after b1. If no other holder has b2, settle then cuts the run
+// to [b0 b1].
 func (x *Index) shorten(slot uint32, id nodeID, keep int) {
 	n := x.node(id)
 	whole := n.isFull(slot)
@@ -122,6 +126,9 @@ func (x *Index) shorten(slot uint32, id nodeID, keep int) {
 
 // settle cuts off the end of a run that no holder has. It returns false if nothing is left and
 // the node was removed.
+//
+// Example: a run of 6 blocks has only cuts, after 2 and after 4 blocks. The run keeps 4 blocks,
+// the holder of the longer cut is now in full, and the other one keeps its cut.
 func (x *Index) settle(id nodeID) bool {
 	n := x.node(id)
 	if n.anyFull() {
@@ -178,6 +185,9 @@ func shrunk[T any](a []T) []T {
 // dropBelow removes all blocks of a holder below a node whose run it no longer covers. Nodes are
 // visited before their children and settled after them, without recursion: a path may have as
 // many nodes as blocks.
+//
+// The order matters: a child is settled before its parent, because a parent that lost its last
+// holder is removed, and must have no children then.
 func (x *Index) dropBelow(slot uint32, top nodeID) {
 	x.below = append(x.below[:0], top)
 	for i := 0; i < len(x.below); i++ {

@@ -52,6 +52,9 @@ func (x *Index) adopt(from, to nodeID) {
 
 // split cuts a run after k blocks, 0 < k < len, and returns the upper node. The half that keeps
 // the ID is the one that is more expensive to move: the blocks of the other must be renamed.
+//
+// Example: of a run of 1,000 blocks without children, a split after 3 blocks gives the 3 upper
+// blocks the new ID and renames 3 table entries, not 997.
 func (x *Index) split(id nodeID, k int) nodeID {
 	other := x.nodes.add()
 	n, o := x.node(id), x.node(other)
@@ -115,6 +118,9 @@ func (x *Index) partHolders(n, upper, lower *node, k uint32) {
 
 // join merges a node with its only child if they fit into one run, and returns the remaining
 // node. Every holder of the child covers the whole node, so the merged run loses no information.
+//
+// Runs that are joined again keep the number of steps of a lookup small: without it, every split
+// by a prompt that is gone by now would remain.
 func (x *Index) join(id nodeID) nodeID {
 	n := x.node(id)
 	if id == root || n.kids != 1 {

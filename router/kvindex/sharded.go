@@ -58,6 +58,9 @@ const maxChunk = 4096
 // Changes of a holder are applied in the order of the calls, so call for one holder from one
 // goroutine at a time. If all prompts share a prefix, all blocks are in one branch; then readers
 // still run concurrently, but writers do not.
+//
+// Locks: a change holds one shard's lock at a time, except Swap, which takes all in ascending
+// order. mu is taken only while no shard's lock is held. So no two calls can wait for each other.
 type Sharded struct {
 	cfg    ShardedConfig
 	shards []shard
@@ -156,6 +159,9 @@ func (s *Sharded) Store(h kv.Rank, run Run) (stored int, err error) {
 }
 
 // storeOne stores a run of at most maxChunk blocks under one hold of its shard's lock.
+//
+// The count of held blocks changes after the lock is released: Held may lag behind a change that
+// is in progress, but readers of Held never wait.
 func (s *Sharded) storeOne(h kv.Rank, run Run) (int, error) {
 	sh := s.shardFor(h, run)
 	sh.Lock()
@@ -254,6 +260,9 @@ func (e *ends) note(hash kv.BlockHash, shard int) {
 }
 
 // shard returns the cached shard of a hash, MaxShards if there is none.
+//
+// A wrong entry, after another hash with the same low bits and the same upper 24, costs one failed
+// check.
 func (e *ends) shard(hash kv.BlockHash) int {
 	if v := e[hash%kv.BlockHash(len(e))].Load(); v>>8 == uint32(hash>>40) {
 		return int(v & 0xff)

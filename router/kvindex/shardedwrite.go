@@ -60,6 +60,10 @@ func (s *Sharded) each(do func(x *Index)) {
 
 // drop removes all blocks of a holder. Many blocks are removed in parts, because readers wait
 // for each part, and from the last run on, so that the rest stays consistent.
+//
+// Readers may find the holder's remaining blocks between two parts. That is no overcount: the
+// holder had them when the call began. Blocks stored meanwhile for the holder are not expected,
+// see Sharded; the Clear or Forget after drop removes them all the same.
 func (s *Sharded) drop(h kv.Rank) {
 	for i := range s.shards {
 		sh := &s.shards[i]

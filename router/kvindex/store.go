@@ -76,6 +76,10 @@ type spot struct {
 
 // locate validates a run and finds where it leaves the tree, without changing the tree.
 // Afterwards x.path has the nodes from the parent's to the spot's.
+//
+// Example: the tree has the run [a b c d], and a holder stores [a b x y]. The spot is after 2
+// blocks of that node, with 2 blocks used; attach will split the node there and add the child [x
+// y].
 func (x *Index) locate(h kv.Rank, run Run) (spot, error) {
 	x.path = x.path[:0]
 	if len(run.Hashes) != len(run.Locals) || run.HasParent && slices.Contains(run.Hashes, run.Parent) {
@@ -155,6 +159,9 @@ func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err 
 
 // attach adds blocks that are not in the tree after the spot, for a holder. It returns how many
 // it added before the first whose hash another prefix has.
+//
+// A run of more than maxRun blocks becomes a chain of nodes. Example: 2,500 blocks after a leaf of
+// 1,000 extend it by 24 blocks, and add children of 1,024, 1,024 and 428 blocks.
 func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.LocalHash) (attached int) {
 	id := s.id
 	// The run leaves the tree inside a node: split it there, so that a child can be added.
@@ -203,6 +210,9 @@ func (x *Index) rename(id nodeID, hashes []kv.BlockHash) {
 
 // extend lengthens a leaf's run for a holder that covers it; the other holders get a cut at the
 // old end.
+//
+// Example: holders A and B have all of [a b], and A stores c. The run becomes [a b c] with A in
+// full and a cut after 2 blocks for B.
 func (x *Index) extend(id nodeID, slot uint32, hashes []kv.BlockHash, locals []kv.LocalHash) int {
 	n := x.node(id)
 	done := x.name(id, n.end(), hashes)

@@ -14,6 +14,9 @@ type entry struct {
 // so that no insertion has to wait for the growth of a large table. There are two tables: blocks
 // by their hash, where from is the depth and not part of the key, and children by local hash and
 // parent.
+//
+// A table of 32 million entries that grows at once would stop its writer for the copy of 512 MB; a
+// segment of it is 8 MB.
 type table struct {
 	segments [64]segment
 	seed     uint64
@@ -103,6 +106,9 @@ func (t *table) put(key uint64, from uint32, to nodeID) bool {
 }
 
 // cut removes an existing entry, and moves back the entries that were displaced by it.
+//
+// Example: entries p, q and r have the home 5 and are in the places 5, 6 and 7. Without p, q moves
+// to 5 and r to 6; a lookup of r, which starts at 5, would otherwise stop at the hole.
 func (t *table) cut(key uint64, from uint32) {
 	mixed := t.mix(key, from)
 	s := &t.segments[mixed%64]

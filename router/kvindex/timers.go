@@ -35,6 +35,9 @@ type timerPlaces map[mark]int
 func (p timerPlaces) Place(t timer, at int) { p[t.mark] = at }
 
 // timers is a heap with one timer per mark.
+//
+// Prompts of one holder with the same end share a timer, so there are at most as many timers as
+// blocks.
 type timers struct {
 	heap heap.Heap[timer, timerPlaces]
 	at   timerPlaces

@@ -32,6 +32,9 @@ func (t *TokensWithHashes) Reset(tokens []kv.Token, ns kv.Namespace) {
 // SetPublic sets the number of leading tokens that all salts share: the blocks within them are
 // hashed as in the namespace without a salt, see radixcache.Key.PublicTokens. It drops the
 // computed hashes.
+//
+// Example: with blocks of 16 and 40 public tokens, blocks 0 and 1 are shared by all salts. Block 2
+// has 8 private tokens, so it and all later ones are hashed with the salt.
 func (t *TokensWithHashes) SetPublic(tokens int) {
 	t.public = max(tokens, 0)
 	t.drop()
