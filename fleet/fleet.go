@@ -180,7 +180,7 @@ func (c *Config) identity() (name, at string, err error) {
 	}
 	hostname, err := os.Hostname()
 	if err != nil && name == "" {
-		return "", "", fmt.Errorf("fleet: this machine has no name, give the worker one: %w", err)
+		return "", "", fmt.Errorf("fleet: this machine has no host name, give the worker a name: %w", err)
 	}
 	address := ""
 	if c.Addr != nil {
@@ -223,7 +223,7 @@ func nameOf(text string) string {
 // publish starts the publisher and its transports, and lists them on the card.
 func (w *Worker) publish(cfg *Config) error {
 	if !w.node.Limits().Events {
-		return errors.New("fleet: the node has no cache events to publish, set Scheduler.Events")
+		return errors.New("fleet: the node makes no cache events, set Scheduler.Events")
 	}
 	targets, err := eventurl.ParseAll(cfg.Publish)
 	if err != nil {
@@ -252,10 +252,10 @@ func (w *Worker) publish(cfg *Config) error {
 		w.nats = append(w.nats, at)
 		at.Notify = func(err error) { // only here, as the registration uses the same NATS server
 			if err == nil {
-				w.log.Info("NATS answers again")
+				w.log.Info("NATS works again")
 				return
 			}
-			w.log.Warn("cache events can't go to NATS, and maybe the registration; trying on", zap.Error(err))
+			w.log.Warn("NATS has a problem: cache events, and perhaps the registration, are not sent; retrying", zap.Error(err))
 		}
 		transports = append(transports, nats.NewSender(at))
 		if w.card.NATS == nil {

@@ -167,7 +167,7 @@ func (c *CompareConfig) fleet(ctx context.Context, s Source, workers int, progre
 	}
 	progress(name + ": capacity")
 	if r.Rate = c.Load * r.Capacity; r.Rate == 0 {
-		return r, fmt.Errorf("fleet: %s: %d requests are too few to tell the capacity, want 5 or more", name, trace.Requests())
+		return r, fmt.Errorf("fleet: %s: %d requests are too few to measure the capacity, want 5 or more", name, trace.Requests())
 	}
 	run.Rate = r.Rate
 	for _, policy := range c.Policies {

@@ -198,7 +198,7 @@ func (p *play) admit() {
 		d, err := p.r.Take(now, ticket, p.overlaps(p.asked[i].req))
 		p.sums.chose(p, start)
 		if err != nil {
-			p.fail(fmt.Errorf("fleet: request %d, that waited: %w", i, err))
+			p.fail(fmt.Errorf("fleet: waiting request %d: %w", i, err))
 			return
 		}
 		delete(p.queued, ticket)

@@ -54,18 +54,18 @@ func (t *Table) legend() string {
 	}
 	fmt.Fprintf(&b, "Workers: %s, %s, blocks of %d tokens, steps of %d tokens, at most %d running requests. Virtual time, seed %d.\n",
 		t.Worker, device, BlockTokens, t.StepTokens, t.MaxRunning, t.Seed)
-	fmt.Fprintf(&b, "Requests come at random at %.0f %% of the rate that the fleet serves under round robin in a closed loop of %d a worker.\n", 100*t.Load, clientsPerWorker)
+	fmt.Fprintf(&b, "Requests arrive at random, at %.0f %% of the rate that the fleet serves under round robin in a closed loop of %d requests per worker.\n", 100*t.Load, clientsPerWorker)
 	b.WriteString("hit rate: prompt tokens found in the worker's cache. TTFT, E2E: from the arrival at the router to the first and the last\n")
 	b.WriteString("token; ITL: between two tokens of an answer, within 1 %; all of requests after the first fifth. computed: prompt tokens run\n")
 	b.WriteString("on the devices. max/mean: of any worker over the mean, of prompt tokens computed and of tokens output.\n")
 	if t.timed() {
-		b.WriteString("select: wall time of a choice, with the look into the index, mean; not the same in every run.\n")
+		b.WriteString("select: mean wall time of a choice with its index lookup; it differs from run to run.\n")
 	}
 	if t.EventDelay > 0 {
-		fmt.Fprintf(&b, "The router hears of cache events %v ms after the pass that made them.\n", t.EventDelay)
+		fmt.Fprintf(&b, "The router receives cache events %v ms after the pass that made them.\n", t.EventDelay)
 	}
 	if t.Predict > 0 {
-		fmt.Fprintf(&b, "The router takes a prompt to be where it was sent for %v ms.\n", t.Predict)
+		fmt.Fprintf(&b, "The router assumes for %v ms that a prompt is cached where it was sent.\n", t.Predict)
 	}
 	for _, f := range t.Fleets {
 		fmt.Fprintf(&b, "\n%s, %d workers: %d requests at %.4g/s, pools of %d tokens.", f.Trace, f.Workers, f.Requests, f.Rate, f.KVTokens)

@@ -144,7 +144,7 @@ func (c *Card) Validate() error {
 		}
 	}
 	if (c.ZMQ != nil || c.NATS != nil) && c.BlockTokens == 0 {
-		bad("block_tokens is 0, but there are events: say how long their blocks are")
+		bad("block_tokens is 0, want the block size of the events")
 	}
 	if z := c.ZMQ; z != nil && (z.Port < 1 || z.Port > 65535 || z.ReplayPort < 0 || z.ReplayPort > 65535) {
 		bad("zmq has ports %d and %d, want 1 to 65535, and 0 for no replay", z.Port, z.ReplayPort)
@@ -163,7 +163,7 @@ func (c *Card) Validate() error {
 func CheckName(name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: name is empty, give the worker one that no other has", ErrInvalid)
+		return fmt.Errorf("%w: name is empty, give the worker a unique one", ErrInvalid)
 	case len(name) > MaxName:
 		return fmt.Errorf("%w: name has %d bytes, want at most %d", ErrInvalid, len(name), MaxName)
 	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(".*>/\\", r) }):
@@ -207,7 +207,7 @@ func Parse(text []byte) (*Card, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("%w: more follows after the object", ErrInvalid)
+		return nil, fmt.Errorf("%w: there is text after the object", ErrInvalid)
 	}
 	if err := c.Validate(); err != nil {
 		return nil, err

@@ -150,7 +150,7 @@ func (b *Bus) Send(message []byte) error {
 
 func (b *Bus) send(message []byte) error {
 	if most := b.MaxMessage(); len(message) > most {
-		return fmt.Errorf("nats: a message of %d bytes, at most %d may be", len(message), most)
+		return fmt.Errorf("nats: a message of %d bytes, want at most %d", len(message), most)
 	}
 	if !b.nc.IsConnected() {
 		return ErrNoServer

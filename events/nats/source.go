@@ -211,7 +211,7 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 		}
 		if said := m.Header.Get(headEnd); said != "" {
 			if said != strconv.Itoa(heard) {
-				return end, fmt.Errorf("nats: %d answers came of %.20s", heard, said)
+				return end, fmt.Errorf("nats: %d of %.20s answers arrived", heard, said)
 			}
 			return got, nil
 		}

@@ -41,7 +41,7 @@ func RankEndpoint(endpoint string, dp uint32) (string, error) {
 	}
 	at := strings.LastIndexByte(endpoint, ':')
 	if !strings.HasPrefix(endpoint, "tcp://") || at < 0 {
-		return "", fmt.Errorf("zmq: endpoint %q has no port to tell ranks by", endpoint)
+		return "", fmt.Errorf("zmq: endpoint %q has no port number, which ranks need", endpoint)
 	}
 	port, err := strconv.ParseUint(endpoint[at+1:], 10, 16)
 	if err != nil || port+uint64(dp) > 65535 {

@@ -217,7 +217,7 @@ func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 	case !begun: // the publisher took the request for a number
 		return events.Snapshot{}, events.ErrUnsupported
 	case batches != uint64(len(snap.Batches)):
-		return events.Snapshot{}, fmt.Errorf("zmq: a snapshot of %d batches, announced were %d", len(snap.Batches), batches)
+		return events.Snapshot{}, fmt.Errorf("zmq: a snapshot of %d batches, want the announced %d", len(snap.Batches), batches)
 	}
 	return snap, nil
 }

@@ -108,11 +108,11 @@ func Parse(text string) (t Target, err error) {
 		return t, errors.New("want a URL like zmq://*:5557 or nats://host:4222")
 	}
 	if scheme != "zmq" && strings.Contains(query, "@") { // or a part of a password would be one of the query, and told
-		return t, errors.New("an @ after the ? is written %40, and a ? in a password %3F")
+		return t, errors.New("write an @ after the ? as %40, and a ? in a password as %3F")
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return t, errors.New("what follows the ? is no query")
+		return t, errors.New("the text after the ? is not a query")
 	}
 	// take reads the parameters of these names, of which there may be no others.
 	take := func(names ...string) (taken []string, err error) {
@@ -124,7 +124,7 @@ func Parse(text string) (t Target, err error) {
 			values.Del(name)
 		}
 		for name := range values {
-			err = errors.Join(err, fmt.Errorf("there is no parameter %.40q, want one of %s", Redact(name), strings.Join(names, ", ")))
+			err = errors.Join(err, fmt.Errorf("unknown parameter %.40q, want one of %s", Redact(name), strings.Join(names, ", ")))
 		}
 		return taken, err
 	}
@@ -164,7 +164,7 @@ func parseZMQ(authority, replay, topic string) (*ZMQ, error) {
 	case replay == "" && port == 0:
 		z.Replay = 0
 	case replay == "" && z.Replay > 65535:
-		return nil, fmt.Errorf("after port %d there is none for replays: give one as replay=5558, or 0 for none", port)
+		return nil, fmt.Errorf("port %d has no next port for replays: give one as replay=5558, or 0 for none", port)
 	case replay != "":
 		r, err := strconv.ParseUint(replay, 10, 16)
 		if err != nil || r == port && r != 0 {

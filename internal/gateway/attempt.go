@@ -44,10 +44,10 @@ func (a *attempt) begin() bool {
 }
 
 // errSilent ends an attempt whose worker is lost.
-var errSilent = errors.New("gateway: the worker is lost, and nothing comes from it")
+var errSilent = errors.New("gateway: the worker is lost and its answer silent")
 
 // errStalled ends an attempt whose worker is late, so that another worker is asked.
-var errStalled = errors.New("gateway: the worker is late, and has not begun with the request")
+var errStalled = errors.New("gateway: the worker is late and has not begun the request")
 
 // lostPatience is how long a worker must be lost, and its answer silent, before the attempt
 // ends. A worker that is only too busy for probes keeps its requests.

@@ -11,9 +11,9 @@ import (
 type scrape struct {
 	States    map[string]int    `metric:"workers" by:"state" help:"Workers by state."`
 	Workers   []workerScrape    `by:"worker"`
-	Guessed   map[string]int    `metric:"guessed_blocks" by:"why" help:"Blocks that workers are guessed to hold, by reason: no events of the worker, or not yet (a request under way will compute them)."`
-	Queued    int               `metric:"queued_requests" help:"Requests that wait at the router while all workers are busy."`
-	Events    map[string]uint64 `metric:"events_total" by:"what" help:"Events of workers and what became of them: batches, blocks, gaps, recoveries, refusals."`
+	Guessed   map[string]int    `metric:"guessed_blocks" by:"why" help:"Blocks assumed to be cached, by reason: no events (the worker sends none), or not yet (an active request will compute them)."`
+	Queued    int               `metric:"queued_requests" help:"Requests waiting at the router because all workers are busy."`
+	Events    map[string]uint64 `metric:"events_total" by:"what" help:"Cache events from workers by outcome: batches, blocks, gaps, recoveries, refusals."`
 	Pools     map[string]int    `metric:"pool_workers" by:"pool" help:"Healthy workers by pool."`
 	Decisions map[string]uint64 `metric:"decisions_total" by:"reason" help:"Choices of a worker, by reason."`
 }
@@ -21,7 +21,7 @@ type scrape struct {
 // workerScrape holds the figures of one worker.
 type workerScrape struct {
 	Worker string         `label:"true"`
-	Mode   map[string]int `metric:"worker_mode" by:"mode" help:"1 for the way in which a worker's cache is known: events, approximate, or waiting for its events."`
+	Mode   map[string]int `metric:"worker_mode" by:"mode" help:"1 for the source of a worker's index entries: events, approximate, or waiting for events."`
 	Ranks  []RankStatus   `by:"rank"`
 }
 

@@ -59,8 +59,8 @@ func TestNATSOutage(t *testing.T) {
 	url := server.URL()
 	server.Close()
 	s := newStand(t, Config{NATS: &nats.Config{URL: url, Retry: time.Millisecond}})
-	const sentence = "the gateway has no workers, and none can register: NATS does not answer as it should, so nothing new is known of events and registration"
-	s.until("it is told", func() bool {
+	const sentence = "the gateway has no workers, and none can register: NATS has a problem, so there is no news of events and registration"
+	s.until("it is reported", func() bool {
 		_, text := s.page("/v1/fleet")
 		return strings.Contains(text, sentence)
 	})

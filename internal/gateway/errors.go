@@ -18,19 +18,19 @@ func unwilling(status int, code, message string) *openai.Error {
 
 // Errors that the gateway answers with itself.
 var (
-	errDrained   = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and had no more time for this request; ask again")
+	errDrained   = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway shut down before this request ended; ask again")
 	errDraining  = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
 	errNoWorkers = unwilling(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
 	errEmpty     = unwilling(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
-	errBusy      = unwilling(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for as long as a request may wait; ask again later")
-	errBodies    = unwilling(http.StatusServiceUnavailable, "server_busy", "the gateway holds as many bodies of requests as it may; ask again later")
-	errConns     = unwilling(http.StatusServiceUnavailable, "too_many_connections", "the gateway has as many connections as it may (--max-conns), and answers health probes alone; ask again later, or over a connection that is open")
+	errBusy      = unwilling(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for the whole time that a request may wait; ask again later")
+	errBodies    = unwilling(http.StatusServiceUnavailable, "server_busy", "the bodies of open requests take all the memory that the gateway may use for them; ask again later")
+	errConns     = unwilling(http.StatusServiceUnavailable, "too_many_connections", "the gateway has reached its limit of connections (--max-conns) and answers only health probes; ask again later, or over an open connection")
 	errInternal  = unwilling(http.StatusInternalServerError, "internal_error", "the gateway failed; its log says why")
-	errTooMany   = &openai.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "too_many_requests", Message: "as many requests are open or wait as may be; ask again later"}
-	errLoop      = &openai.Error{Status: http.StatusLoopDetected, Type: "server_error", Code: "loop", Message: "the gateway is asked by itself: it is among its own workers, or those of one of them"}
-	errSlow      = &openai.Error{Status: http.StatusRequestTimeout, Type: "timeout_error", Code: "body_timeout", Message: "the body did not come in time"}
+	errTooMany   = &openai.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "too_many_requests", Message: "the limit of open or waiting requests is reached; ask again later"}
+	errLoop      = &openai.Error{Status: http.StatusLoopDetected, Type: "server_error", Code: "loop", Message: "the request has come back to the gateway: it is a worker of its own, or of one of its workers"}
+	errSlow      = &openai.Error{Status: http.StatusRequestTimeout, Type: "timeout_error", Code: "body_timeout", Message: "the body did not arrive in time"}
 	errBroken    = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "broken_body", Message: "the body ended before it was complete, or is not framed as the header says"}
-	errNoAdmin   = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "admin_only", Message: "this is for keys of admins"}
+	errNoAdmin   = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "admin_only", Message: "this needs an admin's key"}
 )
 
 // unavailable is the error if no worker began to answer; worker is the last one asked.
@@ -38,22 +38,22 @@ func unavailable(worker string, err error) *openai.Error {
 	if b, ok := err.(*busyError); ok && b.status == http.StatusTooManyRequests {
 		return errTooMany
 	}
-	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s did not answer, and there was no other one left to ask; ask again", worker))
+	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s did not answer, and no other worker was left to try; ask again", worker))
 }
 
 // failedLate is the error if a worker failed with a request that must not move to another one.
 // known means that the worker had reported the request's first plan.
 func failedLate(worker string, known bool) *openai.Error {
-	text := "worker %s failed after it had begun to compute the request, so no other worker was asked; ask again"
+	text := "worker %s failed after it began to compute the request, so no other worker was tried; ask again"
 	if !known {
-		text = "worker %s failed after the request was sent to it and may have begun to compute it, so no other worker was asked; ask again"
+		text = "worker %s failed after it received the request and may have begun to compute it, so no other worker was tried; ask again"
 	}
 	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf(text, worker))
 }
 
 // broken is the error event at the end of a stream that the worker broke off.
 func broken(worker string) *openai.Error {
-	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s broke its answer off; ask again", worker))
+	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s broke off its answer; ask again", worker))
 }
 
 // badBody refuses a body that can't be parsed.
@@ -74,7 +74,7 @@ func noModel(name string, models []string) error {
 		models, more = models[:most], " and others"
 	}
 	return &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Param: "model", Code: "model_not_found",
-		Message: fmt.Sprintf("no worker serves the model %.100q; there are %s%s", name, strings.Join(models, ", "), more)}
+		Message: fmt.Sprintf("no worker serves the model %.100q; the models are %s%s", name, strings.Join(models, ", "), more)}
 }
 
 // noWorkerInPool refuses a request if no worker in its pools can take it. pools has the requested
@@ -89,7 +89,7 @@ func noWorkerInPool(pools []string, model string) error {
 		what = fmt.Sprintf("a request for the model %.100q", model)
 	}
 	return unwilling(http.StatusServiceUnavailable, "no_workers",
-		fmt.Sprintf("no worker of pool %q%s can take %s: there is none, or all are lost, draining or serve other models; the gateway's /v1/fleet says which pool each is in, and other targets choose other pools", pools[0], faster, what))
+		fmt.Sprintf("no worker of pool %q%s can take %s: there is none, or all are lost, draining or serve other models; the gateway's /v1/fleet lists the pool of each worker, and other targets choose other pools", pools[0], faster, what))
 }
 
 // translate returns the error to send to the client for err.

@@ -112,10 +112,10 @@ func TestSilentEvents(t *testing.T) {
 func TestEventsOfAnotherTopic(t *testing.T) {
 	a := newWorker(t, "a", true, func(c *card.Card) { c.ZMQ.Topic = "kv@other" })
 	s := newStand(t, Config{quiet: time.Millisecond}, a)
-	s.until("it is told", func() bool {
+	s.until("it is reported", func() bool {
 		a.holds(run(0, 40))
-		found := s.logs.FilterMessageSnippet("nothing comes of the worker's topic, but of another")
-		return found.Len() == 1 && strings.Contains(fmt.Sprint(found.All()[0].ContextMap()), `rank 0: a message has come under ""`)
+		found := s.logs.FilterMessageSnippet("the worker's events have another topic")
+		return found.Len() == 1 && strings.Contains(fmt.Sprint(found.All()[0].ContextMap()), `rank 0: a message arrived with topic ""`)
 	})
 }
 

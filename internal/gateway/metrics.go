@@ -24,24 +24,24 @@ var names = figures.Names{Prefix: "coppice_router_"}
 
 // instruments are created and registered by their tags.
 type instruments struct {
-	Requests   *prometheus.CounterVec   `metric:"requests_total" by:"worker,status" help:"Requests by worker and status. No worker: none was asked. 499: the client left before the answer."`
+	Requests   *prometheus.CounterVec   `metric:"requests_total" by:"worker,status" help:"Requests by worker and status. Empty worker: the request reached none. 499: the client left before the answer."`
 	Refused    *prometheus.CounterVec   `metric:"refused_total" by:"code" help:"Requests that the router itself answered with an error, by its code."`
 	Retries    prometheus.Counter       `metric:"retries_total" help:"Requests sent to another worker because the first had not begun to compute them."`
-	Broken     prometheus.Counter       `metric:"broken_answers_total" help:"Answers that a worker broke off."`
+	Broken     prometheus.Counter       `metric:"broken_answers_total" help:"Answers that broke off at the worker."`
 	FirstToken prometheus.Histogram     `metric:"time_to_first_token_seconds" buckets:"latency" help:"Time from a streaming request's arrival to the first event of its answer."`
 	Whole      prometheus.Histogram     `metric:"request_seconds" buckets:"latency" help:"Time from a request's arrival to the end of its answer."`
-	Overhead   *prometheus.HistogramVec `metric:"overhead_seconds" by:"stage" buckets:"stages" help:"Time that the router itself takes for a request, by stage: read (receive and tokenize), hash, choose (find a worker, with the wait while all are busy)."`
+	Overhead   *prometheus.HistogramVec `metric:"overhead_seconds" by:"stage" buckets:"stages" help:"Time spent in the router per request, by stage: read (receive and tokenize), hash, choose (find a worker, including the wait while all are busy)."`
 	Prompts    prometheus.Counter       `metric:"prompt_blocks_total" help:"Blocks of routed prompts."`
-	Overlaps   prometheus.Counter       `metric:"overlap_blocks_total" help:"Blocks of routed prompts that the worker had cached, by the usage in its answer."`
-	Over       prometheus.Counter       `metric:"overpredicted_blocks_total" help:"Blocks predicted to be cached at the worker that were not, by the usage in its answer."`
-	Under      prometheus.Counter       `metric:"underpredicted_blocks_total" help:"Blocks not predicted to be cached at the worker that were, by the usage in its answer."`
-	Untold     prometheus.Counter       `metric:"unconfirmed_requests_total" help:"Routed prompts whose answer did not say how many tokens were cached: broken answers, and streams without usage."`
+	Overlaps   prometheus.Counter       `metric:"overlap_blocks_total" help:"Blocks of routed prompts found in the worker's cache, by the usage in its answer."`
+	Over       prometheus.Counter       `metric:"overpredicted_blocks_total" help:"Blocks predicted to be cached at the worker but not found, by the usage in its answer."`
+	Under      prometheus.Counter       `metric:"underpredicted_blocks_total" help:"Blocks found in the worker's cache without a prediction, by the usage in its answer."`
+	Untold     prometheus.Counter       `metric:"unconfirmed_requests_total" help:"Routed prompts whose answer has no number of cached tokens: broken answers, and streams without usage."`
 	Inexact    prometheus.Counter       `metric:"inexact_prompts_total" help:"Prompts that could not be tokenized and were routed by load alone."`
 }
 
 // poolInstruments are counters by pool.
 type poolInstruments struct {
-	Pooled   *prometheus.CounterVec `metric:"pool_requests_total" by:"pool" help:"Requests by the pool of the worker that was asked last, or chosen for them."`
+	Pooled   *prometheus.CounterVec `metric:"pool_requests_total" by:"pool" help:"Requests by pool: that of the last worker tried, or the chosen one."`
 	PoolLeft *prometheus.CounterVec `metric:"pool_moves_total" by:"pool" help:"Requests that left a pool for the next one, because no worker there could take them or an attempt failed."`
 }
 

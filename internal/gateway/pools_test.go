@@ -137,7 +137,7 @@ var targets = []struct {
 	{8, ``, []string{"X-Coppice-ITL-Ms: 20ms"}, `\"20ms\", want a number`},
 	{8, ``, []string{"X-Coppice-ITL-Ms: "}, `\"\", want a number`},
 	{8, ``, []string{"X-Coppice-ITL-Ms: " + strings.Repeat("9", 4000)}, `want a number`},
-	{8, ``, []string{"X-Coppice-ITL-Ms: 5", "X-Coppice-ITL-Ms: 5"}, "more than once"},
+	{8, ``, []string{"X-Coppice-ITL-Ms: 5", "X-Coppice-ITL-Ms: 5"}, "given twice"},
 	{8, nvext(`"ttft_target":"quick"`, ``), nil, `nvext.router.ttft_target: it is`},
 	{8, nvext(`"ttft_target":-5`, ``), nil, `nvext.router.ttft_target: it is \"-5\"`},
 	{8, nvext(`"itl_target":{}`, ``), nil, `nvext.router.itl_target`},
@@ -191,7 +191,7 @@ func TestPoolRefusesWorkers(t *testing.T) {
 	s := newStand(t, Config{Pools: grid(t, false), Workers: []members.Worker{{URL: given.http.URL, Pool: "fast"}}}, none, other)
 	s.chosen(1)
 	s.until("the misfits are refused", func() bool { return s.at(none).State == "refused" && s.at(other).State == "refused" })
-	if e := s.at(none).Error; !strings.Contains(e, "in no pool") || !strings.Contains(e, "--pool") || !strings.Contains(e, `"slow" "fast" "long"`) {
+	if e := s.at(none).Error; !strings.Contains(e, "has no pool") || !strings.Contains(e, "--pool") || !strings.Contains(e, `"slow" "fast" "long"`) {
 		t.Error(e)
 	}
 	if e := s.at(other).Error; !strings.Contains(e, `pool "quick"`) {

@@ -30,15 +30,15 @@ func TestNATSTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	told := func(what string) bool {
-		for _, e := range logged.FilterMessageSnippet("NATS does not answer").All() {
+	logs := func(what string) bool {
+		for _, e := range logged.FilterMessageSnippet("NATS has a problem").All() {
 			if m := e.ContextMap(); m["for"] == what && strings.Contains(m["error"].(string), "Authorization") {
 				return true
 			}
 		}
 		return false
 	}
-	for end := time.Now().Add(time.Minute); !told("events and registration") || !told("replicas"); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !logs("events and registration") || !logs("replicas"); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("logged is %v", logged.All())
 		}

@@ -58,7 +58,7 @@ func (g *Gateway) mount() {
 	}
 	g.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
-			Message: fmt.Sprintf("%.10s %.100q is nothing that the gateway has: /openapi.json lists what it has; what a worker tells of its cache is at the worker's own URL, see /v1/fleet", r.Method, r.URL.Path)})
+			Message: fmt.Sprintf("the gateway does not serve %.10s %.100q: see /openapi.json; a worker's own endpoints, such as those of its cache, are at its URL in /v1/fleet", r.Method, r.URL.Path)})
 	})
 	g.http = http.Server{
 		Handler: g, TLSConfig: g.cfg.TLS, ConnContext: conns.Context, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
@@ -75,7 +75,7 @@ func (g *Gateway) on(path string, methods map[string]http.HandlerFunc) {
 	g.routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", allow)
 		g.refuse(w, r, &openai.Error{Status: http.StatusMethodNotAllowed, Type: "invalid_request_error", Code: "method_not_allowed",
-			Message: fmt.Sprintf("%s does not take %.20s, but %s", path, r.Method, allow)})
+			Message: fmt.Sprintf("%s does not allow %.20s, only %s", path, r.Method, allow)})
 	})
 }
 

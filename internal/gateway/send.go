@@ -143,7 +143,7 @@ func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, 
 	switch {
 	case members.Exhausted(err):
 		g.dispatch.Rollback(d.Reservation)
-		g.log.Error("out of file descriptors: raise the limit, or lower --max-conns", zap.Error(err))
+		g.log.Error("out of file descriptors: raise the limit or lower --max-conns", zap.Error(err))
 		return nil, false, errInternal
 	case unconnected(err) && !a.sent.Load():
 		g.dispatch.Rollback(d.Reservation)

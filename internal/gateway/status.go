@@ -73,10 +73,10 @@ type WorkerStatus struct {
 // RankStatus describes one rank of a worker.
 type RankStatus struct {
 	Rank          uint32 `json:"rank" label:"true"`
-	Requests      int    `json:"active_requests" metric:"worker_active_requests" help:"Requests that the router has sent to a worker and that have not ended."`
-	PrefillTokens int    `json:"active_prefill_tokens" metric:"worker_active_prefill_tokens" help:"Prompt tokens that a worker has yet to compute, as predicted."`
+	Requests      int    `json:"active_requests" metric:"worker_active_requests" help:"Active requests that the router has sent to a worker."`
+	PrefillTokens int    `json:"active_prefill_tokens" metric:"worker_active_prefill_tokens" help:"Prompt tokens still to be computed at a worker, as predicted."`
 	Blocks        int    `json:"active_blocks" metric:"worker_active_blocks" help:"Distinct blocks of a worker's active requests, as predicted."`
-	HeldBlocks    int    `json:"index_blocks" metric:"worker_index_blocks" help:"Blocks that a worker is known to hold."`
+	HeldBlocks    int    `json:"index_blocks" metric:"worker_index_blocks" help:"Blocks in the index for a worker."`
 	Events        string `json:"events,omitempty" metric:"-" why:"a state: worker_mode"` // state of the event stream
 	NextSeq       uint64 `json:"next_event,omitempty" metric:"-" why:"a position, not a figure"`
 }
@@ -163,7 +163,7 @@ func (g *Gateway) putWeights(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		g.refuse(w, r, &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_value",
-			Message: fmt.Sprintf("%v; GET shows the weights there are", err)})
+			Message: fmt.Sprintf("%v; GET lists the weights", err)})
 		return
 	}
 	g.log.Info("weights changed")

@@ -36,21 +36,21 @@ func (p *proxiedRequest) readTargets(r *http.Request, hints *openai.Hints) error
 		name, text := t.field, t.text
 		if given := r.Header.Values(t.header); len(given) > 0 {
 			if name, text = t.header, strings.TrimSpace(given[0]); len(given) > 1 {
-				return badHeader(name, errors.New("it is given more than once, want one number of milliseconds"))
+				return badHeader(name, errors.New("it is given twice, want one number of milliseconds"))
 			}
 		} else if text == "" {
 			continue
 		}
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(v >= 0) || math.IsInf(v, 0) {
-			return badHeader(name, fmt.Errorf("it is %.40q, want a number of milliseconds, 0 or more, as 250; leave it out to have none", text))
+			return badHeader(name, fmt.Errorf("it is %.40q, want a number of milliseconds, 0 or more, such as 250; leave it out for no target", text))
 		}
 		*t.to = global.Target(v)
 	}
 	if hints.Priority != "" {
 		v, err := strconv.ParseInt(hints.Priority, 10, 32)
 		if err != nil {
-			return badHeader("priority", fmt.Errorf("it is %.40q, want an integer of 32 bits, as 5", hints.Priority))
+			return badHeader("priority", fmt.Errorf("it is %.40q, want an integer of 32 bits, such as 5", hints.Priority))
 		}
 		q.Priority = new(int(v))
 	}

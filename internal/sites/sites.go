@@ -120,8 +120,8 @@ func (p *Policy) answersTo(host string) bool {
 // that the request is an allowed CORS preflight; answer it with status 204 and an empty body.
 func (p *Policy) Check(h http.Header, r *http.Request) (preflight bool, refusal *Refusal) {
 	if !p.answersTo(r.Host) {
-		return false, &Refusal{"unknown_host", fmt.Sprintf("this server has no keys, so it answers only to an IP address, localhost and hosts that it was given, and %.100q is none of them: "+
-			"start it with --allow-host %.100s if that is its name", r.Host, canonical(r.Host))}
+		return false, &Refusal{"unknown_host", fmt.Sprintf("this server has no keys, so it answers only to IP addresses, localhost and its allowed hosts, and %.100q is none of these: "+
+			"start it with --allow-host %.100s to allow that name", r.Host, canonical(r.Host))}
 	}
 	origin := r.Header.Get("Origin")
 	allowed := origin != "" && (p.anyOrigin || p.origins[origin])
@@ -131,14 +131,14 @@ func (p *Policy) Check(h http.Header, r *http.Request) (preflight bool, refusal 
 	if allowed {
 		p.share(h, origin)
 	} else if p.cross.Check(r) != nil {
-		return false, &Refusal{"cross_origin", fmt.Sprintf("a page of another site sent this (Origin %.100q); only programs and this server's own page may, and pages of --cors", origin)}
+		return false, &Refusal{"cross_origin", fmt.Sprintf("a page of another site sent this request (Origin %.100q); only programs, this server's own page and pages allowed by --cors may", origin)}
 	}
 	method := r.Header.Get("Access-Control-Request-Method")
 	if r.Method != http.MethodOptions || method == "" || origin == "" || !p.anyOrigin && len(p.origins) == 0 {
 		return false, nil
 	}
 	if !allowed {
-		return false, &Refusal{"cross_origin", fmt.Sprintf("pages of %.100q may not call this server: start it with --cors %.100s if they are to", origin, origin)}
+		return false, &Refusal{"cross_origin", fmt.Sprintf("pages of %.100q may not call this server: start it with --cors %.100s to allow them", origin, origin)}
 	}
 	p.invite(h, r, method)
 	return true, nil

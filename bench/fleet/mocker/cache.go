@@ -62,7 +62,7 @@ func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]
 	for _, h := range named {
 		s := c.table.find(c.blocks, h)
 		if s == none {
-			panic(fmt.Sprintf("mocker: use of block %#x, which is not there", h))
+			panic(fmt.Sprintf("mocker: use of block %#x, which does not exist", h))
 		}
 		dst = append(dst, s)
 		if c.blocks[s].refs == 0 {
@@ -118,7 +118,7 @@ func (c *cache) evict(log *log) {
 	}
 	b := &c.blocks[s]
 	if b.kids != 0 || b.refs != 0 {
-		panic(fmt.Sprintf("mocker: eviction of block %#x, %d blocks hang on it, %d hold it", b.hash, b.kids, b.refs))
+		panic(fmt.Sprintf("mocker: eviction of block %#x, %d children, %d holders", b.hash, b.kids, b.refs))
 	}
 	c.unline(s)
 	c.table.cut(c.blocks, s)
@@ -135,11 +135,11 @@ func (c *cache) evict(log *log) {
 // whether the name is new. parent is the block before it in the same sequence.
 func (c *cache) name(s, parent slot, hash kv.BlockHash) (_ slot, fresh bool) {
 	if b := &c.blocks[s]; b.named || b.refs != 1 {
-		panic(fmt.Sprintf("mocker: block %d to be named %#x is named %v, %d hold it", s, hash, b.named, b.refs))
+		panic(fmt.Sprintf("mocker: block %d can't be named %#x: named %v, %d holders", s, hash, b.named, b.refs))
 	}
 	if same := c.table.find(c.blocks, hash); same != none {
 		if got := c.blocks[same].parent; got != parent {
-			panic(fmt.Sprintf("mocker: block %#x stands behind block %d and behind %d", hash, got, parent))
+			panic(fmt.Sprintf("mocker: block %#x comes after block %d and after block %d", hash, got, parent))
 		}
 		c.hold(same)
 		c.active--
@@ -162,7 +162,7 @@ func (c *cache) drop(slots []slot) {
 		s := slots[i]
 		b := &c.blocks[s]
 		if b.refs <= 0 {
-			panic(fmt.Sprintf("mocker: block %d let go, %d hold it", s, b.refs))
+			panic(fmt.Sprintf("mocker: block %d released with %d holders", s, b.refs))
 		}
 		if b.refs--; b.refs > 0 {
 			continue

@@ -19,7 +19,7 @@ func (w *Worker) Check() error {
 			case b.named && b.hash != s.hashes[i]:
 				return fmt.Errorf("mocker: request %d: block %d is %#x, want %#x", s.req.ID, i, b.hash, s.hashes[i])
 			case b.named && i > 0 && b.parent != s.slots[i-1], b.named && i == 0 && b.parent != none:
-				return fmt.Errorf("mocker: request %d: block %d stands behind block %d", s.req.ID, i, b.parent)
+				return fmt.Errorf("mocker: request %d: block %d comes after block %d", s.req.ID, i, b.parent)
 			}
 		}
 	}
@@ -80,12 +80,12 @@ func (c *cache) check(refs []int32) error {
 		}
 		kids[b.parent]++
 		if p := &c.blocks[b.parent]; !p.named || b.refs > 0 && p.refs < 1 {
-			return fmt.Errorf("mocker: block %d hangs on block %d, named %v with %d holders", i, b.parent, p.named, p.refs)
+			return fmt.Errorf("mocker: block %d is a child of block %d, named %v with %d holders", i, b.parent, p.named, p.refs)
 		}
 	}
 	for i := range c.blocks {
 		if c.blocks[i].kids != kids[i] {
-			return fmt.Errorf("mocker: block %d counts %d blocks that hang on it, has %d", i, c.blocks[i].kids, kids[i])
+			return fmt.Errorf("mocker: block %d counts %d children, has %d", i, c.blocks[i].kids, kids[i])
 		}
 	}
 	if active != c.active || inactive != c.inactive || active+inactive > c.capacity || named != c.table.used {
@@ -102,10 +102,10 @@ func (c *cache) checkLine(free int, kids []int32) error {
 	for s := c.first; s != none; s = c.blocks[s].next {
 		b := &c.blocks[s]
 		if n++; n > c.inactive || b.prev != prev || b.refs != 0 || !b.named {
-			return fmt.Errorf("mocker: place %d of the line is block %d, which has %d holders and %d before it", n, s, b.refs, b.prev)
+			return fmt.Errorf("mocker: place %d of the LRU list is block %d, with %d holders after block %d", n, s, b.refs, b.prev)
 		}
 		if kids[s] != 0 {
-			return fmt.Errorf("mocker: block %d is in the line before %d that hang on it", s, kids[s])
+			return fmt.Errorf("mocker: block %d is in the LRU list before %d of its children", s, kids[s])
 		}
 		if b.parent != none {
 			kids[b.parent]--
@@ -113,7 +113,7 @@ func (c *cache) checkLine(free int, kids []int32) error {
 		prev = s
 	}
 	if n != c.inactive || c.last != prev {
-		return fmt.Errorf("mocker: %d blocks in the line, want %d; last %d, want %d", n, c.inactive, c.last, prev)
+		return fmt.Errorf("mocker: %d blocks in the LRU list, want %d; last %d, want %d", n, c.inactive, c.last, prev)
 	}
 	for s := c.free; s != none; s = c.blocks[s].next {
 		if free--; free < 0 || c.blocks[s].named || c.blocks[s].refs != 0 {

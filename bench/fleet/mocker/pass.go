@@ -172,7 +172,7 @@ func (w *Worker) admit(budget int, in *load) {
 		}
 		slots, ok := w.cache.use(names[:found], blocks-found, s.slots, &w.logs[w.current])
 		if !ok {
-			panic(fmt.Sprintf("mocker: %d blocks admitted beside %d active ones of %d", need, w.cache.active, w.cfg.Blocks))
+			panic(fmt.Sprintf("mocker: %d blocks admitted with %d of %d active", need, w.cache.active, w.cfg.Blocks))
 		}
 		w.waiting = slices.Delete(w.waiting, 0, 1)
 		s.slots, s.named, s.computed = slots, found, cached

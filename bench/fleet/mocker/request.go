@@ -11,7 +11,7 @@ import (
 var (
 	ErrRequest   = errors.New("mocker: invalid request")
 	ErrTooLarge  = errors.New("mocker: request needs more blocks than the device has")
-	ErrQueueFull = errors.New("mocker: too many requests wait")
+	ErrQueueFull = errors.New("mocker: too many waiting requests")
 )
 
 // Request is a prompt and the length of its output.

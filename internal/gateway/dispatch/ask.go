@@ -102,7 +102,7 @@ func (a *Ask) mergeGuesses() {
 }
 
 // ErrPatience refuses a request that has waited for its time limit.
-var ErrPatience = errors.New("gateway: all workers were busy for as long as a request may wait")
+var ErrPatience = errors.New("gateway: all workers were busy for the whole time that a request may wait")
 
 // nextPool moves on to the next pool after err from the current one. It returns false if there
 // is no further pool or err is final. A busy bucket is no reason to move: it holds the prompt's

@@ -34,7 +34,7 @@ func (d *Dispatcher) SetPools(c *global.Config) error {
 	defer d.places.Unlock()
 	was := d.Pools()
 	if !was.Grid() {
-		return errors.New("gateway: it was made without Pools, want them in its Config")
+		return errors.New("gateway: pools can't be changed, because it was made without Pools")
 	}
 	d.pools.Store(gridPools(c, was))
 	return nil

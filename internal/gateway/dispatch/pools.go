@@ -97,7 +97,7 @@ func (p *Pools) Admit(url string, c *card.Card) error {
 	case !p.Grid() || p.byName[c.Pool] != 0:
 		return nil
 	case c.Pool == "":
-		return fmt.Errorf("worker %s is in no pool, so no request would go there: give it one of %.400q, by --pool or in the workers' file", url, p.names)
+		return fmt.Errorf("worker %s has no pool, so it would get no requests: give it one of %.400q by --pool or in the workers' file", url, p.names)
 	}
-	return fmt.Errorf("worker %s is in pool %q, which the pools' file does not name, so no request would go there: there are %.400q", url, c.Pool, p.names)
+	return fmt.Errorf("worker %s is in pool %q, which is not in the pools' file, so it would get no requests: the pools are %.400q", url, c.Pool, p.names)
 }

@@ -48,7 +48,7 @@ func Exhausted(err error) bool {
 // unexpected returns the error for an unexpected status. A missing API key refuses the worker.
 func unexpected(m *Member, path string, status int) error {
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
-		return refuse("worker %s wants an API key: give the gateway one of its own", m.url)
+		return refuse("worker %s requires an API key: give the gateway one (--worker-key)", m.url)
 	}
 	return fmt.Errorf("%s%s answers with status %d", m.url, path, status)
 }

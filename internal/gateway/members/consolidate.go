@@ -34,7 +34,7 @@ func (f *Fleet) subscribe() error {
 	for i, sink := range sinks[1:] {
 		port := f.cfg.Consolidate[i].Port
 		cfg.OnChange = func(r kv.Rank, to events.State, err error) {
-			f.log.Info("events of a worker's further cache", zap.Uint64("worker", uint64(r.Worker)), zap.Uint32("rank", r.DP), zap.Int("port", port), zap.Stringer("state", to), zap.Error(err))
+			f.log.Info("events of a worker's additional cache", zap.Uint64("worker", uint64(r.Worker)), zap.Uint32("rank", r.DP), zap.Int("port", port), zap.Stringer("state", to), zap.Error(err))
 		}
 		s, err := events.NewSubscriber(cfg, sink)
 		if err != nil {

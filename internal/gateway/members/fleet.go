@@ -150,10 +150,10 @@ func (f *Fleet) Notify(what string) func(error) {
 		}
 		f.troubles.Unlock()
 		if err == nil {
-			f.log.Info("NATS answers again", zap.String("for", what))
+			f.log.Info("NATS works again", zap.String("for", what))
 			return
 		}
-		f.log.Warn("NATS does not answer as it should; trying on", zap.String("for", what), zap.Error(err))
+		f.log.Warn("NATS has a problem; retrying", zap.String("for", what), zap.Error(err))
 	}
 }
 
@@ -163,7 +163,7 @@ func (f *Fleet) Troubles() []string {
 	defer f.troubles.Unlock()
 	all := []string{}
 	for _, what := range slices.Sorted(maps.Keys(f.troubles.by)) {
-		all = append(all, fmt.Sprintf("NATS does not answer as it should, so nothing new is known of %s: %v", what, f.troubles.by[what]))
+		all = append(all, fmt.Sprintf("NATS has a problem, so there is no news of %s: %v", what, f.troubles.by[what]))
 	}
 	return all
 }

@@ -109,11 +109,11 @@ func (k *keeper) attend() error {
 	open := f.sources(k.m, c)
 	k.follows, k.since = true, time.Now()
 	if open == nil {
-		f.log.Info("worker tells nothing of its cache: routed to by guesses", k.m.Field())
+		f.log.Info("worker sends no cache events: its cache is guessed", k.m.Field())
 		return nil
 	}
 	if !f.Tokenizer().Exact() && c.Tokenizer == "" {
-		k.warn("prompts are compared by their bytes, so events are of use for token ids alone", errors.New("give the gateway the model's directory"))
+		k.warn("prompts are compared by their bytes, so events help only for prompts of token ids", errors.New("give the gateway the model's directory"))
 	}
 	var errs []error
 	// A single rank may still be numbered by vLLM or SGLang, even as a server of its own.
@@ -151,11 +151,11 @@ func (k *keeper) watch(now time.Time) {
 			k.m.Nudge()
 		}
 		if s.Elsewhere {
-			k.warn("nothing comes of the worker's topic, but of another: nothing is known of its cache", fmt.Errorf("rank %d: a message has come under %q; is the topic that was given its own?", w.DP, s.Topic))
+			k.warn("the worker's events have another topic: nothing is known of its cache", fmt.Errorf("rank %d: a message arrived with topic %q; is the configured topic right?", w.DP, s.Topic))
 		} else if s.State != events.Live && now.Sub(k.since) > eventPatience {
-			k.warn("worker's events do not come: routed to by guesses", fmt.Errorf("rank %d is %v; are its ports reached from here?", w.DP, s.State))
+			k.warn("no events arrive from the worker: its cache is guessed", fmt.Errorf("rank %d is %v; are its ports reachable from here?", w.DP, s.State))
 		} else if s.Counts.UnknownWorker > 0 && s.Counts.Batches == 0 {
-			k.warn("worker's events are all of another rank: nothing is known of its cache", fmt.Errorf("%d messages came where those of rank %d are looked for", s.Counts.UnknownWorker, w.DP))
+			k.warn("the worker's events are all of another rank: nothing is known of its cache", fmt.Errorf("%d messages arrived, none of rank %d", s.Counts.UnknownWorker, w.DP))
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (k *keeper) settle(s said) error {
 		f.Forget(known.Name)
 	}
 	if want := f.cfg.BlockTokens; s.card.BlockTokens != 0 && s.card.BlockTokens != want {
-		return refuse("worker %s has blocks of %d tokens, this gateway of %d, so nothing that it holds would ever be found: start both with the same --block-tokens",
+		return refuse("worker %s has blocks of %d tokens, this gateway of %d, so none of its blocks would be found: start both with the same --block-tokens",
 			m.url, s.card.BlockTokens, want)
 	}
 	if err := k.admitted(s.card); err != nil {
@@ -34,7 +34,7 @@ func (k *keeper) settle(s said) error {
 		return err
 	}
 	if !f.claim(m, s) {
-		return refuse("worker %s is called %q as another one is: give it a --name of its own", m.url, s.card.Name)
+		return refuse("worker %s has the name %q of another worker: give it a unique --name", m.url, s.card.Name)
 	}
 	if err := k.join(s.card); err != nil {
 		return err
@@ -56,11 +56,11 @@ func (k *keeper) warnOfKeys(s *said) {
 	f, field := k.f, k.m.Field()
 	switch {
 	case s.card.Keyed && !f.cfg.Keyed:
-		f.log.Warn("worker asks for API keys and the gateway does not, so that prefixes of tenants will not be found: give both the same keys", field)
+		f.log.Warn("the worker requires API keys and the gateway does not, so tenants' prefixes will not be found: give both the same keys", field)
 	case !s.card.Keyed && f.cfg.Keyed && !s.foreign:
-		f.log.Warn("the gateway asks for API keys and the worker does not, so that prefixes of tenants will not be found: give both the same keys", field)
+		f.log.Warn("the gateway requires API keys and the worker does not, so tenants' prefixes will not be found: give both the same keys", field)
 	case s.foreign && f.cfg.Keyed && !f.cfg.Tenants:
-		f.log.Warn("the worker is of another make and may not keep tenants apart as the gateway does, so that their prefixes may not be found", field)
+		f.log.Warn("the worker is not Coppice and may separate tenants in another way, so their prefixes may not be found", field)
 	}
 }
 

@@ -53,7 +53,7 @@ func (f *Fleet) register(change nats.Change, full map[nats.Process]*card.Card) {
 		}
 	}
 	if err != nil {
-		f.log.Warn("what registers can't be taken for a worker", zap.String("worker", change.Name), zap.Error(err))
+		f.log.Warn("a registration is not valid", zap.String("worker", change.Name), zap.Error(err))
 	}
 }
 

@@ -46,7 +46,7 @@ func (f *Fleet) swapTokenizer(from, to *TokenizerSet) error {
 	f.tokenizers.swapping.Lock()
 	defer f.tokenizers.swapping.Unlock()
 	if f.Tokenizer() != from {
-		return errors.New("another tokenizer was taken meanwhile")
+		return errors.New("another tokenizer was set meanwhile")
 	}
 	err := f.cfg.Apply(Spoken{to})
 	if err == nil {
@@ -63,10 +63,10 @@ func (f *Fleet) checkTokenizer(m *Member, c *card.Card) error {
 		return nil
 	}
 	if now.fetched && !f.spoken(now.Digest, m) && f.swapTokenizer(now, &f.cfg.Tokenizer) == nil {
-		f.log.Warn("the tokenizer is dropped: the last worker with it has gone", m.Field())
+		f.log.Warn("the tokenizer is dropped: no worker has it any longer", m.Field())
 		return nil
 	}
-	return refuse("worker %s makes tokens by another tokenizer or chat template than the gateway does, so what it holds would not be found: serve one model in a fleet", m.url)
+	return refuse("worker %s has another tokenizer or chat template than the gateway, so its blocks would not be found: serve one model per fleet", m.url)
 }
 
 // spoken reports whether a member other than but has joined with a tokenizer.
@@ -116,7 +116,7 @@ func (k *keeper) learnTokenizer(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
 		if err := f.fetchTokenizer(ctx, k.m, c); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-			f.log.Warn("worker's tokenizer can't be had: prompts are compared by their bytes", k.m.Field(), zap.Error(err))
+			f.log.Warn("the worker's tokenizer can't be fetched: prompts are compared by their bytes", k.m.Field(), zap.Error(err))
 		}
 	})
 }
@@ -137,7 +137,7 @@ func (f *Fleet) fetchTokenizer(ctx context.Context, m *Member, c *card.Card) err
 		return err
 	}
 	if b.Digest != c.Tokenizer {
-		return errors.New("it is not the one of its card")
+		return errors.New("its digest differs from the one in the card")
 	}
 	set := &TokenizerSet{Digest: b.Digest, fetched: true}
 	if set.Tokenizer, set.Template, err = open(b); err != nil {
@@ -146,7 +146,7 @@ func (f *Fleet) fetchTokenizer(ctx context.Context, m *Member, c *card.Card) err
 	if err := f.swapTokenizer(before, set); err != nil {
 		return err
 	}
-	f.log.Info("tokenizer taken from worker", zap.String("worker", c.Name), zap.Int("bytes", len(data)), zap.Bool("chat template", set.Template != nil))
+	f.log.Info("tokenizer fetched from worker", zap.String("worker", c.Name), zap.Int("bytes", len(data)), zap.Bool("chat template", set.Template != nil))
 	return nil
 }
 

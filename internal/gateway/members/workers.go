@@ -21,7 +21,7 @@ func (f *Fleet) SetWorkers(all []Worker) error {
 		return err
 	}
 	if most := f.cfg.MaxWorkers; len(all) > most {
-		return fmt.Errorf("gateway: %d workers, at most %d may be: raise Router.MaxWorkers", len(all), most)
+		return fmt.Errorf("gateway: %d workers, want at most %d: raise Router.MaxWorkers", len(all), most)
 	}
 	given := make(map[string]*Worker, len(all))
 	for i := range all {
@@ -64,7 +64,7 @@ func (f *Fleet) Announce(c *card.Card) error {
 		return err
 	}
 	if c.URL == "" {
-		return fmt.Errorf("gateway: worker %s does not say at which URL it is: start it with --advertise", c.Name)
+		return fmt.Errorf("gateway: the card of worker %s has no URL: start it with --advertise", c.Name)
 	}
 	at := strings.TrimRight(c.URL, "/")
 	f.mu.Lock()
@@ -116,7 +116,7 @@ func (f *Fleet) admit(w Worker, as registered, before *Member) error {
 	case f.closed:
 		return errClosed
 	case len(f.members) >= f.cfg.MaxWorkers:
-		return fmt.Errorf("%w: %d already, %s is one more: raise Router.MaxWorkers", errMany, len(f.members), w.URL)
+		return fmt.Errorf("%w: %d already, no room for %s: raise Router.MaxWorkers", errMany, len(f.members), w.URL)
 	}
 	ctx, cancel := context.WithCancel(f.ctx)
 	m.registered, m.before, m.cancel = as, before, cancel

@@ -24,8 +24,8 @@ func (k Kind) String() string { return kinds.Name(k) }
 
 // ErrNoTokenizer and ErrNoTemplate are the values of Prompt.Inexact if the Reader has none.
 var (
-	ErrNoTokenizer = errors.New("prompt: there is no tokenizer, so texts are compared by their bytes")
-	ErrNoTemplate  = errors.New("prompt: there is no chat template, so conversations are compared by their bytes")
+	ErrNoTokenizer = errors.New("prompt: no tokenizer, so texts are compared by their bytes")
+	ErrNoTemplate  = errors.New("prompt: no chat template, so conversations are compared by their bytes")
 )
 
 // Prompt holds the facts about a request that a router needs. The zero value is ready to use.

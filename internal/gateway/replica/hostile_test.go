@@ -172,9 +172,9 @@ func TestReplicasHostileMessages(t *testing.T) {
 	if c := s.counts(); c.Doubted != 2 || s.claimed() != 0 {
 		t.Errorf("a claim of the future is not doubted: %+v", c)
 	}
-	for _, loud := range []string{"blocks of another size", "another version"} {
+	for _, loud := range []string{"another block size", "another version"} {
 		if s.logs.FilterMessageSnippet(loud).Len() != 1 {
-			t.Errorf("%s is not told loudly, or not once", loud)
+			t.Errorf("%s is not logged once", loud)
 		}
 	}
 	if c := s.counts(); c.SentSnapshots > 50 {

@@ -224,7 +224,7 @@ func (r *Replicas) answer() {
 		parts = append(parts, message{}) // an empty snapshot says that nothing is reserved
 	}
 	if len(parts) > maxPieces {
-		r.log.Warn("too much is reserved for a snapshot", zap.Int("pieces", len(parts)))
+		r.log.Warn("too many reservations for a snapshot", zap.Int("pieces", len(parts)))
 		return
 	}
 	sent := r.peers.counts.SentEvents
@@ -250,7 +250,7 @@ func (r *Replicas) settle(now time.Time) time.Time {
 	next := r.due.here.Add(r.cfg.Heartbeat)
 	ask := func(p *peer) { r.send(&message{kind: wireAsk, addressee: p.id, seq: r.own.seq}) }
 	lost := func(p *peer) {
-		r.log.Warn("another gateway has fallen silent", p.field())
+		r.log.Warn("another gateway is silent and counts as gone", p.field())
 		r.bury(p)
 	}
 	if t := r.peers.settle(now, ask, lost); t.Before(next) {
@@ -280,7 +280,7 @@ func (r *Replicas) hear(now time.Time, payload []byte) bool {
 	switch err := r.dec.decode(payload, &m); {
 	case errors.Is(err, errVersion):
 		if c.Versions++; c.Versions == 1 {
-			r.log.Error("another gateway is of another version, so neither knows what the other reserves: start both from the same release")
+			r.log.Error("another gateway has another version, so the two can't share reservations: start both from the same release")
 		}
 		return false
 	case err != nil:
@@ -294,7 +294,7 @@ func (r *Replicas) hear(now time.Time, payload []byte) bool {
 	if m.blockTokens != r.d.BlockTokens() {
 		if c.Foreign++; !r.estranged {
 			r.estranged = true
-			r.log.Error("another gateway has blocks of another size, so neither knows what the other reserves: start both with the same --block-tokens",
+			r.log.Error("another gateway has another block size, so the two can't share reservations: start both with the same --block-tokens",
 				zap.Int("its", m.blockTokens), zap.Int("ours", r.d.BlockTokens()))
 		}
 		return false

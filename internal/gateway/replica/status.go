@@ -42,13 +42,13 @@ func (x *peer) missing() uint64 {
 
 // scrape is read for each GET /metrics. The tags of its fields define the Prometheus metrics.
 type scrape struct {
-	Replicas  int               `metric:"replicas" help:"Other routers that tell what they reserve."`
-	Connected bool              `metric:"replica_connected" help:"1 while there is a NATS server over which routers talk."`
-	Events    map[string]uint64 `metric:"replica_events_total" by:"what" help:"Events of reservations between routers, by what became of them. Sent and lost: this router's. All others: received."`
-	Claims    map[string]uint64 `metric:"replica_claims_total" by:"what" help:"Workers of sessions that other routers told: taken, or doubted because their time is in the future."`
-	Messages  map[string]uint64 `metric:"replica_messages_total" by:"what" help:"Messages between routers, by what became of them."`
+	Replicas  int               `metric:"replicas" help:"Other routers that share their reservations."`
+	Connected bool              `metric:"replica_connected" help:"1 while the NATS server that connects the routers is reachable."`
+	Events    map[string]uint64 `metric:"replica_events_total" by:"what" help:"Events of reservations between routers, by outcome. Sent and lost: events of this router. All others: received events."`
+	Claims    map[string]uint64 `metric:"replica_claims_total" by:"what" help:"Claims on sessions by other routers: taken, or doubted because their time is in the future."`
+	Messages  map[string]uint64 `metric:"replica_messages_total" by:"what" help:"Messages between routers, by outcome."`
 	Gaps      uint64            `metric:"replica_gaps_total" help:"Times that events of another router were missing."`
-	Snapshots map[string]uint64 `metric:"replica_snapshots_total" by:"what" help:"Snapshots of reservations: asked for, sent, taken, or too long to be taken."`
+	Snapshots map[string]uint64 `metric:"replica_snapshots_total" by:"what" help:"Snapshots of reservations: asked, sent, taken, or overflow (too long to be taken)."`
 	Ends      map[string]uint64 `metric:"replica_ends_total" by:"why" help:"Other routers that left, by how: goodbye or silence."`
 }
 
