@@ -24,8 +24,8 @@ func told(r *Router) []Event {
 	return events
 }
 
-// hear applies events and returns the verdict of the last one.
-func hear(t testing.TB, r *Router, events ...Event) (v Verdict) {
+// applyAll applies events and returns the verdict of the last one.
+func applyAll(t testing.TB, r *Router, events ...Event) (v Verdict) {
 	t.Helper()
 	for i := range events {
 		v = r.Apply(r.now, &events[i])
@@ -65,21 +65,21 @@ func TestSessionIsSharedByReplicas(t *testing.T) {
 		return selected(t, r, r.now, Request{PromptTokens: 400, Session: 7, Avoid: avoid})
 	}
 	first := ask(a)
-	hear(t, b, told(a)...)
+	applyAll(t, b, told(a)...)
 	second := ask(b) // it is where the load is, so only the session leads there
 	if second.Worker != first.Worker || second.Reason != BySession {
 		t.Fatalf("%+v, then by another router %+v", first, second)
 	}
 	third := ask(b, first.Worker)
 	fourth := ask(b, first.Worker, third.Worker)
-	hear(t, a, told(b)...)
+	applyAll(t, a, told(b)...)
 	if got := ask(a); got.Worker != fourth.Worker {
 		t.Errorf("%v, want %v", got.Worker, fourth.Worker)
 	} else if !a.Rollback(a.now, got.Reservation) || !b.Rollback(b.now, fourth.Reservation) {
 		t.Error("not taken back")
 	}
-	hear(t, b, told(a)...)
-	hear(t, a, told(b)...) // b took back what a's choice and its end had overruled
+	applyAll(t, b, told(a)...)
+	applyAll(t, a, told(b)...) // b took back what a's choice and its end had overruled
 	for _, r := range []*Router{a, b} {
 		if w, ok := r.sessions.get(r.now, 7); !ok || w != fourth.Worker {
 			t.Errorf("%v %v, want %v", w, ok, fourth.Worker)
@@ -109,7 +109,7 @@ func TestSessionIsTakenBackEverywhere(t *testing.T) {
 			b := keeping(t, 2, 1)
 			twice := append(slices.Clone(events), events...)
 			rng.Shuffle(len(twice), func(i, j int) { twice[i], twice[j] = twice[j], twice[i] })
-			hear(t, b, twice...)
+			applyAll(t, b, twice...)
 			if w, ok := b.sessions.get(0, 7); ok != before || w != old.Worker || place(a, 7) != place(b, 7) {
 				t.Fatalf("before %v: %s, want %s", before, place(b, 7), place(a, 7))
 			}
@@ -126,12 +126,12 @@ func TestForgottenSessionsStayForgotten(t *testing.T) {
 	a.Release(0, d.Reservation)
 	made := told(a) // reserved 7, reserved 8, released 7
 	b := keeping(t, 2, 1)
-	hear(t, b, made...)
+	applyAll(t, b, made...)
 	if w, ok := b.sessions.get(0, 7); !ok || w != d.Worker {
 		t.Fatalf("%v, want %v", w, d.Worker)
 	}
 	late := keeping(t, 3, 1)
-	if v := hear(t, late, made[2], made[0]); v != Stale {
+	if v := applyAll(t, late, made[2], made[0]); v != Stale {
 		t.Error(v)
 	}
 	if w, ok := late.sessions.get(0, 7); !ok || w != d.Worker {
@@ -140,16 +140,16 @@ func TestForgottenSessionsStayForgotten(t *testing.T) {
 	for _, r := range []*Router{b, late} {
 		r.advance(60 * second)
 		selected(t, r, 60*second, Request{PromptTokens: 4, Session: 9}) // what is too old is thrown out
-		hear(t, r, made...)
-		hear(t, r, made[2], made[0])
+		applyAll(t, r, made...)
+		applyAll(t, r, made[2], made[0])
 		if _, ok := r.sessions.get(r.now, 7); ok || place(r, 7) != "unknown" {
 			t.Errorf("it came back: %s", place(r, 7))
 		}
 	}
 	// The same for a session forgotten because there were too many.
 	few := replica(t, 4, 1, func(c *Config) { c.SessionTTL, c.MaxSessions = 60*second, 1 })
-	hear(t, few, made...)
-	hear(t, few, made...)
+	applyAll(t, few, made...)
+	applyAll(t, few, made...)
 	if place(few, 7) != "unknown" || place(few, 8) != place(a, 8) {
 		t.Errorf("%s, %s", place(few, 7), place(few, 8))
 	}
@@ -157,7 +157,7 @@ func TestForgottenSessionsStayForgotten(t *testing.T) {
 	a.Rollback(0, selected(t, a, 0, Request{PromptTokens: 4, Session: 17}).Reservation)
 	undone := told(a)
 	few = replica(t, 4, 1, func(c *Config) { c.SessionTTL, c.MaxSessions = 60*second, 1 })
-	hear(t, few, undone[1], made[1], undone[0])
+	applyAll(t, few, undone[1], made[1], undone[0])
 	if place(few, 17) != "unknown" || place(few, 8) != place(a, 8) {
 		t.Errorf("%s, %s", place(few, 17), place(few, 8))
 	}
@@ -168,7 +168,7 @@ func TestForgottenSessionsStayForgotten(t *testing.T) {
 		t.Errorf("%v, want %v", w, e.Worker)
 	}
 	off := replica(t, 5, 1, nil)
-	hear(t, off, made...)
+	applyAll(t, off, made...)
 	if off.ApplyClaims(0, allClaims(a, 10)) != 0 || off.sessions.index.n != 0 {
 		t.Error("a router that does not look at sessions keeps them")
 	}
@@ -185,20 +185,20 @@ func TestLaterClaimCounts(t *testing.T) {
 		return told(r)
 	}
 	ofA, ofB := ask(a, 10, 0), ask(b, 4020, 1) // 5010 and 5020
-	hear(t, a, ofB...)
-	hear(t, b, ofA...)
+	applyAll(t, a, ofB...)
+	applyAll(t, b, ofA...)
 	if place(a, 7) != place(b, 7) || place(a, 7) != fmt.Sprintf("%v, since 5020 of 2", worker1(1)) {
 		t.Errorf("%s, %s", place(a, 7), place(b, 7))
 	}
 	ofA = ask(a, 11, 2)
-	hear(t, b, ofA...)
+	applyAll(t, b, ofA...)
 	if place(a, 7) != place(b, 7) || place(a, 7) != fmt.Sprintf("%v, since 5021 of 1", worker1(2)) {
 		t.Errorf("%s, %s", place(a, 7), place(b, 7))
 	}
 	a.sessions.stamp, b.sessions.stamp = 9000, 9000
 	ofA, ofB = ask(a, 11, 0), ask(b, 4020, 3) // of the same time
-	hear(t, b, ofA...)
-	hear(t, a, ofB...)
+	applyAll(t, b, ofA...)
+	applyAll(t, a, ofB...)
 	if place(a, 7) != place(b, 7) || place(a, 7) != fmt.Sprintf("%v, since 9001 of 2", worker1(3)) {
 		t.Errorf("%s, %s", place(a, 7), place(b, 7))
 	}
@@ -215,7 +215,7 @@ func TestLaterClaimCounts(t *testing.T) {
 	told(a)
 	// A claim with the highest stamp does not make a later event invalid.
 	a.sessions.stamp = MaxStamp
-	if v := hear(t, b, ask(a, 12, 1)...); v != Made {
+	if v := applyAll(t, b, ask(a, 12, 1)...); v != Made {
 		t.Error(v)
 	}
 }
@@ -230,7 +230,7 @@ func TestClaimsAreTold(t *testing.T) {
 	}
 	selected(t, b, 4*second, Request{PromptTokens: 4, Session: 20})
 	b.Rollback(b.now, selected(t, b, 4*second, Request{PromptTokens: 4, Session: 21}).Reservation)
-	hear(t, a, told(b)...)
+	applyAll(t, a, told(b)...)
 	a.advance(50 * second)
 	for n := 1; n < 9; n++ {
 		if got := allClaims(a, n); len(got) != 5 || got[0].Age != 50*second || got[4].Age != 46*second {
@@ -283,12 +283,12 @@ func TestClaimsAreTold(t *testing.T) {
 func TestClaimsOutliveARestart(t *testing.T) {
 	before, after, b := keeping(t, 1, 1000), keeping(t, 1, 2000), keeping(t, 2, 1)
 	selected(t, before, 5, Request{PromptTokens: 4, Session: 7})
-	hear(t, b, told(before)...)
+	applyAll(t, b, told(before)...)
 	if got := allClaims(b, 9); len(got) != 0 {
 		t.Errorf("while it is there: %+v", got)
 	}
 	selected(t, after, 0, Request{PromptTokens: 4, Session: 8})
-	hear(t, b, told(after)...)
+	applyAll(t, b, told(after)...)
 	got := allClaims(b, 9)
 	if len(got) != 1 || got[0].Session != 7 {
 		t.Errorf("after its restart: %+v", got)
@@ -338,7 +338,7 @@ func (n *net) step() {
 		r.SetHealth(now, worker1(rng.IntN(3)), Healthy)
 	case len(n.under[i]) > 0:
 		at := rng.IntN(min(len(n.under[i]), 20))
-		hear(n.t, r, n.under[i][at])
+		applyAll(n.t, r, n.under[i][at])
 		if rng.IntN(4) > 0 { // or it comes again
 			n.under[i] = slices.Delete(n.under[i], at, at+1)
 		}
@@ -422,7 +422,7 @@ func TestSessionsConverge(t *testing.T) {
 		}
 		for i, r := range n.routers {
 			n.rng.Shuffle(len(n.under[i]), func(a, b int) { n.under[i][a], n.under[i][b] = n.under[i][b], n.under[i][a] })
-			hear(t, r, n.under[i]...)
+			applyAll(t, r, n.under[i]...)
 		}
 		if n.lossy {
 			for _, r := range n.routers {

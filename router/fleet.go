@@ -234,8 +234,8 @@ func (f *fleet) candidates(req *Request, dst []int32) []int32 {
 	return dst
 }
 
-// hear notes that a worker makes progress now.
-func (f *fleet) hear(w *worker) {
+// noteProgress notes that a worker makes progress now.
+func (f *fleet) noteProgress(w *worker) {
 	w.heard = f.now
 	f.unstall(w)
 }

@@ -106,7 +106,7 @@ func (j *journal) progressed(e *reservation) {
 func (j *journal) released(e *reservation) {
 	ev := Event{Kind: Released, ID: e.id}
 	if e.unclaimed {
-		ev.Session, ev.Stamp, ev.Worker, ev.Nowhere = e.session, e.stamp, e.previous, !e.had
+		ev.Session, ev.Stamp, ev.Worker, ev.Nowhere = e.session, e.stamp, e.previous, !e.hadPrevious
 	}
 	j.append(ev)
 }

@@ -32,7 +32,7 @@ func newLedger(cfg *Config, f *fleet) ledger {
 
 // reserve adds a reservation and its load to the worker in slot, and returns its entry.
 // The caller has checked that fewer than MaxActive exist.
-func (l *ledger) reserve(slot, peer int32, id uint64, a *asked) int32 {
+func (l *ledger) reserve(slot, peer int32, id uint64, a *reservationSpec) int32 {
 	at, now := int32(len(l.slab)), l.fleet.now
 	if n := len(l.freeEntries); n > 0 {
 		at, l.freeEntries = l.freeEntries[n-1], l.freeEntries[:n-1]
@@ -69,7 +69,7 @@ func (l *ledger) reserve(slot, peer int32, id uint64, a *asked) int32 {
 	if l.cfg.Predict && !a.untold {
 		l.tree.promise(e, a.hashes, a.known)
 	}
-	l.watch(w)
+	l.updateNextLate(w)
 	return at
 }
 
@@ -95,9 +95,9 @@ func (l *ledger) progress(at int32, computed, output int) {
 		l.compute(at, computed)
 	}
 	if e.outputTokens > 0 {
-		w.flow(l.slab, at)
+		w.noteToken(l.slab, at)
 	}
-	l.watch(w)
+	l.updateNextLate(w)
 }
 
 // compute updates the computed tokens of a prompt. The remaining prediction shrinks in
@@ -157,7 +157,7 @@ func (l *ledger) end(at int32, how ending) reservation {
 	l.endPrefill(at)
 	e := &l.slab[at]
 	w := &l.fleet.workers[e.slot]
-	w.settle(l.slab, at)
+	w.endDebt(l.slab, at)
 	w.hashed -= l.tree.remove(e.slot, e.end)
 	w.private -= e.private
 	w.requests--
@@ -165,7 +165,7 @@ func (l *ledger) end(at int32, how ending) reservation {
 	l.active--
 	l.ages.remove(l.slab, at)
 	w.active.remove(l.slab, at)
-	l.watch(w)
+	l.updateNextLate(w)
 	l.endings[how]++
 	was := *e
 	*e = reservation{}

@@ -13,7 +13,7 @@ func (r *Router) end(at int32, how ending) {
 	if e.peer == ownPeer {
 		r.journal.released(&e)
 	} else {
-		r.bury(&e)
+		r.recordEnd(&e)
 	}
 }
 
@@ -60,7 +60,7 @@ func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, ou
 	}
 	prefilling := e.prefilling
 	if outputTokens > e.outputTokens || e.prefilling && min(computedTokens, e.uncached) > e.computed {
-		r.hear(&r.workers[e.slot])
+		r.noteProgress(&r.workers[e.slot])
 	}
 	r.progress(res.at, computedTokens, min(outputTokens, MaxPromptTokens))
 	if prefilling != e.prefilling || r.now-e.synced >= r.cfg.Expiry/4 {
@@ -74,7 +74,7 @@ func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, ou
 // Release ends a reservation whose answer is complete, which counts as progress of the
 // worker. It returns true exactly once.
 func (r *Router) Release(now time.Duration, res Reservation) bool {
-	return r.endOwn(now, res, released, func(e *reservation) { r.hear(&r.workers[e.slot]) })
+	return r.endOwn(now, res, released, func(e *reservation) { r.noteProgress(&r.workers[e.slot]) })
 }
 
 // Abandon ends a reservation whose answer did not complete. Unlike Release it does not

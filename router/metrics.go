@@ -37,7 +37,7 @@ func (r *Router) Metrics() Metrics {
 	m := r.metrics
 	m.Workers, m.Active, m.Waiting, m.Promised = len(r.all()), r.active, r.queue.n, r.tree.promises.n
 	m.Released, m.RolledBack, m.Expired, m.Ended = r.endings[released], r.endings[rolledBack], r.endings[expired], r.endings[ended]
-	m.Stalled, m.Claims = r.stalls, r.sessions.heeded
+	m.Stalled, m.Claims = r.stalls, r.sessions.claimsApplied
 	m.Journal, m.JournalLost = r.journal.seq, r.journal.lost
 	m.Applied, m.Duplicate, m.Stale = r.verdicts[Applied]+r.verdicts[Made], r.verdicts[Duplicate], r.verdicts[Stale]
 	m.Early, m.Rejected = r.verdicts[Early], r.verdicts[Rejected]

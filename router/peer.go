@@ -31,13 +31,13 @@ type replicas struct {
 	peers       []peer
 	indexOfPeer table
 	remote      table            // (reservation id, peer) -> slab
-	graves      table            // (id, peer) -> peer.buried
+	tombstones  table            // (id, peer) -> peer.tombstones
 	verdicts    [verdicts]uint64 // of events
 }
 
 func newReplicas(cfg *Config) replicas {
 	seed := mix(cfg.Seed, 1)
-	return replicas{cfg: cfg, indexOfPeer: newTable(seed, 16), remote: newTable(seed, 16), graves: newTable(seed, 16)}
+	return replicas{cfg: cfg, indexOfPeer: newTable(seed, 16), remote: newTable(seed, 16), tombstones: newTable(seed, 16)}
 }
 
 // verdict counts a verdict and returns it.
@@ -58,19 +58,19 @@ type peer struct {
 	window  uint64
 	missing uint64
 
-	buried []buried // a ring of at most MaxBuried
-	oldest int      // of the ring
+	tombstones []tombstone // a ring of at most MaxBuried
+	oldest     int         // of the ring
 	// floor is the highest id that has fallen out of the ring. An unknown reservation up to
 	// it counts as ended: MaxBuried newer records have displaced it.
 	floor uint64
 }
 
-// buried is a record of a reservation that is not in the slab: it has ended, or news of
+// tombstone is a record of a reservation that is not in the slab: it has ended, or news of
 // it arrived before its Reserved event.
-type buried struct {
+type tombstone struct {
 	id               uint64
 	released         bool
-	said             bool // its Reserved event has arrived, or can add nothing about its session
+	claimSeen        bool // its Reserved event has arrived, or can add nothing about its session
 	computed, output int
 }
 
@@ -157,94 +157,94 @@ func (rs *replicas) place(id ReplicaID, epoch uint64) int32 {
 	return at
 }
 
-// tells reports whether a replica is present and knows a claim that it made. A stamp is
+// knowsClaim reports whether a replica is present and knows a claim that it made. A stamp is
 // never below the epoch in which it was made, so a lower stamp is from before a
 // restart, which the replica has forgotten.
-func (rs *replicas) tells(by ReplicaID, stamp uint64) bool {
+func (rs *replicas) knowsClaim(by ReplicaID, stamp uint64) bool {
 	at := rs.indexOfPeer.get(key{a: uint64(by)})
 	return at != noEntry && stamp >= min(rs.peers[at].epoch, MaxStamp)
 }
 
-// foretell records news of a reservation that is not in the slab: its event arrived
+// recordEarly records news of a reservation that is not in the slab: its event arrived
 // before its Reserved event, or after its end.
-func (rs *replicas) foretell(at int32, news buried) Verdict {
+func (rs *replicas) recordEarly(at int32, news tombstone) Verdict {
 	p := &rs.peers[at]
-	grave := rs.graves.get(key{news.id, uint32(at)})
-	if grave == noEntry {
+	place := rs.tombstones.get(key{news.id, uint32(at)})
+	if place == noEntry {
 		if news.id <= p.floor {
 			return Stale
 		}
-		rs.dig(at, news)
+		rs.addTombstone(at, news)
 		return Early
 	}
-	b := &p.buried[grave]
+	b := &p.tombstones[place]
 	switch {
 	case b.released && news.released:
 		return Duplicate
 	case b.released:
 		return Stale
 	}
-	b.released, b.said, b.computed, b.output = news.released, news.said, max(b.computed, news.computed), max(b.output, news.output)
+	b.released, b.claimSeen, b.computed, b.output = news.released, news.claimSeen, max(b.computed, news.computed), max(b.output, news.output)
 	return Early
 }
 
-// exhume returns the record of a reservation whose Reserved event arrives now. v is
+// tombstoneOf returns the record of a reservation whose Reserved event arrives now. v is
 // Stale if the reservation has ended. late reports whether its claim on a session still
 // counts although it has ended.
-func (rs *replicas) exhume(at int32, id uint64) (b buried, v Verdict, late bool) {
+func (rs *replicas) tombstoneOf(at int32, id uint64) (b tombstone, v Verdict, late bool) {
 	p := &rs.peers[at]
-	grave := rs.graves.get(key{id, uint32(at)})
-	if grave == noEntry {
+	place := rs.tombstones.get(key{id, uint32(at)})
+	if place == noEntry {
 		if id <= p.floor {
 			v = Stale
 		}
 		return b, v, false
 	}
-	b = p.buried[grave]
+	b = p.tombstones[place]
 	if b.released {
-		p.buried[grave].said = true
-		return b, Stale, !b.said
+		p.tombstones[place].claimSeen = true
+		return b, Stale, !b.claimSeen
 	}
 	return b, Applied, false
 }
 
-// unbury deletes the record of a reservation.
-func (rs *replicas) unbury(at int32, id uint64) {
-	if grave := rs.graves.delete(key{id, uint32(at)}); grave != noEntry {
-		rs.peers[at].buried[grave] = buried{}
+// removeTombstone deletes the record of a reservation.
+func (rs *replicas) removeTombstone(at int32, id uint64) {
+	if place := rs.tombstones.delete(key{id, uint32(at)}); place != noEntry {
+		rs.peers[at].tombstones[place] = tombstone{}
 	}
 }
 
-// bury records the end of a reservation.
-func (rs *replicas) bury(e *reservation) {
+// recordEnd records the end of a reservation.
+func (rs *replicas) recordEnd(e *reservation) {
 	rs.remote.delete(key{e.id, uint32(e.peer)})
-	rs.dig(e.peer, buried{id: e.id, released: true, said: true})
+	rs.addTombstone(e.peer, tombstone{id: e.id, released: true, claimSeen: true})
 }
 
-// dig adds a record to the ring. The record that it displaces is forgotten, and all
+// addTombstone adds a record to the ring. The record that it displaces is forgotten, and all
 // reservations with ids up to its own count as ended (floor).
-func (rs *replicas) dig(at int32, b buried) {
+func (rs *replicas) addTombstone(at int32, b tombstone) {
 	p := &rs.peers[at]
-	grave := len(p.buried)
-	if grave < rs.cfg.MaxBuried {
-		p.buried = append(p.buried, b)
+	place := len(p.tombstones)
+	if place < rs.cfg.MaxBuried {
+		p.tombstones = append(p.tombstones, b)
 	} else {
-		grave = p.oldest
-		if old := p.buried[grave]; old.id != 0 {
-			rs.graves.delete(key{old.id, uint32(at)})
+		place = p.oldest
+		if old := p.tombstones[place]; old.id != 0 {
+			rs.tombstones.delete(key{old.id, uint32(at)})
 			p.floor = max(p.floor, old.id)
 		}
-		p.buried[grave] = b
-		p.oldest = (p.oldest + 1) % len(p.buried)
+		p.tombstones[place] = b
+		p.oldest = (p.oldest + 1) % len(p.tombstones)
 	}
-	rs.graves.put(key{b.id, uint32(at)}, int32(grave))
+	rs.tombstones.put(key{b.id, uint32(at)}, int32(place))
 }
 
-// forgetGraves deletes all records of a replica.
-func (rs *replicas) forgetGraves(at int32) {
-	for _, b := range rs.peers[at].buried {
+// dropTombstones deletes all records of a replica.
+func (rs *replicas) dropTombstones(at int32) {
+	for _, b := range rs.peers[at].tombstones {
 		if b.id != 0 {
-			rs.graves.delete(key{b.id, uint32(at)})
+			rs.tombstones.delete(key{b.id, uint32(at)})
 		}
 	}
 }

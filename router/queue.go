@@ -79,15 +79,15 @@ type lane struct {
 // laneOf is the kind of a lane: the restrictions that its requests share.
 type laneOf struct {
 	group
-	pin    kv.Rank
-	pinned bool
-	picky  bool // its requests avoid workers
+	pin      kv.Rank
+	pinned   bool
+	avoiding bool // its requests avoid workers
 }
 
 // laneFor returns the kind of lane in which a request waits.
 func laneFor(req *Request) laneOf {
 	if len(req.Avoid) > 0 {
-		return laneOf{picky: true}
+		return laneOf{avoiding: true}
 	}
 	of := laneOf{group: group{req.Model, req.Pool}}
 	if req.Pinned != nil {
@@ -130,7 +130,7 @@ func (q *queue) first(f *fleet) int32 {
 	}
 	for i := range q.lanes {
 		turns := q.lanes[i].Items
-		if !q.lanes[i].of.picky {
+		if !q.lanes[i].of.avoiding {
 			turns = turns[:min(1, len(turns))]
 		}
 		for _, t := range turns {

@@ -63,25 +63,25 @@ func (r *Router) peerOf(id ReplicaID, epoch uint64) (int32, Verdict) {
 		return noEntry, Stale
 	case epoch > p.epoch:
 		r.empty(at)
-		r.peers[at] = peer{id: id, epoch: epoch, next: 1, buried: r.peers[at].buried[:0]}
+		r.peers[at] = peer{id: id, epoch: epoch, next: 1, tombstones: r.peers[at].tombstones[:0]}
 	}
 	return at, Applied
 }
 
 // empty ends all reservations of a replica, oldest first, and deletes its records.
 func (r *Router) empty(at int32) {
-	r.endThose(at, ended, func(*reservation) bool { return true })
-	r.forgetGraves(at)
+	r.endMatching(at, ended, func(*reservation) bool { return true })
+	r.dropTombstones(at)
 }
 
-// endThose ends the reservations of a replica that those selects, oldest first. It
+// endMatching ends the reservations of a replica that match selects, oldest first. It
 // walks all reservations: a replica leaves or restarts rarely, so there is no list per
 // replica to maintain.
-func (r *Router) endThose(peer int32, how ending, those func(*reservation) bool) {
+func (r *Router) endMatching(peer int32, how ending, match func(*reservation) bool) {
 	for at := r.ages.head; at != none; {
 		e := &r.slab[at]
 		next := e.links[byAge].next
-		if e.peer == peer && those(e) {
+		if e.peer == peer && match(e) {
 			r.end(at, how)
 		}
 		at = next
@@ -103,28 +103,28 @@ func (r *Router) apply(at int32, ev *Event) Verdict {
 		return r.catchUp(known, ev)
 	case Progressed:
 		if known == noEntry {
-			return r.foretell(at, buried{id: ev.ID, computed: ev.ComputedTokens, output: ev.OutputTokens})
+			return r.recordEarly(at, tombstone{id: ev.ID, computed: ev.ComputedTokens, output: ev.OutputTokens})
 		}
 		return r.catchUp(known, ev)
 	case Released:
 		v := Applied
 		if known == noEntry {
-			v = r.foretell(at, buried{id: ev.ID, released: true, said: ev.Session != 0})
+			v = r.recordEarly(at, tombstone{id: ev.ID, released: true, claimSeen: ev.Session != 0})
 		} else {
 			r.end(known, released)
 		}
 		if v == Applied || v == Early {
-			r.heed(ev)
+			r.applyClaim(ev)
 		}
 		return v
 	}
 	return Rejected
 }
 
-// heed applies the claim of an event, if it has one.
-func (r *Router) heed(ev *Event) {
+// applyClaim applies the claim of an event, if it has one.
+func (r *Router) applyClaim(ev *Event) {
 	if ev.Session != 0 {
-		r.sessions.heed(r.now, &Claim{Session: ev.Session, Stamp: ev.Stamp, Replica: ev.Replica, Worker: ev.Worker, Nowhere: ev.Nowhere})
+		r.sessions.applyClaim(r.now, &Claim{Session: ev.Session, Stamp: ev.Stamp, Replica: ev.Replica, Worker: ev.Worker, Nowhere: ev.Nowhere})
 	}
 }
 
@@ -150,9 +150,9 @@ func (r *Router) applyReserved(at int32, ev *Event) Verdict {
 		len(ev.Hashes) > whole || ev.UnsharedBlocks < 0 || ev.UnsharedBlocks > whole {
 		return Rejected
 	}
-	before, v, late := r.exhume(at, ev.ID)
+	before, v, late := r.tombstoneOf(at, ev.ID)
 	if late {
-		r.heed(ev)
+		r.applyClaim(ev)
 	}
 	if v == Stale {
 		return Stale
@@ -161,9 +161,9 @@ func (r *Router) applyReserved(at int32, ev *Event) Verdict {
 	if slot == noEntry || r.active >= r.cfg.MaxActive {
 		return Rejected
 	}
-	r.unbury(at, ev.ID)
+	r.removeTombstone(at, ev.ID)
 	cached := ev.PromptTokens - ev.UncachedTokens
-	a := asked{
+	a := reservationSpec{
 		hashes: ev.Hashes, promptTokens: ev.PromptTokens, uncached: ev.UncachedTokens, privatePart: ev.UnsharedBlocks, untold: ev.Untold,
 		known:     kv.FloorPages(cached, r.cfg.BlockTokens),
 		predicted: seconds(r.workers[slot].spec.Profile.prefill(float64(ev.UncachedTokens), float64(cached))),
@@ -171,7 +171,7 @@ func (r *Router) applyReserved(at int32, ev *Event) Verdict {
 	made := r.reserve(slot, at, ev.ID, &a)
 	r.remote.put(key{ev.ID, uint32(at)}, made)
 	r.progress(made, max(ev.ComputedTokens, before.computed), max(ev.OutputTokens, before.output))
-	r.heed(ev)
+	r.applyClaim(ev)
 	return Made
 }
 
@@ -191,7 +191,7 @@ func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot, dst []Verdict) ([
 		ids = append(ids, s.Events[i].ID)
 	}
 	slices.Sort(ids)
-	r.endThose(at, released, func(e *reservation) bool {
+	r.endMatching(at, released, func(e *reservation) bool {
 		_, has := slices.BinarySearch(ids, e.id)
 		return e.id <= s.LastID && !has
 	})
@@ -265,7 +265,7 @@ func (r *Router) Claims(now time.Duration, from, n int, dst []Claim) (_ []Claim,
 	for i := from; i < to; i++ {
 		e := &s.entries[i]
 		age := r.now - e.touched
-		if e.id == 0 || age >= r.cfg.SessionTTL || e.by != r.cfg.Replica && r.tells(e.by, e.stamp) {
+		if e.id == 0 || age >= r.cfg.SessionTTL || e.by != r.cfg.Replica && r.knowsClaim(e.by, e.stamp) {
 			continue
 		}
 		dst = append(dst, Claim{Session: e.id, Stamp: e.stamp, Replica: e.by, Worker: e.worker, Nowhere: e.nowhere, Age: age})
@@ -282,7 +282,7 @@ func (r *Router) ApplyClaims(now time.Duration, claims []Claim) (refused int) {
 	r.advance(now)
 	for i := range claims {
 		if c := &claims[i]; c.sound() {
-			r.sessions.heed(r.now, c)
+			r.sessions.applyClaim(r.now, c)
 		} else {
 			refused++
 			r.verdict(Rejected)

@@ -96,8 +96,8 @@ func TestReplicasAgree(t *testing.T) {
 		sameLoads(t, c, b)
 		c.Forget(0, 2)
 		c.Forget(0, 2)
-		if m := c.Metrics(); m.Active != 0 || len(c.Peers(nil)) != 0 || c.remote.n != 0 || c.graves.n != 0 {
-			t.Fatalf("%d reservations, %d remote, %d graves are left", m.Active, c.remote.n, c.graves.n)
+		if m := c.Metrics(); m.Active != 0 || len(c.Peers(nil)) != 0 || c.remote.n != 0 || c.tombstones.n != 0 {
+			t.Fatalf("%d reservations, %d remote, %d tombstones are left", m.Active, c.remote.n, c.tombstones.n)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func TestSnapshotHealsLoss(t *testing.T) {
 		for i := range later[some:] {
 			c.Apply(c.now, &later[some+i])
 		}
-		if seed%2 == 0 { // releases that overtook it may have been forgotten, with 8 graves
+		if seed%2 == 0 { // releases that overtook it may have been forgotten, with 8 tombstones
 			again := a.Snapshot()
 			c.ApplySnapshot(c.now, &again, nil)
 			sameLoads(t, c, a)

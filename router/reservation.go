@@ -74,15 +74,15 @@ const (
 // affinity is the effect of a reservation on its session, so that a rollback can undo
 // it.
 type affinity struct {
-	session   uint64  // the session that it claimed; 0: none
-	previous  kv.Rank // the session's worker before
-	had       bool    // whether there was one
-	unclaimed bool    // the claim was undone
-	stamp     uint64  // of its last claim
+	session     uint64  // the session that it claimed; 0: none
+	previous    kv.Rank // the session's worker before
+	hadPrevious bool    // whether there was one
+	unclaimed   bool    // the claim was undone
+	stamp       uint64  // of its last claim
 }
 
-// asked has the figures from which a reservation is made.
-type asked struct {
+// reservationSpec has the figures from which a reservation is made.
+type reservationSpec struct {
 	hashes       []kv.BlockHash
 	promptTokens int
 	uncached     int

@@ -63,7 +63,7 @@ func (r *Router) BlockTokens() int { return r.cfg.BlockTokens }
 // not at each call.
 func (r *Router) advance(now time.Duration) {
 	if r.now = max(r.now, now); r.now > r.nextLate {
-		r.look()
+		r.markStalled()
 	}
 }
 
@@ -78,7 +78,7 @@ func (r *Router) Join(now time.Duration, w kv.Rank, spec WorkerSpec) error {
 	if err != nil {
 		return err
 	}
-	r.watch(&r.workers[slot])
+	r.updateNextLate(&r.workers[slot])
 	r.verify()
 	return nil
 }
@@ -132,7 +132,7 @@ func (r *Router) SetHealth(now time.Duration, w kv.Rank, health Health) error {
 	if health == Healthy && at.debts.clear() {
 		r.unstall(at) // it answers, and owes nothing by which it could show progress
 	}
-	r.watch(at)
+	r.updateNextLate(at)
 	return nil
 }
 

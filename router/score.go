@@ -68,7 +68,7 @@ func (s *scorer) score(req *Request) {
 		}
 	}
 	s.ledger.tree.depths(s.hashes, s.depths)
-	s.foresee()
+	s.addPromised()
 	s.candidates = s.fleet.candidates(req, s.candidates)
 	for _, slot := range s.candidates {
 		w := &s.fleet.workers[slot]
@@ -80,10 +80,10 @@ func (s *scorer) score(req *Request) {
 	}
 }
 
-// foresee extends each overlap by the blocks that active requests of the worker will
+// addPromised extends each overlap by the blocks that active requests of the worker will
 // have computed soon, from the first block that the index does not have there. A gap
 // ends it: a prefix can only be used without gaps.
-func (s *scorer) foresee() {
+func (s *scorer) addPromised() {
 	promises := &s.ledger.tree.promises
 	if promises.n == 0 {
 		return
@@ -221,11 +221,11 @@ func (s *scorer) prefill(p *Profile, o *Overlap, n int) float64 {
 	return p.prefill(float64(n), float64(s.prompt-n)) + p.HostBlock*float64(o.Host) + p.DiskBlock*float64(o.Disk+o.Shared+o.Object)
 }
 
-// asks returns the figures of a reservation for the request on a worker.
-func (s *scorer) asks(slot int32, req *Request) asked {
+// specFor returns the figures of a reservation for the request on a worker.
+func (s *scorer) specFor(slot int32, req *Request) reservationSpec {
 	o := &s.overlaps[slot]
 	uncached := s.uncached(o)
-	return asked{
+	return reservationSpec{
 		hashes: req.Hashes, promptTokens: s.prompt, untold: req.Untold, known: o.Blocks() - int(s.promised[slot]),
 		uncached: uncached, predicted: seconds(s.prefill(&s.fleet.workers[slot].spec.Profile, o, uncached)),
 	}

@@ -101,15 +101,15 @@ func (r *Router) book(req *Request, slot int32, reason Reason) Decision {
 	s := &r.scorer
 	w, o := &r.workers[slot], s.overlaps[slot]
 	o.Worker = w.id
-	a := s.asks(slot, req)
+	a := s.specFor(slot, req)
 	term := s.due(req, slot)
 	r.lastID++
 	r.choices++
 	w.lastChosen = r.choices
 	at := r.reserve(slot, ownPeer, r.lastID, &a)
 	e := &r.slab[at]
-	w.owe(r.slab, at, req, r.now, term)
-	r.watch(w)
+	w.addDebt(r.slab, at, req, r.now, term)
+	r.updateNextLate(w)
 	r.sessions.claim(r.now, e, req.Session, w.id)
 	r.journal.reserved(e, w.id, a.hashes)
 	r.metrics.Selected[reason]++

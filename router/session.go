@@ -40,14 +40,14 @@ func (c *Claim) sound() bool {
 // MaxSessions and ordered by the time of this router's last news, so the entry to
 // forget is at the head.
 type sessions struct {
-	cfg     *Config
-	index   table
-	entries []session
-	free    []int32
-	head    int32 // longest without news
-	tail    int32
-	stamp   uint64 // the highest that was given or heard
-	heeded  uint64 // claims of replicas that won
+	cfg           *Config
+	index         table
+	entries       []session
+	free          []int32
+	head          int32 // longest without news
+	tail          int32
+	stamp         uint64 // the highest that was given or heard
+	claimsApplied uint64 // claims of replicas that won
 }
 
 // session is the winning claim on a session.
@@ -136,7 +136,7 @@ func (s *sessions) claim(now time.Duration, e *reservation, id uint64, worker kv
 		return
 	}
 	e.session = id
-	e.previous, e.had = s.get(now, id)
+	e.previous, e.hadPrevious = s.get(now, id)
 	e.stamp = s.nextStamp(now)
 	s.put(now, session{id: id, worker: worker, touched: now, stamp: e.stamp, by: s.cfg.Replica})
 }
@@ -153,18 +153,18 @@ func (s *sessions) unclaim(now time.Duration, e *reservation) {
 	if at == noEntry || s.entries[at].stamp != e.stamp || s.entries[at].by != s.cfg.Replica {
 		return
 	}
-	if !e.had && s.cfg.Replica == 0 {
+	if !e.hadPrevious && s.cfg.Replica == 0 {
 		s.forget(at)
 		return
 	}
 	// A rollback is a later claim, so it wins over this reservation's claim at replicas, in
 	// whatever order the two arrive.
 	e.unclaimed, e.stamp = true, s.nextStamp(now)
-	s.entries[at].worker, s.entries[at].nowhere, s.entries[at].stamp = e.previous, !e.had, e.stamp
+	s.entries[at].worker, s.entries[at].nowhere, s.entries[at].stamp = e.previous, !e.hadPrevious, e.stamp
 }
 
-// heed applies a claim of a replica, if it wins over the known one and is not too old.
-func (s *sessions) heed(now time.Duration, c *Claim) {
+// applyClaim applies a claim of a replica, if it wins over the known one and is not too old.
+func (s *sessions) applyClaim(now time.Duration, c *Claim) {
 	s.stamp = max(s.stamp, c.Stamp)
 	if c.Age >= s.cfg.SessionTTL {
 		return
@@ -179,5 +179,5 @@ func (s *sessions) heed(now time.Duration, c *Claim) {
 		return // the next put would forget it first
 	}
 	s.put(now, session{id: c.Session, worker: c.Worker, nowhere: c.Nowhere, touched: touched, stamp: c.Stamp, by: c.Replica})
-	s.heeded++
+	s.claimsApplied++
 }

@@ -47,9 +47,9 @@ func (d *debts) list(e *reservation) *list {
 	return &d.firsts
 }
 
-// owe notes the debt for a reservation that is made now, due within a term. Term 0
+// addDebt notes the debt for a reservation that is made now, due within a term. Term 0
 // means that there is none.
-func (d *debts) owe(slab []reservation, at int32, req *Request, now, term time.Duration) {
+func (d *debts) addDebt(slab []reservation, at int32, req *Request, now, term time.Duration) {
 	if term == 0 {
 		return
 	}
@@ -61,8 +61,8 @@ func (d *debts) owe(slab []reservation, at int32, req *Request, now, term time.D
 	d.list(e).push(slab, at)
 }
 
-// settle ends the debt for a reservation.
-func (d *debts) settle(slab []reservation, at int32) {
+// endDebt ends the debt for a reservation.
+func (d *debts) endDebt(slab []reservation, at int32) {
 	e := &slab[at]
 	switch e.owed {
 	case asToken, asAnswer:
@@ -73,11 +73,11 @@ func (d *debts) settle(slab []reservation, at int32) {
 	e.owed = nothing
 }
 
-// flow notes that a request has received tokens: its first one is paid, the next one is
+// noteToken notes that a request has received tokens: its first one is paid, the next one is
 // owed.
-func (d *debts) flow(slab []reservation, at int32) {
+func (d *debts) noteToken(slab []reservation, at int32) {
 	if e := &slab[at]; e.owed == asToken {
-		d.settle(slab, at)
+		d.endDebt(slab, at)
 		e.owed = asNext
 		d.streaming++
 	}
@@ -89,13 +89,13 @@ func (c *Config) term(p float64) time.Duration {
 	return max(d+c.Stall, stallFactor*d)
 }
 
-// watch lowers nextLate to the time at which a worker will be late. Call it after each
+// updateNextLate lowers nextLate to the time at which a worker will be late. Call it after each
 // change of the worker's debts or load.
-func (l *ledger) watch(w *worker) { l.nextLate = min(l.nextLate, l.lateAt(w)) }
+func (l *ledger) updateNextLate(w *worker) { l.nextLate = min(l.nextLate, l.lateAt(w)) }
 
-// look marks the workers that are late now, and computes nextLate again. It costs one
+// markStalled marks the workers that are late now, and computes nextLate again. It costs one
 // step per worker, about once per Config.Stall at most.
-func (l *ledger) look() {
+func (l *ledger) markStalled() {
 	l.nextLate = never
 	for _, slot := range l.fleet.all() {
 		w := &l.fleet.workers[slot]
@@ -135,9 +135,9 @@ func (l *ledger) lateAt(w *worker) time.Duration {
 func (l *ledger) begun(at int32) {
 	e := &l.slab[at]
 	w := &l.fleet.workers[e.slot]
-	l.fleet.hear(w)
+	l.fleet.noteProgress(w)
 	if e.owed == asAnswer && !e.told {
-		w.settle(l.slab, at)
+		w.endDebt(l.slab, at)
 	}
-	l.watch(w)
+	l.updateNextLate(w)
 }
