@@ -339,7 +339,7 @@ func TestRefusals(t *testing.T) {
 		"4097 workers":      {Workers: []int{4097}},
 		"nothing to comp":   {Sources: []Source{}},
 		"unknown trace":     {Sources: []Source{{Name: "chatter"}}},
-		"too few to tell":   {Requests: 1},
+		"too few to measure":   {Requests: 1},
 		"context canceled!": {},
 	} {
 		ctx := context.Background()
