@@ -57,10 +57,10 @@ func (o *encoder) payload(at time.Time) []byte {
 	return payload
 }
 
-// saysSalt reports whether the first block of a Stored event must name the salt: at the
+// namesSalt reports whether the first block of a Stored event must name the salt: at the
 // start of a sequence, and after a public parent. Elsewhere a reader knows it from the
 // parent.
-func saysSalt(ev *kv.Event) bool {
+func namesSalt(ev *kv.Event) bool {
 	return ev.Namespace.Salt != "" && (!ev.HasParent || ev.PublicParent)
 }
 
@@ -71,7 +71,7 @@ func (o *encoder) add(ev *kv.Event) {
 		parent, hasParent := ev.Parent, ev.HasParent
 		for i := range ev.Blocks {
 			b := &ev.Blocks[i]
-			o.store(ev, b, parent, hasParent, i == 0 && saysSalt(ev))
+			o.store(ev, b, parent, hasParent, i == 0 && namesSalt(ev))
 			parent, hasParent = b.Hash, true
 		}
 	case kv.Removed:

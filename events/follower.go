@@ -84,9 +84,9 @@ type echoes struct {
 	staleNext uint64 // number that would continue it
 }
 
-// isNew reports whether an old number is a new publisher's: number 0, or the fourth of
+// isRestart reports whether an old number is a new publisher's: number 0, or the fourth of
 // a run.
-func (e *echoes) isNew(seq uint64) bool {
+func (e *echoes) isRestart(seq uint64) bool {
 	if seq != e.staleNext {
 		e.stale = 0
 	}
@@ -104,17 +104,17 @@ func (e *echoes) isNew(seq uint64) bool {
 type orphans struct {
 	orphanNext uint64 // no rebuild before this number of applied batches
 	orphanWait uint64 // batches between the last two requests
-	amiss      bool   // rebuild as soon as no recovery is under way
+	rebuildDue bool   // rebuild as soon as no recovery is under way
 }
 
-// found notes orphans in a batch. It requests a rebuild at most every 64 batches, then
+// noteOrphans notes orphans in a batch. It requests a rebuild at most every 64 batches, then
 // every 128, 256 and so on: a publisher that always sends orphans must not cause a
 // snapshot per batch.
-func (o *orphans) found(batches uint64) {
+func (o *orphans) noteOrphans(batches uint64) {
 	if batches >= o.orphanNext {
 		o.orphanWait = min(max(2*o.orphanWait, 64), 1<<20)
 		o.orphanNext = batches + o.orphanWait
-		o.amiss = true
+		o.rebuildDue = true
 	}
 }
 
@@ -164,7 +164,7 @@ func (f *follower) run() {
 				return
 			}
 			now := time.Now()
-			if f.speaks(&frame) {
+			if f.isSignOfLife(&frame) {
 				f.heardAt = now
 			}
 			f.tick(now) // the timer may be late
@@ -172,10 +172,10 @@ func (f *follower) run() {
 		case <-timer.C:
 			f.tick(time.Now())
 		}
-		if f.amiss && f.state == Live {
+		if f.rebuildDue && f.state == Live {
 			f.rebuild()
 		}
-		f.amiss = false
+		f.rebuildDue = false
 		f.share()
 		timer.Reset(f.pause(time.Now()))
 	}
@@ -187,38 +187,40 @@ func (f *follower) tick(now time.Time) {
 		f.brokenAt = time.Time{}
 		if f.state != Faulty {
 			f.retryAt = time.Time{}
-			f.forsake(Waiting, nil)
+			f.invalidate(Waiting, nil)
 		}
 	}
 	if f.cfg.Silence > 0 && f.state == Live && due(f.heardAt, f.cfg.Silence, now) {
-		f.forsake(Waiting, nil)
+		f.invalidate(Waiting, nil)
 	}
 	if due(f.retryAt, 0, now) {
 		f.retryAt = time.Time{}
 		if f.state == Lost {
 			f.rebuild()
 		} else if next, live := f.cursor.Next(); live && f.missing >= next {
-			f.mend()
+			f.fillGap()
 		}
 	}
 }
 
-// speaks reports whether a frame is a sign of life of the followed publisher. Old or
+// isSignOfLife reports whether a frame is a sign of life of the followed publisher. Old or
 // foreign batches are none: an earlier publisher may still send them.
-func (f *follower) speaks(frame *Frame) bool {
+func (f *follower) isSignOfLife(frame *Frame) bool {
 	switch frame.Kind {
 	case FrameConnected:
 		return true
 	case FrameBatch:
 		verdict := f.cursor.Observe(frame.Epoch, frame.Seq)
-		return f.ours(frame) && verdict != Stale && verdict != Impossible
+		return f.hasTopic(frame) && verdict != Stale && verdict != Impossible
 	default:
 		return false
 	}
 }
 
-// ours reports whether a frame has the wanted topic.
-func (f *follower) ours(frame *Frame) bool { return f.how.Topic == "" || frame.Topic == f.how.Topic }
+// hasTopic reports whether a frame has the wanted topic.
+func (f *follower) hasTopic(frame *Frame) bool {
+	return f.how.Topic == "" || frame.Topic == f.how.Topic
+}
 
 // due reports whether a duration has passed since a time; false for the zero time.
 func due(since time.Time, after time.Duration, now time.Time) bool {
@@ -255,7 +257,7 @@ func (f *follower) take(frame *Frame) {
 		f.retryAt = time.Time{} // the next connection starts the next recovery
 		if f.brokenAt = time.Now(); f.cfg.Grace < 0 {
 			f.brokenAt = time.Time{}
-			f.forsake(Waiting, nil)
+			f.invalidate(Waiting, nil)
 		}
 	case frame.Kind == FrameMalformed:
 		f.counts.Malformed++
@@ -265,7 +267,7 @@ func (f *follower) take(frame *Frame) {
 	case frame.Kind == FrameSuccessor:
 		f.counts.UnknownWorker++
 		f.successor = frame.Epoch
-	case !f.ours(frame):
+	case !f.hasTopic(frame):
 		f.counts.UnknownWorker++
 	default:
 		f.elsewhere, f.topic = false, ""
@@ -311,7 +313,7 @@ func (f *follower) batch(m *Message) {
 			f.counts.Dropped++
 			return
 		}
-		f.mend()
+		f.fillGap()
 	case Restarted:
 		if !f.retryAt.IsZero() {
 			f.counts.Dropped++
@@ -345,7 +347,7 @@ func (f *follower) batch(m *Message) {
 // maybeRestarted reports whether a stale batch may be of a publisher that restarted
 // without notice. Only transports without epochs need this guess.
 func (f *follower) maybeRestarted(m *Message) bool {
-	return m.Epoch == 0 && f.cursor.Epoch() == 0 && f.retryAt.IsZero() && f.isNew(m.Seq)
+	return m.Epoch == 0 && f.cursor.Epoch() == 0 && f.retryAt.IsZero() && f.isRestart(m.Seq)
 }
 
 // applyOrMend applies the due batch. If it can't be read, it may have been damaged on
@@ -356,7 +358,7 @@ func (f *follower) applyOrMend(m *Message) {
 		return
 	}
 	f.missing = max(f.missing, m.Seq)
-	f.mend()
+	f.fillGap()
 	if next, live := f.cursor.Next(); f.state == Live && live && next <= m.Seq {
 		f.rebuild()
 	}
@@ -372,7 +374,7 @@ func (f *follower) apply(m *Message) bool {
 	}
 	f.cursor.Took(m.Epoch, m.Seq)
 	f.last, f.doubted = xxh3.Hash(m.Payload), false
-	if f.stranger(b) {
+	if f.isOtherRank(b) {
 		f.counts.UnknownWorker++
 		return true
 	}
@@ -381,32 +383,32 @@ func (f *follower) apply(m *Message) bool {
 	before := f.counts.OrphanBlocks
 	for i := range b.Events {
 		if err := f.event(&b.Events[i]); err != nil {
-			f.forsake(Faulty, err)
+			f.invalidate(Faulty, err)
 			return true
 		}
 	}
 	if f.counts.OrphanBlocks > before && !f.noSnapshot && f.state == Live {
-		f.found(f.counts.Batches)
+		f.noteOrphans(f.counts.Batches)
 	}
 	return true
 }
 
-// stranger reports whether a batch is of another data-parallel rank.
-func (f *follower) stranger(b *wire.Batch) bool {
+// isOtherRank reports whether a batch is of another data-parallel rank.
+func (f *follower) isOtherRank(b *wire.Batch) bool {
 	return b.HasRank && b.Rank != f.rank.DP && !f.how.AnyRank
 }
 
 // event applies one event. An error means that the rank can't be indexed.
 func (f *follower) event(e *wire.Event) error {
 	f.counts.Events++
-	why := taken
+	why := notSkipped
 	switch e.Kind {
 	case wire.BlockStored:
 		s, pass, err := f.tr.stored(e)
 		if err != nil {
 			return err
 		}
-		if why = pass; why == taken && len(s.Blocks) > 0 {
+		if why = pass; why == notSkipped && len(s.Blocks) > 0 {
 			if f.sink.Store(f.rank, s) != nil {
 				f.counts.OrphanBlocks += uint64(len(s.Blocks))
 			} else {
@@ -416,7 +418,7 @@ func (f *follower) event(e *wire.Event) error {
 	case wire.BlockRemoved:
 		var tier kv.Tier
 		var hashes []kv.BlockHash
-		if tier, hashes, why = f.tr.removed(e); why == taken && len(hashes) > 0 {
+		if tier, hashes, why = f.tr.removed(e); why == notSkipped && len(hashes) > 0 {
 			f.sink.Remove(f.rank, tier, hashes)
 			f.counts.RemovedBlocks += uint64(len(hashes))
 		}
@@ -424,18 +426,18 @@ func (f *follower) event(e *wire.Event) error {
 		f.tr.reset()
 		f.sink.Clear(f.rank)
 	}
-	f.pass(why)
+	f.countSkip(why)
 	return nil
 }
 
-// pass counts a skipped event by its reason.
-func (f *follower) pass(why passed) {
+// countSkip counts a skipped event by its reason.
+func (f *follower) countSkip(why skipReason) {
 	switch why {
 	case unknownMedium:
 		f.counts.UnknownMedium++
 	case otherGroup:
 		f.counts.OtherGroup++
-	case tooManySalt:
+	case saltLimit:
 		f.counts.RefusedSalted++
 	}
 }

@@ -218,7 +218,7 @@ func fit(ev *kv.Event, runs, blocks int) (n, used int) {
 	plain := false
 	for i := range ev.Blocks {
 		follows := plain
-		plain = len(ev.Blocks[i].Media) == 0 && !(i == 0 && saysSalt(ev))
+		plain = len(ev.Blocks[i].Media) == 0 && !(i == 0 && namesSalt(ev))
 		if !(plain && follows) {
 			used++
 		}

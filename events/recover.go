@@ -20,9 +20,9 @@ var (
 	errUnreadable = errors.New("events: a batch can't be read")
 )
 
-// forsake clears the rank and enters a state without valid contents. The cursor is
+// invalidate clears the rank and enters a state without valid contents. The cursor is
 // reset, so the next batch does not count as a continuation.
-func (f *follower) forsake(s State, err error) {
+func (f *follower) invalidate(s State, err error) {
 	f.tr.reset()
 	f.sink.Clear(f.rank)
 	f.cursor.Reset()
@@ -32,10 +32,10 @@ func (f *follower) forsake(s State, err error) {
 	f.enter(s, err)
 }
 
-// lose ends a failed recovery and schedules the next.
-func (f *follower) lose(err error) {
+// failRecovery ends a failed recovery and schedules the next.
+func (f *follower) failRecovery(err error) {
 	f.counts.FailedRecoveries++
-	f.forsake(Lost, err)
+	f.invalidate(Lost, err)
 	f.backOff()
 }
 
@@ -46,8 +46,8 @@ func (f *follower) backOff() {
 	f.retryAt = time.Now().Add(f.wait)
 }
 
-// live ends a successful recovery.
-func (f *follower) live() {
+// recovered ends a successful recovery.
+func (f *follower) recovered() {
 	f.wait = 0
 	f.missing = 0
 	f.heardAt = time.Now() // the answer may have taken longer than Silence
@@ -71,7 +71,7 @@ func (f *follower) catchUp() {
 	case f.state == Faulty || f.ctx.Err() != nil:
 	case err == nil:
 		f.counts.Replays++
-		f.live()
+		f.recovered()
 	case errors.Is(err, ErrUnsupported):
 		f.doubted = true
 		f.rebuild()
@@ -86,7 +86,7 @@ func (f *follower) catchUp() {
 func (f *follower) resume(next uint64) error {
 	epoch, last := f.cursor.Epoch(), f.last
 	same := false
-	told, err := f.replay(next-1, func(m Message) error {
+	answered, err := f.replay(next-1, func(m Message) error {
 		switch {
 		case m.Epoch != 0 && epoch != 0 && m.Epoch != epoch:
 			return errRestarted
@@ -100,25 +100,25 @@ func (f *follower) resume(next uint64) error {
 		}
 		return f.next(m)
 	})
-	if err == nil && !same && (told == 0 || told != epoch) {
+	if err == nil && !same && (answered == 0 || answered != epoch) {
 		err = errIncomplete
 	}
 	return err
 }
 
-// mend fills a gap by a replay, or else by a rebuild. Until the outcome is known the
+// fillGap fills a gap by a replay, or else by a rebuild. Until the outcome is known the
 // sink keeps its contents from before the gap, which are less than the publisher's and
 // never more.
-func (f *follower) mend() {
+func (f *follower) fillGap() {
 	f.counts.Recoveries++
 	next, _ := f.cursor.Next()
-	told, err := f.replay(next, f.next)
+	answered, err := f.replay(next, f.next)
 	switch {
 	case f.state == Faulty: // by what was replayed
-	case err == nil && (told == 0 || f.cursor.Epoch() == 0 || told == f.cursor.Epoch()):
+	case err == nil && (answered == 0 || f.cursor.Epoch() == 0 || answered == f.cursor.Epoch()):
 		f.counts.Replays++
 		if next, _ := f.cursor.Next(); next > f.missing {
-			f.live()
+			f.recovered()
 			return
 		}
 		// The replay was empty. Either the number beyond the gap was false, or the publisher keeps no
@@ -179,23 +179,23 @@ func (f *follower) rebuild() {
 	case f.ctx.Err() != nil: // closing
 	case err == nil:
 		f.counts.Snapshots++
-		f.live()
+		f.recovered()
 	case errors.As(err, &size):
-		f.forsake(Faulty, err)
+		f.invalidate(Faulty, err)
 	case errors.Is(err, ErrUnsupported):
 		f.noSnapshot = true
 		if f.doubted = doubted; !doubted {
 			f.rebuildByReplay()
 		}
 	default:
-		f.lose(fmt.Errorf("snapshot: %w", err))
+		f.failRecovery(fmt.Errorf("snapshot: %w", err))
 	}
 }
 
 // rebuildByReplay starts from nothing at the oldest batch that the publisher kept.
 // Blocks stored before it stay unknown, and so do all blocks below them.
 func (f *follower) rebuildByReplay() {
-	f.forsake(f.state, f.err)
+	f.invalidate(f.state, f.err)
 	_, err := f.replay(0, func(m Message) error {
 		if _, live := f.cursor.Next(); !live {
 			if f.cursor.Observe(m.Epoch, m.Seq) == Impossible {
@@ -206,7 +206,7 @@ func (f *follower) rebuildByReplay() {
 		err := f.next(m)
 		if errors.Is(err, errUnreadable) {
 			// Its removals are lost, so everything before it is invalid.
-			f.forsake(f.state, f.err)
+			f.invalidate(f.state, f.err)
 			f.cursor.Set(m.Epoch, m.Seq+1)
 			err = nil
 		}
@@ -218,12 +218,12 @@ func (f *follower) rebuildByReplay() {
 	case err == nil:
 		f.counts.Replays++
 	case !errors.Is(err, ErrUnsupported):
-		f.lose(fmt.Errorf("replay: %w", err))
+		f.failRecovery(fmt.Errorf("replay: %w", err))
 		return
 	}
 	_, live := f.cursor.Next()
 	f.accept = !live
-	f.live()
+	f.recovered()
 }
 
 // install replaces the rank by a snapshot. If the snapshot can't be read, it returns an
@@ -244,7 +244,7 @@ func (f *follower) install(snap *Snapshot) error {
 			f.counts.Malformed++
 			return err
 		}
-		if f.stranger(b) {
+		if f.isOtherRank(b) {
 			f.counts.UnknownWorker++
 			continue
 		}
@@ -260,7 +260,7 @@ func (f *follower) install(snap *Snapshot) error {
 			if left -= len(s.Blocks); left < 0 {
 				return fmt.Errorf("events: a snapshot of more than %d blocks: raise DumpBlocks", f.cfg.DumpBlocks)
 			}
-			if f.pass(why); why == taken && len(s.Blocks) > 0 {
+			if f.countSkip(why); why == notSkipped && len(s.Blocks) > 0 {
 				s.Blocks = slices.Clone(s.Blocks)
 				dump = append(dump, s)
 			}

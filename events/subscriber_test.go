@@ -311,7 +311,7 @@ func TestFaultyRests(t *testing.T) {
 	defer f.cancel()
 	now := time.Now()
 	f.brokenAt = now
-	f.forsake(Faulty, errBlockSize{})
+	f.invalidate(Faulty, errBlockSize{})
 	now = now.Add(s.cfg.Grace)
 	f.tick(now)
 	if pause := f.pause(now); pause == 0 || f.state != Faulty {

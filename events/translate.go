@@ -46,14 +46,14 @@ func (t *translator) reset() {
 	t.group = -1
 }
 
-// passed is the reason for skipping a well-formed event.
-type passed uint8
+// skipReason is the reason for skipping a well-formed event.
+type skipReason uint8
 
 const (
-	taken passed = iota
+	notSkipped skipReason = iota
 	unknownMedium
-	otherGroup  // of a hybrid model: not the group with full attention
-	tooManySalt // beyond SaltedBlocks
+	otherGroup // of a hybrid model: not the group with full attention
+	saltLimit  // beyond SaltedBlocks
 )
 
 // errBlockSize is the error of a worker whose block size differs from the index's.
@@ -65,12 +65,12 @@ func (e errBlockSize) Error() string {
 
 // stored translates a BlockStored. Its Blocks are valid until the next call. A Stored
 // without blocks has nothing to store; an error means that the worker can't be indexed.
-func (t *translator) stored(e *wire.Event) (Stored, passed, error) {
+func (t *translator) stored(e *wire.Event) (Stored, skipReason, error) {
 	if len(e.Hashes) == 0 {
-		return Stored{}, taken, nil
+		return Stored{}, notSkipped, nil
 	}
 	if e.BlockTokens != t.size {
-		return Stored{}, taken, errBlockSize{e.BlockTokens, t.size}
+		return Stored{}, notSkipped, errBlockSize{e.BlockTokens, t.size}
 	}
 	tier, known := tierOf(e.Medium)
 	if !known {
@@ -92,7 +92,7 @@ func (t *translator) stored(e *wire.Event) (Stored, passed, error) {
 		ns.Salt = saltIn(e)
 	}
 	if ns.Salt != "" && len(t.salts)+len(e.Hashes) > t.limit {
-		return Stored{}, tooManySalt, nil
+		return Stored{}, saltLimit, nil
 	}
 	seed := ns.Seed()
 	keys := e.ExtraKeys()
@@ -125,7 +125,7 @@ func (t *translator) stored(e *wire.Event) (Stored, passed, error) {
 		}
 	}
 	s.Blocks = t.blocks
-	return s, taken, nil
+	return s, notSkipped, nil
 }
 
 // counts reports whether an event is of the group that prefixes are matched by: the
@@ -145,7 +145,7 @@ func (t *translator) counts(e *wire.Event) bool {
 }
 
 // removed translates a BlockRemoved. The hashes are valid until the next call.
-func (t *translator) removed(e *wire.Event) (kv.Tier, []kv.BlockHash, passed) {
+func (t *translator) removed(e *wire.Event) (kv.Tier, []kv.BlockHash, skipReason) {
 	tier, known := tierOf(e.Medium)
 	if !known {
 		return 0, nil, unknownMedium
@@ -165,7 +165,7 @@ func (t *translator) removed(e *wire.Event) (kv.Tier, []kv.BlockHash, passed) {
 			}
 		}
 	}
-	return tier, t.hashes, taken
+	return tier, t.hashes, notSkipped
 }
 
 // mediaDigits is the length of a medium's identifier: SHA-256 or BLAKE3 in hexadecimal.

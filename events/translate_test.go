@@ -137,7 +137,7 @@ func TestForeignExtraKeys(t *testing.T) {
 			e.LoRA = []byte(c.lora)
 		}
 		s, why, err := newTranslator(testBlock, 10).stored(&e)
-		if err != nil || why != taken || len(s.Blocks) != 1 {
+		if err != nil || why != notSkipped || len(s.Blocks) != 1 {
 			t.Fatalf("%s: %v, %v", name, why, err)
 		}
 		got := s.Blocks[0].Local
@@ -163,28 +163,28 @@ func TestGroupsAndMedia(t *testing.T) {
 	}
 	for i, c := range []struct {
 		e    wire.Event
-		want passed
+		want skipReason
 		tier kv.Tier
 	}{
-		{event(-1, "", ""), taken, kv.TierDevice},
-		{event(-1, "", "gpu"), taken, kv.TierDevice},
-		{event(-1, "", "CPU"), taken, kv.TierHost},
-		{event(-1, "", "disk"), taken, kv.TierDisk},
-		{event(-1, "", "shared"), taken, kv.TierShared},
-		{event(-1, "", "OBJECT"), taken, kv.TierObject},
-		{event(-1, "", "CPU_PINNED"), taken, kv.TierHost}, // an earlier name of ours
+		{event(-1, "", ""), notSkipped, kv.TierDevice},
+		{event(-1, "", "gpu"), notSkipped, kv.TierDevice},
+		{event(-1, "", "CPU"), notSkipped, kv.TierHost},
+		{event(-1, "", "disk"), notSkipped, kv.TierDisk},
+		{event(-1, "", "shared"), notSkipped, kv.TierShared},
+		{event(-1, "", "OBJECT"), notSkipped, kv.TierObject},
+		{event(-1, "", "CPU_PINNED"), notSkipped, kv.TierHost}, // an earlier name of ours
 		{event(-1, "", "moon"), unknownMedium, 0},
 		{event(1, "sliding_window", ""), otherGroup, 0},
-		{event(2, "full_attention", ""), taken, kv.TierDevice},
+		{event(2, "full_attention", ""), notSkipped, kv.TierDevice},
 		{event(0, "full_attention", ""), otherGroup, 0},
-		{event(2, "", "CPU"), taken, kv.TierHost},
+		{event(2, "", "CPU"), notSkipped, kv.TierHost},
 	} {
 		s, why, err := tr.stored(&c.e)
 		if err != nil || why != c.want || s.Tier != c.tier {
 			t.Errorf("%d: %v, %v, %v", i, s.Tier, why, err)
 		}
 		c.e.Kind = wire.BlockRemoved
-		if tier, hashes, why := tr.removed(&c.e); c.want == taken && (why != taken || tier != c.tier || len(hashes) != 1) {
+		if tier, hashes, why := tr.removed(&c.e); c.want == notSkipped && (why != notSkipped || tier != c.tier || len(hashes) != 1) {
 			t.Errorf("%d, removed: %v, %v", i, tier, why)
 		}
 	}
@@ -201,16 +201,16 @@ func TestSaltsAreBounded(t *testing.T) {
 		return e
 	}
 	e := salted(1, 2, 3)
-	if _, why, _ := tr.stored(&e); why != taken || len(tr.salts) != 3 {
+	if _, why, _ := tr.stored(&e); why != notSkipped || len(tr.salts) != 3 {
 		t.Fatalf("%v, %d salts", why, len(tr.salts))
 	}
 	more := salted(4)
-	if _, why, _ := tr.stored(&more); why != tooManySalt {
+	if _, why, _ := tr.stored(&more); why != saltLimit {
 		t.Errorf("%v beyond the limit", why)
 	}
 	gone := wire.Event{Kind: wire.BlockRemoved, Hashes: []uint64{3}}
 	tr.removed(&gone)
-	if _, why, _ := tr.stored(&more); why != taken || len(tr.salts) != 3 {
+	if _, why, _ := tr.stored(&more); why != notSkipped || len(tr.salts) != 3 {
 		t.Errorf("%v, %d salts", why, len(tr.salts))
 	}
 }
@@ -254,7 +254,7 @@ func FuzzTranslate(f *testing.F) {
 			switch e := &b.Events[i]; e.Kind {
 			case wire.BlockStored:
 				s, why, err := tr.stored(e)
-				if err == nil && why == taken && len(s.Blocks) != len(e.Hashes) || len(tr.salts) > 8 {
+				if err == nil && why == notSkipped && len(s.Blocks) != len(e.Hashes) || len(tr.salts) > 8 {
 					t.Fatalf("%d blocks of %d, %d salts", len(s.Blocks), len(e.Hashes), len(tr.salts))
 				}
 			case wire.BlockRemoved:

@@ -334,13 +334,13 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for want, cfg := range map[string]CompareConfig{
-		"Load is -1":        {Load: -1},
-		"Requests is -1":    {Requests: -1},
-		"4097 workers":      {Workers: []int{4097}},
-		"nothing to comp":   {Sources: []Source{}},
-		"unknown trace":     {Sources: []Source{{Name: "chatter"}}},
-		"too few to measure":   {Requests: 1},
-		"context canceled!": {},
+		"Load is -1":         {Load: -1},
+		"Requests is -1":     {Requests: -1},
+		"4097 workers":       {Workers: []int{4097}},
+		"nothing to comp":    {Sources: []Source{}},
+		"unknown trace":      {Sources: []Source{{Name: "chatter"}}},
+		"too few to measure": {Requests: 1},
+		"context canceled!":  {},
 	} {
 		ctx := context.Background()
 		if strings.HasSuffix(want, "!") {

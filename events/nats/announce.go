@@ -12,11 +12,11 @@ import (
 )
 
 // Workers register by announcements on core NATS: a worker publishes its description to
-// <prefix>-here.<worker> periodically, and at once when a watcher publishes to whoAt. An
+// <prefix>-here.<worker> periodically, and at once when a watcher publishes to whoSubject. An
 // empty announcement is a goodbye. The server stores nothing.
 
-func (c Config) hereAt(worker string) string { return c.Prefix + "-here." + worker }
-func (c Config) whoAt() string               { return c.Prefix + "-who" }
+func (c Config) hereSubject(worker string) string { return c.Prefix + "-here." + worker }
+func (c Config) whoSubject() string               { return c.Prefix + "-who" }
 
 // MaxPayload bounds an announcement, in bytes.
 const MaxPayload = 64 << 10
@@ -64,7 +64,7 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 		return nil, err
 	}
 	// A full channel drops questions: one announcement answers them all.
-	if _, err := a.nc.ChanSubscribe(a.cfg.whoAt(), a.asked); err != nil {
+	if _, err := a.nc.ChanSubscribe(a.cfg.whoSubject(), a.asked); err != nil {
 		a.nc.Close()
 		return nil, fmt.Errorf("nats: %w", err)
 	}
@@ -88,7 +88,7 @@ func (a *Announcer) run() {
 			return
 		case <-timer.C:
 			if a.nc.IsConnected() { // otherwise the client would keep it and send it when it is outdated
-				_ = a.say(a.cfg.Payload) // on an error: the next one is due soon
+				_ = a.publish(a.cfg.Payload) // on an error: the next one is due soon
 			}
 			last = time.Now()
 			timer.Reset(a.cfg.Interval)
@@ -100,11 +100,11 @@ func (a *Announcer) run() {
 	}
 }
 
-func (a *Announcer) say(payload []byte) error {
-	return a.nc.PublishMsg(&nats.Msg{Subject: a.cfg.hereAt(a.cfg.Worker), Header: header(a.cfg.Epoch, 0), Data: payload})
+func (a *Announcer) publish(payload []byte) error {
+	return a.nc.PublishMsg(&nats.Msg{Subject: a.cfg.hereSubject(a.cfg.Worker), Header: header(a.cfg.Epoch, 0), Data: payload})
 }
 
 // Close says goodbye, if there is a server, and ends. It may be called again.
 func (a *Announcer) Close() error {
-	return a.end(func() { _ = a.say(nil) })
+	return a.end(func() { _ = a.publish(nil) })
 }

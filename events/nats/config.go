@@ -53,20 +53,20 @@ func (c Config) validate() error {
 	return nil
 }
 
-func (c Config) subject() string { return fmt.Sprintf("%s.%s.%d", c.Prefix, c.Worker, c.DP) }
-func (c Config) askAt() string   { return fmt.Sprintf("%s-ask.%s.%d", c.Prefix, c.Worker, c.DP) }
+func (c Config) subject() string    { return fmt.Sprintf("%s.%s.%d", c.Prefix, c.Worker, c.DP) }
+func (c Config) askSubject() string { return fmt.Sprintf("%s-ask.%s.%d", c.Prefix, c.Worker, c.DP) }
 
 // connect keeps trying forever: servers come and go, and credentials get repaired. It calls up
 // for each new connection, and down, if not nil, when one breaks.
 func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nats.Conn, error) {
 	t := &trouble{notify: c.Notify}
 	connected := func(*nats.Conn) {
-		t.is(nil)
+		t.report(nil)
 		up()
 	}
 	failed := func(_ *nats.Conn, err error) {
 		if err != nil { // nil when we close the connection
-			t.is(err)
+			t.report(err)
 		}
 	}
 	options := []nats.Option{
@@ -82,7 +82,7 @@ func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nat
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			// Other errors are returned by the calls they concern.
 			if errors.Is(err, nats.ErrPermissionViolation) {
-				t.is(err)
+				t.report(err)
 			}
 		}),
 	}

@@ -296,7 +296,7 @@ func TestEndlessSnapshot(t *testing.T) {
 	defer nc.Close()
 	cfg := config(s)
 	cfg.SnapshotBytes = 1 << 16
-	if _, err := nc.Subscribe(bounds.Fill(cfg).askAt(), func(m *nats.Msg) {
+	if _, err := nc.Subscribe(bounds.Fill(cfg).askSubject(), func(m *nats.Msg) {
 		for range cfg.SnapshotBytes {
 			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: header(1, 7)})
 		}

@@ -30,11 +30,11 @@ func (p Process) Compare(q Process) int {
 
 // entry is the state of one process.
 type entry struct {
-	payload []byte    // nil: gone
-	told    []byte    // last payload given to the reader; nil: gone or unknown
-	last    time.Time // time of the last announcement
-	doubted time.Time // time of an unanswered question; zero: none
-	queued  bool      // in changed
+	payload   []byte    // nil: gone
+	delivered []byte    // last payload given to the reader; nil: gone or unknown
+	last      time.Time // time of the last announcement
+	askedAt   time.Time // time of an unanswered question; zero: none
+	queued    bool      // in changed
 }
 
 // WatcherMetrics counts since the start.
@@ -74,7 +74,7 @@ func (r *registry) hear(now time.Time, name string, epoch uint64, payload []byte
 		r.names[p] = e
 	}
 	r.metrics.Heard++
-	e.last, e.doubted = now, time.Time{}
+	e.last, e.askedAt = now, time.Time{}
 	if len(payload) == 0 {
 		r.metrics.Goodbyes++
 		payload = nil
@@ -93,7 +93,7 @@ func (r *registry) set(p Process, e *entry, payload []byte) {
 
 // known reports whether the reader knows the current state.
 func (e *entry) known() bool {
-	return (e.payload == nil) == (e.told == nil) && bytes.Equal(e.payload, e.told)
+	return (e.payload == nil) == (e.delivered == nil) && bytes.Equal(e.payload, e.delivered)
 }
 
 // next returns the first change that the reader does not know yet, the same one until told is
@@ -104,33 +104,33 @@ func (r *registry) next() (Change, bool) {
 		if e := r.names[p]; !e.known() {
 			return Change{Process: p, Payload: e.payload}, true
 		}
-		r.settle() // it changed back meanwhile
+		r.dequeue() // it changed back meanwhile
 	}
 	return Change{}, false
 }
 
-// told records that the reader has received c, the result of next.
-func (r *registry) told(c Change) {
-	r.names[c.Process].told = c.Payload
-	r.settle()
+// delivered records that the reader has received c, the result of next.
+func (r *registry) delivered(c Change) {
+	r.names[c.Process].delivered = c.Payload
+	r.dequeue()
 }
 
-// settle removes the first element of changed, and the process if it is gone and the reader
+// dequeue removes the first element of changed, and the process if it is gone and the reader
 // knows.
-func (r *registry) settle() {
+func (r *registry) dequeue() {
 	p := r.changed[0]
 	r.changed = r.changed[1:]
 	e := r.names[p]
 	e.queued = false
-	if e.payload == nil && e.told == nil {
+	if e.payload == nil && e.delivered == nil {
 		delete(r.names, p)
 	}
 }
 
-// judge marks processes as gone that were silent for Grace and did not answer within another
+// expire marks processes as gone that were silent for Grace and did not answer within another
 // quarter of it. ask reports that some should be asked now; call doubt afterwards. due is the
 // time of the next call.
-func (r *registry) judge(now time.Time) (due time.Time, ask bool) {
+func (r *registry) expire(now time.Time) (due time.Time, ask bool) {
 	due = now.Add(r.cfg.Grace)
 	first := len(r.changed)
 	for p, e := range r.names {
@@ -138,15 +138,15 @@ func (r *registry) judge(now time.Time) (due time.Time, ask bool) {
 			continue
 		}
 		end := e.last.Add(r.cfg.Grace)
-		if !e.doubted.IsZero() {
-			end = e.doubted.Add(r.cfg.Grace / 4)
+		if !e.askedAt.IsZero() {
+			end = e.askedAt.Add(r.cfg.Grace / 4)
 		}
 		switch {
 		case now.Before(end):
 			if end.Before(due) {
 				due = end
 			}
-		case e.doubted.IsZero():
+		case e.askedAt.IsZero():
 			ask = true
 		default:
 			r.metrics.Lost++
@@ -157,19 +157,19 @@ func (r *registry) judge(now time.Time) (due time.Time, ask bool) {
 	return due, ask
 }
 
-// doubt records that the processes silent for longer than Grace have been asked.
-func (r *registry) doubt(now time.Time) {
+// noteAsked records that the processes silent for longer than Grace have been asked.
+func (r *registry) noteAsked(now time.Time) {
 	for _, e := range r.names {
-		if e.payload != nil && e.doubted.IsZero() && !now.Before(e.last.Add(r.cfg.Grace)) {
-			e.doubted = now
+		if e.payload != nil && e.askedAt.IsZero() && !now.Before(e.last.Add(r.cfg.Grace)) {
+			e.askedAt = now
 		}
 	}
 }
 
-// pardon renews all deadlines, after a time in which announcements could not be received.
-func (r *registry) pardon(now time.Time) {
+// renew renews all deadlines, after a time in which announcements could not be received.
+func (r *registry) renew(now time.Time) {
 	r.metrics.Outages++
 	for _, e := range r.names {
-		e.last, e.doubted = now, time.Time{}
+		e.last, e.askedAt = now, time.Time{}
 	}
 }

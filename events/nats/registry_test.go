@@ -30,7 +30,7 @@ func (b *book) news() string {
 		} else {
 			all = append(all, c.Name+"="+string(c.Payload))
 		}
-		b.told(c)
+		b.delivered(c)
 	}
 	return strings.Join(all, ", ")
 }
@@ -45,8 +45,8 @@ func (b *book) want(t *testing.T, want string) {
 // wait lets time pass and judges like the watcher; the named workers answer if asked.
 func (b *book) wait(d time.Duration, answering ...string) {
 	b.at = b.at.Add(d)
-	if _, ask := b.judge(b.at); ask {
-		b.doubt(b.at)
+	if _, ask := b.expire(b.at); ask {
+		b.noteAsked(b.at)
 		for _, name := range answering {
 			b.say(name, 0, "x")
 		}
@@ -111,7 +111,7 @@ func TestRegistrySilence(t *testing.T) {
 	b.at = b.at.Add(grace / 2)
 	b.say("b", 0, "x")
 	b.want(t, "a=x, b=x")
-	if due, ask := b.judge(b.at); ask || due != b.at.Add(grace/2) {
+	if due, ask := b.expire(b.at); ask || due != b.at.Add(grace/2) {
 		t.Errorf("judged again in %v, ask %v", due.Sub(b.at), ask)
 	}
 	b.wait(grace / 2) // a is asked
@@ -124,7 +124,7 @@ func TestRegistrySilence(t *testing.T) {
 	b.want(t, "")
 	// An outage: doubts are dropped.
 	b.wait(grace)
-	b.pardon(b.at)
+	b.renew(b.at)
 	b.wait(grace - 1)
 	b.want(t, "")
 	b.wait(1)

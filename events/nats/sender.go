@@ -37,7 +37,7 @@ func (s *Sender) Start(h events.History) error {
 		return err
 	}
 	// A full channel drops requests; the reader asks again.
-	if _, err := s.nc.ChanSubscribe(s.cfg.askAt(), s.asked); err != nil {
+	if _, err := s.nc.ChanSubscribe(s.cfg.askSubject(), s.asked); err != nil {
 		return fmt.Errorf("nats: %w", err)
 	}
 	s.wait.Go(s.answerAll)

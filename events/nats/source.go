@@ -125,7 +125,7 @@ func (s *Source) frame(m *nats.Msg) (f events.Frame, news bool) {
 	switch {
 	case !ok:
 		return events.Frame{Kind: events.FrameMalformed}, true
-	case !s.stranger(got.Epoch):
+	case !s.isOther(got.Epoch):
 		return events.Frame{Message: got}, true
 	case got.Epoch <= max(s.successor, s.cfg.Epoch):
 		return f, false
@@ -134,8 +134,8 @@ func (s *Source) frame(m *nats.Msg) (f events.Frame, news bool) {
 	return events.Frame{Kind: events.FrameSuccessor, Message: events.Message{Epoch: got.Epoch}}, true
 }
 
-// stranger reports whether epoch is that of another process with the worker's name.
-func (s *Source) stranger(epoch uint64) bool { return s.cfg.Epoch != 0 && epoch != s.cfg.Epoch }
+// isOther reports whether epoch is that of another process with the worker's name.
+func (s *Source) isOther(epoch uint64) bool { return s.cfg.Epoch != 0 && epoch != s.cfg.Epoch }
 
 // Close implements [events.Source].
 func (s *Source) Close() error {
@@ -188,19 +188,19 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 		return end, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := nc.PublishRequest(s.cfg.askAt(), inbox, []byte(request)); err != nil {
+	if err := nc.PublishRequest(s.cfg.askSubject(), inbox, []byte(request)); err != nil {
 		return end, fmt.Errorf("nats: %w", err)
 	}
 	for heard := 0; ; {
 		m, err := sub.NextMsgWithContext(ctx)
 		if errors.Is(err, nats.ErrNoResponders) {
-			return end, fmt.Errorf("%w at %s", ErrNoPublisher, s.cfg.askAt())
+			return end, fmt.Errorf("%w at %s", ErrNoPublisher, s.cfg.askSubject())
 		}
 		if err != nil {
 			return end, fmt.Errorf("nats: %w", err)
 		}
 		got, ok := message(m.Header, m.Data)
-		if ok && s.stranger(got.Epoch) {
+		if ok && s.isOther(got.Epoch) {
 			continue // answer of another process with the same name
 		}
 		if reason := m.Header.Get(headErr); reason != "" {

@@ -104,19 +104,19 @@ func TestTroublePassword(t *testing.T) {
 func TestTroubleOnce(t *testing.T) {
 	var told []string
 	b := trouble{notify: func(err error) { told = append(told, fmt.Sprint(err)) }}
-	b.is(nil)
+	b.report(nil)
 	for range 3 {
-		b.is(errors.New("one"))
-		b.is(errors.New("two"))
+		b.report(errors.New("one"))
+		b.report(errors.New("two"))
 	}
-	b.is(nil)
-	b.is(nil)
-	b.is(errors.New("one"))
+	b.report(nil)
+	b.report(nil)
+	b.report(errors.New("one"))
 	if got := strings.Join(told, " "); got != "one two <nil> one" {
 		t.Errorf("told is %s", got)
 	}
 	for i := range 1000 {
-		b.is(fmt.Errorf("port %d", i))
+		b.report(fmt.Errorf("port %d", i))
 	}
 	if len(told) != 3+maxTroubles {
 		t.Errorf("%d are told", len(told))

@@ -88,7 +88,7 @@ func NewWatcher(cfg WatcherConfig) (*Watcher, error) {
 	if w.nc, err = cfg.connect("coppice router, registration", func() { signal(w.turned) }, nil); err != nil {
 		return nil, err
 	}
-	if w.sub, err = subscribe(w.nc, cfg.hereAt("*"), cfg.QueueMessages, cfg.QueueBytes); err != nil {
+	if w.sub, err = subscribe(w.nc, cfg.hereSubject("*"), cfg.QueueMessages, cfg.QueueBytes); err != nil {
 		w.nc.Close()
 		return nil, err
 	}
@@ -130,15 +130,15 @@ func (w *Watcher) run() {
 		case m := <-w.heard:
 			w.hear(m)
 		case out <- change:
-			w.names.told(change)
+			w.names.delivered(change)
 		case <-w.turned:
 			w.connected()
 			w.ask()
 		case <-timer.C:
-			timer.Reset(w.judge())
+			timer.Reset(w.expire())
 		case f := <-w.cfg.meanwhile:
 			f(&w.names)
-			timer.Reset(w.judge())
+			timer.Reset(w.expire())
 		case <-w.ctx.Done():
 			return
 		}
@@ -155,25 +155,25 @@ func (w *Watcher) hear(m *nats.Msg) {
 			return
 		}
 	}
-	w.names.hear(time.Now(), strings.TrimPrefix(m.Subject, w.cfg.hereAt("")), epoch, m.Data)
+	w.names.hear(time.Now(), strings.TrimPrefix(m.Subject, w.cfg.hereSubject("")), epoch, m.Data)
 }
 
-// judge finds processes that are gone, and returns the time until the next call.
-func (w *Watcher) judge() time.Duration {
+// expire finds processes that are gone, and returns the time until the next call.
+func (w *Watcher) expire() time.Duration {
 	if !w.connected() {
 		return w.cfg.Grace
 	}
-	due, ask := w.names.judge(time.Now())
+	due, ask := w.names.expire(time.Now())
 	if ask {
 		// Announcements may have been lost in a server that hangs, or while this process was
 		// stopped. So count silence only after the server has answered a flush.
 		ctx, cancel := context.WithTimeout(w.ctx, w.cfg.Grace)
 		defer cancel()
 		if !w.ask() || w.nc.FlushWithContext(ctx) != nil || !w.connected() {
-			w.names.pardon(time.Now())
+			w.names.renew(time.Now())
 			return w.cfg.Grace
 		}
-		w.names.doubt(time.Now())
+		w.names.noteAsked(time.Now())
 		due = time.Now().Add(w.cfg.Grace / 4)
 	}
 	return max(0, time.Until(due))
@@ -185,14 +185,16 @@ func (w *Watcher) judge() time.Duration {
 func (w *Watcher) connected() bool {
 	up, reconnects := w.nc.IsConnected(), w.nc.Stats().Reconnects
 	if !up || reconnects != w.reconnects {
-		w.names.pardon(time.Now())
+		w.names.renew(time.Now())
 	}
 	w.reconnects = reconnects
 	return up
 }
 
 // ask requests an announcement from every worker; false if there is no server.
-func (w *Watcher) ask() bool { return w.nc.IsConnected() && w.nc.Publish(w.cfg.whoAt(), nil) == nil }
+func (w *Watcher) ask() bool {
+	return w.nc.IsConnected() && w.nc.Publish(w.cfg.whoSubject(), nil) == nil
+}
 
 // share publishes the registry's counters for Metrics.
 func (w *Watcher) share() {

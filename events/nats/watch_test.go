@@ -114,8 +114,8 @@ func (w *Watcher) meanwhile(passed time.Duration) {
 	w.cfg.meanwhile <- func(r *registry) {
 		for _, e := range r.names {
 			e.last = e.last.Add(-passed)
-			if !e.doubted.IsZero() {
-				e.doubted = e.doubted.Add(-passed)
+			if !e.askedAt.IsZero() {
+				e.askedAt = e.askedAt.Add(-passed)
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func (w *Watcher) doubts(names ...string) bool {
 	w.cfg.meanwhile <- func(r *registry) {
 		n := 0
 		for p, e := range r.names {
-			if !e.doubted.IsZero() {
+			if !e.askedAt.IsZero() {
 				n++
 				if !slices.Contains(names, p.Name) {
 					n = len(r.names) + 1

@@ -160,7 +160,7 @@ func (s *Sender) Metrics() SenderMetrics {
 	defer s.mu.Unlock()
 	wanting := 0
 	for sub := range s.subs {
-		if sub.wants() {
+		if sub.subscribed() {
 			wanting++
 		}
 	}

@@ -116,7 +116,7 @@ func (s *Source) listen() (connected bool) {
 	if !s.put(events.Frame{Kind: events.FrameConnected}) {
 		return false
 	}
-	heard := s.wonder(c)
+	heard := s.widenWhenQuiet(c)
 	defer heard()
 	for first := true; ; {
 		frames, command, err := c.read()
@@ -150,9 +150,9 @@ func (s *Source) listen() (connected bool) {
 	}
 }
 
-// wonder subscribes to all topics if nothing arrives for Quiet. Call the returned function when
+// widenWhenQuiet subscribes to all topics if nothing arrives for Quiet. Call the returned function when
 // something has arrived, and at the end: it stops the timer.
-func (s *Source) wonder(c *conn) (heard func()) {
+func (s *Source) widenWhenQuiet(c *conn) (heard func()) {
 	if s.cfg.Topic == "" {
 		return func() {}
 	}

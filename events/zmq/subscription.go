@@ -47,9 +47,9 @@ func (q *subscription) offer(m events.Message) bool {
 	return true
 }
 
-// want adds a prefix (what 1) or removes it (what 0); false if there are too many or it is too
+// setPrefix adds a prefix (what 1) or removes it (what 0); false if there are too many or it is too
 // long.
-func (q *subscription) want(what byte, prefix []byte) bool {
+func (q *subscription) setPrefix(what byte, prefix []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := slices.IndexFunc(q.prefixes, func(p []byte) bool { return bytes.Equal(p, prefix) })
@@ -65,8 +65,8 @@ func (q *subscription) want(what byte, prefix []byte) bool {
 	return true
 }
 
-// wants reports whether the subscriber has any prefix.
-func (q *subscription) wants() bool {
+// subscribed reports whether the subscriber has any prefix.
+func (q *subscription) subscribed() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.prefixes) > 0
@@ -109,11 +109,11 @@ func (s *Sender) listen(c *conn, q *subscription) {
 		ok := true
 		switch body := frames[0]; {
 		case command == "SUBSCRIBE":
-			ok = q.want(1, body)
+			ok = q.setPrefix(1, body)
 		case command == "CANCEL":
-			ok = q.want(0, body)
+			ok = q.setPrefix(0, body)
 		case command == "" && len(frames) == 1 && len(body) > 0 && body[0] <= 1:
-			ok = q.want(body[0], body[1:])
+			ok = q.setPrefix(body[0], body[1:])
 		}
 		if !ok {
 			s.refused.Add(1)

@@ -29,12 +29,12 @@ type answer struct {
 	done   bool   // the last event passed was "data: [DONE]"
 	ended  error  // error that ended the reading; nil: not yet
 
-	usage    usage
-	tokens   int       // events so far: about one per token
-	told     int       // tokens last reported to the router
-	toldAt   time.Time // time of that report
-	firstAt  time.Time // time of the first event; zero if there is none or the answer is not a stream
-	released bool
+	usage      usage
+	tokens     int       // events so far: about one per token
+	reported   int       // tokens last reported to the router
+	reportedAt time.Time // time of that report
+	firstAt    time.Time // time of the first event; zero if there is none or the answer is not a stream
+	released   bool
 }
 
 // begin reads the first bytes. After an error nothing of the answer has been used.
@@ -167,10 +167,10 @@ func eventsEnd(b []byte) (end int) {
 	return end
 }
 
-// The router is told of progress after tellTokens tokens or tellEvery, whichever comes first.
+// The router is told of progress after reportTokens tokens or reportEvery, whichever comes first.
 const (
-	tellTokens = 8
-	tellEvery  = time.Second
+	reportTokens = 8
+	reportEvery  = time.Second
 )
 
 var eventMark, eventEnd, eventEndCR, eventDone = []byte("data: "), []byte("\n\n"), []byte("\r\n\r\n"), []byte("data: [DONE]")
@@ -178,13 +178,13 @@ var eventMark, eventEnd, eventEndCR, eventDone = []byte("data: "), []byte("\n\n"
 // count counts the events in b and reports progress to the router.
 func (a *answer) count(b []byte, now time.Time) {
 	a.tokens += bytes.Count(b, eventMark)
-	if a.toldAt.IsZero() {
+	if a.reportedAt.IsZero() {
 		a.firstAt = now
 		a.p.g.metrics.FirstToken.Observe(now.Sub(a.p.start).Seconds())
-	} else if a.tokens-a.told < tellTokens && now.Sub(a.toldAt) < tellEvery {
+	} else if a.tokens-a.reported < reportTokens && now.Sub(a.reportedAt) < reportEvery {
 		return
 	}
-	a.told, a.toldAt = a.tokens, now
+	a.reported, a.reportedAt = a.tokens, now
 	a.p.g.dispatch.Progress(a.p.decision.Reservation, a.p.promptTokens, a.tokens)
 }
 

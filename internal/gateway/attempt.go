@@ -89,10 +89,10 @@ func (s *attempts) end(m *members.Member, a *attempt) {
 	a.cancel(nil)
 }
 
-// cut cancels the attempts of a worker that has been lost since the time lost, if that is longer
+// cancelSilent cancels the attempts of a worker that has been lost since the time lost, if that is longer
 // than the patience and their answers have been silent as long. An answer that is not a stream
 // is silent until it is complete.
-func (s *attempts) cut(m *members.Member, lost, now time.Time) {
+func (s *attempts) cancelSilent(m *members.Member, lost, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := now.Add(-s.patience)
@@ -106,8 +106,8 @@ func (s *attempts) cut(m *members.Member, lost, now time.Time) {
 	}
 }
 
-// relieve takes back from a late worker the requests that it has not begun, for other workers.
-func (s *attempts) relieve(m *members.Member) {
+// takeBack takes back from a late worker the requests that it has not begun, for other workers.
+func (s *attempts) takeBack(m *members.Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for a := range s.at[m] {

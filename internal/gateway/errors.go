@@ -11,21 +11,21 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// unwilling makes an error of the gateway itself.
-func unwilling(status int, code, message string) *openai.Error {
+// serverError makes an error of the gateway itself.
+func serverError(status int, code, message string) *openai.Error {
 	return &openai.Error{Status: status, Type: "server_error", Code: code, Message: message}
 }
 
 // Errors that the gateway answers with itself.
 var (
-	errDrained   = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway shut down before this request ended; ask again")
-	errDraining  = unwilling(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
-	errNoWorkers = unwilling(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
-	errEmpty     = unwilling(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
-	errBusy      = unwilling(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for the whole time that a request may wait; ask again later")
-	errBodies    = unwilling(http.StatusServiceUnavailable, "server_busy", "the bodies of open requests take all the memory that the gateway may use for them; ask again later")
-	errConns     = unwilling(http.StatusServiceUnavailable, "too_many_connections", "the gateway has reached its limit of connections (--max-conns) and answers only health probes; ask again later, or over an open connection")
-	errInternal  = unwilling(http.StatusInternalServerError, "internal_error", "the gateway failed; its log says why")
+	errDrained   = serverError(http.StatusServiceUnavailable, "shutting_down", "the gateway shut down before this request ended; ask again")
+	errDraining  = serverError(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
+	errNoWorkers = serverError(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
+	errEmpty     = serverError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
+	errBusy      = serverError(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for the whole time that a request may wait; ask again later")
+	errBodies    = serverError(http.StatusServiceUnavailable, "server_busy", "the bodies of open requests take all the memory that the gateway may use for them; ask again later")
+	errConns     = serverError(http.StatusServiceUnavailable, "too_many_connections", "the gateway has reached its limit of connections (--max-conns) and answers only health probes; ask again later, or over an open connection")
+	errInternal  = serverError(http.StatusInternalServerError, "internal_error", "the gateway failed; its log says why")
 	errTooMany   = &openai.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "too_many_requests", Message: "the limit of open or waiting requests is reached; ask again later"}
 	errLoop      = &openai.Error{Status: http.StatusLoopDetected, Type: "server_error", Code: "loop", Message: "the request has come back to the gateway: it is a worker of its own, or of one of its workers"}
 	errSlow      = &openai.Error{Status: http.StatusRequestTimeout, Type: "timeout_error", Code: "body_timeout", Message: "the body did not arrive in time"}
@@ -38,7 +38,7 @@ func unavailable(worker string, err error) *openai.Error {
 	if b, ok := err.(*busyError); ok && b.status == http.StatusTooManyRequests {
 		return errTooMany
 	}
-	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s did not answer, and no other worker was left to try; ask again", worker))
+	return serverError(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s did not answer, and no other worker was left to try; ask again", worker))
 }
 
 // failedLate is the error if a worker failed with a request that must not move to another one.
@@ -48,12 +48,12 @@ func failedLate(worker string, known bool) *openai.Error {
 	if !known {
 		text = "worker %s failed after it received the request and may have begun to compute it, so no other worker was tried; ask again"
 	}
-	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf(text, worker))
+	return serverError(http.StatusBadGateway, "worker_failed", fmt.Sprintf(text, worker))
 }
 
 // broken is the error event at the end of a stream that the worker broke off.
 func broken(worker string) *openai.Error {
-	return unwilling(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s broke off its answer; ask again", worker))
+	return serverError(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s broke off its answer; ask again", worker))
 }
 
 // badBody refuses a body that can't be parsed.
@@ -88,7 +88,7 @@ func noWorkerInPool(pools []string, model string) error {
 	if model != "" {
 		what = fmt.Sprintf("a request for the model %.100q", model)
 	}
-	return unwilling(http.StatusServiceUnavailable, "no_workers",
+	return serverError(http.StatusServiceUnavailable, "no_workers",
 		fmt.Sprintf("no worker of pool %q%s can take %s: there is none, or all are lost, draining or serve other models; the gateway's /v1/fleet lists the pool of each worker, and other targets choose other pools", pools[0], faster, what))
 }
 

@@ -142,14 +142,14 @@ func (g *Gateway) tick() {
 			return
 		case now := <-t.C:
 			g.dispatch.Tick()
-			g.relieve(g.dispatch.Loads())
+			g.takeBack(g.dispatch.Loads())
 			g.dispatch.Redeal(g.members.Snapshot(), now)
 		}
 	}
 }
 
-// relieve takes unbegun requests back from late workers, if a healthy worker is on time.
-func (g *Gateway) relieve(loads []router.Load) {
+// takeBack takes unbegun requests back from late workers, if a healthy worker is on time.
+func (g *Gateway) takeBack(loads []router.Load) {
 	prompt := func(l router.Load) bool { return l.Health == router.Healthy && !l.Stalled }
 	if !slices.ContainsFunc(loads, prompt) {
 		return
@@ -157,7 +157,7 @@ func (g *Gateway) relieve(loads []router.Load) {
 	fleet := g.members.Snapshot()
 	for _, l := range loads {
 		if m := fleet.ByID[l.Worker.Worker]; l.Stalled && m != nil {
-			g.attempts.relieve(m)
+			g.attempts.takeBack(m)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func (g *Gateway) apply(c members.Change) error {
 	case members.Enrolled:
 		g.dispatch.Regroup(c.Snapshot, time.Now())
 	case members.Silent:
-		g.attempts.cut(c.Member, c.Since, time.Now())
+		g.attempts.cancelSilent(c.Member, c.Since, time.Now())
 	case members.Forgotten:
 		g.metrics.forget(c.Name)
 	case members.Spoken:
@@ -226,7 +226,7 @@ func (g *Gateway) noWorkers(workers int) *openai.Error {
 		return errNoWorkers
 	}
 	if why := g.members.Troubles(); g.members.Registers() && len(why) > 0 {
-		return unwilling(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers, and none can register: "+why[0])
+		return serverError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers, and none can register: "+why[0])
 	}
 	return errEmpty
 }

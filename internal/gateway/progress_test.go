@@ -225,7 +225,7 @@ func TestLateWorker(t *testing.T) {
 		want := "b"
 		if began {
 			want = "a"
-			s.relieve(s.dispatch.Loads())
+			s.takeBack(s.dispatch.Loads())
 			close(goOn)
 		}
 		if r := <-done; r.StatusCode != 200 || r.worker() != want {

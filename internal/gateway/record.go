@@ -64,7 +64,7 @@ func (p *proxiedRequest) confirm() {
 		return
 	}
 	u := &p.answer.usage
-	if !u.told {
+	if !u.reported {
 		m.Untold.Inc()
 		return
 	}
@@ -84,7 +84,7 @@ func (p *proxiedRequest) record(worker string, status int, total time.Duration) 
 	if p.member != nil {
 		r.Reason, r.PredictedTokens = p.decision.Reason.String(), tokens(p.decision.Overlap.Blocks())
 	}
-	if u := &p.answer.usage; u.told {
+	if u := &p.answer.usage; u.reported {
 		r.CachedTokens = new(min(u.cached, p.promptTokens))
 	}
 	if at := p.answer.firstAt; !at.IsZero() {

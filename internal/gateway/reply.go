@@ -39,10 +39,10 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request, v any) {
 	writeJSON(w, http.StatusOK, append(text, '\n'))
 }
 
-// known admits every caller with a valid key, admins only those with admin rights.
-func (g *Gateway) known(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, false) }
+// withKey admits every caller with a valid key, adminOnly only those with admin rights.
+func (g *Gateway) withKey(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, false) }
 
-func (g *Gateway) admins(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, true) }
+func (g *Gateway) adminOnly(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, true) }
 
 // guard wraps a handler with a check of the caller's key.
 func (g *Gateway) guard(serve http.HandlerFunc, admins bool) http.HandlerFunc {

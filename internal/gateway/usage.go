@@ -6,10 +6,10 @@ import "bytes"
 // Inside a JSON string the quotes around the name would be escaped, so the quoted name with a
 // colon is always the field, wherever events or reads are split.
 type usage struct {
-	carry  [usageCarry]byte // the last bytes that passed
-	n      int              // length of carry
-	cached int              // the last value found
-	told   bool             // a value was found
+	carry    [usageCarry]byte // the last bytes that passed
+	n        int              // length of carry
+	cached   int              // the last value found
+	reported bool             // a value was found
 }
 
 // usageField precedes the number, which has at most usageDigits digits.
@@ -23,9 +23,9 @@ func (u *usage) pass(b []byte) {
 		var both [2 * usageCarry]byte
 		n := copy(both[:], u.carry[:u.n])
 		n += copy(both[n:], b[:min(len(b), usageCarry)])
-		u.look(both[:n])
+		u.scan(both[:n])
 	}
-	u.look(b)
+	u.scan(b)
 	if len(b) >= usageCarry {
 		u.n = copy(u.carry[:], b[len(b)-usageCarry:])
 		return
@@ -35,9 +35,9 @@ func (u *usage) pass(b []byte) {
 	u.n = keep + copy(u.carry[keep:], b)
 }
 
-// look takes the last complete number in b. A number at the end of b may continue, and is
+// scan takes the last complete number in b. A number at the end of b may continue, and is
 // scanned again with the next bytes; no answer ends in a number, because it is an object.
-func (u *usage) look(b []byte) {
+func (u *usage) scan(b []byte) {
 	at := bytes.LastIndex(b, usageField)
 	if at < 0 {
 		return
@@ -57,7 +57,7 @@ func (u *usage) look(b []byte) {
 			continue
 		}
 		if digits > 0 {
-			u.cached, u.told = value, true
+			u.cached, u.reported = value, true
 		}
 		return
 	}

@@ -33,7 +33,7 @@ func TestUsage(t *testing.T) {
 				rest = rest[n:]
 			}
 			got := -1
-			if u.told {
+			if u.reported {
 				got = u.cached
 			}
 			if got != want {

@@ -161,7 +161,7 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 		return 0
 	}
 	n := x.node(id)
-	if n.covered(slot) != off || x.goesOn(slot, id, off, root) {
+	if n.covered(slot) != off || x.continuesFor(slot, id, off, root) {
 		return 0 // a longer prompt keeps it, or it has been removed
 	}
 	// Walk up from the end of the prompt, block by block, until most are counted or a block is
@@ -179,7 +179,7 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 			from := id
 			id = n.parent
 			n = x.node(id)
-			if off = len(n.locals); x.goesOn(slot, id, off, from) {
+			if off = len(n.locals); x.continuesFor(slot, id, off, from) {
 				break
 			}
 		}
@@ -203,11 +203,11 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 	return blocks
 }
 
-// goesOn reports whether a holder has a child at the end of a node's run, other than but.
+// continuesFor reports whether a holder has a child at the end of a node's run, other than but.
 //
 // Inside the run the answer is false: a holder that covers only a part of a run has no child below
 // it. With counted children it costs O(1), otherwise one step per child.
-func (x *Index) goesOn(slot uint32, id nodeID, off int, but nodeID) bool {
+func (x *Index) continuesFor(slot uint32, id nodeID, off int, but nodeID) bool {
 	n := x.node(id)
 	if off < len(n.locals) {
 		return false

@@ -49,11 +49,11 @@ func (n *node) countOne(slot, by uint32) {
 	n.more.below = counts
 }
 
-// came records that a holder now has the first block of a node.
+// gainedHolder records that a holder now has the first block of a node.
 //
 // A child moves to the front only if the children are counted: then a removal stops as soon as it
 // has found as many children as the count says, usually at the first ones.
-func (x *Index) came(id nodeID, slot uint32) {
+func (x *Index) gainedHolder(id nodeID, slot uint32) {
 	n := x.node(id)
 	p := x.node(n.parent)
 	if p.below() == nil {
@@ -61,13 +61,13 @@ func (x *Index) came(id nodeID, slot uint32) {
 	}
 	p.countOne(slot, 1)
 	if p.child != id {
-		x.loosen(n, p)
+		x.unlinkSibling(n, p)
 		x.prepend(p, id)
 	}
 }
 
-// went records that a holder no longer has the first block of a node.
-func (x *Index) went(n *node, slot uint32) {
+// lostHolder records that a holder no longer has the first block of a node.
+func (x *Index) lostHolder(n *node, slot uint32) {
 	if p := x.node(n.parent); p.below() != nil {
 		p.countOne(slot, ^uint32(0))
 	}
@@ -83,11 +83,11 @@ func (x *Index) prepend(p *node, id nodeID) {
 	p.child = id
 }
 
-// loosen takes n out of the list of p's children.
+// unlinkSibling takes n out of the list of p's children.
 //
 // It takes O(1), because siblings are linked in both directions, and it leaves the links of n as
 // they are.
-func (x *Index) loosen(n, p *node) {
+func (x *Index) unlinkSibling(n, p *node) {
 	if n.prev != root {
 		x.node(n.prev).next = n.next
 	} else {

@@ -119,8 +119,8 @@ func (x *Index) refuse(err error, blocks int) error {
 	return err
 }
 
-// give adds blocks to the count of a holder.
-func (x *Index) give(slot uint32, blocks int) {
+// addHeld adds blocks to the count of a holder.
+func (x *Index) addHeld(slot uint32, blocks int) {
 	x.holders.all[slot].blocks += blocks
 	x.held += blocks
 }

@@ -103,33 +103,33 @@ func (x *Index) trim(slot uint32, id nodeID, keep int) {
 // nothing below it.
 //
 // Example: a holder has the run [b0 b1 b2 b3] and a child below it. shorten to 2 blocks removes it
-// from the child and gives it a cut after b1. If no other holder has b2, settle then cuts the run
+// from the child and gives it a cut after b1. If no other holder has b2, trimRun then cuts the run
 // to [b0 b1].
 func (x *Index) shorten(slot uint32, id nodeID, keep int) {
 	n := x.node(id)
 	whole := n.isFull(slot)
-	x.give(slot, keep-n.covered(slot))
+	x.addHeld(slot, keep-n.covered(slot))
 	n.cover(slot, keep)
 	if keep == 0 {
-		x.went(n, slot)
+		x.lostHolder(n, slot)
 	}
 	// Only a holder of the whole run can hold children.
 	if whole && n.kids > 0 {
 		x.dropBelow(slot, id)
 	}
 	parent := n.parent
-	if x.settle(id) {
+	if x.trimRun(id) {
 		x.join(id)
 	}
 	x.join(parent)
 }
 
-// settle cuts off the end of a run that no holder has. It returns false if nothing is left and
+// trimRun cuts off the end of a run that no holder has. It returns false if nothing is left and
 // the node was removed.
 //
 // Example: a run of 6 blocks has only cuts, after 2 and after 4 blocks. The run keeps 4 blocks,
 // the holder of the longer cut is now in full, and the other one keeps its cut.
-func (x *Index) settle(id nodeID) bool {
+func (x *Index) trimRun(id nodeID) bool {
 	n := x.node(id)
 	if n.anyFull() {
 		return true
@@ -157,13 +157,13 @@ func (x *Index) settle(id nodeID) bool {
 		}
 	}
 	for _, slot := range x.slots {
-		n.wholeNow(slot)
+		n.makeFull(slot)
 	}
 	return true
 }
 
-// wholeNow replaces a cut that is as long as the run by a bit in full.
-func (n *node) wholeNow(slot uint32) {
+// makeFull replaces a cut that is as long as the run by a bit in full.
+func (n *node) makeFull(slot uint32) {
 	at := n.cutOf(slot)
 	n.cuts = slices.Delete(n.cuts, at, at+1)
 	if len(n.cuts) == 0 {
@@ -196,10 +196,10 @@ func (x *Index) dropBelow(slot uint32, top nodeID) {
 	for i := len(x.below) - 1; i > 0; i-- {
 		id := x.below[i]
 		n := x.node(id)
-		x.give(slot, -n.covered(slot))
+		x.addHeld(slot, -n.covered(slot))
 		n.cover(slot, 0)
-		x.went(n, slot)
-		if x.settle(id) {
+		x.lostHolder(n, slot)
+		if x.trimRun(id) {
 			x.join(id)
 		}
 	}

@@ -25,7 +25,7 @@ func (x *Index) unlink(id nodeID) {
 	n := x.node(id)
 	p := x.node(n.parent)
 	x.edges.cut(uint64(n.locals[0]), uint32(n.parent))
-	x.loosen(n, p)
+	x.unlinkSibling(n, p)
 	p.kids--
 	if p.below() != nil {
 		if p.count(n, ^uint32(0)); p.kids < x.manyKids/2 {
@@ -34,8 +34,8 @@ func (x *Index) unlink(id nodeID) {
 	}
 }
 
-// adopt moves all children of from to the node to, which has none.
-func (x *Index) adopt(from, to nodeID) {
+// moveChildren moves all children of from to the node to, which has none.
+func (x *Index) moveChildren(from, to nodeID) {
 	f, t := x.node(from), x.node(to)
 	for id := f.child; id != root; id = x.node(id).next {
 		n := x.node(id)
@@ -80,7 +80,7 @@ func (x *Index) split(id nodeID, k int) nodeID {
 	upper.setBelow(n.below())
 	*n, *o = upper, lower
 	o.child, o.kids = root, 0
-	x.adopt(id, other)
+	x.moveChildren(id, other)
 	x.rename(other, o.hashes)
 	x.link(id, other)
 	return id
@@ -149,7 +149,7 @@ func (x *Index) join(id nodeID) nodeID {
 	x.unlink(child)
 	x.unlink(id)
 	if stays == id {
-		x.adopt(child, id)
+		x.moveChildren(child, id)
 	}
 	s := x.node(stays)
 	whole.child, whole.kids = s.child, s.kids

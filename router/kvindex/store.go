@@ -42,9 +42,9 @@ func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 		}
 		if old := n.covered(slot); old < blocks {
 			n.cover(slot, blocks)
-			x.give(slot, blocks-old)
+			x.addHeld(slot, blocks-old)
 			if old == 0 {
-				x.came(id, slot)
+				x.gainedHolder(id, slot)
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.L
 			take = min(len(locals), grow)
 			done = x.extend(id, slot, hashes[:take], locals[:take])
 		} else {
-			id, done = x.bear(id, slot, hashes[:take], locals[:take])
+			id, done = x.addChild(id, slot, hashes[:take], locals[:take])
 		}
 		if attached += done; done < take {
 			break
@@ -237,13 +237,13 @@ func (x *Index) extend(id nodeID, slot uint32, hashes []kv.BlockHash, locals []k
 	n.locals = append(n.locals, locals[:done]...)
 	n.hashes = append(n.hashes, hashes[:done]...)
 	x.unique += done
-	x.give(slot, done)
+	x.addHeld(slot, done)
 	return done
 }
 
-// bear adds a child for one holder. If its first block's hash is taken, it returns the parent
+// addChild adds a child for one holder. If its first block's hash is taken, it returns the parent
 // instead.
-func (x *Index) bear(parent nodeID, slot uint32, hashes []kv.BlockHash, locals []kv.LocalHash) (nodeID, int) {
+func (x *Index) addChild(parent nodeID, slot uint32, hashes []kv.BlockHash, locals []kv.LocalHash) (nodeID, int) {
 	id := x.nodes.add()
 	depth := x.node(parent).end()
 	done := x.name(id, depth, hashes)
@@ -258,6 +258,6 @@ func (x *Index) bear(parent nodeID, slot uint32, hashes []kv.BlockHash, locals [
 	n.cover(slot, done)
 	x.link(parent, id)
 	x.unique += done
-	x.give(slot, done)
+	x.addHeld(slot, done)
 	return id, done
 }

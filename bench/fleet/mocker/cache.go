@@ -77,7 +77,7 @@ func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]
 		c.hold(s)
 	}
 	for range unnamed {
-		dst = append(dst, c.take(log))
+		dst = append(dst, c.newBlock(log))
 	}
 	return dst, true
 }
@@ -86,15 +86,15 @@ func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]
 func (c *cache) hold(s slot) {
 	b := &c.blocks[s]
 	if b.refs == 0 {
-		c.unline(s)
+		c.removeLRU(s)
 		c.active++
 	}
 	b.refs++
 }
 
-// take returns a new unnamed, active block. It evicts one if all are in use or cached;
+// newBlock returns a new unnamed, active block. It evicts one if all are in use or cached;
 // there must be room.
-func (c *cache) take(log *log) slot {
+func (c *cache) newBlock(log *log) slot {
 	if c.active+c.inactive == c.capacity {
 		c.evict(log)
 	}
@@ -120,7 +120,7 @@ func (c *cache) evict(log *log) {
 	if b.kids != 0 || b.refs != 0 {
 		panic(fmt.Sprintf("mocker: eviction of block %#x, %d children, %d holders", b.hash, b.kids, b.refs))
 	}
-	c.unline(s)
+	c.removeLRU(s)
 	c.table.cut(c.blocks, s)
 	if b.parent != none {
 		c.blocks[b.parent].kids--
@@ -169,7 +169,7 @@ func (c *cache) drop(slots []slot) {
 		}
 		c.active--
 		if b.named {
-			c.line(s)
+			c.pushLRU(s)
 		} else {
 			c.release(s)
 		}
@@ -182,8 +182,8 @@ func (c *cache) release(s slot) {
 	c.free = s
 }
 
-// line appends a block to the LRU list, as the most recently used.
-func (c *cache) line(s slot) {
+// pushLRU appends a block to the LRU list, as the most recently used.
+func (c *cache) pushLRU(s slot) {
 	b := &c.blocks[s]
 	b.prev, b.next = c.last, none
 	if c.last == none {
@@ -195,8 +195,8 @@ func (c *cache) line(s slot) {
 	c.inactive++
 }
 
-// unline removes a block from the LRU list.
-func (c *cache) unline(s slot) {
+// removeLRU removes a block from the LRU list.
+func (c *cache) removeLRU(s slot) {
 	b := &c.blocks[s]
 	if b.prev == none {
 		c.first = b.next

@@ -187,7 +187,7 @@ func TestCheckFindsFaults(t *testing.T) {
 		"name":         func(w *Worker) { w.cache.blocks[w.running[0].slots[0]].hash++ },
 		"parent":       func(w *Worker) { w.cache.blocks[w.running[0].slots[1]].parent = none },
 		"hanging":      func(w *Worker) { w.cache.blocks[w.running[0].slots[0]].kids++ },
-		"line's order": func(w *Worker) { s := w.cache.last; w.cache.unline(s); w.cache.push(s) },
+		"line's order": func(w *Worker) { s := w.cache.last; w.cache.removeLRU(s); w.cache.push(s) },
 		"line's end":   func(w *Worker) { w.cache.last = w.cache.first },
 		"free":         func(w *Worker) { w.cache.free = none },
 		"overcomputed": func(w *Worker) { w.running[0].computed += 10 },

@@ -13,9 +13,9 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// keepsPlace is how long a worker that is unhealthy, or has left, keeps its place in a bucket. A
+// placeTTL is how long a worker that is unhealthy, or has left, keeps its place in a bucket. A
 // restart that loads a model must not move other workers.
-const keepsPlace = 2 * time.Minute
+const placeTTL = 2 * time.Minute
 
 // Pools returns the pools for new requests; nil: none.
 func (d *Dispatcher) Pools() *Pools { return d.pools.Load() }
@@ -96,7 +96,7 @@ func (d *Dispatcher) deal(p *Pools) {
 	d.places.bucket = dealt
 }
 
-// see records which workers are healthy and forgets those unhealthy for keepsPlace. It reports
+// see records which workers are healthy and forgets those unhealthy for placeTTL. It reports
 // whether the set of workers differs from the one last dealt. The caller holds the lock.
 func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool) {
 	if p.seen == nil {
@@ -109,7 +109,7 @@ func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool
 	}
 	// Workers may come and go under ever new names: keep at most most of them.
 	maps.DeleteFunc(p.seen, func(_ kv.WorkerID, at time.Time) bool {
-		return now.Sub(at) >= keepsPlace || at != now && len(p.seen) > most
+		return now.Sub(at) >= placeTTL || at != now && len(p.seen) > most
 	})
 	if len(p.seen) != len(p.bucket) {
 		return true

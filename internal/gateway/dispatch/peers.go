@@ -43,8 +43,8 @@ func (d *Dispatcher) News() (events, joined <-chan struct{}) { return d.peers.ne
 type belief uint8
 
 const (
-	nothing belief = iota
-	lasting        // those that no event will confirm
+	nothing          belief = iota
+	guessUnconfirmed        // those that no event will confirm
 	all
 )
 
@@ -59,7 +59,7 @@ func (d *Dispatcher) apply(events []router.Event, b belief) (refused int) {
 		n := groupSize(events)
 		d.change(func(r *router.Router, now time.Duration) {
 			for i := range events[:n] {
-				refused += d.learn(r.Apply(now, &events[i]), &events[i], now, b)
+				refused += d.guessFrom(r.Apply(now, &events[i]), &events[i], now, b)
 			}
 		})
 		events = events[n:]
@@ -75,15 +75,15 @@ func groupSize(events []router.Event) (n int) {
 	return n
 }
 
-// learn guesses that the prompt of a peer's new reservation will be cached at its worker. It
+// guessFrom guesses that the prompt of a peer's new reservation will be cached at its worker. It
 // returns 1 for an event that the router refused. A reservation that is not new, or whose worker
 // is lost, changes nothing.
-func (d *Dispatcher) learn(v router.Verdict, ev *router.Event, now time.Duration, b belief) (refused int) {
+func (d *Dispatcher) guessFrom(v router.Verdict, ev *router.Event, now time.Duration, b belief) (refused int) {
 	if v == router.Rejected {
 		return 1
 	}
 	k := d.ranks[ev.Worker]
-	if v != router.Made || k == nil || b == nothing || b == lasting && !ev.Untold && !k.blind {
+	if v != router.Made || k == nil || b == nothing || b == guessUnconfirmed && !ev.Untold && !k.blind {
 		return 0
 	}
 	// A rank that has just joined counts as lost here, although the peer knows it already.
@@ -113,7 +113,7 @@ func (d *Dispatcher) ApplyClaims(claims []router.Claim) {
 // may be older than the departure of a worker. A long snapshot is first applied in groups, so that the
 // last step, under one hold of the mutex, finds little new.
 func (d *Dispatcher) ApplySnapshot(s *router.Snapshot, reset bool) (refused int) {
-	b := lasting
+	b := guessUnconfirmed
 	if reset {
 		b = nothing
 	}
@@ -133,7 +133,7 @@ func (d *Dispatcher) ApplySnapshot(s *router.Snapshot, reset bool) (refused int)
 		}
 		d.verdicts, _ = r.ApplySnapshot(now, s, d.verdicts[:0])
 		for i, v := range d.verdicts {
-			refused += d.learn(v, &s.Events[i], now, b)
+			refused += d.guessFrom(v, &s.Events[i], now, b)
 		}
 	})
 	return refused

@@ -54,16 +54,16 @@ func unexpected(m *Member, path string, status int) error {
 }
 
 // readCard reads the worker's card, or its list of models if it has no card.
-func (f *Fleet) readCard(ctx context.Context, m *Member) (said, error) {
+func (f *Fleet) readCard(ctx context.Context, m *Member) (description, error) {
 	status, body, err := f.get(ctx, m, card.Path)
 	if err != nil {
-		return said{}, err
+		return description{}, err
 	}
 	switch status {
 	case http.StatusOK:
 		c, err := card.Parse(body)
 		if err != nil {
-			return said{}, refuse("%s%s answers with no card: %v", m.url, card.Path, err)
+			return description{}, refuse("%s%s answers with no card: %v", m.url, card.Path, err)
 		}
 		own := c.Name
 		if m.given.Name != "" {
@@ -72,31 +72,31 @@ func (f *Fleet) readCard(ctx context.Context, m *Member) (said, error) {
 		if m.given.Pool != "" {
 			c.Pool = m.given.Pool
 		}
-		return said{card: c, own: own}, nil
+		return description{card: c, own: own}, nil
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		return f.readModels(ctx, m)
 	}
-	return said{}, unexpected(m, card.Path, status)
+	return description{}, unexpected(m, card.Path, status)
 }
 
 // readModels makes a card for a worker that is not Coppice from its list of models.
-func (f *Fleet) readModels(ctx context.Context, m *Member) (said, error) {
+func (f *Fleet) readModels(ctx context.Context, m *Member) (description, error) {
 	status, body, err := f.get(ctx, m, "/v1/models")
 	if err != nil {
-		return said{}, err
+		return description{}, err
 	}
 	if status != http.StatusOK {
-		return said{}, unexpected(m, "/v1/models", status)
+		return description{}, unexpected(m, "/v1/models", status)
 	}
 	var list openai.Models
 	if err := json.Unmarshal(body, &list); err != nil {
-		return said{}, fmt.Errorf("%s/v1/models: %w", m.url, err)
+		return description{}, fmt.Errorf("%s/v1/models: %w", m.url, err)
 	}
 	c := &card.Card{Name: m.given.Name, Pool: m.given.Pool, PoolTokens: m.given.PoolTokens, MaxRunning: m.given.MaxRunning}
 	if c.Name == "" {
 		c.Name = nameOf(m.url)
 	}
-	s := said{card: c, foreign: true, loras: map[string]bool{}}
+	s := description{card: c, foreign: true, loras: map[string]bool{}}
 	for i := range list.Data[:min(len(list.Data), card.MaxModels)] {
 		d := &list.Data[i]
 		c.Models = append(c.Models, d.ID)

@@ -45,8 +45,8 @@ func (f *Fleet) subscribe() error {
 	return nil
 }
 
-// attendFurther follows the further event sources of a rank.
-func (k *keeper) attendFurther(w kv.Rank) error {
+// followFurther follows the further event sources of a rank.
+func (k *keeper) followFurther(w kv.Rank) error {
 	var errs []error
 	for i, s := range k.f.cfg.Consolidate {
 		at := func(port int) string { return "tcp://" + net.JoinHostPort(k.m.url.Hostname(), strconv.Itoa(port)) }

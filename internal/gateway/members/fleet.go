@@ -89,19 +89,19 @@ func (f *Fleet) Forget(name string) {
 // claim assigns the ID of s.card to m, unless another member has it, and stores s. If the other
 // member registered itself, is lost, and is older than the process of this card, the worker has
 // moved: the other member leaves.
-func (f *Fleet) claim(m *Member, s said) bool {
+func (f *Fleet) claim(m *Member, s description) bool {
 	f.mu.Lock()
 	id := s.card.ID()
 	other := f.claims[id]
 	if other == nil || other == m {
 		f.claims[id] = m
 		m.mu.Lock()
-		m.said = s
+		m.description = s
 		m.mu.Unlock()
 		f.mu.Unlock()
 		return true
 	}
-	moved := other.registered.alone && other.lostBefore(s.card.Epoch)
+	moved := other.registered.onlyRegistered && other.lostBefore(s.card.Epoch)
 	if moved && f.members[other.given.URL] == other {
 		delete(f.members, other.given.URL)
 	}

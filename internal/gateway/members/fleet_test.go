@@ -28,7 +28,7 @@ func TestHeardInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	f.tellHeard(kv.Rank{Worker: 1})
+	f.applyHeard(kv.Rank{Worker: 1})
 	if told != 1 {
 		t.Errorf("told %d times", told)
 	}

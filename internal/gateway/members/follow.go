@@ -46,9 +46,9 @@ func (f *Fleet) heard(w kv.Rank) bool {
 	return ok && s.State == events.Live
 }
 
-// tellHeard applies whether the events of a rank arrive now. The lock keeps concurrent reports
+// applyHeard applies whether the events of a rank arrive now. The lock keeps concurrent reports
 // in order.
-func (f *Fleet) tellHeard(w kv.Rank) {
+func (f *Fleet) applyHeard(w kv.Rank) {
 	f.hearing.Lock()
 	defer f.hearing.Unlock()
 	f.cfg.Apply(Heard{w, f.heard(w)})
@@ -71,7 +71,7 @@ func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source,
 	case c.NATS != nil && f.cfg.NATS != nil:
 		at := *f.cfg.NATS
 		m.mu.Lock()
-		at.Worker = m.said.own
+		at.Worker = m.description.own
 		m.mu.Unlock()
 		at.Epoch, at.Notify = c.Epoch, nil // the watcher reports problems once for all sources
 		if c.NATS.Prefix != "" {
@@ -100,8 +100,8 @@ func (f *Fleet) sockets(dp uint32, endpoint, replay, topic string) (events.Sourc
 	return zmq.NewSource(cfg), nil
 }
 
-// attend starts to follow the events of a worker that has answered.
-func (k *keeper) attend() error {
+// startFollowing starts to follow the events of a worker that has answered.
+func (k *keeper) startFollowing() error {
 	if k.follows || len(k.ranks) == 0 {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (k *keeper) attend() error {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("rank %d: %w", w.DP, err))
 		}
-		errs = append(errs, k.attendFurther(w))
+		errs = append(errs, k.followFurther(w))
 	}
 	return errors.Join(errs...)
 }
@@ -144,7 +144,7 @@ func (k *keeper) watch(now time.Time) {
 		return
 	}
 	for _, w := range k.ranks {
-		f.tellHeard(w)
+		f.applyHeard(w)
 		s, _ := f.subscriber.Status(w)
 		if s.Successor > k.successor {
 			k.successor, k.probes = s.Successor, -1 // read the card again: another process may have the name now
@@ -200,7 +200,7 @@ func (f *Fleet) eventsChanged(w kv.Rank, to events.State, err error) {
 	if m == nil {
 		return
 	}
-	f.tellHeard(w)
+	f.applyHeard(w)
 	fields := []zap.Field{m.Field(), zap.Uint32("rank", w.DP), zap.Stringer("state", to)}
 	switch to {
 	case events.Live:

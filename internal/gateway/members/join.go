@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 )
 
-// settle joins the worker by its card. It joins again if the card's identity has changed.
-func (k *keeper) settle(s said) error {
+// applyCard joins the worker by its card. It joins again if the card's identity has changed.
+func (k *keeper) applyCard(s description) error {
 	f, m, known := k.f, k.m, k.m.card()
 	if known != nil && k.ranks != nil && known.Name == s.card.Name && known.Pool == s.card.Pool && known.Epoch == s.card.Epoch {
 		if len(k.ranks) < m.Ranks() { // the router was full before
@@ -16,9 +16,9 @@ func (k *keeper) settle(s said) error {
 		if slices.Equal(known.Models, s.card.Models) && known.MaxModelTokens == s.card.MaxModelTokens {
 			return nil
 		}
-		return k.remodel(s)
+		return k.updateModels(s)
 	}
-	k.part()
+	k.leave()
 	if known != nil && known.Name != s.card.Name {
 		f.Forget(known.Name)
 	}
@@ -52,7 +52,7 @@ func (k *keeper) admitted(c *card.Card) error {
 }
 
 // warnOfKeys warns of settings that hide a worker's prefixes without being an error.
-func (k *keeper) warnOfKeys(s *said) {
+func (k *keeper) warnOfKeys(s *description) {
 	f, field := k.f, k.m.Field()
 	switch {
 	case s.card.Keyed && !f.cfg.Keyed:
@@ -64,16 +64,16 @@ func (k *keeper) warnOfKeys(s *said) {
 	}
 }
 
-// remodel applies a new list of models or a new length, as after a worker has loaded an adapter.
+// updateModels applies a new list of models or a new length, as after a worker has loaded an adapter.
 // Its cached blocks and running requests stay.
-func (k *keeper) remodel(s said) error {
+func (k *keeper) updateModels(s description) error {
 	for _, w := range k.ranks {
 		if err := k.f.cfg.Apply(Changed{w, s.card}); err != nil {
 			return &refusal{err.Error()}
 		}
 	}
 	k.m.mu.Lock()
-	k.m.said.card, k.m.said.loras = s.card, s.loras
+	k.m.description.card, k.m.description.loras = s.card, s.loras
 	k.m.mu.Unlock()
 	k.f.Enroll()
 	return nil
@@ -94,8 +94,8 @@ func (k *keeper) join(c *card.Card) error {
 	return nil
 }
 
-// part removes the worker's ranks. Requests running there end by themselves.
-func (k *keeper) part() {
+// leave removes the worker's ranks. Requests running there end by themselves.
+func (k *keeper) leave() {
 	k.unfollow()
 	for _, w := range k.ranks {
 		k.f.cfg.Apply(Left{w})

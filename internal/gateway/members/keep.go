@@ -29,8 +29,8 @@ func (k *keeper) keep(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			k.part()
-			k.f.outlive(m)
+			k.leave()
+			k.f.closeForNew(m)
 			return
 		case <-timer.C:
 		case <-m.kick:
@@ -66,7 +66,7 @@ func (k *keeper) ask(ctx context.Context) (ready bool, err error) {
 	if known.Card == nil || known.State == Lost || known.State == Refused || k.probes%refreshEvery == 0 {
 		s, err := k.f.readCard(ctx, k.m)
 		if err == nil {
-			err = k.settle(s)
+			err = k.applyCard(s)
 		}
 		if err != nil {
 			return false, err
@@ -90,7 +90,7 @@ func (k *keeper) answered(ctx context.Context, ready bool) {
 	if !ready {
 		to = Draining
 	}
-	if err := k.attend(); err != nil {
+	if err := k.startFollowing(); err != nil {
 		k.warn("events can't be followed", err)
 	}
 	k.learnTokenizer(ctx)
@@ -133,9 +133,9 @@ func (k *keeper) failed(ctx context.Context, err error) {
 	k.f.Enroll()
 }
 
-// outlive closes a worker that has left for new requests, and keeps probing it for the running
+// closeForNew closes a worker that has left for new requests, and keeps probing it for the running
 // ones.
-func (f *Fleet) outlive(m *Member) {
+func (f *Fleet) closeForNew(m *Member) {
 	m.mu.Lock()
 	m.left = true
 	m.mu.Unlock()

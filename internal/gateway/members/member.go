@@ -41,25 +41,25 @@ type Member struct {
 	kick       chan struct{} // capacity 1: probe now
 	done       chan struct{} // closed when the keeper has ended
 
-	mu    sync.Mutex
-	said  said
-	state State
-	err   error     // why it is Lost or Refused
-	fails int       // failed probes in a row
-	lost  time.Time // time of the loss, if it is Lost
-	users int       // requests running there
-	left  bool      // closed for new requests
+	mu          sync.Mutex
+	description description
+	state       State
+	err         error     // why it is Lost or Refused
+	fails       int       // failed probes in a row
+	lost        time.Time // time of the loss, if it is Lost
+	users       int       // requests running there
+	left        bool      // closed for new requests
 }
 
 // registered is the registration of a worker's process. name is "" if it has not registered.
 type registered struct {
-	alone bool // the worker is not configured too
-	name  string
-	epoch uint64
+	onlyRegistered bool // the worker is not configured too
+	name           string
+	epoch          uint64
 }
 
-// said holds a worker's description of itself.
-type said struct {
+// description holds a worker's description of itself.
+type description struct {
 	card    *card.Card // nil until it has answered; made from its models if it has none
 	own     string     // its own name, under which its events are published
 	foreign bool       // no Coppice worker: it has no card
@@ -107,7 +107,7 @@ func (m *Member) Field() zap.Field { return zap.String("worker", m.Name()) }
 func (m *Member) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := Status{Name: m.given.Name, URL: m.given.URL, State: m.state, Err: m.err, Card: m.said.card, Foreign: m.said.foreign}
+	s := Status{Name: m.given.Name, URL: m.given.URL, State: m.state, Err: m.err, Card: m.description.card, Foreign: m.description.foreign}
 	switch {
 	case s.Card != nil:
 		s.Name, s.Pool, s.Models = s.Card.Name, s.Card.Pool, s.Card.Models

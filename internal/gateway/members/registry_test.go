@@ -117,7 +117,7 @@ func TestGivenAndRegistered(t *testing.T) {
 		t.Helper()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if m := f.members[c.URL]; (m != nil) != there || there && m.registered.alone == given {
+		if m := f.members[c.URL]; (m != nil) != there || there && m.registered.onlyRegistered == given {
 			t.Fatalf("%s: want given %v, there %v", what, given, there)
 		}
 	}

@@ -28,11 +28,11 @@ func snapshotOf(claims map[uint64]*Member, total int) *Snapshot {
 	for id, m := range claims {
 		s.ByID[kv.WorkerID(id)] = m
 		m.mu.Lock()
-		c, healthy := m.said.card, 0
+		c, healthy := m.description.card, 0
 		if m.state == Healthy {
 			healthy = 1
 		}
-		for name, adapter := range m.said.loras {
+		for name, adapter := range m.description.loras {
 			s.LoRAs[name] = s.LoRAs[name] || adapter
 		}
 		m.mu.Unlock()

@@ -62,15 +62,15 @@ func (f *Fleet) checkTokenizer(m *Member, c *card.Card) error {
 	if c.Tokenizer == "" || !now.Exact() || now.Digest == "" || now.Digest == c.Tokenizer {
 		return nil
 	}
-	if now.fetched && !f.spoken(now.Digest, m) && f.swapTokenizer(now, &f.cfg.Tokenizer) == nil {
+	if now.fetched && !f.inUse(now.Digest, m) && f.swapTokenizer(now, &f.cfg.Tokenizer) == nil {
 		f.log.Warn("the tokenizer is dropped: no worker has it any longer", m.Field())
 		return nil
 	}
 	return refuse("worker %s has another tokenizer or chat template than the gateway, so its blocks would not be found: serve one model per fleet", m.url)
 }
 
-// spoken reports whether a member other than but has joined with a tokenizer.
-func (f *Fleet) spoken(digest string, but *Member) bool {
+// inUse reports whether a member other than but has joined with a tokenizer.
+func (f *Fleet) inUse(digest string, but *Member) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range f.claims {

@@ -32,17 +32,17 @@ func (f *Fleet) SetWorkers(all []Worker) error {
 	f.mu.Lock()
 	for url, m := range f.members {
 		w, as := given[url], m.registered
-		if as.alone && w == nil || w != nil && !as.alone && sameWorker(*w, m.given) {
+		if as.onlyRegistered && w == nil || w != nil && !as.onlyRegistered && sameWorker(*w, m.given) {
 			continue
 		}
 		gone = append(gone, m)
 		delete(f.members, url)
 		switch {
 		case w != nil:
-			as.alone = false
+			as.onlyRegistered = false
 			errs = append(errs, f.admit(*w, as, m))
 		case as.name != "": // it stays, as a registered worker only
-			as.alone = true
+			as.onlyRegistered = true
 			errs = append(errs, f.admit(Worker{URL: url}, as, m))
 		}
 	}
@@ -71,7 +71,7 @@ func (f *Fleet) Announce(c *card.Card) error {
 	m := f.members[at]
 	var err error
 	if m == nil {
-		err = f.admit(Worker{URL: at}, registered{alone: true, name: c.Name, epoch: c.Epoch}, nil)
+		err = f.admit(Worker{URL: at}, registered{onlyRegistered: true, name: c.Name, epoch: c.Epoch}, nil)
 	} else if as := &m.registered; as.name != c.Name || c.Epoch >= as.epoch {
 		as.name, as.epoch = c.Name, c.Epoch
 	}
@@ -94,7 +94,7 @@ func (f *Fleet) Gone(name string, epoch uint64) {
 	for url, m := range f.members {
 		switch as := m.registered; {
 		case as.name != name || epoch != 0 && as.epoch != epoch:
-		case as.alone:
+		case as.onlyRegistered:
 			delete(f.members, url)
 			gone = append(gone, m)
 		default:

@@ -73,9 +73,9 @@ const mostHeld = 128 << 20
 type verdict uint8
 
 const (
-	passOver verdict = iota // ignore it
-	heed                    // apply it
-	forget                  // its sender has left: forget it
+	ignore verdict = iota // ignore it
+	apply                 // apply it
+	forget                // its sender has left: forget it
 )
 
 // process is one run of a router. Another run with the same ID has a later epoch.
@@ -84,13 +84,13 @@ type process struct {
 	epoch uint64
 }
 
-// hear updates the state of the sender of a message.
-func (p *peers) hear(now time.Time, m *message) (*peer, verdict) {
+// receive updates the state of the sender of a message.
+func (p *peers) receive(now time.Time, m *message) (*peer, verdict) {
 	x := p.all[m.replica]
 	switch {
 	case x != nil && m.epoch < x.epoch, slices.ContainsFunc(p.left, func(l process) bool { return l.id == m.replica && m.epoch <= l.epoch }):
 		p.counts.Late++
-		return nil, passOver
+		return nil, ignore
 	case m.kind == wireGoodbye:
 		p.counts.Goodbyes++
 		p.remember(process{m.replica, m.epoch})
@@ -98,7 +98,7 @@ func (p *peers) hear(now time.Time, m *message) (*peer, verdict) {
 		return x, forget
 	case x == nil && len(p.all) >= p.most:
 		p.counts.TooMany++
-		return nil, passOver
+		return nil, ignore
 	case x == nil || m.epoch > x.epoch:
 		p.drop(m.replica)
 		x = &peer{id: m.replica, epoch: m.epoch, next: 1}
@@ -111,8 +111,8 @@ func (p *peers) hear(now time.Time, m *message) (*peer, verdict) {
 	case wireEvents:
 		x.take(m.seq, m.seq+uint64(len(m.events)))
 	}
-	p.judge(now, x)
-	return x, heed
+	p.updateGap(now, x)
+	return x, apply
 }
 
 // remember adds a process to left.
@@ -167,8 +167,8 @@ func (x *peer) merge() {
 	x.later = slices.Delete(x.later, 0, n)
 }
 
-// judge records whether an event is missing, and since when.
-func (p *peers) judge(now time.Time, x *peer) {
+// updateGap records whether an event is missing, and since when.
+func (p *peers) updateGap(now time.Time, x *peer) {
 	switch missing := x.next <= x.top; {
 	case !missing:
 		x.behind = time.Time{}
@@ -188,7 +188,7 @@ func (p *peers) caughtUp(now time.Time, x *peer, seq uint64, refused bool) {
 	}
 	x.wanted, x.reset, x.refused = false, false, refused
 	x.take(1, seq+1)
-	p.judge(now, x)
+	p.updateGap(now, x)
 }
 
 // wants reports whether a snapshot with this sequence number is useful.

@@ -72,8 +72,8 @@ func TestPeersSettle(t *testing.T) {
 	}
 	say := func(kind wireKind, seq uint64, events int) *peer {
 		t.Helper()
-		x, v := p.hear(now, &message{kind: kind, replica: 7, epoch: 1, seq: seq, events: make([]router.Event, events)})
-		if v != heed {
+		x, v := p.receive(now, &message{kind: kind, replica: 7, epoch: 1, seq: seq, events: make([]router.Event, events)})
+		if v != apply {
 			t.Fatal(v)
 		}
 		return x
@@ -125,10 +125,10 @@ func TestPeersSettle(t *testing.T) {
 		t.Fatal(lost)
 	}
 	say(wireHere, 9, 0)
-	if _, v := p.hear(now, &message{kind: wireGoodbye, replica: 7, epoch: 1}); v != forget {
+	if _, v := p.receive(now, &message{kind: wireGoodbye, replica: 7, epoch: 1}); v != forget {
 		t.Error(v)
 	}
-	if _, v := p.hear(now, &message{kind: wireHere, replica: 7, epoch: 1}); v != passOver || len(p.all) != 0 {
+	if _, v := p.receive(now, &message{kind: wireHere, replica: 7, epoch: 1}); v != ignore || len(p.all) != 0 {
 		t.Error(v)
 	}
 }
@@ -142,10 +142,10 @@ func TestPeerRestarts(t *testing.T) {
 		epoch uint64
 		want  verdict
 	}{
-		{wireHere, 1, heed}, {wireGoodbye, 1, forget}, {wireHere, 1, passOver}, {wireHere, 2, heed},
-		{wireHere, 1, passOver}, {wireGoodbye, 1, passOver}, {wireHere, 2, heed}, {wireHere, 3, heed}, {wireGoodbye, 2, passOver},
+		{wireHere, 1, apply}, {wireGoodbye, 1, forget}, {wireHere, 1, ignore}, {wireHere, 2, apply},
+		{wireHere, 1, ignore}, {wireGoodbye, 1, ignore}, {wireHere, 2, apply}, {wireHere, 3, apply}, {wireGoodbye, 2, ignore},
 	} {
-		if _, v := p.hear(time.Unix(1000, 0), &message{kind: step.kind, replica: 7, epoch: step.epoch}); v != step.want {
+		if _, v := p.receive(time.Unix(1000, 0), &message{kind: step.kind, replica: 7, epoch: step.epoch}); v != step.want {
 			t.Errorf("step %d: %d, want %d", i, v, step.want)
 		}
 	}

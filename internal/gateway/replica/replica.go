@@ -32,14 +32,14 @@ type Replicas struct {
 	wait         sync.WaitGroup
 	mute         atomic.Bool // in tests: send nothing more, not even the goodbye
 
-	mu        sync.Mutex // guards the fields below; the goroutine holds it except while it waits
-	peers     peers
-	own       ledger
-	due       schedule
-	dec       decoder
-	events    []router.Event // scratch
-	out       []byte         // scratch
-	estranged bool           // a warning about a peer's block size was logged
+	mu              sync.Mutex // guards the fields below; the goroutine holds it except while it waits
+	peers           peers
+	own             ledger
+	due             schedule
+	dec             decoder
+	events          []router.Event // scratch
+	out             []byte         // scratch
+	warnedBlockSize bool           // a warning about a peer's block size was logged
 }
 
 // schedule holds the times of the last messages of each kind, and whether a snapshot is owed.
@@ -104,7 +104,7 @@ func (r *Replicas) run() {
 			}
 		case <-drain.C:
 			pending = false
-			r.locked(r.tell)
+			r.locked(r.publish)
 		case <-r.bus.Up():
 			r.locked(func() { r.send(&message{kind: wireAsk, seq: r.own.seq}) })
 		case <-r.joined:
@@ -112,7 +112,7 @@ func (r *Replicas) run() {
 			clock.Reset(0)
 		case payload := <-r.in:
 			r.locked(func() {
-				if r.hear(time.Now(), payload) {
+				if r.receive(time.Now(), payload) {
 					clock.Reset(0)
 				}
 			})
@@ -140,15 +140,15 @@ func (r *Replicas) send(m *message) {
 	}
 }
 
-// tell drains the router's events and publishes them.
-func (r *Replicas) tell() {
+// publish drains the router's events and publishes them.
+func (r *Replicas) publish() {
 	r.due.told = time.Now()
 	r.d.With(func(d *router.Router, _ time.Duration) { r.events = d.Drain(r.events[:0]) })
-	r.tellEvents()
+	r.publishEvents()
 }
 
-// tellEvents publishes r.events, in messages of consecutive sequence numbers.
-func (r *Replicas) tellEvents() {
+// publishEvents publishes r.events, in messages of consecutive sequence numbers.
+func (r *Replicas) publishEvents() {
 	events := r.events
 	if len(events) == 0 {
 		return
@@ -179,7 +179,7 @@ func (r *Replicas) mend() {
 	}
 	var s router.Snapshot
 	r.d.With(func(d *router.Router, _ time.Duration) { r.events, s = d.Drain(r.events[:0]), d.Snapshot() })
-	r.tellEvents()
+	r.publishEvents()
 	r.shorten(s.Events)
 	r.own.rewrite(&s)
 }
@@ -204,7 +204,7 @@ const mostClaims = 1 << 16
 
 // answer publishes a snapshot to all peers: the reservations and the claims on sessions.
 func (r *Replicas) answer() {
-	r.tell() // first publish pending events, so that the snapshot covers exactly the events up to its number
+	r.publish() // first publish pending events, so that the snapshot covers exactly the events up to its number
 	r.mend()
 	all := r.own.snapshot(r.events[:0])
 	claims := r.d.Claims(nil)
@@ -242,7 +242,7 @@ func (r *Replicas) answer() {
 // settle does everything that is due and returns when to call it again.
 func (r *Replicas) settle(now time.Time) time.Time {
 	if !now.Before(r.due.here.Add(r.cfg.Heartbeat)) {
-		r.tell()
+		r.publish()
 		r.mend()
 		r.send(&message{kind: wireHere, seq: r.own.seq})
 		r.due.here = now
@@ -251,7 +251,7 @@ func (r *Replicas) settle(now time.Time) time.Time {
 	ask := func(p *peer) { r.send(&message{kind: wireAsk, addressee: p.id, seq: r.own.seq}) }
 	lost := func(p *peer) {
 		r.log.Warn("another gateway is silent and counts as gone", p.field())
-		r.bury(p)
+		r.dropPeer(p)
 	}
 	if t := r.peers.settle(now, ask, lost); t.Before(next) {
 		next = t
@@ -265,16 +265,16 @@ func (r *Replicas) settle(now time.Time) time.Time {
 	return next
 }
 
-// bury drops the reservations of a router that is gone, and publishes a snapshot soon. From now
+// dropPeer drops the reservations of a router that is gone, and publishes a snapshot soon. From now
 // on the remaining routers must spread its claims on sessions: others may have missed them, or
 // have joined after it fell silent, and have no one else to ask.
-func (r *Replicas) bury(p *peer) {
+func (r *Replicas) dropPeer(p *peer) {
 	r.d.Forget(p.id)
 	r.due.owed = true
 }
 
-// hear applies one message. It returns true if something may be due afterwards.
-func (r *Replicas) hear(now time.Time, payload []byte) bool {
+// receive applies one message. It returns true if something may be due afterwards.
+func (r *Replicas) receive(now time.Time, payload []byte) bool {
 	c := &r.peers.counts
 	var m message
 	switch err := r.dec.decode(payload, &m); {
@@ -292,29 +292,29 @@ func (r *Replicas) hear(now time.Time, payload []byte) bool {
 		return false
 	}
 	if m.blockTokens != r.d.BlockTokens() {
-		if c.Foreign++; !r.estranged {
-			r.estranged = true
+		if c.Foreign++; !r.warnedBlockSize {
+			r.warnedBlockSize = true
 			r.log.Error("another gateway has another block size, so the two can't share reservations: start both with the same --block-tokens",
 				zap.Int("its", m.blockTokens), zap.Int("ours", r.d.BlockTokens()))
 		}
 		return false
 	}
 	known, was := len(r.peers.all), r.peers.all[m.replica]
-	p, v := r.peers.hear(now, &m)
+	p, v := r.peers.receive(now, &m)
 	switch {
-	case v == passOver:
+	case v == ignore:
 		return false
 	case v == forget:
 		if p != nil {
 			r.log.Info("another gateway has left", p.field())
-			r.bury(p)
+			r.dropPeer(p)
 		}
 		return r.due.owed
 	case len(r.peers.all) > known:
 		r.log.Info("another gateway", p.field())
 	case p != was:
 		r.log.Info("another gateway has restarted", p.field())
-		r.bury(was) // the new process has no reservations yet, and may send no event to say so
+		r.dropPeer(was) // the new process has no reservations yet, and may send no event to say so
 	}
 	r.take(now, p, &m, payload)
 	return r.due.owed || !p.behind.IsZero()
@@ -328,7 +328,7 @@ func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 	case wireEvents:
 		r.peers.counts.ReceivedEvents += uint64(len(m.events))
 		for i := range m.events {
-			if ev := &m.events[i]; ev.Session != 0 && r.doubts(now, ev.Stamp) {
+			if ev := &m.events[i]; ev.Session != 0 && r.inFuture(now, ev.Stamp) {
 				ev.Session, ev.Stamp = 0, 0
 			}
 		}
@@ -338,7 +338,7 @@ func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 		}
 	case wireSnapshot:
 		// Claims carry stamps, so they may be applied in any order, requested or not.
-		r.d.ApplyClaims(slices.DeleteFunc(m.claims, func(c router.Claim) bool { return r.doubts(now, c.Stamp) }))
+		r.d.ApplyClaims(slices.DeleteFunc(m.claims, func(c router.Claim) bool { return r.inFuture(now, c.Stamp) }))
 		if !p.wants(m.seq) {
 			return
 		}
@@ -367,9 +367,9 @@ func (r *Replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
 // clockSkew is the largest tolerated difference between the clocks of routers.
 const clockSkew = time.Hour
 
-// doubts reports whether a stamp lies in the future, and counts it: until then such a claim
+// inFuture reports whether a stamp lies in the future, and counts it: until then such a claim
 // would outweigh all others.
-func (r *Replicas) doubts(now time.Time, stamp uint64) bool {
+func (r *Replicas) inFuture(now time.Time, stamp uint64) bool {
 	if stamp <= uint64(now.Add(clockSkew).UnixNano()) {
 		return false
 	}

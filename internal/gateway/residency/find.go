@@ -52,7 +52,7 @@ func (f *find) below(tiered *tieredRanks, losses uint64, dst []Overlap, first in
 			f.from[at] = first + i
 		}
 	}
-	void := false
+	empty := false
 	for _, o := range f.all {
 		i, ok := tiered.at[o.Holder]
 		if !ok {
@@ -64,16 +64,16 @@ func (f *find) below(tiered *tieredRanks, losses uint64, dst []Overlap, first in
 			dst = append(dst, Overlap{Holder: o.Holder})
 		}
 		f.extend(tiered.ranks[i], losses, int(o.Blocks), &dst[at])
-		void = void || dst[at].Blocks() == 0
+		empty = empty || dst[at].Blocks() == 0
 	}
-	if void {
-		dst = withoutVoid(dst, first)
+	if empty {
+		dst = withoutEmpty(dst, first)
 	}
 	return dst
 }
 
-// withoutVoid removes empty overlaps from dst[first:].
-func withoutVoid(dst []Overlap, first int) []Overlap {
+// withoutEmpty removes empty overlaps from dst[first:].
+func withoutEmpty(dst []Overlap, first int) []Overlap {
 	kept := dst[:first]
 	for _, o := range dst[first:] {
 		if o.Blocks() > 0 {
@@ -96,19 +96,19 @@ func (f *find) extend(k *rank, losses uint64, all int, o *Overlap) {
 	if k.lost > losses {
 		o.Device, all = 0, 0
 	}
-	device := f.while(k.tiers, o.Device, onDevice)
-	end := f.while(k.tiers, max(device, all), anyTier)
+	device := f.extent(k.tiers, o.Device, onDevice)
+	end := f.extent(k.tiers, max(device, all), anyTier)
 	host, disk, shared := end, end, end
 	if k.tiers.deep > 0 {
-		host = f.while(k.tiers, device, onDevice|onHost)
-		disk = f.while(k.tiers, host, onDevice|onHost|onDisk)
-		shared = f.while(k.tiers, disk, onDevice|onHost|onDisk|onShared)
+		host = f.extent(k.tiers, device, onDevice|onHost)
+		disk = f.extent(k.tiers, host, onDevice|onHost|onDisk)
+		shared = f.extent(k.tiers, disk, onDevice|onHost|onDisk|onShared)
 	}
 	o.Device, o.Host, o.Disk, o.Shared, o.Object = device, host-device, disk-host, shared-disk, end-shared
 }
 
-// while returns the first block, from at on, that is in none of the tiers in.
-func (f *find) while(t *tiers, at int, in tierSet) int {
+// extent returns the first block, from at on, that is in none of the tiers in.
+func (f *find) extent(t *tiers, at int, in tierSet) int {
 	for ; at < len(f.locals) && t.masks[f.hash(at)]&in != 0; at++ {
 	}
 	return at

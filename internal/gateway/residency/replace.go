@@ -137,7 +137,7 @@ func (x *Residency) read(c *content, dump []events.Stored) bool {
 			var gone []kv.BlockHash
 			var err error
 			if run, gone, err = c.names.Store(run); len(gone) > 0 || err != nil && err != kvindex.ErrUnknownParent {
-				x.spoil(c, dump, gone, err, len(s.Blocks))
+				x.refuseRun(c, dump, gone, err, len(s.Blocks))
 				if len(gone) > 0 {
 					return true
 				}
@@ -151,7 +151,7 @@ func (x *Residency) read(c *content, dump []events.Stored) bool {
 			x.orphan(c, len(s.Blocks))
 			continue
 		}
-		x.keep(c, s.Tier, run)
+		x.addRun(c, s.Tier, run)
 	}
 	return true
 }
@@ -165,9 +165,9 @@ func (x *Residency) orphan(c *content, blocks int) {
 	}
 }
 
-// spoil handles a run that can't be stored. If one name stands for two blocks, which is
+// refuseRun handles a run that can't be stored. If one name stands for two blocks, which is
 // impossible in a set of blocks, the whole dump is dropped.
-func (x *Residency) spoil(c *content, dump []events.Stored, gone []kv.BlockHash, err error, blocks int) {
+func (x *Residency) refuseRun(c *content, dump []events.Stored, gone []kv.BlockHash, err error, blocks int) {
 	switch {
 	case len(gone) > 0:
 		*c = content{tiers: x.newTiers()}
@@ -180,8 +180,8 @@ func (x *Residency) spoil(c *content, dump []events.Stored, gone []kv.BlockHash,
 	c.lossy = true
 }
 
-// keep adds a run whose parent is present.
-func (x *Residency) keep(c *content, tier kv.Tier, run kvindex.Run) {
+// addRun adds a run whose parent is present.
+func (x *Residency) addRun(c *content, tier kv.Tier, run kvindex.Run) {
 	fit := c.tiers.add(tier, run.Hashes)
 	if over := uint64(len(run.Hashes) - fit); over > 0 {
 		c.lossy = true

@@ -112,8 +112,8 @@ func (x *Residency) newTiers() *tiers {
 	return &tiers{masks: map[kv.BlockHash]tierSet{}, mostDevice: x.cfg.Index.HolderBlocks, mostLower: x.cfg.TierBlocks}
 }
 
-// raise gives a rank a table of its blocks on the device. The caller holds its lock.
-func (x *Residency) raise(k *rank) {
+// addTable gives a rank a table of its blocks on the device. The caller holds its lock.
+func (x *Residency) addTable(k *rank) {
 	k.tiers = x.newTiers()
 	for _, r := range x.index.DumpHolder(k.holder, nil) {
 		k.tiers.add(kv.TierDevice, r.Run.Hashes)
@@ -147,7 +147,7 @@ func (x *Residency) Forget(r kv.Rank) {
 	}
 	k.changing.Lock()
 	defer k.changing.Unlock()
-	tiered := x.strip(k)
+	tiered := x.dropTable(k)
 	if tiered {
 		x.unlist(k)
 	}

@@ -46,7 +46,7 @@ func (x *Residency) storePart(k *rank, s events.Stored) error {
 	defer k.mu.Unlock()
 	defer k.show()
 	k.run = runOf(&s, k.run)
-	return x.verdict(k, x.store(k, s.Tier, k.run), len(s.Blocks))
+	return x.countOutcome(k, x.store(k, s.Tier, k.run), len(s.Blocks))
 }
 
 // runOf converts s to a run, in the slices of r.
@@ -83,7 +83,7 @@ func (x *Residency) store(k *rank, tier kv.Tier, run kvindex.Run) error {
 	case run.HasParent && !x.index.Holds(k.holder, run.Parent):
 		return kvindex.ErrUnknownParent
 	default:
-		x.raise(k)
+		x.addTable(k)
 	}
 	return x.storeTier(k, tier, run)
 }
@@ -102,7 +102,7 @@ func (x *Residency) translate(k *rank, run kvindex.Run) (kvindex.Run, error) {
 	}
 	translated, gone, err := k.names.Store(run)
 	if len(gone) > 0 { // names that now stand for other blocks
-		x.take(k, anyTier, gone)
+		x.removeFrom(k, anyTier, gone)
 	}
 	return translated, err
 }
@@ -165,7 +165,7 @@ func (x *Residency) storeTier(k *rank, tier kv.Tier, run kvindex.Run) error {
 			_, err = x.index.Store(k.holder, part)
 		}
 		if err == kvindex.ErrCollision {
-			x.take(k, anyTier, run.Hashes) // the table can't tell the two prefixes apart
+			x.removeFrom(k, anyTier, run.Hashes) // the table can't tell the two prefixes apart
 			return err
 		}
 	}
@@ -176,8 +176,8 @@ func (x *Residency) storeTier(k *rank, tier kv.Tier, run kvindex.Run) error {
 	return nil
 }
 
-// verdict counts the outcome of a store and returns the error for the sink's caller.
-func (x *Residency) verdict(k *rank, err error, blocks int) error {
+// countOutcome counts the outcome of a store and returns the error for the sink's caller.
+func (x *Residency) countOutcome(k *rank, err error, blocks int) error {
 	n := uint64(blocks)
 	switch err {
 	case nil:
@@ -226,10 +226,10 @@ func (x *Residency) removePart(k *rank, tier kv.Tier, hashes []kv.BlockHash) {
 	switch {
 	case k.tiers == nil && tier != kv.TierDevice: // it has nothing there
 	case k.names == nil:
-		x.take(k, 1<<tier, hashes)
+		x.removeFrom(k, 1<<tier, hashes)
 	case k.tiers == nil:
 		k.hashes = k.names.Remove(hashes, k.hashes[:0])
-		x.take(k, 1<<tier, k.hashes)
+		x.removeFrom(k, 1<<tier, k.hashes)
 	default:
 		x.removeNames(k, tier, hashes)
 	}
@@ -243,7 +243,7 @@ func (x *Residency) removeNames(k *rank, tier kv.Tier, names []kv.BlockHash) {
 			k.hashes = append(k.hashes, hash)
 		}
 	}
-	x.take(k, 1<<tier, k.hashes)
+	x.removeFrom(k, 1<<tier, k.hashes)
 	for i, name := range names {
 		if hash, ok := k.names.Hash(name); ok && k.tiers.masks[hash] == 0 {
 			k.hashes = k.names.Remove(names[i:i+1], k.hashes[:0])
@@ -251,8 +251,8 @@ func (x *Residency) removeNames(k *rank, tier kv.Tier, names []kv.BlockHash) {
 	}
 }
 
-// take removes blocks, by chained hash, from tiers of a rank.
-func (x *Residency) take(k *rank, from tierSet, hashes []kv.BlockHash) {
+// removeFrom removes blocks, by chained hash, from tiers of a rank.
+func (x *Residency) removeFrom(k *rank, from tierSet, hashes []kv.BlockHash) {
 	if from&onDevice != 0 {
 		x.index.Remove(k.holder, hashes)
 	}
@@ -289,16 +289,16 @@ func (x *Residency) Clear(r kv.Rank) {
 // has no table, so a lookup that finds a leftover in an index stops there. Whether it had a
 // table is remembered and restored at the end.
 func (x *Residency) clear(k *rank) {
-	tiered := x.strip(k)
+	tiered := x.dropTable(k)
 	x.index.Clear(k.holder)
 	if tiered {
 		x.below.Clear(k.holder)
-		x.give(k, x.newTiers())
+		x.setTable(k, x.newTiers())
 	}
 }
 
-// strip removes a rank's table and names. It reports whether the rank had a table.
-func (x *Residency) strip(k *rank) (tiered bool) {
+// dropTable removes a rank's table and names. It reports whether the rank had a table.
+func (x *Residency) dropTable(k *rank) (tiered bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.show()
@@ -307,9 +307,9 @@ func (x *Residency) strip(k *rank) (tiered bool) {
 	return tiered
 }
 
-// give gives a rank a new table after it lost its blocks. Lookups that began earlier will read
+// setTable gives a rank a new table after it lost its blocks. Lookups that began earlier will read
 // that table from the first block.
-func (x *Residency) give(k *rank, t *tiers) {
+func (x *Residency) setTable(k *rank, t *tiers) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.show()
