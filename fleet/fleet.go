@@ -250,7 +250,7 @@ func (w *Worker) publish(cfg *Config) error {
 		at := *t.NATS
 		at.Worker = w.card.Name
 		w.nats = append(w.nats, at)
-		at.Notify = func(err error) { // only here, as the registration uses the same NATS server
+		at.Notify = func(err error) { // the registration uses the same servers, so one report is enough
 			if err == nil {
 				w.log.Info("NATS works again")
 				return

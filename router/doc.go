@@ -19,7 +19,7 @@
 //	r.Progress(now, d.Reservation, 0, 1) // the first token
 //	r.Release(now, d.Reservation)        // however it ended
 //
-// Several routers of the same workers tell each other their reservations: Drain returns
+// Several routers of the same workers share their reservations: Drain returns
 // the events, Apply takes them, and Snapshot serves a router that starts late or missed
 // events. Subpackage kvindex is the index. A request may be restricted to a pool of
 // workers; [Buckets] chooses one by prompt, internal/router/global by length and target.

@@ -92,7 +92,7 @@ func (f *fleet) readSpec(w kv.Rank, spec *WorkerSpec) error {
 	slices.Sort(spec.Models)
 	spec.Models = slices.Compact(spec.Models)
 	if len(spec.Models) > 0 && spec.Models[0] == 0 {
-		return fmt.Errorf("%w %v: one of its models is 0, which stands for any: name another", ErrWorkerSpec, w)
+		return fmt.Errorf("%w %v: one of its models is 0, which means any: give it another number", ErrWorkerSpec, w)
 	}
 	fresh, known := 0, 0
 	for _, id := range spec.Models {
@@ -106,7 +106,7 @@ func (f *fleet) readSpec(w kv.Rank, spec *WorkerSpec) error {
 		}
 	}
 	if known+fresh > f.cfg.MaxModels {
-		return fmt.Errorf("%w %v: %d of its models are new beside %d, want at most MaxModels (%d) in all", ErrWorkerSpec, w, fresh, known, f.cfg.MaxModels)
+		return fmt.Errorf("%w %v: it adds %d models to %d, want at most MaxModels (%d) in all", ErrWorkerSpec, w, fresh, known, f.cfg.MaxModels)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ var eventNames = enum.New[EventKind]("router", "event", "reserved", "progressed"
 
 func (k EventKind) String() string { return eventNames.Name(k) }
 
-// Event tells replicas about one reservation of a router. Its numbers are totals, not
+// Event reports a change of one reservation to replicas. Its numbers are totals, not
 // differences, so an event may arrive twice, late or out of order.
 type Event struct {
 	Replica ReplicaID
@@ -46,7 +46,7 @@ type Event struct {
 }
 
 // Snapshot has all reservations that a router made itself. Sessions are not in it;
-// Claims tells them.
+// Claims returns them.
 type Snapshot struct {
 	Replica ReplicaID
 	Epoch   uint64

@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// end ends a reservation. Replicas are told if this router made it; otherwise the end
+// end ends a reservation. Replicas get an event if this router made it; otherwise the end
 // is remembered, so that a late event does not make the reservation again.
 func (r *Router) end(at int32, how ending) {
 	e := r.ledger.end(at, how)
@@ -49,7 +49,7 @@ func (r *Router) Begun(now time.Duration, res Reservation) bool {
 // was computed.
 //
 // Each call renews the reservation. Higher totals also prove that a step of the worker
-// has ended now. Replicas are told of the end of the prefill, and of a renewal every
+// has ended now. Replicas get an event at the end of the prefill, and of a renewal every
 // quarter of Expiry, so that one lost event does not expire it there. It returns false
 // if the reservation has ended.
 func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, outputTokens int) bool {

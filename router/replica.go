@@ -251,13 +251,13 @@ func (r *Router) Peers(dst []Peer) []Peer {
 	return dst
 }
 
-// Claims appends to dst the claims that only this router can tell to a router that
+// Claims appends to dst the claims that only this router can give to a router that
 // missed them, in no order: its own, those of replicas that have left, and those of
 // replicas that have restarted since.
 //
 // It reads n entries from the given one on, and returns the entry to continue with, or
 // 0 at the end, so that one call takes bounded time. A claim made between two calls may
-// be missing; its own event tells it.
+// be missing; its own event reports it.
 func (r *Router) Claims(now time.Duration, from, n int, dst []Claim) (_ []Claim, next int) {
 	r.advance(now)
 	s := &r.sessions
@@ -276,7 +276,7 @@ func (r *Router) Claims(now time.Duration, from, n int, dst []Claim) (_ []Claim,
 	return dst, to
 }
 
-// ApplyClaims takes claims that a replica tells, its own or others', and returns the
+// ApplyClaims takes claims that a replica sends, its own or others', and returns the
 // number that it refused as malformed.
 func (r *Router) ApplyClaims(now time.Duration, claims []Claim) (refused int) {
 	r.advance(now)

@@ -30,7 +30,7 @@ type reservation struct {
 
 	predicted time.Duration // time left for its prompt, by profile
 	touched   time.Duration // of the last progress
-	synced    time.Duration // when replicas were last told
+	synced    time.Duration // when replicas last got an event
 
 	affinity
 
@@ -56,7 +56,7 @@ type promise struct {
 // debt is the next sign of progress that the worker owes for one reservation.
 type debt struct {
 	owed     owed
-	told     bool          // the length of the reply is known
+	sized    bool          // the length of the reply is known
 	reserved time.Duration // time of the reservation
 	term     time.Duration // within which the first token, or all, is due
 }

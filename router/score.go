@@ -155,7 +155,7 @@ func (s *scorer) cost(slot int32) (cost float64, terms [maxTerms]float64) {
 //	        step and Profile.Prompt for each step that the pending prompts and its own take
 //	own     its output tokens, each one decode step of all requests active with it
 //	others  its prompt, for each request that decodes; and its row, KV and blocks, for each
-//	        of their remaining steps beside it
+//	        of their remaining steps with it
 //	backlog its prompt, for each request that waits for its first token there: as many will
 //	        arrive and wait after it
 //

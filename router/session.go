@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Claim says that a session is at a worker. Replicas tell each other their claims, in
+// Claim says that a session is at a worker. Replicas exchange their claims, in
 // the events of reservations and by [Router.Claims], and agree by one rule: of two
 // claims on a session the one with the higher Stamp wins, and at equal stamps the one
 // with the higher Replica. So order and repetition of claims do not matter.

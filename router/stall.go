@@ -136,7 +136,7 @@ func (l *ledger) begun(at int32) {
 	e := &l.slab[at]
 	w := &l.fleet.workers[e.slot]
 	l.fleet.noteProgress(w)
-	if e.owed == asAnswer && !e.told {
+	if e.owed == asAnswer && !e.sized {
 		w.endDebt(l.slab, at)
 	}
 	l.updateNextLate(w)

@@ -50,7 +50,7 @@ func (s *WorkerSpec) batch() float64 {
 	return float64(s.BatchTokens)
 }
 
-// chunk returns the most that one prompt takes of a step beside decoding rows, in
+// chunk returns the most that one prompt takes of a step with decoding rows, in
 // tokens.
 func (s *WorkerSpec) chunk() float64 {
 	if s.ChunkTokens == 0 {

@@ -54,8 +54,8 @@ func (m WatcherMetrics) String() string {
 		m.Names, m.Heard, m.Goodbyes, m.Malformed, m.TooMany, m.Dropped, m.Lost, m.Outages)
 }
 
-// hear applies one announcement; an empty payload is a goodbye.
-func (r *registry) hear(now time.Time, name string, epoch uint64, payload []byte) {
+// receive applies one announcement; an empty payload is a goodbye.
+func (r *registry) receive(now time.Time, name string, epoch uint64, payload []byte) {
 	if len(payload) > r.cfg.MaxPayload || !validName(name) {
 		r.metrics.Malformed++
 		return

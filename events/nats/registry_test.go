@@ -18,7 +18,7 @@ func newBook(cfg WatcherConfig) *book {
 }
 
 func (b *book) say(name string, epoch uint64, payload string) {
-	b.hear(b.at, name, epoch, []byte(payload))
+	b.receive(b.at, name, epoch, []byte(payload))
 }
 
 // news returns the changes that the reader did not know.

@@ -128,7 +128,7 @@ func (w *Watcher) run() {
 		w.share()
 		select {
 		case m := <-w.heard:
-			w.hear(m)
+			w.receive(m)
 		case out <- change:
 			w.names.delivered(change)
 		case <-w.turned:
@@ -145,8 +145,8 @@ func (w *Watcher) run() {
 	}
 }
 
-// hear applies one announcement. The worker's name is the last token of the subject.
-func (w *Watcher) hear(m *nats.Msg) {
+// receive applies one announcement. The worker's name is the last token of the subject.
+func (w *Watcher) receive(m *nats.Msg) {
 	epoch := uint64(0)
 	if text := m.Header.Get(headEpoch); text != "" {
 		var err error
@@ -155,7 +155,7 @@ func (w *Watcher) hear(m *nats.Msg) {
 			return
 		}
 	}
-	w.names.hear(time.Now(), strings.TrimPrefix(m.Subject, w.cfg.hereSubject("")), epoch, m.Data)
+	w.names.receive(time.Now(), strings.TrimPrefix(m.Subject, w.cfg.hereSubject("")), epoch, m.Data)
 }
 
 // expire finds processes that are gone, and returns the time until the next call.

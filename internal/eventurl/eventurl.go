@@ -1,6 +1,6 @@
-// Package eventurl owns the form of URLs that say where cache events go: it parses them and
-// hides their secrets. It opens nothing but the files that a URL names, to see that they are
-// there. Its functions may be called from any goroutine.
+// Package eventurl owns the form of URLs for destinations of cache events: it parses them and hides
+// their secrets. It opens only the files that a URL names, to check that they exist. Its functions
+// may be called from any goroutine.
 //
 //	targets, err := eventurl.ParseAll([]string{"zmq://*:5557", "nats://a:4222,b:4222?prefix=p"})
 package eventurl
@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-llm/coppice/events/zmq"
 )
 
-// Target is one place for events: either of its fields is set.
+// Target is one destination of events: one of its fields is set.
 type Target struct {
 	ZMQ  *ZMQ
 	NATS *nats.Config // without Worker
@@ -33,8 +33,8 @@ type ZMQ struct {
 	Topic        string // "": the default
 }
 
-// Split separates URLs at commas. A part without a scheme of events is another server of the
-// URL before it, or a piece of its password.
+// Split separates URLs at commas. A part without a scheme for events belongs to the URL before it:
+// it is another server, or a piece of its password.
 func Split(texts []string) []string {
 	var all []string
 	for _, text := range texts {
@@ -51,12 +51,13 @@ func Split(texts []string) []string {
 
 var ourScheme = regexp.MustCompile(`^(zmq|nats|tls)://`)
 
-// plainHosts are hosts, with ports or without.
+// plainHosts matches a list of hosts, with or without ports.
 var plainHosts = regexp.MustCompile(`^(\*|[\w.-]*|\[[\w.:%]*\])(:\d*)?(,(\*|[\w.-]*|\[[\w.:%]*\])(:\d*)?)*$`)
 
-// Redact returns a URL without its user and password. The text may be no valid URL, because
-// its password has a ? in it or the host is missing: all up to the last @ is secret then, or the
-// whole text if no hosts can be found in it. ZMQ has no passwords, and may have an @ in topics.
+// Redact returns a URL without its user and password. The text need not be a valid URL: its password
+// may have a ? in it, or the host may be missing. Then everything up to the last @ counts as secret,
+// or the whole text if it has no plain hosts. ZMQ URLs have no passwords and may have an @ in their
+// topic.
 func Redact(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if scheme += "://"; !ok || strings.ContainsAny(scheme[:len(scheme)-3], ":@/?#") {
@@ -76,7 +77,7 @@ func Redact(text string) string {
 	return scheme + "(secret)" + rest[at:]
 }
 
-// RedactAll returns URLs as Split has them, each as Redact shows it, in one text.
+// RedactAll splits URLs as Split does, redacts each, and joins them with commas.
 func RedactAll(texts []string) string {
 	all := Split(texts)
 	for i := range all {
@@ -85,7 +86,7 @@ func RedactAll(texts []string) string {
 	return strings.Join(all, ",")
 }
 
-// ParseAll parses URLs as Split has them, and reports all faults at once.
+// ParseAll splits URLs as Split does, parses each, and reports all faults at once.
 func ParseAll(texts []string) ([]Target, error) {
 	var all []Target
 	var errs []error
@@ -100,21 +101,21 @@ func ParseAll(texts []string) ([]Target, error) {
 }
 
 // Parse parses one URL, such as zmq://*:5557?replay=5558&topic=T or
-// nats://a:4222,b:4222?prefix=P&creds=FILE&ca=FILE. Errors do not repeat it.
+// nats://a:4222,b:4222?prefix=P&creds=FILE&ca=FILE. Its errors do not contain the URL.
 func Parse(text string) (t Target, err error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	authority, query, _ := strings.Cut(rest, "?")
 	if !ok || strings.ContainsAny(scheme, ":@/?#") {
 		return t, errors.New("want a URL like zmq://*:5557 or nats://host:4222")
 	}
-	if scheme != "zmq" && strings.Contains(query, "@") { // or a part of a password would be one of the query, and told
+	if scheme != "zmq" && strings.Contains(query, "@") { // otherwise a part of a password could appear in an error as a parameter
 		return t, errors.New("write an @ after the ? as %40, and a ? in a password as %3F")
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return t, errors.New("the text after the ? is not a query")
 	}
-	// take reads the parameters of these names, of which there may be no others.
+	// take returns the values of the named parameters, and an error if there are others.
 	take := func(names ...string) (taken []string, err error) {
 		for _, name := range names {
 			if len(values[name]) > 1 {
@@ -208,7 +209,7 @@ func parseNATS(scheme, authority string, t nats.Config) (*nats.Config, error) {
 	return &t, nil
 }
 
-// Sender makes the sockets' sender, with the topic for a URL that has none.
+// Sender returns the sender for the sockets. topic is used if the URL has none.
 func (z *ZMQ) Sender(topic string) *zmq.Sender {
 	if z.Topic != "" {
 		topic = z.Topic

@@ -156,7 +156,7 @@ func (p *Policy) share(h http.Header, origin string) {
 }
 
 // invite answers a preflight: it allows the method and the headers that the page asks for. The
-// request itself is checked when it comes.
+// request itself is checked when it arrives.
 func (p *Policy) invite(h http.Header, r *http.Request, method string) {
 	if token(method) {
 		h.Set("Access-Control-Allow-Methods", method)

@@ -4,7 +4,7 @@
 // and never chooses a worker: time comes in as now, and its caller ends each pass.
 //
 // A request waits, first come first served, until the blocks of its prompt fit. Its
-// prompt is computed in chunks beside all decoding requests. Then it outputs one token a
+// prompt is computed in chunks, together with all decoding requests. Then it outputs one token a
 // pass, and may be preempted when blocks run out. Other requests find a full block from
 // the pass that computes it on; it is announced by an event when that pass ends. Blocks
 // that no request holds stay cached until their room is needed. They are evicted least

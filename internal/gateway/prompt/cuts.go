@@ -9,10 +9,9 @@ import (
 )
 
 // cuts holds the added tokens ("<|im_start|>") before which a text may be cut in two such that
-// the
-// tokens of both parts together are those of the whole text. [tokenizer.Tokenizer] searches for added
-// tokens first, leftmost and then longest, and encodes the text between them separately. So a token is
-// safe to cut at if
+// the tokens of both parts together are those of the whole text. [tokenizer.Tokenizer] searches for
+// added tokens first, leftmost and then longest, and encodes the text between them separately. So a
+// token is safe to cut at if
 //
 //   - no added token contains it, or ends with a prefix of it, itself included: then it is found
 //     wherever it occurs, wherever the search begins;

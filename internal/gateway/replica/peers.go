@@ -47,11 +47,11 @@ type peer struct {
 	later []span
 	top   uint64
 
-	behind  time.Time // time since which events are missing; zero: none
-	asked   time.Time
-	wanted  bool // get a snapshot even if no event is missing
-	reset   bool // that snapshot replaces all state of the peer
-	refused bool // the router refused some events: unknown worker, or a limit
+	gapSince time.Time // time since which events are missing; zero: none
+	asked    time.Time
+	wanted   bool // get a snapshot even if no event is missing
+	reset    bool // that snapshot replaces all state of the peer
+	refused  bool // the router refused some events: unknown worker, or a limit
 
 	snapshot pieces
 }
@@ -171,9 +171,9 @@ func (x *peer) merge() {
 func (p *peers) updateGap(now time.Time, x *peer) {
 	switch missing := x.next <= x.top; {
 	case !missing:
-		x.behind = time.Time{}
-	case x.behind.IsZero():
-		x.behind = now
+		x.gapSince = time.Time{}
+	case x.gapSince.IsZero():
+		x.gapSince = now
 		if x.next > 1 { // a new peer always starts with a gap
 			p.counts.Gaps++
 		}
@@ -214,8 +214,8 @@ func (x *peer) due() time.Time {
 	switch {
 	case x.wanted:
 		at = x.asked.Add(askEvery)
-	case !x.behind.IsZero():
-		at = x.behind.Add(patience)
+	case !x.gapSince.IsZero():
+		at = x.gapSince.Add(patience)
 		if again := x.asked.Add(askEvery); again.After(at) {
 			at = again
 		}

@@ -317,7 +317,7 @@ func (r *Replicas) receive(now time.Time, payload []byte) bool {
 		r.dropPeer(was) // the new process has no reservations yet, and may send no event to say so
 	}
 	r.take(now, p, &m, payload)
-	return r.due.owed || !p.behind.IsZero()
+	return r.due.owed || !p.gapSince.IsZero()
 }
 
 // take applies the content of a message.

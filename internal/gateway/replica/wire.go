@@ -11,9 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// The wire format between routers, version 2; version 1 had no sessions. Numbers are unsigned
-// varints in
-// their shortest form, except those marked 8, which are 8 bytes, little-endian.
+// The wire format between routers, version 2; version 1 had no sessions. Numbers are
+// unsigned varints in their shortest form, except those marked 8: 8 bytes, little-endian.
 //
 // message: version 1 byte, kind 1 byte, replica 8, epoch 8, block tokens, seq, then by kind
 //
