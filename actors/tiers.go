@@ -44,7 +44,7 @@ type Tiers struct {
 	// and closes them.
 	Stores []mempool.Store
 	// ExtentPages is the number of pages that move together, for HostBytes, Disk and Share.
-	// Default: that of mempool.LayoutOf, as many pages as fit in 1 MiB.
+	// Default: that of mempool.LayoutOf, the smallest power-of-two number of pages that holds at least 1 MiB.
 	ExtentPages int
 	// Write selects when KV is copied from the device to the tier below. Default
 	// tiering.WriteBack.

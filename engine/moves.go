@@ -11,8 +11,9 @@ import (
 // move.
 type MoveID uint64
 
-// Move copies pages between the device and a lower tier. It is a value: the pages and
-// their contents. The owner of the lower tier finds its place there by the contents.
+// Move describes a copy of pages between the device and a lower tier. It holds no bytes of
+// KV: it names the pages and the tokens whose KV they hold. The owner of the lower tier
+// finds the place of that KV by namespace and tokens.
 type Move struct {
 	ID       MoveID
 	From, To kv.Tier // one of them is the device

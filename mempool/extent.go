@@ -25,9 +25,9 @@ type Layout struct {
 	ExtentPages int `min:"1" max:"1<<16"` // pages of a full extent
 }
 
-// LayoutOf returns the layout for a page size: the smallest power of two of pages that
-// has MinExtentBytes. Pages of 1 MiB or more are extents of their own; pages of 96 KiB
-// make extents of 16 pages, 1.5 MiB.
+// LayoutOf returns the layout for a page size: the smallest power-of-two number of
+// pages that holds at least MinExtentBytes. A page of 1 MiB or more is an extent by
+// itself; pages of 96 KiB make extents of 16 pages, 1.5 MiB.
 func LayoutOf(pageTokens, pageBytes int) Layout {
 	l := Layout{PageTokens: pageTokens, PageBytes: pageBytes, ExtentPages: 1}
 	for pageBytes > 0 && pageTokens > 0 && l.ExtentBytes() < MinExtentBytes && 2*l.ExtentTokens() <= MaxExtentTokens {

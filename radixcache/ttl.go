@@ -7,13 +7,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ages converts an age in time to a stamp. Nodes store no time. Instead marks of (time,
-// clock) give the largest stamp of the walks before a time.
+// ages converts a time to a stamp, the value of the tree's clock at a node's last use. The
+// clock counts accesses, and nodes store no time. Each mark records the clock at one time:
+// nodes with a stamp up to its clock were last used before that time.
 //
-// Marks are at least TTL/64 apart, so about 64 exist at a time. With a TTL of 64
-// minutes there is one per minute: a node that was used right after a mark counts from
-// the next one, and goes 64 to 65 minutes after its last use, if Expire is called often.
-// So a node may live a step too long, but never goes early.
+// Marks are at least TTL/64 apart, so about 64 exist at a time. With a TTL of 64 minutes
+// there is one per minute. The age of a node is counted from the first mark after its last
+// use, so it expires 64 to 65 minutes after that use if Expire is called often: at most
+// TTL/64 late, never early.
 type ages struct{ marks []ageMark }
 
 // ageMark states that walks with a stamp up to clock happened at now or before.

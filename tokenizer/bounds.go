@@ -31,9 +31,10 @@ type Options struct {
 
 // EncodeWith is Encode with bounds on its work, for untrusted texts: it stops soon after
 // MaxTokens tokens with ErrTooLong, and with ErrTooHard if a regular expression of the file
-// takes too many steps. Both depend on text, options and file only. After an error dst has some
-// of the first tokens of the text; after ErrTooLong they exceed MaxTokens by at most one piece,
-// or are fewer.
+// takes too many steps. Whether an error occurs depends only on the text, the options and the
+// tokenizer. After an error dst has some of the first tokens of the text. After ErrTooLong these
+// are at most MaxTokens plus the tokens of one pre-token. They may be fewer than MaxTokens, because
+// a pre-token that must have too many tokens is refused before it is merged.
 func (e *Encoder) EncodeWith(dst []kv.Token, text string, o Options) ([]kv.Token, error) {
 	defer e.s.trim()
 	e.s.bounds = bounds{bounded: true, most: math.MaxInt, tokens: o.MaxTokens, steps: allowance(len(text)), plain: o.Plain}

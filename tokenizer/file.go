@@ -10,11 +10,11 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrInvalid wraps errors about files that violate the format or contradict themselves:
+// ErrInvalid is wrapped by errors about files that violate the format or contradict themselves:
 // truncated JSON, duplicate ids, merges of unknown tokens.
 var ErrInvalid = errors.New("tokenizer: invalid file")
 
-// ErrUnsupported wraps errors about unsupported features. The text names the feature and the
+// ErrUnsupported is wrapped by errors about unsupported features. The text names the feature and the
 // supported alternatives.
 var ErrUnsupported = errors.New("tokenizer: unsupported")
 

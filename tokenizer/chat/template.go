@@ -10,23 +10,23 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// ErrInvalid wraps errors about templates that are not valid Jinja, and about files without a
+// ErrInvalid is wrapped by errors about templates that are not valid Jinja, and about files without a
 // template.
 var ErrInvalid = errors.New("chat: invalid template")
 
-// ErrUnsupported wraps errors about unsupported features of Jinja, from parsing and from
+// ErrUnsupported is wrapped by errors about unsupported features of Jinja, from parsing and from
 // rendering. The text names the feature.
 var ErrUnsupported = errors.New("chat: unsupported")
 
-// ErrRender wraps errors of a valid template that can't render its inputs, for example because
+// ErrRender is wrapped by errors of a valid template that can't render its inputs, for example because
 // an undefined name is used or a type does not fit.
 var ErrRender = errors.New("chat: the template failed")
 
-// ErrRefused wraps the message of a template that calls raise_exception because it does not
+// ErrRefused is wrapped by errors with the message of a template that calls raise_exception because it does not
 // accept the conversation.
 var ErrRefused = errors.New("chat: the template refuses the conversation")
 
-// ErrLimit wraps errors about a limit that was reached; the text names it.
+// ErrLimit is wrapped by errors about a limit that was reached; the text names it.
 var ErrLimit = errors.New("chat: the template reached a limit")
 
 // Limits bound the resources of a template. A zero field means its default.
