@@ -75,7 +75,7 @@ type EngineSummary struct {
 // PlayEngine measures a backend alone: the prefill of a prompt in one step, then
 // decoding at batches of 1, 4 and 16. The backend must be idle; the contents of its
 // pool are lost. progress, if not nil, is called after each measurement, [EngineConfig.Steps]
-// times. Errors are those of cfg, of the backend, and the end of ctx.
+// times. It fails if cfg is invalid, if the backend fails, or once ctx is done.
 func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progress func()) (*EngineSummary, error) {
 	cfg = cfg.withDefaults()
 	p := &enginePlay{b: engine.Listed(b), info: b.Info(), cfg: cfg, rng: rand.New(rand.NewPCG(7, 7))}

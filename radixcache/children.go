@@ -95,10 +95,13 @@ func (s *slab) find(parent NodeID, key []kv.Token) (place, bool) {
 	return place{last, len(f.runs[last].kids)}, false
 }
 
-// findRun returns the index of the last run that starts at or below key, or 0.
-// If key does not share f.skip tokens with the children, order and shared are the
-// result of a comparison that shows it; otherwise shared is at least f.skip, or
-// the length of key if key is shorter than that.
+// findRun returns the index r of the run to search for key: the last one whose first
+// child is not above key, or 0 if there is none.
+//
+// All children of a fork share their first f.skip tokens. If key differs from them
+// within these tokens, shared < f.skip, and order is that of the children relative to
+// key. If key has at most f.skip tokens, order and shared compare the first child with
+// it. Otherwise shared is f.skip and order 0, and the caller searches run r.
 func (s *slab) findRun(f *fork, key []kv.Token) (r, order, shared int) {
 	if len(key) <= f.skip {
 		order, shared = s.compare(f.first(), key)

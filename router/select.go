@@ -140,10 +140,10 @@ func (r *Router) Wait(now time.Duration, req *Request) (Ticket, error) {
 	return r.queue.enqueue(req, r.queue.turnOf(req, r.now.Seconds())), nil
 }
 
-// Next returns the waiting request that goes next, if one can go now. Call it after
-// each Progress, Release, Report and Join, with a Take for each request, until it
-// returns false. Look up the request's overlaps again before Take: they have likely
-// changed.
+// Next returns the waiting request to place next, or false if no worker has room for one.
+// Progress, Release, Report and Join can make room. After each of them call Next, and Take
+// for the request that it returned, until Next returns false. Find the cached prefixes of
+// the request again before Take, because they have likely changed while it waited.
 func (r *Router) Next(now time.Duration) (Ticket, *Request, bool) {
 	r.advance(now)
 	at := r.nextWaiting()

@@ -180,8 +180,9 @@ func (t *tree) unlink(id int32) {
 	t.children.delete(key{uint64(t.nodes[id].run[0]), uint32(parent)})
 }
 
-// split cuts the run of a node and returns a new node with the part before. The rest
-// keeps its id, because reservations refer to it as their end.
+// split cuts the run of node id at index at. It returns the id of a new node, the parent of
+// the old one, with the part before at. The old node keeps its id and the part from at on,
+// because reservations name the node at which their path ends.
 func (t *tree) split(id int32, at int) int32 {
 	upper := t.node()
 	n, u := &t.nodes[id], &t.nodes[upper]

@@ -52,8 +52,9 @@ const (
 	prependNever
 )
 
-// cut runs text through the steps from step on and appends the tokens of the resulting pieces.
-// first is set if text is the beginning of the caller's text.
+// cut splits text by the pre-tokenizers t.cutters[step:], in turn, encodes the resulting pieces
+// and appends their tokens to dst. first reports whether text is the beginning of the text that
+// the caller of Encode passed; s is scratch memory.
 func (t *Tokenizer) cut(dst []kv.Token, step int, text string, first bool, s *scratch) []kv.Token {
 	if text == "" {
 		return dst

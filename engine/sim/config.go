@@ -41,9 +41,10 @@ type Config struct {
 	Seed uint64
 }
 
-// Faults break the device on purpose. They are called in order within Submit, once
-// for each batch or row, and must not call the backend. After a batch that loses the device
-// nothing runs, so only Slow is still called. Each may be nil.
+// Faults are functions that break the simulated device on purpose. Submit calls them in the
+// order of batches, once for each batch or row. They must not call the backend. A function may
+// be nil. After a batch that loses the device no batch runs, and Submit calls only Slow, because
+// a lost batch takes time too.
 type Faults struct {
 	// Row fails a sound row: its error becomes RowOut.Err, the KV that the row wrote is
 	// poisoned, and its slot has no last sample.

@@ -19,8 +19,9 @@ const (
 	headerITL  = "X-Coppice-ITL-Ms"
 )
 
-// readTargets reads the targets of a request if a grid chooses its pool: from headers, else from
-// the body's nvext fields, as Dynamo's clients send them. An invalid target is an error.
+// readTargets reads the latency targets of a request (TTFT, time between tokens) from its headers,
+// else from the body's nvext fields, as Dynamo's clients send them. It reads them only if a pools
+// file is in use, whose grid maps prompt length and target to a pool. An invalid target is an error.
 func (p *proxiedRequest) readTargets(r *http.Request, hints *openai.Hints) error {
 	if !p.pools.Grid() {
 		return nil

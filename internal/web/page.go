@@ -13,8 +13,9 @@ var shared embed.FS
 // request or a worker can't execute or be sent elsewhere.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Page serves page.html from the directory "page" of files at /, and all files of that
-// directory, with those shared by all pages, below /page/.
+// Page serves a live page from the directory "page" of the embedded file system: page.html at
+// the URL path /, and the directory's files below /page/. The files that all pages share, which
+// this package embeds, are below /page/ too.
 func Page(files embed.FS) http.Handler {
 	serve := func(from embed.FS) http.Handler {
 		sub, err := fs.Sub(from, "page")

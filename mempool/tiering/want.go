@@ -177,10 +177,12 @@ func readOf(p *Policy, now time.Duration, s *source) *move {
 	return m
 }
 
-// patience returns how long the read of a source may take: the larger of Lateness times the
-// expected time and half the time of computing the same tokens, within [MinWait, Deadline]. That
-// half is halved again with each consecutive late read of the tier, so the waits for a tier that
-// hangs add up to 1/2 + 1/4 + … < 1 times the cost of computing.
+// patience returns how long the read of a source may take: the larger of Lateness times its
+// expected time and half the time of computing the same tokens, within [MinWait, Deadline].
+//
+// Each consecutive late read of a tier halves the second term again. So if a tier hangs, the
+// waits that this term allows add up to 1/2 + 1/4 + … < 1 times the cost of computing; after
+// that Lateness and MinWait alone bound each wait.
 func patience(p *Policy, s *source) time.Duration {
 	compute := s.compute
 	if p.cost.at() == 0 {

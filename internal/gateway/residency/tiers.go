@@ -13,8 +13,9 @@ const (
 	anyTier  tierSet = ^tierSet(0)
 )
 
-// tiers is the table of one rank: the tiers of each block, by chained hash. The limits are
-// separate, so that a large host memory can't displace blocks on the device.
+// tiers lists the blocks that one data-parallel rank of a worker holds, by chained hash, and the
+// tiers of each. The numbers of blocks on the device, in host memory and below are limited
+// separately. So the entries of a large host memory can't displace those of the device.
 type tiers struct {
 	masks  map[kv.BlockHash]tierSet // never an empty set
 	device int                      // blocks on the device
