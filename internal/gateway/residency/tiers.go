@@ -14,8 +14,8 @@ const (
 )
 
 // tiers lists the blocks that one data-parallel rank of a worker holds, by chained hash, and the
-// tiers of each. The numbers of blocks on the device, in host memory and below are limited
-// separately. So the entries of a large host memory can't displace those of the device.
+// tiers of each. The number of blocks on the device and that of the others have separate
+// limits. So the entries of a large host memory can't displace those of the device.
 type tiers struct {
 	masks  map[kv.BlockHash]tierSet // never an empty set
 	device int                      // blocks on the device
