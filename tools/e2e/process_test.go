@@ -226,7 +226,7 @@ func (p *process) cleanup() {
 }
 
 // expected lists warnings that tests cause.
-var expected = map[string]bool{"requests had to be ended": true, "ending at once": true}
+var expected = map[string]bool{"open requests were ended": true, "ending at once": true}
 
 // within returns a context that ends after patience.
 func within(t *testing.T) context.Context {
