@@ -64,8 +64,9 @@ func (c *Choice) HasOutput() bool {
 	return c.Text != "" || d.Content != "" || d.ReasoningContent != "" || d.Reasoning != "" || calls || len(c.TokenIDs) > 0
 }
 
-// Usage counts tokens. A prompt with several choices counts once. Its cached tokens are those of
-// the choice that found the fewest: the other choices find what that one computed.
+// Usage counts tokens. The tokens of a prompt with several choices count once. CachedTokens is
+// then the count of the choice that found the fewest cached tokens: what the other choices find
+// beyond that, this choice has computed.
 type Usage struct {
 	PromptTokens     int
 	CachedTokens     int // prompt tokens from the cache; -1 if decoded from an answer without this count

@@ -49,7 +49,8 @@ func (d *decoder) fail(at place, code, format string, args ...any) {
 	}
 }
 
-// want records that a value has the wrong type.
+// want records the fault that v has the wrong type. what describes the wanted type, as in "a
+// string".
 func (d *decoder) want(v value, what string) {
 	d.fail(v, "invalid_type", "%s is %s, want %s", v, v.kind(), what)
 }
@@ -68,7 +69,7 @@ func (d *decoder) isText(v value) bool {
 	return true
 }
 
-// text reads a string; "" if v is none.
+// text reads a string. If v is not a string, it records a fault and returns "".
 func (d *decoder) text(v value) string {
 	if !d.isText(v) {
 		return ""
@@ -77,7 +78,9 @@ func (d *decoder) text(v value) string {
 	return d.unescaped(raw, bytes.IndexByte(raw, '\\') >= 0)
 }
 
-// again is text, but returns last if it is equal, to save an allocation.
+// again reads a string as text does. last is a string that v is likely to equal, such as the
+// field's value in the previous request; if v equals last, again returns last itself and allocates
+// nothing.
 func (d *decoder) again(v value, last string) string {
 	if raw := v.raw; raw[0] == '"' && string(raw[1:len(raw)-1]) == last && bytes.IndexByte(raw, '\\') < 0 {
 		return last
@@ -85,8 +88,8 @@ func (d *decoder) again(v value, last string) string {
 	return d.text(v)
 }
 
-// unescaped returns the text of a JSON string, given without its quotes. Invalid UTF-8 becomes
-// U+FFFD.
+// unescaped returns the text of a JSON string. raw is the string without its quotes; escaped
+// reports whether raw contains a backslash. Invalid UTF-8 becomes U+FFFD.
 func (d *decoder) unescaped(raw []byte, escaped bool) string {
 	if !escaped && utf8.Valid(raw) {
 		return string(raw)
@@ -95,7 +98,8 @@ func (d *decoder) unescaped(raw []byte, escaped bool) string {
 	return string(d.buf)
 }
 
-// label is again with a limit of maxName bytes.
+// label reads a string as again does, but refuses one of more than maxName bytes (not for a
+// proxy).
 func (d *decoder) label(v value, last string) string {
 	s := d.again(v, last)
 	if len(s) > maxName && !d.lenient {
@@ -105,7 +109,7 @@ func (d *decoder) label(v value, last string) string {
 	return s
 }
 
-// flag reads a boolean; false if v is none.
+// flag reads a boolean. If v is none, it records a fault and returns false.
 func (d *decoder) flag(v value) bool {
 	if v.raw[0] != 't' && v.raw[0] != 'f' {
 		d.want(v, "true or false")
@@ -113,14 +117,15 @@ func (d *decoder) flag(v value) bool {
 	return v.raw[0] == 't'
 }
 
-// integer reads a number without a fraction, in any notation, in [lo, hi]; 0 if v is not one.
+// integer reads a number without a fraction, in any notation, from lo to hi. If v is not one, it
+// records a fault and returns 0.
 func (d *decoder) integer(v value, lo, hi int64) int64 {
 	n, _ := d.whole(v, lo, hi)
 	return n
 }
 
-// whole is integer, and also reports whether v is one. For a proxy the upper limit is left to
-// the worker.
+// whole reads a number as integer does, and also reports whether v is a valid one. For a proxy it
+// accepts numbers above hi up to the largest int32: the worker checks the limit.
 func (d *decoder) whole(v value, lo, hi int64) (n int64, ok bool) {
 	if !v.isNumber() {
 		d.want(v, "an integer")
@@ -137,8 +142,9 @@ func (d *decoder) whole(v value, lo, hi int64) (n int64, ok bool) {
 	return n, true
 }
 
-// whole returns the integer that raw denotes, as 5, 5.0 or 5e0; false if it is none. With a point or
-// an exponent it may be at most 2^53, up to which float64 is exact.
+// whole returns the integer that raw denotes, as 5, 5.0 or 5e0; ok is false if raw denotes none. A
+// number with a point or an exponent may be at most 2^53 in magnitude, because float64 is exact
+// only up to there.
 func whole(raw []byte) (int64, bool) {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return n, true
@@ -150,7 +156,8 @@ func whole(raw []byte) (int64, bool) {
 	return int64(f), true
 }
 
-// number reads a number in [lo, hi], rounded to 32 bits as the sampler uses it.
+// number reads a number from lo to hi, rounded to 32 bits as the sampler uses it. If v is not one,
+// it records a fault and returns 0.
 func (d *decoder) number(v value, lo, hi float64) float32 {
 	if !v.isNumber() {
 		d.want(v, "a number")
@@ -164,8 +171,9 @@ func (d *decoder) number(v value, lo, hi float64) float32 {
 	return float32(f)
 }
 
-// above is number in (0, hi]. Where the sampler takes 0 for off, 0 would mean the opposite of
-// the request. A number that rounds to 0 becomes the smallest positive float32.
+// above reads a number above 0 and at most hi. It serves fields for which the sampler takes 0 as
+// "off", which is the opposite of what a request with 0 means. A positive number that rounds to 0
+// becomes the smallest positive float32.
 func (d *decoder) above(v value, hi float64) float32 {
 	f := d.number(v, 0, hi)
 	if d.fault == nil && f == 0 {
@@ -194,7 +202,7 @@ func (d *decoder) oneOf(v value, names ...string) string {
 	return s
 }
 
-// among is text, and also reports whether the string is one of names.
+// among reads a string as text does, and also reports whether it is one of names.
 func (d *decoder) among(v value, names []string) (s string, ok bool) {
 	for _, name := range names {
 		if len(v.raw) == len(name)+2 && v.raw[0] == '"' && string(v.raw[1:len(name)+1]) == name {
@@ -205,7 +213,8 @@ func (d *decoder) among(v value, names []string) (s string, ok bool) {
 	return s, slices.Contains(names, s)
 }
 
-// list iterates over the elements of an array.
+// list iterates over the elements of the array v with their indices. If v is not an array, it
+// records a fault, for which what describes the wanted type, and yields nothing.
 func (d *decoder) list(v value, what string) iter.Seq2[int, value] {
 	return func(yield func(int, value) bool) {
 		if v.raw[0] != '[' {
@@ -223,9 +232,10 @@ func (d *decoder) list(v value, what string) iter.Seq2[int, value] {
 	}
 }
 
-// object returns the members of an object that are not null, in the order of their first
-// occurrence; of two with the same name the last counts. They are on top of the stack d.kept
-// until the caller shrinks it.
+// object returns the members of the object v that are not null, in the order of their first
+// occurrence; of two members with the same name the last one counts. The result is the top of the
+// stack d.kept and valid until the caller shrinks the stack. If v is not an object, object records
+// a fault, for which what describes the wanted type, and returns nil.
 func (d *decoder) object(v value, what string) []field {
 	if v.raw[0] != '{' {
 		d.want(v, what)
@@ -235,8 +245,8 @@ func (d *decoder) object(v value, what string) []field {
 	return d.members(&s, v, "", nil)
 }
 
-// fields reads the members of an object with the function of their name; others are unknown. prefix
-// is the path of the object, as for unknown.
+// fields reads the members of the object v: it calls read[name] for the member with that name, and
+// unknown for members not in read. prefix is the path of the object, as for unknown.
 func (d *decoder) fields(v value, prefix string, read map[string]func(value)) {
 	for _, f := range d.object(v, "an object") {
 		if set := read[string(f.name)]; set != nil {
@@ -250,9 +260,10 @@ func (d *decoder) fields(v value, prefix string, read map[string]func(value)) {
 // mapFrom is the number of members up to which duplicates are searched linearly, not by a map.
 const mapFrom = 32
 
-// members is object for the object at s, and moves s past its end. The member named long, which
-// for a proxy is the prompt or the messages, is read by read in place, so that its text is
-// scanned only once.
+// members does what object does for the object that begins at s.at, and moves s past the object's
+// end. v is the object for error messages. The member named long, which for a proxy is the prompt
+// or the messages, is not returned: read gets the scanner at its value and returns the scanner
+// after it, so that the long text is scanned only once. long may be "".
 func (d *decoder) members(s *scanner, v value, long string, read func(scanner) scanner) []field {
 	from := len(d.kept)
 	var seen map[string]int
@@ -310,8 +321,8 @@ func (v value) nameOr(whole string) string {
 	return whole
 }
 
-// tokens reads an array of at most most token ids. Whether the vocabulary has them is checked
-// later, by Fits.
+// tokens reads an array of token ids, and refuses more than most of them. Whether the vocabulary
+// has the ids is checked later, by Fits.
 func (d *decoder) tokens(v value, most int) []kv.Token {
 	if v.raw[0] != '[' {
 		d.want(v, "an array of token ids")
@@ -321,7 +332,8 @@ func (d *decoder) tokens(v value, most int) []kv.Token {
 	return d.idsAt(&s, v, d.room(v, most), most)
 }
 
-// room returns memory for the ids of the array v, which extends to the end of its text.
+// room returns an empty slice with memory for the ids of the array v, at most most of them. v.raw
+// begins with the array; it may be followed by other text.
 func (d *decoder) room(v value, most int) []kv.Token {
 	if d.lenient {
 		return d.ids
@@ -329,7 +341,9 @@ func (d *decoder) room(v value, most int) []kv.Token {
 	return make([]kv.Token, 0, min(bytes.Count(v.raw, []byte{','})+1, most))
 }
 
-// idsAt appends the ids of the array v, which s has entered, to dst.
+// idsAt appends the ids of the array v to dst and moves s, which is after the array's bracket,
+// past the array. If there are more than most ids, it records a fault, or for a proxy sets d.cut.
+// The result is never nil.
 func (d *decoder) idsAt(s *scanner, v value, dst []kv.Token, most int) []kv.Token {
 	dst, truncated, odd := s.ids(dst, most)
 	switch {
@@ -346,7 +360,7 @@ func (d *decoder) idsAt(s *scanner, v value, dst []kv.Token, most int) []kv.Toke
 	return dst
 }
 
-// texts reads an array of at most most strings.
+// texts reads an array of strings and refuses more than most of them. It returns nil on a fault.
 func (d *decoder) texts(v value, most int) []string {
 	var out []string
 	for _, e := range d.list(v, "an array of strings") {
@@ -363,8 +377,9 @@ func (d *decoder) texts(v value, most int) []string {
 // maxIgnored bounds the ignored fields that an answer names.
 const maxIgnored = 32
 
-// unknown refuses or ignores a field that is in no table. prefix is the path of its object, with
-// list elements as "messages[].".
+// unknown handles the member f, whose name is in no table: it ignores f if the name is harmless or
+// the options say so, and refuses f otherwise. prefix is the path of the object that contains f,
+// with list elements as "messages[].".
 func (d *decoder) unknown(prefix string, f field) {
 	if d.lenient {
 		return
@@ -392,7 +407,8 @@ func (d *decoder) ignore(name string) {
 // maxName bounds cache_salt and class, in bytes, because both outlive their request.
 const maxName = 1024
 
-// objects reads an array of JSON objects without decoding them.
+// objects reads an array of JSON objects without decoding them. It refuses more than most of them,
+// except for a proxy, and returns nil on a fault.
 func (d *decoder) objects(v value, most int) []json.RawMessage {
 	out := []json.RawMessage{}
 	for _, e := range d.list(v, "an array of objects") {

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// setFormat sets the format that the output must match. The node checks whether it compiles.
+// setFormat sets the format f that the output must match; v is the field that it came from. A
+// second format in another field is a fault. The node checks whether the format compiles.
 func (r *reading) setFormat(v value, f Format) {
 	from := v.String()
 	if r.From.Format != "" && r.From.Format != from {
@@ -49,7 +50,8 @@ func (r *reading) responseFormat(v value) {
 	}
 }
 
-// namedSchema reads {"name", "description", "strict", "schema"}. A schema is always enforced,
+// namedSchema reads v: {"name", "description", "strict", "schema"}. at is the field
+// response_format, which contains v; v.raw is nil if v is missing. A schema is always enforced,
 // whatever strict says.
 func (r *reading) namedSchema(at, v value) {
 	if v.raw == nil {
@@ -75,8 +77,9 @@ func (r *reading) namedSchema(at, v value) {
 	}
 }
 
-// setSchema takes a JSON schema. White space is removed, so that the node compiles equal schemas
-// once.
+// setSchema sets the format to a JSON schema. at is the field to which errors about several
+// formats refer, v the schema in the request, and schema the text to use. White space is removed,
+// so that the node compiles equal schemas once.
 func (r *reading) setSchema(at, v value, schema []byte) {
 	if schema[0] != '{' && schema[0] != 't' && schema[0] != 'f' {
 		r.want(v, "a JSON schema, which is an object")

@@ -9,9 +9,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ids appends the token ids of the array that was entered to dst, until dst has most; truncated
-// reports that there are more. The scanner is then after the array. odd is an element that is
-// not a token id; appending stops there.
+// ids appends token ids to dst until dst has most of them. The scanner must be after the opening
+// bracket of their array, and is then after the array. truncated reports that the array has more
+// ids. odd is the first element that is not a token id, nil if there is none; ids appends nothing
+// after it.
 func (s *scanner) ids(dst []kv.Token, most int) (_ []kv.Token, truncated bool, odd []byte) {
 	b, i := s.b, s.at
 	if s.next() == ']' {
@@ -55,9 +56,11 @@ func (s *scanner) ids(dst []kv.Token, most int) (_ []kv.Token, truncated bool, o
 	return dst, true, nil
 }
 
-// shortIDs appends ids of one to seven digits, separated by a comma and optionally a space, the
-// first of them at i, until dst has most. It returns the start of the next id and ','; or the
-// end of the array and ']'; or the start of an element that it can't read, and 0.
+// shortIDs appends ids to dst until dst has most of them. It reads only ids of one to seven
+// digits, separated by a comma and optionally a space; the first one begins at b[i]. It returns
+// dst, and where and why it stopped: next is ',' and at the start of the next id; or next is ']'
+// and at the end of the array; or next is 0 and at the start of an element that shortIDs can't
+// read.
 func shortIDs(dst []kv.Token, b []byte, i, most int) (_ []kv.Token, at int, next byte) {
 	for len(dst) < most {
 		dst = slices.Grow(dst, 1)
@@ -132,7 +135,8 @@ func shortID(w uint64, size uint) (kv.Token, bool) {
 	return kv.Token(d), size-1 < 7 && other == 0
 }
 
-// lastID is shortIDs for the id before the closing bracket.
+// lastID reads the element at b[i] if it is an id of at most seven digits directly before the
+// closing bracket, and appends it to dst. Its results are those of shortIDs.
 func lastID(dst []kv.Token, b []byte, i int) (_ []kv.Token, at int, next byte) {
 	id := kv.Token(0)
 	for n := 0; n < 8 && i+n < len(b); n++ {

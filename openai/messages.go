@@ -24,7 +24,8 @@ func (r *reading) messages(v value) {
 	r.chat.Messages = r.conversationAt(&s, v.top, nil)
 }
 
-// conversationAt appends the messages at s to all, scanning each once.
+// conversationAt appends the messages of the array at s to all, and moves s past the array. top is
+// the whole body, for the paths in errors. Each message is scanned once.
 func (d *decoder) conversationAt(s *scanner, top []byte, all []chat.Message) []chat.Message {
 	first := s.next()
 	v := value{s.b[s.at:], top}
@@ -49,8 +50,9 @@ func (d *decoder) conversationAt(s *scanner, top []byte, all []chat.Message) []c
 	return all
 }
 
-// messageAt reads one turn. The role developer, which replaces system in OpenAI's newer models,
-// becomes system, because templates that don't know it omit such turns silently.
+// messageAt reads the message at s and moves s past it. top is the whole body, for the paths in
+// errors. The role developer, which replaces system in OpenAI's newer models, becomes system,
+// because templates that don't know developer omit such messages silently.
 func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 	m.NoContent = true
 	v := value{s.b[s.at:], top}
@@ -88,7 +90,8 @@ func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 	return m
 }
 
-// role reads one of roles. A worker of a proxy may know others.
+// role reads a string that must be one of roles. For a proxy other names are allowed too, because
+// a worker may know them. It returns "system" for "developer".
 func (d *decoder) role(v value) string {
 	role, ok := d.among(v, roles)
 	switch {
@@ -146,8 +149,8 @@ func (d *decoder) content(v value) string {
 	return strings.Join(texts, "\n")
 }
 
-// part returns the text of a part, if it is one. A proxy also accepts strings, and the names of
-// text parts in OpenAI's Responses API, as vLLM does.
+// part returns the text of the content part v; ok is false if v is not a text part. A proxy also
+// accepts strings, and the names of text parts in OpenAI's Responses API, as vLLM does.
 func (d *decoder) part(v value) (text string, ok bool) {
 	if d.lenient && v.raw[0] == '"' {
 		return d.text(v), true
@@ -185,8 +188,9 @@ func (d *decoder) part(v value) (text string, ok bool) {
 	return text, ok
 }
 
-// placeholder returns a text for a value that is not text: equal for equal values, so that
-// prompts that differ there get different hashes.
+// placeholder returns a text that stands for v, a value that is not text. Equal values get equal
+// texts, and different values different ones (except for hash collisions), so that prompts that
+// differ only there have different hashes.
 func placeholder(v value) string {
 	h := xxh3.Hash(v.raw)
 	b := []byte("<|no text 0123456789abcdef|>")

@@ -97,7 +97,7 @@ var routedChat = map[string]setter{
 	"chat_template":          ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given: the request has its own template", v) }),
 }
 
-// ofPrompt marks a setter's field as part of the prompt: its faults become doubts.
+// ofPrompt returns set for a field that is part of the prompt: faults of the field become doubts.
 func ofPrompt(set setter) setter {
 	return func(r *reading, v value) {
 		r.ofPrompt = true
@@ -109,7 +109,8 @@ func ofPrompt(set setter) setter {
 // maxHint is the most bytes kept of a hint: no valid number is longer.
 const maxHint = 64
 
-// hint stores a raw value. A shortened one is no longer a number, and so refused later.
+// hint stores the raw JSON of v in to. It cuts a value of more than maxHint bytes and appends
+// "...", so that the result is no number, and is refused when the hint is used.
 func hint(to *string, v value) {
 	if *to = string(v.raw[:min(len(v.raw), maxHint)]); len(v.raw) > maxHint {
 		*to += "..."
@@ -236,7 +237,9 @@ func (p *Peeked) begin() *peeking {
 	return q
 }
 
-// read decodes the members of body.
+// read decodes the members of body with the setters in routed and more. long is the name of the
+// member with the prompt or the messages. If body is not a JSON object, read resets p and returns
+// an *Error.
 func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	q := p.state
 	s := scanner{b: body}
@@ -261,7 +264,8 @@ func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	return invalid("", "invalid_json", "the body is not a JSON object: it can't be read beyond byte %d", s.at)
 }
 
-// readLong reads the prompt or the messages at s. If there are two, the last counts.
+// readLong reads the prompt or the messages at s, depending on name, and returns the scanner after
+// them. top is the whole body. If the body has the member twice, the last one counts.
 func (q *peeking) readLong(s scanner, top []byte, name string) scanner {
 	q.doubt, q.cut, q.ofPrompt = nil, false, true
 	if name == "prompt" {

@@ -7,8 +7,9 @@ func (d *decoder) promptList(v value) []Prompt {
 	return all
 }
 
-// promptsAt appends the prompts at s to all, and counts them. For a proxy it appends only the
-// first one, up to d.most of its tokens.
+// promptsAt appends the prompts at s to all, moves s past them and returns their number. top is
+// the whole body, for the paths in errors. For a proxy it appends only the first prompt, with at
+// most d.most of its tokens, but counts all prompts.
 func (d *decoder) promptsAt(s *scanner, top []byte, all []Prompt) (_ []Prompt, count int) {
 	const what = "a string, an array of strings, an array of token ids, or an array of such arrays"
 	first := s.next()

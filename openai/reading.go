@@ -55,7 +55,9 @@ func newReading(p *Params, o Options) *reading {
 	return &reading{Params: p, decoder: decoder{unknowns: o.UnknownFields, kept: make([]field, 0, 24)}}
 }
 
-// within reads the members of v, whose path is under, by the first table that has them.
+// within reads the members of the object v with the setters in tables; the first table that has a
+// member's name counts. under is the path of v: "coppice.", or "" for the body. Members in no
+// table are refused or ignored.
 func (r *reading) within(under string, v value, tables ...map[string]setter) {
 	r.under = under
 	for _, f := range r.object(v, "an object") {
@@ -83,7 +85,8 @@ func find(name []byte, tables ...map[string]setter) setter {
 	return nil
 }
 
-// refusal says why a field is refused, unless it has the one value that asks for nothing.
+// refusal says why a field is refused. The field is accepted if its raw value is unless, which
+// asks for nothing.
 type refusal struct{ unless, why string }
 
 // asksNothing reports whether the value has no effect.
@@ -128,7 +131,8 @@ var refused = map[string]refusal{
 // passed is the setter of fields without influence on the output; their values are not checked.
 func passed(*reading, value) {}
 
-// special reads vLLM's add_special_tokens, of which the server supports only the value always.
+// special returns the setter of vLLM's add_special_tokens. The server supports only the value
+// always; why explains that in the error for the other value.
 func special(always bool, why string) setter {
 	return func(r *reading, v value) {
 		if r.flag(v) != always {
@@ -137,8 +141,8 @@ func special(always bool, why string) setter {
 	}
 }
 
-// outputLimit reads max_tokens. It reports whether the value is 0, which for the node would mean
-// no limit.
+// outputLimit reads max_tokens into most. For 0, which the node would take for no limit, it sets
+// most to 1 and returns true.
 func (r *reading) outputLimit(v value, most *int) (none bool) {
 	n, ok := r.whole(v, 0, maxOutput)
 	if ok {

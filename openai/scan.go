@@ -36,8 +36,9 @@ func (s *scanner) breaks() bool {
 	return false
 }
 
-// more moves to the i-th item of the array or object that was entered. It returns false if there
-// are no more, and then is after its end.
+// more moves to item i of an array or object, which ends with the byte end. i counts from 0, and
+// the scanner must be after item i-1 or, for item 0, after the opening bracket. After the last
+// item more moves past the end and returns false. It also returns false if the text is broken.
 func (s *scanner) more(i int, end byte) bool {
 	c := s.next()
 	switch {
@@ -54,7 +55,8 @@ func (s *scanner) more(i int, end byte) bool {
 	return c != end && c != 0 || s.breaks()
 }
 
-// member moves to the value of the i-th member of an object.
+// member moves to the value of member i of an object, as more does, and returns the member's name;
+// ok is false after the last member.
 func (s *scanner) member(i int) (name []byte, ok bool) {
 	if !s.more(i, '}') {
 		return nil, false
@@ -91,7 +93,8 @@ func (s *scanner) quoted() (raw []byte, escaped bool) {
 	return b[:end], escaped
 }
 
-// closing returns the end of the string that has a backslash at i, -1 if it does not end.
+// closing returns the position in b of the quote that ends a string, -1 if the string does not
+// end. The search begins at i, the position of a backslash in the string.
 func closing(b []byte, i int) int {
 	for i < len(b) {
 		if i+8 <= len(b) {
@@ -112,8 +115,8 @@ func closing(b []byte, i int) int {
 	return -1
 }
 
-// having sets the upper bit of the first byte of w that equals c. Bits above it are meaningless,
-// bits below it are 0.
+// having returns a word in which the upper bit of a byte is set for the first byte of w that
+// equals c. Bits above that bit are meaningless, bits below it are 0.
 func having(w uint64, c byte) uint64 {
 	x := w ^ uint64(c)*ones
 	return (x - ones) &^ x & highs
@@ -153,7 +156,8 @@ func delimits(c byte) bool {
 	return false
 }
 
-// leave moves past the end of depth nested arrays and objects.
+// leave moves past the end of the arrays and objects that contain s.at: depth says how many levels
+// to leave.
 func (s *scanner) leave(depth int) {
 	b := s.b
 	for i := s.at; i < len(b); i++ {
@@ -236,7 +240,8 @@ func appendValid(dst, raw []byte) []byte {
 	return dst
 }
 
-// escapedRune reads \uXXXX, or a surrogate pair of them; n is 0 if raw does not begin with one.
+// escapedRune returns the rune of the escape \uXXXX, or of a surrogate pair of two escapes, with
+// which raw begins, and its length n in bytes. n is 0 if raw does not begin with an escape.
 func escapedRune(raw []byte) (r rune, n int) {
 	r = fourHex(raw)
 	if r < 0 {

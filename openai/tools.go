@@ -112,8 +112,9 @@ func (r *reading) toolChoice(v value) {
 // maxForcedCalls is the most calls in an output that must contain one.
 const maxForcedCalls = 16
 
-// checkTools decides how calls are treated. It sets a format if a call is forced, or if the text
-// must match a schema when it calls nothing.
+// checkTools sets Chat.Calls, which says how calls in the output are treated. It also sets a
+// format if tool_choice forces a call, or if response_format has a schema that an output without
+// calls must match.
 func (r *reading) checkTools() {
 	c, choice := r.chat, &r.wanted
 	forced := choice.required || choice.name != ""
@@ -158,7 +159,8 @@ func (r *reading) checkTools() {
 	}
 }
 
-// hold sets a format of calls, or alternatively of an answer that matches the schema.
+// hold sets a format for the whole output: at most most calls of these tools. If answer is not "",
+// it is a JSON schema, and the output may instead be an answer that matches this schema.
 func (r *reading) hold(tools []tool, most int, answer string) {
 	b, err := json.Marshal(struct {
 		Tools  []tool          `json:"tools"`

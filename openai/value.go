@@ -120,8 +120,8 @@ func (v value) String() string {
 	return path
 }
 
-// dotted returns the step from path to a member. The client chose the name, so it is
-// shortened.
+// dotted returns what to append to path for its member name: the name, after a dot unless path is
+// empty. The client chose the name, so it is shortened.
 func dotted(path, name string) string {
 	if path == "" {
 		return clip(name)

@@ -18,7 +18,7 @@ type piece struct {
 }
 
 // flow merges the pieces of all prompts of one HTTP request, until each prompt has had its final
-// piece. call.settle releases it.
+// piece. call.settle releases the flow.
 type flow struct {
 	*gauge
 	ctx     context.Context // its end aborts the streams
@@ -36,8 +36,9 @@ type pieceResult struct {
 	err error
 }
 
-// open starts one stream per request, of n choices each. If the node refuses one, settle aborts
-// those already opened.
+// open starts one stream per element of reqs, which holds one request per prompt, with n choices
+// each. It returns the flow that merges the streams. If the node refuses a request, open returns
+// the node's error; c.after, which runs after the answer, then aborts the streams already opened.
 func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 	f := &flow{gauge: c.newGauge(len(reqs), n)}
 	f.ctx, f.stop = c.s.door.Bound(c.r.Context())
@@ -86,9 +87,10 @@ func (f *flow) next() (p *piece, err error) {
 	return &f.latest, err
 }
 
-// settle runs after the answer. It aborts the requests that still run and waits for their
-// endings, so that tokens computed for a client that disconnected, or for an answer that became
-// an error, are billed too. The node ends every request, an aborted one with its current step.
+// settle runs after the answer. It aborts the requests of f that still run and waits for their
+// endings, so that tokens computed for a client that disconnected, or for an answer that became an
+// error, are billed too. The wait is short: the node ends an aborted request after the step that
+// is running.
 func (c *call) settle(f *flow) {
 	defer f.stop()
 	if f.left > 0 && c.status != 0 {
@@ -125,7 +127,8 @@ type promptBill struct {
 	queued time.Duration // shortest queue time of its choices
 }
 
-// newGauge returns a gauge for prompts times n choices, and marks c as a request for tokens.
+// newGauge returns a gauge for the given number of prompts with n choices each. It also sets
+// c.generates, which marks c as a request for tokens.
 func (c *call) newGauge(prompts, n int) *gauge {
 	g := &gauge{c: c, n: n, left: prompts, bills: make([]promptBill, prompts)}
 	if g.last = g.one[:]; prompts*n > 1 {
@@ -135,11 +138,12 @@ func (c *call) newGauge(prompts, n int) *gauge {
 	return g
 }
 
-// itlSampling is the sampling interval of the live page: it receives one in itlSampling token
-// gaps.
+// itlSampling is the sampling interval of the live page: one in itlSampling gaps between tokens is
+// reported to the page.
 const itlSampling = 8
 
-// pass records a piece. It reports whether the piece was the last of all prompts.
+// pass records the latencies and counts the tokens of p, a piece that arrived at now. last reports
+// whether no prompt has a final piece outstanding any more.
 func (g *gauge) pass(now time.Time, p *piece) (last bool) {
 	c, m := g.c, g.c.s.metrics
 	if n := len(p.Tokens); n > 0 {
@@ -189,9 +193,10 @@ func (g *gauge) bill(p *piece) {
 	}
 }
 
-// stream answers with server-sent events, with one write per piece: a piece holds all tokens
-// since the previous one. An error before the first event has its own HTTP status; a later one
-// is sent as an event, because the status is already on the wire.
+// stream runs reqs, n choices each, and answers with the server-sent events that out makes of the
+// pieces. It writes once per piece; a piece holds all tokens since the previous one. An error
+// before the first event is returned, so that it gets its own HTTP status; a later one is sent as
+// an event, because the status is already on the wire.
 func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 	buf := c.s.buffer()
 	defer c.s.release(buf)
@@ -249,7 +254,8 @@ func (c *call) flush() bool {
 	return c.gone == nil
 }
 
-// respond answers with one JSON object once all pieces have arrived.
+// respond runs reqs, n choices each, and answers with the one JSON object that out makes of the
+// pieces, once all pieces have arrived.
 func (c *call) respond(reqs []coppice.Request, out *answer.Response, n int) error {
 	c.client.Rest()
 	f, err := c.open(reqs, n)

@@ -16,8 +16,8 @@ var errNotJSON = openai.NewError(http.StatusUnsupportedMediaType, "unsupported_m
 
 var errCompressed = openai.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "compressed bodies are not supported: send the body without Content-Encoding")
 
-// body reads the request's body, within its limits. It is valid until release is called. On an
-// error there is nothing to release.
+// body reads the request's body, which must be uncompressed JSON within the limits of size and
+// time. The returned bytes are valid until the caller calls release. On an error, release is nil.
 func (c *call) body() (body []byte, release func(), err error) {
 	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, nil, errNotJSON
@@ -88,7 +88,8 @@ func (c *call) tooSlow() error {
 	return openai.NewError(http.StatusRequestTimeout, "body_timeout", "the body was not complete within %v", c.s.cfg.ReadTimeout)
 }
 
-// read decodes the body with decode, which must not keep any part of it.
+// read reads the request's body and decodes it with decode, which must not keep any part of the
+// bytes.
 func read[T any](c *call, decode func([]byte) (T, error)) (ask T, err error) {
 	body, release, err := c.body()
 	if err != nil {

@@ -154,13 +154,15 @@ func (c *call) cacheUnpin() error {
 	return c.pinned(tokens)
 }
 
-// pinned answers with the number of tokens pinned or unpinned: whole pages, rounded down.
+// pinned answers with the number of tokens that were pinned or unpinned: the length of tokens, the
+// prefix in the request, rounded down to whole pages.
 func (c *call) pinned(tokens []kv.Token) error {
 	page := c.s.cfg.Node.Info().PageTokens
 	return c.marshal(map[string]int{"pinned_tokens": kv.FloorPages(len(tokens), page) * page})
 }
 
-// pin reads the prefix to pin or unpin, in the namespace of the caller's own tenant.
+// pin reads the body of a request to pin or unpin with decode. It returns the decoded request, the
+// tokens of its prompt, and the namespace of the caller's own tenant and the request's cache_salt.
 func (c *call) pin(decode func([]byte) (*openai.Pin, error)) (ask *openai.Pin, tokens []kv.Token, ns kv.Namespace, err error) {
 	ask, err = read(c, decode)
 	if err != nil {

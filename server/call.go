@@ -69,8 +69,9 @@ func (c *call) json(status int, body []byte) error {
 	return nil
 }
 
-// parts answers with a body that next produces part by part, until next reports no more or the
-// client stops reading.
+// parts answers with a body that next produces part by part: next appends a part to the empty
+// buffer that it gets, and reports whether more follow. parts stops early if the client stops
+// reading or the server must end its requests.
 func (c *call) parts(next func([]byte) ([]byte, bool)) error {
 	buf := c.s.buffer()
 	defer c.s.release(buf)

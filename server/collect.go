@@ -64,7 +64,9 @@ func (s *Server) scrape() scrape {
 	return all
 }
 
-// labelled sums up tenants that share a metric label: "other" is the label of several.
+// labelled adds up the figures of tenants that share a metric label: all tenants beyond
+// Config.TenantLabels have the label "other". It returns one element per label, with the label in
+// Tenant.
 func (m *metrics) labelled(tenants []view.Tenant) (sums []view.Tenant) {
 	for _, t := range tenants {
 		t.Tenant = m.label(t.Tenant)

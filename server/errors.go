@@ -60,8 +60,9 @@ func errorOf(err error) *openai.Error {
 // outer returns the text of err without the package's name.
 func outer(err error) string { return strings.TrimPrefix(wording.Public(err.Error()), wording.Name) }
 
-// blame is errorOf for a request with parameters p. If the node refused a field of
-// coppice.Request, the error names the JSON parameter that the field came from.
+// blame returns err, the error of a request with parameters p. If the node refused a field of
+// coppice.Request, blame returns an openai.Error instead, which names the JSON parameter that the
+// field came from.
 func blame(p *openai.Params, err error) error {
 	var field *coppice.FieldError
 	if !errors.As(err, &field) {

@@ -65,8 +65,9 @@ func (c *call) chatCompletions() error {
 	return c.generate(&ask.Params, out, []coppice.Request{req}, []string{text}, ask.WantsPromptTokens())
 }
 
-// accept refuses a request that this server can't serve. It names ignored parameters in a
-// header.
+// accept returns an error if this server can't serve a request with parameters p and this number
+// of prompts: unknown model, token outside of the vocabulary, too many outputs. It names ignored
+// parameters in a header of the answer.
 func (c *call) accept(p *openai.Params, prompts int) error {
 	if len(p.Ignored) > 0 {
 		c.w.Header().Set("X-Coppice-Ignored", strings.Join(p.Ignored, ", "))
@@ -80,8 +81,9 @@ func (c *call) accept(p *openai.Params, prompts int) error {
 	return c.s.choices(prompts * p.N)
 }
 
-// generate runs requests with the parameters p and answers with their outputs. texts are the
-// prompts; tokens asks for the prompts' tokens in the answer.
+// generate runs reqs, one request per prompt, with the parameters p, and answers with their
+// outputs, which out encodes. texts[i] is the text of prompt i, for an answer that repeats it.
+// tokens tells whether the answer needs the prompts' tokens.
 func (c *call) generate(p *openai.Params, out *answer.Answer, reqs []coppice.Request, texts []string, tokens bool) error {
 	for i := range reqs {
 		c.prepare(&reqs[i], p)
@@ -129,8 +131,9 @@ func (s *Server) choices(n int) error {
 	return openai.NewError(http.StatusBadRequest, "too_many_choices", "prompts times n is %d, want at most %d outputs in one request", n, s.cfg.MaxChoices).At("n")
 }
 
-// within refuses more tokens than the model has positions. It is called before tokens are
-// decoded: their text may be hundreds of times as long as the body.
+// within returns an error, which names the field param, if there are more tokens than the model
+// has positions. It is called before tokens are decoded: their text may be hundreds of times as
+// long as the body.
 func (s *Server) within(param string, tokens []kv.Token) error {
 	most := s.cfg.Node.Info().MaxPositions
 	if len(tokens) <= most {

@@ -86,8 +86,9 @@ var (
 	errNoAdmin  = openai.NewError(http.StatusForbidden, "admin_only", "this endpoint requires the key of an admin")
 )
 
-// find returns the holder of the request's key. It compares hashes with all keys in constant
-// time, so that its duration reveals nothing about the keys.
+// find returns the holder of the request's key, or an error if the key is missing or unknown. It
+// compares hashes with all keys in constant time, so that its duration reveals nothing about the
+// keys.
 func (k *keyring) find(r *http.Request) (*holder, error) {
 	if k.everyone != nil {
 		return k.everyone, nil

@@ -121,8 +121,8 @@ func (m *metrics) label(tenant string) string {
 var known = map[string]string{http.MethodGet: "GET", http.MethodHead: "HEAD", http.MethodPost: "POST", http.MethodDelete: "DELETE",
 	http.MethodPut: "PUT", http.MethodPatch: "PATCH", http.MethodOptions: "OPTIONS"}
 
-// answered counts a finished request. total is the time since its arrival; slow means that the
-// client read nothing for WriteTimeout.
+// answered counts a finished request. status is the HTTP status, or statusGone; total is the time
+// since the request's arrival; slow means that the client read nothing for WriteTimeout.
 func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) {
 	method := known[c.r.Method]
 	if method == "" {

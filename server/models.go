@@ -55,7 +55,9 @@ var (
 // embeddings refuses POST /v1/embeddings with a reason, which is more helpful than a 404.
 func (c *call) embeddings() error { return errNoEmbeddings }
 
-// readText decodes the body of a request to /tokenize or /detokenize.
+// readText reads the body of a request to /tokenize or /detokenize and decodes it with decode.
+// model returns the name of the model in the decoded request. readText fails if the node has no
+// tokenizer or the server does not serve that model.
 func readText[T any](c *call, decode func([]byte) (T, error), model func(T) string) (ask T, err error) {
 	if c.s.cfg.Node.Tokenizer() == nil {
 		return ask, errNoTokenizer

@@ -25,7 +25,8 @@ func newFeed(s *Server) (*view.Feed, error) {
 	})
 }
 
-// finished reports a finished request for tokens to the live page.
+// finished reports a finished request for tokens to the live page. total is the time from the
+// request's arrival to the end of its answer.
 func (c *call) finished(total time.Duration) {
 	if c.s.feed == nil {
 		return

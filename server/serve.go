@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// serve answers one request.
+// serve answers one request with the endpoint at.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 	c := &call{s: s, at: at, w: w, client: web.NewClient(w, r, s.cfg.WriteTimeout), r: r, start: time.Now()}
 	c.id = requestID(r)
@@ -56,8 +56,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 
 var errConns = openai.NewError(http.StatusServiceUnavailable, "too_many_connections", "all connections are in use (--max-conns), and this one serves health probes only; retry later, or over an open connection")
 
-// admit refuses callers that may not use this endpoint. It answers CORS preflights itself and
-// reports so.
+// admit returns an error for a caller that may not use this endpoint. It answers CORS preflights
+// itself; answered is true then.
 func (c *call) admit() (answered bool, err error) {
 	if !c.at.probe && !conns.Admitted(c.r.Context()) {
 		return false, errConns

@@ -80,7 +80,7 @@ func (a *Answer) SetPrompt(i int, text string, tokens []kv.Token) {
 	a.prompts[i].text, a.prompts[i].tokens = text, tokens
 }
 
-// cut returns p without its output if the request asked for none (max_tokens 0).
+// cut returns p, or a copy of p without output if the request asked for none (max_tokens 0).
 func (a *Answer) cut(p *coppice.Piece) *coppice.Piece {
 	if !a.params.NoOutput {
 		return p

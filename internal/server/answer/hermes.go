@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// hermes separates tool calls from the text of an output, which may arrive in pieces of any
-// size. A call is
+// hermes separates tool calls from the text of an output, which may arrive in pieces of any size.
+// A call is
 //
 //	<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>
 //
-// with white space between the parts; the closing tag of the last call may be missing. A
-// malformed call is given as text. White space next to calls, up to heldSpace bytes, is dropped.
+// with white space between the parts; the closing tag of the last call may be missing. A malformed
+// call is given as text. White space next to calls, up to heldSpace bytes, is dropped.
 //
-// It delays at most heldSpace bytes of white space and the beginning of a tag, and a call until
-// it is complete. Each byte is scanned once.
+// hermes delays at most heldSpace bytes of white space and the beginning of a tag. It delays a
+// call until the call is complete. Each byte is scanned once.
 //
 // Source: the chat templates of NousResearch/Hermes-2-Pro and Qwen/Qwen2.5.
 type hermes struct {
@@ -57,7 +57,7 @@ func (h *hermes) next(text string) []outputEvent {
 	return h.events
 }
 
-// last returns the delayed rest, once the output has ended.
+// last returns the events of the bytes that are still delayed, once the output has ended.
 func (h *hermes) last() []outputEvent {
 	h.events = h.events[:0]
 	switch {
@@ -242,7 +242,8 @@ func (h *hermes) broken(c byte) {
 	h.plain(c)
 }
 
-// take gives the events of a complete call. It returns false if body is not a call.
+// take appends the events of a complete call. body is the call's JSON object. It returns false,
+// and appends nothing, if body is not a call.
 func (h *hermes) take(body []byte) bool {
 	var all map[string]json.RawMessage
 	var name string

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// scored holds tokens, their log-probabilities and the top tokens at their positions. logprobs
-// and top may be shorter than tokens: the rest is unknown.
+// scored holds tokens, their log-probabilities and the top tokens at their positions. logprobs and
+// top may be shorter than tokens: the last tokens then have no known values.
 type scored struct {
 	tokens   []kv.Token
 	logprobs []float32 // NaN: none, as for the first token of a prompt
@@ -38,8 +38,9 @@ func (s *scored) appendList(dst []byte, each func(dst []byte, i int) []byte) []b
 	return jsontext.AppendArray(dst, len(s.tokens), each)
 }
 
-// completionLogprobs writes the logprobs object of /v1/completions. offset is the number of code
-// points in the choice's text before the first token; next is the number after the last one.
+// completionLogprobs writes the logprobs object of /v1/completions for the tokens of s. offset is
+// the number of code points in the choice's text before the first token; next is the number up to
+// and including the last token.
 func (a *Answer) completionLogprobs(dst []byte, s *scored, offset int) (_ []byte, next int) {
 	dst = append(dst, `{"tokens":`...)
 	dst = s.appendList(dst, func(dst []byte, i int) []byte { return a.names.append(dst, s.tokens[i]) })

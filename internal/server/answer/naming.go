@@ -69,9 +69,9 @@ func (n *naming) appendBytes(dst []byte, t kv.Token) []byte {
 	return jsontext.AppendArray(dst, len(s), func(dst []byte, i int) []byte { return strconv.AppendUint(dst, uint64(s[i]), 10) })
 }
 
-// place returns the code point of the text at which t begins, and the number of code points
-// begun after it; begun is that number before it. Special tokens are not part of the text. For
-// invalid UTF-8 the result is approximate.
+// place returns where the text of t begins in the whole text, counted in code points, and the
+// number of code points begun up to the end of t. begun is that number before t. A special token
+// is not part of the text: both results are begun. For invalid UTF-8 the results are approximate.
 func (n *naming) place(t kv.Token, begun int) (at, after int) {
 	if n.tok == nil || n.tok.Special(t) {
 		return begun, begun

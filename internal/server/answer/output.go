@@ -45,8 +45,9 @@ func (a *Answer) newOutput() *output {
 	return o
 }
 
-// next returns the events of a piece of text, and with last also the delayed rest. The slice is
-// valid until the next call.
+// next returns the events of text, the next piece of the output. last says that the output has
+// ended: next then also returns events for all delayed bytes. The slice is valid until the next
+// call.
 func (o *output) next(text string, last bool) []outputEvent {
 	o.events = o.events[:0]
 	if o.think != nil {

@@ -153,7 +153,8 @@ func (r *Response) message(dst []byte, choice int, m message) []byte {
 
 func (c *choice) scored() *scored { return &scored{c.tokens, c.logprobs, c.top} }
 
-// after returns the prompt's tokens followed by those of s, for echo.
+// after returns the tokens of a prompt followed by the tokens of s, for the option echo. prompt is
+// the prompt's index.
 func (r *Response) after(prompt int, s *scored) *scored {
 	p := r.prompts[prompt].tokens
 	n := len(p)
@@ -175,8 +176,8 @@ func (r *Response) after(prompt int, s *scored) *scored {
 	return all
 }
 
-// ofPrompt writes vLLM's fields about a prompt: in each choice of a completion, at the end of
-// the object of a chat.
+// ofPrompt writes vLLM's fields about prompt i. A completion has them in each choice, a chat at
+// the end of the whole object.
 func (r *Response) ofPrompt(dst []byte, i int) []byte {
 	p := r.prompts[i].tokens
 	if r.params.PromptLogprobs {

@@ -132,8 +132,9 @@ func (s *Stream) shows(p *coppice.Piece) bool {
 	return len(p.Tokens) > 0 && (s.params.Logprobs || s.params.ReturnTokenIDs)
 }
 
-// delta ends an event after its delta, with log-probabilities and ids of p's tokens; nil:
-// without.
+// delta writes the part of an event after its delta: log-probabilities, finish_reason null, and
+// the ids of p's tokens, if the request asks for them. For a nil p it writes no log-probabilities
+// and no ids.
 func (s *Stream) delta(dst []byte, p *coppice.Piece) []byte {
 	dst = append(dst, `,"logprobs":`...)
 	if p != nil && s.params.Logprobs && len(p.Tokens) > 0 {
@@ -148,8 +149,8 @@ func (s *Stream) delta(dst []byte, p *coppice.Piece) []byte {
 	return s.end(dst)
 }
 
-// events writes the events of p for an output that is split. The first of them carries p's
-// tokens.
+// events writes the events of p for a choice whose output is split into reasoning, content and
+// calls. The first event carries the ids and log-probabilities of all tokens of p.
 func (s *Stream) events(dst []byte, index int, c *streamed, p *coppice.Piece) []byte {
 	all := c.out.next(p.Text, p.Ending != nil)
 	of := p

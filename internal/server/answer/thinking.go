@@ -6,9 +6,10 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// thinking separates reasoning from the text of an output, which arrives in pieces of any size:
-// the text between <think> and </think> at the beginning of the output. White space around it is
-// dropped. It delays at most heldSpace bytes of white space and the beginning of a tag.
+// thinking separates reasoning from the text of an output, which arrives in pieces of any size.
+// The reasoning is the text between <think> and </think> at the beginning of the output. White
+// space around the reasoning is dropped. thinking delays at most heldSpace bytes of white space
+// and the beginning of a tag.
 //
 // Source: the chat templates of Qwen/Qwen3 and deepseek-ai/DeepSeek-R1.
 type thinking struct {
@@ -20,7 +21,8 @@ type thinking struct {
 
 const openThink, closeThink = "<think>", "</think>"
 
-// next returns the reasoning and the content of a piece, with last including the delayed rest.
+// next returns the reasoning and the content in text, the next piece of the output. last says that
+// the output has ended: next then returns all delayed text too.
 func (t *thinking) next(text string, last bool) (thought, rest string) {
 	if t.done && t.begun && t.held == "" {
 		return "", text

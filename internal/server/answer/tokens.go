@@ -20,8 +20,8 @@ type TokensAnswer struct {
 	length int  // max_model_len
 }
 
-// NewTokensAnswer returns an answer for tokens. maxModelLen is the model's number of positions.
-// With tok, not nil, the answer has token_strs.
+// NewTokensAnswer returns an answer for tokens. maxModelLen is the model's number of positions. If
+// tok is not nil, the answer also has token_strs, the tokens' texts.
 func NewTokensAnswer(tokens []kv.Token, maxModelLen int, tok *tokenizer.Tokenizer) *TokensAnswer {
 	return &TokensAnswer{tokens: tokens, names: naming{tok: tok}, named: tok != nil, length: maxModelLen}
 }
