@@ -51,23 +51,23 @@ type Lengths struct {
 	Histogram []int `json:"histogram"`
 }
 
-// PrefixTree describes the tree of the whole blocks of all prompts at one block size.
-// A node is a distinct prefix. The core is the nodes that two or more requests visit:
-// only these can be cache hits.
+// PrefixTree describes the tree of the whole blocks of all prompts at one block size. A node is a
+// distinct prefix. The core consists of the nodes that two or more requests visit: only blocks of
+// these nodes can be cache hits.
 type PrefixTree struct {
 	BlockTokens int `json:"block_tokens"`
 	Blocks      int `json:"blocks"` // whole blocks of all prompts, counted each time
 	Nodes       int `json:"nodes"`  // distinct prefixes
-	// HitTokens is the number of prompt tokens that a cache without limit would have
-	// found: those of Blocks - Nodes. HitRate is HitTokens over all prompt tokens, the
-	// theoretical hit rate.
+	// HitTokens is the number of prompt tokens that a cache without limit would have found: Blocks
+	// - Nodes blocks, since only the first visit of a node misses. HitRate is HitTokens over all
+	// prompt tokens, the theoretical hit rate.
 	HitTokens int     `json:"hit_tokens"`
 	HitRate   float64 `json:"hit_rate"`
 
 	CoreNodes int `json:"core_nodes"`
-	// CoreDepth is the mean, over requests, of the tokens of a prompt that lie in the
-	// core; CoreDepthMax is the most of any prompt. CoreShare is CoreDepth over the
-	// mean prompt length.
+	// CoreDepth is the mean, over requests, of the tokens of a prompt that lie in the core;
+	// CoreDepthMax is the maximum over requests. CoreShare is CoreDepth over the mean prompt
+	// length.
 	CoreDepth    float64 `json:"core_depth_tokens"`
 	CoreDepthMax int     `json:"core_depth_max_tokens"`
 	CoreShare    float64 `json:"core_share_of_isl"`
@@ -77,9 +77,9 @@ type PrefixTree struct {
 	CoreWidth  int `json:"core_width"`
 }
 
-// Analyze computes the analysis of a trace. The cost is that of hashing every whole
-// block once for each size in Sizes. The error lists all faults of cfg, and a trace
-// without requests.
+// Analyze computes the analysis of a trace. It hashes every whole block of the trace once for each
+// block size in Analysis.Sizes. The error lists all faults of cfg; a trace without requests is an
+// error too.
 func Analyze(s *Sequences, cfg AnalyzeConfig) (*Analysis, error) {
 	if cfg.BlockTokens == 0 {
 		cfg.BlockTokens = max(16, s.GrainTokens)
@@ -124,9 +124,9 @@ func (cfg *AnalyzeConfig) validate(s *Sequences) error {
 	return errors.Join(errs...)
 }
 
-// blockSizes returns the block sizes to compare, ascending: the powers of two from 16
-// to 512 that are multiples of grain, or one, two and four grains if grain is 512 or
-// more; and asked.
+// blockSizes returns the block sizes to compare, ascending and without duplicates: asked, the size
+// that the caller wants; the powers of two from 16 to 512 that are multiples of grain, the
+// smallest possible block size; and if grain is 512 or more, one, two and four times grain.
 func blockSizes(grain, asked int) []int {
 	sizes := []int{asked}
 	for size := 16; size <= 512; size *= 2 {
@@ -284,8 +284,8 @@ func (t *blockTree) buckets(requests int) Buckets {
 	return b
 }
 
-// choose fills Largest, Share and StandOut from the visits of the branches, which
-// must be in descending order.
+// choose fills Largest, Share and StandOut. visits has the number of requests of each branch, in
+// descending order; requests is the number of all requests.
 func (b *Buckets) choose(visits []int, requests int) {
 	held := 0
 	for i, n := range visits {

@@ -23,10 +23,10 @@ type Advice struct {
 	Reasons []string `json:"reasons"` // one sentence for each decision
 }
 
-// Thresholds of the advice. If the hit rate or CoreShare is below worthShare, the
-// overlap weights shrink in proportion: with half of a prompt cached, following the
-// cache saves half a prompt of prefill, about the cost of waiting for another such
-// request. The thresholds are judgement, not measurement.
+// Thresholds of the advice. If the hit rate or CoreShare is below worthShare, the weights of the
+// overlap shrink in proportion. The reason for worthShare: with half of a prompt cached, a router
+// that follows the cache saves half a prompt of prefill, which is about the cost of waiting for
+// another such request. The thresholds are judgement, not measurement.
 const (
 	worthShare   = 0.5
 	leastFactor  = 0.1  // the overlap weights never shrink below a tenth
@@ -37,7 +37,7 @@ const (
 	sameHits = 0.01
 )
 
-// advise derives the advice. All other fields of the analysis must be set.
+// advise derives the advice from the other fields of the analysis, which must be set.
 func (a *Analysis) advise(cfg AnalyzeConfig) Advice {
 	d := Advice{Score: 2, Usage: 1, Waiting: 1, Prefill: 1, Device: 1, Routers: 1}
 	say := func(format string, args ...any) { d.Reasons = append(d.Reasons, fmt.Sprintf(format, args...)) }
@@ -79,9 +79,9 @@ func (a *Analysis) advise(cfg AnalyzeConfig) Advice {
 	return d
 }
 
-// usage returns the weight of a worker's share of used blocks. The larger the pool is
-// relative to the working set, the less a full pool matters: if the whole working set
-// fits, evictions hardly cost hits.
+// usage returns the weight of a worker's share of used blocks, and passes the reason to say. The
+// larger the pool is relative to the working set, the less a full pool matters: if the whole
+// working set fits, evictions hardly cost hits.
 func (a *Analysis) usage(cfg AnalyzeConfig, say func(string, ...any)) float64 {
 	set := a.Tree.Nodes * a.Tree.BlockTokens
 	switch {
@@ -99,8 +99,9 @@ func (a *Analysis) usage(cfg AnalyzeConfig, say func(string, ...any)) float64 {
 	return 1
 }
 
-// blockSize returns the largest block size whose hit rate is within sameHits of the
-// best. Larger blocks mean fewer hashes, KV events and index steps for each prompt.
+// blockSize returns the largest block size whose hit rate is within sameHits of the best, and
+// passes the reason to say. Larger blocks mean fewer hashes, KV events and index steps for each
+// prompt.
 func (a *Analysis) blockSize(say func(string, ...any)) int {
 	best := a.Sizes[0]
 	for _, p := range a.Sizes {

@@ -99,9 +99,9 @@ func (s *Sequences) hasher(i, blockTokens int) blockHasher {
 	return blockHasher{q: &s.requests[i], tokens: blockTokens, grains: blockTokens / s.GrainTokens, hasher: kv.NewHasher(kv.Namespace{}, blockTokens)}
 }
 
-// next returns the chained hash of the next whole block. An id should already stand
-// for a block with everything before it; ids are chained nonetheless, because a trace
-// may reuse an id after another prefix.
+// next returns the hash of the next whole block, chained with the hash of the block before. In a
+// trace of ids, an id should already stand for a block with everything before it; next chains ids
+// nonetheless, because a trace may reuse an id after another prefix.
 func (h *blockHasher) next() kv.BlockHash {
 	if h.q.tokens != nil {
 		hash, _ := h.hasher.Next(h.q.tokens[h.at : h.at+h.tokens])

@@ -36,15 +36,15 @@ func (c CalibrateConfig) KVTokens() int {
 	return c.Rows*(c.ContextTokens+page) + c.NewTokens
 }
 
-// MeasureSteps measures steps of many shapes on a backend alone, each as the time
-// from Submit to the result: prompts of 1, 2, 4 … tokens after several contexts,
-// decodes of 1, 2, 4 … rows, and both together, with sampling and without.
+// MeasureSteps measures steps of many shapes on a backend without a scheduler: prompts of 1, 2, 4
+// … tokens after several contexts, decodes of 1, 2, 4 … rows, and both together, with sampling and
+// without. The time of a step is the time from Submit to the result.
 //
-// The samples come in a shuffled order, the same in every run, because [sim.Fit] holds
-// out every third sample and the held-out ones should be of all shapes. The backend
-// must be idle; the contents of its pool are lost. progress, if not nil, is called after each
-// step with the number of steps done and of all steps. Errors are those of cfg and of the
-// backend, the end of ctx, and a backend too small for [sim.MinFitSamples] steps.
+// The samples come in a shuffled order, the same in every run: [sim.Fit] holds out every third
+// sample, and the order spreads all shapes over the held-out samples. The backend must be idle;
+// the contents of its pool are lost. progress, if not nil, is called after each step with the
+// number of steps done and of all steps. MeasureSteps fails if cfg is invalid, if the backend
+// fails or has room for fewer than [sim.MinFitSamples] steps, or if ctx ends.
 func MeasureSteps(ctx context.Context, b engine.Backend, cfg CalibrateConfig, progress func(done, of int)) ([]sim.Sample, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -84,9 +84,9 @@ func MeasureSteps(ctx context.Context, b engine.Backend, cfg CalibrateConfig, pr
 	return samples, nil
 }
 
-// calibration drives one backend. All rows run pieces of one text. Each row has its
-// own pages, filled with the text beforehand, so any piece can run at any time: it
-// writes the KV that is there already. No two rows share pages, hence no cache lines.
+// calibration drives one backend. All rows compute pieces of one text. Each row has its own pages,
+// which fill has filled with the KV of the text beforehand. So any piece can run at any time: it
+// overwrites its KV with equal values. No two rows share a page, hence no cache line.
 type calibration struct {
 	play  *enginePlay
 	cfg   CalibrateConfig
@@ -121,7 +121,8 @@ func newCalibration(b engine.Backend, cfg CalibrateConfig) (*calibration, error)
 	return c, nil
 }
 
-// row returns row i with n new tokens after cached ones, on the pages of that row.
+// row returns row i of a batch: n new tokens after cached tokens that are in the cache already, on
+// the pages of row i. sample says whether the row samples a token.
 func (c *calibration) row(i, n, cached int, sample bool) engine.Row {
 	r := engine.Row{Slot: engine.Slot(i), Start: int32(cached), Tokens: c.text[cached : cached+n], Sample: sample}
 	from := 0

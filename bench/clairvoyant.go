@@ -11,26 +11,26 @@ import (
 // errNoRequests is the answer to an empty trace.
 var errNoRequests = errors.New("bench: the trace has no requests, nothing can be measured")
 
-// Clairvoyant returns the number of tokens that the best possible eviction matches
-// in a replay of a trace by the rules of [PlayRadix]: a request's whole pages are
-// matched from the root; room is made for its other whole pages while the matched
-// ones stay; then all are inserted. To make room it evicts the page whose next use is
-// farthest away, as MIN does (L. A. Belady, A study of replacement algorithms for a
-// virtual-storage computer, IBM Systems Journal 5(2), 1966).
+// Clairvoyant returns the number of tokens that the best possible eviction matches in a replay of
+// a trace. The rules of the replay are those of [PlayRadix]: a request's whole pages are matched
+// from the root; room is made for its other whole pages, while the matched pages stay; then all
+// pages are inserted. To make room, Clairvoyant evicts the page whose next use is farthest away,
+// as the policy MIN does (L. A. Belady, A study of replacement algorithms for a virtual-storage
+// computer, IBM Systems Journal 5(2), 1966).
 //
-// capacityTokens is the capacity of the cache, rounded down to whole pages; 0 means no
-// limit. A page size below 1, a trace without requests, and a capacity below the
-// longest request are errors. The cost is O(n log n) for n pages in all requests.
+// capacityTokens is the capacity of the cache, rounded down to whole pages; 0 means no limit. A
+// page size below 1, a trace without requests, and a capacity below the longest request are
+// errors. The cost is O(n log n) for n pages in all requests.
 //
-// The result is an upper bound for every policy that obeys these rules. Take any
-// policy that evicts page y and keeps page x, although x is next used later than y or
-// never. Evicting x instead, and doing everything else alike, loses at most x's next
-// match but gains y's, which comes first. A sequence of such exchanges turns any
-// policy into MIN without losing a match. The argument also covers policies that
-// evict a page and keep its descendants. MIN never does: every request that uses a
-// page uses all its ancestors, so an ancestor's next use is never later than its
-// descendant's, and among equal next uses the deepest page is evicted first. The
-// pages that MIN keeps therefore always form a tree from the root.
+// The result is an upper bound for every policy that obeys these rules. Take any policy that
+// evicts a page y and keeps a page x, although x is next used later than y or never. Change the
+// policy: evict x instead of y, and do everything else alike. The changed policy loses at most the
+// next match of x, but gains the next match of y, which comes first. A sequence of such changes
+// turns any policy into MIN without losing a match. The argument also covers policies that evict a
+// page and keep its descendants. MIN never does that: every request that uses a page uses all its
+// ancestors, so the next use of an ancestor is never later than that of its descendant, and of
+// pages with equal next uses MIN evicts the deepest first. The pages that MIN keeps therefore
+// always form a tree from the root.
 func Clairvoyant(t *Trace, pageTokens, capacityTokens int) (matchedTokens int, err error) {
 	p, err := newPageTrace(t, pageTokens)
 	if err != nil {
@@ -72,17 +72,18 @@ type minCache struct {
 	runs heap.Heap[minRun, nowhere]
 }
 
-// minRun is a run of adjacent pages on one path with the same next use: those of
-// visits [begin, end). A request uses all of them or none; eviction takes them from
-// the deepest up. A run is stale once its pages were used again: minCache.next then
-// differs from run.next, and evict drops the run when it meets it.
+// minRun is a run of adjacent pages on one path that have the same next use: the pages of visits
+// [begin, end). A request uses all of them or none; eviction takes them from the deepest up. A run
+// is stale once its pages have been used again: minCache.next of its pages then differs from the
+// run's field next, and evict drops the run when it meets it.
 type minRun struct {
 	begin, end int
 	next       int32 // request that uses the pages next, or never
 	depth      int32 // of the deepest page
 }
 
-// step replays the request of visits [begin, end) and returns its matched pages.
+// step replays the request whose pages are visits [begin, end), and returns the number of matched
+// pages.
 func (m *minCache) step(begin, end int) (matched int) {
 	path := m.p.visits[begin:end]
 	for matched < len(path) && m.next[path[matched]] != 0 {
@@ -139,7 +140,8 @@ func (r minRun) Before(s minRun) bool {
 	return r.next > s.next || r.next == s.next && r.depth > s.depth
 }
 
-// nowhere serves a heap whose elements need not know their place in it.
+// nowhere implements heap.Places for a heap whose elements need not know their place in the heap:
+// it stores nothing.
 type nowhere struct{}
 
 // Place implements heap.Places.

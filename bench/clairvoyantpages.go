@@ -59,7 +59,8 @@ func newPageTrace(t *Trace, pageTokens int) (*pageTrace, error) {
 	return p, nil
 }
 
-// pageNames maps a parent page and the tokens after it to a page.
+// pageNames numbers pages: it maps a parent page and the tokens of the next page to the number of
+// that page.
 type pageNames struct {
 	byHash map[uint64]int32 // latest page with this hash
 	same   []int32          // by page: an earlier page with the same hash, or rootPage
@@ -67,8 +68,8 @@ type pageNames struct {
 	buf    []byte
 }
 
-// find returns the page of these tokens after parent, and numbers it if it is new.
-// The caller must then append the new page's parent to p.parent.
+// find returns the number of the page with these tokens after parent. found is false if the page
+// is new: find has then numbered it, and the caller must append its parent to p.parent.
 func (n *pageNames) find(p *pageTrace, parent int32, tokens []kv.Token) (page int32, found bool) {
 	n.buf = binary.LittleEndian.AppendUint32(n.buf[:0], uint32(parent))
 	n.buf = appendTokens(n.buf, tokens)
@@ -121,6 +122,6 @@ func (p *pageTrace) longest() int {
 	return longest
 }
 
-// ideal returns the number of pages that a cache without limit matches: every visit
-// but the first of each page.
+// ideal returns the number of pages that a cache without limit matches: all visits except the
+// first visit of each page.
 func (p *pageTrace) ideal() int { return len(p.visits) - p.pages() }

@@ -91,13 +91,13 @@ type CurvePoint struct {
 	Difference     float64 `json:"difference"`      // Curve - Simulated, in percentage points
 }
 
-// CompareCurve replays every trace on a cache of the base capacity with a live curve,
-// reads the predicted hit rates at all capacities from it, and replays the trace on a
-// cache of each of these capacities, without a curve. All caches evict by LRU. The
-// working set is the distinct whole pages of a trace. The replays are independent and
-// use all processors; progress, if not nil, is called after each, one call at a time.
-// Bad sizes and the end of ctx are errors. The figures are the same in every run on
-// machines of the same byte order.
+// CompareCurve compares predicted with simulated hit rates. It replays every trace on a cache of
+// the base capacity that has a live curve, and reads the predicted hit rates at all capacities
+// from the curve. Then it replays the trace on a cache of each of these capacities, without a
+// curve. All caches evict by LRU. Capacities are relative to the working set, the distinct whole
+// pages of a trace. The replays are independent and use all processors. progress, if not nil, is
+// called after each replay, one call at a time. Bad sizes and the end of ctx are errors. The
+// figures are the same in every run on machines of the same byte order.
 func CompareCurve(ctx context.Context, traces []NamedTrace, cfg CurveConfig, progress func()) (*CurveTable, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(traces); err != nil {
@@ -152,7 +152,7 @@ func (c CurveConfig) layOut(t NamedTrace) (CurveTrace, error) {
 	return out, nil
 }
 
-// predict fills in the Curve of each point.
+// predict replays t on the predicting cache and fills in the field Curve of each point in of.
 func (c CurveConfig) predict(ctx context.Context, t *Trace, of *CurveTrace) error {
 	cfg := c.radix(of.BaseTokens)
 	r, err := newReplayer(t, cfg)
@@ -177,7 +177,7 @@ func (c CurveConfig) predict(ctx context.Context, t *Trace, of *CurveTrace) erro
 	return nil
 }
 
-// simulate fills in the hit rate of a cache of the point's capacity.
+// simulate replays t on a cache of the capacity of the point at, and fills in its field Simulated.
 func (c CurveConfig) simulate(ctx context.Context, t *Trace, at *CurvePoint) error {
 	matched, err := replayPolicy(ctx, t, c.radix(at.CapacityTokens))
 	at.Simulated = float64(matched) / float64(max(1, t.Tokens()))

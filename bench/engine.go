@@ -18,9 +18,9 @@ type EngineConfig struct {
 	PromptTokens int `default:"512" min:"1"` // of the prefill; default 512
 	OutputTokens int `default:"64" min:"1"`  // of each decode; default 64
 	Rounds       int `default:"3" min:"1"`   // measurements of each figure, of which the median is kept; default 3
-	// LinearParams is the number of weights in the matrix products that every token
-	// takes part in; HeadParams that of the output head, which runs for sampled tokens
-	// only. WeightBytes is the size of both as the backend reads them.
+	// LinearParams is the number of weights in the matrix products that every token takes part in.
+	// HeadParams is the number of weights of the output head, which only sampled tokens need.
+	// WeightBytes is the size of all these weights as the backend reads them.
 	LinearParams, HeadParams, WeightBytes int
 	// CeilingGFlops and CeilingGBs are the most that the machine reaches, measured by
 	// the caller in the same run. 0 means unknown.
@@ -120,10 +120,10 @@ func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progres
 	return s, nil
 }
 
-// bound returns the roofline of decoding, in tokens per second of all rows together: a
-// step reads all weights once and multiplies every row with them, and takes the longer
-// of both at the machine's ceilings. At batch 1 reading dominates, at large batches
-// multiplying does. It is 0 if a ceiling is unknown.
+// bound returns an upper bound (roofline) on the rate of decoding this many rows, in tokens per
+// second of all rows together. A step reads all weights once, and multiplies every row with them.
+// At the machine's ceilings it takes at least the time of the longer of the two: at batch 1
+// reading dominates, at large batches multiplying does. The result is 0 if a ceiling is unknown.
 func (c EngineConfig) bound(rows int) float64 {
 	if c.CeilingGBs == 0 || c.CeilingGFlops == 0 {
 		return 0
@@ -167,7 +167,8 @@ func (p *enginePlay) run(batch *engine.Batch) (time.Duration, error) {
 	return took, err
 }
 
-// row returns a prompt of n random tokens on the pages from firstPage on.
+// row returns a prompt of n random tokens in this slot. Its pages have the consecutive ids from
+// firstPage.
 func (p *enginePlay) row(slot, n, firstPage int) engine.Row {
 	r := engine.Row{Slot: engine.Slot(slot), Sample: true}
 	for range n {

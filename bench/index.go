@@ -87,13 +87,13 @@ func (s IndexSummary) counts() [6]int {
 	return [6]int{s.Requests, s.Blocks, s.Best, s.Own, s.Stored, s.StoreEvents}
 }
 
-// PlayIndex replays a trace: each request is hashed and looked up, then the blocks
-// that its worker lacks are stored for that worker. progress, if not nil, is called
-// after each replay. Bad sizes and the end of ctx are errors.
+// PlayIndex replays a trace: each request is hashed and looked up, then the blocks that its worker
+// lacks are stored for that worker. progress, if not nil, is called after each replay. Bad sizes
+// and the end of ctx are errors.
 //
-// The first replay counts and measures memory; cfg.Passes timed replays follow. With
-// several threads the requests of a branch keep their order, so every request finds
-// the same overlaps as with one thread: see indexPlay.
+// The first replay counts and measures memory; cfg.Passes timed replays follow. With several
+// threads, requests that begin with the same block keep their order, so every request finds the
+// same overlaps as with one thread: see indexPlay.
 func PlayIndex(ctx context.Context, t *Trace, cfg IndexConfig, progress func()) (*IndexSummary, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(t); err != nil {
@@ -122,8 +122,8 @@ func PlayIndex(ctx context.Context, t *Trace, cfg IndexConfig, progress func()) 
 	return &s, s.time(ctx, t, cfg, progress)
 }
 
-// time runs the timed replays and fills in the medians. It panics if a replay counts
-// differently from the first.
+// time runs the timed replays and fills in the medians. It panics if a replay has other counts
+// than s, the result of the first replay.
 func (s *IndexSummary) time(ctx context.Context, t *Trace, cfg IndexConfig, progress func()) error {
 	var p50, p99, store, hash, wall []float64
 	for range cfg.Passes {

@@ -13,11 +13,11 @@ import (
 
 // indexPlay is one replay on a block index.
 //
-// The overlaps that a request finds depend on earlier requests, but only on those with
-// the same first block. So requests are sorted into lanes by branch. Threads hash the
-// requests of a lane in parallel; then one thread at a time, which holds the lane's
-// lock, finds and stores the hashed requests in order. No thread waits for a lane: if
-// the lock is taken, the thread leaves its request to the lock's holder.
+// The overlaps that a request finds depend on earlier requests, but only on those with the same
+// first block. So requests are sorted into groups by their first block; the type lane is such a
+// group. Threads hash the requests of a lane in parallel. Then one thread at a time, which holds
+// the lane's lock, looks up and stores the hashed requests in order. No thread waits for the lock:
+// if it is taken, the thread leaves its hashed request to the thread that holds the lock.
 type indexPlay struct {
 	ctx   context.Context
 	trace *Trace
@@ -32,7 +32,8 @@ type indexPlay struct {
 	failed atomic.Pointer[error]
 }
 
-// lane holds the requests of one or more branches, and how far they are.
+// lane holds the requests of one or more branches, and counts how many of them have been taken and
+// done. A branch consists of the requests with the same first block.
 type lane struct {
 	sync.Mutex
 	requests []int32      // in order of arrival
@@ -80,7 +81,8 @@ func newIndexPlay(ctx context.Context, t *Trace, cfg IndexConfig) (*indexPlay, e
 	return p, nil
 }
 
-// branch returns the lane of a request: the shard of its first block.
+// branch returns the number of the lane of request i: the number of the shard in s that has the
+// request's first block.
 func (p *indexPlay) branch(s *kvindex.Sharded, i int) int {
 	request := p.trace.Request(i)
 	if len(request) < p.cfg.BlockTokens {
@@ -91,7 +93,8 @@ func (p *indexPlay) branch(s *kvindex.Sharded, i int) int {
 	return s.Branch(first.Locals(p.cfg.BlockTokens)[0])
 }
 
-// room allocates for the times of all requests, so that the replay does not.
+// room allocates the memory for the times of this many requests, so that the replay itself does
+// not allocate.
 func (p *indexPlay) room(requests int) {
 	for _, h := range p.hands {
 		h.finds = make([]time.Duration, 0, requests)
@@ -140,9 +143,9 @@ func (p *indexPlay) times() (finds []time.Duration, store, hash stopwatch) {
 	return finds, store, hash
 }
 
-// play hashes requests until none is left, handTurn of one lane at a time. It takes a
-// buffer before it takes a request. So the earliest unfinished request of a lane always
-// has a buffer, and the replay cannot deadlock on the free buffers.
+// play picks a lane, hashes up to handTurn of its requests, and repeats until no lane has requests
+// left to hash. It takes a buffer before it takes a request. So the earliest unfinished request of
+// a lane always has a buffer, and the replay cannot deadlock on the free buffers.
 func (h *indexHand) play() {
 	p := h.p
 	for l := p.pick(); l != nil; l = p.pick() {
@@ -169,13 +172,12 @@ func (h *indexHand) play() {
 	}
 }
 
-// handTurn is the number of requests that a thread takes from a lane before it picks
-// a lane again.
+// handTurn is the number of requests that a thread hashes from a lane before it picks a lane anew.
 const handTurn = 16
 
-// pick returns the lane with the fewest threads, and among these with the most
-// requests left to hash; nil if none is left. It counts the caller among the lane's
-// threads.
+// pick returns the lane, among those with requests left to hash, on which the fewest threads work;
+// of several such lanes the one with the most requests left. It counts the caller among the
+// threads of that lane. It returns nil if no lane has requests left.
 func (p *indexPlay) pick() (best *lane) {
 	var hands, left int
 	for i := range p.lanes {
@@ -191,12 +193,13 @@ func (p *indexPlay) pick() (best *lane) {
 	return best
 }
 
-// fail keeps the first error of all threads. They then only return their buffers.
+// fail keeps the first error of all threads. After an error the threads still take all requests,
+// but neither look them up nor store them.
 func (h *indexHand) fail(err error) { h.p.failed.CompareAndSwap(nil, &err) }
 
-// drain finds and stores the hashed requests of a lane in order, unless another thread
-// holds the lane's lock: that thread checks for due requests again after it unlocks,
-// so none is forgotten.
+// drain looks up and stores the hashed requests of a lane in order. It does nothing while another
+// thread holds the lane's lock: after that thread has unlocked, it checks again whether a request
+// is due, so no request is forgotten.
 func (h *indexHand) drain(l *lane) {
 	for h.due(l) != nil && l.TryLock() {
 		for tokens := h.due(l); tokens != nil; tokens = h.due(l) {
@@ -210,8 +213,8 @@ func (h *indexHand) drain(l *lane) {
 	}
 }
 
-// due returns the hashes of the lane's next request; nil if it is not hashed yet or
-// none is left.
+// due returns the hashes of the next request of the lane to be looked up; nil if that request is
+// not hashed yet, or if all requests are done.
 func (h *indexHand) due(l *lane) *kvindex.TokensWithHashes {
 	at := l.done.Load()
 	if at == int64(len(l.requests)) {

@@ -45,8 +45,9 @@ type flatStep struct {
 // flatRun is a piece [lo, hi) of the buffer, in bytes.
 type flatRun struct{ lo, hi int }
 
-// layOut replays the trace and records, for each match, where in the buffer the tokens
-// of the matched pages are. It panics if the replay matches other lengths than count's.
+// layOut replays the trace and records, for each match, where in the buffer the tokens of the
+// matched pages are. It panics if the replay matches other lengths than the first replay did
+// (radixPlay.count).
 func (p *radixPlay) layOut() (*flatCopy, error) {
 	page := p.cfg.cache().PageTokens
 	f := &flatCopy{
@@ -76,8 +77,9 @@ func (p *radixPlay) layOut() (*flatCopy, error) {
 	return f, nil
 }
 
-// addRuns appends the runs of the buffer that hold these pages, joins adjacent ones,
-// and returns the number of runs.
+// addRuns appends the runs of the buffer that hold these pages to f.runs. places maps a page id to
+// the page's place in the buffer. Adjacent runs are joined. It returns the number of runs
+// appended.
 func (f *flatCopy) addRuns(pages []kv.PageID, places []int32) int {
 	first := len(f.runs)
 	for _, id := range pages {
@@ -91,9 +93,9 @@ func (f *flatCopy) addRuns(pages []kv.PageID, places []int32) int {
 	return len(f.runs) - first
 }
 
-// compare compares all requests once and times the comparisons. This also verifies the
-// tree: an unequal run is an error, since a matched page then holds other tokens than
-// the request. The end of ctx is the other error.
+// compare compares the matched tokens of all requests with the buffer once, and times the
+// comparisons. This also verifies the tree: if a run differs, a matched page holds other tokens
+// than the request, and compare returns an error. It also fails if ctx ends.
 func (f *flatCopy) compare(ctx context.Context) (w stopwatch, err error) {
 	runs, filled := f.runs, 0
 	for i, step := range f.steps {

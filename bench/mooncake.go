@@ -15,12 +15,12 @@ import (
 // that blame the bytes rather than the reading of them.
 var ErrMooncake = errors.New("bench: bad Mooncake trace")
 
-// The scale of a Mooncake trace. The file identifies blocks of MooncakeBlock tokens
-// without their tokens. So tokens are made up, MooncakeBlock/MooncakeScale = 16 for a
-// block: one token of the trace stands for MooncakeScale = 32 served tokens. This keeps
-// the shares of equal prefixes and the relative lengths, and 145 million served tokens
-// take 18 MB. Pages of up to 16 tokens (512 served ones) see all the sharing that the
-// file records; larger pages see less.
+// The scale of a Mooncake trace. The file identifies blocks of MooncakeBlock tokens, but does not
+// have their tokens. So tokens are made up: MooncakeBlock/MooncakeScale = 16 tokens for a block.
+// One token of the trace thus stands for MooncakeScale = 32 served tokens. This keeps the shares
+// of equal prefixes and the relative lengths, and 145 million served tokens take only 18 MB. With
+// pages of up to 16 tokens (512 served tokens) a cache sees all the sharing that the file records;
+// with larger pages it sees less.
 const (
 	MooncakeBlock = 512
 	MooncakeScale = 32

@@ -87,9 +87,10 @@ func (p *player) converse(ctx context.Context, conversation int) error {
 	return nil
 }
 
-// hear records tokens that arrived together. after is the time since the tokens before
-// them, or since the request for the first ones. Later tokens share the time equally as
-// gaps. For the first ones it is the TTFT, and the gaps between them are 0.
+// hear records tokens that arrived together. after is the time since the tokens before them, or
+// for the first tokens of the answer the time since the request. For the first tokens, after is
+// the TTFT, and the gaps between these tokens are 0. For later tokens, after is divided equally
+// into gaps.
 func (x *exchange) hear(after time.Duration, tokens []kv.Token) {
 	for i := range tokens {
 		switch {
@@ -104,8 +105,8 @@ func (x *exchange) hear(after time.Duration, tokens []kv.Token) {
 	x.output = append(x.output, tokens...)
 }
 
-// ask sends one request, records its answer piece by piece, and stores the exchange in
-// the run at the place of its submission.
+// ask sends one request: history, which is the conversation so far, followed by text. It records
+// the answer piece by piece, and stores the exchange in the run at the place of its submission.
 func (p *player) ask(ctx context.Context, conversation, turn int, history []kv.Token, text string) (*exchange, error) {
 	p.mu.Lock()
 	at := len(p.run.exchanges)

@@ -144,7 +144,8 @@ func ComparePolicies(ctx context.Context, traces []NamedTrace, cfg PolicyConfig,
 	return table, nil
 }
 
-// describe returns a trace's part of the table, before anything is replayed.
+// describe returns the part of the table for trace t, before anything is replayed. p is t in
+// pages.
 func describe(t NamedTrace, p *pageTrace, cfg PolicyConfig) PolicyTrace {
 	out := PolicyTrace{
 		Name: t.Name, Requests: t.Trace.Requests(), Tokens: t.Trace.Tokens(), Scale: max(1, t.Scale),
@@ -159,7 +160,8 @@ func describe(t NamedTrace, p *pageTrace, cfg PolicyConfig) PolicyTrace {
 	return out
 }
 
-// compareAt starts the jobs of one trace and capacity. They fill in at.
+// compareAt starts the jobs of one trace and capacity: clairvoyant eviction and every policy. The
+// jobs fill in the fields of at.
 func compareAt(jobs *jobs, t NamedTrace, p *pageTrace, at *PolicyCapacity, cfg PolicyConfig) {
 	jobs.run(func(ctx context.Context) error {
 		matched, err := p.clairvoyant(ctx, at.CapacityTokens/cfg.PageTokens)
@@ -245,7 +247,8 @@ func (j *jobs) run(job func(context.Context) error) {
 	})
 }
 
-// wait returns when all jobs have ended, with the first error; more jobs may follow.
+// wait returns when all jobs have ended, with the first error of a job or the end of ctx. The
+// caller may start more jobs afterwards.
 func (j *jobs) wait() error {
 	j.running.Wait()
 	return context.Cause(j.ctx)

@@ -77,16 +77,15 @@ func (c RadixConfig) Steps() int { return 3 + 2*c.withDefaults().Passes }
 
 func (c RadixConfig) withDefaults() RadixConfig { return bounds.Fill(c) }
 
-// PlayRadix replays a trace. Each request is matched; the matched pages are pinned;
-// pages are evicted if the new ones do not fit; and the request's whole pages are
-// inserted. progress, if not nil, is called after each replay. Bad sizes and the end
-// of ctx are errors.
+// PlayRadix replays a trace. Each request is matched; the matched pages are pinned; pages are
+// evicted if the new pages do not fit; and the request's whole pages are inserted. progress, if
+// not nil, is called after each replay. Bad sizes and the end of ctx are errors.
 //
-// Every replay starts with an empty cache. The first one counts, and measures memory
-// while nothing else runs; the second uses an ideal cache; the third lays out the flat
-// copy. Then timed replays and memcmp passes alternate. A time is the median, over the
-// passes, of its sum over all requests, less the cost of reading the clock: see
-// stopwatch.
+// Every replay starts with an empty cache. The first replay counts, and measures memory while
+// nothing else runs. The second replay uses an ideal cache. The third replay lays out the flat
+// copy (see flatCopy). Then timed replays and memcmp passes alternate. A reported time is the
+// median over the passes; the time of a pass is the sum over all requests, less the cost of
+// reading the clock: see stopwatch.
 func PlayRadix(ctx context.Context, t *Trace, cfg RadixConfig, progress func()) (*RadixSummary, error) {
 	if err := cfg.validate(t); err != nil {
 		return nil, err
@@ -182,8 +181,8 @@ func (p *radixPlay) count() (*RadixSummary, error) {
 	return s, nil
 }
 
-// time runs the timed replays and memcmp passes and fills in the medians. It panics if
-// a replay matches other lengths than the first.
+// time runs the timed replays and memcmp passes and fills in the medians. It panics if a replay
+// matches other lengths than the first replay did.
 func (p *radixPlay) time(s *RadixSummary, flat *flatCopy) error {
 	var match, gather, insert, evict, memcmp []time.Duration
 	for range p.cfg.Passes {

@@ -89,8 +89,8 @@ func (r *replayer) step(request []kv.Token) error {
 // room returns the number of pages available without eviction, in a limited pool.
 func (r *replayer) room() int { return len(r.free) + r.limit - int(r.next) }
 
-// take appends n unused pages to the request's: returned ones first, the last returned
-// at the end, then new ids. Too few pages in a limited pool are an error.
+// take appends n unused pages to the request's pages: first the pages in r.free, from its end,
+// then pages with new ids. In a limited pool with fewer unused pages it returns an error.
 func (r *replayer) take(n int) error {
 	if r.limit > 0 && r.room() < n {
 		return fmt.Errorf("eviction left %d pages of %d, %d are wanted", r.room(), r.limit, n)
@@ -118,9 +118,9 @@ func (r *replayer) audit() error {
 // numbers instead of bytes, modulo 2^64.
 func foldFNV(h uint64, matched int) uint64 { return (h ^ uint64(matched)) * 1099511628211 }
 
-// stopwatch sums intervals as short as 100 ns, of which reading the clock is a good
-// part. So the clock is read once at either end, and the length of an empty interval in
-// the same process (calibrate) is subtracted for each. The clock then adds no
+// stopwatch adds up intervals as short as 100 ns, of which reading the clock is a good part. So
+// the clock is read only once at either end of an interval, and for each interval the length of an
+// empty interval, measured in the same process by calibrate, is subtracted. The clock then adds no
 // systematic error to the sum over a whole replay.
 type stopwatch struct {
 	sum   time.Duration

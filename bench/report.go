@@ -63,10 +63,10 @@ func Summarise(r *Run, st coppice.Stats) (Summary, error) {
 	return s, nil
 }
 
-// idealHits replays the requests in order of submission on an ideal cache: infinite,
-// with pages of one token, and instant, so that the prompt and output of each request
-// are cached for all later ones. It returns the prompt tokens found. The last token of
-// a prompt is never a hit, since it must be computed for the first logits.
+// idealHits replays the requests in order of submission on an ideal cache and returns the number
+// of prompt tokens found. The cache is infinite, has pages of one token, and is instant: the
+// prompt and output of each request are cached for all later requests. The last token of a prompt
+// is never a hit, since it must be computed for the first logits.
 func idealHits(r *Run) (int, error) {
 	cache, err := radixcache.New(radixcache.Config{PageTokens: 1})
 	if err != nil {

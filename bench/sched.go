@@ -40,9 +40,9 @@ func (c SchedConfig) withDefaults() SchedConfig {
 // validate reports all faults at once, by field and value.
 func (c SchedConfig) validate() error { return bounds.Check("bench", c) }
 
-// info describes the null backend: never the bottleneck, with twice the pages that the
-// running requests need. The other half is cache, which is always full after warming
-// up, so every admission evicts.
+// info describes the null backend. It is never the bottleneck and has twice the pages that the
+// running requests need. The other half of the pages is cache, which is always full after the
+// warm-up, so every admission evicts.
 func (c *SchedConfig) info() engine.Info {
 	pages := 2 * (c.Rows + 1) * kv.CeilPages(c.PromptTokens+c.OutputTokens, c.PageTokens)
 	return engine.Info{
@@ -51,9 +51,8 @@ func (c *SchedConfig) info() engine.Info {
 	}
 }
 
-// scheduler returns the configuration that keeps all rows running: a step has room for
-// the prompts of four times as many requests as end in a step, Rows/OutputTokens on
-// average.
+// scheduler returns the configuration that keeps all rows running. On average Rows/OutputTokens
+// requests end in a step; a step has room for the prompts of four times as many requests.
 func (c *SchedConfig) scheduler() scheduler.Config {
 	pages := c.info().NumPages
 	return scheduler.Config{
@@ -72,8 +71,9 @@ type SchedSummary struct {
 	// NextP50 and NextP99 are times of Next, by nearest rank over all steps.
 	NextP50 float64 `json:"next_ns_per_step_p50"`
 	NextP99 float64 `json:"next_ns_per_step_p99"`
-	// DecodeNextP50 is over the steps that only decode. With long outputs most steps
-	// do. If a request ends in every step, every step admits one: then it is 0.
+	// DecodeNextP50 is the median time of Next over the steps that only decode. With long outputs
+	// most steps do. If a request ends in every step, every step admits a request: then
+	// DecodeNextP50 is 0.
 	DecodeNextP50  float64 `json:"decode_next_ns_p50"`
 	CompletePerRow float64 `json:"complete_ns_per_row"` // mean, with publication and endings
 	Add            float64 `json:"add_ns"`              // mean
@@ -85,13 +85,13 @@ type SchedSummary struct {
 	AllocsPerStep float64 `json:"allocs_per_step"`
 }
 
-// PlaySched drives a scheduler with a backend that answers at once. Requests are
-// admitted, decode and end at a steady rate, and each request that ends is replaced, so
-// the figures include admission, eviction and publication. The initial running
-// requests have outputs of all lengths from 1 to OutputTokens, so that endings are
-// spread over the steps. The warm-up ends when these, and the requests that waited
-// initially, have ended (of a long queue, the first 4*Rows). progress, if not nil, is
-// called for each measured request. Bad sizes and the end of ctx are errors.
+// PlaySched drives a scheduler with a backend that answers at once. Requests are admitted, decode
+// and end at a steady rate, and each request that ends is replaced, so the figures include
+// admission, eviction and publication. The initial running requests have outputs of all lengths
+// from 1 to OutputTokens, so that endings are spread over the steps. The warm-up ends when the
+// initial running requests, and the requests that waited initially, have ended (of a queue longer
+// than 4*Rows only the first 4*Rows requests). progress, if not nil, is called for each measured
+// request. Bad sizes and the end of ctx are errors.
 func PlaySched(ctx context.Context, cfg SchedConfig, progress func()) (*SchedSummary, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

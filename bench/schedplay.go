@@ -81,7 +81,7 @@ func (p *schedPlay) arrive(output int) error {
 	return err
 }
 
-// play runs turns until n more requests have ended.
+// play runs turns until this many more requests have ended, or ctx ends.
 func (p *schedPlay) play(ctx context.Context, requests int) error {
 	until := p.ended + requests
 	for n := 0; p.ended < until; n++ {
@@ -113,7 +113,7 @@ func (p *schedPlay) turn() error {
 	return p.answer(first)
 }
 
-// step calls Next once and times it; nil if there is nothing to plan.
+// step calls Next once, times the call and returns the plan; nil if there is nothing to plan.
 func (p *schedPlay) step() *scheduler.Plan {
 	if p.onAllocs {
 		return p.countedStep()
@@ -200,9 +200,9 @@ func nanosAt(d []time.Duration, p int, clock float64) float64 {
 	return max(Percentile(d, p)*float64(time.Millisecond)-clock, 0)
 }
 
-// allocations returns the mean number of heap objects that Next makes in a step
-// without admissions; 0 if every step admits. It is a separate pass, because
-// ReadMemStats stops the world and would distort the times.
+// allocations returns the mean number of heap objects that Next makes in a step without
+// admissions; 0 if every step admits. It runs a separate pass, because ReadMemStats stops the
+// world and would distort the times.
 func (p *schedPlay) allocations(ctx context.Context) (float64, error) {
 	const enough, most = 256, 4096
 	p.onAllocs, p.progress = true, func() {}

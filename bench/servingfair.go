@@ -84,8 +84,9 @@ func (f *fairness) look(tenants []scheduler.TenantUsage) {
 	}
 }
 
-// compare extends the lead of each pair that is still backlogged, and begins or ends
-// the periods of the others.
+// compare updates the period of each pair of tenants. If one of the tenants is not backlogged, it
+// ends the period; if both are backlogged for the first time, it begins a period; otherwise it
+// extends the range of the lead, and f.difference if the range is larger.
 func (f *fairness) compare() {
 	n := len(f.now)
 	for i := range n {

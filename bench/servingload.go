@@ -75,7 +75,7 @@ type ask struct {
 	index  int    // among asks
 }
 
-// gapUnit is the fixed-point one of arrival times: a mean gap is gapUnit.
+// gapUnit represents one mean gap in arrival times, which are fixed-point numbers.
 const gapUnit = 1 << 20
 
 // servingTrace is a load in the order of arrival.
@@ -134,8 +134,8 @@ func newServingTrace(load ServingLoad, requests int, seed uint64) (*servingTrace
 	return t, nil
 }
 
-// ask returns a request with an answer of a length near median, in tokens. The limit
-// is 2, 4 or 8 times the median, so it says little about the length.
+// ask returns a request with this prompt. The answer has a length near median, in tokens. The
+// limit is 2, 4 or 8 times the median, so it says little about the length of the answer.
 func (g *servingGen) ask(prompt []kv.Token, median int) *ask {
 	a := &ask{prompt: prompt, limit: median << (1 + g.rng.IntN(3))}
 	n := min(g.near(median), a.limit)
@@ -267,9 +267,9 @@ func (g *generator) near(median int) int {
 	return max(median*(octave+e%octave)<<(e/octave)/octave>>3, 1)
 }
 
-// gap draws from the exponential distribution of mean gapUnit: -ln(u) for u even in
-// (0, 1]. It computes the binary logarithm in integers, bit by bit: squaring the
-// mantissa doubles its logarithm, and the carry is the next bit.
+// gap draws from the exponential distribution of mean gapUnit: -ln(u) for a u drawn evenly from
+// (0, 1]. It computes the binary logarithm in integers, bit by bit: squaring the mantissa doubles
+// its logarithm, and the carry is the next bit of the logarithm.
 func (g *generator) gap() uint64 {
 	const fraction = 20 // bits; gapUnit is one
 	r := g.rng.Uint64() | 1

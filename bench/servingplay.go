@@ -142,7 +142,7 @@ func (p *servingPlay) plan() {
 	}
 }
 
-// land completes a plan whose step has finished, and plans again.
+// land completes plan, whose step has finished, with the result of ticket, and plans again.
 func (p *servingPlay) land(plan *scheduler.Plan, ticket engine.Ticket) {
 	now := p.clock.Now()
 	result, err := ticket.Result()

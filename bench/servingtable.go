@@ -101,12 +101,12 @@ type ServingRuns struct {
 	Results []ServingResult `json:"policies"`       // in the order of CompareServingConfig.Variants
 }
 
-// CompareServing simulates every variant under every load and level. The capacity of a
-// load is the rate at which FCFS serves a closed loop of MaxRunning clients, from the
-// end of a quarter of the requests to the end of nine tenths. The runs are independent
-// and use all processors; progress, if not nil, is called after each, one call at a
-// time. The table is the same in every run. Errors are those of the configuration and
-// of [Serve], and the end of ctx.
+// CompareServing simulates every variant under every load and level. The level is relative to the
+// capacity of a load, which is a rate of requests: FCFS serves a closed loop of MaxRunning
+// clients, and the rate is measured between the time when a quarter of the requests have ended and
+// the time when nine tenths have. The runs are independent and use all processors. progress, if
+// not nil, is called after each run, one call at a time. The table is the same in every run.
+// Errors are those of the configuration and of [Serve], and the end of ctx.
 func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func()) (*ServingTable, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -163,7 +163,8 @@ func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func
 	return table, jobs.wait()
 }
 
-// with returns a variant's scheduler configuration with the defaults of the base.
+// with returns s, a variant's scheduler configuration, with its zero fields set to the defaults of
+// c.
 func (c ServingConfig) with(s scheduler.Config) scheduler.Config {
 	c.Scheduler = s
 	filled, _ := c.withDefaults() // no error: the base, with the same profile, had none

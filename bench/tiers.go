@@ -112,8 +112,9 @@ func (c TiersConfig) TierSteps(pageTokens int) (n int) {
 	return n
 }
 
-// documents returns the number of documents that fill a working set of set pools,
-// with the questions and answers of all rounds. At least 1.
+// documents returns the number of documents, at least 1, that together with the questions and
+// answers of all rounds take as many tokens as set device pools have. set is the size of the
+// working set.
 func (c *TiersConfig) documents(set, pageTokens int) int {
 	each := c.PromptTokens + (c.Rounds+1)*kv.CeilPages(tierQuestion+tierAnswer+pageTokens, pageTokens)*pageTokens
 	return max(set*c.PoolTokens/each, 1)
@@ -212,7 +213,8 @@ func (p *tierPlay) run(ctx context.Context, name string) (run TierRun, err error
 	return run, nil
 }
 
-// count fills in the figures of the rounds before the restart.
+// count fills in the figures of the rounds before the restart. got has the replies of the run,
+// ideal those of the reference device to the same requests.
 func (r *TierRun) count(got, ideal map[tierAsk]tierReply) {
 	var cached [kv.Tiers]int
 	prompts := 0
@@ -235,7 +237,8 @@ func (r *TierRun) count(got, ideal map[tierAsk]tierReply) {
 	r.TTFTp50Millis, r.TTFTp99Millis = at(50), at(99)
 }
 
-// restart adds the figures of the round after the restart.
+// restart adds the figures of the round after the restart. got has the replies of the run, ideal
+// those of the reference device to the same requests.
 func (r *TierRun) restart(got, ideal map[tierAsk]tierReply) {
 	prompts, cached := 0, 0
 	for ask, reply := range got {

@@ -27,8 +27,8 @@ const (
 const (
 	traceMagic   = "PFXT"
 	traceVersion = 1
-	// traceChunk is the largest number of tokens or requests to allocate for on the
-	// word of a count alone, before the bytes were read. A damaged count costs no more.
+	// traceChunk is the largest number of tokens or requests to allocate memory for at once. A
+	// count in the file may be damaged, so memory is allocated in chunks as the bytes are read.
 	traceChunk = 1 << 16
 )
 
@@ -140,8 +140,8 @@ func (d *traceReader) header() (requests int, err error) {
 	return d.count("the number of requests", MaxTraceRequests)
 }
 
-// request reads request i of all, chunk by chunk, so that memory grows with the bytes
-// that are really there.
+// request reads request i of a trace of this many requests, chunk by chunk, so that memory grows
+// with the bytes that are really there.
 func (d *traceReader) request(i, of int) ([]kv.Token, error) {
 	what := func(part string) string { return fmt.Sprintf("%s of request %d of %d", part, i, of) }
 	n, err := d.count(what("the length"), MaxRequestTokens)
@@ -161,7 +161,7 @@ func (d *traceReader) request(i, of int) ([]kv.Token, error) {
 	return tokens, nil
 }
 
-// count reads a u32; a value above most is an error that names it as what.
+// count reads a u32. If it is above most, count returns an error, in which what names the number.
 func (d *traceReader) count(what string, most uint32) (int, error) {
 	at := d.at
 	b, err := d.take(4, what)
@@ -175,7 +175,7 @@ func (d *traceReader) count(what string, most uint32) (int, error) {
 	return int(n), nil
 }
 
-// take returns the next n bytes, valid until the next call.
+// take returns the next n bytes, valid until the next call. what names the bytes in errors.
 func (d *traceReader) take(n int, what string) ([]byte, error) {
 	if cap(d.buf) < n {
 		d.buf = make([]byte, n)

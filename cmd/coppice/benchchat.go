@@ -80,7 +80,8 @@ func (c *benchChatCmd) compare(ctx context.Context, load *bench.Chat, dir string
 	return comparison, err
 }
 
-// play runs the load once on a new node.
+// play runs the load once on a new node and returns its figures and its answers. label names the
+// run in the progress bar.
 func (c *benchChatCmd) play(ctx context.Context, load *bench.Chat, dir, label string, disableCache bool) (s bench.Summary, run *bench.Run, err error) {
 	node, err := c.nodeFlags.open(dir, &c.backendFlags, disableCache)
 	if err != nil {
@@ -100,7 +101,8 @@ func (c *benchChatCmd) play(ctx context.Context, load *bench.Chat, dir, label st
 	return s, run, err
 }
 
-// progressBar shows a bar on a terminal and nothing elsewhere.
+// progressBar shows a bar of total steps on a terminal, and nothing elsewhere. advance marks one
+// step as done; finish ends the bar.
 func progressBar(total int, label string) (advance, finish func()) {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return func() {}, func() {}
@@ -111,8 +113,9 @@ func progressBar(total int, label string) (advance, finish func()) {
 	return func() { bar.Add(1) }, func() { bar.Finish() }
 }
 
-// bytesBar is a progressBar in bytes, for a total that is known only when the first bytes
-// arrive.
+// bytesBar shows a bar of bytes on a terminal, and nothing elsewhere. advance gets the bytes done
+// and their total, which is known only when the first bytes arrive. advance is nil if standard
+// error is not a terminal.
 func bytesBar(label string) (advance func(done, total int), finish func()) {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return nil, func() {}

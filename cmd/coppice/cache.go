@@ -31,7 +31,7 @@ type cacheDir struct {
 	JSON bool   `name:"json" help:"Print JSON."`
 }
 
-// find returns the directories of KV, one for each fingerprint. None is an error.
+// find returns the directories of KV, one for each fingerprint. It fails if there is none.
 func (c *cacheDir) find() ([]inspect.Dir, error) {
 	dirs, err := inspect.Find(c.Dir)
 	switch {
@@ -208,8 +208,8 @@ func (s *dirStat) print(w io.Writer, verified string) {
 // Run is called by kong.
 func (c *cacheStatCmd) Run() error { _, err := c.stats(false, ""); return err }
 
-// stats prints the contents of each directory, and returns the number of damaged records.
-// With payload it also verifies the pages.
+// stats prints the contents of each directory, and returns the number of damaged records. With
+// payload it also verifies the pages. The text verified is printed after the number of extents.
 func (c *cacheDir) stats(payload bool, verified string) (damaged int, err error) {
 	dirs, err := c.find()
 	if err != nil {

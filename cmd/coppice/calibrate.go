@@ -86,13 +86,14 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 	return c.write(samples, &profile, &report)
 }
 
-// validate reports output files that cannot be written.
+// validate returns an error if an output file cannot be written.
 func (c *calibrateCmd) validate() error {
 	return errors.Join(canWrite("--out", c.Out), canWrite("--csv", c.CSV))
 }
 
-// canWrite reports that the directory of the file that a flag names is missing, before anything
-// is measured. An empty name is valid.
+// canWrite returns an error if file can't be written because its directory is missing, so that a
+// command fails before it measures anything. flag names the flag in the error. An empty file name
+// is valid.
 func canWrite(flag, file string) error {
 	if file == "" {
 		return nil

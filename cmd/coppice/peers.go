@@ -150,8 +150,8 @@ func (c *benchPeersCmd) dial(ctx context.Context, url, model, key string, pid in
 	return &peer{client: client, pid: pid}, nil
 }
 
-// load returns the data set of a named load for one round, and its configuration. An
-// unknown name is an error.
+// load returns the data set of a named load for one round, and its configuration. Each round has
+// its own random prompts, the same for both servers. An unknown name is an error.
 func (c *benchPeersCmd) load(name string, round int) (load.Dataset, load.Config, error) {
 	seed := c.Seed + uint64(round)<<20
 	tokens := func(n int) int { return max(2, n/c.Scale) }
@@ -185,7 +185,8 @@ type conversations struct{ load.MultiTurn }
 // Sessions returns the number of conversations.
 func (*conversations) Sessions() int { return 16 }
 
-// play plays one load in all rounds, on both servers in alternating order.
+// play plays one load in all rounds, on both servers in alternating order, and returns the figures
+// of both. advance is called to move the progress bar.
 func (c *benchPeersCmd) play(ctx context.Context, name string, ours, theirs *peer, advance func()) (peerLoad, error) {
 	ours.runs, theirs.runs = nil, nil
 	for round := range c.Rounds {

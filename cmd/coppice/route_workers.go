@@ -58,8 +58,8 @@ func (c *routeCmd) workers(file []byte) ([]members.Worker, error) {
 	return all, errors.Join(errs...)
 }
 
-// check reports all faults of a worker. If all workers publish at the same ports, it first
-// sets the addresses of this worker's events.
+// check reports all faults of a worker. If ports is not nil, all workers publish at these ports,
+// and check first sets the addresses of this worker's events.
 func (w *givenWorker) check(ports *eventurl.ZMQ) error {
 	u, err := parseURL(w.URL)
 	errs := []error{err}
@@ -130,8 +130,8 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// socketPorts parses a ZMQ endpoint that stands for one port per rank, counting up from
-// the first. Endpoints whose ports exceed 65535 are errors.
+// socketPorts parses a ZMQ endpoint that stands for one port per data-parallel rank of a worker:
+// rank i has port first+i. Other forms, and ports above 65535, are errors.
 func socketPorts(endpoint string, ranks int) (host string, first int, err error) {
 	address, ok := strings.CutPrefix(endpoint, "tcp://")
 	host, text, err := net.SplitHostPort(address)

@@ -101,7 +101,8 @@ func openProfile(name string) (sim.Profile, error) {
 	return p, nil
 }
 
-// variant parses a policy with settings, such as lpm:aging=64; other settings are base's.
+// variant parses a policy with optional settings, such as lpm:aging=64. Settings not in text are
+// those of base.
 func variant(text string, base scheduler.Config) (bench.ServingVariant, error) {
 	v := bench.ServingVariant{Name: text, Scheduler: base}
 	name, rest, more := strings.Cut(text, ":")

@@ -117,8 +117,9 @@ func (s *settings) warn(log *zap.Logger) {
 	}
 }
 
-// readSettings reads a file of settings and returns the flags' values as text. A key that is
-// neither a flag nor known to more is an error.
+// readSettings reads a file of settings and returns the values by the names in flags, as text; nil
+// if path is empty. command is for messages. A key that is neither a flag nor known to more is an
+// error.
 func readSettings(path, command string, flags []string, more section) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
@@ -165,7 +166,8 @@ func plainText(raw json.RawMessage) (string, error) {
 	return string(raw), nil
 }
 
-// strict decodes a single JSON value. Unknown keys and further values are errors.
+// strict decodes data, a single JSON value, into to. Unknown keys, and anything after the value,
+// are errors.
 func strict(data []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))) // without a byte order mark
 	d.DisallowUnknownFields()

@@ -48,7 +48,7 @@ func (c *logFlags) log() (*zap.Logger, error) {
 	return cfg.Build()
 }
 
-// checkAddr reports an address whose port is out of range.
+// checkAddr returns an error if the port of addr is out of range.
 func checkAddr(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -75,7 +75,8 @@ func (c *doorFlags) check() error {
 	return nil
 }
 
-// hosts returns the accepted names: those given, and the host of the advertised URL.
+// hosts returns the accepted names: those of --allow-host, and the host of the URL reached, at
+// which others reach this server, if it has one.
 func (c *doorFlags) hosts(reached string) []string {
 	if u, err := url.Parse(reached); err == nil && u.Hostname() != "" {
 		return append(slices.Clone(c.AllowHost), u.Hostname())
@@ -142,8 +143,9 @@ func readCertificates(cert, key string) (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}, nil
 }
 
-// unlessEnded calls f, which takes long. If ctx ends first, because of a signal, it returns
-// an error at once that names until. f then continues in the background until the process ends.
+// unlessEnded calls f, which takes long, and returns its results. If ctx ends first, because of a
+// signal, it returns an error at once; until completes the sentence "ended by a signal before". f
+// then continues in the background until the process ends.
 func unlessEnded[T any](ctx context.Context, until string, f func() (T, error)) (T, error) {
 	type result struct {
 		value T

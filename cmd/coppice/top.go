@@ -84,7 +84,9 @@ func (c *topCmd) Run(ctx context.Context) error {
 	return err
 }
 
-// fleet shows a router's fleet. snap and err are from the first request.
+// fleet shows a router's fleet. Without once it runs until the user quits. With once it prints a
+// single frame of this width and height, with rates since snap, the snapshot that the caller got
+// before. err is the error of that first request: with once, fleet returns it.
 func (c *topCmd) fleet(ctx context.Context, from *topClient, snap *fleetview.Snapshot, err error, once bool, width, height int) error {
 	if !once {
 		return topRun(ctx, topFleet{newTopScreen(c.Interval, func() (*fleetview.Snapshot, error) { return from.getFleet(ctx) })})
@@ -160,7 +162,8 @@ func (c *topClient) getFleet(ctx context.Context) (*fleetview.Snapshot, error) {
 // errTopNothing means that the server has no such path.
 var errTopNothing = errors.New("only servers of coppice serve and routers of coppice route can be looked at")
 
-// read gets the JSON document at a path. Its schema must be want.
+// read gets the JSON document at a path into into. schema points to the document's schema number,
+// which must be want.
 func (c *topClient) read(ctx context.Context, path string, into any, schema *int, want int) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
 	if err != nil {

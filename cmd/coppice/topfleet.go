@@ -66,8 +66,8 @@ func (m topFleet) figures() []string {
 	}
 }
 
-// fleetShare formats tokens as a share of the prompt tokens of all requests whose answers
-// reported cached tokens; a dash if there are none.
+// fleetShare formats tokens as a share of the prompt tokens of all requests whose answers reported
+// cached tokens. of has their sum; if it is 0, the result is a dash.
 func fleetShare(tokens uint64, of *fleetview.Sums) string {
 	if of.ConfirmedTokens == 0 {
 		return "–"

@@ -126,8 +126,8 @@ func (m topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // View is called by bubbletea.
 func (m topModel) View() tea.View { return topView(m.frame()) }
 
-// topSorted returns a copy of list sorted by descending key, equals in their order; the list itself
-// without a key.
+// topSorted returns a copy of list sorted by descending key; elements with equal keys keep their
+// order. If key is nil, it returns list itself.
 func topSorted[T any](list []T, key func(T) float64) []T {
 	if key == nil {
 		return list

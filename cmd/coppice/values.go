@@ -60,9 +60,9 @@ func value(what string, read func(text string, to reflect.Value) error) kong.Map
 	}
 }
 
-// bounded reports all flags whose values are outside the bounds of their tags min and max,
-// which have the form of the flag's type. This also refuses zeros that a library would take
-// for its default.
+// bounded returns an error that lists all flags whose values are outside the bounds in their tags
+// min and max. A bound is written as a value of the flag. bounded also refuses a zero that is
+// outside of the bounds: a library would take it for its default.
 func bounded(k *kong.Context) error {
 	var errs []error
 	for _, f := range k.Flags() {
@@ -81,7 +81,8 @@ func bounded(k *kong.Context) error {
 	return errors.Join(errs...)
 }
 
-// compare compares a flag's value with a bound in text form; NaN is below everything.
+// compare compares a flag's value with a bound in text form, with the result of cmp.Compare; NaN
+// is below everything. It panics if text is not a value of the flag's type.
 func compare(v reflect.Value, text string) int {
 	bound := reflect.New(v.Type())
 	var err error

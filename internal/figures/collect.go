@@ -39,7 +39,8 @@ func (c *collector[T]) Collect(to chan<- prometheus.Metric) {
 	collect(c.fields, reflect.ValueOf(c.read()), nil, to)
 }
 
-// collect sends the metrics of a struct. labels are the values for the lists around it.
+// collect sends the metrics of the struct v, whose fields are described by fields. labels are the
+// label values of the list elements that v is part of, outermost first.
 func collect(fields []field, v reflect.Value, labels []string, to chan<- prometheus.Metric) {
 	for i := range fields {
 		f := &fields[i]
@@ -69,7 +70,8 @@ func collect(fields []field, v reflect.Value, labels []string, to chan<- prometh
 	}
 }
 
-// name returns the label value of an element of a list.
+// name returns the label value of an element of a list: the field with the tag label. It is "" if
+// there is no such field.
 func name(fields []field, element reflect.Value) string {
 	for i := range fields {
 		if fields[i].label {

@@ -81,7 +81,8 @@ func given(name string) string {
 	return name
 }
 
-// describe makes the descriptions of each metric; by holds the labels of the enclosing lists.
+// describe makes the Prometheus descriptions of all metrics in fields. by holds the labels of the
+// lists that the fields are in, outermost first.
 func (n *Names) describe(fields []field, by []string) {
 	for i := range fields {
 		f := &fields[i]

@@ -8,9 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Register makes and registers the counters and histograms for the fields of the struct at into.
-// Tags are as in the package comment, except: by has a vector's labels, separated by commas, and
-// buckets names an entry of buckets for a histogram. It panics if tags are wrong.
+// Register makes the counters and histograms in the fields of the struct at into, and registers
+// them with r. Tags are as in the package comment, with two exceptions: by lists the labels of a
+// vector, separated by commas, and buckets is a key of the map buckets, whose value has a
+// histogram's bounds. It panics if tags are wrong, and fails if r refuses an instrument, for
+// example because it has the name already.
 func Register(r prometheus.Registerer, n Names, into any, buckets map[string][]float64) error {
 	v := reflect.ValueOf(into).Elem()
 	for i := range v.NumField() {

@@ -1,6 +1,6 @@
-// Package wording owns how errors of inner packages read outside: it puts the project's name
-// where the name of the package was. It never decides which errors leave. Its functions may be
-// called from any goroutine.
+// Package wording owns the text that errors of inner packages have for callers of the public
+// packages: it puts the project's name where the name of the inner package was. It never decides
+// which errors callers get. Its functions may be called from any goroutine.
 //
 //	wording.Public("scheduler: queue full") // "coppice: queue full"
 package wording
@@ -30,9 +30,11 @@ func Public(text string) string { return inner.ReplaceAllLiteralString(text, Nam
 // Knows reports whether Public replaces the name of a package.
 func Knows(name string) bool { return slices.Contains(packages, name) }
 
-// Error returns err with the text that Public makes of its own. It wraps err, and errors.Is
-// finds it by what Error returned for an error in err's chain. An error that wraps nothing and
-// names no package, such as context.Canceled, is returned as it is.
+// Error returns an error that wraps err and has Public's version of its text. errors.Is finds
+// everything in the chain of err. It also finds the variables that Error itself made: if the chain
+// of err has e, then errors.Is(Error(err), Error(e)) is true. Error returns err itself if err is
+// already a result of Error, or if it wraps nothing and its text names no package, as with
+// context.Canceled. Error(nil) is nil.
 func Error(err error) error {
 	if err == nil {
 		return nil
@@ -55,7 +57,7 @@ func (e *public) Error() string { return Public(e.err.Error()) }
 
 func (e *public) Unwrap() error { return e.err }
 
-// Is compares with a variable that Error made of an inner package's.
+// Is reports whether target is the result of Error for an error in e's chain.
 func (e *public) Is(target error) bool {
 	t, ok := target.(*public)
 	return ok && errors.Is(e.err, t.err)

@@ -28,8 +28,8 @@ type Config struct {
 	Window time.Duration `default:"10s" max:"1h"`
 	// History is the number of points kept. Default 300.
 	History int `default:"300" min:"2" max:"10000"`
-	// TreeNodes bounds the nodes shown, TreeDepth their depth; subtrees beyond are summed up in
-	// one node. Defaults 2,000 and 64.
+	// TreeNodes bounds the number of nodes shown, and TreeDepth their depth. Nodes that are left
+	// out are summed up in one node below their parent. Defaults 2,000 and 64.
 	TreeNodes int `default:"2000" min:"2" max:"20000"`
 	TreeDepth int `default:"64" min:"1" max:"1<<20"`
 	// TreeWalk bounds the nodes visited per walk of the tree. Steps wait for a walk, so walks

@@ -139,9 +139,10 @@ func (f *Feed) Watch(access Access, tenant string) (*Watch, error) {
 	return w, nil
 }
 
-// makeRoom ends one watch in favour of a new one, as Watch describes. Candidates have less
-// access, or equal access and a tenant with at least two more watches. It prefers the least
-// access, then the tenant with the most watches, then the youngest. The caller holds mu.
+// makeRoom ends one watch to make room for a new one with this access and tenant, as Watch
+// describes. It reports whether it found a watch to end: one with less access, or one with equal
+// access of a tenant that has at least two watches more. It prefers the watch with the least
+// access, then of the tenant with the most watches, then the youngest. The caller holds mu.
 func (f *Feed) makeRoom(access Access, tenant string) bool {
 	counts := map[string]int{}
 	for w := range f.watchers {
@@ -241,7 +242,8 @@ func (f *Feed) publish(s *Snapshot) {
 	}
 }
 
-// offer replaces a frame that the watcher has not read yet.
+// offer sends a frame to the watcher. If the watcher has not read the frame before, the new frame
+// replaces it.
 func (w *Watch) offer(frame []byte) {
 	for {
 		select {

@@ -27,7 +27,7 @@ func Handler(f *Feed) http.Handler {
 	return mux
 }
 
-// open opens a watch for a request, or answers with the reason why it can't.
+// open opens a watch for the request r. If it can't, it answers r with the reason and returns nil.
 func (f *Feed) open(w http.ResponseWriter, r *http.Request) *Watch {
 	access, tenant := f.cfg.Access(r)
 	if access == Denied {

@@ -7,7 +7,8 @@ import (
 )
 
 // spread is a histogram of durations with eight buckets per octave, so a quantile is off by at
-// most 1/16 or 1 µs. It reaches up to 1,073 s (2^30 µs); longer durations count as that.
+// most 1/16 of its value or 1 µs. The highest bucket ends at 1,073 s (2^30 µs); longer durations
+// count there.
 type spread [spreadBuckets]uint32
 
 const spreadBuckets = 27*8 + 8
@@ -62,7 +63,8 @@ type latency struct {
 
 const windowSlots = 20
 
-// turn clears the slots older than the window.
+// turn makes the slot of the time now the current one, and clears the slots that are now older
+// than the window.
 func (l *latency) turn(now time.Time) {
 	at := now.UnixNano() / int64(l.slot)
 	if at <= l.at {
@@ -89,8 +91,8 @@ func (l *latency) add(now time.Time, d time.Duration, n uint32) {
 	l.sum[b] += n
 }
 
-// rounded keeps four significant digits or four decimals, whichever is fewer: enough to read,
-// and frames stay small.
+// rounded rounds v to four significant digits or to four decimals, whichever leaves fewer digits.
+// That is precise enough for readers, and frames stay small.
 func rounded(v float64) Figure {
 	switch a := math.Abs(v); {
 	case a >= 1000:

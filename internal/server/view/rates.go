@@ -25,8 +25,9 @@ type counted struct {
 	prompt, cached, output uint64
 }
 
-// next returns the point at now. After a gap of more than four periods it drops the older
-// totals: nothing was sampled meanwhile, and an average over the gap would mislead.
+// next returns the point of the history at the time now, from the running totals in m. After a gap
+// of more than four periods between two calls it drops the older totals: nothing was sampled in
+// the gap, and an average over it would mislead.
 func (r *rates) next(now time.Time, m *scheduler.Metrics) Point {
 	nan := Figure(math.NaN())
 	p := Point{
@@ -76,7 +77,8 @@ func (h *history) add(p Point) {
 	}
 }
 
-// push appends v, and drops the first element if the list would exceed limit.
+// push appends v to the list. If the list would then have more than limit elements, push drops the
+// first element.
 func push[T any](list *[]T, v T, limit int) {
 	if len(*list) >= limit {
 		copy(*list, (*list)[1:])

@@ -115,7 +115,8 @@ type Tree struct {
 	EvictedTokens map[string]uint64 `json:"evicted_tokens" metric:"evicted_tokens_total" labels:"tier=device" by:"reason" help:"Tokens that left the prefix cache, by reason."`
 	EvictedPages  map[string]uint64 `json:"evicted_pages" metric:"evicted_pages_total" labels:"tier=device" by:"reason" help:"Pages that left the prefix cache, by reason."`
 
-	// Hidden is the number of nodes that no node of Shown counts.
+	// Hidden is the number of nodes that are neither in Shown nor counted in the field More of a
+	// node in Shown.
 	Hidden int    `json:"hidden" api:"-" metric:"-" why:"of what the page shows"`
 	Shown  []Node `json:"shown" api:"-" metric:"-" why:"a list"` // parents before children, siblings in order
 }

@@ -45,8 +45,8 @@ type preview struct {
 // maxTextBytes bounds Node.Text.
 const maxTextBytes = 120
 
-// prune returns at most p.limit nodes, valid until the next call. It costs O(n log n) in the
-// nodes of t.
+// prune returns the nodes of t to show, at most p.limit. They are valid until the next call. It
+// costs O(n log n) for n nodes in t.
 func (p *pruner) prune(t *coppice.Tree) []Node {
 	oldest := p.sum(t.Nodes)
 	newest := uint64(0)
@@ -130,10 +130,12 @@ func (p *pruner) sum(nodes []coppice.TreeNode) (oldest uint64) {
 	return oldest
 }
 
-// choose keeps the most valuable nodes, as many as fit into the limit together with the nodes
-// that sum up the rest. Worth is pinned first, then 64 * reuses + tokens. Every quantity is at
-// least as large in the parent, and on equal worth the earlier node, which is the parent, wins:
-// so a node is never kept without its parent.
+// choose sets the field kept of the most valuable nodes. It keeps as many as fit into the limit
+// together with the nodes that sum up the others. A pinned node is worth more than any other;
+// among pinned nodes, and among the others, the worth is 64 * reuses + tokens. A parent is worth
+// at least as much as each of its children, since all figures of a parent include its subtree. Of
+// two nodes of equal worth the earlier one is kept, which is the parent. So a node is never kept
+// without its parent.
 func (p *pruner) choose() {
 	p.keys = p.keys[:0]
 	for i := range p.sums {
@@ -166,7 +168,8 @@ func (p *pruner) choose() {
 	}
 }
 
-// outputSize returns the number of nodes that the output would have now.
+// outputSize returns the number of nodes that prune would return with the current values of the
+// field kept.
 func (p *pruner) outputSize() (n int) {
 	p.more = resized(p.more, len(p.sums)+1)
 	for i := range p.sums {
@@ -184,14 +187,15 @@ func (p *pruner) outputSize() (n int) {
 	return n
 }
 
-// resized returns n zeros, in the memory of s if it is large enough.
+// resized returns a slice of n zeros. It uses the memory of s if that is large enough.
 func resized(s []int32, n int) []int32 {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
 	return s
 }
 
-// space returns the number of a namespace, in order of appearance.
+// space returns the number of the namespace ns; namespaces are numbered from 0 in order of
+// appearance.
 func (p *pruner) space(ns kv.Namespace) int {
 	n, ok := p.spaces[ns]
 	if !ok {
