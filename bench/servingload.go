@@ -253,10 +253,10 @@ func (g *servingGen) zipfTenant() string {
 	return fmt.Sprintf("tenant-%d", k)
 }
 
-// near draws a length around median, approximately log-normal: median times 2^e, where
-// e is the sum of four even draws from [-0.75, 0.75]. The standard deviation of e is
-// 4 · 1.5²/12 = 0.75, hence 0.87 octaves; lengths are between an eighth of the median
-// and eight times it. It computes in integers, so that all machines agree, and
+// near draws a length around median, approximately log-normal: median times 2^e, where e is the
+// sum of four draws that are evenly distributed over [-0.75, 0.75]. The variance of e is 4 ·
+// 1.5²/12 = 0.75, hence its standard deviation is 0.87; lengths are between an eighth of the
+// median and eight times it. near computes in integers, so that all machines agree, and
 // interpolates 2^e linearly between powers of two.
 func (g *generator) near(median int) int {
 	const octave = 256

@@ -27,8 +27,8 @@ const (
 const (
 	traceMagic   = "PFXT"
 	traceVersion = 1
-	// traceChunk is the largest number of tokens or requests to allocate memory for at once. A
-	// count in the file may be damaged, so memory is allocated in chunks as the bytes are read.
+	// traceChunk is the largest number of tokens or requests to allocate memory for before their
+	// bytes were read. The count in the file may be damaged and far too high.
 	traceChunk = 1 << 16
 )
 

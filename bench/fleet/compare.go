@@ -31,9 +31,9 @@ type CompareConfig struct {
 	Seed uint64
 }
 
-// Default KV pools of the workers, in tokens. Generated prompts have 2,000 to 4,000
-// tokens, so a pool has room for some twenty, and not every worker can cache every
-// prefix. Recorded prompts have 12,000 tokens on average, and up to 200,000.
+// Default KV pools of the workers, in tokens. Generated prompts have 2,000 to 4,000 tokens, so a
+// pool has room for some twenty of them, and not every worker can cache every prefix. Recorded
+// prompts have 12,000 tokens on average, and up to 200,000.
 const (
 	generatedKVTokens = 1 << 16
 	recordedKVTokens  = 1 << 18
@@ -71,7 +71,8 @@ func (c CompareConfig) Steps() int {
 	return len(c.Sources) * len(c.Workers) * (1 + len(c.Policies))
 }
 
-// requests returns the number of requests of a run; see CompareConfig.Requests.
+// requests returns the number of requests of a run of trace s on this number of workers; see
+// CompareConfig.Requests.
 func (c *CompareConfig) requests(s *Source, workers int) int {
 	if c.Requests > 0 {
 		return c.Requests
@@ -146,7 +147,8 @@ func Compare(ctx context.Context, cfg CompareConfig, progress func(string)) (*Ta
 	return t, nil
 }
 
-// fleet measures the capacity of one fleet for one trace, and plays all policies on it.
+// fleet measures the capacity of a fleet with this number of workers for the trace s, and plays
+// all policies on it. progress is called after each run with its name.
 func (c *CompareConfig) fleet(ctx context.Context, s Source, workers int, progress func(string)) (FleetRuns, error) {
 	trace, err := s.trace(c.requests(&s, workers), workers, c.Seed)
 	if err != nil {

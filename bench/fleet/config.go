@@ -25,9 +25,9 @@ type Config struct {
 	Staged
 	Seed uint64 // of the router's random choices
 
-	// Rate is the rate of arrivals at the whole fleet, in requests per second. If it is
-	// 0, the run is a closed loop of Clients concurrent requests: each one that ends is
-	// followed by the next. One of both must be set.
+	// Rate is the rate of arrivals at the whole fleet, in requests per second. If it is 0, the run
+	// is a closed loop of Clients concurrent requests: when a request ends, the next one is sent.
+	// Exactly one of Rate and Clients must be set.
 	Rate    float64 `min:"0"`
 	Clients int     `min:"0"`
 
@@ -113,11 +113,11 @@ func (c *Config) believed() router.Profile {
 	}
 }
 
-// usualRows is the number of decoding rows at which the cost of a row is taken. A step
-// takes the longer of reading the weights and multiplying all rows with them. Up to the
-// row count at which both are equal, a further row is free; above it, it costs its own
-// multiplications. The router's model is linear, so believed spreads the time of reading
-// over usualRows and counts only the excess of a row.
+// usualRows is the number of decoding rows at which the cost of a row is taken. A step takes the
+// longer of two times: to read the weights, and to multiply all rows with them. Up to the number
+// of rows at which both times are equal, a further row costs nothing; above that number it costs
+// its own multiplications. The router's model is linear. So believed counts for a row only the
+// time by which usualRows rows take longer than reading the weights, divided by usualRows.
 const usualRows = 64
 
 // chunk returns the most tokens of one prompt in a step: a quarter of the step under our
@@ -132,9 +132,9 @@ func (c *Config) chunk() int {
 // kvTokenBytes returns the bytes of KV of a token over all layers; the 2 is for K and V.
 func kvTokenBytes(m *sim.Model) int { return 2 * m.Layers * m.KVHeads * m.HeadDim * m.KVBytes }
 
-// mockerProfile approximates the mocker's polynomials by linear costs. A decoding pass
-// takes 5.7 ms on an empty pool and 34 ms on a full one; Block is the slope of the chord
-// between these, for each block in use.
+// mockerProfile approximates the mocker's polynomials by linear costs, for a worker with a KV pool
+// of kvTokens. A decoding pass takes 5.7 ms on an empty pool and 34 ms on a full one; Block is the
+// difference of the two divided by the blocks of the pool.
 func mockerProfile(kvTokens int) router.Profile {
 	p := mocker.DefaultPolynomial()
 	const milli = 1e-3

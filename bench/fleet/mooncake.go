@@ -10,7 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
-// maxID is above all ids of a recorded trace; streams of answers have this bit set.
+// maxID is larger than all ids of a recorded trace. The numbers of the streams of answers have
+// this bit set, so they differ from all ids.
 const maxID = 1 << 32
 
 // Recording is a recorded trace.
@@ -62,7 +63,8 @@ func (r *Recording) Trace(requests int) (*Trace, error) {
 	return t, nil
 }
 
-// arrivals returns the times of the first n requests, from 0, in mean gaps between them.
+// arrivals returns the arrival times of the first n requests: the first one is 0, and the unit is
+// the mean gap between these requests.
 func (r *Recording) arrivals(n int) []float64 {
 	at := make([]float64, n)
 	for lo := 0; lo < n; {

@@ -29,7 +29,7 @@ type ours struct {
 	out    []scheduler.Output
 }
 
-// newOurs makes a worker with our scheduler and a queue for a number of requests. The
+// newOurs makes a worker with our scheduler, whose queue has room for this many requests. The
 // error is the scheduler's and names the bad sizes.
 func newOurs(cfg *Config, requests int) (Worker, error) {
 	w := &ours{cfg: cfg, open: make(map[scheduler.RequestID]*Request)}

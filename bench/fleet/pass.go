@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// overlaps returns the blocks of a prompt that each worker has, by the index and, with
-// Config.Predict, by the prediction. It is valid until the next call.
+// overlaps returns the number of leading blocks of the prompt that each worker has, by the index
+// and, with Config.Predict, by the prediction. The slice is valid until the next call.
 func (p *play) overlaps(req *Request) []router.Overlap {
 	p.found = p.index.Find(req.Locals, p.found[:0])
 	if p.guess != nil {
@@ -25,7 +25,7 @@ func (p *play) overlaps(req *Request) []router.Overlap {
 	return p.laps
 }
 
-// send gives a request to the worker that the router chose.
+// send submits request i to the worker that the router chose in d.
 func (p *play) send(i int, d *router.Decision) {
 	q, now := &p.asked[i], p.clock.Now()
 	w := &p.workers[d.Worker.Worker-1]
@@ -140,8 +140,8 @@ func (p *play) apply(w *station, events []kv.Event) {
 	}
 }
 
-// token records an output token of request id. One token too many is an error. The router
-// is told of the first token and of every progressEvery-th.
+// token records an output token of request id at the time now. One token too many is an error. The
+// router is told of the first token and of every progressEvery-th one.
 func (p *play) token(now time.Duration, id int) {
 	q := &p.asked[id]
 	if q.ended || q.got == p.trace.asks[id].answer.n {
@@ -160,8 +160,8 @@ func (p *play) token(now time.Duration, id int) {
 	}
 }
 
-// end records the ending of request id. A second ending, and one before all tokens, are
-// errors.
+// end records the ending of request id at the time now. A second ending of a request, and an
+// ending before all its tokens, are errors.
 func (p *play) end(now time.Duration, id int) {
 	q := &p.asked[id]
 	if q.ended || q.got != p.trace.asks[id].answer.n {

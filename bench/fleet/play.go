@@ -102,7 +102,8 @@ func newPlay(cfg Config, trace *Trace) (*play, error) {
 	return p, nil
 }
 
-// open creates worker i, again after a restart, and joins it to a pool of the router.
+// open creates worker i, at the beginning or after a restart, and joins it to a pool of the
+// router.
 func (p *play) open(i int, pool router.PoolID) error {
 	w := &p.workers[i]
 	var err error
@@ -132,8 +133,9 @@ func newWorker(cfg *Config, requests int) (Worker, error) {
 	return newOurs(cfg, requests)
 }
 
-// run plays until every request has ended. It is an error if nothing is scheduled while
-// requests are open. stop is asked now and then; its error ends the run.
+// run plays until every request has ended. It is an error if nothing is scheduled while requests
+// are open. stop is called every 4096 events; if it returns an error, the run ends with that
+// error.
 func (p *play) run(stop func() error) error {
 	if p.cfg.Rate > 0 {
 		p.clock.At(0, p.arrivals)
@@ -166,13 +168,13 @@ func (p *play) fail(err error) {
 	}
 }
 
-// due returns the drawn arrival of request i in an open loop.
+// due returns the time at which request i arrives in an open loop, as the trace has drawn it.
 func (p *play) due(i int) time.Duration {
 	return time.Duration(p.trace.asks[i].at / p.cfg.Rate * float64(time.Second))
 }
 
-// arrivals handles the requests that are due, and schedules itself for the next one. A
-// request that continues an unfinished one is postponed until that one has ended.
+// arrivals handles the requests that are due, and schedules itself for the next arrival. A request
+// that continues an unfinished request is postponed until the latter has ended.
 func (p *play) arrivals() {
 	for p.next < len(p.asked) && p.due(p.next) <= p.clock.Now() {
 		i := p.next
@@ -188,8 +190,9 @@ func (p *play) arrivals() {
 	}
 }
 
-// follow sends the next request of a closed loop. It does not wait for the request that
-// it continues: the loop measures the capacity of the fleet, so it keeps all clients busy.
+// follow sends the next request of a closed loop. If that request continues an earlier one, follow
+// does not wait for the earlier one to end: the loop measures the capacity of the fleet, so it
+// keeps all clients busy.
 func (p *play) follow() {
 	if p.next < len(p.asked) {
 		p.next++

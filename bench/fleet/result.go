@@ -57,7 +57,7 @@ type sums struct {
 	choices                 []time.Duration // wall times
 }
 
-// steady reports whether a request counts for latencies.
+// steady reports whether request id counts for latencies: it is not in the first fifth.
 func (p *play) steady(id int) bool { return id >= len(p.asked)/5 }
 
 func (s *sums) first(p *play, id int, took time.Duration) {
@@ -115,9 +115,9 @@ func (p *play) summarise() Result {
 	return r
 }
 
-// throughput returns the requests per second over the middle three fifths of endings,
-// which must ascend; 0 if there are too few. The first fifth would include cold caches,
-// the last one idle workers.
+// throughput returns the requests per second over the middle three fifths of ends, the times at
+// which requests ended, ascending; 0 if there are too few. The first fifth would include cold
+// caches, the last one idle workers.
 func throughput(ends []time.Duration) float64 {
 	lo, hi := len(ends)/5, len(ends)-1-len(ends)/5
 	if hi <= lo || ends[hi] == ends[lo] {
@@ -148,7 +148,7 @@ func bucket(d time.Duration) int {
 	return shift*128 + int(x>>shift) - 128
 }
 
-// least returns the lower bound of a bucket.
+// least returns the lower bound of bucket b.
 func least(b int) time.Duration { return time.Duration((b%128 + 128) << (b / 128)) }
 
 // percentile returns the lower bound of the bucket of the p-th percentile, in milliseconds.

@@ -83,8 +83,8 @@ func (p *Policy) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// stages makes the first stage and returns the pool of each worker. Without a first stage
-// b is nil and all pools are 0, which means none.
+// stages makes the first stage and returns the pool of each worker. Without a first stage b is
+// nil, and all pools are 0, the id that means no pool.
 func (s *Staged) stages(workers int) (b *router.Buckets, pools []router.PoolID, err error) {
 	pools = make([]router.PoolID, workers)
 	if s.Buckets == 0 {

@@ -31,8 +31,8 @@ type ask struct {
 	answer segment
 }
 
-// segment is the tokens [from, from+n) of a stream. Token i of a stream is a hash of the
-// stream's number and i, so equal segments have equal tokens.
+// segment stands for the tokens from, from+1, …, from+n-1 of a stream. Token i of a stream is a
+// hash of the stream's number and i, so equal segments have equal tokens.
 type segment struct {
 	stream  uint64
 	from, n int
@@ -63,7 +63,8 @@ func (a *ask) tokens() int {
 	return n
 }
 
-// fill generates request i into r, reusing its slices. h is scratch.
+// fill generates request i of the trace into r, reusing the slices of r. h computes the hashes of
+// the prompt's blocks.
 func (t *Trace) fill(i int, h *kv.Hasher, r *Request) {
 	a := &t.asks[i]
 	*r = Request{ID: i, Tokens: r.Tokens[:0], Locals: r.Locals[:0], Hashes: r.Hashes[:0], Answer: r.Answer[:0], OutputTokens: a.answer.n}
@@ -158,9 +159,9 @@ func (g *generator) fresh(n int) segment {
 	return segment{g.streams, 0, n}
 }
 
-// near draws a length around median, approximately log-normal: median times 2^e, where e
-// is the sum of four even draws from [-0.75, 0.75], hence 0.87 octaves of standard
-// deviation.
+// near draws a length around median, approximately log-normal: median times 2^e, where e is the
+// sum of four draws that are evenly distributed over [-0.75, 0.75]. The standard deviation of e is
+// 0.87.
 func (g *generator) near(median int) int {
 	e := 0
 	for range 4 {
@@ -176,8 +177,8 @@ func (g *generator) near(median int) int {
 	return max(1, n)
 }
 
-// ask returns a request with the prompt before + last. The answer continues the stream
-// of last; its length is drawn around median.
+// ask returns a request whose prompt consists of the segments in before, followed by last. The
+// answer continues the stream of last; its length is drawn around median.
 func (g *generator) ask(before []segment, last segment, median int) ask {
 	prompt := append(append(make([]segment, 0, len(before)+1), before...), last)
 	return ask{after: -1, prompt: prompt, answer: segment{last.stream, last.from + last.n, g.near(median)}}
@@ -215,8 +216,8 @@ func (g *generator) chat(workers int) func() ask {
 	}
 }
 
-// groups returns a generator of requests with one of n prefixes. With a large n the
-// prefixes exceed the caches of the fleet.
+// groups returns a generator of requests that each begin with one of n prefixes. With a large n
+// the prefixes together exceed the caches of the fleet.
 func (g *generator) groups(n int) func() ask {
 	prefixes := make([]segment, n)
 	for i := range prefixes {

@@ -66,14 +66,14 @@ func (a Arrivals) validate(duration time.Duration, sessions int) error {
 	return nil
 }
 
-// Schedule returns the times at which sessions arrive, ascending, from the beginning of
-// the run. If sessions is above 0, it has that many, without those at or after duration
-// if that is above 0. If sessions is 0, it has all arrivals before duration, at most
-// MaxArrivals.
+// Schedule returns the times at which sessions arrive, ascending, counted from the beginning of
+// the run. If sessions is above 0, the schedule has that many sessions; if duration is above 0
+// too, sessions that arrive at duration or later are left out. If sessions is 0, the schedule has
+// all arrivals before duration, at most MaxArrivals.
 //
-// As in vLLM, a given number of sessions without a ramp is stretched so that the last
-// one arrives at sessions/Rate exactly: 100 sessions at 10/s end at 10 s. Seeds then
-// change the gaps but not the mean rate. A schedule for a duration is not stretched.
+// As in vLLM, a schedule for a given number of sessions without a ramp is stretched so that the
+// last session arrives at sessions/Rate exactly: 100 sessions at 10/s end at 10 s. The seed then
+// changes the gaps but not the mean rate. A schedule for a duration alone is not stretched.
 func (a Arrivals) Schedule(sessions int, duration time.Duration) []time.Duration {
 	a = a.WithDefaults()
 	rng := rand.New(rand.NewPCG(a.Seed, arrivalStream))
@@ -108,7 +108,7 @@ func (a Arrivals) Schedule(sessions int, duration time.Duration) []time.Duration
 	return at
 }
 
-// rate returns the rate in sessions per second after a share of the run, in [0, 1].
+// rate returns the rate in sessions per second after the share progress of the run, from 0 to 1.
 func (a Arrivals) rate(progress float64) float64 {
 	switch a.Ramp {
 	case Linear:
@@ -119,7 +119,8 @@ func (a Arrivals) rate(progress float64) float64 {
 	return a.Rate
 }
 
-// gap draws the time until the next arrival, in seconds. Its mean is 1/rate.
+// gap draws the time until the next arrival, in seconds. Its mean is 1/rate; rate is in sessions
+// per second.
 func (a Arrivals) gap(rng *rand.Rand, rate float64) float64 {
 	switch {
 	case math.IsInf(rate, 1):

@@ -85,7 +85,8 @@ type Options struct {
 	tokenIDs bool // ask for the token ids of the output (return_token_ids)
 }
 
-// body appends the JSON of a request for at most most output tokens, at least 1.
+// body appends the JSON of a request to dst: to the endpoint e, with the prompt d, for at most
+// most output tokens (at least 1).
 func (o *Options) body(dst []byte, e Endpoint, model string, d *dialogue, most int) []byte {
 	b := fields{dst: append(dst, '{'), extra: o.Extra}
 	if b.field("model") {
@@ -138,7 +139,8 @@ type fields struct {
 	any   bool // a field was written: the next one needs a comma
 }
 
-// field begins a field and returns true, unless an extra field replaces it.
+// field begins the field of this name and returns true. If an extra field replaces it, field
+// writes nothing and returns false.
 func (f *fields) field(name string) bool {
 	if _, replaced := f.extra[name]; replaced {
 		return false

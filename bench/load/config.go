@@ -89,8 +89,9 @@ func (c *Config) Validate(d Dataset) error {
 	return errors.Join(errs...)
 }
 
-// sessions returns the number of sessions that an open loop plans: enough for Requests,
-// all of the data set, or 0 for as many as arrive within Duration.
+// sessions returns the number of sessions that an open loop plans for data set d: enough for
+// Requests if that is set; else 0 if Duration is set, which means as many as arrive within
+// Duration; else all sessions of d.
 func (c *Config) sessions(d Dataset) int {
 	switch {
 	case c.Requests > 0:

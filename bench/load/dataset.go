@@ -182,8 +182,8 @@ func validateLengths(ratio float64, all ...length) error {
 	return nil
 }
 
-// spread draws a length evenly from mean*(1-ratio) to mean*(1+ratio), rounded outwards,
-// at least 1.
+// spread draws a length evenly from mean*(1-ratio) to mean*(1+ratio). The bounds are rounded
+// outwards; the result is at least 1.
 func spread(rng *rand.Rand, mean int, ratio float64) int {
 	if ratio == 0 {
 		return mean

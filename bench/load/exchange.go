@@ -81,8 +81,8 @@ const lingerTime = 100 * time.Millisecond
 
 func newScratch() *scratch { return &scratch{events: NewEventReader(nil, nil)} }
 
-// exchange sends sc.body, reads the answer to its end, and fills in sc.sample. keep
-// keeps the output too.
+// exchange sends sc.body, reads the answer to its end, and fills in sc.sample, including the error
+// if there is one. With keep it stores the output in sc.sample too.
 func (c *Client) exchange(ctx context.Context, sc *scratch, keep bool) {
 	s := &sc.sample
 	s.reset()
@@ -146,8 +146,8 @@ func (c *Client) stream(ctx context.Context, sc *scratch, keep bool) error {
 	return nil
 }
 
-// read parses the stream into sc.sample. A stream that ends without [DONE] is complete
-// only if a finish_reason came.
+// read parses the stream in body into sc.sample. With keep it stores the output too. A stream that
+// ends without [DONE] counts as complete only if a finish_reason came.
 func (sc *scratch) read(body io.Reader, keep bool) error {
 	s := &sc.sample
 	sc.events.Reset(body, time.Now)
@@ -188,8 +188,9 @@ func (sc *scratch) read(body io.Reader, keep bool) error {
 	return nil
 }
 
-// take records sc.chunk, which arrived at at. last is the arrival of the last chunk with
-// output before it; take returns the new last.
+// take records sc.chunk, which arrived at the time at. last is the arrival of the latest chunk
+// with output before sc.chunk. take returns at if sc.chunk has output too, otherwise last. With
+// keep it stores the output of the first choice.
 func (sc *scratch) take(at, last time.Time, keep bool) time.Time {
 	s := &sc.sample
 	if u := sc.chunk.Usage; u != nil { // some servers send it with every chunk: the last one counts

@@ -68,7 +68,7 @@ func (m *meter) distribution(percentiles []float64) Distribution {
 	return d
 }
 
-// percentile returns the p-th percentile, for p in (0, 100].
+// percentile returns the p-th percentile, for a p above 0 and at most 100.
 func (m *meter) percentile(p float64) time.Duration {
 	// The histogram returns the upper end of a bucket, which may exceed the largest value.
 	return min(time.Duration(m.histogram.ValueAtPercentile(p)), m.high)
@@ -138,12 +138,13 @@ func (r *record) add(s *sample, begin time.Time, slo *Objectives) {
 	}
 }
 
-// mostSeconds bounds record.seconds, as longest bounds times. Later output counts in its last
-// element.
+// mostSeconds bounds the length of record.seconds: 24 hours, as for latencies. Output that arrives
+// later counts in the last element.
 const mostSeconds = int(longest / time.Second)
 
-// arrived counts output tokens at a time from the beginning of the run. The tokens of an
-// answer are spread evenly over its chunks, since not all servers tell them apart.
+// arrived counts output tokens that arrived at a time, given from the beginning of the run. tokens
+// may be a fraction: the caller spreads the tokens of an answer evenly over its chunks, since not
+// all servers tell how many tokens a chunk has.
 func (r *record) arrived(at time.Duration, tokens float64) {
 	second := min(int(max(at, 0)/time.Second), mostSeconds)
 	if second >= len(r.seconds) {

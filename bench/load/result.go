@@ -89,7 +89,7 @@ func (r *runner) result() *Result {
 	return out
 }
 
-// note adds a note that begins with n, unless n is 0.
+// note adds a note that consists of the number n and what, unless n is 0.
 func (r *Result) note(n int, what string) {
 	if n > 0 {
 		r.Notes = append(r.Notes, strconv.Itoa(n)+" "+what)

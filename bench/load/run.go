@@ -195,8 +195,9 @@ func answer(d *dialogue, got *sample) *Segment {
 	return &Segment{Text: string(got.text), Words: got.output}
 }
 
-// enter waits for a slot and counts a request. ok is false if no request may begin any
-// more; otherwise leave must follow.
+// enter waits until the run may have one more request in flight, and counts the request. ok is
+// false if no request may begin any more, or if ctx ended. If ok is true, the caller must call
+// leave when the request has ended.
 func (r *runner) enter(ctx context.Context) (ok bool) {
 	if r.slots != nil {
 		select {
@@ -236,8 +237,8 @@ func (r *runner) leave() {
 	}
 }
 
-// think pauses before a turn. ok is false if no further request may begin; it then
-// returns without waiting for the rest of the pause.
+// think pauses for d before a turn. ok is false if no further request may begin; think then
+// returns before the pause is over.
 func (r *runner) think(ctx context.Context, d time.Duration) (ok bool) {
 	if most := r.cfg.Duration - time.Since(r.begin); r.cfg.Duration > 0 && most < d {
 		d = most
@@ -256,7 +257,8 @@ func (r *runner) think(ctx context.Context, d time.Duration) (ok bool) {
 	return false
 }
 
-// exchange sends the dialogue as a prompt and fills in sc.sample; see Client.exchange.
+// exchange sends the dialogue d as a prompt, for at most most output tokens, and fills in
+// sc.sample; see Client.exchange.
 func (r *runner) exchange(ctx context.Context, sc *scratch, d *dialogue, most int, keep bool) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Timeout, errTimeout)
 	defer cancel()

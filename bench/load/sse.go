@@ -130,8 +130,8 @@ func (e *EventReader) line() ([]byte, error) {
 	}
 }
 
-// mark skips a byte order mark at the beginning of the stream. Call it once, when the
-// end of the first line is in the buffer, so a mark is there completely. It returns true.
+// mark skips a byte order mark at the beginning of the stream and returns true. Call it once, when
+// the end of the first line is in the buffer: the buffer then has the whole mark, if there is one.
 func (e *EventReader) mark() bool {
 	e.started = true
 	if bytes.HasPrefix(e.buf[e.begin:], []byte("\xef\xbb\xbf")) {

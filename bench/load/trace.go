@@ -138,8 +138,8 @@ func (t *Trace) Session(i int) Session {
 	}
 }
 
-// eachLine calls f with each line that is not blank. Errors name the line. A file
-// without such a line is an error.
+// eachLine calls f with each line of r that is not blank. It stops at an error of f. Errors name
+// the line. If r has no such line, that is an error too.
 func eachLine(r io.Reader, f func([]byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)

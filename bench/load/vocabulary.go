@@ -28,8 +28,8 @@ type Vocabulary struct {
 	Low, High kv.Token
 }
 
-// VocabularyOf returns the ids of a vocabulary of size tokens without the lowest ones,
-// which are often control tokens and single bytes: min(1000, size/4) are left out.
+// VocabularyOf returns the token ids of a vocabulary of this size, without the lowest min(1000,
+// size/4) ids: these are often control tokens and single bytes.
 func VocabularyOf(size int) Vocabulary {
 	return Vocabulary{Low: kv.Token(min(1000, size/4)), High: kv.Token(size)}
 }
@@ -73,12 +73,12 @@ func (v Vocabulary) extend(s *Segment, rng *rand.Rand, n int) {
 // vocabularies than the first; the last is for models of single bytes.
 var probeSizes = []int{32000, 16000, 8000, 4000, 2000, 1000, 500, 250}
 
-// Probe finds the vocabulary for prompts to the server, by requests of two tokens and
-// one token of output. It returns token ids of the largest of probeSizes that the server
-// accepts, or words if it accepts no token ids, as [Chat] never does. If dialogues is
-// set, it returns token ids only if the server also sends the ids of its output, which
-// the next prompt of a conversation must contain. An error is one that every request
-// would meet: no such model, no permission.
+// Probe finds the vocabulary for prompts to the server. It sends requests of two tokens with one
+// token of output. It returns the token ids of the largest of probeSizes that the server accepts,
+// or words if the server accepts no token ids; the endpoint [Chat] never does. If dialogues is
+// true, Probe returns token ids only if the server also sends the ids of its output, which the
+// next prompt of a conversation must contain. It returns only errors that every request would
+// meet, such as an unknown model or a refused key.
 func (c *Client) Probe(ctx context.Context, dialogues bool) (Vocabulary, error) {
 	if c.cfg.Endpoint == Chat {
 		return Vocabulary{}, c.probeWords(ctx)

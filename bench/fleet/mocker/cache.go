@@ -12,8 +12,9 @@ type slot int32
 
 const none slot = -1
 
-// block is one of the device's blocks. It is active while sequences hold it, inactive if
-// none does but it has a name, free otherwise.
+// block is one of the device's blocks. It is active while sequences hold it. It is inactive if no
+// sequence holds it but it has a name, that is a hash by which it can be found. Otherwise it is
+// free.
 type block struct {
 	hash       kv.BlockHash // if named
 	parent     slot         // if named: the block before it; none for the first of a sequence
@@ -40,9 +41,10 @@ func newCache(capacity int) cache {
 	return cache{capacity: capacity, table: newTable(), free: none, first: none, last: none}
 }
 
-// match returns how many leading blocks of a sequence exist, and how many of these are
-// active. Both are prefixes, since the parent of an existing block exists and the parent
-// of an active block is active. So both are found by binary search: O(log n) lookups.
+// match returns how many leading blocks of a sequence, given by their hashes, exist, and how many
+// of the existing blocks are active. The existing blocks are a prefix of hashes, since the parent
+// of an existing block exists. The active blocks are a prefix too, since the parent of an active
+// block is active. So both numbers are found by binary search, in O(log n) lookups.
 func (c *cache) match(hashes []kv.BlockHash) (blocks, active int) {
 	blocks = sort.Search(len(hashes), func(i int) bool {
 		return c.table.find(c.blocks, hashes[i]) == none
@@ -53,9 +55,9 @@ func (c *cache) match(hashes []kv.BlockHash) (blocks, active int) {
 	return blocks, active
 }
 
-// use holds the named blocks, which must exist, and takes new unnamed ones, and appends
-// them to dst. It returns false, and changes nothing, if there is no room. Evictions go to
-// the log.
+// use holds the blocks with the hashes in named, which must exist, takes as many new blocks
+// without names as unnamed says, and appends all of them to dst. It returns false, and changes
+// nothing, if there is no room. Evictions are recorded in log.
 func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]slot, bool) {
 	from := len(dst)
 	idle := 0
@@ -72,7 +74,7 @@ func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]
 	if c.active+idle+unnamed > c.capacity {
 		return dst[:from], false
 	}
-	// Hold these first, so that take cannot evict them.
+	// Hold the named blocks first, so that newBlock cannot evict them.
 	for _, s := range dst[from:] {
 		c.hold(s)
 	}
@@ -82,7 +84,7 @@ func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]
 	return dst, true
 }
 
-// hold adds a reference to a named block.
+// hold adds a reference to the named block s.
 func (c *cache) hold(s slot) {
 	b := &c.blocks[s]
 	if b.refs == 0 {
@@ -92,8 +94,8 @@ func (c *cache) hold(s slot) {
 	b.refs++
 }
 
-// newBlock returns a new unnamed, active block. It evicts one if all are in use or cached;
-// there must be room.
+// newBlock returns a new unnamed, active block. If no block is free, it evicts an inactive one and
+// records that in log. Not all blocks may be active.
 func (c *cache) newBlock(log *log) slot {
 	if c.active+c.inactive == c.capacity {
 		c.evict(log)
@@ -110,7 +112,8 @@ func (c *cache) newBlock(log *log) slot {
 	return s
 }
 
-// evict frees the least recently used inactive block.
+// evict frees the least recently used inactive block and records that in log. It panics if all
+// blocks are active.
 func (c *cache) evict(log *log) {
 	s := c.first
 	if s == none {
@@ -130,9 +133,10 @@ func (c *cache) evict(log *log) {
 	c.evicted++
 }
 
-// name names a block that is now full (upstream's Promote). If another block has the name
-// already, the sequence continues with that one and its own is freed; fresh reports
-// whether the name is new. parent is the block before it in the same sequence.
+// name gives block s, which is now full, the name hash (upstream's Promote). parent is the block
+// before s in the same sequence. If another block has the name already, name frees s and returns
+// that block, with which the sequence continues; otherwise it returns s. fresh reports whether the
+// name is new.
 func (c *cache) name(s, parent slot, hash kv.BlockHash) (_ slot, fresh bool) {
 	if b := &c.blocks[s]; b.named || b.refs != 1 {
 		panic(fmt.Sprintf("mocker: block %d can't be named %#x: named %v, %d holders", s, hash, b.named, b.refs))

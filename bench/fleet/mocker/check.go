@@ -49,7 +49,7 @@ func (w *Worker) checkSequence(s *sequence) error {
 	return nil
 }
 
-// check verifies the blocks. refs is the number of sequences that hold each.
+// check verifies the blocks. refs[i] is the number of sequences that hold block i.
 func (c *cache) check(refs []int32) error {
 	active, inactive, free, named := 0, 0, 0, 0
 	kids := make([]int32, len(c.blocks))
@@ -95,8 +95,9 @@ func (c *cache) check(refs []int32) error {
 	return c.checkLine(free, kids)
 }
 
-// checkLine walks the LRU list, in which each block must come after its children, and
-// the free list. It consumes kids.
+// checkLine verifies the LRU list, in which each block must come after its children, and the list
+// of free blocks. free is the number of free blocks that there must be. kids[i] must be the number
+// of named children of block i; checkLine counts it down.
 func (c *cache) checkLine(free int, kids []int32) error {
 	n, prev := 0, none
 	for s := c.first; s != none; s = c.blocks[s].next {

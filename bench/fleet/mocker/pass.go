@@ -151,10 +151,11 @@ func (w *Worker) preempt(s *sequence) {
 	w.waiting = slices.Insert(w.waiting, 0, s)
 }
 
-// admit admits waiting requests, first come first served, until one does not fit. A
-// preemption of this pass admits none: the request preempted last is at the head of the
-// queue and needs all the blocks that it gave up, of which at least one is taken. If
-// nothing runs, the watermark is ignored, since no block would ever be freed.
+// admit admits waiting requests, first come first served, until one does not fit or budget, the
+// prompt tokens left in this pass, is used up. It adds their work to in. If nothing runs, the
+// watermark is ignored, since no block would ever be freed. After a preemption in this pass no
+// request is admitted: the request preempted last is at the head of the queue and needs all the
+// blocks that it gave up, and at least one of these blocks is in use again.
 func (w *Worker) admit(budget int, in *load) {
 	for len(w.waiting) > 0 && len(w.running) < w.cfg.MaxSeqs && budget > 0 {
 		limit := w.limit
@@ -200,8 +201,7 @@ func (w *Worker) compute(s *sequence, n int) {
 	}
 }
 
-// name names a sequence's first unnamed block, and records it in the log if the name is
-// new.
+// name names the first unnamed block of s, and records the block in the log if the name is new.
 func (w *Worker) name(s *sequence) {
 	k := s.named
 	parent, before := none, kv.BlockHash(0)

@@ -21,8 +21,8 @@ type sequence struct {
 // output returns the number of output tokens so far.
 func (s *sequence) output() int { return s.tokens - s.prompt }
 
-// cachedNames returns the hashes of the blocks that it may find when admitted: those of
-// the prompt, and after a preemption also of its output.
+// cachedNames returns the hashes of the blocks that s may find in the cache when it is admitted:
+// those of the prompt, and after a preemption also those of its output.
 func (s *sequence) cachedNames(blockTokens int) []kv.BlockHash {
 	if s.resumed && len(s.hashes) > 0 {
 		return s.hashes
@@ -30,8 +30,8 @@ func (s *sequence) cachedNames(blockTokens int) []kv.BlockHash {
 	return s.req.Hashes[:min(len(s.req.Hashes), s.prompt/blockTokens)]
 }
 
-// local returns the local hash of a sequence's index-th block, which may have output
-// tokens. scratch is memory for one block.
+// local returns the local hash of block index of s, counted from 0. The block may have output
+// tokens. scratch is memory for the tokens of one block.
 func (s *sequence) local(index, blockTokens int, scratch *[]kv.Token) kv.LocalHash {
 	from, to := index*blockTokens, (index+1)*blockTokens
 	if to <= s.prompt {

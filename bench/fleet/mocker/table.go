@@ -14,8 +14,8 @@ const minTable = 1 << 6
 
 func newTable() table { return table{cells: make([]slot, minTable), shift: 64 - 6} }
 
-// home returns the preferred cell of a hash. Hashes are evenly spread already; the
-// product also spreads the small numbers that tests use as hashes.
+// home returns the cell in which the search for hash h begins. Real hashes are evenly spread
+// already; the product also spreads the small numbers that tests use as hashes.
 func (t *table) home(h kv.BlockHash) int {
 	return int(uint64(h) * 0x9e3779b97f4a7c15 >> t.shift)
 }
@@ -47,7 +47,7 @@ func (t *table) put(blocks []block, s slot) {
 	t.enter(blocks, s+1)
 }
 
-// enter puts an entry into the first free cell from its home on.
+// enter puts cell into the first free cell of the table, searching from the home of its hash.
 func (t *table) enter(blocks []block, cell slot) {
 	mask := len(t.cells) - 1
 	i := t.home(blocks[cell-1].hash)
@@ -57,8 +57,9 @@ func (t *table) enter(blocks []block, cell slot) {
 	t.cells[i] = cell
 }
 
-// cut removes a block, and moves later entries of the probe sequence into the hole if
-// they may be there, so that find still reaches them.
+// cut removes block s. Then it moves later entries of the same probe sequence into the cell that
+// became empty, if find still reaches them there, so that no empty cell separates an entry from
+// its home.
 func (t *table) cut(blocks []block, s slot) {
 	mask := len(t.cells) - 1
 	hole := t.home(blocks[s].hash)

@@ -40,10 +40,10 @@ func New(cfg Config) (*Worker, error) {
 	return &Worker{cfg: cfg, limit: int((1 - watermark) * float64(cfg.Blocks)), cache: newCache(cfg.Blocks), timing: DefaultPolynomial()}, nil
 }
 
-// Submit appends a request to the queue. The caller must not change it until it has ended.
-// An idle worker wakes at now, so requests submitted at the same time
-// enter the same pass. An error changes nothing. Errors wrap ErrRequest, ErrTooLarge or
-// ErrQueueFull, except that for a now before an earlier one or after the time of Wake.
+// Submit appends a request to the queue. The caller must not change r until it has ended. An idle
+// worker wakes at now, so requests submitted at the same time enter the same pass. Errors wrap
+// ErrRequest, ErrTooLarge or ErrQueueFull; an error for a now that is before an earlier one or
+// after the time of Wake wraps none of them. An error changes nothing.
 func (w *Worker) Submit(now time.Duration, r *Request) error {
 	if now < w.now || w.busy && now > w.until {
 		return fmt.Errorf("mocker: Submit at %v, but it is %v and the next pass is due at %v", now, w.now, w.until)
