@@ -60,7 +60,8 @@ func TestAnalyzeByHand(t *testing.T) {
 	}
 }
 
-// naiveTree computes the tree from a map keyed by the text of prefixes.
+// naivePrefixTree computes the tree of the prompts' whole blocks from a map whose keys are the
+// texts of prefixes.
 func naivePrefixTree(s *Sequences, blockTokens int) (p PrefixTree) {
 	key := func(q sequence, blocks int) string {
 		var b bytes.Buffer

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// agrees fails unless p, which has read body before, has the same values as the strict decoder,
-// if that accepts body.
+// agrees reads body into p, which may have read other bodies before. If a strict decoder accepts
+// body, agrees fails the test unless p has the same values without a doubt. It also fails if body
+// has changed. accepted reports whether a strict decoder accepts body.
 func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 	t.Helper()
 	before := string(body)
@@ -341,7 +342,8 @@ func BenchmarkPeekText(b *testing.B) {
 	}
 }
 
-// TestPeekMost: at the limit, one below, one above.
+// TestPeekMost reads prompts with as many tokens as the limit Most, one token fewer, and one token
+// more.
 func TestPeekMost(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 100} {
 		for _, tail := range []string{"", ",\"x\":\"long enough for words\""} {

@@ -28,7 +28,8 @@ var rewriteBattery = flag.Bool("rewrite-battery", false, "write testdata/battery
 
 const batteryFile = "testdata/battery.txt"
 
-// The bystander is another tenant, whose seed no other request has.
+// The bystander is a request of another tenant than the hostile requests'. No other request has
+// its seed.
 const (
 	bystander     = `{"prompt":"A bystander asks what light is.","max_tokens":8,"ignore_eos":true,"return_token_ids":true,"seed":770077}`
 	bystanderSeed = 770077

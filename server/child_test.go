@@ -24,8 +24,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// childVariable makes the test binary run as a server, so that its resource use can be told from
-// its clients'.
+// childVariable is an environment variable with which the test binary runs as a server in a
+// process of its own, so that the resource use of the server can be told from that of its clients.
 const childVariable = "COPPICE_SERVER_TEST_CHILD"
 
 // many is a device for 1,000 streams. Its steps are long enough for everything else to keep up

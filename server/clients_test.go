@@ -42,7 +42,7 @@ type toolCall struct {
 	Function struct{ Name, Arguments string }
 }
 
-// told is an answer, or the merged chunks of a stream.
+// merged is an answer, or the merged chunks of a stream.
 type merged struct {
 	content, finish string
 	calls           []toolCall

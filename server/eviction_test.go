@@ -14,8 +14,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// cachedOf sends a prompt of 65 tokens, four pages of 16 and one token, beginning with first. It
-// returns how many tokens were cached. more has further fields, ",...".
+// cachedOf sends a prompt of 65 tokens (four pages of 16 and one token) that begins with the token
+// first. It returns how many of its tokens were cached. more has further JSON fields of the
+// request, each with a comma before it.
 func (b *bed) cachedOf(first int, more string) int {
 	b.Helper()
 	tokens := make([]int, 65)

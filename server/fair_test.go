@@ -14,9 +14,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// TestSharesOfKeys: two keys under dlpm. One sends large requests one at a time, like an agent,
-// the other keeps 16 small ones open. The first is served no more than the second, within the
-// policy's bound.
+// TestSharesOfKeys checks the shares of two keys under the policy dlpm. One key sends large
+// requests one at a time, like an agent. The other key keeps 16 small requests open. The first key
+// is served no more tokens than the second, except for the policy's bound.
 func TestSharesOfKeys(t *testing.T) {
 	const quantum, large, small, output, slots, open = 256, 600, 40, 2, 2, 16
 	device := slow()
@@ -76,7 +76,9 @@ func TestSharesOfKeys(t *testing.T) {
 	}
 }
 
-// takes sends a new prompt and returns the number of tokens computed for it.
+// takes sends a new prompt of this many tokens with a key, and returns the number of tokens
+// computed for it: the uncached part of the prompt and the output. id makes the prompt differ from
+// others; output is the length of the answer.
 func (b *bed) takes(key string, id, prompt, output int) (int, error) {
 	tokens := make([]string, prompt)
 	for i := range tokens {

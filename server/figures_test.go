@@ -83,7 +83,8 @@ type figure struct {
 	labels                     []string
 }
 
-// figuresOf returns the figures of a struct at a path of the page's JSON; those of lists once.
+// figuresOf returns the figures of the struct t, which is at this path of the page's JSON. The
+// figures of a list's elements are returned once.
 func figuresOf(t reflect.Type, path string) (all []figure) {
 	name := func(tag string) string {
 		name, _, _ := strings.Cut(tag, ",")
@@ -111,7 +112,8 @@ func figuresOf(t reflect.Type, path string) (all []figure) {
 	return all
 }
 
-// inMetrics returns a figure's value, or its values by label, from samples; nil if absent.
+// inMetrics returns the value of f in samples; for a figure with a label, its values by label; nil
+// if samples do not have it. tier says that f is a figure of a tier.
 func inMetrics(samples map[string]float64, f figure, tier bool) any {
 	labels := append(f.labels, `model_name="nano"`)
 	switch {
@@ -135,7 +137,8 @@ func inMetrics(samples map[string]float64, f figure, tier bool) any {
 	return nil
 }
 
-// at returns a value by its path; for a list it takes the first element.
+// at returns the value in v at a path, whose names are separated by dots; in a list it takes the
+// first element.
 func at(v any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
 		if list, ok := v.([]any); ok && len(list) > 0 {

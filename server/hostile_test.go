@@ -17,7 +17,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
-// raw sends bytes and reads the answer until the server closes.
+// raw sends bytes on a new connection and returns all that the server answers until it closes the
+// connection.
 func (b *bed) raw(text string) string {
 	b.Helper()
 	conn, err := net.Dial("tcp", b.address)
@@ -64,8 +65,8 @@ func TestHostile(t *testing.T) {
 	})
 }
 
-// attack is a text to send, and the expected part of the answer's first line; "": no answer, or
-// a timeout.
+// attack is a text to send. want is the expected part of the first line of the answer; "" means
+// that the server closes the connection without an answer, or answers with a timeout.
 type attack struct{ name, send, want string }
 
 // hostile runs all attacks at once, each on its own connection, and checks that nothing remains

@@ -9,9 +9,10 @@ import (
 	"testing"
 )
 
-// scoreOf reads an answer like parse_logprobs of lm-eval's model local-completions: the sum of
-// the log-probabilities of the tokens after the context, without the generated one, and whether
-// each of them was the most probable.
+// scoreOf sends prompt and reads the answer like parse_logprobs of lm-eval's model
+// local-completions. context is the number of tokens of prompt that are not scored. score is the
+// sum of the log-probabilities of the tokens after the context, without the generated token;
+// greedy reports whether each of them was the most probable token at its position.
 func scoreOf(b *bed, prompt []int, context int) (score float64, greedy bool) {
 	b.Helper()
 	ids := strings.ReplaceAll(fmt.Sprint(prompt), " ", ",")

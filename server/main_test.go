@@ -290,7 +290,7 @@ func (b *bed) stats() coppice.Stats {
 	return st
 }
 
-// until polls until so is true. It fails after two minutes.
+// until polls the node's figures until so returns true for them. It fails after two minutes.
 func (b *bed) until(so func(*coppice.Stats) bool) {
 	b.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; {

@@ -97,7 +97,7 @@ func TestThousandStreams(t *testing.T) {
 }
 
 // readStream posts a request and reads a stream of completions to its end. It returns the text,
-// and the number of events with text.
+// and the number of events with text. It calls begun at each such event.
 func readStream(address, body string, begun func()) (text string, pieces int, err error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {

@@ -83,7 +83,8 @@ func TestEveryRequestEndsOnce(t *testing.T) {
 	}
 }
 
-// broken is a worker with a fault in its n-th non-empty report.
+// broken is a worker with a fault: counting only reports with an ending, it calls wrong on report
+// number after, from 1.
 type broken struct {
 	Worker
 	after int

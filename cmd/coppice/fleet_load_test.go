@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// shape describes requests: a shared prefix and a unique suffix. The set of prefixes in use
-// changes with the number of the request, so that there are always prompts to compute and,
+// shape describes a load of requests: each has a shared prefix and a unique suffix. The prefixes
+// in use change with the number of the request, so that there are always prompts to compute and,
 // later on, blocks to evict.
 type shape struct {
 	groups       int // prefixes in use at a time
@@ -33,7 +33,7 @@ type shape struct {
 
 const suffixTokens = 40
 
-// ids returns n made-up token ids, seeded by of[0] and of[1].
+// ids returns n made-up token ids; of has the two seeds of the random numbers.
 func ids(n int, of ...uint64) []int {
 	rng := rand.New(rand.NewPCG(of[0], of[1]))
 	out := make([]int, n)
@@ -89,7 +89,8 @@ type crowd struct {
 	answers []*answer // mu guards their fields too
 }
 
-// gather starts clients, with the from-th request. The end of the test waits for them.
+// gather starts this many clients, which send requests of shape s to url. from is the number of
+// the first request. At the end of the test it waits for the clients.
 func gather(t *testing.T, url string, clients, from int, s shape) *crowd {
 	c := &crowd{shape: s, url: url, stop: make(chan struct{}), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}}
 	c.next.Store(int64(from))
@@ -171,8 +172,9 @@ func (c *crowd) untilMore(t *testing.T, n int) {
 	})
 }
 
-// halt stops workers (SIGSTOP) at a time when n answers for which so is true have begun and
-// are less than half done. The answers stay so until the workers are continued or killed.
+// halt stops the workers (SIGSTOP) at a time when at least n answers for which so is true have
+// begun and are less than half done. The answers stay at that point until the workers are
+// continued or killed.
 func (c *crowd) halt(t *testing.T, n int, so func(a *answer) bool, workers ...*process) {
 	t.Helper()
 	all := func(s syscall.Signal) {

@@ -77,9 +77,9 @@ func TestFleetNATS(t *testing.T) {
 	}
 }
 
-// play sends n requests, numbered from first on, checks that all are answered, and compares
-// the router's index with the caches when none is open; events may still be on their way. It
-// returns the next number.
+// play sends this many requests, numbered from the number from, and checks that all are answered.
+// Then, when no request is open, it compares the router's index with the workers' caches; events
+// may still be on their way. It returns the number of the next request.
 func (f *realFleet) play(requests, from int) (next int) {
 	f.Helper()
 	c := gather(f.T, f.router.url, 9, from, story)

@@ -234,7 +234,8 @@ func (p *process) figures() map[string]int {
 	return all
 }
 
-// until polls lacks until it returns "", which means that nothing is lacking.
+// until calls lacks until it returns "". Before that, lacks returns what is missing, for the
+// message of a test that runs out of time; what names the awaited event.
 func until(t *testing.T, what string, lacks func() string) {
 	t.Helper()
 	end := time.Now().Add(patience)

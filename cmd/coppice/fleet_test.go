@@ -111,12 +111,12 @@ func (f *realFleet) untilAgreed() {
 	})
 }
 
-// compare compares the router's index with the blocks that the workers hold, and returns the
-// number of workers for which both are known to be equal. The router may lag; it is
-// an error if it has blocks that a worker did not have at the last batch the router received.
-// The order of the queries excludes false alarms: the batches that the worker has sent, the
-// batches that the router has received, the blocks in the router's index, and finally whether
-// the worker has changed since.
+// compare compares the router's index with the blocks that the workers hold. agreed is the number
+// of workers for which both are known to be equal; text describes the differences. The router may
+// lag behind a worker. It is an error if the router has blocks that a worker did not have at the
+// last batch that the router received. The order of the queries excludes false alarms: first the
+// batches that the worker has sent, then the batches that the router has received, then the blocks
+// in the router's index, and finally whether the worker has changed since.
 func (f *realFleet) compare() (agreed int, text string) {
 	f.Helper()
 	figures := func() (all []map[string]int) {
@@ -157,9 +157,9 @@ func (f *realFleet) untilHeld(name string) {
 	})
 }
 
-// checkPrefixes sends a request for each of the prefixes, and compares the overlap that the
-// router expected with the tokens that the worker found. The router must not predict, and
-// the fleet must be idle.
+// checkPrefixes sends a request for each of the prefixes numbered from, …, to-1, and compares the
+// overlap that the router expected with the tokens that the worker found. The router must not
+// predict, and the fleet must be idle.
 func (f *realFleet) checkPrefixes(s shape, from, to int) {
 	f.Helper()
 	const blockTokens = 16
@@ -200,11 +200,11 @@ func (p *process) computed() int {
 	return m["coppice_prompt_tokens_total"] - m["coppice_cached_tokens_total"] + m["coppice_recomputed_tokens_total"]
 }
 
-// TestFleetComputesOnce checks that three workers behind the router compute as much as one
-// worker with the caches of all three would: each shared prefix once. Under round robin each
-// worker computes nearly all prefixes. The load begins with one request for each prefix, a few
-// at a time: if all arrived at once at an empty fleet, the router would have some computed
-// twice rather than let requests wait.
+// TestFleetComputesOnce checks that three workers behind the router compute each shared prefix
+// once, as one worker with the caches of all three would. Under round robin each worker computes
+// nearly all prefixes. The load begins with one request for each prefix, a few requests at a time:
+// if all arrived at once at an empty fleet, the router would have some prefixes computed twice
+// rather than let requests wait.
 func TestFleetComputesOnce(t *testing.T) {
 	t.Parallel()
 	const kvTokens, groups, prefixTokens, suffixTokens = 20_000, 24, 1500, 64

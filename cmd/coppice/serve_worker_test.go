@@ -176,8 +176,9 @@ func (w *workerProcess) load(requests int) {
 	clients.Wait()
 }
 
-// blocks waits until nothing runs and returns the number of whole blocks in the tree. A
-// block counts for the node in which it ends.
+// blocks waits until nothing runs and returns the number of whole blocks of this size, in tokens,
+// in the tree. A block whose tokens are in several nodes counts once, for the node in which it
+// ends.
 func (w *workerProcess) blocks(size int) int {
 	w.Helper()
 	for {

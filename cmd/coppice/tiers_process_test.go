@@ -134,8 +134,8 @@ func TestServeKilled(t *testing.T) {
 	}
 }
 
-// put starts three clients and waits for this many answers, all of which must be right. The
-// server is still computing when put returns.
+// put starts three clients and waits until they have had this many answers, all of which must be
+// right. The server is still computing when put returns.
 func (l *tierLoad) put(t *testing.T, p *process, answers int) {
 	t.Helper()
 	over := make(chan struct{})

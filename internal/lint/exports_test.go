@@ -152,8 +152,9 @@ func (i importerOf) Import(path string) (*types.Package, error) {
 	return i.m.others.Import(path)
 }
 
-// check type-checks a package alone, with its tests, and then its external tests, and records uses.
-// It ignores type errors, which the compiler reports.
+// check type-checks the package at path three times, and records the names that it uses: alone,
+// together with its internal tests, and its external tests. It ignores type errors, which the
+// compiler reports.
 func (m *checkedModule) check(t *testing.T, path string) {
 	p := m.packages[path]
 	code := m.parse(t, p.Dir, slices.Concat(p.GoFiles, p.CgoFiles))
@@ -188,8 +189,9 @@ func (m *checkedModule) parse(t *testing.T, dir string, names []string) (files [
 	return files
 }
 
-// types checks files as a package. It records the names of other packages that the files in notes
-// use, and the package's own names that its examples use.
+// types type-checks files as the package at path; from imports other packages. For the files in
+// notes it records the names of other packages that they use, and the package's own names that
+// their examples use.
 func (m *checkedModule) types(path string, files []*ast.File, from types.Importer, notes []*ast.File) *types.Package {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	cfg := types.Config{Importer: from, FakeImportC: true, Error: func(error) {}}
@@ -302,8 +304,9 @@ func (m *checkedModule) unused() map[string]string {
 // every configuration has.
 var customary = []string{"WithDefaults", "Validate", "Unwrap", "Is", "As", "Timeout", "MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "String", "Error", "Format", "GoString"}
 
-// satisfies reports whether a method is customary, or is required by an interface that the type
-// implements, of the module or of a package that the type's package imports.
+// satisfies reports whether the method of the type named counts as used: it is customary, or an
+// interface that the type implements requires it. The interfaces are those of the module and of
+// the packages that the type's package imports.
 func (m *checkedModule) satisfies(named *types.Named, method string) bool {
 	if slices.Contains(customary, method) {
 		return true
@@ -327,7 +330,8 @@ func (m *checkedModule) satisfies(named *types.Named, method string) bool {
 	return false
 }
 
-// spread marks as used the types in the types of used names, and the constants of used types.
+// spread marks further candidates as used, until none is left to mark: the types that occur in the
+// type of a used name, and the constants of a used type.
 func (m *checkedModule) spread(candidates map[string]types.Object) {
 	for more := true; more; {
 		more = false
@@ -350,7 +354,8 @@ func (m *checkedModule) spread(candidates map[string]types.Object) {
 	}
 }
 
-// mentioned calls mark for each named type that occurs in a type.
+// mentioned calls mark for each named type that occurs in the type of. It looks into the
+// definition of a named type only at depth 0, the outermost level.
 func mentioned(of types.Type, depth int, mark func(types.Object)) {
 	switch of := of.(type) {
 	case *types.Alias:

@@ -36,8 +36,10 @@ func openTokenizer(t testing.TB) *tokenizer.Tokenizer {
 	return tok
 }
 
-// play returns the pieces of an output: one per token of text, with log-probabilities -0.5, -1,
-// …, and the next ids as the other top tokens.
+// play returns the pieces of an output of one sample: one piece per token of text, the last one
+// with the ending how. The tokens have the log-probabilities -0.5, -1 and so on. Each position has
+// tops top tokens: the token itself and those with the next ids. The first piece of sample 0 also
+// has log-probabilities of the tokens of prompt.
 func play(tok *tokenizer.Tokenizer, sample int, prompt []kv.Token, text string, tops int, how coppice.Ending) []coppice.Piece {
 	var all []coppice.Piece
 	tokens := tok.Encode(nil, text)

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 )
 
-// split returns the events of a text that arrives in pieces of the sizes in cuts, with
-// neighbours of one kind joined.
+// split returns the events of a text that arrives in pieces. cuts has the sizes of the pieces.
+// Adjacent events of one kind are joined.
 func split(o *output, text string, cuts []byte) (all []outputEvent) {
 	for last := false; !last; {
 		n := len(text)
@@ -26,7 +26,7 @@ func split(o *output, text string, cuts []byte) (all []outputEvent) {
 	return all
 }
 
-// join appends events, joining neighbours of one kind.
+// join appends the events in more to all. Adjacent events of one kind are joined.
 func join(all, more []outputEvent) []outputEvent {
 	for _, e := range more {
 		if k := len(all) - 1; k >= 0 && all[k].kind == e.kind && e.kind != beganCall {
@@ -120,8 +120,8 @@ func TestHermes(t *testing.T) {
 	}
 }
 
-// FuzzOutput: a text gives the same however it is split, and nothing of it is lost but
-// what belongs to calls and reasoning.
+// FuzzOutput: a text gives the same events however it is cut into pieces, and all of the text is
+// in the events, except for the parts that belong to calls and reasoning.
 func FuzzOutput(f *testing.F) {
 	for i, text := range hermesTexts {
 		f.Add(text, []byte{1, 2, 3, 1, 1, 1, 7, byte(i), 5, 11, 0, 4})
@@ -147,7 +147,7 @@ func FuzzOutput(f *testing.F) {
 	})
 }
 
-// again returns a fresh copy of an output.
+// again returns a copy of o, which must not have read any text yet.
 func (o *output) again() *output {
 	twin := *o
 	if o.calls != nil {
@@ -232,8 +232,8 @@ func TestHostileTags(t *testing.T) {
 	}
 }
 
-// allocated returns the bytes allocated while reading a text in one way, in pieces of seven
-// bytes.
+// allocated returns the bytes allocated while one of outputs(), selected by its index way, reads a
+// text in pieces of seven bytes.
 func allocated(way int, text string) uint64 {
 	o := outputs()[way]
 	var before, after runtime.MemStats

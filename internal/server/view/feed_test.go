@@ -183,8 +183,9 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestMakeRoom: at the limit of watchers, more access displaces less, and a tenant with few
-// watches displaces one with many. No tenant can lock out another.
+// TestMakeRoom: at the limit of watchers, a watcher with more access displaces one with less, and
+// a tenant with few watches displaces a watch of a tenant with many. No tenant can lock out
+// another.
 func TestMakeRoom(t *testing.T) {
 	f, err := NewFeed(Config{Source: &fake{}, MaxWatchers: 4})
 	if err != nil {
