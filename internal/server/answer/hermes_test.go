@@ -120,8 +120,8 @@ func TestHermes(t *testing.T) {
 	}
 }
 
-// FuzzOutput: a text gives the same events however it is cut into pieces, and all of the text is
-// in the events, except for the parts that belong to calls and reasoning.
+// FuzzOutput: a text gives the same however it is split, and nothing of it is lost but
+// what belongs to calls and reasoning.
 func FuzzOutput(f *testing.F) {
 	for i, text := range hermesTexts {
 		f.Add(text, []byte{1, 2, 3, 1, 1, 1, 7, byte(i), 5, 11, 0, 4})
