@@ -172,7 +172,8 @@ func (h *indexHand) play() {
 	}
 }
 
-// handTurn is the number of requests that a thread hashes from a lane before it picks a lane anew.
+// handTurn is the number of requests that a thread hashes from a lane before it picks a lane
+// again.
 const handTurn = 16
 
 // pick returns the lane, among those with requests left to hash, on which the fewest threads work;

@@ -407,8 +407,8 @@ func (d *decoder) ignore(name string) {
 // maxName bounds cache_salt and class, in bytes, because both outlive their request.
 const maxName = 1024
 
-// objects reads an array of JSON objects without decoding them. It refuses more than most of them,
-// except for a proxy, and returns nil on a fault.
+// objects reads an array of at most most JSON objects without decoding them; for a proxy the array
+// may be longer. It returns nil on a fault.
 func (d *decoder) objects(v value, most int) []json.RawMessage {
 	out := []json.RawMessage{}
 	for _, e := range d.list(v, "an array of objects") {

@@ -143,7 +143,7 @@ func (c *call) newGauge(prompts, n int) *gauge {
 const itlSampling = 8
 
 // pass records the latencies and counts the tokens of p, a piece that arrived at now. last reports
-// whether no prompt has a final piece outstanding any more.
+// whether every prompt has had its final piece.
 func (g *gauge) pass(now time.Time, p *piece) (last bool) {
 	c, m := g.c, g.c.s.metrics
 	if n := len(p.Tokens); n > 0 {

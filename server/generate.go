@@ -82,8 +82,8 @@ func (c *call) accept(p *openai.Params, prompts int) error {
 }
 
 // generate runs reqs, one request per prompt, with the parameters p, and answers with their
-// outputs, which out encodes. texts[i] is the text of prompt i, for an answer that repeats it.
-// tokens tells whether the answer needs the prompts' tokens.
+// outputs, which out encodes. texts[i] is the text of prompt i, for an answer that repeats it. If
+// tokens is true, the answer needs the tokens of the prompts.
 func (c *call) generate(p *openai.Params, out *answer.Answer, reqs []coppice.Request, texts []string, tokens bool) error {
 	for i := range reqs {
 		c.prepare(&reqs[i], p)

@@ -32,7 +32,7 @@ type CompareConfig struct {
 }
 
 // Default KV pools of the workers, in tokens. Generated prompts have 2,000 to 4,000 tokens, so a
-// pool has room for some twenty of them, and not every worker can cache every prefix. Recorded
+// pool has room for some twenty prompts, and not every worker can cache every prefix. Recorded
 // prompts have 12,000 tokens on average, and up to 200,000.
 const (
 	generatedKVTokens = 1 << 16

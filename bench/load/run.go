@@ -196,7 +196,7 @@ func answer(d *dialogue, got *sample) *Segment {
 }
 
 // enter waits until the run may have one more request in flight, and counts the request. ok is
-// false if no request may begin any more, or if ctx ended. If ok is true, the caller must call
+// false if no further request may begin, or if ctx ended. If ok is true, the caller must call
 // leave when the request has ended.
 func (r *runner) enter(ctx context.Context) (ok bool) {
 	if r.slots != nil {
