@@ -62,7 +62,8 @@ func checkDeadline(r *rig) {
 	}
 	r.balance(1)
 
-	in.Plant(blockio.Write, blockio.Slow, 1, false)
+	// Every write hangs, not the next one alone: a worker of the store may still be at the put before.
+	in.Plant(blockio.Write, blockio.Slow, 1, true)
 	pages := r.content(&xs[1])
 	id := r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[1], Pages: pages, Deadline: soon()})
 	r.stuck()
@@ -78,7 +79,7 @@ func checkDeadline(r *rig) {
 	r.put(xs[1:]...)
 	r.get(xs...)
 
-	in.Plant(blockio.Read, blockio.Slow, 1, false)
+	in.Plant(blockio.Read, blockio.Slow, 1, true)
 	pages = r.memory(&xs[1])
 	id = r.submit(mempool.Op{Kind: mempool.Get, Extent: xs[1], Pages: pages, Deadline: soon()})
 	r.stuck()
