@@ -58,8 +58,8 @@ func (a *accounts) lift(t *tenant) {
 	}
 }
 
-// left returns the tokens that remain of the current round's share; negative if the tenant
-// is ahead. 0 under policies other than DLPM.
+// left returns how many tokens t may still be charged before it passes the end of the
+// current round; negative if t is beyond it. Under policies other than DLPM it returns 0.
 func (a *accounts) left(t *tenant) int64 {
 	if a.cfg.Policy != DLPM {
 		return 0
@@ -67,8 +67,9 @@ func (a *accounts) left(t *tenant) int64 {
 	return (a.round+1)*t.share - max(t.position, a.start(t))
 }
 
-// find returns the account of a tenant for a request to be counted in, and makes it if
-// there is none. A debt that has rested for longer than DebtAge is forgiven.
+// find returns the account of the tenant name, to count a request in it, and makes the
+// account if there is none. If the tenant had no open request, and for longer than DebtAge,
+// its debt is forgiven.
 func (a *accounts) find(now time.Duration, name string) *tenant {
 	t := a.known[name]
 	if t == nil {
@@ -87,9 +88,9 @@ func (a *accounts) find(now time.Duration, name string) *tenant {
 	return t
 }
 
-// rest is called when a sample has ended. If its tenant has no open request left, the
-// account is closed, or under DLPM kept while its position differs from a new account's.
-// Beyond MaxDebtors, the accounts that would be even first are closed.
+// rest is called when a sample of t has ended. If t has no open request left, its account
+// is closed; under DLPM it is kept as long as its position is beyond that of a new account.
+// If more than MaxDebtors accounts are kept, those with the lowest evenAt are closed first.
 func (a *accounts) rest(now time.Duration, t *tenant) {
 	if t.open > 0 {
 		return
@@ -117,7 +118,8 @@ const never = math.MaxInt64
 // resting are the accounts without open requests, in a heap by evenAt.
 type resting struct{ heap.Heap[rested, restPlaces] }
 
-// rested is an account in that heap. Equal ones are ordered by name.
+// rested is an account in the heap of resting, with its key evenAt. Accounts with equal
+// keys are ordered by name.
 type rested struct {
 	evenAt int64
 	t      *tenant
@@ -134,14 +136,14 @@ type restPlaces struct{}
 // Place implements heap.Places.
 func (restPlaces) Place(x rested, at int) { x.t.restAt = at + 1 }
 
-// take removes and returns the account at an index.
+// take removes the account at index at of the heap and returns it.
 func (r *resting) take(at int) *tenant {
 	t := r.Remove(restPlaces{}, at).t
 	t.restAt = 0
 	return t
 }
 
-// evenAt returns the first round whose start is not below the tenant's position. With
-// 2,048 tokens a round, a position of 5,000 is even at round 4: start is (4-1)·2048 =
-// 6,144.
+// evenAt returns the first round that begins at or beyond the tenant's position: once it is
+// current, a new account would have no lower position. With 2,048 tokens a round, evenAt of
+// a position of 5,000 is 4, since the start is (4-1)·2048 = 6,144.
 func (t *tenant) evenAt() int64 { return (t.position+t.share-1)/t.share + 1 }

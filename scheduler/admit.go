@@ -11,13 +11,14 @@ import (
 const maxTries = 64
 
 // admit starts waiting sequences in the policy's order while budget, slots and pages last.
-// The chunks of the admitted ones are shared out afterwards, with those of the prompts
-// that run already. Under the policy Priority admit may preempt, so it runs before decode
-// rows are made.
+// p is the plan being made: admit adds the slots' new owners and the page copies to it.
+// share divides the budget later, among the admitted prompts and those that run already.
+// Under the policy Priority admit may preempt, so it runs before decode rows are made.
 //
-// A candidate that can follow a prompt in flight or fetch a prefix leaves its lane. One
-// that does not fit is bypassed by others at most MaxBypass times; after that it blocks
-// the queue, and all pages that come free are kept for it. The pass ends when
+// A candidate that can follow a prompt in flight or fetch a prefix leaves its lane. A
+// candidate that does not fit is bypassed by others at most MaxBypass times; after that it
+// blocks the queue, and all pages that come free are kept for it. The pass, which is one
+// call of admit, ends when
 //
 //   - nothing is left: budget, slots (except under Priority) or candidates,
 //   - a sequence that blocks the queue does not fit,
@@ -67,8 +68,9 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	s.queue.rejoin()
 }
 
-// outranked reports whether, under the policy Priority, a waiting sequence of higher
-// priority goes before b, however often b was bypassed.
+// outranked reports whether, under the policy Priority, a waiting sequence has a higher
+// priority than b, which blocks the queue. That sequence is tried before b, however often b
+// was bypassed.
 func (s *Scheduler) outranked(b *sequence) bool {
 	if s.cfg.Policy != Priority {
 		return false
@@ -77,10 +79,12 @@ func (s *Scheduler) outranked(b *sequence) bool {
 	return q != nil && s.cfg.ranks(q, b) > 0
 }
 
-// try starts q and reports true, or takes q out of the pass: as a follower, into a fetch,
-// into another lane, or bypassed. The attempts go from cheap to expensive: following costs
-// no pages, a fetch saves computing, taking the pins of waiting sequences costs reads, and
-// preemption costs computed work.
+// try starts q in the plan p and returns true, if it can. Otherwise it returns false, after
+// one of these: q waits as a follower, q waits for a fetch, q moves to another lane, or q
+// is bypassed for the rest of the pass. Without a free slot, a q that does not fit stays in
+// its lane. The attempts go from cheap to expensive: following costs no pages, a fetch
+// saves computing, taking the pins of waiting sequences costs reads, and preemption costs
+// computed work.
 func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence) bool {
 	f := s.prefixes.find(q)
 	if leader, until := s.prefixes.leaderOf(q, f.match.Tokens+f.boundary); leader != nil {

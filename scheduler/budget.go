@@ -31,9 +31,12 @@ func (c *Config) costOf(n, context int) int {
 // steps. A prompt that is nearly all cached is not long, however many tokens it has.
 func (c *Config) isLong(from, to int) bool { return c.costOf(to-from, from) > longSteps*c.StepTokens }
 
-// lastLong returns the sequence that a waiting long prompt must outrank: if at least
-// maxLong long prompts are being computed, the one in place maxLong by priority, else nil.
-// Except under Priority all are equal, so any two long prompts exclude a third.
+// lastLong returns the long prompt that a waiting long prompt must outrank to be admitted.
+// prefilling lists the sequences whose prompts are being computed, by admission. If fewer
+// than maxLong of them are long, lastLong returns nil: then any long prompt may be
+// admitted. Otherwise it sorts the long ones by priority, highest first, and returns number
+// maxLong. Under policies other than Priority all priorities count as equal, so no third
+// long prompt is admitted while two are computed.
 func (c *Config) lastLong(prefilling []*sequence) *sequence {
 	var first [maxLong]*sequence // by priority, highest first; equal ones by admission
 	for _, q := range prefilling {
@@ -51,8 +54,9 @@ func (c *Config) lastLong(prefilling []*sequence) *sequence {
 	return first[maxLong-1]
 }
 
-// tokensFor is the inverse of costOf: the largest n with cost(n, context) <= budget, but
-// at least 1 if the budget is above 0. With k AttentionTokens it is the positive root of
+// tokensFor is the inverse of costOf: it returns the largest n with cost(n, context) <=
+// budget, but at least 1 if budget is above 0, and 0 if it is not. With k AttentionTokens,
+// n is the positive root of
 //
 //	n² + 2(k+context)·n − 2k·budget = 0
 //

@@ -12,9 +12,9 @@ func (a *accounts) chargePrompt(q *sequence) {
 	}
 }
 
-// count notes that a row runs tokens [from, to). Each prompt token counts once: after a
-// preemption the part below ranTo is a repetition, and tokens beyond the prompt are
-// output.
+// count notes that a row of q runs tokens [from, to). It adds prompt tokens to q.ran, each
+// once: tokens below ranTo were counted before a preemption, and tokens beyond the prompt
+// are output.
 func (q *sequence) count(from, to int) {
 	to = min(to, q.prompt)
 	q.ran += max(to-max(from, q.ranTo), 0)

@@ -65,10 +65,11 @@ func (k *class) learn(tokens int) {
 	k.deviation += (max(off, -off) - k.deviation) / 8
 }
 
-// remaining estimates how many more tokens an output of the given length will get, with
-// one mean deviation as margin. The result is between 1 and limit-tokens (0 if the limit
-// is reached) and at most farthest. A class without endings expects seven tenths of the
-// limit, which is SGLang's initial new_token_ratio.
+// remaining estimates how many more tokens an output will get. tokens is its length so far,
+// and limit the most that it may reach. The estimate includes one mean deviation as margin.
+// The result is between 1 and limit-tokens (0 if the limit is reached) and at most
+// farthest. For a class of which no output has ended, it is seven tenths of limit-tokens,
+// which is SGLang's initial new_token_ratio.
 func (k *class) remaining(tokens, limit int) int {
 	most := limit - tokens
 	expect := most * 7 / 10
@@ -80,8 +81,8 @@ func (k *class) remaining(tokens, limit int) int {
 	return max(min(expect, most, farthest), min(1, most))
 }
 
-// caution raises the factor on all estimates by half. It follows a preemption, which shows
-// that the estimates were too low.
+// caution raises the factor on all estimates by half, up to careMost. It is called after a
+// preemption, which shows that the estimates were too low.
 func (c *classes) caution() { c.care = min(c.care*3/2, careMost) }
 
 // decay lowers the factor towards 1, once per step: by 1/256 of the excess, at least 1. So

@@ -9,12 +9,13 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// Complete takes the result of the oldest plan in flight. It appends tokens and endings to
-// out, in the order of the plan's rows, and publishes the computed KV to the cache.
+// Complete takes the result of p, which must be the oldest plan in flight; for another plan
+// it panics. It appends tokens and endings to out, in the order of the plan's rows, and
+// publishes the computed KV to the cache.
 //
-// A row whose answer breaks the backend's contract fails its own request with ErrContract;
-// a result that can't be attributed to the plan's rows panics. Complete reuses the plan,
-// so the caller must not use it afterwards. Result.Stats.Nanos is an input like any other:
+// A row whose answer breaks the backend's contract fails its own request with ErrContract.
+// A result that can't be attributed to the plan's rows panics. Complete reuses the plan, so
+// the caller must not use it afterwards. Result.Stats.Nanos is an input like any other:
 // record it to replay a run.
 func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, out []Output) []Output {
 	if len(s.plans.inflight) == 0 || p != s.plans.inflight[0] {
@@ -46,9 +47,11 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 	return out
 }
 
-// advance applies the outcome of row i. row is nil if the backend gave no answer for it.
-// The order matters: KV is published before the token is handled, because the sample may
-// end and give its pages up; an aborted or preempted sequence leaves with its last row.
+// advance applies the outcome of row i of plan p and appends the row's token and ending, if
+// any, to out. row is nil if the backend gave no answer for it. The order matters: KV is
+// published before the token is handled, because the sample may end and give its pages up.
+// An aborted sequence ends, and a preempted one is queued again, when its last row in
+// flight has completed.
 func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOut, out []Output) []Output {
 	r := &p.rows[i]
 	q := r.q
@@ -98,9 +101,10 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 	return out
 }
 
-// sampled appends the token of a row to q, charges it, and ends q if its output is
-// complete: by a stop token, then by a stop string or format, then by its limit. So a last
-// token that is also a stop token gives Stop and not Length.
+// sampled appends the token in row to q, charges it to the tenant, and appends an Output to
+// out. It ends q if the output is complete. A stop token is looked for first, then a stop
+// string or the end of the format, then the output limit: a last token that is also a stop
+// token gives Stop and not Length.
 func (s *Scheduler) sampled(now time.Duration, q *sequence, row *engine.RowOut, out []Output) []Output {
 	q.tokens = append(q.tokens, row.Token)
 	q.sampled++

@@ -42,9 +42,10 @@ func (s *Scheduler) AddOrDisplace(now time.Duration, req Request, out []Output) 
 	return out, nil
 }
 
-// displace returns the requests that must end so that lack more samples fit into the
-// queue, or nil if those of lower priority than req are not enough. It takes the samples
-// off the heap, and puts them back if it returns nil.
+// displace returns the requests that must end so that lack more samples fit into the queue,
+// or nil if the waiting requests of lower priority than req have too few samples. It
+// removes the samples of the returned requests from the heap w.displaceable; if it returns
+// nil, all are in the heap again.
 func (w *queue) displace(req *Request, lack int) (groups []*group) {
 	for lack > 0 {
 		if w.displaceable.empty() || w.displaceable.first().req.Priority >= req.Priority {

@@ -8,8 +8,9 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// Add accepts a request into the queue, or refuses it with an error of this package
-// wrapped with the figures. A refused request leaves no trace and gets no Output.
+// Add accepts a request into the queue, or refuses it. The error of a refusal wraps an
+// error of this package, such as ErrQueueFull, with the numbers that led to it. A refused
+// request leaves no trace and gets no Output.
 func (s *Scheduler) Add(now time.Duration, req Request) error {
 	limit, err := s.admissible(&req)
 	if err != nil {
@@ -54,7 +55,8 @@ func (s *Scheduler) admissible(req *Request) (limit int, err error) {
 	return limit, nil
 }
 
-// accept makes the samples of an admissible request and puts them into the queue.
+// accept makes the samples of an admissible request and puts them into the queue. limit is
+// the output limit that admissible returned, in tokens.
 func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	req.Prompt = slices.Clone(req.Prompt) // the caller may change its slices
 	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
@@ -71,9 +73,10 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	s.verify()
 }
 
-// enter makes sample i of a request and puts it into the queue. Waiting samples share the
-// request's copy of the prompt, with its capacity cut to its length, so that an append
-// copies it.
+// enter makes sample i of g's request and puts it into the queue. limit is the sample's
+// output limit in tokens. Waiting samples share the request's copy of the prompt. The
+// capacity of each sample's slice is cut to its length, so that an append copies the
+// prompt.
 func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 	q := &sequence{
 		identity: identity{
@@ -94,10 +97,10 @@ func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 	s.expiries.file(q)
 }
 
-// Abort ends a request with Reason Abort and err, or ErrAborted if err is nil. A sample
-// with a row in flight ends when the plan completes, because the backend still writes to
-// its pages. An ID that is unknown, for example because the request has ended, is ignored:
-// a client may disconnect at any time.
+// Abort ends a request with Reason Abort and err, or ErrAborted if err is nil, and appends
+// the endings to out. A sample with a row in flight ends later, when the plan of that row
+// completes, because the backend still writes to its pages. Abort ignores an unknown id,
+// for example of a request that has ended: a client may disconnect at any time.
 func (s *Scheduler) Abort(now time.Duration, id RequestID, err error, out []Output) []Output {
 	g, ok := s.open[id]
 	if !ok {
@@ -113,8 +116,8 @@ func (s *Scheduler) Abort(now time.Duration, id RequestID, err error, out []Outp
 	return out
 }
 
-// abortSample ends q, or marks it to end with its last row in flight. The first error
-// counts.
+// abortSample ends q with err and appends its ending to out. If a row of q is in flight, it
+// only notes err, and q ends with its last row; a later call does not replace that error.
 func (s *Scheduler) abortSample(now time.Duration, q *sequence, err error, out []Output) []Output {
 	if q.inflight == 0 {
 		return s.end(now, q, Ending{Reason: Abort, Err: err}, out)
@@ -125,9 +128,9 @@ func (s *Scheduler) abortSample(now time.Duration, q *sequence, err error, out [
 	return out
 }
 
-// Fail ends every open request with Reason Failed and err, and forgets the plans in
-// flight: the device is lost or the process ends. Their Complete must not follow. The
-// cache keeps its pages until Drain.
+// Fail ends every open request with Reason Failed and err, and appends the endings to out.
+// It is for a lost device or the end of the process. Fail forgets the plans in flight:
+// Complete must not be called for them. The cache keeps its pages until Drain.
 func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	for _, p := range s.plans.inflight {
 		for i := range p.rows {
@@ -157,8 +160,9 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	return out
 }
 
-// bindOf returns the slot's state for q: sampling, pages, and for penalties the tokens
-// that they count. A preempted sequence that is bound again has an output already.
+// bindOf returns what the backend must know when q gets its slot: sampling parameters,
+// pages, and for penalties the tokens that they count. A sequence that was preempted has
+// output tokens already when it gets a slot again.
 func (q *sequence) bindOf() engine.SlotBind {
 	bind := engine.SlotBind{Slot: q.slot, Sampling: q.req.Sampling, Pages: q.pages}
 	q.given = len(q.pages)

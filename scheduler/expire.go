@@ -12,7 +12,8 @@ type expiries struct {
 	heap.Heap[expiry, expiryPlaces]
 }
 
-// expiry is a sequence and the time at which it ends; of equal times the older is first.
+// expiry is a sequence and the time at which a limit ends it. Of equal times, the sequence
+// that was added first comes first.
 type expiry struct {
 	at      time.Duration
 	arrival uint64

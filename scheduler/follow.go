@@ -7,15 +7,16 @@ type follower struct {
 	until int
 }
 
-// leaderOf returns the prompt in flight that q should wait for, and for how many tokens;
-// nil if there is none. The prompt must share at least ShareTokens more with q than the
-// have tokens that q finds now. The wait ends, because the leader gets tokens in every
-// step or is aborted, and publishes as it goes.
+// leaderOf returns the sequence whose prompt q should wait for, and until, the number of
+// leading tokens that q waits for; nil if there is none. have is the number of q's tokens
+// whose KV exists already. The prompt must be in the course of being computed, and share at
+// least ShareTokens more than have with q. The wait ends, because the leader gets tokens in
+// every step or is aborted, and publishes as it goes.
 //
 // For example, with ShareTokens 32 and two requests that arrive together with the same
 // 2,000 tokens of instructions, the second waits until the first has computed those 2,000
-// and computes only its own question. Samples of one request share their prompt from one
-// token on.
+// and computes only its own question. For samples of one request, one shared token more
+// than have is enough.
 func (x *prefixes) leaderOf(q *sequence, have int) (leader *sequence, until int) {
 	if x.cache == nil {
 		return nil, 0
@@ -27,7 +28,7 @@ func (x *prefixes) leaderOf(q *sequence, have int) (leader *sequence, until int)
 			share = 1
 		}
 		known := r.tokens[:r.target]
-		// Nearly always one token decides: the first that q does not find is another one.
+		// Nearly always one comparison decides: the first token that q has to compute differs.
 		if have+share > min(len(known), len(most)) || known[have] != most[have] || r.req.Namespace != q.req.Namespace || x.flushedSince(r) {
 			continue
 		}
@@ -38,7 +39,8 @@ func (x *prefixes) leaderOf(q *sequence, have int) (leader *sequence, until int)
 	return leader, until
 }
 
-// follow takes q out of its lane until its leader has computed the tokens that they share.
+// follow takes q out of its lane until leader has computed or fetched the first tokens of
+// q, as many as until says.
 func (w *queue) follow(q, leader *sequence, until int) {
 	w.leaveLane(q)
 	q.place, q.leader, q.until, q.followAt = following, leader, until, len(leader.followers)
@@ -46,8 +48,8 @@ func (w *queue) follow(q, leader *sequence, until int) {
 	w.follows++
 }
 
-// unfollow removes q from the followers of r. The last follower takes its place, so it
-// costs O(1).
+// unfollow removes q from the followers of r. The last entry of r.followers moves to the
+// index of q, so removing costs O(1).
 func (r *sequence) unfollow(q *sequence) {
 	i, last := q.followAt, len(r.followers)-1
 	r.followers[i] = r.followers[last]
@@ -57,9 +59,10 @@ func (r *sequence) unfollow(q *sequence) {
 	q.leader, q.place = nil, waiting
 }
 
-// release puts followers of r back into their lanes: those that wait for at most have
-// tokens, or all of them. A follower that is released early, as r has ended, computes the
-// rest itself or finds another leader.
+// release puts followers of r back into their lanes. have is the number of r's tokens that
+// are computed or fetched: followers that wait for at most that many are released, and with
+// all set every follower is. A follower that is released early, because r has ended,
+// computes the missing tokens itself or finds another leader.
 func (w *queue) release(r *sequence, have int, all bool) {
 	kept := r.followers[:0]
 	for i, f := range r.followers {

@@ -13,10 +13,10 @@ func (s *Scheduler) take(n int) bool {
 	return s.room.take(n) || s.fetches != nil && s.fetches.giveWay(n)
 }
 
-// giveWay makes n pages idle and reports whether it did. It unpins fetched prefixes, the
-// last sequence in precedence first. Then it ends fetches, whose pages come free when
-// their reads have ended: it stops once enough are on their way, although the caller gets
-// none of these now.
+// giveWay makes n pages idle and reports whether it did. First it unpins prefixes that
+// waiting sequences have fetched, of the last sequence in precedence first. Then it ends
+// fetches in progress. The pages of a fetch come free only when its reads have ended, so
+// giveWay stops once n pages are on their way, although it returns false then.
 func (fs *fetches) giveWay(n int) bool {
 	if fs.room.waitsForGrant() {
 		return false
@@ -36,7 +36,8 @@ func (fs *fetches) giveWay(n int) bool {
 	return false
 }
 
-// ending counts the pages that come free when reads end for which no sequence waits.
+// ending counts the pages that come free when reads in flight end: those of reads for which
+// no sequence waits any more.
 func (fs *fetches) ending() (n int) {
 	for _, a := range fs.reading { // a sum, in any order
 		if a.q == nil {
@@ -49,9 +50,10 @@ func (fs *fetches) ending() (n int) {
 // lastOf returns the last of some sequences in precedence.
 func lastOf(all []*sequence) *sequence { return slices.MaxFunc(all, comparePrecedence) }
 
-// giveWayFor is called at the turn of q, which does not fit. It unpins fetched prefixes of
-// other waiting sequences if q fits then, and reports whether it did. It adds up what each
-// pin would free before it releases any, so a failed attempt changes nothing.
+// giveWayFor is called at the turn of q, which does not fit with the prefix f and reserve
+// pages left over. If q fits once fetched prefixes of other waiting sequences are unpinned,
+// it unpins them, last in precedence first, and returns true. It adds up what each pin
+// would free before it releases any, so a failed attempt changes nothing.
 func (fs *fetches) giveWayFor(q *sequence, f *found, reserve int) bool {
 	if fs == nil || len(fs.keepers) == 0 {
 		return false

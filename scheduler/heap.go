@@ -27,8 +27,8 @@ const (
 	orders               // number of orders
 )
 
-// item returns q with its key. The key must not change while q is in a heap. ^arrival
-// reverses the order of arrival.
+// item returns q with its key under the order o. The key must not change while q is in a
+// heap. In byWorth, ^arrival makes the younger sequence come first.
 func (o order) item(q *sequence) item {
 	switch o {
 	case byRank:

@@ -3,8 +3,9 @@ package scheduler
 import "github.com/coppice-llm/coppice/kv"
 
 const (
-	// indexTokens is the block size of the index, or a page if that is larger. Less growth
-	// of a cached prefix than a block is not worth a change of rank.
+	// indexTokens is the block size of the index in tokens; if a page is larger, the page
+	// size is used. A waiting sequence whose cached prefix grows by less than a block is not
+	// ranked again.
 	indexTokens = 64
 	// rerankPerStep bounds the waiting sequences that a step ranks again because more of
 	// them is cached; the next steps continue. It bounds the time of a step after a prefix
@@ -12,18 +13,20 @@ const (
 	rerankPerStep = 256
 )
 
-// index finds the waiting sequences that lack a block. Each is filed under its first block
-// that is not cached, by the chained hash of all tokens up to the block's end. For
+// index finds the waiting sequences that lack a given block. Each is filed under its first
+// block that is not cached, by the chained hash of all tokens up to the block's end. For
 // example, with blocks of 64, a sequence with 100 cached tokens is filed under the hash of
 // its tokens [0, 128). When another sequence publishes tokens [0, 256), the hash of [0,
-// 128) finds it, and the next hashes tell how far they agree.
+// 128) finds the waiting sequence. Comparing their next hashes shows how many more blocks
+// are equal.
 type index struct {
 	blockTokens int                        // 0: there is no cache
 	missing     map[kv.BlockHash]*sequence // first of the sequences that lack a block, linked by next
 	pending     []publishedBlock           // not yet handled by rerankPublished
 }
 
-// publishedBlock is a block that r has published and some waiting sequence lacks.
+// publishedBlock is block number block of r's tokens. r has published it, and some waiting
+// sequence lacks it.
 type publishedBlock struct {
 	r     *sequence
 	block int
@@ -44,8 +47,9 @@ func newIndex(pageTokens int) index {
 	return index{blockTokens: max(indexTokens, pageTokens), missing: make(map[kv.BlockHash]*sequence)}
 }
 
-// hash extends the chain of q's hashes over its whole blocks. Samples of one request share
-// the part of their prompt; the slice's capacity is cut, so that an append copies it.
+// hash computes the chained hashes of q's whole blocks that q.chain does not have yet.
+// Samples of one request share the hashes of their prompt; the shared slice's capacity is
+// cut, so that an append copies it.
 func (x *index) hash(q *sequence) {
 	if (len(q.chain)+1)*x.blockTokens > len(q.tokens) {
 		return
@@ -125,9 +129,9 @@ func (x *index) published(r *sequence, from, to int) {
 	}
 }
 
-// next returns a sequence that lacked a published block, and the number of its tokens that
-// are cached now, in whole blocks; nil when there is none left. The caller files the
-// sequence again, so it is not returned twice for one block.
+// next returns a waiting sequence that lacked a published block, and the number of its
+// tokens that are cached now, in whole blocks; nil when there is none left. The caller must
+// file the sequence again; otherwise next returns it again.
 func (x *index) next() (q *sequence, cached int) {
 	for len(x.pending) > 0 {
 		n := x.pending[0]

@@ -10,10 +10,10 @@ type lane struct {
 }
 
 // laneKey names a lane. If tenants are told apart (limits, or DLPM), each has lanes of its
-// own, so that one at its limit is skipped in one look. Under HRRN there is a lane per
-// class of uncached tokens, because response ratios grow at different speeds. Long prompts
-// have lanes of their own, so that others can pass them while enough long prompts are
-// being computed.
+// own, so that the lanes of a tenant at its limit are skipped without a look at their
+// sequences. Under HRRN there is a lane for each class of uncached tokens, because response
+// ratios grow at different speeds. Long prompts have lanes of their own, so that others can
+// pass them while enough long prompts are being computed.
 type laneKey struct {
 	tenant *tenant // nil: not told apart
 	ratio  int     // see ratioClass

@@ -2,14 +2,15 @@ package scheduler
 
 import "math/bits"
 
-// rank sets q.rank from the present state and returns the key of q's lane. A rank does not
-// change while q waits, so heaps stay sorted. Where waiting time counts it grows for all
-// alike, and only the difference of arrivals remains. Under LPM:
+// rank sets q.rank from the present state and returns the key of the lane that q belongs
+// to. The rank of q does not change while q waits in that lane, so heaps stay sorted. Under
+// policies that count waiting time, the time of all sequences grows alike, and only the
+// difference of their arrivals matters. Under LPM, q goes before o if
 //
 //	cached(q) + (work - born(q))/Aging  >  cached(o) + (work - born(o))/Aging
 //
-// holds for all values of work or for none. So the rank, lowest first, is born/Aging -
-// cached.
+// work cancels out, so the inequality holds at all times or never. The rank, lowest first,
+// is therefore born/Aging - cached.
 func (w *queue) rank(q *sequence) laneKey {
 	key := laneKey{long: w.cfg.isLong(q.cached, len(q.tokens))}
 	if q.tenant.cfg.MaxRunning > 0 || w.cfg.Policy == DLPM {
@@ -57,18 +58,21 @@ func mix(words ...uint64) uint64 {
 	return z
 }
 
-// closed reports whether no sequence of a lane can be taken now: its tenant is at its
-// limit, or it is a lane of long prompts and even the head must wait for others.
+// closed reports whether no sequence of the lane l can be taken now: its tenant is at its
+// limit, or it is a lane of long prompts and even its head must wait for long prompts that
+// are being computed.
 func (w *queue) closed(l *lane) bool {
 	return l.key.long && w.longFull(l.head()) || l.key.tenant != nil && l.key.tenant.atLimit()
 }
 
-// excluded reports the same for one sequence, in a lane or not.
+// excluded reports whether q, in a lane or not, can't be taken now, for the reasons of
+// closed.
 func (w *queue) excluded(q *sequence) bool {
 	return w.lastLong != nil && w.cfg.isLong(q.cached, len(q.tokens)) && w.longFull(q) || q.tenant.atLimit()
 }
 
-// longFull reports whether q, which is long, must wait for other long prompts.
+// longFull reports whether q, which is long, must wait for long prompts that are being
+// computed.
 func (w *queue) longFull(q *sequence) bool {
 	return w.lastLong != nil && w.cfg.ranks(q, w.lastLong) <= 0
 }
@@ -111,7 +115,7 @@ func (q *sequence) outranks(o *sequence) bool {
 	return q.arrival < o.arrival
 }
 
-// choosable calls do for each lane that is not closed.
+// choosable calls do for each lane that is not closed, in no particular order.
 func (w *queue) choosable(do func(l *lane)) {
 	for _, l := range w.lanes {
 		if !w.closed(l) {
@@ -120,10 +124,10 @@ func (w *queue) choosable(do func(l *lane)) {
 	}
 }
 
-// bestByDeficit is best under DLPM: the order of LPM among the tenants of the lowest
-// round. If a sequence of a lower round did not fit in this pass, it returns nil rather
-// than a tenant of a later round: otherwise others would get rounds ahead of a tenant
-// whose request is large.
+// bestByDeficit is best under DLPM: among the tenants of the lowest round it takes the best
+// sequence in the order of LPM. If a sequence whose tenant is in a lower round did not fit
+// in this pass, bestByDeficit returns nil rather than a sequence of a later round:
+// otherwise others would get rounds ahead of a tenant whose request is large.
 func (w *queue) bestByDeficit() (best *sequence) {
 	lowest := w.owed
 	w.choosable(func(l *lane) {
@@ -141,8 +145,9 @@ func (w *queue) bestByDeficit() (best *sequence) {
 	return best
 }
 
-// hasTurn reports whether, under DLPM, no tenant of a lower round than q's could be
-// served. Only then are pages kept for q. A tenant's credit counts for at most one round.
+// hasTurn reports whether no tenant in a lower round than that of q could be served; under
+// policies other than DLPM it returns true. Pages are kept for q only if it has its turn. A
+// tenant that is more than one round behind the current one counts as one round behind.
 func (w *queue) hasTurn(q *sequence) bool {
 	turn := true
 	if w.cfg.Policy == DLPM {
@@ -151,7 +156,8 @@ func (w *queue) hasTurn(q *sequence) bool {
 	return turn
 }
 
-// owe sets w.owed to the lowest round of the tenants of unfit.
+// owe sets w.owed to the lowest round among the tenants of the waiting sequences in unfit,
+// under DLPM; to never if there are none, or under other policies.
 func (w *queue) owe(unfit []*sequence) {
 	w.owed = never
 	if w.cfg.Policy != DLPM {
@@ -184,10 +190,11 @@ func (w *queue) longestWaiting() *sequence {
 	return oldest
 }
 
-// candidate returns the sequence to try next, nil if there is none. It matches the
-// sequence again, because pages may have been evicted since it was ranked; a sequence that
-// has lost a block of the index or more is ranked again, and the next best is tried. After
-// maxTries of these the best is taken as it is.
+// candidate returns the sequence to try next, nil if there is none. work is Scheduler.work,
+// and freeSlots the number of free slots. candidate matches the sequence in the cache
+// again, because pages may have been evicted since it was ranked. If its match is shorter
+// by a block of the index or more, the sequence is ranked again, and the next best is
+// looked at. After maxTries of these, the best is taken as it is.
 func (w *queue) candidate(work uint64, freeSlots int) *sequence {
 	w.owe(w.skipped)
 	// Under Priority the oldest is tried once in a pass, and only if a slot is free: it
@@ -218,8 +225,8 @@ func (w *queue) candidate(work uint64, freeSlots int) *sequence {
 }
 
 // bypass takes q, which does not fit, out of its lane for the rest of the pass, so that
-// others are tried. The first call notes the number of admissions, from which MaxBypass
-// counts.
+// others are tried; it does nothing if q blocks the queue. The first call for q notes the
+// number of admissions, from which MaxBypass counts.
 func (w *queue) bypass(q *sequence) {
 	if q == w.blocked {
 		return
@@ -232,8 +239,9 @@ func (w *queue) bypass(q *sequence) {
 	w.keepRoomFor(w.skipped[len(w.skipped)-1:])
 }
 
-// keepRoomFor blocks the queue for the first sequence of unfit that was bypassed MaxBypass
-// times, unless one blocks it already.
+// keepRoomFor lets the first sequence of unfit that was bypassed MaxBypass times block the
+// queue, unless another one blocks it already, or that sequence could not be taken anyway,
+// see excluded.
 func (w *queue) keepRoomFor(unfit []*sequence) {
 	for _, q := range unfit {
 		if w.blocked == nil && q.place == waiting && w.admissions-q.unfitAt >= uint64(w.cfg.MaxBypass) && !w.excluded(q) {

@@ -47,8 +47,9 @@ func (ps *plans) take() *Plan {
 	return p
 }
 
-// planned is the sequence of a row. life differs from the sequence's if it has left the
-// device since.
+// planned is a row of a plan on the side of the scheduler. life is a copy of the sequence's
+// life when the row was planned: if the two differ later, the sequence has left the device
+// since.
 type planned struct {
 	q      *sequence
 	life   uint32
@@ -61,16 +62,17 @@ type planned struct {
 // chunks of prompts.
 func (p *Plan) Tokens() int { return p.tokens }
 
-// Begun returns the requests of which a sample has a row for the first time, once each.
+// Begun returns the requests for which this plan has the first row of any of their samples,
+// each request once.
 func (p *Plan) Begun() []RequestID { return p.begun }
 
-// Request returns the request and sample of row i.
+// Request returns the request of row i of Batch, and the number of its sample.
 func (p *Plan) Request(i int) (id RequestID, sample int) {
 	q := p.rows[i].q
 	return q.req.ID, q.sample
 }
 
-// reset empties the plan and keeps its slices.
+// reset empties the plan, keeps its slices, and gives its batch the number seq.
 func (p *Plan) reset(seq uint64) {
 	b := &p.Batch
 	*b = engine.Batch{Seq: seq, After: b.After[:0], Binds: b.Binds[:0], Swaps: b.Swaps[:0], Copies: b.Copies[:0], Drops: b.Drops[:0], Masks: b.Masks[:0], Rows: b.Rows[:0]}
@@ -108,8 +110,8 @@ func (p *Plan) decode(q *sequence) {
 	p.add(q, 1, true)
 }
 
-// prefill appends a row that runs the next n known tokens of q: of its prompt, or after a
-// preemption also of its output. The row that reaches target samples.
+// prefill appends a row that runs the next n tokens of q, all of them known: of its prompt,
+// or after a preemption also of its output. The row that reaches q.target samples a token.
 func (p *Plan) prefill(q *sequence, n int) {
 	end := q.computed + n
 	sample := end == q.target
@@ -133,15 +135,16 @@ func (p *Plan) prefill(q *sequence, n int) {
 	p.add(q, n, sample)
 }
 
-// newPages returns the pages that the slot's table lacks, and counts them as given. So
-// rows send each page id once instead of the whole table in every step.
+// newPages returns the pages that the backend's page table of q's slot lacks, and counts
+// them as given. So rows send each page id once instead of the whole table in every step.
 func (q *sequence) newPages() []kv.PageID {
 	pages := q.pages[q.given:]
 	q.given = len(q.pages)
 	return pages
 }
 
-// add records a row of n tokens of q.
+// add records that the plan has a row of q's next n tokens; sample says whether the row
+// samples a token.
 func (p *Plan) add(q *sequence, n int, sample bool) {
 	p.rows = append(p.rows, planned{q, q.life, int32(q.computed), int32(q.computed + n), sample})
 	q.computed += n

@@ -41,8 +41,8 @@ func (s *Scheduler) grow(now time.Duration) {
 	}
 }
 
-// wantsRow reports whether q decodes, and will after the samples in flight: none of these
-// reaches its limit.
+// wantsRow reports whether q decodes and will need another token: the tokens in flight do
+// not reach its output limit yet, and it is not aborted.
 func (q *sequence) wantsRow() bool {
 	return q.computed >= q.target && q.abort == nil && q.outputTokens()+int(q.sampling) < q.limit
 }
@@ -68,8 +68,9 @@ func (s *Scheduler) growByPreempting(now time.Duration) {
 	s.room.growing = order
 }
 
-// growOne gives q a page, if need be from a sequence of no higher priority, which may be q
-// itself.
+// growOne gives q a page, if need be by preempting sequences of no higher priority than q.
+// q itself may be preempted, but never first, the first running sequence in precedence. If
+// there is no page and no victim, growOne does nothing.
 func (s *Scheduler) growOne(now time.Duration, q, first *sequence) {
 	if !s.take(1) {
 		d := demand{q: q, pages: 1, spared: first}
@@ -80,9 +81,9 @@ func (s *Scheduler) growOne(now time.Duration, q, first *sequence) {
 	q.pages = s.room.hold(1, q.pages)
 }
 
-// preemptFor preempts the victims of d, if they free all that d lacks and the pool has
-// nothing to give. It reports whether it preempted any. It waits rather than preempt if
-// reads in flight will free enough.
+// preemptFor preempts running sequences if that frees all that d lacks, and reports whether
+// it preempted any. It preempts none if the pool may still give the pages, or if reads in
+// flight will free enough of them.
 func (s *Scheduler) preemptFor(now time.Duration, d *demand) bool {
 	o := s.room.supply(d)
 	if o.granting && o.idle < d.pages+d.reserve {
@@ -99,10 +100,11 @@ func (s *Scheduler) preemptFor(now time.Duration, d *demand) bool {
 	return len(o.victims) > 0
 }
 
-// preempt takes a sequence off the device and puts it back into the queue, by its age
-// (SGLang: retract). Its valid KV becomes evictable cache, so that resuming it costs only
-// what was evicted meanwhile; it keeps its output. If a row is in flight, the token that
-// it samples still counts, and the sequence is queued when the row has ended.
+// preempt takes q off the device and puts it back into the queue, at the place that its age
+// gives (SGLang: retract). The valid KV of q becomes evictable cache, so that resuming q
+// costs only what was evicted meanwhile; q keeps its output tokens. If a row of q is in
+// flight, the token that the row samples still counts, and q is queued when the row has
+// ended.
 func (s *Scheduler) preempt(now time.Duration, q *sequence) {
 	q.reached = max(q.reached, q.computed) // rows in flight run, although their KV is dropped
 	q.mark(now, Preempted, q.done)

@@ -31,16 +31,19 @@ type found struct {
 	boundary int              // tokens to copy from that page
 }
 
-// find looks for KV of q in the cache and in running sequences.
+// find looks for the KV of q's tokens in the cache and in running sequences. It changes
+// only what the queue knows of q's match.
 func (x *prefixes) find(q *sequence) (f found) {
 	f.match = x.queue.lookup(q)
 	f.from, f.boundary = x.openPage(q, f.match)
 	return f
 }
 
-// openPage returns a running sequence whose last page, which is not in the tree yet,
-// continues where q's match ends, and the number of its tokens that q may copy. It returns
-// nil, and the tokens of the tree's best partial page, if no sequence has more than that.
+// openPage looks for KV that continues m, q's match in the cache, within the next page. It
+// returns the running sequence r whose last page, which is not in the tree yet, has most
+// leading tokens in common with q there, and the number of these tokens, which q may copy.
+// If no sequence has more of them than the tree's best partial page, r is nil and tokens is
+// the number of that page.
 func (x *prefixes) openPage(q *sequence, m radixcache.Match) (r *sequence, tokens int) {
 	if x.cache == nil {
 		return nil, 0
@@ -59,9 +62,9 @@ func (x *prefixes) openPage(q *sequence, m radixcache.Match) (r *sequence, token
 	return r, tokens
 }
 
-// publishChunk puts the computed part of a prompt into the cache, and releases the
-// followers that wait for no more than that. Publishing by chunk lets followers and later
-// requests use a long prompt before it is complete.
+// publishChunk puts the computed part of q's prompt into the cache, and releases those
+// followers that wait for no more tokens than are computed. Publishing by chunk lets
+// followers and later requests use a long prompt before it is complete.
 func (x *prefixes) publishChunk(q *sequence) {
 	x.publish(q, q.done, false)
 	if q.done == q.target {
@@ -72,10 +75,11 @@ func (x *prefixes) publishChunk(q *sequence) {
 	}
 }
 
-// publish inserts the first valid tokens of q into the cache: whole pages, and with tail
-// the partial last page, which q must not write to afterwards. Where the tree has the same
-// tokens already, q takes the tree's pages and its own are freed. publish does nothing for
-// a sequence that was admitted before a flush, or is doubtful.
+// publish inserts the first tokens of q, as many as valid says, into the cache: whole
+// pages, and with tail set also the last page that is not full, which q must not write to
+// afterwards. Where the tree has the same tokens already, q takes the tree's pages and its
+// own are freed. publish does nothing for a sequence that was admitted before a flush, or
+// is doubtful.
 func (x *prefixes) publish(q *sequence, valid int, tail bool) {
 	if x.cache == nil || x.flushedSince(q) || x.doubtful(q, valid) {
 		return
@@ -124,8 +128,8 @@ func (x *prefixes) expire(now time.Duration) {
 	}
 }
 
-// rankPrefix raises the priority of a prefix in the cache to that of a request that uses
-// it; 0 is the prefix's least, so lower ones change nothing.
+// rankPrefix raises the priority of the prefix that handle pins to that of q's request. A
+// prefix begins with priority 0, so requests of priority 0 or less change nothing.
 func rankPrefix(c *radixcache.Cache, handle radixcache.NodeID, q *sequence) {
 	if q.req.Priority > 0 { // a prefix begins with priority 0
 		c.Prioritize(handle, q.req.Priority)

@@ -142,9 +142,9 @@ func (w *queue) drop(q *sequence) {
 	w.index.drop(q)
 }
 
-// lookup matches q in the cache and keeps the result. It continues where the last lookup
-// of q ended, so that a queue is not matched from the root at each pass. Cost: nothing if
-// the tree has not changed since.
+// lookup matches q in the cache, keeps the match and the number of cached tokens in q, and
+// returns the match. It continues where the last lookup of q ended, so that a queue is not
+// matched from the root at each pass. Cost: nothing if the tree has not changed since.
 func (w *queue) lookup(q *sequence) radixcache.Match {
 	if w.cache == nil {
 		return radixcache.Match{}
@@ -155,7 +155,7 @@ func (w *queue) lookup(q *sequence) radixcache.Match {
 	return q.match
 }
 
-// peek is lookup for a reader: it stores nothing.
+// peek returns the match that lookup would return, and stores nothing.
 func (w *queue) peek(q *sequence) radixcache.Match {
 	if w.cache == nil {
 		return radixcache.Match{}
@@ -228,7 +228,8 @@ func (w *queue) rejoin() {
 	w.skipped = w.skipped[:0]
 }
 
-// rerank moves q to the place that its cached tokens give now.
+// rerank moves q to the lane and the rank that its cached tokens give now. A q without a
+// lane is only filed in the index.
 func (w *queue) rerank(q *sequence) {
 	if q.lane != nil {
 		w.leaveLane(q)
@@ -244,16 +245,17 @@ func (w *queue) file(q *sequence) {
 	}
 }
 
-// published notes that r has put tokens [from, to) into the cache.
+// published notes in the index that r has put its tokens [from, to) into the cache.
 func (w *queue) published(r *sequence, from, to int) {
 	if w.size > 0 {
 		w.index.published(r, from, to)
 	}
 }
 
-// rerankPublished ranks waiting sequences again of which more is cached now: at most
-// rerankPerStep in a step. It relies on the index and does not match. The last token of a
-// prompt is always computed, hence the minimum.
+// rerankPublished ranks those waiting sequences again of which more is cached now, at most
+// rerankPerStep in a call. It relies on the index and does not match prompts in the cache.
+// The number of cached tokens is cut to one less than the sequence has, because its last
+// token is always computed.
 func (w *queue) rerankPublished() {
 	for range rerankPerStep {
 		q, cached := w.index.next()
@@ -265,8 +267,8 @@ func (w *queue) rerankPublished() {
 	}
 }
 
-// offer makes a sample of a request that was never admitted displaceable, with
-// Config.Displace.
+// offer notes, with Config.Displace, that q may be displaced. Its request was never
+// admitted.
 func (w *queue) offer(q *sequence) {
 	if w.cfg.Displace {
 		q.displaceable = true
@@ -274,7 +276,7 @@ func (w *queue) offer(q *sequence) {
 	}
 }
 
-// keep ends that: the sample leaves the queue, or its request is admitted.
+// keep undoes offer, because q leaves the queue or a sample of its request is admitted.
 func (w *queue) keep(q *sequence) {
 	if q.displaceable {
 		q.displaceable = false

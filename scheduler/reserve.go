@@ -17,10 +17,11 @@ func (c *classes) growth(q *sequence, pageTokens int) int {
 	return max(kv.CeilPages(q.prompt+out+more-1, pageTokens)-len(q.pages), 0)
 }
 
-// reserve returns the pages that running sequences are expected to need. A newcomer leaves
-// them alone; otherwise it, or another sequence, would soon be preempted. Under the policy
-// Priority sequences that the newcomer may preempt do not count, so the sum depends on the
-// newcomer; under the others it is computed once in a pass.
+// reserve returns how many pages running sequences are expected to need beyond those that
+// they hold. newcomer, a waiting sequence, must leave these pages over; otherwise it, or
+// another sequence, would soon be preempted. Under the policy Priority sequences that
+// newcomer may preempt do not count, so the sum depends on newcomer. Under other policies
+// the sum is computed once in a pass.
 func (r *runningSet) reserve(newcomer *sequence) int {
 	if r.cfg.Policy != Priority {
 		if r.reserved < 0 {
@@ -40,7 +41,8 @@ func (r *runningSet) reserve(newcomer *sequence) int {
 	return n
 }
 
-// reserveFor adds an admitted sequence to the sum of this pass.
+// reserveFor adds the growth of q, which was just admitted, to the sum of this pass, if
+// reserve has computed one.
 func (r *runningSet) reserveFor(q *sequence) {
 	if r.reserved >= 0 {
 		r.reserved += r.classes.growth(q, r.pageTokens)

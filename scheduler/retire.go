@@ -7,8 +7,9 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// end is the only place where a sample ends. It takes the sample off the device or out of
-// the queue, settles its account and appends its ending to out.
+// end ends the sample q with the reason and error of e, and appends its ending to out. No
+// other method ends a sample. It takes q off the device or out of the queue, settles the
+// account of its tenant and fills in the figures of e.
 func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) []Output {
 	e.ComputedTokens = q.settlePrompt()
 	switch q.place {
@@ -53,10 +54,11 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	return append(out, Output{Request: q.req.ID, Sample: q.sample, Final: final, Ending: e})
 }
 
-// leave takes a running sequence off the device. The KV of its first valid tokens becomes
-// evictable cache; all other pages of its own go back to the lease, and its slot is free.
-// Both can be reused at once although rows may be in flight, because the backend runs
-// batches in order: the next owner's batch writes after those rows.
+// leave takes a running sequence off the device. The KV of its first tokens, as many as
+// valid says, becomes evictable cache; all other pages of its own go back to the lease, and
+// its slot is free. Pages and slot can be reused at once although rows may be in flight,
+// because the backend runs batches in order: the next owner's batch writes after those
+// rows.
 func (s *Scheduler) leave(q *sequence, valid int) {
 	s.prefixes.publish(q, valid, true)
 	if s.tiers != nil && q.vouches && !s.prefixes.flushedSince(q) && !q.doubtful {

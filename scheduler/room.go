@@ -17,11 +17,11 @@ type room struct {
 	pageTokens int
 	cache      *radixcache.Cache // nil with DisableCache
 	lease      *mempool.Lease
-	poolFree   int               // free in the pool by its last answer, less asked
+	poolFree   int               // free pages that the pool last reported, less those in asked
 	asked      int               // pages asked for and not granted yet
-	demand     int               // idle pages wanted at the latest refusal in this step
+	demand     int               // most idle pages that a sequence wanted in this step when the pool could still give some
 	owed       int               // pages recalled by the pool and not given back yet
-	offered    int               // free pages by an Offer that came while asked was above 0
+	offered    int               // free pages of the pool by an Offer that came while asked was above 0
 	slots      []engine.Slot     // free slots, a stack
 	swaps      []engine.PageSwap // page exchanges of slots in use, for the next plan
 	below      *tiers            // nil: no tiers below the device
@@ -33,7 +33,8 @@ type room struct {
 	without, growing []*sequence
 }
 
-// newRoom makes a room without pages. Until the pool answers, all its pages count as free.
+// newRoom makes a room without pages, with the given number of slots, all free. Until the
+// pool answers, all pages of the pool count as free.
 func newRoom(info engine.Info, cache *radixcache.Cache, slots int) room {
 	r := room{pageTokens: info.PageTokens, cache: cache, lease: mempool.NewLease(info.NumPages), poolFree: info.NumPages}
 	for slot := slots - 1; slot >= 0; slot-- {
@@ -73,8 +74,8 @@ func (s *Scheduler) Grant(pages []kv.PageID, poolFree int) {
 // and fro for ever.
 func (s *Scheduler) Surplus(dst []kv.PageID) []kv.PageID {
 	n := s.room.lease.IdlePages() - max(s.cfg.LeaseHighPages, s.room.demand)
-	// The answer to a question on its way would not count pages returned now. Pages that a
-	// Write still reads must not be given to others.
+	// If the pool has not answered Want yet, its answer would not count pages that are returned
+	// now. Pages that a Write still reads must not be given to others.
 	if n <= 0 || s.queue.size > 0 || s.room.asked > 0 || s.tiers != nil && len(s.tiers.reads) > 0 {
 		return dst
 	}
@@ -105,9 +106,10 @@ func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
 	return dst
 }
 
-// take makes n pages idle, by eviction, and reports whether it did; otherwise it changes
-// nothing but the demand. If the pool may still give pages, take asks for these first:
-// free pages cost nothing, evicted ones a prefix.
+// take makes sure that n pages are idle, by eviction if need be, and reports whether they
+// are. If it returns false, it has changed nothing but the demand. While the pool may still
+// give pages, take evicts nothing: it notes n as demand, so that Want asks, and returns
+// false. Free pages cost nothing, evicted ones a prefix.
 func (l *room) take(n int) bool {
 	o := l.supply(&demand{pages: n})
 	if short := n - o.idle; short > 0 {
@@ -123,8 +125,8 @@ func (l *room) take(n int) bool {
 	return true
 }
 
-// evict makes n more pages idle. The caller knows that they can be evicted; it panics
-// otherwise.
+// evict makes n more pages idle. The caller knows that n pages can be evicted; otherwise
+// evict panics.
 func (l *room) evict(n int) {
 	before := l.lease.IdlePages()
 	l.reclaim(l.cache.Evict(n, l.freed[:0]))
@@ -136,8 +138,8 @@ func (l *room) evict(n int) {
 	}
 }
 
-// hold takes n idle pages that the next plan may write to, and appends them to dst. Writes
-// to lower tiers that still read them are noted, so that the batch waits.
+// hold takes n idle pages, to which the next plan may write, and appends them to dst. If a
+// Write to a lower tier still reads one of them, the next batch will wait for that Write.
 func (l *room) hold(n int, dst []kv.PageID) []kv.PageID {
 	from := len(dst)
 	dst, _ = l.lease.Hold(n, dst)
@@ -150,11 +152,12 @@ func (l *room) hold(n int, dst []kv.PageID) []kv.PageID {
 // waitsForGrant reports whether the pool may still give pages.
 func (l *room) waitsForGrant() bool { return l.poolFree > 0 || l.asked > 0 }
 
-// reclaim takes back pages that the tree gave up to make room, its own or a sequence's
-// duplicates, and keeps the slice as scratch.
+// reclaim takes back the pages in freed: those that the tree gave up to make room, and
+// duplicates that a sequence held itself. It keeps the slice freed as scratch.
 func (l *room) reclaim(freed []kv.PageID) { l.takeBack(freed, demoted) }
 
-// takeBack is reclaim with a choice of the fate of the KV in lower tiers.
+// takeBack is reclaim for any fate of the extents that lose pages: to says what happens to
+// their KV in lower tiers.
 func (l *room) takeBack(freed []kv.PageID, to fate) {
 	if l.below != nil {
 		l.below.lose(freed, to)
@@ -169,8 +172,9 @@ func (l *room) takeBack(freed []kv.PageID, to fate) {
 	l.freed = freed[:0]
 }
 
-// swap replaces pages of q by the tree's pages with the same KV. The next plan tells the
-// backend about those that its page table has already.
+// swap replaces pages of q, from q.shared on, by the entries of pages: the tree's pages
+// with the same KV. Where the backend's page table of the slot has the old page already,
+// the next plan tells the backend to replace it.
 func (r *room) swap(q *sequence, pages []kv.PageID) {
 	for i := q.shared; i < len(pages); i++ {
 		if pages[i] != q.pages[i] && i < q.given && pages[i] != kv.NoPage {
@@ -196,8 +200,9 @@ func (l *room) deviceFull() bool {
 	return float64(l.lease.IdlePages()+l.poolFree) < (1-deviceHigh)*float64(l.lease.Capacity())
 }
 
-// spares reports whether n pages, and reserve beyond them, can be had beside m without
-// preempting. If the pool may still grant the missing pages, it is asked instead.
+// spares reports whether a sequence with match m can get n pages without preempting, so
+// that another reserve pages are left. If the pool may still grant the missing pages,
+// spares notes n as demand and returns false.
 func (l *room) spares(m radixcache.Match, n, reserve int) bool {
 	o := l.supply(&demand{match: m})
 	if o.idle < n && o.granting {

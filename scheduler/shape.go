@@ -55,8 +55,9 @@ func validateShape(cfg *Config, info *engine.Info, req *Request) error {
 	return nil
 }
 
-// newAllowed makes the masks of a request: a bit per token of the vocabulary, 1 where it
-// may be sampled.
+// newAllowed makes the masks that a request needs for AllowedTokens and MinTokens. A mask
+// has a bit per token of the vocabulary, 1 where the token may be sampled. A request that
+// needs no mask gets nil ones.
 func newAllowed(info *engine.Info, req *Request) (a allowed) {
 	words := info.MaskWords()
 	if len(req.AllowedTokens) > 0 {
@@ -92,13 +93,15 @@ func (q *sequence) shapeAs(req *Request) {
 	q.shaped = q.matcher != nil || req.Stops != nil || q.group.early != nil
 }
 
-// awaitsToken reports whether the mask of q's next token depends on a token in flight.
-// Such a sequence gets no row until that token is known, so a format gains nothing from
-// overlap.
+// awaitsToken reports whether the mask of q's next token depends on a token that a plan in
+// flight samples. Such a sequence gets no row until that token is known, so a request with
+// a format gains nothing from overlap.
 func (q *sequence) awaitsToken() bool { return q.matcher != nil && q.sampling > 0 }
 
-// maskRow sets the mask of a row of q. With a format, the mask depends on the matcher's
-// state and the phase only; if the backend has it, no bits are computed.
+// maskRow sets the mask of r, a row of q in p. Without a format, the mask is that of
+// AllowedTokens, or within MinTokens the same without stop tokens. With a format, the mask
+// depends on the state of the matcher and on the phase only; if the backend has that mask,
+// no bits are computed.
 func (p *Plan) maskRow(q *sequence, r *engine.Row) {
 	a := &q.group.allowed
 	base, phase := a.always, uint64(1)
@@ -124,8 +127,10 @@ func (p *Plan) maskRow(q *sequence, r *engine.Row) {
 	r.Mask = p.masks.name(&p.Batch, place.id)
 }
 
-// formatMask returns the tokens of base that the matcher of q accepts, plus the stop
-// tokens if the output may end. It writes to mask and returns it.
+// formatMask computes the mask of the tokens that the matcher of q accepts. If ends is set,
+// the output may end here, and stop tokens are added; otherwise they are removed. Then it
+// removes tokens that base does not allow; a nil base allows all. formatMask writes the
+// bits to mask and returns it.
 func (q *sequence) formatMask(mask []uint64, base *fixedMask, ends bool) []uint64 {
 	q.matcher.Mask(mask)
 	for _, t := range q.req.StopTokens { // even a stop token with text is no text of the format
@@ -145,9 +150,10 @@ func (q *sequence) formatMask(mask []uint64, base *fixedMask, ends bool) []uint6
 	return mask
 }
 
-// completes passes a token, which is no stop token, to the matcher and the stop strings of
-// q. It reports whether the output ends with it, and sets e then. A stop string that ends
-// within MinTokens is passed over, and the search continues after it.
+// completes passes t, a sampled token that is no stop token, to the matcher and the stop
+// strings of q. It reports whether the output ends with t; if so, it sets the reason in e,
+// and for a token that the format forbids an error. A stop string that ends within
+// MinTokens is passed over, and the search continues after it.
 func (q *sequence) completes(cfg *Config, t kv.Token, e *Ending) bool {
 	if q.matcher != nil {
 		if !q.matcher.Accept(t) {
@@ -200,10 +206,11 @@ func (q *sequence) wantsPrompt() bool {
 	return q.req.PromptLogprobs && q.sample == 0 && len(q.promptLogprobs) < q.prompt
 }
 
-// addPromptLogprobs appends log-probabilities of the tokens from position start on, or
-// from 1 if start is 0. top has the most probable tokens for the same positions, or
-// nothing. Positions that are known already, because the prompt is computed again after a
-// preemption, are skipped.
+// addPromptLogprobs appends log-probabilities of prompt tokens to those of q. logprobs[0]
+// is that of the token at position start, or at position 1 if start is 0. top has the most
+// probable tokens for the same positions, or nothing. Positions that q has already, because
+// the prompt is computed again after a preemption, are skipped. It panics if logprobs begin
+// after the next missing position.
 func (q *sequence) addPromptLogprobs(start int, logprobs []float32, top [][]engine.TokenLogprob) {
 	if q.promptLogprobs == nil {
 		if q.req.PromptTop > 0 {

@@ -15,8 +15,9 @@ type chunk struct {
 // however many shorter ones there are: a quarter, rounded up.
 func oldestShare(budget int) int { return (budget + 3) / 4 }
 
-// prompts returns the budget for prompts of a step in which decoding sequences decode: the
-// smaller of the token budget and the tokens that fit into the target time.
+// prompts returns how many tokens prompts may cost in a step in which as many sequences
+// decode as decoding says: the smaller of the token budget and the tokens that fit into the
+// target time.
 func (b *budget) prompts(decoding int) int {
 	n := b.cfg.promptBudget(decoding)
 	if decoding > 0 && b.time.target > 0 {
@@ -25,8 +26,9 @@ func (b *budget) prompts(decoding int) int {
 	return n
 }
 
-// promptBudget returns the token budget for prompts in a step with decoding decode rows. With
-// StepTokens 256 and PromptFloor 64 it is 156 with 100 rows, and 64 with 256.
+// promptBudget returns the token budget for prompts in a step; decoding is the number of
+// its decode rows. With StepTokens 256 and PromptFloor 64 the budget is 156 with 100 rows,
+// and 64 with 256.
 func (c *Config) promptBudget(decoding int) int {
 	if decoding == 0 {
 		return c.StepTokens
@@ -35,10 +37,12 @@ func (c *Config) promptBudget(decoding int) int {
 }
 
 // hasBudget reports whether q, or any new sequence if q is nil, would get tokens in this
-// step or soon. It adds up the next chunks of the prompts that q does not outrank, and
-// reports whether they leave some of the budget. The oldest prompt is not added, because
-// its quarter is subtracted first; long prompts are counted as one chunk together. There
-// is budget if no such prompt runs, and none if MaxPrefilling of them run.
+// step or soon. prefilling lists the running sequences whose prompts are being computed,
+// the oldest admission first, and budget is what prompts may cost in this step. hasBudget
+// subtracts from budget the part of the oldest prompt, which is a quarter, and the next
+// chunks of the other prompts that q does not outrank; long prompts count as one chunk
+// together. It returns true if something is left. It also returns true if q outranks all
+// prompts, and false if q does not outrank MaxPrefilling of them.
 func (c *Config) hasBudget(prefilling []*sequence, budget int, q *sequence) bool {
 	others, rest := 0, budget-oldestShare(budget)
 	long := c.ChunkTokens
@@ -72,12 +76,13 @@ type budget struct {
 	order    []*sequence // scratch of deal
 }
 
-// share sets the chunks of the step and returns their cost. decoding is the number of
-// decode rows.
+// share sets b.chunks, the prompts' parts of the step, and returns their cost. prefilling
+// lists the sequences whose prompts are being computed, by admission; decoding is the
+// number of decode rows.
 //
 // Under the policy Priority the highest priority comes first; among equals the prompt with
 // the fewest tokens left, so that a long prompt does not delay short ones (shortest
-// remaining time first). The prompt that was admitted first gets at least its quarter, so
+// remaining time first). The prompt that was admitted first gets at least a quarter, so
 // that none starves. While others decode, no prompt gets more than ChunkTokens, and all
 // long prompts together get one such chunk, so that any number of them leaves steps short.
 func (b *budget) share(prefilling []*sequence, decoding int) (cost int) {
@@ -102,9 +107,12 @@ func (b *budget) share(prefilling []*sequence, decoding int) (cost int) {
 	return min(cost, tokens)
 }
 
-// deal divides a budget of tokens among b.order, at most most for one prompt, and returns
-// the cost. While shorter prompts are dealt before the first one, kept is reserved for it,
-// and keptLong of the chunk for long prompts.
+// deal divides a budget among the prompts in b.order and returns the cost of the chunks
+// that it made. tokens is the budget, and most is the limit for a single prompt. b.order is
+// sorted by admission at the call; deal sorts it by priority and by tokens left. The prompt
+// that was admitted first may come late in that order. Until its turn, the amount kept is
+// set aside for it, and if it is long, the amount keptLong of the chunk that long prompts
+// share.
 func (b *budget) deal(tokens, most int) int {
 	cfg, left, long := b.cfg, tokens, most
 	first := b.order[0]

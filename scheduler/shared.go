@@ -6,7 +6,8 @@ import "github.com/coppice-llm/coppice/kv"
 // (mempool.Division). Each can rely on Config.SharePages.
 type sharing struct{ s *Scheduler }
 
-// Offer notes that the pool has poolFree free pages, after a Grant that left none.
+// Offer notes that the pool has poolFree free pages. It is called after a Grant that left
+// the pool none.
 func (h sharing) Offer(poolFree int) {
 	s := h.s
 	if s.room.asked > 0 { // the answer on its way may be older than the offer
@@ -16,18 +17,18 @@ func (h sharing) Offer(poolFree int) {
 	s.room.poolFree = poolFree
 }
 
-// Recall notes that the pool needs pages back, for schedulers that have less than their
-// share. Return gives them as they come free.
+// Recall notes that the pool needs that many pages back, for schedulers that have less than
+// their share. Later calls of Return give them back as they come free.
 func (h sharing) Recall(pages int) { h.s.room.owed += pages }
 
-// Return appends to dst pages that the pool recalled: idle ones, and evicted ones, which
-// are not written to lower tiers.
+// Return appends to dst pages that the pool recalled: idle pages, and if they are too few
+// also evicted ones, whose KV is not written to lower tiers.
 //
-// Another scheduler may write to a returned page at once. So Return appends nothing while
-// a plan is in flight, whose rows may still use given-up pages, or while a Write reads
-// such pages. It then returns wait true: the caller makes no more plans until those have
-// completed. With moves that are due and no plan in flight wait is false, because they
-// need a plan.
+// Another scheduler may write to a returned page at once. So Return appends nothing while a
+// plan is in flight, whose rows may still use given-up pages, or while a Write reads such
+// pages. It then returns wait true: the caller makes no more plans until those plans or
+// Writes have ended. But if Writes hold it up, no plan is in flight and moves are due, wait
+// is false, because moves need a plan.
 func (h sharing) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
 	s, l := h.s, &h.s.room
 	if l.owed == 0 {

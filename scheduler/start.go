@@ -12,10 +12,11 @@ import (
 // start: 256 pages of 16. Longer lists grow by append.
 const maxPageRoom = 4096
 
-// hold gives q pages for all its tokens: the matched ones are pinned, the others are held.
-// The caller knows that they can be had. A partly matched boundary page is copied into q's
-// first own page, from the tree or from the running sequence that still writes to it, so
-// that only new tokens are computed.
+// hold gives q pages for all its tokens, on the prefix f: it pins the pages that match
+// whole, and takes idle or evicted pages for the rest. The caller knows that these can be
+// had. If f has a boundary within a page, hold adds to p a copy of that page into q's first
+// own page, from the tree or from the running sequence that still writes to it, so that
+// only new tokens are computed.
 //
 // For example, with pages of 16, a prompt of 120 tokens and 100 in common with a cached
 // one: 6 pages (96 tokens) are shared, 2 are held, 4 tokens are copied into the first of
@@ -66,8 +67,10 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 	}
 }
 
-// start moves q from the queue to a slot. A first admission also ends the queue timeout,
-// charges the tenant and makes the request undisplaceable, with all its samples.
+// start moves q from the queue to a slot and adds the slot's new owner to p. q has its
+// pages already, see hold. At its first admission, the queue timeout of q ends and its
+// tenant is charged. From the first admission of any sample on, no sample of the request
+// can be displaced.
 func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	s.fetches.leave(q)
 	s.queue.dequeue(q)

@@ -16,7 +16,7 @@ const leastPrompt = 16
 type stepTime struct {
 	cost    engine.StepCost
 	target  float64 // of a step while sequences decode; 0: none
-	learns  bool    // corrections are used, by a target or by tiers
+	learns  bool    // steps are measured: a target or Config.Tiers uses the corrections
 	factors [stepParts]factor
 	spread  float64 // mean relative error of predictions of steps with prompts
 }
@@ -31,8 +31,8 @@ const (
 	stepParts
 )
 
-// newStepTime begins with factors of 1 and the highest doubt, so that the first steps
-// correct them most. There is a target only if the backend gives its costs.
+// newStepTime makes a predictor with factors of 1 and the highest doubt, so that the first
+// steps correct the factors most. It sets a target only if the backend gives its costs.
 func newStepTime(cfg *Config, info *engine.Info) stepTime {
 	t := stepTime{cost: info.Cost, learns: cfg.Tiers != nil, spread: leastSpread}
 	if info.Cost.Known() && cfg.ITLTarget > 0 {
@@ -56,8 +56,8 @@ func (t *stepTime) predict(shape *engine.StepShape) (parts [stepParts]float64, s
 	return parts, sum
 }
 
-// factor corrects the backend's seconds of a part: value times these is the prediction.
-// doubt is the variance of value's relative error.
+// factor corrects the backend's figure for a part of a step: the prediction is value times
+// the backend's seconds. doubt is the variance of value's relative error.
 type factor struct{ value, doubt float64 }
 
 // With doubtGrowth g and timeNoise s, the doubt of a part settles where growth and
@@ -73,16 +73,16 @@ const (
 	mostSpread  = 1.0 / 8
 )
 
-// correct divides the error of a prediction among the factors, in proportion to the
-// seconds and the doubt of their parts: a Kalman filter without covariances. A step that
-// is nearly all prompt mostly corrects the factor of prompts; a step of decode rows leaves
-// that one as it is.
+// correct adjusts the factors after a step. parts and sum are what predict returned for the
+// step, in seconds, and took is the time measured. The error took - sum is divided among
+// the factors, in proportion to the seconds and the doubt of their parts: a Kalman filter
+// without covariances. A step that is nearly all prompt mostly corrects the factor of
+// prompts; a step of decode rows leaves that factor as it is.
 //
-// With parts p, doubts d and V = (timeNoise·sum)² + Σ d·p², the variance of the
-// prediction, a factor moves by d·p/V times the error, and its doubt shrinks by the share
-// of d·p² in V. An error beyond 3 deviations is cut off there, because other work on the
-// machine may have delayed the step; doubts do not shrink then, so that a lasting change
-// is still learnt.
+// With parts p, doubts d and V = (timeNoise·sum)² + Σ d·p², the variance of the prediction,
+// a factor moves by d·p/V times the error, and its doubt shrinks by the share of d·p² in V.
+// An error beyond 3 deviations is cut off there, because other work on the machine may have
+// delayed the step. Doubts do not shrink then, so that a lasting change is still learnt.
 func (t *stepTime) correct(parts *[stepParts]float64, sum, took float64) {
 	variance := float64(timeNoise * sum * timeNoise * sum)
 	for i, p := range parts {
@@ -102,10 +102,12 @@ func (t *stepTime) correct(parts *[stepParts]float64, sum, took float64) {
 	}
 }
 
-// learn takes the device's time of a plan, in nanoseconds. It returns the number of prompt
-// tokens in the plan and the time that they took, for the tiering policy: what remains of
-// the step when the predicted time of its other parts is subtracted. Without known costs
-// all tokens of a step share its time.
+// learn corrects the factors by the time that the device measured for the plan p, in
+// nanoseconds. It returns the number of prompt tokens in p and the time that they took, for
+// the tiering policy: what remains of nanos when the predicted time of the other parts is
+// subtracted. If the backend's costs are unknown, the time is divided evenly among all
+// tokens of the step. learn returns zeros if nothing uses the corrections, the time is not
+// positive, or p has no rows or no prompt tokens.
 func (t *stepTime) learn(p *Plan, nanos int64) (tokens int, prompts time.Duration) {
 	if !t.learns || nanos <= 0 || len(p.rows) == 0 {
 		return 0, 0
@@ -131,12 +133,14 @@ func (t *stepTime) learn(p *Plan, nanos int64) (tokens int, prompts time.Duratio
 	return tokens, time.Duration(max(took-sum+parts[partPrompts], 0) * 1e9)
 }
 
-// fits returns the budget for prompts in a step with decoding sequences with the given sum of
-// context, in tokens without context. It leaves a margin of twice the mean error, between
-// 1/8 and 1/4 of the predicted time, so that nearly all steps keep the target.
+// fits returns how many prompt tokens fit into the target time of a step, counted as tokens
+// without context, and at least leastPrompt. decoding is the number of sequences that
+// decode in that step, and context the sum of their contexts in tokens. fits leaves a
+// margin of twice the mean error, between 1/8 and 1/4 of the predicted time, so that nearly
+// all steps keep the target.
 //
-// For example, with a target of 50 ms, the least margin, decode rows that take 20 ms and
-// 20 µs for a prompt token, prompts get (50/1.125 - 20) ms / 20 µs = 1,222 tokens.
+// For example, with a target of 50 ms, the least margin, decode rows that take 20 ms and 20
+// µs for a prompt token, prompts get (50/1.125 - 20) ms / 20 µs = 1,222 tokens.
 func (t *stepTime) fits(decoding int, context int64) int {
 	shape := engine.StepShape{Rows: decoding + 1, Context: context}
 	_, sum := t.predict(&shape)

@@ -11,12 +11,12 @@ import (
 // that must grow.
 type demand struct {
 	q       *sequence
-	match   radixcache.Match // of a waiting q in the cache, which q keeps: it is not evictable for q
-	partial bool             // it also copies from the match's partial page, which must stay too
+	match   radixcache.Match // cached prefix of a waiting q; q will use it, so its pages are not evictable for q
+	partial bool             // q also copies from the match's partial page, which must not be evicted either
 	pages   int              // pages that q will hold
 	reserve int              // pages to leave over for the expected growth of running sequences
 	slot    bool             // q needs a slot
-	spared  *sequence        // is never preempted for it
+	spared  *sequence        // a running sequence that is never preempted for q
 }
 
 // supply counts the pages that a sequence can get, by source. Admission, preemption and
@@ -28,7 +28,7 @@ type supply struct {
 	slot      bool // a slot is free
 
 	victims   []*sequence // to preempt for the rest, in this order; valid until the next supply
-	freed     int         // pages that become idle or evictable by that; shared ones with their last user
+	freed     int         // pages that become idle or evictable when victims are preempted; a shared page only if all its users are victims
 	freesSlot bool        // a victim has a slot to give
 }
 
@@ -40,7 +40,8 @@ func (o *supply) fits(d *demand) bool {
 	return o.free() >= d.pages+d.reserve && (o.slot || !d.slot)
 }
 
-// fitsOnce reports whether d is met once coming more pages are free, and not before.
+// fitsOnce reports whether d is met if as many more pages come free as coming says, but not
+// without them.
 func (o *supply) fitsOnce(d *demand, coming int) bool {
 	return coming > 0 && o.free() < d.pages+d.reserve && o.free()+coming >= d.pages+d.reserve && (o.slot || !d.slot)
 }
@@ -50,8 +51,8 @@ func (o *supply) fitsByPreempting(d *demand) bool {
 	return len(o.victims) > 0 && o.free()+o.freed >= d.pages+d.reserve && (o.slot || o.freesSlot || !d.slot)
 }
 
-// supply returns what d's sequence can get without preempting. It changes nothing. Cost:
-// the unpinned part of the match's path.
+// supply returns what the sequence of d can get without preempting. It changes nothing.
+// Cost: one step for each unpinned node on the path of d.match.
 func (l *room) supply(d *demand) supply {
 	o := supply{idle: l.lease.IdlePages(), granting: l.waitsForGrant(), slot: len(l.slots) > 0}
 	if l.cache != nil {
@@ -60,9 +61,10 @@ func (l *room) supply(d *demand) supply {
 	return o
 }
 
-// victims lists the running sequences that may be preempted for d, unsorted. Sequences
-// bound by a plan later than last are left out: the plan being made has their binding
-// already. The list is valid until the next call.
+// victims lists the running sequences that may be preempted for d, unsorted. last is the
+// Seq of the latest plan that was launched. Sequences that got their slot in a later plan
+// are left out: that plan is still being made, and its batch has their binding already. The
+// list is valid until the next call.
 func (r *runningSet) victims(d *demand, last uint64) []*sequence {
 	all := r.candidates[:0]
 	for _, q := range r.all {
@@ -81,9 +83,9 @@ func (r *sequence) preemptable() bool {
 	return r.abort == nil && (r.preemptions == 0 || r.sampled > 0)
 }
 
-// mayPreempt reports whether a running r may be preempted for d. A waiting sequence
-// preempts r if r's priority is below its own by the threshold. A running one that needs a
-// page preempts r, possibly itself, if r's priority is not above its own.
+// mayPreempt reports whether a running r may be preempted for d. If the sequence d.q waits,
+// r's priority must be below that of d.q by PreemptThreshold. If d.q runs and needs a page,
+// r's priority must not be above that of d.q; r may then be d.q itself, but not d.spared.
 func (d *demand) mayPreempt(cfg *Config, r *sequence) bool {
 	if d.q.place != running {
 		return cfg.mayReplace(d.q, r)
@@ -131,9 +133,9 @@ func (l *room) preempting(d *demand, o *supply, candidates []*sequence) {
 	l.count(d, o, victims)
 }
 
-// count sets o's victims and sums up the pages that preempting them frees. Pages that
-// another running sequence shares count only if that one is a victim too: as long as it
-// runs, it pins them.
+// count sets o.victims to victims and o.freed to the number of pages that preempting them
+// frees. Pages that another running sequence shares count only if that one is a victim too:
+// as long as it runs, it pins them.
 func (l *room) count(d *demand, o *supply, victims []*sequence) {
 	o.victims, o.freed, o.freesSlot = victims, 0, false
 	if l.cache != nil {
@@ -144,7 +146,7 @@ func (l *room) count(d *demand, o *supply, victims []*sequence) {
 	}
 }
 
-// countIn adds one victim to the sums.
+// countIn adds the pages and the slot that preempting r frees to o.freed and o.freesSlot.
 func (l *room) countIn(o *supply, r *sequence) {
 	o.freed += len(r.own())
 	o.freesSlot = true
@@ -153,7 +155,8 @@ func (l *room) countIn(o *supply, r *sequence) {
 	}
 }
 
-// startDemand returns the demand of a waiting q that starts on its match.
+// startDemand returns the demand of a waiting q that starts on its cached prefix m. partial
+// and reserve are the demand's fields of these names.
 func (l *room) startDemand(q *sequence, m radixcache.Match, partial bool, reserve int) demand {
 	return demand{
 		q: q, match: m, partial: partial, reserve: reserve, slot: true,
@@ -167,9 +170,11 @@ func (l *room) startPages(q *sequence, cached int) int {
 	return kv.CeilPages(len(q.tokens), l.pageTokens) - cached/l.pageTokens
 }
 
-// fits reports whether q can start with the prefix found, and whether it can copy the boundary
-// page too: the source may be the very page that would have to be evicted for q. It
-// changes nothing except the demand: the pool is asked before anything is evicted.
+// fits reports whether q can start with the prefix f without preempting, so that reserve
+// pages are left, and whether it can copy the boundary page of f too. It can't copy that
+// page if the very page would have to be evicted to make room for q. fits changes nothing
+// except the demand: if the pool may still give pages, fits notes the demand and returns
+// false, since the pool is asked before anything is evicted.
 func (l *room) fits(f *found, q *sequence, reserve int) (fits, copies bool) {
 	d := l.startDemand(q, f.match, f.from == nil && f.boundary > 0, reserve)
 	o := l.supply(&d)

@@ -15,7 +15,8 @@ type TenantConfig struct {
 	Weight int
 }
 
-// validate reports a fault of c; name is the field in the error.
+// validate returns an error if a field of c is out of range. name says in the error which
+// configuration c is, such as "Tenant".
 func (c TenantConfig) validate(name string) error {
 	if c.MaxQueued < 0 || c.MaxRunning < 0 || c.Weight < 0 || c.Weight > 1<<20 {
 		return fmt.Errorf("scheduler: %s is %+v, want limits of 0 (none) or more and a weight of 0 (1) to %d", name, c, 1<<20)
@@ -49,5 +50,5 @@ func (t *tenant) serve(tokens int) {
 	t.position += int64(tokens)
 }
 
-// round returns the round of the tenant's next token.
+// round returns the number of the round in which the tenant's next token is charged.
 func (t *tenant) round() int64 { return t.position / t.share }

@@ -58,7 +58,8 @@ func (w *queue) orderByWeight() {
 	w.stale = 0
 }
 
-// weigh adds q to the nodes on the path of its match.
+// weigh counts q in each node from the root to the end of m, its match in the cache, and
+// lists q under the last of these nodes.
 func (t *weights) weigh(cache *radixcache.Cache, m radixcache.Match, q *sequence) {
 	at := int32(0)
 	t.nodes[0].weight++
@@ -77,8 +78,9 @@ func (t *weights) weigh(cache *radixcache.Cache, m radixcache.Match, q *sequence
 	q.nextOwn, t.nodes[at].own = t.nodes[at].own, q
 }
 
-// emit ranks the sequences that end in a node or below, from *rank on. It recurses as deep
-// as the tree.
+// emit ranks the sequences that end in node at or below it. They get the ranks *rank,
+// *rank+1 and so on, and emit leaves the next free rank in *rank. It recurses as deep as
+// the tree.
 func (t *weights) emit(at int32, rank *int64) {
 	lo := len(t.kids)
 	for k := t.nodes[at].kid; k >= 0; k = t.nodes[k].sibling {

@@ -49,10 +49,10 @@ type Wait struct {
 	Tier         kv.Tier   // AwaitsTier: the tier of the next part
 	// NeedPages, FreePages and ExpectPages are set for AwaitsPages, AwaitsPool and
 	// AwaitsTurn.
-	NeedPages   int // pages of its own that it needs
-	FreePages   int // idle and evictable, without those that it found itself
+	NeedPages   int // pages of its own that the sample needs, besides cached ones
+	FreePages   int // pages that are idle or evictable, without those of its own cached prefix
 	ExpectPages int // part of FreePages that running requests are expected to need
-	Bypassed    int // admissions since it first did not fit
+	Bypassed    int // admissions of others since the sample first did not fit at its turn
 }
 
 func (w Wait) String() string {
@@ -91,8 +91,8 @@ func (s *Scheduler) Why(id RequestID) []Wait {
 	return all
 }
 
-// Waiting appends what Why returns for all samples without a slot, by request and sample.
-// It passes over the running sequences once and not once per sample.
+// Waiting appends to dst what Why returns for all samples without a slot, sorted by request
+// and sample. It passes over the running sequences once and not once per sample.
 func (s *Scheduler) Waiting(dst []Wait) []Wait {
 	all := slices.Clone(s.running.preempted)
 	for q := s.queue.oldest; q != nil; q = q.newer {
@@ -127,7 +127,7 @@ type view struct {
 	supply   supply    // without a match
 }
 
-// view finds those answers.
+// view finds the answers that all waiting samples share.
 func (s *Scheduler) view() view {
 	v := view{s: s, lastLong: s.cfg.lastLong(s.running.prefilling), supply: s.room.supply(&demand{})}
 	if b := s.queue.blocked; b != nil && !s.queue.excluded(b) && s.queue.hasTurn(b) {
@@ -136,8 +136,9 @@ func (s *Scheduler) view() view {
 	return v
 }
 
-// explain fills in w, which is empty, for q. reserve is that of q. The cases are in the
-// order in which admission would meet them, so that the first is the one that counts.
+// explain fills in w, which is empty, for the sample q. reserve is the number of pages that
+// q must leave over for running sequences. explain tests the causes in the order in which
+// admission would meet them, so that the first that holds is the one that counts.
 func (v *view) explain(w *Wait, q *sequence, reserve int) {
 	s := v.s
 	w.Request, w.Sample = q.req.ID, q.sample
