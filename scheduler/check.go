@@ -23,8 +23,8 @@ func (s *Scheduler) Check() error {
 	return errors.Join(append(errs, checkPages(s), checkPlaces(s), s.plans.masks.check(s.plans.inflight))...)
 }
 
-// checkPages checks that each held page belongs to one sequence or one read, that shared
-// pages are the tree's, and that computed tokens have pages.
+// checkPages checks that each held page belongs to one sequence or one read, that the pages
+// which a sequence shares are in the tree, and that computed tokens have pages.
 func checkPages(s *Scheduler) error {
 	owner := make(map[kv.PageID]RequestID)
 	for _, q := range s.running.all {
@@ -104,7 +104,8 @@ func checkPlaces(s *Scheduler) error {
 	return checkFlights(s)
 }
 
-// checkFlights compares the rows in flight with the sequences' counts.
+// checkFlights checks that each sequence counts as many rows in flight as the plans in
+// flight have of it.
 func checkFlights(s *Scheduler) error {
 	rows := make(map[*sequence]int8)
 	for _, p := range s.plans.inflight {
@@ -125,8 +126,8 @@ func checkFlights(s *Scheduler) error {
 	return nil
 }
 
-// check walks the queue: the order by age, lanes, followers with their leaders, heaps and
-// index.
+// check walks the queue. It checks the order of sequences by age, their lanes and heaps,
+// that followers are listed by their leaders, and the index.
 func (w *queue) check() error {
 	n, lined, displaceable := 0, 0, 0
 	for q := w.oldest; q != nil; q = q.newer {
@@ -184,7 +185,8 @@ func (w *queue) check() error {
 	return nil
 }
 
-// check walks the accounts: each has requests open or rests.
+// check walks the accounts. It checks that each has open requests or is in the heap of
+// resting ones.
 func (a *accounts) check() error {
 	resting := 0
 	for name, t := range a.known { // any order: only checks

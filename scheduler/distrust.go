@@ -7,10 +7,10 @@ import "github.com/coppice-llm/coppice/mempool/tiering"
 // published is distrusted. Nodes that no request holds are removed; the others are hidden
 // from new requests until a holder has sampled a token from them, or all holders have left.
 
-// distrust hides the KV that q has computed, and copies of it: in the cache, and in
-// running sequences that do not vouch for theirs. A node that shares more tokens with q
-// than q had found was added after q was admitted, so distrust rarely hides the work of
-// another request.
+// distrust is called when q fails because of its logits. It hides the KV that q has
+// computed, and copies of that KV, in the cache and in running sequences that do not vouch
+// for theirs. A cached node that shares more tokens with q than q had found at admission
+// was added after q was admitted, so distrust rarely hides the work of another request.
 //
 // For example, q found 64 tokens and computed up to 200. Cached nodes that agree with q
 // beyond token 64 are marked, whichever request computed them, since their pages may be
@@ -77,9 +77,9 @@ func (x *prefixes) purge() {
 	}
 }
 
-// doubtful reports whether q must not share the KV of its first tokens tokens: q may have
-// read wrong KV, or the cache holds the same tokens on distrusted pages, for which it
-// would exchange q's sound pages.
+// doubtful reports whether q must not share the KV of its first tokens, as many as tokens
+// says. It must not if q may have read wrong KV, or if the cache holds the same tokens on
+// distrusted pages: publishing would exchange q's sound pages for these.
 func (x *prefixes) doubtful(q *sequence, tokens int) bool {
 	return q.doubtful || x.cache.Distrusted() > 0 && x.cache.Match(q.key(tokens)).Distrusted
 }

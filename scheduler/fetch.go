@@ -42,7 +42,7 @@ type fetches struct {
 type fetch struct {
 	extents  []mempool.Extent  // of the tokens that may come from the cache; nil: not computed yet
 	tried    bool              // a fetch began since the sequence came into the queue: one per stay
-	followed bool              // it has waited for the fetch of another sequence: once per stay
+	followed bool              // the sequence has waited for the fetch of another one: once per stay
 	parts    []part            // the reads, by position
 	next     int               // parts[:next] are adopted
 	adopted  int               // tokens of the prefix that are in the tree, pinned
@@ -69,8 +69,8 @@ type span struct {
 	lo, hi int
 }
 
-// fetchID returns the ID of q at the tiering policy, which differs for each sample. 0 is
-// none.
+// fetchID returns the number under which the tiering policy knows q's fetch. Each sample
+// has its own; 0 is none.
 func (q *sequence) fetchID() tiering.RequestID { return tiering.RequestID(q.arrival + 1) }
 
 // fetched returns the state of q's fetch, and makes it if there is none.
@@ -94,9 +94,10 @@ func (q *sequence) cachedByTier() (by [kv.Tiers]int) {
 	return by
 }
 
-// first is called at the turn of q. If another sequence is fetching the prefix that q
-// needs, or a fetch for q is worth it and begins now, it takes q out of its lane and
-// returns true. Otherwise it updates f, since pins may have changed.
+// first is called at the turn of q, with f, the prefix of q on the device. It returns true
+// if q leaves its lane: another sequence is fetching the prefix that q needs, and q waits
+// for it, or a fetch for q is worth it and begins now. Otherwise first updates f, since
+// pins may have changed.
 func (fs *fetches) first(now time.Duration, q *sequence, f *found) bool {
 	if leader, until := fs.leaderOf(q, f.match.Tokens+f.boundary); leader != nil {
 		fs.queue.follow(q, leader, until)
@@ -114,9 +115,9 @@ func (fs *fetches) first(now time.Duration, q *sequence, f *found) bool {
 	return false
 }
 
-// ahead begins fetches for the sequences that will be admitted next, so that their
-// prefixes arrive while others compute. It stops at a sequence that blocks the queue:
-// pages held for reads would delay it.
+// ahead begins fetches for the sequences that will be admitted next, so that their prefixes
+// arrive while others compute. work is Scheduler.work. While a sequence blocks the queue,
+// ahead does nothing: pages held for reads would delay that sequence.
 func (fs *fetches) ahead(now time.Duration, work uint64) {
 	w := fs.queue
 	if w.size == 0 || w.blocked != nil {
@@ -139,10 +140,11 @@ func (fs *fetches) ahead(now time.Duration, work uint64) {
 	w.rejoin()
 }
 
-// seek begins to fetch the prefix of q after the match m, if the policy expects that to be
-// faster than computing it and the pages can be had. It reports whether a fetch began; q
-// is then out of its lane. With ahead it is not q's turn yet: such fetches together hold
-// at most a quarter of the pool.
+// seek begins to fetch the part of q's prefix after the match m, if the policy expects the
+// fetch to take less time than computing, and if the pages can be had. It reports whether a
+// fetch began; q is then out of its lane. ahead says that it is not q's turn yet: fetches
+// that begin ahead of a turn may not raise the pages held for reads above a quarter of the
+// pool.
 func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahead bool) bool {
 	if q.wantsPrompt() || m.Distrusted {
 		return false
@@ -181,10 +183,11 @@ func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahea
 	return true
 }
 
-// leaderOf returns the sequence whose fetch q should wait for, and for how many tokens;
-// nil if there is none. The fetch must bring at least a page more of q's prefix than the
-// have tokens that q finds now. q waits so once, since a fetch that fails must not make q
-// wait for the next one and so on.
+// leaderOf returns the sequence whose fetch q should wait for, and until, the number of
+// leading tokens that q waits for; nil if there is none. have is the number of q's tokens
+// whose KV exists on the device already. The fetch must bring at least a page more of q's
+// prefix than that. q waits this way once per stay in the queue, since a fetch that fails
+// must not make q wait for the next one and so on.
 func (fs *fetches) leaderOf(q *sequence, have int) (leader *sequence, until int) {
 	if len(fs.waiting) == 0 || q.fetch != nil && (q.fetch.followed || q.fetch.tried) {
 		return nil, 0
@@ -205,9 +208,9 @@ func (fs *fetches) leaderOf(q *sequence, have int) (leader *sequence, until int)
 	return leader, until - until%size
 }
 
-// begin asks the policy for reads of the extents xs and holds pages for them. It reports
-// whether that worked: making room may have evicted from a tier what should be read, or
-// another sequence may read the same extent already.
+// begin asks the policy for reads of the extents xs for q, and holds pages for them. It
+// reports whether that worked. It may fail because making room has evicted from a tier what
+// should be read, or because another sequence reads the same extent already.
 func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bool {
 	f, size := q.fetch, fs.layout.PageTokens
 	f.parts, f.next, f.until = f.parts[:0], 0, 0
@@ -237,8 +240,9 @@ func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bo
 	return good
 }
 
-// read handles the end of a Read. Its pages go to the sequence that waits for it. If there
-// is none left, or the Read failed, they are released.
+// read handles the end of the Read id; err is nil if it succeeded. The pages go to the
+// sequence that waits for them. If no sequence waits any more, or the Read failed, the
+// pages are released.
 func (fs *fetches) read(id tiering.MoveID, err error) {
 	a := fs.reading[id]
 	if a == nil {
@@ -294,9 +298,10 @@ func (fs *fetches) goOn(q *sequence) {
 	fs.queue.requeue(q)
 }
 
-// letGo ends the fetch of q before all of it has been adopted. It releases the pages of
-// parts that arrived after a gap and of reads that have not begun. A read in progress
-// still writes to its pages, so those are released when it ends.
+// letGo ends the fetch of q before all of it has been adopted, if q is fetching. It
+// releases the pages of parts that have arrived after a part that has not, and the pages of
+// reads that have not begun. A read in progress still writes to its pages, so those are
+// released when it ends.
 func (fs *fetches) letGo(q *sequence) {
 	i := slices.Index(fs.waiting, q)
 	if i < 0 {
@@ -324,9 +329,9 @@ func (fs *fetches) letGo(q *sequence) {
 	fs.collect()
 }
 
-// adopt puts the parts that have arrived without a gap into the tree and moves q's pin to
-// their end. The tree holds media as wholes, so a part that ends within a medium waits for
-// the next one.
+// adopt puts parts of q's fetch into the tree and moves q's pin to their end. It takes the
+// parts that have arrived, in order, and stops at the first one that has not. The tree
+// holds media as wholes, so a part that ends within a medium waits for the next one.
 func (fs *fetches) adopt(q *sequence) {
 	f, l, size := q.fetch, fs.room, fs.layout.PageTokens
 	for f.next < len(f.parts) && f.parts[f.next].arrived {
@@ -380,8 +385,9 @@ func (fs *fetches) knownHashes(q *sequence, upto int) []kv.BlockHash {
 	return hashes
 }
 
-// adopted notes that parts [next, upto] of q's fetch are in the tree, on pages. Whole
-// extents are registered with the policy, as they are on the device too now.
+// adopted notes that the parts of q's fetch from f.next to upto, both included, are in the
+// tree. pages are the pages of q's prefix by position. Extents that are whole are
+// registered with the policy, as they are on the device too now.
 func (fs *fetches) adopted(q *sequence, upto int, pages []kv.PageID) {
 	f := q.fetch
 	for i := f.next; i <= upto; i++ {
@@ -449,7 +455,8 @@ func (fs *fetches) stop() {
 	}
 }
 
-// drop ends all moves as failed: the device is lost, or the scheduler is drained.
+// drop ends all fetches and all moves as failed: the device is lost, or the scheduler is
+// drained.
 func (fs *fetches) drop() {
 	for len(fs.waiting) > 0 {
 		fs.letGo(fs.waiting[0])

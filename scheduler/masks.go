@@ -13,12 +13,13 @@ import (
 )
 
 // maskTable mirrors the masks that the backend keeps, by id. Rows that may sample the same
-// tokens name the same mask, whatever made it: a state of a grammar that comes again,
-// another sample, another request with the same format. So bits are sent to the backend
-// only if they are new, or unused for so long that their id was reused. With a vocabulary
-// of 128,000 tokens, a mask that is not sent saves 16 KB per row and step.
+// tokens name the same mask, wherever it comes from: a state of a grammar that occurs
+// again, another sample, or another request with the same format. So bits are sent to the
+// backend only if they are new, or if they were unused for so long that their id was given
+// to another mask. With a vocabulary of 128,000 tokens, a mask that is not sent saves 16 KB
+// per row and step.
 //
-// Ids that no plan in flight names are in a list, the one unused for longest first.
+// The ids that no plan in flight names form a list, the one unused for longest first.
 type maskTable struct {
 	kept    []keptMask               // by id; kept[0] is the head of the list
 	most    int                      // Info.MaxMasks: the largest id
@@ -41,8 +42,8 @@ type keptMask struct {
 	prev, next engine.MaskID
 }
 
-// maskPlace remembers where a mask was kept. The mask is still there if the id's set is
-// equal.
+// maskPlace remembers under which id a mask was kept. The mask is still there if set equals
+// keptMask.set of that id.
 type maskPlace struct {
 	id  engine.MaskID
 	set uint64 // keptMask.set then; 0: nowhere yet
@@ -54,8 +55,9 @@ type fixedMask struct {
 	maskPlace
 }
 
-// formatMasks are the places of a format's masks, for requests with equal stop tokens. A
-// state whose place is known needs no new bits, so the matcher does not compute its mask.
+// formatMasks remembers the places of the masks of a format, by state. Requests with the
+// same format and equal stop tokens share it. If the place of a state's mask is known and
+// still valid, the matcher does not compute the mask.
 type formatMasks struct{ places map[formatState]maskPlace }
 
 // formatState determines which tokens a row may sample under a format.
@@ -78,8 +80,8 @@ const (
 	mostStates  = 1024 // of each format
 )
 
-// maskLife is the number of plans after which a mask that no row named is dropped, so that
-// the backend can free its memory.
+// maskLife is the number of plans after which a mask that no row has named is dropped, so
+// that the backend can free its memory.
 const maskLife = 4096
 
 // newMaskTable makes an empty table for a backend.
@@ -87,14 +89,15 @@ func newMaskTable(info *engine.Info) maskTable {
 	return maskTable{kept: make([]keptMask, 1), most: info.MaxMasks, words: info.MaskWords(), byHash: map[uint64]engine.MaskID{}, formats: map[formatKey]*formatMasks{}}
 }
 
-// reset forgets the masks of a backend that was lost.
+// reset forgets all masks: the backend that kept them was lost.
 func (t *maskTable) reset() {
 	t.kept = append(t.kept[:0], keptMask{})
 	clear(t.byHash)
 }
 
-// format returns the places of the masks of a request with a format. A request with
-// AllowedTokens or MinTokens has places of its own, because its masks differ.
+// format returns the places of the masks for the format of req. a has the request's other
+// masks: if it has AllowedTokens or MinTokens, it gets places of its own, because its masks
+// differ. Otherwise requests with the same format and equal stop tokens share the places.
 func (t *maskTable) format(req *Request, a *allowed) *formatMasks {
 	f := &formatMasks{map[formatState]maskPlace{}}
 	if a.early != nil {
@@ -111,7 +114,7 @@ func (t *maskTable) format(req *Request, a *allowed) *formatMasks {
 	return f
 }
 
-// keep remembers the place of a state's mask.
+// keep remembers that the mask of the state at is kept at place.
 func (f *formatMasks) keep(at formatState, place maskPlace) {
 	if len(f.places) >= mostStates {
 		clear(f.places)
@@ -127,8 +130,9 @@ func (t *maskTable) scratch() []uint64 {
 	return t.work
 }
 
-// fixed returns the id of a mask for a row of b, and sends the bits with b if the backend
-// does not have them. It returns 0, which allows all tokens, for nil.
+// fixed returns the id of f's mask for a row of the batch b. If the backend does not have
+// the mask, its bits are added to b. For a nil f it returns 0, the id that allows all
+// tokens.
 func (t *maskTable) fixed(b *engine.Batch, f *fixedMask) engine.MaskID {
 	if f == nil {
 		return 0
@@ -139,12 +143,13 @@ func (t *maskTable) fixed(b *engine.Batch, f *fixedMask) engine.MaskID {
 	return t.name(b, f.id)
 }
 
-// still reports whether a mask is kept where it was.
+// still reports whether the backend still keeps the mask that was put at p.
 func (t *maskTable) still(p maskPlace) bool {
 	return p.set != 0 && int(p.id) < len(t.kept) && t.kept[p.id].set == p.set
 }
 
-// name counts a row of b that names id. b is a plan in flight from now on.
+// name notes that one more row of b names the mask id, and returns id. From now on b counts
+// as a plan in flight.
 func (t *maskTable) name(b *engine.Batch, id engine.MaskID) engine.MaskID {
 	k := &t.kept[id]
 	if k.rows == 0 {
@@ -156,7 +161,7 @@ func (t *maskTable) name(b *engine.Batch, id engine.MaskID) engine.MaskID {
 	return id
 }
 
-// done ends a row that named id.
+// done notes that a row that named the mask id has completed.
 func (t *maskTable) done(id engine.MaskID) {
 	k := &t.kept[id]
 	if k.rows--; k.rows == 0 {
@@ -164,13 +169,13 @@ func (t *maskTable) done(id engine.MaskID) {
 	}
 }
 
-// allows reports whether a mask allows a token of the vocabulary.
+// allows reports whether the mask id allows token, which must be of the vocabulary.
 func (t *maskTable) allows(id engine.MaskID, token kv.Token) bool {
 	return id == 0 || t.kept[id].bits[token/64]>>(token%64)&1 == 1
 }
 
-// find returns where bits are kept. If they are nowhere, it takes an id for them and adds
-// them to b.Masks.
+// find returns the place where a mask with these bits is kept. If there is none, it takes
+// an id, stores a copy of bits under it, and adds the mask to b.Masks.
 func (t *maskTable) find(b *engine.Batch, bits []uint64) maskPlace {
 	h := hashMask(bits)
 	if id, ok := t.byHash[h]; ok && sameMask(t.kept[id].bits, bits) {
@@ -186,9 +191,9 @@ func (t *maskTable) find(b *engine.Batch, bits []uint64) maskPlace {
 	return maskPlace{id, k.set}
 }
 
-// room returns an id that no plan in flight names: a new one while there are some, else
-// the one unused for longest. There always is one: Config.Validate bounds the rows in
-// flight by the number of masks.
+// room returns an id that no plan in flight names: a dropped or new one if possible, else
+// the one unused for longest. Config.Validate bounds the rows in flight by the number of
+// masks, so there is always such an id; if there is none, room panics.
 func (t *maskTable) room() engine.MaskID {
 	if first := t.kept[0].next; first != 0 && (len(t.kept) > t.most || t.kept[first].set == 0) {
 		return first
@@ -202,8 +207,8 @@ func (t *maskTable) room() engine.MaskID {
 	return id
 }
 
-// expire drops, with b, the mask that was unused for longest, if no row named it for
-// maskLife plans: at most one in a step.
+// expire drops the mask that was unused for longest, if no row has named it for maskLife
+// plans. It adds the id to b.Drops. It drops at most one mask in a step.
 func (t *maskTable) expire(b *engine.Batch) {
 	id := t.kept[0].next
 	if id == 0 || t.kept[id].set == 0 || t.kept[id].last+maskLife > b.Seq {
@@ -215,14 +220,14 @@ func (t *maskTable) expire(b *engine.Batch) {
 	k.bits, k.set, k.last = nil, 0, 0
 }
 
-// forget removes the bits of id from byHash.
+// forget removes the bits of id from byHash, so that find no longer returns id for them.
 func (t *maskTable) forget(id engine.MaskID) {
 	if k := &t.kept[id]; k.set != 0 && t.byHash[k.hash] == id {
 		delete(t.byHash, k.hash)
 	}
 }
 
-// append puts id at the end of the list: used last.
+// append puts id at the end of the list of ids that no plan in flight names.
 func (t *maskTable) append(id engine.MaskID) {
 	last := t.kept[0].prev
 	t.kept[id].prev, t.kept[id].next = last, 0

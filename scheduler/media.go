@@ -7,7 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// validMedia refuses spans that do not ascend, overlap, or leave the prompt.
+// validMedia returns an error if the spans of req.Media are not ascending, overlap, are
+// empty or leave the prompt.
 func validMedia(req *Request) error {
 	end := 0
 	for i, m := range req.Media {
@@ -19,9 +20,10 @@ func validMedia(req *Request) error {
 	return nil
 }
 
-// shares returns how many leading tokens x and y have in common, which are tokens [at,
-// ...) of q and o. Placeholders are equal only if the media that they stand for are: two
-// images of 256 patches have equal tokens and different hashes.
+// shares returns how many leading tokens x and y have in common. x and y begin at position
+// at of the sequences q and o, in either order. Placeholders are equal only if the media
+// that they stand for are: two images of 256 patches have equal tokens and different
+// hashes.
 func (q *sequence) shares(o *sequence, at int, x, y []kv.Token) int {
 	n := wide.CommonPrefix(x, y)
 	if len(q.req.Media)+len(o.req.Media) > 0 {
@@ -30,7 +32,8 @@ func (q *sequence) shares(o *sequence, at int, x, y []kv.Token) int {
 	return n
 }
 
-// mediaDiffer returns the first position from which two lists of spans differ.
+// mediaDiffer returns the first position at which a span of x has no equal in y, or the
+// reverse; math.MaxInt if the lists are equal.
 func mediaDiffer(x, y []kv.Media) int {
 	for i := 0; i < len(x) || i < len(y); i++ {
 		switch {
@@ -45,8 +48,8 @@ func mediaDiffer(x, y []kv.Media) int {
 	return math.MaxInt
 }
 
-// wholeMedia returns n, or the start of the span that n is within: the cache keeps a span
-// as a whole. For a span [10, 266), 100 becomes 10.
+// wholeMedia returns n, or if position n is within a span of media, the start of that span:
+// the cache keeps a span as a whole. For a span [10, 266), 100 becomes 10.
 func (q *sequence) wholeMedia(n int) int {
 	for _, m := range q.req.Media {
 		if m.At < n && n < m.At+m.Tokens {

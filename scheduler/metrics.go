@@ -99,7 +99,8 @@ func (s *Scheduler) Tenants() []TenantUsage {
 	return all
 }
 
-// HitRate returns the part of prompt tokens that came from the cache, in [0, 1].
+// HitRate returns the part of prompt tokens that came from the cache, in [0, 1]; 0 if there
+// were no prompt tokens.
 func (m Metrics) HitRate() float64 {
 	if m.PromptTokens == 0 {
 		return 0

@@ -30,10 +30,10 @@ func (p *Plan) checkResult(info *engine.Info, result *engine.Result) {
 	}
 }
 
-// checkRow returns why row i failed: the backend's own error, or a breach of the contract
-// if its answer is not what the row asked for. out is nil if there is no answer. The first
-// test covers nearly all rows: no mask and no log-probabilities, and a token of the
-// vocabulary.
+// checkRow returns nil, or the reason why row i failed: the backend's own error, or
+// ErrContract if the answer is not what the row asked for. out is the answer, nil if the
+// backend gave none. The first test covers nearly all rows: they have no mask and no
+// log-probabilities, and a token of the vocabulary.
 func (p *Plan) checkRow(info *engine.Info, i int, out *engine.RowOut) error {
 	r := &p.Batch.Rows[i]
 	if out != nil && out.Err == nil && r.Sample && r.Mask == 0 && !r.PromptLogprobs && uint64(out.Token) < uint64(info.Vocab) {
@@ -67,9 +67,9 @@ func (p *Plan) checkAnswer(info *engine.Info, i int, out *engine.RowOut) error {
 	return nil
 }
 
-// checkSample checks a sampled token and its log-probabilities. A wrong token would become
-// part of a cache key and of a text; NaN or a positive number would end up in a JSON
-// answer, which can't hold NaN.
+// checkSample checks the sampled token in out, and the log-probabilities that row i asked
+// for. A wrong token would become part of a cache key and of a text; NaN or a positive
+// number would end up in a JSON answer, which can't hold NaN.
 func (p *Plan) checkSample(info *engine.Info, i int, out *engine.RowOut) error {
 	t, asked := out.Token, &p.rows[i].q.req.Sampling
 	switch {
@@ -86,8 +86,8 @@ func (p *Plan) checkSample(info *engine.Info, i int, out *engine.RowOut) error {
 	return checkTop(info, i, out.Top, asked.TopLogprobs)
 }
 
-// checkTop checks the most probable tokens of one position: as many as asked for, of the
-// vocabulary, by descending log-probability.
+// checkTop checks top, the most probable tokens of one position in the answer for row i: as
+// many as asked says, all of the vocabulary, by descending log-probability.
 func checkTop(info *engine.Info, i int, top []engine.TokenLogprob, asked int32) error {
 	if want := min(int(asked), info.Vocab); len(top) != want {
 		return breach(info, i, "it lists %d most probable tokens, %d were requested", len(top), want)
@@ -100,8 +100,9 @@ func checkTop(info *engine.Info, i int, top []engine.TokenLogprob, asked int32) 
 	return nil
 }
 
-// checkPrompt checks the log-probabilities of a chunk of a prompt. There is one for each
-// token, except for the first of the sequence, which no logits precede.
+// checkPrompt checks the prompt's log-probabilities in out, the answer for row i. The row r
+// runs a chunk of a prompt. There must be a log-probability for each of its tokens, except
+// for the first of the sequence, which no logits precede.
 func checkPrompt(info *engine.Info, r *engine.Row, i int, out *engine.RowOut) error {
 	want := r.Len()
 	if r.Start == 0 {

@@ -10,16 +10,17 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// tierBlocks makes events from the contents of lower tiers. Tiers hold extents, and events
-// name blocks; a block belongs to the extent in which it ends. With blocks of 16 and
+// tierBlocks makes cache events from the contents of lower tiers. Tiers hold extents, and
+// events name blocks; a block belongs to the extent in which it ends. With blocks of 16 and
 // extents of 40 tokens, the first extent has blocks 0 and 1, the second, [40, 80), has
-// blocks 2 to 4. The parents of an extent are in a tier if the extent is, so a prefix of
-// blocks is too. Extents with media, and those after them, give no events.
+// blocks 2 to 4. If a tier has an extent, the extents before it are in some tier too, and
+// so are the blocks before those of the extent. Extents with media, and those after them,
+// give no events.
 type tierBlocks struct {
 	blockTokens int
 	known       map[mempool.Key]*extentBlocks  // by extent, for those that are in some tier
 	writing     map[tiering.MoveID]mempool.Key // Writes from the device whose Stored event was not made yet
-	named       map[mempool.Key][]kv.BlockHash // hashes of their extents' blocks, as the tree has them
+	named       map[mempool.Key][]kv.BlockHash // by extent in writing: the hashes of its blocks, as the tree has them
 	ended       []tiering.MoveID               // subset of writing that has ended
 	held        [kv.Tiers]map[kv.BlockHash]int // for each tier and block, the extents that have it
 }
@@ -46,8 +47,8 @@ func newTierBlocks(blockTokens int) *tierBlocks {
 	return b
 }
 
-// within returns the numbers [lo, hi) of the blocks that end in an extent, from the start
-// of the sequence.
+// within returns which blocks end in the extent x: those with the numbers [lo, hi), counted
+// from the start of the sequence. It returns zeros if b is nil.
 func (b *tierBlocks) within(x *mempool.Extent) (lo, hi int) {
 	if b == nil {
 		return 0, 0
@@ -55,9 +56,10 @@ func (b *tierBlocks) within(x *mempool.Extent) (lo, hi int) {
 	return x.Start / b.blockTokens, (x.Start + len(x.Tokens)) / b.blockTokens
 }
 
-// appendKnown appends the hashes of the blocks of an extent that end at or before position
-// end, if some tier has the extent and hashes are those of all blocks before. Some of the
-// extent's own may be there already.
+// appendKnown appends to hashes those of the blocks of x that end at or before position
+// end, and returns the longer slice. hashes must hold the hashes of all blocks before x,
+// and may hold some of x already. If no tier has x, or x is opaque, or blocks before x are
+// missing, it appends nothing.
 func (b *tierBlocks) appendKnown(hashes []kv.BlockHash, x *mempool.Extent, end int) []kv.BlockHash {
 	e := b.known[x.Key]
 	lo, hi := b.within(x)
@@ -70,15 +72,16 @@ func (b *tierBlocks) appendKnown(hashes []kv.BlockHash, x *mempool.Extent, end i
 	return hashes
 }
 
-// writes notes the hashes of an extent that a Write takes from the device. The device may
-// give the extent up before the Write ends, and the event is made after that.
+// writes notes the hashes of the extent r, which the Write id takes from the device. The
+// device may give the extent up before the Write ends, and the event is made after that.
 func (b *tierBlocks) writes(id tiering.MoveID, r *resident) {
 	if b != nil && len(r.hashes) > 0 {
 		b.writing[id], b.named[r.key] = r.key, r.hashes
 	}
 }
 
-// wrote notes that a move has ended. Its hashes are kept until takeEvents has used them.
+// wrote notes that the move id has ended. The hashes that writes noted are kept until
+// takeEvents has used them.
 func (b *tierBlocks) wrote(id tiering.MoveID) {
 	if b != nil && !b.writing[id].IsZero() {
 		b.ended = append(b.ended, id)
@@ -94,7 +97,8 @@ func (b *tierBlocks) forget() {
 	b.ended = b.ended[:0]
 }
 
-// last returns the hash of the last block that ends in the extent or before it.
+// last returns the hash of the last block that ends in the extent or before it, and false
+// if there is none.
 func (x *extentBlocks) last() (h kv.BlockHash, has bool) {
 	if n := len(x.blocks); n > 0 {
 		return x.blocks[n-1].Hash, true
@@ -110,7 +114,7 @@ func (x *extentBlocks) first() kv.BlockHash {
 	return x.blocks[0].Hash
 }
 
-// takeEvents appends the events of changes in lower tiers since the last call.
+// takeEvents appends to dst the events of changes in lower tiers since the last call.
 func (t *tiers) takeEvents(dst []kv.Event) []kv.Event {
 	if t.blocks == nil {
 		return dst
@@ -126,8 +130,8 @@ func (t *tiers) takeEvents(dst []kv.Event) []kv.Event {
 	return dst
 }
 
-// stored appends a Stored event for the blocks of an extent that no other extent in the
-// tier has.
+// stored notes that a tier has got the extent k. It appends to dst a Stored event for those
+// of the extent's blocks that no other extent in the tier has.
 func (b *tierBlocks) stored(t *tiers, tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.Event {
 	x := b.known[k]
 	if x == nil {
@@ -159,9 +163,9 @@ func (b *tierBlocks) stored(t *tiers, tier kv.Tier, k mempool.Key, dst []kv.Even
 	return dst
 }
 
-// Dump appends Stored events of all blocks that the cache of s and the tiers below hold,
-// parents first: the blocks that TakeEvents has announced and not removed. Block.Local may
-// be 0. A new subscriber starts from it.
+// Dump appends to dst Stored events of all blocks that the cache of s and the tiers below
+// hold, parents first: the blocks that TakeEvents has announced and not removed.
+// Block.Local may be 0. A new subscriber begins with these events.
 func Dump(s *Scheduler, dst []kv.Event) []kv.Event {
 	if s.cache == nil {
 		return dst
@@ -173,8 +177,9 @@ func Dump(s *Scheduler, dst []kv.Event) []kv.Event {
 	return dst
 }
 
-// dump appends Stored events of all blocks in lower tiers, after those of the device in
-// dst. A block whose parent is in no tier is left out: no request could reach it.
+// dump appends to dst Stored events of all blocks in lower tiers. dst already has the
+// events of the device. A block whose parent is in no tier is left out: no request could
+// reach it.
 func (b *tierBlocks) dump(dst []kv.Event) []kv.Event {
 	told := map[kv.BlockHash]uint8{} // by block, a bit for each tier
 	for i := range dst {
@@ -202,8 +207,8 @@ func (b *tierBlocks) dump(dst []kv.Event) []kv.Event {
 	return dst
 }
 
-// removed appends a Removed event for the blocks of an extent that no other extent in the
-// tier has, children first.
+// removed notes that a tier has lost the extent k. It appends to dst a Removed event for
+// those of the extent's blocks that no other extent in the tier has, children first.
 func (b *tierBlocks) removed(tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.Event {
 	x := b.known[k]
 	if x == nil {
@@ -226,8 +231,8 @@ func (b *tierBlocks) removed(tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.E
 	return dst
 }
 
-// of returns the blocks that end in an extent, with the hashes of the tree if it had them,
-// else hashed here. Block.Local is set only for the latter.
+// of returns the blocks that end in the extent x. If the tree had their hashes, those are
+// used; otherwise of computes the hashes, and only then sets Block.Local.
 func (b *tierBlocks) of(x *mempool.Extent) *extentBlocks {
 	e := &extentBlocks{ns: x.Namespace, opaque: len(x.Media) > 0}
 	tokens := x.Tokens

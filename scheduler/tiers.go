@@ -56,7 +56,8 @@ type arrival struct {
 	begun bool // it is due or in a plan, so the store may write to the pages
 }
 
-// newTiers makes the tiers of cfg, or returns nil if it has none.
+// newTiers makes the tiers that cfg.Tiers configures, with the room l for their pages. It
+// returns nil and no error if cfg.Tiers is nil.
 func newTiers(cfg *Config, info *engine.Info, l *room) (*tiers, error) {
 	if cfg.Tiers == nil {
 		return nil, nil
@@ -80,8 +81,8 @@ func newTiers(cfg *Config, info *engine.Info, l *room) (*tiers, error) {
 	return t, nil
 }
 
-// Found notes extents that a tier below the device has, as its store's Contents or Probe
-// report them: parents first. Known extents are ignored.
+// Found notes that a tier below the device has the extents xs, as its store's Contents or
+// Probe report them: parents first. Extents that are known already are ignored.
 func (s *Scheduler) Found(tier kv.Tier, xs []mempool.Extent) {
 	if s.tiers != nil && s.tiers.policy.Has(tier) {
 		s.tiers.policy.Found(tier, xs)
@@ -89,8 +90,8 @@ func (s *Scheduler) Found(tier kv.Tier, xs []mempool.Extent) {
 	}
 }
 
-// Gone notes extents that a tier no longer has for another reason than a Drop of the
-// scheduler: the store's Done.Gone.
+// Gone notes that a tier no longer has the extents of keys, for another reason than a Drop
+// of the scheduler: the store reports them in Done.Gone.
 func (s *Scheduler) Gone(tier kv.Tier, keys []mempool.Key) {
 	if s.tiers != nil && s.tiers.policy.Has(tier) {
 		s.tiers.policy.Gone(tier, keys)
@@ -98,9 +99,9 @@ func (s *Scheduler) Gone(tier kv.Tier, keys []mempool.Key) {
 	}
 }
 
-// Copied notes that a Write has read its device pages. A batch may overwrite them from now
-// on without naming the move in Batch.After. It comes before the Moved of the same number,
-// or not at all.
+// Copied notes that the Write id has read its device pages. A batch may overwrite them from
+// now on without naming the move in Batch.After. Copied is called before the Moved of the
+// same id, or not at all.
 func (s *Scheduler) Copied(now time.Duration, id tiering.MoveID) {
 	if s.tiers != nil {
 		s.tiers.now = now
@@ -109,10 +110,10 @@ func (s *Scheduler) Copied(now time.Duration, id tiering.MoveID) {
 	}
 }
 
-// Moved takes the end of a Write, Read or Drop of Plan.Moves, which was in progress for
-// took. If err is nil, a Write has stored its extent, and a Read's pages hold the KV. The
-// store no longer touches the pages of the move. A number that is not in flight, for
-// example since Fail, is ignored.
+// Moved takes the end of a move of Plan.Moves: a Write, Read or Drop with the number id,
+// which was in progress for took. If err is nil, a Write has stored its extent, and the
+// pages of a Read hold the KV. The store no longer touches the pages of the move. An id
+// that is not in flight, for example since Fail, is ignored.
 func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took time.Duration) {
 	if s.fetches == nil {
 		return
@@ -132,9 +133,9 @@ func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took 
 	s.verify()
 }
 
-// Flush begins the last writes: as much of the cache as can be written by until goes to
-// disk and to the shared tier. No further request may be added. Call Next and Moved as
-// usual while Flushing.
+// Flush begins the last writes: as much of the cache as can be written by the time until
+// goes to disk and to the shared tier. No further request may be added. Call Next and Moved
+// as usual while Flushing returns true.
 func (s *Scheduler) Flush(now, until time.Duration) {
 	if s.tiers != nil {
 		s.tiers.now = now
@@ -162,9 +163,10 @@ func (fs *fetches) metrics() (all [kv.Tiers]TierMetrics) {
 	return all
 }
 
-// computed registers the extents that q has put into the tree. They are known to be sound,
-// as q has sampled from them. With tail it includes the last, partial extent, which q will
-// not extend from now on. It returns the key of the last extent.
+// computed registers with the policy the extents that q has put into the tree, within its
+// first tokens, as many as valid says. They are known to be sound, as q has sampled from
+// them. With tail set it includes the last extent even if it is not full: q will not extend
+// it from now on. It returns the key of the last extent, zero if there is none.
 func (t *tiers) computed(q *sequence, valid int, tail bool) (last mempool.Key) {
 	size := t.layout.PageTokens
 	n := min(q.wholeMedia(min(valid, len(q.tokens)))/size, q.shared) * size
@@ -179,8 +181,9 @@ func (t *tiers) computed(q *sequence, valid int, tail bool) (last mempool.Key) {
 	return xs[len(xs)-1].Key
 }
 
-// hashes returns the hashes of the blocks within the first tokens tokens of q, which the
-// tree has at node at or above. It returns none unless q's blocks are hashedAlike.
+// hashes returns the hashes of those blocks that lie within the first tokens of q, as many
+// as tokens says. The tree has them in the node at and in the nodes above it. hashes
+// returns none unless hashedAlike reports true for q.
 func (t *tiers) hashes(q *sequence, at radixcache.NodeID, tokens int) []kv.BlockHash {
 	if !t.hashedAlike(q) {
 		return nil
@@ -195,9 +198,9 @@ func (t *tiers) hashedAlike(q *sequence) bool {
 	return t.blocks != nil && len(q.req.Media) == 0 && (q.req.PublicTokens == 0 || q.req.Namespace.Salt == "")
 }
 
-// register tells the policy of extents on the device. pages are those of the sequence by
-// position, hashes those of its blocks from the start; nil if unknown. A tail that a
-// longer extent replaces is forgotten.
+// register tells the policy that the extents xs of a sequence are on the device. pages are
+// the pages of the sequence by position, and hashes those of its blocks from the start, or
+// nil if unknown. If a longer extent replaces a partial one, the partial one is forgotten.
 func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID, hashes []kv.BlockHash) {
 	t.tails = t.policy.Computed(t.now, xs, t.tails[:0])
 	for _, k := range t.tails {
@@ -223,7 +226,7 @@ func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID, hashes []kv.Blo
 	t.collect()
 }
 
-// forget removes an extent from residents and byPage.
+// forget removes the extent r from residents and byPage.
 func (t *tiers) forget(r *resident) {
 	delete(t.residents, r.key)
 	for _, p := range r.pages {
@@ -246,8 +249,9 @@ const (
 	discarded             // wrong: copies in lower tiers are dropped too
 )
 
-// lose tells the policy that the tree gives up pages. An extent that loses one page is no
-// longer on the device as a whole, so it leaves with all its pages.
+// lose tells the policy that the tree gives up pages; to says what happens to the KV. An
+// extent that loses one page is no longer on the device as a whole, so it leaves with all
+// its pages.
 func (t *tiers) lose(pages []kv.PageID, to fate) {
 	t.leaving = t.leaving[:0]
 	for _, p := range pages {
@@ -299,8 +303,8 @@ func (t *tiers) collect() {
 	t.resolve(t.due[from:])
 }
 
-// resolve fills in the device pages of moves: of a Write its extent's, of a Read those
-// held for it.
+// resolve fills in the device pages of moves: for a Write from the device the pages of its
+// extent, for a Read the pages held for it.
 func (t *tiers) resolve(moves []tiering.Move) {
 	for i := range moves {
 		switch m := &moves[i]; {
@@ -319,7 +323,7 @@ func (t *tiers) resolve(moves []tiering.Move) {
 	}
 }
 
-// copied notes that a Write no longer reads device pages.
+// copied notes that the Write id no longer reads device pages. It ignores other moves.
 func (t *tiers) copied(id tiering.MoveID) {
 	for _, p := range t.copying[id] {
 		list := slices.DeleteFunc(t.reads[p], func(x tiering.MoveID) bool { return x == id })
@@ -347,8 +351,8 @@ func (t *tiers) overwrites(pages []kv.PageID) {
 	}
 }
 
-// next takes over the moves that go with the next plan. Above the watermark of the device,
-// the policy may also write extents ahead of need.
+// next adds to t.due the moves that the policy wants to go with the next plan. If the pool
+// is more than deviceHigh full, the policy may also write extents ahead of need.
 func (t *tiers) next(now time.Duration) {
 	if t.room.deviceFull() {
 		t.policy.Offer(now)
@@ -358,7 +362,8 @@ func (t *tiers) next(now time.Duration) {
 	t.resolve(t.due[from:])
 }
 
-// holdFor keeps pages for a Read that a sequence waits for.
+// holdFor notes that pages are held for the Read id, for which q waits. NoPage entries do
+// not count.
 func (t *tiers) holdFor(id tiering.MoveID, q *sequence, pages []kv.PageID) {
 	t.reading[id] = &arrival{q: q, pages: pages}
 	n := count(pages)
@@ -385,8 +390,9 @@ func (t *tiers) release(pages []kv.PageID) {
 	}
 }
 
-// used tells the policy that a request uses the extents within its first tokens tokens.
-// Use counts decide what is worth a write to disk.
+// used tells the policy that a request uses those of the extents xs that end within its
+// first tokens, as many as tokens says. The policy counts uses to decide what is worth a
+// write to disk.
 func (t *tiers) used(xs []mempool.Extent, tokens int) {
 	for i := range xs {
 		if xs[i].Start+len(xs[i].Tokens) <= tokens {
@@ -418,8 +424,8 @@ func (t *tiers) drop() {
 	t.due, t.after, t.idle, t.coming = t.due[:0], t.after[:0], t.idle[:0], 0
 }
 
-// idleExtent is the last extent of a conversation. The conversation is idle at the given
-// time if the extent was not used again, that is, if its use count is still uses.
+// idleExtent is the last extent of a conversation. If the extent is not used again before
+// the time at, that is, if its use count is still uses, the conversation is idle.
 type idleExtent struct {
 	key  mempool.Key
 	uses int
