@@ -73,7 +73,8 @@ type Tiers struct {
 	// Stores are further stores, at most one per tier. Once Open has succeeded, the Node owns
 	// and closes them.
 	Stores []mempool.Store
-	// ExtentPages is the number of pages that move together. Default: as many as fit in 1 MiB.
+	// ExtentPages is the number of pages that move together. Default: the smallest power of two
+	// whose pages hold at least 1 MiB.
 	ExtentPages int
 	// Write selects when KV is copied from the device to the tier below. Default:
 	// tiering.WriteBack.
@@ -90,7 +91,8 @@ type Tiers struct {
 // Pool is a pool of pages that several Nodes share.
 type Pool struct{ inner *actors.Pool }
 
-// NewPool makes a pool of pages for at most the given number of Nodes at a time.
+// NewPool makes a pool of that many pages, for at most as many Nodes at a time as nodes
+// says.
 func NewPool(pages, nodes int) (*Pool, error) {
 	p, err := actors.NewPool(pages, nodes)
 	if err != nil {
@@ -143,15 +145,16 @@ type Text struct {
 	Bounded bool
 }
 
-// Tokenize encodes a text like a prompt, in the turns of its tenant. It does not count against
-// MaxRequests; see Enter.
+// Tokenize encodes a text as a prompt is encoded, when its tenant has its turn. It does not
+// count against MaxRequests; see Enter. Without a tokenizer it fails with ErrInvalid.
 func (n *Node) Tokenize(ctx context.Context, t Text) ([]kv.Token, error) {
 	tokens, err := n.sys.Tokenize(ctx, actors.Text(t))
 	return tokens, public(err)
 }
 
-// Enter counts work that is not a Request, such as a Tokenize for a client, against MaxRequests
-// until leave is called, once. It fails with ErrQueueFull, or with ErrClosed after Close.
+// Enter counts work that is not a Request, such as a Tokenize for a client, against
+// MaxRequests. The caller must call leave once, when the work is done. Enter fails with
+// ErrQueueFull, or with ErrClosed after Close.
 func (n *Node) Enter() (leave func(), err error) {
 	leave, err = n.sys.Enter()
 	return leave, public(err)

@@ -45,7 +45,8 @@ func (e *FieldError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// public returns err under the name of this package.
+// public returns err with the words of this package. An error of a field becomes a
+// *FieldError of this package; nil stays nil.
 func public(err error) error {
 	if err == nil {
 		return nil

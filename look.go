@@ -17,7 +17,8 @@ import (
 // Stats holds the figures of a Node.
 type Stats struct {
 	Scheduler scheduler.Metrics
-	// Tenants lists the tenants with open requests, by name.
+	// Tenants lists the tenants with open requests, and under the policy DLPM also those with
+	// debt or credit left, by name.
 	Tenants []scheduler.TenantUsage
 	// Engine sums the backend's figures over all steps.
 	Engine engine.StepStats
@@ -46,13 +47,14 @@ func (n *Node) Stats(ctx context.Context) (Stats, error) {
 	return Stats{Scheduler: st.Scheduler, Tenants: st.Tenants, Engine: st.Engine, Tiers: tiers, LeakedPages: st.LeakedPages}, public(err)
 }
 
-// ask calls at between two steps.
+// ask calls the function at on the scheduler's goroutine, between two steps, and returns
+// its result.
 func ask[T any](ctx context.Context, n *Node, at func(core *scheduler.Scheduler, now time.Duration) T) (T, error) {
 	v, err := actors.Ask(ctx, n.sys, at)
 	return v, public(err)
 }
 
-// do is ask for a function that returns an error.
+// do is ask for a function that returns nothing but an error.
 func do(ctx context.Context, n *Node, at func(core *scheduler.Scheduler, now time.Duration) error) error {
 	failed, err := ask(ctx, n, at)
 	if err != nil {
@@ -86,14 +88,16 @@ func (n *Node) PinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Token
 	return do(ctx, n, func(core *scheduler.Scheduler, now time.Duration) error { return core.PinPrefix(now, ns, tokens, d) })
 }
 
-// UnpinPrefix ends the pin of a prefix; ErrNotCached if it is not pinned.
+// UnpinPrefix ends the pin of a prefix. It fails with ErrNotCached if the prefix is not
+// pinned, and with ErrNoCache if the cache is off.
 func (n *Node) UnpinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Token) error {
 	tokens = slices.Clone(tokens)
 	return do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) error { return core.UnpinPrefix(ns, tokens) })
 }
 
-// HitRates returns, for each capacity in tokens, the fraction of prompt tokens that a cache of
-// that size would have found so far. It needs Scheduler.CurveSamples.
+// HitRates returns, for each capacity in tokens, the fraction of prompt tokens that a cache
+// of that size would have found so far. It returns nothing unless Scheduler.CurveSamples is
+// set.
 func (n *Node) HitRates(ctx context.Context, capacityTokens []int) ([]float64, error) {
 	capacityTokens = slices.Clone(capacityTokens)
 	return ask(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) []float64 { return core.HitRates(capacityTokens, nil) })
@@ -124,7 +128,7 @@ type TreeNode struct {
 	Pages      int
 	Leaf       bool
 	Tail       bool   // its only page is not full
-	Pins       int    // requests and pins that hold the node, plus children with pins
+	Pins       int    // number of requests and pins that hold the node, plus its children that have pins
 	Hits       uint64 // matches that ended in this node
 	Stamp      uint64 // larger: used more recently
 }
@@ -139,7 +143,8 @@ func (n *Node) Tree(ctx context.Context, q TreeQuery) (Tree, error) {
 	})
 }
 
-// list returns the nodes of a walk down to MaxDepth; all is the number of nodes in the tree.
+// list returns the nodes of walk, which visits the tree down to MaxDepth, up to MaxNodes of
+// them. all is the number of nodes in the tree.
 func (q TreeQuery) list(walk iter.Seq[radixcache.NodeView], all int) (t Tree) {
 	n, cut := all, q.MaxDepth > 0
 	if q.MaxNodes > 0 {
@@ -163,10 +168,10 @@ func (q TreeQuery) list(walk iter.Seq[radixcache.NodeView], all int) (t Tree) {
 	return t
 }
 
-// Events yields the cache events from batch number from on, in order and without gaps, until
-// ctx or the Node ends. It yields ErrLagged if that batch is no longer kept. Event.Seq is the
-// number of the batch; after all events of one batch, continue at Seq+1. There are no events
-// unless Scheduler.Events is set.
+// Events yields the cache events in order and without gaps, beginning with those of the
+// batch whose number is from, until ctx or the Node ends. It yields ErrLagged if that batch
+// is no longer kept. Event.Seq is the number of the event's batch; after all events of one
+// batch, continue at Seq+1. There are no events unless Scheduler.Events is set.
 func (n *Node) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, error] {
 	return func(yield func(kv.Event, error) bool) {
 		for event, err := range n.sys.Events(ctx, from) {

@@ -99,7 +99,8 @@ type Bill struct {
 	OutputTokens   int
 }
 
-// Add adds the ending of a sample.
+// Add adds the ending of a sample. A sample of which no prompt token was cached or computed
+// adds no prompt.
 func (b *Bill) Add(e *Ending) {
 	b.OutputTokens += e.OutputTokens
 	b.ComputedTokens += e.ComputedTokens
@@ -173,8 +174,9 @@ func (n *Node) Generate(ctx context.Context, req Request) iter.Seq2[Piece, error
 	}
 }
 
-// Text runs a request and waits for its end. The error is a refusal, or that of the first
-// failed or aborted sample; in the latter case the Result has the output until then.
+// Text runs a request and waits for its end. If the Node refuses the request, the error is
+// the refusal. If a sample fails or is aborted, the error is that of the first such sample,
+// and the Result has the output until then.
 func (n *Node) Text(ctx context.Context, req Request) (Result, error) {
 	outputs, texts := make([]Output, 1), make([][]byte, 1)
 	var failed error
@@ -233,19 +235,19 @@ func (n *Node) Batch(ctx context.Context, reqs []Request) (results []Result, err
 	return results, errors.Join(errs...)
 }
 
-// batch hands out the requests of a Batch to its workers.
+// batch hands out the requests of one call of Batch to its workers.
 type batch struct {
 	mu    sync.Mutex
 	todo  []int // indexes of the requests left, the next one last
-	open  int
-	taken int // requests handed out so far
+	open  int   // requests handed out that have not ended
+	taken int   // attempts handed out so far
 }
 
 // turn is one attempt of a request.
 type turn struct {
 	request int
-	alone   bool // no other request of the batch was open
-	taken   int
+	alone   bool // no other request of the batch was open when this attempt began
+	taken   int  // batch.taken when this attempt began
 }
 
 func (b *batch) take() (t turn, ok bool) {
@@ -262,9 +264,11 @@ func (b *batch) take() (t turn, ok bool) {
 	return t, true
 }
 
-// ended records the end of a turn and reports whether the worker should continue. If the Node
-// was full while other requests of the batch were open, the request goes back: those may have
-// filled the Node, and one of their workers retries it, or this one if they have all ended.
+// ended records that the attempt t ended with err, and reports whether the worker should
+// continue. If the Node was full while other requests of the batch were open, those may
+// have filled it, and the request of t goes back to todo. A worker whose request is still
+// open retries it later; if all others have ended, this worker does. If the request was the
+// only one of the batch, its error stands.
 func (b *batch) ended(t turn, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,8 +15,9 @@ type alarm struct {
 	ringing sync.WaitGroup
 }
 
-// wakeAt makes the alarm ring at time at, unless it is set to ring before: after an early ring
-// the owner sets it again.
+// wakeAt makes the alarm ring at the time at, unless it is set to ring earlier already:
+// after the early ring the owner sets the alarm again. now is the present time on the
+// owner's clock.
 func (a *alarm) wakeAt(now, at time.Duration) {
 	if a.armed && a.at <= at {
 		return

@@ -39,7 +39,8 @@ func (a *compilerActor) receive(self *process, message any) {
 	}
 }
 
-// compile stops after FormatTimeout, when the system ends, and when no request waits for m.
+// compile compiles the format of m. It gives up with an error after FormatTimeout, when the
+// system ends, and when no request waits for m any more.
 func (a *compilerActor) compile(m *compile) (*grammar.Grammar, error) {
 	began := a.sys.now()
 	rules, err := m.format.rules()
@@ -83,7 +84,7 @@ func (f Format) rules() (grammar.Rules, error) {
 	return jsonschema.Object(), nil
 }
 
-// callRules parses Format.Calls.
+// callRules parses the JSON text of Format.Calls and returns the grammar of the calls.
 func callRules(text string) (grammar.Rules, error) {
 	var given struct {
 		Tools []struct {
@@ -103,7 +104,8 @@ func callRules(text string) (grammar.Rules, error) {
 	return calls.Rules(jsonschema.Config{})
 }
 
-// drop reports the panic to the formats actor, as the error of the format being compiled.
+// drop is called when the compiler panicked on message. If message is a compile, drop
+// reports err to the formats actor as the error of that format.
 func (a *compilerActor) drop(message any, err error) {
 	if m, ok := message.(*compile); ok {
 		a.sys.formats.tell(&compiled{compile: m, err: err})

@@ -58,7 +58,8 @@ type Request struct {
 // since Start does not overflow a time.Duration.
 const lastTime = time.Duration(1) << 61
 
-// check refuses requests that are invalid before any tokens are known.
+// check returns an error if a field of req is invalid, as far as that is known before the
+// prompt's tokens are.
 func (s *System) check(req *Request) error {
 	switch most := s.cfg.Scheduler.MaxSamples; {
 	case req.Prompt != "" && s.cfg.Tokenizer == nil:
@@ -133,8 +134,9 @@ func (s *System) Open(req Request) (*Stream, error) {
 	return stream, nil
 }
 
-// submit passes a request with known tokens on to the scheduler; a request with a Format goes
-// to the formats actor first.
+// submit passes req on, whose prompt is tokens. A request with a Format goes to the formats
+// actor first, and a request whose prompt may be in a shared tier goes to the engine before
+// that, which looks the prompt up. Other requests go to the scheduler at once.
 func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 	stop := req.StopTokens
 	if !req.IgnoreEOS {
@@ -156,7 +158,7 @@ func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 	s.pass(m, req.Format)
 }
 
-// pass sends a request to the scheduler, or to the formats actor if it has a format.
+// pass sends m to the formats actor if format is set, and otherwise to the scheduler.
 func (s *System) pass(m *submit, format Format) {
 	if format == (Format{}) {
 		s.scheduler.tell(m)
@@ -165,7 +167,9 @@ func (s *System) pass(m *submit, format Format) {
 	s.formats.tell(&needFormat{m, format})
 }
 
-// enter takes a credit for each sample and registers the stream.
+// enter takes as many credits as samples says, and registers a new stream with that many
+// samples. It fails with scheduler.ErrQueueFull if there are not enough credits, and with
+// the cause of the end if the door is closed.
 func (d *door) enter(samples int) (*Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,7 +186,8 @@ func (d *door) enter(samples int) (*Stream, error) {
 	return stream, nil
 }
 
-// leave returns a request's credits, once no message about it is in flight.
+// leave returns the credits of a request. It is called when no message about the request is
+// in flight any more. After close it does nothing.
 func (d *door) leave(stream *Stream) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -192,13 +197,13 @@ func (d *door) leave(stream *Stream) {
 	}
 }
 
-// dismiss ends a request that the scheduler has never received.
+// dismiss ends, with e, a request that the scheduler has never received.
 func (d *door) dismiss(stream *Stream, e scheduler.Ending) {
 	d.leave(stream) // before the caller sees the ending
 	stream.end(e)
 }
 
-// close refuses later requests and ends the open ones.
+// close makes the door refuse later requests with cause, and ends the open ones with it.
 func (d *door) close(cause error) {
 	d.mu.Lock()
 	d.closed = cause

@@ -86,17 +86,20 @@ func (a *engineActor) step(m *step) {
 	a.pending <- pendingStep{m.plan, ticket} // never blocks: the capacity is the number of steps that Submit accepts
 }
 
-// seekPatience bounds how long a request waits for the lookup of its prompt in a shared tier.
+// seekPatience bounds how long a request waits until its prompt was looked up in a shared
+// tier.
 const seekPatience = 50 * time.Millisecond
 
-// seek starts the lookup in the shared tier; poll passes the request on afterwards.
+// seek starts to look up a request's prompt in the shared tier. When the lookup has ended,
+// poll passes the request on.
 func (a *engineActor) seek(m *seek) {
 	a.probes++
 	a.sought[a.probes] = m
 	a.carrier.Probe(a.probes, kv.TierShared, m.extents, time.Now().Add(seekPatience))
 }
 
-// poll passes on the results of moves and lookups.
+// poll tells the scheduler the results of moves and lookups that have ended, and passes on
+// the requests that waited for a lookup.
 func (a *engineActor) poll() {
 	runtime.LockOSThread()
 	ended := a.carrier.Poll(nil)
@@ -114,7 +117,8 @@ func (a *engineActor) poll() {
 	}
 }
 
-// wait awaits the tickets and passes their results on, in the order of submission.
+// wait waits for each ticket in the order of submission, and tells the scheduler its
+// result. It ends when pending is closed.
 func (a *engineActor) wait() {
 	for p := range a.pending {
 		result, err := p.await()
@@ -122,8 +126,8 @@ func (a *engineActor) wait() {
 	}
 }
 
-// await waits for the ticket. If the backend panics in it, the device counts as lost, and the
-// process lives on.
+// await waits for the ticket and returns its result. If the backend panics in it, await
+// returns an error: the device then counts as lost, and the process lives on.
 func (p *pendingStep) await() (result *engine.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -14,9 +14,9 @@ import (
 // set.
 func (s *System) EventLog() *events.Log { return s.events }
 
-// Events yields the cache events from batch number from on, until ctx or the System ends. It
-// yields [events.ErrLagged] if that batch is no longer kept, and an error without
-// Config.Scheduler.Events.
+// Events yields the cache events in order, beginning with those of the batch whose number
+// is from, until ctx or the System ends. It yields [events.ErrLagged] if that batch is no
+// longer kept, and an error if Config.Scheduler.Events is not set.
 func (s *System) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, error] {
 	return func(yield func(kv.Event, error) bool) {
 		if !s.cfg.Scheduler.Events {
@@ -41,7 +41,8 @@ func (s *System) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, er
 	}
 }
 
-// dump lists the whole cache as events, between two steps. It implements [events.Dump].
+// dump returns Stored events of the whole cache, and the number of the first batch that is
+// not contained in them. It runs between two steps. It implements [events.Dump].
 func (s *System) dump(ctx context.Context) ([]kv.Event, uint64, error) {
 	type held struct {
 		stored []kv.Event

@@ -57,12 +57,12 @@ type formatsActor struct {
 	alarm     alarm               // rings at the next time limit of a waiting request
 }
 
-// waiter is a request that waits for its format.
+// waiter is a request that waits for its format. Both times are on the system's clock.
 type waiter struct {
 	*submit
-	since time.Duration // since and until are on the system's clock
-	until time.Duration
-	late  error // the error at until
+	since time.Duration // when the request began to wait
+	until time.Duration // when its time limit ends it
+	late  error         // the error with which that limit ends it
 }
 
 // turn lists the formats that a tenant waits for, oldest first. A format may be in the lists of
@@ -72,8 +72,8 @@ type turn struct {
 	formats []Format
 }
 
-// The shelf of invalid formats has room for refusedFormats of refusedBytes of text each, fewer
-// if some are longer.
+// The cache of invalid formats has room for as many formats as refusedFormats says, if the
+// text of none is longer than refusedBytes; longer texts leave room for fewer.
 const refusedFormats, refusedBytes = 256, 4 << 10
 
 func newFormatsActor(s *System) *formatsActor {
@@ -108,7 +108,8 @@ func (a *formatsActor) receive(self *process, message any) {
 // release stops the timer, however the actor ended.
 func (a *formatsActor) release() { a.alarm.stop() }
 
-// need passes the request on if its format is compiled, or puts it among the waiting ones.
+// need passes the request of m on if its format is compiled, ends it if the format is known
+// to be invalid or the caller has aborted, and otherwise lets it wait for the format.
 func (a *formatsActor) need(m *needFormat) {
 	if gone := m.submit.stream.gone.Load(); gone != nil {
 		a.sys.door.dismiss(m.submit.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
@@ -129,7 +130,8 @@ func (a *formatsActor) need(m *needFormat) {
 	}
 }
 
-// waiter sets the alarm for a request that must wait.
+// waiter returns the entry for a request that must wait, and sets the alarm for its time
+// limit.
 func (a *formatsActor) waiter(m *submit) waiter {
 	now := a.sys.now()
 	w := waiter{submit: m, since: now, until: lastTime, late: scheduler.ErrDeadline}
@@ -167,8 +169,8 @@ func (a *formatsActor) expire() {
 	}
 }
 
-// setWaiting sets the requests that still wait for a format. If none is left, it drops the
-// format and tells its compiler to stop.
+// setWaiting replaces the list of requests that wait for the format f. If waits is empty,
+// nobody needs the format: it leaves the queues, or its compiler is told to stop.
 func (a *formatsActor) setWaiting(f Format, waits []waiter) {
 	if len(waits) > 0 {
 		a.waiting[f] = waits
@@ -182,7 +184,7 @@ func (a *formatsActor) setWaiting(f Format, waits []waiter) {
 	}
 }
 
-// line appends a format to the queue of its tenant, unless it is in there.
+// line appends f to the queue of a tenant, unless it is in that queue already.
 func (a *formatsActor) line(tenant string, f Format) {
 	i := slices.IndexFunc(a.turns, func(t *turn) bool { return t.tenant == tenant })
 	if i < 0 {

@@ -8,9 +8,11 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Ask calls at between two steps, on the goroutine that owns the scheduler, and returns its
-// result; now is the scheduler's clock. Steps wait for at, so it must not block, and it must
-// not keep core. After the system's end Ask returns the cause of the end.
+// Ask calls the function at on the goroutine that owns the scheduler, between two steps,
+// and returns the function's result. The argument now is the time on the scheduler's clock.
+// Steps wait until the function returns, so it must not block, and it must not keep core.
+// If ctx ends first, Ask returns the error of ctx; after the system's end, the cause of the
+// end.
 func Ask[T any](ctx context.Context, s *System, at func(core *scheduler.Scheduler, now time.Duration) T) (T, error) {
 	return ask(ctx, s, func(a *schedulerActor) T { return at(a.core, s.now()) })
 }
@@ -31,7 +33,8 @@ func ask[T any](ctx context.Context, s *System, at func(*schedulerActor) T) (ans
 // Stats holds a system's figures.
 type Stats struct {
 	Scheduler scheduler.Metrics
-	// Tenants lists the tenants with open requests, by name.
+	// Tenants lists the tenants with open requests, and under the policy DLPM also those with
+	// debt or credit left, by name.
 	Tenants []scheduler.TenantUsage
 	Engine  engine.StepStats // summed over all steps, as the backend counted them
 	// Tiers lists the tiers below the device, the fastest first.

@@ -14,9 +14,9 @@ import (
 
 // Messages are immutable once sent: the receiver owns the memory that they refer to.
 
-// encode asks the turns actor, and then a tokenizer worker, to encode the prompt of a request
-// and submit it. If stream is nil, it is the text of a Tokenize call, and the tokens go to
-// reply.
+// encode asks the turns actor, and then a tokenizer worker, to encode the prompt of req and
+// submit the request. If stream is nil, the message comes from a Tokenize call: the worker
+// encodes text instead and sends the tokens to reply.
 type encode struct {
 	tenant string
 	stream *Stream
@@ -121,15 +121,16 @@ type granted struct {
 }
 
 // poolNews passes a pool's notices on to the scheduler, if other schedulers lease from the
-// pool, too: recall is a number of pages to give back; offer is a number of free pages, to be
-// answered by want or decline.
+// pool, too. recall is a number of pages to give back. offer is a number of free pages; the
+// scheduler answers it with want or decline.
 type poolNews struct{ recall, offer int }
 
 // decline tells the pool that the scheduler does not need the pages on offer.
 type decline struct{}
 
-// give returns pages to the pool. asked: the sender's last want is unanswered, and the answer
-// will never be read, so the pages granted by it come back, too.
+// give returns pages to the pool. asked says that the sender's last want is unanswered and
+// that the sender will never read the answer; the pages granted by that answer come back,
+// too.
 type give struct {
 	pages []kv.PageID
 	asked bool
@@ -146,7 +147,8 @@ type delivery struct {
 // tick tells the scheduler, from its alarm, that a time limit may have passed.
 type tick struct{}
 
-// look asks the scheduler to call at, which must not block, and which sends the answer itself.
+// look asks the scheduler actor to call the function at, which must not block. The function
+// itself sends its result to whoever waits.
 type look struct{ at func(*schedulerActor) }
 
 // shutdown asks any actor to release what it holds and stop, after the messages sent before.

@@ -18,7 +18,8 @@ type Pool struct {
 	news     []mempool.Notice // scratch
 }
 
-// NewPool makes a pool of pages for at most the given number of Systems at a time.
+// NewPool makes a pool of that many pages, for at most as many Systems at a time as systems
+// says. It fails if mempool.NewPool or mempool.Divide refuses the numbers.
 func NewPool(pages, systems int) (*Pool, error) {
 	ledger, err := mempool.NewPool(pages)
 	if err != nil {
@@ -34,7 +35,8 @@ func NewPool(pages, systems int) (*Pool, error) {
 // SharePages returns the number of pages guaranteed to each System; no request may need more.
 func (p *Pool) SharePages() int { return p.division.SharePages() }
 
-// join adds an owner for a System. Its notices are dropped until tell names the System.
+// join adds an owner, for a System that is about to start, and returns it. Notices for the
+// owner are dropped until tell is called for it.
 func (p *Pool) join() (mempool.Owner, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +82,8 @@ func (p *Pool) decline(o mempool.Owner) {
 	p.notify()
 }
 
-// notify passes notices on to schedulers. The mutex is held; nothing in it blocks.
+// notify sends the division's new notices to the schedulers that they are for. The caller
+// holds the mutex; nothing in notify blocks.
 func (p *Pool) notify() {
 	p.news = p.division.Notices(p.news[:0])
 	for _, n := range p.news {
@@ -112,7 +115,8 @@ func (a *poolActor) receive(self *process, message any) {
 	}
 }
 
-// want grants the pages available; with fewer the scheduler plans smaller steps, or evicts.
+// want grants as many of the pages asked for as are available. If they are fewer, the
+// scheduler plans smaller steps or evicts.
 func (a *poolActor) want(s *System, m *want) {
 	pages, free := a.pool.ask(a.owner, m.n)
 	a.last = append(a.last[:0], pages...)
@@ -126,9 +130,11 @@ func (a *poolActor) give(m *give) {
 	}
 }
 
-// shutdown counts leaked pages: the scheduler has returned all of its pages by now, unless it
+// shutdown leaves the pool and adds the pages that this System had not returned to the
+// final figures, as leaked. The scheduler has returned all of its pages by now, unless it
 // panicked and lost its books. As no step can run now, other Systems may have the leaked
-// pages. If this actor itself panicked, shutdown does not run, and its share stays taken.
+// pages. If this actor itself panicked, shutdown does not run, and the System's share of
+// the pool stays taken.
 func (a *poolActor) shutdown(self *process) {
 	left := a.pool.leave(a.owner)
 	if final := self.sys.final.Load(); final != nil {
@@ -139,7 +145,9 @@ func (a *poolActor) shutdown(self *process) {
 	self.quit()
 }
 
-// joinPool joins the pool of the Config, or makes one for this System alone.
+// joinPool joins cfg.Pool, or makes a pool for this System alone, and returns the pool and
+// the new owner. pages is the number of pages of the backend; it fails if cfg.Pool has
+// another number.
 func joinPool(cfg *Config, pages int) (*Pool, mempool.Owner, error) {
 	p := cfg.Pool
 	if p == nil {

@@ -52,7 +52,9 @@ var (
 	restartOnPanic = actor.NewRestartingStrategy()
 )
 
-// spawn starts an actor. It calls make once, and again after each panic under restartOnPanic.
+// spawn starts an actor with the given name. strategy says what happens after a panic.
+// spawn calls make once for the receiver; under restartOnPanic make is called again after
+// each panic.
 func (s *System) spawn(name string, strategy actor.SupervisorStrategy, make func() receiver) *process {
 	p := &process{sys: s, name: name, loop: newLoop(), done: newDone()}
 	props := actor.PropsFromProducer(func() actor.Actor {
@@ -90,8 +92,8 @@ func (a *supervised) Receive(ctx actor.Context) {
 	}
 }
 
-// release recovers a panic of r: an actor that panics while it stops never reports Stopped, and
-// the shutdown would wait for it forever.
+// release calls r.release and recovers its panic: an actor that panics while it stops never
+// reports Stopped, and the shutdown would wait for it forever.
 func (a *supervised) release(r releaser) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -101,8 +103,9 @@ func (a *supervised) release(r releaser) {
 	r.release()
 }
 
-// caught recovers a panic, ends the requests that depend on the actor, and panics again for the
-// supervision strategy.
+// caught is deferred around the handling of message. If that panics, caught logs the panic,
+// fails the system, or for a stateless worker only the request of message, and panics again
+// for the supervision strategy.
 func (a *supervised) caught(message any) {
 	r := recover()
 	if r == nil {

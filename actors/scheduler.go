@@ -89,7 +89,7 @@ func (a *schedulerActor) refuse(stream *Stream, e scheduler.Ending) {
 	}
 }
 
-// wake sets the alarm for the next time limit, those of fetches that pump began among them.
+// wake sets the alarm for the next time limit, including those of fetches that pump began.
 func (a *schedulerActor) wake() {
 	if at, some := a.core.NextExpiry(); some {
 		a.alarm.wakeAt(a.sys.now(), at)
@@ -216,7 +216,8 @@ func (a *schedulerActor) pump() {
 	a.announce()
 }
 
-// poolNews applies recalls and offers, which other schedulers on the pool have caused.
+// poolNews passes a recall and an offer of the pool on to the core. Other schedulers on the
+// pool have caused them.
 func (a *schedulerActor) poolNews(m *poolNews) {
 	a.core.Recall(m.recall)
 	if m.offer > 0 {

@@ -36,7 +36,9 @@ func (s *shelf) take(key Format) *format {
 	return e.Value.(*format)
 }
 
-// put adds a format that is not cached yet, unless it is larger than the whole cache.
+// put adds f, which is not cached yet, with the given size. It drops the formats that were
+// not used for longest until all fit. A format that is larger than the whole cache is not
+// added.
 func (s *shelf) put(f *format, size int) {
 	if size > s.room {
 		return

@@ -153,7 +153,9 @@ func (s *Stream) runs() bool {
 	return s.open > 0
 }
 
-// take returns the unread output of one sample, the samples in turn.
+// take returns the next piece and true, or false if there is nothing to return yet. A piece
+// is the unread output of one sample; the samples take turns. The error is that of the
+// sample's Ending, or io.EOF when the caller has all endings.
 func (s *Stream) take() (_ Piece, ok bool, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +232,8 @@ func (s *Stream) begin() {
 	}
 }
 
-// push adds a token. It runs on the deliverer's goroutine.
+// push adds the token of out to its sample, with its text and log-probabilities. It runs on
+// the deliverer's goroutine.
 func (s *Stream) push(out *scheduler.Output) {
 	o := &s.samples[out.Sample]
 	s.buf = s.buf[:0]
@@ -257,8 +260,10 @@ func (s *Stream) push(out *scheduler.Output) {
 	s.signal()
 }
 
-// hold keeps back the end of the text while it may be the beginning of a stop string. If stop
-// is not empty, it ended the output, and hold cuts the text where stop begins.
+// hold moves the text of the latest token through o.held: it keeps the end of the text back
+// while that may be the beginning of a stop string, and leaves in s.buf what the caller may
+// see. If stop is not empty, it is the string that ended the output: hold then keeps
+// nothing back, and cuts the text where stop begins, or with keepStop where it ends.
 func (s *Stream) hold(o *sample, stop string) {
 	before := len(o.held)
 	o.held = append(o.held, s.buf...)
@@ -299,9 +304,9 @@ func (s *Stream) setPrompt(tokens []kv.Token) {
 	}
 }
 
-// finish ends a sample with the scheduler's ending. It runs on the deliverer's goroutine. It
-// returns the credits before the caller can see the ending, so that the caller's next request
-// finds them.
+// finish ends the sample of out with the scheduler's ending. It runs on the deliverer's
+// goroutine. With the request's last sample it returns the credits before the caller can
+// see the ending, so that the caller's next request finds them.
 func (s *Stream) finish(out *scheduler.Output) {
 	o, e := &s.samples[out.Sample], out.Ending
 	s.buf = s.buf[:0]
@@ -320,7 +325,7 @@ func (s *Stream) finish(out *scheduler.Output) {
 	}
 }
 
-// end gives the same ending to all samples that have none yet.
+// end ends all samples that have no ending yet with e.
 func (s *Stream) end(e scheduler.Ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -331,7 +336,8 @@ func (s *Stream) end(e scheduler.Ending) {
 	}
 }
 
-// close gives an open sample its one ending. The mutex is held.
+// close ends the sample o with e, once. The caller holds the mutex, and o has no ending
+// yet.
 func (s *Stream) close(o *sample, e scheduler.Ending) {
 	o.over = true
 	s.open--

@@ -193,7 +193,8 @@ func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*Sy
 // now returns the time since Start. It is monotonic and the only clock that the scheduler sees.
 func (s *System) now() time.Duration { return time.Since(s.started) }
 
-// fail starts the shutdown with a cause; only the first call counts. It never blocks.
+// fail starts the shutdown. cause becomes the reason of the end, unless an earlier call has
+// set one. It never blocks.
 func (s *System) fail(cause error) {
 	s.once.Do(func() {
 		s.cause = cause

@@ -20,9 +20,12 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Defaults of Tiers. Extents move through buffers in host memory: stagingBytes per tier, or an
-// eighth of the tier's capacity if that is less, but at least tiering.DefaultMaxMoves extents
-// where they fit. When one long prompt evicts more than that at once, the excess is lost.
+// Defaults of Tiers. Extents move through buffers in host memory. The buffers of a tier
+// take stagingBytes together, or an eighth of the tier's capacity if that is less. But a
+// tier has at least tiering.DefaultMaxMoves buffers if stagingBytes has room for that many,
+// at most one for every two operations that its store can run at a time, and never fewer
+// than leastMoves. When one long prompt evicts more than fits into the buffers at once, the
+// excess is lost.
 const (
 	DefaultFlush = 10 * time.Second
 	stagingBytes = 128 << 20
@@ -100,7 +103,8 @@ func identity(info *engine.Info) mempool.Identity {
 	}
 }
 
-// open opens the stores and appends t.Stores. If it fails, it closes the stores that it opened.
+// open opens the stores that t names and returns them, followed by t.Stores. If it fails,
+// it closes the stores that it opened and returns all errors.
 func (t *Tiers) open(info *engine.Info) ([]mempool.Store, error) {
 	id := identity(info)
 	if t.ExtentPages > 0 {
@@ -140,8 +144,8 @@ func closeStores(stores []mempool.Store) error {
 	return errors.Join(errs...)
 }
 
-// policy returns the scheduler's tiering configuration, and the number of buffers: the sum of
-// the extents in flight over all tiers.
+// policy returns the scheduler's tiering configuration for the stores, and the number of
+// buffers: the sum of the extents that may be in flight in each tier.
 func (t *Tiers) policy(stores []mempool.Store) (c tiering.Config, buffers int) {
 	c = tiering.Config{Mode: t.Write, TokenSeconds: t.TokenSeconds}
 	for _, s := range stores {
@@ -167,7 +171,8 @@ type hierarchy struct {
 	carrier *carrier.Carrier
 }
 
-// openTiers opens the stores, if there are any, and configures the scheduler for them.
+// openTiers opens the stores of c.Tiers and sets c.Scheduler.Tiers for them. It returns nil
+// and no error if no tier is configured.
 func openTiers(c *Config) (*hierarchy, error) {
 	if c.Tiers.none() {
 		return nil, nil
@@ -205,7 +210,7 @@ func missing(dirs ...string) (names []string) {
 	return names
 }
 
-// begin tells the scheduler what the stores hold, and opens the carrier.
+// begin tells core which extents the stores hold, and opens the carrier.
 func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 	if h == nil {
 		return nil

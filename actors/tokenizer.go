@@ -30,7 +30,8 @@ func (a *tokenizerActor) receive(self *process, message any) {
 	}
 }
 
-// encode skips requests that have ended, since encoding a long text takes a while.
+// encode encodes the text of m and submits the request, or sends the tokens to m.reply. It
+// skips texts that are no longer wanted, since encoding a long text takes a while.
 func (a *tokenizerActor) encode(m *encode) {
 	select {
 	case <-a.sys.ending: // the door ends the request
@@ -62,7 +63,8 @@ func (a *tokenizerActor) encode(m *encode) {
 	a.sys.submit(m.stream, m.req, tokens)
 }
 
-// run appends the tokens of a text. A bounded text is encoded until it has one token too many.
+// run appends the tokens of the text t to dst. Encoding a bounded text stops at one token
+// more than a prompt may have, and run returns an error.
 func (a *tokenizerActor) run(dst []kv.Token, t *Text) ([]kv.Token, error) {
 	o := tokenizer.Options{Prompt: !t.Rendered, Plain: t.Plain}
 	most, tooMany := a.sys.longestPrompt()
@@ -94,7 +96,8 @@ func (s *System) longestPrompt() (most int, tooMany error) {
 	return most, &scheduler.FieldError{Field: "Prompt", Err: err}
 }
 
-// drop ends the request that the worker was encoding when it panicked.
+// drop is called when the worker panicked on message. It ends the request that the worker
+// was encoding with err, or returns err to the Tokenize call.
 func (a *tokenizerActor) drop(message any, err error) {
 	m, ok := message.(*encode)
 	switch {

@@ -20,8 +20,9 @@ type Text struct {
 	Bounded bool
 }
 
-// Tokenize encodes a text like a prompt, in the turns of its tenant. It takes no credit. After
-// the system's end it returns the cause.
+// Tokenize encodes a text as a prompt is encoded, when its tenant has its turn. It takes no
+// credit. If ctx ends first, it returns the cause of that; after the system's end it
+// returns the system's cause.
 func (s *System) Tokenize(ctx context.Context, t Text) ([]kv.Token, error) {
 	if s.cfg.Tokenizer == nil {
 		return nil, fmt.Errorf("%w: there is no tokenizer", scheduler.ErrInvalid)
@@ -41,8 +42,8 @@ func (s *System) Tokenize(ctx context.Context, t Text) ([]kv.Token, error) {
 	}
 }
 
-// Enter takes a credit for work that is not a request, and returns a function that gives it
-// back, to be called once. Its error is Open's.
+// Enter takes a credit for work that is not a request. The caller must call leave once, to
+// give the credit back. Enter fails like Open if no credit is left or the system has ended.
 func (s *System) Enter() (leave func(), err error) {
 	stream, err := s.door.enter(1)
 	if err != nil {

@@ -95,7 +95,8 @@ func (o *Options) backend(m *model.Model, cfg *coppice.Config) (engine.Backend, 
 	return b, nil
 }
 
-// Tokenizer reads the tokenizer of the model at path, a directory or a GGUF file.
+// Tokenizer reads the tokenizer of the model at path, a directory or a GGUF file. It fails
+// if path has no tokenizer that can be read.
 func Tokenizer(path string) (*tokenizer.Tokenizer, error) {
 	if !model.IsGGUF(path) {
 		return wrap(tokenizer.Open(filepath.Join(path, "tokenizer.json")))

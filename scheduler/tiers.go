@@ -433,8 +433,9 @@ type idleExtent struct {
 }
 
 // idleAfter is how long a conversation must be unused to count as idle; then the policy
-// may write it to disk though it was used only once. maxIdle bounds the conversations that
-// are remembered; beyond it, the oldest counts as idle before its time.
+// may write its KV to disk though it was used only once. maxIdle bounds the conversations
+// that are remembered; when one more request ends, the oldest counts as idle before its
+// time.
 const (
 	idleAfter = 30 * time.Second
 	maxIdle   = 4096

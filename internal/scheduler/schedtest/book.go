@@ -124,7 +124,9 @@ type rowView struct {
 	first bool        // the very first row, and its start shows the cached tokens
 }
 
-// read finds the samples of a plan's rows, by the binds of this and earlier plans.
+// read appends to dst a view of each row of p, with the sample that the row belongs to. It
+// finds the sample by the binds of this and earlier plans. pageTokens is the page size in
+// tokens.
 func (b *book) read(p *scheduler.Plan, pageTokens int, dst []rowView) []rowView {
 	for i := range p.Batch.Rows {
 		row := &p.Batch.Rows[i]
@@ -147,7 +149,8 @@ func (b *book) read(p *scheduler.Plan, pageTokens int, dst []rowView) []rowView 
 	return dst
 }
 
-// pages lists the pages of a row, from the slot's table after the batch.
+// pages lists the pages that a row of batch reads or writes, by position: those in the
+// slot's page table after the batch. It returns nil for a slot that does not exist.
 func (b *book) pages(batch *engine.Batch, row *engine.Row, pageTokens int) []kv.PageID {
 	if row.Slot < 0 || int(row.Slot) >= len(b.slots) {
 		return nil
@@ -171,7 +174,8 @@ func (b *book) pages(batch *engine.Batch, row *engine.Row, pageTokens int) []kv.
 	return table[:min(len(table), kv.CeilPages(int(row.Start)+row.Len(), pageTokens))]
 }
 
-// apply records a plan.
+// apply records the plan p, made at the time now. rows are the views that read returned for
+// it.
 func (b *book) apply(now time.Duration, p *scheduler.Plan, rows []rowView) {
 	b.tables.Apply(&p.Batch)
 	for i := range p.Batch.Binds {

@@ -10,7 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// spoilConfig returns the configuration for a scheduler with this bug. The checkers keep cfg.
+// spoilConfig returns the configuration for the scheduler under test: cfg, changed for the
+// bugs that are a wrong configuration. The checkers keep cfg.
 func spoilConfig(cfg scheduler.Config, plant Plant, info engine.Info) scheduler.Config {
 	switch plant {
 	case OverBudget:
@@ -31,7 +32,7 @@ func spoilConfig(cfg scheduler.Config, plant Plant, info engine.Info) scheduler.
 	return cfg
 }
 
-// spoilPlan plants the scheduler's bugs in its plan.
+// spoilPlan changes the plan p as the planted bug of the scheduler would, if that is due.
 func spoilPlan(r *rig, p *scheduler.Plan) {
 	if len(p.Batch.After) > 0 && r.planting.due(ForgetMove, r.plans) {
 		p.Batch.After = p.Batch.After[:0]
@@ -57,7 +58,8 @@ func spoilPlan(r *rig, p *scheduler.Plan) {
 	}
 }
 
-// spoilMoves loses a cancellation, or swaps the writes of a parent and its child.
+// spoilMoves makes a cancellation in p ineffective, or swaps the writes of a parent and its
+// child, if one of these bugs is due.
 func spoilMoves(r *rig, p *scheduler.Plan) {
 	for i := range p.Moves {
 		m := &p.Moves[i]
@@ -72,7 +74,8 @@ func spoilMoves(r *rig, p *scheduler.Plan) {
 	}
 }
 
-// overwrite copies one page of the tree over another, before contents checks the tree.
+// overwrite copies one page of the tree over another, if that bug is due. It runs before
+// the contents of the tree's pages are checked.
 func (p *planting) overwrite(r *rig) {
 	if p.kind != OverwritePage || r.cache == nil || r.lost != nil {
 		return
@@ -97,7 +100,8 @@ func (p *planting) overwrite(r *rig) {
 	}
 }
 
-// keepFailed reports the KV of failed rows as sound.
+// keepFailed returns res, or with the bug KeepFailed a copy in which the errors of failed
+// rows wrap engine.ErrNoToken too, so that the scheduler takes their KV for sound.
 func keepFailed(r *rig, res *engine.Result) *engine.Result {
 	if r.planting.kind != KeepFailed {
 		return res

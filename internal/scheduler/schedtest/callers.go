@@ -133,7 +133,8 @@ func (w *world) call(c *caller) {
 	}
 }
 
-// answered sends a tenant's next request after one has ended.
+// answered is called when the request o has ended. It schedules the next request of the
+// tenant that sent o, if the tenant's habit is to wait for an ending.
 func (w *world) answered(o *order) {
 	c := w.callerOf[o]
 	if c == nil {

@@ -53,8 +53,9 @@ func (blind) heard([]kv.Event) error                        { return nil }
 func (blind) settled() error                                { return nil }
 func (blind) finished() error                               { return nil }
 
-// newCheckers returns all checkers in the order of their calls: those with the most informative
-// errors come first.
+// newCheckers returns all checkers in the order in which each event is passed to them. If
+// several would fail, the first one reports, so those with the most informative errors come
+// first.
 func newCheckers(r *rig) []checker {
 	return []checker{
 		newLedger(r),
@@ -74,7 +75,8 @@ func newCheckers(r *rig) []checker {
 	}
 }
 
-// each calls ask with each checker until one returns an error.
+// each calls ask with each checker. If ask returns an error, each records it as the rig's
+// failure and stops.
 func (r *rig) each(ask func(checker) error) {
 	for _, c := range r.checkers {
 		if r.failed != nil {

@@ -48,8 +48,8 @@ func (c *computed) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// bind counts a prompt at its first admission. Its cached tokens are known from its first row,
-// or from its bill if it never gets a row.
+// bind counts the prompt of s at its first admission. The number of its cached tokens is
+// known from its first row, or from its bill if it never gets a row.
 func (c *computed) bind(s *sample) {
 	switch {
 	case s == nil:

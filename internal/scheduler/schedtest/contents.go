@@ -22,7 +22,8 @@ type leaf struct {
 	pages  []kv.PageID
 }
 
-// check must run after the last plan, and before the tree is emptied.
+// check returns an error if a page of the tree holds other KV than that of its tokens. It
+// must run after the last plan, and before the tree is emptied.
 func (c *contents) check() error {
 	r := c.r
 	if r.cache == nil || r.lost != nil || len(r.flights) > 0 {

@@ -35,7 +35,8 @@ func (c *door) added(o *order, err error) error {
 		o.req.ID, len(o.req.Prompt), o.req.MaxTokens, err, reasons)
 }
 
-// reasons lists the errors with which a request may be refused.
+// reasons lists the errors with which the request o may be refused. accepted says that the
+// scheduler has accepted it, so that its samples are in the scheduler's counts already.
 func (c *door) reasons(o *order, accepted bool) []error {
 	info, req, n := &c.r.info, &o.req, len(o.req.Prompt)
 	var all []error
@@ -59,8 +60,9 @@ func (c *door) reasons(o *order, accepted bool) []error {
 	return all
 }
 
-// crowd returns the errors for too many waiting samples, of all tenants or of one. Preempted
-// samples that still have a row in flight do not count, as in the scheduler.
+// crowd returns the errors that apply to o because too many samples wait, of all tenants or
+// of its own. accepted is as for reasons. Preempted samples that still have a row in flight
+// do not count, as in the scheduler.
 func (c *door) crowd(o *order, accepted bool) (all []error) {
 	waiting, own, samples := 0, 0, max(o.req.Samples, 1)
 	for _, t := range c.r.sched.Tenants() {
@@ -81,7 +83,9 @@ func (c *door) crowd(o *order, accepted bool) (all []error) {
 	return all
 }
 
-// displaces reports whether a request may displace enough others to be admitted to the queue.
+// displaces reports whether req may displace enough waiting requests to enter the full
+// queue. samples is its number of samples, and lack the number of samples by which the
+// queue is too small.
 func (c *door) displaces(req *scheduler.Request, samples, lack int) bool {
 	if !c.r.cfg.Displace || samples > c.r.cfg.MaxQueued {
 		return false

@@ -75,8 +75,8 @@ func (c *endings) reason(s *sample, e *scheduler.Ending) error {
 	return nil
 }
 
-// displaced checks that a request of higher priority was added to a full queue, and that the
-// displaced one was never admitted.
+// displaced checks, for a sample that ended by ErrDisplaced, that a request of higher
+// priority is being added, and that no sample of the ended request was ever admitted.
 func (c *endings) displaced(s *sample) error {
 	switch by := c.r.book.coming; {
 	case !c.r.cfg.Displace || by == nil:
@@ -123,7 +123,8 @@ func (c *endings) bill(s *sample, o *scheduler.Output) error {
 	return timeline(s, e)
 }
 
-// timeline checks that a timeline covers its request, with every admission and preemption.
+// timeline checks that the timeline in e begins when s is queued, ends with its ending, and
+// has every admission and preemption; a request that asked for no timeline must get none.
 func timeline(s *sample, e *scheduler.Ending) error {
 	if !s.of.req.Timeline {
 		if e.Timeline != nil {
@@ -147,7 +148,8 @@ func timeline(s *sample, e *scheduler.Ending) error {
 	return nil
 }
 
-// mayAbort reports whether the caller aborted the request, or its deadline has passed.
+// mayAbort reports whether err is a valid cause for s to end by Abort: the caller aborted
+// the request with err, or the time limit that err names has passed.
 func (c *endings) mayAbort(s *sample, err error) bool {
 	req, now := &s.of.req, c.r.clock.Now()
 	switch {

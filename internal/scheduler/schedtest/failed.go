@@ -12,8 +12,9 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// failedKV checks that a request admitted after another one has failed reads none of the failed
-// one's KV, unless a third one has successfully sampled from that KV since.
+// failedKV checks that no request reads the KV of a request that failed before the reader
+// was admitted. A reader may do so if a third request has successfully sampled from that KV
+// before.
 type failedKV struct {
 	blind
 	r       *rig
@@ -36,14 +37,14 @@ type content struct {
 	parts []*part
 }
 
-// part is the KV of one sample in a page, up to the start of the next part.
+// part is the KV that one sample wrote to a page, up to the beginning of the next part.
 type part struct {
 	by       *sample
-	from     int // first slot
+	from     int // index in the page of its first token
 	failed   bool
-	failedAt int // number of plans made when its sample failed
-	proven   bool
-	provenAt int
+	failedAt int  // number of plans made when its sample failed
+	proven   bool // another sample has sampled from it
+	provenAt int  // number of plans made by then
 }
 
 // proof is a row that samples, with the contents that it reads.
@@ -59,8 +60,10 @@ func newFailedKV(r *rig) *failedKV {
 
 func (*failedKV) name() string { return "failed" }
 
-// bad returns a part of the first slots that a sample bound in plan boundAt must not read, or
-// nil.
+// bad returns a part that a reader must not use, or nil. The reader uses as many tokens of
+// the page as slots says, and its slot was bound in plan number boundAt. It must not use
+// the KV of a sample that failed before that plan, unless the KV was proven before that
+// plan.
 func (c *content) bad(slots, boundAt int) *part {
 	if c == nil {
 		return nil
@@ -113,7 +116,8 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// row checks the pages that a row reads, and records the parts that it writes.
+// row checks the pages that row i of p reads; v is the row's view. It records the parts
+// that the row writes, and if the row samples, the contents that it reads.
 func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) error {
 	s, size := v.of, c.r.info.PageTokens
 	if s == nil {

@@ -49,7 +49,8 @@ func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// cost returns the budget that n tokens use after before others.
+// cost returns what n prompt tokens cost of a step's budget, if as many tokens come before
+// them as before says.
 func (c *promptFloor) cost(n, before int) int {
 	if k := c.r.cfg.AttentionTokens; k > 0 {
 		return n + (n*(2*before+n)+2*k-1)/(2*k)

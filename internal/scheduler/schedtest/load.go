@@ -64,7 +64,8 @@ func newLoad(o Options, w *setup) *load {
 	return l
 }
 
-// drawFields draws the other fields of a request.
+// drawFields draws those fields of a request that do not belong to its text: tenant, class,
+// priority, samples and time limits.
 func (l *load) drawFields(req *scheduler.Request) {
 	rng := l.rng
 	req.Tenant, req.Class = pick(rng, l.tenants...), pick(rng, "", "", "short", "long")
@@ -126,8 +127,9 @@ func (l *load) next() scheduler.Request {
 	return req
 }
 
-// again makes two of three requests repeat or continue an earlier one, whose KV may have left
-// the device.
+// again replaces the prompt of req, in two of three calls, by an earlier one, possibly with
+// more tokens: the KV of that prompt may have left the device. In the other calls it
+// remembers the prompt of req.
 func (l *load) again(req *scheduler.Request) {
 	if rng := l.rng; len(l.past) > 0 && !rng.one(3) {
 		old := pick(rng, l.past...)
@@ -153,7 +155,7 @@ func (l *load) id() scheduler.RequestID {
 	return l.nextID
 }
 
-// prompt draws a prompt of at most most tokens.
+// prompt draws a prompt. most is its maximum number of tokens.
 func (l *load) prompt(most int) []kv.Token {
 	rng := l.rng
 	kind := rng.IntN(12)
@@ -185,7 +187,8 @@ func (l *load) prompt(most int) []kv.Token {
 	return p
 }
 
-// ended keeps the prompt and output of a request, for later turns.
+// ended keeps the prompt and output of s, which has ended, for later turns of a
+// conversation. If all samples of the request have ended, its ID may be used again.
 func (l *load) ended(s *sample) {
 	turn := slices.Concat(s.of.req.Prompt, s.got)
 	if len(turn) < l.w.largest {

@@ -35,7 +35,8 @@ const (
 	toScheduler
 )
 
-// post delivers a message after a delay.
+// post sends a message in a direction: it calls deliver after a random delay, but not
+// before earlier messages in the same direction have arrived.
 func (r *rig) post(direction int, deliver func()) {
 	m := &r.mail
 	at := max(r.clock.Now()+m.delay(), m.last[direction])

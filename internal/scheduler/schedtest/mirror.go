@@ -33,8 +33,8 @@ func newMirror(r *rig) *mirror {
 
 func (*mirror) name() string { return "mirror" }
 
-// heard updates the index. Two namespaces with one salt after different public prefixes may
-// hold the same block, hence the counts.
+// heard updates the index. A block may be stored several times, since two namespaces with
+// one salt after different public prefixes may hold the same block; so the index counts.
 func (m *mirror) heard(events []kv.Event) error {
 	if !m.r.cfg.Events || m.r.cfg.DisableCache {
 		return fmt.Errorf("%d events, but events are off", len(events))
@@ -135,8 +135,9 @@ func (m *mirror) compare() error {
 	return nil
 }
 
-// hash counts the blocks that end in a node, whose path is in m.path. The hashes of the blocks
-// above it are in m.hashes, since parents come before children.
+// hash counts in m.seen the blocks that end in the node v, and returns their number. The
+// tokens on the path of v are in m.path. The hashes of the blocks above v are in m.hashes,
+// since parents come before children.
 func (m *mirror) hash(v *radixcache.NodeView) int {
 	size := m.r.cfg.BlockTokens
 	first, last := v.Start/size, (v.Start+len(v.Tokens))/size

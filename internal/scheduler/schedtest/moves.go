@@ -40,9 +40,9 @@ type carried struct {
 	tiering.Move
 	memory   [][]byte
 	canceled bool
-	copying  bool       // to or from the device
-	stored   bool       // a put whose store operation has ended, but whose ending others wait for
-	children []*carried // puts of children that wait for this one
+	copying  bool       // pages are being copied to or from the device
+	stored   bool       // the move has ended, so puts of children need not wait for it
+	children []*carried // puts of child extents that wait for the end of this put
 }
 
 func newLower(r *rig, cfg *tiering.Config) lower {
@@ -61,7 +61,7 @@ func newLower(r *rig, cfg *tiering.Config) lower {
 // busy reports whether the scheduler has not been told the end of some move.
 func (l *lower) busy() bool { return len(l.moves)+l.messages > 0 }
 
-// begin begins the moves of a plan. It fails if the device is lost.
+// begin begins the moves of the plan p. It returns an error if the device is lost.
 func (l *lower) begin(p *scheduler.Plan) error {
 	for i := range p.Moves {
 		m := &p.Moves[i]
@@ -84,7 +84,8 @@ func (l *lower) begin(p *scheduler.Plan) error {
 	return nil
 }
 
-// copy starts copying the pages of a move to or from the device.
+// copy starts to copy the pages of the move c to or from the device. It returns an error if
+// the device is lost; other errors of the device fail the rig.
 func (l *lower) copy(c *carried) error {
 	m := engine.Move{ID: engine.MoveID(c.ID), From: kv.TierDevice, To: kv.TierHost}
 	if c.Kind == tiering.Read {
@@ -111,7 +112,8 @@ func (l *lower) copy(c *carried) error {
 	return nil
 }
 
-// copied continues the moves whose copy has ended.
+// copied handles the copies to and from the device that have ended. A Read ends with its
+// copy; a Write goes on to the operation of its store.
 func (l *lower) copied() {
 	for _, d := range l.r.oracle.Moved(nil) {
 		c := l.moves[tiering.MoveID(d.ID)]
@@ -131,7 +133,9 @@ func (l *lower) copied() {
 	}
 }
 
-// later calls do when the store has finished an operation of a move.
+// later calls do for c, with the error of the store's operation, when that operation has
+// ended. An operation that would end after the deadline of c fails at that deadline. If the
+// operation hangs, later never calls do.
 func (l *lower) later(c *carried, do func(*carried, error)) {
 	now := l.r.clock.Now()
 	err, late := l.fault(&c.Move)
@@ -149,7 +153,9 @@ func (l *lower) later(c *carried, do func(*carried, error)) {
 	})
 }
 
-// operate ends the store's operation of a move.
+// operate applies the store's operation of c, which has ended with err: it reads, writes or
+// drops the record, and ends the move or starts its copy to the device. A put whose parent
+// is still being put waits for the parent's end.
 func (l *lower) operate(c *carried, err error) {
 	k := c.Extent.Key
 	switch {
@@ -192,7 +198,8 @@ func (l *lower) mayDrop(t kv.Tier, k mempool.Key) error {
 	return nil
 }
 
-// get reads a record into the move's memory.
+// get makes the pages of the record that c reads the memory of c. It returns
+// mempool.ErrMiss if the store has no such record.
 func (l *lower) get(c *carried) error {
 	rec := l.stores[c.From][c.Extent.Key]
 	if rec == nil || l.layout.CheckRead(&rec.extent, &c.Extent) != nil {
@@ -212,7 +219,8 @@ func (l *lower) get(c *carried) error {
 	return nil
 }
 
-// other returns a record with other tokens, or nil.
+// other returns a record that shares no page with rec, if the bug StalePage is due and a
+// store has such a record, and otherwise rec.
 func (l *lower) other(rec *record) *record {
 	for _, tier := range l.stores {
 		for _, k := range sortedKeys(tier) {
@@ -224,7 +232,8 @@ func (l *lower) other(rec *record) *record {
 	return rec
 }
 
-// bad removes an unreadable record and all its descendants.
+// bad removes the record that c could not read because of err, with all its descendants. It
+// does nothing if the operation only was too late.
 func (l *lower) bad(c *carried, err error) {
 	if errors.Is(err, mempool.ErrDeadline) || l.stores[c.From][c.Extent.Key] == nil {
 		return
@@ -241,7 +250,8 @@ func (l *lower) lose(t kv.Tier, k mempool.Key) {
 	l.tell(func() { l.r.sched.Gone(t, gone) })
 }
 
-// below lists an extent of a store and its descendants, children first.
+// below appends to dst the descendants of the extent k in the store of t, children first,
+// and then k.
 func (l *lower) below(t kv.Tier, k mempool.Key, dst []mempool.Key) []mempool.Key {
 	for _, x := range sortedKeys(l.stores[t]) {
 		if l.stores[t][x].extent.Parent == k {
@@ -251,7 +261,8 @@ func (l *lower) below(t kv.Tier, k mempool.Key, dst []mempool.Key) []mempool.Key
 	return append(dst, k)
 }
 
-// putting returns the put of the parent, or nil if that has ended.
+// putting returns the put of the parent of c's extent to the same tier, or nil if there is
+// none or it has ended.
 func (l *lower) putting(c *carried) *carried {
 	for _, o := range l.moves { // there is at most one
 		if o != c && o.Kind == tiering.Write && o.To == c.To && o.Extent.Key == c.Extent.Parent && !o.stored {
@@ -276,7 +287,8 @@ func (l *lower) put(c *carried) error {
 	return nil
 }
 
-// cancel ends a move soon, unless its copy to the device is running.
+// cancel ends the move id soon. If a copy of the move to or from the device runs, the move
+// ends after the copy instead.
 func (l *lower) cancel(id tiering.MoveID) {
 	c := l.moves[id]
 	if c == nil {
@@ -292,7 +304,8 @@ func (l *lower) cancel(id tiering.MoveID) {
 	}
 }
 
-// end tells the scheduler that a move has ended.
+// end tells the scheduler that the move c has ended with err, and continues the puts that
+// waited for c.
 func (l *lower) end(c *carried, err error) {
 	delete(l.moves, c.ID)
 	c.stored = true
@@ -318,7 +331,7 @@ func (l *lower) end(c *carried, err error) {
 	}
 }
 
-// count counts a move that has ended.
+// count counts the move c, which has ended with err, in the report.
 func (l *lower) count(c *carried, err error) {
 	m := &l.r.report.Moves
 	if err != nil {
@@ -342,7 +355,7 @@ func (l *lower) count(c *carried, err error) {
 	}
 }
 
-// tell sends the scheduler a message.
+// tell posts a message to the scheduler; what runs when the message arrives.
 func (l *lower) tell(what func()) {
 	l.messages++
 	l.r.post(toScheduler, func() {

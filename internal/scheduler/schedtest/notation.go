@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// formatTokens prints tokens in the notation of scripts: letters as words, and runs and ranges
-// of three or more abbreviated.
+// formatTokens prints tokens in the notation of scripts: letters as words, and three or
+// more equal or ascending tokens abbreviated, as in 7*12 and 1..9.
 func formatTokens(tokens []kv.Token) string {
 	var items []string
 	for i := 0; i < len(tokens); {
@@ -39,7 +39,8 @@ func formatTokens(tokens []kv.Token) string {
 	return strings.Join(items, ", ")
 }
 
-// prefixWhile returns the number of leading tokens that satisfy a condition.
+// prefixWhile returns the length of the longest prefix of tokens for whose indices holds
+// returns true.
 func prefixWhile(tokens []kv.Token, holds func(k int) bool) int {
 	n := 0
 	for n < len(tokens) && holds(n) {

@@ -187,8 +187,9 @@ type planting struct {
 	done  bool
 }
 
-// due reports whether the given bug must happen now. It returns true once, after the world has
-// run for some plans.
+// due reports whether the bug kind must happen now; plans is the number of plans made so
+// far. It returns true once, and only for the planted bug, after the world has run for some
+// plans.
 func (p *planting) due(kind Plant, plans int) bool {
 	if p.kind != kind || p.done || plans < p.after {
 		return false

@@ -6,9 +6,10 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// precedence checks that a sequence is preempted only for a waiting one that is above it by the
-// threshold, under the policy priority, or for a running one that needs a page and is not below
-// it.
+// precedence checks the reason of each preemption. Under the policy Priority, a sequence
+// may be preempted for a waiting one whose priority exceeds its own by the threshold. Under
+// every policy it may be preempted for a running one that needs a page and whose priority
+// is not lower.
 type precedence struct {
 	blind
 	r   *rig
@@ -42,8 +43,10 @@ func (c *precedence) planned(p *scheduler.Plan, _ []rowView) error {
 	return nil
 }
 
-// justified reports whether v was preempted for a new sample far enough above it, or for a
-// running one that needs a page, possibly v itself.
+// justified reports whether there was a reason to preempt v. One reason is a sample that
+// got a slot in this plan and whose priority exceeds that of v by the threshold, under the
+// policy Priority. Another is a sample, possibly v itself, of no lower priority that had a
+// slot and needs a page. before has the samples that had a slot before the plan.
 func (c *precedence) justified(v *sample, before map[*sample]bool) bool {
 	cfg, lowest := &c.r.cfg, int(v.of.req.Priority)
 	for _, o := range c.r.book.live {

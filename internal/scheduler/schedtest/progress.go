@@ -11,11 +11,11 @@ type progress struct {
 	blind
 	r *rig
 
-	messages int // messages since the last event other than mail
-	idle     int // settled calls since the last plan began or ended
-	drainAt  int // plan at which arrivals ended
-	drain    int // maximum number of plans for the requests open then; 0 while requests arrive
-	passed   map[*sample]int
+	messages int             // messages since the last event other than mail
+	idle     int             // settled calls since the last plan began or ended
+	drainAt  int             // plan at which arrivals ended
+	drain    int             // maximum number of plans for the requests open then; 0 while requests arrive
+	passed   map[*sample]int // by waiting sample: later samples that were admitted before it
 }
 
 func (*progress) name() string { return "progress" }
@@ -76,11 +76,12 @@ func boundIn(p *scheduler.Plan, s *sample) bool {
 	return false
 }
 
-// overtakers returns how many later samples may be admitted before a waiting one: MaxBypass
-// while it does not fit; those admitted while it waits for the same prefix to be computed; and
-// those that the policy prefers, as each OldestEvery-th admission goes to the oldest, and
-// counts as a bypass if the oldest does not fit. 0 means no bound: under DLPM, which is fair to
-// tenants and not to requests, and for tenants with a limit.
+// overtakers returns how many later samples may be admitted before the samples of o:
+// MaxBypass while o does not fit; those admitted while o waits for the same prefix to be
+// computed; and those that the policy prefers. Each OldestEvery-th admission goes to the
+// oldest, and counts as a bypass if the oldest does not fit, so the policy's preference is
+// bounded too. The result 0 means no bound: under DLPM, which is fair to tenants and not to
+// requests, and for tenants with a limit.
 func (c *progress) overtakers(o *order) int {
 	cfg := &c.r.cfg
 	if cfg.Policy == scheduler.DLPM || cfg.Tenant.MaxRunning > 0 {
@@ -128,7 +129,8 @@ func (c *progress) stopped() {
 	}
 }
 
-// dry is called when no event is left.
+// dry is called when no event is left on the clock. It returns an error if a request is
+// open.
 func (c *progress) dry() error {
 	if open := len(c.r.book.live); open > 0 {
 		return fmt.Errorf("%d requests are open, %d plans run, and nothing more will happen", open, len(c.r.flights))

@@ -63,7 +63,9 @@ type scratch struct {
 	granted []kv.PageID // by the latest grant
 }
 
-// newRig makes a rig, with defaults for cfg.
+// newRig makes a rig with a simulated backend of the configuration device, and with a
+// scheduler of the configuration cfg, in which it fills in defaults. It plants the bug of
+// o, if any.
 func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
 	r := &rig{opts: o, system: system{clock: device.Clock}, planting: planting{kind: o.Plant, after: 20}}
 	var err error
@@ -106,7 +108,8 @@ func (r *rig) note(format string, args ...any) {
 	}
 }
 
-// add passes a request to the scheduler and returns its answer.
+// add passes req to the scheduler. It returns the caller's record of the request if it was
+// accepted, and the scheduler's error if not.
 func (r *rig) add(req scheduler.Request) (*order, error) {
 	o := r.newOrder(req)
 	r.book.coming = &o.req
@@ -157,8 +160,9 @@ func (r *rig) expectOutputs(o *order) {
 	}
 }
 
-// outputLimit returns MaxTokens or the limit by the configuration, the model and the pool,
-// whichever is lower. The last token of an output is never run, so it needs no room.
+// outputLimit returns the most tokens that an output of req may have: MaxTokens if that is
+// set, else the lowest of the limits of the configuration, the model and the pool. The last
+// token of an output is never run, so it needs no room.
 func outputLimit(req *scheduler.Request, cfg *scheduler.Config, info *engine.Info) int {
 	if req.MaxTokens > 0 {
 		return req.MaxTokens
@@ -167,7 +171,8 @@ func outputLimit(req *scheduler.Request, cfg *scheduler.Config, info *engine.Inf
 	return min(cfg.DefaultMaxTokens, info.MaxPositions-n+1, info.NumPages*info.PageTokens-n+1)
 }
 
-// abort aborts a request; the ID may be unknown.
+// abort aborts the request id with the given cause, which may be nil. No request need have
+// that ID.
 func (r *rig) abort(id scheduler.RequestID, cause error) {
 	o := r.book.byID[id]
 	r.note("abort %d: %v", id, cause)
@@ -207,8 +212,8 @@ func (r *rig) runs(s *sample) bool {
 	return false
 }
 
-// countAbort records the phase of an aborted request, and the last plan in flight that has a
-// row of it.
+// countAbort counts in the report the phase in which o was aborted. It notes in o the last
+// plan in flight that has a row of o.
 func (r *rig) countAbort(o *order) {
 	count := &r.report.Aborts
 	switch s := o.samples[0]; { // judged by its first sample
@@ -229,13 +234,14 @@ func (r *rig) countAbort(o *order) {
 	}
 }
 
-// stop handles the loss of the device, by an injected fault or by a bug.
+// stop handles the loss of the device, which the plan of f met as err: an injected fault,
+// or the effect of a bug.
 func (r *rig) stop(f *flight, err error) {
 	r.each(func(c checker) error { return c.resulted(f, nil, err) })
 	r.shut(err)
 }
 
-// shut ends every request: the device is lost, or the process ends.
+// shut ends every request with err: the device is lost, or the process ends.
 func (r *rig) shut(err error) {
 	if r.failed != nil {
 		return
@@ -255,7 +261,8 @@ func (r *rig) deliver() {
 	}
 }
 
-// close returns all pages. No request may be open and no message in flight.
+// close ends the world: it runs the last checks, returns all pages to the pool and
+// completes the report. No request may be open and no message in flight.
 func (r *rig) close() {
 	if r.failed != nil {
 		return

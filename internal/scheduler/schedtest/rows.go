@@ -63,7 +63,8 @@ func (c *rowLimits) planned(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// owner checks that the scheduler assigns rows to the same requests as the binds do.
+// owner checks that p.Request names, for each row, the sample for which the binds say that
+// the row's slot is.
 func (c *rowLimits) owner(p *scheduler.Plan, rows []rowView) error {
 	for i, v := range rows {
 		if id, sample := p.Request(i); id != v.of.of.req.ID || sample != v.of.index {
@@ -73,8 +74,9 @@ func (c *rowLimits) owner(p *scheduler.Plan, rows []rowView) error {
 	return nil
 }
 
-// cost returns the budget that a plan uses: 1 for a decode row, and 1 + context/AttentionTokens
-// for a token of a prompt. A single token is always affordable.
+// cost returns what the rows use of a step's budget: 1 for a decode row, and 1 +
+// context/AttentionTokens for a token of a prompt. A row of a single token costs 1, since
+// the scheduler may always plan one.
 func (c *rowLimits) cost(rows []rowView) int {
 	sum := 0
 	for _, v := range rows {
@@ -145,8 +147,8 @@ func (c *rowLimits) row(v *rowView) error {
 	return nil
 }
 
-// writes checks that a page that a row writes is in no other row. The engine's contract permits
-// reading the writes of earlier rows, but no plan needs it.
+// writes checks that a page to which a row writes is used by no other row. The engine's
+// contract permits a row to read what earlier rows write, but no plan needs that.
 func (c *rowLimits) writes(rows []rowView) error {
 	pageTokens := c.r.info.PageTokens
 	c.writers = c.writers[:0]

@@ -58,8 +58,8 @@ func (w *world) live() (report Report, err error) {
 	return w.report, nil
 }
 
-// inherit takes over the disk and shared tiers of the previous process. The same requests
-// arrive again.
+// inherit gives w, the world after a restart, the disk and shared tiers of the world
+// before. The same requests arrive again.
 func (w *world) inherit(before *world) {
 	w.report, w.sum = before.report, before.sum
 	w.note("restart")
@@ -217,7 +217,7 @@ func (w *world) look() {
 	w.sched.Tenants()
 }
 
-// later calls do after a delay, unless the world ends before.
+// later calls do after a delay, unless the world has ended or failed by then.
 func (w *world) later(delay time.Duration, do func()) {
 	w.clock.At(w.clock.Now()+delay, func() {
 		if w.failed == nil && !w.closed {
@@ -287,7 +287,8 @@ func (w *world) arriveOne() {
 	}
 }
 
-// heard schedules the next request of a closed-loop client after one has ended.
+// heard is called with each output. If the sample has ended, it schedules the next request
+// of the closed-loop client or tenant that waited for it.
 func (w *world) heard(s *sample, _ *scheduler.Output) {
 	if !s.ended {
 		return
@@ -304,7 +305,7 @@ func (w *world) heard(s *sample, _ *scheduler.Output) {
 	}
 }
 
-// giveUp aborts a request, which may have ended already.
+// giveUp aborts the request id, which may have ended already.
 func (w *world) giveUp(id scheduler.RequestID) {
 	if w.lost != nil {
 		return
@@ -318,7 +319,8 @@ func (w *world) giveUp(id scheduler.RequestID) {
 
 var errGone = errors.New("schedtest: the caller has left")
 
-// giveUpRunning aborts requests during a plan: those of the plan, or any.
+// giveUpRunning sometimes aborts a random open request just after a plan was submitted, so
+// that it may have a row in flight. It sometimes aborts a second, possibly unknown one.
 func (w *world) giveUpRunning() {
 	if w.setup.aborts == 0 || !w.choice.one(10*w.setup.aborts) || len(w.book.live) == 0 {
 		return

@@ -224,7 +224,7 @@ func (w *setup) drawFaults(o Options, rng stream) {
 	}
 }
 
-// failRows makes one row in this number fail.
+// failRows makes rows fail at random, one in as many as one says.
 func (w *setup) failRows(o Options, one int) {
 	rows := newStream(o.Seed, "failing rows")
 	w.device.Faults.Row = func(uint64, int) error {

@@ -14,7 +14,8 @@ import (
 // entryBytes is the size of a token's KV in a page of the simulated device.
 const entryBytes = 16
 
-// hostTier returns a tier of the given number of extents, of one page each.
+// hostTier returns a configuration with a host tier alone, for that many extents of one
+// page each. pageTokens is the page size in tokens.
 func hostTier(extents, pageTokens int) *tiering.Config {
 	l := mempool.Layout{PageTokens: pageTokens, PageBytes: entryBytes * pageTokens, ExtentPages: 1}
 	c := &tiering.Config{Layout: l}

@@ -40,7 +40,8 @@ func newVocabulary(tokens int) *grammar.Vocabulary {
 	})
 }
 
-// constrain adds a constraint to most requests.
+// constrain adds constraints on the text to most requests. limit is the request's output
+// limit in tokens.
 func (w *shapes) constrain(req *scheduler.Request, limit int) {
 	rng := w.rng
 	if rng.one(3) {
@@ -116,7 +117,8 @@ func newOutline(req *scheduler.Request, vocab *grammar.Vocabulary) *outline {
 	return o
 }
 
-// mask returns the expected mask of the row after output.
+// mask returns the mask that a row must have after the given output; nil if all tokens are
+// allowed. If the output has ended, the mask allows none.
 func (o *outline) mask(output []kv.Token) []uint64 {
 	if ended, _ := o.feed(output); ended {
 		return make([]uint64, (o.vocab.Size()+63)/64)
@@ -148,8 +150,8 @@ func (o *outline) allows(t kv.Token, index int) bool {
 	return o.matcher.Clone().Accept(t)
 }
 
-// feed processes the new tokens of output, and reports whether the output ends with the last of
-// them, and how.
+// feed processes the tokens of output that it has not seen yet. It reports whether the
+// output ends with one of them; e then has the reason.
 func (o *outline) feed(output []kv.Token) (ended bool, e scheduler.Ending) {
 	for ; o.heard < len(output); o.heard++ {
 		t := output[o.heard]

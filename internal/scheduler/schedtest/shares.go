@@ -54,10 +54,10 @@ func (c *shares) added(o *order, err error) error {
 	return nil
 }
 
-// planned charges for prompts that get a slot for the first time. If no request of a tenant can
-// be admitted after this pass, the tenant may have been skipped during the pass, because its
-// request began to wait for a fetch: its period ends here, even if the fetch ends before the
-// next check.
+// planned charges tenants for the prompts that get a slot for the first time. It also ends
+// the period of a tenant that waited, if none of its requests can be admitted after this
+// plan. Such a tenant may have been skipped because its request began to wait for a fetch,
+// and the fetch may end before the next check.
 func (c *shares) planned(p *scheduler.Plan, _ []rowView) error {
 	if c.off() {
 		return nil
@@ -110,10 +110,10 @@ func (c *shares) told(s *sample, o *scheduler.Output) error {
 	return nil
 }
 
-// choosable reports whether a request of a tenant could be admitted next. One that waits for a
-// prefix being computed or for a fetch, or does not fit, can't. Requests that would be long
-// without the cache are ignored: the queue knows their cached length only in blocks of 64
-// tokens, and at most two long ones are computed at a time.
+// choosable reports whether a request of a tenant could be admitted next. A request can't
+// if it waits for a prefix being computed or for a fetch, or does not fit. choosable
+// ignores requests that would be long without the cache: the queue knows their cached
+// length only in blocks of 64 tokens, and at most two long ones are computed at a time.
 func (c *shares) choosable(tenant string) bool {
 	for _, o := range c.r.book.live {
 		if o.req.Tenant != tenant || c.long(len(o.req.Prompt)+o.limit) {
@@ -128,7 +128,7 @@ func (c *shares) choosable(tenant string) bool {
 	return false
 }
 
-// long reports whether n tokens take at least four whole steps.
+// long reports whether n tokens without cached ones cost more than four whole steps.
 func (c *shares) long(n int) bool {
 	cost, k := n, c.r.cfg.AttentionTokens
 	if k > 0 {
@@ -163,8 +163,8 @@ func (c *shares) settled() error {
 	return nil
 }
 
-// compare compares the service of b with that of a, while a waited. Figures are multiplied by
-// both weights.
+// compare returns an error if b was served too much more than a since a began to wait. It
+// multiplies both tenants' figures by both weights, so that they can be compared.
 func (c *shares) compare(a, b *account) error {
 	lead := b.served*a.weight - a.served*b.weight
 	least, known := a.least[b]

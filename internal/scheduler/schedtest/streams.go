@@ -21,7 +21,8 @@ func (s stream) one(n int) bool { return s.IntN(n) == 0 }
 // between draws uniformly from [lo, hi].
 func (s stream) between(lo, hi int) int { return lo + s.IntN(hi-lo+1) }
 
-// wait draws from the exponential distribution with this mean, limited to ten times the mean.
+// wait draws a duration from the exponential distribution with the given mean, limited to
+// ten times the mean.
 func (s stream) wait(mean time.Duration) time.Duration {
 	return time.Duration(min(s.ExpFloat64(), 10) * float64(mean))
 }

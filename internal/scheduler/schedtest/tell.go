@@ -52,7 +52,8 @@ func (r *rig) tellOne(o *scheduler.Output) {
 	}
 }
 
-// spoilOutputs plants the bugs between scheduler and callers.
+// spoilOutputs returns out as the callers get it: changed by the planted bug between
+// scheduler and callers, if that is due.
 func (r *rig) spoilOutputs(out []scheduler.Output) []scheduler.Output {
 	for i := range out {
 		o := &out[i]

@@ -116,7 +116,8 @@ func (c *tierLedger) waiting(known bool) []scheduler.Wait {
 	return c.r.sched.Waiting(nil)
 }
 
-// holdings compares the contents of tiers with the scheduler's view and its events.
+// holdings returns an error if the contents of a tier differ from the scheduler's figures
+// or from its events, or exceed the quota.
 func (c *tierLedger) holdings() error {
 	l, m := &c.r.lower, c.r.sched.Metrics()
 	for i := kv.TierHost; int(i) < kv.Tiers; i++ {
