@@ -29,7 +29,8 @@ func program(t *testing.T, file, function string) string {
 	return body
 }
 
-// printed returns the output of f. When its first line is printed, at is called with it.
+// printed returns the output of f. When the first line is printed, it calls the function at
+// with that line.
 func printed(t *testing.T, f func(), at func(line string)) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -54,7 +55,8 @@ func printed(t *testing.T, f func(), at func(line string)) string {
 	return <-text
 }
 
-// visit returns a function that gets the worker's card, and then interrupts the program.
+// visit returns a function for printed: it fetches the card of the worker that the program
+// starts, and then interrupts the program.
 func visit(t *testing.T) func(line string) {
 	return func(line string) {
 		defer func() {

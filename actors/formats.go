@@ -170,7 +170,7 @@ func (a *formatsActor) expire() {
 }
 
 // setWaiting replaces the list of requests that wait for the format f. If waits is empty,
-// nobody needs the format: it leaves the queues, or its compiler is told to stop.
+// no request needs the format: it leaves the queues, or its compiler is told to stop.
 func (a *formatsActor) setWaiting(f Format, waits []waiter) {
 	if len(waits) > 0 {
 		a.waiting[f] = waits

@@ -39,8 +39,8 @@ func steps(n int) rule {
 	}
 }
 
-// first holds everything after the batch that samples the n-th first token: n outputs have
-// begun before.
+// first lets batches pass up to the one that samples the first token of the n-th output,
+// and holds all batches after it.
 func first(n int) rule {
 	return func(b *engine.Batch) bool {
 		if n <= 0 {

@@ -144,7 +144,7 @@ func TestKillTokenizer(t *testing.T) {
 	}
 }
 
-// failing is a device that is lost at step at.
+// failing is a device that is lost in the step whose number is at.
 type failing struct {
 	engine.Backend
 	steps int

@@ -13,7 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// paced is a device whose every step takes a fixed time on the bubble's clock.
+// paced is a device whose every step takes a fixed time on the clock of the synctest
+// bubble.
 type paced struct {
 	engine.Backend
 	step time.Duration

@@ -22,7 +22,8 @@ func (s *System) running(ctx context.Context) ([]scheduler.Run, error) {
 	return Ask(ctx, s, func(core *scheduler.Scheduler, now time.Duration) []scheduler.Run { return core.Running(now, nil) })
 }
 
-// try calls at with Ask and returns the error of either.
+// try calls the function at with Ask, and returns the error of Ask, or that of the
+// function.
 func (s *System) try(t *testing.T, at func(core *scheduler.Scheduler, now time.Duration) error) error {
 	t.Helper()
 	failed, err := Ask(patience(t), s, at)

@@ -7,7 +7,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// player returns the ball until its count is 0.
+// player sends each ball that it gets back to the sender, with a lower count. When the
+// count is 0, it closes over instead.
 type player struct{ over chan struct{} }
 
 type ball struct {
@@ -29,8 +30,9 @@ func (p *player) Receive(ctx actor.Context) {
 	ctx.Send(to, b)
 }
 
-// BenchmarkPingPong measures a message to another actor and back, with protoactor's dispatcher
-// and with loop: the reason that processes have their own.
+// BenchmarkPingPong measures a message to another actor and back, with protoactor's
+// dispatcher and with loop. The difference is the reason that processes have a dispatcher
+// of their own.
 func BenchmarkPingPong(b *testing.B) {
 	run := func(dispatcher func() (actor.Dispatcher, func())) func(*testing.B) {
 		return func(b *testing.B) {

@@ -148,7 +148,7 @@ type delivery struct {
 type tick struct{}
 
 // look asks the scheduler actor to call the function at, which must not block. The function
-// itself sends its result to whoever waits.
+// itself sends its result to the goroutine that waits for it.
 type look struct{ at func(*schedulerActor) }
 
 // shutdown asks any actor to release what it holds and stop, after the messages sent before.

@@ -134,9 +134,9 @@ type loop struct {
 }
 
 func newLoop() *loop {
-	// A mailbox schedules itself at most once until it has run, and at most once more after the
-	// loop has ended, when nothing receives from work: 2 places suffice for Schedule never to
-	// block.
+	// A mailbox calls Schedule at most once until it has run, and at most once more after the
+	// loop has ended, when nothing receives from work. With room for 2 entries in work, Schedule
+	// never blocks.
 	l := &loop{work: make(chan func(), 2), quit: make(chan struct{})}
 	l.wait.Go(func() {
 		for {

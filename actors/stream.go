@@ -298,8 +298,8 @@ func (s *Stream) setPrompt(tokens []kv.Token) {
 	defer s.mu.Unlock()
 	s.prompt = len(tokens)
 	for i := range s.samples {
-		// The capacity keeps appended outputs out of the caller's array, and apart from each
-		// other.
+		// The capacity is cut to the length, so that appending output tokens copies the array:
+		// it is the caller's, and all samples share it.
 		s.samples[i].tokens, s.samples[i].taken = tokens[:len(tokens):len(tokens)], len(tokens)
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// In a vocabulary with holes, masks allow no id without a token: not where any text may follow,
-// and not beyond the tokenizer's ids, where a model's logits have more rows.
+// In a vocabulary with unassigned ids, masks allow no id without a token: not where any
+// text may follow, and not beyond the tokenizer's ids, where a model's logits have more
+// rows.
 func TestMasksAllowNoUnusedID(t *testing.T) {
 	data, err := os.ReadFile("../tokenizer/testdata/gaps.json")
 	if err != nil {

@@ -9,24 +9,25 @@ import (
 )
 
 // accounts are the tenants. Under DLPM each tenant has a position: the tokens that it was
-// charged, on a line divided into rounds of w·r tokens, where r is half a quantum and w
-// its weight. Among the tenants that could be served now, the lowest round goes next. The
-// highest round chosen so far is the current one.
+// charged, on a line divided into rounds of w·r tokens, where r is half a quantum and w its
+// weight. Among the tenants that could be served now, one in the lowest round goes next.
+// The highest round chosen so far is the current one.
 //
-// A tenant without open requests keeps its debt, which is the part of its position beyond
-// the current round, for Config.DebtAge; and of its credit at most one round. Both rules
-// matter to a tenant that sends its next request when the last has ended: without the
-// first it would escape its debt each time, without the second it would lose its turn each
-// time. A tenant that was away for long is served at most one round ahead of the others.
+// A tenant without open requests keeps two things. It keeps its debt, which is the part of
+// its position beyond the current round, for Config.DebtAge; and it keeps at most one round
+// of its credit. Both rules matter to a tenant that sends its next request when the last
+// has ended: without the first it would escape its debt each time, without the second it
+// would lose its turn each time. A tenant that was away for long is served at most one
+// round ahead of the others.
 //
 // For example, with Quantum 4096 and weight 1 a round is 2,048 tokens. In round 5 a new
-// tenant starts at (5-1)·2048 = 8,192. One at 3,000 tokens is lifted to 8,192; one at
-// 20,000 is in round 9 and waits until no other tenant has a lower round.
+// tenant starts at (5-1)·2048 = 8,192. A tenant at 3,000 tokens is lifted to 8,192; a
+// tenant at 20,000 is in round 9 and waits until no other tenant has a lower round.
 //
-// The proof of DLPM's promise: let f be a tenant that is choosable all the time, and g any
-// other. With round the current round, w the weights, and over = P + R·O, which is the
-// most by which a position may pass the end of its round (a prompt, and the outputs of R
-// samples):
+// The proof of DLPM's promise: take a time during which the tenant f is choosable
+// throughout, and let g be any other tenant. With round the current round, w the weights,
+// and over = P + R·O, which is the most by which a position may pass the end of its round
+// (a prompt, and the outputs of R samples):
 //
 //	position(f) at the start ≤ w(f)·(round + r) + over(f)
 //	position(g) at the start ≥ w(g)·(round − r), or it is lifted there

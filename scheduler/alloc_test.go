@@ -22,7 +22,8 @@ func TestDecodingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestMaskedRowsDoNotAllocate checks the same for rows whose masks the backend has.
+// TestMaskedRowsDoNotAllocate checks that planning and completing a step allocates nothing
+// if the backend has the masks of all rows already.
 func TestMaskedRowsDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the walks of the tag allocate")

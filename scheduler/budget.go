@@ -5,9 +5,9 @@ import "math"
 const (
 	// longSteps is the number of whole steps beyond which a prompt counts as long.
 	longSteps = 4
-	// maxLong bounds the long prompts that are computed at a time. They share one chunk,
-	// so more of them would hold pages and finish no sooner; with two, a shorter one still
-	// passes a longer one.
+	// maxLong bounds the long prompts that are computed at a time. They share one chunk, so
+	// more of them would hold pages and finish no sooner. With two, the shorter of them can
+	// still finish before the longer one.
 	maxLong = 2
 )
 

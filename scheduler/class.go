@@ -27,8 +27,9 @@ const (
 	maxClasses = 1024
 	careOne    = 256
 	careMost   = 4 * careOne
-	// farthest is the longest estimate, in tokens. Pages that are needed later than that
-	// come free when other sequences end (SGLang clips its estimate there too).
+	// farthest is the longest estimate, in tokens. Pages that a sequence needs after more
+	// tokens than that come free when other sequences end (SGLang clips its estimate there
+	// too).
 	farthest = 4096
 )
 

@@ -47,16 +47,16 @@ type Config struct {
 	// whole steps. Default 0: only StepTokens bounds a step.
 	ITLTarget time.Duration `min:"0s"`
 	// PromptFloor is the part of StepTokens that is kept for prompts while there are any,
-	// however many sequences decode; if the rest is too small for all, the sequences take
-	// turns. Default a quarter of StepTokens: where decoding could use all of the budget,
-	// a sequence gets a token in three steps of four, and a prompt of n tokens takes
-	// 4n/StepTokens steps instead of n. Negative keeps nothing.
+	// however many sequences decode. If the budget that is left is too small for all
+	// decoding sequences, they take turns. Default a quarter of StepTokens: where decoding
+	// could use all of the budget, a sequence gets a token in three steps of four, and a
+	// prompt of n tokens takes 4n/StepTokens steps instead of n. Negative keeps nothing.
 	PromptFloor int
-	// ChunkTokens is the most that one prompt takes of that budget in a step while others
-	// decode (SGLang: chunked_prefill_size, which bounds the whole step). Long prompts,
-	// which need more than four whole steps, share one such chunk, two prompts at a time,
-	// so that they do not make every step a full one. Default a quarter of StepTokens, but
-	// at least 128.
+	// ChunkTokens is the most that one prompt takes of a step's budget while others decode
+	// (SGLang: chunked_prefill_size, which bounds the whole step). Long prompts, which need
+	// more than four whole steps, share one chunk of this size, two prompts at a time, so
+	// that they do not make every step a full one. Default a quarter of StepTokens, but at
+	// least 128.
 	ChunkTokens int
 	// AttentionTokens is the context length at which a prompt token costs twice as much as
 	// the first one, see StepTokens. Default: from the backend's Cost. Negative counts
@@ -68,9 +68,10 @@ type Config struct {
 	MaxPrefilling int `default:"8" min:"1" max:"1<<30"`
 	// DefaultMaxTokens is the output limit of requests that set none. Default 256.
 	DefaultMaxTokens int `default:"256" min:"1" max:"1<<30"`
-	// ShareTokens is how many tokens more than the cache holds a waiting request must
-	// share with a prompt that is being computed, to wait for that prompt instead of
-	// computing them again. Default 32. Samples of one request always wait.
+	// ShareTokens decides whether a waiting request waits for a prompt that is being
+	// computed, instead of computing the same tokens again. It waits if the two share at
+	// least this many tokens beyond those that the cache holds. Default 32. Samples of one
+	// request always wait.
 	ShareTokens int `default:"32" min:"1" max:"1<<30"`
 	// MaxInflight is the number of plans that may be in flight. With 2 the next step is
 	// planned while one runs, so that the device never waits for planning; a stop is then
@@ -79,9 +80,9 @@ type Config struct {
 	// most the backend's MaxInflight.
 	MaxInflight int
 
-	// MaxBypass bounds how many requests are admitted before one that did not fit at its
-	// turn. At its next turn after that, all pages that come free are kept for it. Default
-	// 64.
+	// MaxBypass bounds how often others overtake a request that did not fit at its turn:
+	// after this many admissions of others, all pages that come free are kept for it from
+	// its next turn on. Default 64.
 	MaxBypass int `default:"64" min:"1" max:"1<<30"`
 	// OldestEvery bounds starvation under every policy except FCFS and DLPM: each
 	// OldestEvery-th admission goes to the oldest request. Default 16.
@@ -92,11 +93,12 @@ type Config struct {
 	// PreemptThreshold is, under Priority, by how much the priority of a waiting request
 	// must exceed that of a running one to preempt it. Default 1.
 	PreemptThreshold int `default:"1" min:"1" max:"1<<30"`
-	// Aging is, under LPM and DLPM, the number of computed tokens for which a waiting
-	// request gains as much rank over new ones as one more cached token gives. With 128, a
-	// request that has waited for 12,800 tokens of work ranks as if 100 more of its tokens
-	// were cached. Default 128: in bench/results/serving.md it keeps nearly all the hits
-	// that LPM gains, and the slowest requests wait no longer than under FCFS.
+	// Aging is, under LPM and DLPM, how many tokens of work count as much as one cached
+	// token. While the device computes that many tokens, a waiting request moves ahead of
+	// newer ones as if one more of its own tokens had been cached. With 128, a request that
+	// has waited for 12,800 tokens of work ranks as if 100 more of its tokens were cached.
+	// Default 128: in bench/results/serving.md it keeps nearly all the hits that LPM gains,
+	// and the slowest requests wait no longer than under FCFS.
 	Aging int `default:"128" min:"1" max:"1<<30"`
 	// Quantum is, under DLPM, how far the order by cached prefixes may drive tenants
 	// apart, in tokens served: see DLPM. A round is half a quantum. It should be at least
@@ -137,8 +139,8 @@ type Config struct {
 	// Eviction is the order in which the cache evicts prefixes that no request uses.
 	// Default radixcache.LRU.
 	Eviction radixcache.Policy
-	// SLRUHits is, under radixcache.SLRU, the number of reuses that protects a prefix from
-	// eviction before prefixes with fewer. Default 1.
+	// SLRUHits is, under radixcache.SLRU, the number of reuses that protects a prefix:
+	// prefixes with fewer reuses are evicted first. Default 1.
 	SLRUHits int
 	// CacheTTL is how long an unused prefix stays in the cache; older ones are removed
 	// with the next step. Default 0: no limit.
@@ -215,8 +217,8 @@ func (c Config) WithDefaults(info engine.Info) Config {
 }
 
 // stepTokens returns how many prompt tokens the backend computes in the fixed time of a
-// step, which is mostly the reading of the weights; 0 if it does not know. For example, 6
-// ms for a step and 20 µs for a token give 300 tokens.
+// step, which is mostly the reading of the weights; 0 if the backend gives no costs. For
+// example, 6 ms for a step and 20 µs for a token give 300 tokens.
 func stepTokens(info engine.Info) int {
 	if !info.Cost.Known() {
 		return 0
@@ -224,9 +226,9 @@ func stepTokens(info engine.Info) int {
 	return int(math.Round(min(info.Cost.Step/info.Cost.Token, float64(info.MaxTokens))))
 }
 
-// inflight returns the default of MaxInflight. 2 pays off only where the device would
-// otherwise wait for the host for more than a tenth of its shortest step; a plan that is
-// made later knows more arrivals and stops.
+// inflight returns the default of MaxInflight. It is 2 only if the device would otherwise
+// wait for the host for more than a tenth of its shortest step. Otherwise 1 is better: a
+// plan that is made later takes account of more arrivals and stops.
 func inflight(info engine.Info) int {
 	if info.Cost.Host > 0.1*(info.Cost.Step+info.Cost.Row) {
 		return min(2, info.MaxInflight)
@@ -234,8 +236,9 @@ func inflight(info engine.Info) int {
 	return 1
 }
 
-// Validate reports all faults at once, each with its field and value. It expects defaults
-// to be filled in.
+// Validate returns an error that joins all faults of c for a backend described by info,
+// each with its field and value; nil if there are none. It expects defaults to be filled
+// in.
 func (c Config) Validate(info engine.Info) error {
 	errs := []error{bounds.Check("scheduler", c)}
 	within := func(field string, v, lo, hi int) {
@@ -300,7 +303,7 @@ func (c Config) validateTiers(info engine.Info) error {
 	return errors.Join(errs...)
 }
 
-// cache returns the configuration of the prefix tree.
+// cache returns the configuration of the prefix tree for a backend described by info.
 func (c Config) cache(info engine.Info) radixcache.Config {
 	return radixcache.Config{
 		PageTokens: info.PageTokens, BlockTokens: c.BlockTokens, Events: c.Events, PinnedTokens: c.PinnedTokens, CurveSamples: c.CurveSamples,

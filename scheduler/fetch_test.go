@@ -195,9 +195,10 @@ func TestPrefixBeingWritten(t *testing.T) {
 	}
 }
 
-// TestBlocksAreHashedOnce counts the hashing of each block, by the Local hash that its event
-// has only then. A block is hashed when it is computed, or when a store has it from before a
-// restart, but not when it is written to a lower tier or read from there.
+// TestBlocksAreHashedOnce checks how often each block is hashed: an event has a Local hash
+// only if its block was hashed for it. A block is hashed when it is computed, or when a
+// store has it from before a restart, but not when it is written to a lower tier or read
+// from there.
 func TestBlocksAreHashedOnce(t *testing.T) {
 	h := newShelf(t, tiering.Config{}, 8, 2)
 	h.token = 10 * time.Microsecond

@@ -7,9 +7,9 @@ const (
 	// size is used. A waiting sequence whose cached prefix grows by less than a block is not
 	// ranked again.
 	indexTokens = 64
-	// rerankPerStep bounds the waiting sequences that a step ranks again because more of
-	// them is cached; the next steps continue. It bounds the time of a step after a prefix
-	// was published that thousands of sequences share.
+	// rerankPerStep bounds how many waiting sequences a step ranks again because more of
+	// their tokens are cached; the next steps continue. It bounds the time of a step after
+	// a prefix was published that thousands of sequences share.
 	rerankPerStep = 256
 )
 

@@ -25,7 +25,8 @@ func newDesk(t *testing.T, pages int) *desk {
 	return &desk{pool: pool}
 }
 
-// pump does what a shell does after each input.
+// pump puts the scheduler's question and its surplus pages into the pool's mailbox, as a
+// shell does after each input. It returns the number of messages that it sent.
 func (d *desk) pump(s *Scheduler) (sent int) {
 	if n := s.Want(); n > 0 {
 		sent++
@@ -75,9 +76,9 @@ func (d *desk) run(t *testing.T, s *Scheduler, m *sim) (out []Output) {
 
 func ones(n int) []kv.Token { return slices.Repeat([]kv.Token{1}, n) }
 
-// TestSurplusWhileAsked: pages are returned while a question is on its way, so the answer
-// describes the pool before the return. The scheduler must not believe that the pool stays
-// empty.
+// TestSurplusWhileAsked: pages are returned while the pool has not answered Want yet, so
+// its answer describes the pool before the return. The scheduler must not believe that the
+// pool stays empty.
 func TestSurplusWhileAsked(t *testing.T) {
 	m := newSim(t, 1, 16, 4, 64)
 	s, err := New(Config{DisableCache: true, LeaseLowPages: 1, LeaseBulkPages: 12, LeaseHighPages: 4}, m.info)
@@ -227,8 +228,8 @@ func TestRecomputedCountsOnlyRepeats(t *testing.T) {
 	}
 }
 
-// TestPlacedRequestDemandsNoMore checks that a demand ends with the step that it was for,
-// if the pages that are left suffice.
+// TestPlacedRequestDemandsNoMore checks that a demand for pages ends with the step in which
+// a request did not fit, if the pages that are left suffice after that.
 func TestPlacedRequestDemandsNoMore(t *testing.T) {
 	m := newSim(t, 1, 64, 4, 64)
 	s, err := New(Config{LeaseLowPages: 4, LeaseBulkPages: 24, LeaseHighPages: 30}, m.info)

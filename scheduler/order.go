@@ -178,8 +178,8 @@ func (w *queue) longestWaiting() *sequence {
 			continue
 		}
 		q := l.aged.first()
-		// closed looks at the head by rank, which may outrank lastLong while the oldest
-		// does not.
+		// closed looks at the lane's first sequence by rank. That may outrank lastLong while
+		// the oldest sequence, q, does not.
 		if l.key.long && w.longFull(q) {
 			continue
 		}
@@ -197,8 +197,8 @@ func (w *queue) longestWaiting() *sequence {
 // looked at. After maxTries of these, the best is taken as it is.
 func (w *queue) candidate(work uint64, freeSlots int) *sequence {
 	w.owe(w.skipped)
-	// Under Priority the oldest is tried once in a pass, and only if a slot is free: it
-	// must not prevent others from preempting.
+	// Under Priority the oldest sequence is tried once in a pass, and only if a slot is
+	// free. Otherwise it could keep others from preempting.
 	oldest := w.cfg.Policy != Priority || freeSlots > 0 && len(w.skipped) == 0
 	if oldest && w.needsOldest() && (w.admissions+1)%uint64(w.cfg.OldestEvery) == 0 {
 		if q := w.longestWaiting(); q != nil {

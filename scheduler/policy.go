@@ -35,21 +35,21 @@ const (
 	// share left, charged by uncached prompt tokens and output tokens (Cao et al. 2025,
 	// "Locality-aware Fair Scheduling in LLM Serving").
 	//
-	// The promise: while a tenant has an admissible request, no other tenant of equal
-	// weight is served more than it by more than
+	// The promise: take any time during which a tenant has an admissible request. Another
+	// tenant of equal weight is served at most
 	//
 	//	2·(Quantum + P + R·O)
 	//
-	// tokens, where P is the longest uncached prompt, R the most samples that one tenant
-	// runs at a time, and O the longest output. A request is admissible unless it follows
-	// a prompt in flight, waits for a fetch, meets its tenant's limit, is a long prompt
-	// that waits for other long prompts, or does not fit. Two tenants that both wait all
-	// the time differ by no more than that.
+	// tokens more than that tenant in this time, where P is the longest uncached prompt, R
+	// the most samples that one tenant runs at a time, and O the longest output. A request
+	// is admissible unless it follows a prompt in flight, waits for a fetch, meets its
+	// tenant's limit, is a long prompt that waits for other long prompts, or does not fit.
+	// Two tenants that both wait all the time differ by no more than that.
 	//
 	// The other tenant may do anything: have many requests open or one at a time, come and
 	// go. With weights, count tokens per weight: 2·Quantum, plus P + R·O of each tenant
 	// divided by its weight. A request that is aborted or fails is charged for the tokens
-	// that it computed and no others; a tenant whose admitted prompt was not computed for
+	// that it computed and no others. A tenant whose admitted prompt was not computed for
 	// that reason is promised nothing for the turn that it lost. Debts are remembered
 	// within MaxDebtors and DebtAge.
 	DLPM
@@ -60,12 +60,13 @@ var policyNames = enum.New[Policy]("scheduler", "policy", "fcfs", "lpm", "dfs-we
 // Policies returns all policies.
 func Policies() []Policy { return policyNames.Values() }
 
-// usesMatches reports whether the order depends on how much of each prompt is cached.
+// usesMatches reports whether the order of waiting requests under p depends on how much of
+// each prompt is cached.
 func (p Policy) usesMatches() bool {
 	return p == LPM || p == DFSWeight || p == HRRN || p == DLPM
 }
 
 func (p Policy) String() string { return policyNames.Name(p) }
 
-// UnmarshalText sets p from a policy's name, such as "lpm".
+// UnmarshalText sets p from a policy's name, such as "lpm". It fails for an unknown name.
 func (p *Policy) UnmarshalText(text []byte) error { return policyNames.Read(p, text) }

@@ -43,9 +43,9 @@ func TestPreemptedWaitsForHigherPriority(t *testing.T) {
 	}
 }
 
-// TestPriorityInTheBudget checks that a prompt of high priority goes before those of lower
-// priority in the budget of a step, beside MaxPrefilling of them. Only the quarter of the
-// prompt that was admitted first is kept from it.
+// TestPriorityInTheBudget checks that a prompt of high priority gets the budget of a step
+// before MaxPrefilling prompts of lower priority. Only the quarter of the prompt that was
+// admitted first is not given to it.
 func TestPriorityInTheBudget(t *testing.T) {
 	b := newBed(t, Config{Policy: Priority, StepTokens: 64, ChunkTokens: 64, MaxPrefilling: 4, AttentionTokens: -1}, 16, 400)
 	for id := RequestID(1); id <= 6; id++ {
@@ -98,8 +98,8 @@ func TestSharedPagesAreNotFreed(t *testing.T) {
 	}
 }
 
-// TestWhyCountsNoMatchedPagesAsFree checks that Why counts as free only pages beside those
-// that the request found itself.
+// TestWhyCountsNoMatchedPagesAsFree checks that Why does not count the pages of a request's
+// own cached prefix as free.
 func TestWhyCountsNoMatchedPagesAsFree(t *testing.T) {
 	b := learnt(t, Config{ShareTokens: 1000}, 4, 14)
 	b.add(1, seq(0, 20), 1)
@@ -114,8 +114,9 @@ func TestWhyCountsNoMatchedPagesAsFree(t *testing.T) {
 	}
 }
 
-// TestSeveralTakePlacesInOneStep checks that several newcomers of high priority can
-// preempt in one step, and that a difference below the threshold preempts none.
+// TestSeveralTakePlacesInOneStep checks that several waiting requests of high priority can
+// preempt running ones in one step, and that a difference of priority below the threshold
+// preempts none.
 func TestSeveralTakePlacesInOneStep(t *testing.T) {
 	b := newBed(t, Config{Policy: Priority, MaxRunning: 3, PreemptThreshold: 3}, 4, 60)
 	for id := RequestID(1); id <= 3; id++ {

@@ -60,18 +60,19 @@ type Request struct {
 	// one.
 	Format   *grammar.Grammar
 	Sampling engine.SamplingParams
-	// PromptLogprobs asks for Output.Prompt. The whole prompt is computed then, cached or
-	// not, because its log-probabilities need the logits of every position. PromptTop is
-	// the number of tokens that Output.PromptTop has for each position.
+	// PromptLogprobs asks for Output.Prompt. The whole prompt is then computed, even if it
+	// is cached, because its log-probabilities need the logits of every position. PromptTop
+	// is the number of tokens that Output.PromptTop has for each position.
 	PromptLogprobs bool
 	PromptTop      int32
 	// Digest asks the backend for a digest of each sampled token's logit bits.
 	Digest bool
 
-	// Deadline, on the clock of now, ends the request with ErrDeadline; 0 for none.
+	// Deadline ends the request with ErrDeadline at that time, on the clock of the now that
+	// methods get; 0 for none.
 	Deadline time.Duration
-	// QueueTimeout ends it with ErrQueueTimeout if it was not admitted within that time
-	// after Add; 0 for none.
+	// QueueTimeout ends the request with ErrQueueTimeout if it was not admitted within that
+	// time after Add; 0 for none.
 	QueueTimeout time.Duration
 	// Timeline asks for Ending.Timeline.
 	Timeline bool
@@ -102,7 +103,8 @@ func (e *FieldError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// refuse makes a FieldError that wraps kind.
+// refuse makes a FieldError for the given field of a request. Its Err wraps kind and adds
+// the formatted text.
 func refuse(field string, kind error, format string, args ...any) error {
 	return &FieldError{field, fmt.Errorf("%w: %s", kind, fmt.Sprintf(format, args...))}
 }

@@ -26,8 +26,8 @@ type room struct {
 	swaps      []engine.PageSwap // page exchanges of slots in use, for the next plan
 	below      *tiers            // nil: no tiers below the device
 
-	// Scratch: freed are pages that the tree gave back, lent a copy of a page list for the
-	// tree; release, without and growing belong to preemption.
+	// Scratch: freed has pages that the tree gave back, lent a copy of a page list that is
+	// passed to the tree; release, without and growing are used for preemption.
 	freed, lent      []kv.PageID
 	release          radixcache.Release
 	without, growing []*sequence

@@ -102,8 +102,8 @@ func (b *budget) share(prefilling []*sequence, decoding int) (cost int) {
 	}
 	cost = b.deal(tokens, most)
 	clear(b.order)
-	// One token late in a long prompt may cost more than the budget; decode rows keep
-	// theirs.
+	// One token late in a long prompt may cost more than the budget. The budget of decode
+	// rows does not shrink for that.
 	return min(cost, tokens)
 }
 
@@ -135,8 +135,8 @@ func (b *budget) deal(tokens, most int) int {
 		if isLong {
 			share = min(share, long-keptLong)
 		}
-		// One token may cost more than the whole share. Only the first prompt overdraws,
-		// or it would never end.
+		// One token may cost more than the whole share. The prompt that was admitted first
+		// gets a token nevertheless, or it would never end; the others get none.
 		if share <= 0 || q != first && cfg.costOf(1, q.computed) > share {
 			continue
 		}

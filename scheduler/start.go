@@ -54,8 +54,8 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 	if s.cache != nil && q.epoch != s.cache.Epoch() {
 		q.epoch, q.first = s.cache.Epoch(), noTokens
 	}
-	// q.first stays the lowest ever: after a preemption, tokens that q computed before are
-	// matched in the cache and are still its own work.
+	// q.first never rises: after a preemption, q finds in the cache tokens that it computed
+	// itself before, and these are still its own work.
 	q.first = min(q.first, q.matched)
 	q.pages = s.room.hold(own, pages)
 	if boundary > 0 {

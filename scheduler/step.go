@@ -48,7 +48,8 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	return s.launch(p)
 }
 
-// planMoves plans moves between tiers while no request is open; nil if there are none.
+// planMoves is called while no request is open. It returns a plan with the moves between
+// tiers that are due, and without rows; nil if there are none.
 func (s *Scheduler) planMoves(now time.Duration) *Plan {
 	if s.tiers == nil {
 		return nil
@@ -76,9 +77,8 @@ func (s *Scheduler) launch(p *Plan) *Plan {
 	return p
 }
 
-// decodes reports whether q can have a decode row now: its prompt is computed or in
-// flight, it has a page for the token, and no token in flight determines its mask or ends
-// it.
+// decodes reports whether q can have a decode row now: its prompt is computed or in flight,
+// it has a page for the token, and its mask and its end do not depend on a token in flight.
 func (q *sequence) decodes(pageTokens int) bool {
 	return q.wantsRow() && !q.awaitsToken() && q.computed < len(q.pages)*pageTokens
 }
@@ -98,9 +98,10 @@ func (s *Scheduler) decoding() int {
 	return s.budget.decoding
 }
 
-// decode gives decoding sequences a row of one token each, up to budget. If the budget is
-// too small for all, it begins where the last step stopped, so that all get the same rate:
-// with 256 sequences and a budget of 192, each gets a row in three steps of four.
+// decode gives decoding sequences a row of one token each in p, at most as many rows as
+// budget says. If that is too small for all, it begins where the last step stopped, so that
+// all get the same rate: with 256 sequences and a budget of 192, each gets a row in three
+// steps of four.
 func (r *runningSet) decode(p *Plan, budget int) {
 	n := len(r.all)
 	at := 0
@@ -120,9 +121,9 @@ func (r *runningSet) decode(p *Plan, budget int) {
 	}
 }
 
-// prefill makes the rows of the chunks that share has set. Their pages are held since
-// admission. RecomputedTokens counts the part below the position reached before a
-// preemption.
+// prefill adds to p the rows of the chunks that share has set. Their pages were taken at
+// admission. RecomputedTokens counts the part of a chunk below the position that the
+// sequence had reached before a preemption.
 func (s *Scheduler) prefill(now time.Duration, p *Plan) {
 	for _, c := range s.budget.chunks {
 		q, n := c.q, c.tokens

@@ -104,8 +104,8 @@ func (s *Scheduler) Waiting(dst []Wait) []Wait {
 	base, reserve, v := len(dst), 0, s.view()
 	dst = slices.Grow(dst, len(all))
 	for _, q := range all {
-		// Both lists are sorted by precedence, so the reserve only grows from one q to the
-		// next.
+		// all and running are sorted by precedence, so the reserve only grows from one q to
+		// the next.
 		for len(running) > 0 && !s.cfg.mayReplace(q, running[0]) {
 			reserve += s.classes.growth(running[0], s.info.PageTokens)
 			running = running[1:]

@@ -9,7 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// plainWait is explain with the functions that admission calls, for one sample.
+// plainWait returns what explain must return for q. It calls the functions that admission
+// calls, and shares no answers with other samples.
 func plainWait(s *Scheduler, q *sequence) Wait {
 	m, last := s.queue.peek(q), s.cfg.lastLong(s.running.prefilling)
 	w := Wait{Request: q.req.ID, Sample: q.sample, CachedTokens: m.Tokens}

@@ -24,7 +24,7 @@ type lower struct {
 	ledger   *tierLedger
 	messages int                                 // messages to the scheduler in flight
 	took     func() time.Duration                // draws the duration of the next operation
-	fault    func(m *tiering.Move) (error, bool) // draws the operation's error; true: slower than its deadline
+	fault    func(m *tiering.Move) (error, bool) // draws the operation's error, and whether it misses its deadline
 	ended    func(c *carried, err error)         // called with each ending; may be nil
 	speedup  time.Duration                       // factor by which stores report too short times
 }

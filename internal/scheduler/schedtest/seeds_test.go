@@ -143,8 +143,8 @@ func (r *Report) add(o *Report) {
 	r.Time += o.Time
 }
 
-// TestTierSeeds: the same with tiers below the device in every world. Half of the worlds
-// restart in the middle, if a tier outlives the process.
+// TestTierSeeds: as TestSeeds, with tiers below the device in every world. Half of the
+// worlds restart in the middle, if a tier outlives the process.
 func TestTierSeeds(t *testing.T) {
 	n := *seedCount
 	if invariants.Enabled {
@@ -179,7 +179,8 @@ func (m *Moves) add(o *Moves) {
 	m.Lost += o.Lost
 }
 
-// mustBeRich checks that reads are common and end in each way.
+// mustBeRich fails the test if reads are rare, or never end in one of the ways that m
+// counts.
 func (m *Moves) mustBeRich(t *testing.T) {
 	t.Helper()
 	for what, n := range map[string]int{
@@ -195,7 +196,8 @@ func (m *Moves) mustBeRich(t *testing.T) {
 	}
 }
 
-// mustBeRich checks that enough happens in the simulation to find something.
+// mustBeRich fails the test if too little happens in the simulated worlds for a bug to
+// show.
 func (r *Report) mustBeRich(t *testing.T) {
 	t.Helper()
 	for what, n := range map[string]int{

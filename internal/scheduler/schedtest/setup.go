@@ -47,8 +47,8 @@ type setup struct {
 	pool     time.Duration // mean delay of a message
 	notice   time.Duration // mean delay between the end of a step and Complete
 	store    time.Duration // mean duration of an operation of a lower tier's store
-	// storeFault returns the error of a move's store operation; true: it is slower than its
-	// deadline.
+	// storeFault draws the error of a move's store operation, nil if it succeeds, and reports
+	// whether the operation takes longer than its deadline.
 	storeFault func(*tiering.Move) (error, bool)
 	speedup    time.Duration // see lower
 	restarts   bool          // the process restarts in the middle, and finds the extents of disk and shared tiers
