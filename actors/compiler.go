@@ -40,7 +40,7 @@ func (a *compilerActor) receive(self *process, message any) {
 }
 
 // compile compiles the format of m. It gives up with an error after FormatTimeout, when the
-// system ends, and when no request waits for m any more.
+// system ends, and when no request waits for m.
 func (a *compilerActor) compile(m *compile) (*grammar.Grammar, error) {
 	began := a.sys.now()
 	rules, err := m.format.rules()

@@ -187,7 +187,7 @@ func (d *door) enter(samples int) (*Stream, error) {
 }
 
 // leave returns the credits of a request. It is called when no message about the request is
-// in flight any more. After close it does nothing.
+// left in flight. After close it does nothing.
 func (d *door) leave(stream *Stream) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

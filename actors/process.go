@@ -52,9 +52,9 @@ var (
 	restartOnPanic = actor.NewRestartingStrategy()
 )
 
-// spawn starts an actor with the given name. strategy says what happens after a panic.
-// spawn calls make once for the receiver; under restartOnPanic make is called again after
-// each panic.
+// spawn starts an actor with the given name. strategy determines what happens after a
+// panic. spawn calls make once for the receiver; under restartOnPanic make is called again
+// after each panic.
 func (s *System) spawn(name string, strategy actor.SupervisorStrategy, make func() receiver) *process {
 	p := &process{sys: s, name: name, loop: newLoop(), done: newDone()}
 	props := actor.PropsFromProducer(func() actor.Actor {

@@ -241,7 +241,7 @@ func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bo
 }
 
 // read handles the end of the Read id; err is nil if it succeeded. The pages go to the
-// sequence that waits for them. If no sequence waits any more, or the Read failed, the
+// sequence that waits for them. If no sequence waits for them, or the Read failed, the
 // pages are released.
 func (fs *fetches) read(id tiering.MoveID, err error) {
 	a := fs.reading[id]

@@ -194,7 +194,7 @@ func (w *queue) longestWaiting() *sequence {
 // and freeSlots the number of free slots. candidate matches the sequence in the cache
 // again, because pages may have been evicted since it was ranked. If its match is shorter
 // by a block of the index or more, the sequence is ranked again, and the next best is
-// looked at. After maxTries of these, the best is taken as it is.
+// looked at. After maxTries such sequences, the best is taken as it is.
 func (w *queue) candidate(work uint64, freeSlots int) *sequence {
 	w.owe(w.skipped)
 	// Under Priority the oldest sequence is tried once in a pass, and only if a slot is

@@ -139,7 +139,7 @@ func (l *room) evict(n int) {
 }
 
 // hold takes n idle pages, to which the next plan may write, and appends them to dst. If a
-// Write to a lower tier still reads one of them, the next batch will wait for that Write.
+// Write to a lower tier still reads such a page, the next batch will wait for that Write.
 func (l *room) hold(n int, dst []kv.PageID) []kv.PageID {
 	from := len(dst)
 	dst, _ = l.lease.Hold(n, dst)
@@ -156,8 +156,8 @@ func (l *room) waitsForGrant() bool { return l.poolFree > 0 || l.asked > 0 }
 // duplicates that a sequence held itself. It keeps the slice freed as scratch.
 func (l *room) reclaim(freed []kv.PageID) { l.takeBack(freed, demoted) }
 
-// takeBack is reclaim for any fate of the extents that lose pages: to says what happens to
-// their KV in lower tiers.
+// takeBack is reclaim for any fate of the extents that lose pages. The argument to
+// determines what happens to their KV in lower tiers.
 func (l *room) takeBack(freed []kv.PageID, to fate) {
 	if l.below != nil {
 		l.below.lose(freed, to)

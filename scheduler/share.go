@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// chunk is a prompt's part of a step: the next tokens of q.
+// chunk is a prompt's part of a step: the next tokens of q, as many as tokens says.
 type chunk struct {
 	q      *sequence
 	tokens int
@@ -38,11 +38,11 @@ func (c *Config) promptBudget(decoding int) int {
 
 // hasBudget reports whether q, or any new sequence if q is nil, would get tokens in this
 // step or soon. prefilling lists the running sequences whose prompts are being computed,
-// the oldest admission first, and budget is what prompts may cost in this step. hasBudget
-// subtracts from budget the part of the oldest prompt, which is a quarter, and the next
-// chunks of the other prompts that q does not outrank; long prompts count as one chunk
-// together. It returns true if something is left. It also returns true if q outranks all
-// prompts, and false if q does not outrank MaxPrefilling of them.
+// the oldest admission first, and budget is the part of the step that is left to prompts.
+// hasBudget subtracts from budget the part of the oldest prompt, which is a quarter, and
+// the next chunks of the other prompts that q does not outrank; long prompts count as one
+// chunk together. It returns true if something is left. It also returns true if q outranks
+// all prompts, and false if q does not outrank MaxPrefilling of them.
 func (c *Config) hasBudget(prefilling []*sequence, budget int, q *sequence) bool {
 	others, rest := 0, budget-oldestShare(budget)
 	long := c.ChunkTokens

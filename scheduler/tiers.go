@@ -249,9 +249,9 @@ const (
 	discarded             // wrong: copies in lower tiers are dropped too
 )
 
-// lose tells the policy that the tree gives up pages; to says what happens to the KV. An
-// extent that loses one page is no longer on the device as a whole, so it leaves with all
-// its pages.
+// lose tells the policy that the tree gives up pages; the argument to determines what
+// happens to their KV. An extent that loses one page is no longer on the device as a whole,
+// so it leaves with all its pages.
 func (t *tiers) lose(pages []kv.PageID, to fate) {
 	t.leaving = t.leaving[:0]
 	for _, p := range pages {
