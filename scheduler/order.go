@@ -239,9 +239,9 @@ func (w *queue) bypass(q *sequence) {
 	w.keepRoomFor(w.skipped[len(w.skipped)-1:])
 }
 
-// keepRoomFor lets the first sequence of unfit that was bypassed MaxBypass times block the
-// queue, unless another one blocks it already, or that sequence could not be taken anyway,
-// see excluded.
+// keepRoomFor lets the first waiting sequence of unfit that was bypassed MaxBypass times
+// block the queue, unless another one blocks it already. It passes over sequences that
+// can't be taken anyway, see excluded.
 func (w *queue) keepRoomFor(unfit []*sequence) {
 	for _, q := range unfit {
 		if w.blocked == nil && q.place == waiting && w.admissions-q.unfitAt >= uint64(w.cfg.MaxBypass) && !w.excluded(q) {

@@ -35,7 +35,7 @@ const (
 	// share left, charged by uncached prompt tokens and output tokens (Cao et al. 2025,
 	// "Locality-aware Fair Scheduling in LLM Serving").
 	//
-	// The promise: take any time during which a tenant has an admissible request. Another
+	// The promise: take any time throughout which a tenant has an admissible request. Another
 	// tenant of equal weight is served at most
 	//
 	//	2·(Quantum + P + R·O)

@@ -42,8 +42,8 @@ func (x *prefixes) find(q *sequence) (f found) {
 // openPage looks for KV that continues m, q's match in the cache, within the next page. It
 // returns the running sequence r whose last page, which is not in the tree yet, has most
 // leading tokens in common with q there, and the number of these tokens, which q may copy.
-// If no sequence has more of them than the tree's best partial page, r is nil and tokens is
-// the number of that page.
+// If no such page has more of them than the partial page of m, r is nil and tokens is the
+// number that q may copy from that partial page.
 func (x *prefixes) openPage(q *sequence, m radixcache.Match) (r *sequence, tokens int) {
 	if x.cache == nil {
 		return nil, 0

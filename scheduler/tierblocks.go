@@ -13,9 +13,8 @@ import (
 // tierBlocks makes cache events from the contents of lower tiers. Tiers hold extents, and
 // events name blocks; a block belongs to the extent in which it ends. With blocks of 16 and
 // extents of 40 tokens, the first extent has blocks 0 and 1, the second, [40, 80), has
-// blocks 2 to 4. If a tier has an extent, the extents before it are in some tier too, and
-// so are the blocks before those of the extent. Extents with media, and those after them,
-// give no events.
+// blocks 2 to 4. A tier that has an extent has the extents before it too, and so the blocks
+// before those of the extent. Extents with media, and those after them, give no events.
 type tierBlocks struct {
 	blockTokens int
 	known       map[mempool.Key]*extentBlocks  // by extent, for those that are in some tier
