@@ -68,8 +68,8 @@ type Request struct {
 	// Digest asks the backend for a digest of each sampled token's logit bits.
 	Digest bool
 
-	// Deadline ends the request with ErrDeadline at that time, on the clock of the now that
-	// methods get; 0 for none.
+	// Deadline ends the request with ErrDeadline at that time, which is on the same clock
+	// as the argument now of the methods; 0 for none.
 	Deadline time.Duration
 	// QueueTimeout ends the request with ErrQueueTimeout if it was not admitted within that
 	// time after Add; 0 for none.

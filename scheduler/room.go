@@ -107,9 +107,9 @@ func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
 }
 
 // take makes sure that n pages are idle, by eviction if need be, and reports whether they
-// are. If it returns false, it has changed nothing but the demand. While the pool may still
-// give pages, take evicts nothing: it notes n as demand, so that Want asks, and returns
-// false. Free pages cost nothing, evicted ones a prefix.
+// are. If it returns false, it has changed nothing but the demand. If too few pages are
+// idle and the pool may still give some, take evicts nothing: it notes n as demand, so that
+// Want asks, and returns false. Free pages cost nothing, evicted ones a prefix.
 func (l *room) take(n int) bool {
 	o := l.supply(&demand{pages: n})
 	if short := n - o.idle; short > 0 {

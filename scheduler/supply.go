@@ -84,8 +84,9 @@ func (r *sequence) preemptable() bool {
 }
 
 // mayPreempt reports whether a running r may be preempted for d. If the sequence d.q waits,
-// r's priority must be below that of d.q by PreemptThreshold. If d.q runs and needs a page,
-// r's priority must not be above that of d.q; r may then be d.q itself, but not d.spared.
+// the policy must be Priority, and r's priority must be below that of d.q by
+// PreemptThreshold. If d.q runs and needs a page, r's priority must not be above that of
+// d.q; r may then be d.q itself, but not d.spared.
 func (d *demand) mayPreempt(cfg *Config, r *sequence) bool {
 	if d.q.place != running {
 		return cfg.mayReplace(d.q, r)
@@ -173,8 +174,8 @@ func (l *room) startPages(q *sequence, cached int) int {
 // fits reports whether q can start with the prefix f without preempting, so that reserve
 // pages are left, and whether it can copy the boundary page of f too. It can't copy that
 // page if the very page would have to be evicted to make room for q. fits changes nothing
-// except the demand: if the pool may still give pages, fits notes the demand and returns
-// false, since the pool is asked before anything is evicted.
+// except the demand: if too few pages are idle and the pool may still give some, fits notes
+// the demand and returns false, since the pool is asked before anything is evicted.
 func (l *room) fits(f *found, q *sequence, reserve int) (fits, copies bool) {
 	d := l.startDemand(q, f.match, f.from == nil && f.boundary > 0, reserve)
 	o := l.supply(&d)
