@@ -134,9 +134,9 @@ func (s *System) Open(req Request) (*Stream, error) {
 	return stream, nil
 }
 
-// submit passes req on, whose prompt is tokens. A request with a Format goes to the formats
-// actor first, and a request whose prompt may be in a shared tier goes to the engine before
-// that, which looks the prompt up. Other requests go to the scheduler at once.
+// submit passes on the request req, whose prompt is tokens. If a tier is shared and may
+// hold part of the prompt, the engine looks the prompt up first. Then the request goes to
+// the formats actor if it has a Format, and otherwise to the scheduler.
 func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 	stop := req.StopTokens
 	if !req.IgnoreEOS {
@@ -197,13 +197,15 @@ func (d *door) leave(stream *Stream) {
 	}
 }
 
-// dismiss ends, with e, a request that the scheduler has never received.
+// dismiss gives the ending e to all samples of a request that the scheduler has never
+// received.
 func (d *door) dismiss(stream *Stream, e scheduler.Ending) {
 	d.leave(stream) // before the caller sees the ending
 	stream.end(e)
 }
 
-// close makes the door refuse later requests with cause, and ends the open ones with it.
+// close makes the door refuse later requests with the error cause. The open requests fail
+// with the same error.
 func (d *door) close(cause error) {
 	d.mu.Lock()
 	d.closed = cause

@@ -325,7 +325,7 @@ func (s *Stream) finish(out *scheduler.Output) {
 	}
 }
 
-// end ends all samples that have no ending yet with e.
+// end gives the ending e to all samples that have none yet.
 func (s *Stream) end(e scheduler.Ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,8 +336,8 @@ func (s *Stream) end(e scheduler.Ending) {
 	}
 }
 
-// close ends the sample o with e, once. The caller holds the mutex, and o has no ending
-// yet.
+// close gives the sample o its ending, made from e. The caller holds the mutex, and o has
+// no ending yet.
 func (s *Stream) close(o *sample, e scheduler.Ending) {
 	o.over = true
 	s.open--

@@ -96,8 +96,8 @@ func (s *System) longestPrompt() (most int, tooMany error) {
 	return most, &scheduler.FieldError{Field: "Prompt", Err: err}
 }
 
-// drop is called when the worker panicked on message. It ends the request that the worker
-// was encoding with err, or returns err to the Tokenize call.
+// drop is called when the worker panicked on message. The request that the worker was
+// encoding fails with err, or the Tokenize call returns err.
 func (a *tokenizerActor) drop(message any, err error) {
 	m, ok := message.(*encode)
 	switch {

@@ -21,8 +21,8 @@ type Text struct {
 }
 
 // Tokenize encodes a text as a prompt is encoded, when its tenant has its turn. It takes no
-// credit. If ctx ends first, it returns the cause of that; after the system's end it
-// returns the system's cause.
+// credit. If ctx ends first, it returns context.Cause(ctx); after the system's end it
+// returns the cause of that end.
 func (s *System) Tokenize(ctx context.Context, t Text) ([]kv.Token, error) {
 	if s.cfg.Tokenizer == nil {
 		return nil, fmt.Errorf("%w: there is no tokenizer", scheduler.ErrInvalid)

@@ -84,8 +84,8 @@ func (c *door) crowd(o *order, accepted bool) (all []error) {
 }
 
 // displaces reports whether req may displace enough waiting requests to enter the full
-// queue. samples is its number of samples, and lack the number of samples by which the
-// queue is too small.
+// queue. samples is the number of samples of req. lack is the number of samples by which
+// the queue is too small.
 func (c *door) displaces(req *scheduler.Request, samples, lack int) bool {
 	if !c.r.cfg.Displace || samples > c.r.cfg.MaxQueued {
 		return false

@@ -61,7 +61,8 @@ func newLower(r *rig, cfg *tiering.Config) lower {
 // busy reports whether the scheduler has not been told the end of some move.
 func (l *lower) busy() bool { return len(l.moves)+l.messages > 0 }
 
-// begin begins the moves of the plan p. It returns an error if the device is lost.
+// begin starts the moves of the plan p and applies its cancellations. It returns an error
+// if the device is lost.
 func (l *lower) begin(p *scheduler.Plan) error {
 	for i := range p.Moves {
 		m := &p.Moves[i]
@@ -198,7 +199,7 @@ func (l *lower) mayDrop(t kv.Tier, k mempool.Key) error {
 	return nil
 }
 
-// get makes the pages of the record that c reads the memory of c. It returns
+// get gives the move c the pages of the record that it reads, as c.memory. It returns
 // mempool.ErrMiss if the store has no such record.
 func (l *lower) get(c *carried) error {
 	rec := l.stores[c.From][c.Extent.Key]
@@ -355,7 +356,7 @@ func (l *lower) count(c *carried, err error) {
 	}
 }
 
-// tell posts a message to the scheduler; what runs when the message arrives.
+// tell posts a message to the scheduler; the function what runs when the message arrives.
 func (l *lower) tell(what func()) {
 	l.messages++
 	l.r.post(toScheduler, func() {
