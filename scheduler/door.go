@@ -116,8 +116,9 @@ func (s *Scheduler) Abort(now time.Duration, id RequestID, err error, out []Outp
 	return out
 }
 
-// abortSample ends q with err and appends its ending to out. If a row of q is in flight, it
-// only notes err, and q ends with its last row; a later call does not replace that error.
+// abortSample ends q with Reason Abort and err, and appends its ending to out. If a row of
+// q is in flight, it only notes err, and q ends with its last row; a later call does not
+// replace the noted error.
 func (s *Scheduler) abortSample(now time.Duration, q *sequence, err error, out []Output) []Output {
 	if q.inflight == 0 {
 		return s.end(now, q, Ending{Reason: Abort, Err: err}, out)

@@ -96,8 +96,9 @@ func (t *maskTable) reset() {
 }
 
 // format returns the places of the masks for the format of req. a has the request's other
-// masks: if it has AllowedTokens or MinTokens, it gets places of its own, because its masks
-// differ. Otherwise requests with the same format and equal stop tokens share the places.
+// masks. A request with AllowedTokens, or with MinTokens and stop tokens, gets places of
+// its own, because its masks differ. Other requests with the same format and equal stop
+// tokens share their places.
 func (t *maskTable) format(req *Request, a *allowed) *formatMasks {
 	f := &formatMasks{map[formatState]maskPlace{}}
 	if a.early != nil {

@@ -147,7 +147,8 @@ func (w *queue) bestByDeficit() (best *sequence) {
 
 // hasTurn reports whether no tenant in a lower round than that of q could be served; under
 // policies other than DLPM it returns true. Pages are kept for q only if it has its turn. A
-// tenant that is more than one round behind the current one counts as one round behind.
+// tenant that is more than one round below the current one counts as if it were one round
+// below.
 func (w *queue) hasTurn(q *sequence) bool {
 	turn := true
 	if w.cfg.Policy == DLPM {

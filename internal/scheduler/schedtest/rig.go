@@ -234,8 +234,8 @@ func (r *rig) countAbort(o *order) {
 	}
 }
 
-// stop handles the loss of the device, which the plan of f met as err: an injected fault,
-// or the effect of a bug.
+// stop is called when the plan of f, or its submission, failed with err because the device
+// is lost: by an injected fault, or as the effect of a bug.
 func (r *rig) stop(f *flight, err error) {
 	r.each(func(c checker) error { return c.resulted(f, nil, err) })
 	r.shut(err)

@@ -224,7 +224,7 @@ func (w *setup) drawFaults(o Options, rng stream) {
 	}
 }
 
-// failRows makes rows fail at random, one in as many as one says.
+// failRows makes rows fail at random, each with probability 1/one.
 func (w *setup) failRows(o Options, one int) {
 	rows := newStream(o.Seed, "failing rows")
 	w.device.Faults.Row = func(uint64, int) error {
