@@ -200,7 +200,8 @@ func (s *Sequences) tree(blockTokens int) *blockTree {
 	return t
 }
 
-// summary measures the tree and its core.
+// summary measures the tree and its core. promptTokens and requests are the sums over the whole
+// trace, for the rates and means.
 func (t *blockTree) summary(promptTokens, requests int) PrefixTree {
 	p := PrefixTree{BlockTokens: t.blockTokens, Blocks: t.blocks, Nodes: len(t.nodes), HitTokens: t.hits * t.blockTokens}
 	var width []int

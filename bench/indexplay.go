@@ -224,7 +224,8 @@ func (h *indexHand) due(l *lane) *kvindex.TokensWithHashes {
 	return h.p.ready[l.requests[at]].Load()
 }
 
-// step looks a request up and stores the blocks that its worker lacks.
+// step looks up request i, whose hashes are in tokens, and stores the blocks that its worker
+// lacks. After an error of any thread it does nothing.
 func (h *indexHand) step(i int, tokens *kvindex.TokensWithHashes) {
 	p := h.p
 	if p.failed.Load() != nil {

@@ -181,8 +181,8 @@ func (p *radixPlay) count() (*RadixSummary, error) {
 	return s, nil
 }
 
-// time runs the timed replays and memcmp passes and fills in the medians. It panics if a replay
-// matches other lengths than the first replay did.
+// time runs the timed replays and the memcmp passes over flat, and fills in the medians in s. It
+// panics if a replay matches other lengths than the first replay did.
 func (p *radixPlay) time(s *RadixSummary, flat *flatCopy) error {
 	var match, gather, insert, evict, memcmp []time.Duration
 	for range p.cfg.Passes {

@@ -160,8 +160,8 @@ func (p *servingPlay) land(plan *scheduler.Plan, ticket engine.Ticket) {
 	p.plan()
 }
 
-// take handles one output as the caller would: it checks and times the token, and
-// records the ending.
+// take handles one output, which arrives at the time now, as the caller of the request would: it
+// checks and times the token, and records the ending.
 func (p *servingPlay) take(now time.Duration, o *scheduler.Output) {
 	i := int(o.Request)
 	a, q := p.trace.asks[i], &p.asked[i]

@@ -177,8 +177,8 @@ func (table *ServingTable) describe(c *ServingConfig) {
 	table.StepTokens, table.MaxRunning, table.MaxInflight = c.Scheduler.StepTokens, c.Scheduler.MaxRunning, c.Scheduler.MaxInflight
 }
 
-// servingCapacity returns the capacity of a load in requests per second; see
-// CompareServing.
+// servingCapacity returns the capacity of the load trace in requests per second; see
+// CompareServing. It replaces the policy, rate and clients of cfg.
 func servingCapacity(cfg ServingConfig, trace *servingTrace) (float64, error) {
 	cfg.Rate, cfg.Clients = 0, cfg.Scheduler.MaxRunning
 	cfg.Scheduler.Policy = scheduler.FCFS

@@ -166,8 +166,9 @@ func (p *tierPlay) reference(ctx context.Context) error {
 	return errors.Join(err, node.Close())
 }
 
-// tiers returns the tiers of a named configuration. A tier alone holds the whole
-// working set; in host+disk the host holds half of it, at least 64 MiB.
+// tiers returns the tiers of the configuration name, one of TierConfigs, with the disk tier in
+// dir. In "host" and "disk" the tier has room for the whole working set; in "host+disk" the disk
+// has, and the host has room for half of it, at least 64 MiB.
 func (p *tierPlay) tiers(name, dir string) coppice.Tiers {
 	var t coppice.Tiers
 	switch name {

@@ -94,7 +94,8 @@ func (r *reading) checkFinal() {
 	c.Options.AddGenerationPrompt = false
 }
 
-// variable sets a template variable. Names of other fields are refused.
+// variable sets the template variable name to v. It refuses the names of fields that the template
+// gets in another way.
 func (r *reading) variable(v value, name string) {
 	switch name {
 	case "messages", "tools", "documents", "add_generation_prompt":

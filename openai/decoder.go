@@ -37,7 +37,9 @@ type decoder struct {
 	cut  bool       // the prompt has more
 }
 
-// fail records a fault at a place: for a proxy as a doubt, if it concerns the prompt.
+// fail records a fault at a place, with the code of the error and its text as for fmt.Sprintf. For
+// a proxy it records a fault only if the current field is part of the prompt, and then as the
+// doubt.
 func (d *decoder) fail(at place, code, format string, args ...any) {
 	switch {
 	case d.lenient:
@@ -98,8 +100,7 @@ func (d *decoder) unescaped(raw []byte, escaped bool) string {
 	return string(d.buf)
 }
 
-// label reads a string as again does, but refuses one of more than maxName bytes (not for a
-// proxy).
+// label reads a string as again does. A server refuses a string of more than maxName bytes.
 func (d *decoder) label(v value, last string) string {
 	s := d.again(v, last)
 	if len(s) > maxName && !d.lenient {

@@ -43,7 +43,8 @@ func (e *Error) Append(dst []byte) []byte {
 	return append(dst, "}}"...)
 }
 
-// NewError returns an error with the Type for the status.
+// NewError returns an error with this status, the Type for the status, and a code. The message has
+// the form of fmt.Sprintf.
 func NewError(status int, code, format string, args ...any) *Error {
 	kind := invalidRequest
 	switch {
@@ -63,7 +64,7 @@ func (e *Error) At(param string) *Error {
 	return e
 }
 
-// invalid returns the error for a faulty request.
+// invalid returns the error with status 400 for a request whose field param is faulty.
 func invalid(param, code, format string, args ...any) *Error {
 	return NewError(http.StatusBadRequest, code, format, args...).At(param)
 }

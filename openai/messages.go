@@ -103,7 +103,8 @@ func (d *decoder) role(v value) string {
 	return role
 }
 
-// checkMessage checks a message's fields against its role.
+// checkMessage records a fault if the fields of m, a message read from v, do not fit its role. For
+// a proxy it only checks that there is a role.
 func (d *decoder) checkMessage(v value, m *chat.Message) {
 	switch {
 	case d.fault != nil:

@@ -44,8 +44,8 @@ type toolChoice struct {
 // setter decodes one field into r.
 type setter func(r *reading, v value)
 
-// newReading sets the defaults of a request: one choice, and the server's sampling parameters or
-// OpenAI's.
+// newReading sets p to the defaults of a request: one choice, and the sampling parameters of o, or
+// else OpenAI's. It returns a reading that decodes into p.
 func newReading(p *Params, o Options) *reading {
 	*p = Params{N: 1, From: From{Limit: "max_tokens", Prompt: "prompt"}}
 	p.Sampling.Temperature = 1
@@ -75,7 +75,7 @@ func (r *reading) within(under string, v value, tables ...map[string]setter) {
 	r.under = ""
 }
 
-// find returns the setter of a field from the first table that has one.
+// find returns the setter of the field name from the first table that has one, nil if none has.
 func find(name []byte, tables ...map[string]setter) setter {
 	for _, t := range tables {
 		if set := t[string(name)]; set != nil {

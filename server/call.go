@@ -51,7 +51,7 @@ type bill struct {
 	firstToken                               time.Duration // since the HTTP request arrived
 }
 
-// begin writes the header of the answer.
+// begin writes the status and the header of the answer.
 func (c *call) begin(status int, contentType string) {
 	h := c.w.Header()
 	h.Set("Content-Type", contentType)

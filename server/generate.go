@@ -102,8 +102,9 @@ func (c *call) generate(p *openai.Params, out *answer.Answer, reqs []coppice.Req
 	return blame(p, c.respond(reqs, out.Whole(), p.N))
 }
 
-// render turns a conversation into a prompt. plain holds the ranges of text in which control
-// tokens are plain text.
+// render turns a conversation into a prompt. o are the template's further inputs. plain holds the
+// ranges of text in which control tokens are plain text. render fails if the server has no
+// template, or the template refuses the conversation.
 func (c *call) render(messages []chat.Message, o chat.Options) (text string, plain []int, err error) {
 	if c.s.cfg.Template == nil {
 		return "", nil, errNoTemplate
@@ -147,8 +148,9 @@ func (s *Server) head(id string) answer.Head {
 	return answer.Head{ID: id, Created: time.Now().Unix(), Model: s.cfg.Model, Fingerprint: s.cfg.Fingerprint}
 }
 
-// prepare sets the fields of a request that its sender may not choose: tenant, namespace, and
-// limits on priority and timeout.
+// prepare sets the fields of req that its sender may not choose freely: tenant, namespace,
+// priority (above 0 for admins only), class (separate per tenant), timeout (at most MaxTimeout),
+// and the seed if p has none.
 func (c *call) prepare(req *coppice.Request, p *openai.Params) {
 	req.Namespace = openai.Namespace(c.caller.tenant, p.CacheSalt)
 	req.Tenant = c.caller.tenant

@@ -12,8 +12,9 @@ import (
 // room for.
 const clientsPerWorker = 32
 
-// Play simulates one run. Errors are those of the configuration, the end of ctx, and
-// workers that lose requests or output too many or too few tokens.
+// Play simulates one run of the fleet cfg under the requests of trace. Errors are those of the
+// configuration, the end of ctx, and workers that lose requests or output too many or too few
+// tokens.
 func Play(ctx context.Context, cfg Config, trace *Trace) (Result, error) {
 	cfg, err := cfg.WithDefaults()
 	if err == nil {

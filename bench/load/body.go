@@ -55,8 +55,8 @@ type dialogue struct {
 	length   int // sum of the segments' Len
 }
 
-// add appends a segment; an empty one is left out. Completions have no roles: tokens
-// are concatenated, texts joined by a line feed.
+// add appends a segment with a role; an empty segment is left out. Completions have no roles:
+// there tokens are concatenated, and texts joined by a line feed.
 func (d *dialogue) add(role string, s *Segment) {
 	if len(s.Tokens) == 0 && s.Text == "" {
 		return

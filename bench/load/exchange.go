@@ -98,8 +98,8 @@ func (c *Client) exchange(ctx context.Context, sc *scratch, keep bool) {
 	}
 }
 
-// stream does the work of exchange. It sets sc.sample.failure for all errors but those
-// of the connection, which exchange classifies.
+// stream does the work of exchange. It sets sc.sample.failure for all errors except those of the
+// connection, which exchange classifies.
 func (c *Client) stream(ctx context.Context, sc *scratch, keep bool) error {
 	s := &sc.sample
 	ctx, cancel := context.WithCancel(ctx)

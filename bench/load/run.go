@@ -186,8 +186,8 @@ func (r *runner) play(ctx context.Context, s *Session, due time.Duration) {
 	}
 }
 
-// answer returns the server's answer as the next segment of the dialogue: token ids if
-// the dialogue has token ids, otherwise text.
+// answer returns the server's answer, which got has recorded, as the next segment of the dialogue
+// d: as token ids if d has token ids, otherwise as text.
 func answer(d *dialogue, got *sample) *Segment {
 	if len(d.tokens) > 0 {
 		return &Segment{Tokens: append([]kv.Token(nil), got.tokens...)}

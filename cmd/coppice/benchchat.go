@@ -80,8 +80,8 @@ func (c *benchChatCmd) compare(ctx context.Context, load *bench.Chat, dir string
 	return comparison, err
 }
 
-// play runs the load once on a new node and returns its figures and its answers. label names the
-// run in the progress bar.
+// play runs the load once on a new node with the model in dir, and returns its figures and its
+// answers. label names the run in the progress bar.
 func (c *benchChatCmd) play(ctx context.Context, load *bench.Chat, dir, label string, disableCache bool) (s bench.Summary, run *bench.Run, err error) {
 	node, err := c.nodeFlags.open(dir, &c.backendFlags, disableCache)
 	if err != nil {

@@ -71,7 +71,8 @@ func (c *benchTiersCmd) Run(ctx context.Context) error {
 	return err
 }
 
-// open starts a node with the cpu backend.
+// open starts a node with the cpu backend and the model in dir. tokens is the size of the device's
+// pool.
 func (c *benchTiersCmd) open(dir string, tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
 	m, err := local.Open(dir, local.Options{
 		Node: coppice.Config{Tiers: tiers, Scheduler: scheduler.Config{StepTokens: 512}},

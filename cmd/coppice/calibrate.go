@@ -118,8 +118,8 @@ func (c *calibrateCmd) open(ctx context.Context) (*model.Model, func(), error) {
 	return m, func() { m.Close(); clean() }, nil
 }
 
-// calibrationBase returns the profile cpu2 with the model's dimensions and the measured
-// bandwidth and arithmetic of this machine.
+// calibrationBase returns the profile cpu2 with the dimensions of the model m and of its backend,
+// and with the bandwidth and arithmetic that it measures on this machine with this many threads.
 func calibrationBase(m *model.Model, backend *cpu.Backend, threads int) (sim.Profile, error) {
 	p, err := sim.ProfileByName("cpu2")
 	if err != nil {
@@ -145,10 +145,11 @@ func calibrationBase(m *model.Model, backend *cpu.Backend, threads int) (sim.Pro
 	return p, nil
 }
 
-// fitCached calls sim.Fit with a bandwidth that may exceed that of memory. A small model
-// or its KV lies in the CPU caches and is read faster than memory, but the fitted shares
-// of the bandwidth cannot exceed 1. So while a share is at its bound, the bandwidth is
-// raised fourfold, provided that this reduces the error on the fitted steps by a tenth.
+// fitCached fits the profile base to the samples by sim.Fit, with a bandwidth that may exceed that
+// of memory. A small model or its KV lies in the CPU caches and is read faster than memory, but
+// the fitted shares of the bandwidth cannot exceed 1. So while a share is at its bound, fitCached
+// raises the bandwidth of base fourfold, up to 64 times that of memory, and fits again. It stops
+// when a fit does not reduce the error on the fitted steps by a tenth.
 func fitCached(base sim.Profile, samples []sim.Sample) (sim.Profile, sim.FitReport, error) {
 	const most = 64 // bandwidth of the first-level caches of all cores, over that of memory
 	name, memory := base.Device.Name, base.Device.BW

@@ -85,7 +85,8 @@ func (t *remoteTalker) answer(ctx context.Context, messages []chat.Message, say 
 	return took, err
 }
 
-// readChat reads a stream of chunks until its end.
+// readChat reads a stream of chunks until its end and passes the text of each chunk to say. The
+// times of the result count from begun. A stream with an error, or without [DONE], is an error.
 func readChat(body io.Reader, begun time.Time, say func(string)) (turn, error) {
 	var took turn
 	var chunk openai.Chunk

@@ -141,7 +141,7 @@ func (c *generateCmd) print(ctx context.Context, node *coppice.Node, req coppice
 	return nil
 }
 
-// bill prints the token counts and times of a text on standard error.
+// bill prints the token counts and times of the text of a sample on standard error.
 func (c *generateCmd) bill(sample int, e *coppice.Ending) {
 	which, reason := "", e.Reason.String()
 	if c.Samples > 1 {

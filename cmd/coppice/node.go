@@ -46,7 +46,8 @@ func (f *nodeFlags) modelDir(ctx context.Context) (dir string, remove func(), er
 	return f.Model.or(ctx, model.Demo)
 }
 
-// generated makes a model in a temporary directory. remove deletes the directory.
+// generated makes a model of the preset in a directory with this name, in a temporary directory.
+// remove deletes the temporary directory.
 func generated(preset model.Preset, name string) (dir string, remove func(), err error) {
 	tmp, err := os.MkdirTemp("", "coppice-")
 	if err != nil {
@@ -60,7 +61,8 @@ func generated(preset model.Preset, name string) (dir string, remove func(), err
 	return dir, remove, nil
 }
 
-// or returns the path of the model, or of a generated one if none is given.
+// or returns the path of the model, or if p is empty, of a generated model of the preset. remove
+// deletes the generated model.
 func (p modelPath) or(ctx context.Context, preset model.Preset) (dir string, remove func(), err error) {
 	if p == "" {
 		return generated(preset, preset.String())
@@ -74,7 +76,8 @@ type backendFlags struct {
 	Backend backendName `default:"cpu" help:"Device that computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels in an interpreter that checks every access; very slow), or sim (a simulated device, whose text means nothing)."`
 }
 
-// open opens the model at dir.
+// open opens the model at dir on the backend that b selects, and starts a node. With disableCache
+// the node has no prefix cache.
 func (f *nodeFlags) open(dir string, b *backendFlags, disableCache bool) (*local.Model, error) {
 	return local.Open(dir, local.Options{
 		Node: coppice.Config{Scheduler: scheduler.Config{Policy: f.Policy, StepTokens: f.StepTokens, MaxInflight: f.Inflight, DisableCache: disableCache}},

@@ -133,9 +133,9 @@ func (c *benchPeersCmd) Run(ctx context.Context) error {
 	return writePeers(os.Stdout, all)
 }
 
-// dial connects to a server. With a pid, it first checks that the memory of that process can
-// be read. Requests are greedy and ignore the end token, so that both servers output equally
-// many tokens.
+// dial connects to the server at url, which is asked for model with the API key. If pid is not 0,
+// dial first checks that the memory of that process can be read. Requests are greedy and ignore
+// the end token, so that both servers output equally many tokens.
 func (c *benchPeersCmd) dial(ctx context.Context, url, model, key string, pid int) (*peer, error) {
 	if pid != 0 {
 		if _, err := residentBytes(pid); err != nil {
@@ -214,7 +214,8 @@ func (c *benchPeersCmd) play(ctx context.Context, name string, ours, theirs *pee
 	return l, nil
 }
 
-// run plays one load once on this server and appends its figures to p.runs.
+// run plays data once on this server, as configured by cfg, and appends the figures to p.runs. It
+// is an error if all requests fail.
 func (p *peer) run(ctx context.Context, data load.Dataset, cfg load.Config) error {
 	r, err := load.Run(ctx, p.client, data, cfg, nil)
 	if err != nil {

@@ -193,8 +193,8 @@ func parseWorkers(data []byte) ([]members.Worker, error) {
 	return all, nil
 }
 
-// watchedWorkers returns the watch of the file of workers, which sets g's workers on a
-// change. has is the contents that g started with.
+// watchedWorkers returns the watch of the file of workers. When the file changes, the watch sets
+// g's workers. has is the contents that g started with.
 func (c *routeCmd) watchedWorkers(has []byte, g *gateway.Gateway) *watched {
 	w := &watched{what: "workers' file", path: c.WorkersFile, has: has}
 	w.read = func() ([]byte, error) { return readWorkersFile(c.WorkersFile) }

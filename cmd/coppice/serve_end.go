@@ -35,8 +35,9 @@ func closeNode(node *coppice.Node) error {
 	return err
 }
 
-// serve answers requests until a signal arrives, and then drains. If the node fails, it
-// refuses requests for the grace period instead.
+// serve answers requests on l until a signal arrives, and then drains. If the node fails, it
+// refuses requests for the grace period instead. In both cases the worker w first leaves its
+// fleet.
 func (c *serveCmd) serve(srv *server.Server, l net.Listener, node *coppice.Node, w *fleet.Worker, signals <-chan os.Signal, log *zap.Logger) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()
@@ -54,8 +55,8 @@ func (c *serveCmd) serve(srv *server.Server, l net.Listener, node *coppice.Node,
 	return errors.Join(drain(srv, c.Drain, signals, log), <-ended)
 }
 
-// refuse keeps the server of a failed node running until the grace period is over or a
-// signal arrives. The server answers 503 with the cause.
+// refuse keeps the server of a failed node running until the grace period is over or a signal
+// arrives; meanwhile the server answers 503 with the cause. Then refuse shuts the server down.
 func refuse(srv *server.Server, grace time.Duration, signals <-chan os.Signal) error {
 	over := time.NewTimer(grace)
 	defer over.Stop()

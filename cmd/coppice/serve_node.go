@@ -49,7 +49,8 @@ func (c *serveCmd) findModel(ctx context.Context) (dir string, remove func(), er
 	return c.modelDir(ctx)
 }
 
-// open reads the model and starts a node.
+// open reads the model at dir and starts a node. It first sets the flags whose defaults depend on
+// the device or on other flags.
 func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	s := &served{names: c.ModelName}
 	if len(s.names) == 0 {
@@ -132,7 +133,8 @@ func (s *served) readWords(dir string, worker bool) (err error) {
 	return err
 }
 
-// backend opens the device selected by the flags.
+// backend opens the device selected by the flags for the model m. For a simulated device it sets
+// the fields device and profile of s.
 func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
 	o := backends.Options{
 		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), KVType: kv.DType(c.KVType), Threads: c.Threads,

@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// join makes the server at this address a worker of a fleet, which publishes the events of
-// its cache to the targets of --publish.
+// join makes the server at this address a worker of a fleet, which publishes the events of its
+// cache to the targets of --publish. keyed says that the server requires API keys.
 func (c *serveCmd) join(s *served, at net.Addr, keyed bool, log *zap.Logger) (*fleet.Worker, error) {
 	w, err := fleet.Join(s.node, fleet.Config{
 		Publish: c.Publish, ArrayEvents: c.ArrayEvents, Addr: at, TLS: c.TLSCert != "", URL: c.Advertise, Models: s.names, Name: c.Name, Pool: c.Pool,

@@ -97,8 +97,9 @@ func (s *settings) resolve(ctx *kong.Context, more section) error {
 	return nil
 }
 
-// findStrangers records environment variables that may be mistyped settings. They are not
-// errors, because some platforms set variables named after services.
+// findStrangers records the variables in environ, a list of NAME=value, that may be mistyped
+// settings: they begin like settings but belong to none of flags. They are not errors, because
+// some platforms set variables named after services.
 func (s *settings) findStrangers(flags, environ []string) {
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")

@@ -110,7 +110,9 @@ func (c *serverFlags) open(s *settings) (keys []server.Key, certificates *tls.Co
 	return keys, certificates, log, err
 }
 
-// greet prints an example request to the server at this address, and path, where it can be watched.
+// greet prints an example request to the server at this address, and the URL of path, where the
+// server can be watched, unless path is empty. keys says that requests need a key; if they need
+// none and other machines can reach the server, greet says so.
 func (c *serverFlags) greet(w io.Writer, at net.Addr, keys bool, path string) {
 	url, auth := "http://"+reachable(at.String()), ""
 	if c.TLSCert != "" {
@@ -171,8 +173,9 @@ type drainer interface {
 	Close() error
 }
 
-// drain waits for requests to end, until the limit or a second signal. The remaining
-// requests then end with an error to their clients; a third signal closes without that.
+// drain shuts srv down: it waits for open requests to end, until the limit or a second signal. The
+// remaining requests then end with an error to their clients. A third signal closes the server at
+// once.
 func drain(srv drainer, limit time.Duration, signals <-chan os.Signal, log *zap.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

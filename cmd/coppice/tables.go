@@ -9,7 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
-// loadTraces generates a trace of each kind and reads recorded Mooncake traces.
+// loadTraces generates a trace of each kind, with this many requests each, and reads the recorded
+// Mooncake traces in the files mooncake.
 func loadTraces(requests int, seed uint64, mooncake []string) ([]bench.NamedTrace, error) {
 	var traces []bench.NamedTrace
 	for _, kind := range []bench.TraceKind{bench.TraceChat, bench.TraceFewShot, bench.TraceTree, bench.TraceUnique} {
@@ -41,8 +42,9 @@ func printReport(r bench.Report, asJSON, asMarkdown bool) error {
 	return bench.WriteTable(os.Stdout, r)
 }
 
-// report calls run, shows a progress bar with this number of steps, and prints the result: as
-// JSON, as Markdown, or as a text table after a heading.
+// report calls run and shows a progress bar with this label and number of steps meanwhile; run
+// calls progress after each step. Then it prints the result after the heading: as JSON (without
+// the heading), as Markdown, or as a text table.
 func report[R bench.Report](steps int, label, heading string, asJSON, asMarkdown bool, run func(progress func()) (R, error)) error {
 	progress, finish := progressBar(steps, label)
 	r, err := run(progress)

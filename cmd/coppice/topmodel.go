@@ -23,7 +23,8 @@ type topScreen[S any] struct {
 	paused       bool
 }
 
-// newTopScreen returns a screen whose size is not known yet.
+// newTopScreen returns a screen whose size is not known yet. get returns a new snapshot; interval
+// is the pause after a snapshot before the next call of get.
 func newTopScreen[S any](interval time.Duration, get func() (*S, error)) topScreen[S] {
 	return topScreen[S]{width: 80, height: 24, colored: true, interval: interval, get: get}
 }

@@ -81,7 +81,8 @@ func name(fields []field, element reflect.Value) string {
 	return ""
 }
 
-// send sends one value under the field's name and its alias.
+// send sends one value under the field's name and its alias. labels are the values of the labels
+// that are not constant.
 func (f *field) send(to chan<- prometheus.Metric, value reflect.Value, labels []string) {
 	kind := prometheus.GaugeValue
 	if strings.HasSuffix(f.metric, "_total") {

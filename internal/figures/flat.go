@@ -14,7 +14,8 @@ func Flat(v any) map[string]any {
 	return flat
 }
 
-// flatten adds the fields of a struct to one map; structs in it are merged, lists are not.
+// flatten adds the fields of the struct v to the map into. The fields of a struct in v are added
+// to the same map; a list becomes a list of maps.
 func flatten(fields []field, v reflect.Value, into map[string]any) {
 	for i := range fields {
 		f := &fields[i]

@@ -20,7 +20,7 @@ func (t *table) home(h kv.BlockHash) int {
 	return int(uint64(h) * 0x9e3779b97f4a7c15 >> t.shift)
 }
 
-// find returns the block with this hash, or none.
+// find returns the index in blocks of the block with this hash, or none.
 func (t *table) find(blocks []block, h kv.BlockHash) slot {
 	mask := len(t.cells) - 1
 	for i := t.home(h); ; i = (i + 1) & mask {
@@ -31,7 +31,7 @@ func (t *table) find(blocks []block, h kv.BlockHash) slot {
 	}
 }
 
-// put adds a block, whose hash must not be in the table. It grows the table if needed.
+// put adds block s, whose hash must not be in the table. It grows the table if needed.
 func (t *table) put(blocks []block, s slot) {
 	if 2*(t.used+1) > len(t.cells) {
 		old := t.cells

@@ -143,7 +143,8 @@ func (a *Answer) promptLogprobs(dst []byte, s *scored) []byte {
 	})
 }
 
-// promptToken writes a member of prompt_logprobs. Rank 0 means unknown and is left out.
+// promptToken writes the member of prompt_logprobs for token t with log-probability f. A rank of 0
+// means that the rank is unknown; it is left out.
 func (a *Answer) promptToken(dst []byte, t kv.Token, f float32, rank int) []byte {
 	dst = strconv.AppendUint(append(dst, '"'), uint64(t), 10)
 	dst = append(dst, `":{"logprob":`...)

@@ -115,8 +115,9 @@ func (a *Answer) appendCallID(dst []byte, choice, call int) []byte {
 	return append(dst, '"')
 }
 
-// appendCall writes {"id", "type", "function": {"name", "arguments": up to the value of
-// arguments, and leaves the objects open.
+// appendCall writes {"id", "type", "function": {"name", "arguments": up to the value of arguments,
+// and leaves the objects open. choice and call are the numbers of the choice and of the call in
+// it, for the id.
 func (a *Answer) appendCall(dst []byte, choice, call int, name string) []byte {
 	dst = append(dst, `"id":`...)
 	dst = a.appendCallID(dst, choice, call)

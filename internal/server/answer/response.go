@@ -124,7 +124,8 @@ func (r *Response) chatChoice(dst []byte, index int) []byte {
 	return append(dst, '}')
 }
 
-// message writes content, reasoning_content and tool_calls.
+// message writes the fields content, reasoning_content and tool_calls of m. choice is the number
+// of the choice, for the ids of calls.
 func (r *Response) message(dst []byte, choice int, m message) []byte {
 	if len(m.content) == 0 && len(m.calls) > 0 {
 		dst = append(dst, "null"...)

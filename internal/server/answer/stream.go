@@ -97,8 +97,8 @@ func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
 	return s.end(dst)
 }
 
-// chatPiece writes an event with the role before the first content, and one with finish_reason
-// at the end.
+// chatPiece writes the events of p, a piece of the choice c with this index: one with the role
+// before the first content, then the content, and one with finish_reason if p ends the choice.
 func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece) []byte {
 	ids := s.params.ReturnTokenIDs
 	if !c.begun {

@@ -55,7 +55,9 @@ func (t *thinking) next(text string, last bool) (thought, rest string) {
 	return thought, text
 }
 
-// within scans text of the reasoning. rest is the text after the closing tag.
+// within scans text of the reasoning. It returns the reasoning in it, and in rest the text after
+// the closing tag. It delays text that may begin the closing tag, unless last says that the output
+// has ended.
 func (t *thinking) within(text string, last bool) (thought, rest string) {
 	if !t.begun {
 		text = trimSpaceLeft(text)

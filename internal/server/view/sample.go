@@ -74,7 +74,8 @@ func (s *sampler) sample(ctx context.Context) *Snapshot {
 	return snap
 }
 
-// figures fills in the node's figures and the latest point of the history.
+// figures fills in the node's figures from stats, and appends the point at the time now to the
+// history.
 func (s *sampler) figures(now time.Time, info *engine.Info, stats *coppice.Stats) {
 	shown, hidden := s.snap.Tree.Shown, s.snap.Tree.Hidden
 	s.snap.Stats = StatsOf(info, stats)

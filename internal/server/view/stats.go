@@ -132,7 +132,7 @@ type Tenant struct {
 	ShareLeft int64 `json:"share_left" metric:"-" why:"of an account that closes when its tenant is idle"`
 }
 
-// StatsOf returns the figures of a node, without Tree.Shown.
+// StatsOf returns the figures of a node with this Info and these Stats. Tree.Shown stays empty.
 func StatsOf(info *engine.Info, s *coppice.Stats) Stats {
 	m := &s.Scheduler
 	var st Stats
