@@ -135,8 +135,8 @@ func TestClairvoyantBounds(t *testing.T) {
 	}
 }
 
-// naiveLRU returns the number of pages that page-wise LRU matches: the page used
-// longest ago is evicted, among equals the deepest.
+// naiveLRU returns the number of pages that page-wise LRU matches in a cache of limit pages. It
+// evicts the page that was used longest ago; of the pages of one request, the deepest first.
 func naiveLRU(p *pageTrace, limit int) (matched int) {
 	var order []int32 // cached pages, by last use; of one request, the deepest first
 	cached := make([]bool, p.pages())

@@ -61,7 +61,8 @@ func TestCompareCurve(t *testing.T) {
 	}
 }
 
-// checkCurveTrace compares a part of the table with figures computed in other ways.
+// checkCurveTrace compares got, the part of the table for one trace, with figures computed in
+// other ways.
 func checkCurveTrace(t *testing.T, named NamedTrace, got CurveTrace) {
 	t.Helper()
 	naive, all := naiveCounts(named.Trace, 16), float64(named.Trace.Tokens())

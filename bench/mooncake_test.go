@@ -75,8 +75,9 @@ func sampleBlocks(t *testing.T) (blocks [][]int64, served int) {
 	return blocks, served
 }
 
-// blockLRU returns the number of blocks found in an LRU list of ids. Of one request,
-// later blocks count as older, so that they are evicted first.
+// blockLRU returns the number of blocks found in an LRU list of at most limit ids. requests has
+// the ids of the blocks of each request. Of one request, later blocks count as older, so that they
+// are evicted first.
 func blockLRU(requests [][]int64, limit int) (hits int) {
 	var order []int64 // the oldest first
 	for _, ids := range requests {

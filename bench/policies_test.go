@@ -57,7 +57,8 @@ func TestComparePolicies(t *testing.T) {
 	}
 }
 
-// checkPolicyTrace compares a part of the table with figures computed in other ways.
+// checkPolicyTrace compares got, the part of the table for one trace, with figures computed in
+// other ways.
 func checkPolicyTrace(t *testing.T, named NamedTrace, got PolicyTrace) {
 	t.Helper()
 	naive := naiveCounts(named.Trace, 16)

@@ -138,7 +138,8 @@ func (h *hostileRequest) sendRaw(b *bed) (status int, header http.Header, body [
 	return res.StatusCode, res.Header, body, err
 }
 
-// outcome summarizes an answer for the table.
+// outcome summarizes an answer as a line of the table. fault explains what is wrong with an answer
+// that is an error without a code, a type and a message of a helpful length; "" if nothing is.
 func outcome(status int, header http.Header, body []byte) (line string, fault string) {
 	if status < 400 {
 		return fmt.Sprint(status), ""

@@ -33,8 +33,8 @@ func readDescribed(t testing.TB, text []byte) (paths map[string]described, secur
 	return doc.Paths, doc.Security
 }
 
-// documented reports a test's answer that the document does not describe: unknown status or body
-// type.
+// documented fails the test if the document does not describe res, the answer to this method and
+// path: its status or the type of its body is unknown.
 func (b *bed) documented(method, path string, res *http.Response) {
 	b.Helper()
 	for _, tree := range []struct{ prefix, path string }{{"/v1/models/", "/v1/models/{id}"}, {"/debug/pprof/", "/debug/pprof/"}} {

@@ -65,8 +65,9 @@ func TestDrainUnderLoad(t *testing.T) {
 	}
 }
 
-// drainedAnswer sends a request and classifies the result: "whole"; "ended" by an error about
-// the shutdown; "refused" by one; or "closed" if there is no server.
+// drainedAnswer sends a request, streamed if stream is true, and classifies the result: "whole";
+// "ended" if an error about the shutdown ended the answer; "refused" if such an error refused the
+// request; or "closed" if there is no server. Any other result is an error.
 func (b *bed) drainedAnswer(ctx context.Context, stream bool) (string, error) {
 	a, err := b.try(ctx, "POST", "/v1/completions", fmt.Sprintf(`{"prompt":"What is light?","max_tokens":30,"ignore_eos":true,"stream":%v}`, stream))
 	switch {

@@ -232,7 +232,8 @@ func (b *bed) ask(path, body string) *reply {
 	return b.decode(a.body)
 }
 
-// refused sends a request that must be refused with a status and an error code.
+// refused sends a request that must be refused with this status and error code, and returns the
+// answer.
 func (b *bed) refused(method, path, body string, status int, code string) received {
 	b.Helper()
 	a := b.do(method, path, body)

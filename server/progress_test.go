@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// interims counts the interim responses to a request with this body, and checks that each
-// reports a running request.
+// interims sends a request with this body, and with X-Coppice-Progress if header is not "". It
+// adds the number of interim responses to count, and checks that each reports a running request.
 func (b *bed) interims(header, body string, count *atomic.Int32) (*http.Response, error) {
 	ctx := httptrace.WithClientTrace(b.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
 		if code != 103 || h.Get("X-Coppice-Phase") != "running" {

@@ -137,7 +137,7 @@ func readStream(address, body string, begun func()) (text string, pieces int, er
 	}
 }
 
-// profile takes a CPU profile of the server for some seconds.
+// profile takes a CPU profile of the server at address for some seconds and writes it to file.
 func profile(t *testing.T, address, file string) {
 	conn, err := net.DialTimeout("tcp", address, time.Minute)
 	if err != nil {

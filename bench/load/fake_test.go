@@ -55,7 +55,8 @@ func (w *writer) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
 // text writes a chunk of a completion.
 func (w *writer) text(s string) { w.event(`{"choices":[{"index":0,"text":%q}]}`, s) }
 
-// end writes the end of a complete stream: finish_reason, usage and [DONE].
+// end writes the end of a complete stream: finish_reason, usage with these numbers of tokens, and
+// [DONE]. more is further JSON in the object usage.
 func (w *writer) end(prompt, output int, more string) {
 	w.event(`{"choices":[{"index":0,"text":"","finish_reason":"length"}]}`)
 	w.event(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d%s}}`, prompt, output, more)

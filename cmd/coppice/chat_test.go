@@ -18,7 +18,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 )
 
-// talk pipes lines into coppice chat.
+// talk pipes input into coppice chat with these arguments, and returns what it printed and whether
+// it succeeded.
 func talk(t *testing.T, input string, args ...string) (stdout, stderr string, ok bool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{"chat", "--max-tokens", "12", "--temperature", "0"}, args...)...)

@@ -90,7 +90,8 @@ func (c *chaos) event(load *crowd) (what string) {
 	return "renamed"
 }
 
-// judge checks the outcomes of the requests during one event.
+// judge checks and counts the outcomes of the requests of load during one event. what describes
+// the event in errors.
 func (c *chaos) judge(what string, load *crowd) {
 	c.Helper()
 	c.asked += len(load.answers)

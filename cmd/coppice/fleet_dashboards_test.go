@@ -75,7 +75,8 @@ func startDashboardLoad(t *testing.T, router, worker string) (stop func()) {
 	}
 }
 
-// dashboardAsk sends the nth request and reads its answer.
+// dashboardAsk sends the nth request to the router, or to the worker directly, and reads the
+// answer. It returns an error unless the request succeeds or fails as it should.
 func dashboardAsk(router, worker string, n int) error {
 	l := tierLoad{tokens: 600}
 	body := map[string]any{"prompt": l.prompt(n % 24), "max_tokens": 16, "temperature": 0, "ignore_eos": true, "stream": n%2 == 0}
@@ -257,7 +258,8 @@ func panelsOf(t *testing.T, file string) map[string][]string {
 	return panels
 }
 
-// noData returns "" if the result of a query has a number, otherwise the result.
+// noData runs the query expr on a Prometheus server and returns "" if the result has a number,
+// otherwise a text about the result or the error.
 func noData(prometheus, expr string) string {
 	res, err := asker.Get(prometheus + "/api/v1/query?query=" + url.QueryEscape(expr))
 	if err != nil {

@@ -15,7 +15,8 @@ var story = shape{groups: 6, each: 12, prefixTokens: 480, outputTokens: 48}
 
 const storyTokens = 6_000
 
-// follow starts a router and workers at fixed ports. begin starts worker i again at its ports.
+// follow starts this many workers at fixed ports, each with a pool of kvTokens, and a router with
+// the arguments args. begin starts worker i again at its ports.
 func follow(t *testing.T, workers, kvTokens int, args ...string) (f *realFleet, begin func(i int) *process) {
 	t.Helper()
 	f = &realFleet{T: t}

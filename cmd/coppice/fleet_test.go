@@ -23,14 +23,16 @@ type realFleet struct {
 	router  *process
 }
 
-// startWorker starts coppice serve with a simulated device.
+// startWorker starts coppice serve with a simulated device and a pool of kvTokens, as a worker of
+// this name that publishes its events at the URL publish.
 func startWorker(t *testing.T, name string, kvTokens int, publish string, args ...string) *process {
 	t.Helper()
 	return startCoppice(t, name, append([]string{"serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--profile", "h200", "--no-page", "--no-curve",
 		"--kv-tokens", strconv.Itoa(kvTokens), "--publish", publish, "--name", name}, args...)...)
 }
 
-// startFleet starts workers that publish over ZMQ, and a router for them.
+// startFleet starts this many workers, each with a pool of kvTokens, which publish over ZMQ, and a
+// router for them with the arguments args.
 func startFleet(t *testing.T, workers, kvTokens int, args ...string) *realFleet {
 	t.Helper()
 	f := &realFleet{T: t}

@@ -208,7 +208,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// refused runs a command that must fail without a panic and mention the wanted texts.
+// refused runs coppice with args. The command must fail without a panic, and its message must
+// contain all texts in want.
 func refused(t *testing.T, want []string, args ...string) {
 	t.Helper()
 	stdout, stderr, ok := command(t, args...)

@@ -235,7 +235,9 @@ func TestServePublish(t *testing.T) {
 	}
 }
 
-// published follows a worker's events through load, evictions and a flush to its end.
+// published starts a worker with the arguments args and follows its events through load, evictions
+// and a flush to its end. source returns where a worker with the card c publishes; brokerURL is
+// the URL of the NATS server.
 func published(t *testing.T, brokerURL string, args []string, source func(c *card.Card) events.Source) {
 	const blockTokens = 32
 	watcher, err := nats.NewWatcher(nats.WatcherConfig{Config: nats.Config{URL: brokerURL, Prefix: "kv-test"}})

@@ -71,7 +71,8 @@ func tierAsk(url, path string, body any) (u tierUsage, err error) {
 	return u, err
 }
 
-// newTierLoad makes a load with the continuations of a server without tiers.
+// newTierLoad makes a load of this many prompts of this many tokens. It takes the expected
+// continuations from a server without tiers, which it starts with args.
 func newTierLoad(t *testing.T, prompts, tokens int, args []string) *tierLoad {
 	t.Helper()
 	l := &tierLoad{tokens: tokens}

@@ -11,7 +11,8 @@ import (
 // This file has the values of the unit tests of upstream's mocker (lib/mocker, formerly
 // lib/llm/src/mocker).
 
-// full makes a new named block active, as upstream's Use of one block does.
+// full makes the block named hash active and returns it, as upstream's Use of one block does. If
+// there is no such block, it makes one. It returns false if there is no room.
 func full(c *cache, log *log, hash kv.BlockHash) (slot, bool) {
 	if found, _ := c.match([]kv.BlockHash{hash}); found == 1 {
 		slots, ok := c.use([]kv.BlockHash{hash}, 0, nil, log)

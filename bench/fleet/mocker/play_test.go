@@ -10,7 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// request makes a request with the hashes of its prompt, and an answer of its own.
+// request makes a request with this id and prompt, the hashes of its prompt's blocks, and output
+// answer tokens, which no other id has.
 func request(id int, prompt []kv.Token, output, blockTokens int) *Request {
 	r := &Request{ID: id, Tokens: prompt, OutputTokens: output, Output: tokensFrom(2000+id, output)}
 	h := kv.NewHasher(kv.Namespace{}, blockTokens)
