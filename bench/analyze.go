@@ -141,7 +141,7 @@ func blockSizes(grain, asked int) []int {
 	return slices.Compact(sizes)
 }
 
-// lengthsOf summarises lengths, of which there is at least one. It sorts them in place.
+// lengthsOf summarises lengths, which must not be empty. It sorts them in place.
 func lengthsOf(lengths []int) Lengths {
 	slices.Sort(lengths)
 	var l Lengths

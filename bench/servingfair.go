@@ -33,7 +33,7 @@ type fairness struct {
 	running    int   // most requests of one tenant that ran at once
 }
 
-// account is the state of a tenant at a look.
+// account is the state of a tenant at one call of fairness.look.
 type account struct {
 	waits  bool
 	served int64 // tokens so far

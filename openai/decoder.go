@@ -322,8 +322,8 @@ func (v value) nameOr(whole string) string {
 	return whole
 }
 
-// tokens reads an array of token ids, and refuses more than most of them. Whether the vocabulary
-// has the ids is checked later, by Fits.
+// tokens reads an array of token ids. An array of more ids than most says is a fault. Whether the
+// vocabulary has the ids is checked later, by Fits.
 func (d *decoder) tokens(v value, most int) []kv.Token {
 	if v.raw[0] != '[' {
 		d.want(v, "an array of token ids")
@@ -333,8 +333,8 @@ func (d *decoder) tokens(v value, most int) []kv.Token {
 	return d.idsAt(&s, v, d.room(v, most), most)
 }
 
-// room returns an empty slice with memory for the ids of the array v, at most most of them. v.raw
-// begins with the array; it may be followed by other text.
+// room returns an empty slice with memory for the ids of the array v. v.raw begins with the array,
+// but may be longer. most is the limit on the number of ids.
 func (d *decoder) room(v value, most int) []kv.Token {
 	if d.lenient {
 		return d.ids
@@ -342,9 +342,9 @@ func (d *decoder) room(v value, most int) []kv.Token {
 	return make([]kv.Token, 0, min(bytes.Count(v.raw, []byte{','})+1, most))
 }
 
-// idsAt appends the ids of the array v to dst and moves s, which is after the array's bracket,
-// past the array. If there are more than most ids, it records a fault, or for a proxy sets d.cut.
-// The result is never nil.
+// idsAt appends the ids of the array v to dst and moves s, which is after the array's opening
+// bracket, past the array. If the array has more ids than most says, it records a fault, or for a
+// proxy sets d.cut. The result is never nil.
 func (d *decoder) idsAt(s *scanner, v value, dst []kv.Token, most int) []kv.Token {
 	dst, truncated, odd := s.ids(dst, most)
 	switch {
@@ -361,7 +361,8 @@ func (d *decoder) idsAt(s *scanner, v value, dst []kv.Token, most int) []kv.Toke
 	return dst
 }
 
-// texts reads an array of strings and refuses more than most of them. It returns nil on a fault.
+// texts reads an array of strings. An array of more strings than most says is a fault. On a fault
+// it returns nil.
 func (d *decoder) texts(v value, most int) []string {
 	var out []string
 	for _, e := range d.list(v, "an array of strings") {
@@ -408,8 +409,8 @@ func (d *decoder) ignore(name string) {
 // maxName bounds cache_salt and class, in bytes, because both outlive their request.
 const maxName = 1024
 
-// objects reads an array of at most most JSON objects without decoding them; for a proxy the array
-// may be longer. It returns nil on a fault.
+// objects reads an array of JSON objects without decoding them. An array of more objects than most
+// says is a fault, except for a proxy. On a fault it returns nil.
 func (d *decoder) objects(v value, most int) []json.RawMessage {
 	out := []json.RawMessage{}
 	for _, e := range d.list(v, "an array of objects") {

@@ -9,10 +9,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ids appends token ids to dst until dst has most of them. The scanner must be after the opening
-// bracket of their array, and is then after the array. truncated reports that the array has more
-// ids. odd is the first element that is not a token id, nil if there is none; ids appends nothing
-// after it.
+// ids appends token ids to dst until dst has as many as most says. The scanner must be after the
+// opening bracket of their array, and is then after the array. truncated reports that the array
+// has more ids. odd is the first element that is not a token id, nil if there is none; ids appends
+// nothing after it.
 func (s *scanner) ids(dst []kv.Token, most int) (_ []kv.Token, truncated bool, odd []byte) {
 	b, i := s.b, s.at
 	if s.next() == ']' {
@@ -56,11 +56,11 @@ func (s *scanner) ids(dst []kv.Token, most int) (_ []kv.Token, truncated bool, o
 	return dst, true, nil
 }
 
-// shortIDs appends ids to dst until dst has most of them. It reads only ids of one to seven
-// digits, separated by a comma and optionally a space; the first one begins at b[i]. It returns
-// dst, and where and why it stopped: next is ',' and at the start of the next id; or next is ']'
-// and at the end of the array; or next is 0 and at the start of an element that shortIDs can't
-// read.
+// shortIDs appends ids to dst until it has most of them. It reads only ids of one to seven digits,
+// separated by a comma and optionally a space; the first one begins at b[i]. It returns dst and
+// the position at which it stopped. If next is ',', at is the start of the next id. If next is
+// ']', at is after the end of the array. If next is 0, at is the start of an element that shortIDs
+// can't read.
 func shortIDs(dst []kv.Token, b []byte, i, most int) (_ []kv.Token, at int, next byte) {
 	for len(dst) < most {
 		dst = slices.Grow(dst, 1)

@@ -159,8 +159,9 @@ func (r *reading) checkTools() {
 	}
 }
 
-// hold sets a format for the whole output: at most most calls of these tools. If answer is not "",
-// it is a JSON schema, and the output may instead be an answer that matches this schema.
+// hold sets a format for the whole output: calls of these tools; most is the limit on their
+// number. If answer is not "", it is a JSON schema, and the output may instead be an answer that
+// matches this schema.
 func (r *reading) hold(tools []tool, most int, answer string) {
 	b, err := json.Marshal(struct {
 		Tools  []tool          `json:"tools"`

@@ -137,7 +137,7 @@ type param string
 
 func (p param) String() string { return string(p) }
 
-// member is a position in an object, which may be absent.
+// member is the position of a member in an object. The member may be absent.
 type member struct {
 	of   value
 	name string
@@ -148,7 +148,7 @@ func (m member) String() string {
 	return path + dotted(path, m.name)
 }
 
-// element is a position in an array.
+// element is the position of an element in an array.
 type element struct {
 	of value
 	i  int

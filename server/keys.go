@@ -112,7 +112,8 @@ func (k *keyring) find(r *http.Request) (*holder, error) {
 // Keyring finds the tenant of a request's key, for a gateway in front of this server.
 type Keyring struct{ ring *keyring }
 
-// NewKeyring reports all faults of keys at once. Without keys every caller is an admin.
+// NewKeyring returns the Keyring of these keys. It reports all faults of the keys at once. Without
+// keys every caller is an admin.
 func NewKeyring(keys []Key) (*Keyring, error) {
 	if err := validateKeys(keys); err != nil {
 		return nil, err

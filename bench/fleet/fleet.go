@@ -33,9 +33,9 @@ func Play(ctx context.Context, cfg Config, trace *Trace) (Result, error) {
 	return p.summarise(), nil
 }
 
-// Capacity returns the requests per second that a fleet serves under round robin in a
-// closed loop of clientsPerWorker requests for each worker. cfg's Policy, Staged, Rate,
-// Clients and Clock are ignored. It is 0 if trace is too short to measure a rate.
+// Capacity returns the requests per second that the fleet cfg serves under round robin in a closed
+// loop of clientsPerWorker requests for each worker. It ignores the fields Policy, Staged, Rate,
+// Clients and Clock of cfg. The result is 0 if trace is too short to measure a rate.
 func Capacity(ctx context.Context, cfg Config, trace *Trace) (float64, error) {
 	cfg.Rate, cfg.Clients, cfg.Clock = 0, clientsPerWorker*cfg.Workers, nil
 	cfg.Policy, cfg.Staged = router.CostRoundRobin, Staged{}

@@ -85,8 +85,8 @@ type Options struct {
 	tokenIDs bool // ask for the token ids of the output (return_token_ids)
 }
 
-// body appends the JSON of a request to dst: to the endpoint e, with the prompt d, for at most
-// most output tokens (at least 1).
+// body appends the JSON of a request to dst: to the endpoint e, with the prompt d. most is the
+// limit on output tokens, at least 1.
 func (o *Options) body(dst []byte, e Endpoint, model string, d *dialogue, most int) []byte {
 	b := fields{dst: append(dst, '{'), extra: o.Extra}
 	if b.field("model") {

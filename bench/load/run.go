@@ -257,8 +257,8 @@ func (r *runner) think(ctx context.Context, d time.Duration) (ok bool) {
 	return false
 }
 
-// exchange sends the dialogue d as a prompt, for at most most output tokens, and fills in
-// sc.sample; see Client.exchange.
+// exchange sends the dialogue d as a prompt and fills in sc.sample; see Client.exchange. most is
+// the limit on output tokens.
 func (r *runner) exchange(ctx context.Context, sc *scratch, d *dialogue, most int, keep bool) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Timeout, errTimeout)
 	defer cancel()

@@ -138,8 +138,8 @@ func pull(ctx context.Context, h *hub.Hub, ref hub.Ref) (*hub.Model, error) {
 
 var snapshotForm = regexp.MustCompile(`[/\\]models--([^/\\]+)[/\\]snapshots[/\\][0-9a-f]{40}$`)
 
-// modelName returns the name of the model at a path: that of the file or directory, or
-// of the repository for a directory in the cache of models.
+// modelName returns the name of the model at a path: the name of the file or directory, or for a
+// directory in the cache of models the name of its repository.
 func modelName(path string) string {
 	path = filepath.Clean(path)
 	if m := snapshotForm.FindStringSubmatch(path); m != nil {

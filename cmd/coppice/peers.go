@@ -133,9 +133,10 @@ func (c *benchPeersCmd) Run(ctx context.Context) error {
 	return writePeers(os.Stdout, all)
 }
 
-// dial connects to the server at url, which is asked for model with the API key. If pid is not 0,
-// dial first checks that the memory of that process can be read. Requests are greedy and ignore
-// the end token, so that both servers output equally many tokens.
+// dial connects to the server at url, with key as the API key. model is the name of the model to
+// ask for; "" means the first model that the server lists. If pid is not 0, dial first checks that
+// the memory of that process can be read. Requests are greedy and ignore the end token, so that
+// both servers output equally many tokens.
 func (c *benchPeersCmd) dial(ctx context.Context, url, model, key string, pid int) (*peer, error) {
 	if pid != 0 {
 		if _, err := residentBytes(pid); err != nil {

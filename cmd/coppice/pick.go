@@ -30,7 +30,7 @@ func cachedModel() *hub.Model {
 	return pickModel(found, memoryBytes())
 }
 
-// pickModel is cachedModel for a list of models and a machine with this much memory,
+// pickModel does what cachedModel does, for a list of models and a machine with this much memory,
 // in bytes; 0 means unknown.
 func pickModel(found []*hub.Model, memory int64) *hub.Model {
 	most := memory / 2
@@ -46,8 +46,9 @@ func pickModel(found []*hub.Model, memory int64) *hub.Model {
 	return nil
 }
 
-// modelOrCached is modelDir, but without --model it prefers a suitable model of the cache to
-// a generated one. origin then explains the choice, for printing after the model's name.
+// modelOrCached does what modelDir does, but without --model it prefers a suitable model of the
+// cache to a generated model. origin then explains the choice, for printing after the model's
+// name.
 func (f *nodeFlags) modelOrCached(ctx context.Context) (dir, origin string, remove func(), err error) {
 	if f.Model == "" {
 		if m := cachedModel(); m != nil {

@@ -148,7 +148,7 @@ func (c *routeCmd) prompts(ctx context.Context) (cfg prompt.Config, digest strin
 // plainNamespace returns a namespace of the salt alone, equal for all tenants.
 func plainNamespace(_, salt string) kv.Namespace { return kv.Namespace{Salt: salt} }
 
-// weights returns the router's default weights with those given by flags.
+// weights returns the router's weights: the defaults, except for the weights that flags give.
 func (c *routeCmd) weights() (router.Weights, error) {
 	w := router.DefaultWeights()
 	w.Temperature = c.Temperature

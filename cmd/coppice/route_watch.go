@@ -59,8 +59,8 @@ func (w *watched) run(ctx context.Context, log *zap.Logger) {
 	}
 }
 
-// readFile returns the contents of a file of at most most bytes. Its errors do not name
-// the path.
+// readFile returns the contents of a file. A file of more bytes than most says is an error. Its
+// errors do not name the path.
 func readFile(path string, most int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -68,8 +68,9 @@ func (s *serveSettings) readTenants(raw json.RawMessage) error {
 	return errors.Join(errs...)
 }
 
-// cacheQuota bounds the cached tokens of a tenant: at most most, and at least least while
-// other tenants have evictable tokens. 0 means no bound.
+// cacheQuota bounds the cached tokens of a tenant. The tenant may have at most as many cached
+// tokens as most says. Of its cached tokens, as many as least says stay while other tenants have
+// evictable tokens. 0 means no bound.
 type cacheQuota struct{ most, least int }
 
 // tenantLimits parses the limits of a tenant. Only a named tenant may have a cache quota.

@@ -46,8 +46,8 @@ func (m topScreen[S]) state() string {
 	return m.paint(topGreen, "live")
 }
 
-// draw returns the screen: height lines, none wider than width. body returns the lines above the
-// list of keys; it is called only if there is a snapshot.
+// draw returns the screen: height lines, none wider than width. body returns the lines at the top;
+// draw calls it only if there is a snapshot. keys is the last line, which lists the keys.
 func (m topScreen[S]) draw(keys string, body func() []string) string {
 	if m.width < topMinWidth || m.height < topMinHeight {
 		return topCut(fmt.Sprintf("coppice top wants %d × %d", topMinWidth, topMinHeight), m.width)

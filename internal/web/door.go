@@ -27,7 +27,8 @@ type Door struct {
 	idle     chan struct{} // closed when draining and no request is open
 }
 
-// NewDoor returns a Door that admits most open requests; 0: any number.
+// NewDoor returns a Door that admits requests as long as fewer than most are open; with most 0,
+// any number.
 func NewDoor(most int) *Door {
 	d := &Door{most: most, idle: make(chan struct{})}
 	d.over, d.finish = context.WithCancelCause(context.Background())

@@ -49,7 +49,8 @@ const (
 	heldSpace         = 24
 )
 
-// next returns the events of the output's next piece. The slice is valid until the next call.
+// next returns the events of text, the next piece of the output. The slice is valid until the next
+// call.
 func (h *hermes) next(text string) []outputEvent {
 	h.events = h.events[:0]
 	h.feed(text)

@@ -25,7 +25,7 @@ func (s *scored) known(i int) (float32, bool) {
 	return s.logprobs[i], true
 }
 
-// best returns at most most top tokens at position i.
+// best returns the top tokens at position i, the first ones if there are more than most says.
 func (s *scored) best(i, most int) []engine.TokenLogprob {
 	if i >= len(s.top) {
 		return nil

@@ -91,8 +91,8 @@ type Totals struct {
 	Errors  uint64            `json:"errors" api:"-" metric:"-" why:"in endings"`
 }
 
-// Tree describes the radix tree. Shown is a part of it, closed under parents: pinned nodes and
-// the most reused ones. All other fields are about the whole tree.
+// Tree describes the radix tree. Shown is a part of the tree: pinned nodes and the most reused
+// nodes, each with all its ancestors. All other fields are about the whole tree.
 type Tree struct {
 	Nodes           int    `json:"nodes" metric:"cache_nodes" help:"Nodes of the radix tree."`
 	Leaves          int    `json:"leaves" metric:"cache_leaves" help:"Leaves of the radix tree."`
