@@ -37,7 +37,8 @@ func OpenSequences(path string) (*Sequences, error) {
 	return openTrace(path, ReadSequences)
 }
 
-// ReadSequences is [OpenSequences] for a stream.
+// ReadSequences reads a prefix trace or a Mooncake trace from r, as [OpenSequences] does from a
+// file.
 func ReadSequences(r io.Reader) (*Sequences, error) {
 	b := bufio.NewReaderSize(r, 1<<16)
 	first, err := b.Peek(len(traceMagic))

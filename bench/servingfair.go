@@ -3,9 +3,9 @@ package bench
 import "github.com/coppice-llm/coppice/scheduler"
 
 // fairness measures how evenly tenants are served while they wait. A tenant is
-// backlogged between two looks if it has waiting requests at both. Its service is
-// counted in tokens: the un-cached tokens of a prompt, at first admission, and the
-// tokens of its answer.
+// backlogged between two calls of look if it has waiting requests at both calls. The
+// service of a tenant is counted in tokens: the un-cached tokens of a prompt, at first
+// admission, and the tokens of its answer.
 //
 // difference is the largest gap between the service of two tenants over any period in
 // which both were backlogged throughout.

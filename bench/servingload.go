@@ -148,7 +148,8 @@ func (g *servingGen) ask(prompt []kv.Token, median int) *ask {
 // said returns the prompt with its answer.
 func (a *ask) said() []kv.Token { return slices.Concat(a.prompt, a.answer) }
 
-// chat is generator.chat with the model's answers instead of random ones.
+// chat returns a generator of requests of conversations, like generator.chat, but with the model's
+// answers instead of random tokens.
 func (g *servingGen) chat() func() *ask {
 	popular := rand.NewZipf(g.rng, chatZipfExponent, 1, chatSystems-1)
 	systems := make([][]kv.Token, chatSystems)
@@ -184,7 +185,8 @@ func (g *servingGen) fewShot() func() *ask {
 	return func() *ask { return g.ask(next(), fewShotAnswer) }
 }
 
-// tree is generator.tree with the model's answers instead of random continuations.
+// tree returns a generator of requests that continue earlier ones, like generator.tree, but with
+// the model's answers instead of random continuations.
 func (g *servingGen) tree() func() *ask {
 	stem := g.extend(nil, treeStem)
 	var thoughts []*ask

@@ -51,8 +51,8 @@ var own = map[string]setter{
 	"class":         func(r *reading, v value) { r.Class = r.label(v, "") },
 }
 
-// top holds fields of the top level only: the object "coppice", which contains the extensions
-// and so is none itself, and hints for routers, see [Hints].
+// top holds the fields that are allowed at the top level only: the object "coppice", which
+// contains the extensions and so can't be an extension itself, and hints for routers, see [Hints].
 var top = map[string]setter{
 	"nvext":   passed,
 	"coppice": func(r *reading, v value) { r.within("coppice.", v, own, extensions) },

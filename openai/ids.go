@@ -72,12 +72,14 @@ func shortIDs(dst []kv.Token, b []byte, i, most int) (_ []kv.Token, at int, next
 	return dst, i, ','
 }
 
-// readIDs fills dst with ids that are followed by a comma. It returns their number and the start
-// of the next element. ok is false if that element may be the last or an odd one.
+// readIDs fills dst with the ids at b[i:] that are followed by a comma. It returns their number n
+// and the start at of the next element. ok is false if that element may be the last one of the
+// array, or is one that readIDs can't read.
 //
-// If the start of each id were computed from the length of the one before, that dependency chain
-// would dominate the time. So commas are located 64 bytes at a time, by the two bits that
-// distinguish them from digits and spaces; a byte that is not a comma is detected afterwards.
+// If the start of each id were computed from the length of the id before it, that dependency chain
+// would dominate the time. So readIDs locates commas 64 bytes at a time, by the two bits that
+// distinguish them from digits and spaces. It detects a byte that has these bits but is not a
+// comma afterwards.
 func readIDs(dst []kv.Token, b []byte, i int) (n, at int, ok bool) {
 	for base := i; base+72 <= len(b); base += 64 {
 		var commas uint64 // one bit per byte

@@ -94,7 +94,7 @@ type Completion struct {
 	Echo bool
 }
 
-// Prompt is Tokens, or Text if Tokens is nil.
+// Prompt is a prompt given as Tokens, or as Text if Tokens is nil.
 type Prompt struct {
 	Text   string
 	Tokens []kv.Token

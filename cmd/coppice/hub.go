@@ -69,7 +69,7 @@ func firstEnv(names ...string) string {
 	return ""
 }
 
-// expandedEnv is firstEnv for paths: it expands a leading ~ and variables.
+// expandedEnv returns the value of firstEnv as a path: it expands a leading ~ and variables.
 func expandedEnv(names ...string) string {
 	v := os.ExpandEnv(firstEnv(names...))
 	if v == "~" || strings.HasPrefix(v, "~/") {

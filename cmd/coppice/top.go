@@ -150,7 +150,7 @@ func (c *topClient) get(ctx context.Context) (*view.Snapshot, error) {
 	return snap, nil
 }
 
-// getFleet is get for a router.
+// getFleet returns a snapshot of a router's fleet.
 func (c *topClient) getFleet(ctx context.Context) (*fleetview.Snapshot, error) {
 	snap := &fleetview.Snapshot{}
 	if err := c.read(ctx, "/v1/fleet/view", snap, &snap.Schema, fleetview.Schema); err != nil {

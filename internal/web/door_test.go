@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDoor: at most most requests are admitted at a time, none after the drain has begun.
-// Shutdown waits for open requests, or ends them when ctx ends.
+// TestDoor: no more requests are admitted at a time than the limit, and none after the drain has
+// begun. Shutdown waits for open requests, or ends them when ctx ends.
 func TestDoor(t *testing.T) {
 	d := NewDoor(1)
 	if d.Enter() != nil || d.Enter() != ErrFull || d.Open() != 1 {

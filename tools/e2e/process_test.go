@@ -72,7 +72,7 @@ func serve(t *testing.T, args ...string) *process {
 	return serveTLS(t, http.DefaultClient, args...)
 }
 
-// serveTLS is serve for clients that trust it.
+// serveTLS does what serve does, for a client that trusts the certificate of the server.
 func serveTLS(t *testing.T, client *http.Client, args ...string) *process {
 	t.Helper()
 	return launch(t, client, []string{"serve", "--model", nano, "--access-log"}, args)
