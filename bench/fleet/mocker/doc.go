@@ -4,11 +4,11 @@
 // and never chooses a worker: time comes in as now, and its caller ends each pass.
 //
 // A request waits, first come first served, until the blocks of its prompt fit. Its
-// prompt is computed in chunks, together with all decoding requests. Then it outputs one token a
-// pass, and may be preempted when blocks run out. Other requests find a full block from
-// the pass that computes it on; it is announced by an event when that pass ends. Blocks
-// that no request holds stay cached until their room is needed. They are evicted least
-// recently used first, and never before their descendants.
+// prompt is computed in chunks, together with all decoding requests. Then it outputs one
+// token in each pass, and may be preempted when blocks run out. Other requests can find a
+// full block as soon as the pass that computes the block has begun; an event announces the
+// block when that pass ends. Blocks that no request holds stay cached until their room is
+// needed. They are evicted least recently used first, and never before their descendants.
 //
 // Differences from upstream:
 //
