@@ -2,30 +2,31 @@ package engine
 
 import "math"
 
-// StepCost estimates the duration of a step from its rows, new tokens and context. It
-// is a plain value that a scheduler corrects by measured steps; zero where nothing is
-// known. All figures are seconds. Example: Step 6 ms and Token 20 µs make a step of 500
-// prompt tokens 16 ms.
+// StepCost holds the figures that estimate the duration of a step: the cost of the step itself, of
+// each row, of each new token and of each token of context. A backend reports its estimate in
+// Info.Cost. A figure of zero is unknown. All figures are seconds. Example: Step 6 ms and Token 20
+// µs make a step of 500 prompt tokens 16 ms.
 type StepCost struct {
-	Step    float64 // per step: launches, and reading the weights once
+	Step    float64 // per step: kernel launches, and reading the weights once
 	Row     float64 // per row
 	Token   float64 // per token of a prompt
 	Pair    float64 // per token of context that a prompt token attends to
 	Context float64 // per token of context of a decode row
-	Host    float64 // of this machine before a step; the device waits for it unless another step is in flight
+	Host    float64 // per step: work of this machine before the device begins; the device waits for it unless another step is in flight
 }
 
-// StepShape has the figures of a step that determine its cost.
+// StepShape holds what determines the cost of a step: its rows, new tokens and context.
 type StepShape struct {
 	Rows         int
 	PromptTokens int   // tokens of rows with several tokens
-	PromptPairs  int64 // tokens that these attend to, in sum
-	Context      int64 // tokens that rows of one token attend to, in sum
+	PromptPairs  int64 // sum over the PromptTokens of the tokens that each of them attends to
+	Context      int64 // sum over the rows of one token of the tokens that each row attends to
 }
 
-// Add counts a row that runs n tokens from position start on. Token i of them attends
-// to start+i+1 tokens, so the row adds n·start + n(n+1)/2 pairs: 3 tokens at position
-// 10 add 11+12+13 = 36.
+// Add counts a row of n tokens, the first at position start. Token i of the row, from 0, attends
+// to start+i+1 tokens. A row of one token adds start+1 to Context. A row of several tokens adds n
+// to PromptTokens and n·start + n(n+1)/2 to PromptPairs: 3 tokens at position 10 add 11+12+13 =
+// 36.
 func (s *StepShape) Add(start, n int) {
 	s.Rows++
 	if n == 1 {
@@ -36,12 +37,12 @@ func (s *StepShape) Add(start, n int) {
 	s.PromptPairs += int64(n)*int64(start) + int64(n)*int64(n+1)/2
 }
 
-// Fixed returns the part of a step's seconds that does not depend on its prompts.
+// Fixed returns the seconds of a step of shape s that do not depend on its prompt tokens.
 func (c *StepCost) Fixed(s *StepShape) float64 {
 	return c.Step + float64(c.Row*float64(s.Rows)) + float64(c.Context*float64(s.Context))
 }
 
-// Prompts returns the part of a step's seconds that its prompts add.
+// Prompts returns the seconds that the prompt tokens add to a step of shape s.
 func (c *StepCost) Prompts(s *StepShape) float64 {
 	return float64(c.Token*float64(s.PromptTokens)) + float64(c.Pair*float64(s.PromptPairs))
 }
@@ -49,9 +50,9 @@ func (c *StepCost) Prompts(s *StepShape) float64 {
 // Known reports whether c has a cost of prompt tokens.
 func (c *StepCost) Known() bool { return c.Token > 0 }
 
-// BalanceTokens returns the context length at which attention costs a prompt token as
-// much as everything else: a token after c others costs 1 + c/BalanceTokens times the
-// first token's cost. 0: unknown.
+// BalanceTokens returns the context length, in tokens, at which attention costs a prompt token as
+// much as everything else: a token after c others costs 1 + c/BalanceTokens times the first
+// token's cost. It returns 0 if Token or Pair is unknown.
 func (c *StepCost) BalanceTokens() int {
 	if c.Token <= 0 || c.Pair <= 0 {
 		return 0

@@ -40,22 +40,22 @@ type Info struct {
 
 	Vocab        int // tokens are in [0, Vocab)
 	MaxPositions int // longest sequence, in tokens
-	PageTokens   int // slots per page, a power of two from 1 to 256
+	PageTokens   int // tokens per page, a power of two from 1 to 256
 	NumPages     int // pages in the pool, ids [0, NumPages)
 	PageBytes    int // one page over all layers
 	KVType       kv.DType
 
-	MaxSlots    int // sequences with sampling state
-	MaxRows     int // per batch
-	MaxTokens   int // per batch, summed over rows
-	MaxInflight int // submitted and not completed batches, at least 2
-	// MaxMasks is the number of masks it keeps: 0 if it supports none, else at least
-	// MaxRows·MaxInflight, so that each row in flight can have its own.
+	MaxSlots    int // slots are in [0, MaxSlots)
+	MaxRows     int // rows per batch
+	MaxTokens   int // tokens per batch, summed over its rows
+	MaxInflight int // batches that may be submitted and not completed, at least 2
+	// MaxMasks is the number of masks that the backend keeps. It is 0 if the backend supports
+	// none, else at least MaxRows·MaxInflight, so that each row in flight can have its own mask.
 	MaxMasks int
 
 	Cost StepCost // estimate of a step's duration
 
-	Deterministic bool // keeps the promise in the package comment
+	Deterministic bool // keeps the last promise of the package comment: equal prefixes give equal logits
 
 	Capabilities Capabilities
 }
@@ -74,7 +74,7 @@ func AllCapabilities() Capabilities {
 	return Capabilities{Digests: true, Logprobs: true, PromptLogprobs: true, Penalties: true}
 }
 
-// CheckSampling returns an error for the caller of a request if p asks for something
+// CheckSampling returns an error, to be shown to the sender of a request, if p asks for something
 // that the backend does not support, else nil.
 func (info *Info) CheckSampling(p *SamplingParams) error {
 	switch c := &info.Capabilities; {
@@ -86,10 +86,11 @@ func (info *Info) CheckSampling(p *SamplingParams) error {
 	return nil
 }
 
-// Batch is one step. Seq is strictly increasing over a backend's life.
+// Batch is the work of one step. The Seq of each batch that a backend gets is larger than that of
+// the batch before.
 type Batch struct {
 	Seq    uint64
-	After  []MoveID // moves that must have ended before the batch runs, see Mover; an unknown number has ended
+	After  []MoveID // moves that must have ended before the batch runs, see Mover; an unknown number counts as ended
 	Binds  []SlotBind
 	Swaps  []PageSwap
 	Copies []PageCopy
@@ -117,13 +118,13 @@ type Row struct {
 	// SampleIndex is the index of that token in the request's output, the
 	// counter of the random generator.
 	SampleIndex int32
-	// Mask names a mask that this batch or an earlier one has set; 0 allows all tokens.
-	// One that allows none fails the row.
+	// Mask names a mask that this batch or an earlier one has set; 0 allows all tokens. If the
+	// mask and the slot's biases allow no token, the row fails with ErrNoToken.
 	Mask MaskID
 	// Digest asks for RowOut.Digest of a row that samples.
 	Digest bool
-	// PromptLogprobs asks for RowOut.Prompt. PromptTop, 0 to MaxTopLogprobs, is the number of
-	// tokens of RowOut.PromptTop at each place.
+	// PromptLogprobs asks for RowOut.Prompt. PromptTop, from 0 to MaxTopLogprobs, is the number of
+	// entries that RowOut.PromptTop has for each token.
 	PromptLogprobs bool
 	PromptTop      int32
 }
@@ -136,9 +137,9 @@ func (r *Row) Len() int {
 	return len(r.Tokens)
 }
 
-// SlotBind gives a slot to a sequence and resets its state. Pages begin the slot's
-// table; more may follow by Row.Pages. Prompt and Output are the tokens that penalties
-// count; they are needed only if a penalty is on.
+// SlotBind gives a slot to a sequence and resets the slot's state. Pages are the first pages of
+// the slot's table; Row.Pages append more. Prompt and Output are the tokens that penalties count;
+// they are needed only if Sampling has a penalty.
 type SlotBind struct {
 	Slot     Slot
 	Sampling SamplingParams
@@ -147,25 +148,25 @@ type SlotBind struct {
 	Output   []kv.Token
 }
 
-// PageSwap replaces page At of a slot's table, usually by a page with the same KV: of
-// two sequences that computed the same tokens, one page is kept. The tables are updated
-// before the batch runs: first Binds, then Row.Pages, then Swaps.
+// PageSwap replaces entry At of a slot's page table by Page. Usually both pages hold the same KV:
+// of two pages that sequences have filled with equal tokens, the scheduler keeps one. The backend
+// updates the tables before the batch runs: first Binds, then Row.Pages, then Swaps.
 type PageSwap struct {
 	Slot Slot
 	At   int32
 	Page kv.PageID
 }
 
-// MaskSet sets the tokens of a mask, in place of previous ones. The backend keeps the
-// mask until a batch drops it or sets it again, so rows that may sample the same tokens
-// share one upload. Token t is allowed if bit t%64 of Bits[t/64] is set: a vocabulary
-// of 32,768 takes 4 KiB.
+// MaskSet sets the bits of mask ID and replaces any earlier bits. The backend keeps the mask until a
+// batch drops it or sets it again, so rows that may sample the same tokens share one upload. Token
+// t is allowed if bit t%64 of Bits[t/64] is set: the bits of a vocabulary of 32,768 tokens take 4
+// KiB.
 type MaskSet struct {
 	ID   MaskID
 	Bits []uint64
 }
 
-// PageCopy copies the first Tokens slots of page Src to page Dst, in all layers.
+// PageCopy copies the KV of the first Tokens tokens of page Src to page Dst, in all layers.
 type PageCopy struct {
 	Src, Dst kv.PageID
 	Tokens   int32
@@ -183,34 +184,34 @@ type Ticket interface {
 // Result is the outcome of a batch; it belongs to the caller.
 type Result struct {
 	Seq   uint64
-	Out   []RowOut // one per sampled, failed or logprob row, ascending by Row
+	Out   []RowOut // one per row that samples, fails or asks for a digest or log-probabilities; ascending by Row
 	Stats StepStats
 }
 
 // RowOut is the outcome of row Row.
 type RowOut struct {
 	Row     int
-	Token   kv.Token // if the row sampled
-	Logprob float32  // natural log, of Token, from the raw logits
-	Top     []TokenLogprob
-	// Prompt has the log-probability of each token of the row, except the sequence's
-	// first, given the tokens before it. The row's first token needs the logits of the
-	// position before: NaN if the slot did not run that position itself.
+	Token   kv.Token       // if the row sampled
+	Logprob float32        // natural logarithm of Token's probability under the raw logits, if asked
+	Top     []TokenLogprob // the SamplingParams.TopLogprobs most probable tokens
+	// Prompt has the log-probability of each token of the row, given the tokens before it. The
+	// sequence's first token has no entry. The entry of the row's first token needs the logits of
+	// the position before: it is NaN if the slot did not run that position itself.
 	Prompt []float32
-	// PromptTop has the Row.PromptTop most probable tokens at each place of Prompt, best
-	// first; none where Prompt is NaN. nil if Row.PromptTop is 0.
+	// PromptTop has, for each entry of Prompt, the Row.PromptTop most probable tokens, best first;
+	// nil for an entry that is NaN. PromptTop is nil if Row.PromptTop is 0.
 	PromptTop [][]TokenLogprob
 	Digest    uint64 // XXH3-64 over the raw logits, f32 little-endian, if asked
-	Err       error  // this row only, ErrLogits, ErrNoToken or ErrMove; its pages must not be cached
+	Err       error  // wraps ErrLogits, ErrNoToken or ErrMove; fails this row only; the row's KV must not be cached
 }
 
-// TokenLogprob is one entry of the top-k list, best first.
+// TokenLogprob is a token and the natural logarithm of its probability.
 type TokenLogprob struct {
 	Token   kv.Token
 	Logprob float32
 }
 
-// StepStats are counted by the backend where it computes, so that they check the
+// StepStats are counted by the backend where it computes, so that tests can compare them with the
 // scheduler's own counts.
 type StepStats struct {
 	GivenTokens    int   // positions run whose token was in the batch
@@ -235,7 +236,8 @@ var ErrNoToken = errors.New("engine: mask and biases allow no token")
 // ErrLogits is wrapped by RowOut.Err when a row's logits are not finite.
 var ErrLogits = errors.New("engine: logits are not finite")
 
-// Error ends a device: every later call fails with it and all KV is gone.
+// Error reports that the device of a backend has failed, in operation Op. Every later call fails
+// with the same error, and all KV is lost.
 type Error struct {
 	Backend string
 	Op      string

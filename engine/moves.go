@@ -16,44 +16,44 @@ type MoveID uint64
 // finds the place of that KV by namespace and tokens.
 type Move struct {
 	ID       MoveID
-	From, To kv.Tier // one of them is the device
+	From, To kv.Tier // exactly one of them is kv.TierDevice
 	// Pages of the device, by ascending position.
 	Pages []kv.PageID
-	// The pages hold Tokens [Start, len(Tokens)); the tokens before them are their prefix.
-	// Both ends are multiples of a page.
+	// The pages hold the KV of Tokens[Start:]; Tokens[:Start] are the prefix before it. Start and
+	// len(Tokens) are multiples of PageTokens.
 	Namespace    kv.Namespace
-	PublicTokens int // of Tokens, as in a request
+	PublicTokens int // number of first Tokens that form a public prefix, as in a request
 	Tokens       []kv.Token
 	Start        int
 }
 
-// Moved is the end of a move. Without an error all pages are copied. With an error the
-// source is unchanged, and the destination must not be used.
+// Moved reports the end of move ID. If Err is nil, all pages are copied. Otherwise the source is
+// unchanged, and the destination must not be used.
 type Moved struct {
 	ID  MoveID
 	Err error
 }
 
-// Mover is a Backend whose device exchanges pages with host memory. Move is called from
-// the goroutine that submits; the other methods from any.
+// Mover is a Backend whose device exchanges pages with host memory. Move is called from the
+// goroutine that submits; the other methods from any.
 //
-// A move sees the batches submitted and the moves begun before it, and they do not see
-// it. A later batch that reads or writes the destination of a pending move, or writes
-// its source, names the move in After, unless an earlier batch has. If the move fails,
-// rows and copies that read its destination are void: their rows end with ErrMove.
+// A move copies what the batches submitted and the moves begun before it have written. Those
+// batches and moves never see what it writes. A later batch that reads or writes the destination
+// of a pending move, or writes its source, must list the move in After, unless an earlier batch
+// has listed it. If the move fails, rows and copies that read its destination are void: such rows
+// end with ErrMove.
 type Mover interface {
-	// Move begins m and returns. memory has Info.PageBytes for each page, from
-	// HostAlloc; it belongs to the mover until the move has ended. It fails with
-	// ErrInvalid, ErrBusy, ErrClosed or the *Error that ended the device; then m has
-	// not begun.
+	// Move begins m and returns. memory has one slice of Info.PageBytes bytes for each of m.Pages,
+	// from HostAlloc; it belongs to the Mover until the move has ended. Move fails with
+	// ErrInvalid, ErrBusy, ErrClosed or the *Error that ended the device; then m has not begun.
 	Move(m *Move, memory [][]byte) error
-	// Moved appends the moves that have ended since the last call to dst, in the order
-	// of their ends. Each begun move ends once: with the device's *Error or ErrClosed
-	// if the device is lost or closed.
+	// Moved appends the moves that have ended since the last call of Moved to dst, in the order of
+	// their ends, and returns the result. Each begun move ends once. If the device is lost or
+	// closed, a pending move ends with the device's *Error or with ErrClosed.
 	Moved(dst []Moved) []Moved
 	// Ready receives a value after a move has ended; one value may stand for several.
 	Ready() <-chan struct{}
-	// HostAlloc returns host memory for moves; HostFree returns it.
+	// HostAlloc returns host memory for moves; HostFree frees it.
 	HostAlloc(bytes int) ([]byte, error)
 	HostFree([]byte)
 }
@@ -62,8 +62,9 @@ type Mover interface {
 // move, and by the error of a move that can't be done.
 var ErrMove = errors.New("engine: pages were not moved")
 
-// CheckMove checks m against the device and returns an error that wraps ErrInvalid, or
-// nil. Every mover's Move calls it first.
+// CheckMove returns an error that wraps ErrInvalid if m has no number, does not go between the
+// device and another tier, or names a page that the device lacks, or if memory is not one slice of
+// PageBytes bytes for each page. Else it returns nil. Every Mover's Move calls it first.
 func (info *Info) CheckMove(m *Move, memory [][]byte) error {
 	if m.ID == 0 {
 		return invalid("a move without number")

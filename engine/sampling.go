@@ -36,8 +36,9 @@ type TokenBias struct {
 	Bias  float32
 }
 
-// BranchSeed returns the seed of sample b of a request with several outputs. The first
-// sample has the request's own, so its tokens equal those of a request for one.
+// BranchSeed returns the seed of sample b, counted from 0, of a request with several outputs. seed
+// is the request's. Sample 0 uses it unchanged, so its tokens equal those of a request for one
+// output.
 func BranchSeed(seed uint64, b int) uint64 {
 	if b == 0 {
 		return seed
@@ -49,16 +50,16 @@ func BranchSeed(seed uint64, b int) uint64 {
 	return z ^ z>>31
 }
 
-// MaxTopLogprobs is the highest SamplingParams.TopLogprobs.
+// MaxTopLogprobs is the largest SamplingParams.TopLogprobs and Row.PromptTop.
 const MaxTopLogprobs = 20
 
-// Penalised reports whether a slot must count tokens for penalties.
+// Penalised reports whether p has a penalty, so that a slot must count its tokens.
 func (p *SamplingParams) Penalised() bool {
 	return (p.RepetitionPenalty != 0 && p.RepetitionPenalty != 1) || p.PresencePenalty != 0 || p.FrequencyPenalty != 0
 }
 
-// Validate returns every parameter that no backend can honour, by field and value, for
-// a vocabulary of vocab tokens.
+// Validate returns an error that names each invalid parameter with its value, or nil. vocab is the
+// size of the vocabulary, which bounds the tokens of Bias.
 func (p *SamplingParams) Validate(vocab int) error {
 	var errs []error
 	bad := func(field string, value any, want string) {

@@ -1,7 +1,8 @@
 package engine
 
-// Submitted is the state after all submitted batches, which may be ahead of the batches
-// that have run: pages in each slot's table, and set masks. Batch.Validate needs it.
+// Submitted tracks the state after all submitted batches, which may be ahead of the batches that
+// have run: the number of pages in each slot's table, and which masks are set. Batch.Validate
+// needs it.
 type Submitted struct {
 	pages []int32
 	masks []uint64 // by MaskID: Seq of the batch that set it; 0: not set
@@ -25,7 +26,7 @@ func NewSubmitted(info *Info) Submitted {
 	return Submitted{pages: make([]int32, info.MaxSlots), masks: make([]uint64, info.MaxMasks+1)}
 }
 
-// Take applies a valid batch.
+// Take applies a batch, which must be valid. restore can't undo it.
 func (s *Submitted) Take(b *Batch) {
 	for i := range b.Binds {
 		s.set(b.Binds[i].Slot, int32(len(b.Binds[i].Pages)))
@@ -42,26 +43,27 @@ func (s *Submitted) Take(b *Batch) {
 	s.slotsWere, s.masksWere = s.slotsWere[:0], s.masksWere[:0]
 }
 
-// set changes the size of a slot's table.
+// set changes the number of pages in slot's table to pages and keeps the old number for restore.
 func (s *Submitted) set(slot Slot, pages int32) {
 	s.slotsWere = append(s.slotsWere, slotWas{slot, s.pages[slot]})
 	s.pages[slot] = pages
 }
 
-// append adds a row's new pages to its slot's table.
+// append adds the number of a row's new pages to that of its slot's table.
 func (s *Submitted) append(r *Row) {
 	if len(r.Pages) > 0 {
 		s.set(r.Slot, s.pages[r.Slot]+int32(len(r.Pages)))
 	}
 }
 
-// setMask notes the batch that set a mask, or 0 for a dropped one.
+// setMask records that the batch with Seq seq has set mask id, or with seq 0 that the mask is
+// dropped. It keeps the old value for restore.
 func (s *Submitted) setMask(id MaskID, seq uint64) {
 	s.masksWere = append(s.masksWere, maskWas{id, s.masks[id]})
 	s.masks[id] = seq
 }
 
-// restore undoes all changes since the last Take or restore.
+// restore undoes all calls of set, append and setMask since the last Take or restore.
 func (s *Submitted) restore() {
 	for i := len(s.slotsWere) - 1; i >= 0; i-- {
 		s.pages[s.slotsWere[i].slot] = s.slotsWere[i].pages

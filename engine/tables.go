@@ -10,7 +10,7 @@ import (
 // new pages, however long the tables are.
 type Tables struct{ pages [][]kv.PageID }
 
-// NewTables returns an empty table for each slot.
+// NewTables returns empty tables for slots [0, slots).
 func NewTables(slots int) Tables { return Tables{make([][]kv.PageID, slots)} }
 
 // Of returns a slot's table, valid until the next Apply.
@@ -32,9 +32,9 @@ func (t Tables) Apply(b *Batch) {
 	}
 }
 
-// Listed wraps a backend for a caller that does not track the tables: each row lists
-// all pages that it needs, by ascending position, and binds list none. Listed omits
-// pages that the slot's table already has, and swaps those that differ.
+// Listed wraps b for a caller that does not track page tables. The caller lists all pages that a
+// row needs in Row.Pages, by ascending position, and no pages in a SlotBind. Listed drops the
+// pages that the slot's table already has, and adds a PageSwap for each entry that differs.
 func Listed(b Backend) Backend {
 	return &listed{b, NewTables(b.Info().MaxSlots)}
 }

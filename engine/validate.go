@@ -6,10 +6,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Validate checks b against the limits of a backend. It returns nil, or an error that
-// wraps ErrInvalid and names the row. lastSeq is the number of the previous batch;
-// before is the state after it, which stays unchanged. Submit of every backend calls it
-// first.
+// Validate checks b against the limits of a backend. It returns nil, or an error that wraps
+// ErrInvalid and names the row, bind, copy, swap or mask at fault. lastSeq is the Seq of the
+// previous batch. before is the state after that batch; Validate leaves it unchanged. Submit of
+// every backend calls Validate first.
 func (b *Batch) Validate(info *Info, lastSeq uint64, before *Submitted) error {
 	if b.Seq <= lastSeq {
 		return invalid("Seq %d does not follow %d", b.Seq, lastSeq)
@@ -56,7 +56,8 @@ func (b *Batch) Validate(info *Info, lastSeq uint64, before *Submitted) error {
 	return b.validateTables(info, before)
 }
 
-// validateMasks checks that each row's mask is set, and updates state.
+// validateMasks checks the Drops and the Masks of b, and that each row's mask is set. It applies
+// the drops and sets to state; the caller restores it.
 func (b *Batch) validateMasks(info *Info, state *Submitted) error {
 	for i, id := range b.Drops {
 		if !info.validMask(id) || state.masks[id] == 0 {
@@ -83,8 +84,9 @@ func (b *Batch) validateMasks(info *Info, state *Submitted) error {
 	return nil
 }
 
-// validateTables checks that each slot's table has the pages that its rows need, and
-// updates the sizes in tables.
+// validateTables checks that after the Binds and the Pages of its rows each slot's table has the
+// pages that the rows need, and that each swap replaces an entry that exists. It updates the table
+// sizes in tables; the caller restores them.
 func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 	for i := range b.Binds {
 		tables.set(b.Binds[i].Slot, int32(len(b.Binds[i].Pages)))
@@ -111,7 +113,7 @@ func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 	return nil
 }
 
-// tablePages returns the length of the longest useful table.
+// tablePages returns the largest number of pages that a slot's table may have.
 func (info *Info) tablePages() int {
 	return min(kv.CeilPages(info.MaxPositions, info.PageTokens), info.NumPages)
 }
@@ -165,7 +167,8 @@ func (r *Row) validate(info *Info) error {
 
 func (info *Info) validMask(id MaskID) bool { return id > 0 && int(id) <= info.MaxMasks }
 
-// MaskWords is the length of MaskSet.Bits: a bit for each token.
+// MaskWords returns the length of MaskSet.Bits: one bit for each token of the vocabulary, in words
+// of 64.
 func (info *Info) MaskWords() int { return (info.Vocab + 63) / 64 }
 
 func (info *Info) validPage(p kv.PageID) bool { return p >= 0 && int(p) < info.NumPages }

@@ -28,11 +28,11 @@ type Backend struct {
 	doom    *engine.Error // error that will end the device when its batch's ticket completes
 	lastSeq uint64
 	recent  []uint64      // Seq of the last MaxInflight batches, the oldest first
-	asked   []bool        // by slot: a batch submitted since its bind samples
-	attempt uint64        // counts batches that were validated, refused ones too
-	bound   []uint64      // by slot: the last attempt that binds it
-	batches []*ticket     // pending, in order
-	free    time.Duration // when the device is free
+	asked   []bool        // by slot: a batch submitted since the slot's bind samples in it
+	attempt uint64        // number of batches that reached checkDeferred, including those it refused
+	bound   []uint64      // by slot: value of attempt for the last batch that binds the slot
+	batches []*ticket     // tickets of pending batches, in the order of submission
+	free    time.Duration // time when the device has finished all submitted batches
 	moving  moving
 }
 
@@ -129,9 +129,10 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	return t, nil
 }
 
-// known returns the Seq of the last batch whose outcome was certainly known when the next
-// batch was planned, 0 for none. Up to MaxInflight plans may be open when a batch is planned,
-// and it may be submitted much later, so completed tickets prove nothing.
+// known returns the Seq of the last batch whose outcome the scheduler must have known when it
+// planned the batch that is now submitted; 0 if there is none. That is the batch MaxInflight
+// before it. A later batch does not count, even if its ticket is complete: the scheduler may plan
+// up to MaxInflight batches ahead and submit a plan much later.
 func (b *Backend) known() uint64 {
 	if len(b.recent) < b.info.MaxInflight {
 		return 0
@@ -139,7 +140,8 @@ func (b *Backend) known() uint64 {
 	return b.recent[0]
 }
 
-// checkDeferred refuses deferred rows whose slot cannot have a last token when they run.
+// checkDeferred returns an error that wraps ErrInvalid if a row is deferred and its slot is bound
+// by the same batch, or no batch has sampled in the slot since its bind.
 func (b *Backend) checkDeferred(batch *engine.Batch) error {
 	b.attempt++
 	for i := range batch.Binds {
@@ -157,8 +159,9 @@ func (b *Backend) checkDeferred(batch *engine.Batch) error {
 	return nil
 }
 
-// compute fills the ticket's result, or sets the error that will end the device when the
-// ticket completes. Batches after that one are not computed.
+// compute fills in t.res. If a fault or the sanitizer ends the device in this batch, compute
+// instead sets t.lost, the error that will end the device when t completes. Batches after that one
+// are not computed.
 func (b *Backend) compute(batch *engine.Batch, t *ticket) {
 	if b.doom != nil {
 		return
@@ -182,7 +185,8 @@ func (b *Backend) compute(batch *engine.Batch, t *ticket) {
 	}
 }
 
-// schedule computes the end of the step.
+// schedule sets t.end, the time when the step ends. The step begins when the device is free, the
+// moves in batch.After have ended, and the host's time for the step has passed since now.
 func (b *Backend) schedule(batch *engine.Batch, t *ticket) {
 	start := max(b.free, b.moving.after(batch.After), later(b.now(), b.cfg.Profile.Host(len(batch.Rows))))
 	took := b.cfg.Profile.Step(batch, b.pageBytes)

@@ -7,13 +7,13 @@ import (
 	"github.com/coppice-llm/coppice/internal/heap"
 )
 
-// Clock is virtual time: a heap of events by (time, order of At). It belongs to
-// one goroutine; several backends and drivers may share it. The zero Clock is not
-// usable, see NewClock.
+// Clock is virtual time: a heap of events, ordered by time and, at equal times, by the order of
+// the calls of At. It belongs to one goroutine; several backends and drivers may share it.
+// NewClock makes one.
 type Clock struct {
 	now    time.Duration
 	order  uint64
-	events events // by number; free ones are in spare
+	events events // by number; spare lists the numbers of free entries
 	spare  []int32
 	heap   heap.Heap[pending, events]
 }
@@ -21,14 +21,15 @@ type Clock struct {
 // EventID names a pending event. The zero EventID names none.
 type EventID uint64
 
-// event is one entry. place is its index in heap, or -1.
+// event is one entry of Clock.events. place is its index in the heap, or -1 if it is free.
 type event struct {
 	run   func()
-	turn  uint32 // how often the entry was used, so that old ids find nothing
+	turn  uint32 // number of uses of the entry; part of the EventID, so that Cancel ignores ids of earlier uses
 	place int32
 }
 
-// pending is an event in the heap: its number and when it runs.
+// pending is an event in the heap: its time, the number of its call of At, and its index in
+// Clock.events.
 type pending struct {
 	at     time.Duration
 	order  uint64
@@ -46,7 +47,7 @@ func (e events) Place(x pending, at int) { e[x.number].place = int32(at) }
 // NewClock returns a clock at time zero.
 func NewClock() *Clock { return &Clock{} }
 
-// Now returns the time of the running event, else of the last one that ran.
+// Now returns the time of the running event; if none runs, that of the last event that ran.
 func (c *Clock) Now() time.Duration { return c.now }
 
 // Len returns the number of pending events.
@@ -60,8 +61,9 @@ func (c *Clock) Next() (at time.Duration, ok bool) {
 	return c.heap.Items[0].at, true
 }
 
-// At schedules f for time t. Events of equal time run in the order of the calls; a time
-// in the past counts as now. Cost O(log pending), no allocation in steady state.
+// At schedules f for time t and returns an id for Cancel. Events of equal time run in the order of
+// the calls of At. A time in the past counts as now. At panics if f is nil. Cost O(log pending),
+// no allocation in steady state.
 func (c *Clock) At(t time.Duration, f func()) EventID {
 	if f == nil {
 		panic("sim: Clock.At of no function")

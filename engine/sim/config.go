@@ -10,29 +10,29 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Config configures a backend. Zero fields have defaults; the zero Config is a backend
-// with steps of a microsecond, in real time.
+// Config configures a backend. Zero fields have defaults, which the comments of the fields name;
+// the zero Config is a backend with steps of a microsecond, in real time.
 type Config struct {
 	// Profile is the cost model; the zero Profile costs 1 µs a step.
 	Profile Profile
 
-	PageTokens  int `default:"16" min:"1" max:"256" pow2:""` // slots per page; 16
-	Pages       int `min:"1" max:"1<<26"`                    // pages of the pool; what fits the profile's memory, 4096 without one
-	MaxSlots    int `default:"256" min:"1" max:"1<<20"`      // sequences with sampling state; 256
-	MaxRows     int `default:"256" min:"1" max:"1<<20"`      // per batch; 256
-	MaxTokens   int `default:"8192" min:"1" max:"1<<24"`     // per batch; 8192
-	MaxInflight int `default:"2" min:"2" max:"1024"`         // batches that may be pending; 2
-	// MaxPositions is the longest sequence in tokens; the profile's, 131072 without one.
+	PageTokens  int `default:"16" min:"1" max:"256" pow2:""` // tokens per page; default 16
+	Pages       int `min:"1" max:"1<<26"`                    // pages of the pool; default: what fits the profile's memory, 4096 without a profile
+	MaxSlots    int `default:"256" min:"1" max:"1<<20"`      // slots are in [0, MaxSlots); default 256
+	MaxRows     int `default:"256" min:"1" max:"1<<20"`      // rows per batch; default 256
+	MaxTokens   int `default:"8192" min:"1" max:"1<<24"`     // tokens per batch; default 8192
+	MaxInflight int `default:"2" min:"2" max:"1024"`         // batches that may be pending; default 2
+	// MaxPositions is the longest sequence in tokens; default: the profile's, 131072 without a
+	// profile.
 	MaxPositions int `min:"1" max:"2147483647"`
-	Vocab        int `default:"128" min:"2" max:"1<<24"` // tokens are in [0, Vocab); 128, whatever the profile's model has
+	Vocab        int `default:"128" min:"2" max:"1<<24"` // tokens are in [0, Vocab); default 128, even if the profile's model has more
 
-	Sanitize Mode
-	// Logits makes real logits from the hash and samples from them with package
-	// sampling: 100 times slower, but every promise of package engine holds.
-	// Without Logits a token is a hash of the prefix and, unless greedy, of the seed and
-	// the sample index. Masks hold, and so do biases of -Inf (forbid) and of 100 or more
-	// (force). Penalties and log-probabilities are missing in Info.Capabilities, and
-	// batches that need them are refused.
+	Sanitize Mode // checks of reads and writes; default Full
+	// Logits makes the backend compute real logits from the hash and sample from them with package
+	// sampling: 100 times slower, but every promise of package engine holds. Without Logits a
+	// token is a hash of the prefix and, unless greedy, of the seed and the sample index. Masks
+	// work, and so do biases of -Inf (forbid) and of 100 or more (force). Penalties and
+	// log-probabilities are missing in Info.Capabilities, and batches that need them are refused.
 	Logits bool
 	// Clock is the virtual clock; nil means real time.
 	Clock  *Clock
@@ -46,21 +46,24 @@ type Config struct {
 // be nil. After a batch that loses the device no batch runs, and Submit calls only Slow, because
 // a lost batch takes time too.
 type Faults struct {
-	// Row fails a sound row: its error becomes RowOut.Err, the KV that the row wrote is
-	// poisoned, and its slot has no last sample.
+	// Row is called for each row that would succeed, with the batch's Seq and the row's index. An
+	// error fails the row: it becomes RowOut.Err, the KV that the row wrote is marked as unusable,
+	// and its slot has no last sample.
 	Row func(seq uint64, row int) error
-	// Slow returns a factor for the time of batch seq. A negative factor or NaN counts as 1.
+	// Slow returns a factor for the duration of the batch with Seq seq. A negative factor or NaN
+	// counts as 1.
 	Slow func(seq uint64) float64
-	// Device loses the device in batch seq: its ticket, those after it and all
-	// later calls end with an *engine.Error that wraps the error.
+	// Device is called for each batch. An error loses the device in the batch with Seq seq: its
+	// ticket, the tickets after it and all later calls end with an *engine.Error that wraps the
+	// error.
 	Device func(seq uint64) error
-	// Move fails a move; it is called when the move begins.
+	// Move is called when a move begins. An error fails the move.
 	Move func(id engine.MoveID) error
 	// Batch is like Device, but gets the batch.
 	Batch func(b *engine.Batch) error
 }
 
-// WithDefaults returns c with defaults in its zero fields, except those of the profile.
+// WithDefaults returns c with defaults in its zero fields. It leaves Profile as it is.
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	if c.Pages == 0 && c.PageTokens > 0 {
@@ -71,7 +74,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports every invalid field of a config with defaults, by name and value.
+// Validate returns an error that names every invalid field of c with its value, or nil. c must
+// have its defaults filled in.
 func (c Config) Validate() error {
 	errs := []error{c.Profile.Validate(), bounds.Check("sim", c)}
 	if int64(c.Pages)*int64(c.PageTokens) > maxTokens {

@@ -21,8 +21,9 @@ const tileRows = 128
 // Step returns the device's time for b by a roofline: the layers and the head are
 // bound by reading weights or by multiplying, a prompt's attention by multiplying
 // or by reading KV once per 128 tokens, a decode row's by reading its KV. With n
-// tokens, s samples, c cached tokens of a row, P linear parameters, a head of V·D
-// and b bytes per weight:
+// tokens, s samples, c cached tokens of a row, P linear parameters, a head of V·D (Vocab times Hidden)
+// and b bytes per weight, kv bytes of KV per token, H heads of dimension HD and L layers; BW and F
+// are the Device's BW and Flops, the other names those of Efficiency in JSON:
 //
 //	linear   max( (P + V·D·[s>0])·b / (e_w·BW), 2·(P·(n+n_half) + V·D·(s+n_half)·[s>0]) / (e_f·F) )
 //	prompts  sum of max( 4·H·HD·L·(n·c + n(n+1)/2) / (e_a·F), kv·(c+n)·ceil(n/128) / (e_k·BW) )
@@ -39,7 +40,7 @@ func (p *Profile) Step(b *engine.Batch, pageBytes int) time.Duration {
 	return nanoseconds(p.seconds(b, pageBytes))
 }
 
-// seconds returns Step before rounding.
+// seconds returns the duration that Step rounds, in seconds.
 func (p *Profile) seconds(b *engine.Batch, pageBytes int) float64 {
 	m, d, e := &p.Model, &p.Device, &p.Eff
 	kvBytes := float64(p.KVTokenBytes())
@@ -67,7 +68,8 @@ func (p *Profile) seconds(b *engine.Batch, pageBytes int) float64 {
 	return seconds + float64(2*len(b.Copies)*pageBytes)/d.BW
 }
 
-// linear returns the time of the products with weights, in seconds.
+// linear returns the seconds that the products with weights take in a step with this number of
+// tokens and of samples.
 func (p *Profile) linear(tokens, samples int) float64 {
 	if tokens == 0 {
 		return 0
@@ -83,12 +85,12 @@ func (p *Profile) linear(tokens, samples int) float64 {
 	return max(float64(params*m.WeightBytes)/float64(e.Weights*d.BW), float64(2*work)/float64(e.Flops*d.Flops))
 }
 
-// Host returns the time to plan and launch a step with this number of rows.
+// Host returns the time that the host takes to plan and launch a step with this number of rows.
 func (p *Profile) Host(rows int) time.Duration {
 	return nanoseconds(p.Eff.Host0 + float64(p.Eff.Host1*float64(rows)))
 }
 
-// Transfer returns the time to move bytes between host and device.
+// Transfer returns the time to move this number of bytes between host and device.
 func (p *Profile) Transfer(bytes int) time.Duration {
 	if p.free() {
 		return freeStep
@@ -106,8 +108,9 @@ func (p *Profile) KVTokens() int {
 	return max(0, int(room/float64(p.KVTokenBytes())))
 }
 
-// Cost returns p in the form of engine.Info, which only adds: reading the weights and
-// multiplying both count, where Step takes the larger. It is zero for the zero Profile.
+// Cost returns an estimate of p for engine.Info; zero for the zero Profile. An engine.StepCost can
+// only add terms. So Cost adds the time of reading weights to that of multiplying, where Step
+// takes the longer of the two.
 func (p *Profile) Cost() engine.StepCost {
 	if p.free() {
 		return engine.StepCost{}
@@ -139,8 +142,8 @@ func (p *Profile) KVTokenBytes() int {
 	return 2 * m.Layers * m.KVHeads * m.HeadDim * m.KVBytes
 }
 
-// nanoseconds rounds to the clock's unit. It limits the result to 146 years, so that the sum
-// of two does not overflow.
+// nanoseconds rounds to whole nanoseconds. It limits the result to 2^62 ns, 146 years, so that the
+// sum of two results does not overflow.
 func nanoseconds(seconds float64) time.Duration {
 	return duration(float64(seconds * 1e9))
 }

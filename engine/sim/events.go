@@ -25,9 +25,9 @@ func later(t, d time.Duration) time.Duration {
 	return t + d
 }
 
-// ReadyAt returns the time when t completes unless something ends it earlier: virtual
-// time, or time since Open. An event that is put on the clock for that time after Submit
-// finds the ticket complete. ok is false for a ticket of another backend.
+// ReadyAt returns the time when t completes unless something ends it earlier: virtual time, or
+// time since Open. If a caller puts an event on the clock for that time, after Submit, the ticket
+// is complete when the event runs. ok is false for a ticket of another backend.
 func (b *Backend) ReadyAt(t engine.Ticket) (at time.Duration, ok bool) {
 	own, ok := t.(*ticket)
 	if !ok || own.backend != b {
@@ -36,7 +36,7 @@ func (b *Backend) ReadyAt(t engine.Ticket) (at time.Duration, ok bool) {
 	return own.end, true
 }
 
-// arm schedules finish for the end of the ticket; the caller holds b.mu.
+// arm schedules finish(t) for time t.end; the caller holds b.mu.
 func (b *Backend) arm(t *ticket) {
 	if b.cfg.Clock != nil {
 		t.event = b.cfg.Clock.At(t.end, func() { b.finish(t) })
@@ -49,7 +49,7 @@ func (b *Backend) arm(t *ticket) {
 	})
 }
 
-// disarm cancels that event if it has not begun.
+// disarm cancels the call of finish that arm has scheduled for t, if that call has not begun.
 func (b *Backend) disarm(t *ticket) {
 	if b.cfg.Clock != nil {
 		b.cfg.Clock.Cancel(t.event)
@@ -58,8 +58,9 @@ func (b *Backend) disarm(t *ticket) {
 	}
 }
 
-// finish completes t and all tickets that end no later. Real-time events may run in another
-// order, but a caller that sees a completed ticket may rely on earlier ones.
+// finish completes t and all pending tickets that end no later than t. Real-time events may run in
+// another order than their tickets end, but a caller that sees a completed ticket may rely on the
+// earlier tickets.
 func (b *Backend) finish(t *ticket) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +107,7 @@ func (b *Backend) drop(err error) {
 	b.batches, b.moving.pending = b.batches[:0], b.moving.pending[:0]
 }
 
-// ended returns the error of calls after Close or after the loss of the device; the caller
+// ended returns ErrClosed after Close, else the error that ended the device, or nil; the caller
 // holds b.mu.
 func (b *Backend) ended() error {
 	switch {

@@ -43,32 +43,33 @@ const MinFitSamples = 30
 // FitReport holds the errors of a fitted profile on the samples that it was fitted to, and on
 // held-out ones.
 type FitReport struct {
-	Train       int     `json:"train"`         // samples fitted to
-	HeldOut     int     `json:"held_out"`      // held-out samples
+	Train       int     `json:"train"`         // number of samples that the profile was fitted to
+	HeldOut     int     `json:"held_out"`      // number of held-out samples
 	TrainMAPE   float64 `json:"train_mape"`    // mean of |predicted-measured|/measured; 0.1 is 10 %
-	HeldOutMAPE float64 `json:"held_out_mape"` // the same for held-out samples
-	Worst       Sample  `json:"worst"`         // sample with the largest |predicted-measured|/measured
+	HeldOutMAPE float64 `json:"held_out_mape"` // the same mean over the held-out samples
+	Worst       Sample  `json:"worst"`         // the sample with the largest |predicted-measured|/measured, of all samples
 	WorstNanos  int64   `json:"worst_predicted_nanos"`
 	WorstError  float64 `json:"worst_error"`
-	// AtBound names the figures, such as "e_w", that would fit better outside their bounds. A
-	// share of 1 means that the device exceeds its BW or Flops, for instance because the
+	// AtBound names the figures, such as "e_w", that would fit better outside their bounds. If a
+	// share is 1 and listed here, the device exceeds its BW or Flops, for instance because the
 	// model fits into a cache.
 	AtBound []string `json:"at_bound"`
-	// Undetermined names the figures that could be larger or smaller without a visible effect
-	// on any sample: they mean nothing, or are only a limit.
+	// Undetermined names the figures that could be a fifth larger, or a fifth smaller, without a
+	// visible effect on any sample that the profile was fitted to. Such a figure says nothing
+	// about the device, or is only a limit of its true value.
 	Undetermined []string `json:"undetermined"`
 }
 
-// HeldOutSample reports whether [Fit] holds out sample i: every third, from the third on. So
-// the order of the samples should not depend on their shapes.
+// HeldOutSample reports whether [Fit] holds out sample i: it holds out samples 2, 5, 8 and so on.
+// So the order of the samples should not depend on their shapes.
 func HeldOutSample(i int) bool { return i%3 == 2 }
 
-// Fit returns base with the efficiencies that fit the samples best: e_w, e_f, n_half, e_a,
-// e_k, e_d, e_s, r0 and t0. The model, the device, e_p and the host's terms stay. Fit
-// minimises the mean square of ln(predicted/measured) over two thirds of the samples; the
-// same input gives the same result. The error names all faults of the input: a zero or
-// invalid base, fewer than [MinFitSamples] samples, times or sizes that are not positive.
-// It takes some tenths of a second for 100 samples.
+// Fit returns base with the efficiencies that fit the samples best: e_w, e_f, n_half, e_a, e_k,
+// e_d, e_s, r0 and t0. It leaves the model, the device, e_p, h0 and h1 as they are in base. Fit
+// minimises the mean square of ln(predicted/measured) over two thirds of the samples; the same
+// input gives the same result. The error names all faults of the input: a zero or invalid base,
+// fewer than [MinFitSamples] samples, times or sizes that are not positive. Fit takes some tenths
+// of a second for 100 samples.
 func Fit(base Profile, samples []Sample) (Profile, FitReport, error) {
 	if err := validateFit(&base, samples); err != nil {
 		return Profile{}, FitReport{}, err
@@ -117,7 +118,7 @@ func validateFit(base *Profile, samples []Sample) error {
 	return errors.Join(errs...)
 }
 
-// longestRow returns the largest number of new tokens in a row.
+// longestRow returns the largest number of new tokens that a row of the samples has.
 func longestRow(samples []Sample) int {
 	longest := 0
 	for _, s := range samples {
@@ -128,7 +129,8 @@ func longestRow(samples []Sample) int {
 	return longest
 }
 
-// batch returns the step that s measured. Its rows share tokens, which are never read.
+// batch returns a batch with the rows of s. All rows use the first of tokens, whose values do not
+// matter; there must be at least as many tokens as the longest row has.
 func (s *Sample) batch(tokens []kv.Token) engine.Batch {
 	var b engine.Batch
 	for _, r := range s.Shapes {

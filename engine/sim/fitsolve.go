@@ -9,18 +9,19 @@ import (
 // fitted is the number of figures that Fit determines.
 const fitted = 9
 
-// vector holds the natural logarithms of those figures, in the order of fitFields: equal
-// factors are equal distances, and no figure can become negative.
+// vector holds the natural logarithms of the fitted figures, in the order of fitFields. In
+// logarithms equal factors are equal distances, and no figure can become negative.
 type vector [fitted]float64
 
-// fitField is a figure with its bounds.
+// fitField is a fitted figure: its name in JSON, its field in Efficiency, and its bounds.
 type fitField struct {
 	name   string
 	of     func(*Efficiency) *float64
 	lo, hi float64
 }
 
-// leastShare is the lower bound of a share: without it a share near 0 could mean "never".
+// leastShare is the lower bound of a share. A share nearer to 0 would make some part of a step
+// take practically forever.
 const leastShare = 1e-5
 
 var fitFields = [fitted]fitField{
@@ -41,9 +42,10 @@ type point struct {
 	logSec float64 // ln of the measured seconds
 }
 
-// fitting searches for the least mean square of ln(predicted/measured). Newton's method is
-// fast where the error is smooth. The figure of a branch of the roofline that no point takes
-// has no slope, so a search along one figure at a time, coarse and then fine, runs first.
+// fitting searches for the least mean square of ln(predicted/measured). Newton's method is fast
+// where the error is smooth. But a figure that no point depends on, because Step takes the other
+// branch of a maximum for all points, has no slope. So a search along one figure at a time, coarse
+// and then fine, runs before it.
 type fitting struct {
 	base   Profile
 	points []point
@@ -58,7 +60,8 @@ func newFitting(base Profile, points []point) *fitting {
 	return f
 }
 
-// profile returns base with the figures of x. A figure at its bound has exactly that value.
+// profile returns f.base with the figures of x. A figure at its bound has exactly the bound's
+// value.
 func (f *fitting) profile(x vector) Profile {
 	p := f.base
 	for i, field := range fitFields {
@@ -74,7 +77,8 @@ func (f *fitting) clamp(x vector) vector {
 	return x
 }
 
-// residuals appends ln(predicted/measured) of all points to dst.
+// residuals appends ln(predicted/measured) of all points to dst, where the predictions use the
+// figures of x.
 func (f *fitting) residuals(dst []float64, x vector) []float64 {
 	p := f.profile(x)
 	for _, at := range f.points {
@@ -92,7 +96,8 @@ func (f *fitting) loss(x vector) float64 {
 	return sum / float64(len(f.points))
 }
 
-// The search: a step is a factor of e^step, halved when none helps.
+// The search tries x[i] ± step: it multiplies or divides a figure by e^step. It halves the step
+// when no figure gains by it.
 const (
 	coarseStep = 1.6 // a factor of 5
 	finestStep = 0.01
@@ -102,8 +107,9 @@ const (
 	enough = 1e-9
 )
 
-// solve searches from the base, and from points with all figures 4 times smaller and larger,
-// because the branches of the roofline make local minima.
+// solve returns the best result of three searches: from the figures of the base, and from figures
+// that are all 4 times smaller or all 4 times larger. One search may end in a local minimum,
+// because Step has branches.
 func (f *fitting) solve() vector {
 	var first vector
 	for i, field := range fitFields {
@@ -138,7 +144,8 @@ func (f *fitting) descend(x vector) (vector, float64) {
 	return x, loss
 }
 
-// sweep searches along one figure at a time.
+// sweep searches from x, whose loss is given, along one figure at a time, with the given step and
+// then smaller steps. It returns the best vector found and its loss.
 func (f *fitting) sweep(x vector, loss, step float64) (vector, float64) {
 	for range maxSweeps {
 		moved := false
@@ -164,9 +171,10 @@ func (f *fitting) sweep(x vector, loss, step float64) (vector, float64) {
 	return x, loss
 }
 
-// newton applies the method of Levenberg and Marquardt with the damping scaled by the
-// diagonal (Marquardt 1963, SIAM J. Appl. Math. 11, 431). Figures at a bound stay there if
-// the error pushes them outward.
+// newton searches from x, whose loss is given, by the method of Levenberg and Marquardt with the
+// damping scaled by the diagonal (Marquardt 1963, SIAM J. Appl. Math. 11, 431). It returns the
+// best vector found and its loss. A figure at a bound stays there if the error would fall only
+// beyond the bound.
 func (f *fitting) newton(x vector, loss float64) (vector, float64) {
 	const slope = 1e-5 // over which derivatives are taken
 	var at, moved []float64
@@ -203,8 +211,9 @@ func (f *fitting) newton(x vector, loss float64) (vector, float64) {
 	return x, loss
 }
 
-// stepFrom solves (J'J + damping·diag(J'J))·d = -J'r and returns x+d. A figure at a bound
-// that the error pushes outward stays.
+// stepFrom solves (J'J + damping·diag(J'J))·d = -J'r and returns x+d. r holds the residuals at x,
+// and row k of jacobian the derivatives of r[k]. A figure at a bound keeps its value if the error
+// would fall only beyond the bound.
 func (f *fitting) stepFrom(x vector, r []float64, jacobian []vector, damping float64) vector {
 	var normal [fitted]vector
 	var right vector
@@ -252,7 +261,8 @@ func solveLinear(a [fitted]vector, b vector) vector {
 	return b
 }
 
-// atBound lists the figures at a bound beyond which the error would be smaller.
+// atBound returns the names of the figures of x that are at a bound and whose loss would be
+// smaller beyond it: 1 % inside the bound it is larger.
 func (f *fitting) atBound(x vector) []string {
 	names := []string{}
 	for i, field := range fitFields {
@@ -268,8 +278,8 @@ func (f *fitting) atBound(x vector) []string {
 	return names
 }
 
-// undetermined lists the figures that can be a fifth larger, or a fifth smaller, without
-// changing the prediction of any point by a thousandth.
+// undetermined returns the names of the figures of x that can be a fifth larger, or a fifth
+// smaller, without changing the prediction of any point by a thousandth.
 func (f *fitting) undetermined(x vector) []string {
 	names := []string{}
 	at := f.residuals(nil, x)

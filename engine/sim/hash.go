@@ -12,7 +12,7 @@ import (
 // golden is 2^64 divided by the golden ratio, the step of SplitMix64.
 const golden = 0x9e3779b97f4a7c15
 
-// Salts separate different values drawn from one hash.
+// The salts keep values of different use, drawn from one hash, independent.
 const (
 	saltToken  = 0x746f6b656e000000
 	saltDigest = 0x6469676573740000
@@ -34,8 +34,8 @@ func rootHash(seed uint64) uint64 { return mix(seed + golden) }
 // extend chains one more token to the hash of a prefix.
 func extend(hash uint64, t kv.Token) uint64 { return mix(hash*golden + uint64(t) + 1) }
 
-// logitsOf fills the logits after a prefix: even over [-4, 4), 24 bits each,
-// which float32 holds exactly on every target.
+// logitsOf fills logits with those after the prefix that has this hash: uniform over [-4, 4), with
+// 24 bits each, which float32 holds exactly.
 func logitsOf(hash uint64, logits []float32) {
 	for t := range logits {
 		h := mix(hash ^ uint64(t+1)*golden)
@@ -43,15 +43,19 @@ func logitsOf(hash uint64, logits []float32) {
 	}
 }
 
-// digestOf replaces the digest of logits in the mode without logits.
+// digestOf returns the digest of a row in the mode without logits; hash is that of the prefix up
+// to the row's end.
 func digestOf(hash uint64) uint64 { return mix(hash ^ saltDigest) }
 
 // forceBias is the least bias that forces its token in the mode without logits; real logits
 // lie in [-4, 4).
 const forceBias = 100
 
-// draw returns the token after a prefix in the mode without logits: uniform over the
-// vocabulary, then the next higher token, cyclically, that mask and biases allow.
+// draw returns the token after a prefix in the mode without logits. It draws a token uniformly
+// from the vocabulary, then takes the next higher token, cyclically, that mask and biases allow.
+// If p.Bias forces allowed tokens, draw returns that with the largest bias. hash is the prefix's,
+// p are the slot's parameters, mask is nil if the row has none. The error wraps ErrNoToken if no
+// token is allowed.
 func draw(hash uint64, vocab int, p *engine.SamplingParams, r *engine.Row, mask []uint64) (kv.Token, error) {
 	h := mix(hash ^ saltToken)
 	if p.Temperature > 0 {
@@ -90,10 +94,10 @@ func forbidden(p *engine.SamplingParams, t kv.Token) bool {
 	return false
 }
 
-// Expect returns the output that a request for n tokens must get, whatever else runs. It is
-// computed from the tokens alone, without pages, slots or batches. mask, if not nil, returns
-// the mask of each row, given the output before it; the output ends where the mask allows no
-// token. Any goroutine may call Expect.
+// Expect returns the output that a request for n tokens with these parameters must get, whatever
+// else runs. It computes the output from the tokens alone, without pages, slots or batches. If
+// mask is not nil, it returns the mask of the next token, given the output so far. The output ends
+// early where the mask allows no token. Any goroutine may call Expect.
 func (b *Backend) Expect(prompt []kv.Token, p engine.SamplingParams, n int, mask func(output []kv.Token) []uint64) []kv.Token {
 	hash := b.pool.root
 	for _, t := range prompt {

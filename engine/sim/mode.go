@@ -6,20 +6,20 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// Mode is the extent of the checks of reads and writes. In all modes the outputs depend on
-// the KV that rows read.
+// Mode says how much a backend checks of the reads and writes of KV. In all modes the outputs
+// depend on the KV that rows read.
 type Mode uint8
 
 // The modes.
 const (
-	// Full checks every slot that a row reads: the position, and the chain of hashes from
-	// the first token on. Cost: a few nanoseconds per token of context.
+	// Full checks every KV slot that a row reads: its position, and the chain of hashes from the
+	// first token on. Cost: a few nanoseconds per token of context.
 	Full Mode = iota
-	// Boundary checks the last slot that a row reads against the last row of its engine
-	// slot. For a row that does not continue there (the first one on cached pages) it checks
-	// the first and the last slot of each page. Cost O(1) for a decode row.
+	// Boundary checks only the last KV slot that a row reads, if the row continues where the last
+	// row of its engine slot ended. For any other row, such as the first one on cached pages, it
+	// checks the first and the last KV slot of each page. Cost O(1) for a decode row.
 	Boundary
-	// Off checks nothing: the hash of the last slot before Start counts as right.
+	// Off checks nothing: it takes the hash in the last KV slot before Start as right.
 	Off
 )
 

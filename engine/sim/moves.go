@@ -12,17 +12,17 @@ import (
 // maxMoves is the most pending moves; one more gets ErrBusy.
 const maxMoves = 1024
 
-// moving holds the device's channels to the host, one per direction, which work in parallel
-// to steps. Backend.mu guards it.
+// moving holds the state of moves. The device has one channel to the host for each direction; both
+// work in parallel to steps. Backend.mu guards it.
 type moving struct {
-	pending          []*ticket // in order
-	toHost, fromHost time.Duration
+	pending          []*ticket     // pending moves, in the order of the calls of Move
+	toHost, fromHost time.Duration // time when each channel has done its moves
 	ended            []engine.Moved
-	ready            chan struct{} // has room for one
-	// writes and reads map the device pages that pending moves write and read to the latest
-	// such move.
+	ready            chan struct{} // has a capacity of 1
+	// writes maps each device page that a pending move writes to the latest such move, and reads
+	// each page that a pending move reads.
 	writes, reads map[kv.PageID]engine.MoveID
-	awaited       map[engine.MoveID]bool // moves that a batch waits for; later batches run after it
+	awaited       map[engine.MoveID]bool // pending moves that a submitted batch waits for; later batches run after that batch
 }
 
 func newMoving() moving {
@@ -70,7 +70,7 @@ func (b *Backend) Move(m *engine.Move, memory [][]byte) error {
 	return nil
 }
 
-// arrive loads a page, or marks it as missing after a failed move.
+// arrive loads page p from memory. If the move has failed, arrive instead marks p as not written.
 func (d *device) arrive(p kv.PageID, failed error, memory []byte) {
 	if failed != nil {
 		if d.unmoved == nil {
@@ -95,7 +95,7 @@ func (b *Backend) Moved(dst []engine.Moved) []engine.Moved {
 // Ready implements engine.Mover.
 func (b *Backend) Ready() <-chan struct{} { return b.moving.ready }
 
-// end records the end of the move t, which is no longer pending.
+// end records that the move of t has ended, with err. The caller removes t from pending.
 func (x *moving) end(t *ticket, err error) {
 	for _, pages := range []map[kv.PageID]engine.MoveID{x.writes, x.reads} {
 		for p, id := range pages { // any order: only deletes
@@ -113,7 +113,7 @@ func (x *moving) end(t *ticket, err error) {
 	}
 }
 
-// after returns the time when all moves that a batch names have ended.
+// after returns the time when all pending moves of ids have ended; 0 if none of ids is pending.
 func (x *moving) after(ids []engine.MoveID) time.Duration {
 	at := time.Duration(0)
 	for _, t := range x.pending {
@@ -124,8 +124,8 @@ func (x *moving) after(ids []engine.MoveID) time.Duration {
 	return at
 }
 
-// checkMoves reports a page that a pending move writes, or that it reads while the batch
-// writes it, unless this or an earlier batch waits for the move.
+// checkMoves returns an error if batch uses a page that a pending move writes, or writes a page
+// that a pending move reads, and neither batch nor an earlier batch lists the move in After.
 func (b *Backend) checkMoves(batch *engine.Batch) error {
 	x := &b.moving
 	if len(x.pending) == 0 || b.cfg.Sanitize == Off {
@@ -162,8 +162,8 @@ func (b *Backend) checkMoves(batch *engine.Batch) error {
 	return nil
 }
 
-// void reports whether row r, with all its pages, reads a page that a failed move should have
-// written. Pages that r writes from their first slot on become valid again.
+// void reports whether row r reads a page that a failed move should have written. r.Pages must
+// have all pages of the row. Pages that r writes from their first KV slot on become valid again.
 func (d *device) void(r *engine.Row) bool {
 	if len(d.unmoved) == 0 {
 		return false
@@ -183,7 +183,8 @@ func (d *device) void(r *engine.Row) bool {
 	return void
 }
 
-// copied transfers the mark of a failed move from src to dst, and returns it.
+// copied reports whether a failed move should have written page c.Src. If so, the copy must not
+// run, and copied marks c.Dst as not written, too. Otherwise it removes such a mark from c.Dst.
 func (d *device) copied(c engine.PageCopy) (void bool) {
 	if d.unmoved[c.Src] {
 		d.unmoved[c.Dst] = true

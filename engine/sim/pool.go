@@ -20,7 +20,7 @@ const entryBytes = 16
 
 // Values of entry.pos that are not positions.
 const (
-	posNaN      = -1 // all bits set, which a model would read as NaN
+	posNaN      = -1 // bytes from the host with all bits set, which a model would read as NaN
 	posNever    = -2 // not written yet
 	posPoisoned = -3 // written by a failed row; hash is the Seq of its batch
 )
@@ -33,8 +33,8 @@ type pool struct {
 	root  uint64
 	slots []entry // page p has [p<<shift, (p+1)<<shift)
 
-	// batch counts batches. The marks in written and readers hold the number of the batch
-	// that set them; 0 means none.
+	// batch counts the calls of begin. The marks in written and readers hold the value of batch
+	// when they were set; 0 means none.
 	batch   uint32
 	written []uint32 // by slot
 	readers []reader // by page
@@ -42,10 +42,10 @@ type pool struct {
 	// The current batch, for errors.
 	seq   uint64
 	row   int
-	known uint64 // Seq of the last batch whose outcome was known when it was planned
+	known uint64 // the argument of begin
 }
 
-// reader records that rows of a batch read slots [0, slots) of a page.
+// reader records that rows of batch number batch read KV slots [0, slots) of a page.
 type reader struct {
 	batch uint32
 	slots int32
@@ -71,7 +71,7 @@ func newPool(c *Config, root uint64) *pool {
 func (p *pool) begin(seq, known uint64) {
 	p.seq, p.known = seq, known
 	p.batch++
-	if p.batch == 0 { // the count wrapped: forget the marks of its first round
+	if p.batch == 0 { // the counter has wrapped: old marks could equal new ones
 		clear(p.written)
 		clear(p.readers)
 		p.batch = 1
@@ -89,14 +89,15 @@ func (p *pool) at(pages []kv.PageID, pos int) *entry {
 	return &p.slots[int(pages[pos>>p.shift])<<p.shift|pos&p.mask]
 }
 
-// poison overwrites the slots that row r wrote, so that every later read is detected.
+// poison marks the KV slots that row r wrote as written by a failed row, so that every later read
+// is detected.
 func (p *pool) poison(r *engine.Row) {
 	for pos := int(r.Start); pos < int(r.Start)+r.Len(); pos++ {
 		*p.at(r.Pages, pos) = entry{token: ^kv.Token(0), pos: posPoisoned, hash: p.seq}
 	}
 }
 
-// save writes a page to host memory, all of which it fills.
+// save writes page id to host, all of whose bytes it fills.
 func (p *pool) save(host []byte, id kv.PageID) {
 	for i, e := range p.page(id) {
 		b := host[i*entryBytes : (i+1)*entryBytes]
@@ -106,7 +107,7 @@ func (p *pool) save(host []byte, id kv.PageID) {
 	}
 }
 
-// load reads a page from host memory.
+// load fills page id from host, the bytes that save has written.
 func (p *pool) load(id kv.PageID, host []byte) {
 	page := p.page(id)
 	for i := range page {

@@ -24,7 +24,7 @@ func newSampler(slots, vocab int, logits bool) *sampler {
 	return s
 }
 
-// bind keeps no slice of b.
+// bind sets the parameters of b.Slot. It keeps no slice of b.
 func (s *sampler) bind(b *engine.SlotBind) {
 	if s.draw != nil {
 		s.draw.Bind(b)
@@ -36,7 +36,8 @@ func (s *sampler) bind(b *engine.SlotBind) {
 	p.Bias = bias
 }
 
-// sample fills out from the hash after row r, number row of its batch, under its mask.
+// sample fills out for row r, which has index row in its batch. hash is that of the prefix up to
+// the end of r; mask is the row's, or nil.
 func (s *sampler) sample(r *engine.Row, row int, mask []uint64, hash uint64, out *engine.RowOut) {
 	if s.draw != nil {
 		logitsOf(hash, s.logits)
@@ -51,8 +52,9 @@ func (s *sampler) sample(r *engine.Row, row int, mask []uint64, hash uint64, out
 	}
 }
 
-// prompt fills in RowOut.Prompt of row r, which has run: hashes are read from its pages.
-// ran is the state of its slot before the row. Without logits no row asks for it.
+// prompt fills in out.Prompt for row r, which has run, with the given tokens: it reads the hashes
+// from the row's pages in p. ran is the state of r's slot before the row. Only a backend with
+// logits is asked for it.
 func (s *sampler) prompt(r *engine.Row, tokens []kv.Token, p *pool, ran *progress, out *engine.RowOut) {
 	out.Prompt = make([]float32, 0, len(tokens))
 	token := func(hash uint64, t kv.Token) {

@@ -7,7 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// corrupt returns an ErrCorrupt about position pos of the batch's row p.row.
+// corrupt returns an error that wraps ErrCorrupt. It names the current batch and row, page,
+// position pos of the row's sequence, and the text of format.
 func (p *pool) corrupt(page kv.PageID, pos int, format string, args ...any) error {
 	return fmt.Errorf("%w: batch %d, row %d, position %d, page %d: %s",
 		ErrCorrupt, p.seq, p.row, pos, page, fmt.Sprintf(format, args...))
@@ -34,8 +35,9 @@ func (p *pool) judge(e *entry, page kv.PageID, pos int) error {
 	}
 }
 
-// prefix returns the hash of the prefix [0, Start) that row r reads. finite is false if the
-// row must fail because of that KV. ran is the state of the row's slot.
+// prefix returns the hash of the tokens before r.Start, whose KV row r reads, and checks that KV
+// as the mode says. finite is false if the row must fail because of that KV. ran is the state of
+// the row's slot. err is not nil if the scheduler has mixed up pages.
 func (p *pool) prefix(r *engine.Row, ran *progress) (hash uint64, finite bool, err error) {
 	start := int(r.Start)
 	if start == 0 {
@@ -59,7 +61,7 @@ func (p *pool) prefix(r *engine.Row, ran *progress) (hash uint64, finite bool, e
 	return hash, finite, err
 }
 
-// chain checks every slot of [0, Start).
+// chain checks every KV slot of positions [0, Start) and returns the results of prefix.
 func (p *pool) chain(r *engine.Row) (hash uint64, finite bool, err error) {
 	hash = p.root
 	pos := 0
@@ -82,8 +84,9 @@ func (p *pool) chain(r *engine.Row) (hash uint64, finite bool, err error) {
 	return hash, true, nil
 }
 
-// seams checks the first and the last slot of each page of [0, Start): the first against the
-// previous page, the last against the slot before it.
+// seams checks the first and the last KV slot of each page of positions [0, Start): the first
+// against the previous page, the last against the slot before it. It returns the results of
+// prefix.
 func (p *pool) seams(r *engine.Row) (hash uint64, finite bool, err error) {
 	hash = p.root
 	pos := 0
@@ -110,7 +113,8 @@ func (p *pool) seams(r *engine.Row) (hash uint64, finite bool, err error) {
 	return hash, true, nil
 }
 
-// lastSlot checks the position of the last slot before Start.
+// lastSlot checks only that the KV slot before Start has the right position. It returns the
+// results of prefix.
 func (p *pool) lastSlot(r *engine.Row) (hash uint64, finite bool, err error) {
 	pos := int(r.Start) - 1
 	id := r.Pages[pos>>p.shift]
@@ -122,7 +126,7 @@ func (p *pool) lastSlot(r *engine.Row) (hash uint64, finite bool, err error) {
 	return e.hash, true, nil
 }
 
-// mark records that the batch reads the first n slots of a page.
+// mark records that the current batch reads the first n KV slots of page id.
 func (p *pool) mark(id kv.PageID, n int) {
 	m := &p.readers[id]
 	if m.batch != p.batch {
@@ -131,9 +135,10 @@ func (p *pool) mark(id kv.PageID, n int) {
 	m.slots = max(m.slots, int32(n))
 }
 
-// write fills the row's slots with tokens after the prefix with this hash, and returns the
-// hash after the last one. Two writes to a slot in one batch are an error, and so is a write
-// to a slot that an earlier row reads: on a device the rows run in parallel.
+// write fills the KV slots of row r with tokens. hash is that of the prefix before r.Start; write
+// returns the hash after the last token. A second write to a KV slot in one batch is an error. So
+// is a write that changes a KV slot that an earlier row of the batch reads: on a device the rows
+// run in parallel.
 func (p *pool) write(r *engine.Row, tokens []kv.Token, hash uint64) (uint64, error) {
 	pos := int(r.Start)
 	for _, t := range tokens {
@@ -156,7 +161,8 @@ func (p *pool) write(r *engine.Row, tokens []kv.Token, hash uint64) (uint64, err
 	return hash, nil
 }
 
-// copyPage checks and copies the first slots of a page.
+// copyPage copies the first c.Tokens KV slots of page c.Src to page c.Dst. Unless the mode is Off,
+// it checks them first, see copyable.
 func (p *pool) copyPage(c engine.PageCopy) error {
 	src := p.page(c.Src)[:c.Tokens]
 	if p.mode != Off {
@@ -168,8 +174,8 @@ func (p *pool) copyPage(c engine.PageCopy) error {
 	return nil
 }
 
-// copyable refuses slots that are not consecutive tokens of one sequence. NaN, and KV of a
-// row whose failure the scheduler could not know yet, may be copied.
+// copyable returns an error if src, the first KV slots of page id, are not consecutive tokens of
+// one sequence. It allows NaN, and KV of a row whose failure the scheduler could not know yet.
 func (p *pool) copyable(id kv.PageID, src []entry) error {
 	first := int(src[0].pos)
 	for i := range src {

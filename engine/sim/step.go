@@ -10,7 +10,7 @@ import (
 // progress is the state of an engine slot's sequence since its bind.
 type progress struct {
 	end  int32  // the last row ended at this position; 0 if none ran or it failed
-	hash uint64 // hash of [0, end)
+	hash uint64 // hash of the tokens before position end
 	// last is the token sampled for position lastAt; sampled is false if there is none, or
 	// the sample failed.
 	last    kv.Token
@@ -18,8 +18,8 @@ type progress struct {
 	sampled bool
 }
 
-// device computes each batch when it is submitted. That is invisible to callers, because the
-// result is out of reach until the ticket completes.
+// device computes each batch when it is submitted. A caller cannot see the result before the
+// ticket completes, so it cannot notice.
 type device struct {
 	pool  *pool
 	draw  *sampler
@@ -34,8 +34,8 @@ type device struct {
 	unmoved map[kv.PageID]bool // pages of failed moves that no batch has written since
 }
 
-// run computes b into res; known is that of pool.begin. The error is the sanitizer's; after it
-// the pool is unusable.
+// run computes b into res. known is the argument of pool.begin. The error is the sanitizer's;
+// after it the pool is unusable.
 func (d *device) run(b *engine.Batch, known uint64, res *engine.Result) error {
 	d.pool.begin(b.Seq, known)
 	res.Seq = b.Seq
@@ -73,7 +73,7 @@ func (d *device) run(b *engine.Batch, known uint64, res *engine.Result) error {
 // speaks reports whether a row has an entry in Result.Out even if it does not fail.
 func speaks(r *engine.Row) bool { return r.Sample || r.Digest || r.PromptLogprobs }
 
-// row runs row i of b.
+// row runs row i of b and adds its results to res. The error is the sanitizer's.
 func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 	d.now = b.Rows[i]
 	r := &d.now
@@ -125,7 +125,8 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 	return nil
 }
 
-// advance samples, and records the row in its slot's progress.
+// advance records in ran, the state of row r's slot, that r has run, and samples if r asks for it.
+// i is the index of r in its batch, after the hash of the prefix up to the end of r.
 func (d *device) advance(r *engine.Row, i int, after uint64, ran *progress, out *engine.RowOut) {
 	ran.end, ran.hash = r.Start+int32(r.Len()), after
 	if !r.Sample && !r.Digest {

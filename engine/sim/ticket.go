@@ -10,11 +10,11 @@ import (
 // ticket implements engine.Ticket for a batch, and is the entry of a pending move.
 type ticket struct {
 	backend *Backend
-	end     time.Duration // when it completes, unless the device ends earlier
+	end     time.Duration // time when the ticket completes, unless the device is lost or closed earlier
 	// lost is the error that ends the device when the ticket completes.
 	lost *engine.Error
-	move engine.MoveID // or 0: a batch
-	fail error         // of the move
+	move engine.MoveID // 0 for a batch
+	fail error         // error of the move, if it fails
 
 	// The event that completes the ticket: event in virtual time, timer in real time.
 	event EventID

@@ -37,7 +37,7 @@ func Exp32(x float32) float32 {
 	return float32(y * math.Float32frombits(uint32(int32(n)+127)<<23))
 }
 
-// expPoly is the polynomial at f = x - n·ln 2.
+// expPoly returns the polynomial of Exp32 at f = x - n·ln 2.
 func expPoly(n, x float32) float32 {
 	f := FMA32(n, -ln2Hi, x)
 	f = FMA32(n, -ln2Lo, f)
@@ -59,9 +59,10 @@ const (
 	inv6    = float64(float32(1.0 / 6))
 )
 
-// expTry is expPoly where ok is true, without calls and with its values kept in
-// f64. None of its sums leaves the normal f32 numbers but by being exact: f is x
-// itself if n is 0, else 0 or above 2^-60, and the others lie in [2^-10, 4].
+// expTry is expPoly where ok is true: it makes no calls and keeps its values in f64. Rounding a
+// sum to 24 bits equals rounding it to f32, because each sum is either exact or in the range of
+// normal f32 numbers: f is x itself if n is 0, else 0 or of magnitude above 2^-60, and the later
+// sums lie in [2^-10, 4].
 func expTry(n, x float32) (y float32, ok bool) {
 	m := float64(n)
 	f, k0 := round24(m*-ln2Hi64 + float64(x)) // products of f32 are exact, fused or not
@@ -75,8 +76,8 @@ func expTry(n, x float32) (y float32, ok bool) {
 	return float32(e), k0 && k1 && k2 && k3 && k4 && k5 && k6 && k7
 }
 
-// round24 rounds s to the 24 bits of an f32; ok is false on a tie, where s alone
-// may not tell the way.
+// round24 rounds s, an f64 sum that may itself be rounded, to the 24 bits of an f32. ok is false
+// if s lies half-way between two such values: the exact sum may then be on either side.
 func round24(s float64) (r float64, ok bool) {
 	u := math.Float64bits(s) + tieBits
 	v := u &^ dropMask

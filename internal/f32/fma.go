@@ -2,11 +2,11 @@ package f32
 
 import "math"
 
-// The product of two f32 values has at most 48 significant bits and is exact in
-// f64. The f64 sum is then rounded to 53 bits, and once more to 24: the two
-// roundings differ from a single one only if the first lands exactly half-way
-// between two f32 values (or if the f32 result is subnormal, where the half-way
-// points lie elsewhere). Those cases are told by the bits and repaired.
+// The product of two f32 values has at most 48 significant bits and is exact in f64. The f64 sum
+// is then rounded to 53 bits, and once more to 24. The two roundings differ from a single one only
+// if the first lands exactly half-way between two f32 values, or if the f32 result is subnormal,
+// where the half-way points lie elsewhere. TryFMA detects these two cases by the bits of the sum,
+// and fmaRare computes them.
 const (
 	dropBits  = 29                  // 53 - 24 bits of significand fall away
 	dropMask  = 1<<dropBits - 1     // the bits that fall away
@@ -24,9 +24,10 @@ func FMA32(a, b, c float32) float32 {
 	return s
 }
 
-// TryFMA is [FMA32] where ok is true. It is small enough to inline, so an inner
-// loop tries, and does its whole block again by FMA32 if one step was not ok:
-// about once in 2^29 steps on random data, and where a sum is zero or subnormal.
+// TryFMA returns FMA32(a, b, c) and true, or, where that takes more work, a value that may be
+// wrong and false. It is small enough to inline. An inner loop calls TryFMA, and repeats its whole
+// block with FMA32 if ok was false once: about once in 2^29 steps on random data, and where a sum
+// is zero or subnormal.
 func TryFMA(a, b, c float32) (r float32, ok bool) {
 	s := float64(a)*float64(b) + float64(c) // the product is exact, fused or not
 	u := math.Float64bits(s)

@@ -102,8 +102,8 @@ func (q *Queue) checkDeferred(batch *engine.Batch) error {
 	return nil
 }
 
-// Move implements engine.Mover. The copies run in order with the batches. It fails with ErrBusy
-// while maxMoves are pending.
+// Move implements engine.Mover. The queue runs moves and batches in the order in which they came.
+// Move fails with ErrBusy while maxMoves moves are pending.
 func (q *Queue) Move(m *engine.Move, memory [][]byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,7 +133,8 @@ func (q *Queue) Moved(dst []engine.Moved) []engine.Moved {
 // Ready implements engine.Mover.
 func (q *Queue) Ready() <-chan struct{} { return q.ready }
 
-// ended returns the error of a queue that accepts nothing, or nil; q.mu is held.
+// ended returns ErrClosed after Close, else the error that ended the device, or nil if there is
+// none. The caller holds q.mu.
 func (q *Queue) ended() error {
 	if q.closed {
 		return engine.ErrClosed
@@ -141,9 +142,10 @@ func (q *Queue) ended() error {
 	return q.lost
 }
 
-// Finish ends a job; a batch needs either a result or an error. An error other than ErrClosed ends
-// the device: every later call fails with it. Finish frees the place in the queue before it
-// completes the ticket, so that a caller that has seen the ticket can submit.
+// Finish ends job j. For a batch, exactly one of res and err must be set; for a move res is
+// unused. An err other than ErrClosed ends the device: every later call fails with it. Finish
+// frees the job's place in the queue before it completes the ticket, so that a caller that has
+// seen the ticket complete can submit.
 func (q *Queue) Finish(j *Job, res *engine.Result, err error) {
 	q.mu.Lock()
 	if err != nil && !errors.Is(err, engine.ErrClosed) && q.lost == nil {
@@ -166,8 +168,8 @@ func (q *Queue) Finish(j *Job, res *engine.Result, err error) {
 	}
 }
 
-// Close makes later calls fail with ErrClosed, sets Abort and closes Jobs. It reports whether this
-// was the first call.
+// Close makes later calls fail with ErrClosed, sets the flag that Aborted reports, and closes the
+// channel Jobs. It reports whether this was the first call.
 func (q *Queue) Close() (first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

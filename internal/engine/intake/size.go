@@ -16,8 +16,9 @@ type Size struct {
 // Limits holds values for fields of a Size: their defaults, or their maxima.
 type Limits struct{ Pages, MaxSlots, MaxRows, MaxTokens, MaxInflight, MaxMoves int }
 
-// Fill sets the fields that are 0: PageTokens to 16, Pages from KVTokens if that is given, the
-// others to their defaults.
+// Fill sets the fields that are 0: PageTokens to 16, Pages to the number of pages that hold
+// KVTokens tokens if KVTokens is positive, and the fields from MaxSlots to MaxMoves to their
+// values in defaults.
 func (s Size) Fill(defaults Limits) {
 	set := func(field *int, v int) {
 		if *field == 0 {
@@ -36,7 +37,7 @@ func (s Size) Fill(defaults Limits) {
 }
 
 // Validate returns an error that names every invalid field with its value, or nil. name is the
-// backend's, for the errors; most holds the maxima.
+// backend's name, which begins each error; most holds the maximum of each field.
 func (s Size) Validate(name string, most Limits) error {
 	var errs []error
 	within := func(field string, v, lo, hi int) {

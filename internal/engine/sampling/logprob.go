@@ -12,8 +12,8 @@ import (
 // sum of e^(l-max).
 type Norm struct{ max, logSum float32 }
 
-// Normalize returns the Norm of finite logits. It adds the exponentials in 16 lanes by token id
-// and the lanes by f32.Tree16.
+// Normalize returns the Norm of logits, which must be finite. The sum has a fixed order: the
+// exponential of token t goes into partial sum t mod 16, and f32.Tree16 adds the 16 partial sums.
 func Normalize(logits []float32) Norm {
 	n := Norm{max: logits[argmax(logits)]}
 	var lanes [f32.Lanes]float32
@@ -52,8 +52,9 @@ func (n Norm) top(logits []float32, k int) []engine.TokenLogprob {
 	return top
 }
 
-// Prompt appends to out the log-probability of a prompt's token, given the logits at the position
-// before it, and if row r asks for them the most probable tokens at its place.
+// Prompt appends to out.Prompt the log-probability of token, a token of the prompt. logits are
+// those of the position before it. If r.PromptTop is positive, Prompt also appends the r.PromptTop
+// most probable tokens to out.PromptTop.
 func Prompt(r *engine.Row, logits []float32, token kv.Token, out *engine.RowOut) {
 	n := Normalize(logits)
 	out.Prompt = append(out.Prompt, n.Logprob(logits[token]))
@@ -62,7 +63,8 @@ func Prompt(r *engine.Row, logits []float32, token kv.Token, out *engine.RowOut)
 	}
 }
 
-// PromptUnknown is Prompt for a token whose logits were not computed. It appends NaN.
+// PromptUnknown is Prompt for a token whose logits were not computed. It appends NaN to
+// out.Prompt, and nil to out.PromptTop if r.PromptTop is positive.
 func PromptUnknown(r *engine.Row, out *engine.RowOut) {
 	out.Prompt = append(out.Prompt, float32(math.NaN()))
 	if r.PromptTop > 0 {

@@ -19,10 +19,12 @@ const weightOne = 1 << 40
 // less than half a unit.
 const weightless = -28.5
 
-// random draws from s.work by p: it divides by the temperature, cuts by min-p, top-k and top-p,
-// and takes the largest z - ln(-ln u). By the Gumbel-max theorem that has the distribution of the
-// softmax over the candidates. If the best quotient overflows f32, it returns the best token, as
-// at temperature 0: no random number could make up the distance of the others. ok is false if no
+// random draws a token from the logits in s.work, with the parameters p. It divides the logits by
+// the temperature, drops candidates by min-p, top-k and top-p, and takes the candidate with the
+// largest z - ln(-ln u), where z is its quotient and u a random number in (0, 1). By the
+// Gumbel-max theorem the result has the distribution of the softmax over the candidates. index is
+// the row's SampleIndex, which together with p.Seed and the token id determines u. If the best
+// quotient overflows f32, random returns the best token, as at temperature 0. ok is false if no
 // token is allowed.
 func (s *Sampler) random(p *engine.SamplingParams, index int32) (token kv.Token, ok bool) {
 	z := s.work
@@ -75,7 +77,7 @@ func (s *Sampler) random(p *engine.SamplingParams, index int32) (token kv.Token,
 	return s.gumbel(p.Seed, index), true
 }
 
-// weigh fills s.wgt with the weights of the candidates.
+// weigh sets s.wgt[i] to the weight of candidate s.ids[i], as the function of returns it.
 func (s *Sampler) weigh(of func(t int32) uint64) {
 	s.wgt = s.wgt[:0]
 	for _, t := range s.ids {
@@ -127,7 +129,7 @@ func (s *Sampler) cut(target uint64) {
 	s.ids = kept[:n]
 }
 
-// scored is a candidate of a cut.
+// scored is a candidate in cut: the key of its score, see key, and its weight.
 type scored struct {
 	key    uint32
 	weight uint64
@@ -142,10 +144,11 @@ func key(x float32) uint32 {
 	return u | 1<<31
 }
 
-// gumbel returns the candidate with the largest perturbed score z - ln(-ln u), the lowest id on
-// ties. It computes the two logarithms only where the score may be the largest. It skips a
-// candidate whose z + maxGumbel is below the best score so far, and one whose u is below enough:
-// with such a u, not even the largest z would reach the best score.
+// gumbel returns the candidate of s.ids with the largest perturbed score z - ln(-ln u), the lowest
+// id on ties. seed is the slot's and index the row's SampleIndex. gumbel computes the two
+// logarithms only where the score may be the largest. It skips a candidate whose z + maxGumbel is
+// below the best score so far, and one whose u is below enough: with such a u, not even the
+// largest z would reach the best score.
 func (s *Sampler) gumbel(seed uint64, index int32) kv.Token {
 	base := mix(mix(seed+golden) ^ uint64(uint32(index))*golden)
 	top := s.work[s.ids[0]]
