@@ -32,16 +32,16 @@ type Options struct {
 	// just the vocabulary.
 	Model *model.Model
 
-	PageTokens int   // slots per page
-	KVTokens   int   // minimum size of the pool in tokens; the default of sim and cuda: as many as fit the device
-	KVBytes    int64 // or its size in bytes, rounded down to whole pages; has precedence over KVTokens
+	PageTokens int   // tokens per page
+	KVTokens   int   // minimum size of the pool in tokens; default of sim and cuda: what fits the device
+	KVBytes    int64 // size of the pool in bytes, rounded down to whole pages; has precedence over KVTokens
 
 	// KVType is the type of stored keys and values; cpu only. Default: kv.F32.
 	KVType kv.DType
 
-	MaxSlots    int // sequences with sampling state
-	MaxRows     int // per batch
-	MaxTokens   int // per batch
+	MaxSlots    int // slots are in [0, MaxSlots)
+	MaxRows     int // rows per batch
+	MaxTokens   int // tokens per batch
 	MaxInflight int // batches in flight
 	Threads     int // compute threads; cpu only
 
@@ -69,7 +69,7 @@ type Simulation struct {
 type backend struct {
 	name  string
 	about string
-	// kvBytes is the memory of one token's keys and values over all layers.
+	// kvBytes returns the bytes of one token's keys and values over all layers.
 	kvBytes func(*Options) int
 	open    func(*Options) (engine.Backend, error)
 }
@@ -106,7 +106,9 @@ var ErrUnknown = errors.New("backends: no such backend")
 // ErrMemory is wrapped by the error of Open if KVBytes is less than a page.
 var ErrMemory = errors.New("backends: KVBytes are less than a page takes")
 
-// Open opens the named backend. Errors other than ErrUnknown and ErrMemory are the backend's.
+// Open opens the named backend. It returns ErrUnknown for an unknown name, an error if the backend
+// needs a Model and o has none, ErrMemory if o.KVBytes is less than a page, or the backend's own
+// error.
 func Open(name string, o Options) (engine.Backend, error) {
 	b := find(name)
 	if b == nil {

@@ -6,14 +6,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// arena is the KV pool, laid out [page][layer][K|V][kv head][slot]. Each entry is one row:
-// one head of one token, stored as kvtype.go describes.
+// arena is the KV pool, laid out [page][layer][K|V][kv head][token of the page]. Each entry is one
+// row: one head of one token, stored as kvtype.go describes.
 type arena struct {
 	store    *hostmem.Arena
 	data     []float32 // the store's memory as f32; nil unless kind is F32
 	kind     kv.DType
 	rowBytes int
-	tokens   int // slots per page
+	tokens   int // tokens per page
 	dim      int // elements of a head
 	heads    int // kv heads
 	layers   int
@@ -55,7 +55,7 @@ func (a *arena) floats(page kv.PageID, half, head int) []float32 {
 	return a.data[lo : lo+n : lo+n]
 }
 
-// put writes x, one head of one token, into a slot, rounded to the arena's type.
+// put writes x, one head of one token, as entry slot of a part, rounded to the arena's type.
 func (a *arena) put(k *kernels, page kv.PageID, half, head, slot int, x []float32) {
 	if a.kind == kv.F32 {
 		copy(a.floats(page, half, head)[slot*a.dim:], x)
@@ -64,8 +64,9 @@ func (a *arena) put(k *kernels, page kv.PageID, half, head, slot int, x []float3
 	k.narrow(a.kind, a.part(page, half, head)[slot*a.rowBytes:(slot+1)*a.rowBytes], x)
 }
 
-// rows returns the first n rows of a part as f32, [n][head dim]. For F32 it aliases the arena;
-// other types are widened into buf, which must hold a whole part: tokens·dim elements.
+// rows returns the first n rows of a part as f32, [n][head dim]. If the arena's type is F32, the
+// result aliases the arena. Otherwise the rows are widened into buf, which must hold a whole part:
+// tokens·dim elements.
 func (a *arena) rows(k *kernels, buf []float32, page kv.PageID, half, head, n int) []float32 {
 	if a.kind == kv.F32 {
 		return a.floats(page, half, head)[:n*a.dim]
@@ -84,7 +85,8 @@ func (a *arena) rows(k *kernels, buf []float32, page kv.PageID, half, head, n in
 // bytes returns a whole page as transfers copy it. It aliases the arena.
 func (a *arena) bytes(page kv.PageID) []byte { return a.store.Page(page) }
 
-// copyPage copies slots [0, tokens) of src to dst, K and V of all heads and layers.
+// copyPage copies the first tokens entries of every part of page src to page dst: K and V of all
+// heads and layers.
 func (a *arena) copyPage(dst, src kv.PageID, tokens int) {
 	for half := range 2 * a.layers {
 		for head := range a.heads {

@@ -7,9 +7,11 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// attend computes attention of one token for the group query heads that share kv head head,
-// over positions [0, n). q and out are [group][dim]. It reads no slot at or past n. It is the
-// portable path and the oracle of the vector kernels.
+// attend computes the attention of one token in one layer, for the query heads that share one kv
+// head. group is the number of these query heads, head the index of the kv head. The token sees
+// positions [0, n) of the sequence whose pages are given; attend reads no KV at or past n. q and
+// out are [group][dim], and scale multiplies each score. attend is the portable path; tests
+// compare the vector kernels with it.
 func (a *arena) attend(w *scratch, out, q []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
 	a.scores(w, q, pages, layer, head, group, n, scale)
 	for g := range group {
@@ -19,7 +21,8 @@ func (a *arena) attend(w *scratch, out, q []float32, pages []kv.PageID, layer, h
 	}
 }
 
-// scores writes scale·(q_g · k_p) to w.scores[g*n+p] for each query head g and position p.
+// scores writes scale·(q_g · k_p) to w.scores[g*n+p] for each query head g and position p. Its
+// parameters are those of attend.
 func (a *arena) scores(w *scratch, q []float32, pages []kv.PageID, layer, head, group, n int, scale float32) {
 	for p := 0; p < n; p += a.tokens {
 		end := min(n-p, a.tokens)
@@ -33,9 +36,9 @@ func (a *arena) scores(w *scratch, q []float32, pages []kv.PageID, layer, head, 
 	}
 }
 
-// softmaxWeights replaces the scores by e^(s-max), which can't overflow, and returns their
-// sum. Position p is added to lane p%16 and the lanes are summed as a tree, so the order of
-// summation depends on positions alone, not on pages or on the batch.
+// softmaxWeights replaces the scores by e^(s-max), which can't overflow, and returns their sum. It
+// adds the weight of position p to partial sum p%16, and the 16 partial sums as a tree. So the
+// order of summation depends on positions alone, not on pages or on the batch.
 func softmaxWeights(s []float32) float32 {
 	top := float32(math.Inf(-1))
 	for _, x := range s {
@@ -52,8 +55,9 @@ func softmaxWeights(s []float32) float32 {
 	return f32.Tree16(&lanes)
 }
 
-// values writes (Σ_p w_p·v_p)·inv to out. Each element is one fma chain over ascending p; inv
-// is 1 over the sum of the weights. The sums are f64 that hold f32 values, see gemm.go.
+// values writes (Σ_p w_p·v_p)·inv to out, where w_p is weights[p] and inv is 1 over the sum of the
+// weights; the other parameters are those of attend. Each element is one fma chain over ascending
+// p. The sums are f64 that hold f32 values, see gemm.go.
 func (a *arena) values(w *scratch, out, weights []float32, pages []kv.PageID, layer, head int, inv float32) {
 	const cols = 8 // dim is a multiple of 16
 	sums := w.columns[:a.dim]
@@ -74,8 +78,7 @@ func (a *arena) values(w *scratch, out, weights []float32, pages []kv.PageID, la
 	}
 }
 
-// plainValues computes the same as values8 by f32.FMA32, which has no failing cases and is
-// slower.
+// plainValues computes the same as values8 by f32.FMA32. It never fails and is slower.
 func plainValues(acc *[8]float64, w, v []float32, dim int) {
 	for i := range acc {
 		s := float32(acc[i])

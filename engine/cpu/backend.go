@@ -99,7 +99,8 @@ func (b *Backend) Info() engine.Info { return b.info }
 // on it.
 func (b *Backend) ISA() ISA { return b.step.ops.isa }
 
-// HostAlloc returns ordinary memory; there is nothing to pin.
+// HostAlloc returns ordinary memory, because no device needs page-locked memory here. It fails if
+// bytes is not positive.
 func (b *Backend) HostAlloc(bytes int) ([]byte, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("cpu: HostAlloc of %d bytes", bytes)
@@ -132,8 +133,8 @@ func (b *Backend) run() {
 	b.closing = errors.Join(b.step.close(), b.arena.close())
 }
 
-// execute runs one batch or move. Its result or error goes to the job's ticket; after an
-// abort that is engine.ErrClosed.
+// execute runs one batch or move and returns what Finish needs for its ticket: the result, or
+// engine.ErrClosed after an abort.
 func (b *Backend) execute(j *intake.Job) (*engine.Result, error) {
 	if b.Aborted() {
 		return nil, engine.ErrClosed

@@ -12,20 +12,20 @@ import (
 )
 
 // Config sizes a backend. Pages or KVTokens is required; zero in any other field means its
-// default, which ends the field's comment.
+// default, which the field's comment names.
 type Config struct {
-	PageTokens int // slots per page, a power of two up to 256; 16
+	PageTokens int // tokens per page, a power of two up to 256; default 16
 	Pages      int // pages of the pool
 	KVTokens   int // smallest capacity of the pool in tokens; used if Pages is 0
-	MaxSlots   int // sequences with sampling state; 64
-	MaxRows    int // per batch; 64
-	MaxTokens  int // per batch (vLLM: max_num_batched_tokens); 512, tenths of a second of the demo model
-	// MaxInflight is how many batches may be pending; 2: one runs while the next is planned.
+	MaxSlots   int // slots are in [0, MaxSlots); default 64
+	MaxRows    int // rows per batch; default 64
+	MaxTokens  int // tokens per batch (vLLM: max_num_batched_tokens); default 512
+	// MaxInflight is how many batches may be pending; default 2: one runs while the next is planned.
 	MaxInflight int
-	// MaxMoves is how many moves of pages may be pending; 64.
+	// MaxMoves is how many moves of pages may be pending; default 64.
 	MaxMoves int
-	Threads  int // goroutines that compute; GOMAXPROCS
-	// KVType is the stored type of K and V: F32, F16, BF16 or Q8_0; F32. Q8_0 needs a head
+	Threads  int // goroutines that compute; default GOMAXPROCS
+	// KVType is the stored type of K and V: F32, F16, BF16 or Q8_0; default F32. Q8_0 needs a head
 	// dim that is a multiple of 32.
 	KVType kv.DType
 	// ISA forces a path of the kernels. If it is empty, Open takes the path named by the
@@ -43,8 +43,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// maxMasks bounds the grammar masks kept by the backend: one for each row in flight, and at
-// least 256, so that masks which are used repeatedly stay.
+// maxMasks is the number of grammar masks that the backend keeps: one for each row in flight, and
+// at least 256, so that masks which are used repeatedly need not be set again.
 func (c *Config) maxMasks() int { return max(c.MaxRows*c.MaxInflight, 256) }
 
 // size points to the fields that all backends share, for package intake to fill and validate.

@@ -54,7 +54,7 @@ func (s *step) byBlock(p phase) {
 	s.crew.do((s.rows+blockRows-1)/blockRows, s.rows <= aloneTokens)
 }
 
-// product computes out = acts · m, [rows][m.stride()].
+// product computes out = acts · m, where out is [rows][m.stride()].
 func (s *step) product(m *matrix, out []float32) {
 	if s.acts.k != m.k {
 		panic(fmt.Sprintf("cpu: activations of %d for a matrix of %d", s.acts.k, m.k))
@@ -77,9 +77,9 @@ func (s *step) productUnits() {
 	s.crew.do(s.units().count(), s.rows*s.mat.k*s.mat.n < s.ops.aloneWork())
 }
 
-// attention computes attention of all tokens. A unit is a run of tokens by a kv head. It counts two
-// multiply-adds, for score and value, per element of a query and position, to decide whether to
-// share the work.
+// attention computes attention of all tokens in the current layer. A unit of this phase is one run
+// of tokens for one kv head. To decide whether to share the work, attention counts two
+// multiply-adds, for score and value, per element of a query and position.
 func (s *step) attention() {
 	work := 0
 	for _, p := range s.pos {
@@ -192,8 +192,8 @@ func (s *step) writeKV(w *scratch, t int) {
 	}
 }
 
-// headNorm returns the norm weights of head h, counting q's heads first and then k's; nil if
-// the model has none.
+// headNorm returns the norm weights of head h, nil if the model has none. Heads below heads are
+// query heads, the others kv heads.
 func (l *layer) headNorm(h, heads int) []float32 {
 	if h < heads {
 		return l.qNorm
@@ -210,7 +210,8 @@ const runTokens = 8
 // all its scores.
 const runScores = 1 << 16
 
-// attendUnit computes attention of the run's tokens for the query heads of one kv head.
+// attendUnit computes attention of the tokens of run r for the query heads that share kv head
+// head. w is the worker's scratch.
 func (s *step) attendUnit(w *scratch, r tokenRun, head int) {
 	c := s.config
 	group := c.Heads / c.KVHeads

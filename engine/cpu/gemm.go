@@ -55,8 +55,8 @@ type acts struct {
 	floats  bool // some product reads float rows; false if all read records
 }
 
-// newActs allocates rows rows of up to k values. some and all report whether some and whether
-// all products have quantised weights.
+// newActs allocates memory for the given number of rows, of up to k values each. some reports
+// whether some products have quantised weights, all whether all products have.
 func newActs(ops *kernels, rows, k int, some, all bool) *acts {
 	a := &acts{ops: ops, k: k, floats: !all}
 	if some {
@@ -80,8 +80,9 @@ func (a *acts) place(row int, scratch []float32) []float32 {
 	return a.rows[row*a.k : (row+1)*a.k]
 }
 
-// setPairs stores silu(gate)·up of the pairCols columns in a panel of a paired matrix, for the
-// rows [lo, hi). tile is [row][pairCols of gate, pairCols of up] and is overwritten.
+// setPairs stores silu(gate)·up for one panel of a paired matrix and the rows [lo, hi), as inputs
+// of the next product. A panel has pairCols columns of gate and the same number of up. tile is
+// [row][pairCols of gate, pairCols of up] and is overwritten.
 func (a *acts) setPairs(tile []float32, panel, lo, hi int) {
 	dst, stride := tile, vectorCols
 	if a.floats {
@@ -125,9 +126,9 @@ func (a *acts) block(b int) []float64 {
 	return a.data[b*n : (b+1)*n : (b+1)*n]
 }
 
-// safe reports whether the fast kernels are exact for the row. Two bounds must hold. No bit
-// below 2^-149 is ever needed: a 24-bit factor's last bit is at most 23 places below its
-// first, a product's at most 46. And k products of the largest size stay below 2^127.
+// safe reports whether the fast kernels are exact for the product of a's row and m. Two bounds
+// must hold. No bit below 2^-149 is ever needed: a 24-bit factor's last bit is at most 23 places
+// below its first, a product's at most 46. And k products of the largest size stay below 2^127.
 func (a *acts) safe(row int, m *matrix) bool {
 	e := a.exps[row]
 	return e.lo+m.exps.lo-46 >= -149 && e.hi+m.exps.hi+2+bitLen(m.k)+1 <= 127

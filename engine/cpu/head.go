@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/engine/sampling"
 )
 
-// lastLogits holds the raw logits after the last position of a chunk with PromptLogprobs. The
-// slot's next chunk needs them for the probability of its first token.
+// lastLogits holds the raw logits after the last position of a chunk with PromptLogprobs. The next
+// chunk in the same slot needs them for the probability of its first token.
 type lastLogits struct {
 	end    int32 // position of the token that they predict; 0 if there are none
 	logits []float32
@@ -51,8 +51,8 @@ func (s *step) lastOfRow(t int) bool {
 	return t+1 == len(s.tokens) || s.rowOf[t+1] != s.rowOf[t]
 }
 
-// finish evaluates the logits after token t: it records a prompt log-probability, samples, or
-// takes a digest, as the row asks.
+// finish evaluates logits, those after token t of row row: it records a prompt log-probability,
+// samples, or takes a digest, as the row asks. It fills out and counts the sample in stats.
 func (s *step) finish(t, row int, logits []float32, out *engine.RowOut, stats *engine.StepStats) {
 	r := &s.batch.Rows[row]
 	if out.Err != nil {
@@ -69,10 +69,11 @@ func (s *step) finish(t, row int, logits []float32, out *engine.RowOut, stats *e
 	}
 }
 
-// promptLogprob appends the log-probability of the token after t. If t is the row's last
-// token, it keeps the logits for the slot's next chunk instead. A row whose prefix came from
-// the cache has no logits for its first token and reports NaN for it. Logits that are not
-// finite fail the row with engine.ErrLogits.
+// promptLogprob appends to out the log-probability of the token after t; logits are those after t.
+// If t is the row's last token, it instead keeps the logits for the next chunk in the row's slot.
+// For the row's first token it uses the logits kept from the chunk before; if the row's prefix
+// came from the cache, there are none, and the entry is NaN. Logits that are not finite fail the
+// row with engine.ErrLogits.
 func (s *step) promptLogprob(t, row int, logits []float32, out *engine.RowOut) {
 	r, kept := &s.batch.Rows[row], &s.kept[s.batch.Rows[row].Slot]
 	if !finite(logits) {

@@ -69,11 +69,15 @@ func (k *kernels) narrow(d kv.DType, dst []byte, x []float32) {
 	k.narrowF16((*uint16)(unsafe.Pointer(&dst[0])), &x[0], len(x))
 }
 
-// halfKernel is a kernel of tile for weights of 16 bits, two in each word of w.
+// halfKernel is a kernel of tile for weights of 16 bits, two in each word of w. It multiplies rows
+// of a by k rows of w. The strides are in bytes. If first is 0, the products are added to out,
+// else out starts from zero. For each 64 bytes of weights the kernel prefetches fetchStep bytes,
+// beginning at w+fetch.
 type halfKernel func(out *float32, outStride int, a *float32, aStride int, w *uint32, k, first, fetch, fetchStep int)
 
-// tile holds the kernels of one shape: rows of activations by part of a panel's columns. To
-// cover a panel, a kernel is called once for each first column in columns.
+// tile holds the kernels of one shape. A kernel multiplies several rows of activations by some
+// columns of a panel. To cover a panel, it is called once for each entry of columns, its first
+// column.
 type tile struct {
 	rows    int
 	columns []int
@@ -142,10 +146,12 @@ func (k *kernels) rotateBy(head []float32, r *rope, p int) {
 // scores of one head.
 func paddedScores(n int) int { return (n + f32.Lanes - 1) &^ (f32.Lanes - 1) }
 
-// attend computes attention of count consecutive tokens for the group query heads of one kv
-// head. Token t sees positions [0, n+t). q is [count][group][dim]; dst has the same shape with
-// its tokens stride elements apart. A page that every token sees in full is read once for all
-// of them; the last pages are read once per call and scored token by token.
+// attend computes attention of consecutive tokens of one sequence for the query heads that share
+// one kv head. count is the number of tokens, group the number of these query heads, head the
+// index of the kv head. Token t, from 0, sees positions [0, n+t). q is [count][group][dim]; dst
+// has the same shape, with its tokens stride elements apart. A page that every token sees in full
+// is read once for all tokens. The pages after those are also read once per call, but scored token
+// by token.
 func (k *kernels) attend(a *arena, w *scratch, dst []float32, stride int, q []float32, pages []kv.PageID, layer, head, group, n, count int, scale float32) {
 	width := group * a.dim
 	if !k.vector() {
@@ -192,10 +198,10 @@ func (k *kernels) attend(a *arena, w *scratch, dst []float32, stride int, q []fl
 	}
 }
 
-// fetchNext prefetches a head's rows of pages[0] while the page before it is computed.
-// Consecutive pages of a sequence are far apart in the arena, so the hardware prefetcher does
-// not predict them. It does nothing for a run of several tokens: their work on a page is long
-// enough, and they find the next one in the second-level cache.
+// fetchNext prefetches a head's rows of pages[0] while the page before it is computed. Consecutive
+// pages of a sequence are far apart in the arena, so the hardware prefetcher does not predict
+// them. fetchNext does nothing if count, the number of tokens in the run, is above 1: several
+// tokens work on a page long enough that the next page can come from memory meanwhile.
 func (k *kernels) fetchNext(a *arena, pages []kv.PageID, half, head, count int) {
 	if count > 1 || len(pages) == 0 {
 		return

@@ -10,13 +10,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// How K and V are stored in pages. An entry is rounded once, when it is written, and widened
-// exactly when it is read; all arithmetic is that of f32. So every path gives the same bits
-// for a type, and types differ only in the rounding of entries.
+// How K and V are stored in pages. An element is rounded once, when it is written, and widened
+// exactly when it is read; all arithmetic is in f32. So every path gives the same bits for a type,
+// and two types differ only in the rounding of elements.
 //
-// A row is one head of one token. In Q8_0 it is dim signed bytes followed by the f16 scales of
-// its dim/32 blocks: for a dim of 64 that is 64+4 bytes, against 256 in F32. A row is written
-// as a whole, so a scale never changes under entries that were written earlier.
+// A row is one head of one token. In Q8_0 it is dim signed bytes followed by the f16 scales of its
+// dim/32 blocks: for a dim of 64 that is 64+4 bytes, against 256 in F32. A row is written as a
+// whole, so a scale never changes after elements that use it were written.
 
 // q8Block is the number of elements in a block of Q8_0, which share a scale.
 const q8Block = 32
@@ -57,9 +57,9 @@ func encodeRow(d kv.DType, dst []byte, x []float32) {
 	}
 }
 
-// encodeBlock writes the bytes of a block of Q8_0 and returns its scale as f16 bits: the
-// largest magnitude divided by 127. A block with an infinity or a NaN gets a NaN as its scale,
-// so that the sequence fails as it would in f32.
+// encodeBlock writes the signed bytes of a block of Q8_0 to dst and returns the block's scale as
+// f16 bits: the largest magnitude divided by 127. A block with an infinity or a NaN gets a NaN as
+// its scale, so that the sequence fails as it would in f32.
 func encodeBlock(dst []byte, x []float32) (scale uint16) {
 	top := float32(0)
 	for _, v := range x {

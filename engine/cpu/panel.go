@@ -19,23 +19,23 @@ const (
 	wordCols   = vectorCols / 2
 )
 
-// blockK bounds the k that a tile computes before the next rows compute the same k. The
-// panel's part, 768·64·2 B = 96 KiB in bf16, stays in the second-level cache meanwhile, and
-// that cache delivers a row of weights faster than six rows of activations are multiplied by
-// it. Between blocks a chain's sum is stored in out, which holds an f32 exactly, so the cut
-// changes no bit.
+// blockK is the largest number of k that a tile computes before the next rows are multiplied by
+// the same weights. That part of the panel, 768·64·2 B = 96 KiB in bf16, stays in the second-level
+// cache meanwhile, and the cache delivers a row of weights faster than six rows of activations are
+// multiplied by it. Between two parts the sum of a chain is stored in out, which holds an f32
+// exactly, so the cut changes no bit.
 const blockK = 768
 
-// aheadK is how many k ahead a single row prefetches its weights.
+// aheadK is the number of k by which a product with a single row prefetches its weights ahead.
 const aheadK = 16
 
 // pairCols is the number of gate columns in a panel of a paired matrix; the same number of up
 // columns follows. 32 make one block of quantised activations.
 const pairCols = vectorCols / 2
 
-// columns yields, for each column of m, the tensor and the row of it that the column holds.
-// The tensors follow one another; if m is paired, pairCols rows of the first and pairCols rows
-// of the second alternate.
+// columns yields, for each column of m, the tensor and the row of that tensor that the column
+// holds. Usually all rows of the first tensor come first, then those of the next. If m is paired,
+// pairCols rows of the first tensor and pairCols rows of the second alternate.
 func (m *matrix) columns(tensors []*model.Tensor) iter.Seq2[*model.Tensor, int] {
 	return func(yield func(*model.Tensor, int) bool) {
 		if m.paired {
@@ -108,7 +108,8 @@ func reserve(n int) (*hostmem.Arena, error) {
 // is a power of two, 64 rows at distance k would all map to one set of the cache.
 func rowPlaces(k int) int { return k + 16 }
 
-// fill writes one panel from rows, its 64 columns as [64][rowPlaces(k)].
+// fill writes the given panel of m from rows, which holds the panel's 64 columns as
+// [64][rowPlaces(k)].
 func (m *matrix) fill(panel int, rows []float32) {
 	k, row := m.k, rowPlaces(m.k)
 	if m.words == nil {
@@ -145,10 +146,10 @@ func (m *matrix) fill(panel int, rows []float32) {
 // a panel. It is a multiple of blockRows and of the largest tile's 6 rows.
 const spanRows = 96
 
-// units describes how a product is shared among threads. A unit is one panel by one span of
-// rows. If there is only one span, the panels that do not divide evenly among the threads are
-// cut by rows into one part per thread: 7 panels on 3 threads are 2 whole panels and a third
-// of the last one for each.
+// units describes how a product is shared among threads. A unit is one panel by one span of rows.
+// If there is only one span, the panels left over after an even division among the threads are cut
+// by rows, into one part per thread: of 7 panels on 3 threads, each thread gets 2 whole panels and
+// a third of the last one.
 type units struct{ panels, spans, threads, rows int }
 
 // each returns the number of whole panels per thread and the number of panels to cut. Both are
@@ -240,8 +241,8 @@ func (k *kernels) productTile(w *scratch, out []float32, stride int, a *acts, m 
 	k.product(out, stride, a.rows, m, panel, lo, hi)
 }
 
-// aloneWork bounds the multiply-adds that one goroutine computes without its helpers. They
-// take a few microseconds, about as long as sharing them would.
+// aloneWork returns the largest number of multiply-adds that one goroutine computes without its
+// helpers. They take a few microseconds, about as long as sharing them would.
 func (k *kernels) aloneWork() int {
 	if k.vector() {
 		return 100000 // at 30 per nanosecond
@@ -271,9 +272,11 @@ func (k *kernels) product(out []float32, stride int, x []float32, m *matrix, pan
 	}
 }
 
-// run multiplies the tile's rows by all columns of a panel over the k [at, at+n). They are the
-// rows [done, done+t.rows) of rows that use this block in turn. Each call prefetches its share
-// of the next block; a row that is alone prefetches aheadK k of its own block instead.
+// run multiplies t.rows rows of x by all columns of a panel of m, for k in [at, at+n). It adds the
+// products to out; if at is 0, it starts out from zero. The caller multiplies rows rows by this
+// part of the panel and has finished the first done of them. Each call of run prefetches its share
+// of the panel's next part. If rows is 1, it prefetches weights aheadK k ahead in this part
+// instead.
 func (t *tile) run(out []float32, stride int, x []float32, m *matrix, panel, at, n, done, rows int) {
 	first := 0
 	if at == 0 {

@@ -40,8 +40,8 @@ type quantFormat struct {
 	typ gguf.Type
 	quantKind
 	kind   int       // index into quantKinds
-	values [64]int8  // weights by code: by nibble, or by nibble and high bits
-	codes  [256]byte // by weight, as a byte: the lowest code of it
+	values [64]int8  // weight of each code: of a nibble, or of a nibble and high bits
+	codes  [256]byte // lowest code of each weight; the index is the weight as a byte
 	// biased holds the first values plus 128, for instructions that need one unsigned factor.
 	biased [16]byte
 }
@@ -193,7 +193,8 @@ type quantPanel struct {
 	data   []byte // [k/32] of blockBytes
 }
 
-// newQuantPanel makes a panel in mem, which is panelBytes long.
+// newQuantPanel returns a panel of format f over k that is stored in mem, whose length is
+// panelBytes(k).
 func newQuantPanel(f *quantFormat, k int, mem []byte) quantPanel {
 	n := k / (superBlocks * quantBlock) * f.superBytes()
 	return quantPanel{f, mem[:n:n], mem[n:]}
@@ -250,8 +251,8 @@ func packQuant(m *matrix, formats []*quantFormat, tensors []*model.Tensor) error
 	return nil
 }
 
-// setPanels stores the rows as columns of the panels. It uses all processors, because this is
-// most of the time of opening a model.
+// setPanels stores rows, the rows of the tensors, as columns of the panels: 64 rows in each panel.
+// It uses all processors, because this is most of the time of opening a model.
 func setPanels(panels []quantPanel, rows [][]byte) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -287,7 +288,7 @@ func (p *quantPanel) setColumn(c int, row []byte) {
 }
 
 // setBlock stores values [32i, 32i+32) of b, a block of the file, as block n of column c. raw
-// is the same block as bytes; it starts with scale and minimum if these are f16.
+// holds the same block as bytes; it starts with scale and minimum if these are f16.
 func (p *quantPanel) setBlock(c, n, i int, b *gguf.Block, raw []byte) {
 	f := p.format
 	dst := p.data[n*f.blockBytes() : (n+1)*f.blockBytes()]
@@ -315,7 +316,8 @@ func (p *quantPanel) setBlock(c, n, i int, b *gguf.Block, raw []byte) {
 	}
 }
 
-// code returns how eight weights are stored: plus added, or as indices into the table.
+// code returns eight weights as they are stored, one in each byte: the weight plus f.added, or its
+// index in the table.
 func (f *quantFormat) code(q []int8) uint64 {
 	_ = q[7]
 	if f.packed == byTable {

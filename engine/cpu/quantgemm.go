@@ -24,7 +24,8 @@ type quantKernels struct {
 	expand [2]expansion // of weights with one and with two high bits
 }
 
-// expansion writes the weights of blocks that are step bytes apart as bytes [blocks][expandedBytes].
+// expansion writes the weights of some blocks as bytes, [blocks][expandedBytes]. The blocks in src
+// are step bytes apart.
 type expansion func(dst, src *byte, step, blocks int)
 
 // quantTile holds the kernels of one shape, one for each kind of blocks: rows of activations by
@@ -35,9 +36,9 @@ type quantTile struct {
 	byKind  [len(quantKinds)]quantKernel
 }
 
-// quantBlocks bounds the blocks of a panel that a tile computes before the next rows compute
-// the same ones, as blockK does. Of bytes they are about 8·(2+32)·64 B = 17 KiB, which stay in
-// the first-level cache.
+// quantBlocks is the largest number of blocks of a panel that a tile computes before the next rows
+// are multiplied by the same blocks; blockK is the same limit for float weights. Eight blocks with
+// weights of one byte take about 8·(2+32)·64 B = 17 KiB, which stay in the first-level cache.
 const quantBlocks = 8
 
 // expandedBytes is the size of a block's weights as bytes.
@@ -86,8 +87,9 @@ func (k *kernels) quantPanelProduct(w *scratch, out []float32, stride int, x []b
 	}
 }
 
-// at returns the pointers that a kernel needs to start at a block and column c: to the scales,
-// to the weights, and to the table of nibbles or the f16 shared with other blocks.
+// at returns the pointers that a kernel needs to start at column c of the given block: to the
+// scales, to the weights, and to the table of nibbles or the f16 shared with other blocks. biased
+// selects the table whose values are stored plus 128.
 func (p *quantPanel) at(block, c int, biased bool) (head, weights, more *byte) {
 	f := p.format
 	data := p.data[block*f.blockBytes() : (block+1)*f.blockBytes()]
@@ -103,8 +105,9 @@ func (p *quantPanel) at(block, c int, biased bool) (head, weights, more *byte) {
 	return head, weights, more
 }
 
-// product multiplies n rows by the panel, directly from the definition in quant.go. It is the
-// portable path and the oracle of the vector kernels.
+// product multiplies n rows of records x by the panel, directly from the definition in quant.go,
+// and writes the result to out, whose rows are stride elements apart. It is the portable path;
+// tests compare the vector kernels with it.
 func (p *quantPanel) product(out []float32, stride int, x []byte, n int) {
 	f, row := p.format, len(x)/n
 	for r := range n {

@@ -29,7 +29,7 @@ type matrix struct {
 	words  []uint32       // bf16 or f16, two in each word
 	kind   kv.DType       // of panels and words
 	quant  []quantPanel   // by panel
-	store  *hostmem.Arena // of panels or words; nil if they are on the Go heap
+	store  *hostmem.Arena // memory of panels, words or quant; nil if it is on the Go heap
 	// exps bounds the exponents (floor of log2) of the non-zero weights. acts.safe derives
 	// from it for which inputs the fast portable kernels are exact.
 	exps exponents
@@ -66,7 +66,8 @@ func (m *matrix) pairedBias(bias []float32) []float32 {
 	return out
 }
 
-// pack packs the stacked rows of the tensors, which all have k columns. Errors go to p.err.
+// pack packs tensors, which all have k columns, into one matrix: it stacks their rows. Errors go
+// to p.err.
 func (p *packer) pack(k int, tensors ...*model.Tensor) *matrix {
 	return p.packInto(&matrix{}, k, tensors...)
 }

@@ -32,7 +32,7 @@ const tileRows = 128
 //
 // The head counts as a separate product of s rows, so that an additional token never makes
 // a step cheaper. pageBytes is the size of a page on the device. The result is the same on
-// all targets: sums are over integers where possible, and no operations are fused.
+// all machines: sums are over integers where possible, and the compiler may fuse no operations.
 func (p *Profile) Step(b *engine.Batch, pageBytes int) time.Duration {
 	if p.free() {
 		return freeStep
