@@ -43,8 +43,9 @@ func (f *fields) has(name string) bool {
 	return ok && !bytes.Equal(bytes.TrimSpace(v), []byte("null"))
 }
 
-// read decodes a field into dst, a pointer. It returns false if the field is absent, null or
-// invalid.
+// read decodes a field into dst, a pointer, and reports whether it has. It returns false if the
+// field is absent, null or invalid; an invalid field is also recorded as an error, with want as
+// the description of a valid value.
 func (f *fields) read(name string, dst any, want string) bool {
 	if !f.has(name) {
 		return false
@@ -60,8 +61,8 @@ func (f *fields) missing(name, want string) {
 	f.fail(damaged("%s is missing, want %s", name, want))
 }
 
-// count reads an integer in [1, maxCount]. If the field is absent, it reports an error if
-// required, and returns fallback otherwise.
+// count reads an integer in [1, maxCount]. If the field is absent, it returns fallback, and
+// records an error if required is set. If the field is invalid, it records an error.
 func (f *fields) count(name string, required bool, fallback int) int {
 	const want = "a whole number, 1 or more"
 	if !f.has(name) {
@@ -78,7 +79,7 @@ func (f *fields) count(name string, required bool, fallback int) int {
 	return n
 }
 
-// positive reads a number above zero, and treats an absent field like count.
+// positive reads a number above zero. It handles an absent field as count does.
 func (f *fields) positive(name string, required bool, fallback float64) float64 {
 	const want = "a number above 0"
 	if !f.has(name) {
@@ -109,7 +110,8 @@ func (f *fields) string(name, fallback string) string {
 	return s
 }
 
-// ids reads a token id or a list of them.
+// ids reads a token id or a list of token ids. ok is false if the field is absent, null or
+// invalid.
 func (f *fields) ids(name string) (ids []int, ok bool) {
 	if !f.has(name) {
 		return nil, false

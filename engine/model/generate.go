@@ -63,7 +63,7 @@ func Generate(dir string, spec Spec) error {
 	return nil
 }
 
-// file is a file to write.
+// file is a file to write: its name in the directory, and a function that writes its contents.
 type file struct {
 	name  string
 	write func(io.Writer) error
@@ -76,7 +76,8 @@ func literal(data []byte) func(io.Writer) error {
 	}
 }
 
-// mayWrite protects other files in dir. The last of files is config.json.
+// mayWrite returns an error that wraps ErrExists if dir holds any of files, unless its config.json
+// equals the one to write. The last of files must be config.json.
 func mayWrite(dir string, files []file) error {
 	var want bytes.Buffer
 	if err := files[len(files)-1].write(&want); err != nil {

@@ -90,7 +90,7 @@ func mapGGUF(path string) (*weights, *gguf.Meta, error) {
 	return w, &first.Meta, nil
 }
 
-// part maps one file and adds its tensors.
+// part maps the file at path and adds its tensors to w.
 func (w *weights) part(path string) (*gguf.File, error) {
 	data, err := w.mapFile(path, "GGUF")
 	if err != nil {
@@ -102,7 +102,8 @@ func (w *weights) part(path string) (*gguf.File, error) {
 	return w.add(data, path)
 }
 
-// add parses a file's bytes and adds its tensors.
+// add parses data, the bytes of the file at path, and adds its tensors to w. A name that w has
+// already is an error.
 func (w *weights) add(data []byte, path string) (*gguf.File, error) {
 	f, err := gguf.Parse(data)
 	if err != nil {
@@ -121,7 +122,7 @@ func (w *weights) add(data []byte, path string) (*gguf.File, error) {
 	return f, nil
 }
 
-// ggufTensor converts a tensor of a file; it shares its bytes.
+// ggufTensor converts t, a tensor of the file at path. The result shares the bytes of t.
 func ggufTensor(t gguf.Tensor, path string) *Tensor {
 	out := &Tensor{Name: t.Name, DType: kv.F32, Shape: t.Shape, Data: t.Data, file: path}
 	switch t.Type {
@@ -138,10 +139,11 @@ func ggufTensor(t gguf.Tensor, path string) *Tensor {
 
 var partName = regexp.MustCompile(`^(.*)-([0-9]{5})-of-([0-9]{5})\.gguf$`)
 
-// maxParts bounds the parts of a split model: each is mapped, and names have five digits.
+// maxParts bounds the parts of a split model, because each part is mapped.
 const maxParts = 1024
 
-// otherParts maps the further parts that the first file, at path, announces.
+// otherParts maps the further parts of a split model, if meta, the metadata of the first file at
+// path, says that there are any.
 func (w *weights) otherParts(path string, meta *gguf.Meta) error {
 	count, ok := meta.Uint("split.count")
 	if !ok || count < 2 {
@@ -202,9 +204,10 @@ func renameTensors(w *weights, c *Config) error {
 	return nil
 }
 
-// unpermute restores the row order of q and k for Hugging Face's rotary embedding, which
-// rotates dimension i with i+dim/2. llama.cpp rotates neighbouring dimensions, so in its files
-// row i of the first half of a head is at 2i, and row i of the second half at 2i+1.
+// unpermute restores the order of the rows of q and k that Hugging Face's rotary embedding needs:
+// it rotates dimension i with dimension i+dim/2. llama.cpp rotates neighbouring dimensions
+// instead. So in its files row i of the first half of a head is row 2i, and row i of the second
+// half is row 2i+1.
 func (l *Layer) unpermute(c *Config) {
 	l.Q, l.QBias = l.Q.unpermuted(c.HeadDim), l.QBias.unpermuted(c.HeadDim)
 	l.K, l.KBias = l.K.unpermuted(c.HeadDim), l.KBias.unpermuted(c.HeadDim)

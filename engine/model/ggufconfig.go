@@ -24,8 +24,9 @@ type metaFields struct {
 
 func (f *metaFields) fail(err error) { f.errs = append(f.errs, err) }
 
-// count reads an integer in [1, maxCount]. If it is absent, count returns fallback, and reports
-// an error if fallback is 0.
+// count reads the integer under prefix and name, in [1, maxCount]. If it is absent and fallback is
+// not 0, count returns fallback. If it is absent otherwise, or invalid, count records an error and
+// returns 1.
 func (f *metaFields) count(name string, fallback int) int {
 	key := f.prefix + name
 	f.seen[key] = true
@@ -40,7 +41,7 @@ func (f *metaFields) count(name string, fallback int) int {
 	return int(n)
 }
 
-// positive reads a number above 0, and treats an absent value like count.
+// positive reads a number above 0. It handles an absent or invalid value as count does.
 func (f *metaFields) positive(name string, fallback float64) float64 {
 	key := f.prefix + name
 	f.seen[key] = true
@@ -55,7 +56,8 @@ func (f *metaFields) positive(name string, fallback float64) float64 {
 	return v
 }
 
-// only refuses a value unless it is absent or in harmless, the values without effect.
+// only records an error if the value under prefix and name is present and not in harmless, the
+// values without effect.
 func (f *metaFields) only(name string, harmless ...string) {
 	key := f.prefix + name
 	f.seen[key] = true
@@ -151,8 +153,8 @@ func (f *metaFields) rope(c *Config, w *weights) {
 	}
 }
 
-// refuse reports all other metadata of the architecture: ignoring one could give a model that
-// outputs nonsense.
+// refuse records an error for every other value of the architecture's metadata that is not known
+// to be harmless: ignoring one could give a model that outputs nonsense.
 func (f *metaFields) refuse(c *Config) {
 	f.only("expert_count", "0")
 	f.only("expert_used_count", "0")

@@ -9,11 +9,11 @@ import (
 // preTokenizer describes how a byte-level vocabulary splits text, under the name that
 // llama.cpp's conversion script gives to it.
 type preTokenizer struct {
-	patterns     []string // of Splits, applied in order; none: GPT-2's
-	digits       bool     // first, split digits one by one
+	patterns     []string // regular expressions that split the text, applied in order; none: GPT-2's
+	digits       bool     // split digits one by one before the patterns apply
 	nfc          bool
 	ignoreMerges bool
-	addBOS       bool // unless the file sets it
+	addBOS       bool // default for files without add_bos_token
 }
 
 // preTokenizers are those of the supported architectures (names: llama.cpp, llama-vocab.cpp;

@@ -46,7 +46,7 @@ const wordKeys = "tokenizer.ggml."
 // vocabulary is the tokenizer part of a file's metadata.
 type vocabulary struct {
 	meta   *gguf.Meta
-	pieces bool // SentencePiece's, else byte-level
+	pieces bool // tokens are SentencePiece's pieces; else byte-level
 	pre    preTokenizer
 	tokens []string
 	kinds  []uint64
@@ -245,7 +245,7 @@ func (v *vocabulary) sentencePiece(file object) {
 	file["decoder"] = object{"type": "Sequence", "decoders": decoders}
 }
 
-// pieceMerge is two pieces that merge into a third.
+// pieceMerge is two pieces that merge into a third, and the score of the third.
 type pieceMerge struct {
 	left, right string
 	score       float64
@@ -256,8 +256,10 @@ type pieceMerge struct {
 // more memory than its file.
 const maxMergeRatio = 16
 
-// pieceMerges returns the merges that the scores imply: every way to make a piece of two
-// others, the highest score first (transformers, convert_slow_tokenizer.py, generate_merges).
+// pieceMerges returns the merges that the scores imply: every pair of pieces that together are a
+// piece, the pair of the highest score first (transformers, convert_slow_tokenizer.py,
+// generate_merges). vocab has the id of each piece. It fails if the merges take more memory than
+// maxMergeRatio allows.
 func (v *vocabulary) pieceMerges(vocab map[string]int) ([][2]string, error) {
 	var all []pieceMerge
 	mergeBytes, most := 0, 1<<16

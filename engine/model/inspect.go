@@ -9,14 +9,15 @@ import (
 // Summary describes a model. Fields that its files do not have are empty.
 type Summary struct {
 	Architecture string // general.architecture or the class in config.json, supported or not
-	Weights      string // the type of most bytes of the matrices, as "Q4_K"
+	Weights      string // the type with the most bytes in matrices, such as "Q4_K"
 	Parameters   int64
 	Bytes        int64 // size of the weights
 	Context      int   // longest sequence in tokens
 	Err          error // the error of Open, nil if it would succeed
 }
 
-// Inspect reads the files like Open, but not the weights' values, which takes milliseconds.
+// Inspect describes the model at path. It reads the same files as Open, but not the weights'
+// values, and so takes milliseconds. An error is in Summary.Err.
 func Inspect(path string) Summary {
 	if IsGGUF(path) {
 		return inspectGGUF(path)
@@ -77,7 +78,7 @@ func namedArchitecture(dir string) string {
 	return clip(config.Type)
 }
 
-// weigh sums up the weights.
+// weigh sets Parameters, Bytes and Weights from the tensors of w.
 func (s *Summary) weigh(w *weights) {
 	of := map[string]int64{}
 	for _, name := range sortedKeys(w.tensors) {

@@ -22,9 +22,9 @@ func (c *Config) RopeFrequencies() []float32 {
 	return freq
 }
 
-// Stretch scales a frequency like rope_type "llama3" (transformers, modeling_rope_utils.py,
-// _compute_llama3_parameters): long wavelengths are multiplied by Factor, short ones unchanged,
-// those between interpolated.
+// Stretch returns the rotary frequency inv scaled like rope_type "llama3" (transformers,
+// modeling_rope_utils.py, _compute_llama3_parameters): long wavelengths are multiplied by Factor,
+// short ones are unchanged, and those between are interpolated.
 func (s *RopeScaling) Stretch(inv float64) float64 {
 	orig := float64(s.OriginalMaxPositions)
 	wave := 2 * math.Pi / inv
@@ -38,9 +38,9 @@ func (s *RopeScaling) Stretch(inv float64) float64 {
 	return float64((1-t)*inv/s.Factor) + float64(t*inv)
 }
 
-// inversePowers returns θ^(-i/n) for i in [0, n). math.Pow's last bits depend on the platform,
-// so the n-th root is computed by Newton's method with 160 bits; far more than the needed 53
-// are right, whatever the first guess.
+// inversePowers returns θ^(-i/n) for i in [0, n). It computes the n-th root by Newton's method
+// with 160 bits, because the last bits of math.Pow depend on the platform. Far more than the
+// needed 53 bits are right, whatever the first guess.
 func inversePowers(theta float64, n int) []float64 {
 	const prec = 160
 	num := func(v float64) *big.Float { return new(big.Float).SetPrec(prec).SetFloat64(v) }

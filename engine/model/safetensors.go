@@ -15,9 +15,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// The safetensors format (huggingface/safetensors, README "Format"): 8 bytes N, little-endian;
-// N bytes of JSON {name: {dtype, shape, data_offsets}} with offsets into the data; then the
-// data, which the tensors cover without gaps.
+// The safetensors format (huggingface/safetensors, README "Format"): 8 bytes with a length N,
+// little-endian; N bytes of JSON {name: {dtype, shape, data_offsets}} with offsets into the data;
+// then the data, which the tensors cover without gaps.
 
 const (
 	// maxHeaderBytes is the format's own limit for N.
@@ -164,8 +164,8 @@ func place(entries []entry, data []byte) ([]*Tensor, error) {
 	return tensors, nil
 }
 
-// check validates one entry by itself: known type, offsets within data, and a length equal to
-// the product of the shape times the size of the type.
+// check validates one entry by itself: a known type, offsets within data, whose length is given in
+// bytes, and a length equal to the product of the shape times the size of the type.
 func (e *entry) check(data uint64) error {
 	dtype, ok := safetensorTypes[e.DType]
 	if !ok {

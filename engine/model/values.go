@@ -41,8 +41,9 @@ func newStream(seed uint64, name string, mean, std float64) *stream {
 	}
 }
 
-// at returns value i, rounded to bf16. The four uniforms are the 16-bit quarters of one
-// splitmix64 output, each at the middle of its step.
+// at returns value i of the tensor, rounded to bf16. The value is the sum of four uniform numbers,
+// scaled: the 16-bit quarters of one splitmix64 output, each at the middle of its interval of
+// 2^-16.
 func (s *stream) at(i uint64) uint16 {
 	z := mix(s.key + (i+1)*golden)
 	sum := int64(z&0xffff) + int64(z>>16&0xffff) + int64(z>>32&0xffff) + int64(z>>48) + 2 - 2<<16

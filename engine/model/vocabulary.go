@@ -29,13 +29,13 @@ const chatTemplate = `{{ bos_token }}` +
 	`{% endfor %}` +
 	`{% if add_generation_prompt %}` + startHeader + `assistant` + endHeader + "\n\n" + `{% endif %}`
 
-// corpusMerges is the number of merges that the built-in text supports well; the few beyond are
-// of words that occur once.
+// corpusMerges is the number of merges that training may take from the built-in text. Most of the
+// merges after that would be of words that occur once.
 const corpusMerges = 4096
 
-// trainTokenizer makes a tokenizer.json of exactly vocab tokens. A model may generate any of
-// its ids, so each must have a text: if the built-in text is too short, made-up words are
-// added.
+// trainTokenizer makes a tokenizer.json of exactly vocab tokens. A model may generate any of its
+// ids, so each must have a text. If the built-in text is too short for that, made-up words are
+// added to it.
 func trainTokenizer(vocab int) ([]byte, error) {
 	return tokenizer.Train(tokenizer.TrainConfig{
 		VocabSize: vocab,
@@ -105,8 +105,8 @@ func (m *Model) openTokenizer(dir string) error {
 	return m.checkVocabulary(dir, "tokenizer.json", "vocab_size in config.json")
 }
 
-// checkVocabulary checks that the tokenizer's ids are rows of the embedding. path, tokens and
-// rows are for messages.
+// checkVocabulary returns an error if the tokenizer has more tokens than the embedding has rows,
+// or an end token past the last row. path, tokens and rows are only for messages.
 func (m *Model) checkVocabulary(path, tokens, rows string) error {
 	vocab := m.config.Vocab
 	if n := m.tok.VocabSize(); n > vocab {

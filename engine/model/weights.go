@@ -19,7 +19,7 @@ const (
 type weights struct {
 	tensors map[string]*Tensor
 	files   []*mapping
-	path    string // the file that lists them all: the single one, or the index
+	path    string // for messages: the single file of weights, or the index of shards
 }
 
 func (w *weights) close() {
@@ -116,7 +116,7 @@ func (w *weights) shard(dir, shard string, names []string) error {
 	return nil
 }
 
-// open maps one safetensors file; w closes it.
+// open maps the safetensors file at path and returns its tensors. w.close unmaps it.
 func (w *weights) open(path string) ([]*Tensor, error) {
 	data, err := w.mapFile(path, "safetensors")
 	if err != nil {
@@ -132,7 +132,8 @@ func (w *weights) open(path string) ([]*Tensor, error) {
 	return tensors, nil
 }
 
-// mapFile maps a file of the given kind; w closes it.
+// mapFile maps the file at path and returns its bytes. kind names the format, for messages.
+// w.close unmaps the file.
 func (w *weights) mapFile(path, kind string) ([]byte, error) {
 	f, info, err := openRegular(path)
 	if err != nil {

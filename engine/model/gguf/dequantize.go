@@ -47,7 +47,8 @@ func half(b []byte) float32 {
 	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
 }
 
-// In a block of 32, the low nibbles are values 0 to 15, the high nibbles values 16 to 31.
+// In a block of 32 values, the low nibbles of the 16 bytes are values 0 to 15, the high nibbles
+// values 16 to 31.
 
 func blockQ4(dst []float32, src []byte) {
 	d := half(src)
@@ -88,9 +89,10 @@ func blockQ8(dst []float32, src []byte) {
 	}
 }
 
-// scaleMin returns the scale and the minimum of sub-block i of a K block, 6 bits each. Those of
-// the first four are the low 6 bits of the first 8 bytes; the others are nibbles in the last
-// four bytes with two bits from the top of the first eight.
+// scaleMin returns the scale and the minimum of sub-block i of a K block, 6 bits each; s is the
+// block's 12 bytes of them. For the first four sub-blocks they are the low 6 bits of bytes 0 to 7.
+// For the others, bytes 8 to 11 have the low 4 bits as nibbles, and the top 2 bits of bytes 0 to 7
+// are their upper 2 bits.
 func scaleMin(s []byte, i int) (scale, minimum byte) {
 	if i < 4 {
 		return s[i] & 63, s[i+4] & 63
@@ -98,7 +100,7 @@ func scaleMin(s []byte, i int) (scale, minimum byte) {
 	return s[i+4]&15 | s[i-4]>>6<<4, s[i+4]>>4 | s[i]>>6<<4
 }
 
-// Sub-blocks of 32 come in pairs that share 32 bytes of nibbles.
+// Sub-blocks of 32 values come in pairs: the two sub-blocks of a pair share 32 bytes of nibbles.
 
 func blockQ4K(dst []float32, src []byte) {
 	d, dmin := half(src), half(src[2:])

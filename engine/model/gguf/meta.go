@@ -74,13 +74,13 @@ func (m *Meta) Has(key string) bool {
 	return ok
 }
 
-// String returns a string; false if the key is absent or of another kind.
+// String returns the value of key; false if the key is absent or of another kind.
 func (m *Meta) String(key string) (string, bool) {
 	v := m.values[key]
 	return string(v.raw), v.Kind == String && m.Has(key)
 }
 
-// Uint returns a non-negative integer of any width; false otherwise.
+// Uint returns the value of key if it is a non-negative integer of any width; otherwise 0, false.
 func (m *Meta) Uint(key string) (uint64, bool) {
 	v, ok := m.values[key]
 	if !ok || v.Kind == Array || v.Kind == String {
@@ -89,7 +89,7 @@ func (m *Meta) Uint(key string) (uint64, bool) {
 	return whole(v.Kind, v.raw)
 }
 
-// Float returns a number of any kind but bool; false otherwise.
+// Float returns the value of key if it is a number of any kind but bool; otherwise 0, false.
 func (m *Meta) Float(key string) (float64, bool) {
 	v, ok := m.values[key]
 	if !ok || v.Kind == Array || v.Kind == String || v.Kind == Bool {
@@ -107,8 +107,8 @@ func (m *Meta) Bool(key string) (value, ok bool) {
 	return v.raw[0] != 0, true
 }
 
-// Strings returns the elements of an array of strings; false if there is none. It takes time
-// linear in their bytes.
+// Strings returns the elements of an array of strings; nil, false if the key has none. It takes
+// time linear in their bytes.
 func (m *Meta) Strings(key string) ([]string, bool) {
 	v, ok := m.values[key]
 	if !ok || v.Kind != Array || v.Elem != String {
@@ -123,7 +123,8 @@ func (m *Meta) Strings(key string) ([]string, bool) {
 	return out, true
 }
 
-// Uints returns the elements of an array of non-negative integers.
+// Uints returns the elements of an array of non-negative integers; nil, false if the key has none
+// or an element is negative.
 func (m *Meta) Uints(key string) ([]uint64, bool) {
 	v, ok := m.values[key]
 	if !ok || v.Kind != Array || v.Elem == String {
@@ -138,7 +139,7 @@ func (m *Meta) Uints(key string) ([]uint64, bool) {
 	return out, true
 }
 
-// Floats returns the elements of an array of numbers.
+// Floats returns the elements of an array of numbers; nil, false if the key has none.
 func (m *Meta) Floats(key string) ([]float64, bool) {
 	v, ok := m.values[key]
 	if !ok || v.Kind != Array || v.Elem == String || v.Elem == Bool {
@@ -151,7 +152,8 @@ func (m *Meta) Floats(key string) ([]float64, bool) {
 	return out, true
 }
 
-// Text describes a value for messages; long ones are cut short.
+// Text describes the value of key for messages: "absent" if there is none; long values are cut
+// short.
 func (m *Meta) Text(key string) string {
 	v, ok := m.values[key]
 	switch {
@@ -175,7 +177,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
-// whole decodes a non-negative integer.
+// whole decodes an integer of kind k; false if it is negative or k is no kind of integer.
 func whole(k Kind, raw []byte) (uint64, bool) {
 	switch k {
 	case Uint8, Uint16, Uint32, Uint64:

@@ -99,7 +99,7 @@ func (r *reader) unsupported(format string, args ...any) error {
 
 func (r *reader) left() int { return len(r.data) - r.at }
 
-// take returns the next n bytes.
+// take returns the next n bytes. what names them in the error if fewer are left.
 func (r *reader) take(n uint64, what string) ([]byte, error) {
 	if n > uint64(r.left()) {
 		return nil, r.damaged("%s has %d bytes, %d are left; the file is cut short", what, n, r.left())
@@ -125,7 +125,8 @@ func (r *reader) u64(what string) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// text returns a string of at most most bytes, which its length precedes.
+// text returns a string, whose length precedes it in the file. what names it in the error if it
+// has more than most bytes.
 func (r *reader) text(what string, most uint64) ([]byte, error) {
 	n, err := r.u64(what)
 	if err != nil {
@@ -138,7 +139,8 @@ func (r *reader) text(what string, most uint64) ([]byte, error) {
 	return r.take(n, what)
 }
 
-// header parses the magic, the version and the counts.
+// header parses the magic and the version, and returns the numbers of tensors and of metadata
+// pairs.
 func (r *reader) header(f *File) (tensors, pairs uint64, err error) {
 	if !bytes.HasPrefix(r.data, []byte(magic)) {
 		return 0, 0, fmt.Errorf("%w: at byte 0: it begins with %q, not with %q", ErrFormat, r.data[:min(4, len(r.data))], magic)
@@ -163,8 +165,8 @@ func (r *reader) header(f *File) (tensors, pairs uint64, err error) {
 	return tensors, pairs, err
 }
 
-// count parses a number of items of at least size bytes, and checks it against the rest of the
-// file.
+// count parses a number of items, each of at least size bytes. It fails if so many items do not
+// fit into the rest of the file; what names the items in the error.
 func (r *reader) count(what string, size int) (uint64, error) {
 	n, err := r.u64("the number of " + what)
 	if err != nil {
@@ -269,7 +271,7 @@ type entry struct {
 	order         int
 }
 
-// table parses n entries.
+// table parses n entries of the tensor table.
 func (r *reader) table(n uint64) ([]entry, error) {
 	var entries []entry
 	seen := map[string]bool{}
@@ -296,7 +298,7 @@ func (r *reader) table(n uint64) ([]entry, error) {
 	return entries, nil
 }
 
-// shape parses axes and type, and computes the size in bytes.
+// shape parses the axes and the type of e, and computes its size in bytes.
 func (r *reader) shape(e *entry) error {
 	name := clip(e.Name)
 	axes, err := r.u32("the number of axes of tensor " + name)
@@ -340,8 +342,9 @@ func (r *reader) shape(e *entry) error {
 	return nil
 }
 
-// place assigns each entry its bytes of data, which begin at byte begin of the file. Tensors
-// may have gaps between them, but must not overlap.
+// place assigns to each entry its bytes of data, which is the file from byte begin on. It fails if
+// an offset is no multiple of alignment, or if tensors overlap or pass the end. Gaps between
+// tensors are allowed.
 func place(entries []entry, data []byte, begin, alignment uint64) ([]Tensor, error) {
 	byOffset := slices.Clone(entries)
 	slices.SortFunc(byOffset, func(a, b entry) int {

@@ -59,7 +59,7 @@ func nearest(v, step float32, lo, hi int) int {
 	return int(min(max(q, float64(lo)), float64(hi)))
 }
 
-// largest returns the value of the largest magnitude.
+// largest returns the value of src with the largest magnitude, with its sign.
 func largest(src []float32) float32 {
 	most := float32(0)
 	for _, v := range src {
@@ -78,7 +78,7 @@ func extremes(src []float32) (lo, hi float32) {
 	return lo, hi
 }
 
-// putNibble stores q as value i of a block of 32.
+// putNibble stores q, which has 4 bits, as value i of a block of 32 values.
 func putNibble(quants []byte, i, q int) { quants[i%16] |= byte(q&15) << (i / 16 * 4) }
 
 func quantizeQ4(dst []byte, src []float32) {
@@ -124,8 +124,9 @@ func quantizeQ8(dst []byte, src []float32) {
 	}
 }
 
-// subBlocks computes scales and minima of 8 sub-blocks, most being the largest quant, and
-// writes them with the two f16 factors that they are multiples of.
+// subBlocks computes the scales and minima of the 8 sub-blocks of src and writes them to dst, as
+// 6-bit multiples of two f16 factors, which precede them. most is the largest quant. It returns
+// the scales and minima as stored.
 func subBlocks(dst []byte, src []float32, most float32) (scales, minima [8]float32) {
 	var topScale, topMin float32
 	for i := range 8 {
@@ -184,7 +185,8 @@ func quantizeQ6K(dst []byte, src []float32) {
 	}
 }
 
-// closest returns the index of the value closest to v in steps of d; the first among equals.
+// closest returns the index of the entry of values that, multiplied by d, is closest to v; the
+// first one on ties.
 func closest(values *[16]float32, v, d float32) int {
 	best := 0
 	for i := range values {

@@ -49,7 +49,7 @@ func Types() []Type {
 // Known reports whether the type is supported.
 func (t Type) Known() bool { return t.find().values > 0 }
 
-// find returns the layout, the zero value for an unsupported type.
+// find returns the layout of the type, the zero layout if the type is not supported.
 func (t Type) find() layout {
 	if int64(t) < int64(len(layouts)) {
 		return layouts[t]
@@ -86,7 +86,8 @@ func (t Type) BlockValues() int { return t.layout().values }
 // BlockBytes returns the size of a block. The type must be known.
 func (t Type) BlockBytes() int { return t.layout().bytes }
 
-// Bytes returns the size of n values, n a multiple of BlockValues. The type must be known.
+// Bytes returns the size of n values. It panics if n is no multiple of BlockValues. The type must
+// be known.
 func (t Type) Bytes(n int) int {
 	l := t.layout()
 	if n%l.values != 0 {

@@ -35,7 +35,8 @@ func (t Type) SubBlock() int {
 // HasMins reports whether a minimum is added to scaled values.
 func (t Type) HasMins() bool { return t == Q4_1 || t == Q5_1 || t == Q4_K || t == Q5_K }
 
-// Unpack unpacks one block from its bytes, src. The type must be a block format.
+// Unpack unpacks one block from its bytes, src, into b. It panics if the type is no block format
+// or src is not one block. Fields of b that the type does not use keep their values.
 func Unpack(t Type, b *Block, src []byte) {
 	if len(src) != t.BlockBytes() {
 		panic(fmt.Sprintf("gguf: %d bytes for a block of %v", len(src), t))
@@ -69,7 +70,8 @@ func Unpack(t Type, b *Block, src []byte) {
 	}
 }
 
-// nibbles unpacks 32 values; 0 to 15 are in the low halves of the bytes.
+// nibbles unpacks 32 values from 16 bytes: values 0 to 15 are in the low halves of the bytes, the
+// others in the high halves. The function value converts a nibble to a weight.
 func (b *Block) nibbles(src []byte, value func(byte) int8) {
 	for i, q := range src[:16] {
 		b.Quants[i], b.Quants[i+16] = value(q&15), value(q>>4)
