@@ -22,7 +22,7 @@ type Backend struct {
 
 	*intake.Queue
 	watch   *watch
-	queued  [streams]chan *job // to the waiting goroutines
+	queued  [streams]chan *job // by stream: jobs on the device, for the waiting goroutines
 	places  chan *place
 	waiting atomic.Int32  // number of waiting goroutines
 	done    chan struct{} // closed when all waiting goroutines have ended
@@ -61,8 +61,9 @@ var (
 )
 
 // Open uploads the weights of m, reserves the pool and starts the goroutines. m may be closed
-// afterwards. Before it uploads anything, it fails with cudrv.ErrNoDevice, ErrOld or ErrMemory if
-// the device is missing, too old or too small.
+// afterwards. Open first checks the device: the error wraps cudrv.ErrNoDevice if there is no such
+// device, ErrOld if it or its driver is too old, and ErrMemory if weights, buffers and pool do not
+// fit. Nothing is uploaded in these cases.
 func Open(m *model.Model, cfg Config) (*Backend, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -113,7 +114,8 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 // Info implements engine.Backend.
 func (b *Backend) Info() engine.Info { return b.info }
 
-// HostAlloc returns pinned memory.
+// HostAlloc returns pinned host memory. It fails if bytes is not positive, or with ErrStuck if the
+// device does not respond.
 func (b *Backend) HostAlloc(bytes int) ([]byte, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("cuda: HostAlloc of %d bytes", bytes)
@@ -157,8 +159,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// finish returns the job's place and then completes its ticket, unless the watch has completed the
-// ticket already because the device did not respond in time.
+// finish gives the job's place back to b.places and then completes its ticket. It does nothing if
+// the watch has completed the ticket already because the device did not respond in time.
 func (b *Backend) finish(j *job, res *engine.Result, err error) {
 	if !b.watch.release(j) {
 		return
@@ -172,8 +174,8 @@ func (b *Backend) finish(j *job, res *engine.Result, err error) {
 	b.Finish(j.Job, res, err)
 }
 
-// giveUp ends jobs, and all later jobs until Close. The goroutines that wait for the device continue
-// when it responds.
+// giveUp ends the given jobs with ErrStuck, and then every later job until Close. The goroutines
+// that wait for the device continue when it responds.
 func (b *Backend) giveUp(jobs []*job) {
 	err := lostError("step", ErrStuck)
 	for _, j := range jobs {

@@ -14,29 +14,32 @@ type Config struct {
 	Driver cudrv.Driver
 	Device int // index in the driver's numbering
 	// MemoryFraction is the largest fraction of the device's memory that may be in use, including
-	// memory that other processes use; 0.9.
+	// memory that other processes use; default 0.9.
 	MemoryFraction float64
 	// MakeWeights fills matrices with random numbers made on the device instead of the model's
 	// weights, to measure the speed of a shape without a model. The output is meaningless.
 	MakeWeights bool
-	// Progress is called while weights are uploaded, with numbers of bytes.
+	// Progress is called while weights are uploaded, with the bytes uploaded so far and the bytes
+	// to upload in all.
 	Progress func(done, total int)
 
-	PageTokens int // slots per page, a power of two up to 256; 16
-	Pages      int // pages of the pool; if KVTokens is 0 too, as many as fit into the remaining memory
+	PageTokens int // tokens per page, a power of two up to 256; default 16
+	Pages      int // pages of the pool; if Pages and KVTokens are 0, as many as fit into the remaining memory
 	KVTokens   int // if Pages is 0: the least number of tokens that the pool holds
-	MaxSlots   int // sequences with sampling state; 256
-	MaxRows    int // per batch; 256
-	MaxTokens  int // per batch; 8192
-	// MaxInflight batches may be pending; 3: one runs, one is queued, one is planned.
+	MaxSlots   int // slots are in [0, MaxSlots); default 256
+	MaxRows    int // rows per batch; default 256
+	MaxTokens  int // tokens per batch; default 8192
+	// MaxInflight is how many batches may be pending; default 3: one runs, one is queued, one is
+	// planned.
 	MaxInflight int
-	// MaxMoves may be pending; 64.
+	// MaxMoves is how many moves of pages may be pending; default 64.
 	MaxMoves int
 	// NoGraphs launches all kernels one by one, for comparison. Otherwise the kernels of a step of
 	// decoding rows are launched as one graph, if the driver supports graphs.
 	NoGraphs bool
-	// StepTimeout is the time without the end of any batch or move, while some are queued, after
-	// which the device counts as lost; 2 minutes. The longest step takes seconds.
+	// StepTimeout bounds the time that passes without the end of any batch or move while some are
+	// queued; default 2 minutes. After that the device counts as lost. The longest step takes
+	// seconds.
 	StepTimeout time.Duration
 }
 
@@ -58,7 +61,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// maxMasks is one mask for each row in flight, and as many again that later rows may reuse.
+// maxMasks is the number of masks that the device keeps: one for each row in flight, and at least
+// 256, so that later rows may reuse masks.
 func (c *Config) maxMasks() int { return max(c.MaxRows*c.MaxInflight, 256) }
 
 // size returns the fields that all backends have.

@@ -26,7 +26,7 @@ func stepCost(name string, c *model.Config) engine.StepCost {
 	one := decode(1, 1)
 	row := (decode(rows, 1) - one) / (rows - 1)
 	x := engine.StepCost{Step: one - row, Row: row, Context: (decode(rows, 2*context) - decode(rows, context)) / (rows * context)}
-	// A prompt of twice the length costs twice as much, plus prompt² pairs.
+	// A prompt of 2n tokens takes twice the time of one of n tokens, plus the time of n² more pairs.
 	short, long := kernels.Seconds(s.Prefill(prompt), gpu), kernels.Seconds(s.Prefill(2*prompt), gpu)
 	x.Pair = max(0, (long-2*short+one)/(prompt*prompt))
 	x.Token = (short - one - x.Pair*prompt*prompt/2) / prompt

@@ -38,7 +38,7 @@ type device struct {
 	kept   []int32 // by slot: 1 + the position of the kept x; 0: none
 }
 
-// rooms holds the device's buffers that kernels write.
+// rooms holds the device's buffers that kernels write, with their layouts.
 type rooms struct {
 	pool, table        cudrv.Ptr
 	last, counts       cudrv.Ptr // by slot
@@ -47,8 +47,8 @@ type rooms struct {
 	acts               cudrv.Ptr // inputs of products, bf16 [tokens][widest]
 	qkv                cudrv.Ptr // f32
 	q                  cudrv.Ptr // bf16 [tokens][heads][dim]
-	ffn                cudrv.Ptr // input of the last product, bf16 [tokens][ffn]
-	states             cudrv.Ptr // of splits
+	ffn                cudrv.Ptr // input of a layer's last product, bf16 [tokens][ffn]
+	states             cudrv.Ptr // results of attention by token, split and head
 	logits, work       cudrv.Ptr // f32 [rows][vocab]
 	failed             cudrv.Ptr // by row
 	drawn, norms, tops cudrv.Ptr // by row with logits
@@ -68,8 +68,8 @@ const (
 	topBytes   = 8
 )
 
-// newDevice opens the device and uploads the model. It locks its OS thread, because a context is
-// current per thread.
+// newDevice opens the device and uploads the model. It locks its OS thread while it runs, because
+// a context is current per thread.
 func newDevice(m *model.Model, cfg Config) (*device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -180,14 +180,14 @@ func (d *device) alloc(n int) (cudrv.Ptr, error) {
 	return p, nil
 }
 
-// buffer is one of rooms.
+// buffer is one of rooms: where its address is kept, and its size in bytes.
 type buffer struct {
 	p    *cudrv.Ptr
 	n    int
 	fill int // initial value of its bytes, -1: none
 }
 
-// buffers lists all of rooms except the pool.
+// buffers lists all buffers of rooms except the pool.
 func (d *device) buffers() []buffer {
 	c, r := d.model, &d.room
 	tokens, rows, heads := d.cfg.MaxTokens, d.cfg.MaxRows, c.Heads*c.HeadDim
@@ -224,8 +224,9 @@ func (d *device) makeRooms() error {
 	return d.ctx.SyncStream(d.stream)
 }
 
-// grow makes *p hold at least n bytes. If it reallocates, it waits for the device, and contents and
-// all graphs are lost.
+// grow makes *p hold at least n bytes; *have is its size. If *p is too small, grow frees it, which
+// waits for the device and loses its contents, destroys all graphs, and allocates n plus half as
+// much.
 func (d *device) grow(p *cudrv.Ptr, have *int, n int) error {
 	if n <= *have {
 		return nil

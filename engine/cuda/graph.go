@@ -13,9 +13,9 @@ import (
 // room for and its kernels are launched for.
 type sizes struct{ tokens, want, splits int }
 
-// Offsets of the actual counts at the start of a step's data. The kernels of a graph are launched for
-// the numbers in sizes, and read from here how many there are. The highest number of splits of a
-// token follows each of attention's two counts.
+// Offsets of the actual counts at the start of a step's data. A graph launches its kernels for the
+// numbers in sizes, and the kernels read from here how many there are. Each of attention's two
+// counts is followed by the highest number of splits of a token.
 const (
 	liveTokens = 4 * iota // of the step
 	liveWant              // rows with logits
@@ -29,7 +29,7 @@ const (
 	liveCounts = liveEnd / 4
 )
 
-// live writes the counts.
+// live writes the actual counts at the start of p.data.
 func (p *planner) live() {
 	put := func(at, n int) { binary.LittleEndian.PutUint32(p.data[at:], uint32(n)) }
 	put(liveTokens, p.tokens)
@@ -44,8 +44,8 @@ func (p *planner) live() {
 	}
 }
 
-// size sets *to and returns it: n, or, for a graph, the next power of two from n on, limited to
-// [least, most].
+// size sets *to and returns it. Without a graph it is n. With a graph and n above 0 it is the
+// smallest power of two that is at least n, limited to [least, most].
 func (p *planner) size(to *int, n, least, most int) int {
 	if *to = n; p.graph && n > 0 {
 		*to = min(max(least, 1<<bits.Len(uint(n-1))), most)
@@ -63,7 +63,7 @@ type shape struct {
 const maxGraphs = 64
 
 // graphs caches the graphs of decode steps, by shape. A graph contains the addresses of the step's
-// data and of the states of splits: it is dropped when these are reallocated.
+// data and of rooms.states, so it is destroyed when one of them is reallocated.
 type graphs struct {
 	execs map[shape]cudrv.GraphExec
 	off   bool // kernels are launched one by one
@@ -92,8 +92,9 @@ func (d *device) dropGraphs() error {
 	return err
 }
 
-// graph queues the step as a graph, which it first captures if the shape is new. It returns false if
-// the driver can't make graphs: the caller must then launch the kernels.
+// graph queues the step as a graph, which it first captures if there is none for the step's shape.
+// It returns false if the driver can't make graphs: the caller must then launch the kernels one by
+// one. Other errors go to l.err.
 func (l *launcher) graph() bool {
 	key := shape{l.p.sizes, l.p.top}
 	x, ok := l.graphs.execs[key]
@@ -118,7 +119,7 @@ func (l *launcher) graph() bool {
 	return true
 }
 
-// capture makes a graph of the step's kernels.
+// capture makes a graph of the step's kernels, ready to launch.
 func (l *launcher) capture() (cudrv.GraphExec, error) {
 	if err := l.ctx.BeginCapture(l.stream); err != nil {
 		return 0, err

@@ -36,13 +36,13 @@ func (l *launcher) launch(kernel string, gridX, gridY, threads, shared int, args
 // at returns the device address of a part of the plan's data.
 func (l *launcher) at(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(x.at) }
 
-// before returns the device address of a part in more.
+// before returns the device address of a part of the plan's buffer more.
 func (l *launcher) before(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(l.p.moreAt()+x.at) }
 
-// moreAt returns the offset of more in the uploaded data.
+// moreAt returns the offset of the buffer more in the uploaded data.
 func (p *plan) moreAt() int { return blocks(len(p.data), 16) * 16 }
 
-// live returns the device address of a count.
+// live returns the device address of the count at offset at.
 func (l *launcher) live(at int) cudrv.Ptr { return l.meta + cudrv.Ptr(at) }
 
 func blocks(n, of int) int { return (n + of - 1) / of }
@@ -82,8 +82,8 @@ func (l *launcher) prepare() {
 	}
 }
 
-// kernels queues the kernels that a graph consists of. They are launched for the plan's sizes, and
-// read the actual numbers from the live counts.
+// kernels queues the kernels that a graph consists of. It launches them for the plan's sizes; the
+// kernels read the actual numbers from the live counts.
 func (l *launcher) kernels() {
 	if n := l.p.sizes.tokens; l.p.graph {
 		l.launch("table_write", blocks(n, 256), 1, 256, 0, l.room.table, l.at(l.p.written), int32(n), int32(l.perSlot), l.live(liveTables))
@@ -118,7 +118,8 @@ func (l *launcher) forward() {
 	l.launch("check_finite", n, 1, 256, 0, r.failed, r.x, l.at(p.rowOf), int32(c.Hidden), live)
 }
 
-// attention queues attention, which reads q and pages and writes acts.
+// attention queues the attention of one layer, which reads q and pages and writes acts. layer is
+// the offset of the layer in a page, in elements.
 func (l *launcher) attention(layer int) {
 	p, r, c := l.p, &l.room, l.model
 	kernel := func(name string) string { return fmt.Sprint(name, c.HeadDim) }
@@ -149,19 +150,23 @@ func (l *launcher) pageShift() int32 {
 	return shift
 }
 
-// norm queues RMSNorm of rows of x to acts: of all rows, or of the rows and kept rows in index.
+// norm queues the RMSNorm of some rows of x, with the given weight, to acts. If index is 0, these
+// are the first rows of x; else index lists them, and an entry -1-s means the kept row of slot s.
+// live is the address of the actual number of rows; 0 means rows.
 func (l *launcher) norm(rows int, weight, index, live cudrv.Ptr) {
 	l.launch("rmsnorm", rows, 1, 256, 0, l.room.acts, l.room.x, weight, index, l.room.prompt.kept, int32(l.model.Hidden), float32(l.model.NormEps), live)
 }
 
-// product queues out = in·Wᵀ + bias, with the kernel for m rows. Rows of in and w are padded.
+// product queues out = in·Wᵀ + bias for m rows of in, n rows of W and a depth of k. The rows of in
+// and w are padded. kind says how the product is stored. bias may be 0. live is the address of the
+// actual number of rows; 0 means m.
 func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32, live cudrv.Ptr) {
 	g := kernels.GEMMFor(m)
 	gridX, gridY := g.Grid(m, n)
 	l.launch(g.Name, gridX, gridY, 256, g.SharedBytes, out, in, w, bias, int32(m), int32(n), int32(kernels.Padded(k)), kind, live)
 }
 
-// finish queues the requested logits and sampling.
+// finish queues the requested log-probabilities of prompts, the logits and the sampling.
 func (l *launcher) finish() {
 	p, r, c := l.p, &l.room, l.model
 	l.prompts()

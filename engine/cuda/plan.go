@@ -26,12 +26,12 @@ const (
 	sampleRowSize = 64
 )
 
-// part is a list in a step's data: its offset and its number of entries.
+// part is a list in one of a plan's buffers: its offset in bytes and its number of entries.
 type part struct{ at, n int }
 
-// plan is one step in the form that the kernels read: data followed by more, uploaded in one copy,
-// and the offsets of the lists in them. The kernels of a graph read data only, at offsets that
-// depend on nothing but sizes.
+// plan is one step in the form that the kernels read: two buffers, data and more, which are
+// uploaded in one copy, and the offsets of the lists in them. The kernels of a graph read only
+// data, at offsets that depend on nothing but sizes.
 type plan struct {
 	data, more []byte
 	sizes      sizes
@@ -45,7 +45,8 @@ type plan struct {
 	stats engine.StepStats
 }
 
-// tokenLists has lists by token: first the decoding tokens, then the tokens of longer rows.
+// tokenLists has lists with an entry for each token: first the tokens of rows of one token, then
+// the tokens of longer rows.
 type tokenLists struct {
 	tokens   int
 	decoding int // decoding tokens: those of rows of one token
@@ -65,11 +66,12 @@ type slotLists struct {
 	masks                   []maskRun
 }
 
-// maskRun is a run of masks with successive ids: contiguous in more and on the device.
+// maskRun is a run of masks with successive ids, which are contiguous in the buffer more and on
+// the device.
 type maskRun struct {
-	at    int // in more
+	at    int // offset in the buffer more
 	first engine.MaskID
-	n     int // masks
+	n     int // number of masks
 }
 
 // attentionLists has the work items of attention.
@@ -81,22 +83,23 @@ type attentionLists struct {
 
 // logitLists has lists by row with logits.
 type logitLists struct {
-	want          part // the row's last token
-	draws, biases part
-	topK          part
-	top           int // highest of topK, -1 if no row asks for log-probabilities
-	wantRow       []int
+	want          part  // index of the row's last token
+	draws, biases part  // sampling parameters; biases of all rows
+	topK          part  // number of most probable tokens that the row asks for
+	top           int   // highest entry of topK, -1 if no row asks for log-probabilities
+	wantRow       []int // the row's index in the batch
 	digests       bool
 }
 
-// list appends a list to data and returns its place. An entry has width values; space is reserved
-// for at least room entries.
+// list appends a list of values to data and returns its place. An entry has width values. If there
+// are fewer than room entries, zeros reserve the space for room of them.
 func (p *plan) list(width, room int, values ...int32) (x part) {
 	p.data, x = appendList(p.data, width, room, values)
 	return x
 }
 
-// before appends a list to more.
+// before appends a list of values to the buffer more and returns its place. An entry has width
+// values.
 func (p *plan) before(width int, values ...int32) (x part) {
 	p.more, x = appendList(p.more, width, 0, values)
 	return x
@@ -127,7 +130,8 @@ type planner struct {
 	newMasks []engine.MaskSet // scratch
 }
 
-// make plans a batch, and updates the host's copy of page tables and parameters.
+// make returns the plan of a batch, and updates the host's copy of page tables and parameters. The
+// plan is valid until the next call.
 func (p *planner) make(b *engine.Batch) *plan {
 	p.plan = plan{data: p.data[:0], more: p.more[:0], graph: p.graphs.fit(b), rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0]},
 		promptLists: promptLists{spans: p.spans[:0]}}
@@ -171,8 +175,8 @@ func (p *planner) binds(b *engine.Batch) {
 	p.cleared, p.clearedCounted, p.counted = p.before(1, plain...), p.before(1, penalised...), p.before(3, entries...)
 }
 
-// pageCopies distributes copies over launches. Within a launch no copy touches a page that another
-// one writes, so the result is that of copying one after another.
+// pageCopies distributes the batch's page copies over launches. Within a launch no copy touches a
+// page that another copy writes, so the result is that of copying one after another.
 func (p *planner) pageCopies(b *engine.Batch) {
 	var launch []int32
 	touched, written := map[kv.PageID]bool{}, map[kv.PageID]bool{}
@@ -194,8 +198,8 @@ func (p *planner) pageCopies(b *engine.Batch) {
 	flush()
 }
 
-// setMasks appends the bits of the masks that the batch sets to more. A dropped mask needs no work:
-// no row names it.
+// setMasks appends the bits of the masks that the batch sets to the buffer more. A dropped mask
+// needs no work: no row names it.
 func (p *planner) setMasks(b *engine.Batch) {
 	p.before(1) // aligns more
 	p.newMasks = append(p.newMasks[:0], b.Masks...)
@@ -213,7 +217,8 @@ func (p *planner) setMasks(b *engine.Batch) {
 	clear(p.newMasks)
 }
 
-// layOut lists the tokens of all rows: first those of rows of one token, then the others.
+// layOut lists the tokens of all rows: first the tokens of rows of one token, then those of longer
+// rows.
 func (p *planner) layOut(b *engine.Batch) {
 	ids, slots, positions, rowOf, entries, rowSlots := p.ints[0][:0], p.ints[1][:0], p.ints[2][:0], p.ints[3][:0], p.ints[4][:0], p.ints[5][:0]
 	p.first, p.decodes = slices.Grow(p.first[:0], len(b.Rows))[:len(b.Rows)], p.decodes[:0]
@@ -263,8 +268,9 @@ func (p *planner) layOut(b *engine.Batch) {
 	}
 }
 
-// tableEntries updates the host's page tables and appends the entries that differ on the device. No
-// entry appears twice, because the device writes them in any order.
+// tableEntries updates the host's page tables and appends to entries those that the device has
+// otherwise, as {slot, index, page}. No entry appears twice, because the device writes them in any
+// order.
 func (p *planner) tableEntries(b *engine.Batch, entries []int32) []int32 {
 	p.pages.Apply(b)
 	lacks := func(s engine.Slot, from, to int) {
@@ -292,7 +298,7 @@ func (p *planner) tableEntries(b *engine.Batch, entries []int32) []int32 {
 	return entries
 }
 
-// appended returns the number of pages that the rows of a slot append.
+// appended returns the number of pages that the batch's rows append to the table of slot s.
 func (p *planner) appended(b *engine.Batch, s engine.Slot) (n int) {
 	for i := range b.Rows {
 		if b.Rows[i].Slot == s {
@@ -302,8 +308,10 @@ func (p *planner) appended(b *engine.Batch, s engine.Slot) (n int) {
 	return n
 }
 
-// attention makes the work items of attention. A prompt is cut into pieces of up to 64 packed rows.
-// Decoding tokens have an item per split; tokens with the same pages in a full split share one.
+// attention makes the work items of attention. A prompt is cut into items of up to 64/group
+// tokens, because the group query heads of a KV head make group rows of each token, and an item
+// has up to 64 rows. A decoding token has an item for each split of its context. Tokens with the
+// same pages in a full split share an item.
 func (p *planner) attention(b *engine.Batch) {
 	group := p.model.Heads / p.model.KVHeads
 	prefill, splits, order := p.ints[6][:0], p.ints[7][:0], p.ints[8][:0]
@@ -358,8 +366,9 @@ func (p *planner) attention(b *engine.Batch) {
 	p.splits = p.list(4, p.size(&p.sizes.splits, len(splits)/4, 1, math.MaxInt), splits...)
 }
 
-// splitTokens appends the tokens of splits and puts their index into the work items. They are the
-// last list of data: their number varies, and no other offset may depend on it.
+// splitTokens appends order, the tokens of all splits, to data and adds the list's index to the
+// work items, which so far count from the start of order. It is the last list of data: its length
+// varies, and the offsets of other lists must not depend on it.
 func (p *planner) splitTokens(order []int32) {
 	first := uint32(p.list(1, 0, order...).at / 4)
 	for i := range p.splits.n {
@@ -373,7 +382,7 @@ func splitPages(pages []kv.PageID, s, pageTokens int) []kv.PageID {
 	return pages[s*splitTokens/pageTokens : (s+1)*splitTokens/pageTokens]
 }
 
-// logits lists the rows with logits and their sampling parameters.
+// logits lists the rows that sample or ask for a digest, and their sampling parameters.
 func (p *planner) logits(b *engine.Batch) {
 	want, topK := p.ints[9][:0], p.ints[10][:0]
 	var biases []engine.TokenBias

@@ -9,24 +9,25 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// promptLists has lists by prompt token whose log-probability is requested.
+// promptLists has lists with an entry for each prompt token whose log-probability is requested.
 type promptLists struct {
-	sources   part // the token before it, or -1-slot for the slot's kept x
+	sources   part // index of the token before it, or -1-slot for the slot's kept x
 	targets   part // {token, row, slot}
-	keeps     part // {slot, token}: x to keep
+	keeps     part // {slot, index of the token whose x is kept}
 	promptTop int  // highest PromptTop of a row
 	spans     []span
 }
 
-// span is the range of these tokens that belongs to a row. unknown reports that the logits
-// before its first token are not available.
+// span is the range of promptLists' entries that belongs to a row: n entries from index at.
+// unknown reports that the logits before the row's first token are not available.
 type span struct {
 	row, at, n int
 	unknown    bool
 }
 
-// prompts lists the prompt tokens whose log-probability is requested. The logits before a row's first
-// token are computed from the last token of the slot's previous row, whose x is kept.
+// prompts lists the prompt tokens whose log-probability is requested. The logits before a row's
+// first token are computed from the last token of the previous row in the same slot, whose x is
+// kept on the device.
 func (p *planner) prompts(b *engine.Batch) {
 	var sources, targets, keeps []int32
 	for i := range b.Rows {
@@ -70,7 +71,8 @@ func (p *planner) prompts(b *engine.Batch) {
 	p.sources, p.targets, p.keeps = p.list(1, 0, sources...), p.list(3, 0, targets...), p.list(2, 0, keeps...)
 }
 
-// keepOf returns the index of a slot's entry, -1 if it has none.
+// keepOf returns the index of slot s's entry in keeps, which has two values per entry; -1 if there
+// is none.
 func keepOf(keeps []int32, s engine.Slot) int {
 	for at := 0; at < len(keeps); at += 2 {
 		if keeps[at] == int32(s) {
@@ -80,8 +82,8 @@ func keepOf(keeps []int32, s engine.Slot) int {
 	return -1
 }
 
-// prompts queues the log-probabilities of prompt tokens, in parts as large as the buffer of logits,
-// and keeps x for the next step.
+// prompts queues the log-probabilities of prompt tokens, MaxRows at a time, because the buffer of
+// logits has MaxRows rows. Then it keeps the x of the rows' last tokens for the next step.
 func (l *launcher) prompts() {
 	p, r, c := l.p, &l.room, l.model
 	for lo := 0; lo < p.sources.n; lo += l.cfg.MaxRows {
@@ -96,7 +98,8 @@ func (l *launcher) prompts() {
 	}
 }
 
-// readPrompt sets the log-probabilities of a row's prompt, unless the row has failed.
+// readPrompt sets the log-probabilities of the prompt tokens of row r in ro, unless the row has
+// failed. s is the range of the row's entries.
 func (b *Backend) readPrompt(ro *engine.RowOut, r *engine.Row, j *job, s span) {
 	if ro.Err != nil {
 		return

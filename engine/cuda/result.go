@@ -47,7 +47,7 @@ func (b *Backend) result(j *job) *engine.Result {
 	return res
 }
 
-// read sets the output of row w of the rows with logits.
+// read sets the output of row r in ro. w is the row's index among the rows with logits.
 func (b *Backend) read(ro *engine.RowOut, r *engine.Row, j *job, w int) {
 	o, out := &j.plan, j.place.out
 	word := func(at int) uint32 { return binary.LittleEndian.Uint32(out[at:]) }

@@ -22,14 +22,14 @@ type place struct {
 // plan for the next batch.
 type outcome struct {
 	rows     int
-	wantRow  []int // row of each logit
-	top      int   // highest number of best tokens of a row, -1: no log-probabilities
+	wantRow  []int // for each row with logits, its index in the batch
+	top      int   // highest number of most probable tokens that a row asks for, -1: no log-probabilities
 	topK     []int
-	logprobs []bool // by logit: log-probabilities are requested
-	logits   int    // bytes, 0 if no digest is requested
+	logprobs []bool // for each row with logits: log-probabilities are requested
+	logits   int    // bytes of logits to copy to the host, 0 if no digest is requested
 
 	spans     []span // of rows with log-probabilities of their prompt
-	prompts   int    // tokens in them
+	prompts   int    // number of tokens in spans
 	promptTop int
 	stats     engine.StepStats
 }
@@ -46,7 +46,7 @@ func (o *outcome) promptPickedAt() int { return o.promptNormsAt() + normBytes*o.
 func (o *outcome) promptTopsAt() int   { return o.promptPickedAt() + 4*o.prompts }
 func (o *outcome) bytes() int          { return o.promptTopsAt() + topBytes*o.promptTop*o.prompts }
 
-// lostError wraps an error of the driver in the type that the contract requires.
+// lostError wraps an error of the driver in the type that package engine requires.
 func lostError(op string, err error) error {
 	return &engine.Error{Backend: "cuda", Op: op, Err: err}
 }
@@ -88,7 +88,7 @@ func (b *Backend) launch() {
 	}
 }
 
-// queue queues a job's work on its stream.
+// queue queues the work of job j on its stream, and records the job's event after it.
 func (b *Backend) queue(p *planner, j *job) error {
 	d, pl := b.dev, j.place
 	var err error
@@ -161,7 +161,7 @@ func (b *Backend) step(p *planner, j *job) error {
 	return b.fetch(pl, o)
 }
 
-// fetch queues the copies of results to the host.
+// fetch queues the copies of the results that o describes to the place's pinned memory.
 func (b *Backend) fetch(pl *place, o *outcome) error {
 	d, r := b.dev, &b.dev.room
 	if o.rows == 0 {
@@ -193,7 +193,8 @@ func (b *Backend) fetch(pl *place, o *outcome) error {
 	return err
 }
 
-// growHost makes b at least n bytes of pinned memory. No pending job may use b.
+// growHost makes *b hold at least n bytes of pinned memory; its contents are lost. No pending job
+// may use b.
 func (d *device) growHost(b *[]byte, n int) error {
 	if n <= len(*b) {
 		return nil

@@ -21,7 +21,7 @@ const (
 	minMajor  = 8     // bf16 on tensor cores, cp.async
 )
 
-// usable returns an error if device i can't run the kernels.
+// usable returns an error if device i of driver d can't run the kernels for heads of headDim.
 func usable(d cudrv.Driver, i, headDim int) error {
 	version, err := d.Version()
 	if err != nil {
@@ -51,8 +51,8 @@ func usable(d cudrv.Driver, i, headDim int) error {
 	return nil
 }
 
-// budget checks that the model fits into memory, and sets the size of the pool if the configuration
-// leaves it open.
+// budget checks that weights of weightBytes, the buffers and the pool fit into memory. It sets the
+// size of the pool if the configuration leaves it open. The error wraps ErrMemory.
 func (d *device) budget(weightBytes int) error {
 	free, total, err := d.ctx.MemInfo()
 	if err != nil {

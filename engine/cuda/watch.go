@@ -15,12 +15,12 @@ var ErrStuck = errors.New("cuda: the device does not respond")
 // goroutine.
 type watch struct {
 	timeout time.Duration
-	expired func(jobs []*job) // ends jobs and all later ones
+	expired func(jobs []*job) // ends the given jobs and all later ones
 	ended   chan struct{}     // closed when expired has returned
 
 	mu    sync.Mutex
 	open  []*job    // taken and not released; nil once stuck
-	since time.Time // time of the last release, or of the take that opened the first job
+	since time.Time // time of the last release, or of the take that made open non-empty
 	stuck bool
 	timer *time.Timer
 }
@@ -74,7 +74,8 @@ func (w *watch) isStuck() bool {
 	return w.stuck
 }
 
-// fire runs on the timer's goroutine, possibly late, after a restart.
+// fire ends the open jobs if the timeout has passed. It runs on the timer's goroutine, possibly
+// late, after a restart; then it sets the timer again.
 func (w *watch) fire() {
 	w.mu.Lock()
 	if left := w.timeout - time.Since(w.since); len(w.open) == 0 || left > 0 {

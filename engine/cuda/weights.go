@@ -110,7 +110,8 @@ func (u *uploader) all(m *model.Model, positions int) {
 	w.cosine, w.sine = u.rope(c, positions)
 }
 
-// stack uploads matrices of that many columns one above the other, with padded rows.
+// stack uploads tensors, matrices of the given number of columns, one above the other, as elements
+// of type as. It pads the rows and returns the device address.
 func (u *uploader) stack(as kv.DType, columns int, tensors ...*model.Tensor) cudrv.Ptr {
 	stride, total := kernels.Padded(columns), 0
 	for _, t := range tensors {
@@ -132,9 +133,9 @@ func (u *uploader) stack(as kv.DType, columns int, tensors ...*model.Tensor) cud
 	return p
 }
 
-// interleaved uploads two matrices of that many columns as one, in which four rows of gate and
-// four of up alternate: the product expects gates and values in that order. Each is padded with
-// zeros to rows rows of stride elements. It returns 0 if gate is nil.
+// interleaved uploads gate and up, two matrices of the given number of columns, as one, in which
+// four rows of gate and four of up alternate: the product expects gates and values in that order.
+// Each matrix is padded with zeros to rows rows of stride elements. It returns 0 if gate is nil.
 func (u *uploader) interleaved(as kv.DType, columns, stride, rows int, gate, up *model.Tensor) cudrv.Ptr {
 	if gate == nil {
 		return 0
@@ -180,8 +181,8 @@ func (u *uploader) vectors(tensors ...*model.Tensor) cudrv.Ptr {
 	return p
 }
 
-// made fills a matrix of n values, including padding, with random values if Config.MakeWeights is set.
-// It reports whether it has.
+// made reports whether Config.MakeWeights is set. If so, it fills the matrix of n values at p,
+// including padding, with random values, unless the uploader only counts bytes.
 func (u *uploader) made(p cudrv.Ptr, n int) bool {
 	if !u.cfg.MakeWeights {
 		return false
@@ -200,7 +201,7 @@ func (u *uploader) made(p cudrv.Ptr, n int) bool {
 	return true
 }
 
-// room allocates n bytes of zeroed device memory.
+// room allocates n bytes of zeroed device memory. If the uploader only counts bytes, it returns 0.
 func (u *uploader) room(n int) cudrv.Ptr {
 	u.bytes += (n + allocUnit - 1) / allocUnit * allocUnit
 	if u.err != nil || u.staging == nil {
@@ -214,8 +215,8 @@ func (u *uploader) room(n int) cudrv.Ptr {
 	return p
 }
 
-// put uploads a tensor as elements of a type; each of its rows of n elements takes stride on the
-// device.
+// put uploads tensor t to dst as elements of type as. It takes t as rows of n elements; on the
+// device the rows begin stride elements apart.
 func (u *uploader) put(dst cudrv.Ptr, as kv.DType, t *model.Tensor, n, stride int) {
 	if u.staging == nil {
 		return
@@ -230,8 +231,8 @@ func (u *uploader) put(dst cudrv.Ptr, as kv.DType, t *model.Tensor, n, stride in
 	}
 }
 
-// encode writes elements [lo, hi) of a tensor to dst: as the file has them if that is the type,
-// else in f32 or rounded to bf16.
+// encode writes elements [lo, hi) of tensor t to dst as type as: unchanged if the file has them in
+// that type, else as f32 or rounded to bf16.
 func (u *uploader) encode(dst []byte, as kv.DType, t *model.Tensor, lo, hi int) {
 	if as == t.DType && !t.Quantized() {
 		copy(dst, t.Data[as.Size(lo):as.Size(hi)])

@@ -58,7 +58,8 @@ func maskOf(b *engine.Batch, row int) []uint64 {
 	return nil
 }
 
-// judge compares the answer for a row with the row's request.
+// judge returns an error if o, the answer for row number row, does not fit the request r, the
+// row's mask and the slot's parameters p.
 func judge(info *engine.Info, r *engine.Row, mask []uint64, p *engine.SamplingParams, row int, o *engine.RowOut) error {
 	var errs []error
 	bad := func(format string, args ...any) {

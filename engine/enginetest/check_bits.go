@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// checkBatchMix runs requests that join one by one, so that prefill chunks and decode rows mix
-// in all orders of rows.
+// checkBatchMix runs requests that join one after another, so that prefill chunks and decode rows
+// mix in all orders of rows.
 func checkBatchMix(h *Harness) error {
 	const steps = 6
 	reqs, err := h.requests(3, steps)
@@ -42,7 +42,8 @@ func checkBatchMix(h *Harness) error {
 	return err
 }
 
-// checkChunking splits the prompt at every kind of place.
+// checkChunking runs the same prompt in chunks of several lengths, below, at and above the page
+// size.
 func checkChunking(h *Harness) error {
 	reqs, err := h.requests(3, 3)
 	if err != nil {
@@ -62,7 +63,7 @@ func checkChunking(h *Harness) error {
 	return nil
 }
 
-// checkPageSize runs the same request on pages of 1 to 64 slots.
+// checkPageSize runs the same request on pages of 1 to 64 tokens.
 func checkPageSize(h *Harness) error {
 	reqs, err := h.requests(3, 3)
 	if err != nil {
@@ -104,8 +105,9 @@ func checkPagePermutation(h *Harness) error {
 	return nil
 }
 
-// checkCopyOnWrite leaves a shared page at each of its slots, by copying it, and then continues
-// the sequence that owns the original.
+// checkCopyOnWrite runs requests that share the first page and a part of the second page of a
+// cached sequence: 1 token of it, 2 tokens, up to all. Each copies that part to its own page and
+// continues there. Then the sequence that owns the original must continue unchanged.
 func checkCopyOnWrite(h *Harness) error {
 	const page = 8
 	r := h.open(usual(page))

@@ -140,7 +140,7 @@ func (m *masked) play(steps []masking) error {
 	return nil
 }
 
-// refused submits batches with invalid masks.
+// refused submits batches with invalid masks, and returns an error if one is not refused.
 func (m *masked) refused(last engine.MaskID) error {
 	good := engine.MaskSet{ID: 1, Bits: m.maskOf(40)}
 	for _, f := range []struct {

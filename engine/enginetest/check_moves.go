@@ -9,13 +9,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// begin begins a move; the error is that of a move that could not begin.
+// begin begins a move and returns its number. The error is Move's: the move has not begun.
 func (r *rig) begin(from, to kv.Tier, pages []kv.PageID, memory [][]byte) (engine.MoveID, error) {
 	r.moves++
 	return r.moves, r.mover.Move(&engine.Move{ID: r.moves, From: from, To: to, Pages: pages}, memory)
 }
 
-// await waits for the end of a move; it returns err at once if the move did not begin.
+// await waits for the end of move id and returns its error. If err, the error of begin, is not
+// nil, await returns it at once.
 func (r *rig) await(id engine.MoveID, err error) error {
 	if err != nil {
 		return err
@@ -134,7 +135,7 @@ func (r *rig) restore(s *sequence, used, steps int, memory [][]byte) error {
 	return err
 }
 
-// badMoves begins moves that must be refused.
+// badMoves submits moves that must be refused, and returns an error if one is not.
 func (r *rig) badMoves(memory [][]byte) error {
 	good := engine.Move{ID: r.moves + 1, From: kv.TierDevice, To: kv.TierHost, Pages: []kv.PageID{0}}
 	for _, c := range []struct {

@@ -100,7 +100,7 @@ func (s *tabled) swap(seed int) error {
 	return err
 }
 
-// refused submits batches with invalid page lists.
+// refused submits batches with invalid page lists, and returns an error if one is not refused.
 func (s *tabled) refused() error {
 	for name, spoil := range map[string]func(b *engine.Batch){
 		"a page past the pool in a bind": func(b *engine.Batch) {

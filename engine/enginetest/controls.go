@@ -20,7 +20,7 @@ func controls(info *engine.Info) []control {
 	return slices.Concat(bitControls(), tableControls(), maskControls(), flowControls(), moveControls(), samplingControls(), refuseControls(), answerControls(info))
 }
 
-// with returns a wrapper for a description of the fault.
+// with returns a function that wraps a sound backend with the hooks of b.
 func with(b broken) func(engine.Backend) engine.Backend {
 	return func(sound engine.Backend) engine.Backend {
 		c := b
@@ -29,7 +29,8 @@ func with(b broken) func(engine.Backend) engine.Backend {
 	}
 }
 
-// eachRow breaks rows one by one.
+// eachRow returns a broken backend that calls change for each row of a batch before it submits the
+// batch.
 func eachRow(change func(b *broken, r *engine.Row, i int, x *engine.Batch)) broken {
 	return broken{batch: func(b *broken, x *engine.Batch) {
 		for i := range x.Rows {
@@ -38,7 +39,8 @@ func eachRow(change func(b *broken, r *engine.Row, i int, x *engine.Batch)) brok
 	}}
 }
 
-// eachBind breaks binds one by one.
+// eachBind returns a broken backend that calls change for each bind of a batch before it submits
+// the batch.
 func eachBind(change func(s *engine.SlotBind)) broken {
 	return broken{batch: func(_ *broken, x *engine.Batch) {
 		for i := range x.Binds {
@@ -47,7 +49,7 @@ func eachBind(change func(s *engine.SlotBind)) broken {
 	}}
 }
 
-// other replaces the row's last token, the smallest change that affects its logits.
+// other replaces the last token of row r: the smallest change that affects the row's logits.
 func other(r *engine.Row) {
 	if n := len(r.Tokens); n > 0 {
 		r.Tokens = slices.Clone(r.Tokens)

@@ -10,12 +10,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Fault is one way to answer a batch wrongly. Check "answers" must detect each; a scheduler
-// must survive those of one row.
+// Fault is one way to answer a batch wrongly. Check "answers" must detect each fault; a scheduler
+// must survive the faults that are not Whole.
 type Fault struct {
 	Name string // completes "a backend that …"
-	// Whole: nothing in the result can be attributed to rows. Otherwise one row's
-	// answer is wrong, and all others are sound.
+	// Whole reports that no part of the faulty result can be attributed to a row. Otherwise one
+	// row's answer is wrong, and all others are sound.
 	Whole bool
 	// Needs lists what the row must request for the fault to show.
 	Needs Need
@@ -146,8 +146,9 @@ func wholeFaults() []Fault {
 	}
 }
 
-// Plant wraps a sound backend with the fault, which spoils the answers of the rows that due
-// selects. due is called once per batch, within Submit.
+// Plant wraps a sound backend with the fault. due is called once per batch, within Submit. It
+// returns the index of the row whose answer the fault spoils, or false to leave the batch's
+// answers as they are.
 func (f Fault) Plant(sound engine.Backend, due func(x *engine.Batch) (row int, ok bool)) engine.Backend {
 	return &faulty{Backend: sound, fault: f, due: due, masks: engine.NewMasks(sound.Info().MaxMasks)}
 }
@@ -174,7 +175,7 @@ type faulty struct {
 	engine.Backend
 	fault Fault
 	due   func(x *engine.Batch) (row int, ok bool)
-	masks engine.Masks // as set up to the last batch
+	masks engine.Masks // masks after the last submitted batch
 }
 
 func (b *faulty) Submit(x *engine.Batch) (engine.Ticket, error) {

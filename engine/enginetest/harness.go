@@ -27,22 +27,20 @@ func (h *Harness) close() {
 	}
 }
 
-// usual returns the options of most checks; pages of pageTokens, 1024 tokens in all.
+// usual returns the options of most checks: pages of pageTokens tokens, 1024 tokens in all.
 func usual(pageTokens int) Options {
 	return Options{PageTokens: pageTokens, Pages: 1024 / pageTokens, MaxSlots: 8, MaxRows: 8, MaxTokens: 128, MaxInflight: 2}
 }
 
-// open makes a rig around a new backend.
-//
-// In the rows of most checks, and so in the controls that break them, Pages lists all pages of
-// a sequence.
+// open returns a rig around a new backend. In the rows of most checks, and so in the controls that
+// break them, Pages lists all pages of a sequence.
 func (h *Harness) open(o Options) *rig {
 	b := h.factory(h.t, o)
 	h.opened = append(h.opened, b)
 	return h.rig(engine.Listed(b), b)
 }
 
-// openRaw is open, but rows only list pages that are new.
+// openRaw is open for checks whose rows list only the pages that the slot's table lacks.
 func (h *Harness) openRaw(o Options) *rig {
 	b := h.factory(h.t, o)
 	h.opened = append(h.opened, b)
@@ -67,7 +65,7 @@ func (h *Harness) rig(b, sound engine.Backend) *rig {
 // rig drives one backend: it numbers batches and allocates pages.
 type rig struct {
 	b     engine.Backend
-	mover engine.Mover // nil: the backend is none
+	mover engine.Mover // nil: the backend is no Mover
 	info  engine.Info
 	seq   uint64
 	moves engine.MoveID
@@ -165,7 +163,7 @@ type sequence struct {
 	ran    int // KV entries computed
 }
 
-// sequence makes a sequence with pages for steps samples.
+// sequence makes a sequence with pages for the prompt and for as many samples as steps says.
 func (r *rig) sequence(slot engine.Slot, p engine.SamplingParams, prompt []kv.Token, steps int) *sequence {
 	return &sequence{slot: slot, params: p, prompt: prompt, pages: r.pages(len(prompt) + steps)}
 }
@@ -187,7 +185,8 @@ func (s *sequence) all() []kv.Token {
 	return t
 }
 
-// row runs up to n of the known tokens that have not run; it samples if none is left.
+// row returns a row of at most n of the known tokens that have not run. It samples if no known
+// token is left after it.
 func (s *sequence) row(info *engine.Info, n int) engine.Row {
 	all := s.all()
 	hi := min(s.ran+n, len(all))
@@ -228,7 +227,8 @@ func (r *rig) step(n int, binds []engine.SlotBind, seqs ...*sequence) error {
 	return err
 }
 
-// finish binds s and runs it alone to steps samples, in chunks of n.
+// finish binds s and runs it alone, in chunks of n tokens, until it has as many samples as steps
+// says.
 func (r *rig) finish(s *sequence, n, steps int) error {
 	binds := []engine.SlotBind{s.bind()}
 	for len(s.out) < steps {
@@ -240,8 +240,8 @@ func (r *rig) finish(s *sequence, n, steps int) error {
 	return nil
 }
 
-// solo is the reference: a new backend with pages of 16 tokens runs the request alone, with the
-// prompt in one chunk.
+// solo returns the reference output of a request, as many samples as steps says: a new backend
+// with pages of 16 tokens runs the request alone, with the prompt in one chunk.
 func (h *Harness) solo(p engine.SamplingParams, prompt []kv.Token, steps int) ([]sample, error) {
 	r := h.open(usual(16))
 	s := r.sequence(0, p, prompt, steps)
@@ -256,8 +256,9 @@ type request struct {
 	want   []sample
 }
 
-// requests makes n requests of different lengths with their references: even ones greedy, odd
-// ones at high temperature with a seed, so that lost parameters are detected.
+// requests makes n requests of different lengths with their references, each of as many samples as
+// steps says. Requests with an even index are greedy, the others have a high temperature and a
+// seed, so that lost parameters are detected.
 func (h *Harness) requests(n, steps int) ([]request, error) {
 	r := h.open(usual(16))
 	reqs := make([]request, n)

@@ -12,18 +12,18 @@ type Options struct {
 	PageTokens, Pages, MaxSlots, MaxRows, MaxTokens, MaxInflight int
 }
 
-// Factory opens a backend with the given options over the same model each time: a vocabulary of
-// at least 128 tokens and at least 128 positions. The suite closes it; a second Close must do
-// nothing. If it can't open one, it ends the test.
+// Factory opens a backend with the given options, over the same model each time: a vocabulary of
+// at least 128 tokens and at least 128 positions. The suite closes the backend; a second Close
+// must do nothing. If the factory can't open a backend, it ends the test.
 type Factory func(t testing.TB, o Options) engine.Backend
 
-// Check tests one promise. Run returns an error that describes how it is broken.
+// Check tests one promise. Run returns an error that describes how the promise is broken.
 type Check struct {
 	Name string
 	Run  func(h *Harness) error
 	// needs reports whether backends with this Info make the promise; nil: all do.
 	needs func(info *engine.Info) bool
-	moves bool // only movers make it
+	moves bool // only a Mover makes the promise
 }
 
 func (c *Check) applies(info *engine.Info, mover bool) bool {
@@ -62,8 +62,9 @@ func Checks() []Check {
 	}
 }
 
-// Run runs every check as a subtest, except those that the backend's Info excludes, those of
-// moves if it is not a mover, and those in except, which a backend lists with its reason.
+// Run runs every check as a subtest. It leaves out the checks of promises that the backend's Info
+// excludes, those of moves if the backend is no Mover, and those named in except, which a
+// backend's test gives with a reason.
 func Run(t *testing.T, f Factory, except ...string) {
 	known(t, except)
 	info, mover := describe(t, f)
@@ -79,8 +80,8 @@ func Run(t *testing.T, f Factory, except ...string) {
 	}
 }
 
-// RunControls runs every check against its controls, made from f's backends, and fails if a
-// check passes one. It shows that Run can fail.
+// RunControls runs every check against its controls, which are backends of f, each broken on
+// purpose. It fails if a check passes a control. So it shows that Run can fail.
 func RunControls(t *testing.T, f Factory, except ...string) {
 	known(t, except)
 	info, mover := describe(t, f)

@@ -6,8 +6,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// scores generates scale·(q_g · k_p) for the positions of one page. The lanes run over the head
-// dimension and are added in the order of Tree16.
+// scores generates the computation of scale·(q_g · k_p) for the positions p of one page and each
+// query head g. The elements of a vector are elements of the head; they are added in the order of
+// Tree16.
 func (t *target) scores() {
 	t.text("scores", "(dst *float32, dstStride int, q, k *float32, n, dim, group int, scale float32)",
 		"writes scale·(q_g·k_p) to dst[g][p]; q is [group][dim], k is [n][dim], dstStride is in bytes.")
@@ -42,7 +43,8 @@ func (t *target) scores() {
 	RET()
 }
 
-// eachHead generates a loop of do over the query heads; do advances q to the next head.
+// eachHead generates a loop over the query heads whose body do generates. do must advance q to the
+// next head.
 func (t *target) eachHead(label string, dst reg.Register, do func(q, at reg.Register)) {
 	q, at, heads := Load(Param("q"), GP64()), GP64(), Load(Param("group"), GP64())
 	MOVQ(dst, at)
@@ -54,7 +56,8 @@ func (t *target) eachHead(label string, dst reg.Register, do func(q, at reg.Regi
 	JNZ(LabelRef(label + "Head"))
 }
 
-// scoreBlock generates a block of positions: as many as fill one vector (AVX-512) or half of one.
+// scoreBlock generates the scores of one block of positions: as many positions as fill one vector
+// (AVX-512) or half of one.
 func (t *target) scoreBlock(at, q, k, stride reg.Register) {
 	cur, chunks := GP64(), Load(Param("dim"), GP64())
 	SHRQ(U8(4), chunks)
@@ -117,8 +120,9 @@ func (t *target) param(name string) Mem {
 	return b.Addr
 }
 
-// scoreSixteen generates sixteen positions with one accumulator each, and adds the lanes by
-// transposing. The order of the accumulators is chosen so that the results are ascending.
+// scoreSixteen generates the scores of sixteen positions with one accumulator each, and adds the
+// elements of each accumulator by transposing. The order of the accumulators is chosen so that the
+// results are ascending.
 func (t *target) scoreSixteen(at, q, cur, chunks, stride reg.Register) {
 	s3, s5, s7, eighth := GP64(), GP64(), GP64(), GP64()
 	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, s3)
@@ -182,7 +186,8 @@ func fold(v []reg.VecVirtual, add func(a, b reg.VecVirtual) reg.VecVirtual) []re
 	return out
 }
 
-// laneTree adds 128-bit lanes of a and b, chosen by two selections.
+// laneTree returns a function that generates the addition of 128-bit parts of a and b: those that
+// the selection first picks, and those that second picks.
 func (t *target) laneTree(first, second uint64) func(a, b reg.VecVirtual) reg.VecVirtual {
 	return func(a, b reg.VecVirtual) reg.VecVirtual {
 		lo, hi := t.vector(), t.vector()
@@ -211,7 +216,7 @@ func (t *target) singleTree(a, b reg.VecVirtual) reg.VecVirtual {
 	return lo
 }
 
-// scoreOne generates one position.
+// scoreOne generates the score of one position.
 func (t *target) scoreOne(at, q, k reg.Register) {
 	cur, chunks := GP64(), Load(Param("dim"), GP64())
 	SHRQ(U8(4), chunks)

@@ -38,8 +38,10 @@ func (t *target) pair(q int) (lower, upper int) {
 	return lower, lower + 16
 }
 
-// gemm generates the product rows x k times k x columns into the tile at out. Each element is one chain
-// of fused multiply-adds over ascending k. It starts at zero if first is set, else at out's value.
+// gemm generates the product of a tile: rows rows of activations by a panel's columns, in as many
+// vectors as vectors says, added to out. Each element is one chain of fused multiply-adds over
+// ascending k. It starts at zero if first is set, else at out's value. kind is the type of the
+// weights.
 func (t *target) gemm(rows, vectors int, kind string) {
 	pointer, step := "*uint32", halfRow
 	if kind == "f32" {
@@ -117,7 +119,8 @@ func (t *target) fetches(rows int, w reg.Register) func(step int) {
 	}
 }
 
-// thirdRow loads a stride and, for more than three rows, a pointer to the row three below base.
+// thirdRow loads the stride in parameter param and, for more than three rows, a pointer to the row
+// three below base. For one row it returns nil, nil.
 func (t *target) thirdRow(rows int, base reg.Register, param string) (stride, third reg.Register) {
 	if rows == 1 {
 		return nil, nil
@@ -132,7 +135,7 @@ func (t *target) thirdRow(rows int, base reg.Register, param string) (stride, th
 	return stride, at
 }
 
-// weights generates the load of the columns of one k.
+// weights generates the load of one row of weights, the columns of one k, into dst.
 func (t *target) weights(dst []reg.VecVirtual, w reg.Register, kind string) {
 	for q := range len(dst) / 2 {
 		lower, upper := t.pair(q)

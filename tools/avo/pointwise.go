@@ -14,7 +14,7 @@ const (
 	greaterThan = U8(0x1e)
 )
 
-// exp generates x = Exp32(x), step by step as in internal/f32.
+// exp generates the replacement of x by Exp32(x), step by step as in internal/f32.
 func (t *target) exp(x reg.VecVirtual) {
 	n, f, y, i := t.vector(), t.vector(), t.vector(), t.vector()
 	VMULPS(t.constant("log2e"), x, n)

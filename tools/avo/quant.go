@@ -229,8 +229,8 @@ func (q *quant) block() {
 	}
 }
 
-// start sets the sums of sub-block s to zero or, if the weights have an offset, to the negative of what
-// the offset adds: offset·Σ q.
+// start sets the sums of sub-block s to zero. If the weights are stored with an offset, it sets
+// them instead to -offset·Σ q, which cancels what the offset adds to the products.
 func (q *quant) start(s int) {
 	for r := range q.rows {
 		sums := q.sums[r*q.vectors : (r+1)*q.vectors]
@@ -259,8 +259,8 @@ func (q *quant) start(s int) {
 	}
 }
 
-// quad adds the products of k [4j, 4j+4). With nibbles an even j also adds those of the next four k,
-// and an odd one adds nothing.
+// quad adds the products of the four k from 4j on. If weights are nibbles, an even j also adds the
+// products of the next four k, and an odd j adds nothing.
 func (q *quant) quad(j int) {
 	if q.kind.weights != asBytes && j%2 == 1 {
 		return
@@ -278,7 +278,8 @@ func (q *quant) quad(j int) {
 	}
 }
 
-// load generates the load of vector v of the i-th 256 bytes of a block's weights.
+// load generates the load of vector v of the i-th 256 bytes of a block's weights, and returns its
+// register.
 func (q *quant) load(i, v int) reg.VecVirtual {
 	w, at := q.vector(), Mem{Base: q.weights, Disp: i*panelCols*4 + v*q.bytes()}
 	VMOVUPS(at, w)
@@ -288,7 +289,8 @@ func (q *quant) load(i, v int) reg.VecVirtual {
 	return w
 }
 
-// pair generates the unpacking of quads j and j+1 of vector v from nibbles, each followed by use.
+// pair generates the unpacking of quads j and j+1 of vector v from nibbles. It calls use after
+// each, with the register of the weights and the number of the quad.
 func (q *quant) pair(j, v int, use func(w reg.VecVirtual, j int)) {
 	w, low := q.load(j/2, v), q.vector()
 	q.and(q.mask, w, low)
@@ -328,7 +330,8 @@ func (q *quant) addHigh(w reg.VecVirtual, j, v int) {
 	VPOR(bits, w, w)
 }
 
-// plane returns vector v of plane i of a block's high bits. AVX-512 has the registers to load it once.
+// plane returns a register with vector v of plane i of a block's high bits. With AVX-512 there are
+// enough registers to load each plane once per block.
 func (q *quant) plane(i, v int) reg.VecVirtual {
 	if p, ok := q.planes[[2]int{i, v}]; ok {
 		return p
@@ -408,7 +411,8 @@ func (q *quant) multiply(w reg.VecVirtual, j, v int) {
 	}
 }
 
-// scale generates the load of the scales of vector v, or for i = subs of its minima.
+// scale generates the load of scale i of vector v, or for i = subs of its minima, and returns the
+// register.
 func (q *quant) scale(i, v int) reg.VecVirtual {
 	dst, size := q.vector(), []int{halves: 2, floats: 4, factors: 1}[q.kind.scales]
 	at := Mem{Base: q.head, Disp: size * (i*panelCols + v*q.lanes)}

@@ -63,16 +63,16 @@ func (t *target) xor(mask Op, src, dst reg.VecVirtual) {
 	}
 }
 
-// text begins a function. It calls no other function and so needs no check of the stack. signature is
-// the signature without func and name.
+// text begins a function. It calls no other function and so needs no check of the stack. signature
+// is the function's, without func and name; doc ends the comment of the stub.
 func (t *target) text(name, signature, doc string) {
 	TEXT(name+t.name, attr.NOSPLIT, "func"+signature)
 	Pragma("noescape")
 	Doc(name + t.name + " " + doc)
 }
 
-// row returns the address of row r of a matrix whose rows are stride bytes apart; third points to the
-// row three below base.
+// row returns the address disp bytes into row r of a matrix whose rows are stride bytes apart.
+// base points to row 0 and third to row 3.
 func row(base, third, stride reg.Register, r, disp int) Mem {
 	if r >= 3 {
 		base, r = third, r-3

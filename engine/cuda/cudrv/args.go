@@ -10,7 +10,8 @@ import (
 // It takes Ptr, int32, uint32, uint64, int64 and float32; other types panic.
 func Args(values ...any) []byte { return AppendArgs(nil, values...) }
 
-// AppendArgs appends the parameters to b, as Args lays them out; b begins at a multiple of 8 bytes.
+// AppendArgs appends the parameters to b, as Args lays them out. They are aligned relative to the
+// start of b, which must be at a multiple of 8 bytes in the buffer that the kernel reads.
 func AppendArgs(b []byte, values ...any) []byte {
 	for _, v := range values {
 		switch v := v.(type) {

@@ -24,8 +24,8 @@ type launch struct {
 }
 
 // kernelCase has random inputs of one kernel or of several successive ones. The last buffer is the
-// result: floats (f32 or bf16) whose relative L2 distance from the interpreter's may be up to limit;
-// 0 means that all bits must be equal.
+// result. It holds floats, f32 or bf16, whose relative L2 distance from the interpreter's may be
+// up to limit; if limit is 0, all bits must be equal.
 type kernelCase struct {
 	name     string
 	launches []launch
@@ -94,7 +94,7 @@ func (c *kernelCase) run(cfg *Config) (out []byte, err error) {
 	return out, err
 }
 
-// apart returns the relative L2 distance, 0 if all bits are equal.
+// apart returns the relative L2 distance of got from want, 0 if all bits are equal.
 func (c *kernelCase) apart(got, want []byte) float64 {
 	if bytes.Equal(got, want) {
 		return 0

@@ -20,24 +20,27 @@ import (
 type Config struct {
 	Driver cudrv.Driver
 	Device int
-	// MemoryFraction is the largest fraction of the device's memory that may be in use; 0.9.
+	// MemoryFraction is the largest fraction of the device's memory that may be in use; default
+	// 0.9.
 	MemoryFraction float64
-	// Fuzz is the time for comparing bits over random batches; a minute. At least one trial runs.
+	// Fuzz is the time for comparing bits over random batches; default one minute. At least one
+	// trial runs.
 	Fuzz time.Duration `default:"1m"`
 	// Checks names the checks of the conformance suite; nil: all.
 	Checks []string
 	// Model is the shape whose speed is measured; default: Llama-3.1-8B.
 	Model *model.Config
-	// Batches are the numbers of rows that decode, each at Context positions; 1, 64 and 256 at
-	// 1,024. Prompt is the length of the prefilled prompt, 4,096. SharedRows rows share a prefix
-	// of Shared tokens; 64 and 8,192.
+	// Batches are the numbers of rows whose decoding is measured, default 1, 64 and 256. Each row
+	// has Context positions, default 1,024. Prompt is the length of the measured prompt, default
+	// 4,096. Another measurement decodes SharedRows rows, default 64, that share a prefix of
+	// Shared tokens, default 8,192.
 	Batches    []int
 	Context    int `default:"1024"`
 	Prompt     int `default:"4096"`
 	Shared     int `default:"8192"`
 	SharedRows int `default:"64"`
-	CopyBytes  int `default:"256<<20"` // size of the measured copies; 256 MiB
-	GEMM       int `default:"4096"`    // rows, columns and depth of the measured product; 4,096
+	CopyBytes  int `default:"256<<20"` // size of the measured copies; default 256 MiB
+	GEMM       int `default:"4096"`    // rows, columns and depth of the measured product; default 4,096
 	// Steps measures steps of many shapes on a backend of the model, to fit a profile to them;
 	// nil: no profile is fitted.
 	Steps func(ctx context.Context, b engine.Backend) ([]sim.Sample, error)
@@ -90,7 +93,8 @@ type Check struct {
 	Detail string `json:",omitempty"`
 }
 
-// Ceilings are the highest measured rates of the device; 0 if its clock measures no time.
+// Ceilings are the highest measured rates of the device. A rate is 0 if the device's clock
+// measures no time, as in the interpreter.
 type Ceilings struct {
 	CopyBytesPerSecond   float64 // device memory, read and written
 	ToDevice, ToHost     float64 // bytes per second, with pinned memory
@@ -135,7 +139,8 @@ func (r *Report) check(cfg *Config, name string, err error, detail string) {
 	cfg.Log(line)
 }
 
-// Run checks and measures a device. It fails if the device can't be used or if ctx ends; other faults
+// Run checks and measures a device. It fails if the device can't be used, if a measurement can't
+// be made, or if ctx ends; then the report is nil or holds what was done before. Checks that fail
 // are in the report.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Driver == nil {

@@ -73,7 +73,7 @@ func (m *meter) all(ctx context.Context) error {
 	return m.tiers()
 }
 
-// run submits a batch.
+// submit submits b with the next Seq.
 func (m *meter) submit(b *engine.Batch) (engine.Ticket, error) {
 	m.seq++
 	b.Seq = m.seq
@@ -89,7 +89,8 @@ func wait(t engine.Ticket, err error) error {
 	return err
 }
 
-// pages returns the pages of each row, the first ones in common; nil if the pool has too few.
+// pages returns the pages of each of rows rows of that many tokens. The first pages, for shared
+// tokens, are the same for all rows. It returns nil if the pool has too few pages.
 func (m *meter) pages(rows, tokens, shared int) [][]kv.PageID {
 	common, each := shared/m.info.PageTokens, kv.CeilPages(tokens, m.info.PageTokens)
 	if common+rows*(each-common) > m.info.NumPages {
@@ -109,7 +110,8 @@ func (m *meter) pages(rows, tokens, shared int) [][]kv.PageID {
 	return all
 }
 
-// decode times steps of rows with arbitrary KV before them.
+// decode times steps of decoding rows, each with context positions, of which the first shared ones
+// are on common pages. The KV before the rows is arbitrary.
 func (m *meter) decode(name string, rows, context, shared int) error {
 	steps := warmSteps + decodeSteps
 	pages := m.pages(rows, context+steps, shared)
@@ -163,7 +165,8 @@ func (m *meter) add(s Speed) {
 	m.cfg.Log(fmt.Sprintf("%s: %.1f tokens/s", s.Name, s.PerSec))
 }
 
-// prefill times a prompt after cached positions.
+// prefill times the prefill of a prompt's last tokens, as many as tokens says, after cached
+// positions.
 func (m *meter) prefill(tokens, cached int) error {
 	name := fmt.Sprintf("prefill %d", tokens)
 	if cached > 0 {

@@ -10,7 +10,8 @@ type Shape struct {
 // Llama8B is the shape of Llama-3.1-8B.
 var Llama8B = Shape{Hidden: 4096, FFN: 14336, Layers: 32, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 128256}
 
-// Cost has the bytes and operations in a step of all launches of one kernel for one purpose.
+// Cost has the bytes and operations of all launches that one kernel makes in a step for one
+// purpose.
 type Cost struct {
 	Kernel, For string
 	Launches    int
@@ -42,7 +43,8 @@ const (
 	SwiGLU = 1 // half as many elements, in bf16
 )
 
-// Product returns the cost of launches of a product of rows and an n·k matrix.
+// Product returns the cost of that many launches of a product: rows of k activations by a matrix
+// of n rows of k weights. stored is one of ToF32, ToBF16, Added and SwiGLU.
 func Product(purpose string, launches, rows, n, k, stored int) Cost {
 	g := GEMMFor(rows)
 	columns, height := g.Grid(rows, n)
@@ -94,13 +96,14 @@ func small(kernel, purpose string, launches, blocks int, loaded, unique, written
 		fit: fit{8, 4 << 10}}
 }
 
-// Decode returns the costs of a step of decoding rows with that many positions each, by kernel, in
+// Decode returns the costs of a step of decoding rows, each with context positions, by kernel, in
 // the order of a layer.
 func (s Shape) Decode(rows, context int) []Cost {
 	return s.step(rows, rows, []Cost{s.attend(rows, context), s.merge(rows, context)})
 }
 
-// Prefill returns the costs of a step of one prompt with logits after its last token.
+// Prefill returns the costs of a step of one prompt of that many tokens, with logits after its
+// last token.
 func (s Shape) Prefill(tokens int) []Cost {
 	group := s.Heads / s.KVHeads
 	per := 64 / group // tokens per item
@@ -117,8 +120,8 @@ func (s Shape) Prefill(tokens int) []Cost {
 	return s.step(tokens, 1, []Cost{c})
 }
 
-// merge returns the cost of attn_merge. The thread of each column also reads the split's maximum and
-// sum.
+// merge returns the cost of attn_merge. The thread of each column also reads the maximum and the
+// sum of each split.
 func (s Shape) merge(rows, context int) Cost {
 	splits := blocks(context, 256)
 	loaded := 3 * 4 * int64(rows) * int64(splits) * int64(s.Heads) * int64(s.HeadDim)
@@ -129,7 +132,8 @@ func (s Shape) merge(rows, context int) Cost {
 // twice.
 const heldByNorm = 256 * 16
 
-// step returns the costs of all kernels of a step of tokens with logits of wanted rows.
+// step returns the costs of all kernels of a step: tokens is the number of tokens, wanted the
+// number of rows with logits, attention the costs of the attention kernels.
 func (s Shape) step(tokens, wanted int, attention []Cost) []Cost {
 	t, hidden, all := int64(tokens), int64(s.Hidden), (s.Heads+2*s.KVHeads)*s.HeadDim
 	norms := func(purpose string, launches, rows int) Cost {

@@ -1,9 +1,10 @@
 package kernels
 
-// GEMM describes a kernel of products: its number of rows and its launch in blocks of 256 threads.
+// GEMM describes a kernel of products: how many rows it takes, and its launch in blocks of 256
+// threads.
 type GEMM struct {
 	Name        string
-	Rows        int // at most; 0: any number, in blocks of 128
+	Rows        int // largest number of rows; 0: any number, in blocks of 128
 	Columns     int // per block
 	SharedBytes int // dynamic, per block
 
@@ -11,8 +12,9 @@ type GEMM struct {
 	inFlight int64 // bytes of weights that a block has requested at a time
 }
 
-// ring returns the bytes of the ring of weights in function few of gemm.cu: three steps of 32 products
-// in 8 slices. Two steps are being loaded at a time.
+// ring returns the bytes of shared memory that function few of gemm.cu uses as a ring buffer of
+// weights, for a block of that many columns. The ring has three steps of 32 products in 8 slices;
+// two steps are being loaded at a time.
 func ring(columns int) int { return 3 * columns * 2 * 32 * 8 }
 
 var gemms = [...]GEMM{

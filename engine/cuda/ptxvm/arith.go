@@ -93,8 +93,8 @@ var ternaryOps = map[string]func(a, b, c uint64) uint64{
 	"prmt.b32":   permute,
 }
 
-// compares has the comparisons by operator and type of setp. Operators that end in u are also true
-// for NaN.
+// compares has the comparisons of setp, by operator and type. Operators that end in u are also
+// true if an operand is NaN.
 var compares = map[string]func(a, b uint64) bool{
 	"eq.s32": func(a, b uint64) bool { return uint32(a) == uint32(b) },
 	"eq.b32": func(a, b uint64) bool { return uint32(a) == uint32(b) },
@@ -161,7 +161,7 @@ func narrow(x uint32) uint16 {
 	return uint16((x + 0x7fff + x>>16&1) >> 16)
 }
 
-// maxF32 returns the larger value, or the one that is not NaN; +0 is larger than -0.
+// maxF32 returns the larger value. If one is NaN, it returns the other. +0 is larger than -0.
 func maxF32(a, b uint64) uint64 {
 	x, y := f(a), f(b)
 	switch {

@@ -21,8 +21,9 @@ type block struct {
 	budget int64 // instructions left
 }
 
-// blockOf returns the block for a launch: that of the kernel's last launch if threads and shared
-// memory are equal. Its registers, except constants, and its shared memory hold stale values.
+// blockOf returns the block for a launch. If the kernel's last launch had the same number of
+// threads and the same shared memory, it reuses that launch's block, whose registers, except
+// constants, and shared memory hold stale values.
 func (m *Machine) blockOf(k *Kernel, l *Launch, op opID) *block {
 	b, shared := m.blocks[k], roundUp(k.SharedBytes, 16)+l.SharedBytes
 	if b == nil || b.size != l.Block.size() || len(b.shared.data) != shared {
@@ -55,7 +56,8 @@ func (w *warp) fill(reg int32, v uint64) {
 	}
 }
 
-// count adds to the number of thread instructions.
+// count adds n to the number of executed thread instructions. It panics with a fault if the launch
+// exceeds its budget.
 func (b *block) count(n int) {
 	b.stats.Instructions += int64(n)
 	b.budget -= int64(n)
@@ -117,7 +119,8 @@ func (b *block) round() bool {
 	return waiting != nil
 }
 
-// fault converts a stop to a Fault.
+// fault converts s, the panic value of an instruction, to a Fault with the block's place in the
+// code.
 func (b *block) fault(s *stop) *Fault {
 	in := &b.k.code[b.at]
 	return &Fault{

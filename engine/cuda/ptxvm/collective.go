@@ -6,7 +6,8 @@ import (
 	"math/bits"
 )
 
-// whole checks that all lanes that the instruction names are running it.
+// whole panics with a fault unless mask, the lanes that run the instruction, is all lanes of
+// members that have a thread.
 func (w *warp) whole(mask uint32, members uint64) {
 	if uint32(members)&w.all != mask {
 		fail(Divergence, bits.TrailingZeros32(mask), "lanes %#x run it for lanes %#x", mask, uint32(members))

@@ -67,7 +67,8 @@ func (m *Machine) queueCopy(s Stream, name string, run func(opID) error) error {
 	return nil
 }
 
-// use checks an access to n bytes as those of kernels, and records it.
+// use checks an access of n bytes at addr by operation op, a copy or a fill, as kernels' accesses
+// are checked, and records it. It returns the bytes.
 func (m *Machine) use(name string, op opID, addr uint64, n int, write bool) ([]byte, error) {
 	if n == 0 {
 		return nil, nil

@@ -5,8 +5,8 @@ import "github.com/coppice-llm/coppice/internal/f32"
 // row holds one register of all lanes.
 type row = [lanes]uint64
 
-// fast has loops for the most frequent instructions, used when all lanes of a warp run: they avoid a
-// call per lane. The functions for one lane in arith.go are their oracle.
+// fast has loops for the most frequent instructions, used when all lanes of a warp run: they avoid
+// a call per lane. Tests compare them with the functions for one lane in arith.go.
 var fast = map[string]func(w *warp, in *instr, mask uint32){
 	"add.s32": wholeBinary(func(d, a, b *row) {
 		for l := range d {

@@ -90,7 +90,8 @@ func (m *Machine) find(addr uint64) *allocation {
 	return m.allocations[i]
 }
 
-// locate finds the allocation of n bytes for lane, or panics with a fault.
+// locate returns the allocation that holds n bytes at addr, and their offset in it. It panics with
+// a fault of lane if there is none or addr is not aligned.
 func (m *Machine) locate(w *warp, addr uint64, n, lane int) (*allocation, int) {
 	a := w.last
 	if a == nil || addr < a.base || addr >= a.base+uint64(len(a.data)) {
@@ -115,7 +116,8 @@ func (a *allocation) has(at, n int) bool {
 	return a.written[at/64]>>(at%64)&want == want
 }
 
-// read checks that a lane may load n aligned bytes now.
+// read returns n aligned bytes at addr for a load by the given lane. It panics with a fault if the
+// lane may not load them now.
 func (m *Machine) read(w *warp, addr uint64, n, lane int) []byte {
 	a, at := m.locate(w, addr, n, lane)
 	if !a.has(at, n) {
@@ -138,7 +140,8 @@ func (m *Machine) read(w *warp, addr uint64, n, lane int) []byte {
 	return a.data[at : at+n]
 }
 
-// noteRead records a reader. It also keeps an earlier reader that is not ordered before this one.
+// noteRead records op as the reader of word i. It also keeps an earlier reader that is not ordered
+// before op.
 func (m *Machine) noteRead(a *allocation, i int, op opID, block int32) {
 	s := &a.notes[i]
 	if s.reader == op {
@@ -153,7 +156,8 @@ func (m *Machine) noteRead(a *allocation, i int, op opID, block int32) {
 	s.reader, s.readerBlock = op, block
 }
 
-// write checks that a lane may store n aligned bytes now.
+// write returns n aligned bytes at addr for a store by the given lane. It panics with a fault if
+// the lane may not store them now. With atomic, other blocks may store there, too.
 func (m *Machine) write(w *warp, addr uint64, n, lane int, atomic bool) []byte {
 	a, at := m.locate(w, addr, n, lane)
 	b := w.b

@@ -38,7 +38,8 @@ func (s *sharedMemory) clear() {
 	}
 }
 
-// place checks bounds and alignment of an access to n bytes.
+// place returns addr as an offset. It panics with a fault of lane if n bytes there are out of
+// bounds or not aligned.
 func (s *sharedMemory) place(addr uint32, n, lane int) int {
 	if int(addr)%n != 0 {
 		fail(Misaligned, lane, "shared address %#x for %d bytes", addr, n)
@@ -49,7 +50,8 @@ func (s *sharedMemory) place(addr uint32, n, lane int) int {
 	return int(addr)
 }
 
-// read checks that a thread may read n bytes now.
+// read returns n bytes at addr for a load by the given lane. It panics with a fault if the lane
+// may not load them now.
 func (s *sharedMemory) read(w *warp, addr uint32, n, lane int) []byte {
 	at := s.place(addr, n, lane)
 	thread := uint16(w.first + lane + 1)
@@ -74,8 +76,9 @@ func (s *sharedMemory) read(w *warp, addr uint32, n, lane int) []byte {
 	return s.data[at : at+n]
 }
 
-// write checks that a thread may write n bytes now. With pending the bytes are written later, with
-// atomic other threads may write too.
+// write returns n bytes at addr for a store by the given lane. It panics with a fault if the lane
+// may not store them now. With pending, an asynchronous copy writes the bytes later; with atomic,
+// other threads may write them too.
 func (s *sharedMemory) write(w *warp, addr uint32, n, lane int, pending, atomic bool) []byte {
 	at := s.place(addr, n, lane)
 	thread := uint16(w.first + lane + 1)
@@ -141,7 +144,8 @@ func runAtomicShared(w *warp, in *instr, mask uint32) {
 	}
 }
 
-// update runs an atomic: read, modify, write.
+// update runs an atomic operation with operand v on the bytes at: it reads, modifies and writes
+// them. It returns the value before.
 func (in *instr) update(at []byte, v uint64) (before uint64) {
 	if in.size == 4 {
 		before = uint64(binary.LittleEndian.Uint32(at))
@@ -221,8 +225,8 @@ func runCommit(w *warp, _ *instr, mask uint32) {
 	}
 }
 
-// runWait runs all copies of a lane, except those of its last imm groups and of the group that is
-// not committed.
+// runWait runs the copies of each lane in mask, except those of the lane's last imm committed
+// groups and of the group that is not committed.
 func runWait(w *warp, in *instr, mask uint32) {
 	kept := w.copies.open[:0]
 	for _, c := range w.copies.open {

@@ -14,7 +14,8 @@ type (
 // opID numbers operations in the order of queueing; 0 means none.
 type opID uint32
 
-// clock has, for each stream, the number of its operations that are ordered before something.
+// clock holds, for each stream, how many of its operations, from the first on, are ordered before
+// the owner of the clock.
 type clock []uint32
 
 func (c clock) at(s Stream) uint32 {
@@ -118,7 +119,7 @@ func (m *Machine) Wait(id Stream, e Event) error {
 	return nil
 }
 
-// through runs a stream until number operations are done.
+// through runs operations of stream id, in order, up to the one with the given number.
 func (m *Machine) through(id Stream, number uint32) error {
 	s := m.streams[id]
 	for m.fault == nil && len(s.queue) > 0 && m.ops[s.queue[0].op].number <= number {

@@ -85,8 +85,8 @@ func (w *warp) pick() int {
 	return best
 }
 
-// advance runs group i up to limit, to a branch that splits it, to a barrier (then it returns true),
-// or to an instruction that waits for other lanes.
+// advance runs group i until its next instruction is limit or later, until a branch splits it,
+// until a barrier (then it returns true), or until an instruction that waits for other lanes.
 func (w *warp) advance(i int, limit int32) (waits bool) {
 	g, b := &w.groups[i], w.b
 	code := b.k.code
