@@ -97,8 +97,8 @@ func (g *goldenModel) dir(t *testing.T) string {
 	return dir
 }
 
-// run returns the raw logits after the prompt and the greedy continuation. alter, if not nil,
-// may damage the backend first.
+// run opens the model in dir and returns the raw logits after the prompt and the greedy
+// continuation. alter, if not nil, may damage the backend first.
 func (p *goldenPrompt) run(t *testing.T, dir string, alter func(*step)) (logits []float32, greedy []kv.Token) {
 	t.Helper()
 	n := len(p.Tokens)

@@ -92,7 +92,7 @@ func TestProductEqualsPlain(t *testing.T) {
 	}
 }
 
-// TestValuesEqualPlain does the same for the weighted sum of values.
+// TestValuesEqualPlain compares the weighted sum of values with the chain of FMA32.
 func TestValuesEqualPlain(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	used := 0

@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// TestDeferredAfterFailure checks that a deferred row fails if the sample that it continues
-// failed while the row was in flight, and that the slot works again after a bind.
+// TestDeferredAfterFailure checks that a deferred row fails if its slot's last sample failed after
+// the row was submitted, and that the slot works again after a bind.
 func TestDeferredAfterFailure(t *testing.T) {
 	b := openTest(t, testModel(t, model.Nano), Config{KVTokens: 64})
 	tokens := randomTokens(1, 5, 100)

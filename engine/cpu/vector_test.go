@@ -157,8 +157,8 @@ func TestVectorAttend(t *testing.T) {
 	})
 }
 
-// lastFirst returns ops with a planted fault: tiles of at most most rows start the chain with
-// the product of the last k.
+// lastFirst returns ops with a planted fault: tiles with at most as many rows as most says start
+// the chain with the product of the last k.
 func lastFirst(ops *kernels, most int) *kernels {
 	broken := *ops
 	broken.tiles = slices.Clone(ops.tiles)

@@ -37,7 +37,7 @@ func (f failure) want() error {
 	return [...]error{cudrv.ErrLost, cudrv.ErrMemory, cudrv.ErrLost, cuda.ErrStuck}[f]
 }
 
-// faulty wraps the interpreter's driver; its call number failAt fails.
+// faulty wraps the interpreter's driver and makes its call number failAt fail.
 type faulty struct {
 	*vm.Driver
 	failure       failure
@@ -81,7 +81,7 @@ func (c *faultyContext) fails(call string) error {
 	return nil
 }
 
-// due reports whether the failing call has been made and fails as f.
+// due reports whether the call that fails has been made and f is the way in which it fails.
 func (c *faultyContext) due(f failure) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

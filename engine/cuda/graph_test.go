@@ -115,7 +115,7 @@ type decodeRun struct {
 	noGraphs bool
 }
 
-// on runs it, and returns all outputs and each step's counts.
+// on runs x on driver d, and returns all outputs and the counts of each step.
 func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []counts) {
 	t.Helper()
 	m, err := model.Open(nanoDir)

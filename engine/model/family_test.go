@@ -56,7 +56,8 @@ func TestQwenConfigs(t *testing.T) {
 
 type fieldSet = map[string]string
 
-// slide gives Qwen's layers from one on a sliding window.
+// slide sets the fields of a Qwen config that put the layers from the given one on a sliding
+// window.
 func slide(window, from string) fieldSet {
 	return fieldSet{"use_sliding_window": "true", "sliding_window": window, "max_window_layers": from}
 }

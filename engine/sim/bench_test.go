@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// decoding is a simulated H200 with that many sequences of 1024 tokens, and the
-// batch that decodes one token of each; next moves it on.
+// decoding returns a bed with a simulated H200 and that many running sequences, and a batch that
+// decodes one token of each. next submits the batch and moves it on by one token.
 func decoding(t testing.TB, rows int, mode Mode) (d *bed, b *engine.Batch, next func()) {
 	p, err := ProfileByName("h200")
 	if err != nil {
@@ -83,8 +83,8 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// TestSubmitAllocations gates what a step allocates, however many rows it has:
-// ticket, outputs, and the event.
+// TestSubmitAllocations bounds the allocations of a step, however many rows it has: the ticket,
+// the outputs and the event.
 func TestSubmitAllocations(t *testing.T) {
 	for _, mode := range allModes {
 		_, _, next := decoding(t, 64, mode)

@@ -53,8 +53,8 @@ func TestControls(t *testing.T) {
 	enginetest.RunControls(t, conform(Config{Logits: true}))
 }
 
-// TestConformanceWithoutLogits and its controls hold the other mode to what its Info says
-// that it does: neither penalties nor log-probabilities.
+// TestConformanceWithoutLogits and its controls run the suite in the mode without logits, for the
+// promises that its Info makes: neither penalties nor log-probabilities.
 func TestConformanceWithoutLogits(t *testing.T) {
 	t.Parallel()
 	enginetest.Run(t, conform(Config{}))
@@ -65,8 +65,8 @@ func TestControlsWithoutLogits(t *testing.T) {
 	enginetest.RunControls(t, conform(Config{}))
 }
 
-// TestConformanceUnsanitized: without the walk over all that is read, a NaN page
-// in the middle of a context goes unseen, which row-error plants.
+// TestConformanceUnsanitized runs the suite in the modes Boundary and Off, except check row-error:
+// these modes do not notice a NaN page in the middle of a context, which row-error plants.
 func TestConformanceUnsanitized(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []Mode{Boundary, Off} {

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// shape is rows of one kind: n new tokens after c cached ones.
+// shape is a number of equal rows: each runs n new tokens after c cached ones.
 type shape struct {
 	rows, n, c int
 	sample     bool
@@ -87,8 +87,8 @@ func TestCostTable(t *testing.T) {
 	}
 }
 
-// TestCostIsMonotone: no token, context, row, sample or copy more makes a step
-// cheaper.
+// TestCostIsMonotone checks that one more token, cached token, row, sample or copy never makes a
+// step cheaper.
 func TestCostIsMonotone(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, p := range profiles(t) {
@@ -122,11 +122,11 @@ func TestCostIsMonotone(t *testing.T) {
 	}
 }
 
-// TestCostAgainstVLLM compares with a public figure: vLLM of 2024 on one H200,
-// Llama 3.1 8B, batches of 8 with 32 tokens in and 128 out: 833 ms. Its steps took
-// 6.5 ms where memory allows 3.5, so our estimate must be below its figure by no
-// more than that factor; with that engine's 2 to 3 ms of overhead a step in place
-// of ours it must fit within a tenth.
+// TestCostAgainstVLLM compares with a published figure: vLLM of 2024 on one H200, Llama 3.1 8B,
+// batches of 8 with 32 tokens in and 128 out, took 833 ms. Its steps took 6.5 ms where the
+// memory's bandwidth allows 3.5. So our estimate must be below that figure, but by no more than
+// that factor. With vLLM's overhead of 2 to 3 ms per step in place of ours, the estimate must be
+// within a tenth of the figure.
 func TestCostAgainstVLLM(t *testing.T) {
 	p, err := ProfileByName("h200")
 	if err != nil {
@@ -151,8 +151,8 @@ func TestCostAgainstVLLM(t *testing.T) {
 	}
 }
 
-// TestBalance: at the context that BalanceTokens gives, attention costs a chunk
-// about as much as the rest.
+// TestBalance checks that at the context length that BalanceTokens returns, attention costs a
+// chunk about as much as the rest.
 func TestBalance(t *testing.T) {
 	for _, p := range profiles(t) {
 		c, n := p.BalanceTokens(), 1<<13

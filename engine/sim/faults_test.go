@@ -21,8 +21,9 @@ func failRow(seq uint64, row int) func(uint64, int) error {
 	}
 }
 
-// TestRowFaultInFlight: rows that may have been planned before a failure was known fail with
-// it and do no other harm; later rows that read its KV are corrupt.
+// TestRowFaultInFlight checks that rows which may have been planned before a failure was known
+// fail if they read the failed row's KV, and do no other harm. Later rows that read that KV end
+// the device with ErrCorrupt.
 func TestRowFaultInFlight(t *testing.T) {
 	for i := range 2 * len(allModes) {
 		mode, late := allModes[i/2], i%2 == 1
@@ -61,8 +62,8 @@ func TestRowFaultInFlight(t *testing.T) {
 	}
 }
 
-// TestFailedSampleIsHarmless: rows of a slot whose last sample failed run, though
-// it is known by now, until the slot is bound.
+// TestFailedSampleIsHarmless checks that a deferred row fails if the last sample of its slot
+// failed, without ending the device, and that the slot works again after a bind.
 func TestFailedSampleIsHarmless(t *testing.T) {
 	d := newBed(t, Config{Logits: true, Faults: Faults{Row: failRow(2, 0)}})
 	d.run(rows(prefill(0, tokens(1, 10), 0, 1, 2)))
@@ -118,9 +119,9 @@ func TestDeviceFault(t *testing.T) {
 	}
 }
 
-// TestTimeline: one step after another, not before it is planned, slowed where a
-// fault says so, and moves beside it, each
-// direction on its own, that see the steps before them.
+// TestTimeline checks the times of steps and moves. Steps run one after another, none before it is
+// planned, and longer if a fault says so. Moves run in parallel to steps, one direction
+// independent of the other, and after the steps that were submitted before them.
 func TestTimeline(t *testing.T) {
 	p, err := ProfileByName("h200")
 	if err != nil {
@@ -233,7 +234,8 @@ func TestOpenRefusesConfigs(t *testing.T) {
 	}
 }
 
-// TestSeedsAreModels: another seed is another model, the same one the same.
+// TestSeedsAreModels checks that another Seed gives other outputs, and the same Seed the same
+// outputs.
 func TestSeedsAreModels(t *testing.T) {
 	expect := func(seed uint64, logits bool) []kv.Token {
 		return newBed(t, Config{Seed: seed, Logits: logits}).b.Expect(tokens(1, 5), engine.SamplingParams{Temperature: 1, Seed: 4}, 20, nil)
@@ -246,9 +248,9 @@ func TestSeedsAreModels(t *testing.T) {
 	}
 }
 
-// TestFinishKeepsOrder: real-time events may come in another order than they were
-// set for. A caller that sees a ticket complete finds all that ended before it complete,
-// batches and transfers, and the late events do nothing.
+// TestFinishKeepsOrder delivers real-time events in another order than they were set for. A caller
+// that sees a ticket complete must find all batches and moves that ended before it complete, and
+// the late events must do nothing.
 func TestFinishKeepsOrder(t *testing.T) {
 	p, err := ProfileByName("h200")
 	if err != nil {

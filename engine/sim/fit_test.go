@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// fitSamples are steps as p would have taken them, up to noise off, in an order of
-// their own.
+// fitSamples returns steps with the times that p predicts, each off by a random share of up to
+// noise, in shuffled order.
 func fitSamples(p Profile, noise float64) []Sample {
 	var samples []Sample
 	add := func(shapes ...RowShape) { samples = append(samples, Sample{Shapes: shapes}) }
@@ -37,7 +37,8 @@ func fitSamples(p Profile, noise float64) []Sample {
 	return samples
 }
 
-// off is p with each fitted figure times by or through it, in turns.
+// off returns p with each fitted figure divided by the factor by. With turns, every second figure
+// is multiplied by it instead, up to the figure's bound.
 func off(p Profile, by float64, turns bool) Profile {
 	for i, f := range fitFields {
 		v := f.of(&p.Eff)
@@ -71,7 +72,8 @@ func TestFitNoise(t *testing.T) {
 	}
 }
 
-// memoryBound is a device on which a step of few tokens waits for weights.
+// memoryBound returns a profile in which reading the weights takes most of the time of a step of
+// few tokens.
 func memoryBound(t *testing.T) Profile {
 	p, err := ProfileByName("cpu2")
 	if err != nil {
@@ -81,7 +83,7 @@ func memoryBound(t *testing.T) Profile {
 	return p
 }
 
-// Without noise the figures themselves come back, where a step depends on them.
+// Without noise, Fit recovers the figures that the time of some step depends on.
 func TestFitRecovers(t *testing.T) {
 	truth := memoryBound(t)
 	for _, by := range []float64{3, 1.0 / 3} {
@@ -113,7 +115,8 @@ func TestFitRecovers(t *testing.T) {
 	}
 }
 
-// A device 1.8 times as fast as it says to be is not within shares: the report says so.
+// A device that is 1.8 times as fast as its data sheet says needs a share above 1. Fit returns 1
+// and lists the figure in AtBound.
 func TestFitAtBound(t *testing.T) {
 	truth := memoryBound(t)
 	fast := truth
@@ -131,7 +134,7 @@ func TestFitAtBound(t *testing.T) {
 	}
 }
 
-// What the worst sample is: one that is 10 times off.
+// Worst is the sample whose time is wrong by a factor of 10.
 func TestFitWorst(t *testing.T) {
 	truth, err := ProfileByName("cpu2")
 	if err != nil {

@@ -62,7 +62,7 @@ func TestLiveInABubble(t *testing.T) {
 	})
 }
 
-// TestLiveConcurrent waits, looks and asks from many goroutines, for -race to see.
+// TestLiveConcurrent uses tickets from many goroutines at once, for the race detector.
 func TestLiveConcurrent(t *testing.T) {
 	b, err := Open(Config{PageTokens: 4, Pages: 32, MaxInflight: 4})
 	if err != nil {

@@ -45,7 +45,8 @@ func saved(t *testing.T, cfg Config) (*bed, []byte) {
 	return d, host
 }
 
-// TestWaitsForMoves: what a pending move writes is used by batches that name it alone.
+// TestWaitsForMoves checks that only batches that list a pending move in After may use the page
+// that the move writes.
 func TestWaitsForMoves(t *testing.T) {
 	for i := range 4 {
 		waits, copies := i%2 == 0, i/2 == 0
@@ -68,8 +69,8 @@ func TestWaitsForMoves(t *testing.T) {
 	}
 }
 
-// TestWritesWaitForMoves: what a pending move reads may be read, but is written only by
-// batches that name it.
+// TestWritesWaitForMoves checks that any batch may read the page that a pending move reads, and
+// that only batches that list the move in After may write the page.
 func TestWritesWaitForMoves(t *testing.T) {
 	for i := range 4 {
 		waits, writes := i%2 == 0, i/2 == 0
@@ -88,8 +89,9 @@ func TestWritesWaitForMoves(t *testing.T) {
 	}
 }
 
-// TestFailedMove: rows and copies that read a page that a failed move did not write fail their
-// rows with ErrMove; others run, and the page is good again once it is rewritten.
+// TestFailedMove checks rows and copies that read a page which a failed move should have written:
+// their rows fail with ErrMove. Other rows run, and the page is valid again once another move or a
+// row has written it.
 func TestFailedMove(t *testing.T) {
 	fails := func(id engine.MoveID) error {
 		if id == 2 {

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// bed drives a backend of pages of 4 in virtual time.
+// bed drives a backend with pages of 4 tokens in virtual time.
 type bed struct {
 	t testing.TB
 	b *Backend
@@ -68,7 +68,7 @@ func (d *bed) run(b engine.Batch) *engine.Result {
 
 func rows(r ...engine.Row) engine.Batch { return engine.Batch{Rows: r} }
 
-// tokens count from first.
+// tokens returns n successive tokens, beginning with first.
 func tokens(first, n int) []kv.Token {
 	t := make([]kv.Token, n)
 	for i := range t {
@@ -94,8 +94,8 @@ var (
 	checked  = []Mode{Full, Boundary}
 )
 
-// TestSanitizerCatches plants each fault of a scheduler. Slot 0 has run tokens
-// 1..10 on pages 0, 1, 2; slot 1 tokens 50..59 on pages 4, 5, 6.
+// TestSanitizerCatches plants faults of a scheduler, one by one. Before each, slot 0 has run
+// tokens 1..10 on pages 0, 1, 2, and slot 1 tokens 50..59 on pages 4, 5, 6.
 func TestSanitizerCatches(t *testing.T) {
 	copied := func(start int32, c ...engine.PageCopy) engine.Batch {
 		b := rows(next(2, start, tokens(90, 1), 0, 8))
@@ -156,7 +156,8 @@ func TestSanitizerCatches(t *testing.T) {
 	}
 }
 
-// TestOutputsTell: with the checks off, the outputs still depend on what is read.
+// TestOutputsTell checks that with the checks off, the outputs still depend on the KV that rows
+// read.
 func TestOutputsTell(t *testing.T) {
 	d := newBed(t, Config{Sanitize: Off, Vocab: 1 << 20})
 	prompt := tokens(1, 10)
@@ -171,7 +172,7 @@ func TestOutputsTell(t *testing.T) {
 	}
 }
 
-// TestLegalSharing passes all that looks like a fault and is none.
+// TestLegalSharing checks that the sanitizer allows batches that look like a fault and are none.
 func TestLegalSharing(t *testing.T) {
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -190,8 +191,8 @@ func TestLegalSharing(t *testing.T) {
 	}
 }
 
-// TestMarksSurviveTheirCounter: the count of batches starts again at 1, and old
-// marks are not taken for new ones.
+// TestMarksSurviveTheirCounter checks that marks set before the counter of batches wraps to 1 are
+// not taken for new ones.
 func TestMarksSurviveTheirCounter(t *testing.T) {
 	d := newBed(t, Config{})
 	d.run(rows(prefill(0, tokens(1, 10), 0, 1, 2), next(1, 4, tokens(5, 2), 0, 3)))
@@ -202,8 +203,9 @@ func TestMarksSurviveTheirCounter(t *testing.T) {
 	}
 }
 
-// TestMixedPage: a page whose first slots are another's now has right positions
-// all along, and is caught by its chain, read or copied.
+// TestMixedPage overwrites the first KV slots of a page with tokens of another sequence. All
+// positions on the page are then right, but the chain of hashes is broken: reading and copying the
+// page must be detected.
 func TestMixedPage(t *testing.T) {
 	copied := rows(prefill(3, tokens(1, 1), 9))
 	copied.Copies = []engine.PageCopy{{Src: 4, Dst: 8, Tokens: 3}}
@@ -219,7 +221,8 @@ func TestMixedPage(t *testing.T) {
 	}
 }
 
-// TestCopyOfFailedRow: a copy takes what may fail unseen, not what is known to.
+// TestCopyOfFailedRow checks that a batch may copy KV of a failed row if the scheduler could not
+// know of the failure when it planned the batch, and that later batches may not.
 func TestCopyOfFailedRow(t *testing.T) {
 	d := newBed(t, Config{Faults: Faults{Row: failRow(1, 0)}})
 	copies := func(row engine.Row) engine.Batch {

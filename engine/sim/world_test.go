@@ -11,11 +11,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// world is a little scheduler of random habits, whose batches are all legal: it
-// shares pages of running and finished requests, copies partial ones, cuts
-// prompts anywhere, keeps two batches in flight, frees pages under running
-// batches and preempts. The sanitizer must never speak, and every request must
-// get what Expect says.
+// world is a small scheduler that decides at random. All its batches are legal: it shares pages of
+// running and finished requests, copies partial pages, cuts prompts anywhere, keeps two batches in
+// flight, frees pages that running batches still use, and preempts. The sanitizer must never
+// report an error, and every request must get the output of Expect.
 type world struct {
 	*bed
 	r        *rand.Rand
@@ -32,7 +31,7 @@ type world struct {
 	failed   int
 }
 
-// job is a request. Rows up to ran and samples up to asked are submitted.
+// job is a request. Its first ran tokens and first asked samples are submitted.
 type job struct {
 	slot   engine.Slot
 	params engine.SamplingParams
@@ -47,11 +46,11 @@ type job struct {
 	over   bool // failed; its rows in flight do not matter
 }
 
-// stem is a prefix whose KV is, or will be, on pages.
+// stem is a prefix whose KV is on pages, or will be once the submitted batches have run.
 type stem struct {
 	tokens []kv.Token
 	pages  []kv.PageID
-	of     *job // it still runs: only pages are shared whole, up to of.ran
+	of     *job // set while its request runs: then only whole pages before of.ran are shared
 }
 
 type flight struct {
@@ -95,7 +94,8 @@ func (w *world) drop(pages []kv.PageID) {
 	}
 }
 
-// grow gives the job pages for n tokens; false if there are fewer.
+// grow gives the job pages for n tokens. It evicts stems for that, and returns false if there
+// still are too few free pages.
 func (w *world) grow(j *job, n int) bool {
 	want := kv.CeilPages(n, w.info.PageTokens) - len(j.pages)
 	for want > len(w.free) && len(w.stems) > 0 {
@@ -119,7 +119,8 @@ func (w *world) evict(i int) {
 	w.stems = slices.Delete(w.stems, i, i+1)
 }
 
-// keep remembers the job's prompt as a stem that holds its pages.
+// keep adds a stem of the first n tokens of the job's prompt, which holds their pages. of is the
+// job if it still runs, else nil.
 func (w *world) keep(j *job, n int, of *job) {
 	pages := slices.Clone(j.pages[:kv.CeilPages(n, w.info.PageTokens)])
 	for _, p := range pages {
@@ -140,7 +141,8 @@ func (w *world) fresh() *job {
 	return j
 }
 
-// admit gives the job a slot and what the stems have of its prefix.
+// admit gives the job a slot, and the KV of its longest prefix among the stems, with some
+// probability. It adds copies of partial pages to b.
 func (w *world) admit(b *engine.Batch, j *job) {
 	j.slot, w.slots = w.slots[0], w.slots[1:]
 	j.bind, j.ran, j.pages, j.asked = true, 0, nil, len(j.out)
@@ -180,7 +182,7 @@ func (w *world) admit(b *engine.Batch, j *job) {
 	w.live = append(w.live, j)
 }
 
-// settle gives back what the job holds.
+// settle frees the job's pages and slot, and removes the stems that need the job to run.
 func (w *world) settle(j *job) {
 	w.drop(j.pages)
 	w.slots = append(w.slots, j.slot)
@@ -192,7 +194,7 @@ func (w *world) settle(j *job) {
 	}
 }
 
-// row plans the job's next rows, or nothing.
+// row adds the job's next row to b, or nothing.
 func (w *world) row(b *engine.Batch, f *flight, j *job) {
 	if j.over || j.asked == j.n || w.r.IntN(8) == 0 {
 		return

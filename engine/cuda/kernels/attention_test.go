@@ -174,8 +174,9 @@ func (p *pool) prefill(queries []query, perItem int) []uint16 {
 // item is one work item of attn_decode.
 type item struct{ First, Count, Split, End int32 }
 
-// decode runs queries split by split, and then the merge. The queries of a group share
-// the first shared[i] positions (whole splits), and run together in those splits.
+// decode runs the queries split by split, in items of at most perItem tokens, and then the merge.
+// The queries have the first shared positions, whole splits, in common and run together in those
+// splits.
 func (p *pool) decode(queries []query, perItem, shared int) []uint16 {
 	p.r.t.Helper()
 	q, slots, positions := upload(p.r, queries)

@@ -14,8 +14,9 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// mutant returns a module in which the nth line of a kernel that begins with old is replaced. It
-// returns nil if there are fewer such lines.
+// mutant returns a copy of a module in which one line of a kernel is changed: of the lines that
+// begin with old, number nth, from 0, has to in its place. It returns nil if there are fewer such
+// lines.
 func mutant(t *testing.T, module, kernel, old, to string, nth int) *ptxvm.Module {
 	t.Helper()
 	text := kernels.PTX(module)

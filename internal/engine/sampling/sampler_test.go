@@ -33,8 +33,8 @@ func bound(vocab int, p engine.SamplingParams) *Sampler {
 	return s
 }
 
-// plainDraw is the twin of draw for parameters without penalties. It follows the order of
-// engine.SamplingParams and sorts.
+// plainDraw draws like Sampler.draw, for parameters without penalties. It follows the order of
+// engine.SamplingParams literally, and sorts.
 func plainDraw(l []float32, p engine.SamplingParams, index int32) kv.Token {
 	type cand struct {
 		id int
