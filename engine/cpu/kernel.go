@@ -200,8 +200,8 @@ func (k *kernels) attend(a *arena, w *scratch, dst []float32, stride int, q []fl
 
 // fetchNext prefetches a head's rows of pages[0] while the page before it is computed. Consecutive
 // pages of a sequence are far apart in the arena, so the hardware prefetcher does not predict
-// them. fetchNext does nothing if count, the number of tokens in the run, is above 1: several
-// tokens work on a page long enough that the next page can come from memory meanwhile.
+// them. fetchNext does nothing if count, the number of tokens in the run, is above 1: their work
+// on a page is long enough, and they find the next page in the second-level cache.
 func (k *kernels) fetchNext(a *arena, pages []kv.PageID, half, head, count int) {
 	if count > 1 || len(pages) == 0 {
 		return

@@ -94,7 +94,8 @@ func (d *device) dropGraphs() error {
 
 // graph queues the step as a graph, which it first captures if there is none for the step's shape.
 // It returns false if the driver can't make graphs: the caller must then launch the kernels one by
-// one. Other errors go to l.err.
+// one. It returns true otherwise; if the device is lost or the launch fails, the error is in
+// l.err.
 func (l *launcher) graph() bool {
 	key := shape{l.p.sizes, l.p.top}
 	x, ok := l.graphs.execs[key]

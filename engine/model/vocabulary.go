@@ -29,8 +29,8 @@ const chatTemplate = `{{ bos_token }}` +
 	`{% endfor %}` +
 	`{% if add_generation_prompt %}` + startHeader + `assistant` + endHeader + "\n\n" + `{% endif %}`
 
-// corpusMerges is the number of merges that training may take from the built-in text. Most of the
-// merges after that would be of words that occur once.
+// corpusMerges is the number of merges that the built-in text supports well; most merges beyond
+// would be of words that occur once. trainTokenizer adds made-up words for larger vocabularies.
 const corpusMerges = 4096
 
 // trainTokenizer makes a tokenizer.json of exactly vocab tokens. A model may generate any of its

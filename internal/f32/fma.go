@@ -24,10 +24,10 @@ func FMA32(a, b, c float32) float32 {
 	return s
 }
 
-// TryFMA returns FMA32(a, b, c) and true, or, where that takes more work, a value that may be
-// wrong and false. It is small enough to inline. An inner loop calls TryFMA, and repeats its whole
-// block with FMA32 if ok was false once: about once in 2^29 steps on random data, and where a sum
-// is zero or subnormal.
+// TryFMA returns FMA32(a, b, c) and true, or a value that may be wrong and false. It is small
+// enough to inline. An inner loop calls TryFMA, and repeats its whole block with FMA32 if one step
+// was not ok. That happens about once in 2^29 steps on random data, and where a sum is zero or
+// subnormal.
 func TryFMA(a, b, c float32) (r float32, ok bool) {
 	s := float64(a)*float64(b) + float64(c) // the product is exact, fused or not
 	u := math.Float64bits(s)

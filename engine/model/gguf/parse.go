@@ -165,8 +165,8 @@ func (r *reader) header(f *File) (tensors, pairs uint64, err error) {
 	return tensors, pairs, err
 }
 
-// count parses a number of items, each of at least size bytes. It fails if so many items do not
-// fit into the rest of the file; what names the items in the error.
+// count parses a number of items, each of at least size bytes. It fails if that number of items
+// does not fit into the rest of the file; what names the items in the error.
 func (r *reader) count(what string, size int) (uint64, error) {
 	n, err := r.u64("the number of " + what)
 	if err != nil {
