@@ -35,7 +35,8 @@ func newMatcher() *matcher {
 	return &matcher{nodes: []trieNode{{next: map[byte]int{}, token: -1}}}
 }
 
-// add adds a token; among tokens with the same content the last one counts.
+// add adds the token a, whose content must not be empty. Of several tokens with the same content,
+// the matcher finds the one added last.
 func (m *matcher) add(a added) {
 	at := 0
 	for i := range len(a.content) {
@@ -53,8 +54,8 @@ func (m *matcher) add(a added) {
 	m.tokens = append(m.tokens, a)
 }
 
-// longest returns the longest token that text begins with, or nil; with plain set, the longest
-// non-special one.
+// longest returns the longest token that text begins with, or nil if there is none. With plain
+// set, it ignores special tokens.
 func (m *matcher) longest(text string, plain bool) *added {
 	at, token := 0, -1
 	for i := range len(text) {
@@ -73,9 +74,10 @@ func (m *matcher) longest(text string, plain bool) *added {
 	return &m.tokens[token]
 }
 
-// next returns the first token in text[from:] and the range [lo, hi) that it covers, including
-// absorbed space. If there is none, it returns nil and the empty range at the end of text.
-// Special tokens do not match at the ascending offsets plain.
+// next finds the first token in text[from:]. It returns the token and the bytes text[lo:hi] that
+// it covers: the content and, for a token with lstrip or rstrip, the white space before or after
+// it, but none before from. If there is no token, a is nil, and lo and hi are len(text). plain
+// lists ascending offsets in text at which no special token is recognised.
 func (m *matcher) next(text string, from int, plain []int) (a *added, lo, hi int) {
 	for i := from; i < len(text); {
 		if !m.first[text[i]] {

@@ -46,8 +46,8 @@ func alphabetOrder() []byte {
 	return order
 }
 
-// toBytes converts name, a word over the alphabet, to the bytes that it represents. It returns
-// false if name has another rune.
+// toBytes returns the bytes that the runes of name represent. It returns false if a rune of name
+// is not in the alphabet.
 func toBytes(name string) (string, bool) {
 	out := make([]byte, 0, len(name))
 	for _, r := range name {

@@ -10,7 +10,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrTooLong and ErrTooHard are returned by [Encoder.EncodeWith].
+// Errors of [Encoder.EncodeWith]. ErrTooLong, which is wrapped, means that the text has more
+// tokens than Options.MaxTokens; ErrTooHard means that a regular expression of the file takes too
+// many steps on the text.
 var (
 	ErrTooLong = errors.New("tokenizer: text has more tokens than it may")
 	ErrTooHard = errors.New("tokenizer: the regular expressions of tokenizer.json take too many steps on this text")
@@ -23,18 +25,21 @@ type Options struct {
 	// MaxTokens bounds the number of tokens, special ones of Prompt included. 0: no bound.
 	MaxTokens int
 	// Plain lists ascending byte offsets in the text at which no special token is recognised:
-	// text there that looks like one is encoded as text. In files that search for special tokens
-	// after normalization, which moves offsets, none is recognised in a segment between two
-	// other added tokens if the segment contains such an offset.
+	// text that begins there and looks like a special token is encoded as text. Some files search
+	// for special tokens in the normalized text, where these offsets are not valid. There the
+	// text between two tokens that were found before normalization is encoded without any special
+	// token if it contains an offset of Plain.
 	Plain []int
 }
 
-// EncodeWith is Encode with bounds on its work, for untrusted texts: it stops soon after
-// MaxTokens tokens with ErrTooLong, and with ErrTooHard if a regular expression of the file
-// takes too many steps. Whether an error occurs depends only on the text, the options and the
-// tokenizer. After an error dst has some of the first tokens of the text. After ErrTooLong these
-// are at most MaxTokens plus the tokens of one pre-token. They may be fewer than MaxTokens, because
-// a pre-token that must have too many tokens is refused before it is merged.
+// EncodeWith is Encode with bounds on its work, for untrusted texts. It stops soon after
+// o.MaxTokens tokens with an error that wraps ErrTooLong, and with ErrTooHard if a regular
+// expression of the file takes too many steps. Whether an error occurs depends only on the text,
+// the options and the tokenizer.
+//
+// After an error the returned slice has dst and some of the first tokens of the text. After
+// ErrTooLong these are at most MaxTokens plus the tokens of one pre-token. They may be fewer than
+// MaxTokens, because a pre-token that must have too many tokens is refused before it is merged.
 func (e *Encoder) EncodeWith(dst []kv.Token, text string, o Options) ([]kv.Token, error) {
 	defer e.s.trim()
 	e.s.bounds = bounds{bounded: true, most: math.MaxInt, tokens: o.MaxTokens, steps: allowance(len(text)), plain: o.Plain}
@@ -75,7 +80,8 @@ type bounds struct {
 	err     error
 }
 
-// stops reports whether encoding must stop: dst has too many tokens, or no steps are left.
+// stops reports whether encoding must stop: dst has too many tokens, or no steps are left. It
+// sets s.err if so. s may be nil.
 func (s *scratch) stops(dst []kv.Token) bool {
 	if s == nil || !s.bounded {
 		return false
@@ -90,8 +96,9 @@ func (s *scratch) stops(dst []kv.Token) bool {
 	return s.err != nil
 }
 
-// exceeds reports whether a piece of that number of symbols must have too many tokens, if a
-// token covers at most longest symbols. Such a piece is not merged.
+// exceeds reports whether a piece must have more tokens than are still allowed after those in
+// dst. symbols is the number of symbols of the piece, longest the most symbols that a token
+// covers. If so, it sets s.err, and the piece must not be merged.
 func (s *scratch) exceeds(dst []kv.Token, symbols, longest int) bool {
 	if !s.bounded || s.most == math.MaxInt || (symbols+longest-1)/longest <= s.most-len(dst) {
 		return false
@@ -102,8 +109,8 @@ func (s *scratch) exceeds(dst []kv.Token, symbols, longest int) bool {
 	return true
 }
 
-// allowed returns the counter for steps of regular expressions: that of the call, or own if the
-// call has no bounds.
+// allowed returns the counter of the regular-expression steps that are left: that of the call of
+// EncodeWith, or own if the call has no bounds. s may be nil.
 func (s *scratch) allowed(own *int) *int {
 	if s == nil || !s.bounded {
 		return own

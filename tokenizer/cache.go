@@ -49,7 +49,8 @@ func (c *pieceCache) slot(k pieceKey) *cacheSlot {
 	return &c.slots[h>>(64-cacheBits)]
 }
 
-// encode appends the tokens of piece, from the cache if it has them, or else by merging.
+// encode appends the tokens of piece to dst. It takes them from the cache, or else merges the
+// piece and caches its tokens.
 func (s *scratch) encode(dst []kv.Token, t *Tokenizer, piece string) []kv.Token {
 	if len(piece) > cachedBytes {
 		return t.merge(dst, piece, s)
@@ -68,11 +69,12 @@ func (s *scratch) encode(dst []kv.Token, t *Tokenizer, piece string) []kv.Token 
 	return dst
 }
 
-// Encoder encodes like its Tokenizer, but caches the tokens of short pieces and keeps the
-// buffers in which long pieces are merged: about 600 KiB, plus 40 bytes for each byte of the
-// longest piece so far. Pieces over 256 KiB do not count: one text without spaces must not
-// occupy memory permanently. Once it has its buffers, it only allocates for such pieces. One
-// goroutine at a time may use it.
+// Encoder encodes like its Tokenizer, with a cache of the tokens of short pieces and with buffers
+// for merging long pieces. It takes about 600 KiB, plus 40 bytes for each byte of the longest
+// piece so far. Buffers that have grown for a piece of over keptPiece symbols are released after
+// the call, so that one text without spaces does not occupy memory permanently. Once its buffers
+// have grown, an Encoder allocates only for such pieces and to grow dst. One goroutine at a time
+// may use it.
 type Encoder struct {
 	t *Tokenizer
 	s scratch
@@ -98,7 +100,7 @@ func (e *Encoder) EncodePrompt(dst []kv.Token, text string) []kv.Token {
 // keptPiece is the longest piece, in symbols, whose buffers an Encoder keeps.
 const keptPiece = 256 << 10
 
-// trim releases larger buffers.
+// trim releases the buffers if they are larger than a piece of keptPiece symbols needs.
 func (s *scratch) trim() {
 	if max(cap(s.ids), cap(s.nodes), cap(s.queue)/2) > keptPiece+keptPiece/4 { // growth rounds up
 		s.ids, s.nodes, s.queue = nil, nil, nil

@@ -21,8 +21,8 @@ func contraction(text string) int {
 	return 0
 }
 
-// contractionFold is contraction regardless of case. Case folding has a third s, the long one
-// (U+017F).
+// contractionFold is contraction for letters of any case. The long s (U+017F) counts as an s, as
+// in Unicode's case folding.
 func contractionFold(text string) int {
 	if len(text) < 2 || text[0] != '\'' {
 		return 0

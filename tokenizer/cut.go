@@ -82,7 +82,7 @@ func (t *Tokenizer) cut(dst []kv.Token, step int, text string, first bool, s *sc
 	return dst
 }
 
-// cutSpans is cut for a Split by an expression or a literal.
+// cutSpans is cut for a step of kind cutPattern: a Split by an expression or a literal.
 func (t *Tokenizer) cutSpans(dst []kv.Token, step int, text string, first bool, s *scratch) []kv.Token {
 	c := &t.cutters[step]
 	own := allowance(len(text))
@@ -100,7 +100,8 @@ func (t *Tokenizer) cutSpans(dst []kv.Token, step int, text string, first bool, 
 	return dst
 }
 
-// next returns the length of the first piece of text, for the kinds that need no later text.
+// next returns the length of the first piece of text, for the kinds cutKnown, cutDigits and
+// cutMetaspace. text must not be empty.
 func (c *cutter) next(text string) int {
 	switch c.kind {
 	case cutKnown:
@@ -121,7 +122,9 @@ func (c *cutter) next(text string) int {
 	return len(text)
 }
 
-// metaspace replaces the spaces and prepends a replacement if the file's scheme says so.
+// metaspace returns text with every space replaced by c.literal. It also puts c.literal before
+// the text if c.prepend requires that and the text does not begin with it. first reports whether
+// text is the beginning of the caller's text.
 func (c *cutter) metaspace(text string, first bool) string {
 	text = strings.ReplaceAll(text, " ", c.literal)
 	if c.prepend == prependAlways || c.prepend == prependFirst && first {
@@ -132,8 +135,9 @@ func (c *cutter) metaspace(text string, first bool) string {
 	return text
 }
 
-// nextDigits splits off numbers: each digit alone, or runs of digits. Digits are the runes in
-// Unicode's categories N, including fractions and letters used as numbers.
+// nextDigits returns the length of the first piece of text: a run of digits, or a run of other
+// runes. With single set, each digit is a piece. Digits are the runes in Unicode's categories N,
+// including fractions and letters used as numbers.
 func nextDigits(text string, single bool) int {
 	r, n := utf8.DecodeRuneInString(text)
 	number := unicode.IsNumber(r)

@@ -8,9 +8,10 @@ import (
 // wantDecoder ends the errors about decoders.
 const wantDecoder = "supported are ByteLevel, Metaspace, and a Sequence of Replace, ByteFallback, Fuse and Strip in this order"
 
-// readDecoder reduces the decoder to a text per token, and the difference at the beginning of a
-// text, so that a stream needs no earlier tokens. Steps in an order that does not permit this
-// are refused.
+// readDecoder computes from the file's decoder p the text that each token decodes to, and how
+// that text differs at the beginning of an output. The text of a token then never depends on the
+// tokens before it, so a stream can be decoded token by token. It refuses decoders for which that
+// is not possible.
 func (t *Tokenizer) readDecoder(p *partJSON) error {
 	steps, err := flatDecoder(nil, p, 0)
 	if err != nil {
@@ -38,6 +39,8 @@ func decoderName(p *partJSON) string {
 	return p.Type
 }
 
+// flatDecoder appends the steps of p to steps; Sequences are replaced by the steps in them. depth
+// is the number of Sequences around p.
 func flatDecoder(steps []*partJSON, p *partJSON, depth int) ([]*partJSON, error) {
 	switch {
 	case p == nil:
@@ -56,8 +59,10 @@ func flatDecoder(steps []*partJSON, p *partJSON, depth int) ([]*partJSON, error)
 	return steps, nil
 }
 
-// decodeMetaspace restores spaces, except those at the beginning of a text's first token if the
-// encoder added them (huggingface/tokenizers, pre_tokenizers/metaspace.rs).
+// decodeMetaspace computes the texts for a Metaspace decoder: each replacement character becomes
+// a space. At the beginning of a text, where the encoder may have added one, the replacement
+// characters of the first token are dropped, unless prepend_scheme is "never"
+// (huggingface/tokenizers, pre_tokenizers/metaspace.rs).
 func (t *Tokenizer) decodeMetaspace(p *partJSON) error {
 	scheme, err := prependOf(p)
 	if err != nil {
@@ -79,7 +84,8 @@ func (t *Tokenizer) decodeMetaspace(p *partJSON) error {
 	return nil
 }
 
-// decodeChain reads the decoder of files converted from SentencePiece's.
+// decodeChain computes the texts for the decoder of files converted from SentencePiece's:
+// Replace, ByteFallback, Fuse and Strip, in this order.
 func (t *Tokenizer) decodeChain(steps []*partJSON) error {
 	order := map[string]int{"Replace": 1, "ByteFallback": 2, "Fuse": 3, "Strip": 4}
 	stage := 0

@@ -7,17 +7,19 @@ import (
 )
 
 // Decode appends the bytes of tokens to dst. They may begin or end inside a rune. With
-// skipSpecial special tokens yield nothing; unknown tokens never yield anything.
+// skipSpecial special tokens yield nothing; ids that the vocabulary lacks never yield anything.
 //
-// An added token yields its content. Hugging Face's library runs it through the byte alphabet,
-// which only differs for added tokens that are not ASCII. Byte tokens (<0xE4>) that are not
-// valid UTF-8 together yield their bytes, which a Detokenizer turns into one U+FFFD per maximal
-// subpart; that library yields one for every byte of the run, valid ones included.
+// Hugging Face's library differs in two points. It passes the content of an added token through
+// the byte alphabet, which changes only content that is not ASCII; here an added token yields its
+// content. And for a run of byte tokens (<0xE4>) that is not valid UTF-8, it yields one U+FFFD
+// for every byte, valid ones included; here the run yields its bytes, and a Detokenizer turns
+// them into one U+FFFD per maximal subpart.
 func (t *Tokenizer) Decode(dst []byte, tokens []kv.Token, skipSpecial bool) []byte {
 	l := leading{strip: t.strip}
 	return t.decode(dst, tokens, skipSpecial, &l)
 }
 
+// decode is Decode from the state l, which it updates.
 func (t *Tokenizer) decode(dst []byte, tokens []kv.Token, skipSpecial bool, l *leading) []byte {
 	for _, token := range tokens {
 		if int64(token) >= int64(len(t.text)) || skipSpecial && t.special[token] {
@@ -28,7 +30,8 @@ func (t *Tokenizer) decode(dst []byte, tokens []kv.Token, skipSpecial bool, l *l
 	return dst
 }
 
-// Decoding decodes tokens in parts, like [Tokenizer.Decode] does all at once.
+// Decoding decodes tokens in parts. The parts together yield the same bytes as one call of
+// [Tokenizer.Decode] with all tokens.
 type Decoding struct {
 	t    *Tokenizer
 	lead leading
@@ -37,18 +40,21 @@ type Decoding struct {
 // NewDecoding starts a decoding.
 func (t *Tokenizer) NewDecoding() *Decoding { return &Decoding{t, leading{strip: t.strip}} }
 
-// Append appends the bytes of the next tokens, special ones included.
+// Append appends to dst the bytes of tokens, which follow the tokens of earlier calls. Special
+// tokens yield their text.
 func (d *Decoding) Append(dst []byte, tokens []kv.Token) []byte {
 	return d.t.decode(dst, tokens, false, &d.lead)
 }
 
-// leading describes what must still be dropped at the beginning of a text.
+// leading is the state of decoding at the beginning of a text: begun is set after the first
+// token, and strip is how many stripBytes may still be dropped.
 type leading struct {
 	begun bool
 	strip int
 }
 
-// spoken returns the text of token in the state l. The token must be known.
+// spoken returns the text of token in the state l, and updates l. token must be below
+// len(t.text).
 func (t *Tokenizer) spoken(token kv.Token, l *leading) string {
 	s := t.text[token]
 	if !l.begun {
@@ -80,7 +86,7 @@ type Detokenizer struct {
 	tail [utf8.UTFMax]byte // tail[:n] is the incomplete beginning of a rune
 	n    int
 
-	begin leading // state at the beginning of a stream
+	begin leading // value of lead at the beginning of a stream
 	lead  leading
 }
 
@@ -98,8 +104,9 @@ func (t *Tokenizer) detokenizer(begin leading) *Detokenizer {
 
 const replacement = "\uFFFD"
 
-// Next appends to dst the text that is certain after token. Special and unknown tokens yield
-// nothing and do not end a rune. It only allocates to grow dst.
+// Next decodes token and appends to dst the text that later tokens can't change: complete runes,
+// and U+FFFD for bytes that can't become one. Special tokens, and ids that the vocabulary lacks,
+// yield nothing and do not end a rune. Next only allocates to grow dst.
 func (d *Detokenizer) Next(dst []byte, token kv.Token) []byte {
 	if int64(token) >= int64(len(d.t.text)) || d.t.special[token] {
 		return dst
@@ -123,7 +130,8 @@ func (d *Detokenizer) Next(dst []byte, token kv.Token) []byte {
 	return d.body(dst, s)
 }
 
-// body appends the complete runes of s and keeps the rest as the tail, which must be empty.
+// body appends the complete runes of s to dst, and keeps an incomplete rune at the end of s as
+// the tail. The tail must be empty before.
 func (d *Detokenizer) body(dst []byte, s string) []byte {
 	for s != "" {
 		r, n := utf8.DecodeRuneInString(s)
@@ -152,8 +160,8 @@ func subpart(s string) int {
 	return n
 }
 
-// Flush ends the stream: an incomplete rune becomes U+FFFD. The detokenizer may then be used
-// for another stream.
+// Flush ends the stream: it appends U+FFFD to dst if the tail has an incomplete rune. The
+// detokenizer may then be used for another stream.
 func (d *Detokenizer) Flush(dst []byte) []byte {
 	if d.n > 0 {
 		dst = append(dst, replacement...)

@@ -33,7 +33,7 @@
 //	added tokens     single_word, lstrip, rstrip, normalized, special
 //
 // and Sequences of these. A byte-level vocabulary may lack bytes, which become the
-// unknown token or are dropped, and ids may have holes. The splitting expressions of
+// unknown token or are dropped, and some ids may have no token. The splitting expressions of
 // those families are implemented by hand; others run in a backtracking matcher that
 // counts its steps and stops after too many: see [Encoder.EncodeWith]. Any other
 // feature of a file is refused by name with [ErrUnsupported], since ignoring it would

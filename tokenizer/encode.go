@@ -6,8 +6,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// encode finds the added tokens in the raw text and encodes the segments between them. Here and
-// in the functions below s may be nil.
+// encode finds the added tokens in the raw text, encodes the segments between them and appends
+// all tokens to dst. s has the buffers and the bounds; it may be nil, here and in the functions
+// below.
 func (t *Tokenizer) encode(dst []kv.Token, text string, s *scratch) []kv.Token {
 	for from := 0; ; {
 		a, lo, hi := t.raw.next(text, from, s.plainAfter(from))
@@ -29,9 +30,11 @@ func (t *Tokenizer) encodePrompt(dst []kv.Token, text string, s *scratch) []kv.T
 	return append(dst, t.suffix...)
 }
 
-// encodeSegment encodes text between added tokens that are matched before normalization. first
-// is set if the caller's text begins with it. plain is set if special tokens in it are text:
-// normalization moves offsets, so no special token is matched in the whole segment.
+// encodeSegment normalizes text, finds the added tokens that are matched after normalization, and
+// encodes the text between them. text lies between two added tokens that were matched before
+// normalization. first is set if text is the beginning of the caller's text. plain is set if an
+// offset of Options.Plain is in text: normalization moves offsets, so no special token is then
+// matched anywhere in text.
 func (t *Tokenizer) encodeSegment(dst []kv.Token, text string, first, plain bool, s *scratch) []kv.Token {
 	text = t.normalize(text, s)
 	var nowhere []int
@@ -55,8 +58,8 @@ func (t *Tokenizer) encodeSegment(dst []kv.Token, text string, first, plain bool
 	}
 }
 
-// encodeKnown is cut for pipelines that consist of a hand-written splitter and byte-level BPE,
-// those of most models.
+// encodeKnown is cut for a pipeline of one hand-written splitter and byte-level BPE. Most models
+// have such a pipeline.
 func (t *Tokenizer) encodeKnown(dst []kv.Token, text string, s *scratch) []kv.Token {
 	for text != "" && !s.stops(dst) {
 		n := t.split.next(text)
@@ -66,8 +69,8 @@ func (t *Tokenizer) encodeKnown(dst []kv.Token, text string, s *scratch) []kv.To
 	return dst
 }
 
-// encodePiece encodes a piece of the pre-tokenizer; it splits the piece further where no merge
-// can cross.
+// encodePiece encodes a piece that the pre-tokenizer made. If t.words is set, it first splits the
+// piece before each run of t.words: no merge can cross these places.
 func (t *Tokenizer) encodePiece(dst []kv.Token, piece string, s *scratch) []kv.Token {
 	if t.words == "" {
 		return t.encodeWord(dst, piece, s)
@@ -80,6 +83,8 @@ func (t *Tokenizer) encodePiece(dst []kv.Token, piece string, s *scratch) []kv.T
 	return dst
 }
 
+// encodeWord appends the tokens of word to dst: a single token if t.whole has one, else those
+// that merging yields, through the cache if s has one.
 func (t *Tokenizer) encodeWord(dst []kv.Token, word string, s *scratch) []kv.Token {
 	if id, ok := t.whole[word]; ok {
 		return append(dst, id)
@@ -90,8 +95,8 @@ func (t *Tokenizer) encodeWord(dst []kv.Token, word string, s *scratch) []kv.Tok
 	return t.merge(dst, word, s)
 }
 
-// nextWord returns the length of a run of spaces with the text up to the next run. text must
-// not be empty.
+// nextWord returns the length of the first word of text, which must not be empty: the run of
+// space that it begins with, if any, and the text up to the next space.
 func nextWord(text, space string) int {
 	n := 0
 	for strings.HasPrefix(text[n:], space) {
@@ -110,7 +115,7 @@ const metaspace = "▁"
 // "". Splitting is safe if no merge joins a left part that ends in another character with a
 // right part that begins with a metaspace, if a metaspace is a symbol of its own, if pieces are
 // not looked up whole before merging, and if no unknown tokens can fuse across the split.
-// Without it, files that have no pre-tokenizer, such as SentencePiece's, would merge whole
+// Without the split, files that have no pre-tokenizer, such as SentencePiece's, would merge whole
 // texts as one piece.
 func (t *Tokenizer) safeWords(m *modelJSON) string {
 	if t.byteLevel || m.IgnoreMerges || !t.complete() || !hasKey(m.Vocab, metaspace) {

@@ -89,8 +89,9 @@ type partJSON struct {
 	SpecialTokens map[string]templateIDJSON `json:"special_tokens"` // TemplateProcessing
 }
 
-// countJSON is a number, if the step has one. Other steps use the same field names for values
-// of other types; they are refused by their type instead.
+// countJSON is the number of characters that a Strip decoder drops. Other steps have values of
+// other types under the same field names; these are ignored here, and the step is refused for its
+// type.
 type countJSON int
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -106,8 +107,8 @@ type patternJSON struct {
 	String string
 }
 
-// UnmarshalJSON leaves the pattern empty if the value is not an object. Split's is one; steps
-// with other kinds of pattern are refused by their type.
+// UnmarshalJSON leaves p empty if data is not an object. The pattern of Split and Replace is an
+// object; a step with another kind of pattern is refused for its type.
 func (p *patternJSON) UnmarshalJSON(data []byte) error {
 	type plain patternJSON
 	if !bytes.HasPrefix(data, []byte("{")) {
@@ -125,8 +126,8 @@ type templateIDJSON struct {
 	IDs []kv.Token `json:"ids"`
 }
 
-// vocabJSON is the vocabulary by name. It stays nil if the file has a list, as Unigram models
-// do: the model's type is refused instead of the JSON.
+// vocabJSON maps the name of each token to its id. It stays nil if the file has a list, as
+// Unigram models do; such a file is then refused for the model's type, not as invalid JSON.
 type vocabJSON map[string]kv.Token
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -137,7 +138,8 @@ func (v *vocabJSON) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*map[string]kv.Token)(v))
 }
 
-// mergesJSON is the list of merges, lowest rank first: ["a", "b"], or in older files "a b".
+// mergesJSON is the list of merges, lowest rank first. A merge is the names of two tokens: ["a",
+// "b"], or in older files "a b".
 type mergesJSON [][]string
 
 // UnmarshalJSON implements json.Unmarshaler.

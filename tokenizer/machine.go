@@ -18,7 +18,7 @@ type machine struct {
 type instr struct {
 	op   op
 	back bool
-	x, y int32 // targets; for a set, x is its number
+	x, y int32 // targets, as indexes into code; with a set, x is its index in sets
 	r    rune
 }
 
@@ -41,7 +41,7 @@ const (
 
 // runeSet is a class of runes: [a-z\p{L}], or its complement.
 type runeSet struct {
-	ascii  [2]uint64 // includes all of the fields below
+	ascii  [2]uint64 // the runes below 0x80 that are in the set, with the fields below applied
 	ranges []runeRange
 	tables []classTable
 	fold   bool // case-insensitive
@@ -74,6 +74,7 @@ func (s *runeSet) search(r rune) bool {
 	return in != s.not
 }
 
+// holds reports whether a range or a table of s has r, without regard to fold and not.
 func (s *runeSet) holds(r rune) bool {
 	for _, x := range s.ranges {
 		if x.lo <= r && r <= x.hi {
@@ -111,20 +112,21 @@ type matcherState struct {
 	stack []alternative
 }
 
-// alternative is a point to which the matcher backtracks: pc, at text[at]. For a run it stands
-// for all shorter runs, down to lo, or all longer ones.
+// alternative is a state to which the matcher can backtrack: instruction pc at text[at]. The
+// alternative of a greedy run stands for all shorter runs, down to the one that ends at lo; that
+// of a lazy run stands for all longer runs.
 type alternative struct {
-	pc, set int32 // set: that of a lazy run, else -1
+	pc, set int32 // set: index of a lazy run's set, else -1
 	at, lo  int
 	back    bool
 }
 
-// allowance returns the number of steps that a machine may take on n bytes of text, far more
-// than the expressions in use need, which is under 40 per byte.
+// allowance returns the number of steps that a machine may take on n bytes of text. The
+// expressions in use need under 40 steps per byte, far fewer.
 func allowance(n int) int { return min(1<<20+256*n, max(1<<28, 32*n)) }
 
-// find returns the first match in text[from:]; ok is false if there is none, or if no steps are
-// left.
+// find returns the first match in text[from:], which is text[lo:hi]; ok is false if there is
+// none, or if no steps are left.
 func (s *matcherState) find(from int) (lo, hi int, ok bool) {
 	for lo = from; lo <= len(s.text) && s.steps > 0; {
 		if hi, ok = s.run(0, lo); ok {
@@ -136,7 +138,8 @@ func (s *matcherState) find(from int) (lo, hi int, ok bool) {
 	return 0, 0, false
 }
 
-// run returns the end of the match from instruction pc at text[at].
+// run executes the code from instruction pc at text[at] up to its opEnd and returns the end of
+// the match. ok is false if nothing matches or no steps are left.
 func (s *matcherState) run(pc int32, at int) (end int, ok bool) {
 	base := len(s.stack)
 	defer func() { s.stack = s.stack[:base] }()
@@ -186,7 +189,8 @@ func (s *matcherState) run(pc int32, at int) (end int, ok bool) {
 	}
 }
 
-// read returns the rune after, or with back before, text[at]; n is 0 at the end.
+// read returns the rune that begins at text[at], or with back the rune that ends there, and its
+// length n in bytes. n is 0 if there is none.
 func (s *matcherState) read(at int, back bool) (r rune, n int) {
 	if back {
 		r, n = utf8.DecodeLastRuneInString(s.text[:at])
@@ -203,7 +207,9 @@ func (s *matcherState) move(at, n int, back bool) int {
 	return at + n
 }
 
-// greedy returns the end of the longest run of a set at text[at].
+// greedy returns the end of the longest run of runes of instruction i's set from text[at]. If the
+// run is not empty, it adds an alternative for the shorter runs, after which the matcher
+// continues at instruction next.
 func (s *matcherState) greedy(i *instr, next int32, at int) int {
 	from, set := at, &s.m.sets[i.x]
 	for s.steps > 0 {
@@ -220,7 +226,8 @@ func (s *matcherState) greedy(i *instr, next int32, at int) int {
 	return at
 }
 
-// retreat backtracks to the latest alternative, if there is one above base.
+// retreat backtracks: it returns the state of the latest alternative in s.stack[base:]. ok is
+// false if there is none.
 func (s *matcherState) retreat(base int) (pc int32, at int, ok bool) {
 	for len(s.stack) > base {
 		a := &s.stack[len(s.stack)-1]

@@ -5,12 +5,14 @@ import (
 	"slices"
 )
 
+// emit appends i to the code and returns its index.
 func (m *machine) emit(i instr) int32 {
 	m.code = append(m.code, i)
 	return int32(len(m.code)) - 1
 }
 
-// compile emits code that matches t, or with back matches it backwards.
+// compile emits code that matches t. With back, as in a look-behind, the code reads the text
+// backwards. It fails if the code has more than maxCode instructions.
 func (m *machine) compile(t *term, back bool) error {
 	if len(m.code) > maxCode {
 		return fmt.Errorf("more than %d instructions", maxCode)
@@ -75,7 +77,8 @@ func (m *machine) alternatives(parts []*term, back bool) error {
 	return nil
 }
 
-// repeat emits bounded repetitions one after another, and a loop for unbounded ones.
+// repeat emits t.min copies of the repeated term. After these it emits a loop if t has no
+// maximum, or else the remaining copies, each of them optional.
 func (m *machine) repeat(t *term, back bool) error {
 	body, most := t.parts[0], t.max
 	if most < 0 && body.nullable() { // repeating an empty match has no effect
@@ -102,7 +105,8 @@ func (m *machine) repeat(t *term, back bool) error {
 	return nil
 }
 
-// loop emits any number of a body that matches at least one rune.
+// loop emits any number of matches of body, which must match at least one rune. lazy prefers
+// fewer matches.
 func (m *machine) loop(body *term, lazy, back bool) error {
 	for body.kind == termAlternate && len(body.parts) == 1 || body.kind == termConcat && len(body.parts) == 1 {
 		body = body.parts[0]
@@ -128,7 +132,8 @@ func (m *machine) loop(body *term, lazy, back bool) error {
 	return nil
 }
 
-// ways returns the targets of a split, first choice first: body and out.
+// ways returns the targets x and y of a split that either enters a body or leaves it for out. The
+// matcher tries x first: body, or out if lazy is set.
 func (m *machine) ways(body, out int32, lazy bool) (x, y int32) {
 	if lazy {
 		return out, body

@@ -181,7 +181,7 @@ func (p *machineParser) element() (*term, error) {
 	return p.letter(r), nil
 }
 
-// letter returns the set of one rune, or with (?i) also of its other cases.
+// letter returns the term that matches r, or with (?i) also its other cases.
 func (p *machineParser) letter(r rune) *term {
 	if p.fold && unicode.SimpleFold(r) != r {
 		return p.sealed(runeSet{ranges: []runeRange{{r, r}}})
@@ -195,7 +195,8 @@ func (p *machineParser) sealed(set runeSet) *term {
 	return &term{kind: termSet, set: set}
 }
 
-// escape parses the text after a backslash: a rune, or a class that is added to set.
+// escape parses a backslash and the text after it. It returns the rune that they mean; or it adds
+// a class such as \d to set, and isSet is true.
 func (p *machineParser) escape(set *runeSet) (r rune, isSet bool, err error) {
 	p.at++
 	if p.at >= len(p.expr) {
@@ -305,7 +306,8 @@ func (p *machineParser) member(set *runeSet) (r rune, isSet bool, err error) {
 	return r, false, nil
 }
 
-// repeated parses a quantifier after t, if there is one.
+// repeated parses the quantifier that follows t and returns the repetition of t; without a
+// quantifier it returns t.
 func (p *machineParser) repeated(t *term) (*term, error) {
 	if !p.atQuantifier() {
 		p.several = p.several || t.several

@@ -21,8 +21,9 @@ type merge struct {
 // noMerge is the rank of a pair that does not merge.
 const noMerge = math.MaxUint32
 
-// maxShortPiece is the longest piece, in bytes, for mergeShort. That is quadratic, but for
-// words its arrays fit the stack, and it beats a heap.
+// maxShortPiece is the length in bytes up to which mergeShort merges a piece. mergeShort takes
+// quadratic time, but for short pieces its arrays fit the stack, and it is faster than mergeLong
+// with its heap.
 const maxShortPiece = 64
 
 // merge appends the tokens of one piece: starting with its symbols, it merges the pair of

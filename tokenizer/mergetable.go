@@ -41,7 +41,8 @@ func (m *mergeTable) at(p pair) *mergeSlot {
 	}
 }
 
-// put sets the merge of p, replacing an earlier one. There must be room.
+// put sets the merge of p to what, in place of an earlier merge of p. The table must have an
+// empty slot.
 func (m *mergeTable) put(p pair, what merge) {
 	slot := m.at(p)
 	if slot.merge.rank == noMerge {
@@ -50,6 +51,8 @@ func (m *mergeTable) put(p pair, what merge) {
 	*slot = mergeSlot{p, what}
 }
 
+// lookup returns the merge of the tokens left and right; its rank is noMerge if they do not
+// merge.
 func (t *Tokenizer) lookup(left, right kv.Token) merge {
 	p := pairOf(left, right)
 	if slot := t.merges.at(p); slot.pair == p {

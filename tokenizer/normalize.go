@@ -34,7 +34,8 @@ var normalForms = map[string]norm.Form{"NFC": norm.NFC, "NFD": norm.NFD, "NFKC":
 // maxNesting bounds the nesting of Sequences.
 const maxNesting = 16
 
-// normalizersOf appends the steps of p, with Sequences flattened.
+// normalizersOf appends the steps of p to steps; Sequences are replaced by the steps in them.
+// depth is the number of Sequences around p. It refuses unsupported steps.
 func normalizersOf(steps []normalizer, p *partJSON, depth int) ([]normalizer, error) {
 	if p == nil {
 		return steps, nil
@@ -74,7 +75,8 @@ func normalizersOf(steps []normalizer, p *partJSON, depth int) ([]normalizer, er
 	return nil, unsupported("normalizer %q; supported are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequences of these", p.Type)
 }
 
-// normalize runs text through all steps. It does not allocate if they leave the text unchanged.
+// normalize returns text after all steps. It does not allocate if they leave the text unchanged.
+// s may be nil.
 func (t *Tokenizer) normalize(text string, s *scratch) string {
 	for i := range t.normalizers {
 		text = t.normalizers[i].apply(text, s)

@@ -46,9 +46,9 @@ func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// readVocab fills text. An added token may also be in the vocabulary, with the same id. Ids may
-// have holes, as in cl100k: ids without a token, which no text encodes to and which decode to
-// nothing.
+// readVocab fills t.text, t.special and t.known. An added token may also be in the vocabulary,
+// with the same id. Some ids may have no token, as in cl100k: no text encodes to them, and they
+// decode to nothing.
 func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
 	sorted := slices.Sorted(maps.Keys(vocab)) // for the same error each time if there are several faults
 	size, err := vocabSize(sorted, vocab, addedTokens)
@@ -88,11 +88,13 @@ func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
 	return nil
 }
 
-// maxHoles bounds the ids without a token: models pad their vocabularies by some hundreds, and
-// an id far beyond the tokens is an error in the file that must not take memory.
+// maxHoles bounds how far an id may exceed the number of tokens. Models pad their vocabularies by
+// some hundreds of ids; an id far beyond the tokens is an error in the file that must not take
+// memory.
 const maxHoles = 1 << 16
 
-// vocabSize returns the highest id plus one. names are those of vocab.
+// vocabSize returns the highest id plus one. names are the names in vocab. It fails if an id
+// exceeds the number of tokens by maxHoles or more.
 func vocabSize(names []string, vocab vocabJSON, addedTokens []addedJSON) (size int, err error) {
 	tokens := len(vocab) + len(addedTokens)
 	check := func(name string, id kv.Token) {
@@ -133,8 +135,8 @@ func (t *Tokenizer) readMerges(m *modelJSON) error {
 	return nil
 }
 
-// findWhole collects the tokens that are the encoding of a piece with the same bytes: all
-// tokens under ignore_merges, else those that merging produces.
+// findWhole fills t.whole with the tokens that are the encoding of a piece with the same bytes:
+// all tokens with ignoreMerges, else those that merging produces.
 func (t *Tokenizer) findWhole(vocab vocabJSON, ignoreMerges bool) {
 	t.whole = make(map[string]kv.Token, len(vocab))
 	var buf []kv.Token

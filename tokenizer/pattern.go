@@ -13,7 +13,7 @@ type pattern struct {
 	m    *machine
 }
 
-// span is text[lo:hi]; match reports whether the expression matched it, or it is the text
+// span is a range text[lo:hi]. If match is set, the expression matched it; else it is the text
 // between two matches.
 type span struct {
 	lo, hi int
@@ -37,8 +37,8 @@ func newPattern(expr string) (*pattern, error) {
 	return &pattern{expr, m}, nil
 }
 
-// walk iterates over the matches of p in text and the text between them. It decrements steps,
-// and stops when none is left.
+// walk iterates over the matches of a pattern in a text and the text between them. It lowers
+// *left by the steps that it takes, and finds no more matches when *left is 0.
 type walk struct {
 	matcherState
 	left  *int
@@ -48,12 +48,13 @@ type walk struct {
 	held  bool // next holds a match to be returned
 }
 
+// walk starts an iteration over text. *steps is the number of steps that are left.
 func (p *pattern) walk(text string, steps *int) *walk {
 	return &walk{matcherState: matcherState{m: p.m, text: text}, left: steps}
 }
 
-// span returns the next span that is not empty. When no steps are left, it returns the rest of
-// the text as unmatched.
+// span returns the next span that is not empty; ok is false at the end of the text. When no steps
+// are left, it returns the rest of the text as unmatched.
 func (w *walk) span() (_ span, ok bool) {
 	if w.held {
 		w.held, w.given = false, w.next.hi
@@ -91,7 +92,8 @@ func (w *walk) span() (_ span, ok bool) {
 	return span{}, false
 }
 
-// replace replaces every match by content.
+// replace returns text with every match replaced by content. It lowers *steps by the steps that
+// it takes; when none are left, the rest of text stays as it is.
 func (p *pattern) replace(text, content string, steps *int) string {
 	var out strings.Builder
 	for w := p.walk(text, steps); ; {

@@ -66,7 +66,8 @@ func checkModel(m *modelJSON) error {
 // wantPreTokenizer ends the errors about pre-tokenizers.
 const wantPreTokenizer = "supported are none, Split, Digits, Metaspace, ByteLevel as the last step, and Sequences of these"
 
-// readPreTokenizer appends the steps of p to the cutters.
+// readPreTokenizer appends the steps of p to t.cutters. depth is the number of Sequences around
+// p.
 func (t *Tokenizer) readPreTokenizer(p *partJSON, depth int) error {
 	if p == nil {
 		return nil
@@ -116,7 +117,8 @@ func (t *Tokenizer) readPreTokenizer(p *partJSON, depth int) error {
 	return unsupported("pre_tokenizer %q; %s", p.Type, wantPreTokenizer)
 }
 
-// joinKnown replaces steps by a hand-written splitter that does the same.
+// joinKnown returns cutters with the three Splits of DeepSeek, wherever they follow each other,
+// replaced by the hand-written splitter that does the same.
 func joinKnown(cutters []cutter) []cutter {
 	n := len(patternsDeepSeek3)
 	for i := 0; i+n <= len(cutters); i++ {
@@ -132,7 +134,8 @@ func joinKnown(cutters []cutter) []cutter {
 	return cutters
 }
 
-// prependOf reads a Metaspace's scheme, a flag in older files.
+// prependOf returns the prepend_scheme of a Metaspace. Older files have the flag add_prefix_space
+// instead.
 func prependOf(p *partJSON) (prepend, error) {
 	if p.PrependScheme == nil {
 		if p.AddPrefixSpace != nil && !*p.AddPrefixSpace {
@@ -154,8 +157,9 @@ var behaviors = map[string]behavior{
 	"MergedWithPrevious": mergedWithPrevious, "MergedWithNext": mergedWithNext,
 }
 
-// splitOf recognises the known patterns. They match everything, so isolating the matches is the
-// same as removing the unmatched text.
+// splitOf returns the cutter for a Split. A known pattern gets its hand-written splitter. The
+// known patterns match everything, so isolating the matches is the same as removing the unmatched
+// text.
 func splitOf(p *partJSON) (cutter, error) {
 	b, ok := behaviors[p.Behavior]
 	if !ok {

@@ -40,13 +40,13 @@ type joiner struct {
 	source
 	behavior behavior
 	invert   bool
-	queued   span // the next span may be joined to it
+	queued   span // the piece so far; the next span may be joined to it
 	some     bool // queued is set
 	matched  bool // the last span of the source was a match
 	ended    bool
 }
 
-// next returns the next piece.
+// next returns the next piece; ok is false after the last one.
 func (j *joiner) next() (_ span, ok bool) {
 	for !j.ended {
 		at, ok := j.source.next()
@@ -72,7 +72,8 @@ func (j *joiner) next() (_ span, ok bool) {
 	return span{}, false
 }
 
-// joins reports whether the next span, a match or not, is joined with the queued one.
+// joins reports whether the next span is joined with j.queued. match reports whether that span is
+// a match, after j.invert.
 func (j *joiner) joins(match bool) bool {
 	switch j.behavior {
 	case contiguous:

@@ -17,7 +17,7 @@ const (
 	splitQwen2                  // like Llama 3, but one digit per piece
 	splitGPT2
 	splitTekken // Mistral NeMo: words are split by case
-	splitO200k  // GPT-4o, gpt-oss, Llama 4: the same with contractions, and up to three digits per piece
+	splitO200k  // GPT-4o, gpt-oss, Llama 4: by case with contractions, up to three digits per piece
 	splitDeepSeek3
 )
 
@@ -84,7 +84,8 @@ func classAt(text string, i int) (class, int) {
 	return classOf(r), n
 }
 
-// run returns the end of the run of runes of class c that continues at text[i].
+// run returns the end of the longest run of runes of class c that begins at text[i]; i if there
+// is none.
 func run(text string, i int, c class) int {
 	for {
 		next, n := classAt(text, i)
@@ -112,7 +113,8 @@ func (s splitter) next(text string) int {
 	return nextGPT2(text)
 }
 
-// nextCl100k tries the alternatives of PatternLlama3 in order. digits is the maximum per piece.
+// nextCl100k returns the length of the first piece of text. It tries the alternatives of
+// PatternLlama3 in order. digits is the most digits of a piece.
 func nextCl100k(text string, digits int) int {
 	c, n := classAt(text, 0)
 	switch c {
@@ -141,7 +143,8 @@ func nextCl100k(text string, digits int) int {
 	return leaveOne(text, end, last)
 }
 
-// nextGPT2 tries the alternatives of PatternGPT2 in order.
+// nextGPT2 returns the length of the first piece of text. It tries the alternatives of
+// PatternGPT2 in order.
 func nextGPT2(text string) int {
 	if end := contraction(text); end > 0 {
 		return end
@@ -175,8 +178,9 @@ func spaces(text string) (end, afterNewline, last int) {
 	}
 }
 
-// leaveOne is \s+(?!\S)|\s+ for white space that ends at end: the last rune is left for the
-// word that follows, unless it is the only one.
+// leaveOne returns the end of the match of \s+(?!\S)|\s+, where text[:end] is white space and
+// last is the start of its last rune. It leaves that rune for the word that follows, unless the
+// rune is the only one or no text follows.
 func leaveOne(text string, end, last int) int {
 	if end == len(text) || last == 0 {
 		return end

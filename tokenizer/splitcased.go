@@ -75,8 +75,9 @@ func caseAt(text string, i int) (caseClass, int) {
 	return caseOf(r), n
 }
 
-// nextCased tries the alternatives of PatternTekken in order, or those of PatternO200k, in
-// which contractions belong to the word and a piece has up to three digits.
+// nextCased returns the length of the first piece of text. It tries the alternatives of
+// PatternTekken in order, or with contractions set those of PatternO200k, in which contractions
+// belong to the word. digits is the most digits of a piece.
 func nextCased(text string, digits int, contractions bool) int {
 	c, n := caseAt(text, 0)
 	if c == casedNumber {
@@ -103,8 +104,8 @@ func nextCased(text string, digits int, contractions bool) int {
 	return leaveOne(text, end, last)
 }
 
-// runNumber returns the end of a number that continues at text[i]; it has one rune already and
-// may have most.
+// runNumber returns the end of a number that has one rune before text[i] and may have up to most
+// runes.
 func runNumber(text string, i, most int) int {
 	for range most - 1 {
 		c, n := classAt(text, i)
@@ -116,9 +117,9 @@ func runNumber(text string, i, most int) int {
 	return i
 }
 
-// casedWord tries the two alternatives for words and returns 0 if neither matches. Each may
-// begin with one rune other than newline, letter and number, whose class is c and whose length
-// is n.
+// casedWord returns the end of the word that text begins with, by the two alternatives for words,
+// or 0 if neither matches. c and n are the class and the length of the first rune: a rune that is
+// no newline, letter or number may precede the word's letters.
 func casedWord(text string, c caseClass, n int) int {
 	prefix := c == casedSymbol || c == casedMark || c == casedSpace
 	if prefix {
@@ -137,8 +138,9 @@ func casedWord(text string, c caseClass, n int) int {
 	return upperWord(text, 0)
 }
 
-// lowerWord returns the end of U*L+ at text[i], U and L being inUpper and inLower, or 0. U* is
-// greedy; if no L follows, it backtracks to its last rune that is also in L.
+// lowerWord returns the end of the match of U*L+ at text[i], or 0. U are the runes with inUpper,
+// L those with inLower. U* is greedy; if no L follows, it backtracks to its last rune that is
+// also in L.
 func lowerWord(text string, i int) int {
 	both := 0 // end of the last rune so far that is in both
 	for {
@@ -158,7 +160,7 @@ func lowerWord(text string, i int) int {
 	return both
 }
 
-// upperWord returns the end of U+L* at text[i], or 0.
+// upperWord returns the end of the match of U+L* at text[i], or 0; for U and L see lowerWord.
 func upperWord(text string, i int) int {
 	end := i
 	for {
@@ -184,7 +186,8 @@ func lowerRun(text string, i int) int {
 	}
 }
 
-// symbolRun returns the end of the rest of [^\s\p{L}\p{N}]+[\r\n/]* at text[i].
+// symbolRun returns the end of the match of [^\s\p{L}\p{N}]+[\r\n/]* whose first rune ends at
+// text[i].
 func symbolRun(text string, i int) int {
 	for {
 		c, n := caseAt(text, i)

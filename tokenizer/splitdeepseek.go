@@ -88,7 +88,8 @@ func (d *deepText) at(i int) (deepClass, int) {
 	return c, n
 }
 
-// run returns the end of the run of runes of class c that continues at text[i].
+// run returns the end of the longest run of runes of class c that begins at text[i]; i if there
+// is none.
 func (d *deepText) run(i int, c deepClass) int {
 	for {
 		next, n := d.at(i)
@@ -146,7 +147,8 @@ func (d *deepText) match(c deepClass, n int) int {
 	return 0
 }
 
-// spaces matches \s*[\r\n]+|\s+(?!\S)|\s+; text must begin with white space.
+// spaces returns the length of the match of \s*[\r\n]+|\s+(?!\S)|\s+; d.text must begin with
+// white space.
 func (d *deepText) spaces() int {
 	end, last, afterNewline := 0, 0, 0
 	for {

@@ -88,7 +88,7 @@ func hasKey(vocab vocabJSON, name string) bool {
 // byteName returns a byte's name in SentencePiece vocabularies.
 func byteName(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
 
-// byteNamed is the inverse of byteName.
+// byteNamed is the inverse of byteName; it returns false if name is no byte's name.
 func byteNamed(name string) (byte, bool) {
 	if len(name) != 6 || name[:3] != "<0x" || name[5] != '>' {
 		return 0, false
@@ -160,7 +160,8 @@ func (y *symbols) spellKnown(dst []kv.Token, piece string) []kv.Token {
 	return dst
 }
 
-// spellBytes appends the tokens of the bytes of one rune if all have one.
+// spellBytes appends to dst the tokens of the bytes of the rune whole. If a byte has no token, it
+// appends nothing and returns false.
 func (y *symbols) spellBytes(dst []kv.Token, whole string) ([]kv.Token, bool) {
 	for i := range len(whole) {
 		if !y.hasByte[whole[i]] {

@@ -26,7 +26,8 @@ func (t *Tokenizer) readTemplate(p *partJSON) error {
 	return t.readSingle(p)
 }
 
-// readSingle reads the template for one text. Its tokens go around those of earlier processors.
+// readSingle reads the template for one text. It adds the template's tokens before t.prefix and
+// after t.suffix, so they enclose those of earlier processors.
 func (t *Tokenizer) readSingle(p *partJSON) error {
 	seen := false
 	var before, after []kv.Token
@@ -85,7 +86,9 @@ func (n *nameJSON) UnmarshalJSON(data []byte) error {
 // Qwen; GPT-2 and Qwen; Mistral), for files without a config.
 var endNames = []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "</s>"}
 
-// readConfig determines BOS and EOS. data may be nil.
+// readConfig sets BOS and EOS from data, the contents of tokenizer_config.json, and the prefix if
+// add_bos_token is set. data may be nil; then BOS is the first token of the prefix, and EOS the
+// tokens of endNames that the file has.
 func (t *Tokenizer) readConfig(data []byte) error {
 	var c configJSON
 	if data != nil {
@@ -125,7 +128,7 @@ func (t *Tokenizer) readConfig(data []byte) error {
 	return nil
 }
 
-// named finds a token by its content, added tokens first.
+// named finds a token by its content, added tokens first. It returns false if there is none.
 func (t *Tokenizer) named(content string) (kv.Token, bool) {
 	if id, ok := t.AddedToken(content); ok {
 		return id, true

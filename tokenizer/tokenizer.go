@@ -44,7 +44,7 @@ type vocabulary struct {
 	text    []string // the bytes of the token
 	first   []string // the bytes at the beginning of a text; nil if they are those of text
 	special []bool   // omitted by Decode with skipSpecial
-	known   []bool   // false for holes, ids without a token
+	known   []bool   // false for an id without a token
 }
 
 // Encode appends the tokens of text to dst. Added tokens ("<|eot_id|>") that occur in text
@@ -68,8 +68,8 @@ func (t *Tokenizer) EncodePrompt(dst []kv.Token, text string) []kv.Token {
 	return t.encodePrompt(dst, text, nil)
 }
 
-// VocabSize returns the highest id plus one, added tokens included; ids below it may be holes,
-// see [Tokenizer.Known]. A model's embedding may have more rows.
+// VocabSize returns the highest id plus one, added tokens included. Some ids below it may have no
+// token: see [Tokenizer.Known]. A model's embedding may have more rows.
 func (t *Tokenizer) VocabSize() int { return len(t.text) }
 
 // Known reports whether the vocabulary has a token with that id.
@@ -88,13 +88,13 @@ func (t *Tokenizer) BOS() (kv.Token, bool) { return t.bos, t.hasBOS }
 func (t *Tokenizer) EOS() []kv.Token { return slices.Clone(t.eos) }
 
 // Special reports whether token is a special token, which Decode can omit and a [Detokenizer]
-// always omits. It is false for unknown tokens.
+// always omits. It is false for ids without a token.
 func (t *Tokenizer) Special(token kv.Token) bool {
 	return int(token) < len(t.special) && t.special[token]
 }
 
-// Text returns the text of token inside a text: bytes that may begin or end inside a rune. It
-// is empty for special tokens, holes and unknown tokens.
+// Text returns the text that token has when it is not the first token of a text: bytes that may
+// begin or end inside a rune. It is empty for special tokens and for ids without a token.
 func (t *Tokenizer) Text(token kv.Token) string {
 	if int64(token) >= int64(len(t.text)) || t.special[token] {
 		return ""
@@ -102,7 +102,8 @@ func (t *Tokenizer) Text(token kv.Token) string {
 	return t.text[token]
 }
 
-// AddedToken finds the added token (special or not) with that content.
+// AddedToken returns the id of the added token, special or not, with that content; false if there
+// is none.
 func (t *Tokenizer) AddedToken(content string) (kv.Token, bool) {
 	id, ok := t.added[content]
 	return id, ok

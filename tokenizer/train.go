@@ -78,7 +78,7 @@ type trainer struct {
 	words  []word
 	counts map[pair]int
 	where  map[pair][]int // ascending indexes into words, possibly repeated or outdated
-	queue  pairQueue      // for each pair an entry with at least its count
+	queue  pairQueue      // has for each pair an entry whose count is at least counts[pair]
 	fresh  []pair         // scratch of apply: pairs that became more frequent
 }
 
@@ -114,7 +114,7 @@ func newTrainer(corpus string) *trainer {
 	return tr
 }
 
-// add counts a pair of a word.
+// add counts one occurrence of the pair left, right in words[at].
 func (tr *trainer) add(at int, left, right kv.Token) {
 	p := pairOf(left, right)
 	tr.counts[p] += tr.words[at].count
@@ -122,7 +122,7 @@ func (tr *trainer) add(at int, left, right kv.Token) {
 	tr.fresh = append(tr.fresh, p)
 }
 
-// remove undoes add, except for the index in where.
+// remove undoes one call of add, except that at stays in tr.where.
 func (tr *trainer) remove(at int, left, right kv.Token) {
 	tr.counts[pairOf(left, right)] -= tr.words[at].count
 }
@@ -174,8 +174,8 @@ func (tr *trainer) apply(p pair) {
 	tr.enqueueFresh()
 }
 
-// mergeIn replaces left, right by id in one word, from left to right, and updates the counts of
-// the neighbouring pairs.
+// mergeIn replaces the tokens left, right by id in words[at], from left to right, and updates the
+// counts of the neighbouring pairs.
 func (tr *trainer) mergeIn(at int, left, right, id kv.Token) {
 	ids := tr.words[at].ids
 	out := ids[:0]

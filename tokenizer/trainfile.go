@@ -62,8 +62,8 @@ func writeFile(names []string, merges [][2]kv.Token, special []string) ([]byte, 
 	return out.Bytes(), nil
 }
 
-// templateFor puts beginOfText before a prompt if it is the first special token; otherwise
-// there is no template.
+// templateFor returns a post_processor that puts beginOfText before a prompt, if beginOfText is
+// the first of special; firstID is its id. Otherwise it returns nil.
 func templateFor(special []string, firstID int) any {
 	if len(special) == 0 || special[0] != beginOfText {
 		return nil

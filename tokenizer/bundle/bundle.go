@@ -32,13 +32,14 @@ const templates = "additional_chat_templates"
 // ErrInvalid is wrapped by errors about a bundle's bytes.
 var ErrInvalid = errors.New("bundle: invalid")
 
-// Bundle is a tar archive of these files, without times and owners.
+// Bundle is a tar archive of the files of a model directory that determine its tokens, without
+// times and owners.
 type Bundle struct {
 	Data   []byte // must not be changed
 	Digest string // hash of Data: 32 hexadecimal digits, equal for equal files
 }
 
-// Read makes the bundle of a model directory. It fails if there is no tokenizer.json.
+// Read makes the bundle of the model directory dir. It fails if there is no tokenizer.json.
 func Read(dir string) (*Bundle, error) {
 	names := slices.Clone(files)
 	more, err := filepath.Glob(filepath.Join(dir, templates, "*.jinja"))
@@ -62,7 +63,8 @@ func Read(dir string) (*Bundle, error) {
 	return Make(contents)
 }
 
-// Make makes a bundle of files by name. It fails if there is no tokenizer.json.
+// Make makes a bundle of files: contents maps the name of each to its bytes. It fails if there is
+// no tokenizer.json, or if a name is not one that a bundle can have.
 func Make(contents map[string][]byte) (*Bundle, error) {
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)
@@ -81,7 +83,8 @@ func Make(contents map[string][]byte) (*Bundle, error) {
 	return Of(b.Bytes())
 }
 
-// Of makes a Bundle of bytes received from another process. It owns data from then on.
+// Of makes a Bundle of data, the bytes of a bundle received from another process. The caller must
+// not change data afterwards. The error wraps [ErrInvalid] if data is no bundle.
 func Of(data []byte) (*Bundle, error) {
 	b := &Bundle{Data: data}
 	found := false
@@ -118,8 +121,9 @@ func (b *Bundle) Unpack(dir string) error {
 	})
 }
 
-// each visits the files. It refuses names that a bundle can't have, so that received data can't
-// be written elsewhere.
+// each calls visit with the name and the contents of each file, in the order of the archive, and
+// returns visit's first error. It refuses names that a bundle can't have, so that received data
+// can't be written elsewhere.
 func (b *Bundle) each(visit func(name string, from io.Reader) error) error {
 	if len(b.Data) > MaxBytes {
 		return fmt.Errorf("%w: %d bytes, want at most %d", ErrInvalid, len(b.Data), MaxBytes)

@@ -23,7 +23,9 @@ func (r *run) arguments(a *argExprs, s *scope) *arguments {
 	return out
 }
 
-// take returns argument i, which may also be given by name; false if it is not given.
+// take returns positional argument i or, if there is none, the argument called name. It returns
+// false if neither is given. With i < 0 it takes the argument only by name, with name "" only by
+// position. It fails if the argument is given both ways.
 func (a *arguments) take(i int, name string) (any, bool) {
 	if 0 <= i && i < len(a.positional) {
 		a.taken = max(a.taken, i+1)
@@ -41,7 +43,7 @@ func (a *arguments) take(i int, name string) (any, bool) {
 	return v, true
 }
 
-// done fails if arguments are left that the function did not take.
+// done fails if arguments are left that the function has not taken.
 func (a *arguments) done() {
 	if len(a.positional) > a.taken {
 		fail("%s takes %d arguments, and got %d", a.of, a.taken, len(a.positional))
@@ -60,7 +62,7 @@ func (a *arguments) need(i int, name string) any {
 	return v
 }
 
-// or is take with a default.
+// or is take with a default: it returns other if the argument is not given.
 func (a *arguments) or(i int, name string, other any) any {
 	if v, ok := a.take(i, name); ok {
 		return v
@@ -68,7 +70,7 @@ func (a *arguments) or(i int, name string, other any) any {
 	return other
 }
 
-// str and integer are or for arguments of one type.
+// str and integer are or for text and for whole numbers. They fail for a value of another type.
 
 func (a *arguments) str(i int, name, other string) string {
 	return asString(a.of, a.or(i, name, other))

@@ -18,9 +18,9 @@ type ControlMode uint8
 
 // The modes.
 const (
-	Allow  ControlMode = iota // they act as control tokens, as in other servers
-	Refuse                    // the conversation is refused
-	Text                      // they are encoded as text
+	Allow  ControlMode = iota // control tokens in messages act as control tokens, as in other servers
+	Refuse                    // a conversation with control tokens in messages is refused
+	Text                      // control tokens in messages are encoded as text
 )
 
 var controlModes = enum.New[ControlMode]("chat", "mode of control tokens", "allow", "refuse", "text")
@@ -61,8 +61,8 @@ func NewControls(tokens []string) *Controls {
 // make of a role.
 func core(token string) string { return strings.Trim(token, "<>|[]{}▁ /") }
 
-// begins returns the control token at the beginning of s, if any, and whether the whole of s is
-// a proper prefix of a control token.
+// begins returns the longest control token that s begins with, "" if there is none. part reports
+// whether the whole of s is a proper prefix of a control token.
 func (c *Controls) begins(s string) (token string, part bool) {
 	lo, hi := 0, len(c.tokens)
 	for n := range min(len(s), c.longest) {
@@ -90,9 +90,12 @@ type Rendered struct {
 	Plain []int
 }
 
-// RenderAs is Render with a ControlMode. With Refuse it fails with ErrControl if a caller's
-// text has control tokens that appear in the prompt, including those formed where two texts
-// meet. A nil c has no tokens.
+// RenderAs is Render with a ControlMode. With Refuse it fails if a text of the caller (in a
+// message, a tool, a document or a variable) contains control tokens that appear in the prompt,
+// including those formed where two texts meet. With Refuse and Text it also fails for an unusual
+// role of which a template may make a control token, and if the texts contain all the characters
+// that RenderAs could use as marks. These errors wrap ErrControl. If c is nil or has no tokens,
+// all modes act like Allow.
 func (t *Template) RenderAs(messages []Message, o Options, c *Controls, mode ControlMode) (Rendered, error) {
 	if mode == Allow || c == nil || len(c.tokens) == 0 {
 		text, err := t.Render(messages, o)
@@ -127,13 +130,14 @@ var usualRoles = []string{"system", "developer", "user", "assistant", "tool", "f
 type marker struct {
 	controls *Controls
 	sign     rune // the character; 0: none is needed
-	full     bool // all characters occur in the texts
+	full     bool // all possible characters occur in the texts, so none can be used
 }
 
 // Noncharacters of Unicode, reserved for internal use (Unicode Standard, section 23.7).
 const firstMark, lastMark = 0xFDD0, 0xFDEF
 
-// mark inserts marks in all texts in values, which must contain only the caller's texts.
+// mark inserts marks in all texts in values, which must contain only the caller's texts. It sets
+// m.sign to a character that does not occur in them, or sets m.full if there is none.
 func (m *marker) mark(values map[string]any) {
 	found := false
 	used := map[rune]bool{}
@@ -171,7 +175,8 @@ func (m *marker) mark(values map[string]any) {
 	}
 }
 
-// marks returns the offsets in s at which a control token begins or may begin.
+// marks returns the ascending offsets in s at which a control token begins, or at which the rest
+// of s may become one together with the text that follows s in the prompt.
 func (m *marker) marks(s string) (at []int) {
 	trimmed := strings.TrimRight(s, " \t\r\n") // many templates trim texts
 	for i := range len(s) {
@@ -204,7 +209,8 @@ func (m *marker) marked(s string) string {
 	return b.String()
 }
 
-// each applies f to all texts in a value, keys included.
+// each returns v with f applied to all texts in it, keys included. It changes lists and
+// dictionaries in place.
 func each(v any, f func(string) string) any {
 	switch v := v.(type) {
 	case string:
@@ -223,8 +229,8 @@ func each(v any, f func(string) string) any {
 	return v
 }
 
-// unmark removes the marks from the template's output and returns the offsets of marked control
-// tokens in Plain.
+// unmark returns text, the template's output, without the marks. Plain has the offsets of the
+// marked control tokens.
 func (m *marker) unmark(text string) Rendered {
 	if m.sign == 0 {
 		return Rendered{Text: text}

@@ -256,7 +256,8 @@ func (x *slice) eval(r *run, s *scope) any {
 	return nil
 }
 
-// sliced calls take with the indexes of [start:stop:step]; omitted values are nil.
+// sliced calls take with each index that the slice [start:stop:step] selects of n items, in
+// order. A bound that the template omits is nil. It fails if step is 0.
 func (r *run) sliced(n int, start, stop, step *int64, take func(i int)) {
 	by := int64(1)
 	if step != nil {
@@ -291,7 +292,8 @@ func (r *run) sliced(n int, start, stop, step *int64, take func(i int)) {
 	}
 }
 
-// items returns the items that a loop over v visits. The caller must not change the slice.
+// items returns the items that a loop over v visits: of a dictionary the keys, of text the
+// characters. It fails if v can't be looped over. The caller must not change the slice.
 func (r *run) items(v any) []any {
 	switch v := v.(type) {
 	case undefined:

@@ -21,7 +21,8 @@ func (c *choice) exec(r *run, s *scope) signal {
 	return r.exec(c.other, s)
 }
 
-// roundSteps is the cost of one iteration of a loop, which needs a map for its names.
+// roundSteps is the number of steps that one iteration of a loop costs. An iteration needs a map
+// for its names.
 const roundSteps = 8
 
 func (l *loopOver) exec(r *run, s *scope) signal {
@@ -102,7 +103,8 @@ func (b *block) exec(r *run, s *scope) signal { return r.exec(b.body, &scope{par
 
 func (j *jump) exec(*run, *scope) signal { return j.how }
 
-// assign assigns v to a target.
+// assign assigns v to the target t in the scope s. It fails if t has several names and v another
+// number of items, or if t is an attribute of a value that is no namespace.
 func (r *run) assign(t *target, v any, s *scope) {
 	switch {
 	case t.several != nil:

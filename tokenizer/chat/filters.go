@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// filter is v|name(arguments).
+// filter implements the expression v|name(a).
 type filter func(r *run, v any, a *arguments) any
 
 // filters returns all filters by name.
@@ -162,7 +162,8 @@ func length(r *run, v any, _ *arguments) any {
 	return nil
 }
 
-// join joins the items; strict selects str.join, which only takes text.
+// join returns the items of v as one text, with by between them. It fails for an item that is not
+// text if strict is set, as str.join does; otherwise it converts the item to text.
 func (r *run) join(v any, by string, strict bool) string {
 	var b strings.Builder
 	for i, item := range r.items(v) {
@@ -189,7 +190,8 @@ func (r *run) copied(v any) []any {
 	return slices.Clone(items)
 }
 
-// end returns the first item, or for -1 the last.
+// end returns the first item of v if at is 0, or the last one if at is -1. which is the word for
+// it in the undefined value that end returns for an empty v.
 func (r *run) end(v any, at int, which string) any {
 	items := r.items(v)
 	if len(items) == 0 {
@@ -312,7 +314,8 @@ func round(r *run, v any, a *arguments) any {
 	return nil
 }
 
-// roundInt rounds n to a multiple of 10 ** digits, halves to even.
+// roundInt rounds n to a multiple of 10 ** digits, halves to even. With digits of 0 or less it
+// returns n.
 func roundInt(n, digits int64) any {
 	if digits <= 0 {
 		return n

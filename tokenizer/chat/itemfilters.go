@@ -8,8 +8,8 @@ import (
 
 // Filters that process each item of a sequence.
 
-// pick returns the attribute of v with the path "a.b.0", or the item with a number; v itself
-// for None.
+// pick returns a part of v: for a text attribute the attribute with the path "a.b.0", for a
+// number the item with that number, and for nil (None) v itself.
 func (r *run) pick(v, attribute any) any {
 	switch at := attribute.(type) {
 	case nil:
@@ -28,7 +28,7 @@ func (r *run) pick(v, attribute any) any {
 	return r.getItem(v, attribute)
 }
 
-// picked returns pick of all items of v.
+// picked returns a list with pick(item, attribute) for each item of v.
 func (r *run) picked(v, attribute any) []any {
 	items := r.copied(v)
 	for i := range items {
@@ -61,13 +61,15 @@ func mapItems(r *run, v any, a *arguments) any {
 	return &list{items: items}
 }
 
-// after returns the arguments from the nth on, for the function called with them.
+// after returns a without its first n positional arguments, as the arguments of the function
+// called of.
 func (a *arguments) after(n int, of string) *arguments {
 	return &arguments{of: of, positional: a.positional[min(n, len(a.positional)):], names: slices.Clone(a.names), named: slices.Clone(a.named)}
 }
 
-// selected keeps the items for which the test, of the item or of an attribute, returns want;
-// without a test, their truth is used.
+// selected returns the items of v for which a test returns want. The test is applied to the item
+// or, with byAttribute, to the attribute that the first argument names. The next argument names
+// the test; without it, the truth of the value counts.
 func (r *run) selected(v any, a *arguments, byAttribute, want bool) any {
 	from, attribute := 0, any(nil)
 	if byAttribute {
@@ -106,7 +108,8 @@ func (r *run) folded(v any, exact bool) any {
 	return v
 }
 
-// sorted returns the items in order; the sort is stable.
+// sorted returns items sorted by the attribute that pick returns, in descending order with
+// reverse. Text is compared without regard to case unless exact is set. The sort is stable.
 func (r *run) sorted(items []any, attribute any, reverse, exact bool) []any {
 	type keyed struct{ key, item any }
 	r.spend(len(items))

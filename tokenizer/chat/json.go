@@ -67,7 +67,8 @@ func decodeValue(d *json.Decoder, depth int) (any, error) {
 	return token, nil
 }
 
-// decodeNumber returns an int in the cases where Python's json does.
+// decodeNumber returns the value of the literal s, as Python's json does: an int64, or a wide if
+// s has neither point nor exponent but does not fit 64 bits, or else a float64.
 func decodeNumber(s string) any {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return n
@@ -88,7 +89,8 @@ type jsonStyle struct {
 	sortedKeys bool
 }
 
-// writeJSON implements Python's json.dumps.
+// writeJSON writes v to b as Python's json.dumps does, in the style s. depth is the nesting of v
+// in the whole value.
 func (r *run) writeJSON(b *strings.Builder, v any, s *jsonStyle, depth int) {
 	r.spend(1)
 	if depth > maxDepth {
@@ -148,7 +150,7 @@ func (r *run) newLine(b *strings.Builder, s *jsonStyle, depth int) {
 	}
 }
 
-// jsonKey converts a key to text, like json.dumps.
+// jsonKey converts a dictionary's key to text, like json.dumps.
 func (r *run) jsonKey(key any) string {
 	if s, ok := key.(string); ok {
 		return s

@@ -76,7 +76,7 @@ func syntaxError(line int, format string, args ...any) error {
 	return fmt.Errorf("%w: line %d: %s", ErrInvalid, line, fmt.Sprintf(format, args...))
 }
 
-// data reads the text up to the next tag, and the tag.
+// data reads the text up to the next tag, and that tag.
 func (l *lexer) data() error {
 	rest := l.source[l.at:]
 	n := nextTag(rest)
@@ -147,8 +147,9 @@ func (l *lexer) tag(kind byte, width int) error {
 	return l.expression("%}", tokBlockEnd)
 }
 
-// endTag reads the n bytes before a closing mark, the mark, and the white space that the sign
-// before it, or trim_blocks, removes.
+// endTag skips the last n bytes of a tag and the closing mark. It also skips the white space
+// after the mark if the byte before the mark is "-", or one line break for trim_blocks, unless
+// that byte is "+" or the mark is }}.
 func (l *lexer) endTag(n int, mark string) {
 	sign := byte(0)
 	if n > 0 {
@@ -168,7 +169,9 @@ func (l *lexer) endTag(n int, mark string) {
 	l.fresh = l.at > before && l.source[l.at-1] == '\n'
 }
 
-// rawBlock recognises {% raw %} and returns the offset of its body, 0 for other tags.
+// rawBlock recognises {% raw %} at l.at. n is the offset of its %} from l.at, or 0 for other
+// tags. sign is '-' if a minus precedes the %}, else 0. width is the length of the tag's opening
+// mark.
 func (l *lexer) rawBlock(width int) (sign byte, n int) {
 	rest := l.source[l.at:]
 	after := strings.TrimLeftFunc(rest[width:], isSpace)
@@ -185,7 +188,7 @@ func (l *lexer) rawBlock(width int) (sign byte, n int) {
 	return sign, len(rest) - len(after)
 }
 
-// raw reads {% raw %}...{% endraw %} as data; n bytes precede its first %}.
+// raw reads {% raw %}...{% endraw %} as data. sign and n are those that rawBlock returned.
 func (l *lexer) raw(sign byte, n int) error {
 	l.skip(n + 2)
 	if sign == '-' {
@@ -228,8 +231,8 @@ func (l *lexer) raw(sign byte, n int) error {
 	}
 }
 
-// expression reads the tokens of a tag up to its end. Inside brackets the end mark does not
-// count.
+// expression reads the tokens of a tag up to mark, for which it adds a token of kind end. Inside
+// brackets mark does not count as the end of the tag.
 func (l *lexer) expression(mark string, end tokenKind) error {
 	var open []byte
 	for l.at < len(l.source) {
@@ -341,7 +344,8 @@ func (l *lexer) number(rest string) error {
 	return nil
 }
 
-// quoted reads a string literal.
+// quoted reads a string literal. rest is the source from the literal on, mark the quotation mark
+// that it begins with.
 func (l *lexer) quoted(rest string, mark byte) error {
 	for i := 1; i < len(rest); i++ {
 		switch rest[i] {

@@ -285,7 +285,8 @@ func splitBy(s, by string, most int, right bool) []string {
 	return parts
 }
 
-// splitSpace splits at runs of white space, at most most times; the rest is one part.
+// splitSpace splits s at runs of white space, at most most times, from the right if right is set.
+// The text that is left after the last split is one part.
 func splitSpace(s string, most int, right bool) []string {
 	trim, other := strings.TrimLeftFunc, strings.TrimRightFunc
 	if right {
@@ -366,7 +367,8 @@ func replace(r *run, s string, a *arguments) any {
 
 func countOf(s, part string) any { return int64(strings.Count(s, part)) }
 
-// find returns the position in characters, or -1.
+// find returns the position in s, in characters, of the text that is the first argument, or -1.
+// index is strings.Index or strings.LastIndex.
 func find(s string, a *arguments, index func(s, part string) int) any {
 	i := index(s, asString(a.of, a.need(0, "")))
 	if i < 0 {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// arithmetic implements Python's operators, for integers of 64 bits.
+// arithmetic returns left op right for Python's operators, with integers of 64 bits. It fails for
+// types that op does not take, and for integers that need more bits.
 func (r *run) arithmetic(op string, left, right any) any {
 	switch l := left.(type) {
 	case string:
@@ -48,7 +49,8 @@ func (r *run) arithmetic(op string, left, right any) any {
 	return nil
 }
 
-// product returns n * k, or if that is too large a negative number, which no limit allows.
+// product returns n * k. If that is too large, it returns a negative number, for which spend and
+// spendText fail.
 func product(n int, k int64) int {
 	if n > 0 && k > math.MaxInt32*16/int64(n) {
 		return -1
@@ -211,7 +213,8 @@ func (r *run) compare(op string, left, right any) bool {
 }
 
 // order returns a negative number, 0 or a positive number if left is less than, equal to or
-// greater than right. It fails for types that Python does not order.
+// greater than right. It fails for types that Python does not order. op is the operator for that
+// error, depth the nesting of left and right in the values that are compared.
 func (r *run) order(op string, left, right any, depth int) int {
 	r.deep(depth)
 	if isInt(left) && isInt(right) {
@@ -259,7 +262,8 @@ func (r *run) deep(depth int) {
 	}
 }
 
-// equal implements Python's ==.
+// equal implements Python's ==. depth is the nesting of left and right in the values that are
+// compared.
 func (r *run) equal(left, right any, depth int) bool {
 	r.deep(depth)
 	switch l := left.(type) {
@@ -311,7 +315,8 @@ func (r *run) equal(left, right any, depth int) bool {
 	return left == right
 }
 
-// contains implements v in holder.
+// contains implements the expression "v in holder". It fails if holder is of a type that has no
+// items.
 func (r *run) contains(holder, v any) bool {
 	switch h := holder.(type) {
 	case string:

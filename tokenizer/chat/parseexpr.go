@@ -39,7 +39,7 @@ func (p *parser) expression() expr {
 	return e
 }
 
-// Chains of operators are bounded like nesting: the tree is as deep as they are long.
+// Chains of operators are bounded like nesting: a chain of n operators makes a tree n levels deep.
 
 func (p *parser) or() expr {
 	left := p.and()
@@ -59,7 +59,8 @@ func (p *parser) and() expr {
 	return left
 }
 
-// chain continues while one of the operators is next.
+// chain yields once for each operator of a chain: as long as the next token is of that kind and
+// one of ops. Each operator counts as one more level of nesting until the chain ends.
 func (p *parser) chain(kind tokenKind, ops ...string) func(yield func() bool) {
 	return func(yield func() bool) {
 		before := p.depth
@@ -210,8 +211,9 @@ func (p *parser) arguments() argExprs {
 	return a
 }
 
-// filter parses a call of a filter. Like Jinja, it accepts an unknown filter inside of an if
-// statement: some templates use one only where a test shows that it is needed.
+// filter parses the name and the arguments of a filter that is applied to of. Like Jinja, it
+// accepts an unknown filter inside an if statement, because some templates test whether a filter
+// exists before they use it.
 func (p *parser) filter(of expr) *filterCall {
 	f := &filterCall{of: of, name: p.expect(tokName).text}
 	if p.library.filters[f.name] == nil && p.ifs == 0 {

@@ -44,8 +44,8 @@ func fail(format string, args ...any) {
 	panic(failure{fmt.Errorf("%w: %s", ErrRender, fmt.Sprintf(format, args...))})
 }
 
-// render runs the program. variables fills in the global variables. expect is an estimate of
-// the output in bytes.
+// render runs the program and returns its output. variables fills in the global variables. expect
+// is an estimate of the output in bytes.
 func (p *program) render(limits Limits, expect int, variables func(globals map[string]any) error) (text string, err error) {
 	defer recovered(&err)
 	r := &run{library: p.library, limits: limits, steps: limits.Steps, out: &strings.Builder{}}
@@ -61,7 +61,8 @@ func (p *program) render(limits Limits, expect int, variables func(globals map[s
 	return r.out.String(), nil
 }
 
-// spend uses up n steps.
+// spend uses up n steps. It ends the rendering with ErrLimit if fewer are left, or if n is
+// negative.
 func (r *run) spend(n int) {
 	if n < 0 || n > r.steps {
 		panic(failure{fmt.Errorf("%w: the template takes over %d steps; is it sound, or is Limits.Steps too low?", ErrLimit, r.limits.Steps)})
@@ -69,7 +70,8 @@ func (r *run) spend(n int) {
 	r.steps -= n
 }
 
-// spendText uses up the steps for n bytes of text. It must be called before the text is made.
+// spendText uses up the steps for n bytes of text. It ends the rendering with ErrLimit if too few
+// are left or n is negative. It must be called before the text is made.
 func (r *run) spendText(n int) {
 	if n < 0 {
 		n = r.steps * 16
@@ -84,7 +86,8 @@ func (r *run) spendKey(key any) {
 	}
 }
 
-// write appends to the output.
+// write appends s to the output. It ends the rendering with ErrLimit if the output becomes too
+// large.
 func (r *run) write(s string) {
 	r.spendText(len(s))
 	if r.out.Len()+len(s) > r.limits.OutputBytes {
@@ -93,7 +96,7 @@ func (r *run) write(s string) {
 	r.out.WriteString(s)
 }
 
-// capture returns the output of body.
+// capture executes body in the scope s and returns what body writes.
 func (r *run) capture(body []stmt, s *scope) string {
 	out := r.out
 	r.out = &strings.Builder{}

@@ -133,8 +133,8 @@ func (t *Template) render(messages []Message, o Options, change func(map[string]
 	})
 }
 
-// choose returns the selected template. As in Hugging Face's library, the default is "tool_use"
-// if there are tools and the model has such a template, else "default".
+// choose returns the template that o selects. Without o.Template, as in Hugging Face's library,
+// that is "tool_use" if there are tools and the model has such a template, else "default".
 func (t *Template) choose(o Options) (*program, error) {
 	name := o.Template
 	if name == "" {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// test implements v is name(arguments).
+// test implements the expression "v is name(a)".
 type test func(r *run, v any, a *arguments) bool
 
 // tests returns all tests by name.

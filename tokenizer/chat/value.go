@@ -83,8 +83,8 @@ func (d *dict) get(key any) (any, bool) {
 // namespace is a value that {% set ns.x = ... %} can change.
 type namespace struct{ fields *dict }
 
-// undefined is a missing name or attribute. It is empty; any other use of it is an error that
-// includes why.
+// undefined is a missing name or attribute. It acts as an empty value; a use that an empty value
+// does not allow is an error, and its text includes why.
 type undefined struct{ why string }
 
 // function is a global function; method is a method of a value that has not been called yet.
@@ -161,7 +161,7 @@ func (r *run) text(v any) string {
 // maxDepth bounds the nesting of values and of a template's expressions.
 const maxDepth = 200
 
-// repr implements Python's repr(v).
+// repr writes Python's repr(v) to b. depth is the nesting of v in the whole value.
 func (r *run) repr(b *strings.Builder, v any, depth int) {
 	r.spend(1)
 	if depth > maxDepth {
