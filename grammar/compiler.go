@@ -25,10 +25,10 @@ func NewCompiler(v *Vocabulary, rules Rules, limits Limits) (*Compiler, error) {
 	return &Compiler{v: v, limits: limits, plan: newPlan(t, limits)}, nil
 }
 
-// Run does about work units of the remaining work and reports whether the grammar is complete.
-// A unit takes a fraction of a microsecond. Run can't stop while it builds the NFA of one
-// automaton, which takes up to about Limits.Nodes units. The error is [ErrTooLarge]; later
-// calls return it again.
+// Run continues the compilation with about as many units of work as work says, and reports
+// whether the grammar is complete. A unit takes a fraction of a microsecond. Run can exceed work:
+// it does not stop while it builds the NFA of one automaton, which takes up to about Limits.Nodes
+// units. The error wraps [ErrTooLarge]; later calls return it again.
 func (c *Compiler) Run(work int) (done bool, err error) {
 	for work > 0 && c.g == nil && c.err == nil {
 		switch {
@@ -59,7 +59,8 @@ func (c *Compiler) Run(work int) (done bool, err error) {
 	return c.g != nil, c.err
 }
 
-// construct continues the automaton of the first job, and finishes the job when it is complete.
+// construct continues the automaton of the first job in plan.jobs and lowers *work by the work
+// done. When the automaton is complete, it finishes the job.
 func (c *Compiler) construct(work *int) error {
 	done, err := c.subset.run(work)
 	if !done || err != nil {

@@ -13,9 +13,10 @@ type automaton struct {
 	calls [][]call
 }
 
-// subset makes an nfa deterministic by the subset construction, one node at a time. If that
-// takes more than 4 nodes for each state (and some slack), it stops and only removes the
-// epsilon arcs. The machine then follows several nodes of the unit at once.
+// subset makes an nfa deterministic by the subset construction, one node at a time. If that takes
+// more than most nodes (4 for each state of the nfa, and Limits.slack), it starts again and only
+// removes the epsilon arcs. The result may then have several edges by one byte, and the machine
+// follows several nodes of the unit at once.
 type subset struct {
 	nfa   *nfa
 	known map[string]int32
@@ -42,8 +43,8 @@ func newSubset(n *nfa, limits Limits) *subset {
 	return s
 }
 
-// run does about *work nodes' worth of work, lowers *work by it, and reports whether the
-// automaton is complete.
+// run does about *work units of work, one per node, lowers *work by the work done, and reports
+// whether the automaton is complete. The error wraps ErrTooLarge.
 func (s *subset) run(work *int) (done bool, err error) {
 	if s.plain {
 		return s.withoutSkips(work)
@@ -66,8 +67,9 @@ func errNodes(limit int) error {
 	return fmt.Errorf("%w: automata of over %d nodes, or 16 edges for each (Limits.Nodes): use smaller repeats or fewer alternatives", ErrTooLarge, limit)
 }
 
-// closure returns the epsilon closure of states, without states that have only epsilon arcs
-// (the end state stays). It is sorted and valid until the next call.
+// closure returns the states that can be reached from states by epsilon arcs, sorted. It leaves
+// out states that have only epsilon arcs, but keeps state 1, the end. The slice is valid until
+// the next call.
 func (s *subset) closure(states ...int32) []int32 {
 	s.now++
 	s.stack = s.stack[:0]
@@ -102,7 +104,8 @@ func (s *subset) closure(states ...int32) []int32 {
 	return set
 }
 
-// node returns the number of the node for a closure, which it adds if it is new.
+// node returns the number of the node for set, a result of closure. It adds the node if it is
+// new.
 func (s *subset) node(set []int32) int32 {
 	s.key = s.key[:0]
 	for _, n := range set {
@@ -117,7 +120,8 @@ func (s *subset) node(set []int32) int32 {
 	return i
 }
 
-// expand appends the edges and calls of node i to the automaton and returns the work that took.
+// expand appends the edges and calls of node i to the automaton and returns the work that this
+// took.
 func (s *subset) expand(i int) int {
 	var arcs []arc
 	byTarget := map[int32][]int32{}
@@ -149,8 +153,9 @@ func (s *subset) expand(i int) int {
 	return 1 + (work+s.moves-moves)/16
 }
 
-// byteEdges merges arcs by bytes into edges that are disjoint and ascending: it cuts the bytes
-// at every bound of an arc, and joins neighbouring ranges that lead to the same node.
+// byteEdges merges arcs by bytes into edges that are disjoint and ascending: it cuts the bytes at
+// every bound of an arc, and joins neighbouring ranges that lead to the same node. work is the
+// number of arcs that it has looked at.
 func (s *subset) byteEdges(arcs []arc) (edges []edge, work int) {
 	var cut [257]bool
 	for _, a := range arcs {
@@ -182,7 +187,8 @@ func (s *subset) byteEdges(arcs []arc) (edges []edge, work int) {
 	return edges, work
 }
 
-// withoutSkips makes one node of each state of the nfa, with all arcs of its epsilon closure.
+// withoutSkips is run for an automaton that is not deterministic: it makes one node of each state
+// of the nfa, with all arcs of the state's epsilon closure.
 func (s *subset) withoutSkips(work *int) (done bool, err error) {
 	for ; s.done < len(s.nfa.head) && *work > 0; s.done++ {
 		var edges []edge

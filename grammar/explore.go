@@ -3,11 +3,12 @@ package grammar
 import "slices"
 
 const (
-	// beyondWork bounds the moves of stacks below exits for one mask. A mask that needs more is
-	// made by a walk of the whole trie instead.
+	// beyondWork is the default of Limits.beyond. It bounds the moves of stacks by a byte that
+	// one mask takes for the tokens that reach past the end of a unit. If a mask needs more, the
+	// whole trie is walked for it instead.
 	beyondWork = 1 << 13
-	// exploreWork bounds the moves of such a walk, to some milliseconds. Tokens that it has not
-	// reached at that point are refused, although the rules may allow them.
+	// exploreWork bounds the moves of a walk of the whole trie, to some milliseconds. Tokens that
+	// the walk has not reached by then are refused, although the rules may allow them.
 	exploreWork = 1 << 17
 )
 
@@ -26,7 +27,7 @@ type explorer struct {
 	mask    uint32 // number of the mask being made
 }
 
-// explored is a numbered set: sets[from:to].
+// explored is a numbered set of stacks: explorer.sets[from:to].
 type explored struct {
 	from, to int32
 	work     int32 // moves charged for a step from it
@@ -48,8 +49,8 @@ func (x *explorer) forget() {
 	x.mask = 0
 }
 
-// explore overwrites dst with the tokens that set allows. It charges the same work for cached
-// and for new transitions, so that a mask does not depend on earlier ones.
+// explore overwrites dst with the mask of set: the tokens that its stacks allow. It charges the
+// same work for cached and for new transitions, so that a mask does not depend on earlier masks.
 func (g *Grammar) explore(dst []uint64, set []stack) {
 	x, v := &g.explorer, g.v
 	if len(x.next)*8+len(x.sets)*24 > g.limits.Memo || x.mask == 1<<32-1 {
@@ -92,7 +93,7 @@ func (g *Grammar) explore(dst []uint64, set []stack) {
 	}
 }
 
-// discover computes the state after byte b from a numbered set.
+// discover returns the state to which byte b leads from the state from, or dead.
 func (g *Grammar) discover(from int32, b byte) int32 {
 	x := &g.explorer
 	s, n := x.states[from], len(x.sets)
@@ -105,8 +106,8 @@ func (g *Grammar) discover(from int32, b byte) int32 {
 	return x.number(g.machine, set)
 }
 
-// number returns the state of a set, which it adds if it is new. The set is copied; it may be
-// in the spare capacity after x.sets, which append then overwrites with itself.
+// number returns the state of a set; it adds the state if it is new. It copies set, which may lie
+// in the spare capacity of x.sets: append then copies the stacks onto themselves.
 func (x *explorer) number(m *machine, set []stack) int32 {
 	h := uint64(len(set))
 	for i := range set {

@@ -10,7 +10,7 @@ const (
 	Seq              // all of Sub, one after another
 	Either           // one of Sub; if Sub is empty, it matches no text, not even ""
 	Repeat           // Sub[0], Min to Max times
-	Call             // Rules[Rule]
+	Call             // the texts of Rules[Rule]
 )
 
 // Expr is a pattern of text. It may be part of several other expressions. This package never
@@ -30,7 +30,7 @@ const Unlimited = -1
 // Range is the runes from Lo to Hi inclusive. Surrogates within it are ignored.
 type Range struct{ Lo, Hi rune }
 
-// Rules is a grammar before compilation. Its texts are those that Rules[0] matches as a whole.
-// Rules may call each other recursively, but not left-recursively: a byte must be matched
-// before a rule calls itself.
+// Rules is a grammar before compilation. The texts of the grammar are those that Rules[0] matches
+// as a whole. Rules may call each other recursively, but not left-recursively: a byte must be
+// matched before a rule calls itself.
 type Rules []*Expr

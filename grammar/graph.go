@@ -2,9 +2,10 @@ package grammar
 
 // The functions here use explicit stacks instead of recursion: hostile rules may nest deeply.
 
-// postorder returns the nodes of a graph that can be reached from roots, each after the nodes
-// that its edges lead to. If there are cycles, at is a node on one of the cycles, whose nodes
-// are in some order; else at is -1.
+// postorder returns the nodes of a graph that can be reached from roots. n is the number of
+// nodes, and edges returns the nodes that a node's edges lead to. In order, a node follows the
+// nodes that its edges lead to; on a cycle that holds for some of the edges only. at is a node on
+// a cycle, or -1 if there is no cycle.
 func postorder(n int, roots []int32, edges func(int32) []int32) (order []int32, at int32) {
 	const open, done = 1, 2
 	state := make([]uint8, n)
@@ -42,8 +43,9 @@ func postorder(n int, roots []int32, edges func(int32) []int32) (order []int32, 
 	return order, at
 }
 
-// onCycle reports for each node whether it can reach itself, by Tarjan's algorithm. It calls
-// edges once per node, because that may be slow.
+// onCycle reports for each of n nodes whether the node can reach itself, by Tarjan's algorithm.
+// edges returns the nodes that a node's edges lead to. It is called once per node, because that
+// may be slow.
 func onCycle(n int, edges func(int32) []int32) []bool {
 	index, low := make([]int32, n), make([]int32, n) // index 0: not seen
 	stacked, cyclic := make([]bool, n), make([]bool, n)

@@ -14,11 +14,11 @@ var (
 type Limits struct {
 	Exprs int // expressions in the rules; default 262,144
 	Nodes int // nodes of the automata, plus a sixteenth of their edges; default 131,072
-	Bytes int // tables of the compiled grammar, and as many again during compilation; default 64 MiB
+	Bytes int // bytes of the grammar's tables, and as many again while compiling; default 64 MiB
 	Memo  int // bytes of cached masks and stacks; default 8 MiB
 
 	unroll int // most states of a repeat that is unrolled; larger repeats count
-	beyond int // moves below exits before a mask is made by a walk of the whole trie; see explore.go
+	beyond int // see beyondWork, its default
 	slack  int // nodes of a deterministic automaton beyond 4 for each state of the nfa
 }
 

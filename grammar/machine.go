@@ -72,7 +72,7 @@ func (s *byteSet) add(lo, hi byte) {
 	}
 }
 
-// any reports whether s has a byte of span.
+// any reports whether s has a byte of the span at.
 func (s *byteSet) any(at span) bool {
 	for b := int(at.lo); b <= int(at.hi); b++ {
 		if s.has(byte(b)) {
@@ -115,8 +115,9 @@ func (m *machine) link() {
 	m.markRest()
 }
 
-// markRest sets rest on nodes that can be reached after a byte (or are the root) and have edges
-// or calls. Starts of units are no such nodes, unless a counting unit returns to its start.
+// markRest sets the flag rest on nodes that can be reached after a byte (or are the root) and
+// have edges or calls. That a node is the start of a unit does not count as reached, except in a
+// counting unit, which returns to its start.
 func (m *machine) markRest() {
 	seen := make([]bool, len(m.nodes))
 	var stack []int32
@@ -185,7 +186,7 @@ func (m *machine) classes() (class [256]uint8, n int) {
 	return class, n + 1
 }
 
-// follows returns for each unit the bytes that may come directly after a text of it.
+// follows returns for each unit the bytes that may come directly after a text of the unit.
 func (m *machine) follows() []byteSet {
 	follow := make([]byteSet, len(m.units))
 	heirs := make([][]int32, len(m.units)) // by unit u: units that may end where u ends

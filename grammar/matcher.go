@@ -84,7 +84,8 @@ func (m *Matcher) MustEnd() bool { return m.ended && len(m.set) == 0 }
 // unchanged. A token without bytes is never allowed.
 func (m *Matcher) Accept(t kv.Token) bool { return m.AcceptBytes(m.g.v.Bytes(t)) }
 
-// AcceptBytes is Accept for bytes that need not be a token: 1 to 1,024 of them.
+// AcceptBytes is Accept for the bytes b, which need not be a token. It refuses an empty b and one
+// of over 1,024 bytes.
 func (m *Matcher) AcceptBytes(b []byte) bool {
 	g := m.g
 	if len(b) == 0 || len(b) > maxTokenBytes {
@@ -104,8 +105,8 @@ func (m *Matcher) AcceptBytes(b []byte) bool {
 	return true
 }
 
-// Mask overwrites dst with the set of tokens that Accept would allow. Token t is bit t%64 of
-// word t/64; len(dst) must be at least (Size+63)/64.
+// Mask overwrites dst with the set of tokens that Accept would allow. Token t is bit t%64 of word
+// t/64. It panics if dst has fewer than (Size+63)/64 words.
 func (m *Matcher) Mask(dst []uint64) {
 	g := m.g
 	dst = dst[:g.v.words()]
@@ -126,8 +127,8 @@ func (m *Matcher) State() uint64 {
 	return 1<<63 | m.g.maskOf(m.set).number
 }
 
-// within returns m's stack if it is the only one and no token reaches past the end of its unit.
-// Then allow alone makes the mask. Otherwise it returns nil.
+// within returns m's stack if m has only one and no token reaches past the end of its unit. In
+// that case allow alone makes the mask. Otherwise within returns nil.
 func (m *Matcher) within() *stack {
 	if len(m.set) == 1 && len(m.g.locals[m.set[0].node].exits) == 0 {
 		return &m.set[0]
@@ -135,7 +136,7 @@ func (m *Matcher) within() *stack {
 	return nil
 }
 
-// maskOf returns the mask of a set from the cache, or makes it.
+// maskOf returns the slot with the mask of set. It makes the mask if the cache does not have it.
 func (g *Grammar) maskOf(set []stack) *remembered {
 	s, known := g.memo.find(g.pool, set)
 	if known {
@@ -163,8 +164,8 @@ func (g *Grammar) trimPool() {
 	}
 }
 
-// allow adds to dst the tokens that end within f's unit or at its end, and whose need f's count
-// allows.
+// allow adds to dst the tokens that end within the unit of f or at its end. In a counting unit it
+// adds only tokens whose need is at most f.most.
 func (g *Grammar) allow(dst []uint64, f *stack) {
 	l := &g.locals[f.node]
 	if l.bits == nil {
@@ -198,7 +199,8 @@ func (g *Grammar) allow(dst []uint64, f *stack) {
 	or(dst, g.bits)
 }
 
-// allowBeyond adds to dst the tokens that reach past the end of f's unit.
+// allowBeyond adds to dst the allowed tokens that reach past the end of f's unit. It stops when
+// g.work is used up.
 func (g *Grammar) allowBeyond(dst []uint64, f *stack) {
 	exits := g.locals[f.node].exits
 	if len(exits) == 0 || f.up.bottom {
@@ -232,7 +234,7 @@ func (g *Grammar) allowBeyond(dst []uint64, f *stack) {
 	}
 }
 
-// covers reports whether dst has all tokens at trie node c and below.
+// covers reports whether dst has all tokens at trie node c and in the subtree below it.
 func (g *Grammar) covers(dst []uint64, c int32) bool {
 	for _, t := range g.v.order[g.v.ends[c]:g.v.ends[g.v.skip[c]]] {
 		if dst[t>>6]>>(t&63)&1 == 0 {
@@ -242,8 +244,9 @@ func (g *Grammar) covers(dst []uint64, c int32) bool {
 	return true
 }
 
-// descend adds to dst the allowed tokens at trie node c and below, for the set g.below[from:]
-// of stacks after c's last byte. It stops when g.work is used up.
+// descend adds to dst the allowed tokens at trie node c and in the subtree below it.
+// g.below[from:] is the set of stacks after the last byte of c. descend stops when g.work is used
+// up.
 func (g *Grammar) descend(dst []uint64, c, from int32) {
 	v := g.v
 	for _, t := range v.order[v.ends[c]:v.ends[c+1]] {
@@ -277,7 +280,8 @@ func or(dst, src []uint64) {
 	}
 }
 
-// appendBits appends the tokens whose bits are set in w, word number word of a mask.
+// appendBits appends to dst the tokens whose bits are set in w, which is word number word of a
+// mask.
 func appendBits(dst []kv.Token, word int, w uint64) []kv.Token {
 	for ; w != 0; w &= w - 1 {
 		dst = append(dst, kv.Token(word*64+bits.TrailingZeros64(w)))

@@ -34,8 +34,8 @@ func (m *memo) init(bytes, words int) {
 	*m = memo{slots: make([]remembered, n), words: words}
 }
 
-// find returns the slot of set. If the set is not known, the slot is new and the caller must
-// fill in its mask.
+// find returns the slot of set. If known is false, it has given the slot to set, and the caller
+// must overwrite the slot's mask.
 func (m *memo) find(p *pool, set []stack) (_ *remembered, known bool) {
 	m.key = m.key[:0]
 	for i := range set {

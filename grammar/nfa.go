@@ -43,7 +43,7 @@ type thompson struct {
 	*plan
 }
 
-// bytes adds arcs for the bytes of s, leaving out those that no token has.
+// bytes adds arcs from state from to state to for the bytes of s, except those that no token has.
 func (b *thompson) bytes(from, to int32, s span) {
 	written := &b.terms.written
 	for lo := int(s.lo); lo <= int(s.hi); lo++ {
@@ -59,8 +59,8 @@ func (b *thompson) bytes(from, to int32, s span) {
 	}
 }
 
-// put adds a path from state from to state to for term i. It adds no arc into from, so that
-// paths put side by side stay separate.
+// put adds a path from state from to state to for term i. It adds no arc into from, so that paths
+// put side by side stay separate. The error wraps ErrTooLarge.
 func (b *thompson) put(i, from, to int32) error {
 	if unit := b.unitOf[i]; unit >= 0 {
 		b.enter(i, b.target(target{unit: unit}), from, to)
@@ -69,7 +69,8 @@ func (b *thompson) put(i, from, to int32) error {
 	return b.putOpen(i, from, to)
 }
 
-// enter adds a call for term i, and an epsilon arc around it if the term matches "".
+// enter adds a call of target for term i, and an epsilon arc around the call if the term matches
+// "".
 func (b *thompson) enter(i, target, from, to int32) {
 	if b.terms.nonEmpty[i] {
 		b.call(from, to, target)
@@ -79,7 +80,8 @@ func (b *thompson) enter(i, target, from, to int32) {
 	}
 }
 
-// putOpen is put, but it builds the term itself even if it is a unit: a unit is built so.
+// putOpen is put, but it builds the path from the term's parts even if the term is a unit. The
+// automaton of a unit is built in this way.
 func (b *thompson) putOpen(i, from, to int32) error {
 	if len(b.head)+len(b.arcs)/16 > b.limits.Nodes {
 		return fmt.Errorf("%w: an automaton of over %d states (Limits.Nodes): use smaller repeats or fewer alternatives", ErrTooLarge, b.limits.Nodes)
@@ -126,9 +128,10 @@ func (b *thompson) putOpen(i, from, to int32) error {
 	return nil
 }
 
-// putRepeat adds a path for a repeat. If it counts, that is a call of its counting unit. Otherwise it
-// is unrolled: the least copies in sequence, then a loop or optional copies. If the body matches "",
-// no copy is required, since the others may match "" as well.
+// putRepeat adds a path for the repeat i. A repeat that counts is a call of its counting unit.
+// Any other repeat is unrolled: the least copies of its body in sequence, then a loop or optional
+// copies. If the body matches "", no copy is required, since the required copies may match "" as
+// well.
 func (b *thompson) putRepeat(i, from, to int32) error {
 	x := &b.terms.all[i]
 	sub := x.sub[0]

@@ -2,8 +2,8 @@ package grammar
 
 const (
 	maxHeight   = 1000    // nesting of terms in one unit
-	callSize    = 10      // least states of a term to become a unit because it is used twice
-	inlineTotal = 1 << 12 // most states of all copies of a term that is inlined though used often
+	callSize    = 10      // a term used more than once may become a unit if it has this many states
+	inlineTotal = 1 << 12 // it is inlined if not prefix-free and its copies have at most these in all
 )
 
 // plan decides which terms become units: recursive rules, bodies of long repeats, and terms
@@ -76,7 +76,8 @@ func (p *plan) target(t target) int32 {
 	return id
 }
 
-// decide decides about the next term and appends its jobs. Its parts have been decided about.
+// decide decides whether term p.next becomes a unit and appends the jobs for it. The parts of the
+// term were decided before.
 func (p *plan) decide() {
 	i := p.next
 	p.next++
@@ -98,7 +99,7 @@ func (p *plan) counts(i int32) bool {
 	return counts
 }
 
-// becomes makes term i a unit.
+// becomes makes term i the unit with index unit.
 func (p *plan) becomes(i, unit int32) {
 	p.unitOf[i] = unit
 	p.jobs = append(p.jobs, job{term: i, unit: unit})
@@ -141,7 +142,8 @@ func (p *plan) measure(i int32) {
 	p.size[i], p.height[i] = size, height+1
 }
 
-// count makes the body of repeat i a counting unit.
+// count makes the body of repeat i a counting unit, if another repeat has not done so, and sets
+// the repeat's target.
 func (p *plan) count(i int32) {
 	x := &p.terms.all[i]
 	body := x.sub[0]
@@ -189,8 +191,9 @@ func (p *plan) finish(j job, a *automaton) error {
 	return p.machine.join(j, a, p.limits.Nodes)
 }
 
-// join appends the nodes of a unit. A counting unit gets a copy of its first node as start,
-// flagged boundary.
+// join appends the nodes of automaton a to the machine, as the unit of job j. A counting unit
+// gets a copy of its first node as start, flagged boundary. The error wraps ErrTooLarge if the
+// machine then exceeds limit nodes, counted as in Limits.Nodes.
 func (m *machine) join(j job, a *automaton, limit int) error {
 	base := int32(len(m.nodes))
 	add := func(i int, f flags) {

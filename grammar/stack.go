@@ -2,11 +2,10 @@ package grammar
 
 import "slices"
 
-// frame is a place in a unit. In a counting unit, least and most are the numbers of
-// further bodies that are required and allowed (most may be forever); both include a body that
-// has begun. In the walk of a
-// counting unit whose counts are unknown (see pool.unknown), most instead counts the bodies
-// that have ended since the walk began.
+// frame is a place in a unit. In a counting unit, least and most are the numbers of further
+// bodies that are required and allowed (most may be forever); both numbers include a body that
+// has begun. In the walk of a counting unit whose counts are unknown (see pool.unknown), most
+// instead is the number of bodies that have ended since the walk began.
 type frame struct{ node, least, most int32 }
 
 // stack is a frame and the cell below it.
@@ -40,7 +39,7 @@ func mix(h uint64) uint64 {
 	return h ^ h>>32
 }
 
-// hashed returns the hash h with s added to it. The cell below contributes its own hash.
+// hashed returns a hash of h and s. The cell below s contributes its own hash.
 func (s *stack) hashed(h uint64) uint64 {
 	h = mix(h ^ uint64(uint32(s.node)))
 	if s.least|s.most != 0 {
@@ -82,7 +81,7 @@ type pool struct {
 	n       int
 	bytes   int
 	clip    int32 // longest token + 1: no token can distinguish higher counts
-	unknown *cell // returned to by a counting unit in a walk, where its counts are not known
+	unknown *cell // cell below a counting unit in a walk, where the unit's counts are not known
 	scratch []stack
 }
 
@@ -140,7 +139,8 @@ func (p *pool) cell(stacks []stack) *cell {
 	return c
 }
 
-// normal returns s with its counts, and those below, clipped. Counts above unknown stay.
+// normal returns s with its counts, and those of the stacks below it, limited to p.clip. If s
+// lies directly on p.unknown, it returns s unchanged.
 func (p *pool) normal(s stack) stack {
 	if s.up == p.unknown {
 		return s

@@ -1,8 +1,8 @@
 package grammar
 
-// stepper moves sets of stacks by a byte. Its sets are closed: with a stack whose frame may end,
-// a set also has the stacks that it returns to. Frames without successors in their unit are
-// left out.
+// stepper computes the set of stacks that follows a set after a byte. Its sets are closed: if the
+// unit of a stack may end, the set also has the stacks to which the unit returns. A stack whose
+// frame has no successor in its unit is left out.
 type stepper struct {
 	*machine
 	*pool
@@ -30,8 +30,9 @@ func newStepper(m *machine, longest int) stepper {
 	return stepper{machine: m, pool: newPool(longest), slot: make([]int32, len(m.targets))}
 }
 
-// step appends to dst the set after byte b from set, and sets ended and exits for it. Calls are
-// collected first and entered by rank, so that a unit is entered once with all its callers.
+// step appends to dst the set that follows set after byte b, and sets s.ended and s.exits for it.
+// It first collects the calls of all stacks and then enters the called units by rank, so that a
+// unit is entered once with all its callers.
 func (s *stepper) step(dst, set []stack, b byte) []stack {
 	s.all = s.all[:0]
 	s.pending, s.work = s.pending[:0], 0
@@ -44,13 +45,14 @@ func (s *stepper) step(dst, set []stack, b byte) []stack {
 	return s.close(dst)
 }
 
-// start appends to dst the closed set of the single stack f.
+// start appends to dst the closed set that contains the stack f.
 func (s *stepper) start(dst []stack, f stack) []stack {
 	s.all = append(s.all[:0], f)
 	return s.close(dst)
 }
 
-// returned appends to dst the closed set after a unit on cell up has ended.
+// returned appends to dst the closed set after the end of a unit that was entered with the cell
+// up.
 func (s *stepper) returned(dst []stack, up *cell) []stack {
 	s.all = append(s.all[:0], up.stacks...)
 	dst = s.close(dst)
@@ -58,7 +60,8 @@ func (s *stepper) returned(dst []stack, up *cell) []stack {
 	return dst
 }
 
-// advance follows the edges of one stack by b and adds its calls to pending.
+// advance follows the edges of the stack f by byte b, and adds the calls of units that may begin
+// with b to s.pending.
 func (s *stepper) advance(f *stack, b byte) {
 	n := &s.nodes[f.node]
 	if n.flags&boundary != 0 && f.most == 0 && f.up != s.unknown {
@@ -87,7 +90,8 @@ func (s *stepper) advance(f *stack, b byte) {
 	}
 }
 
-// distinct sorts stacks, removes duplicates and drops those over maxStacks.
+// distinct sorts ups, removes duplicates and keeps at most maxStacks. It sets s.overflow if it
+// drops others.
 func (s *stepper) distinct(ups []stack) []stack {
 	ups = sortStacks(ups)
 	if len(ups) > maxStacks {
@@ -97,7 +101,8 @@ func (s *stepper) distinct(ups []stack) []stack {
 	return ups
 }
 
-// pendingOf returns the pending entry of a target in this step, which it adds to the heap if needed.
+// pendingOf returns this step's pending entry of target that is not entered yet. If there is
+// none, it adds one to s.pending and to the heap s.open.
 func (s *stepper) pendingOf(target int32) *pending {
 	if i := int(s.slot[target]); i < len(s.pending) && s.pending[i].target == target && !s.pending[i].entered {
 		return &s.pending[i]
@@ -128,7 +133,7 @@ func (s *stepper) earlier(i, j int) bool {
 	return a < b
 }
 
-// first removes the earliest entry from open.
+// first removes the entry to be entered first from s.open and returns it.
 func (s *stepper) first() *pending {
 	at, last := s.open[0], len(s.open)-1
 	s.open[0] = s.open[last]
@@ -157,7 +162,8 @@ func (s *stepper) enterNext(b byte) {
 	s.advance(&f, b)
 }
 
-// push adds a stack to the set unless the set has it or is full.
+// push adds the stack f to s.all. It does nothing if f is there already, and sets s.overflow if
+// s.all is full.
 func (s *stepper) push(f stack) {
 	for i := range s.all {
 		if s.all[i] == f {
@@ -171,8 +177,9 @@ func (s *stepper) push(f stack) {
 	s.all = append(s.all, f)
 }
 
-// close completes s.all by returns from units and ended bodies, and appends to dst the stacks
-// that have successors, sorted.
+// close completes s.all: it adds the stacks to which ended units return and those after ended
+// bodies. It appends to dst the stacks that have successors, sorted, and sets s.ended and
+// s.exits.
 func (s *stepper) close(dst []stack) []stack {
 	s.ended, s.exits = false, s.exits[:0]
 	from := len(dst)
@@ -202,7 +209,8 @@ func (s *stepper) close(dst []stack) []stack {
 	return dst[:from+len(sortStacks(dst[from:]))]
 }
 
-// ticked returns f after the end of a body: at the start of its unit, with its counts updated.
+// ticked returns f as it is after the end of a body: at the start of its unit, with its counts
+// updated.
 func (s *stepper) ticked(f stack, unit int32) stack {
 	f.node = s.units[unit].start
 	switch {
@@ -217,7 +225,8 @@ func (s *stepper) ticked(f stack, unit int32) stack {
 	return f
 }
 
-// ret adds the stacks of up, to which a unit returns.
+// ret adds the stacks of the cell up, to which a unit returns. At a bottom it sets s.ended
+// instead.
 func (s *stepper) ret(up *cell) {
 	if up.bottom {
 		s.ended = true

@@ -25,8 +25,9 @@ type Stops struct {
 // StopState is the state after the text so far. The zero value is the beginning of a text.
 type StopState uint16
 
-// NewStops takes 1 to 64 strings of valid UTF-8, none empty, with 16,384 bytes in all; it
-// returns [ErrInvalid] otherwise. The automaton takes at most 512 bytes for each byte of them.
+// NewStops takes 1 to 64 strings of valid UTF-8, none empty, with at most 16,384 bytes in all;
+// otherwise it returns [ErrInvalid]. The automaton takes at most 512 bytes of memory for each
+// byte of the strings.
 func NewStops(strings []string) (*Stops, error) {
 	if len(strings) == 0 || len(strings) > maxStops {
 		return nil, fmt.Errorf("%w: %d stop strings: want 1 to %d", ErrInvalid, len(strings), maxStops)
@@ -102,10 +103,11 @@ func (s *Stops) build() {
 	}
 }
 
-// Next reads the bytes b. If a string ends within b, which is its index and end the number of
-// bytes of b up to its end. The string that ends first wins, and the longest one of several
-// that end together. Otherwise which is -1 and end is len(b). After a string was found the
-// returned state must not be used.
+// Next reads the bytes b, which follow the text that led to state, and returns the state after
+// them. If a string ends within b, the result which is the index of the string, and end is the
+// number of bytes of b up to the string's end. If several strings end in b, the one that ends
+// first wins; of several that end together, the longest. If no string ends in b, which is -1 and
+// end is len(b). After a string was found, the returned state must not be used.
 func (s *Stops) Next(state StopState, b []byte) (_ StopState, which, end int) {
 	at := int(state)
 	for i, c := range b {
@@ -117,12 +119,12 @@ func (s *Stops) Next(state StopState, b []byte) (_ StopState, which, end int) {
 	return StopState(at), -1, len(b)
 }
 
-// Held returns how many of the last bytes may be the beginning of one of the strings. A stream
-// must hold them back until more text decides.
+// Held returns how many of the last bytes of the text that led to state may be the beginning of a
+// stop string. A stream must hold them back until more text decides.
 func (s *Stops) Held(state StopState) int { return int(s.depth[state]) }
 
 // Len returns the number of strings.
 func (s *Stops) Len() int { return len(s.strings) }
 
-// String returns the string of index which.
+// String returns the string with index which.
 func (s *Stops) String(which int) string { return s.strings[which] }

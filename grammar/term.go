@@ -165,8 +165,8 @@ func (t *terms) writes(text string) bool {
 	return true
 }
 
-// writesOne reports whether tokens have all bytes of at least one of runes, which are normal
-// (see normalRunes).
+// writesOne reports whether runes have at least one rune all of whose bytes are in tokens. runes
+// must be normal (see normalRunes).
 func (t *terms) writesOne(runes []Range) bool {
 	if t.written == allBytes {
 		return len(runes) > 0
@@ -187,7 +187,7 @@ func (t *terms) writesOne(runes []Range) bool {
 	return false
 }
 
-// add returns the index of x, which it adds if it is new.
+// add returns the index of the term x. It adds x if no equal term exists.
 func (t *terms) add(x term) int32 {
 	key := []byte{byte(x.op)}
 	for _, v := range [3]int32{x.min, x.max, x.rule} {
@@ -210,7 +210,8 @@ func (t *terms) add(x term) int32 {
 	return i
 }
 
-// analyse sets uses, and nullable and nonEmpty as the least fixed point.
+// analyse sets uses, nullable and nonEmpty of all terms. A recursive rule is nullable or nonEmpty
+// only if a text of finite length proves it (the least fixed point).
 func (t *terms) analyse() {
 	n := len(t.all)
 	t.nullable, t.nonEmpty, t.uses = make([]bool, n), make([]bool, n), make([]int32, n)
@@ -222,9 +223,10 @@ func (t *terms) analyse() {
 	t.settle(t.judge)
 }
 
-// settle applies judge until nothing changes. Parts precede wholes, so one pass settles all
-// terms except those that contain calls. A work list then revisits calls and the wholes of
-// changed terms. It has each whole at most once, as one may have a hundred thousand parts.
+// settle applies judge to the terms until no result changes. A term has a higher index than its
+// parts, so one pass settles all terms except those that contain calls. A queue then revisits
+// calls, and the terms of which a changed term is a part. A term waits in the queue at most once,
+// because it may have a hundred thousand parts.
 func (t *terms) settle(judge func(i int32) (nullable, nonEmpty bool)) {
 	changes := func(i int32) bool {
 		nullable, nonEmpty := judge(i)

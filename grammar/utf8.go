@@ -8,7 +8,8 @@ import (
 // span is the bytes from lo to hi inclusive.
 type span struct{ lo, hi byte }
 
-// normalRunes sorts ranges, joins those that touch or overlap, and cuts surrogates out.
+// normalRunes returns ranges in ascending order, with ranges that touch or overlap joined, and
+// without surrogates.
 func normalRunes(ranges []Range) []Range {
 	var out []Range
 	add := func(lo, hi rune) {

@@ -27,10 +27,10 @@ type Vocabulary struct {
 	written byteSet    // bytes that some of them has
 }
 
-// NewVocabulary indexes tokens [0, size) by their bytes, which it copies. A grammar never allows
-// tokens without bytes (special tokens, unused numbers) and tokens over 1,024 bytes. It also
-// allows no text that can only continue with a byte that no token has. Indexing 128,000 tokens
-// takes some 50 ms.
+// NewVocabulary indexes the tokens 0 to size-1 by their bytes, which it copies; the function
+// bytes returns those of a token. A grammar never allows tokens without bytes (special tokens,
+// unused ids) and tokens over 1,024 bytes. It also never allows a token after which every text of
+// the rules needs a byte that no token has. Indexing 128,000 tokens takes some 50 ms.
 func NewVocabulary(size int, bytes func(kv.Token) []byte) *Vocabulary {
 	v := &Vocabulary{size: max(size, 0), at: make([]int, max(size, 0)+1)}
 	for t := range v.size {
@@ -52,7 +52,8 @@ func NewVocabulary(size int, bytes func(kv.Token) []byte) *Vocabulary {
 // Size returns the number of tokens; masks have (Size+63)/64 words.
 func (v *Vocabulary) Size() int { return v.size }
 
-// Bytes returns the bytes of t, nil beyond the vocabulary. The caller must not change them.
+// Bytes returns the bytes of t, or nil if t is not in the vocabulary. The caller must not change
+// them.
 func (v *Vocabulary) Bytes(t kv.Token) []byte {
 	if int64(t) >= int64(v.size) {
 		return nil

@@ -12,7 +12,7 @@ import (
 // once, by walking the vocabulary's trie.
 //
 // In a counting unit the walk does not know the counts either. There a token has a need: it is
-// allowed if at least that many further bodies may follow.
+// allowed if at least as many further bodies may follow as its need says.
 type local struct {
 	bits   []uint64   // tokens that end within the unit or at its end; nil if they are few
 	tokens []kv.Token // the same tokens as a list, if bits is nil
@@ -22,8 +22,8 @@ type local struct {
 	need   int32      // the largest need
 }
 
-// exit is a trie node whose byte b follows the end of the unit, which is reached after bodies
-// bodies (0 if the unit does not count).
+// exit is a trie node at, whose byte b follows the end of the unit. The unit ends after as many
+// bodies as the field bodies says (0 if the unit does not count).
 type exit struct {
 	at, bodies int32
 	b          byte
@@ -98,8 +98,8 @@ func (w *walker) forget() {
 	w.sets = w.sets[:0]
 }
 
-// run does about *work units of work, lowers *work by it, and reports whether all nodes are
-// walked. The error is ErrTooLarge.
+// run does about *work units of work, lowers *work by the work done, and reports whether all
+// nodes are walked. The error wraps ErrTooLarge.
 func (w *walker) run(work *int) (done bool, err error) {
 	for *work > 0 {
 		for w.at == 0 {
@@ -144,7 +144,8 @@ func (w *walker) begin() {
 	w.at = 1
 }
 
-// walk continues the walk through the trie until its end or until *work is used up.
+// walk continues the walk through the trie until its end or until *work is used up, and lowers
+// *work by the work done. The error wraps ErrTooLarge.
 func (w *walker) walk(work *int) error {
 	v, i := w.v, w.at
 	defer func() { w.at = i }()
@@ -190,8 +191,8 @@ func (w *walker) walk(work *int) error {
 	return nil
 }
 
-// allow adds tokens with a need to the node's local. A need of 0 or 1 is always met within the unit,
-// where at least one body may follow, so only larger ones are recorded.
+// allow adds tokens, which have the same need, to the node's local. A need of 0 or 1 is always
+// met within the unit, where at least one body may follow, so only larger needs are recorded.
 func (w *walker) allow(tokens []kv.Token, need int32) {
 	for _, t := range tokens {
 		w.bits[t>>6] |= 1 << (t & 63)
@@ -202,8 +203,8 @@ func (w *walker) allow(tokens []kv.Token, need int32) {
 	w.count += len(tokens)
 }
 
-// exitsBelow adds exits at the children of trie node i, after which the unit may end, whose bytes may
-// follow the unit.
+// exitsBelow adds the exits at the children of trie node i. The unit may end after node i with
+// each of the numbers of bodies in exits. A child is an exit if its byte may follow the unit.
 func (w *walker) exitsBelow(i int32, exits []int32) {
 	follow := &w.follow[w.nodes[w.node].unit]
 	for c := i + 1; c < w.v.skip[i]; c = w.v.skip[c] {
@@ -215,7 +216,8 @@ func (w *walker) exitsBelow(i int32, exits []int32) {
 	}
 }
 
-// discover computes the state after byte b and caches it in next[slot].
+// discover returns the state to which byte b leads from state, or dead, and caches it in
+// w.next[slot].
 func (w *walker) discover(state int32, slot int, b byte) int32 {
 	s := w.states[state]
 	n := len(w.sets)
@@ -231,7 +233,7 @@ func (w *walker) discover(state int32, slot int, b byte) int32 {
 }
 
 // number returns the state of a set together with the exits of the last step; it adds the state
-// if it is new. The set is copied; it may be in the spare capacity after w.sets.
+// if it is new. It copies set, which may lie in the spare capacity of w.sets.
 func (w *walker) number(set []stack) int32 {
 	exits := w.stepper.exits
 	if w.ended {
@@ -269,8 +271,8 @@ func (w *walker) number(set []stack) int32 {
 	return id
 }
 
-// needOf returns the need of a set: the least number of bodies that makes one of its stacks
-// possible.
+// needOf returns the need of a set of stacks: the least number of further bodies with which one
+// of its stacks is possible.
 func (w *walker) needOf(set []stack) int32 {
 	need := int32(-1)
 	for i := range set {
