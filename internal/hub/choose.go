@@ -34,9 +34,9 @@ func (c *choice) bytes() (n int64) {
 	return n
 }
 
-// defaults are the quantisations taken if none is requested, the best first: first 4 bits per
-// weight, which keep most of a model's quality at a quarter of its size, then more bits, then
-// whole bytes.
+// defaults are the quantisations that choose takes if none is requested, the best first: first 4
+// bits per weight, which keep most of a model's quality at a quarter of its size, then more bits,
+// then formats of one, two and four bytes.
 var defaults = []string{"Q4_K_M", "Q4_K_S", "Q4_K", "Q4_0", "Q4_1", "IQ4_NL", "MXFP4", "MXFP4_MOE", "Q5_K_M", "Q5_K_S", "Q5_K", "Q5_0", "Q5_1", "Q6_K", "Q8_0", "BF16", "F16", "FP16", "F32"}
 
 var quantForm = regexp.MustCompile(`(?i)(?:^|[-._/])(I?Q[0-9](?:_[0-9A-Z]+)*|TQ[0-9]_[0-9]|MXFP4(?:_MOE)?|BF16|FP?16|FP?32)(?:[-./]|$)`)
@@ -55,8 +55,9 @@ func Quantisation(name string) string {
 	}
 }
 
-// choose picks the model that pattern selects. Without a pattern it prefers GGUF to a
-// directory, and among GGUF files the first of defaults.
+// choose picks the model that pattern selects; see match. Without a pattern it prefers GGUF to a
+// directory, and among GGUF files the first of defaults. The error wraps ErrMissing if no file
+// fits, or ErrChoice if several do.
 func choose(files []file, pattern string) (*choice, error) {
 	all, broken := choices(files)
 	if len(all) == 0 {
@@ -82,9 +83,10 @@ func choose(files []file, pattern string) (*choice, error) {
 	return nil, fmt.Errorf("%w: none is of a usual kind; name one of %s", ErrChoice, names(ggufs))
 }
 
-// match finds the one file that pattern selects. It tries in turn: the path, the quantisation,
-// the file name, a pattern of path.Match, and a part of the name; the first with any match
-// decides.
+// match finds the one model of all that pattern selects. It compares pattern in turn with the
+// path, the quantisation and the file name, uses it as a pattern of path.Match, and searches for
+// it in the name. The first of these rules with any match decides. It fails if that rule has
+// several matches, or if no rule has one; broken is added to the latter error.
 func match(all []*choice, pattern string, broken error) (*choice, error) {
 	lower := strings.ToLower(pattern)
 	for _, rule := range []func(c *choice) bool{
@@ -129,7 +131,8 @@ func names(all []*choice) string {
 	return strings.Join(out, ", ")
 }
 
-// choices returns the complete models among the files; err lists what the incomplete ones lack.
+// choices returns the complete models among files. The error lists what the incomplete models
+// lack.
 func choices(files []file) (all []*choice, err error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.path, b.path) })
@@ -164,7 +167,8 @@ func choices(files []file) (all []*choice, err error) {
 // partForm matches the names of split files: NAME-00001-of-00003.gguf.
 var partForm = regexp.MustCompile(`^(.*)-([0-9]{5})-of-([0-9]{5})\.(gguf|safetensors)$`)
 
-// partsOf returns all parts of the split file that begins with f. files are sorted by path.
+// partsOf returns all parts, in order, of the split file whose first part is f. files must be
+// sorted by path. It fails if a part is missing.
 func partsOf(files []file, f *file) ([]file, error) {
 	name := partForm.FindStringSubmatch(f.path)
 	var parts []file

@@ -38,9 +38,10 @@ func (h *Hub) Close() { h.http.CloseIdleConnections() }
 
 const maxRedirects = 10
 
-// get requests a URL from byte from on, and follows redirects. It sends the token to the
-// endpoint only: a hub redirects downloads to other hosts, by URLs that carry their own
-// authorisation. The caller closes the body.
+// get requests address and follows redirects. If from is above 0, it requests only the bytes from
+// that offset on. It sends the token to the endpoint only: a hub redirects downloads to other
+// hosts, by URLs that carry their own authorisation. The caller closes the body. get does not
+// check the response's status.
 func (h *Hub) get(ctx context.Context, address string, from int64) (*http.Response, error) {
 	home, err := url.Parse(h.cfg.Endpoint)
 	if err != nil {
@@ -92,14 +93,15 @@ func hidden(err error) error {
 // refusal is a response with a status other than success.
 type refusal struct {
 	err   error
-	again bool          // another attempt may succeed
-	after time.Duration // earliest time of another attempt, from Retry-After
+	again bool          // whether another attempt may succeed
+	after time.Duration // least time until another attempt, from Retry-After
 }
 
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// refused turns a status into an error, nil for success. It reads the body for a message.
+// refused returns a refusal for a response with an error status, or nil for success. It reads the
+// body of a refused request for a message.
 func (h *Hub) refused(resp *http.Response, repo string) error {
 	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent {
 		return nil
@@ -161,7 +163,9 @@ func retryAfter(resp *http.Response) time.Duration {
 	return min(time.Duration(n)*time.Second, maxWait)
 }
 
-// pause waits before attempt n, counted from 0, at least as long as err requests.
+// pause waits after attempt n, counted from 0, has failed with err: Config.Wait, doubled n times,
+// up to maxWait, but at least as long as err requests. It returns the cause of ctx if ctx ends
+// before.
 func (h *Hub) pause(ctx context.Context, n int, err error) error {
 	wait := min(h.cfg.Wait<<min(n, 16), maxWait)
 	if r := (*refusal)(nil); errors.As(err, &r) {
@@ -177,12 +181,14 @@ func (h *Hub) pause(ctx context.Context, n int, err error) error {
 	}
 }
 
-// maxListing bounds the response with a repository's files: about 100 bytes each.
+// maxListing bounds the response that lists a repository's files, in bytes. A file takes about
+// 100 bytes.
 const maxListing = 64 << 20
 
 var hashForm = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
-// list requests the commit and the files of a revision.
+// list requests the commit of ref's revision and its files. After a temporary refusal it tries
+// again, up to Config.Attempts times in all.
 func (h *Hub) list(ctx context.Context, ref Ref) (commit string, files []file, err error) {
 	address := fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.cfg.Endpoint, ref.Repo, url.PathEscape(ref.Revision))
 	for n := 0; ; n++ {

@@ -21,11 +21,13 @@ type Config struct {
 	// Token is sent to the endpoint only. "": none is sent.
 	Token string
 
-	// Attempts is the number of consecutive requests that may fail for a temporary reason (a
-	// lost connection, status 429 or 5xx) without receiving a byte. Default: 5.
+	// Attempts is the number of consecutive requests that may fail for a temporary reason: status
+	// 408, 429 or 5xx, or in a download also a lost connection. A request that receives bytes of
+	// a file does not count. Default: 5.
 	Attempts int `default:"5" min:"1"`
 
-	// Wait is the time before the second attempt. It doubles up to maxWait. Default: 1s.
+	// Wait is the time before the second attempt. Before each further attempt it doubles, up to 2
+	// minutes. Default: 1s.
 	Wait time.Duration `default:"1s" min:"0s"`
 
 	// Stall is the time without a byte after which a download counts as lost. Default: 30s.

@@ -39,7 +39,9 @@ type download struct {
 	at  int64     // number of bytes in out
 }
 
-// run downloads under the blob's lock, unless another process completed the blob meanwhile.
+// run downloads the file while it holds the blob's lock. It does nothing if the blob is complete,
+// for example because another process completed it meanwhile. After an error the bytes received
+// are kept, unless the error is ErrHash.
 func (d *download) run(ctx context.Context) error {
 	blob := filepath.Join(d.dir, "blobs", d.file.hash)
 	if d.there(blob) {
@@ -74,8 +76,8 @@ func (d *download) run(ctx context.Context) error {
 	return os.Rename(partial, blob)
 }
 
-// there reports whether the blob is complete. A blob gets its name only after its hash was
-// checked, so comparing the size is enough.
+// there reports whether the file blob is complete, and if so reports its size as progress. A blob
+// gets its name only after its hash was checked, so comparing the size is enough.
 func (d *download) there(blob string) bool {
 	info, err := os.Stat(blob)
 	if err != nil || !info.Mode().IsRegular() || info.Size() != d.file.size {
@@ -85,7 +87,8 @@ func (d *download) there(blob string) bool {
 	return true
 }
 
-// noRoom recognises the errors of a full disk.
+// noRoom wraps err in ErrFull if err means that the disk is full; otherwise it returns err.
+// missing is the number of bytes not yet written.
 func noRoom(err error, missing int64) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("%w: %d MB more are needed; pull again to go on", ErrFull, missing/1e6+1)
@@ -93,8 +96,8 @@ func noRoom(err error, missing int64) error {
 	return err
 }
 
-// fill completes out and checks its hash. If the bytes of an earlier attempt turn out to be
-// wrong, it starts over once.
+// fill downloads the missing bytes of d.out and checks the hash. If the hash is wrong and d.out
+// began with bytes of an earlier run, it downloads the whole file once more.
 func (d *download) fill(ctx context.Context) error {
 	if err := d.resume(); err != nil {
 		return err
@@ -118,7 +121,8 @@ func (d *download) fill(ctx context.Context) error {
 	}
 }
 
-// resume hashes the bytes that an earlier attempt has left.
+// resume sets d.at and d.sum for the bytes that an earlier run has left in d.out. If these are
+// more than the file has, it discards them.
 func (d *download) resume() error {
 	if err := d.begin(); err != nil {
 		return err
@@ -134,7 +138,7 @@ func (d *download) resume() error {
 	return err
 }
 
-// begin starts a hash. Git's is over a header and the contents.
+// begin sets d.at to 0 and d.sum to a new hash. Git's hash is over a header and the contents.
 func (d *download) begin() error {
 	d.at = 0
 	if d.file.lfs {
@@ -157,7 +161,7 @@ func (d *download) restart() error {
 	return d.begin()
 }
 
-// load reads until the size is reached, over as many requests as it takes: only attempts
+// load reads until d.out has the file's size, with as many requests as that takes. Only attempts
 // without a new byte count towards Config.Attempts.
 func (d *download) load(ctx context.Context) error {
 	for n := 0; d.at < d.file.size; n++ {
@@ -184,8 +188,8 @@ func (d *download) load(ctx context.Context) error {
 	return nil
 }
 
-// passes reports whether an error is worth another attempt: all network errors are, and some
-// statuses.
+// passes reports whether another attempt may succeed after err. That is so for errors of the
+// network and for refusals with the field again.
 func passes(err error) bool {
 	if r := (*refusal)(nil); errors.As(err, &r) {
 		return r.again
@@ -197,7 +201,8 @@ func passes(err error) bool {
 // errStalled ends a request that delivers no bytes.
 var errStalled = errors.New("hub: no byte came for too long")
 
-// request requests the missing bytes once, and writes those that arrive.
+// request requests the missing bytes once, and writes those that arrive. It fails if no byte
+// arrives for Config.Stall, or if the response ends before the file is complete.
 func (d *download) request(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -242,8 +247,8 @@ func (d *download) request(ctx context.Context) error {
 	}
 }
 
-// place checks that a response begins where out ends. A server without range support sends the
-// whole file again.
+// place checks that the body of resp begins where d.out ends. A server without range support
+// sends the whole file again; then place discards the bytes in d.out.
 func (d *download) place(resp *http.Response) error {
 	if resp.StatusCode == http.StatusPartialContent {
 		var from, to, size int64

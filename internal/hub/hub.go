@@ -46,8 +46,9 @@ type Model struct {
 // Quantisation returns the quantisation in the file's name; "" for a directory.
 func (m *Model) Quantisation() string { return Quantisation(m.Ref.File) }
 
-// Find finds a model in the cache, without using the network. Errors wrap fs.ErrNotExist if a
-// pull may help, and ErrChoice if ref matches several files.
+// Find finds the model that ref selects in the cache, without using the network. Errors wrap
+// fs.ErrNotExist if the model is not there completely, so that a pull may help, and ErrChoice if
+// ref matches several files.
 func (h *Hub) Find(ref Ref) (*Model, error) {
 	dir := h.repoDir(ref.Repo)
 	commit, err := h.commitOf(dir, ref.Revision)
@@ -68,7 +69,7 @@ func (h *Hub) Find(ref Ref) (*Model, error) {
 	return h.model(ref, commit, c), nil
 }
 
-// model describes a choice in the cache.
+// model returns the Model for the choice c, whose files are in the cache.
 func (h *Hub) model(ref Ref, commit string, c *choice) *Model {
 	m := &Model{Ref: Ref{ref.Repo, ref.Revision, c.name}, Commit: commit, Bytes: c.bytes()}
 	m.Path = filepath.Join(h.repoDir(ref.Repo), "snapshots", commit, filepath.FromSlash(c.name))
@@ -82,8 +83,8 @@ func (h *Hub) model(ref Ref, commit string, c *choice) *Model {
 	return m
 }
 
-// Models lists the complete models in the cache at the pulled revisions, by repository and
-// file. Other commits, left by older pulls, are not listed.
+// Models lists the complete models in the cache at the pulled revisions, ordered by repository,
+// revision and file. Other commits, left by older pulls, are not listed.
 func (h *Hub) Models() ([]*Model, error) {
 	entries, err := os.ReadDir(h.cfg.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,7 +117,8 @@ func (h *Hub) Models() ([]*Model, error) {
 	return all, nil
 }
 
-// revisions returns the revisions in refs, ascending, but "main" first.
+// revisions returns the revisions of repo that are in refs, "main" first and the others
+// ascending.
 func (h *Hub) revisions(repo string) []string {
 	root := filepath.Join(h.repoDir(repo), "refs")
 	var found []string
@@ -150,7 +152,9 @@ func (h *Hub) repoDir(repo string) string {
 
 var commitForm = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// commitOf returns the commit that a revision had when it was last pulled.
+// commitOf returns the commit that revision had when it was last pulled into dir, the directory
+// of a repository. A revision that is a commit is returned as it is. The error wraps
+// fs.ErrNotExist if the revision was never pulled.
 func (h *Hub) commitOf(dir, revision string) (string, error) {
 	if commitForm.MatchString(revision) {
 		return revision, nil
@@ -166,7 +170,8 @@ func (h *Hub) commitOf(dir, revision string) (string, error) {
 	return commit, nil
 }
 
-// snapshotFiles lists the files of a snapshot whose blobs exist.
+// snapshotFiles lists the files in root, the directory of a snapshot. It leaves out files whose
+// blobs are missing.
 func snapshotFiles(root string) ([]file, error) {
 	var files []file
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {

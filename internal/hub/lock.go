@@ -10,9 +10,9 @@ import (
 // lockEvery is the time between attempts to take a lock that is held.
 const lockEvery = 100 * time.Millisecond
 
-// lockBlob takes the lock that huggingface_hub uses, too; it waits until ctx ends. The lock
-// file stays: if it were removed, two processes could hold locks on different files of one
-// name.
+// lockBlob takes the lock at path, which huggingface_hub uses, too. It waits for the lock until
+// ctx ends. unlock releases it. The lock file stays: if it were removed, two processes could hold
+// locks on different files of one name.
 func lockBlob(ctx context.Context, path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

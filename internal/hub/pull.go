@@ -10,13 +10,14 @@ import (
 	"strings"
 )
 
-// Progress reports how many bytes of a pull are complete, out of a total. Calls are sequential,
-// and frequent.
+// Progress is called often during a pull with the number of bytes that are complete and the total
+// number of bytes. Calls are sequential.
 type Progress func(done, total int64)
 
-// Pull downloads the files that ref selects into the cache; those already there are not
-// downloaded again. A download that was interrupted continues where it stopped, also in another
-// process. The revision's ref is written last: until then Find returns the previous state.
+// Pull downloads the files that ref selects into the cache. Files that are already there are not
+// downloaded again. An interrupted download continues where it stopped, also in another process.
+// The commit of ref's revision is recorded last: until then Find returns the previous state.
+// progress may be nil.
 //
 // Errors wrap ErrDenied, ErrMissing, ErrAnswer, ErrChoice, ErrHash or ErrFull, or are those of
 // the network and the disk.
@@ -55,8 +56,8 @@ func (h *Hub) Pull(ctx context.Context, ref Ref, progress Progress) (*Model, err
 	return h.model(ref, commit, c), nil
 }
 
-// link makes a blob appear in a snapshot under its path: by a relative symbolic link, or by a
-// hard link if the file system has no symbolic ones.
+// link puts f's blob into the snapshot of commit under f's path: as a relative symbolic link, or
+// as a hard link if the file system has no symbolic ones. dir is the repository's directory.
 func link(dir, commit string, f file) error {
 	at := filepath.Join(dir, "snapshots", commit, filepath.FromSlash(f.path))
 	up := strings.Repeat("../", 2+strings.Count(f.path, "/"))
@@ -74,7 +75,8 @@ func link(dir, commit string, f file) error {
 // tmpSuffix ends the names of incomplete files.
 const tmpSuffix = ".tmp"
 
-// replace makes a file under a temporary name and renames it to path.
+// replace makes a file and puts it at path in place of an earlier one: make writes the file under
+// the temporary name tmp, which replace then renames.
 func replace(path string, make func(tmp string) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

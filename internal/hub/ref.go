@@ -16,7 +16,7 @@ type Ref struct {
 	File     string // path, quantisation ("Q4_K_M") or pattern; "": Pull chooses
 }
 
-// Prefix begins references where a path is accepted, too.
+// Prefix begins a reference to a model where the path of a file may be given instead.
 const Prefix = "hf:"
 
 // ErrRef is wrapped by errors about malformed references.
@@ -32,8 +32,8 @@ func IsRepo(s string) bool {
 	return repoForm.MatchString(s) && !strings.Contains(s, "--") && !strings.Contains(s, "..") && !strings.HasSuffix(s, ".git")
 }
 
-// ParseRef parses owner/name[@revision][:file], with or without the prefix "hf:", or the URL of
-// a model, a revision or a file at the endpoint. Errors wrap ErrRef.
+// ParseRef parses owner/name[@revision][:file], with or without the prefix "hf:", or the URL of a
+// model, a revision or a file at endpoint, "" for Hugging Face's hub. Errors wrap ErrRef.
 func ParseRef(s, endpoint string) (Ref, error) {
 	r, err := parseRef(s, Config{Endpoint: endpoint}.WithDefaults().Endpoint)
 	if err != nil {

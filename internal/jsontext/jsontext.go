@@ -98,7 +98,7 @@ func AppendFloat(dst []byte, f float32) []byte {
 	return dst
 }
 
-// AppendList appends an array; item appends one element.
+// AppendList appends list as an array; item appends one element.
 func AppendList[T any](dst []byte, list []T, item func(dst []byte, v T) []byte) []byte {
 	return AppendArray(dst, len(list), func(dst []byte, i int) []byte { return item(dst, list[i]) })
 }

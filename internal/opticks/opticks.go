@@ -21,9 +21,9 @@ var text string
 // between paragraphs, and a newline at the end.
 func Text() string { return text }
 
-// Paragraphs returns the paragraphs of Text in their order, without headings and other short ones:
-// each has at least 80 bytes and no newline. The caller owns the slice. The cost is linear in the
-// text.
+// Paragraphs returns the paragraphs of Text in their order, without headings and other short
+// paragraphs: each has at least 80 bytes and no newline. The caller owns the slice. The cost is
+// linear in the length of the text.
 func Paragraphs() []string {
 	var out []string
 	for _, p := range all() {
@@ -34,8 +34,8 @@ func Paragraphs() []string {
 	return out
 }
 
-// Questions returns the sentences of Text that end in a question mark and have 20 to 400 bytes, in
-// their order. The caller owns the slice. The cost is linear in the text.
+// Questions returns the sentences of Text that end in a question mark and have 20 to 400 bytes,
+// in their order. The caller owns the slice. The cost is linear in the length of the text.
 func Questions() []string {
 	var out []string
 	for _, p := range all() {

@@ -8,8 +8,9 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// piece is one alternative of a pattern without anchors: body matches at the beginning of the
-// string, at its end, at both or anywhere.
+// piece is one alternative of a pattern: the expression body, without anchors. body matches at
+// the beginning of the string (begins), at its end (ends), at both, or anywhere if neither is
+// set.
 type piece struct {
 	begins, ends bool
 	body         *grammar.Expr
@@ -18,8 +19,8 @@ type piece struct {
 // maxPieces bounds the pieces of one pattern: each becomes a branch of the expression.
 const maxPieces = 64
 
-// anchored turns e into pieces without ^ and $. Anchors in alternatives multiply pieces; over
-// maxPieces, and anchors in a repeat, are errors.
+// anchored returns the alternatives of e as pieces without ^ and $. Anchors in alternatives
+// multiply the pieces. It is an error if there are over maxPieces, or if a repeat has an anchor.
 func (w widths) anchored(e *grammar.Expr) ([]piece, error) {
 	switch {
 	case e == begin:
@@ -87,8 +88,8 @@ func (w widths) anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 	return all, nil
 }
 
-// after returns the piece for a followed by b. Text before ^ and after $ must be empty; ok is
-// false if that is impossible.
+// after returns the piece that matches a followed by b. Text before a ^ and after a $ must be
+// empty; ok is false if that is impossible.
 func (w widths) after(a, b piece) (piece, bool) {
 	p := piece{a.begins || b.begins, a.ends || b.ends, seq(a.body, b.body)}
 	if b.begins {
@@ -112,7 +113,8 @@ func hasAnchor(e *grammar.Expr) bool {
 	return e == begin || e == end || slices.ContainsFunc(e.Sub, hasAnchor)
 }
 
-// joined rebuilds an expression made by sequence with seq, which joins adjacent texts.
+// joined returns an expression that sequence has made, rebuilt with seq. Unlike sequence, seq
+// joins adjacent texts.
 func joined(e *grammar.Expr) *grammar.Expr {
 	if e.Op == grammar.Runes && len(e.Runes) == 0 {
 		return nothing

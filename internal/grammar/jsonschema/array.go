@@ -2,7 +2,7 @@ package jsonschema
 
 import "github.com/coppice-llm/coppice/grammar"
 
-// array returns the expression of f's arrays.
+// array returns the expression of f's arrays. at is a schema that contributed to f, for errors.
 func (b *builder) array(f *flat, at *value) (*grammar.Expr, error) {
 	if len(f.arrays) == 0 && f.minItems == 0 && f.maxItems == grammar.Unlimited {
 		return b.anyArray(), nil
@@ -36,7 +36,7 @@ func (b *builder) array(f *flat, at *value) (*grammar.Expr, error) {
 	return b.elements(first, rest, f.minItems, f.maxItems), nil
 }
 
-// schemasAt returns the schemas that f has for the i-th element, possibly with duplicates.
+// schemasAt returns the schemas that f has for element i of an array, possibly with duplicates.
 func (f *flat) schemasAt(i int) []*value {
 	var schemas []*value
 	for _, l := range f.arrays {
@@ -51,8 +51,9 @@ func (f *flat) schemasAt(i int) []*value {
 	return schemas
 }
 
-// elements returns the expression of an array with least to most elements: those of first in
-// their places, then any number of rest.
+// elements returns the expression of an array of at least least and at most most elements.
+// Element i matches first[i]; the elements after those of first match rest. most may be
+// Unlimited.
 func (b *builder) elements(first []*grammar.Expr, rest *grammar.Expr, least, most int) *grammar.Expr {
 	if most != grammar.Unlimited && most < least {
 		return nothing
@@ -84,7 +85,8 @@ func (b *builder) elements(first []*grammar.Expr, rest *grammar.Expr, least, mos
 	return seq(lit("["), b.gap(), b.closing(tail))
 }
 
-// tail returns the expression of least to most elements after n others.
+// tail returns the expression of least to most elements that match rest, after n other elements.
+// With n of 0, no comma precedes the first of them.
 func (b *builder) tail(rest *grammar.Expr, n, least, most int) *grammar.Expr {
 	next := seq(b.comma(), rest)
 	if n > 0 {
@@ -100,8 +102,9 @@ func (b *builder) tail(rest *grammar.Expr, n, least, most int) *grammar.Expr {
 	return list
 }
 
-// closing returns list, a gap if there is any element, and the bracket. An empty array gets no
-// second gap: the one after the opening bracket and this one together would match two spaces.
+// closing returns the expression list of an array's elements, followed by a gap if there is any
+// element, and the closing bracket. An empty array gets no second gap: the gap after the opening
+// bracket and this one together would match two spaces.
 func (b *builder) closing(list *grammar.Expr) *grammar.Expr {
 	if list.Op == grammar.Repeat && list.Min == 0 && list.Max == 1 {
 		return seq(optional(seq(list.Sub[0], b.gap())), lit("]"))

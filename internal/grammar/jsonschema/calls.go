@@ -96,8 +96,8 @@ func (t Tool) rules(cfg Config) (grammar.Rules, error) {
 	return b.finish(e)
 }
 
-// anyObject returns the schema {"type": "object"}, with an id that no value of another document
-// has.
+// anyObject returns the schema {"type": "object"}. Its id is -1, which no value of a decoded
+// schema has.
 func anyObject() *value {
 	v, err := decode([]byte(`{"type": "object"}`), Config{}.WithDefaults())
 	if err != nil {

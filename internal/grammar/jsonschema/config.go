@@ -14,8 +14,8 @@ type Config struct {
 	ExponentDigits int `default:"2" min:"1" max:"400"`  // default 2
 
 	MaxBytes        int `default:"1<<20" min:"1"`  // bytes of a schema; default 1 MiB
-	MaxDepth        int `default:"128" min:"1"`    // nesting of arrays and objects in it; default 128
-	MaxValues       int `default:"100000" min:"1"` // JSON values in it; default 100,000
+	MaxDepth        int `default:"128" min:"1"`    // nesting of arrays and objects; default 128
+	MaxValues       int `default:"100000" min:"1"` // JSON values in a schema; default 100,000
 	MaxMembers      int `default:"1024" min:"1"`   // properties of one object, prefixItems of one array; default 1024
 	MaxAlternatives int `default:"256" min:"1"`    // product of the branches of anyOf, oneOf and allOf at one place; default 256
 
@@ -32,6 +32,7 @@ func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 // Validate returns an error that names all invalid fields, or nil.
 func (c Config) Validate() error { return bounds.Check("jsonschema: Config", c.WithDefaults()) }
 
-// maxDigits bounds the digits in a Config, and the exponents of numbers in schemas (and, times
-// two, their length). The largest float64 has 309 digits before the point.
+// maxDigits bounds three things: the digits of numbers that a Config allows, the exponents of
+// numbers in schemas, and half the length of these numbers. The largest float64 has 309 digits
+// before the point.
 const maxDigits = 400

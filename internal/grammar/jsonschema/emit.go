@@ -96,7 +96,8 @@ func (b *builder) emit(f *flat, at *value) (*grammar.Expr, error) {
 	return either(parts...), nil
 }
 
-// fixed returns the expression of f's enum or const values that satisfy the rest of f.
+// fixed returns the expression of those enum or const values of f that satisfy f's other
+// keywords. at is a schema that contributed to f, for errors.
 func (b *builder) fixed(f *flat, at *value) (*grammar.Expr, error) {
 	var parts []*grammar.Expr
 	for _, v := range f.values {
@@ -118,8 +119,9 @@ func (b *builder) fixed(f *flat, at *value) (*grammar.Expr, error) {
 	return either(parts...), nil
 }
 
-// admits reports whether v, one of f's values, satisfies the rest of f. It is an error if f has
-// a keyword for v's type that is not evaluated on values, such as pattern.
+// admits reports whether v, one of f.values, satisfies f's other keywords. It is an error if f
+// has a keyword for v's type that is not evaluated on values, such as pattern. at is a schema
+// that contributed to f, for errors.
 func (f *flat) admits(v, at *value) (bool, error) {
 	is := map[kind]types{null: nulls, boolean: booleans, text: texts, array: arrays, object: objects}[v.kind]
 	if v.kind == number {
@@ -177,8 +179,8 @@ func inRange(n, least, most int) bool {
 	return n >= least && (most == grammar.Unlimited || n <= most)
 }
 
-// literal returns the expression of v with optional white space. It is made once for each v,
-// because alternatives may share it.
+// literal returns the expression of the value v, with optional white space between tokens. It
+// makes one expression for each v, because alternatives may share v.
 func (b *builder) literal(v *value) *grammar.Expr {
 	e := b.literals[v]
 	if e == nil {

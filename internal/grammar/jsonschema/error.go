@@ -35,7 +35,8 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// wrong, unsupported and tooMuch make Errors about a keyword of v.
+// wrong, unsupported and tooMuch return an Error about a keyword of the schema v, "" for none.
+// The Error wraps ErrSchema, ErrUnsupported or ErrLimit.
 func wrong(v *value, keyword, format string, args ...any) error {
 	return &Error{v.pointer(), keyword, fmt.Sprintf(format, args...), ErrSchema}
 }

@@ -19,8 +19,8 @@ var (
 		{Lo: 0x3000, Hi: 0x3000}, {Lo: 0xFEFF, Hi: 0xFEFF}}
 )
 
-// escape parses the rest of an escape after its backslash and returns its runes. inClass
-// reports that it is in brackets, where \b is a backspace.
+// escape parses an escape after its backslash and returns its runes. inClass reports that the
+// escape is in brackets, where \b is a backspace.
 func (p *patternParser) escape(inClass bool) ([]grammar.Range, error) {
 	if p.rest == "" {
 		return nil, p.fault(`a \ at the end`)
@@ -79,7 +79,8 @@ func named(c byte) []grammar.Range {
 	return set
 }
 
-// hex parses the rest of \xhh, \uhhhh, \u{h…}, or of two \u that form a surrogate pair.
+// hex parses the digits of \xhh or \uhhhh, \u{h…}, or two \u that form a surrogate pair. c is the
+// letter x or u, which has been parsed.
 func (p *patternParser) hex(c byte) ([]grammar.Range, error) {
 	if c == 'u' && p.cut("{") {
 		code, rest, ok := strings.Cut(p.rest, "}")

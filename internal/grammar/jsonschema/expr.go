@@ -2,8 +2,8 @@ package jsonschema
 
 import "github.com/coppice-llm/coppice/grammar"
 
-// Constructors of expressions. nothing matches no text, empty matches "". They simplify, so
-// both can be compared by pointer.
+// Constructors of expressions. nothing matches no text, empty matches "". Constructors simplify, so
+// nothing and empty can be compared by pointer.
 var (
 	nothing = &grammar.Expr{Op: grammar.Either}
 	empty   = &grammar.Expr{Op: grammar.Text}
@@ -56,7 +56,8 @@ func closeRun(sub []*grammar.Expr, run []byte) []*grammar.Expr {
 	return sub
 }
 
-// either returns the alternatives parts. It leaves out nil and nothing.
+// either returns an expression that matches any of parts. It leaves out parts that are nil or
+// nothing.
 func either(parts ...*grammar.Expr) *grammar.Expr {
 	var sub []*grammar.Expr
 	for _, p := range parts {
@@ -87,7 +88,7 @@ func repeat(e *grammar.Expr, least, most int) *grammar.Expr {
 	return &grammar.Expr{Op: grammar.Repeat, Sub: []*grammar.Expr{e}, Min: least, Max: most}
 }
 
-// rebuilt returns e with f applied to its parts, simplified.
+// rebuilt returns e with f applied to each of its parts, simplified as by seq, either and repeat.
 func rebuilt(e *grammar.Expr, f func(*grammar.Expr) *grammar.Expr) *grammar.Expr {
 	sub := make([]*grammar.Expr, len(e.Sub))
 	for i, s := range e.Sub {
@@ -120,8 +121,8 @@ func left(e *grammar.Expr, n int) int {
 	return n
 }
 
-// cost returns the number of expressions in e, without those of rules that it calls. Above
-// limit the result may be any larger number.
+// cost returns the number of expressions in e, without those of rules that e calls. If that is
+// above limit, the result is above limit too, but may be smaller than the number.
 func cost(e *grammar.Expr, limit int) int {
 	n := 1
 	for _, s := range e.Sub {

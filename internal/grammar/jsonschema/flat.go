@@ -32,13 +32,13 @@ var typeNames = map[string]types{
 // keywords.
 type flat struct {
 	types  types
-	typed  bool     // some schema has type
-	about  types    // types that the keywords apply to
-	values []*value // of enum or const, if fixed
-	fixed  bool     // only values are allowed
+	typed  bool     // one of the schemas has the keyword type
+	about  types    // types that the schemas' keywords apply to
+	values []*value // if fixed: the values of enum or const
+	fixed  bool     // only the values in the field values are allowed
 
-	least, most bound // of a number
-	places      int   // digits after its point, from multipleOf; -1 if absent
+	least, most bound // bounds of a number
+	places      int   // digits after a number's point, from multipleOf; -1 if absent
 
 	minLength, maxLength int
 	patterns, formats    []*value
@@ -52,8 +52,8 @@ type flat struct {
 	refused [8]refusal // by bit of types: the first refused keyword that applies to the type
 }
 
-// objectLayer holds one schema's keywords for properties. Its other applies to the properties
-// that this schema does not declare, even if another schema declares them.
+// objectLayer holds one schema's keywords for properties. The field other applies to all
+// properties that this schema does not declare, even if another schema declares them.
 type objectLayer struct {
 	declared *value // properties; nil if absent
 	patterns *value // patternProperties; nil if absent
@@ -92,14 +92,15 @@ func (f *flat) allowed() types {
 	return f.types
 }
 
-// refusal records a keyword that is not supported. It becomes an error only if the type that it
-// applies to is allowed; building the error's pointer for each would cost too much.
+// refusal records a keyword that is not supported. It becomes an error only if a type that the
+// keyword applies to is allowed. An error for each such keyword would cost too much, because of
+// its pointer.
 type refusal struct {
 	at           *value // the schema; nil if nothing is refused
 	keyword, msg string
 }
 
-// refuse records r for each type of about that has no refusal yet.
+// refuse records r for each type of about for which no refusal is recorded yet.
 func (f *flat) refuse(about types, r refusal) {
 	for i := range f.refused {
 		if about&(1<<i) != 0 && f.refused[i].at == nil {
@@ -118,8 +119,9 @@ func (f *flat) refusal(set types) error {
 	return nil
 }
 
-// apply adds the conjunction with s to every alternative and returns the resulting alternatives.
-// Each branch of an anyOf or oneOf multiplies them; the schema false leaves none.
+// apply adds the schema s to every conjunction in alternatives and returns the resulting
+// alternatives. An anyOf or oneOf in s with n branches makes n alternatives of each; the schema
+// false leaves none.
 func (b *builder) apply(alternatives []*flat, s *value) ([]*flat, error) {
 	if err := b.spend(1+len(alternatives)*(1+len(s.names)), s); err != nil {
 		return nil, err
@@ -158,7 +160,7 @@ func (b *builder) apply(alternatives []*flat, s *value) ([]*flat, error) {
 	return b.applyOthers(alternatives, s)
 }
 
-// applyOthers does the same for the schemas in s's allOf, anyOf and oneOf.
+// applyOthers is apply for the schemas in s's allOf, anyOf and oneOf.
 func (b *builder) applyOthers(alternatives []*flat, s *value) ([]*flat, error) {
 	if s.get("allOf") != nil {
 		parts, err := list(s, "allOf")
@@ -200,7 +202,7 @@ func (b *builder) applyOthers(alternatives []*flat, s *value) ([]*flat, error) {
 	return alternatives, nil
 }
 
-// meet intersects f with s's own keywords. Those that hold schemas for the same value ($ref,
+// meet intersects f with s's own keywords. Keywords that hold schemas for the same value ($ref,
 // allOf, anyOf, oneOf) are left to apply.
 func (f *flat) meet(s *value) error {
 	for i, name := range s.names {
@@ -222,8 +224,8 @@ func (f *flat) meet(s *value) error {
 	return f.meetArray(s)
 }
 
-// meetObject adds s's keywords for properties as a layer. Layers are kept apart because each one's
-// additionalProperties depends on its own properties.
+// meetObject adds s's keywords for properties as a layer. Layers are kept apart because the
+// additionalProperties of each schema depends on the properties of that schema.
 func (f *flat) meetObject(s *value) error {
 	l := objectLayer{declared: s.get("properties"), patterns: s.get("patternProperties"), other: s.get("additionalProperties")}
 	if l.declared != nil && l.declared.kind != object {
@@ -241,8 +243,8 @@ func (f *flat) meetObject(s *value) error {
 	return nil
 }
 
-// meetArray adds s's prefixItems and items, or draft-07's items as an array and
-// additionalItems.
+// meetArray adds s's prefixItems and items as a layer. In draft-07 these are items, as an array,
+// and additionalItems.
 func (f *flat) meetArray(s *value) error {
 	first, rest := s.get("prefixItems"), s.get("items")
 	if first == nil && rest != nil && rest.kind == array {

@@ -63,8 +63,9 @@ var formats = func() map[string]string {
 	return all
 }()
 
-// ipv6 is RFC 4291, section 2.2: eight groups, of which the last two may be an
-// IPv4 address, or fewer with one :: for the others.
+// ipv6 returns the pattern of IPv6 addresses (RFC 4291, section 2.2): eight groups, of which the
+// last two may be an IPv4 address, or fewer groups with one :: in place of the others. ipv4 is
+// the pattern of an IPv4 address.
 func ipv6(ipv4 string) string {
 	const group = `[0-9A-Fa-f]{1,4}`
 	groups := func(n int) string { // n groups, with colons between them

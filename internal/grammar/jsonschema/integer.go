@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// digitsOf returns the digits of x before and after the point, without trailing zeros after it.
-// x must be a decimal and at least 0.
+// digitsOf returns the digits of x before and after the point, without trailing zeros after the
+// point. x must be at least 0 and have a finite number of decimals.
 func digitsOf(x *big.Rat) (before, fraction string) {
 	n, _ := x.FloatPrec() // exact, since x was a decimal
 	before, fraction, _ = strings.Cut(x.FloatString(n), ".")
@@ -33,14 +33,16 @@ func successor(digits string) string {
 	return n.Add(n, big.NewInt(1)).String()
 }
 
-// predecessor returns digits minus 1. digits must not be 0: compare would rank "-1" above any
-// one digit. between calls it only for a top above another number.
+// predecessor returns the integer digits, minus 1. digits must not be 0: the result "-1" is
+// longer than any single digit, so compare would take it for a larger number. between calls
+// predecessor only for a number above another.
 func predecessor(digits string) string {
 	n, _ := new(big.Int).SetString(digits, 10)
 	return n.Sub(n, big.NewInt(1)).String()
 }
 
-// integersBetween returns the expression of the integers from a to b inclusive, 0 ≤ a ≤ b.
+// integersBetween returns the expression of the integers from a to b inclusive. a and b are
+// digits without leading zeros, with 0 ≤ a ≤ b.
 func integersBetween(a, b string) *grammar.Expr {
 	if len(a) == len(b) {
 		return sameLength(a, b)
@@ -52,8 +54,9 @@ func integersBetween(a, b string) *grammar.Expr {
 	return either(append(parts, sameLength("1"+strings.Repeat("0", len(b)-1), b))...)
 }
 
-// sameLength returns the expression of the digit strings from a to b inclusive. All have the
-// same length, with leading zeros: "07" to "12" is 0[7-9] | 1[0-2].
+// sameLength returns the expression of the digit strings from a to b inclusive. a and b have the
+// same length, which is that of all these strings, with leading zeros: "07" to "12" is 0[7-9] |
+// 1[0-2].
 func sameLength(a, b string) *grammar.Expr {
 	n := len(a)
 	switch {

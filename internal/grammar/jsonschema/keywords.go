@@ -8,7 +8,7 @@ import (
 
 // keyword is a keyword that affects which values are valid. All others are annotations.
 type keyword struct {
-	about types // types that it applies to; 0 if to all
+	about types // types that the keyword applies to; 0 if it applies to all
 	meet  func(f *flat, s, arg *value, name string) error
 }
 
@@ -59,8 +59,8 @@ var keywords = map[string]keyword{
 	"$recursiveRef":         {0, refuse(allTypes, nil)},
 }
 
-// refuse returns a meet function that refuses the keyword for the types of about, unless harmless,
-// which may be nil, reports that the keyword restricts nothing.
+// refuse returns a meet function that refuses a keyword for the types of about. It ignores the
+// keyword if harmless reports that the keyword restricts nothing; harmless may be nil.
 func refuse(about types, harmless func(s, arg *value) bool) func(*flat, *value, *value, string) error {
 	return func(f *flat, s, arg *value, name string) error {
 		if harmless == nil || !harmless(s, arg) {
@@ -114,7 +114,8 @@ func meetConst(f *flat, s, arg *value, name string) error {
 	return f.meetValues([]*value{arg})
 }
 
-// meetValues intersects f's values with those of an enum or const.
+// meetValues restricts f to values, those of an enum or const, and to the values that it was
+// restricted to before.
 func (f *flat) meetValues(values []*value) error {
 	if !f.fixed {
 		f.values, f.fixed = values, true
@@ -134,9 +135,9 @@ func (f *flat) meetValues(values []*value) error {
 	return nil
 }
 
-// weight returns the work of f.meet(s): the number of entries in s's keywords, and of values of
-// f that an enum or const is compared with. It is charged each time, because a schema is met as
-// often as others refer to it.
+// weight returns the work of f.meet(s): the number of entries in s's keywords, and of the values
+// of f that an enum or const of s is compared with. The work is charged for each call of meet,
+// because a schema is applied as often as others refer to it.
 func (f *flat) weight(s *value) int {
 	n := 0
 	for _, name := range []string{"required", "type"} {
@@ -163,8 +164,9 @@ func (f *flat) weight(s *value) int {
 	return n
 }
 
-// count returns the argument of minLength and similar keywords. From 2^24 on it returns
-// grammar.Unlimited, so a maximum of that size means no maximum: no model writes that much.
+// count returns arg, the argument of minLength or a similar keyword, as an integer. For 2^24 and
+// more it returns grammar.Unlimited, so a maximum of that size means no maximum: no model writes
+// that much. s and name are the schema and the keyword, for errors.
 func count(s, arg *value, name string) (int, error) {
 	if arg.kind == number {
 		if r, ok := rational(arg.text); ok && r.IsInt() && r.Sign() >= 0 {
@@ -177,7 +179,8 @@ func count(s, arg *value, name string) (int, error) {
 	return 0, wrong(s, name, "must be an integer of at least 0")
 }
 
-// atLeast raises *at to the argument of a keyword such as minLength.
+// atLeast raises *at to arg, the argument of a keyword such as minLength. It fails if arg is 2^24
+// or more.
 func atLeast(at *int, s, arg *value, name string) error {
 	n, err := count(s, arg, name)
 	if err != nil {
@@ -190,7 +193,7 @@ func atLeast(at *int, s, arg *value, name string) error {
 	return nil
 }
 
-// atMost lowers *at to the argument of a keyword such as maxLength.
+// atMost lowers *at to arg, the argument of a keyword such as maxLength.
 func atMost(at *int, s, arg *value, name string) error {
 	n, err := count(s, arg, name)
 	if err != nil || n == grammar.Unlimited {
@@ -212,7 +215,7 @@ func meetPattern(f *flat, s, arg *value, name string) error {
 	return nil
 }
 
-// meetFormat adds a format. Formats that are not enforced are annotations and ignored.
+// meetFormat adds the format arg to f. It ignores a format that is not enforced.
 func meetFormat(f *flat, s, arg *value, name string) error {
 	if arg.kind != text {
 		return wrong(s, name, "must be a string")

@@ -8,13 +8,14 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// bound is one end of a range of numbers; the range has no such end if value is nil.
+// bound is one end of a range of numbers. If value is nil, the range is open at this end.
 type bound struct {
 	value  *big.Rat
 	strict bool // value itself is outside the range
 }
 
-// within reports whether x is on the allowed side of b: above for sign 1, below for sign -1.
+// within reports whether x is inside the range that b ends. sign is 1 if b is the lower end, -1
+// if it is the upper one.
 func (b bound) within(x *big.Rat, sign int) bool {
 	if b.value == nil {
 		return true
@@ -23,8 +24,8 @@ func (b bound) within(x *big.Rat, sign int) bool {
 	return c > 0 || c == 0 && !b.strict
 }
 
-// narrow sets b to the tighter of b and other, which bound the same side, named by sign as in
-// within.
+// narrow sets b to the tighter of b and other. Both are lower ends if sign is 1, or upper ends if
+// it is -1.
 func (b *bound) narrow(other bound, sign int) {
 	if b.value == nil || b.within(other.value, sign) {
 		*b = other
@@ -45,9 +46,10 @@ func rationalOf(s, arg *value, name string) (*big.Rat, error) {
 	return r, nil
 }
 
-// meetBound returns the meet function of a lower bound for sign 1, of an upper one for sign -1. An
-// inclusive bound names the exclusive keyword: next to it, draft-04 and OpenAPI 3.0 have that
-// keyword as a boolean. Such a boolean restricts nothing by itself.
+// meetBound returns the meet function of a lower bound for sign 1, or of an upper bound for sign
+// -1. For an inclusive bound, exclusive is the name of the exclusive keyword, else it is "". In
+// draft-04 and OpenAPI 3.0 the exclusive keyword is a boolean next to the inclusive one, which it
+// makes strict; alone such a boolean restricts nothing.
 func meetBound(sign int, exclusive string) func(f *flat, s, arg *value, name string) error {
 	return func(f *flat, s, arg *value, name string) error {
 		strict := exclusive == ""
@@ -92,7 +94,7 @@ func meetMultipleOf(f *flat, s, arg *value, name string) error {
 	return nil
 }
 
-// number returns the expression of f's numbers, or only of its integers.
+// number returns the expression of f's numbers, or with integersOnly that of f's integers.
 func (b *builder) number(f *flat, integersOnly bool) *grammar.Expr {
 	places := b.cfg.FractionDigits
 	if f.places >= 0 {
@@ -136,13 +138,13 @@ func (b *builder) number(f *flat, integersOnly bool) *grammar.Expr {
 	return either(positive, seq(lit("-"), d.between(high, low)))
 }
 
-// decimals makes expressions of numbers from 0 on with at most integer digits before the point
+// decimals makes expressions of numbers of 0 or more, with at most integer digits before the point
 // and at most fraction digits after it.
 type decimals struct{ integer, fraction int }
 
 // between returns the expression of the numbers from low to high. low must have a value of at
-// least 0; high may have none. It splits them by integer part: that of low, those between, and
-// that of high.
+// least 0; high may have none. The expression has up to three branches: numbers with the integer
+// part of low, numbers with that of high, and numbers between.
 func (d decimals) between(low, high bound) *grammar.Expr {
 	lowInt, lowRest := digitsOf(low.value)
 	top := strings.Repeat("9", d.integer)
@@ -186,12 +188,13 @@ type limit struct {
 	strict, none bool
 }
 
-// endsAbove and endsBelow report whether no more digits satisfy the lower or the upper limit.
+// endsAbove reports whether a number without further digits satisfies the lower limit l, and
+// endsBelow whether it satisfies the upper limit u.
 func (l limit) endsAbove() bool { return l.none || l.digits == "" && !l.strict }
 func (u limit) endsBelow() bool { return u.none || u.digits != "" || !u.strict }
 
-// withPoint returns the expression of a point and digits from l to u; it also matches "" if l
-// and u allow a fraction of 0.
+// withPoint returns the expression of a point and digits from the lower limit l to the upper
+// limit u. It also matches "" if l and u allow a fraction of 0.
 func (d decimals) withPoint(l, u limit) *grammar.Expr {
 	point := nothing
 	if d.fraction > 0 {
@@ -203,8 +206,9 @@ func (d decimals) withPoint(l, u limit) *grammar.Expr {
 	return point
 }
 
-// step returns the expression of 1 to n digits from l to u. It branches on the first digit: at
-// the bounds the rest is bounded too, between them it is free.
+// step returns the expression of 1 to n digits from l to u. It branches on the first digit: after
+// a first digit equal to that of a limit, the following digits are limited too; after a digit
+// between, they are free.
 func (d decimals) step(l, u limit, n int) *grammar.Expr {
 	if n == 0 {
 		return nothing

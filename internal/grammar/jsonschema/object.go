@@ -6,7 +6,8 @@ func (b *builder) pair(name, e *grammar.Expr) *grammar.Expr {
 	return seq(name, lit(":"), b.space(), e)
 }
 
-// braces returns the expression of an object with members, or also without them if mayBeEmpty.
+// braces returns the expression of an object with members, or with mayBeEmpty also of the empty
+// object.
 func (b *builder) braces(members *grammar.Expr, mayBeEmpty bool) *grammar.Expr {
 	inner := seq(members, b.gap())
 	if mayBeEmpty {
@@ -21,8 +22,9 @@ type property struct {
 	required bool
 }
 
-// object returns the expression of f's objects: declared properties in their order, then
-// required ones that are not declared, then any others.
+// object returns the expression of f's objects: declared properties in their order, then required
+// properties that are not declared, then any others. at is a schema that contributed to f, for
+// errors.
 func (b *builder) object(f *flat, at *value) (*grammar.Expr, error) {
 	if len(f.objects) == 0 && len(f.required) == 0 && f.minProperties == 0 && f.maxProperties == grammar.Unlimited {
 		return b.anyObject(), nil
@@ -50,8 +52,9 @@ func (b *builder) object(f *flat, at *value) (*grammar.Expr, error) {
 	return b.members(f, properties, extra, at)
 }
 
-// names returns the properties that f names in properties and then in required, without
-// duplicates. The first declared of them are those in properties.
+// names returns the names of properties in f's keywords properties and required, without
+// duplicates. names[:declared] are those in properties, the others are only in required. at is a
+// schema that contributed to f, for errors.
 func (b *builder) names(f *flat, at *value) (names []string, declared int, err error) {
 	seen := make(map[string]bool)
 	add := func(name string) {
@@ -102,8 +105,9 @@ func (f *flat) schemasOf(name string) []*value {
 	return schemas
 }
 
-// extra returns the expression of a property with a name that is not in names; nothing if there
-// can be none.
+// extra returns the expression of a property with a name that is not in names, or nothing if
+// there can be none. declared is the number of names that are in properties; at is a schema that
+// contributed to f, for errors.
 func (b *builder) extra(f *flat, names []string, declared int, at *value) (*grammar.Expr, error) {
 	if len(f.objects) == 1 && f.objects[0].patterns != nil {
 		return b.patternProperty(f.objects[0])
@@ -131,8 +135,9 @@ func (b *builder) extra(f *flat, names []string, declared int, at *value) (*gram
 	return b.pair(b.notNamed(names), e), nil
 }
 
-// patternProperty returns the expression of a property for a layer whose only keyword is one
-// pattern. Absent additionalProperties mean false here as well, unless AllowExtra.
+// patternProperty returns the expression of a property for a layer whose only keywords are
+// patternProperties with one pattern and, possibly, additionalProperties: false. Absent
+// additionalProperties mean false here as well, unless AllowExtra.
 func (b *builder) patternProperty(l objectLayer) (*grammar.Expr, error) {
 	s := l.patterns.parent
 	if closed := l.other == nil && !b.cfg.AllowExtra || l.other != nil && l.other.kind == boolean && !l.other.yes; !closed {
@@ -147,12 +152,13 @@ func (b *builder) patternProperty(l objectLayer) (*grammar.Expr, error) {
 	return b.pair(key, e), err
 }
 
-// members returns the expression of an object with properties, followed by any number of extra.
+// members returns the expression of an object with properties, followed by any number of
+// properties that match extra. at is a schema that contributed to f, for errors.
 //
-// While all properties so far are optional, the next one needs a comma only if some earlier one
-// is present. So lists are built from the left, each out of the list of the properties before
-// it: for optional a, b, the non-empty lists over {a, b} are (a (, b)?) | b. Each property
-// occurs at most twice in that, so the size stays linear.
+// While all properties so far are optional, the next one needs a comma only if an earlier
+// property is present. So lists are built from the left, each out of the list of the properties
+// before it: for optional a, b, the non-empty lists over {a, b} are (a (, b)?) | b. Each property
+// occurs at most twice in such an expression, so its size stays linear.
 func (b *builder) members(f *flat, properties []property, extra *grammar.Expr, at *value) (*grammar.Expr, error) {
 	required := 0
 	for _, p := range properties {
@@ -205,7 +211,8 @@ func (b *builder) members(f *flat, properties []property, extra *grammar.Expr, a
 	return b.braces(list, required == 0 && f.minProperties == 0), nil
 }
 
-// extraOnly returns the expression of objects whose schema names no property.
+// extraOnly returns the expression of objects for an f that names no property: all properties
+// match extra.
 func (b *builder) extraOnly(f *flat, extra *grammar.Expr) *grammar.Expr {
 	extra = b.rule(extra)
 	most := f.maxProperties

@@ -11,16 +11,17 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 )
 
-// begin and end stand for ^ and $ in the expression of a pattern; they are compared by pointer.
+// begin and end stand for ^ and $ in the expression of a pattern; code compares them by pointer.
 // anchored removes them.
 var (
 	begin = &grammar.Expr{Op: grammar.Text, Text: "^"}
 	end   = &grammar.Expr{Op: grammar.Text, Text: "$"}
 )
 
-// pattern returns the expression of the strings, as values, in which the ECMA-262 pattern
-// matches somewhere. The dialect is that of the flag u, but characters that must be escaped
-// there need not be. The error is a syntaxError, or names a feature that is not supported.
+// pattern returns the expression of the strings that have a match of the ECMA-262 pattern source
+// anywhere. The strings are values, without escapes. The dialect is that of the flag u, but
+// characters that must be escaped there need not be. The error is a syntaxError, or names a
+// feature that is not supported.
 func pattern(source string) (*grammar.Expr, error) {
 	p := &patternParser{rest: source}
 	e, err := p.alternatives()
@@ -95,8 +96,8 @@ func (p *patternParser) alternatives() (*grammar.Expr, error) {
 	}
 }
 
-// sequence is seq without joining: begin and end have Op Text, and seq would merge them with
-// adjacent texts.
+// sequence returns an expression of terms in sequence. Unlike seq it does not join texts: begin
+// and end have Op Text, and seq would merge them with adjacent texts.
 func sequence(terms []*grammar.Expr) *grammar.Expr {
 	if len(terms) == 1 {
 		return terms[0]
@@ -196,7 +197,8 @@ func (p *patternParser) atom() (*grammar.Expr, error) {
 	return runes(grammar.Range{Lo: r, Hi: r}), nil
 }
 
-// group parses a group after its opening parenthesis. Captures have no effect here.
+// group parses a group after its opening parenthesis. A group that captures is the same as one
+// that does not.
 func (p *patternParser) group() (*grammar.Expr, error) {
 	switch {
 	case p.cut("?:"):
@@ -259,7 +261,8 @@ func (p *patternParser) classAtom() ([]grammar.Range, error) {
 	return []grammar.Range{{Lo: r, Hi: r}}, nil
 }
 
-// property returns the runes of \p{…}: general categories and scripts.
+// property parses {…} after \p and returns the runes of that general category or script, or with
+// negated all other runes.
 func (p *patternParser) property(negated bool) ([]grammar.Range, error) {
 	name, rest, ok := strings.Cut(p.rest, "}")
 	name, opened := strings.CutPrefix(name, "{")

@@ -17,7 +17,7 @@ func (b *builder) target(s *value) (*value, error) {
 	return v, err
 }
 
-// follow resolves s's $ref, which must be # or # and a JSON pointer.
+// follow returns the schema that s's $ref refers to. The $ref must be # or # and a JSON pointer.
 func (b *builder) follow(s *value) (*value, error) {
 	ref := s.get("$ref")
 	if ref.kind != text {
@@ -59,7 +59,8 @@ func (b *builder) follow(s *value) (*value, error) {
 	return v, nil
 }
 
-// percentDecoded undoes the escapes of a URI's fragment, RFC 3986, section 2.1.
+// percentDecoded undoes the escapes of a URI's fragment (RFC 3986, section 2.1). It returns false
+// if a % lacks its two hexadecimal digits.
 func percentDecoded(s string) (string, bool) {
 	first, rest, escaped := strings.Cut(s, "%")
 	out := []byte(first)

@@ -52,7 +52,7 @@ type builder struct {
 	rules    grammar.Rules // [0] is filled by finish
 	shared   map[string]*grammar.Expr
 	literals map[*value]*grammar.Expr
-	targets  map[*value]*value // cache of target: the schema with the $ref to that it refers to
+	targets  map[*value]*value // cache of target: by schema with a $ref, the schema that it names
 	done     map[string]*conjunction
 	active   map[*value]bool // schemas being applied to this value, to detect cycles of $ref
 	level    int             // arrays and objects around the schema being compiled
@@ -60,7 +60,7 @@ type builder struct {
 	size     int             // expressions so far, as counted by made
 }
 
-// conjunction is the state of a set of schemas that is being compiled or has been.
+// conjunction is the state of a set of schemas whose compilation has begun.
 type conjunction struct {
 	expr  *grammar.Expr // nil while it is being compiled
 	rule  int           // its rule; 0 if it has none
@@ -80,8 +80,8 @@ func newBuilder(root *value, cfg Config) *builder {
 	}
 }
 
-// finish makes e rule 0 and returns the trimmed rules. It fails with ErrLimit if they are too large,
-// and with ErrSchema if they match no text.
+// finish makes e rule 0 and returns the trimmed rules. It fails with ErrLimit if the rules are
+// too large, and with ErrSchema if they match no text.
 func (b *builder) finish(e *grammar.Expr) (grammar.Rules, error) {
 	b.rules[0] = e
 	size := 0 // check first: trim walks and copies a shared expression each time it occurs
@@ -97,7 +97,8 @@ func (b *builder) finish(e *grammar.Expr) (grammar.Rules, error) {
 	return rules, nil
 }
 
-// spend adds n units of work and returns an ErrLimit when the total exceeds MaxSize.
+// spend adds n units of work, and fails with ErrLimit when the total exceeds MaxSize. at is the
+// schema that caused the work, for the error.
 func (b *builder) spend(n int, at *value) error {
 	if b.spent += n; b.spent > b.cfg.MaxSize {
 		return tooMuch(at, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
@@ -105,8 +106,9 @@ func (b *builder) spend(n int, at *value) error {
 	return nil
 }
 
-// made adds the expressions of e, a part of the grammar, and returns an ErrLimit when the total
-// exceeds MaxSize. One line of a schema may make a thousand expressions; this stops early.
+// made adds the expressions of e, a part of the grammar, to b.size, and fails with ErrLimit when
+// the total exceeds MaxSize. One line of a schema may make a thousand expressions; made stops
+// early then. at is the schema that e is for.
 func (b *builder) made(e *grammar.Expr, at *value) error {
 	if b.size += cost(e, b.cfg.MaxSize); b.size > b.cfg.MaxSize {
 		return tooMuch(at, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
@@ -114,7 +116,8 @@ func (b *builder) made(e *grammar.Expr, at *value) error {
 	return nil
 }
 
-// rule makes e a rule and returns a call of it. A small e is returned as it is.
+// rule makes e a rule and returns a call of the rule. If e has fewer than 12 expressions, it
+// returns e itself.
 func (b *builder) rule(e *grammar.Expr) *grammar.Expr {
 	if small(e, 12) {
 		return e
@@ -124,8 +127,9 @@ func (b *builder) rule(e *grammar.Expr) *grammar.Expr {
 }
 
 // compile returns the expression of the values that are valid against all of schemas. While a
-// conjunction is being compiled, it may occur again deeper in arrays or objects, as a recursive
-// rule; at the same level that is an endless $ref.
+// conjunction is being compiled, it may occur again deeper in arrays or objects; then compile
+// returns a call of a recursive rule. If it occurs again at the same level, a $ref refers to
+// itself, which is an error.
 func (b *builder) compile(schemas []*value) (*grammar.Expr, error) {
 	schemas, reached, err := b.resolve(schemas)
 	if err != nil {
@@ -170,7 +174,7 @@ func (b *builder) compile(schemas []*value) (*grammar.Expr, error) {
 	return e, nil
 }
 
-// keyOf returns a key for a set of schemas that does not depend on their order.
+// keyOf returns a key for a set of schemas. The key does not depend on their order.
 func keyOf(schemas []*value) string {
 	ids := make([]int, len(schemas))
 	for i, s := range schemas {
@@ -185,8 +189,9 @@ func keyOf(schemas []*value) string {
 	return key.String()
 }
 
-// resolve replaces schemas whose only keyword is $ref by their targets, and removes duplicates
-// and schemas that restrict nothing. reached reports that it followed a $ref.
+// resolve replaces each schema whose only keyword is $ref by its target, and removes duplicates
+// and schemas that restrict nothing. reached reports whether it followed a $ref. It fails if a
+// $ref is circular.
 func (b *builder) resolve(schemas []*value) (out []*value, reached bool, err error) {
 	seen := make(map[*value]bool)
 	for _, s := range schemas {
@@ -221,8 +226,8 @@ func (b *builder) resolve(schemas []*value) (out []*value, reached bool, err err
 	return out, reached, nil
 }
 
-// onlyKeyword returns the only keyword of s that is not an annotation, "" if there is none, and
-// false if there are several.
+// onlyKeyword returns the keyword of s that is not an annotation, or "" if s has none. It returns
+// false if s has several.
 func onlyKeyword(s *value) (string, bool) {
 	found := ""
 	for _, name := range s.names {
@@ -236,8 +241,9 @@ func onlyKeyword(s *value) (string, bool) {
 	return found, true
 }
 
-// build compiles a conjunction that compile has not seen before. A single schema with only
-// anyOf, oneOf or allOf is compiled branch by branch, so that branches can become rules.
+// build returns the expression of a conjunction that compile has not seen before. A single schema
+// with only anyOf, oneOf or allOf is compiled branch by branch, so that branches can become
+// rules.
 func (b *builder) build(schemas []*value) (*grammar.Expr, error) {
 	if s := schemas[0]; len(schemas) == 1 && s.kind == object {
 		switch name, _ := onlyKeyword(s); name {
@@ -282,7 +288,7 @@ func (b *builder) anyOf(branches []*value) (*grammar.Expr, error) {
 // maxLevel bounds the recursion of compile.
 const maxLevel = 10_000
 
-// inside compiles the schemas of an element or property, one level deeper.
+// inside compiles schemas, those of an element or property, one level deeper.
 func (b *builder) inside(schemas []*value) (*grammar.Expr, error) {
 	if b.level++; b.level > maxLevel {
 		return nil, tooMuch(b.root, "$ref", "makes values over %d deep without repeating a schema", maxLevel)
@@ -295,7 +301,7 @@ func (b *builder) inside(schemas []*value) (*grammar.Expr, error) {
 	return e, err
 }
 
-// list returns the schemas of s's keyword allOf, anyOf or oneOf.
+// list returns the schemas in s's allOf, anyOf or oneOf. It fails if there are none.
 func list(s *value, keyword string) ([]*value, error) {
 	v := s.get(keyword)
 	if v.kind != array || len(v.members) == 0 {

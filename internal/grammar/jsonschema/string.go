@@ -58,7 +58,8 @@ func (b *builder) restOfString() *grammar.Expr {
 
 func (b *builder) anyString() *grammar.Expr { return seq(lit(`"`), b.restOfString()) }
 
-// string returns the expression of f's strings.
+// string returns the expression of f's strings, with quotes. It fails if f has more than one
+// pattern, or more than one format and no pattern.
 func (b *builder) string(f *flat) (*grammar.Expr, error) {
 	constraint, keyword := f.patterns, "pattern"
 	if len(constraint) == 0 {
@@ -75,8 +76,9 @@ func (b *builder) string(f *flat) (*grammar.Expr, error) {
 	return seq(lit(`"`), repeat(b.char(), f.minLength, f.maxLength), lit(`"`)), nil
 }
 
-// patterned returns the expression of strings with f's lengths that match the pattern or format
-// arg. It is made once for equal arguments.
+// patterned returns the expression of strings, with quotes, that have f's lengths and match arg,
+// the argument of keyword, which is pattern, format or patternProperties. It makes one expression
+// for equal arguments.
 func (b *builder) patterned(f *flat, arg *value, keyword string) (*grammar.Expr, error) {
 	source := arg.text
 	if keyword == "format" {
@@ -109,9 +111,10 @@ func (b *builder) patterned(f *flat, arg *value, keyword string) (*grammar.Expr,
 	return e, nil
 }
 
-// notNamed returns the expression of a quoted name that is not in names: the trie of names, left
-// where a character differs. Up to that character a name is written as escape writes it, so
-// that "\u0061" is not accepted as a name other than "a".
+// notNamed returns the expression of a quoted name that is not in names. A matcher follows the
+// trie of names and leaves it where a character differs. Up to that character a name must be
+// written in the one form that escape returns, so that "\u0061" is not accepted as a name other
+// than "a".
 func (b *builder) notNamed(names []string) *grammar.Expr {
 	root := &trie{}
 	for _, name := range names {
@@ -140,8 +143,9 @@ func (t *trie) add(name string) {
 	t.ends = true
 }
 
-// leave returns the expression of the rest of a name that is at node t, up to its closing quote: the
-// name ends here unless one of the names does, or continues in the trie, or leaves it.
+// leave returns the expression of the rest of a name whose beginning led to node t of the trie,
+// up to the closing quote. The name may end here if no property name does; it may follow the
+// trie; or it may leave the trie and continue with any characters.
 func (b *builder) leave(t *trie) *grammar.Expr {
 	if len(t.runes) == 0 && !t.ends {
 		return b.restOfString()
@@ -160,7 +164,8 @@ func (b *builder) leave(t *trie) *grammar.Expr {
 	return either(parts...)
 }
 
-// longest returns the runes of the longest name: the depth of leave's recursion.
+// longest returns the number of runes of the longest name. That is the depth of leave's
+// recursion.
 func longest(names []string) int {
 	n := 0
 	for _, name := range names {

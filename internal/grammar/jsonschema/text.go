@@ -12,8 +12,8 @@ import (
 // Expressions of strings in this package are of two kinds: of a string's value, and of its JSON
 // form with escapes. written translates the first kind into the second.
 
-// written returns the JSON form, without quotes, of e, an expression of values. Each value has
-// one form: a character stands for itself, or is a short escape, or else \u00xx in lower case.
+// written returns the JSON form, without quotes, of the values that e matches. Each value has one
+// form: a character stands for itself, or is a short escape, or else \u00xx in lower case.
 func written(e *grammar.Expr) *grammar.Expr {
 	switch e.Op {
 	case grammar.Runes:
@@ -45,7 +45,7 @@ var raw = []grammar.Range{{Lo: ' ', Hi: '!'}, {Lo: '#', Hi: '['}, {Lo: ']', Hi: 
 const shorts = "\"\\\b\f\n\r\t" // characters with a short escape
 const shortLetters = `"\bfnrt`  // the letters of these escapes, in the same order
 
-// writtenRunes returns the JSON form of a set of runes: those that need no escape, the letters of
+// writtenRunes returns the JSON form of e, a set of runes: the runes that need no escape, the
 // short escapes, and \u00xx for other control characters.
 func writtenRunes(e *grammar.Expr) *grammar.Expr {
 	set := e.Runes
@@ -85,7 +85,7 @@ func writtenRunes(e *grammar.Expr) *grammar.Expr {
 	return either(parts...)
 }
 
-// escape returns the JSON form of s without quotes, in the form of written.
+// escape returns the JSON form of s without quotes, in the one form that written allows.
 func escape(s string) string {
 	var out strings.Builder
 	for _, r := range s {
@@ -155,8 +155,8 @@ func contains(set []grammar.Range, r rune) bool {
 	return slices.ContainsFunc(set, func(s grammar.Range) bool { return s.Lo <= r && r <= s.Hi })
 }
 
-// bounded restricts e, an expression of values, to texts of least to most runes. It returns
-// false if that needs a larger expression than e.
+// bounded returns an expression of those texts of e that have least to most runes. e is an
+// expression of values. It returns false if that expression would be larger than e.
 func bounded(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
 	return make(widths).bounded(e, least, most)
 }
@@ -206,8 +206,9 @@ func (w widths) bounded(e *grammar.Expr, least, most int) (*grammar.Expr, bool) 
 	return nil, false
 }
 
-// repeated bounds a repeat. That is possible if its body has a fixed length of n runes, by changing
-// the counts: a body of 3 runes, from 4 to 10 runes in all, is repeated 2 to 3 times.
+// repeated is bounded for a repeat. If the body has a fixed number of runes, it changes the
+// counts: a body of 3 runes, from 4 to 10 runes in all, is repeated 2 to 3 times. It returns
+// false for a body without a fixed number, unless the repeat is optional (0 to 1 times).
 func (w widths) repeated(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
 	sub := e.Sub[0]
 	if e.Min == 0 && e.Max == 1 {
@@ -228,8 +229,8 @@ func (w widths) repeated(e *grammar.Expr, least, most int) (*grammar.Expr, bool)
 	return repeat(sub, from, to), true
 }
 
-// widths caches how many runes expressions of values match at least and at most. It has those
-// with parts, so that a shared expression is walked only once.
+// widths caches the least and the largest number of runes that expressions of values match. It
+// has only expressions with parts, so that a shared expression is walked only once.
 type widths map[*grammar.Expr]width
 
 type width struct{ lo, hi int }

@@ -27,13 +27,14 @@ func trim(rules grammar.Rules) grammar.Rules {
 
 type trimmer struct {
 	ends   []bool      // by rule: it is known to match some text
-	lacks  []int       // rules not in ends that the last call of end needed
+	lacks  []int       // rules not known to match some text that the last call of end needed
 	number map[int]int // new numbers of reached rules, by old number
 	order  []int       // old numbers, by new number
 }
 
-// settle finds the rules that match some text. judge reports it of one rule by what is known so
-// far, and else leaves in t.lacks the rules to wait for.
+// settle finds the rules that match some text, and sets t.ends. judge reports whether a rule
+// does, as far as t.ends shows; if it returns false, it leaves in t.lacks the rules on which that
+// depends.
 func (t *trimmer) settle(judge func(rule int) bool) {
 	type waiter struct{ rule, turn int }
 	waits := make([][]waiter, len(t.ends)) // by rule: the rules that wait for it
@@ -64,7 +65,8 @@ func (t *trimmer) settle(judge func(rule int) bool) {
 	}
 }
 
-// end reports whether e matches some text, by the rules known to do so. Missing rules go to t.lacks.
+// end reports whether e matches some text, as far as t.ends shows. It appends to t.lacks the
+// rules that e calls and that are not in t.ends yet.
 func (t *trimmer) end(e *grammar.Expr) bool {
 	switch e.Op {
 	case grammar.Seq:
@@ -92,7 +94,7 @@ func (t *trimmer) prune(e *grammar.Expr) *grammar.Expr {
 	return rebuilt(e, t.prune)
 }
 
-// call returns the new number of a rule and records that the rule is reached.
+// call returns the new number of rule, and records that the rule is reached.
 func (t *trimmer) call(rule int) int {
 	n, ok := t.number[rule]
 	if !ok {

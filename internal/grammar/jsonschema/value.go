@@ -78,7 +78,8 @@ type decoder struct {
 	count int
 }
 
-// decode parses a schema and checks its size, nesting and encoding.
+// decode parses a schema. It fails if the schema is not JSON in UTF-8, has duplicate names, or
+// exceeds MaxBytes, MaxDepth or MaxValues of cfg.
 func decode(schema []byte, cfg Config) (*value, error) {
 	root := &value{}
 	if len(schema) > cfg.MaxBytes {
@@ -102,8 +103,8 @@ func decode(schema []byte, cfg Config) (*value, error) {
 	return root, nil
 }
 
-// depth returns the nesting of brackets in a text that may not be valid JSON. It is checked
-// before any recursive parser runs.
+// depth returns how deep brackets nest in text, which need not be valid JSON. decode checks the
+// depth before any recursive parser runs.
 func depth(text []byte) int {
 	deepest, now, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
@@ -161,8 +162,8 @@ func (d *decoder) array(v *value) error {
 	return err
 }
 
-// object parses the members of an object. A duplicate name is an error: which one counts would depend
-// on the parser.
+// object parses the members of an object into v. A duplicate name is an error, because parsers
+// differ on which of the two members counts.
 func (d *decoder) object(v *value) error {
 	v.kind = object
 	v.byName = make(map[string]int)
@@ -193,7 +194,7 @@ func (d *decoder) member(v *value) error {
 	return d.into(m)
 }
 
-// key returns a string that is equal for values that JSON Schema considers equal: it compares
+// key returns a string that is equal for values that JSON Schema considers equal. It treats
 // numbers by value and ignores the order of members.
 func (v *value) key() string {
 	if v.keyed == "" {
