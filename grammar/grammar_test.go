@@ -15,8 +15,8 @@ func vocabularyOf(tokens []string) *Vocabulary {
 	return NewVocabulary(len(tokens), func(t kv.Token) []byte { return []byte(tokens[t]) })
 }
 
-// randomTokens returns each byte of the pieces, some concatenated pieces, parts of runes with
-// their neighbours, duplicates, and tokens without bytes.
+// randomTokens returns a random vocabulary: each byte of the variable pieces, some concatenated
+// pieces, parts of runes with their neighbours, duplicates, and tokens without bytes.
 func randomTokens(r *rand.Rand) []string {
 	tokens := []string{"", ""}
 	for b := range 256 {
@@ -40,7 +40,7 @@ func randomTokens(r *rand.Rand) []string {
 	return tokens
 }
 
-// compile runs the compiler, work units at a time.
+// compile compiles rules by calls of Run with the argument work.
 func compile(v *Vocabulary, rules Rules, limits Limits, work int) (*Grammar, error) {
 	c, err := NewCompiler(v, rules, limits)
 	if err != nil {
@@ -59,8 +59,9 @@ func compile(v *Vocabulary, rules Rules, limits Limits, work int) (*Grammar, err
 
 func has(mask []uint64, t int) bool { return mask[t/64]>>(t%64)&1 != 0 }
 
-// compare plays one output and compares every token's mask bit with the oracle at every step.
-// It returns false if the rules are refused.
+// compare makes rules, tokens and limits from seed and plays three random outputs. Before each
+// token of an output it compares every token's mask bit with the oracle. It returns false if the
+// rules are refused.
 func compare(t testing.TB, seed uint64) bool {
 	r := rand.New(rand.NewPCG(seed, 1))
 	rules := randomRules(r)

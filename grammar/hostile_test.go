@@ -222,8 +222,8 @@ func TestMatchersAllocateNothing(t *testing.T) {
 	}
 }
 
-// Reading rules takes time linear in their size, however wide one is and whether or not its
-// parts are equal. Recursive rules take twice that.
+// Reading rules takes time linear in their size, however many parts an expression has and whether
+// or not its parts are equal. Recursive rules take twice that time.
 func TestWideRulesAreReadOnce(t *testing.T) {
 	const wide = 2000
 	same, other, calls := &Expr{Op: Seq}, &Expr{Op: Either}, &Expr{Op: Either}
@@ -270,8 +270,8 @@ func TestWideRulesAreReadOnce(t *testing.T) {
 	}
 }
 
-// A byte at which many units may begin takes time linear in their number: a pending unit is
-// found by its target and taken by its rank without a scan of the others.
+// If many units may begin at a byte, the byte takes time linear in their number: a pending unit
+// is found by its target and taken by its rank without a scan of the others.
 func TestStepsTakeTimeInProportionToCalls(t *testing.T) {
 	work := func(units int) int {
 		rules := Rules{nil, either(lit("<abc"), seq(lit("("), ref(1), lit(")")))}

@@ -23,14 +23,15 @@ type asked struct {
 	at   int
 }
 
-// places holds the positions where an expression that starts at some position can end, and
-// whether it can still be incomplete (and completable) at the end of the text.
+// places holds the positions in the text where an expression that starts at a certain position
+// can end. partial reports whether the text can end before the expression does, so that more text
+// could complete it.
 type places struct {
 	ends    spots
 	partial bool
 }
 
-// spots is a set of places in a text of under 192 bytes.
+// spots is a set of positions in a text of under 192 bytes.
 type spots [3]uint64
 
 func (s *spots) add(i int)      { s[i/64] |= 1 << (i % 64) }

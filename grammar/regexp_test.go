@@ -16,7 +16,8 @@ var byteTokens = func() (tokens []string) {
 	return tokens
 }()
 
-// compareRegexp compares the grammar of pattern with package regexp on texts.
+// compareRegexp compares the grammar of pattern with package regexp on texts. It returns false if
+// the pattern is refused, also as too large or as one that matches nothing.
 func compareRegexp(t testing.TB, pattern string, texts []string) bool {
 	rules, err := ParseRegexp(pattern)
 	if err != nil {

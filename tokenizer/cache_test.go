@@ -25,7 +25,8 @@ func TestEncoderMatchesTokenizer(t *testing.T) {
 	}
 }
 
-// Pieces of length and number of tokens at, below and above the limits of a slot, each twice.
+// Pieces with lengths and numbers of tokens at, below and above the limits of a slot are each
+// encoded twice.
 func TestCacheAtItsLimits(t *testing.T) {
 	tok := trained(t)
 	e := tok.NewEncoder()
@@ -49,7 +50,8 @@ func TestCacheAtItsLimits(t *testing.T) {
 	}
 }
 
-// Pieces that consist of zero bytes, or end in them, must not be confused with shorter ones.
+// Pieces that consist of zero bytes, or end in zero bytes, must not be confused with shorter
+// pieces.
 func TestCacheDistinguishesZeros(t *testing.T) {
 	tok := trained(t)
 	s := scratch{cache: pieceCache{make([]cacheSlot, cacheSlots)}}
@@ -136,7 +138,7 @@ func TestMergeTableMatchesMap(t *testing.T) {
 	}
 }
 
-// The buffers of a long piece are kept, those of a very long one are not.
+// An Encoder keeps the buffers of a long piece, but not those of a very long piece.
 func TestEncodersForgetVeryLongPieces(t *testing.T) {
 	tok := trained(t)
 	e := tok.NewEncoder()

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// spell returns the tokens of the single bytes of s, the finest split.
+// spell returns the tokens of the single bytes of s.
 func spell(tok *Tokenizer, s string) []kv.Token {
 	var ids []kv.Token
 	for i := range len(s) {
@@ -29,8 +29,8 @@ func splitting(tokens []string) (*Tokenizer, []kv.Token) {
 	return t, ids
 }
 
-// checkStream streams ids and checks that the text equals that of Decode, without incomplete
-// runes in between and without holding back text that is certain.
+// checkStream decodes ids as a stream and checks that the text equals that of Decode. At each
+// token, the stream must return only complete runes, and all text that is certain.
 func checkStream(t *testing.T, tok *Tokenizer, ids []kv.Token) {
 	t.Helper()
 	d := tok.NewDetokenizer()

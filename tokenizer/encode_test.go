@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// mergeNaive merges by the definition: find the pair of lowest rank, merge its leftmost
-// occurrence, repeat.
+// mergeNaive merges by the definition: it finds the pair of lowest rank, merges the pair's
+// leftmost occurrence, and repeats this until no pair merges.
 func (t *Tokenizer) mergeNaive(piece string) []kv.Token {
 	ids := t.spell(nil, piece)
 	for {
@@ -30,7 +30,7 @@ func (t *Tokenizer) mergeNaive(piece string) []kv.Token {
 	}
 }
 
-// randomText mixes characters that splitters and merges treat specially; with invalid also
+// randomText returns n random parts that splitters and merges treat specially; with invalid also
 // bytes that are not UTF-8.
 func randomText(rng *rand.Rand, n int, invalid bool) string {
 	parts := []string{
@@ -96,7 +96,7 @@ func TestPieceLengthsAroundTheLimit(t *testing.T) {
 	}
 }
 
-// Quadratic merging would take minutes here.
+// A merge of quadratic time would take minutes here.
 func TestLongPieces(t *testing.T) {
 	tok := trained(t)
 	for _, unit := range []string{"a", "in", "Light", "中", "\n", " ", "!", "🙂", "\xff", "<", "<|eot"} {
@@ -194,7 +194,7 @@ func TestEncodeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// With -race this shows that encoding writes nothing shared.
+// With -race this shows that encoding writes no memory that goroutines share.
 func TestConcurrentUse(t *testing.T) {
 	tok := trained(t)
 	text := opticks.Text()[:20_000]

@@ -19,8 +19,8 @@ type families struct {
 	Families []family
 }
 
-// family is one pipeline. With a Base, File has everything but the vocabulary and the merges,
-// which are the base's.
+// family is one pipeline. If it has a Base, File has everything but the vocabulary and the
+// merges; these are taken from the family that Base names.
 type family struct {
 	Name, Base string
 	File       map[string]json.RawMessage
@@ -133,9 +133,9 @@ func TestFamiliesMatchHuggingFace(t *testing.T) {
 	}
 }
 
-// decodesAsTheirs returns false for the known differences to the library: it runs non-ASCII
-// added tokens through its byte alphabet, and replaces every byte of a run of byte tokens that
-// is not valid UTF-8.
+// decodesAsTheirs reports whether text i must decode as in Hugging Face's library. It returns
+// false for the known differences: the library runs non-ASCII added tokens through its byte
+// alphabet, and replaces every byte of a run of byte tokens that is not valid UTF-8.
 func (f *family) decodesAsTheirs(tok *Tokenizer, i int) bool {
 	for _, id := range f.IDs[i] {
 		if s := tok.text[id]; tok.byteLevel && !below(s, 0x80) {

@@ -65,7 +65,7 @@ type golden struct {
 	}
 }
 
-// variant is the trained file with some fields replaced. Pieces and Decoded are nil if equal to
+// variant is the trained file with some fields replaced. Pieces and Decoded are nil if they equal
 // those of an earlier variant.
 type variant struct {
 	Name    string
@@ -96,7 +96,7 @@ func readGolden(t testing.TB) (golden, []byte) {
 	return g, base
 }
 
-// open applies the patch to base.
+// open returns the tokenizer of base, the trained file, with v's replacements.
 func (v variant) open(t testing.TB, base []byte) *Tokenizer {
 	t.Helper()
 	file := map[string]any{}
@@ -130,7 +130,8 @@ func (v variant) open(t testing.TB, base []byte) *Tokenizer {
 	return tok
 }
 
-// rewriteMerges reverses a list of "a b", or turns it into pairs.
+// rewriteMerges returns merges, a list of "a b", in reverse order if how is "reversed", or else
+// as a list of pairs.
 func rewriteMerges(merges []any, how string) any {
 	if how == "reversed" {
 		slices.Reverse(merges)
@@ -191,7 +192,7 @@ func pieceLengths(s splitter, text string) []int {
 	return out
 }
 
-// stream decodes with a Detokenizer, token by token.
+// stream decodes ids with a Detokenizer, token by token.
 func stream(tok *Tokenizer, ids []kv.Token) string {
 	d := tok.NewDetokenizer()
 	var out []byte
@@ -201,8 +202,8 @@ func stream(tok *Tokenizer, ids []kv.Token) string {
 	return string(d.Flush(out))
 }
 
-// toValid replaces each maximal subpart by U+FFFD, in the slow and plain way: the subpart is
-// the longest prefix that is also a prefix of some rune.
+// toValid returns b with each maximal subpart replaced by U+FFFD. It is slow and plain: a subpart
+// is the longest prefix of the remaining bytes that is also a prefix of some rune.
 func toValid(b []byte) string {
 	var out []byte
 	for len(b) > 0 {

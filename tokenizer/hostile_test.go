@@ -25,7 +25,8 @@ func small(t testing.TB) []byte {
 	return out.Bytes()
 }
 
-// kinded checks that err, if any, wraps ErrInvalid or ErrUnsupported.
+// kinded checks that err, if any, wraps ErrInvalid or ErrUnsupported. what and at name the file
+// in a failure.
 func kinded(t *testing.T, what string, at int, err error) {
 	t.Helper()
 	if err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrUnsupported) {
@@ -84,7 +85,8 @@ func TestDeepFilesAreRefused(t *testing.T) {
 	}
 }
 
-// TestEveryRuneRoundTrips splits all of Unicode between the families.
+// TestEveryRuneRoundTrips: every rune can be decoded from its tokens. Each family is tested with
+// a part of Unicode.
 func TestEveryRuneRoundTrips(t *testing.T) {
 	f := readFamilies(t)
 	var encoders []*Encoder

@@ -13,7 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// spansOf turns matches into spans, in order.
+// spansOf returns the spans of text, in order, for matches, which are the ranges of an
+// expression's matches in it.
 func spansOf(text string, matches [][]int) (all []span) {
 	prev := 0
 	for _, m := range matches {
@@ -46,10 +47,10 @@ func regexp2Spans(re *regexp2.Regexp, text string) []span {
 	return spansOf(text, all)
 }
 
-// oracle matches with another engine, nil if none treats an expression as the format does: the
-// standard library lacks look-around and atomic groups, and regexp2, which has them, loses
-// matches of lazy repetitions (\D??\d on "a12") and of alternatives with negated classes
-// ((?>\P{L}1|\D) on "A").
+// oracle returns a function that matches expr with another engine, or nil if no engine treats
+// expr as the format does. The standard library lacks look-around and atomic groups. regexp2 has
+// them, but loses matches of lazy repetitions (\D??\d on "a12") and of alternatives with negated
+// classes ((?>\P{L}1|\D) on "A").
 func oracle(expr string) func(text string) []span {
 	around := strings.Contains(strings.ReplaceAll(strings.ReplaceAll(expr, "(?:", ""), "(?i:", ""), "(?")
 	if re, err := regexp.Compile("(?m:" + expr + ")"); err == nil && !around {

@@ -52,7 +52,7 @@ func trained(t testing.TB) *Tokenizer {
 	return tok
 }
 
-// splitJSON returns a Sequence of a Split and a ByteLevel.
+// splitJSON returns a Sequence of a Split, with the fields pattern and rest, and of byteLevel.
 func splitJSON(pattern, rest, byteLevel string) string {
 	return `{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":` + pattern + `,` + rest + `},` + byteLevel + `]}`
 }

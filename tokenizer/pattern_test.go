@@ -77,7 +77,8 @@ func TestDeepSeekSplitterMatchesExpressions(t *testing.T) {
 	}
 }
 
-// spans appends the matches and the text between them, in order, without empty ones.
+// spans appends to dst the spans of text: the matches and the text between them, in order,
+// without empty spans.
 func (p *pattern) spans(dst []span, text string) []span {
 	steps := allowance(len(text))
 	for w := p.walk(text, &steps); ; {

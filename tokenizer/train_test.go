@@ -11,7 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// trainNaive counts all pairs again for each merge.
+// trainNaive returns the first merges that Train makes of corpus, as many as merges says. For
+// each it counts all pairs again.
 func trainNaive(merges int, corpus string) [][2]kv.Token {
 	start := newTrainer(corpus)
 	words := start.words

@@ -65,7 +65,7 @@ func (f *fakeHub) note(r *http.Request) int {
 	return len(f.requests) - 1
 }
 
-// asked returns the requests so far.
+// asked returns the requests that f has received so far.
 func (f *fakeHub) asked() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,7 +162,7 @@ func noise(n int) []byte {
 	return data
 }
 
-// cut sends the first bytes of the requested range and hangs up.
+// cut sends up to bytes bytes of data, from the beginning of the requested range, and hangs up.
 func cut(w http.ResponseWriter, r *http.Request, data []byte, bytes int) {
 	from, ranged := begin(r)
 	if ranged {

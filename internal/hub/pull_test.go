@@ -172,7 +172,8 @@ func TestPullResumes(t *testing.T) {
 }
 
 // TestPullWithoutRanges: a server without range support sends the whole file again, and the
-// earlier bytes are discarded. So are bytes of an earlier attempt that the hub's file lacks.
+// earlier bytes are discarded. Bytes of an earlier attempt are discarded, too, if the hub's file
+// does not have them.
 func TestPullWithoutRanges(t *testing.T) {
 	data := noise(100_000)
 	for name, tc := range map[string]struct {
@@ -308,7 +309,8 @@ func TestPullRefuses(t *testing.T) {
 	}
 }
 
-// TestPullTriesAgain: temporary failures are retried, and the token is sent to the hub only.
+// TestPullTriesAgain: requests that fail temporarily are repeated, and the token is sent to the
+// hub only.
 func TestPullTriesAgain(t *testing.T) {
 	data := noise(1000)
 	f, dir := startHub(t, map[string][]byte{testFile: data}), t.TempDir()
@@ -419,8 +421,8 @@ func TestPullOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestPullEnds: a cancelled pull ends, while it downloads and while it waits for another one,
-// and keeps its bytes.
+// TestPullEnds: a cancelled pull ends, both while it downloads and while it waits for another
+// pull, and keeps the bytes that it has received.
 func TestPullEnds(t *testing.T) {
 	data := noise(100_000)
 	f, dir := startHub(t, map[string][]byte{testFile: data}), t.TempDir()
@@ -449,7 +451,7 @@ func TestPullEnds(t *testing.T) {
 	}
 }
 
-// TestPullOffline: no server answers.
+// TestPullOffline: a pull fails if no server answers.
 func TestPullOffline(t *testing.T) {
 	h, err := New(Config{Dir: t.TempDir(), Endpoint: "http://127.0.0.1:1"})
 	if err != nil {

@@ -65,8 +65,8 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// sparse returns an archive of 1.5 KiB with a file of 256 MiB that consists of holes, written
-// like GNU tar in PAX format 0.1.
+// sparse returns an archive of 1.5 KiB with a file of 256 MiB that has no data, only gaps,
+// written like GNU tar in PAX format 0.1.
 func sparse(t *testing.T) []byte {
 	records := ""
 	for _, kv := range [][2]string{{"GNU.sparse.major", "0"}, {"GNU.sparse.minor", "1"}, {"GNU.sparse.name", "tokenizer.json"},

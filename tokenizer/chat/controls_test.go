@@ -13,8 +13,8 @@ const controlsTemplate = `{{ bos_token }}{% for m in messages %}<|im_start|>{{ m
 {% endfor %}{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{{ extra }}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`
 
-// TestControls: control tokens from a caller are found wherever they appear, the template's own
-// are not, and the text equals that of Render.
+// TestControls: control tokens in a caller's texts are found wherever they appear, those of the
+// template are not, and the text equals that of Render.
 func TestControls(t *testing.T) {
 	tmpl, err := New(controlsTemplate, "<s>", "</s>")
 	if err != nil {
@@ -98,7 +98,7 @@ func TestControlsOfRoles(t *testing.T) {
 	}
 }
 
-// TestControlModes: the names can be written and parsed.
+// TestControlModes: the names of the modes can be written and parsed.
 func TestControlModes(t *testing.T) {
 	for _, mode := range []ControlMode{Allow, Refuse, Text} {
 		var back ControlMode

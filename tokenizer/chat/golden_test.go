@@ -20,7 +20,8 @@ type golden struct {
 	Chats     []chatCase
 }
 
-// outcome has one of: the text; the message of raise_exception; another error.
+// outcome is what a template gave in Jinja. One field is set: Text is the output, Refused the
+// message of raise_exception, Error another error.
 type outcome struct {
 	Text           *string
 	Refused, Error string
@@ -57,7 +58,8 @@ func readGolden(t testing.TB) golden {
 	return g
 }
 
-// check compares a template's output with Jinja's.
+// check compares the result of a template, the text got or err, with Jinja's. what names the
+// template in a failure.
 func (o *outcome) check(t *testing.T, what, got string, err error) {
 	t.Helper()
 	switch {

@@ -58,7 +58,7 @@ func TestHostileTemplatesEnd(t *testing.T) {
 	}
 }
 
-// Every nested construct at the limit of depth, and far above it.
+// Every nested construct is tried at the limit of depth and far above it.
 func TestDeepTemplates(t *testing.T) {
 	for name, of := range map[string]func(n int) string{
 		"parentheses": func(n int) string { return "{{ " + strings.Repeat("(", n) + "1" + strings.Repeat(")", n) + " }}" },

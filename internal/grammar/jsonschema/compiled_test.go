@@ -75,8 +75,8 @@ func compiled(t *testing.T, v *grammar.Vocabulary, source string) *grammar.Match
 	return c.Grammar().NewMatcher()
 }
 
-// write writes random tokens that m allows, and after some prefers those that close open
-// brackets and strings. It returns false if the text does not end.
+// write writes random tokens that m allows; after a random number of tokens it prefers those that
+// close open brackets and strings. It returns false if the text does not end.
 func write(t *testing.T, source string, m *grammar.Matcher, v *grammar.Vocabulary, r *rand.Rand) (string, bool) {
 	t.Helper()
 	m.Reset()

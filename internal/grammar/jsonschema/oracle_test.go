@@ -27,7 +27,7 @@ type place struct {
 	at int
 }
 
-// ends returns the positions where e may end if it begins at at.
+// ends returns the positions in the text where e may end if it begins at the position at.
 func (m *matcher) ends(e *grammar.Expr, at int) []int {
 	key := place{e, at}
 	if ends, ok := m.memo[key]; ok {
