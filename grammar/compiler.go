@@ -25,10 +25,10 @@ func NewCompiler(v *Vocabulary, rules Rules, limits Limits) (*Compiler, error) {
 	return &Compiler{v: v, limits: limits, plan: newPlan(t, limits)}, nil
 }
 
-// Run continues the compilation with about as many units of work as work says, and reports
-// whether the grammar is complete. A unit takes a fraction of a microsecond. Run can exceed work:
-// it does not stop while it builds the NFA of one automaton, which takes up to about Limits.Nodes
-// units. The error wraps [ErrTooLarge]; later calls return it again.
+// Run continues the compilation and reports whether the grammar is complete. It does about as
+// many units of work as the parameter work says; a unit takes a fraction of a microsecond. Run
+// can do more: it does not stop while it builds the NFA of one automaton, which takes up to about
+// Limits.Nodes units. The error wraps [ErrTooLarge]; later calls return it again.
 func (c *Compiler) Run(work int) (done bool, err error) {
 	for work > 0 && c.g == nil && c.err == nil {
 		switch {

@@ -13,10 +13,10 @@ type automaton struct {
 	calls [][]call
 }
 
-// subset makes an nfa deterministic by the subset construction, one node at a time. If that takes
-// more than most nodes (4 for each state of the nfa, and Limits.slack), it starts again and only
-// removes the epsilon arcs. The result may then have several edges by one byte, and the machine
-// follows several nodes of the unit at once.
+// subset makes an nfa deterministic by the subset construction, one node at a time. If the
+// automaton gets more nodes than the field most allows (4 for each state of the nfa, and
+// Limits.slack), subset starts again and only removes the epsilon arcs. The result may then have
+// several edges by one byte, and the machine follows several nodes of the unit at once.
 type subset struct {
 	nfa   *nfa
 	known map[string]int32

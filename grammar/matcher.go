@@ -280,8 +280,8 @@ func or(dst, src []uint64) {
 	}
 }
 
-// appendBits appends to dst the tokens whose bits are set in w, which is word number word of a
-// mask.
+// appendBits appends to dst the tokens whose bits are set in w. The parameter word is the index
+// of w in its mask.
 func appendBits(dst []kv.Token, word int, w uint64) []kv.Token {
 	for ; w != 0; w &= w - 1 {
 		dst = append(dst, kv.Token(word*64+bits.TrailingZeros64(w)))

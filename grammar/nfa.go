@@ -43,7 +43,8 @@ type thompson struct {
 	*plan
 }
 
-// bytes adds arcs from state from to state to for the bytes of s, except those that no token has.
+// bytes adds arcs for the bytes of s that some token has. The arcs lead from the state from to
+// the state to.
 func (b *thompson) bytes(from, to int32, s span) {
 	written := &b.terms.written
 	for lo := int(s.lo); lo <= int(s.hi); lo++ {
@@ -59,8 +60,8 @@ func (b *thompson) bytes(from, to int32, s span) {
 	}
 }
 
-// put adds a path from state from to state to for term i. It adds no arc into from, so that paths
-// put side by side stay separate. The error wraps ErrTooLarge.
+// put adds a path for term i that leads from the state from to the state to. It adds no arc into
+// from, so that paths put side by side stay separate. The error wraps ErrTooLarge.
 func (b *thompson) put(i, from, to int32) error {
 	if unit := b.unitOf[i]; unit >= 0 {
 		b.enter(i, b.target(target{unit: unit}), from, to)
@@ -129,9 +130,8 @@ func (b *thompson) putOpen(i, from, to int32) error {
 }
 
 // putRepeat adds a path for the repeat i. A repeat that counts is a call of its counting unit.
-// Any other repeat is unrolled: the least copies of its body in sequence, then a loop or optional
-// copies. If the body matches "", no copy is required, since the required copies may match "" as
-// well.
+// Any other repeat is unrolled: first the required copies of its body in sequence, then a loop or
+// optional copies. If the body matches "", no copy is required, since all copies may match "".
 func (b *thompson) putRepeat(i, from, to int32) error {
 	x := &b.terms.all[i]
 	sub := x.sub[0]

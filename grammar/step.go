@@ -30,9 +30,9 @@ func newStepper(m *machine, longest int) stepper {
 	return stepper{machine: m, pool: newPool(longest), slot: make([]int32, len(m.targets))}
 }
 
-// step appends to dst the set that follows set after byte b, and sets s.ended and s.exits for it.
-// It first collects the calls of all stacks and then enters the called units by rank, so that a
-// unit is entered once with all its callers.
+// step appends to dst the set into which byte b turns set, and sets s.ended and s.exits for the
+// result. It first collects the calls of all stacks and then enters the called units by rank, so
+// that a unit is entered once with all its callers.
 func (s *stepper) step(dst, set []stack, b byte) []stack {
 	s.all = s.all[:0]
 	s.pending, s.work = s.pending[:0], 0
@@ -90,8 +90,8 @@ func (s *stepper) advance(f *stack, b byte) {
 	}
 }
 
-// distinct sorts ups, removes duplicates and keeps at most maxStacks. It sets s.overflow if it
-// drops others.
+// distinct returns ups sorted and without duplicates. If there are more than maxStacks, it drops
+// the others and sets s.overflow.
 func (s *stepper) distinct(ups []stack) []stack {
 	ups = sortStacks(ups)
 	if len(ups) > maxStacks {

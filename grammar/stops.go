@@ -104,7 +104,7 @@ func (s *Stops) build() {
 }
 
 // Next reads the bytes b, which follow the text that led to state, and returns the state after
-// them. If a string ends within b, the result which is the index of the string, and end is the
+// them. If a string ends within b, Next returns the string's index as which, and as end the
 // number of bytes of b up to the string's end. If several strings end in b, the one that ends
 // first wins; of several that end together, the longest. If no string ends in b, which is -1 and
 // end is len(b). After a string was found, the returned state must not be used.

@@ -22,8 +22,8 @@ type local struct {
 	need   int32      // the largest need
 }
 
-// exit is a trie node at, whose byte b follows the end of the unit. The unit ends after as many
-// bodies as the field bodies says (0 if the unit does not count).
+// exit is a trie node whose byte follows the end of the unit. at is the node and b its byte.
+// bodies is the number of bodies after which the unit ends (0 if the unit does not count).
 type exit struct {
 	at, bodies int32
 	b          byte

@@ -104,8 +104,8 @@ func nextCased(text string, digits int, contractions bool) int {
 	return leaveOne(text, end, last)
 }
 
-// runNumber returns the end of a number that has one rune before text[i] and may have up to most
-// runes.
+// runNumber returns the end of a number of which one rune precedes text[i]. most is the largest
+// number of runes of the number.
 func runNumber(text string, i, most int) int {
 	for range most - 1 {
 		c, n := classAt(text, i)

@@ -162,7 +162,8 @@ func noise(n int) []byte {
 	return data
 }
 
-// cut sends up to bytes bytes of data, from the beginning of the requested range, and hangs up.
+// cut sends the beginning of the requested range of data, as many bytes as the parameter bytes
+// says, and hangs up.
 func cut(w http.ResponseWriter, r *http.Request, data []byte, bytes int) {
 	from, ranged := begin(r)
 	if ranged {

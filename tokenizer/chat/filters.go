@@ -190,8 +190,8 @@ func (r *run) copied(v any) []any {
 	return slices.Clone(items)
 }
 
-// end returns the first item of v if at is 0, or the last one if at is -1. which is the word for
-// it in the undefined value that end returns for an empty v.
+// end returns the first item of v if at is 0, or the last one if at is -1. For an empty v it
+// returns undefined; which is "first" or "last", for the text of that value.
 func (r *run) end(v any, at int, which string) any {
 	items := r.items(v)
 	if len(items) == 0 {

@@ -43,8 +43,8 @@ func makeNamespace(r *run, a *arguments) any { return &namespace{r.makeFields(a,
 
 func makeDict(r *run, a *arguments) any { return r.makeFields(a, "dict") }
 
-// makeFields makes a dictionary of the arguments of the function of: the entries of an optional
-// dictionary, and then the keyword arguments.
+// makeFields makes a dictionary from the arguments a: the entries of an optional dictionary, and
+// then the keyword arguments. The parameter of is the name of the called function, for errors.
 func (r *run) makeFields(a *arguments, of string) *dict {
 	a.of = of
 	out := newDict()

@@ -61,8 +61,8 @@ func mapItems(r *run, v any, a *arguments) any {
 	return &list{items: items}
 }
 
-// after returns a without its first n positional arguments, as the arguments of the function
-// called of.
+// after returns a without its first n positional arguments. The parameter of is the name of the
+// function that they are for.
 func (a *arguments) after(n int, of string) *arguments {
 	return &arguments{of: of, positional: a.positional[min(n, len(a.positional)):], names: slices.Clone(a.names), named: slices.Clone(a.named)}
 }

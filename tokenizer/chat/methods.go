@@ -285,8 +285,8 @@ func splitBy(s, by string, most int, right bool) []string {
 	return parts
 }
 
-// splitSpace splits s at runs of white space, at most most times, from the right if right is set.
-// The text that is left after the last split is one part.
+// splitSpace splits s at runs of white space, from the right if right is set. most is the largest
+// number of splits. The text that is left after the last split is one part.
 func splitSpace(s string, most int, right bool) []string {
 	trim, other := strings.TrimLeftFunc, strings.TrimRightFunc
 	if right {

@@ -51,8 +51,8 @@ func (f *flat) schemasAt(i int) []*value {
 	return schemas
 }
 
-// elements returns the expression of an array of at least least and at most most elements.
-// Element i matches first[i]; the elements after those of first match rest. most may be
+// elements returns the expression of an array. Element i matches first[i]; the elements after
+// those of first match rest. The number of elements is between least and most; most may be
 // Unlimited.
 func (b *builder) elements(first []*grammar.Expr, rest *grammar.Expr, least, most int) *grammar.Expr {
 	if most != grammar.Unlimited && most < least {
@@ -85,8 +85,9 @@ func (b *builder) elements(first []*grammar.Expr, rest *grammar.Expr, least, mos
 	return seq(lit("["), b.gap(), b.closing(tail))
 }
 
-// tail returns the expression of least to most elements that match rest, after n other elements.
-// With n of 0, no comma precedes the first of them.
+// tail returns the expression of the elements that follow the first n elements of an array. They
+// match rest, and their number is between least and most. With n of 0, no comma precedes the
+// first of them.
 func (b *builder) tail(rest *grammar.Expr, n, least, most int) *grammar.Expr {
 	next := seq(b.comma(), rest)
 	if n > 0 {

@@ -74,8 +74,8 @@ func either(parts ...*grammar.Expr) *grammar.Expr {
 	return &grammar.Expr{Op: grammar.Either, Sub: sub}
 }
 
-// repeat returns e from least to most times; most may be Unlimited. It returns nothing if most is
-// below least.
+// repeat returns an expression that matches e repeated, between least and most times; most may be
+// Unlimited. It returns nothing if most is below least.
 func repeat(e *grammar.Expr, least, most int) *grammar.Expr {
 	switch {
 	case most != grammar.Unlimited && most < least:

@@ -155,8 +155,8 @@ func contains(set []grammar.Range, r rune) bool {
 	return slices.ContainsFunc(set, func(s grammar.Range) bool { return s.Lo <= r && r <= s.Hi })
 }
 
-// bounded returns an expression of those texts of e that have least to most runes. e is an
-// expression of values. It returns false if that expression would be larger than e.
+// bounded returns an expression of the texts of e whose number of runes is between least and
+// most. e is an expression of values. It returns false if that expression would be larger than e.
 func bounded(e *grammar.Expr, least, most int) (*grammar.Expr, bool) {
 	return make(widths).bounded(e, least, most)
 }
