@@ -71,7 +71,7 @@ func (s *scratch) encode(dst []kv.Token, t *Tokenizer, piece string) []kv.Token 
 
 // Encoder encodes like its Tokenizer, with a cache of the tokens of short pieces and with buffers
 // for merging long pieces. It takes about 600 KiB, plus 40 bytes for each byte of the longest
-// piece so far. Buffers that have grown for a piece of over keptPiece symbols are released after
+// piece so far. Buffers that have grown for a piece of over 262,144 symbols are released after
 // the call, so that one text without spaces does not occupy memory permanently. Once its buffers
 // have grown, an Encoder allocates only for such pieces and to grow dst. One goroutine at a time
 // may use it.

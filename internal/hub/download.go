@@ -189,7 +189,7 @@ func (d *download) load(ctx context.Context) error {
 }
 
 // passes reports whether another attempt may succeed after err. That is so for errors of the
-// network and for refusals with the field again.
+// network, and for a refusal whose field again is set.
 func passes(err error) bool {
 	if r := (*refusal)(nil); errors.As(err, &r) {
 		return r.again

@@ -138,8 +138,8 @@ func (b *builder) number(f *flat, integersOnly bool) *grammar.Expr {
 	return either(positive, seq(lit("-"), d.between(high, low)))
 }
 
-// decimals makes expressions of numbers of 0 or more, with at most integer digits before the point
-// and at most fraction digits after it.
+// decimals makes expressions of numbers of 0 or more. integer is the largest number of digits
+// before the point, fraction that of digits after it.
 type decimals struct{ integer, fraction int }
 
 // between returns the expression of the numbers from low to high. low must have a value of at
