@@ -95,8 +95,8 @@ func (t *Tokenizer) encodeWord(dst []kv.Token, word string, s *scratch) []kv.Tok
 	return t.merge(dst, word, s)
 }
 
-// nextWord returns the length of the first word of text, which must not be empty: the run of
-// space that it begins with, if any, and the text up to the next space.
+// nextWord returns the length of the first word of text, which must not be empty: the occurrences
+// of space that text begins with, if any, and the text up to the next occurrence.
 func nextWord(text, space string) int {
 	n := 0
 	for strings.HasPrefix(text[n:], space) {

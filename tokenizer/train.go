@@ -114,7 +114,8 @@ func newTrainer(corpus string) *trainer {
 	return tr
 }
 
-// add counts one occurrence of the pair left, right in words[at].
+// add counts one occurrence of the pair left, right in words[at], as often as the corpus has that
+// word.
 func (tr *trainer) add(at int, left, right kv.Token) {
 	p := pairOf(left, right)
 	tr.counts[p] += tr.words[at].count
