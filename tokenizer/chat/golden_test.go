@@ -20,8 +20,8 @@ type golden struct {
 	Chats     []chatCase
 }
 
-// outcome is what a template gave in Jinja. One field is set: Text is the output, Refused the
-// message of raise_exception, Error another error.
+// outcome is the result of a template in Jinja. One field is set: Text to the output, Refused to
+// the message of raise_exception, or Error to another error.
 type outcome struct {
 	Text           *string
 	Refused, Error string
