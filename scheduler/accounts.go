@@ -48,8 +48,8 @@ func newAccounts(cfg *Config) accounts {
 	return accounts{cfg: cfg, known: make(map[string]*tenant)}
 }
 
-// start returns the position of a tenant without debt and with the full credit of one
-// round: where a new account begins.
+// start returns the position at which a new account of t would begin: without debt, and
+// with the full credit of one round.
 func (a *accounts) start(t *tenant) int64 { return max(a.round-1, 0) * t.share }
 
 // lift removes the part of a tenant's credit beyond one round.

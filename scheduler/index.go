@@ -114,8 +114,8 @@ func (x *index) drop(q *sequence) {
 	q.next, q.prev, q.filed = nil, nil, false
 }
 
-// published notes those blocks within tokens [from, to) of r that some waiting sequence
-// lacks.
+// published notes that r has put its tokens [from, to) into the cache: it lists in
+// x.pending the blocks of these tokens that some waiting sequence lacks.
 func (x *index) published(r *sequence, from, to int) {
 	r.published = max(r.published, to)
 	if len(x.missing) == 0 {

@@ -1,7 +1,8 @@
 package scheduler
 
-// lane is a part of the queue whose sequences can be taken or skipped together: a heap by
-// rank, lowest first, and one by age.
+// lane is a part of the queue whose sequences can be taken or skipped together. They belong
+// to one tenant where tenants are told apart, and all or none of them are long. A lane has
+// a heap by rank, lowest first, and a heap by age.
 type lane struct {
 	key    laneKey
 	at     int // index in queue.lanes
@@ -20,5 +21,5 @@ type laneKey struct {
 	long   bool
 }
 
-// head returns the first sequence by rank.
+// head returns the sequence of lowest rank, which goes first. The lane must not be empty.
 func (l *lane) head() *sequence { return l.ranked.first() }

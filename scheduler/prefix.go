@@ -67,7 +67,8 @@ func (s *Scheduler) UnpinPrefix(ns kv.Namespace, tokens []kv.Token) error {
 	return err
 }
 
-// prefix makes the key of a prefix.
+// prefix makes the cache key of the tokens under ns. It fails with ErrNoCache, or with
+// ErrInvalid if a token is outside the vocabulary.
 func (s *Scheduler) prefix(ns kv.Namespace, tokens []kv.Token) (radixcache.Key, error) {
 	if s.cache == nil {
 		return radixcache.Key{}, ErrNoCache
@@ -78,9 +79,9 @@ func (s *Scheduler) prefix(ns kv.Namespace, tokens []kv.Token) (radixcache.Key, 
 	return radixcache.Key{Namespace: ns, Tokens: tokens}, nil
 }
 
-// HitRates appends, for each capacity in tokens, the part of prompt tokens that a cache of
-// that size would have found so far. Without Config.CurveSamples or a cache it appends
-// nothing.
+// HitRates appends to dst, for each capacity in tokens, the part of prompt tokens that a
+// cache of that size would have found so far. Without Config.CurveSamples or a cache it
+// appends nothing.
 func (s *Scheduler) HitRates(capacityTokens []int, dst []float64) []float64 {
 	if s.cache == nil {
 		return dst

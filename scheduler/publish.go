@@ -120,8 +120,8 @@ func (x *prefixes) flushedSince(q *sequence) bool {
 	return x.cache != nil && q.epoch != x.cache.Epoch()
 }
 
-// expire unpins prefixes whose time is over, and evicts those that were not used for
-// Config.CacheTTL.
+// expire unpins prefixes whose time of PinPrefix is over, and evicts prefixes that were not
+// used for Config.CacheTTL.
 func (x *prefixes) expire(now time.Duration) {
 	if x.cache != nil && (x.cfg.PinnedTokens > 0 || x.cfg.CacheTTL > 0) {
 		x.room.takeBack(x.cache.Expire(now, x.room.freed[:0]), forgotten)

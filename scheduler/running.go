@@ -31,7 +31,8 @@ type Run struct {
 	Age            time.Duration // since Add
 }
 
-// Running appends the samples that have a slot, by admission, oldest first.
+// Running appends to dst the samples that have a slot, in the order of their admission,
+// oldest first. now is the time to which Run.Age counts.
 func (s *Scheduler) Running(now time.Duration, dst []Run) []Run {
 	for _, q := range s.running.all {
 		dst = append(dst, Run{

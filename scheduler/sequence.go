@@ -129,7 +129,7 @@ type limits struct {
 type bill struct {
 	reached      int // highest position computed before a preemption; below it, rows recompute
 	cachedTokens int // at first admission
-	ran, ranTo   int // prompt tokens that its rows ran, each counted once, and the end of those
+	ran, ranTo   int // prompt tokens that its rows ran, each counted once; largest end of these rows
 	preemptions  int
 	arrived      time.Duration // time of Add
 	queued       time.Duration

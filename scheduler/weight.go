@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// weights is the scratch of orderByWeight: the part of the prefix tree that waiting
-// sequences reach.
+// weights is the scratch of orderByWeight: a copy of those nodes of the prefix tree that
+// lie on the path of some waiting sequence's match.
 type weights struct {
 	byID  map[radixcache.NodeID]int32 // index in nodes
 	nodes []weighed
@@ -17,7 +17,8 @@ type weights struct {
 	kids  []int32             // a stack of child lists during emit
 }
 
-// weighed is a node of that part. Nodes refer to each other by index; node 0 is the root.
+// weighed is a node of that copy. Nodes refer to each other by index in weights.nodes; node
+// 0 is the root.
 type weighed struct {
 	weight  int       // waiting sequences whose match ends in the node or below
 	kid     int32     // the child that was visited last; -1: none
