@@ -13,7 +13,7 @@ import (
 // flatCopy is the baseline for Match: the same tokens are compared by bytes.Equal,
 // with nothing to search.
 //
-// Its memory should be as cold in the CPU caches as the tree's, neither more nor less:
+// The memory of the copy should be as cold in the CPU caches as the tree's, not colder or warmer:
 //
 //   - One side of each comparison is the memory that Match reads, the trace's requests.
 //     A copy of them end to end would be warmer: the hardware prefetches past the end

@@ -123,9 +123,9 @@ func readIDs(dst []kv.Token, b []byte, i int) (n, at int, ok bool) {
 // gather moves the lowest bits of eight bytes into the top byte by a multiplication.
 const gather = 0x0102040810204080
 
-// shortID returns the id of the size digits that w begins with; false unless there are one to
-// seven digits and nothing else. The digits are shifted to the upper end of the word, preceded
-// by zeros, and added in pairs.
+// shortID returns the id that the first size bytes of w denote, all digits. It returns false if
+// there is another byte among them, or if size is not 1 to 7. The digits are shifted to the upper
+// end of the word, preceded by zeros, and added in pairs.
 //
 // Source of the arithmetic: Lemire, "Quickly parsing eight digits" (2018).
 func shortID(w uint64, size uint) (kv.Token, bool) {

@@ -97,7 +97,8 @@ var routedChat = map[string]setter{
 	"chat_template":          ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given: the request has its own template", v) }),
 }
 
-// ofPrompt returns set for a field that is part of the prompt: faults of the field become doubts.
+// ofPrompt returns a setter that does what set does, for a field that is part of the prompt:
+// faults in the field are recorded as the doubt.
 func ofPrompt(set setter) setter {
 	return func(r *reading, v value) {
 		r.ofPrompt = true

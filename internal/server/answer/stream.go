@@ -40,7 +40,7 @@ func (a *Answer) Stream() *Stream {
 	return s
 }
 
-// end closes an event.
+// end writes the end of an event. With ContinuousUsage that includes the usage so far.
 func (s *Stream) end(dst []byte) []byte {
 	if !s.params.ContinuousUsage {
 		return append(dst, s.close...)
@@ -179,7 +179,8 @@ func (s *Stream) events(dst []byte, index int, c *streamed, p *coppice.Piece) []
 	return dst
 }
 
-// begin opens a chat event, up to the choice's index.
+// begin writes the beginning of a chat event, up to the index of the choice, and leaves its
+// objects open.
 func (s *Stream) begin(dst []byte, index int) []byte {
 	dst = append(dst, s.open...)
 	dst = append(dst, `{"index":`...)
