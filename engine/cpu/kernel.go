@@ -8,14 +8,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// kernels holds the inner loops of one path. In the portable path all functions are nil, and
-// Go code runs in their place. tools/avo generates the kernels of the other paths; the
-// comments at their stubs (kernel_avx2_amd64.go) document each one.
+// kernels holds the inner loops of one path. In the portable path all functions are nil, and Go
+// code runs in their place. tools/avo generates the kernels of the other paths; the comments at
+// their stubs (kernel_avx2_amd64.go) document each one.
 //
-// A vector kernel equals its portable twin bit for bit, because each element is the same chain
-// of the same roundings. In products the lanes of a vector are different output columns; where
-// lanes share one sum, they are the 16 lanes of its definition. NaNs may differ in sign and
-// payload, which no result shows.
+// A vector kernel equals its portable twin bit for bit, because it computes each element by the
+// same chain of the same roundings. In products the elements of a vector register are different
+// output columns. Where they belong to one sum, they are the 16 partial sums by which package f32
+// defines that sum. NaNs may differ in sign and payload, which no result shows.
 type kernels struct {
 	isa   ISA
 	tiles []tile        // most rows first, the last has one
@@ -89,8 +89,8 @@ type tile struct {
 // vector reports whether the path has vector kernels, that is, is not Portable.
 func (k *kernels) vector() bool { return k.tiles != nil }
 
-// sums receives the 16 lanes of a sum from a kernel. It lives in a worker's scratch, because a
-// local variable would escape to the heap: kernels are called through function values.
+// sums receives the 16 partial sums of a sum from a kernel. It lives in a worker's scratch,
+// because a local variable would escape to the heap: kernels are called through function values.
 type sums [f32.Lanes]float32
 
 // norm writes f32.RMSNorm of x with weights w to dst. s is scratch.

@@ -78,7 +78,8 @@ type quantKind struct {
 	subs   int // sub-blocks of a block, each with its own scale: 1 or 2
 	scales scaling
 	mins   bool
-	// expanded is the kind with bytes that tiles of several rows read in place of high bits.
+	// expanded is, for a kind with high bits, the kind with weights as bytes that tiles of several
+	// rows use, after the weights have been expanded.
 	expanded int
 }
 

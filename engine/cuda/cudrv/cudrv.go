@@ -59,8 +59,8 @@ type Context interface {
 	Function(m Module, name string) (Function, error)
 	// Attributes returns the resources of a compiled function.
 	Attributes(f Function) (Attributes, error)
-	// SetMaxDynamicShared allows launches with up to that much dynamic shared memory. It is
-	// needed if static and dynamic shared memory exceed 48 KiB.
+	// SetMaxDynamicShared allows launches of f with up to bytes bytes of dynamic shared memory. It
+	// is needed if static and dynamic shared memory exceed 48 KiB.
 	SetMaxDynamicShared(f Function, bytes int) error
 	// Launch queues a kernel; its arguments are copied.
 	Launch(f Function, l Launch) error
@@ -76,7 +76,7 @@ type Context interface {
 	DestroyEvent(e Event) error
 	// Record makes e mark the work queued on s so far.
 	Record(e Event, s Stream) error
-	// Wait makes work queued on s from now on wait for the work that e marks now.
+	// Wait makes the work that is queued on s after this call wait for the work that e marks now.
 	Wait(s Stream, e Event) error
 	// EventDone reports whether the marked work is done.
 	EventDone(e Event) (bool, error)
@@ -93,7 +93,8 @@ type Context interface {
 	// Fill32 fills n words.
 	Fill32(s Stream, dst Ptr, value uint32, n int) error
 
-	// BeginCapture makes s record its work in a graph instead of queueing it, until EndCapture.
+	// BeginCapture makes s record its work in a graph instead of queueing it, until EndCapture
+	// returns the graph.
 	BeginCapture(s Stream) error
 	EndCapture(s Stream) (Graph, error)
 	Instantiate(g Graph) (GraphExec, error)

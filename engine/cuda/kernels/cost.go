@@ -27,9 +27,9 @@ type Cost struct {
 	fit fit
 }
 
-// fit describes the use of a multiprocessor by a launch.
+// fit describes how a launch uses a multiprocessor.
 type fit struct {
-	perSM    int   // blocks, limited by registers and shared memory
+	perSM    int   // blocks that run at a time, limited by registers and shared memory
 	inFlight int64 // bytes that a block has requested at a time
 }
 

@@ -84,7 +84,8 @@ func (q *Queue) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	return j, nil
 }
 
-// checkDeferred refuses deferred rows whose slot will have no last token when they run.
+// checkDeferred returns an error that wraps ErrInvalid if a row is deferred and its slot is bound
+// by the same batch, or no accepted batch samples in the slot since its bind.
 func (q *Queue) checkDeferred(batch *engine.Batch) error {
 	for i := range batch.Rows {
 		r := &batch.Rows[i]
