@@ -35,8 +35,8 @@ type job struct {
 
 const candidate = -1
 
-// newPlan makes units of rule 0 and of all rules that are still called after newTerms: these are the
-// recursive ones.
+// newPlan makes units of rule 0 and of all rules that terms still call. Only recursive rules are
+// still called: newTerms has replaced the other calls.
 func newPlan(t *terms, limits Limits) *plan {
 	p := &plan{
 		terms: t, limits: limits, machine: &machine{},

@@ -89,7 +89,7 @@ func (v *Vocabulary) sort() {
 	}
 }
 
-// plant builds the trie from the sorted tokens, whose order is its preorder.
+// plant builds the trie from v.order, the sorted tokens. Their order is the preorder of the trie.
 func (v *Vocabulary) plant() {
 	v.label, v.skip, v.ends = []uint32{0}, []int32{0}, []int32{0}
 	open := []int32{0} // path from the root to the latest node

@@ -5,8 +5,8 @@ import (
 )
 
 // pieceCache caches the tokens of short pieces that have more than one token. It is
-// direct-mapped: each piece has one slot, and the last piece written there stays. So its size
-// is fixed, and its contents never change a result.
+// direct-mapped: each piece can be in a single slot of the table, and a new piece replaces the
+// piece there. So the cache has a fixed size, and its contents never change a result.
 type pieceCache struct {
 	slots []cacheSlot // length cacheSlots, or nil if the cache is off
 }

@@ -38,7 +38,7 @@ func (h *Hub) Dir() string { return h.cfg.Dir }
 type Model struct {
 	Ref      Ref    // identifies exactly this model: File is a file's path, or "" for a directory
 	Commit   string // commit of the repository
-	Path     string // argument for model.Open: a GGUF file, the first of its parts, or a directory
+	Path     string // argument for model.Open: a GGUF file, the first part of a split one, or a directory
 	Bytes    int64  // size of its files
 	Modified time.Time
 }

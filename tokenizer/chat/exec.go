@@ -127,7 +127,8 @@ func (r *run) assign(t *target, v any, s *scope) {
 	}
 }
 
-// loop is the variable loop of a for statement.
+// loop is the variable loop of a for statement. at is the index of the current item; changed has
+// the arguments of the last call of loop.changed.
 type loop struct {
 	items   []any
 	at      int

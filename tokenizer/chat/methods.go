@@ -190,7 +190,8 @@ func plainTest(f func(rune) bool) func(*run, string, *arguments) any {
 	}
 }
 
-// cased returns true if s has letters and equals same, which is s in one case.
+// cased reports whether s has letters and equals same. same is s converted to upper or to lower
+// case.
 func cased(s, same string) bool {
 	return s == same && strings.IndexFunc(s, func(c rune) bool { return unicode.IsUpper(c) || unicode.IsLower(c) }) >= 0
 }

@@ -17,7 +17,8 @@ type run struct {
 // maxCalls bounds the nesting of macro calls.
 const maxCalls = 64
 
-// scope has the names of a block; others are looked up in the enclosing scopes.
+// scope has the names that a block defines. A name that is not in it is looked up in the
+// enclosing scopes.
 type scope struct {
 	names  map[string]any
 	parent *scope

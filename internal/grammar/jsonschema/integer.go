@@ -20,7 +20,8 @@ func fractionDigits(x *big.Rat) string {
 	return fraction
 }
 
-// compare compares two integers given as digits without leading zeros.
+// compare compares two integers, given as digits without leading zeros. It returns a negative
+// number if a is below b, 0 if they are equal, and else a positive number.
 func compare(a, b string) int {
 	if len(a) != len(b) {
 		return len(a) - len(b)
