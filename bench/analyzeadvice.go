@@ -30,7 +30,7 @@ type Advice struct {
 const (
 	worthShare   = 0.5
 	leastFactor  = 0.1  // the overlap weights never shrink below a tenth
-	diverse      = 1000 // at this many reused contexts or more, the overlap weights are multiplied by diverseBonus
+	diverse      = 1000 // at this many reused contexts or more, the score weight is multiplied by diverseBonus
 	diverseBonus = 1.25
 	// sameHits is the loss in hit rate, as a share of all prompt tokens, that a larger
 	// block is allowed.
