@@ -18,17 +18,17 @@ var eventNames = enum.New[EventKind]("kv", "event", "stored", "removed", "cleare
 
 func (k EventKind) String() string { return eventNames.Name(k) }
 
-// Event is one change of a cache's contents. Blocks are BlockTokens long and aligned
-// from token 0. A parent is stored before its children, and a block is stored once
-// while it lives, so a subscriber can check every event it gets.
+// Event is one change of a cache's contents. Every block has BlockTokens tokens and begins
+// at a multiple of BlockTokens. A parent's Stored event comes before those of its children,
+// and no block is stored again before it was removed, so a subscriber can check every event.
 //
-// Events are immutable once handed out; their slices are shared.
+// Events are immutable once the cache has returned them; subscribers share their slices.
 type Event struct {
-	Seq       uint64 // number of its batch, ascending from 0; set by the event log
+	Seq       uint64 // number of the event's batch, ascending from 0; set by the event log
 	Kind      EventKind
 	Tier      Tier
 	HasParent bool // Stored: false at the start of a sequence
-	// PublicParent: the parent is under the Namespace without its Salt.
+	// PublicParent reports that the parent's namespace is Namespace without its Salt.
 	PublicParent bool
 	Namespace    Namespace
 	Parent       BlockHash   // Stored: the block before Blocks[0], valid if HasParent
@@ -39,7 +39,7 @@ type Event struct {
 // Block is one stored block.
 type Block struct {
 	Hash   BlockHash
-	Local  LocalHash // 0 where the hash was known: in dumps, below the device, and read from there
+	Local  LocalHash // 0 in dumps, and for blocks in or read from tiers below the device
 	Tokens []Token   // len = BlockTokens
-	Media  []uint64  // hashes of the media in it, each once, ascending; nil without
+	Media  []uint64  // hashes of the media in the block, each once, ascending; nil if it has none
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/wide"
 )
 
-// LocalHash identifies the tokens of one block, wherever it stands.
+// LocalHash identifies the tokens of one block. It does not depend on the tokens before.
 type LocalHash uint64
 
 // BlockHash identifies a block together with everything before it: equal hashes mean
@@ -22,7 +22,7 @@ const hashSeed = 1337
 
 // Seed returns the seed for the local hashes of a namespace's blocks: 1337, plus
 // XXH3-64(LoRA, seed 0), plus XXH3-64(Salt, seed 1), wrapping. An empty field adds
-// nothing. The model adds nothing either: an index is of one model.
+// nothing. Model never adds anything, because each index serves one model.
 func (n Namespace) Seed() uint64 {
 	seed := uint64(hashSeed)
 	if n.LoRA != "" {
@@ -34,7 +34,8 @@ func (n Namespace) Seed() uint64 {
 	return seed
 }
 
-// HashLocal hashes one block's tokens as little-endian u32 under seed.
+// HashLocal returns XXH3-64 of one block's tokens, as little-endian u32, under seed: the
+// result of Namespace.Seed.
 func HashLocal(tokens []Token, seed uint64) LocalHash {
 	if littleEndian {
 		return LocalHash(xxh3.HashSeed(wide.Bytes(tokens), seed))
@@ -42,8 +43,8 @@ func HashLocal(tokens []Token, seed uint64) LocalHash {
 	return LocalHash(xxh3.HashSeed(appendTokens(nil, tokens), seed))
 }
 
-// littleEndian reports whether tokens in memory already have the bytes to hash,
-// so that no copy is needed.
+// littleEndian is true if this machine stores a Token as the bytes that HashLocal hashes,
+// so that HashLocal needs no copy.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // appendTokens appends tokens as little-endian u32.
@@ -54,9 +55,10 @@ func appendTokens(dst []byte, tokens []Token) []byte {
 	return dst
 }
 
-// HashLocalMedia is HashLocal for a block with media. Their hashes, each once, are
-// sorted in place and follow the tokens as little-endian u64. buf is scratch; it is
-// returned, maybe grown, for the next call.
+// HashLocalMedia is HashLocal for a block with media. It sorts media, the hashes of the
+// block's media without duplicates, in place, and hashes them after the tokens, as
+// little-endian u64. buf is scratch memory; the second result is buf, maybe grown, for the
+// next call.
 func HashLocalMedia(tokens []Token, media []uint64, seed uint64, buf []byte) (LocalHash, []byte) {
 	buf = appendTokens(buf[:0], tokens)
 	slices.Sort(media)
@@ -67,8 +69,8 @@ func HashLocalMedia(tokens []Token, media []uint64, seed uint64, buf []byte) (Lo
 }
 
 // Chain extends the hash of a prefix by one block: XXH3-64 over the parent's hash and
-// the block's local hash, both little-endian u64, under seed 1337. The namespace enters
-// only by the local hashes; the chain's seed is never salted.
+// the block's local hash, two little-endian u64, under seed 1337. The result depends on the
+// namespace only through the local hashes: Chain uses the same seed for all namespaces.
 func Chain(parent BlockHash, local LocalHash) BlockHash {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:8], uint64(parent))
@@ -76,8 +78,8 @@ func Chain(parent BlockHash, local LocalHash) BlockHash {
 	return BlockHash(xxh3.HashSeed(b[:], hashSeed))
 }
 
-// Hasher hashes the blocks of one sequence in order. The first block's chained hash is
-// its local hash; each later one is Chain of its parent and its local hash.
+// Hasher hashes the blocks of one sequence in order. The BlockHash of the first block is
+// its local hash. That of each later block is Chain of the BlockHash before and its local hash.
 type Hasher struct {
 	seed        uint64
 	blockTokens int
@@ -86,18 +88,20 @@ type Hasher struct {
 	buf         []byte
 }
 
-// NewHasher starts at the first block of a sequence in ns.
+// NewHasher returns a Hasher that stands before the first block of a sequence in ns.
+// blockTokens is the length of every block.
 func NewHasher(ns Namespace, blockTokens int) *Hasher {
 	return &Hasher{seed: ns.Seed(), blockTokens: blockTokens}
 }
 
-// Resume continues after a block whose chained hash is known.
+// Resume makes the next call of Next hash the block after the one with the hash last.
 func (h *Hasher) Resume(last BlockHash) { h.last, h.started = last, true }
 
-// Next hashes the next block, which must be full; only full blocks have hashes.
+// Next returns the hashes of the next block of the sequence. It panics if the block's length
+// is not that given to NewHasher: only full blocks have hashes.
 func (h *Hasher) Next(block []Token) (BlockHash, LocalHash) { return h.NextMedia(block, nil) }
 
-// NextMedia is Next for a block with media, see [HashLocalMedia].
+// NextMedia is Next for a block with media; [HashLocalMedia] describes media.
 func (h *Hasher) NextMedia(block []Token, media []uint64) (BlockHash, LocalHash) {
 	if len(block) != h.blockTokens {
 		panic("kv: Hasher.Next: block is not full")

@@ -7,9 +7,9 @@ import (
 // Token is a vocabulary index.
 type Token uint32
 
-// PageID names one page of a device pool: PageTokens consecutive token slots over all
-// layers. Ids run from 0 to the pool's capacity minus one, 32 bits because tables of
-// ids are copied at every step.
+// PageID names one page of a device pool: the KV of PageTokens consecutive tokens in all
+// layers. Ids run from 0 to the pool's capacity minus one. They have 32 bits because
+// tables of ids are copied at every step.
 type PageID int32
 
 // NoPage is the absent page.
@@ -24,13 +24,13 @@ func FloorPages(n, pageTokens int) int { return n / pageTokens }
 func CeilPages(n, pageTokens int) int { return (n + pageTokens - 1) / pageTokens }
 
 // Namespace separates requests that must not share KV entries although their tokens are
-// equal. The fields stay separate and are never joined into one string, so ("bc", "a")
-// and ("c", "ab") can't collide. The zero value is the public namespace. It is
-// comparable and serves as a map key.
+// equal. The fields are never joined into one string, so ("bc", "a") and ("c", "ab")
+// can't collide. The zero Namespace is the public one. A Namespace is comparable and
+// serves as a map key.
 type Namespace struct {
-	Model string // where one cache serves several models
-	LoRA  string // adapter name; another adapter computes other KV
-	Salt  string // tenant or cache salt; equal KV that must not be shared
+	Model string // set where one cache serves several models
+	LoRA  string // adapter name: KV differs between adapters
+	Salt  string // tenant or cache salt: separates KV that would be equal
 }
 
 // Media is a run of placeholder tokens for something else, such as the patches of an
@@ -38,7 +38,7 @@ type Namespace struct {
 type Media struct {
 	At     int
 	Tokens int    // at least 1
-	Hash   uint64 // of the content, and of how it was prepared: equal hashes mean equal KV
+	Hash   uint64 // of the content and of its preprocessing: equal hashes mean equal KV
 }
 
 // Tier is a level of the KV memory, fastest first.
@@ -79,7 +79,8 @@ var (
 	dtypeBytes = [...]int{4, 2, 2, 1, 1, 1}
 )
 
-// Bytes returns the size of one element; for Q8_0 without its share of the scale.
+// Bytes returns the size of one element. For Q8_0 it leaves out the scale, which 32
+// elements share; see Size.
 func (d DType) Bytes() int { return dtypeBytes[d] }
 
 // Size returns the bytes of n elements. For Q8_0, n must be a multiple of 32: 64
@@ -93,8 +94,8 @@ func (d DType) Size(n int) int {
 
 func (d DType) String() string { return dtypes.Name(d) }
 
-// MarshalText returns String.
+// MarshalText returns the type's name as String does. The error is always nil.
 func (d DType) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads the name of a type.
+// UnmarshalText sets d to the type with the name text. It returns an error for an unknown name.
 func (d *DType) UnmarshalText(text []byte) error { return dtypes.Read(d, text) }

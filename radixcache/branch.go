@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// attach adds n as an unpinned leaf below n.parent and returns its id. The caller touches
-// it or a node below, which puts the leaf into its order.
+// attach adds n as an unpinned leaf below n.parent and returns its id. The leaf is in no
+// eviction order yet: the caller must touch it, or a node that it adds below.
 func (t *tree) attach(n node) NodeID {
 	parent := n.parent
 	was := t.shapeOf(parent)
@@ -30,9 +30,10 @@ func (t *tree) attach(n node) NodeID {
 	return id
 }
 
-// detach removes an unpinned leaf and appends its pages to freed, which the caller owns
-// from then on. The parent absorbs the leaf's use. It may become a leaf, or be closed if
-// it is the root of a space.
+// detach removes an unpinned leaf and returns freed with the leaf's pages appended; the
+// caller owns these pages from then on. The parent absorbs the leaf's use. The parent may
+// become a leaf itself. A space whose root becomes a leaf is closed. detach panics if the
+// node is pinned or not a leaf.
 func (t *tree) detach(id NodeID, freed []kv.PageID) []kv.PageID {
 	n := &t.nodes[id]
 	if n.pins != 0 || !n.isLeaf() {
@@ -59,8 +60,9 @@ func (t *tree) detach(id NodeID, freed []kv.PageID) []kv.PageID {
 	return freed
 }
 
-// trim removes the last pages of an unpinned leaf, at least one, and appends them to
-// freed. If the leaf has no more than pages, or with WholeLeaves, the leaf goes as a whole.
+// trim removes the last pages of an unpinned leaf, and returns freed with them appended.
+// pages is their number, at least 1. If the leaf has no more pages than that, or with
+// WholeLeaves, trim removes the whole leaf. reason is recorded for the counters and Explain.
 //
 // Example with pages of 4: trimming a leaf [8, 20) by one page removes the page of
 // [16, 20) and leaves [8, 16), under the same id.
@@ -87,8 +89,9 @@ func (t *tree) trim(id NodeID, pages int, reason Reason, freed []kv.PageID) []kv
 	return freed
 }
 
-// hold adds to the sums of tokens and pages for what a node takes in; negative numbers
-// subtract what it loses. The pages also count for the node's order, and so for its quota.
+// hold adds the tokens and pages that a node gains to the sums of the tree and of the node's
+// space; negative numbers are tokens and pages that the node loses. The pages also count in
+// the node's order, and so against its quota.
 func (t *tree) hold(n *node, tokens, pages int) {
 	t.weigh(n, tokens, pages)
 	n.space.order.pages += pages
@@ -105,9 +108,9 @@ func (t *tree) noteRemoval(id NodeID, reason Reason, tokens, pages int) {
 	t.remember(id, reason, n.tokens.Len()-tokens)
 }
 
-// remember enters in the table of removals that a node keeps only its first keep tokens.
-// Superseded tails are left out, since a longer child has their tokens, and so are flushed
-// trees, which no match reaches. The table is allocated at the first removal.
+// remember records in the table of removals that a node will keep only its first keep
+// tokens. It leaves out tails that were superseded, since a longer child has their tokens,
+// and nodes of flushed trees, which no match reaches. The first removal allocates the table.
 func (t *tree) remember(id NodeID, reason Reason, keep int) {
 	if reason == BySuperseding || t.nodes[id].space.dead {
 		return

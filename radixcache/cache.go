@@ -19,7 +19,7 @@ type Cache struct {
 	ages     ages
 	curve    curve
 	epoch    uint64 // number of flushes
-	born     uint64 // version at which Restore replaced the tree: an older Match names other nodes
+	born     uint64 // version at which Restore replaced the tree: an older Match is of the tree before
 }
 
 // New returns an empty cache, or an error that wraps [ErrConfig].
@@ -36,7 +36,8 @@ func New(cfg Config) (*Cache, error) {
 // Config returns the configuration in use, with defaults filled in.
 func (c *Cache) Config() Config { return c.cfg }
 
-// verify runs the full walk after a mutation, under -tags invariants only.
+// verify runs Check after a mutation and panics if it fails, under -tags invariants only.
+// call names the method that made the change, for the panic's text.
 func (c *Cache) verify(call string) {
 	if invariants.Enabled {
 		if err := c.Check(); err != nil {
@@ -45,19 +46,20 @@ func (c *Cache) verify(call string) {
 	}
 }
 
-// TakeEvents appends the events since the last call to dst, in order, and
-// forgets them. Seq is left 0 for the publisher to set. The events' slices are
-// fresh and never change. With Config.Events the journal grows until it is
-// taken: take it once per step.
+// TakeEvents returns dst with the events since the last call appended, in order,
+// and forgets these events. Seq is 0; the publisher sets it. The cache never
+// changes the events' slices later. With Config.Events the cache keeps all events
+// until TakeEvents is called: call it once per step.
 //
-// A block belongs to the node that holds its last token. It is announced when
-// that token enters the tree and withdrawn when that token leaves. Parents are
-// announced before their children and withdrawn after them. Splits and joins
-// make no events: they move blocks between nodes, but no token comes or goes.
+// A Stored event announces a block when its last token enters the tree, and a
+// Removed event withdraws the block when that token leaves. Parents are announced
+// before their children and withdrawn after them. Splits and joins make no events:
+// they move blocks between nodes, but add and remove no token.
 //
-// The blocks of a private space carry its own namespace, even the one block
-// that may begin with public tokens. Example: blocks of 4, 6 public tokens. Block
-// [4,8) ends in the private space, so it is announced once for each salt.
+// The events of a private space have the namespace with its salt, even for a block
+// that begins with public tokens. Example: blocks have 4 tokens, and the first 6
+// tokens are public. Block [4,8) ends in the private space, so each salt has its own
+// event for the block.
 func (c *Cache) TakeEvents(dst []kv.Event) []kv.Event {
 	return c.journal.take(dst)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Check walks everything, flushed trees too, and reports broken invariants with the
-// values in them; nil if all hold. Each kind has a planted fault in the tests that it
-// must find. Cost: all nodes, tokens and hashes. Under -tags invariants it runs after
-// each mutation.
+// Check walks the whole tree and all flushed trees. It returns an error with the values
+// that break an invariant, or nil if all invariants hold. The tests plant a fault of each
+// kind, and Check must find it. Cost: it reads all nodes and tokens and computes all
+// hashes. Under -tags invariants it runs after each mutation.
 func (c *Cache) Check() error {
 	w := walk{
 		c: c, seen: make([]bool, len(c.nodes)), uses: make([]int, len(c.media.entries)),
@@ -36,14 +36,14 @@ type walk struct {
 	seen   []bool               // by NodeID: reachable, free, or the edge of an order
 	roots  map[NodeID][]NodeID  // roots of spaces by anchor, dead ones too
 	pageOf map[kv.PageID]NodeID // owner of each page
-	uses   []int                // tokens that stand for each medium, by number
+	uses   []int                // by number of a medium: tokens that stand for it
 	path   []kv.Token           // tokens from 0 to the end of the node being checked
 	hashes []kv.BlockHash       // hashes of the blocks of path
 	block  []kv.Token           // scratch memory of plain
 
 	orders map[*order]*tally
 	all    tally
-	arena  int // bytes of the arena in use by the nodes' tokens
+	arena  int // bytes of the arena that the nodes' tokens use
 	leaves int
 	tails  int
 	links  int
@@ -57,7 +57,7 @@ type tally struct {
 	nodes, spaces        int
 }
 
-// add adds another tally.
+// add adds the sums of u to t.
 func (t *tally) add(u tally) {
 	t.evictable.add(u.evictable.tokens, u.evictable.pages)
 	t.protected.add(u.protected.tokens, u.protected.pages)
@@ -65,7 +65,7 @@ func (t *tally) add(u tally) {
 	t.spaces += u.spaces
 }
 
-// count adds a node.
+// count adds one node to the sums.
 func (t *tally) count(n *node) {
 	t.nodes++
 	if n.pins > 0 {
@@ -75,8 +75,9 @@ func (t *tally) count(n *node) {
 	}
 }
 
-// space checks a space and everything below, and returns its root's pins. w.path holds the
-// tokens up to its anchor's end.
+// space checks the space with the given root and everything below it. It returns the number
+// of the root's children that have pins. When it is called, w.path holds the tokens up to
+// the end of the node at which the space begins.
 func (w *walk) space(root NodeID) (int32, error) {
 	c, n := w.c, &w.c.nodes[root]
 	sp := n.space
@@ -108,7 +109,7 @@ func (w *walk) space(root NodeID) (int32, error) {
 	return pins, nil
 }
 
-// spaceAlone checks the fields of a space and its root, without the nodes below.
+// spaceAlone checks the fields of a space and of its root, but not the nodes below.
 func (w *walk) spaceAlone(root NodeID, sp *space) error {
 	c, n := w.c, &w.c.nodes[root]
 	found := c.alive[spaceKey{sp.ns, sp.anchor}]
@@ -137,8 +138,9 @@ func (w *walk) spaceAlone(root NodeID, sp *space) error {
 	return nil
 }
 
-// children checks the nodes below a node that are in its space, and returns how many of
-// its children have pins. Children must ascend by first page, with no two alike.
+// children checks the nodes below node id that are in its space, and adds them to sum. It
+// returns how many children of the node have pins. Children must ascend by first page, and
+// no two may have the same first page.
 func (w *walk) children(id NodeID, sum *tally) (int32, error) {
 	c := w.c
 	if err := w.fork(id); err != nil {
@@ -163,8 +165,9 @@ func (w *walk) children(id NodeID, sum *tally) (int32, error) {
 	return pins, nil
 }
 
-// node checks one node and everything below: that it continues its parent, has as many
-// pages as its tokens need, shares no page with another node, and counts its pins.
+// node checks node id, a child of parent, and everything below it, and adds them to sum. A
+// node must begin where its parent ends, have as many pages as its tokens need, share no
+// page with another node, and have the right number of pins.
 func (w *walk) node(parent, id NodeID, sum *tally) error {
 	c, n, p := w.c, &w.c.nodes[id], &w.c.nodes[parent]
 	depth, blocks := len(w.path), len(w.hashes)
@@ -208,8 +211,8 @@ func (w *walk) node(parent, id NodeID, sum *tally) error {
 	return nil
 }
 
-// below checks a node's children and the private spaces that begin at its end. It returns
-// how many of them have pins.
+// below checks a node's children, and the private spaces that begin at the node's end. It
+// returns how many of these children and spaces have pins.
 func (w *walk) below(id NodeID, sum *tally) (int32, error) {
 	c, roots := w.c, w.roots[id]
 	if doors := int(c.doors[id]); doors != len(roots) || (c.nodes[id].flags&hasDoors != 0) != (doors > 0) {
@@ -228,8 +231,8 @@ func (w *walk) below(id NodeID, sum *tally) (int32, error) {
 	return pins, err
 }
 
-// blocks computes the hashes of the blocks that end in a node and compares them with the
-// node's.
+// blocks computes the hashes of the blocks that end in a node, compares them with the hashes
+// that the node stores, and appends them to w.hashes.
 func (w *walk) blocks(id NodeID) error {
 	c, n := w.c, &w.c.nodes[id]
 	var have []kv.BlockHash
@@ -262,8 +265,8 @@ func (w *walk) blocks(id NodeID) error {
 	return nil
 }
 
-// slab checks that each slot is exactly one of reachable, free or an order's edge, and that
-// the tables of spaces have all spaces that were reached.
+// slab checks that each slot of the slab is either reachable, free or an order's edge, and
+// that the tables of spaces have exactly the spaces that the walk reached.
 func (w *walk) slab() error {
 	c := w.c
 	w.seen[Root] = true

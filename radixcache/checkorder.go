@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// allOrders returns the orders in use: the common one, those with a quota, flushed ones.
+// allOrders returns the orders in use: first the common order, then those of namespaces
+// with a quota, then those of flushed trees.
 func (e *eviction) allOrders() []*order {
 	return slices.Concat([]*order{e.common}, e.tenants, e.dead)
 }
 
-// eviction checks the orders: their counts, and that every unpinned leaf is exactly where
-// enlist puts it. Other nodes are in no heap, but may still be in a line, which drops them
-// when they come to its front.
+// eviction checks the orders: their counts, and that every unpinned leaf is in the heaps
+// and the line where enlist puts it. Other nodes must be in no heap, but may be in a line:
+// oldest removes them when they come to the line's front.
 func (w *walk) eviction() error {
 	c := w.c
 	for kind, places := range c.places {
@@ -72,7 +73,8 @@ func (w *walk) orderAlone(i int, o *order) error {
 	return nil
 }
 
-// checkLine checks that an order's line rises by stamp, and returns its length.
+// checkLine checks that the links of an order's line agree and that its stamps rise. It
+// returns the number of nodes in the line.
 func (e *eviction) checkLine(o *order) (int, error) {
 	length, prev := 0, o.edge
 	for id := e.line[o.edge].next; id != o.edge; prev, id = id, e.line[id].next {
@@ -93,8 +95,9 @@ func (e *eviction) checkLine(o *order) (int, error) {
 	return length, nil
 }
 
-// checkHeap checks the heap property, that the table of places agrees with it, and that
-// the copies of ranks and stamps in it are current.
+// checkHeap checks heap h of an order: that no entry comes before its parent entry, that
+// places[kind] has the index of each entry, and that the copied ranks and stamps are those
+// of the nodes.
 func (e *eviction) checkHeap(o *order, h *leafHeap, kind int) error {
 	for i, k := range h.Items {
 		if int(k.id) >= len(e.nodes) || e.places[kind] == nil || int(e.places[kind][k.id]) != i {
@@ -118,7 +121,8 @@ func (e *eviction) checkHeap(o *order, h *leafHeap, kind int) error {
 	return nil
 }
 
-// checkListed checks that a slot is in exactly the heaps and lines where it should be.
+// checkListed checks that the node in a slot is in the heaps and lines where it should be,
+// and in no other.
 func (e *eviction) checkListed(id NodeID) error {
 	n := &e.nodes[id]
 	var in [heapKinds]bool
@@ -139,7 +143,7 @@ func (e *eviction) checkListed(id NodeID) error {
 		}
 	}
 	leaf := n.space != nil && n.flags&isRoot == 0 && n.pins == 0 && n.isLeaf()
-	waits := n.flags&inLine != 0 // leaf or not
+	waits := n.flags&inLine != 0 // true also for nodes that are no longer leaves
 	switch {
 	case in[byRank] != (leaf && e.ranked), in[byAge] && (!leaf || waits), leaf && e.byLine() && !in[byAge] && !waits:
 		return fmt.Errorf("radixcache: node %d, a leaf to evict: %v; by rank: %v, by age: %v, in line: %v", id, leaf, in[byRank], in[byAge], waits)

@@ -7,8 +7,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// fork checks how a node names its children: keys and skips against the tokens, and the
-// sizes of runs. The caller checks that the children ascend.
+// fork checks the list of a node's children, in the node itself or in its fork: it compares
+// keys and skips with the children's tokens, and checks the sizes of runs. The caller checks
+// that the children ascend.
 func (w *walk) fork(id NodeID) error {
 	c, n := w.c, &w.c.nodes[id]
 	if n.count > fewKids {
@@ -54,8 +55,8 @@ func (w *walk) fork(id NodeID) error {
 	return w.index(id, f)
 }
 
-// index checks that the index of a fork finds each child with a whole page, and holds
-// nothing else.
+// index checks that the hash index of f, the fork of node id, finds each child that has a
+// whole page, and holds nothing else.
 func (w *walk) index(id NodeID, f *fork) error {
 	c, page, indexed, used := w.c, w.c.cfg.PageTokens, 0, 0
 	for _, s := range f.index.slots {
@@ -83,7 +84,7 @@ func (w *walk) index(id NodeID, f *fork) error {
 	return nil
 }
 
-// run checks the skip and the keys of a run of siblings.
+// run checks the skip and the keys of r, run number i of the children of node id.
 func (w *walk) run(id NodeID, i int, r *run) error {
 	c := w.c
 	if shared := c.shared(r.kids[0].id, r.kids[len(r.kids)-1].id); r.skip < 0 || r.skip > shared || r.skip >= c.cfg.PageTokens {
@@ -149,8 +150,9 @@ func (w *walk) media() error {
 	return nil
 }
 
-// plain returns a block with the caller's placeholders, and the hashes of the media in it,
-// sorted, each once.
+// plain returns a block's tokens with placeholders where the tree has tokens of media, as
+// callers pass them in, and the hashes of the block's media, sorted, each once. The tokens
+// are valid until the next call.
 func (w *walk) plain(block []kv.Token) ([]kv.Token, []uint64) {
 	w.block = append(w.block[:0], block...)
 	var hashes []uint64
@@ -166,7 +168,8 @@ func (w *walk) plain(block []kv.Token) ([]kv.Token, []uint64) {
 	return w.block, slices.Compact(hashes)
 }
 
-// prefixes checks that the pinned prefixes are held, each once, and within their budget.
+// prefixes checks that each pinned prefix has a handle on a node of its own, which ends where
+// the prefix does, and that their tokens are within the budget.
 func (w *walk) prefixes() error {
 	c, tokens := w.c, 0
 	pinned := map[NodeID]bool{}

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// children iterates over the children of a node, ascending by first page. They
-// must not change meanwhile.
+// children iterates over the children of a node, ascending by first page. The
+// loop's body must not add or remove children of that node.
 func (s *slab) children(parent NodeID) iter.Seq[NodeID] {
 	return func(yield func(NodeID) bool) {
 		n := &s.nodes[parent]
@@ -32,10 +32,11 @@ func (s *slab) children(parent NodeID) iter.Seq[NodeID] {
 	}
 }
 
-// compare orders a child's first page against key, which is at most a page:
-// order is -1, 0 or 1 as the child is lower, equal or higher, shared the number
-// of tokens in common. Tokens compare by value, and a prefix is lower: with pages
-// of 4, the tail leaf 5 5 is lower than 5 5 0 0.
+// compare compares a child's first page with key, which has at most a page of
+// tokens. order is -1, 0 or 1 if the child is lower than, equal to or higher than
+// key. shared is the number of first tokens that the two have in common. Tokens
+// compare by value, and a prefix is lower than what it begins: with pages of 4, the
+// tail leaf 5 5 is lower than 5 5 0 0.
 func (s *slab) compare(id NodeID, key []kv.Token) (order, shared int) {
 	first := s.firstPage(id)
 	n := wide.CommonPrefix(first, key)
@@ -48,8 +49,9 @@ func (s *slab) compare(id NodeID, key []kv.Token) (order, shared int) {
 	return 1, n
 }
 
-// keyOf returns a child's token at index skip, or 0 for a tail leaf that ends
-// before. A token 0 gives the same key, so equal keys never prove equal tokens.
+// keyOf returns a child's token at index skip, or 0 for a tail leaf that has no
+// token there. The token 0 gives the same key, so equal keys do not prove that the
+// tokens are equal.
 func (s *slab) keyOf(id NodeID, skip int) uint32 {
 	if tokens := s.nodes[id].tokens.Slice(); skip < len(tokens) {
 		return uint32(tokens[skip])
@@ -57,9 +59,10 @@ func (s *slab) keyOf(id NodeID, skip int) uint32 {
 	return 0
 }
 
-// find returns the place of key's first page among a node's children, and whether
-// the child there has that very page. A key shorter than a page is found if an
-// equal tail leaf exists, and its place is before all children that start with it.
+// find returns the place of key's first page among a node's children, and reports
+// whether the child at that place has exactly these tokens. For a key shorter than a
+// page that child is a tail leaf, and the place is before all children that start
+// with key.
 //
 // With many children there are two steps, each a binary search over keys that lie
 // side by side: findRun picks the run, findIn the child within it.
@@ -95,13 +98,14 @@ func (s *slab) find(parent NodeID, key []kv.Token) (place, bool) {
 	return place{last, len(f.runs[last].kids)}, false
 }
 
-// findRun returns the index r of the run to search for key: the last one whose first
-// child is not above key, or 0 if there is none.
+// findRun returns the index r of the run in which key belongs: the last run whose first
+// child is not above key, or 0 if all are above.
 //
-// All children of a fork share their first f.skip tokens. If key differs from them
-// within these tokens, shared < f.skip, and order is that of the children relative to
-// key. If key has at most f.skip tokens, order and shared compare the first child with
-// it. Otherwise shared is f.skip and order 0, and the caller searches run r.
+// All children of a fork share their first f.skip tokens. If key differs from the
+// children within these tokens, shared is less than f.skip, and order is -1 or 1 if the
+// children are lower or higher than key. If key has at most f.skip tokens, order and
+// shared are the result of comparing the first child with key. Otherwise shared is
+// f.skip and order 0, and the caller searches run r.
 func (s *slab) findRun(f *fork, key []kv.Token) (r, order, shared int) {
 	if len(key) <= f.skip {
 		order, shared = s.compare(f.first(), key)
@@ -127,14 +131,16 @@ func (s *slab) findRun(f *fork, key []kv.Token) (r, order, shared int) {
 	return max(0, lo-1), 0, f.skip
 }
 
-// findIn returns the index of the first child of a run that is not below key.
-// order and shared are the result of the last comparison made, with order 0 if
-// the child at the index equals key.
+// findIn returns the index i of the first child of run r that is not lower than key,
+// or len(r.kids). order and shared are the result of the last compare that it made,
+// but order is 0 if child i equals key.
 //
-// Keys are compared first and trusted, and only then is a child read: a run has up
-// to 127 pairs of key and id, 8 bytes each, side by side, but reading a child is
-// mostly a cache miss. That comparison also shows if key differs within the tokens
-// that all children of the run share (run.skip), or in its first need tokens.
+// It first searches the kids' keys as if key had the first r.skip tokens that all
+// children share, and only then reads a child to confirm it: a run has up to 127
+// pairs of key and id, 8 bytes each, side by side, but reading a child is mostly a
+// cache miss. need is a number of first tokens that the caller wants to know to be
+// shared: if it or r.skip is above 0, findIn reads at least one child, and shared
+// shows whether key differs within these tokens.
 func (s *slab) findIn(r *run, key []kv.Token, need int) (i, order, shared int) {
 	n := len(r.kids)
 	if len(key) <= r.skip {
@@ -174,8 +180,8 @@ func (s *slab) findIn(r *run, key []kv.Token, need int) (i, order, shared int) {
 	return lo, order, shared
 }
 
-// kidAt returns the child at a place, or Root if there is none. A place may be one
-// past the end of a run: it then means the first child of the next run.
+// kidAt returns the child at a place, or Root if there is none. If the place is one
+// past the end of a run, that is the first child of the next run.
 func (s *slab) kidAt(parent NodeID, at place) NodeID {
 	n := &s.nodes[parent]
 	if n.fork == nil {
@@ -193,7 +199,8 @@ func (s *slab) kidAt(parent NodeID, at place) NodeID {
 	return Root
 }
 
-// before returns the place of the next lower child, and false if at is the first.
+// before returns the place of the child before the place at, and true. It returns
+// false if at is the first place.
 func (s *slab) before(parent NodeID, at place) (place, bool) {
 	switch {
 	case at.i > 0:
@@ -204,8 +211,8 @@ func (s *slab) before(parent NodeID, at place) (place, bool) {
 	return at, false
 }
 
-// placeOf returns the place of a child below its parent. It panics if the child
-// is not there, which would be a broken tree.
+// placeOf returns the place of child id below its parent. It panics if the child is
+// not found, which only happens in a broken tree.
 func (s *slab) placeOf(parent, id NodeID) place {
 	at, found := s.find(parent, s.firstPage(id))
 	if !found || s.kidAt(parent, at) != id {
@@ -214,9 +221,9 @@ func (s *slab) placeOf(parent, id NodeID) place {
 	return at
 }
 
-// shared returns the number of tokens that the first pages of two children have
-// in common. Children are sorted, so the lowest and the highest of some children
-// share exactly what all of them share.
+// shared returns the number of first tokens that the first pages of two children
+// have in common. Children are sorted, so the tokens that the lowest and the highest
+// child of a run share are shared by all children of the run.
 func (s *slab) shared(a, b NodeID) int {
 	return wide.CommonPrefix(s.firstPage(a), s.firstPage(b))
 }

@@ -18,15 +18,16 @@ func (s *slab) unindex(f *fork, id NodeID) {
 	}
 }
 
-// widen raises a run's skip to the tokens that its children share, after some of
-// them were removed, and shrinks the array when three quarters of it are unused.
-// A larger skip makes keys that tell more children apart.
+// widen raises a run's skip to the number of first tokens that its children share,
+// after some children were removed, and recomputes the keys. It also shrinks the
+// array when three quarters of it are unused. With a larger skip, fewer children
+// have equal keys.
 //
 // Example: after removing 5 1 0 0 from 5 1 0 0, 5 5 1 0 and 5 5 3 9, skip rises
-// from 1 to 2, and the keys change from 5 5 (which tell nothing) to 1 3.
+// from 1 to 2, and the keys change from 5 5 (which are equal) to 1 3.
 func (s *slab) widen(r *run) {
 	skip := s.shared(r.kids[0].id, r.kids[len(r.kids)-1].id)
-	if skip = min(skip, s.cfg.PageTokens-1); skip > r.skip { // a lone child's key is of its first page too
+	if skip = min(skip, s.cfg.PageTokens-1); skip > r.skip { // a single child shares a whole page with itself
 		r.skip = skip
 		for i := range r.kids {
 			r.kids[i].key = s.keyOf(r.kids[i].id, skip)
@@ -37,9 +38,10 @@ func (s *slab) widen(r *run) {
 	}
 }
 
-// widenRuns raises the skip of the runs' keys, as widen does within a run. It
-// reads one child per run, so it does the work only once per len(f.runs) calls:
-// amortised, O(1) children per change.
+// widenRuns raises f.skip to the number of first tokens that all children share, and
+// recomputes the keys of the runs. That reads one child per run, so widenRuns only
+// counts most calls and does the work in every len(f.runs)-th: amortised, a change
+// reads O(1) children.
 func (s *slab) widenRuns(f *fork) {
 	if f.keys == nil {
 		return
@@ -53,7 +55,7 @@ func (s *slab) widenRuns(f *fork) {
 	}
 }
 
-// keyRuns recomputes the keys of all runs for a new skip.
+// keyRuns sets f.skip and recomputes the keys of all runs for it.
 func (s *slab) keyRuns(f *fork, skip int) {
 	f.skip, f.keys = skip, f.keys[:0]
 	for i := range f.runs {
@@ -61,9 +63,10 @@ func (s *slab) keyRuns(f *fork, skip int) {
 	}
 }
 
-// splitRun cuts a run into two halves. Each half may share more tokens than the
-// whole did, so both recompute their skip. Runs bound the cost of an insertion: it
-// moves at most 127 pairs of 8 bytes, about 1 KiB.
+// splitRun splits run number at of f into two halves. The children of a half may
+// share more tokens than those of the whole run, so both halves recompute their
+// skip. Because runs are short, an insertion moves at most 127 pairs of 8 bytes,
+// about 1 KiB.
 func (s *slab) splitRun(f *fork, at int) {
 	r := &f.runs[at]
 	half := len(r.kids) / 2
@@ -79,9 +82,9 @@ func (s *slab) splitRun(f *fork, at int) {
 	f.keys = slices.Insert(f.keys, at+1, s.keyOf(upper.kids[0].id, f.skip))
 }
 
-// mergeRun joins a run with its lower or else its higher neighbour if both
-// together have at most mergeRun children. That is half of maxRun, so that a run
-// that was just merged is far from the size at which it splits.
+// mergeRun merges run number at of f with the run before it, or else with the run
+// after it, if the two have at most mergeRun children in sum. mergeRun is half of
+// maxRun, so that many more children must come before a merged run is split again.
 func (s *slab) mergeRun(f *fork, at int) {
 	if at > 0 && len(f.runs[at-1].kids)+len(f.runs[at].kids) <= mergeRun {
 		at--
@@ -99,8 +102,8 @@ func (s *slab) mergeRun(f *fork, at int) {
 	s.dropRun(f, at+1)
 }
 
-// dropRun removes a run whose children were removed or moved. With one run left
-// there are no keys to choose a run by.
+// dropRun removes run number at of f, after its children were removed or moved to
+// another run. If one run is left, it also sets f.keys to nil.
 func (s *slab) dropRun(f *fork, at int) {
 	f.runs = slices.Delete(f.runs, at, at+1)
 	f.keys = slices.Delete(f.keys, at, at+1)
@@ -112,8 +115,9 @@ func (s *slab) dropRun(f *fork, at int) {
 	}
 }
 
-// restem updates the fork's stem, the tokens that all children share, after a
-// child was added or removed: skip may have fallen or risen.
+// restem updates f.stem, the first tokens of all children, after a child was added
+// or removed. The stem's length is f.skip, or with a single run that run's skip; it
+// may have become smaller or larger.
 func (s *slab) restem(f *fork) {
 	n := f.runs[0].skip
 	if f.keys != nil {

@@ -2,7 +2,7 @@ package radixcache
 
 import "slices"
 
-// link adds id to its parent's children. None of them may have its first page.
+// link adds node id to its parent's children. No child may have the same first page.
 func (s *slab) link(parent, id NodeID) {
 	n := &s.nodes[parent]
 	if n.fork == nil {
@@ -23,8 +23,8 @@ func (s *slab) link(parent, id NodeID) {
 	s.restem(f)
 }
 
-// linkFew is link for a parent that names its children itself. The child after
-// the last that fits, the fourth, turns them into a fork.
+// linkFew is link for a parent that keeps its children in n.few. When the fourth
+// child comes, which does not fit there, linkFew moves all of them into a new fork.
 func (s *slab) linkFew(parent, id NodeID) {
 	n := &s.nodes[parent]
 	if n.count == 0 {
@@ -34,7 +34,7 @@ func (s *slab) linkFew(parent, id NodeID) {
 	at, _ := s.find(parent, s.firstPage(id))
 	var room [fewKids + 1]kid
 	r := run{skip: int(n.skip), kids: append(room[:0], n.few[:n.count]...)}
-	if n.count == 1 { // a lone child has skip 0
+	if n.count == 1 { // so far, skip is 0
 		r.skip = s.shared(r.kids[0].id, id)
 		r.narrow(r.skip, s.keyOf(r.kids[0].id, r.skip))
 	}
@@ -51,19 +51,20 @@ func (s *slab) linkFew(parent, id NodeID) {
 	n.setFew(&r)
 }
 
-// setFew stores the children of a short run in the node itself.
+// setFew stores the children of r, at most fewKids, and its skip in the node itself.
 func (n *node) setFew(r *run) {
 	n.few = [fewKids]kid{}
 	n.count, n.skip = uint8(copy(n.few[:], r.kids)), uint16(r.skip)
 }
 
-// insertKid inserts a child into a run that has others, and lowers skip if the
-// new child shares less. Only a new first or last child can share less: whatever
-// sorts between two children shares what they share.
+// insertKid inserts child id at index at of r, which has other children. It lowers
+// r.skip if the new child shares fewer tokens with the others. Only a new first or
+// last child can: a child that sorts between two others shares with them what the
+// two have in common.
 func (s *slab) insertKid(r *run, at int, id NodeID) {
 	r.kids = slices.Insert(r.kids, at, kid{id: id})
 	if first, last := at == 0, at == len(r.kids)-1; first || last {
-		other := r.kids[0].id // any child from before: up to the old skip they are equal
+		other := r.kids[0].id // any other child will do: they are equal up to the old skip
 		if first {
 			other = r.kids[1].id
 		}
@@ -74,14 +75,14 @@ func (s *slab) insertKid(r *run, at int, id NodeID) {
 	r.kids[at].key = s.keyOf(id, r.skip)
 }
 
-// linkEdge updates the runs' keys after a child was inserted at a place. Only a
-// new first or last child of the fork can lower skip or change a key.
+// linkEdge updates f.skip and f.keys after a child was inserted at a place. Only a
+// new first or last child of the fork can lower f.skip or change a key.
 func (s *slab) linkEdge(f *fork, at place) {
 	if lastRun := at.r == len(f.runs)-1 && at.i == len(f.runs[at.r].kids)-1; at != (place{}) && !lastRun {
 		return // other children sort after the first child of their run, so no key changes
 	}
 	if skip := s.shared(f.first(), f.last()); skip < f.skip {
-		key := s.keyOf(f.runs[1].kids[0].id, skip) // any child from before will do
+		key := s.keyOf(f.runs[1].kids[0].id, skip) // any child but the new one will do
 		for i := range f.keys {
 			f.keys[i] = key
 		}
@@ -90,9 +91,10 @@ func (s *slab) linkEdge(f *fork, at place) {
 	f.keys[0] = s.keyOf(f.first(), f.skip)
 }
 
-// unlink removes id from its parent's children. A fork with one run turns back
-// into children named by the node at two, not at three: a fourth child that
-// comes and goes would else build and drop a fork each time.
+// unlink removes node id from its parent's children. When two children are left in a
+// fork of one run, unlink moves them into the parent's few. It does not do so with
+// three, although they would fit: otherwise a fourth child that is added and removed
+// repeatedly would build and drop a fork each time.
 func (s *slab) unlink(parent, id NodeID) {
 	n := &s.nodes[parent]
 	at := s.placeOf(parent, id)
@@ -127,8 +129,9 @@ func (s *slab) unlink(parent, id NodeID) {
 	s.restem(f)
 }
 
-// settleFew stores the remaining children in the node itself, with the keys of
-// their new skip. A lone child has skip 0, so that its key is its first token.
+// settleFew stores the children of r in the node itself, after one was removed, and
+// recomputes skip and keys. For a single child skip is 0, so its key is its first
+// token.
 func (s *slab) settleFew(n *node, r *run) {
 	switch len(r.kids) {
 	case 0:
@@ -142,8 +145,8 @@ func (s *slab) settleFew(n *node, r *run) {
 	n.setFew(r)
 }
 
-// relink replaces a child by one with the same first page, as a split or a join
-// does: order and keys stay, only ids change.
+// relink replaces child by node id, which has the same first page, below a parent.
+// Splits and joins call it. The order and the keys of the children do not change.
 func (s *slab) relink(parent, child, id NodeID) {
 	n, at := &s.nodes[parent], s.placeOf(parent, child)
 	if n.fork == nil {

@@ -13,14 +13,14 @@ import (
 // ErrConfig is wrapped by the errors of [Config.Validate] and [New].
 var ErrConfig = errors.New("radixcache: invalid config")
 
-// MaxPageTokens is the largest allowed [Config.PageTokens]. A number of tokens
-// within a page then fits the 16 bits that a node has for it (node.skip).
+// MaxPageTokens is the largest allowed [Config.PageTokens]. It makes a number of
+// tokens within a page fit the 16 bits of node.skip.
 const MaxPageTokens = 1 << 15
 
-// defaultTokens is the default size of pages and blocks. 16 is the page size
-// of vLLM and the block size of Dynamo's defaults. Smaller pages reuse more of
-// a prompt, but the copied boundary page (Partial) makes up for most of the
-// difference.
+// defaultTokens is the default size of pages and blocks in tokens. It is the
+// default page size of vLLM and the default block size of Dynamo. Smaller pages
+// would reuse more of a prompt, but copying a partial page (Match.Partial) makes
+// up for most of the difference.
 const defaultTokens = 16
 
 // Config is the shape of a [Cache]. The zero value works.
@@ -30,38 +30,39 @@ type Config struct {
 	// BlockTokens is the number of tokens in an event's block, a multiple of
 	// PageTokens. Default: the first multiple that is 16 or more.
 	BlockTokens int `min:"1"`
-	// Events turns on block hashes and the event journal, at 0.8 ns per published
-	// token. Off, they cost nothing.
+	// Events turns on block hashes and the events of [Cache.TakeEvents]. They cost
+	// 0.8 ns per token added; turned off, they cost nothing.
 	Events bool
 	// Policy decides which leaf is evicted first. Default LRU.
 	Policy Policy
 
-	// SLRUHits is the number of reuses after which SLRU keeps a leaf longer than
-	// those with fewer. Default 1.
+	// SLRUHits is the number of reuses from which on the policy SLRU keeps a leaf
+	// longer than leaves with fewer reuses. Default 1.
 	SLRUHits int `default:"1" min:"1" max:"2147483647"`
 
-	// WholeLeaves makes Evict remove whole leaves, and keeps split nodes apart:
-	// the tree then has the nodes that SGLang's would have. By default Evict
-	// removes a leaf's last pages first, and single-child runs are joined.
+	// WholeLeaves makes Evict remove whole leaves, and never joins a node with its
+	// single child: the tree then has the nodes that SGLang's would have. By default
+	// Evict removes a leaf's last pages first, and the cache joins such nodes.
 	WholeLeaves bool
 
-	// TTL is how long an unused node is kept: Expire removes older ones, unless
-	// they are pinned. It is exact to TTL/64: see ages. 0 sets no limit.
+	// TTL is the time for which an unused node is kept: Expire removes nodes that
+	// were not used for longer, unless they are pinned. Expire may be late by TTL/64.
+	// 0 sets no limit.
 	TTL time.Duration `min:"0s"`
 
-	// PinnedTokens is the budget of PinPrefix: the tokens that it may protect at
-	// a time, summed over the pinned prefixes. Default 0: none.
+	// PinnedTokens is the budget of PinPrefix: the most tokens that all pinned
+	// prefixes may have in sum. Default 0: no prefix can be pinned.
 	PinnedTokens int `min:"0"`
 
-	// CurveSamples is the number of blocks that the live curve of
-	// [Cache.HitRates] tracks, missratio.MinSamples to missratio.MaxSamples, in
-	// some 130 bytes each: [DefaultCurveSamples] needs 2 MB. Default 0: no
-	// curve, which costs nothing.
+	// CurveSamples is the number of blocks that the estimate behind
+	// [Cache.HitRates] tracks, missratio.MinSamples to missratio.MaxSamples. Each
+	// takes some 130 bytes: [DefaultCurveSamples] needs 2 MB. Default 0: there is
+	// no estimate, and it costs nothing.
 	CurveSamples int
 }
 
-// WithDefaults returns a copy with zeros replaced by the defaults. With
-// PageTokens 24, for example, BlockTokens becomes 24; with 4 it becomes 16.
+// WithDefaults returns a copy with zero fields replaced by their defaults. With
+// PageTokens 24, for example, BlockTokens becomes 24; with PageTokens 4 it becomes 16.
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	if page := max(1, c.PageTokens); c.BlockTokens == 0 {
@@ -70,8 +71,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports all faults at once, each wrapping [ErrConfig] with field
-// and value. Zeros count as their defaults.
+// Validate returns an error that lists all fields with invalid values and wraps
+// [ErrConfig], or nil. Zero fields count as their defaults.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	errs := []error{bounds.CheckAs(ErrConfig, c)}
@@ -91,10 +92,10 @@ func (c Config) Validate() error {
 // private spaces after public prefixes. A public prefix itself belongs to the
 // namespace without salt. The zero Quota means no quota.
 type Quota struct {
-	// MinPages is a lower bound against evictions for other namespaces: Evict,
-	// and EvictFor another namespace, leave this many pages. EvictAny does not.
+	// MinPages is the number of pages that Evict, and EvictFor another namespace,
+	// leave to the namespace. EvictAny ignores it.
 	MinPages int
-	// MaxPages is an upper bound at Insert and Extend: they free unpinned pages
-	// beyond it. 0 sets no limit.
+	// MaxPages is an upper bound: at their end Insert and Extend free unpinned
+	// pages that the namespace holds beyond it. 0 sets no limit.
 	MaxPages int
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// DefaultCurveSamples is a [Config.CurveSamples] that suits most: 2 MB of memory, and
-// less than a point of error on the traces tried.
+// DefaultCurveSamples is a [Config.CurveSamples] that suits most loads: it takes 2 MB of
+// memory, and its hit rates were less than a percentage point off on the traces tried.
 const DefaultCurveSamples = missratio.DefaultSamples
 
-// curve is the live miss-ratio curve. It observes the tokens of each request as the tree
-// sees them, but knows neither pages nor nodes: evictions do not change it.
+// curve is the miss-ratio curve of the requests so far. It gets the tokens of each request
+// in the form in which the tree holds them, but does not see pages or nodes: evictions do
+// not change it.
 type curve struct {
 	live    *missratio.Curve // nil without a curve
 	scratch []kv.Token       // scratch memory for keys with media or public tokens
@@ -40,16 +41,15 @@ func (cv *curve) reset() {
 	}
 }
 
-// Observe counts a request in the curve. Call it once per request, when it has ended,
-// with all its tokens, prompt and generated. Matches, inserts and evictions make no
-// difference. [Cache.Insert] observes its key itself, as a call without a handle is a
-// whole request; [Cache.Extend] does not, as it is called many times for one request.
-// Without a curve Observe does nothing.
+// Observe counts a request in the estimate of [Cache.HitRates]. Call it once per request,
+// when the request has ended, with all its tokens, prompt and output. [Cache.Insert] calls
+// it for its key, because an Insert is a whole request; [Cache.Extend] does not, because
+// there are many calls of it for one request. With Config.CurveSamples 0 Observe does
+// nothing.
 //
-// As in the tree, a medium is its hash, a span that does not fit the tokens cuts the key
-// short, and the tokens after the public ones are shared with keys of the same Salt only.
-// Cost: a hash of the tokens, some two microseconds for 3,500; a copy if the key has
-// media or public tokens.
+// As in the tree, a medium counts by its hash, a key ends before the first medium that does
+// not fit its tokens, and keys of different Salts share only public tokens. Cost: hashing
+// the tokens, some two microseconds for 3,500; a copy if the key has media or public tokens.
 func (c *Cache) Observe(key Key) {
 	if c.curve.live == nil {
 		return
@@ -65,15 +65,16 @@ func (c *Cache) Observe(key Key) {
 	c.curve.live.Access(r.outer(), tokens)
 }
 
-// HitRates appends to dst, for each capacity in tokens, the hit rate by tokens that an
-// LRU cache of this size would have had, in [0, 1], on the requests observed since New or
-// the last [Cache.Flush]. It ignores the cache's own size, policy, quotas and TTL. Use it
-// to decide whether more memory would pay: a rate of 0.6 at the present capacity and 0.8
-// at twice that means that a fifth of all prompt tokens would not be computed again.
+// HitRates returns dst with a hit rate in [0, 1] appended for each capacity in tokens: the
+// share of all tokens of the requests observed since New or the last [Cache.Flush] that an
+// LRU cache of that capacity would have found. It ignores the cache's own size, policy,
+// quotas and TTL. Use it to decide whether more memory would pay: with a rate of 0.6 at the
+// present capacity and 0.8 at twice that, doubling the memory would save computing a fifth
+// of all tokens.
 //
-// Capacities of 0 and less have rate 0, those beyond 1<<26 that of 1<<26, and all have 0
-// before the first request. Without a curve (Config.CurveSamples 0) dst is returned
-// unchanged. Cost: a pass over at most 5,000 buckets for each capacity.
+// The rate is 0 for capacities of 0 and less, and for all before the first request. For
+// capacities above 1<<26 it is that of 1<<26. With Config.CurveSamples 0 HitRates returns
+// dst unchanged. Cost: a pass over at most 5,000 buckets for each capacity.
 func (c *Cache) HitRates(capacityTokens []int, dst []float64) []float64 {
 	if c.curve.live == nil {
 		return dst
@@ -81,9 +82,10 @@ func (c *Cache) HitRates(capacityTokens []int, dst []float64) []float64 {
 	return c.curve.live.Rates(capacityTokens, dst)
 }
 
-// withMedia returns a key's tokens with placeholders mixed with their medium's hash, up
-// to the first span that does not fit. The result is scratch memory. The first token of a
-// span is inverted too, so that two equal images in a row differ from one long image.
+// withMedia returns a key's tokens, with each medium's placeholders combined with its hash
+// by xor, up to the first medium that does not fit the tokens. The result is scratch
+// memory. The first token of a medium is inverted too, so that two equal images in a row
+// differ from one long image.
 func (cv *curve) withMedia(key *Key) []kv.Token {
 	cv.scratch = append(cv.scratch[:0], key.Tokens...)
 	end := 0
@@ -99,18 +101,18 @@ func (cv *curve) withMedia(key *Key) []kv.Token {
 	return cv.scratch
 }
 
-// withSalt returns tokens with those from index public on mixed with the salt's hash, so
-// that only keys of equal salts share them. The result is scratch memory, and tokens may
-// be that same memory.
+// withSalt returns a copy of tokens in which those from index public on are combined with
+// the salt's hash by xor, so that only keys of equal salts share them. The result is
+// scratch memory; the argument tokens may be that same memory.
 func (cv *curve) withSalt(tokens []kv.Token, public int, salt string) []kv.Token {
 	cv.scratch = append(cv.scratch[:0], tokens...)
 	veil(cv.scratch[public:], xxh3.HashString(salt))
 	return cv.scratch
 }
 
-// veil flips the bits of tokens by the two 32-bit halves of hash in turn: equal tokens
-// with different hashes become different. A single token shows only half of the hash, but
-// the curve compares blocks of several tokens.
+// veil combines tokens, in place, with the two 32-bit halves of hash in turn by xor, so that
+// equal tokens with different hashes become different. A single token depends on only half
+// of the hash, but the curve compares blocks of several tokens.
 func veil(tokens []kv.Token, hash uint64) {
 	even, odd := kv.Token(hash), kv.Token(hash>>32)
 	for i := range tokens {

@@ -5,27 +5,28 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Partial is a page of the tree whose first tokens continue the whole pages of
-// a [Match]. It belongs to the tree and may only be copied from. Pin Node by
-// [Cache.PinNode] while the copy runs; a Pin of the match leaves Node valid.
+// Partial names a page of the tree whose first tokens follow the whole pages of a
+// [Match] in the key. The page belongs to the tree; a caller may only copy from it.
+// Pin Node by [Cache.PinNode] while the copy runs; Pin of the match leaves Node valid.
 //
 // Example with pages of 4: the tree holds 1 2 3 4 5 6 7 8, the key is 1 2 3 4 5 6 9.
-// The match has Tokens 4, and a Partial of 2 tokens: copying the page of 5 6 7 8
-// leaves one token to compute instead of three.
+// The match has Tokens 4 and a Partial of 2 tokens: after copying the page of 5 6 7 8,
+// one token is left to compute instead of three.
 type Partial struct {
 	Node   NodeID
 	Tokens int // shared with the key: 1 <= Tokens < PageTokens
 }
 
-// cursor is a place in the tree: offset tokens into the edge of node, which may
-// be the root of a space. tokens counts all tokens before the place.
+// cursor is a position in the tree: after offset tokens of the edge of node, which may
+// be the root of a space. tokens is the number of all tokens before the position.
 type cursor struct {
 	node   NodeID
 	offset int
 	tokens int
 }
 
-// ascend returns the cursor after the first tokens of the path to a node.
+// ascend returns the cursor after as many tokens of the path to node id as the argument
+// tokens says, at most to the node's end.
 func (s *slab) ascend(id NodeID, tokens int) cursor {
 	for int(s.nodes[id].start) >= tokens {
 		id = s.nodes[id].parent
@@ -33,9 +34,10 @@ func (s *slab) ascend(id NodeID, tokens int) cursor {
 	return cursor{id, tokens - int(s.nodes[id].start), tokens}
 }
 
-// appendPath appends the pages of the first tokens of the path to a node. It walks
-// from the node up, so it first makes room for all pages and fills it from the
-// end. A quarter more room is allocated, as callers append a request's new pages.
+// appendPath returns dst with the tokens/PageTokens first pages of the path to node id
+// appended. It walks from the node up, so it first makes room for all pages and fills
+// it from the end. If it must allocate, it allocates a quarter more, because callers
+// append a request's new pages.
 func (s *slab) appendPath(id NodeID, tokens int, dst []kv.PageID) []kv.PageID {
 	page := s.cfg.PageTokens
 	count := tokens / page
@@ -54,9 +56,10 @@ func (s *slab) appendPath(id NodeID, tokens int, dst []kv.PageID) []kv.PageID {
 	return dst
 }
 
-// descend walks on from a cursor within its space, as far as whole pages match.
-// With reads, as for a Match, it stops before distrusted nodes, and looks for a
-// partial page where the whole pages end.
+// descend walks from cur down, within one space, as far as whole pages of the nodes
+// match tokens. tokens is the key from token 0 on. It returns the cursor where the
+// whole pages end. If reads is true, as for a Match, it stops before distrusted nodes,
+// and also returns the partial page there. If reads is false, callers ignore the Partial.
 func (s *slab) descend(cur cursor, tokens []kv.Token, reads bool) (cursor, Partial) {
 	part := reads && s.cfg.PageTokens > 1
 	if n := &s.nodes[cur.node]; cur.offset < n.tokens.Len() {
@@ -91,8 +94,8 @@ func (s *slab) descend(cur cursor, tokens []kv.Token, reads bool) (cursor, Parti
 	return cur, Partial{}
 }
 
-// partOf returns the Partial of a node whose page after the matched whole pages
-// shares this many tokens; the zero Partial if none.
+// partOf returns the Partial for a page of node id that shares this many tokens with
+// the key, or the zero Partial if shared is 0.
 func partOf(id NodeID, shared int) Partial {
 	if shared == 0 {
 		return Partial{}
@@ -100,9 +103,10 @@ func partOf(id NodeID, shared int) Partial {
 	return Partial{Node: id, Tokens: shared}
 }
 
-// step returns the child that shares at least a whole page with rest, and how many
-// tokens it shares in all; Root if there is none. No two siblings have the same
-// first page, so there is at most one.
+// step returns the child that shares at least a whole page with rest, the key's tokens
+// from the parent's end on, and how many tokens the two share in all. It returns Root
+// if there is no such child. There is at most one, as no two siblings have the same
+// first page.
 func (s *slab) step(parent NodeID, rest []kv.Token) (id NodeID, shared int) {
 	n, page := &s.nodes[parent], s.cfg.PageTokens
 	if len(rest) < page {
@@ -127,8 +131,8 @@ func (s *slab) sharedWith(id NodeID, rest []kv.Token) int {
 	return wide.CommonPrefix(s.nodes[id].tokens.Slice(), rest)
 }
 
-// stepFew is step for children that the node names itself. It reads only children
-// whose key fits, mostly one or none.
+// stepFew is step for a node without a fork. rest has at least a page. It reads only
+// children whose key equals that of rest, mostly one or none.
 func (s *slab) stepFew(n *node, rest []kv.Token) (NodeID, int) {
 	key := uint32(rest[n.skip])
 	for _, k := range n.few[:n.count] {
@@ -141,8 +145,9 @@ func (s *slab) stepFew(n *node, rest []kv.Token) (NodeID, int) {
 	return Root, 0
 }
 
-// beside returns the Partial of the child that shares most tokens with rest, where
-// no child shares a whole page. In a fork the keys alone mostly decide it.
+// beside returns the Partial of the child that shares most tokens with rest, if no
+// child shares a whole page. With a fork, mostly the keys decide it without reading a
+// child.
 func (s *slab) beside(parent NodeID, rest []kv.Token) Partial {
 	if f := s.nodes[parent].fork; f != nil {
 		if id, shared, ok := f.beside(rest); ok {
@@ -157,10 +162,11 @@ func (s *slab) beside(parent NodeID, rest []kv.Token) Partial {
 }
 
 // nearest returns the Partial of the child that shares most tokens with rest. at is
-// the place of rest among the children. In sorted order the common prefix only gets
-// shorter away from there, so the two neighbours are enough; at equality the lower
-// one wins. Often a neighbour's key shows that it shares nothing, or no more than
-// the other, and its tokens are not read.
+// the place of rest among the children, which are sorted: the farther a child is from
+// there, the shorter the prefix that it shares with rest. So the children right before
+// and after at are enough; if both share equally many tokens, the lower child wins.
+// Often a child's key shows that it cannot share more than the other, and nearest does
+// not read its tokens.
 func (s *slab) nearest(parent NodeID, at place, rest []kv.Token) Partial {
 	var best Partial
 	low, ok := s.before(parent, at)
@@ -178,8 +184,8 @@ func (s *slab) nearest(parent NodeID, at place, rest []kv.Token) Partial {
 }
 
 // mostShared returns an upper bound on the tokens that the child at a place shares
-// with rest, from its key alone: if the tokens at index skip differ it shares
-// at most skip tokens, otherwise the bound is a page.
+// with rest, from the child's key alone: if the key differs from rest's token at index
+// skip, the bound is skip, otherwise a page.
 func (s *slab) mostShared(parent NodeID, at place, rest []kv.Token) int {
 	n := &s.nodes[parent]
 	skip, key := int(n.skip), n.few[min(at.i, fewKids-1)].key

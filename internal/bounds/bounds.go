@@ -50,16 +50,19 @@ func fill(v reflect.Value) {
 	}
 }
 
-// Check returns an error that lists all fields of a struct outside their bounds, as "owner: Field is
-// -1, want 1 to 8", or nil. The bounds are the tags min, max, above (exclusive) and pow2:"" for a
-// power of two. A float with bounds must be finite. Embedded structs are checked too.
+// Check returns an error that lists all fields of the struct c that are outside their bounds, one a
+// line, such as "paint: Workers is -1, want 1 to 8" for the owner "paint". It returns nil if there are
+// none. c may be a pointer to a struct. The bounds are the tags min, max, above (exclusive) and pow2:""
+// for a power of two. A float with bounds must be finite. Embedded structs are checked too. Check
+// panics if a tag is malformed.
 func Check(owner string, c any) error {
 	return check(reflect.ValueOf(c), func(format string, args ...any) error {
 		return fmt.Errorf(owner+": "+format, args...)
 	})
 }
 
-// CheckAs is Check with errors that wrap one: "cause: Field is -1, want 1 to 8".
+// CheckAs is Check, but each line of its error begins with cause instead of an owner, and the error
+// wraps cause.
 func CheckAs(cause error, c any) error {
 	return check(reflect.ValueOf(c), func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format, append([]any{cause}, args...)...)
@@ -79,7 +82,8 @@ func check(v reflect.Value, fault func(format string, args ...any) error) error 
 	return errors.Join(errs...)
 }
 
-// broken returns a description of a field's bounds, or "" if the field is within them.
+// broken returns the bounds of a field that is outside of them, such as "1 to 8", or "" if the field
+// is within its bounds or has none.
 func broken(f reflect.StructField, field reflect.Value) string {
 	least, hasLeast := f.Tag.Lookup("min")
 	most, hasMost := f.Tag.Lookup("max")
@@ -120,7 +124,7 @@ func number(v reflect.Value) float64 {
 	}
 }
 
-// shown returns a bound for an error: 65536 for the tag 1<<16, other tags as they are.
+// shown returns a tag's text as an error shows it: 65536 for 1<<16, other text unchanged.
 func shown(f reflect.StructField, text string) string {
 	if strings.Contains(text, "<<") {
 		return strconv.FormatInt(int64(parse(f, "bound", text)), 10)
@@ -130,8 +134,9 @@ func shown(f reflect.StructField, text string) string {
 
 var duration = reflect.TypeFor[time.Duration]()
 
-// parse parses the number in a tag: 64<<10, 0.9, or 10s for a duration. Numbers are below 1<<53, so
-// a float64 holds them exactly.
+// parse returns the number in text, the value of the tag named tag: 64<<10, 0.9, or 10s for a
+// duration. It panics if text is no number. Integers in tags are below 1<<53, so a float64 holds them
+// exactly.
 func parse(f reflect.StructField, tag, text string) float64 {
 	if f.Type == duration {
 		if d, err := time.ParseDuration(text); err == nil {

@@ -10,10 +10,12 @@ import (
 // PieceBytes is the size of the pieces that are hashed one by one.
 const PieceBytes = 16 << 10
 
-// Copy copies src to dst and returns a checksum of it. len(src) must be a multiple of PieceBytes, dst
-// at least as long, and the two must not overlap. The checksum chains the pieces: each one's XXH3-64
-// is the seed of the next, the first seed is the argument, and the last XXH3-64 is the result. Where
-// the machine supports it, the copy bypasses the caches, so it suits memory that is not read soon.
+// Copy copies src to dst and returns a checksum of src. len(src) must be a multiple of PieceBytes, dst
+// at least as long as src, and the two must not overlap. The checksum chains the pieces: the first
+// piece is hashed by XXH3-64 with the argument seed, each later piece with the hash of the piece before
+// as seed, and sum is the hash of the last piece. A call that continues another takes its sum as seed.
+// Where the machine supports it and dst is aligned to 64 bytes, the copy bypasses the caches, so use
+// Copy for memory that is not read soon.
 func Copy(dst, src []byte, seed uint64) (sum uint64) {
 	for ; len(src) > 0; dst, src = dst[PieceBytes:], src[PieceBytes:] {
 		if kernel != nil && aligned(dst) {
@@ -25,13 +27,15 @@ func Copy(dst, src []byte, seed uint64) (sum uint64) {
 	return seed
 }
 
-// plain copies a piece without a kernel and then hashes it, while it is in the first-level cache.
+// plain copies the first piece of src to dst without a kernel and returns its XXH3-64 under seed. It
+// hashes the piece while it is still in the first-level cache.
 func plain(dst, src []byte, seed uint64) uint64 {
 	n := copy(dst[:PieceBytes], src[:PieceBytes])
 	return xxh3.HashSeed(src[:n], seed)
 }
 
-// copyHash is a kernel that copies a piece and adds it to the accumulators of XXH3.
+// copyHash is a kernel: it copies the piece src to dst and adds it to acc, the accumulators of XXH3.
+// secret is XXH3's secret, derived from the seed. dst must be aligned to 64 bytes.
 type copyHash func(acc *[8]uint64, dst, src *[PieceBytes]byte, secret *[192]byte)
 
 // Constants of XXH3 (Cyan4973/xxHash, its specification, "XXH3 Algorithm Overview").
@@ -55,8 +59,8 @@ var defaultSecret = [24]uint64{
 	0x49daf0b751dd0d17, 0x9e68d429265516d3, 0xfca1477d58be162b, 0xce31d07ad1b8f88f, 0x280416958f3acb45, 0x7e404bbbcafbd7af,
 }
 
-// run computes XXH3-64 of a piece: it derives the secret from the seed, runs the kernel over the
-// accumulators and merges them.
+// run copies the piece src to dst by the kernel k and returns XXH3-64 of the piece: it derives the
+// secret from the seed, lets the kernel fill the accumulators and merges them.
 func run(k copyHash, dst, src *[PieceBytes]byte, seed uint64) uint64 {
 	var secret [192]byte
 	for i, w := range defaultSecret {

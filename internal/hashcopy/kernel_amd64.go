@@ -9,7 +9,7 @@ import (
 //go:generate go -C ../../tools/avo run . -set hashcopy -isa avx2 -pkg hashcopy -out ../../internal/hashcopy/kernel_avx2_amd64.s -stubs ../../internal/hashcopy/kernel_avx2_amd64.go
 //go:generate go -C ../../tools/avo run . -set hashcopy -isa avx512 -pkg hashcopy -out ../../internal/hashcopy/kernel_avx512_amd64.s -stubs ../../internal/hashcopy/kernel_avx512_amd64.go
 
-// kernel is the best kernel for this machine; nil if there is none.
+// kernel is the fastest kernel that this machine can run; nil if it can run none.
 var kernel = choose()
 
 func choose() copyHash {

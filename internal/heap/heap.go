@@ -26,26 +26,29 @@ type Places[T any] interface {
 	Place(x T, at int)
 }
 
-// Heap is a binary heap. The zero Heap is empty. The order of an element must not change while it is
-// in a heap, except by [Heap.Set].
+// Heap is a binary heap. The zero Heap is empty. While an element is in a heap, what its Before
+// returns must not change; to change it, replace the element by [Heap.Set]. The methods record every
+// index that they change in their argument p.
 type Heap[T Element[T], P Places[T]] struct {
 	Items []T // the first element is at 0; only the heap may write it
 }
 
-// Push adds an element.
+// Push adds x.
 func (h *Heap[T, P]) Push(p P, x T) {
 	h.Items = append(h.Items, x)
 	h.up(p, len(h.Items)-1, x)
 }
 
-// Set replaces the element at an index.
+// Set replaces the element at index at of Items by x and moves x to where it belongs. It panics if the
+// index is out of range.
 func (h *Heap[T, P]) Set(p P, at int, x T) {
 	if !h.down(p, at, x) {
 		h.up(p, at, x)
 	}
 }
 
-// Remove removes and returns the element at an index. It does not call Place for that element.
+// Remove removes and returns the element at index at of Items. It does not call Place for that
+// element. It panics if the index is out of range.
 func (h *Heap[T, P]) Remove(p P, at int) T {
 	gone, last := h.Items[at], len(h.Items)-1
 	moved := h.Items[last]
@@ -57,7 +60,8 @@ func (h *Heap[T, P]) Remove(p P, at int) T {
 	return gone
 }
 
-// up puts x at the free index at, or moves parents down and puts it above.
+// up puts x at the free index at. If parents belong below x, it first moves them down, and puts x at
+// the index of the last one moved.
 func (h *Heap[T, P]) up(p P, at int, x T) {
 	for at > 0 {
 		parent := (at - 1) / 2
@@ -70,8 +74,8 @@ func (h *Heap[T, P]) up(p P, at int, x T) {
 	h.put(p, at, x)
 }
 
-// down moves children up and puts x below the free index at. It returns false and does nothing if x
-// belongs at that index or above.
+// down moves children that come before x up, from the free index at, and puts x at the index of the
+// last one moved. It returns false and does nothing if x belongs at index at or above.
 func (h *Heap[T, P]) down(p P, at int, x T) (moved bool) {
 	for {
 		child := 2*at + 1

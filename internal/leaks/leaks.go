@@ -23,8 +23,8 @@ import (
 // on a heavily loaded machine.
 const patience = time.Minute
 
-// Find waits up to a minute for goroutines to end, and returns an error that names those still
-// running, except ignored ones.
+// Find waits until no goroutines run but those that ignore excepts, at most a minute. It returns nil
+// then, or else an error that names the goroutines still running.
 func Find(ignore ...goleak.Option) error {
 	for end := time.Now().Add(patience); ; {
 		err := goleak.Find(ignore...) // waits between its attempts, so this loop does not spin
@@ -34,7 +34,7 @@ func Find(ignore ...goleak.Option) error {
 	}
 }
 
-// Check fails the test if Find returns an error.
+// Check reports the error of Find, if there is one, by t.Error.
 func Check(t testing.TB, ignore ...goleak.Option) {
 	t.Helper()
 	if err := Find(ignore...); err != nil {
@@ -42,8 +42,8 @@ func Check(t testing.TB, ignore ...goleak.Option) {
 	}
 }
 
-// Run runs a package's tests and returns their exit status. If they pass but leave goroutines
-// running, it prints them and returns 1.
+// Run runs a package's tests and returns their exit status. If the tests pass but leave goroutines
+// running, except those that ignore excepts, it prints these goroutines and returns 1.
 func Run(m *testing.M, ignore ...goleak.Option) int {
 	code := m.Run()
 	if code != 0 {

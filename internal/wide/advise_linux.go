@@ -2,8 +2,9 @@ package wide
 
 import "syscall"
 
-// advise asks the kernel for huge pages for words that have not been written to yet. Errors are
-// ignored: without huge pages only the first writes take longer.
+// advise asks the kernel to back words, which must not have been written to yet, with huge pages. It
+// does nothing if words is shorter than a huge page. It ignores errors: without huge pages only the
+// first writes take longer.
 func advise(words []uint32) {
 	if b := Bytes(words); len(b) >= hugePage {
 		_ = syscall.Madvise(b, syscall.MADV_HUGEPAGE)

@@ -13,21 +13,22 @@ import (
 // Later chunks are larger. Most of the gain is in page faults: the first write to a page costs more
 // than the writes themselves, and a huge page takes one fault for 2 MiB instead of one for 4 KiB.
 //
-// It is a two-level segregated fit (Masmano et al., 2004). Free blocks are listed by class of size;
-// an array takes the first block of the smallest class whose blocks are all large enough; a freed
-// block is merged with its free neighbours. Allocating and freeing cost O(1) and a binary search
-// among the chunks. Arrays under [ArenaWords] and huge ones are on the Go heap, because an Arena
-// gains nothing for them. The zero Arena is empty. It has no lock: the owner of its Vecs owns it.
+// It is a two-level segregated fit (Masmano et al., 2004). There is a list of free blocks for each
+// class of sizes. An array takes the first block of the smallest class whose blocks are all large
+// enough. A freed block is merged with its free neighbours. Allocating costs O(1), freeing also a
+// binary search among the chunks. Arrays of less than [ArenaWords] words and those of more than
+// largestArray are on the Go heap, because an Arena gains nothing for them. The zero Arena is empty.
+// It has no lock: the owner of its Vecs owns it.
 type Arena[T Word] struct {
-	chunks []*chunk                         // in order of allocation; a block's number has the index
+	chunks []*chunk                         // by chunk.index, the high bits of a block's number
 	byAddr []*chunk                         // ascending by address
 	lists  [arenaClasses]uint32             // by class: number + 1 of the first free block; 0 if none
 	filled [(arenaClasses + 63) / 64]uint64 // bit set of the classes with free blocks
-	words  int                              // words of all chunks
-	used   int                              // granules of all arrays
+	words  int                              // words in all chunks
+	used   int                              // granules in all arrays
 }
 
-// ArenaWords is the shortest array that an Arena holds.
+// ArenaWords is the length of the shortest array that an Arena holds.
 const ArenaWords = 128
 
 const (
@@ -52,7 +53,7 @@ type chunk struct {
 
 func (c *chunk) base() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(c.words))) }
 
-// Of returns a Vec with a copy of s.
+// Of returns a Vec with a copy of s, in the arena if it holds arrays of that length.
 func (a *Arena[T]) Of(s []T) Vec[T] {
 	if len(s) < ArenaWords || len(s) > largestArray {
 		return VecOf(s)
@@ -60,7 +61,7 @@ func (a *Arena[T]) Of(s []T) Vec[T] {
 	return a.copyOf(s)
 }
 
-// copyOf is Of for a length that the arena holds.
+// copyOf is Of for ArenaWords to largestArray words.
 func (a *Arena[T]) copyOf(s []T) Vec[T] {
 	need := uint32((len(s) + granule - 1) / granule)
 	words := a.take(need)
@@ -91,7 +92,8 @@ func (a *Arena[T]) takeBack(v *Vec[T]) {
 	}
 }
 
-// Truncate keeps the first n words of v and frees the granules after them.
+// Truncate keeps the first n words of v, 0 <= n <= Len, and frees the granules after them. If fewer
+// than ArenaWords remain, they move to the Go heap.
 func (a *Arena[T]) Truncate(v *Vec[T], n int) {
 	c, at := a.find(v)
 	if c == nil {
@@ -115,7 +117,7 @@ func (a *Arena[T]) Truncate(v *Vec[T], n int) {
 	}
 }
 
-// Bytes returns the memory of all chunks, and the part of it that arrays use.
+// Bytes returns the bytes of all chunks, and the bytes of them that arrays use.
 func (a *Arena[T]) Bytes() (held, used int) { return wordBytes * a.words, wordBytes * granule * a.used }
 
 // Holds reports whether the array of v is in the arena.
@@ -124,8 +126,8 @@ func (a *Arena[T]) Holds(v *Vec[T]) bool {
 	return c != nil
 }
 
-// find returns the chunk that contains the array of v, and the array's first granule there; nil if the
-// array is not in the arena.
+// find returns the chunk that contains the array of v, and the index of the array's first granule in
+// that chunk. It returns nil if the array is not in the arena.
 func (a *Arena[T]) find(v *Vec[T]) (*chunk, uint32) {
 	if v.cap < ArenaWords {
 		return nil, 0
@@ -150,8 +152,9 @@ func (a *Arena[T]) find(v *Vec[T]) (*chunk, uint32) {
 	return c, uint32(at / granule)
 }
 
-// take allocates count granules from the smallest class with free blocks that are all large enough.
-// It adds a chunk if there is none.
+// take allocates count granules and returns their words. The granules are the start of a free block
+// from the smallest class whose blocks all have at least count granules; the block's other granules
+// become a free block. If there is no such block, take adds a chunk.
 func (a *Arena[T]) take(count uint32) []uint32 {
 	class := classOf(count + 1<<max(0, bits.Len32(count)-1-subBits) - 1)
 	found := a.firstFrom(class)
@@ -170,7 +173,7 @@ func (a *Arena[T]) take(count uint32) []uint32 {
 	return c.words[at*granule : (at+count)*granule : (at+count)*granule]
 }
 
-// give makes granules a free block, merged with its free neighbours.
+// give makes granules [at, at+count) of c a free block, and merges it with its free neighbours.
 func (a *Arena[T]) give(c *chunk, at, count uint32) {
 	if at > 0 && c.ends[(at-1)/64]&(1<<((at-1)%64)) != 0 {
 		before := c.words[at*granule-1]
@@ -186,8 +189,9 @@ func (a *Arena[T]) give(c *chunk, at, count uint32) {
 	a.list(c, at, count)
 }
 
-// grow adds a chunk of at least words words: about a sixteenth of the words so far, rounded down to
-// a power of two, from minChunk to maxChunk.
+// grow adds a chunk that is one free block. The chunk has a sixteenth of a.words, rounded down to a
+// power of two, but at least minChunk and at most maxChunk words. If the argument words is larger,
+// grow doubles the size until it suffices.
 func (a *Arena[T]) grow(words int) {
 	size := min(max(minChunk, 1<<(bits.Len(uint(a.words/16+1))-1)), maxChunk)
 	for size < words {
@@ -210,7 +214,7 @@ func (a *Arena[T]) grow(words int) {
 	a.list(c, 0, uint32(size/granule))
 }
 
-// list puts a free block into the list of its class.
+// list puts the free block of granules [at, at+count) of c into the list of its class.
 func (a *Arena[T]) list(c *chunk, at, count uint32) {
 	class, block := classOf(count), c.index<<chunkBits|at
 	next := a.lists[class]
@@ -227,7 +231,7 @@ func (a *Arena[T]) list(c *chunk, at, count uint32) {
 	a.filled[class/64] |= 1 << (class % 64)
 }
 
-// unlist removes a free block from the list of its class.
+// unlist removes the free block of granules [at, at+count) of c from the list of its class.
 func (a *Arena[T]) unlist(c *chunk, at, count uint32) {
 	w := c.words[at*granule:]
 	before, next := w[1], w[2]
@@ -247,13 +251,15 @@ func (a *Arena[T]) unlist(c *chunk, at, count uint32) {
 	c.ends[last/64] &^= 1 << (last % 64)
 }
 
-// block returns the words of a free block, from its first on, given its number + 1.
+// block returns the words of a chunk from the first word of a free block on. named is the block's
+// number + 1.
 func (a *Arena[T]) block(named uint32) []uint32 {
 	named--
 	return a.chunks[named>>chunkBits].words[named&(1<<chunkBits-1)*granule:]
 }
 
-// firstFrom returns the first class, from class on, that has free blocks; arenaClasses if none has.
+// firstFrom returns the lowest class that is at least class and has free blocks, or arenaClasses if
+// there is none.
 func (a *Arena[T]) firstFrom(class uint32) uint32 {
 	if class >= arenaClasses {
 		return arenaClasses
@@ -269,8 +275,8 @@ func (a *Arena[T]) firstFrom(class uint32) uint32 {
 	return arenaClasses
 }
 
-// classOf returns the class of blocks of count granules: the largest class whose smallest size is at
-// most count.
+// classOf returns the class of a block of count granules: the highest class whose smallest block has
+// at most count granules.
 func classOf(count uint32) uint32 {
 	if count < 1<<subBits {
 		return count
@@ -290,8 +296,8 @@ func asWords[T Word](s []T) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
 }
 
-// dirty returns memory that is not cleared. make would write zeros to all of it where the heap has
-// been used before. strings.Builder is the standard library's way to get such memory.
+// dirty returns a slice of words words that are not cleared. make would write zeros to all memory that
+// the Go heap has used before. strings.Builder is the standard library's way to get memory without.
 func dirty(words int) []uint32 {
 	var b strings.Builder
 	b.Grow(wordBytes * words)

@@ -2,7 +2,8 @@ package wide
 
 import "unsafe"
 
-// Or returns the bitwise or of all words of s. Its cost is mostly that of reading s.
+// Or returns the bitwise or of all words of s, 0 if s is empty. It takes little more time than reading
+// s.
 func Or[T Word](s []T) (bits T) {
 	if len(s) >= 16 {
 		return T(orMany(asWords(s)))

@@ -1,15 +1,15 @@
 package wide
 
-// Packed is a list of words that are usually consecutive, such as 7, 8, 9. Then it holds the first
-// word and the count, and no other memory. Otherwise it is a [Vec]. Like a Vec it has 16 bytes and one
-// owner.
+// Packed is a list of words that are usually consecutive, such as 7, 8, 9. A Packed of consecutive
+// words holds the first word and the count, and no other memory. Any other Packed is a [Vec]. Like a
+// Vec it has 16 bytes and one owner. The zero Packed is empty.
 type Packed[T Word] struct {
 	// While the words are consecutive, v.data is nil, v.cap is the first word, and only v.len
 	// has its usual meaning.
 	v Vec[T]
 }
 
-// PackedOf copies s.
+// PackedOf returns a Packed with a copy of s. It panics if s has more than math.MaxInt32 words.
 func PackedOf[T Word](s []T) Packed[T] {
 	if len(s) == 0 {
 		return Packed[T]{}
@@ -34,7 +34,7 @@ func consecutive[T Word](s []T) bool {
 	return true
 }
 
-// packed reports whether there is no array.
+// packed reports whether the words are consecutive, so that p has no array.
 func (p *Packed[T]) packed() bool { return p.v.data == nil }
 
 // Len returns the number of words.
@@ -48,7 +48,7 @@ func (p *Packed[T]) At(i int) T {
 	return p.v.Slice()[i]
 }
 
-// CopyTo copies the words from lo on to dst, as many as fit.
+// CopyTo copies words [lo, Len) to dst, as many as dst has room for, 0 <= lo <= Len.
 func (p *Packed[T]) CopyTo(dst []T, lo int) {
 	if !p.packed() {
 		copy(dst, p.v.Slice()[lo:])
@@ -70,7 +70,7 @@ func countUp[T Word](dst []T, first T) {
 	}
 }
 
-// AppendTo appends words [lo, Len) to dst.
+// AppendTo appends words [lo, Len) to dst and returns it.
 func (p *Packed[T]) AppendTo(dst []T, lo int) []T {
 	if !p.packed() {
 		return append(dst, p.v.Slice()[lo:]...)
@@ -84,7 +84,7 @@ func (p *Packed[T]) AppendTo(dst []T, lo int) []T {
 // Slice returns a copy of the words.
 func (p *Packed[T]) Slice() []T { return p.AppendTo(make([]T, 0, p.Len()), 0) }
 
-// CloneRange copies words [lo, hi), 0 <= lo <= hi <= Len.
+// CloneRange returns a Packed with a copy of words [lo, hi), 0 <= lo <= hi <= Len.
 func (p *Packed[T]) CloneRange(lo, hi int) Packed[T] {
 	switch {
 	case lo == hi:
@@ -95,7 +95,7 @@ func (p *Packed[T]) CloneRange(lo, hi int) Packed[T] {
 	return Packed[T]{Vec[T]{len: int32(hi - lo), cap: p.v.cap + int32(lo)}}
 }
 
-// Truncate keeps the first n words.
+// Truncate keeps the first n words, 0 <= n <= Len.
 func (p *Packed[T]) Truncate(n int) {
 	switch {
 	case n == 0:
@@ -107,7 +107,7 @@ func (p *Packed[T]) Truncate(n int) {
 	}
 }
 
-// Same reports whether s equals the words [lo, lo+len(s)), len(s) <= Len-lo.
+// Same reports whether s equals words [lo, lo+len(s)) of p. lo+len(s) must be at most Len.
 func (p *Packed[T]) Same(s []T, lo int) bool {
 	if !p.packed() {
 		return CommonPrefix(p.v.Slice()[lo:], s) == len(s)

@@ -5,10 +5,11 @@ import "unsafe"
 // Word is a type that can be compared as plain 32-bit values.
 type Word interface{ ~uint32 | ~int32 }
 
-// Block sizes in words. Most runs are equal up to the end of the shorter one. The runtime's
-// vectorised memequal finds that at the speed of memory, but it only reports whether two blocks are
-// equal. So long blocks are compared first, of a size that can be read again from the first-level
-// cache; within the first one that differs, short blocks are compared, and within that, few words.
+// Sizes of the blocks that commonPrefix compares, in words. Most runs are equal up to the end of the
+// shorter run. The runtime's vectorised memequal finds that at the speed of memory, but it only
+// reports whether two blocks are equal, not where they differ. So commonPrefix compares long blocks
+// first, short enough to be in the first-level cache when they are read again. It compares the first
+// long block that differs by short blocks, and the first short block that differs by fewWords words.
 const (
 	longBlock  = 1024
 	shortBlock = 64
@@ -22,8 +23,9 @@ func CommonPrefix[T Word](a, b []T) int {
 	return commonPrefix(unsafe.Pointer(unsafe.SliceData(a)), unsafe.Pointer(unsafe.SliceData(b)), n)
 }
 
-// commonPrefix compares n words at p and q. Siblings in a tree often differ in their first words, so
-// these are compared before memequal is called.
+// commonPrefix returns the number of equal words at the start of the n words at p and the n words at
+// q. The edges of siblings in a tree often differ in their first words, so commonPrefix compares these
+// before it calls memequal.
 func commonPrefix(p, q unsafe.Pointer, n int) int {
 	if n < fewWords || diff(p, q, 0) != 0 {
 		return inPairs(p, q, 0, min(n, fewWords))
@@ -41,8 +43,8 @@ func commonPrefix(p, q unsafe.Pointer, n int) int {
 	return inPairs(p, q, at, min(end, at+fewWords))
 }
 
-// pass skips equal blocks of words [at, end) and returns the range of the first block that differs, or
-// the empty range at end.
+// pass compares words [at, end) of p and q in blocks of block words. It returns the range of the first
+// block that differs, or (end, end) if all are equal.
 func pass(p, q unsafe.Pointer, at, end, block int) (int, int) {
 	for at < end {
 		next := min(at+block, end)
@@ -54,7 +56,8 @@ func pass(p, q unsafe.Pointer, at, end, block int) (int, int) {
 	return end, end
 }
 
-// inPairs returns where the first difference in words [at, end) is, end if nowhere.
+// inPairs returns the index of the first word in [at, end) that differs between p and q, or end if all
+// are equal. It compares two words at a time.
 func inPairs(p, q unsafe.Pointer, at, end int) int {
 	for end-at >= 2 && diff(p, q, at) == 0 {
 		at += 2
@@ -65,13 +68,13 @@ func inPairs(p, q unsafe.Pointer, at, end int) int {
 	return at
 }
 
-// diff is zero if words at and at+1 are equal.
+// diff returns zero if words [at, at+2) of p and q are equal.
 func diff(p, q unsafe.Pointer, at int) uint64 {
 	return *(*uint64)(unsafe.Add(p, wordBytes*at)) ^ *(*uint64)(unsafe.Add(q, wordBytes*at))
 }
 
-// equal compares n words from word at on. Go compares strings by memequal; a slice can be viewed as a
-// string without a copy.
+// equal reports whether words [at, at+n) of p and q are equal. It views them as strings, without a
+// copy, because Go compares strings by memequal.
 func equal(p, q unsafe.Pointer, at, n int) bool {
 	return unsafe.String((*byte)(unsafe.Add(p, wordBytes*at)), wordBytes*n) ==
 		unsafe.String((*byte)(unsafe.Add(q, wordBytes*at)), wordBytes*n)
