@@ -8,19 +8,20 @@ import (
 )
 
 // A request whose logits fail (NaN, for example) may have put wrong KV into the tree, in
-// the chunks of its prompt that were published before. Distrust marks these nodes. Match
-// stops at a mark, and Purge removes marked nodes once no handle protects them. Pages that
-// other requests hold stay in place: when one of them has sampled a token from it, the KV
-// is known to be sound, and Trust removes the marks.
+// chunks of its prompt that it published before. Distrust marks the nodes with that KV.
+// Match stops before a marked node, and Purge removes marked nodes once no handle protects
+// them. Marked pages that other requests hold stay in place. When such a request has sampled
+// a valid token from them, their KV is known to be sound, and Trust removes the marks.
 //
-// Marks are for readers. Insert and Extend ignore them: a caller with the same tokens would
-// be given distrusted pages in exchange for its own. So a caller asks Match first, and
-// publishes nothing that Match reports as Distrusted.
+// Insert and Extend ignore marks: a caller with the same tokens would get distrusted pages
+// in exchange for its own. So a caller must call Match first, and publish nothing for which
+// Match reports Distrusted.
 
-// Distrust marks the held pages of a key from the page with token index from on. It also
-// marks other nodes that share more than from tokens with the key, because their pages may
-// be copies of wrong ones. A node in which the mark begins is split. Earlier matches
-// become invalid, and pinned prefixes that reach a marked node are unpinned.
+// Distrust marks the nodes that hold the key's pages from the page of token number from on,
+// counted from 0. It also marks other nodes that share more than from tokens with the key,
+// because their pages may be copies of wrong pages. If the first page to mark is inside a
+// node, Distrust splits that node. Earlier matches become invalid, and pinned prefixes with
+// a marked node are unpinned.
 //
 // Example with pages of 4: the tree holds a key of 8 tokens in one node. Distrust from
 // token 5 splits it at 4 and marks [4,8), the page that has token 5.
@@ -55,9 +56,10 @@ func (c *Cache) Distrust(key Key, from int) {
 	c.verify("Distrust")
 }
 
-// distrustBelow marks the children of a node, which ends at token end, that share more than
-// sound tokens with the key's next tokens, and continues below the child that shares all
-// of its own. From the second node on sound is 0, so any common token counts.
+// distrustBelow marks the children of node at that share more tokens than sound with the
+// key's next tokens, and continues below the child whose tokens the key has all. end is the
+// number of tokens up to the node's end. After the first node, sound is 0: a child with any
+// common token is marked.
 func (t *tree) distrustBelow(at NodeID, r *route, end, sound int) {
 	for at != Root && end < len(r.tokens) {
 		if r.public > 0 && end == r.public && t.nodes[at].space.ns != *r.ns {
@@ -100,8 +102,8 @@ func (s *slab) distrust(id NodeID) {
 	s.doubts.count++
 }
 
-// flip inverts a node's mark. That may change whether the node and its parent are links,
-// as a marked and an unmarked node are never joined.
+// flip inverts a node's mark, and updates whether the node and its parent count as links: a
+// marked and an unmarked node are never joined.
 func (s *slab) flip(id NodeID) {
 	parent := s.nodes[id].parent
 	above, was := s.shapeOf(parent), s.shapeOf(id)
@@ -111,9 +113,9 @@ func (s *slab) flip(id NodeID) {
 	s.version++
 }
 
-// Trust removes the marks of a handle's node and of all nodes above it: a token sampled
-// from their KV was valid. Root does nothing; a node without a pin panics. Cost: the path,
-// if there are marks anywhere.
+// Trust removes the marks of a handle's node and of all nodes above it. Call it when a token
+// sampled from their KV was valid. For Root it does nothing; it panics if the node has no
+// pin. Cost: the path, if there are marks anywhere.
 func (c *Cache) Trust(handle NodeID) {
 	if c.doubts.count == 0 || handle == Root {
 		return
@@ -134,8 +136,9 @@ func (c *Cache) Trust(handle NodeID) {
 func (c *Cache) Distrusted() int { return c.doubts.count }
 
 // Purge removes the marked nodes that no handle protects, with all nodes below them, and
-// appends their pages to freed. A node with private spaces below stays, marked, until
-// Evict has removed those. Cost: the number of marks, and of the nodes removed.
+// returns freed with their pages appended. A node with private spaces below it stays,
+// marked, until Evict has removed these spaces and Purge is called again. Cost: the number
+// of marks and of the nodes removed.
 func (c *Cache) Purge(freed []kv.PageID) []kv.PageID {
 	before, kept := len(freed), c.doubts.nodes[:0]
 	for _, d := range c.doubts.nodes {
@@ -158,8 +161,9 @@ func (c *Cache) Purge(freed []kv.PageID) []kv.PageID {
 	return freed
 }
 
-// uproot removes an unpinned node and all nodes below it, leaves first, and reports whether
-// the node is gone. It stops, and returns false, at a private space.
+// uproot removes an unpinned node and all nodes below it, leaves first, and returns freed
+// with their pages appended. If it comes to a node at which a private space begins, it
+// stops and returns false; otherwise gone is true.
 func (t *tree) uproot(id NodeID, freed []kv.PageID) (_ []kv.PageID, gone bool) {
 	for at := id; ; {
 		if kid := t.firstKid(at); kid != Root {
@@ -201,8 +205,9 @@ func (t *tree) isDistrusted(id NodeID) bool {
 	return false
 }
 
-// doubt completes a match that ended at a cursor, while nodes are marked: it removes a
-// Partial in a marked page, and sets m.Distrusted if a mark stopped the match.
+// doubt completes a match that ended at a cursor, if any nodes are marked: it clears
+// m.Partial if that page is of a marked node, and sets m.Distrusted if a marked node stopped
+// the match.
 func (s *slab) doubt(m *Match, cur cursor, r *route) {
 	if m.Partial.Tokens > 0 && s.nodes[m.Partial.Node].flags&distrusted != 0 {
 		m.Partial = Partial{}
@@ -213,7 +218,7 @@ func (s *slab) doubt(m *Match, cur cursor, r *route) {
 	}
 }
 
-// doubts checks that each mark is counted and is in the list that Purge goes through.
+// doubts checks that each marked node is counted and is in the list that Purge reads.
 func (w *walk) doubts() error {
 	c := w.c
 	marked, known := 0, map[NodeID]bool{}

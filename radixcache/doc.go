@@ -19,7 +19,7 @@
 //	    [2,4) 7 8    a run of one page
 //
 // A match for 1 2 3 9 then finds two tokens in one whole page, and a Partial of
-// one token: the page of 3 4, from which the KV of the 3 can be copied.
+// one token: it names the page of 3 4, from which the KV of token 3 can be copied.
 //
 // Pinned nodes (SGLang: lock_ref) protect the path to their root; everything
 // else can be evicted, in the order of a [Policy], starting at the ends of
@@ -32,9 +32,9 @@
 //
 //	m := cache.Match(radixcache.Key{Tokens: tokens[:len(tokens)-1]}) // one token must be computed
 //	pages := cache.AppendPages(m, nil)
-//	handle := cache.Pin(m)                 // before anything can evict it
-//	release(cache.Evict(need, nil))        // room for the rest
-//	pages = append(pages, fresh...)        // into which it is computed, by chunks
+//	handle := cache.Pin(m)                 // protects the matched pages from Evict
+//	release(cache.Evict(need, nil))        // frees pages for the tokens that did not match
+//	pages = append(pages, fresh...)        // the KV of these tokens is computed into fresh
 //	handle, freed := cache.Extend(handle, radixcache.Key{Tokens: tokens[:n]}, pages, nil)
 //	release(freed)                         // duplicates; pages now names the tree's
 //	cache.Unpin(handle)                    // when the request ends

@@ -10,9 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// WriteJSON writes the tree as one JSON object per line and node, in the order of
-// [Cache.Walk]. A line is as long as its node's tokens and pages, however large the tree
-// is, so a reader can process it line by line.
+// WriteJSON writes a line with a JSON object for each node, in the order of [Cache.Walk].
+// It returns the first error of w.
 func (c *Cache) WriteJSON(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	enc := json.NewEncoder(out)
@@ -40,7 +39,7 @@ func (c *Cache) WriteJSON(w io.Writer) error {
 
 // WriteDOT writes the tree as a graph for Graphviz: a box per node with its range of
 // tokens, its first tokens and its number of pages. A heavy border means pinned, a
-// dashed one a tail leaf.
+// dashed border a tail leaf. It returns the first error of w.
 func (c *Cache) WriteDOT(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, "digraph radixcache {\n\tnode [shape=box fontname=monospace]\n\troot [shape=point]")

@@ -2,12 +2,14 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/kv"
 
-// Evict removes unpinned leaves in the order of the policy until at least this many
-// pages are freed or nothing is left to evict; parents become leaves in turn. Of the
-// last leaf it removes only the pages that are missing, from the end, unless
-// [Config.WholeLeaves]: a 10,000-token leaf then loses one page when one is missing.
-// Flushed trees go first. No namespace falls below its [Quota.MinPages], except by
-// the last whole leaf. The freed pages are appended to freed.
+// Evict removes unpinned leaves in the order of the policy until it has freed the given
+// number of pages or nothing is left to evict. A parent whose last child was removed is
+// a leaf then. Evict returns freed with the freed pages appended. From the last leaf it
+// removes only as many pages as are still missing, from the leaf's end: a 10,000-token
+// leaf loses one page if one is missing. With [Config.WholeLeaves] it always removes
+// whole leaves, so it may free more. It removes the leaves of flushed trees first. It
+// leaves every namespace its [Quota.MinPages], but with WholeLeaves the last leaf that
+// it removes from a namespace may leave less.
 //
 // Cost: for each node removed amortised O(1) under LRU, else O(log n), and a
 // search among its siblings; with quotas, also the number of namespaces that
@@ -18,16 +20,16 @@ func (c *Cache) Evict(pages int, freed []kv.PageID) []kv.PageID {
 	return freed
 }
 
-// EvictAny is Evict that may bring namespaces below their [Quota.MinPages], for
-// requests that could not run otherwise.
+// EvictAny is Evict without regard to [Quota.MinPages], for requests that could not run
+// otherwise.
 func (c *Cache) EvictAny(pages int, freed []kv.PageID) []kv.PageID {
 	freed = c.evict(pages, everyQuota, freed)
 	c.verify("EvictAny")
 	return freed
 }
 
-// EvictFor is Evict to make room for a namespace, which may also lose pages within
-// its own [Quota.MinPages]: the bound protects it from others, not from itself.
+// EvictFor is Evict to make room for the namespace ns. It ignores the [Quota.MinPages]
+// of ns, which protects pages of ns from other namespaces only, and respects all others.
 func (c *Cache) EvictFor(ns kv.Namespace, pages int, freed []kv.PageID) []kv.PageID {
 	freed = c.evict(pages, c.quotas[ns], freed)
 	c.verify("EvictFor")

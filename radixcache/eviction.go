@@ -5,22 +5,22 @@ import "slices"
 // eviction is the layer above the slab that keeps the orders in which leaves are
 // evicted.
 //
-// Under LRU nothing is searched. Each order has a line, a doubly linked list of leaves
-// by rising stamp. A walk puts the leaf at which it ends at the line's back. A leaf
-// that is pinned, or gets children, stays where it is until it comes to the front, and
-// leaves the line then.
+// Under LRU no eviction searches. Each order has a line: a doubly linked list of leaves
+// by rising stamp. A walk puts the leaf at which it ends at the line's back. A leaf in
+// the line that is pinned or gets children stays in the line until it comes to the
+// front, and is removed from the line then.
 //
-// A leaf may also enter with an old stamp: it was pinned meanwhile, or it is a parent
-// that lost its last child. If it is older than all leaves in the line it goes to the
-// front; that is the usual case, as the child that was just evicted was the oldest.
-// Otherwise it waits in a small heap (late), and each eviction takes the older of the
-// line's front and the heap's top.
+// A leaf may also enter its order with an old stamp: it was pinned for some time, or it
+// was a parent and lost its last child. If its stamp is at most that of the line's
+// front, it goes to the front; that is the usual case, as the child that was just
+// evicted was the oldest leaf. Otherwise it goes into a small heap (order.late), and each
+// eviction takes the older of the line's front and the heap's top.
 //
 // Example: leaves A, B, C have stamps 3, 5, 9, and parent P of A has stamp 2. Evicting A
-// makes P a leaf, with A's stamp 3 (absorb), and P goes to the front: it is next.
+// makes P a leaf with A's stamp 3 (absorb). P goes to the front, so it is evicted next.
 //
-// Under the other policies there is a heap by rank, and the line is kept only for a
-// TTL, which removes by age.
+// Under the other policies each order has a heap of leaves by rank. Then the line is
+// kept only with a Config.TTL, because Expire removes nodes by age.
 type eviction struct {
 	slab
 	by      ranking           // the policy
@@ -28,8 +28,8 @@ type eviction struct {
 	line    []lineLink        // by NodeID: a node's neighbours in its order's line
 	places  [heapKinds]places // by kind of heap and NodeID: index in the heap, or nowhere
 	common  *order            // order of all namespaces without a quota
-	tenants []*order          // orders of namespaces with a quota that hold something, oldest order first
-	dead    []*order          // orders of flushed trees that still hold something
+	tenants []*order          // orders of namespaces with a quota that hold nodes, oldest order first
+	dead    []*order          // orders of flushed trees that still hold nodes
 	clock   uint64            // number of accesses; the stamp of the latest walk
 }
 
@@ -51,8 +51,9 @@ func newEviction(cfg Config) eviction {
 	return e
 }
 
-// newNode takes a slot for n, and one in each table by NodeID. It may move the slab,
-// so pointers to nodes taken before are stale.
+// newNode stores n in a slot of the slab, makes each table by NodeID long enough for
+// it, and returns its id. It may move the slab, so pointers to nodes taken before are
+// stale.
 func (e *eviction) newNode(n *node) NodeID {
 	id := e.newSlot(n)
 	if int(id) == len(e.line) {
@@ -65,14 +66,15 @@ func (e *eviction) newNode(n *node) NodeID {
 	return id
 }
 
-// newOrder returns an order with an empty line, whose ends meet at a slot that is no
-// node: so inserting and removing need no case for an empty line.
+// newOrder returns an order with an empty line. edge is a slot of the slab that is no
+// node: the line is a ring through it, so inserting and removing need no case for an
+// empty line.
 func (e *eviction) newOrder(edge NodeID) *order {
 	e.line[edge] = lineLink{edge, edge}
 	return &order{edge: edge}
 }
 
-// dropOrder removes an order that no space uses. The common order stays.
+// dropOrder removes an order that no space uses. It never removes the common order.
 func (e *eviction) dropOrder(o *order) {
 	if o == e.common {
 		return
@@ -90,7 +92,7 @@ func (e *eviction) dropOrder(o *order) {
 // byLine reports whether lines are kept: age decides evictions, or a TTL is set.
 func (e *eviction) byLine() bool { return !e.ranked || e.cfg.TTL > 0 }
 
-// lineInsert puts a node into a line right after another node, or after the edge.
+// lineInsert puts node id into a line right after the node or edge named after.
 func (e *eviction) lineInsert(after, id NodeID) {
 	next := e.line[after].next
 	e.line[id] = lineLink{after, next}
@@ -105,11 +107,11 @@ func (e *eviction) lineRemove(id NodeID) {
 	e.nodes[id].flags &^= inLine
 }
 
-// rank returns the number by which a leaf is sorted in a heap: the lowest goes first.
+// rank returns a leaf's rank: the leaf with the lowest rank is evicted first.
 func (e *eviction) rank(n *node) uint64 { return e.by.rank(&n.use, n.end()) }
 
-// enlist adds an unpinned leaf to its order by stamp and rank: to the heap by rank,
-// if there is one, and to the line's back, the line's front or the late heap. A leaf
+// enlist adds an unpinned leaf to its order: to the heap by rank, if the policy has
+// one, and by its stamp to the line's back, the line's front or the late heap. A leaf
 // that is in the line or the late heap already keeps its place there.
 func (e *eviction) enlist(id NodeID) {
 	n := &e.nodes[id]
@@ -130,8 +132,8 @@ func (e *eviction) enlist(id NodeID) {
 	}
 }
 
-// unheap takes a node that is no longer a leaf, or is pinned, out of the heaps. It
-// may stay in the line, where it costs nothing until it reaches the front.
+// unheap takes a node that is no longer a leaf, or is pinned, out of the heaps. If the
+// node is in the line it stays there; oldest removes it when it comes to the front.
 func (e *eviction) unheap(id NodeID) {
 	o := e.nodes[id].space.order
 	if len(o.late.Items) > 0 {
@@ -158,8 +160,9 @@ func (e *eviction) rerank(id NodeID) {
 	}
 }
 
-// touch gives a node the stamp of the running walk; for the root of a space, the node
-// at which the space begins. The nodes above get the stamp when they absorb it.
+// touch sets a node's stamp to the clock and moves the node to its new place in its
+// order. For the root of a space it does so with the node at which the space begins. A
+// parent gets the stamp only later, when it absorbs the node.
 func (e *eviction) touch(id NodeID) {
 	if id = e.outer(id); id == Root {
 		return
@@ -175,14 +178,14 @@ func (e *eviction) touch(id NodeID) {
 	}
 }
 
-// absorb passes the use of a child that is being removed on to its parent: the later
-// stamp, the sum of reuses, the higher priority and the policy's mark. A walk that
-// ended in the child went through the parent too, but did not write to it then.
+// absorb merges the use of a child that is being removed into its parent's: the later
+// stamp, the sum of reuses, the higher priority and the policy's mark. The walks that
+// ended in the child went through the parent too, but did not write to the parent.
 func (e *eviction) absorb(parent, child NodeID) {
 	p, n := &e.nodes[parent], &e.nodes[child]
 	if n.stamp > p.stamp {
 		if p.flags&inLine != 0 {
-			e.lineRemove(parent) // its place there was by its own stamp
+			e.lineRemove(parent) // its place in the line was that of its old stamp
 		}
 		p.stamp = n.stamp
 	}
@@ -193,8 +196,8 @@ func (e *eviction) absorb(parent, child NodeID) {
 	}
 }
 
-// oldest returns the least recently used unpinned leaf of an order, Root if there is
-// none. It drops nodes at the line's front that are pinned or no longer leaves.
+// oldest returns the least recently used unpinned leaf of an order, or Root if there is
+// none. It removes nodes from the line's front that are pinned or no longer leaves.
 func (e *eviction) oldest(o *order) NodeID {
 	first := Root
 	for first == Root {
@@ -214,7 +217,7 @@ func (e *eviction) oldest(o *order) NodeID {
 	return first
 }
 
-// victim returns the next leaf of an order to evict, Root if there is none.
+// victim returns the leaf of an order that is evicted next, or Root if there is none.
 func (e *eviction) victim(o *order) NodeID {
 	if !e.ranked {
 		return e.oldest(o)
@@ -225,7 +228,7 @@ func (e *eviction) victim(o *order) NodeID {
 	return o.ranked.Items[0].id
 }
 
-// weaker reports whether leaf a should be evicted before leaf b of another order.
+// weaker reports whether leaf a must be evicted before leaf b, which is in another order.
 func (e *eviction) weaker(a, b NodeID) bool {
 	m, n := &e.nodes[a], &e.nodes[b]
 	if !e.ranked {

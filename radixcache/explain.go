@@ -10,12 +10,12 @@ type Why uint8
 
 // The reasons.
 const (
-	WhyWhole      Why = iota // all whole pages of the key are held
-	WhyUnaligned             // the next page shares only a part with a page of the tree
-	WhyNever                 // the next page was never held, or too long ago to be remembered
-	WhyEvicted               // the next page was held and removed
+	WhyWhole      Why = iota // the tree holds all whole pages of the key
+	WhyUnaligned             // some page of the tree shares only a part of the next page
+	WhyNever                 // the tree never held the next page, or its removal was forgotten
+	WhyEvicted               // the tree held the next page, and removed it
 	WhyElsewhere             // another namespace holds more of the key
-	WhyDistrusted            // the next page is held, but distrusted
+	WhyDistrusted            // the tree holds the next page, but distrusts it
 )
 
 var whyNames = enum.New[Why]("radixcache", "why", "whole", "unaligned", "never stored", "evicted", "other namespace", "distrusted")
@@ -29,21 +29,24 @@ type Explanation struct {
 	PartialTokens int // number of tokens that the next page shares with some page of the tree
 	Why           Why // reason why the match goes no further
 
-	// With WhyEvicted: the reason and the policy of the removal, how many accesses
-	// ago it was (Ago), and for how many accesses the page was unused then (Unused).
+	// Set with WhyEvicted: the reason of the removal, the number of accesses since the
+	// removal (Ago), and the number of accesses from the page's last use to the removal
+	// (Unused). Policy is the cache's policy, set always.
 	Reason Reason
 	Policy Policy
 	Ago    uint64
 	Unused uint64
 
-	// With WhyElsewhere: the namespace that holds most of the key, and how many tokens.
+	// Set with WhyElsewhere: the namespace that holds most of the key, and the number
+	// of the key's tokens that it holds, in whole pages.
 	Namespace       kv.Namespace
 	NamespaceTokens int
 }
 
-// Explain reports how far a key matches and why it goes no further. It only reads. A
-// removal is remembered only as long as its slot of 4,096 is not overwritten, and a key
-// with a medium that has left the tree ends before it. Cost: a match in each namespace.
+// Explain returns how many tokens of a key match, and why not more. It changes nothing.
+// It remembers 4,096 removals at most: a later removal may overwrite an earlier one with
+// the same hash. It ignores the part of a key from the first medium on that is not in the
+// tree. Cost: a match in each namespace.
 func (c *Cache) Explain(key Key) Explanation {
 	m := c.Match(key)
 	e := Explanation{Tokens: m.Tokens, PartialTokens: m.Partial.Tokens, Policy: c.Config().Policy}
@@ -82,9 +85,10 @@ func (c *Cache) Explain(key Key) Explanation {
 	return e
 }
 
-// ghostOf returns the remembered removal of the page that would continue a match, or
-// nil. All fields must agree, because slots are shared by hash, and because several
-// namespaces may continue below one node.
+// ghostOf returns the remembered removal of the page that would continue match m of the
+// key in r, or nil if there is none. It compares all fields that identify the page, because
+// different pages may have the same slot, and because several namespaces may continue
+// after one node.
 func (c *Cache) ghostOf(m Match, r *route) *ghost {
 	if c.ghosts.table == nil || m.Tokens >= len(r.tokens) {
 		return nil

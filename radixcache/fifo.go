@@ -1,7 +1,7 @@
 package radixcache
 
-// FIFO evicts the leaf that has been in the tree longest. The mark is the clock at
-// which the node was inserted; both halves of a split keep it.
+// FIFO evicts the leaf that has been in the tree longest. use.mark is the clock at
+// which the node was inserted; after a split both halves have it.
 const FIFO Policy = 2
 
 type fifo struct{ plainRanking }

@@ -2,14 +2,16 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/kv"
 
-// Flush makes the whole tree unreachable at once, as after new weights: no later match
-// finds the KV held now, and one Cleared event announces it. The old tree keeps its
-// pages until they are evicted: Evict takes its unpinned leaves first, and pinned ones
-// after their last Unpin. Handles stay valid, and Extend adds to the old tree through
-// them. Pinned prefixes are unpinned, and Explain's memory and the curve start over.
+// Flush makes the whole tree unreachable at once, for example when the model gets new
+// weights: no later match finds the KV that the tree holds now. With Config.Events, one
+// Cleared event announces it. The flushed tree keeps its pages until Evict removes them:
+// Evict takes its unpinned leaves first, and pinned leaves after their last Unpin. Handles
+// stay valid, and Extend with such a handle adds to the flushed tree. Flush unpins all
+// pinned prefixes, and forgets the removals that Explain remembers and the requests that
+// HitRates counts.
 //
-// SGLang's flush_cache needs an idle server; here requests may go on. Cost: the
-// number of namespaces and of pinned prefixes, and joins, see Unpin.
+// SGLang's flush_cache needs an idle server; here requests may go on. Cost: the number
+// of namespaces and of pinned prefixes, and joins as in Unpin.
 func (c *Cache) Flush() {
 	c.epoch++
 	c.version++
@@ -42,5 +44,6 @@ func (c *Cache) Flush() {
 	c.verify("Flush")
 }
 
-// Epoch returns the number of flushes. A handle of an earlier epoch is in a flushed tree.
+// Epoch returns the number of flushes. A handle from before the latest flush is in a
+// flushed tree.
 func (c *Cache) Epoch() uint64 { return c.epoch }

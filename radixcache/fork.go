@@ -5,24 +5,24 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// fewKids is the number of children that a node names itself; more are in a fork. Three
-// of 8 bytes are as many as the node's first cache line has room for.
+// fewKids is the largest number of children that a node stores itself, in node.few; with
+// more children it has a fork. The node's first cache line has room for three of 8 bytes.
 const fewKids = 3
 
-// Sizes of a run of children: it splits above maxRun, and two neighbours are merged when
-// together they have at most mergeRun.
+// Sizes of a run of children: a run with more than maxRun children is split, and two
+// neighbouring runs are merged when they have at most mergeRun children in sum.
 const (
-	maxRun   = 127 // so that one more fits an allocation of 128 before the split
+	maxRun   = 127 // so that one more child fits an array of 128 before the split
 	mergeRun = 64
 )
 
-// fork holds the children of a node that has too many to name them itself, ascending by
-// first page, in runs of at most maxRun. No two share a whole first page.
+// fork holds the children of a node that has too many for node.few, ascending by first
+// page, in runs of at most maxRun. No two children have the same first page.
 //
-// The index finds the child that shares a whole page. If there is none, the runs give
-// its sorted neighbours, for a partial page or an insertion. A search in the runs reads
-// keys that lie side by side, and then one or two children, whether there are 100
-// children or 100,000.
+// The hash index finds the child whose first page is the key's next page. If there is no
+// such child, a search in the runs finds the children that sort before and after the key,
+// for a partial page or an insertion. That search reads keys, which lie side by side in
+// memory, and then one or two children, whether there are 100 children or 100,000.
 //
 // Example with pages of 4: the children 5 5 1 0, 5 5 3 0 and 5 5 3 9 share two tokens.
 // Their run has skip 2 and the keys 1 3 3, so a search for 5 5 2 0 compares 2 with the
@@ -30,7 +30,7 @@ const (
 type fork struct {
 	index forkIndex
 	runs  []run
-	keys  []uint32   // the runs' first children's tokens at skip; nil while there is one run
+	keys  []uint32   // by run: its first child's token at index skip; nil while there is one run
 	stem  []kv.Token // first tokens of all children; len is skip, or the only run's skip
 	skip  int        // lower bound on the tokens that all children share; valid if keys is not nil
 	edge  int        // number of removals since skip was exact: see widenRuns
@@ -42,17 +42,19 @@ type run struct {
 	skip int // lower bound on the tokens that all of kids share
 }
 
-// kid is a child and its token at index skip of its run, 0 if it ends there. Children
-// with equal keys are distinguished by their first pages.
+// kid is a child, with a key: the child's token at index skip of its run, or 0 if the
+// child is a tail leaf that has no token there. Several children may have equal keys.
 type kid struct {
 	key uint32
 	id  NodeID
 }
 
-// place is where a child is, or would be, below its parent: index i of run r.
+// place is where a child is, or would be inserted, below its parent: index i in run r of
+// the fork. Without a fork r is 0 and i the index in node.few.
 type place struct{ r, i int }
 
-// narrow lowers skip to an index at which all present children have the token key.
+// narrow sets skip to a lower index and the key of all children to key, the token that
+// they all have at that index.
 func (r *run) narrow(skip int, key uint32) {
 	for i := range r.kids {
 		r.kids[i].key = key
@@ -69,7 +71,7 @@ func (f *fork) last() NodeID {
 	return kids[len(kids)-1].id
 }
 
-// below counts the keys, ascending, that are less than a bound.
+// below returns the number of keys less than bound. keys must ascend.
 func below(keys []uint32, bound uint64) int {
 	lo, hi := 0, len(keys)
 	for lo < hi {
@@ -82,7 +84,8 @@ func below(keys []uint32, bound uint64) int {
 	return lo
 }
 
-// kidsBelow counts the children, ascending by key, whose key is less than key.
+// kidsBelow returns the number of children whose key is less than the argument key. kids
+// must ascend by key.
 func kidsBelow(kids []kid, key uint32) int {
 	lo, hi := 0, len(kids)
 	for lo < hi {
@@ -95,8 +98,9 @@ func kidsBelow(kids []kid, key uint32) int {
 	return lo
 }
 
-// endOf returns the place, in a run, of a key that sorts before or after all its
-// children, or equals the first: order is how the children compare to it.
+// endOf returns the index in run r of a key that sorts before all children of the run,
+// after all of them, or equals the first. order is the result of comparing the children
+// with the key: -1 if they are lower, and 0 or 1 otherwise.
 func endOf(r *run, order int) int {
 	if order < 0 {
 		return len(r.kids)
@@ -104,11 +108,12 @@ func endOf(r *run, order int) int {
 	return 0
 }
 
-// beside returns a child that shares most tokens with rest, and how many, if the keys
-// alone decide it: rest begins with the stem, which all children share, and no child
-// continues with rest's next token. Then all children share exactly the stem, and the
-// nearest lower one wins, or the first. Otherwise ok is false, and the caller reads
-// children.
+// beside returns the child that shares most tokens with rest, and the number of tokens
+// that they share, if the keys alone decide it, and true. They do if rest begins with the
+// stem, the tokens that all children share, and no child has rest's next token after the
+// stem. Then every child shares exactly the stem with rest, and beside returns the last
+// child that sorts before rest, or the first child. Otherwise ok is false, and the caller
+// must read children.
 func (f *fork) beside(rest []kv.Token) (id NodeID, shared int, ok bool) {
 	shared = len(f.stem)
 	if len(rest) <= shared || wide.CommonPrefix(f.stem, rest) < shared {

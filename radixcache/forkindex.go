@@ -7,9 +7,9 @@ import (
 )
 
 // forkIndex finds the child with a given first page among many by reading one or two
-// slots of 8 bytes. A search of the runs would read a key at each of its steps, 17 of
-// them among 100,000 children, mostly out of cache. It is a hash table with open
-// addressing and linear probing. Tail leaves are not in it, as they have no whole page.
+// slots of 8 bytes. A binary search among 100,000 children would read 17 keys, most of
+// which are not in a CPU cache. forkIndex is a hash table with open addressing and linear
+// probing. Tail leaves are not in it, as they have no whole page.
 type forkIndex struct {
 	slots []indexSlot // len is a power of two; at most three quarters are in use
 	used  int
@@ -21,9 +21,9 @@ type indexSlot struct {
 	id   NodeID
 }
 
-// hashFirst hashes the first page of tokens, two tokens per multiplication. It has no
-// seed, so prompts can be crafted to collide: 8,000 made a match take 2 µs. The tokens
-// themselves tell children with equal hashes apart.
+// hashFirst returns a hash of the first page tokens of tokens. It has no seed, so prompts
+// can be crafted to collide: with 8,000 such children a match took 2 µs. Callers compare
+// the tokens of children with equal hashes.
 func hashFirst(tokens []kv.Token, page int) uint32 {
 	const odd = 0x9e3779b97f4a7c15
 	h := uint64(page)
@@ -36,8 +36,8 @@ func hashFirst(tokens []kv.Token, page int) uint32 {
 	return uint32((h * odd) >> 32)
 }
 
-// lookup returns the next child with a hash, Root if there are no more. *at is the slot
-// to read next: set it to the hash first, then leave it to lookup.
+// lookup returns the next child with a hash, or Root if there are no more. *at is the
+// slot to read next: set it to hash before the first call; each call advances it.
 func (x *forkIndex) lookup(hash uint32, at *uint32) NodeID {
 	if len(x.slots) == 0 {
 		return Root
@@ -67,7 +67,7 @@ func (x *forkIndex) put(hash uint32, id NodeID) {
 	x.used++
 }
 
-// place stores a slot in the first empty place from its hash on.
+// place stores s in the first empty slot, searching from the index that its hash gives.
 func (x *forkIndex) place(s indexSlot) {
 	mask := uint32(len(x.slots) - 1)
 	at := s.hash & mask
@@ -77,7 +77,8 @@ func (x *forkIndex) place(s indexSlot) {
 	x.slots[at] = s
 }
 
-// slotOf returns the index of a child's slot. The child must be there, or it never ends.
+// slotOf returns the index of the slot of child id, whose hash is given. The child must be
+// in the table; otherwise slotOf loops forever.
 func (x *forkIndex) slotOf(hash uint32, id NodeID) uint32 {
 	mask := uint32(len(x.slots) - 1)
 	at := hash & mask
@@ -87,9 +88,9 @@ func (x *forkIndex) slotOf(hash uint32, id NodeID) uint32 {
 	return at
 }
 
-// take removes a child, and moves later slots up that it had displaced, so that no
-// search ends early at the hole. A table that is less than an eighth full shrinks to a
-// quarter.
+// take removes child id, whose hash is given. It moves later entries into the empty slot
+// where their search would otherwise end too early. A table with more than 64 slots that
+// is less than an eighth full shrinks to a quarter.
 func (x *forkIndex) take(hash uint32, id NodeID) {
 	mask := uint32(len(x.slots) - 1)
 	hole := x.slotOf(hash, id)

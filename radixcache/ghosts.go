@@ -2,9 +2,9 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/kv"
 
-// ghosts is a table of the latest removals, for Explain: at which node, and with which
-// page of tokens, a path used to continue. The table has a fixed size, so a removal may
-// overwrite an older one of the same slot.
+// ghosts is a table of the latest removals, for Explain. Each entry states after which
+// node, and with which page of tokens, a path used to continue. The table has a fixed
+// size, so a removal may overwrite an older one with the same slot.
 type ghosts struct{ table []ghost }
 
 // ghost is one removal.

@@ -8,14 +8,17 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// insert walks on from a cursor and adds the tokens that are missing. It returns
-// the node where the whole pages end (at), the node where those that were held
-// before end (base), and their number of tokens, counted from token 0 (reused).
+// insert walks from cur along the tokens of r and adds the tokens that the tree lacks.
+// pages has the caller's page for each page of r.tokens. It returns the node at which
+// the whole pages end (at), the node at which the pages end that the tree held before
+// (base), the number of tokens up to there, counted from token 0 (reused), and freed
+// with the pages appended that go back to the caller.
 //
-// The steps: walk as far as whole pages match; split where they end inside a node;
-// exchange the caller's pages of this part; add a leaf for the public rest, open the
-// private space, and add a leaf for the private rest; add the tail; touch the end.
-// The clock advances once, so all nodes of one insert have the same stamp.
+// The steps: walk as far as whole pages match; split the node if they end inside it;
+// replace the caller's pages up to there by the tree's; add a leaf for the remaining
+// public tokens, open the private space, and add a leaf for the remaining private
+// tokens; add the tail; touch the node at the end. The clock advances once, so all
+// nodes that one insert adds have the same stamp.
 func (t *tree) insert(cur cursor, r *route, pages, freed []kv.PageID) (at, base NodeID, reused int, _ []kv.PageID) {
 	t.counts.Inserts++
 	if len(r.tokens) == 0 {
@@ -54,9 +57,10 @@ func (t *tree) insert(cur cursor, r *route, pages, freed []kv.PageID) (at, base 
 	return t.outer(at), base, reused, freed
 }
 
-// takeHeld overwrites pages[from:to] with the tree's pages and appends the caller's
-// pages that differed to freed, in order. Node at ends after to pages. It walks up
-// from there, so it collects freed pages backwards and reverses them at the end.
+// takeHeld overwrites pages[from:to] with the tree's pages, and returns freed with the
+// overwritten pages that differed appended, in order. Node at is the node whose end is
+// after page to-1. takeHeld walks up from that node, so it appends the freed pages
+// backwards and reverses them at the end.
 func (t *tree) takeHeld(at NodeID, from, to int, pages, freed []kv.PageID) []kv.PageID {
 	before := len(freed)
 	for ; from < to; at = t.nodes[at].parent {
@@ -78,10 +82,10 @@ func (t *tree) takeHeld(at NodeID, from, to int, pages, freed []kv.PageID) []kv.
 	return freed
 }
 
-// copyRun copies the missing whole pages of a raw route, and panics if any of its
-// tokens, counted from index from, is MediaToken or above. The check runs after the
-// copy, when the tokens are in a cache near the core. It panics before the tree has
-// changed, so a caller that recovers has an intact tree.
+// copyRun returns a copy of r.tokens from the cursor up to index whole, if r is raw;
+// otherwise an empty Vec. It panics if a token of a raw r from index from on is
+// MediaToken or above. It checks after the copy, when the tokens are in a CPU cache. It
+// panics before the tree has changed, so a caller that recovers has an intact tree.
 func (t *tree) copyRun(cur *cursor, r *route, from, whole int) (run wide.Vec[kv.Token]) {
 	if !r.raw {
 		return run
@@ -95,9 +99,10 @@ func (t *tree) copyRun(cur *cursor, r *route, from, whole int) (run wide.Vec[kv.
 	return run
 }
 
-// addRun adds a leaf at the end of node at. The leaf holds the whole pages of
-// tokens from index start on; run is a copy of these tokens. It appends to freed the
-// pages of tail leaves that the new leaf makes redundant.
+// addRun adds a leaf below node at and returns its id. The leaf holds tokens[start:],
+// which are whole pages; run is a copy of these tokens, and the leaf takes it over.
+// pages has the page of each page of tokens, from token 0 on. addRun also returns
+// freed with the pages of tail leaves appended that the new leaf makes redundant.
 func (t *tree) addRun(at NodeID, start int, tokens []kv.Token, run wide.Vec[kv.Token], pages, freed []kv.PageID) (NodeID, []kv.PageID) {
 	list := pages[start/t.cfg.PageTokens : len(tokens)/t.cfg.PageTokens]
 	id := t.attach(node{
@@ -111,9 +116,11 @@ func (t *tree) addRun(at NodeID, start int, tokens []kv.Token, run wide.Vec[kv.T
 	return id, t.dropTails(at, tokens[start:start+t.cfg.PageTokens], list[0], freed)
 }
 
-// addTail adds a tail leaf below at, or returns *page through freed if a child holds
-// the tokens already. A tail leaf of exactly these tokens becomes recent. A longer
-// child does not, as only a part of it was used.
+// addTail adds a tail leaf for the tokens tail, which begin at index start, with page
+// *page below node at. If a child begins with these tokens already, it adds none,
+// returns freed with *page appended, and sets *page to kv.NoPage; but if *page is that
+// child's own page it leaves both unchanged. It touches a child that has exactly these
+// tokens, but not a longer child, of which only a part was used.
 func (t *tree) addTail(at NodeID, start int, tail []kv.Token, page *kv.PageID, freed []kv.PageID) []kv.PageID {
 	place, _ := t.find(at, tail)
 	if kid := t.kidAt(at, place); kid != Root {
@@ -140,17 +147,19 @@ func (t *tree) addTail(at NodeID, start int, tail []kv.Token, page *kv.PageID, f
 	return t.dropTails(at, tail, *page, freed)
 }
 
-// dropTails removes the unpinned tail leaves below a node if prefix starts with their
-// tokens, except one that equals prefix. prefix is the first page of a new child, or a
-// new tail, and page is its page.
+// dropTails removes the unpinned tail leaves below a node whose tokens are the first
+// tokens of prefix, but not all of prefix. It returns freed with their pages appended.
+// prefix is the first page of a child that was just added, or the tokens of a new tail,
+// and page is that child's first page; dropTails panics if a tail leaf has it.
 //
-// Example with pages of 4: the tail leaves 5, 5 6 and 5 9 exist and 5 6 7 8 comes in.
-// 5 and 5 6 go, as a match can copy as much from the new child; 5 9 stays.
+// Example with pages of 4: there are tail leaves 5, 5 6 and 5 9, and 5 6 7 8 is added.
+// The leaves 5 and 5 6 are removed, as a match can copy as much from the new child; 5 9
+// is kept.
 //
-// All candidates sort before prefix, but not side by side: pinned ones stay, and
-// other children that share some of the tokens sort in between. Each round shortens
-// prefix to the longest that can still be there, so there are at most 2*PageTokens
-// rounds of one binary search, and mostly one.
+// All leaves to remove sort before prefix, but not side by side: pinned tail leaves, and
+// other children that share some of the tokens, sort between them. Each pass of the loop
+// shortens prefix to the tokens that the next such leaf can have at most. So there are
+// at most 2*PageTokens passes with one binary search each, and mostly one.
 func (t *tree) dropTails(parent NodeID, prefix []kv.Token, page kv.PageID, freed []kv.PageID) []kv.PageID {
 	if t.counts.Tails == 0 {
 		return freed
@@ -169,8 +178,8 @@ func (t *tree) dropTails(parent NodeID, prefix []kv.Token, page kv.PageID, freed
 		}
 		prefix = prefix[:shared]
 		if shared < n.tokens.Len() {
-			// lower is no prefix of it. All children between lower and the place of the
-			// shortened prefix start with that prefix, so only the first can equal it.
+			// lower does not equal the shortened prefix. All children from the place of
+			// that prefix up to lower start with it, so only the first can equal it.
 			var found bool
 			if at, found = t.find(parent, prefix); found {
 				at.i++
@@ -190,8 +199,9 @@ func (t *tree) dropTails(parent NodeID, prefix []kv.Token, page kv.PageID, freed
 	}
 }
 
-// checkPages panics on a wrong number of pages or a negative id, before the tree has
-// changed. Pages before index from are not looked at: the tree holds them.
+// checkPages panics if pages does not have a page for each page of the key, or if one of
+// pages[from:] is negative. The tree already holds the pages before index from. Callers
+// call it before they change the tree.
 func (t *tree) checkPages(key *Key, pages []kv.PageID, from int) {
 	if want := kv.CeilPages(len(key.Tokens), t.cfg.PageTokens); len(pages) != want {
 		panic(fmt.Sprintf("radixcache: %d pages for %d tokens, want %d", len(pages), len(key.Tokens), want))
@@ -202,8 +212,8 @@ func (t *tree) checkPages(key *Key, pages []kv.PageID, from int) {
 	}
 }
 
-// checkTokens panics if bits, the bits that any token of a key has set, contains the
-// top bit: tokens from MediaToken on are reserved for media.
+// checkTokens panics if a token of a key is MediaToken or above; these values are
+// reserved for media. bits is the bitwise or of the key's tokens.
 func (t *tree) checkTokens(bits kv.Token) {
 	if bits >= MediaToken {
 		panic(fmt.Sprintf("radixcache: a key has tokens that are not below MediaToken, %d", MediaToken))

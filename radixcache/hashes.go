@@ -6,9 +6,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// AppendHashes appends the hashes of the blocks that end within the first tokens of the
-// path to a node, in order. Without Config.Events it appends nothing. Cost: the path,
-// and the copy. With blocks of 16, 40 tokens give two hashes, of [0,16) and [16,32).
+// AppendHashes returns dst with the hashes of the blocks appended that end within the first
+// tokens of the path to node at, in order; the argument tokens is their number. Without
+// Config.Events it appends nothing. Cost: the path, and the copy. With blocks of 16, 40
+// tokens give two hashes, of [0,16) and [16,32).
 func (c *Cache) AppendHashes(at NodeID, tokens int, dst []kv.BlockHash) []kv.BlockHash {
 	base := len(dst)
 	for id := at; id != Root; id = c.nodes[id].parent {

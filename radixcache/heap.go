@@ -2,8 +2,8 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/internal/heap"
 
-// leafHeap is a heap of leaves. A table by NodeID has each leaf's index in the heap,
-// so a walk or a pin takes a leaf out in O(log n) without a search.
+// leafHeap is a heap of leaves. A table by NodeID (places) has each leaf's index in the
+// heap, so put and take need no search and cost O(log n).
 type leafHeap struct{ heap.Heap[heapKey, places] }
 
 // places has each node's index in a heap, or nowhere, by NodeID.
@@ -12,8 +12,9 @@ type places []int32
 // nowhere is the index of a node that is in no heap.
 const nowhere = -1
 
-// heapKey is a leaf with a copy of its rank and stamp, so that comparisons read the
-// heap's array and no nodes. Equal ranks are ordered by age.
+// heapKey is a leaf with copies of its key (rank or stamp) and of its stamp, so that
+// comparisons read the heap's array and no nodes. Leaves with equal keys are ordered by
+// stamp.
 type heapKey struct {
 	key, stamp uint64
 	id         NodeID

@@ -7,32 +7,34 @@ import (
 )
 
 // Insert gives the tree the pages of a computed sequence; the tree adopts those
-// that it lacks. pages: len = CeilPages(len(key.Tokens)), ascending token position.
-// The caller keeps both slices; tokens are copied.
+// that it lacks. pages has the page of each page of key.Tokens, in order, the last
+// maybe partly filled. Insert keeps neither slice.
 //
-// Whole pages: where the tree already holds the position, pages[i] is overwritten
-// with the tree's page, and the caller's page is appended to freed unless it is the
-// same. So pages names the tree's pages afterwards. SGLang's insert returns only a
-// prefix length instead, and its caller frees the duplicates.
+// Whole pages: where the tree already holds a page for the same tokens, Insert
+// overwrites pages[i] with the tree's page, and appends the caller's page to freed
+// unless it is the same. So pages names the tree's pages afterwards. SGLang's insert
+// returns only a prefix length instead, and its caller frees the duplicates.
 //
 // Example with pages of 2: the tree holds 1 2 in page 10, and a request that
 // computed 1 2 3 4 by itself inserts pages 20 21. Then pages is 10 21, freed is 20.
 //
-// A last page that is not full is a partial tail. It becomes a tail leaf, which is
-// never split nor extended, and from which matches only copy. If some child already
-// starts with its tokens, the page is appended to freed and the last entry of pages
-// becomes [kv.NoPage] (unless it is that child's page).
+// Last page: if it is not full, it becomes a tail leaf, which is never split nor
+// extended, and from which callers only copy. If some child already starts with its
+// tokens, Insert appends the page to freed instead and sets the last entry of pages to
+// [kv.NoPage], unless the page is already that child's.
 //
-// freed also gets the pages of unpinned tail leaves whose tokens a new child starts
-// with, as they are redundant now, and the pages that the namespace holds beyond its
-// [Quota], which may include the key's own tail. A medium that does not fit the
-// tokens cuts the key short: the pages after it stay the caller's.
+// Insert also appends to freed the pages of unpinned tail leaves with whose tokens a
+// new child starts, as these leaves are redundant now, and the pages that the
+// namespace holds beyond its [Quota], which may include the key's own tail. If a medium
+// does not fit the tokens, Insert ignores the key from that medium on: the pages after
+// it stay the caller's.
 //
-// Insert returns the node at which the whole pages end, for [Cache.PinNode]; it
-// splits a node if they end inside it, and returns Root if the key has less than a
-// page. The path becomes the most recently used, and tokens that were found count as
-// reused. A page list of the wrong length, or a negative id, panics. A page that the
-// tree holds elsewhere is a caller's bug too, which only [Cache.Check] finds.
+// Insert returns the node at which the whole pages end, for [Cache.PinNode], and the
+// extended freed. It splits a node if the whole pages end inside it, and returns Root if
+// the key has less than a page. The path becomes the most recently used, and tokens that
+// the tree already held count as reused. Insert panics if pages has the wrong length or
+// a negative id that the tree would adopt, or if a token is not below [MediaToken]. A
+// page that the tree holds elsewhere is a caller's bug too, but only [Cache.Check] finds it.
 //
 // Cost: reading the tokens held once and their pages, a copy of the new tokens,
 // and per visited node with several children a binary search over these.
@@ -54,7 +56,7 @@ func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, [
 	}
 	c.media.release()
 	freed = c.keepQuota(&r, at, freed)
-	c.links.spared = at // the caller must get a node that lives
+	c.links.spared = at // tidy must not remove the node that is returned
 	c.tidy()
 	c.links.spared = Root
 	if at != Root && c.isLink(&c.nodes[at]) {
@@ -66,18 +68,19 @@ func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, [
 }
 
 // Extend is Insert for a sequence whose beginning is pinned. handle is the result
-// of Pin or of an earlier Extend, and the key begins with all tokens that it stands
-// for. Only the tokens and pages after the handle are looked at, so a request that
-// publishes chunk by chunk pays for each token once: with chunks of 512, a prompt of
-// 8,192 is read once, and not 16 times up to each chunk's end.
+// of Pin or of an earlier Extend, or Root to begin at token 0. The key must begin with
+// all tokens up to the handle's end. Extend reads only the tokens and pages after the
+// handle, so a request that publishes its prompt in chunks pays for each token once:
+// with chunks of 512, a prompt of 8,192 is read once, and not up to each of 16 ends.
 //
-// The pin moves from handle to the result; a tail leaf is never the result. Extend
-// counts as no reuse, as the chunks of one request say nothing about other requests.
-// If the tree was flushed since the Pin, the new tokens join the flushed tree and are
-// removed with it, so KV of old weights never enters the new tree.
+// Extend returns the node at which the whole pages end, and freed as Insert does. It
+// moves the caller's pin from handle to that node, which is never a tail leaf. It counts
+// no reuse, because the chunks of one request do not show that other requests use the
+// prefix. If the tree was flushed since the Pin, the new tokens go into the flushed
+// tree, so KV of old weights never enters the new tree.
 //
-// With Root for a handle it starts from token 0. It panics as Insert does, and if
-// handle has no pin of its own, is a tail leaf, ends after the key, or has another namespace.
+// It panics as Insert does, and if handle has no pin of its own, is a tail leaf, ends
+// after the key, or has another namespace.
 func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, []kv.PageID) {
 	var cur cursor
 	if handle != Root {
@@ -118,10 +121,10 @@ func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.Pag
 	return at, freed
 }
 
-// ExtendHashed is [Cache.Extend] for a key whose first blocks have the given hashes, from token 0
-// on: the tree does not hash these again, and their events have a Local of 0. The hashes
-// must be those of [kv.Hasher] for the key's tokens. Extents that a lower tier had before
-// a restart are adopted like this, as their events needed the hashes already.
+// ExtendHashed is [Cache.Extend] for a key of which the caller knows the block hashes: hashes
+// has those of the key's first blocks, from token 0 on. They must be those of [kv.Hasher].
+// The tree does not hash these blocks again, and their events have a Local of 0. Use it for
+// KV from a lower tier, whose events needed the hashes already.
 func (c *Cache) ExtendHashed(handle NodeID, key Key, hashes []kv.BlockHash, pages []kv.PageID, freed []kv.PageID) (NodeID, []kv.PageID) {
 	c.known = hashes
 	at, freed := c.Extend(handle, key, pages, freed)

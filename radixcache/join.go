@@ -7,14 +7,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// joinsPerCall bounds the joins of a call beyond those that the bound on nodes
-// demands. A call makes fewer links than this, so their number falls.
+// joinsPerCall is the largest number of queue entries that a call takes to bring the
+// number of links down to limit. A call makes fewer links than this, so their number
+// falls.
 const joinsPerCall = 8
 
-// tidy joins links while there are too many. A call takes up to joinsPerCall
-// entries from the queue to approach the limit. Above twice the nodes of a fresh
-// tree (links > fresh) it continues until the bound holds, with stiff links last. A
-// join reads and writes the tokens of its chain once.
+// tidy joins links while there are too many. While there are more links than limit, it
+// takes entries from the queue loose, up to joinsPerCall. While there are more links
+// than fresh, it continues beyond joinsPerCall, and then with the queue stiff. A join
+// reads and writes the tokens of its chain once.
 func (t *tree) tidy() {
 	for n := 0; len(t.links.loose) > 0 && (t.links.count > t.fresh() || t.links.count > t.limit() && n < joinsPerCall); n++ {
 		l := t.popLink(&t.links.loose)
@@ -34,16 +35,17 @@ func (t *tree) tidy() {
 	}
 }
 
-// joinable reports whether a queue entry still names a link, without pins.
+// joinable reports whether a queue entry still names a link, and the link is not pinned
+// and not spared.
 func (t *tree) joinable(l linkID) bool {
 	n := &t.nodes[l.id]
 	return n.gen == l.gen && n.space != nil && n.pins == 0 && l.id != t.links.spared && t.isLink(n)
 }
 
-// join replaces the chain of links around a link, and the node at the chain's
-// lower end, by one node. Joining the whole chain at once copies its tokens once;
-// joining pairs would copy the upper ones again at each step. With force stiff
-// links are joined too.
+// join replaces by one node: link id, the links right above and below it, and the node
+// below the lowest link. Joining the whole chain at once copies its tokens once; joining
+// pairs would copy the upper tokens again at each step. If force is true, the chain may
+// also have other links whose joining loses something for the policy.
 func (t *tree) join(id NodeID, force bool) {
 	fits := func(upper NodeID) bool {
 		n := &t.nodes[upper]
@@ -61,10 +63,10 @@ func (t *tree) join(id NodeID, force bool) {
 	t.fuse(chain)
 }
 
-// fuse makes one node of a chain of links and a last node, which keeps its id,
-// handles and children. For example the chain [1 2] [3] [4 5] becomes the last
-// node with 1 2 3 4 5 and the pages and hashes of all three, in order. It takes the
-// latest stamp, the highest priority and mark, and the sum of hits.
+// fuse makes one node of a chain: links, each the parent of the next node, and a last
+// node, whose id, handles and children stay. For example the chain [1 2] [3] [4 5]
+// becomes the last node with 1 2 3 4 5 and the pages and hashes of all three, in order.
+// The node gets the latest stamp, the highest priority and mark, and the sum of hits.
 func (t *tree) fuse(chain []NodeID) {
 	var tokens, pages = 0, 0
 	for _, id := range chain {

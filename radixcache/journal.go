@@ -12,8 +12,9 @@ type journal struct{ events []kv.Event }
 // add appends an event.
 func (j *journal) add(ev kv.Event) { j.events = append(j.events, ev) }
 
-// withdraw records that blocks were removed. Removals in a row of one namespace become
-// one event, as an eviction removes many small leaves.
+// withdraw adds a Removed event for blocks of a namespace. If the last event is a Removed
+// event of the same namespace, it adds the hashes to that event, as an eviction removes
+// many small leaves.
 func (j *journal) withdraw(ns kv.Namespace, gone []kv.BlockHash) {
 	if last := len(j.events) - 1; last >= 0 {
 		if ev := &j.events[last]; ev.Kind == kv.Removed && ev.Namespace == ns {
@@ -24,7 +25,8 @@ func (j *journal) withdraw(ns kv.Namespace, gone []kv.BlockHash) {
 	j.add(kv.Event{Kind: kv.Removed, Namespace: ns, Hashes: slices.Clone(gone)})
 }
 
-// take appends the events to dst and forgets them: their slices belong to the caller.
+// take returns dst with the events appended, and forgets them: their slices belong to the
+// caller.
 func (j *journal) take(dst []kv.Event) []kv.Event {
 	dst = append(dst, j.events...)
 	clear(j.events)
@@ -32,10 +34,9 @@ func (j *journal) take(dst []kv.Event) []kv.Event {
 	return dst
 }
 
-// Dump appends Stored events for all blocks that were announced and not removed, parents
-// before children, so a router that lost events can start over from them. Hashes are
-// those that the tree keeps; Block.Local is 0. It copies the tokens of all blocks.
-// Without Config.Events it appends nothing.
+// Dump returns dst with Stored events appended for all blocks that the tree holds, parents
+// before children, so a router that lost events can start over. Block.Local is 0 in these
+// events. Dump copies the tokens of all blocks. Without Config.Events it appends nothing.
 func (c *Cache) Dump(dst []kv.Event) []kv.Event {
 	var path []kv.Token
 	for v := range c.Walk() {
@@ -53,8 +54,8 @@ func (c *Cache) Dump(dst []kv.Event) []kv.Event {
 	return dst
 }
 
-// hashList returns a copy, or nil if there are no hashes: a node without blocks keeps
-// a nil pointer.
+// hashList returns a pointer to a copy of hashes, or nil if there are none, as node.hashes
+// needs.
 func hashList(hashes []kv.BlockHash) *[]kv.BlockHash {
 	if len(hashes) == 0 {
 		return nil

@@ -2,17 +2,16 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/kv"
 
-// NodeID names a node of one [Cache] while that node lives. Ids are reused after
-// eviction. A pinned node keeps its id and the position where its tokens end; where they
-// begin may change, by a split or a join above.
+// NodeID names a node of one [Cache] while that node exists. Ids are reused after eviction.
+// While a node is pinned, its id and the position at which its tokens end do not change; a
+// split or a join may change the position at which they begin.
 type NodeID uint32
 
-// Root stands for "nothing matched". It is never evicted; pinning or unpinning it does
-// nothing.
+// Root stands for "no node", as when nothing matched. Pinning or unpinning it does nothing.
 const Root NodeID = 0
 
-// Key names a prefix. Two keys share their common tokens from token 0 on, if their
-// namespaces allow it.
+// Key names a prefix. Two keys share the pages of their common tokens from token 0 on, if
+// they have the same namespace or these tokens are public in both.
 type Key struct {
 	// Namespace separates keys that must not share. Its fields are compared one by
 	// one; different namespaces never share a node.
@@ -35,17 +34,17 @@ type Key struct {
 	Media []kv.Media
 }
 
-// route is a key in the form in which the tree walks it: the tokens below public in the
-// namespace without salt, the rest in the key's own.
+// route is a key in the form in which the tree walks it: tokens[:public] in the namespace
+// without salt, tokens[public:] in the key's own namespace.
 type route struct {
 	tokens []kv.Token
 	ns     *kv.Namespace // the key's namespace
-	public int           // number of public tokens, in whole pages; may exceed tokens that were cut short
-	raw    bool          // tokens are not checked yet: insert must see that they are below MediaToken
+	public int           // number of public tokens, in whole pages; may exceed len(tokens)
+	raw    bool          // insert must still check that all tokens are below MediaToken
 }
 
-// outer returns the namespace in which a route begins: without salt if it has public
-// tokens.
+// outer returns the namespace in which a route begins: the key's namespace, without salt if
+// the route has public tokens.
 func (r *route) outer() kv.Namespace {
 	ns := *r.ns
 	if r.public > 0 {
