@@ -9,15 +9,15 @@ import (
 
 // Match is the result of looking up a key. It is valid until the tree's shape
 // changes: any Insert, Extend, Evict, Expire, Unpin, UnpinPrefix, Flush, Distrust,
-// Trust or Purge may change it, and so does a Pin or PinPrefix that splits.
-// [Cache.Resume] makes a new Match of it.
+// Trust or Purge may change the shape, and so does a Pin or PinPrefix that splits a
+// node. From an invalid Match [Cache.Resume] makes a valid one.
 type Match struct { // eight words, so that calls pass it in registers
-	Node    NodeID  // deepest node that the matched whole pages reach, maybe not to its end; Root if none
+	Node    NodeID  // node in which the matched whole pages end, maybe before its end; Root if none
 	Tokens  int     // number of tokens matched, in whole pages
 	Partial Partial // page that shares most tokens with the key's next page; Tokens 0 if none
 
-	// Distrusted reports that the tree holds the next page, but marked by
-	// [Cache.Distrust].
+	// Distrusted reports that the tree holds the next page too, but in a node that
+	// [Cache.Distrust] marked.
 	Distrusted bool
 
 	gen     uint32 // gen of Node: another gen means that Node is gone
@@ -35,19 +35,20 @@ func (c *Cache) PartialPage(m Match) kv.PageID {
 	return n.pages.At((m.Tokens - int(n.start)) / c.cfg.PageTokens) // it follows the whole pages
 }
 
-// Match finds the longest prefix of a key that the tree holds: whole pages, and
-// the best partial page after them. It only reads: it neither splits nodes, as
-// SGLang's match_prefix does, nor refreshes recency, and allocates nothing. So a
-// scheduler may match its whole queue at each pass. If several pages share equally
-// many tokens, the nearest lower sibling of the key wins, else the nearest higher.
+// Match finds the longest prefix of a key that the tree holds: whole pages, and the
+// partial page after them that shares most tokens with the key. It changes nothing:
+// it neither splits nodes, as SGLang's match_prefix does, nor makes them more recent.
+// It allocates nothing. So a scheduler may match its whole queue at each pass. If
+// several partial pages share equally many tokens, Match names the last that sorts
+// before the key, or else the first that sorts after it.
 //
 // The last token of a prompt must be computed to sample from it: leave it out of
 // the key.
 //
 // Cost: reading the matched tokens once, and a look into a hash table per visited
 // node with many children; where whole pages end, a binary search over the children
-// of one node. Tokens from [MediaToken] on are not checked for: a
-// caller that takes tokens from outside must refuse them.
+// of one node. Match does not check that tokens are below [MediaToken]: a caller that
+// takes tokens from outside must refuse others.
 func (c *Cache) Match(key Key) (m Match) {
 	r := route{ns: &key.Namespace}
 	r.tokens, r.public = c.read(&key)
@@ -60,12 +61,13 @@ func (c *Cache) Match(key Key) (m Match) {
 	return m
 }
 
-// Resume is Match for a key of which m is an earlier match. It continues where m
-// ended, so a queue is not matched from the root at each pass. If the pages that m
-// found are gone, in whole or in part, Resume matches from the root.
+// Resume is Match for a key whose earlier match is m. It continues where m ended, so
+// a scheduler need not match its queue from the root at each pass. If the tree no longer
+// holds all pages that m found, Resume matches from the root.
 //
 // Cost: O(1) if the tree has not changed; otherwise the path from m's node to the
-// place where m ended, and the tokens after it. If pages are gone, that of Match.
+// place where m ended, and reading the tokens after that place. If pages are gone,
+// that of Match.
 func (c *Cache) Resume(key Key, m Match) (now Match) {
 	if m.version == c.version && m.asked == len(key.Tokens) {
 		return m
@@ -83,10 +85,10 @@ func (c *Cache) Resume(key Key, m Match) (now Match) {
 	return now
 }
 
-// place returns the cursor at which a match ended, and false if its pages are not
-// all there now. After a split the place may be in a node above m.Node, and
-// after a join inside a longer node, but the path to m.Node has the same tokens. A
-// removed node has another gen, and a trimmed one ends too early.
+// place returns the cursor at which match m of a key ended, or false if the tree no
+// longer holds all its pages. After a split the cursor may be in a node above m.Node,
+// and after a join inside a longer node, but the path to m.Node has the same tokens.
+// place finds that m.Node was removed by its gen, and that it was trimmed by its end.
 func (c *Cache) place(m Match, key *Key) (cursor, bool) {
 	if m.Node == Root || m.version < c.born || m.Tokens > len(key.Tokens) {
 		return cursor{}, false
@@ -109,8 +111,8 @@ func (c *Cache) walkOn(m *Match, cur cursor, r *route, asked int) {
 	}
 }
 
-// AppendPages appends the Tokens/PageTokens pages of a match to dst, ascending
-// token position. The caller keeps dst; the pages remain the tree's, and only a Pin
+// AppendPages returns dst with the m.Tokens/PageTokens whole pages of a match
+// appended, in the order of their tokens. The pages remain the tree's, and only a Pin
 // keeps them from being evicted. It panics if the tree's shape changed since m was
 // made. Cost: a copy of the ids, and the path.
 func (c *Cache) AppendPages(m Match, dst []kv.PageID) []kv.PageID {
@@ -120,9 +122,10 @@ func (c *Cache) AppendPages(m Match, dst []kv.PageID) []kv.PageID {
 	return c.appendPath(m.Node, m.Tokens, dst)
 }
 
-// AppendNodes appends the nodes of a match to dst, from the first below the root to
-// m.Node. Matches that share a prefix share its nodes, so a caller can group requests
-// by them. It panics if the tree's shape changed since m was made. Cost: the path.
+// AppendNodes returns dst with the nodes on the path of a match appended, from the first
+// below the root to m.Node. Matches that share a prefix share its nodes, so a caller can
+// group requests by them. It panics if the tree's shape changed since m was made. Cost:
+// the path.
 func (c *Cache) AppendNodes(m Match, dst []NodeID) []NodeID {
 	if m.version != c.version {
 		panic(fmt.Sprintf("radixcache: AppendNodes: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))

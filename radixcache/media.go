@@ -2,8 +2,8 @@ package radixcache
 
 import "github.com/coppice-llm/coppice/kv"
 
-// MediaToken is the lowest value that no token of a key may have: in the tree, values
-// from here on stand for the tokens of media. Vocabularies are far below 2^31.
+// MediaToken is the upper bound of the tokens of a key, exclusive: in the tree, values
+// from MediaToken on stand for the tokens of media. Vocabularies are far below 2^31.
 const MediaToken kv.Token = 1 << 31
 
 // media gives each medium that the tree holds a number, one for each different
@@ -15,8 +15,8 @@ const MediaToken kv.Token = 1 << 31
 // 7 M+10 M+11 M+11 8. Another image with the same placeholders has another number, and
 // shares nothing from token 1 on.
 //
-// A number lives as long as some token of the tree is one of its two. Numbers stand for
-// whole 64-bit hashes and never collide, and a medium that left the tree costs nothing.
+// A number is in use as long as the tree has one of its two tokens. Different 64-bit hashes
+// have different numbers, and a medium that left the tree takes no memory but its number.
 type media struct {
 	ids     map[mediaKey]uint32 // number of each medium in use
 	entries []mediaEntry        // by number
@@ -45,7 +45,8 @@ func (m *media) read(key *Key) []kv.Token {
 	})
 }
 
-// write is read that gives numbers to new media. Call release after the insertion.
+// write is read, but gives numbers to media that the tree does not hold. Call release
+// after the insertion.
 func (m *media) write(key *Key) []kv.Token {
 	m.added = m.added[:0]
 	return m.translate(key, func(k mediaKey) (uint32, bool) {
@@ -68,9 +69,10 @@ func (m *media) write(key *Key) []kv.Token {
 	})
 }
 
-// translate returns a key's tokens with media replaced by what number gives. The result
-// is scratch memory, and ends before the first span that is empty, overlaps the one
-// before or exceeds the key, and at the first medium for which number returns false.
+// translate returns a key's tokens with media replaced by the tokens of their numbers, for
+// which it calls number. The result is scratch memory. It ends before the first medium that
+// is empty, overlaps the medium before it or exceeds the key, and at the first token of a
+// medium for which number returns false.
 func (m *media) translate(key *Key, number func(mediaKey) (uint32, bool)) []kv.Token {
 	m.scratch = append(m.scratch[:0], key.Tokens...)
 	end := 0
@@ -93,7 +95,8 @@ func (m *media) translate(key *Key, number func(mediaKey) (uint32, bool)) []kv.T
 	return m.scratch
 }
 
-// count adds (sign 1) or subtracts (-1) the uses of media by tokens of the tree.
+// count adds (sign 1) or subtracts (sign -1) the uses of media by tokens that enter or leave
+// the tree. It drops numbers that have no use left.
 func (m *media) count(tokens []kv.Token, sign int) {
 	if len(m.ids) == 0 {
 		return
@@ -109,8 +112,8 @@ func (m *media) count(tokens []kv.Token, sign int) {
 	}
 }
 
-// release drops the numbers that write gave out and that no token of the tree uses: the
-// insertion may have added less than the key.
+// release drops the numbers that write gave out and that the tree does not use, because the
+// insertion added only a part of the key.
 func (m *media) release() {
 	for _, id := range m.added {
 		if m.entries[id].uses == 0 {
@@ -127,9 +130,9 @@ func (m *media) drop(id uint32) {
 	m.free = append(m.free, id)
 }
 
-// plain puts the placeholders back into a block of the tree's tokens, and appends the
-// hashes of the media in it to hashes, each once: so events have the tokens that the
-// caller passed in.
+// plain replaces the media tokens of a block by their placeholders, in place, so that events
+// have the tokens that callers passed in. It returns hashes with the hashes of the block's
+// media appended, each once.
 func (m *media) plain(block []kv.Token, hashes []uint64) []uint64 {
 	if len(m.ids) == 0 {
 		return hashes
@@ -149,7 +152,8 @@ func (m *media) plain(block []kv.Token, hashes []uint64) []uint64 {
 	return hashes
 }
 
-// appendOnce appends a hash unless it is there. Blocks have few media, so it searches.
+// appendOnce returns hashes with hash appended, unless hash is among them already. Blocks
+// have few media, so a linear search is fast enough.
 func appendOnce(hashes []uint64, hash uint64) []uint64 {
 	for _, h := range hashes {
 		if h == hash {

@@ -1,9 +1,9 @@
 package radixcache
 
-// pinPath adds a handle to a node and protects the path to its root. A node counts
-// its children with pins, and not all handles below it, so only a node's first pin
-// continues at the parent: two requests on leaves below one prompt give the prompt
-// two pins, and a third request on one of these leaves costs O(1). SGLang's
+// pinPath adds a handle to a node and protects the path to its root. The pins of a node
+// count its children with pins, and not all handles below it. So only the first pin of a
+// node adds a pin to its parent: two requests on two leaves below one prompt give the
+// prompt two pins, and a third request on one of these leaves costs O(1). SGLang's
 // inc_lock_ref counts at each node up to the root, on every call.
 func (t *tree) pinPath(id NodeID) {
 	n := &t.nodes[id]
@@ -29,9 +29,9 @@ func (t *tree) pinPath(id NodeID) {
 	}
 }
 
-// unpinPath takes a handle off a node. A node that loses its last pin continues at
-// the parent, and becomes evictable: a leaf enters its order again, and a link is
-// queued for joining.
+// unpinPath removes a handle from a node. When a node loses its last pin, its parent
+// loses one too, and the node becomes evictable: if it is the leaf with the handle, it
+// enters its order again; a link is queued for joining.
 func (t *tree) unpinPath(id NodeID) {
 	n := &t.nodes[id]
 	if n.held--; n.held > 0 {

@@ -2,11 +2,12 @@ package radixcache
 
 import "fmt"
 
-// Pin protects the whole pages of a match from eviction, up to the root, and makes
-// them the most recently used: a request begins that reuses them. Where the match
-// ends inside a node it splits that node, so that no more than the match is pinned.
-// It returns the handle for [Cache.Extend] and [Cache.Unpin], or Root if m.Node is
-// Root. Pins nest: each needs its own Unpin. SGLang calls this inc_lock_ref.
+// Pin protects the whole pages of a match from eviction, up to the root. Call it when a
+// request begins that reuses them: Pin makes them the most recently used, and counts a
+// lookup and a reuse. If the match ends inside a node, Pin splits that node, so that no
+// more than the match is pinned. It returns the handle for [Cache.Extend] and
+// [Cache.Unpin], or Root if m.Node is Root. Each Pin needs its own Unpin. SGLang calls
+// this inc_lock_ref.
 //
 // It panics if the tree's shape changed since m was made. Cost: the part of the
 // path that was not pinned.
@@ -53,10 +54,10 @@ func (c *Cache) pin(m Match, call string) NodeID {
 	return id
 }
 
-// PinNode protects a whole node and the path to its root, without a split and
-// without making it more recent: for [Partial.Node] while its page is copied,
-// and for the node that [Cache.Insert] returned. Root does nothing; an unknown
-// node panics. Cost: the part of the path that was not pinned.
+// PinNode protects a whole node and the path to its root. It does not split the node or
+// make it more recent. Use it for [Partial.Node] while its page is copied, and for the
+// node that [Cache.Insert] returned, and end it by Unpin. For Root it does nothing; it
+// panics if there is no such node. Cost: the part of the path that was not pinned.
 func (c *Cache) PinNode(id NodeID) {
 	if id == Root {
 		return
@@ -66,12 +67,12 @@ func (c *Cache) PinNode(id NodeID) {
 	c.verify("PinNode")
 }
 
-// Unpin releases one pin of a handle. Root does nothing. An unknown node panics, and
-// so does one without a pin of its own, even if nodes below it are pinned.
+// Unpin releases one pin of a handle. For Root it does nothing. It panics if there is no
+// such node, and if the node has no pin of its own, even if nodes below it are pinned.
 //
-// Cost: the part of the path that is no longer pinned, and joins: mostly at most
-// eight, each a copy of its chain's tokens; more only when links outnumber all
-// other nodes.
+// Cost: the part of the path that is no longer pinned, and up to eight joins of nodes
+// with their single children, each a copy of the tokens. There are more joins only when
+// nodes with a single child outnumber all other nodes.
 func (c *Cache) Unpin(id NodeID) {
 	if id == Root {
 		return
@@ -84,10 +85,11 @@ func (c *Cache) Unpin(id NodeID) {
 	c.verify("Unpin")
 }
 
-// Prioritize raises the priority under which [Priority] evicts a node and all nodes
-// above it to at least priority, that of the request whose handle it is. Only the
-// node itself is written: nodes above inherit when they become leaves. Priority
-// never falls, and starts at 0. Root does nothing; an unknown node panics.
+// Prioritize raises the priority of a handle's node, and of all nodes above it, to at
+// least priority, that of the request with the handle. The policy [Priority] evicts nodes
+// of low priority first. Prioritize writes only to the node itself: nodes above inherit
+// the priority when the nodes below them are removed. A node's priority starts at 0 and
+// never falls. For Root Prioritize does nothing; it panics if there is no such node.
 func (c *Cache) Prioritize(handle NodeID, priority int32) {
 	if handle == Root {
 		return

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// ErrPinBudget reports that [Config.PinnedTokens] does not suffice for another
-// prefix: unpin one, or raise it.
+// ErrPinBudget reports that a prefix would exceed [Config.PinnedTokens]: unpin another
+// prefix, or raise PinnedTokens.
 var ErrPinBudget = errors.New("radixcache: budget for pinned prefixes is used up")
 
-// ErrNotCached reports that a prefix is not wholly in the tree: run a request with
-// it first.
+// ErrNotCached reports that the tree does not hold the whole prefix: run a request with
+// that prefix first.
 var ErrNotCached = errors.New("radixcache: prefix is not cached")
 
 // prefixPins holds the prefixes that PinPrefix protects.
@@ -29,13 +29,14 @@ type prefixPin struct {
 	until  time.Duration // time at which Expire unpins it; 0: never
 }
 
-// PinPrefix protects the whole pages of a key from eviction until a time on the
-// clock of [Cache.Expire], or with 0 until UnpinPrefix. A key that is already
-// pinned gets the new time. Each prefix counts in full against the budget, even
-// where prefixes share nodes, so unpinning one never changes another's share.
+// PinPrefix protects the whole pages of a key from eviction. until is the time at which
+// [Cache.Expire] ends the protection, on the clock of Expire's now; with 0 it lasts until
+// UnpinPrefix or Flush. A prefix that is already pinned gets the new time. Each prefix counts
+// in full against [Config.PinnedTokens], even where prefixes share nodes, so unpinning one
+// never changes the count of another.
 //
-// It returns [ErrNotCached] if the tree does not hold all of the whole pages, or the
-// key has none, and [ErrPinBudget] if they exceed the budget.
+// It returns [ErrNotCached] if the tree does not hold all whole pages of the key, or the
+// key has none, [ErrPinBudget] if they exceed the budget, and an error if until is negative.
 func (c *Cache) PinPrefix(key Key, until time.Duration) error {
 	if until < 0 {
 		return fmt.Errorf("radixcache: PinPrefix until %v, want 0 (no limit) or more", until)
@@ -82,7 +83,7 @@ func (c *Cache) PinnedPrefixes() (count, tokens int) {
 	return len(c.prefixes.pins), c.prefixes.tokens
 }
 
-// prefixPin returns the index of the pin that ends where a match does, or -1.
+// prefixPin returns the index of the pinned prefix that ends where m ends, or -1.
 func (c *Cache) prefixPin(m Match) int {
 	return slices.IndexFunc(c.prefixes.pins, func(p prefixPin) bool {
 		return p.node == m.Node && p.tokens == m.Tokens
@@ -98,7 +99,7 @@ func (c *Cache) dropPrefix(i int) {
 	c.unpinPath(p.node)
 }
 
-// expirePrefixes unpins the prefixes whose time has come.
+// expirePrefixes unpins the prefixes whose time until is now or before.
 func (c *Cache) expirePrefixes(now time.Duration) {
 	for i := len(c.prefixes.pins) - 1; i >= 0; i-- {
 		if until := c.prefixes.pins[i].until; until > 0 && until <= now {

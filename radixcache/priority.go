@@ -3,7 +3,7 @@ package radixcache
 import "math"
 
 // Priority evicts the leaf of the lowest priority first; see [Cache.Prioritize]. The
-// rank shifts priorities from [-2^31, 2^31) to unsigned numbers of the same order.
+// rank is the priority plus 2^31, as ranks are unsigned.
 const Priority Policy = 5
 
 type byPriority struct{ plainRanking }

@@ -6,11 +6,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// SetQuota sets a namespace's quota; the zero Quota removes it. Pages that the
-// namespace holds beyond MaxPages are freed at its next Insert or Extend, and not here:
-// this call returns no pages. It returns an error for negative bounds and for MinPages
-// above MaxPages. Cost: the nodes of the namespace if it gets or loses an order of its
-// own, else O(1).
+// SetQuota sets a namespace's quota; the zero Quota removes it. SetQuota frees no pages:
+// the namespace's next Insert or Extend frees those that it holds beyond MaxPages. It
+// returns an error for negative bounds and for MinPages above MaxPages. Cost: the number of
+// the namespace's nodes if it had no quota before or has none now, else O(1).
 func (c *Cache) SetQuota(ns kv.Namespace, q Quota) error {
 	if q.MinPages < 0 || q.MaxPages < 0 || q.MaxPages > 0 && q.MinPages > q.MaxPages {
 		return fmt.Errorf("radixcache: quota of %+v: MinPages %d, MaxPages %d, want 0 <= MinPages <= MaxPages, or MaxPages 0", ns, q.MinPages, q.MaxPages)
@@ -32,7 +31,8 @@ func (c *Cache) SetQuota(ns kv.Namespace, q Quota) error {
 	return nil
 }
 
-// Stats returns the counters and what the tree holds now. O(1).
+// Stats returns the counters, and the number of nodes, tokens and pages that the tree holds
+// now. Cost: O(1).
 func (c *Cache) Stats() Stats {
 	s := c.counts
 	s.EvictableTokens, s.EvictablePages = c.evictable.tokens, c.evictable.pages
@@ -43,12 +43,13 @@ func (c *Cache) Stats() Stats {
 	return s
 }
 
-// Usage returns the usage of a namespace's own tree, without its private spaces after
-// public prefixes: for these see [Cache.PrivateUsage]. O(1).
+// Usage returns the usage of a namespace's own tree, without its private tokens after
+// public prefixes; [Cache.PrivateUsage] includes these. Cost: O(1).
 func (c *Cache) Usage(ns kv.Namespace) Usage { return c.alive[spaceKey{ns, Root}].usage() }
 
-// PrivateUsage returns the usage of all spaces of a namespace: its own tree and its
-// private spaces after public prefixes. Cost: the number of spaces in the tree.
+// PrivateUsage returns the usage of a namespace: its own tree and its private tokens after
+// all public prefixes. Cost: the number of namespaces in the tree, of which each counts
+// again after each public prefix.
 func (c *Cache) PrivateUsage(ns kv.Namespace) Usage {
 	var sum Usage
 	for key, sp := range c.alive { // in any order, as sums don't depend on it

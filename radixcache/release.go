@@ -2,11 +2,12 @@ package radixcache
 
 import "fmt"
 
-// EvictableBeside returns the number of pages that Evict could free while the whole
-// pages of a match are pinned, and with partial set also the node of its partial
-// page. It pins nothing, so admission can ask before it commits. A zero match
-// protects nothing; any other panics if the tree's shape changed since it was made.
-// Cost: the part of the path that is not pinned.
+// EvictableBeside returns the number of pages that Evict could free if the whole pages
+// of match m were pinned. If partial is true, it assumes that the node of the match's
+// partial page is pinned too. It pins nothing, so the admission of a request can ask
+// before it commits. For the zero Match it returns all evictable pages. For another
+// match it panics if the tree's shape changed since the match was made. Cost: the part
+// of the path that is not pinned.
 func (c *Cache) EvictableBeside(m Match, partial bool) int {
 	if m != (Match{}) && m.version != c.version {
 		panic(fmt.Sprintf("radixcache: EvictableBeside: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
@@ -27,9 +28,10 @@ func (c *Cache) EvictableBeside(m Match, partial bool) int {
 	return pages
 }
 
-// pagesKept returns the number of pages of a node on a match's path that must stay
-// for the match: all with whole, otherwise those before the match's end. Example
-// with pages of 4: a node [8, 24) has 4 pages, and a match of 16 tokens keeps 2.
+// pagesKept returns the number of pages of a node on the path of m that must stay for
+// the match: all of them if whole is true and m has a partial page, otherwise those
+// before the end of the match's whole pages. Example with pages of 4: a node [8, 24)
+// has 4 pages, and a match of 16 tokens keeps 2.
 func (n *node) pagesKept(m Match, whole bool, pageTokens int) int {
 	if whole && m.Partial.Tokens > 0 {
 		return n.pages.Len()
@@ -37,22 +39,23 @@ func (n *node) pagesKept(m Match, whole bool, pageTokens int) int {
 	return min(max(m.Tokens-int(n.start), 0)/pageTokens, n.pages.Len())
 }
 
-// Release counts the pages that would become evictable if handles were unpinned
-// while a match stays pinned: how much preempting these requests would free. It
-// changes nothing in the tree. Call Reset first; the counts are valid until the tree
-// changes. It exists because handles share nodes, so the pages of several handles
-// cannot be added up: a node counts once, with the last handle at or below it.
+// Release counts the pages that would become evictable if handles were unpinned while a
+// match stays pinned: the pages that preempting the handles' requests would free. It
+// changes nothing in the tree. Call Reset first, then Unpin for each handle; the counts
+// are valid until the tree changes. Handles share nodes, so the pages of each handle
+// alone cannot be added up: Release counts a node once, at the Unpin of the last handle
+// at or below it.
 type Release struct {
 	cache *Cache
 	kept  map[NodeID]int   // number of pages of a node that the match keeps
 	held  map[NodeID]int32 // number of handles on a node that count as released
-	pins  map[NodeID]int32 // number of a node's pins that would go with them
+	pins  map[NodeID]int32 // number of a node's pins that would go with the released handles
 }
 
-// Reset starts over with no handle released. The match m stays pinned: its whole
-// pages, and with partial set also the node of its partial page; a zero m pins
-// nothing. It panics if the tree's shape changed since m was made. Cost: the path
-// of m.
+// Reset starts over with no handle released. The counts assume that the whole pages of m
+// stay pinned, and if partial is true also the node of its partial page; with the zero
+// Match they assume nothing. Reset panics if the tree's shape changed since m was made.
+// Cost: the path of m.
 func (r *Release) Reset(c *Cache, m Match, partial bool) {
 	if m != (Match{}) && m.version != c.version {
 		panic(fmt.Sprintf("radixcache: Release: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
@@ -73,8 +76,9 @@ func (r *Release) Reset(c *Cache, m Match, partial bool) {
 }
 
 // Unpin counts one handle as released and returns how many more pages could then be
-// evicted: none while another handle protects the same nodes. Root gives none; a
-// node without a pin left panics. Cost: the part of the path that nothing else pins.
+// evicted; 0 while another handle protects the same nodes, and for Root. It panics if
+// all handles on that node were counted already. Cost: the part of the path that no
+// other handle pins.
 func (r *Release) Unpin(handle NodeID) (pages int) {
 	if handle == Root {
 		return 0

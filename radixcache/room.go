@@ -6,13 +6,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// everyQuota, passed to evict as the quota to ignore, stands for the quotas of all
-// namespaces: none keeps its MinPages.
+// everyQuota as the argument own of evict makes evict ignore the MinPages of all
+// namespaces.
 var everyQuota = new(Quota)
 
-// evict removes leaves until this many pages are freed or no more may be. own is the quota
-// of the namespace that needs the room: this one quota protects nothing. With nil all
-// quotas protect their namespaces.
+// evict removes leaves until it has freed the given number of pages or no leaf is left that
+// may be evicted, and returns freed with the freed pages appended. own is the quota of the
+// namespace that needs the room: evict ignores the MinPages of that quota. With nil it
+// respects all quotas.
 func (t *tree) evict(pages int, own *Quota, freed []kv.PageID) []kv.PageID {
 	before := len(freed)
 	for len(freed)-before < pages {
@@ -31,9 +32,9 @@ func (t *tree) evict(pages int, own *Quota, freed []kv.PageID) []kv.PageID {
 	return freed
 }
 
-// weakest returns the next leaf to evict among all orders, and the reason. Flushed
-// trees go first, as no match finds them. A namespace at or below its MinPages is
-// passed over, unless its quota is to ignore.
+// weakest returns the next leaf to evict among all orders, or Root if there is none, and the
+// reason for the eviction. Leaves of flushed trees come first, as no match finds them.
+// weakest skips a namespace at or below its MinPages, unless own is its quota or everyQuota.
 func (t *tree) weakest(own *Quota) (NodeID, Reason) {
 	for _, o := range t.dead {
 		if id := t.victim(o); id != Root {
@@ -52,9 +53,9 @@ func (t *tree) weakest(own *Quota) (NodeID, Reason) {
 	return best, ByCapacity
 }
 
-// allowance returns how many of the wanted pages a leaf may lose, so that its
-// namespace keeps its MinPages. Example: a namespace of 10 pages with MinPages 8 gives 2
-// of a leaf of 5, and the rest comes from other leaves.
+// allowance returns how many of the wanted pages leaf id may lose if its namespace must keep
+// its MinPages; all of them if own is that namespace's quota or everyQuota. Example: of a
+// namespace with 10 pages and MinPages 8, a leaf of 5 pages may lose 2.
 func (t *tree) allowance(id NodeID, own *Quota, wanted int) int {
 	o := t.nodes[id].space.order
 	if o.dead || o.quota == nil || o.quota == own || own == everyQuota {
@@ -63,9 +64,9 @@ func (t *tree) allowance(id NodeID, own *Quota, wanted int) int {
 	return min(wanted, o.pages-o.quota.MinPages)
 }
 
-// keepQuota frees the pages that the namespaces of a key hold beyond their MaxPages,
-// except those on the path to at, which the running call is about to return. It looks
-// at the key's own namespace and at that of its public part.
+// keepQuota frees the pages that the key's own namespace, and that of its public tokens,
+// hold beyond their MaxPages, and returns freed with them appended. It spares the path to
+// node at, which the running call is about to return.
 func (t *tree) keepQuota(r *route, at NodeID, freed []kv.PageID) []kv.PageID {
 	if len(t.quotas) == 0 || at != Root && t.nodes[at].space.dead {
 		return freed
@@ -77,7 +78,7 @@ func (t *tree) keepQuota(r *route, at NodeID, freed []kv.PageID) []kv.PageID {
 	return freed
 }
 
-// keepQuotaOf is keepQuota for one namespace. The pin on at protects it meanwhile.
+// keepQuotaOf is keepQuota for one namespace. It pins node at while it evicts.
 func (t *tree) keepQuotaOf(ns kv.Namespace, at NodeID, freed []kv.PageID) []kv.PageID {
 	q := t.quotas[ns]
 	i := slices.IndexFunc(t.tenants, func(o *order) bool { return o.quota == q })
@@ -103,7 +104,8 @@ func (t *tree) keepQuotaOf(ns kv.Namespace, at NodeID, freed []kv.PageID) []kv.P
 }
 
 // expireIn removes the unpinned leaves of an order whose stamp is limit or less, oldest
-// first. Parents that become leaves follow, as the loop asks for the oldest again.
+// first, and returns freed with their pages appended. It also removes parents that become
+// such leaves.
 func (t *tree) expireIn(o *order, limit uint64, freed []kv.PageID) []kv.PageID {
 	for {
 		id := t.oldest(o)

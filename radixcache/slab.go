@@ -7,9 +7,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// slab is the lowest layer of the tree: the nodes, their children and the counts
-// of both. It knows shape and tokens. It stores use, age and pages in the nodes
-// but never interprets them.
+// slab is the lowest layer of the tree: the nodes, the lists of their children, and
+// counts of nodes, tokens and pages. It reads the nodes' tokens and links. It stores
+// their use and pages, but does not decide by them.
 //
 // Nodes are named by 32-bit index and not by pointer: a child costs 4 bytes
 // instead of 8, and the collector does not follow the links between nodes.
@@ -28,9 +28,9 @@ type slab struct {
 	memory    wide.Arena[kv.Token] // memory of the nodes' tokens
 }
 
-// newSlot stores n in a free slot, or in a new one at the end, and returns its
-// id. Appending may move the slab, so pointers to nodes taken before are stale.
-// A reused slot keeps its gen, which tells the new node from earlier ones.
+// newSlot stores n in a free slot, or in a new slot at the end, and returns its id.
+// Appending may move the slab, so pointers to nodes taken before are stale. A reused
+// slot keeps its gen, which distinguishes the new node from earlier nodes in the slot.
 func (s *slab) newSlot(n *node) NodeID {
 	if last := len(s.free) - 1; last >= 0 {
 		id := s.free[last]
@@ -43,8 +43,8 @@ func (s *slab) newSlot(n *node) NodeID {
 	return NodeID(len(s.nodes) - 1)
 }
 
-// freeNode frees a node's tokens and its slot. The next gen makes links and
-// matches that still name the slot invalid.
+// freeNode frees a node's tokens and its slot. It increments the slot's gen, so that
+// queue entries and matches that still name the node are recognised as stale.
 func (s *slab) freeNode(id NodeID) {
 	if s.nodes[id].flags&distrusted != 0 {
 		s.doubts.count--
@@ -54,9 +54,9 @@ func (s *slab) freeNode(id NodeID) {
 	s.free = append(s.free, id)
 }
 
-// live returns the node of an id that a caller passed in, and panics if there is
-// none or if the id names the root of a space, which callers never see. call is
-// the caller's method, for the message.
+// live returns the node of an id that a caller passed in. It panics if there is no such
+// node or if it is the root of a space, which callers never see. call is the method that
+// the caller called, for the panic's text.
 func (s *slab) live(id NodeID, call string) *node {
 	if int(id) >= len(s.nodes) || s.nodes[id].space == nil || s.nodes[id].flags&isRoot != 0 {
 		panic(fmt.Sprintf("radixcache: %s: no node %d", call, id))
@@ -76,20 +76,21 @@ func (s *slab) outer(id NodeID) NodeID {
 // isTail reports whether a node is a tail leaf, not a run of whole pages.
 func (s *slab) isTail(n *node) bool { return n.tokens.Len()%s.cfg.PageTokens != 0 }
 
-// floorTokens rounds down to whole pages: with pages of 16, 37 becomes 32. Dividing
-// 32 bits takes half the time of 64, and a match divides at each of its ends.
+// floorTokens rounds a number of tokens down to whole pages: with pages of 16, 37 becomes
+// 32. It divides 32-bit numbers, because that takes half the time of a 64-bit division,
+// and each match divides several times.
 func (s *slab) floorTokens(n int) int { return n - int(uint32(n)%uint32(s.cfg.PageTokens)) }
 
-// firstPage returns a child's first page of tokens, or all tokens of a tail leaf.
-// No two siblings have the same, so siblings are sorted and found by it.
+// firstPage returns a child's first page of tokens, or all tokens of a tail leaf. No two
+// siblings have the same first page; siblings are sorted and found by it.
 func (s *slab) firstPage(id NodeID) []kv.Token {
 	tokens := s.nodes[id].tokens.Slice()
 	return tokens[:min(s.cfg.PageTokens, len(tokens))]
 }
 
-// weigh adds tokens and pages of a node to the evictable or the protected sums,
-// by the node's pins: to those of the whole tree and of its space. Negative
-// numbers subtract.
+// weigh adds tokens and pages of a node to the sums of the whole tree and of the node's
+// space: to the protected sums if the node has pins, otherwise to the evictable ones.
+// Negative numbers subtract.
 func (s *slab) weigh(n *node, tokens, pages int) {
 	if n.pins > 0 {
 		s.protected.add(tokens, pages)
@@ -100,14 +101,15 @@ func (s *slab) weigh(n *node, tokens, pages int) {
 	}
 }
 
-// weighAll is weigh for everything that a node holds; sign is 1 or -1. To change
-// a node's pins from or to 0, call it with -1 before and with 1 after.
+// weighAll is weigh for all tokens and pages of a node, added if sign is 1 and subtracted
+// if it is -1. Code that changes a node's pins from or to 0 calls it with -1 before the
+// change and with 1 after it.
 func (s *slab) weighAll(n *node, sign int) {
 	s.weigh(n, sign*n.tokens.Len(), sign*n.pages.Len())
 }
 
-// blocksEnding counts the blocks whose last token is in [start, start+n). With
-// blocks of 16, [8, 40) has two: they end at 16 and at 32.
+// blocksEnding returns the number of blocks whose last token is in [start, start+n). With
+// blocks of 16, two blocks end in [8, 40): [0, 16) and [16, 32).
 func (s *slab) blocksEnding(start, n int) int {
 	return (start+n)/s.cfg.BlockTokens - start/s.cfg.BlockTokens
 }

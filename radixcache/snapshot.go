@@ -22,9 +22,9 @@ import (
 var ErrSnapshot = errors.New("radixcache: bad snapshot")
 
 // A snapshot is little endian: a header of 40 bytes, 16 bytes per medium, the nodes in
-// the order of Walk, and XXH3-64 over everything before it. A node takes 40 bytes, its
-// namespace where that changes, 4 bytes per token and 4 per page: a million tokens in
-// pages of 16 take 4.3 MB and the nodes' heads.
+// the order of Walk, and XXH3-64 of all bytes before it. A node takes 40 bytes, its
+// namespace if that differs from the parent's, 4 bytes per token and 4 per page. A million
+// tokens in pages of 16 take 4.25 MB, and 40 bytes for each node.
 const (
 	snapshotMagic   = "CPRX"
 	snapshotVersion = 1
@@ -42,8 +42,8 @@ type snapshotHeader struct {
 	Memory     uint64 // the policy's state: ranking.memory
 }
 
-// snapshotMedium is one number of a medium. Unused numbers are kept with Live 0, so that
-// numbers in the nodes' tokens need no translation.
+// snapshotMedium is the entry of one number of a medium. Unused numbers have entries with
+// Live 0, so that Restore gives every medium the number that the nodes' tokens contain.
 type snapshotMedium struct {
 	Hash        uint64
 	Placeholder kv.Token
@@ -116,13 +116,13 @@ func (c *Cache) Snapshot(w io.Writer) error {
 }
 
 // Restore reads a snapshot into an empty cache of the same page size and returns the
-// number of pages. Pages keep their ids, or, if pages is not nil, the i-th page in the
-// order of Walk becomes pages[i]; pages must have as many as the snapshot, or more.
-// Events announce the blocks as if they had been inserted.
+// number of pages. If pages is nil, pages keep their ids. Otherwise the i-th page in the
+// order of Walk becomes pages[i]; pages must have as many entries as the snapshot has
+// pages, or more. With Config.Events, Stored events announce the blocks.
 //
-// With an error nothing changes: the tree is built in a second cache, checked with
-// [Cache.Check], and replaces the first only then. The error wraps [ErrSnapshot] if the
-// bytes are damaged, cut short or do not describe a valid tree.
+// If Restore returns an error, it has changed nothing. It returns an error if the cache is
+// not empty, the page size differs or pages is too short. The error wraps [ErrSnapshot] if
+// the bytes are damaged, cut short or do not describe a valid tree.
 func (c *Cache) Restore(r io.Reader, pages []kv.PageID) (int, error) {
 	if c.counts.Nodes > 0 || len(c.media.ids) > 0 {
 		return 0, fmt.Errorf("radixcache: Restore into a cache that holds %d nodes, want an empty one", c.counts.Nodes)
@@ -161,8 +161,8 @@ type restorer struct {
 	path  []kv.Token // tokens from 0 to the end of the latest node
 }
 
-// run reads a whole snapshot. Its counts are not trusted: each length is checked against
-// the bytes left before anything is allocated for it.
+// run reads a whole snapshot into r.c and checks the tree. It does not trust the snapshot's
+// counts: it compares each length with the bytes left before it allocates memory.
 func (r *restorer) run() error {
 	var head snapshotHeader
 	if err := r.get(&head); err != nil {
@@ -201,7 +201,8 @@ func (r *restorer) run() error {
 	return nil
 }
 
-// get reads one value of a fixed size.
+// get reads a value of a fixed size into v, a pointer or a slice. It fails if the snapshot
+// is too short.
 func (r *restorer) get(v any) error {
 	if err := binary.Read(r.in, binary.LittleEndian, v); err != nil {
 		return fmt.Errorf("%w: cut short", ErrSnapshot)
@@ -218,7 +219,8 @@ func words[T kv.Token | kv.PageID](r *restorer, n uint32) ([]T, error) {
 	return list, r.get(list)
 }
 
-// media reads the numbers of media. Uses are counted later, as nodes are attached.
+// media reads the entries of n numbers of media. The uses of each medium are counted later,
+// when nodes are attached.
 func (r *restorer) media(n int) error {
 	m := &r.c.media
 	for id := range n {
@@ -303,10 +305,10 @@ func (r *restorer) namespace() (ns kv.Namespace, err error) {
 	return ns, nil
 }
 
-// hang attaches a node that was read, unless the tree would be invalid: an empty node,
-// one below a tail leaf, one with a sibling's first page, a private space without salt,
-// or nodes out of the order of Walk. Walk shows a node after its parent, so the path of
-// the latest node always begins with that of the parent.
+// hang attaches a node that was read. It returns an error if the tree would be invalid: if
+// the node is empty, is below a tail leaf, has the first page of a sibling, begins a private
+// space without salt, or breaks the order of Walk. In that order all nodes between a node
+// and its parent are below the parent, so r.path always begins with the parent's tokens.
 func (r *restorer) hang(s snapshotNode, parent NodeID, ns kv.Namespace, tokens []kv.Token, pages []kv.PageID) error {
 	c := r.c
 	bad := fmt.Errorf("%w: node %d can't be a child of node %d", ErrSnapshot, len(r.ids), s.Parent)
@@ -335,8 +337,8 @@ func (r *restorer) hang(s snapshotNode, parent NodeID, ns kv.Namespace, tokens [
 	return nil
 }
 
-// order adds the leaves to their orders by rising stamp, as moveOrder does, so that none
-// goes to a late heap. The original cache's late leaves are thus in the line here.
+// order adds the leaves to their eviction orders by rising stamp, so that all leaves go to
+// the back of a line and none to a late heap.
 func (r *restorer) order() {
 	c := r.c
 	var leaves []NodeID

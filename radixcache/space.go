@@ -11,18 +11,19 @@ func (s *size) add(tokens, pages int) {
 	s.pages += pages
 }
 
-// space is one subtree that belongs to a namespace: the namespace's whole tree, or, with
-// an anchor, its private tokens after a public prefix. A private space begins at the end
-// of its anchor, a node of the public space, and keeps the anchor from being a leaf. But
-// its root is not among the anchor's children, so no other namespace can find it, and a
-// match never copies a partial page across the boundary.
+// space is one subtree that belongs to a namespace. It is either the namespace's whole tree,
+// or a private space: the namespace's tokens after one public prefix. A private space begins
+// at the end of its anchor, a node of the namespace without salt. The anchor is no leaf while
+// the private space exists. But the root of the private space is not among the anchor's
+// children, so no other namespace can find it, and a Partial is never a page of another
+// space.
 type space struct {
 	ns     kv.Namespace
 	root   NodeID
 	anchor NodeID    // node at whose end a private space begins; Root for a namespace's own tree
-	hasher kv.Hasher // hasher at the start of a sequence; each use copies it
+	hasher kv.Hasher // hasher of the namespace before the first block; each use copies it
 	order  *order    // order in which its leaves are evicted
-	dead   bool      // flushed: matches don't find it, and it lasts until Evict has removed it
+	dead   bool      // flushed: matches don't find it, and it exists until its last node is evicted
 
 	evictable, protected size
 	hits                 uint64 // number of tokens that pins and inserts found here
@@ -39,12 +40,13 @@ type spaceKey struct {
 type Usage struct {
 	EvictableTokens, ProtectedTokens int
 	EvictablePages, ProtectedPages   int
-	// HitTokens counts the tokens in whole pages of reuses that ended in the
-	// namespace, since it last began to hold something.
+	// HitTokens sums the tokens, in whole pages, that reuses found, of the reuses
+	// that ended in this namespace. It starts at 0 again when the namespace held no
+	// tokens in between.
 	HitTokens uint64
 }
 
-// usage returns the Usage of one space; nil has none.
+// usage returns the Usage of one space, the zero Usage for nil.
 func (sp *space) usage() Usage {
 	if sp == nil {
 		return Usage{}

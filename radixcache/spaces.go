@@ -8,12 +8,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// spaces is the layer above eviction that knows namespaces: where each begins in
-// the tree, and how many pages it may hold.
+// spaces is the layer above eviction that knows namespaces: at which nodes their spaces
+// begin, and how many pages each namespace may hold.
 type spaces struct {
 	eviction
 	alive  map[spaceKey]*space     // spaces that were not flushed; each holds something
-	latest *space                  // the space without anchor that was entered last, or nil: mostly the next one too
+	latest *space                  // space without anchor that enter found last, or nil
 	doors  map[NodeID]int32        // number of private spaces that begin at a node
 	quotas map[kv.Namespace]*Quota // quotas as set by SetQuota, also of namespaces that hold nothing
 	open   int                     // number of spaces, dead ones included
@@ -23,9 +23,9 @@ func newSpaces(cfg Config) spaces {
 	return spaces{eviction: newEviction(cfg), alive: map[spaceKey]*space{}, doors: map[NodeID]int32{}, quotas: map[kv.Namespace]*Quota{}}
 }
 
-// enter returns the root of a namespace's space below an anchor, and whether there is
-// one. A request enters its space at each match, so the last one is kept at hand: a
-// comparison of three strings instead of a hash of them.
+// enter returns the root of a namespace's space that begins at anchor, and true, or false
+// if there is no such space. It tries the latest space first, because most calls in a row
+// are for the same namespace, and comparing three strings is faster than hashing them.
 func (ss *spaces) enter(ns kv.Namespace, anchor NodeID) (NodeID, bool) {
 	if sp := ss.latest; sp != nil && anchor == Root && sp.ns == ns {
 		return sp.root, true
@@ -40,9 +40,10 @@ func (ss *spaces) enter(ns kv.Namespace, anchor NodeID) (NodeID, bool) {
 	return sp.root, true
 }
 
-// openSpace is enter that makes the space if needed. Below an anchor that was flushed
-// it makes a space that is flushed too, which enter never finds: a handle from before
-// the flush publishes into the old tree only.
+// openSpace returns the root of a namespace's space that begins at anchor, and makes the
+// space if needed. If the anchor was flushed, the new space counts as flushed too, and
+// enter never finds it: Extend with a handle from before the flush adds to the flushed
+// tree only.
 func (ss *spaces) openSpace(ns kv.Namespace, anchor NodeID) NodeID {
 	if root, ok := ss.enter(ns, anchor); ok {
 		return root
@@ -79,8 +80,8 @@ func (ss *spaces) openSpace(ns kv.Namespace, anchor NodeID) NodeID {
 	return sp.root
 }
 
-// close removes a space whose root has no children left. Its anchor absorbs the
-// root's use and may become a leaf.
+// close removes a space whose root has no children left. If it has an anchor, the anchor
+// absorbs the root's use and may become a leaf.
 func (ss *spaces) close(sp *space) {
 	if !sp.dead {
 		delete(ss.alive, spaceKey{sp.ns, sp.anchor})
@@ -107,8 +108,8 @@ func (ss *spaces) close(sp *space) {
 	}
 }
 
-// orphaned handles a node that may have lost its last child: an unpinned leaf enters
-// its order, and an empty space is closed.
+// orphaned must be called for a node that may have lost its last child. If the node is an
+// unpinned leaf now, it enters its order. If it is the root of a space, the space is closed.
 func (ss *spaces) orphaned(id NodeID) {
 	n := &ss.nodes[id]
 	switch {
@@ -120,8 +121,8 @@ func (ss *spaces) orphaned(id NodeID) {
 	}
 }
 
-// orderOf returns the order for the nodes of a namespace, and makes it if needed: the
-// namespace's own if it has a quota, else the common one.
+// orderOf returns the order for the nodes of a namespace: the namespace's own order if it
+// has a quota, which orderOf makes if needed, else the common order.
 func (ss *spaces) orderOf(ns kv.Namespace) *order {
 	q := ss.quotas[ns]
 	if q == nil {
@@ -138,10 +139,10 @@ func (ss *spaces) orderOf(ns kv.Namespace) *order {
 	return o
 }
 
-// moveOrder moves the spaces of a namespace into the order that its quota asks for,
-// after SetQuota gave or removed one. Leaves move by rising stamp, so a new order's line
-// takes each at its back in O(1). Spaces are sorted first, since the map's order is
-// random and equal calls must give equal trees.
+// moveOrder moves the spaces of a namespace into the order that orderOf gives, after
+// SetQuota set its first quota or removed it. It adds the leaves by rising stamp, so that
+// each goes to the back of a new order's line in O(1). It sorts the spaces first, since the
+// map's order is random and equal calls must give equal trees.
 func (ss *spaces) moveOrder(ns kv.Namespace) {
 	to := ss.orderOf(ns)
 	var spaces []*space
@@ -180,8 +181,9 @@ func (ss *spaces) moveOrder(ns kv.Namespace) {
 	}
 }
 
-// spacesByAnchor returns the living spaces that begin at each node, sorted by
-// namespace. Cost: all spaces of the tree.
+// spacesByAnchor returns, for each node, the spaces that begin there and were not flushed,
+// sorted by namespace. Under Root are the namespaces' own trees. Cost: all spaces of the
+// tree.
 func (ss *spaces) spacesByAnchor() map[NodeID][]*space {
 	spaces := map[NodeID][]*space{}
 	for key, sp := range ss.alive { // any order: sorted below
@@ -193,9 +195,10 @@ func (ss *spaces) spacesByAnchor() map[NodeID][]*space {
 	return spaces
 }
 
-// follow walks on from a cursor as far as whole pages match, up to end tokens, and
-// through the door to a private space at the end of the public tokens. With reads, as
-// for a match, it stops before distrusted nodes, and looks for a partial page.
+// follow walks from cur along r.tokens[:end] as far as whole pages match, and returns the
+// cursor there. At the end of the public tokens it goes on in the private space that begins
+// there, if there is one. If reads is true, as for a match, it stops before distrusted
+// nodes, and also returns the partial page after the whole pages.
 //
 // Example: with pages of 2 and 4 public tokens, a key 1 2 3 4 5 6 of salt "a" walks 1 2
 // 3 4 in the space without salt, and 5 6 in the space of "a" that begins there.

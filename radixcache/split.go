@@ -14,11 +14,12 @@ import (
 // After split(7, 2) a new node #8 holds 1 2 in pages 10 11, and below it #7 holds
 // 3 in page 12. A handle on #7 still stands for the tokens 1 2 3.
 //
-// Tokens are copied into both halves, so neither keeps the other's memory alive;
-// sums of tokens and pages do not change. The upper half gets no hits and no
-// priority: requests that ended at the node ended below the upper half, which
-// inherits their use when it absorbs the lower half. It gets the stamp, as each walk
-// to the node went through both halves, and the mark that the policy gives it.
+// Tokens are copied into both halves, so neither keeps the other's memory alive. Sums
+// of tokens and pages do not change. The upper half gets no hits and no priority: the
+// node's requests ended at the end of the lower half, and the upper half gets their
+// hits and priority when it absorbs the lower half. It gets the node's stamp, as each
+// walk to the node went through both halves, and the mark that the policy's divide
+// returns. split panics if k is not a number of whole pages inside the edge.
 func (t *tree) split(id NodeID, k int) NodeID {
 	n, page := &t.nodes[id], t.cfg.PageTokens
 	if k <= 0 || k >= n.tokens.Len() || k%page != 0 {
@@ -60,10 +61,10 @@ func (t *tree) split(id NodeID, k int) NodeID {
 	return uid
 }
 
-// cutHashes divides a node's block hashes between the first k tokens of its edge
-// and the rest. A block belongs to the half in which it ends: with blocks of 4 and
-// an edge [0, 8) cut after 6, block [4, 8) goes to the lower half. No hash is
-// computed again.
+// cutHashes divides a node's block hashes in two: before has those of the blocks that
+// end in the first k tokens of its edge, behind has the others. A block belongs to the
+// half in which it ends: if blocks have 4 tokens and an edge [0, 8) is cut after 6,
+// block [4, 8) goes to the lower half.
 func (s *slab) cutHashes(n *node, k int) (before, behind *[]kv.BlockHash) {
 	if n.hashes == nil {
 		return nil, nil

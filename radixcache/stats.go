@@ -31,8 +31,9 @@ const AgeBuckets = 32
 
 // Stats is a copy of a [Cache]'s gauges and counters.
 type Stats struct {
-	// Gauges: what the tree holds now, flushed trees included. Tokens and Pages are
-	// the sums of evictable and protected. A protected node has pins on it or below.
+	// Gauges: what the cache holds now, flushed trees included. Tokens and Pages are
+	// the sums of evictable and protected. Protected tokens and pages are those of
+	// nodes with a pin on the node or below it.
 	Nodes           int // number of runs and tail leaves
 	Leaves          int // the part of Nodes with nothing below
 	Tails           int // the part of Leaves with a partly filled page
@@ -42,7 +43,7 @@ type Stats struct {
 	ProtectedTokens int
 	EvictablePages  int
 	ProtectedPages  int
-	Namespaces      int // private spaces of one namespace after different prefixes count each
+	Namespaces      int // a namespace counts again for each public prefix with its tokens after it
 
 	// Counters: what has happened since New. HitTokens/LookupTokens is the hit rate.
 	Lookups       uint64 // Pins of a match, and Inserts: one per request
@@ -58,14 +59,15 @@ type Stats struct {
 	// Tokens and pages removed, by Reason.
 	EvictedTokens [reasonCount]uint64
 	EvictedPages  [reasonCount]uint64
-	// Pages removed, by age in accesses since their last use: entry i counts ages in
-	// [2^(i-1), 2^i), entry 0 age 0, and the last one everything above. A cache in
-	// which most pages go at a young age is too small for its load.
+	// Pages removed, by the number of accesses since their last use: entry i counts
+	// numbers in [2^(i-1), 2^i), entry 0 the number 0, and the last entry also all
+	// larger numbers. If most pages are removed soon after their last use, the cache
+	// is too small for its load.
 	EvictedAges [AgeBuckets]uint64
 }
 
-// Evicted returns the tokens and pages removed for all reasons but [BySuperseding], in
-// which a longer child took over the content.
+// Evicted returns the tokens and pages removed for all reasons but [BySuperseding]: for
+// that reason a longer child holds the tokens.
 func (s Stats) Evicted() (tokens, pages uint64) {
 	for r := range BySuperseding {
 		tokens += s.EvictedTokens[r]

@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// tree is the layer that changes the shape. Each change (a node comes in, is split,
-// joined or removed) is passed on here to the parts that depend on it: counts,
-// orders, journal, media and ghosts. It owns no memory but that of its nodes.
+// tree is the layer that changes the shape: it adds, splits, joins and removes nodes.
+// With each change it updates the parts that depend on the shape: counts, orders,
+// journal, media and ghosts.
 type tree struct {
 	spaces
 	journal journal
@@ -18,12 +18,12 @@ type tree struct {
 	ghosts  ghosts
 	runs    []kv.Token     // scratch memory of fuse
 	lists   []kv.PageID    // scratch memory of fuse
-	known   []kv.BlockHash // hashes of the first blocks of the key that is being inserted, if its caller has them
+	known   []kv.BlockHash // hashes that the caller of ExtendHashed passed in, while it runs
 }
 
-// read returns a key's tokens as the tree stores them, with media replaced by their
-// numbers, and the number of public tokens. A medium that the tree does not hold
-// ends the tokens: nothing after it can match.
+// read returns a key's tokens as the tree stores them, with media replaced by the tokens
+// of their numbers, and the number of public tokens. The tokens end before the first
+// medium that the tree does not hold, as nothing after it can match.
 func (t *tree) read(key *Key) (tokens []kv.Token, public int) {
 	tokens = key.Tokens
 	if len(key.Media) > 0 {
@@ -32,9 +32,10 @@ func (t *tree) read(key *Key) (tokens []kv.Token, public int) {
 	return tokens, t.public(key)
 }
 
-// readIn is read for a key that is about to be inserted: new media get numbers. A
-// key without media and public tokens, the common case, is returned unchecked, with
-// raw true: insert checks it after the copy, when the tokens are in a near cache.
+// readIn is read for a key that is about to be inserted: new media get numbers, and it
+// panics if a token is not below MediaToken. It does not check a key without media and
+// public tokens, the common case, and returns raw true: insert checks the tokens after
+// it has copied them, when they are in a CPU cache.
 func (t *tree) readIn(key *Key) (tokens []kv.Token, public int, raw bool) {
 	tokens, public = key.Tokens, t.public(key)
 	if len(key.Media) == 0 && public == 0 {
@@ -56,11 +57,11 @@ func (s *slab) public(key *Key) int {
 	return s.floorTokens(min(key.PublicTokens, len(key.Tokens)))
 }
 
-// journalStored hashes the blocks that end in a new leaf and announces them.
-// tokens is the whole key from token 0 to the leaf's end, because the first block
-// may begin above the leaf. In a flushed tree only the hashes are kept: Cleared has
-// withdrawn its blocks already. Blocks whose hash is known are not hashed: their Local
-// stays 0.
+// journalStored stores the hashes of the blocks that end in leaf id, which is new, and
+// adds a Stored event for them. tokens is the whole key from token 0 to the leaf's end,
+// because the first block may begin above the leaf. In a flushed tree it adds no event,
+// as Cleared has withdrawn all blocks. It does not hash blocks whose hash is in t.known:
+// their Local stays 0.
 func (t *tree) journalStored(id NodeID, tokens []kv.Token) {
 	n := &t.nodes[id]
 	if !t.cfg.Events || t.blocksEnding(int(n.start), n.tokens.Len()) == 0 {
@@ -89,9 +90,9 @@ func (t *tree) journalStored(id NodeID, tokens []kv.Token) {
 	}
 }
 
-// storedEvent returns the event that announces the blocks that end in a node,
-// without their hashes. path holds the tokens from 0 to the node's end. The
-// event's tokens are a copy, with placeholders for media as the caller had them.
+// storedEvent returns the Stored event for the blocks that end in a node; the caller
+// adds the hashes. path holds the tokens from token 0 to the node's end. The event's
+// tokens are a copy, with the placeholders of media that callers passed in.
 func (t *tree) storedEvent(n *node, path []kv.Token) kv.Event {
 	start := int(n.start)
 	count := t.blocksEnding(start, len(path)-start)
@@ -110,9 +111,9 @@ func (t *tree) storedEvent(n *node, path []kv.Token) kv.Event {
 	return ev
 }
 
-// lastBlockAbove returns the node in which the last block ends at id or above.
-// Each node on the way has a page or more and ends no block, so there are at
-// most BlockTokens/PageTokens of them.
+// lastBlockAbove returns the lowest node in which a block ends: node id or one above it.
+// It panics if there is none. It passes at most BlockTokens/PageTokens nodes, as each
+// has at least a page and no block ends in it.
 func (t *tree) lastBlockAbove(id NodeID) *node {
 	for at := id; at != Root; at = t.nodes[at].parent {
 		if n := &t.nodes[at]; n.hashes != nil {
@@ -122,9 +123,9 @@ func (t *tree) lastBlockAbove(id NodeID) *node {
 	panic(fmt.Sprintf("radixcache: no block ends at or above node %d, which ends at token %d", id, t.nodes[id].end()))
 }
 
-// journalRemoved withdraws the blocks of a node that end after its first keep
-// tokens. Example: blocks of 4, an edge [0, 10) trimmed to 6 tokens: the block
-// [4, 8) goes, [0, 4) stays.
+// journalRemoved withdraws the blocks that end in a node after the first keep tokens of
+// its edge, and removes their hashes from the node. Example: if blocks have 4 tokens and
+// an edge [0, 10) is trimmed to 6, block [4, 8) is withdrawn and [0, 4) is not.
 func (t *tree) journalRemoved(n *node, keep int) {
 	if n.hashes == nil {
 		return
@@ -144,7 +145,8 @@ func (t *tree) journalRemoved(n *node, keep int) {
 	}
 }
 
-// lookedUp counts a request's tokens, asked for and found.
+// lookedUp counts a lookup in the statistics. asked is the number of tokens of the key,
+// found the number of these that the tree held, in whole pages.
 func (t *tree) lookedUp(asked, found int) {
 	t.counts.Lookups++
 	t.counts.LookupTokens += uint64(asked)

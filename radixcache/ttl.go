@@ -11,10 +11,10 @@ import (
 // clock counts accesses, and nodes store no time. Each mark records the clock at one time:
 // nodes with a stamp up to its clock were last used before that time.
 //
-// Marks are at least TTL/64 apart, so about 64 exist at a time. With a TTL of 64 minutes
-// there is one per minute. The age of a node is counted from the first mark after its last
-// use, so it expires 64 to 65 minutes after that use if Expire is called often: at most
-// TTL/64 late, never early.
+// Marks are at least TTL/64 apart, so about 64 exist at a time. The age of a node is counted
+// from the first mark after its last use. So a node is removed at most TTL/64 late if Expire
+// is called often, and never early. With a TTL of 64 minutes there is a mark each minute,
+// and a node is removed 64 to 65 minutes after its last use.
 type ages struct{ marks []ageMark }
 
 // ageMark states that walks with a stamp up to clock happened at now or before.
@@ -26,15 +26,15 @@ type ageMark struct {
 // ageSteps is the number of steps into which a TTL is divided.
 const ageSteps = 64
 
-// Expire removes the nodes that are not pinned and were not used for [Config.TTL]: no
-// Pin, Keep, Insert or Extend ended at or below them in that time, however long they
-// were pinned. It also unpins prefixes whose time has come. The freed pages are
-// appended to freed.
+// Expire removes the nodes that are not pinned and were not used for [Config.TTL], and
+// returns freed with their pages appended. A node is used when a Pin, Keep, Insert or
+// Extend ends at it or below it; being pinned is no use. Expire also unpins prefixes
+// whose time, as given to PinPrefix, is now or before.
 //
 // now is the time since some fixed moment, the same in each call, and never less than
-// in the call before: a core package has no clock. Call it once per step; walks between
-// two calls count as of the later one. Flushed trees are left to Evict. Cost: amortised
-// O(1) for each node removed.
+// in the call before: a core package has no clock. Call Expire once per step; a use
+// between two calls counts as if it happened at the later call. Expire leaves flushed
+// trees to Evict. Cost: amortised O(1) for each node removed.
 func (c *Cache) Expire(now time.Duration, freed []kv.PageID) []kv.PageID {
 	c.expirePrefixes(now)
 	if c.cfg.TTL == 0 {

@@ -14,7 +14,7 @@ type NodeView struct {
 	Namespace kv.Namespace
 	Start     int         // number of tokens before it
 	Tokens    []kv.Token  // values from MediaToken on stand for media
-	Pages     []kv.PageID // a copy, ascending token position
+	Pages     []kv.PageID // a copy, in the order of Tokens
 	Leaf      bool
 	Tail      bool   // whether it is a tail leaf, whose one page is not full
 	Pins      int    // 1 if there are handles on it, plus the number of children with pins
@@ -24,9 +24,10 @@ type NodeView struct {
 	Mark      uint64 // the policy's own value
 }
 
-// Walk iterates over all nodes: parents before children, siblings ascending, namespaces in
-// order, private spaces after the node at which they begin and its children. Flushed
-// trees are left out. The tree must not change meanwhile.
+// Walk iterates over all nodes but those of flushed trees. Parents come before their
+// children, siblings ascend by tokens, and namespaces by model, LoRA and salt. The nodes of
+// a private space come after the node at which the space begins and after all nodes of the
+// same namespace below that node. The loop's body must not change the tree.
 func (c *Cache) Walk() iter.Seq[NodeView] { return c.WalkTo(0) }
 
 // WalkTo is Walk limited to the first depth nodes of each path, without visiting the
@@ -35,8 +36,8 @@ func (c *Cache) WalkTo(depth int) iter.Seq[NodeView] {
 	return func(yield func(NodeView) bool) { c.walkSpaces(c.spacesByAnchor(), Root, depth, yield) }
 }
 
-// walkSpaces yields the nodes of the spaces that begin at an anchor, and returns false if
-// the caller broke off.
+// walkSpaces yields the nodes of the spaces that begin at an anchor, to the given depth, and
+// returns false if yield did.
 func (c *Cache) walkSpaces(spaces map[NodeID][]*space, anchor NodeID, depth int, yield func(NodeView) bool) bool {
 	for _, sp := range spaces[anchor] {
 		if !c.walkBelow(spaces, sp.root, depth, yield) {
@@ -46,7 +47,8 @@ func (c *Cache) walkSpaces(spaces map[NodeID][]*space, anchor NodeID, depth int,
 	return true
 }
 
-// walkBelow yields the nodes below a node, and those in private spaces below them.
+// walkBelow yields the nodes below a node, and those of private spaces that begin at them,
+// to the given depth. It returns false if yield did.
 func (c *Cache) walkBelow(spaces map[NodeID][]*space, parent NodeID, depth int, yield func(NodeView) bool) bool {
 	for id := range c.children(parent) {
 		n := &c.nodes[id]

@@ -11,19 +11,21 @@ import (
 // shownTokens is the number of tokens of an edge that WriteTo prints.
 const shownTokens = 8
 
-// WriteTo writes the tree as text, one node per line, children indented below
-// their parent, namespaces in order, private ones below the node at which they
-// begin. A line has the node's id, its range of tokens, its first tokens, its pages,
-// and then, where they apply: pins (1 for handles on the node, and one per child
-// with pins), stamp (larger is more recent; for a node with children that of the last
-// walk that ended there), tail. For example, below a namespace's line:
+// WriteTo writes the tree as text, one node per line in the order of Walk, children
+// indented below their parent. A namespace has a line above its nodes; a private space
+// is below the node at which it begins. The line of a node has its id, its range of
+// tokens, its first tokens, its pages, then its pins if it has any (1 for handles on the
+// node, and 1 for each child with pins), its stamp (a larger stamp is a later last use;
+// uses that ended below the node do not count), and "tail" for a tail leaf. WriteTo
+// returns the number of bytes written and the first error of w. For example, below a
+// namespace's line:
 //
 //	#3 [0,4) tokens [1 2 3 4] pages [10 11] pins 1 stamp 2
 //	  #2 [4,5) tokens [5] pages [12] stamp 1 tail
 func (c *Cache) WriteTo(w io.Writer) (int64, error) {
 	out := countingWriter{w: w}
 	depths := map[NodeID]int{Root: -1}      // of nodes
-	latest := map[NodeID]kv.Namespace{}     // written below a node
+	latest := map[NodeID]kv.Namespace{}     // by node: namespace whose line was written last below it
 	namespaces := map[NodeID]kv.Namespace{} // of nodes
 	for v := range c.Walk() {
 		if out.err != nil {
@@ -65,8 +67,8 @@ func showTokens(tokens []kv.Token) string {
 	return s[:len(s)-1] + " …]"
 }
 
-// countingWriter counts the bytes written and keeps the first error, after which
-// it writes nothing.
+// countingWriter writes to w, counts the bytes written and keeps the first error. After
+// an error it writes nothing more and returns the error again.
 type countingWriter struct {
 	w   io.Writer
 	n   int64
