@@ -10,43 +10,45 @@ import (
 // ErrDivided is returned by Join when a [Division] has all its owners.
 var ErrDivided = errors.New("mempool: all shares of the pool are taken")
 
-// Division divides a pool among a fixed number of schedulers. Each is entitled to its
-// share: the pool's pages divided by their number. Beyond its share an owner may have
-// pages that no other owner needs. When an owner below its share finds no free page,
-// owners above theirs are told to return pages, which are kept for it. It belongs to
-// the owner of the pool.
+// Division divides a pool among a fixed number of schedulers, its owners. Each owner is
+// entitled to its share: the pool's pages divided by the number of owners. Beyond its
+// share an owner may have pages that no other owner needs. When an owner with less than
+// its share finds no free page, notices tell owners with more than their share to
+// return pages, and Division keeps these for the first owner. The goroutine that owns
+// the pool also owns the Division.
 //
 // Example: 100 pages for 2 owners, shares of 50. A may take 80 while B has 20. When B
-// asks for 10 more, it gets none; A is told to return 10, and these go to B.
+// asks for 10 more, it gets none; a notice tells A to return 10, and these go to B.
 //
-// Invariant: an owner that was refused below its share gets returned pages before any
-// owner beyond its share does. A refused owner is notified when pages are free.
+// Invariant: an owner that got too few pages within its share gets returned pages before
+// any owner beyond its share does. It gets a notice when pages are free.
 type Division struct {
 	pool    *Pool
 	members []member // by Owner
-	of      []Owner  // the owner of each page, by page id
-	news    []Notice // not yet fetched by Notices
+	of      []Owner  // by page id: the owner of a granted page
+	news    []Notice // for the next call of Notices
 }
 
 // member is an owner's account.
 type member struct {
 	joined  bool
-	held    int
-	owed    int  // pages that it was told to return and has not
-	need    int  // pages that it was refused, within its share
-	refused bool // it was told that none are free, and waits for an Offer
-	offered bool // it was told of free pages, and has not answered
+	held    int  // pages granted to the owner
+	owed    int  // pages that notices told the owner to return and that it has not returned
+	need    int  // pages within its share that the owner asked for and did not get
+	refused bool // Ask returned that no page is free: the owner waits for an Offer
+	offered bool // a notice offered pages, and the owner has not answered
 }
 
-// Notice asks an owner to return pages, or offers free ones. The owner must answer an
-// offer, by Ask or Decline.
+// Notice tells an owner to return pages, or offers it free pages. The owner must answer
+// an offer by Ask or Decline.
 type Notice struct {
 	Owner  Owner
-	Recall int // pages to return as soon as nothing uses them
-	Offer  int // pages that it would get now
+	Recall int // number of pages to return by Give as soon as nothing uses them
+	Offer  int // number of pages that Ask would give now
 }
 
-// Divide divides a pool without granted pages among a number of owners.
+// Divide divides a pool without granted pages among a number of owners. It fails if there
+// is less than 1 owner, or less than one page for each.
 func Divide(pool *Pool, owners int) (*Division, error) {
 	if owners < 1 || owners > pool.Capacity() {
 		return nil, fmt.Errorf("mempool: %d pages among %d schedulers, want 1 to %d", pool.Capacity(), owners, pool.Capacity())
@@ -57,7 +59,8 @@ func Divide(pool *Pool, owners int) (*Division, error) {
 // SharePages returns the number of pages that each owner is entitled to.
 func (d *Division) SharePages() int { return d.pool.Capacity() / len(d.members) }
 
-// Join adds an owner, or fails with ErrDivided.
+// Join returns a new owner without pages. It fails with ErrDivided if there are as many
+// as Divide was told.
 func (d *Division) Join() (Owner, error) {
 	for i := range d.members {
 		if m := &d.members[i]; !m.joined {
@@ -68,8 +71,8 @@ func (d *Division) Join() (Owner, error) {
 	return 0, fmt.Errorf("%w: %d", ErrDivided, len(d.members))
 }
 
-// Leave takes back all pages of an owner and returns their number. It costs O(pages of
-// the pool).
+// Leave takes back all pages of owner o, removes the owner, and returns the number of the
+// pages. It costs O(pages of the pool).
 func (d *Division) Leave(o Owner) (pages int) {
 	m := &d.members[o]
 	pages = m.held
@@ -89,8 +92,8 @@ func (d *Division) Held(o Owner) int { return d.members[o].held }
 // Owns reports whether a page is granted to an owner.
 func (d *Division) Owns(o Owner, id kv.PageID) bool { return d.pool.leased[id] && d.of[id] == o }
 
-// available returns the number of pages that an owner may get now: within its share all
-// free ones, beyond it the free ones that are kept for no other owner.
+// available returns the number of pages that owner o may get now. Within its share it may
+// get all free pages, beyond its share only free pages that are kept for no other owner.
 func (d *Division) available(o Owner) int {
 	free, kept := d.pool.FreePages(), 0
 	for i := range d.members {
@@ -98,14 +101,15 @@ func (d *Division) available(o Owner) int {
 			kept += d.members[i].need
 		}
 	}
-	// Free pages within the share are never refused, whatever is kept for others: the share
-	// is a right; kept pages come from owners beyond their share.
+	// An owner gets free pages within its share even if they are kept for others: those get
+	// the pages that owners beyond their share return.
 	within := min(free, max(0, d.SharePages()-d.members[o].held))
 	return max(within, free-kept)
 }
 
-// Ask appends up to n pages to dst and returns how many more the owner could get. If
-// that is 0, a Notice follows when there are some.
+// Ask grants owner o up to n pages. It returns dst with these pages appended, and the
+// number of further pages that the owner could get now. If that number is 0, a Notice
+// offers pages when some are free.
 func (d *Division) Ask(o Owner, n int, dst []kv.PageID) (pages []kv.PageID, free int) {
 	m := &d.members[o]
 	m.offered, m.refused, m.need = false, false, 0
@@ -125,14 +129,14 @@ func (d *Division) Ask(o Owner, n int, dst []kv.PageID) (pages []kv.PageID, free
 	return pages, free
 }
 
-// Decline answers an offer: the owner needs nothing now, and will ask when it does.
+// Decline answers an offer: owner o needs no pages now.
 func (d *Division) Decline(o Owner) {
 	m := &d.members[o]
 	m.offered, m.refused, m.need = false, false, 0
 	d.settle()
 }
 
-// Give takes pages back. A page of another owner is a broken invariant, and panics.
+// Give takes pages back from owner o. It panics if a page is not granted to o.
 func (d *Division) Give(o Owner, pages []kv.PageID) {
 	for _, id := range pages {
 		if id < 0 || int(id) >= len(d.of) || d.of[id] != o {
@@ -146,8 +150,9 @@ func (d *Division) Give(o Owner, pages []kv.PageID) {
 	d.settle()
 }
 
-// settle recalls pages from owners above their share for owners that were refused below
-// theirs, the largest excess first. Then it offers free pages to refused owners.
+// settle recalls pages from owners with more than their share, the largest excess first,
+// for owners that got too few within their share. Then it offers free pages to owners that
+// wait for an Offer.
 func (d *Division) settle() {
 	short := -d.pool.FreePages()
 	for i := range d.members {
@@ -162,7 +167,7 @@ func (d *Division) settle() {
 			}
 		}
 		if excess == 0 {
-			break // the shares are less than the pool, or others are refused within theirs
+			break // no owner has more than its share, beyond the pages already recalled
 		}
 		n := min(short, excess)
 		d.members[most].owed += n
@@ -178,14 +183,15 @@ func (d *Division) settle() {
 	}
 }
 
-// Notices appends the notices since the last call.
+// Notices returns dst with the notices since the last call appended.
 func (d *Division) Notices(dst []Notice) []Notice {
 	dst = append(dst, d.news...)
 	d.news = d.news[:0]
 	return dst
 }
 
-// Check walks the ledger: each granted page has one owner, and the counts agree.
+// Check reads the owners of all pages and returns an error if they disagree with the
+// owners' counts, or if the pool's Check fails.
 func (d *Division) Check() error {
 	held := make([]int, len(d.members))
 	for id, o := range d.of {

@@ -32,12 +32,12 @@
 //     does not depend on the blocks of events and indexes, whether a page is smaller than a
 //     block or larger.
 //   - The last extent of a sequence, the tail, may have fewer pages. It has no children: when
-//     the sequence grows, the longer extent is another one, and the tail may go. Tokens
-//     after the last whole page are in no extent; they are computed again, fewer than a
-//     page of them.
-//   - Sequences that part inside an extent have a whole extent each, with the shared pages
-//     in both: a split of the tree changes no extent. A sequence whose own extent is
-//     absent uses the first pages of a sibling ([Index.Match], Op.Extent of a Get).
+//     the sequence grows, a longer extent with another key replaces it. Tokens after the
+//     last whole page, fewer than a page, are in no extent; they are computed again.
+//   - If two sequences differ inside an extent, each has a whole extent of its own there, and
+//     both extents have the shared pages: a split of the tree changes no extent. If the
+//     extent of one sequence is absent, that sequence uses the first pages of the other's
+//     ([Index.Match], Op.Extent of a Get).
 //
 // A [Store] keeps extents of one [Identity]: model, numerics, KV type, order of the axes
 // in a page, and its sizes. Records ([Format]) contain all of that, with checksums, and a

@@ -9,7 +9,7 @@ import (
 )
 
 // MinExtentBytes is the minimum size of a full extent. Storage moves pieces of 1 MiB at
-// nearly its full bandwidth, and pages of a small model (tens of KiB) far below it.
+// nearly its full bandwidth, but pages of a small model (tens of KiB) far more slowly.
 const MinExtentBytes = 1 << 20
 
 // Limits of a [Layout].
@@ -25,9 +25,10 @@ type Layout struct {
 	ExtentPages int `min:"1" max:"1<<16"` // pages of a full extent
 }
 
-// LayoutOf returns the layout for a page size: the smallest power-of-two number of
-// pages that holds at least MinExtentBytes. A page of 1 MiB or more is an extent by
-// itself; pages of 96 KiB make extents of 16 pages, 1.5 MiB.
+// LayoutOf returns the layout for pages of pageTokens tokens and pageBytes bytes. An extent
+// has the smallest power-of-two number of pages that holds at least MinExtentBytes, but at
+// most MaxExtentTokens tokens. A page of 1 MiB or more is an extent by itself; pages of 96
+// KiB make extents of 16 pages, 1.5 MiB.
 func LayoutOf(pageTokens, pageBytes int) Layout {
 	l := Layout{PageTokens: pageTokens, PageBytes: pageBytes, ExtentPages: 1}
 	for pageBytes > 0 && pageTokens > 0 && l.ExtentBytes() < MinExtentBytes && 2*l.ExtentTokens() <= MaxExtentTokens {
@@ -48,7 +49,7 @@ func (l Layout) Pages(x *Extent) int { return len(x.Tokens) / l.PageTokens }
 // Bytes returns the size of the pages of x.
 func (l Layout) Bytes(x *Extent) int { return l.Pages(x) * l.PageBytes }
 
-// Validate returns all faults of l.
+// Validate returns an error that names the invalid fields of l, or nil.
 func (l Layout) Validate() error {
 	if err := bounds.Check("mempool: Layout", l); err != nil {
 		return err
@@ -72,12 +73,12 @@ type Extent struct {
 	Namespace kv.Namespace
 	Start     int
 	Tokens    []kv.Token
-	Media     []kv.Media // that reach into the extent, by ascending At, counted from the sequence's start
+	Media     []kv.Media // media with tokens in the extent, by ascending At; At counts from the sequence's start
 }
 
-// AppendExtents appends the extents of a sequence to dst, parents first: the full ones,
-// and a tail if whole pages are left. Their slices are views of tokens and of media,
-// which are ascending by At.
+// AppendExtents returns dst with the extents of a sequence appended, parents first: the full
+// extents, and a tail if whole pages remain after them. tokens begins at token 0 of the
+// sequence; media must ascend by At. The slices of the extents are views of tokens and media.
 func (l Layout) AppendExtents(dst []Extent, ns kv.Namespace, tokens []kv.Token, media []kv.Media) []Extent {
 	var parent Key
 	whole := kv.FloorPages(len(tokens), l.PageTokens) * l.PageTokens
@@ -91,7 +92,7 @@ func (l Layout) AppendExtents(dst []Extent, ns kv.Namespace, tokens []kv.Token, 
 	return dst
 }
 
-// within returns the media that reach into tokens [lo, hi).
+// within returns the media with tokens in [lo, hi), as a view.
 func within(media []kv.Media, lo, hi int) []kv.Media {
 	for len(media) > 0 && media[0].At+media[0].Tokens <= lo {
 		media = media[1:]
@@ -113,8 +114,8 @@ func (x *Extent) Clone() Extent {
 	return c
 }
 
-// Check reports whether x can be an extent of the layout and has the key of its
-// contents.
+// Check returns an error that wraps ErrInvalid if x can't be an extent of the layout, or if
+// x.Key is not the key of its contents. Otherwise it returns nil.
 func (l Layout) Check(x *Extent) error {
 	switch {
 	case len(x.Tokens) == 0 || len(x.Tokens)%l.PageTokens != 0 || len(x.Tokens) > l.ExtentTokens():
@@ -133,8 +134,9 @@ func (l Layout) Check(x *Extent) error {
 	return nil
 }
 
-// SharedPages returns the number of leading pages that x and want share: the same
-// parent, namespace and start, and equal tokens and media up to the end of the page.
+// SharedPages returns the number of first pages that x and want share: pages with equal
+// tokens and media from the extents' start to the page's end. It returns 0 if parent,
+// namespace or start differ.
 func (l Layout) SharedPages(x, want *Extent) int {
 	if x.Parent != want.Parent || x.Namespace != want.Namespace || x.Start != want.Start {
 		return 0
@@ -143,8 +145,8 @@ func (l Layout) SharedPages(x, want *Extent) int {
 	for n < min(len(x.Tokens), len(want.Tokens)) && x.Tokens[n] == want.Tokens[n] {
 		n++
 	}
-	// Equal tokens are not enough: media with different contents have equal placeholder
-	// tokens. Pages are given up from the end until the media agree too.
+	// Equal tokens are not enough, because media with different contents may have equal
+	// placeholder tokens. So drop pages from the end until the media are equal too.
 	pages := n / l.PageTokens
 	for ; pages > 0; pages-- {
 		end := x.Start + pages*l.PageTokens

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// PageLayout names the order of the axes in a page of all present backends. Another
-// order needs another name.
+// PageLayout names the order of the axes in a page, which is the same in all present
+// backends. A backend with another order needs another name.
 const PageLayout = "layer/kv/head/slot/dim"
 
 // Identity has everything that must be equal for the bytes of a page to mean the same
@@ -28,8 +28,8 @@ type Fingerprint [16]byte
 
 func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
 
-// Fingerprint hashes id and the version of the record format. Strings are hashed with
-// their lengths, so that two identities never give the same bytes.
+// Fingerprint returns a hash of id and of the version of the record format. Strings are
+// hashed with their lengths, so that two identities never give the same bytes to hash.
 func (id *Identity) Fingerprint() Fingerprint {
 	b := []byte("coppice identity\x00")
 	b = binary.LittleEndian.AppendUint32(b, recordVersion)
@@ -44,7 +44,7 @@ func (id *Identity) Fingerprint() Fingerprint {
 	return Fingerprint(sum[:16])
 }
 
-// Validate returns the missing parts of id.
+// Validate returns an error if a name in id is empty or its layout is invalid, or nil.
 func (id *Identity) Validate() error {
 	if id.ModelID == "" || id.NumericsID == "" || id.PageLayout == "" {
 		return fmt.Errorf("mempool: Identity has model %q, numerics %q, page layout %q; none may be empty", id.ModelID, id.NumericsID, id.PageLayout)

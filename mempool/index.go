@@ -9,12 +9,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// MaxSiblings bounds how many extents below one parent Match compares for a part of one.
+// MaxSiblings is the largest number of extents below one parent that Part compares.
 const MaxSiblings = 256
 
-// Index lists the extents that one tier holds: a forest, with the order of their removal.
-// Only leaves may be removed, the least recently used first, so a parent stays at least as
-// long as its last child. It belongs to one owner and is not locked.
+// Index holds the extents of one tier as a forest, and the order in which its leaves should
+// be removed: the least recently used first. Remove refuses an extent with children, so a
+// parent stays at least as long as its last child. An Index has one owner and no lock.
 type Index struct {
 	layout  Layout
 	at      map[Key]int32
@@ -26,18 +26,19 @@ type Index struct {
 	bytes   int64
 }
 
-// entry is an extent in the index. Lists end with none.
+// entry is an extent in the index. It names other entries by their index in Index.entries,
+// or none.
 type entry struct {
 	Extent
-	bytes       int32
-	place       int32 // the owner's: a slot, say
+	bytes       int32 // as passed to Add
+	place       int32 // as passed to Add; its meaning is the owner's, for example a slot
 	parent      int32
-	child       int32 // the newest
-	prev, next  int32 // siblings, newer and older
-	children    int32
+	child       int32 // newest child
+	prev, next  int32 // next newer and next older sibling
+	children    int32 // number of children
 	pins        int32
-	used, added uint64 // by the clock
-	heapAt      [2]int32
+	used, added uint64   // clock at the last use and at Add
+	heapAt      [2]int32 // index in both heaps, by leafPlaces.which; none if in no heap
 	space       *space
 }
 
@@ -55,8 +56,8 @@ type space struct {
 // Hit is an extent that holds the KV of a part of a sequence.
 type Hit struct {
 	Key   Key
-	Place int32
-	Pages int // of its first ones
+	Place int32 // as passed to Add
+	Pages int   // number of the extent's first pages that belong to the sequence
 }
 
 // NewIndex makes an empty index of extents of a layout.
@@ -67,7 +68,7 @@ func NewIndex(l Layout) *Index {
 // Len returns the number of extents.
 func (ix *Index) Len() int { return len(ix.at) }
 
-// Bytes returns the sum of the sizes that Add got.
+// Bytes returns the sum of the bytes that were passed to Add, over all extents.
 func (ix *Index) Bytes() int64 { return ix.bytes }
 
 // NamespaceBytes returns the part of Bytes that belongs to one namespace.
@@ -81,7 +82,8 @@ func (ix *Index) NamespaceBytes(ns kv.Namespace) int64 {
 // Has reports whether the index has an extent.
 func (ix *Index) Has(k Key) bool { _, ok := ix.at[k]; return ok }
 
-// Place returns the place that Add got for an extent, and whether the extent is there.
+// Place returns the place that was passed to Add for an extent, and reports whether the index
+// has the extent.
 func (ix *Index) Place(k Key) (place int32, ok bool) {
 	if i, ok := ix.at[k]; ok {
 		return ix.entries[i].place, true
@@ -89,7 +91,8 @@ func (ix *Index) Place(k Key) (place int32, ok bool) {
 	return 0, false
 }
 
-// Extent returns an extent of the index, if it is there. Its slices must not be changed.
+// Extent returns the extent with key k, and reports whether the index has it. The caller must
+// not change its slices.
 func (ix *Index) Extent(k Key) (x Extent, ok bool) {
 	if i, ok := ix.at[k]; ok {
 		return ix.entries[i].Extent, true
@@ -97,8 +100,9 @@ func (ix *Index) Extent(k Key) (x Extent, ok bool) {
 	return Extent{}, false
 }
 
-// CanAdd reports why an extent could not be added: ErrOrphan without its parent, and below
-// a tail.
+// CanAdd returns nil if Add would accept x, or else an error that wraps ErrOrphan: the index
+// lacks the parent of x, or x does not follow directly after that parent, or the parent is a
+// tail.
 func (ix *Index) CanAdd(x *Extent) error {
 	if x.Parent.IsZero() {
 		return nil
@@ -114,8 +118,10 @@ func (ix *Index) CanAdd(x *Extent) error {
 	return nil
 }
 
-// Add adds an extent, most recently used, and copies its slices. It fails as CanAdd does.
-// An extent that is there is only touched, and its place stays: added says so.
+// Add adds a copy of x as the most recently used extent. bytes is the room that x takes in
+// the tier, place a number for the owner, which Hits and Place return. If the index has x
+// already, Add only touches it, ignores bytes and place, and returns false. It fails as
+// CanAdd does.
 func (ix *Index) Add(x *Extent, bytes int, place int32) (added bool, err error) {
 	if ix.Has(x.Key) {
 		ix.Touch(x.Key)
@@ -150,7 +156,7 @@ func (ix *Index) Add(x *Extent, bytes int, place int32) (added bool, err error) 
 	return true, nil
 }
 
-// Touch makes an extent the most recently used.
+// Touch makes an extent the most recently used. It ignores an extent that is not in the index.
 func (ix *Index) Touch(k Key) {
 	if i, ok := ix.at[k]; ok {
 		ix.clock++
@@ -159,7 +165,8 @@ func (ix *Index) Touch(k Key) {
 	}
 }
 
-// Pin keeps an extent from being a victim until it is unpinned as often.
+// Pin keeps an extent from being a Victim until Unpin was called as often as Pin. It panics
+// if the extent is not in the index.
 func (ix *Index) Pin(k Key) {
 	i, ok := ix.at[k]
 	if !ok {
@@ -169,7 +176,7 @@ func (ix *Index) Pin(k Key) {
 	ix.entries[i].pins++
 }
 
-// Unpin takes one pin away. An extent that is gone by now is ignored.
+// Unpin removes one pin. It ignores an extent that is not in the index or has no pin.
 func (ix *Index) Unpin(k Key) {
 	if i, ok := ix.at[k]; ok && ix.entries[i].pins > 0 {
 		ix.entries[i].pins--
@@ -177,8 +184,8 @@ func (ix *Index) Unpin(k Key) {
 	}
 }
 
-// Remove removes an extent and returns its place. It fails with ErrMiss, and with
-// ErrChildren while extents stand below it.
+// Remove removes an extent, pinned or not, and returns its place. It fails with ErrMiss if
+// the extent is not in the index, and with ErrChildren if it has children.
 func (ix *Index) Remove(k Key) (place int32, err error) {
 	i, ok := ix.at[k]
 	if !ok {
@@ -193,7 +200,8 @@ func (ix *Index) Remove(k Key) (place int32, err error) {
 	return place, nil
 }
 
-// RemoveTree removes an extent and all below it, and appends what went, children first.
+// RemoveTree removes an extent and all extents below it, pinned or not, and returns dst with
+// them appended, children first. It ignores an extent that is not in the index.
 func (ix *Index) RemoveTree(k Key, dst []Hit) []Hit {
 	top, ok := ix.at[k]
 	if !ok {
@@ -217,7 +225,7 @@ func (ix *Index) RemoveTree(k Key, dst []Hit) []Hit {
 	return dst
 }
 
-// Children is how many extents stand right below one.
+// Children returns the number of an extent's children, 0 if it is not in the index.
 func (ix *Index) Children(k Key) int {
 	if i, ok := ix.at[k]; ok {
 		return int(ix.entries[i].children)
@@ -225,8 +233,8 @@ func (ix *Index) Children(k Key) int {
 	return 0
 }
 
-// Subtree appends an extent and all below it to dst, children first. Nothing, if it is not
-// there. The slices are the index's.
+// Subtree returns dst with an extent and all extents below it appended, children first. It
+// appends nothing if the extent is not in the index. The caller must not change their slices.
 func (ix *Index) Subtree(k Key, dst []Extent) []Extent {
 	top, ok := ix.at[k]
 	if !ok {
@@ -245,7 +253,8 @@ func (ix *Index) Subtree(k Key, dst []Extent) []Extent {
 	return dst
 }
 
-// Victim is the extent to leave next, of all or of one namespace.
+// Victim returns the extent to remove next: the least recently used leaf without pins, of
+// the namespace of, or of all namespaces if of is nil. ok is false if there is none.
 func (ix *Index) Victim(of *kv.Namespace) (k Key, ok bool) {
 	h := &ix.leaves
 	if of != nil {
@@ -261,8 +270,9 @@ func (ix *Index) Victim(of *kv.Namespace) (k Key, ok bool) {
 	return ix.entries[h.Items[0].entry].Key, true
 }
 
-// Match appends the extents that hold the beginning of a sequence, and at last one of
-// which only the first pages fit, if there is such. It costs a hash for each extent.
+// Match returns dst with the extents appended that hold the beginning of a sequence without a
+// gap, in order. For the first extent that is not in the index, it also appends the Part, if
+// there is one. Cost: a hash for each extent of the sequence.
 func (ix *Index) Match(ns kv.Namespace, tokens []kv.Token, media []kv.Media, dst []Hit) []Hit {
 	for _, x := range ix.layout.AppendExtents(nil, ns, tokens, media) {
 		i, ok := ix.at[x.Key]
@@ -277,8 +287,9 @@ func (ix *Index) Match(ns kv.Namespace, tokens []kv.Token, media []kv.Media, dst
 	return dst
 }
 
-// Part finds the extent that shares most pages with one that is not there: a brother, of
-// the MaxSiblings that came last.
+// Part returns the extent with the parent of x that shares most first pages with x, and their
+// number in best.Pages. It compares only the MaxSiblings extents that were added last. ok is
+// false if none shares a page.
 func (ix *Index) Part(x *Extent) (best Hit, ok bool) {
 	siblings := int32(none)
 	if p, ok := ix.at[x.Parent]; ok {
@@ -295,8 +306,8 @@ func (ix *Index) Part(x *Extent) (best Hit, ok bool) {
 	return best, best.Pages > 0
 }
 
-// Contents appends all extents, parents before children, in the order in which they came
-// otherwise. The slices are the index's.
+// Contents returns dst with all extents appended in the order in which they were added, so
+// parents come before children. The caller must not change their slices.
 func (ix *Index) Contents(dst []Extent) []Extent {
 	var all []int32
 	for i := range ix.entries {
@@ -368,7 +379,8 @@ func (ix *Index) verify() {
 	}
 }
 
-// Check walks the whole index: parents, children, heaps and sums.
+// Check walks the whole index and returns an error if parents, children, heaps or sums
+// disagree.
 func (ix *Index) Check() error {
 	var bytes int64
 	leaves := 0

@@ -9,10 +9,11 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Key names an extent: the SHA-256 of its parent's key, its namespace, its tokens and
-// media. By the chain it also stands for everything before the extent. SHA-256 and not
-// XXH3, because users choose prompts: no user must be able to craft two prompts with
-// one key. The zero Key is no extent: the parent of the first.
+// Key names an extent: the SHA-256 of its parent's key, its namespace, its start, tokens
+// and media. Through the parent's key it also depends on everything before the extent. It
+// is SHA-256 and not XXH3, because users choose prompts: no user must be able to craft two
+// prompts with one key. The zero Key names no extent; it is the Parent of a sequence's
+// first extent.
 type Key [sha256.Size]byte
 
 // IsZero reports whether k is the zero Key.
@@ -23,7 +24,7 @@ func (k Key) String() string { return hex.EncodeToString(k[:]) }
 // Short returns the first eight bytes of k in hexadecimal, for logs and errors.
 func (k Key) Short() string { return hex.EncodeToString(k[:8]) }
 
-// UnmarshalText reads the form of String.
+// UnmarshalText sets k from the form that String returns. It fails for another form.
 func (k *Key) UnmarshalText(b []byte) error {
 	if len(b) != 2*len(k) {
 		return fmt.Errorf("mempool: a key has %d hexadecimal digits, not %d", 2*len(k), len(b))
@@ -34,7 +35,8 @@ func (k *Key) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// keyDomain is the beginning of the hashed bytes, so that no other digest of the same bytes is a key.
+// keyDomain is the beginning of the hashed bytes, so that no SHA-256 for another purpose is a
+// key.
 const keyDomain = "coppice extent 1\x00"
 
 // keyOf hashes the contents of an extent, without its own key. Strings and lists are
@@ -63,7 +65,7 @@ func appendTokens(b []byte, tokens []kv.Token) []byte {
 	return b
 }
 
-// appendMedia appends place, length and hash of each medium, as little-endian u64.
+// appendMedia appends At, Tokens and Hash of each medium, as little-endian u64.
 func appendMedia(b []byte, media []kv.Media) []byte {
 	for _, m := range media {
 		b = binary.LittleEndian.AppendUint64(b, uint64(m.At))

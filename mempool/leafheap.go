@@ -2,7 +2,7 @@ package mempool
 
 import "github.com/coppice-llm/coppice/internal/heap"
 
-// leaf is an entry of an [Index] that may be a victim, the least recently used first.
+// leaf is an entry of an [Index] that may be a Victim. Leaves are ordered by their last use.
 type leaf struct {
 	used  uint64
 	entry int32
@@ -11,8 +11,8 @@ type leaf struct {
 // Before implements heap.Element.
 func (l leaf) Before(m leaf) bool { return l.used < m.used }
 
-// leafPlaces notes in the entries where leaves stand in a heap: of all leaves (0) or of their
-// namespace (1).
+// leafPlaces records the index of a leaf in a heap, in entry.heapAt[which]. which is 0 for the
+// heap of all leaves and 1 for the heap of the leaf's namespace.
 type leafPlaces struct {
 	ix    *Index
 	which int
@@ -23,10 +23,10 @@ func (p leafPlaces) Place(l leaf, at int) { p.ix.entries[l.entry].heapAt[p.which
 
 type leafHeap = heap.Heap[leaf, leafPlaces]
 
-// heaps are the heaps that an entry may stand in, by leafPlaces.which.
+// heaps returns the two heaps for an entry, by leafPlaces.which.
 func (ix *Index) heaps(e *entry) [2]*leafHeap { return [2]*leafHeap{&ix.leaves, &e.space.leaves} }
 
-// enter puts an entry into its heaps if it may be a victim.
+// enter puts entry i into its heaps if it has no children and no pins, and is in no heap yet.
 func (ix *Index) enter(i int32) {
 	e := &ix.entries[i]
 	if e.children > 0 || e.pins > 0 || e.heapAt[0] != none {
@@ -37,7 +37,7 @@ func (ix *Index) enter(i int32) {
 	}
 }
 
-// leave takes an entry out of its heaps, if it is there.
+// leave takes entry i out of its heaps if it is in them.
 func (ix *Index) leave(i int32) {
 	e := &ix.entries[i]
 	if e.heapAt[0] == none {
@@ -49,7 +49,7 @@ func (ix *Index) leave(i int32) {
 	}
 }
 
-// fix restores the order after an entry was used.
+// fix moves entry i to its new place in its heaps, if it is in them, after its used changed.
 func (ix *Index) fix(i int32) {
 	e := &ix.entries[i]
 	if e.heapAt[0] == none {

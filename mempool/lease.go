@@ -19,9 +19,10 @@ const (
 
 var stateNames = [...]string{"absent", "idle", "held", "cached"}
 
-// Lease is a scheduler's share of a pool. Every page in it has one owner at a time.
-// Each hand-over names the owner that the page must have, and panics otherwise: a page
-// with two owners would be overwritten while it is read, without any other sign.
+// Lease is the ledger of the pages that a pool granted to a scheduler. Every page is idle,
+// held by a request or cached by the radix tree. Each method expects the pages that it is
+// given in one of these states and panics otherwise: a page with two owners would be
+// overwritten while it is read, without any other sign.
 type Lease struct {
 	state  []pageState // by page id
 	idle   []kv.PageID // stack
@@ -50,7 +51,8 @@ func (l *Lease) HeldPages() int { return l.counts[held] }
 // CachedPages returns the number of pages of the radix tree.
 func (l *Lease) CachedPages() int { return l.counts[cached] }
 
-// Add takes pages that the pool granted. They become idle.
+// Add takes pages that the pool granted. They become idle. It panics if the lease has one of
+// them already.
 func (l *Lease) Add(pages []kv.PageID) {
 	for _, id := range pages {
 		l.move(id, absent, idle)
@@ -58,8 +60,8 @@ func (l *Lease) Add(pages []kv.PageID) {
 	l.verify()
 }
 
-// GiveBack returns n idle pages to the pool, or all idle ones if there are fewer, and
-// appends them to dst.
+// GiveBack removes n idle pages from the lease, or all idle pages if there are fewer. It
+// returns dst with them appended; the caller returns them to the pool.
 func (l *Lease) GiveBack(n int, dst []kv.PageID) []kv.PageID {
 	for ; n > 0 && len(l.idle) > 0; n-- {
 		id := l.pop()
@@ -70,8 +72,8 @@ func (l *Lease) GiveBack(n int, dst []kv.PageID) []kv.PageID {
 	return dst
 }
 
-// Hold appends n idle pages to dst for a request. It takes all n or none; ok reports
-// which.
+// Hold makes n idle pages held by a request and returns dst with them appended, and true. If
+// fewer are idle it takes none, and returns dst and false.
 func (l *Lease) Hold(n int, dst []kv.PageID) (_ []kv.PageID, ok bool) {
 	if n > len(l.idle) {
 		return dst, false
@@ -85,7 +87,7 @@ func (l *Lease) Hold(n int, dst []kv.PageID) (_ []kv.PageID, ok bool) {
 	return dst, true
 }
 
-// Publish gives held pages to the tree.
+// Publish makes held pages cached: the tree owns them now.
 func (l *Lease) Publish(pages []kv.PageID) {
 	for _, id := range pages {
 		l.move(id, held, cached)
@@ -93,7 +95,7 @@ func (l *Lease) Publish(pages []kv.PageID) {
 	l.verify()
 }
 
-// Drop takes held pages back from a request; never cached ones.
+// Drop makes held pages idle. It panics for a page that is not held, such as a cached one.
 func (l *Lease) Drop(pages []kv.PageID) {
 	for _, id := range pages {
 		l.move(id, held, idle)
@@ -101,7 +103,7 @@ func (l *Lease) Drop(pages []kv.PageID) {
 	l.verify()
 }
 
-// Evicted takes cached pages back from the tree.
+// Evicted makes cached pages idle, after the tree has removed them.
 func (l *Lease) Evicted(pages []kv.PageID) {
 	for _, id := range pages {
 		l.move(id, cached, idle)
@@ -122,7 +124,8 @@ func (l *Lease) pop() kv.PageID {
 	return id
 }
 
-// move changes the owner of a page, which must be from.
+// move changes the state of a page from from to to. It panics if the page is not in state
+// from.
 func (l *Lease) move(id kv.PageID, from, to pageState) {
 	if id < 0 || int(id) >= len(l.state) || l.state[id] != from {
 		state := "out of range"
@@ -131,7 +134,7 @@ func (l *Lease) move(id kv.PageID, from, to pageState) {
 		}
 		panic(fmt.Sprintf("mempool: page %d goes from %s to %s, but is %s", id, stateNames[from], stateNames[to], state))
 	}
-	// Always on, since it is O(1): the two counts and the state change together.
+	// State and counts change together.
 	l.state[id] = to
 	l.counts[from]--
 	l.counts[to]++
@@ -155,7 +158,7 @@ func (l *Lease) Check() error {
 	for _, s := range l.state {
 		counts[s]++
 	}
-	// The counts are kept by move; the walk finds a change that went around it.
+	// move keeps the counts. They differ only if other code changed a state.
 	if counts != l.counts {
 		return fmt.Errorf("mempool: pages by state are %v, the counts say %v", counts, l.counts)
 	}

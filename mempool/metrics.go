@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// StoreMetrics are the contents of a store and its operations since it was opened.
+// StoreMetrics counts the contents of a store, and its operations since it was opened.
 type StoreMetrics struct {
 	Extents       int
 	Bytes         int64 // in use, headers included
 	CapacityBytes int64
-	OpenOps       int
+	OpenOps       int // operations without a Done yet
 
 	Puts, Gets, Drops, Probes, Flushes OpMetrics
 	Damaged                            int64 // records with wrong bytes
@@ -19,9 +19,9 @@ type StoreMetrics struct {
 
 // OpMetrics counts the ended operations of one kind.
 type OpMetrics struct {
-	OK, Missed, Late, Canceled, Failed int64
-	Bytes                              int64 // of pages moved
-	Time                               time.Duration
+	OK, Missed, Late, Canceled, Failed int64         // by result; Late ended by their deadline
+	Bytes                              int64         // of the pages that successful operations moved
+	Time                               time.Duration // sum of the durations of successful operations
 }
 
 // Utilization returns the used part of the capacity, in [0, 1].

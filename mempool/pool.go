@@ -10,8 +10,8 @@ import (
 // ErrExhausted is returned by Grant when fewer pages are free than requested.
 var ErrExhausted = errors.New("mempool: not enough free pages")
 
-// Pool is the ledger of one tier's pages. A page is free or leased; every hand-over
-// checks which, because a page with two owners would be overwritten while it is read.
+// Pool is the ledger of a device's pages. A page is free or leased (granted). Return panics
+// if a page is not leased: a page with two owners would be overwritten while it is read.
 type Pool struct {
 	free   []kv.PageID // stack; the last one is granted next
 	leased []bool      // by page id
@@ -40,9 +40,9 @@ func (p *Pool) FreePages() int { return len(p.free) }
 // LeasedPages returns the number of pages that are granted and not returned.
 func (p *Pool) LeasedPages() int { return len(p.leased) - len(p.free) }
 
-// Grant appends n free pages to dst. A fresh pool grants ascending ids, which take no
-// memory in the radix tree. It grants all n or none: with fewer free it returns dst
-// unchanged and ErrExhausted.
+// Grant makes n free pages leased and returns dst with them appended. A fresh pool grants
+// ascending ids, which the radix tree stores in little memory. If fewer than n pages are
+// free, Grant grants none and returns dst and ErrExhausted.
 func (p *Pool) Grant(n int, dst []kv.PageID) ([]kv.PageID, error) {
 	if n < 0 || n > len(p.free) {
 		return dst, fmt.Errorf("%w: %d requested, %d of %d are free", ErrExhausted, n, len(p.free), len(p.leased))
@@ -56,7 +56,8 @@ func (p *Pool) Grant(n int, dst []kv.PageID) ([]kv.PageID, error) {
 	return dst, nil
 }
 
-// Return takes pages back. A page that is not leased panics: two owners held it.
+// Return makes leased pages free. It panics if a page is not leased, because then two owners
+// had it.
 func (p *Pool) Return(pages []kv.PageID) {
 	for _, id := range pages {
 		if id < 0 || int(id) >= len(p.leased) || !p.leased[id] {
@@ -67,7 +68,8 @@ func (p *Pool) Return(pages []kv.PageID) {
 	}
 }
 
-// Check walks the whole ledger: every page is either free once or leased.
+// Check returns an error unless every page is either leased or exactly once in the list of
+// free pages.
 func (p *Pool) Check() error {
 	seen := make([]bool, len(p.leased))
 	for _, id := range p.free {

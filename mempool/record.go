@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Limits of the variable parts of a record. They bound the header's room, and so a slot.
+// Limits of the variable parts of a record. They bound HeaderBytes and SlotBytes.
 const (
 	MaxNamespaceBytes = 1024 // model, LoRA and salt together
 	MaxExtentMedia    = 64
@@ -49,23 +49,24 @@ type Record struct {
 	PayloadSum   uint64 // Sum of the pages
 }
 
-// HeaderBytes returns the room of every header, a multiple of 4096. For extents of 256
-// tokens the longest header has 152 + 1024 + 24·64 + 4·256 + 8 = 3,744 bytes, so the
-// room is 4,096.
+// HeaderBytes returns the bytes that every header takes in a store: the longest header,
+// rounded up to a multiple of 4096. For extents of 256 tokens the longest header has
+// 152 + 1024 + 24·64 + 4·256 + 8 = 3,744 bytes, so HeaderBytes is 4,096.
 func (f *Format) HeaderBytes() int {
 	most := recordFixed + MaxNamespaceBytes + 24*MaxExtentMedia + 4*f.Layout.ExtentTokens() + 8
 	return roundUp(most, recordAlign)
 }
 
-// SlotBytes returns the room of a header and a full extent, a multiple of 4096.
+// SlotBytes returns the bytes that a header and the pages of a full extent take in a store,
+// a multiple of 4096.
 func (f *Format) SlotBytes() int {
 	return f.HeaderBytes() + roundUp(f.Layout.ExtentBytes(), recordAlign)
 }
 
-// roundUp returns the smallest multiple of a number that is at least n.
+// roundUp returns the smallest multiple of the number of that is at least n.
 func roundUp(n, of int) int { return (n + of - 1) / of * of }
 
-// AppendHeader appends the header of r, without padding.
+// AppendHeader returns dst with the header of r appended, without padding.
 func (f *Format) AppendHeader(dst []byte, r *Record) []byte {
 	at := len(dst)
 	ns := &r.Namespace
@@ -91,13 +92,13 @@ func (f *Format) AppendHeader(dst []byte, r *Record) []byte {
 	return binary.LittleEndian.AppendUint64(dst, xxh3.Hash(dst[at:]))
 }
 
-// ParseHeader reads a header from the beginning of b, which may be longer. Errors:
-// ErrMiss if b begins with zeros (no record), ErrForeign for another version or
-// fingerprint, ErrCorrupt for wrong bytes. A returned record has lengths that agree
-// with the layout, and the key of its extent.
+// ParseHeader reads a header from the beginning of b, which may be longer than the header.
+// Errors: ErrMiss if b begins with zeros (there is no record), ErrForeign for another
+// version or fingerprint, ErrCorrupt for wrong bytes. A returned record has lengths that
+// agree with the layout, and the key of its contents.
 //
-// The checksum is verified before anything else is read, so that damage is reported as
-// damage and not as a foreign record.
+// ParseHeader verifies the checksum before it compares the fingerprint, so that damage to
+// the fingerprint gives ErrCorrupt and not ErrForeign.
 func (f *Format) ParseHeader(b []byte) (Record, error) {
 	if len(b) < recordFixed+8 {
 		return Record{}, fmt.Errorf("%w: a header of %d bytes", ErrCorrupt, len(b))
@@ -125,8 +126,8 @@ func (f *Format) ParseHeader(b []byte) (Record, error) {
 	return f.parse(b)
 }
 
-// parse reads a header with a correct checksum. Its contents may still be wrong, from a
-// faulty writer, so all lengths are checked.
+// parse reads a header with a correct checksum and fingerprint. A faulty writer may have
+// written wrong contents all the same, so parse checks all lengths.
 func (f *Format) parse(b []byte) (Record, error) {
 	var r Record
 	r.Seq = binary.LittleEndian.Uint64(b[32:])

@@ -17,9 +17,10 @@ var (
 	ErrNotReserved = errors.New("mempool: owner has no reservation")
 )
 
-// Reservations give pages of a pool to owners by name, for callers without a [Lease]:
-// an engine driven by hand, or several schedulers on one pool. A reservation grows and
-// ends as a whole. It belongs to the owner of the pool.
+// Reservations grants pages of a pool to named owners, for callers without a [Lease]: code
+// that drives an engine without a scheduler, or several schedulers on one pool. An owner can
+// get more pages, but can return only all of them. The goroutine that owns the pool also
+// owns the Reservations.
 type Reservations struct {
 	pool  *Pool
 	pages map[Owner][]kv.PageID
@@ -32,9 +33,9 @@ func NewReservations(pool *Pool) *Reservations {
 	return &Reservations{pool: pool, pages: map[Owner][]kv.PageID{}}
 }
 
-// Reserve gives n pages to an owner without a reservation. It gives all n or none:
-// ErrExhausted with fewer free pages, ErrReserved for a second reservation. The pages
-// belong to the owner until Release; the slice is valid until Extend.
+// Reserve grants n pages to owner o and returns them. It grants none if it fails: with
+// ErrExhausted if fewer than n pages are free, with ErrReserved if the owner has pages
+// already. The pages belong to the owner until Release; the slice is valid until Extend.
 func (r *Reservations) Reserve(o Owner, n int) ([]kv.PageID, error) {
 	if _, ok := r.pages[o]; ok {
 		return nil, fmt.Errorf("%w: %d", ErrReserved, o)
@@ -48,8 +49,9 @@ func (r *Reservations) Reserve(o Owner, n int) ([]kv.PageID, error) {
 	return pages, nil
 }
 
-// Extend gives an owner n more pages and returns all of its pages. It gives all n or
-// none, as Reserve does.
+// Extend grants owner o n more pages and returns all of its pages. It grants none if it
+// fails: with ErrExhausted if fewer than n pages are free, with ErrNotReserved if the owner
+// has no reservation.
 func (r *Reservations) Extend(o Owner, n int) ([]kv.PageID, error) {
 	pages, ok := r.pages[o]
 	if !ok {

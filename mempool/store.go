@@ -101,7 +101,7 @@ type Op struct {
 	Pages [][]byte
 	// Sum is the checksum of Pages for a Put, 0 if not known. A Put of other bytes fails.
 	Sum uint64
-	// Deadline ends the operation with ErrDeadline; zero: none.
+	// Deadline is the time at which the operation ends with ErrDeadline; zero for none.
 	Deadline time.Time
 }
 
@@ -115,8 +115,8 @@ type Done struct {
 	Sum   uint64        // checksum of the record's pages, after a Put or Get
 	Took  time.Duration // without the time in the queue
 	Err   error
-	// Gone are extents that have left the store, because they or an ancestor could not be read;
-	// children first.
+	// Gone has the extents that the store removed because it could not read them or an
+	// ancestor of them, children first.
 	Gone []Key
 }
 
@@ -170,9 +170,9 @@ func (id *Identity) CheckOp(op *Op) error {
 	return nil
 }
 
-// CheckRead reports whether the record r, read under want.Key, answers the Get of want:
-// with all of its pages, or the first ones. A record with another key is damage
-// (ErrCorrupt). A record with other tokens or another namespace is a miss (ErrMiss).
+// CheckRead returns nil if the record r, which a store found under want.Key, has all pages of
+// want as its first pages, so that it can answer a Get of want. It returns ErrCorrupt if r has
+// another key, and ErrMiss if r has other tokens, media or another namespace.
 func (l Layout) CheckRead(r, want *Extent) error {
 	if r.Key != want.Key {
 		return fmt.Errorf("%w: found %s in the place of %s", ErrCorrupt, r.Key.Short(), want.Key.Short())

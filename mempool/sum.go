@@ -9,9 +9,10 @@ import (
 // sumPiece is the number of bytes that are copied and hashed at a time.
 const sumPiece = hashcopy.PieceBytes
 
-// Sum returns the checksum of an extent's pages: the XXH3-64 of their bytes in pieces
-// of 16 KiB, where the seed of each piece is the checksum of the pieces before it, from
-// 0. The pieces allow copying and hashing in one pass.
+// Sum returns the checksum of payload, the bytes of an extent's pages. It hashes payload by
+// XXH3-64 in pieces of 16 KiB: the seed of the first piece is 0, that of each later piece is
+// the hash of the piece before, and the last hash is the result. The pieces allow copying
+// and hashing in one pass.
 func Sum(payload []byte) (sum uint64) {
 	for len(payload) > 0 {
 		n := min(sumPiece, len(payload))
@@ -23,8 +24,8 @@ func Sum(payload []byte) (sum uint64) {
 
 // Gather copies pages to dst, one after another, and returns the Sum of their bytes.
 func Gather(dst []byte, pages [][]byte) (sum uint64) {
-	// Pages that are not multiples of a piece would cut pieces in two: they are copied first
-	// and hashed afterwards.
+	// If pages have no whole number of pieces, some piece has bytes of two pages. Then copy
+	// all pages first and hash them afterwards.
 	if len(pages) > 0 && len(pages[0])%sumPiece != 0 {
 		at := 0
 		for _, p := range pages {
@@ -39,12 +40,12 @@ func Gather(dst []byte, pages [][]byte) (sum uint64) {
 	return sum
 }
 
-// Scatter copies the first bytes of payload to pages and returns the Sum of all of
-// payload. The caller compares it before it uses the pages: they are written before the
-// sum is known.
+// Scatter copies payload to pages, one after another, as far as the pages have room. It
+// returns the Sum of all of payload. The caller must compare the sum before it uses the
+// pages, because Scatter writes them before the sum is known.
 func Scatter(pages [][]byte, payload []byte) (sum uint64) {
-	// Pages of whole pieces are copied and hashed in one pass. The rest goes piece by piece:
-	// a piece may cover parts of several pages, or more than the pages ask for.
+	// Copy and hash pages of whole pieces in one pass. Hash and copy the remaining payload
+	// piece by piece: a piece may have bytes of several pages, or bytes beyond the last page.
 	for len(pages) > 0 && len(pages[0])%sumPiece == 0 && len(pages[0]) <= len(payload) {
 		n := len(pages[0])
 		sum = hashcopy.Copy(pages[0], payload[:n], sum)

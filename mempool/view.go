@@ -9,15 +9,15 @@ import (
 )
 
 // Storage describes a piece of memory: address, size and tier. It does not own the
-// memory; its maker keeps that alive.
+// memory; the code that made the Storage keeps the memory allocated.
 type Storage struct {
 	Tier  kv.Tier
 	Addr  uint64
 	Bytes int64
 }
 
-// View is a row-major tensor in a piece of memory: element type, shape, and the place
-// of each element. Views are values and share the storage; creating one copies nothing.
+// View is a tensor in a piece of memory: element type, shape, strides and offset. Views
+// are values and share the memory; creating or slicing a View copies no elements.
 type View struct {
 	storage Storage
 	dtype   kv.DType
@@ -26,8 +26,9 @@ type View struct {
 	offset  int64   // bytes, of the element with all indices 0
 }
 
-// NewView returns a tensor at the beginning of a storage. It fails if the storage is
-// too small, a side is negative, or the type has no elements of its own (q8_0).
+// NewView returns a row-major tensor of elements d at the beginning of storage s. shape has
+// its sides, outermost first. It fails if the storage is too small, a side is negative, or
+// the type stores its elements in blocks (q8_0).
 func NewView(s Storage, d kv.DType, shape ...int) (View, error) {
 	if d.Size(32) != 32*d.Bytes() {
 		return View{}, fmt.Errorf("mempool: a view of %s: its elements stand in blocks", d)
@@ -39,7 +40,7 @@ func NewView(s Storage, d kv.DType, shape ...int) (View, error) {
 		if shape[i] < 0 || shape[i] > 0 && stride > math.MaxInt64/int64(shape[i]) {
 			return View{}, fmt.Errorf("mempool: a view of shape %v: side %d is negative or too long", shape, i)
 		}
-		// A side of 0 leaves the strides of the outer sides as for 1: no element uses them.
+		// A side of 0 counts as 1 in the strides of the outer sides; no element uses them.
 		stride *= int64(max(shape[i], 1))
 	}
 	if n := v.Bytes(); n > s.Bytes {
@@ -85,7 +86,8 @@ func (v View) Contiguous() bool {
 	return true
 }
 
-// Slice returns v restricted to indices [lo, hi) of one side.
+// Slice returns v restricted to indices [lo, hi) of one side, counted from 0 for the
+// outermost. It fails if the side or the indices are out of range.
 func (v View) Slice(side, lo, hi int) (View, error) {
 	if side < 0 || side >= len(v.shape) || lo < 0 || lo > hi || hi > v.shape[side] {
 		return View{}, fmt.Errorf("mempool: slice [%d, %d) of side %d in shape %v", lo, hi, side, v.shape)
@@ -96,7 +98,8 @@ func (v View) Slice(side, lo, hi int) (View, error) {
 	return v, nil
 }
 
-// Offset returns the place of an element, in bytes from the storage's beginning.
+// Offset returns the place of an element, in bytes from the storage's beginning. index has
+// the element's index on each side. It fails if there is no such element.
 func (v View) Offset(index ...int) (int64, error) {
 	if len(index) != len(v.shape) {
 		return 0, fmt.Errorf("mempool: %d indices for shape %v", len(index), v.shape)
@@ -111,20 +114,21 @@ func (v View) Offset(index ...int) (int64, error) {
 	return at, nil
 }
 
-// Address returns the address of an element.
+// Address returns the address of an element. It fails as Offset does.
 func (v View) Address(index ...int) (uint64, error) {
 	at, err := v.Offset(index...)
 	return v.storage.Addr + uint64(at), err
 }
 
-// Copy is a run of bytes to copy from one storage to another, by offsets.
+// Copy is a run of Bytes bytes to copy from offset From of one storage to offset To of
+// another.
 type Copy struct {
 	To, From, Bytes int64
 }
 
-// AppendCopies appends the copies from the elements of from to those of to: host to
-// device, device to host, or within one. Shapes and types must be equal. Runs are as
-// long as both views have no gaps, so views of whole pages are one copy.
+// AppendCopies returns dst with the copies appended that copy the elements of from to those of
+// to. It fails if the shapes or types differ. A copy is as long as the elements have no gap in
+// both views, so two contiguous views need one copy.
 func AppendCopies(dst []Copy, to, from View) ([]Copy, error) {
 	if to.dtype != from.dtype || !slices.Equal(to.shape, from.shape) {
 		return dst, fmt.Errorf("mempool: a copy of %v %s to %v %s", from.shape, from.dtype, to.shape, to.dtype)
@@ -132,16 +136,16 @@ func AppendCopies(dst []Copy, to, from View) ([]Copy, error) {
 	if from.Elements() == 0 {
 		return dst, nil
 	}
-	// run is the number of bytes that are contiguous in both views. It takes in sides from
-	// the innermost one outwards; outer is the number of sides that remain.
+	// run is the number of bytes that are contiguous in both views: those of the innermost
+	// sides without gaps. outer is the number of the other sides.
 	run := int64(from.dtype.Bytes())
 	outer := len(from.shape)
 	for outer > 0 && (from.shape[outer-1] == 1 || from.strides[outer-1] == run && to.strides[outer-1] == run) {
 		outer--
 		run *= int64(from.shape[outer])
 	}
-	// index counts through the remaining sides, the last one fastest. A copy that continues
-	// the previous one on both sides extends it.
+	// index counts through the outer sides, the last one fastest. A copy that begins where
+	// the previous copy ends, in both views, extends the previous copy.
 	index := make([]int, outer)
 	for {
 		c := Copy{To: to.offset, From: from.offset, Bytes: run}

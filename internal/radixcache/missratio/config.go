@@ -18,11 +18,11 @@ const (
 )
 
 const (
-	// In the first headBlocks blocks, 480 tokens by default, blocks are half as long
-	// or less, but not shorter than headTokens. Where many requests fork at the same
-	// place, as after a common prompt, the guess there is wrong in the same way each
-	// time. As blocks are short where requests may be short too, the error is at most
-	// two percent of a request: 8 tokens of 480, with pages of 16.
+	// The head of a request is its first headBlocks*BlockTokens tokens, 480 by default.
+	// Blocks in the head are half as long or less, but not shorter than headTokens.
+	// If many requests fork at the same place, as after a common prompt, the estimate of
+	// the fork is wrong in the same way each time. With short blocks in the head, that
+	// error is at most two percent of a request: 8 tokens of 480, with pages of 16.
 	headOctaves = 4
 	headBlocks  = 1<<headOctaves - 1
 	headTokens  = 16
@@ -32,9 +32,9 @@ const (
 	quickTokens = 32
 )
 
-// DefaultSamples is the default of Config.Samples: 2 MB, as a sample costs some 130
-// bytes with its share of the line of walks. The tests state how far off a curve of
-// that size was.
+// DefaultSamples is the default of Config.Samples. It takes 2 MB: some 130 bytes for
+// each sample, with its share of the line of walks. The tests state the errors of a
+// curve with that many samples.
 const DefaultSamples = 16384
 
 // Config is the shape of a [Curve]. The zero value works.
@@ -46,8 +46,8 @@ type Config struct {
 	HalfLifeTokens int `min:"0"`                              // a request counts half after this many further tokens; 0: all count alike
 }
 
-// WithDefaults returns a copy with zeros replaced by the defaults. BlockTokens becomes
-// 32 for pages of 1, 2, 4, 8, 16 and 32 tokens, and one page for wider ones.
+// WithDefaults returns a copy with zero fields replaced by their defaults. BlockTokens
+// becomes 32 for pages of 1, 2, 4, 8, 16 and 32 tokens, and one page for longer pages.
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	if c.BlockTokens == 0 && c.PageTokens > 0 {
@@ -68,8 +68,8 @@ func (c Config) headBlock() int {
 	return head
 }
 
-// Validate reports all faults at once, each wrapping [errConfig] with field
-// and value. Zeros count as their defaults.
+// Validate returns an error that lists all fields with invalid values and wraps
+// [errConfig], or nil. Zero fields count as their defaults.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	err := bounds.CheckAs(errConfig, c)

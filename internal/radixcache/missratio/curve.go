@@ -17,15 +17,16 @@ type Curve struct {
 	refers []bool // scratch memory of compact
 
 	take   rate   // decides which blocks are tracked from now on
-	trust  rate   // decides for which blocks absence means that they are new; at most take
-	raised uint32 // the walk at which take rose, while trust < take
+	trust  rate   // decides which blocks are new if they are not in the table; at most take
+	raised uint32 // index of the walk at which take rose; used while trust < take
 
 	seen    float64 // number of tokens looked up, decayed
 	pending int     // number of tokens looked up since the last halving
 
-	// By how many tokens the estimates of runs are so far below what sampling says.
-	owedNew float64 // in runs that were never seen; below zero, hits are missing
-	owedOld float64 // in runs seen longer ago than the run before them
+	// Estimates of a run's end are cut to the possible range. These sums say by how many
+	// tokens, so far, the runs after such ends were made too short.
+	owedNew float64 // for runs that are new; below zero, too few tokens counted as hits
+	owedOld float64 // for runs last touched by an older walk than the run before them
 }
 
 // New returns an empty curve, or an error that wraps [errConfig]. It allocates all
@@ -57,10 +58,10 @@ func (c *Curve) Reset() {
 	c.seen, c.pending, c.owedNew, c.owedOld = 0, 0, 0, 0
 }
 
-// rate returns the share of the tokens looked up so far that an LRU cache of
-// capacityTokens would have held, in [0, 1] and never falling with the capacity.
-// Capacities beyond MaxTokens count as MaxTokens. Before the first request it is 0.
-// Cost: a pass over at most 5,000 buckets.
+// rate returns the share, in [0, 1], of the tokens of all requests so far that an LRU
+// cache of capacityTokens would have held. A larger capacity never has a smaller rate.
+// Capacities beyond MaxTokens count as MaxTokens. Before the first request the rate is
+// 0. Cost: a pass over at most 5,000 buckets.
 func (c *Curve) rate(capacityTokens int) float64 {
 	if c.seen == 0 {
 		return 0
@@ -73,7 +74,7 @@ func (c *Curve) rate(capacityTokens int) float64 {
 	return min(max(hits/c.seen, 0), 1)
 }
 
-// Rates appends the hit rate of each capacity to dst.
+// Rates returns dst with the hit rate in [0, 1] of each capacity, in tokens, appended.
 func (c *Curve) Rates(capacities []int, dst []float64) []float64 {
 	for _, capacity := range capacities {
 		dst = append(dst, c.rate(capacity))
@@ -81,9 +82,9 @@ func (c *Curve) Rates(capacities []int, dst []float64) []float64 {
 	return dst
 }
 
-// Access counts one request, whose tokens are the whole sequence from token 0 on. It
-// keeps nothing of tokens. A request shorter than a block counts as missed. Cost: one
-// hash of the tokens and a look-up for each sampled block; no allocations.
+// Access counts one request. tokens is its whole sequence, prompt and output, from token
+// 0 on; Access does not keep the slice. A request shorter than a block counts as missed.
+// Cost: one hash of the tokens and a look-up for each sampled block; no allocations.
 func (c *Curve) Access(ns kv.Namespace, tokens []kv.Token) {
 	if len(tokens) == 0 {
 		return
@@ -129,8 +130,9 @@ func (c *Curve) Access(ns kv.Namespace, tokens []kv.Token) {
 // wholePages rounds a number of tokens down to whole pages.
 func (c *Curve) wholePages(tokens int) int { return tokens - tokens%c.cfg.PageTokens }
 
-// count adds tokens to those looked up, and halves all sums at each half-life. Halving
-// in steps instead of decaying at each request costs a pass over the buckets only then.
+// count adds a request's tokens to c.seen, and halves all sums once for each
+// HalfLifeTokens tokens. Only that halving costs a pass over the buckets; decaying the
+// sums at each request would cost a pass each time.
 func (c *Curve) count(tokens int) {
 	c.seen += float64(tokens)
 	if c.cfg.HalfLifeTokens == 0 {

@@ -2,24 +2,26 @@ package missratio
 
 import "math/bits"
 
-// subBits sets how fine the buckets are: values below 1<<subBits have a bucket each, and
-// each doubling above has 1<<subBits, so a bucket is at most 1/128, 0.8 %, wide.
+// subBits sets the width of the buckets: each value below 1<<subBits has a bucket of its
+// own, and each doubling above has 1<<subBits buckets. So a bucket's width is at most 1/128,
+// 0.8 %, of its lowest value.
 const subBits = 7
 
 // gains holds the curve itself: hit tokens as a function of the capacity.
 //
-// A run of n tokens of which the first needs a capacity of m+1, the next m+2 and so on
-// gives clamp(capacity-m, 0, n) hits: a line that turns up at m and flat again at m+n.
-// Example: m 1,000 and n 200 give 0 hits at 1,000, 50 at 1,050, and 200 from 1,200 on.
-// So a run is two turns, whatever its length, and the sum of all runs at a bucket's edge
-// is exact: edge * (number of turns before) - (sum of their places). Between edges the
-// curve is interpolated linearly.
+// In a run of n tokens the first needs a capacity of m+1, the second m+2 and so on. The run
+// gives min(max(capacity-m, 0), n) hits: as a function of the capacity, a line whose slope
+// turns from 0 to 1 at m and back to 0 at m+n. Example: with m 1,000 and n 200 there are 0
+// hits at 1,000, 50 at 1,050, and 200 at 1,200 and above. So a run of any length is two
+// turns. At a bucket's lowest value the sum of all runs is exact: that value times the sum
+// of the turns before it, minus the sum of their places. Within a bucket the curve is
+// interpolated linearly.
 //
-// float64, because it halves exactly (decay) and holds whole numbers exactly up to 2^53.
+// The counts are float64, which holds whole numbers exactly up to 2^53 and halves exactly.
 type gains struct {
-	turns  []float64 // by bucket: turns up minus turns down
-	places []float64 // by bucket: the sum of their places, with the same weights
-	limit  int       // places from here on count as this one; no capacity is larger
+	turns  []float64 // by bucket: sum of the weights of the turns in it, negative for turns down
+	places []float64 // by bucket: sum of weight times place of the turns in it
+	limit  int       // largest capacity; larger places count as limit
 }
 
 func newGains(limit int) gains {
@@ -27,21 +29,22 @@ func newGains(limit int) gains {
 	return gains{make([]float64, n), make([]float64, n), limit}
 }
 
-// add counts a run of n tokens; m tokens are more recent than the run.
+// add counts a run of n tokens that is m tokens deep: m other tokens are more recent. Each
+// token counts weight times.
 func (g *gains) add(m, n int, weight float64) {
 	g.turn(min(m, g.limit), weight)
 	g.turn(min(m+n, g.limit), -weight)
 }
 
-// turn adds weight to the slope of the curve from at on.
+// turn adds weight to the slope of the curve for all capacities above at.
 func (g *gains) turn(at int, weight float64) {
 	b := bucketOf(at)
 	g.turns[b] += weight
 	g.places[b] += weight * float64(at)
 }
 
-// hits returns the number of tokens that a cache of a capacity would have hit. Cost:
-// O(buckets).
+// hits returns the number of tokens that a cache with a capacity in tokens would have hit.
+// Cost: O(buckets).
 func (g *gains) hits(capacity int) float64 {
 	capacity = min(capacity, g.limit)
 	if capacity <= 0 {

@@ -2,14 +2,13 @@ package missratio
 
 // walk is one request in the line.
 type walk struct {
-	end     int    // length in tokens of the request; 0, unknown, once walks were merged
-	endHash uint64 // hash of all its tokens
+	end     int    // length of the request in tokens; 0 (unknown) for merged walks
+	endHash uint64 // hash of all tokens of the request
 }
 
-// line is the order of recency: the walks, oldest first, each with the number of tokens
-// that it was the last to touch. It answers how many tokens were touched after a given
-// walk, in O(log walks), with a Fenwick tree (Fenwick, Software: Practice and Experience
-// 24(3), 1994).
+// line holds the walks, oldest first, each with the number of tokens that no later walk
+// touched. For a given walk it returns the number of tokens touched after it, in O(log
+// walks), by a Fenwick tree (Fenwick, Software: Practice and Experience 24(3), 1994).
 type line struct {
 	walks  []walk   // cap fixed
 	sums   []int    // Fenwick tree over walks, from index 1
@@ -33,13 +32,14 @@ func newLine(size int) line {
 // full reports whether compact must run before the next append.
 func (l *line) full() bool { return len(l.walks) == cap(l.walks) }
 
-// append adds the newest walk, which holds no tokens yet.
+// append adds w as the newest walk, with 0 tokens, and returns its index.
 func (l *line) append(w walk) uint32 {
 	l.walks = append(l.walks, w)
 	return uint32(len(l.walks) - 1)
 }
 
-// add adds tokens to those that a walk was the last to touch; negative numbers subtract.
+// add adds to the number of tokens that a walk was the last to touch. walk is its index;
+// negative numbers subtract.
 func (l *line) add(walk uint32, tokens int) {
 	l.total += tokens
 	for i := int(walk) + 1; i < len(l.sums); i += i & -i {
@@ -47,7 +47,7 @@ func (l *line) add(walk uint32, tokens int) {
 	}
 }
 
-// after returns the number of tokens last touched by newer walks.
+// after returns the number of tokens last touched by walks newer than walk, an index.
 func (l *line) after(walk uint32) int {
 	upTo := 0
 	for i := int(walk) + 1; i > 0; i &= i - 1 {
@@ -56,12 +56,12 @@ func (l *line) after(walk uint32) int {
 	return l.total - upTo
 }
 
-// compact makes room in three steps. Walks after which more than limit tokens were
-// touched are forgotten, as no capacity holds their tokens. Neighbours to which no
-// sampled block refers are merged, which changes no answer. If that is not enough, the
-// oldest are merged in pairs, which makes old distances coarser by one walk. refers[i]
-// states whether a block refers to walk i; the result has each walk's new index, or
-// forgotten.
+// compact makes room for new walks in three steps. It forgets walks after which limit or
+// more tokens were touched, as no capacity holds their tokens. It merges neighbouring
+// walks to which no sampled block refers, which changes no result of after that is used.
+// If that is not enough, it merges the oldest walks in pairs, so that distances to them are
+// off by up to one walk. refers[i] is true if a block refers to walk i. The result has the
+// new index of each walk, or forgotten; it is valid until the next call.
 func (l *line) compact(limit int, refers []bool) []uint32 {
 	n, size := len(l.walks), cap(l.walks)
 	tokens, moved := l.tokens[:n], l.moved[:n]
@@ -99,7 +99,8 @@ func (l *line) compact(limit int, refers []bool) []uint32 {
 	return moved
 }
 
-// pair merges the oldest walks two by two.
+// pair merges the oldest walks, an even number of them, two by two. n is the number of all
+// walks, tokens their tokens. It returns the new number of walks.
 func (l *line) pair(oldest, n int, tokens []int) int {
 	half := oldest / 2
 	for i := range half {
@@ -111,7 +112,8 @@ func (l *line) pair(oldest, n int, tokens []int) int {
 	return n - half
 }
 
-// unsum reads the tokens of each walk out of the Fenwick tree: the reverse of resum.
+// unsum sets tokens to the tokens of each walk, computed from the Fenwick tree: the reverse
+// of resum.
 func (l *line) unsum(tokens []int) {
 	copy(tokens, l.sums[1:])
 	for i := len(tokens); i > 0; i-- {
@@ -121,7 +123,7 @@ func (l *line) unsum(tokens []int) {
 	}
 }
 
-// resum builds the Fenwick tree in O(walks).
+// resum builds the Fenwick tree from the tokens of each walk, in O(walks).
 func (l *line) resum(tokens []int) {
 	clear(l.sums)
 	l.total = 0

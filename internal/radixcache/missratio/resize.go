@@ -1,11 +1,11 @@
 package missratio
 
-// thin lowers the rate until a sixth of the table is free, and drops the blocks that are
-// no longer sampled.
+// thin lowers take until at most five sixths of Config.Samples blocks are sampled, and drops
+// the other blocks from the table.
 func (c *Curve) thin() {
 	base := c.take.base
 	if base == everything {
-		// Below this, the deepest octave there is gets thinner.
+		// Start at the highest base at which some tracked octave is thinned.
 		base = 1
 		for i := range c.table.entries {
 			base = max(base, 1/thinning(int(c.table.entries[i].octave)))
@@ -33,11 +33,11 @@ func (c *Curve) thin() {
 	}
 }
 
-// sampled reports whether a tracked block is sampled at the present rate.
+// sampled reports whether e is a block that take samples.
 func (c *Curve) sampled(e *entry) bool { return e.hash != 0 && e.hash <= c.take.limit[e.octave] }
 
-// compact makes room in the line and forgets the blocks that are too old for any capacity.
-// If less than half of the samples remain, the rate rises.
+// compact makes room in the line, and drops the blocks of walks that the line forgot. If
+// less than half of Config.Samples blocks remain, it raises take.
 func (c *Curve) compact() {
 	clear(c.refers)
 	for i := range c.table.entries {
@@ -56,8 +56,9 @@ func (c *Curve) compact() {
 	c.table.refill()
 	switch {
 	case c.trust.base < c.take.base:
-		// A block that would not have been sampled before the rise may be absent without
-		// being new, until all walks from before the rise are gone.
+		// A block that was not sampled before take rose may be missing in the table
+		// although an old walk touched it. So trust rises only when the line has
+		// forgotten all walks from before.
 		if c.raised = moved[c.raised]; c.raised == forgotten {
 			c.trust.set(c.take.base)
 		}

@@ -1,14 +1,14 @@
 package missratio
 
-// entry is one tracked block. Hash 0 means an empty place.
+// entry is one tracked block. An entry with hash 0 is empty.
 type entry struct {
 	hash   uint64
 	walk   uint32 // index in the line of the walk that touched it last
 	octave uint32 // octave of its depth
 }
 
-// table is a hash table of fixed size, open addressing with linear probing, at most half
-// full. Sampling keeps small hashes, so places go by the low bits.
+// table is a hash table of fixed size with open addressing and linear probing, at most half
+// full. Sampled blocks have small hashes, so an entry's index is given by the low bits.
 type table struct {
 	entries []entry
 	spare   []entry // scratch memory: the entries that a sweep keeps

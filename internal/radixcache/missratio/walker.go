@@ -7,32 +7,33 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// walker is the state of one Access. The request consists of runs, each last touched by
-// one earlier walk, from the newest walk to older ones, and maybe a last run that is new:
+// walker is the state of one Access. The request consists of runs of tokens: each run was
+// last touched by one earlier walk, and each next run by an older walk. The last run may be
+// new, touched by no earlier walk:
 //
 //	[0, a) walk 812   [a, b) walk 790   [b, size) new
 //
-// The walker sees only sampled blocks, so it knows points of runs, and estimates where
-// they end.
+// The walker sees only sampled blocks, so it knows some points inside each run, and
+// estimates where the run ends.
 type walker struct {
 	c     *Curve
 	now   uint32 // index of this walk in the line
 	size  int    // number of tokens of the request, in whole pages
 	block int    // number of tokens in the current block
 
-	open   bool   // there is an open run: [start, …) of walk
-	fork   bool   // the rest of the request is new; only sampling continues
-	walk   uint32 // the walk that touched the open run last
+	open   bool   // a run has begun and not ended: the open run, which begins at start
+	fork   bool   // the remaining tokens of the request are new
+	walk   uint32 // index of the walk that touched the open run last
 	start  int
-	last   int  // lower bound on the tokens that the request shares with walk's request
-	end    int  // length of walk's request; 0 if unknown
-	ended  bool // the request shares all of it: the run ends at end, exactly
-	missed bool // the request does not share all of it: the run ends before end
+	last   int  // lower bound on the tokens that the request shares with that walk's request
+	end    int  // length of that walk's request; 0 if unknown
+	ended  bool // the request begins with all of that request: the open run ends at end
+	missed bool // the request does not begin with all of that request: the run ends before end
 }
 
-// tryEnd compares the hash of the first w.end tokens with that of walk's whole request. A
-// conversation continues where it ended, seldom at a block's edge, so this finds most
-// forks to the token.
+// tryEnd compares hash, that of the first w.end tokens, with the hash of the whole request of
+// w.walk. A request often begins with a whole earlier request of the same conversation, which
+// seldom ends at a block's edge; tryEnd finds the exact end of the run then.
 func (w *walker) tryEnd(hash uint64) {
 	if w.fork || w.ended {
 		return
@@ -44,7 +45,8 @@ func (w *walker) tryEnd(hash uint64) {
 	}
 }
 
-// probe looks up a sampled block, which ends at token end, and makes this walk its last.
+// probe looks up a sampled block with a hash, in an octave, which ends at token end, and
+// records that this walk touched the block last.
 func (w *walker) probe(hash uint64, octave, end int) {
 	c := w.c
 	e := c.table.find(hash)
@@ -73,14 +75,16 @@ func (w *walker) probe(hash uint64, octave, end int) {
 	}
 }
 
-// begin opens a run of an earlier walk.
+// begin opens a run that walk touched last, which begins at token start and has at least the
+// tokens up to last.
 func (w *walker) begin(walk uint32, start, last int) {
 	w.open, w.walk, w.start, w.last = true, walk, start, last
 	w.ended, w.missed = false, false
 	w.end = w.c.line.walks[walk].end
 }
 
-// leave ends the known part of the request: the sampled block that ends at end is new.
+// leave ends the known part of the request: the sampled block that ends at token end is new.
+// share is the fraction of blocks that is sampled there.
 func (w *walker) leave(end int, share float64) {
 	w.fork = true
 	if w.open {
@@ -91,17 +95,18 @@ func (w *walker) leave(end int, share float64) {
 	}
 }
 
-// before returns how many tokens of a run are expected before the end of its first sampled
-// block: sampled blocks are 1/share apart, and in the first block of a run half the tokens
-// still belong to the run before. With blocks of 32, pages of 16 and a share of 1/4, that
-// is 128 - 8 = 120 tokens.
+// before returns the expected number of tokens of a run up to the end of its first sampled
+// block. Sampled blocks are 1/share blocks apart, and in the first block of a run half of
+// the block's tokens, less half a page, still belong to the run before. With blocks of 32,
+// pages of 16 and a share of 1/4, the result is 128 - 8 = 120 tokens.
 func (w *walker) before(share float64) float64 {
 	return float64(w.block)/share - float64((w.block-w.c.cfg.PageTokens)/2)
 }
 
-// boundary estimates where the open run ends, given that the block ending at end, sampled
-// at share, is the first known block of the next run. An estimate is cut to the possible
-// range; owed accumulates the cuts, and later estimates make up for them.
+// boundary estimates the token at which the open run ends, given that the block that ends at
+// token end is the first sampled block of the next run; share is the fraction of blocks that
+// is sampled there. It cuts the estimate to the possible range, adds the tokens that were cut
+// to *owed, and lets later estimates make up for them.
 func (w *walker) boundary(end int, share float64, owed *float64) int {
 	low, high := w.last, end-w.c.cfg.PageTokens
 	if w.ended && low >= end-w.block {
@@ -126,7 +131,8 @@ func (w *walker) boundary(end int, share float64, owed *float64) int {
 	return at
 }
 
-// finish ends the walk; whole is the end of its last whole block.
+// finish closes the open run and adds the request's tokens to the line. whole is the end of
+// the last whole block, in tokens.
 func (w *walker) finish(whole int) {
 	c := w.c
 	switch {
@@ -139,7 +145,8 @@ func (w *walker) finish(whole int) {
 	c.line.add(w.now, w.size)
 }
 
-// unforked estimates where the last run ends if no sampled block was new.
+// unforked estimates the token at which the open run ends if no sampled block of the request
+// was new. whole is the end of the last whole block.
 func (w *walker) unforked(whole int) int {
 	c, low, high := w.c, w.last, w.size
 	if w.missed {
@@ -158,7 +165,7 @@ func (w *walker) unforked(whole int) int {
 	return at
 }
 
-// close counts the open run as [start, at).
+// close counts the open run, whose tokens are [w.start, at), as hits.
 func (w *walker) close(at int) {
 	n := at - w.start
 	if n <= 0 {
