@@ -31,14 +31,14 @@ func (m *Mode) UnmarshalText(b []byte) error { return modeNames.Read(m, b) }
 
 // TierConfig configures one tier below the device. A tier with zero Bytes does not exist.
 //
-// A High of 0.90 is that of Dynamo's host tier. The gap down to Low lets one call free room for
-// many writes: 5 % of 64 GiB are 3.2 GiB. The default of Bandwidth is a guess.
+// The default of High, 0.90, is that of Dynamo's host tier. Because Low is below High, one call
+// frees room for many writes: 5 % of 64 GiB are 3.2 GiB. The default of Bandwidth is a guess.
 type TierConfig struct {
 	Bytes          int64   // quota
 	SlotBytes      int     `min:"1"`                          // bytes that any extent takes of the quota
 	NamespaceBytes int64   `min:"0"`                          // most bytes of one namespace; default: the whole quota
 	High           float64 `default:"0.90" above:"0" max:"1"` // watermark, as a fraction of Bytes: above it, extents are dropped
-	Low            float64 `above:"0" max:"1"`                // down to this fraction; default 0.85, at most High
+	Low            float64 `above:"0" max:"1"`                // fraction of Bytes down to which they are dropped; default 0.85, at most High
 	MaxMoves       int     `default:"16" min:"1"`             // moves in flight to the tier and from it
 	Bandwidth      float64 `default:"1e9" above:"0"`          // of reads in bytes per second, until it is measured
 	FullOnly       bool    // takes no tails: in a shared directory, lookups for them would mostly miss
@@ -56,7 +56,7 @@ type Config struct {
 	MinWait      time.Duration        `above:"0s"`               // lower bound of a read's deadline; default defaultMinWait, at most Deadline
 	Lateness     float64              `default:"4" min:"1"`      // a read's deadline is this many times its expected time
 	TokenSeconds float64              `min:"0"`                  // seconds to compute a token of a prompt; 0: measure it
-	TokenGuess   float64              `min:"0"`                  // used until then; 0: fetching always pays
+	TokenGuess   float64              `min:"0"`                  // the same, used until it is measured; 0: fetch always
 }
 
 const (
@@ -66,7 +66,7 @@ const (
 	defaultMinWait = 50 * time.Millisecond // a shorter deadline would measure the OS scheduler, not a disk
 )
 
-// WithDefaults returns c with defaults for fields that are zero.
+// WithDefaults returns c with defaults in the fields that are zero, also in those of its tiers.
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	c.MinWait = cmp.Or(c.MinWait, min(defaultMinWait, c.Deadline))

@@ -31,9 +31,10 @@ func (p *Policy) Demote(now time.Duration, k mempool.Key) {
 	p.tiers[first].stats.Lost++
 }
 
-// serves reports whether an extent evicted from the tier above is worth a write to a tier: host
-// memory takes it unless the mode is Selective; disk and lower tiers take it if it is idle, has
-// enough uses, or if they have room to spare.
+// serves reports whether an extent that leaves the tier above should be written to tier to. It
+// should if the mode is Through, the extent has Config.Uses uses or it is idle. Host memory
+// also takes it in the mode WriteBack, and other tiers take it in that mode if they have room
+// to spare.
 func (p *Policy) serves(n *node, to kv.Tier) bool {
 	return to < kv.TierDisk && p.cfg.Mode != Selective || p.cfg.Mode == Through || n.uses >= p.cfg.Uses || n.idle ||
 		p.cfg.Mode == WriteBack && p.tiers[to].spare(n.Namespace)
@@ -55,9 +56,10 @@ func sinks(p *Policy, of kv.Tier, k mempool.Key) bool {
 		p.serves(n, to) && !covered(p, to, &n.Extent)
 }
 
-// sink queues that write and reports whether the caller may count the extent as leaving. It
-// returns false while half of the queue is taken. If the write is refused, the extent counts as
-// lost and a later dropOne drops it.
+// sink queues a write of extent k of tier of to the next lower tier, after which the extent is
+// dropped from tier of. It returns false and does nothing while half of the queue is taken;
+// otherwise it returns true. If the write is refused, the extent counts as lost, and a later
+// dropOne drops it.
 func sink(p *Policy, now time.Duration, of kv.Tier, k mempool.Key) bool {
 	if len(p.writes) >= p.cfg.MaxQueue/2 {
 		return false
@@ -72,9 +74,9 @@ func sink(p *Policy, now time.Duration, of kv.Tier, k mempool.Key) bool {
 	return true
 }
 
-// hasten begins a queued write now, after those of its parents, and reports whether it could. It
-// needs enough free moves for the whole chain, and the chain's parent must be in the tier or on
-// its way there.
+// hasten begins the queued write of extent k to tier to now, after the queued writes of its
+// parents, and reports whether it could. It needs enough free moves for all these writes. The
+// parent of the topmost one must be in the tier, or its write must have begun.
 func hasten(p *Policy, now time.Duration, to kv.Tier, k mempool.Key) bool {
 	t := p.tiers[to]
 	var chain []*move // children first
@@ -133,8 +135,9 @@ func (p *Policy) Offer(now time.Duration) {
 	}
 }
 
-// spill queues the write of an extent to the first tier below full that takes it, and reports
-// whether there is one. It also returns true if such a tier has the extent already.
+// spill queues the write of an extent to the first tier below tier full that takes it, and
+// reports whether there is such a tier. It also returns true if a tier below full has the extent
+// already.
 func spill(p *Policy, now time.Duration, n *node, full kv.Tier) bool {
 	for to := p.below(full); int(to) < kv.Tiers; to = p.below(to) {
 		t := p.tiers[to]

@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Discard removes an extent whose KV is wrong, and all its descendants, from all tiers. They are
-// not found from now on. Reads and writes of them in flight are canceled, and a write
-// that ends well all the same is dropped.
+// Discard removes extent k, whose KV is wrong, and all its descendants from all tiers. They are
+// not found from now on. It cancels reads and writes of these extents that are in flight. If such
+// a write succeeds all the same, the policy drops its extent.
 func (p *Policy) Discard(k mempool.Key) {
 	p.gone(kv.TierDevice, k)
 	for i := range p.tiers {
@@ -35,11 +35,11 @@ func discardIn(p *Policy, of kv.Tier, k mempool.Key) {
 		t.dropping[x.Key] = true
 		p.drops = append(p.drops, p.drop(of, &x))
 	}
-	discardMoves(p, of, k) // not in the index yet
+	discardMoves(p, of, k) // k may have a write in flight without being in the index
 }
 
-// discardMoves ends the moves of a discarded extent. Writes of its descendants end with it: they
-// are canceled themselves, or find their parent missing.
+// discardMoves cancels the write of a discarded extent to tier of, and its reads from there.
+// Writes of its descendants end too: discardIn cancels them, or turn finds their parent missing.
 func discardMoves(p *Policy, of kv.Tier, k mempool.Key) {
 	if m := p.tiers[of].writing[k]; m != nil {
 		p.void(m)

@@ -30,8 +30,8 @@ func (e *estimate) take(measured float64) {
 	e.value, e.measured = measured, true
 }
 
-// relaxed returns the value at some age of its last measurement: its excess over the guess
-// halves every halfLife. So a tier that was slow once is tried again later.
+// relaxed returns the value when its last measurement is age old: the value's excess over the
+// guess is halved for each halfLife in age. So a tier that was slow once is tried again later.
 func (e *estimate) relaxed(age time.Duration) float64 {
 	above := e.at() - e.guess
 	for ; above > 0 && age >= halfLife; age -= halfLife {
@@ -52,8 +52,9 @@ type sum struct {
 	took time.Duration
 }
 
-// add adds done units of work that took some time. Once there are at least enough units, it
-// returns the seconds per unit and starts again from zero.
+// add adds as many units of work as done says, which took the time took. Once the sum has at least
+// as many units as enough says, add returns the seconds per unit and true, and the sum starts
+// again from zero.
 func (s *sum) add(done int, took time.Duration, enough int) (each float64, ok bool) {
 	s.done, s.took = s.done+done, s.took+took
 	if s.done < enough || s.took <= 0 {
@@ -64,7 +65,7 @@ func (s *sum) add(done int, took time.Duration, enough int) (each float64, ok bo
 	return each, true
 }
 
-// The least work of one measurement. Less is dominated by fixed costs and noise.
+// The least work of one measurement: less work would measure mostly fixed costs and noise.
 const (
 	leastTokens  = 64
 	leastExtents = 8
@@ -86,8 +87,9 @@ func (t *tier) fetchSeconds(now time.Duration, bytes int) float64 {
 	return float64(bytes) * t.speed.relaxed(now-t.readAt)
 }
 
-// measure adds a read to the estimate of the tier's speed. Of concurrent reads, each counts only
-// the time since the previous one ended: eight reads of 4 ms at once count 0.5 ms each.
+// measure adds a read of some bytes, which ended now and took the time took, to the estimate of
+// the tier's speed. A read counts at most the time since the previous read ended: eight
+// concurrent reads that take 4 ms together count 4 ms in sum.
 func (t *tier) measure(now time.Duration, l *mempool.Layout, bytes int, took time.Duration) {
 	if t.stats.Reads > 1 { // Moved has counted this read already
 		took = min(took, now-t.readAt)

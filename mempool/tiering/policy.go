@@ -133,9 +133,9 @@ func New(c Config) (*Policy, error) {
 	return p, nil
 }
 
-// Computed reports that whole extents are on the device, parents before children. It appends to
-// dst the keys of tails on the device that the new extents contain, and removes them from its
-// index of the device.
+// Computed tells the policy that the device has the extents xs now, parents before children. It
+// returns dst with the keys of tails on the device appended whose pages the new extents contain
+// too, and removes these tails from its index of the device.
 func (p *Policy) Computed(now time.Duration, xs []mempool.Extent, dst []mempool.Key) []mempool.Key {
 	device := p.tiers[kv.TierDevice].index
 	for i := range xs {
@@ -159,7 +159,8 @@ func (p *Policy) Computed(now time.Duration, xs []mempool.Extent, dst []mempool.
 	return dst
 }
 
-// outgrown finds a tail in a tier that has no page beyond those of x.
+// outgrown returns the key of a sibling of x in tier t whose pages are all among those of x. ok is
+// false if there is none.
 func outgrown(p *Policy, t kv.Tier, x *mempool.Extent) (tail mempool.Key, ok bool) {
 	ix := p.tiers[t].index
 	h, ok := ix.Part(x)
@@ -170,8 +171,8 @@ func outgrown(p *Policy, t kv.Tier, x *mempool.Extent) (tail mempool.Key, ok boo
 	return h.Key, h.Pages == p.cfg.Layout.Pages(&y)
 }
 
-// covered reports whether a sibling of the tail x, in a tier or on its way there, has all pages
-// of x. Siblings have the same parent.
+// covered reports whether x is a tail, and a sibling in tier t, or on its way to that tier, has
+// all pages of x. Siblings have the same parent.
 func covered(p *Policy, t kv.Tier, x *mempool.Extent) bool {
 	l := &p.cfg.Layout
 	if len(x.Tokens) == l.ExtentTokens() {
@@ -233,9 +234,9 @@ func (p *Policy) Idle(now time.Duration, k mempool.Key) {
 	}
 }
 
-// admit queues writes of an extent to the tiers below host memory, from the fastest tier that
-// has it. From the device it goes through host memory, if that exists, when the mode writes it
-// there.
+// admit queues writes of an extent to the tiers below host memory, from the fastest lower tier
+// that has it. If the extent is on the device, admit also queues its write to the first tier below
+// the device, unless that is host memory and the mode is WriteBack.
 func (p *Policy) admit(now time.Duration, n *node) {
 	first := p.below(kv.TierDevice)
 	if (p.cfg.Mode != WriteBack || first >= kv.TierDisk) && p.on(kv.TierDevice, n.Key) {
@@ -258,7 +259,7 @@ func (p *Policy) below(t kv.Tier) kv.Tier {
 	return t
 }
 
-// fastest returns the first tier in [from, to) that has an extent; to if none has.
+// fastest returns the first tier in [from, to) that has extent k, or to if none has it.
 func (p *Policy) fastest(k mempool.Key, from, to kv.Tier) kv.Tier {
 	for ; from < to && !p.on(from, k); from++ {
 	}
@@ -288,7 +289,8 @@ func (p *Policy) gone(t kv.Tier, k mempool.Key) {
 	}
 }
 
-// Found reports extents that a tier has, from a store's Contents or a Probe, parents first.
+// Found tells the policy that tier t has the extents xs, as a store's Contents or a Probe
+// returned them, parents first.
 func (p *Policy) Found(t kv.Tier, xs []mempool.Extent) {
 	for i := range xs {
 		p.node(&xs[i])
@@ -303,14 +305,15 @@ func (p *Policy) Busy() bool {
 	return len(p.flights)+len(p.writes)+len(p.drops)+len(p.out)+len(p.last) > 0
 }
 
-// Changes appends the changes of the tiers below the device since the last call.
+// Changes returns dst with the changes of the tiers below the device since the last call appended.
 func (p *Policy) Changes(dst []Change) []Change {
 	dst = append(dst, p.changes...)
 	p.changes = p.changes[:0]
 	return dst
 }
 
-// Holds reports whether a tier has an extent, by the policy's index. It may be about to drop it.
+// Holds reports whether tier t has extent k, by the policy's index. The tier may be about to drop
+// the extent.
 func (p *Policy) Holds(t kv.Tier, k mempool.Key) bool {
 	return p.tiers[t] != nil && p.tiers[t].index.Has(k)
 }
@@ -385,8 +388,8 @@ func (p *Policy) forget(k mempool.Key) {
 	delete(p.nodes, k)
 }
 
-// Check verifies the accounts by a full walk: reservations equal the writes queued and in
-// flight, counts of moves are right, and no tier exceeds its quota.
+// Check returns an error unless, in every tier, the reserved bytes are those of the writes queued
+// and in flight, the counts of moves are right, and the quota is not exceeded.
 func (p *Policy) Check() error {
 	var moves [kv.Tiers]int
 	var kinds [kv.Tiers][Drop]int

@@ -14,9 +14,10 @@ type lastWrite struct {
 	from, to kv.Tier
 }
 
-// Shutdown starts the final writes: all extents on the device and in host memory are written to
-// the tiers that outlive the process, to disk first and newest extents first, as many as can
-// begin before until. Reads are given up and no other moves begin.
+// Shutdown starts the final writes: it gives up all queued reads, and from now on no writes but the
+// final ones begin. These write all extents on the device and in host memory to the tiers that
+// outlive the process, to disk first and newest extents first, as many as can begin before until.
+// until is on the clock of now.
 func (p *Policy) Shutdown(now, until time.Duration) {
 	for _, m := range p.reads {
 		if !m.canceled {
@@ -38,8 +39,8 @@ func (p *Policy) Shutdown(now, until time.Duration) {
 	}
 }
 
-// nextLast queues writes of the shutdown. After its end it abandons the remaining ones and
-// counts them as lost.
+// nextLast queues final writes after Shutdown. Once the time until has come, it abandons those
+// that have not begun and counts their extents as lost.
 func nextLast(p *Policy, now time.Duration) {
 	if p.flushing && now >= p.flush {
 		for _, w := range p.last {

@@ -12,8 +12,8 @@ import (
 // lower tier is intact.
 var ErrCopy = errors.New("tiering: pages were not copied to the device")
 
-// Next appends the moves to begin now, including those that Begun would return. The owner answers
-// each with Moved, except Cancels.
+// Next returns dst with the moves appended that the owner must begin now, in this order. They
+// include those that Begun would return. The owner answers each move with Moved, except Cancels.
 func (p *Policy) Next(now time.Duration, dst []Move) []Move {
 	nextLast(p, now)
 	nextDrops(p)
@@ -27,7 +27,8 @@ func (p *Policy) Next(now time.Duration, dst []Move) []Move {
 	return p.Begun(dst)
 }
 
-// Begun appends the moves that have begun since the last call. Begin them in this order.
+// Begun returns dst with the moves appended that the policy has begun since the last call of Begun
+// or Next. The owner must begin them in this order.
 func (p *Policy) Begun(dst []Move) []Move {
 	dst = append(dst, p.out...)
 	clear(p.out)
@@ -73,7 +74,7 @@ func nextReads(p *Policy, now time.Duration) {
 	p.reads = kept
 }
 
-// nextWrites begins writes, parents first.
+// nextWrites begins queued writes, parents first, and gives up those that turn finds dead.
 func nextWrites(p *Policy, now time.Duration) {
 	kept := p.writes[:0]
 	var lost []*move
@@ -103,8 +104,8 @@ func nextWrites(p *Policy, now time.Duration) {
 	}
 }
 
-// Moved reports the end of a move: its error, or nil and its duration. It ignores unknown numbers
-// and moves that were answered before.
+// Moved tells the policy that move id has ended, with the error err or successfully after the time
+// took. It ignores unknown numbers and moves that were answered before.
 func (p *Policy) Moved(now time.Duration, id MoveID, err error, took time.Duration) {
 	m := p.flights[id]
 	if m == nil {
@@ -138,8 +139,8 @@ func (p *Policy) Moved(now time.Duration, id MoveID, err error, took time.Durati
 	}
 }
 
-// wrote handles the end of a write. A failed write is not repeated. After a successful one to
-// host memory, the extent may continue to the tiers below.
+// wrote handles the end of a write. It does not repeat a failed write. After a successful write to
+// host memory, it may queue writes of the extent to the tiers below.
 func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	p.unwrite(m)
 	x := &m.Extent

@@ -24,7 +24,7 @@ type part struct {
 // source is a tier from which an extent, or its first pages, can be read.
 type source struct {
 	tier   kv.Tier
-	extent mempool.Extent // key of the stored extent, with only the tokens that are useful
+	extent mempool.Extent // the stored extent, with only the tokens that the request can use
 	early  bool           // its write to the tier is in flight
 	// Seconds to fetch all sources up to this one, and to compute the same tokens.
 	fetch, compute float64
@@ -40,8 +40,8 @@ type Part struct {
 	Deadline time.Duration
 }
 
-// Worth returns how many tokens Want would fetch now, counting whole extents. It changes
-// nothing.
+// Worth returns the number of tokens of the extents, or parts of extents, that Want would fetch
+// now, including tokens that the device has. xs and have are as for Want. It changes nothing.
 func (p *Policy) Worth(now time.Duration, xs []mempool.Extent, have int) (tokens int) {
 	if p.flushing {
 		return 0
@@ -52,11 +52,12 @@ func (p *Policy) Worth(now time.Duration, xs []mempool.Extent, have int) (tokens
 	return tokens
 }
 
-// Want begins to fetch a request's extents xs, parents first, that follow the first have tokens,
-// which the device has; have may end within xs[0]. It fetches a prefix of xs: as many extents as
-// are in lower tiers, up to the point where computing the rest is as fast. It appends the reads
-// in order: of whole extents, and possibly of the first pages of one more. A second call for the
-// same request does nothing until Forget.
+// Want begins to fetch extents of a request. xs are extents of its prompt, parents first. have is
+// the number of the prompt's first tokens that the device has; it may end within xs[0]. Want
+// fetches the first extents of xs that lower tiers have without a gap, as many as save most time
+// compared with computing their tokens. It returns dst with the reads appended in order: of whole
+// extents, and maybe of the first pages of one more. If it fetches nothing it returns dst. After a
+// call that fetches, further calls for the same request do nothing until Forget.
 func (p *Policy) Want(now time.Duration, id RequestID, xs []mempool.Extent, have int, dst []Part) []Part {
 	if p.wants[id] != nil || p.flushing {
 		return dst
@@ -76,9 +77,10 @@ func (p *Policy) Want(now time.Duration, id RequestID, xs []mempool.Extent, have
 	return dst
 }
 
-// sources finds each extent in the fastest lower tier that has it, or that it is being written
-// to. It stops at the first extent that is in none; of that one it adds the first pages, if some
-// extent with the same parent shares them.
+// sources returns for each extent the fastest lower tier that has it, or else the fastest to which
+// it is being written. It stops at the first extent for which there is no such tier. For that
+// extent it adds the tier and the extent with the same parent that shares most first pages, if
+// there is one.
 func sources(p *Policy, xs []mempool.Extent) (found []source) {
 	for i := range xs {
 		x := &xs[i]
@@ -133,10 +135,12 @@ func (t *tier) expects(k mempool.Key) bool {
 	return m != nil && m.begun && !m.canceled && !t.dropping[m.Extent.Parent]
 }
 
-// worth returns the prefix of all that saves most time: the one with the largest difference of
-// compute and fetch, or all if the cost of computing is not known. Fetching includes the reads
-// that the tiers have in flight. For example, if extents take 10 ms to compute, the first two
-// take 2 ms each to fetch from host memory and a third 15 ms from disk, it keeps two.
+// worth returns the first sources of all whose fetch saves most time: the number of them for which
+// the time to compute their tokens minus the time to fetch them is largest. It returns all sources
+// if the cost of computing is not known. have is as for Want: these tokens need not be computed.
+// The time to fetch includes the reads that the tiers have in flight. For example, if an extent
+// takes 10 ms to compute, the first two take 2 ms each to fetch from host memory and the third
+// takes 15 ms from disk, worth returns the first two.
 func (p *Policy) worth(now time.Duration, all []source, have int) []source {
 	cost := p.cost.at()
 	var fetch, compute, best float64
@@ -177,12 +181,13 @@ func readOf(p *Policy, now time.Duration, s *source) *move {
 	return m
 }
 
-// patience returns how long the read of a source may take: the larger of Lateness times its
-// expected time and half the time of computing the same tokens, within [MinWait, Deadline].
+// patience returns how long the read of a source may take: Lateness times its expected time, or
+// half the time of computing the same tokens if that is larger, but at least MinWait and at most
+// Deadline.
 //
-// Each consecutive late read of a tier halves the second term again. So if a tier hangs, the
-// waits that this term allows add up to 1/2 + 1/4 + … < 1 times the cost of computing; after
-// that Lateness and MinWait alone bound each wait.
+// Each late read of a tier, until a read is in time again, halves the second of these times once
+// more. So if a tier hangs, requests wait in sum less than 1/2 + 1/4 + … = 1 times the time of
+// computing because of it; after that only Lateness and MinWait decide.
 func patience(p *Policy, s *source) time.Duration {
 	compute := s.compute
 	if p.cost.at() == 0 {
@@ -193,11 +198,11 @@ func patience(p *Policy, s *source) time.Duration {
 	return time.Duration(min(max(p.cfg.Lateness*s.fetch, half, p.cfg.MinWait.Seconds()), most) * 1e9)
 }
 
-// unknownCompute is the assumed time of computing a prefix, in seconds, while the cost is not
-// known. The first requests after a start read from a cold disk and need the patience.
+// unknownCompute is the assumed time of computing a prefix, in seconds, while the cost of a token
+// is not known. It is long because the first requests after a start read from a cold disk.
 const unknownCompute = 2.0
 
-// unread removes a read from the accounts.
+// unread removes a read, which has ended or is given up, from its tier's state and unpins its extent.
 func (p *Policy) unread(m *move) {
 	t := p.tiers[m.From]
 	if !m.early {
@@ -209,8 +214,8 @@ func (p *Policy) unread(m *move) {
 	p.forget(m.Extent.Key)
 }
 
-// written makes the reads that waited for the write of an extent ordinary ones, and pins the
-// extent for them.
+// written lets the reads begin that waited for a write of extent k to tier of, after that write has
+// succeeded, and pins the extent for each.
 func written(p *Policy, of kv.Tier, k mempool.Key) {
 	for _, m := range p.reads {
 		if m.early && !m.canceled && m.From == of && m.Extent.Key == k {
@@ -220,8 +225,8 @@ func written(p *Policy, of kv.Tier, k mempool.Key) {
 	}
 }
 
-// answer records the result of a read for the requests that wait for it. After a failure a
-// request keeps the parts before it and abandons those after it.
+// answer records for the requests that wait for read m whether it succeeded (ok). If it failed, such
+// a request keeps its parts before m and abandons those after it.
 func (p *Policy) answer(m *move, ok bool) {
 	for _, w := range m.waiters {
 		i := slices.IndexFunc(w.parts, func(x part) bool { return x.move == m })
@@ -238,7 +243,8 @@ func (p *Policy) answer(m *move, ok bool) {
 	m.waiters = nil
 }
 
-// leave removes a request from the waiters of reads. A read without waiters is canceled.
+// leave removes request w from the waiters of the reads of parts. It cancels a read that has no
+// waiters left.
 func (p *Policy) leave(w *want, parts []part) {
 	for _, x := range parts {
 		m := x.move
@@ -277,7 +283,8 @@ func (p *Policy) Arrived(id RequestID) (tokens int, waiting bool) {
 	return tokens, false
 }
 
-// Forget ends the wait of a request that has begun or ended.
+// Forget ends the wait of a request, which has begun to run or has ended. It cancels the reads that
+// no other request waits for.
 func (p *Policy) Forget(id RequestID) {
 	if w := p.wants[id]; w != nil {
 		delete(p.wants, id)

@@ -17,9 +17,10 @@ const (
 	noRoom                 // the tier is full; trim has begun to make room
 )
 
-// write queues the copy of an extent to a lower tier, after copies of the parents that are
-// missing there, and reserves their room. An extent that is refused stays where it is; when its
-// last copy goes, it must be computed again.
+// write queues the copy of extent k from tier from to the lower tier to, after copies of the parents
+// that are missing there, and reserves room for all of them. urgent marks a final write of a
+// shutdown: after Shutdown, write refuses all others. If it does not return queued, it has queued
+// nothing.
 func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgent bool) outcome {
 	if int(to) >= kv.Tiers || p.tiers[to] == nil || p.flushing && !urgent {
 		return refused
@@ -78,7 +79,8 @@ func (p *Policy) next() MoveID {
 	return p.moves
 }
 
-// unwrite removes a write from the accounts, whether it has begun or not.
+// unwrite removes a write, which has ended or is given up, from the state of its tiers, and frees its
+// reserved room.
 func (p *Policy) unwrite(m *move) {
 	t := p.tiers[m.To]
 	delete(t.writing, m.Extent.Key)
@@ -133,9 +135,10 @@ func (p *Policy) full(m *move) bool {
 	return to.moves >= to.MaxMoves || to.kinds[Write] >= most || m.From != kv.TierDevice && from.moves >= from.MaxMoves
 }
 
-// trim begins drops until the quotas hold with need more bytes: that of namespace ns, and, if
-// the tier would be above its high watermark, down to its low one. Extents already leaving count
-// as gone.
+// trim begins drops from tier of so that need more bytes fit: until namespace ns with need more
+// bytes is within NamespaceBytes, and then, if the tier with need more bytes is above High, until
+// it is at Low. Extents that are already leaving count as gone. trim may stop earlier, when dropOne
+// finds nothing to drop or the tier has no free move.
 func (p *Policy) trim(now time.Duration, of kv.Tier, ns kv.Namespace, need int64) {
 	t := p.tiers[of]
 	if t.Kept {
@@ -177,8 +180,10 @@ func (t *tier) awaited(k mempool.Key) bool { return len(t.children[k]) > 0 }
 // lookAhead bounds how many leaves dropOne considers.
 const lookAhead = 8
 
-// dropOne begins the drop of the index's victim, or first its write to the tier below. A leaf
-// whose child is on its way to the tier can't go; it is touched and becomes the newest.
+// dropOne begins to drop the least recently used leaf of tier of, in namespace ns or in all if ns is
+// nil. If the leaf should sink, it queues the leaf's write to the tier below instead; the drop
+// follows that write. A leaf whose child is on its way to the tier can't be dropped: dropOne makes it
+// the most recently used and tries the next. It returns false if it began or queued nothing.
 func dropOne(p *Policy, now time.Duration, of kv.Tier, ns *kv.Namespace) bool {
 	t := p.tiers[of]
 	if t.moves >= t.MaxMoves {

@@ -55,8 +55,9 @@ type Injector struct {
 	stuck   chan struct{}
 }
 
-// Plant makes the nth call at p from now on fail, counting from 1, and if forever all later ones
-// too. It replaces the previous fault.
+// Plant makes a later call at point p have fault f: the next call if nth is 1, the one after it if
+// nth is 2, and so on. If forever is true, all later calls at p have the fault too. Plant replaces
+// the previous fault.
 func (in *Injector) Plant(p Point, f Fault, nth int, forever bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -129,7 +130,8 @@ func (f Fault) err() error {
 	return nil
 }
 
-// Do makes a call that moves no bytes; a fault with an error replaces it.
+// Do calls call, which moves no bytes, and returns its error. If a fault with an error is planted
+// there, Do returns that error instead and does not call.
 func (in *Injector) Do(p Point, call func() error) error {
 	if err := in.next(p).err(); err != nil {
 		return err
@@ -137,8 +139,8 @@ func (in *Injector) Do(p Point, call func() error) error {
 	return call()
 }
 
-// Move makes a call that reads or writes the bytes of b. FlipBit on a write flips the bit in b
-// only while the call runs.
+// Move calls call, which reads or writes the bytes of b, and returns its results or those of a fault
+// that is planted at p. FlipBit on a write flips a bit of b only while call runs.
 func (in *Injector) Move(p Point, b []byte, call func() (int, error)) (int, error) {
 	f := in.next(p)
 	flip := func() {

@@ -23,8 +23,8 @@ func open(path string, flag int) (f *os.File, direct bool, err error) {
 	return f, false, err
 }
 
-// enough reports whether the file takes direct transfers aligned to Align. Kernels before 6.1
-// can't tell; Align is then assumed to be enough.
+// enough reports whether the file takes direct transfers aligned to Align. Kernels before 6.1 don't
+// report the alignment; then enough returns true.
 func enough(f *os.File) bool {
 	var st unix.Statx_t
 	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st); err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {

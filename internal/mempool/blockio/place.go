@@ -34,9 +34,9 @@ type Card struct {
 	Identity mempool.Identity `json:"identity"`
 }
 
-// Place creates the directory of an identity below dir, unless it exists, and its IdentityFile. It
-// returns its path and the names of the directories of other identities. It fails if the
-// directory exists with another kind.
+// Place creates the directory of identity id below dir, unless it exists, and its IdentityFile. kind
+// is Disk or Shared; in may be nil. It returns the directory's path, and the names of the directories
+// of other identities below dir. It fails if the directory exists with another kind.
 func Place(dir, kind string, id *mempool.Identity, in *Injector) (path string, others []string, err error) {
 	path = filepath.Join(dir, id.Fingerprint().String())
 	if err := os.MkdirAll(path, DirMode); err != nil {

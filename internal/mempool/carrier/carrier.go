@@ -64,13 +64,13 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Ended reports the end of a move, or with Copied a step of it.
+// Ended reports the end of a move, or, if Copied is true, a step of it.
 type Ended struct {
 	ID tiering.MoveID
 	// Copied reports that a write has copied its pages from the device, which may be reused.
 	// The move continues; all other fields but ID are zero.
 	Copied bool
-	// Err is the reason of a failure, nil for success. After a successful Read the device's
+	// Err is the reason of a failure, nil for success. After a Read without error the device's
 	// pages hold the KV.
 	Err error
 	// Took is the time that the stores worked, without time in queues and on the device.
@@ -162,7 +162,8 @@ func (x *Carrier) Begin(m *tiering.Move) {
 	x.arm()
 }
 
-// Poll takes the next steps of all moves and appends what has happened since the last call.
+// Poll takes the next steps of all moves. It returns dst with the ends and copies of moves appended
+// that have happened since the last call.
 func (x *Carrier) Poll(dst []Ended) []Ended {
 	x.moved = x.mover.Moved(x.moved[:0])
 	for _, d := range x.moved {

@@ -106,8 +106,8 @@ func (x *Carrier) memory(c *carry) [][]byte {
 	return c.buffer.pages[:x.cfg.Layout.Pages(&c.Extent)]
 }
 
-// copy begins the copy between the device and the buffer. If the device refuses it or is lost, the
-// move ends as canceled, because the extent in the store is intact.
+// copy begins the copy between the device and the buffer. If the device refuses the copy, the move
+// ends with ErrCanceled, because the extent in the store is intact.
 func (x *Carrier) copy(c *carry) {
 	c.stage = copying
 	m := engine.Move{ID: engine.MoveID(c.ID), From: c.From, To: c.To, Pages: c.Pages}
@@ -154,8 +154,8 @@ func (x *Carrier) put(c *carry) {
 	}
 }
 
-// parentComes reports whether there is a write of the extent's parent to the same tier whose Put
-// has not been submitted. Stores order Puts only in the order of submission.
+// parentComes reports whether there is a write of the parent of c's extent to the same tier whose Put
+// has not been submitted. A store accepts a Put only after its parent's Put was submitted.
 func (x *Carrier) parentComes(c *carry) bool {
 	parent := x.writes[target{c.To, c.Extent.Parent}]
 	return parent != nil && parent.stage < storing && !parent.canceled
@@ -266,8 +266,8 @@ func (x *Carrier) cancel(id tiering.MoveID) {
 	}
 }
 
-// overdue abandons moves whose stores have not ended them by deadline and grace. Their buffers
-// stay with the stores until the operations end.
+// overdue gives up moves that have not ended at their deadline plus Config.Grace. If a store works on
+// such a move, the move's buffer stays with the store until the operation ends.
 func (x *Carrier) overdue(now time.Time) {
 	for _, c := range x.moves { // each ends alike, in any order
 		due := x.due(c)
@@ -293,8 +293,8 @@ func (c *carry) at() kv.Tier {
 	return c.From
 }
 
-// outlived handles the end of an operation whose move was given up. If it was a Put that
-// succeeded, the extent is dropped again: the policy does not know that the store has it.
+// outlived handles the end of an operation whose move was given up. If the operation was a Put that
+// succeeded, outlived drops the extent again: the policy does not know that the store has it.
 func (x *Carrier) outlived(t kv.Tier, d *mempool.Done) {
 	i := slices.IndexFunc(x.lost, func(c *carry) bool { return c.ID == tiering.MoveID(d.ID) })
 	if i < 0 {

@@ -27,9 +27,10 @@ type probe struct {
 // probing marks the IDs of operations that are probes.
 const probing = 1 << 62
 
-// Probe asks the store of a tier which of xs it has, parents first. It is for shared tiers, to
-// which other processes write. Probed returns the answer by the deadline plus grace; if the store
-// fails or is late, nothing is found. The carrier owns xs until then; the answer is a part of it.
+// Probe asks the store of tier t how many of the extents xs, parents first, it has without a gap. It
+// is for shared tiers, to which other processes write. Probed returns the answer at the latest at
+// the deadline plus Config.Grace; if the store fails or is late, the answer has no extents. The
+// carrier owns xs until the answer, which is a part of the same slice.
 func (x *Carrier) Probe(id ProbeID, t kv.Tier, xs []mempool.Extent, deadline time.Time) {
 	p := probe{t, xs, deadline}
 	op := mempool.Op{ID: mempool.OpID(id) | probing, Kind: mempool.Probe, Deadline: deadline}
@@ -57,7 +58,7 @@ func (x *Carrier) Probed(dst []Probed) []Probed {
 	return dst
 }
 
-// answer queues the answer of a probe that found the first found extents.
+// answer queues the answer of a probe; found is the number of extents that the store has.
 func (x *Carrier) answer(id ProbeID, p *probe, found int) {
 	x.probed = append(x.probed, Probed{id, p.tier, p.extents[:min(found, len(p.extents))]})
 	x.watch.wake()
@@ -78,7 +79,7 @@ func (x *Carrier) counted(d *mempool.Done) {
 	x.answer(id, &p, found)
 }
 
-// unanswered abandons probes whose store has not ended them by deadline and grace.
+// unanswered gives up probes that the store has not ended at their deadline plus Config.Grace.
 func (x *Carrier) unanswered(now time.Time) {
 	for id, p := range x.probes { // each ends alike, in any order
 		if !p.due.IsZero() && !now.Before(p.due.Add(x.cfg.Grace)) {

@@ -38,7 +38,7 @@ func (w *watch) wake() {
 	}
 }
 
-// wakeAt sets the alarm, which calls wake, to a time; a zero time turns it off.
+// wakeAt makes the alarm call wake at a time; a zero time turns the alarm off.
 func (w *watch) wakeAt(at time.Time) {
 	if w.alarm != nil {
 		w.alarm.Stop()

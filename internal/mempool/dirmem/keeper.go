@@ -50,8 +50,8 @@ func (k *keeper) init(s *Store) {
 	k.owner = fmt.Sprintf("%s-%d-%d", host, os.Getpid(), time.Now().UnixNano())
 }
 
-// round renews or takes the lease if possible and lists the directory. With the lease, it also
-// removes old temporary files and the records beyond the quota.
+// round renews the lease or takes it if possible, and lists the directory. If it has the lease, it
+// also removes old temporary files and the records beyond the quota.
 func (k *keeper) round() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -63,8 +63,8 @@ func (k *keeper) round() error {
 	return errors.Join(k.sweep(), k.evict(files))
 }
 
-// look lists the directory and updates the store's sizes. It skips records that the store has
-// learnt about since the listing began.
+// look lists the records in the directory and returns them. It updates the store's table of sizes,
+// except for records about which the store has learnt something since the listing began.
 func (k *keeper) look() (map[mempool.Key]*file, error) {
 	s := k.s
 	s.mu.Lock()
@@ -115,8 +115,8 @@ func (k *keeper) look() (map[mempool.Key]*file, error) {
 	return files, nil
 }
 
-// children counts the records whose parent is of. It lists the directory and reads the headers
-// that it has not read before.
+// children returns the number of records whose parent is the extent of. It lists the directory and
+// reads the headers that it has not read before.
 func (k *keeper) children(of mempool.Key) (n int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,8 +132,8 @@ func (k *keeper) children(of mempool.Key) (n int, err error) {
 	return n, nil
 }
 
-// parent returns the parent of a record from its header. ok is false for records of other formats
-// and for damaged ones, which it removes.
+// parent returns the parent of a record, from the record's header. ok is false if the file can't be
+// opened, or if the record has another format or is damaged. parent removes damaged records.
 func (k *keeper) parent(key mempool.Key) (p mempool.Key, ok bool) {
 	if p, ok := k.parents[key]; ok {
 		return p, true
@@ -163,9 +163,10 @@ func (k *keeper) parent(key mempool.Key) (p mempool.Key, ok bool) {
 	return r.Parent, true
 }
 
-// evict removes records down to Low if the directory is above High. It removes only leaves: first
-// those without their parent, then the least recently used. A parent becomes a leaf when its last
-// child is removed, and counts as used no earlier than that child.
+// evict removes records until they take at most Config.Low of the quota, if they take more than
+// Config.High. files are the records in the directory. It removes only leaves: first those whose
+// parent is missing, then the least recently used. A parent becomes a leaf when its last child is
+// removed, and counts as used no earlier than that child.
 func (k *keeper) evict(files map[mempool.Key]*file) error {
 	var bytes int64
 	for _, f := range files {

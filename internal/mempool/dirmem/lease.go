@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 )
 
-// leaseRounds is how many rounds a lease lasts after its last renewal.
+// leaseRounds is the number of Config.Round for which a lease lasts after its last renewal.
 const leaseRounds = 3
 
 // hold renews the lease, or takes it if it is free or has ended. It compares only modification
@@ -52,7 +52,8 @@ func (k *keeper) hold() error {
 	return nil
 }
 
-// read returns the owner of the lease and the time since its renewal.
+// read returns the owner of the lease and the time from its last renewal to now. It fails with
+// fs.ErrNotExist if there is no lease.
 func (k *keeper) read(now time.Time) (owner string, age time.Duration, err error) {
 	st, err := os.Stat(k.lease)
 	if err != nil {
@@ -62,8 +63,8 @@ func (k *keeper) read(now time.Time) (owner string, age time.Duration, err error
 	return strings.TrimSpace(string(b)), now.Sub(st.ModTime()), err
 }
 
-// takeAway removes a lease that has ended. It renames the lease aside first and checks it again:
-// if another process has renewed it meanwhile, it is put back.
+// takeAway removes a lease that has ended at the time now. It first renames the lease and checks its
+// age again. If another process has renewed the lease in between, takeAway puts it back.
 func (k *keeper) takeAway(now time.Time) error {
 	aside := filepath.Join(k.s.dir, "tmp", blockio.TempPrefix+k.owner+"-ended")
 	if err := os.Rename(k.lease, aside); err != nil {
@@ -90,7 +91,8 @@ func (k *keeper) release() error {
 	return nil
 }
 
-// tmpAge is the age from which a temporary file is taken to be left by a killed process.
+// tmpAge is the age after which sweep removes a temporary file, because the process that wrote it was
+// probably killed.
 const tmpAge = time.Hour
 
 // sweep removes temporary files older than tmpAge.

@@ -13,12 +13,12 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// errEnded is the error of an operation that was given up. Its Done was sent earlier, so this one
-// is not reported.
+// errEnded is the error of an operation that was given up. Its Done exists already, so errEnded is
+// never reported.
 var errEnded = errors.New("dirmem: the operation was abandoned")
 
-// touchAge is the age of a record's modification time from which a use renews it. It saves a
-// write of metadata for most uses.
+// touchAge is the age that a record's modification time must exceed before a use renews it. So most
+// uses write no metadata.
 const touchAge = time.Minute
 
 // run executes one operation on worker w.
@@ -38,8 +38,8 @@ func (s *Store) run(w int, j *ops.Job) mempool.Done {
 	}
 }
 
-// probe looks into the directory itself, so it finds records that other processes have written
-// since the last listing.
+// probe looks for each extent's file, so it also finds records that other processes have written
+// since the last listing of the directory.
 func (s *Store) probe(j *ops.Job) mempool.Done {
 	if err := s.find(j.Op.Extent.Key); err != nil {
 		return mempool.Done{Err: err}
@@ -54,7 +54,8 @@ func (s *Store) probe(j *ops.Job) mempool.Done {
 	return d
 }
 
-// find checks that a record exists, and renews its time of use. It fails with ErrMiss if not.
+// find checks that a record exists, and renews its time of use. It fails with ErrMiss if there is no
+// such record.
 func (s *Store) find(k mempool.Key) error {
 	st, err := os.Stat(s.path(k))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,16 +69,17 @@ func (s *Store) find(k mempool.Key) error {
 	return nil
 }
 
-// touch renews the time of use, which is the modification time. A failure is ignored: it only
-// makes the record look older.
+// touch renews the time of use of the record at path, which is the file's modification time, if that
+// time, last, is older than touchAge. It ignores failures: they only make the record look older.
 func (s *Store) touch(path string, last time.Time) {
 	if time.Since(last) > touchAge {
 		_ = os.Chtimes(path, time.Time{}, time.Now())
 	}
 }
 
-// put writes a record to a temporary file, and renames it when its parent is there. It waits for
-// a put of the parent that was submitted earlier.
+// put writes a record to a temporary file, and renames that file if the record's parent is in the
+// directory. If a put of the parent was submitted earlier and has not ended, it first waits for that
+// put.
 func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	x := &j.Op.Extent
 	s.mu.Lock()
@@ -195,7 +197,7 @@ func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err err
 	return tmp, errors.Join(err, f.Close())
 }
 
-// get reads a record. It removes one that can't be read or is damaged, and reports it as gone.
+// get reads a record. It removes a record that can't be read or is damaged, and reports it as gone.
 func (s *Store) get(w int, j *ops.Job) mempool.Done {
 	want, l := &j.Op.Extent, s.info.Identity.Layout
 	sum, err := s.read(w, j)
@@ -274,9 +276,9 @@ func (s *Store) read(w int, j *ops.Job) (sum uint64, err error) {
 	return r.PayloadSum, nil
 }
 
-// drop removes a record; it fails with ErrChildren if the record has children. To find them it
-// lists the directory and reads all headers not read before. That is slow, but the tier's own
-// removals are the keeper's.
+// drop removes a record; it fails with ErrMiss if there is none, and with ErrChildren if it has
+// children. To find children it lists the directory and reads all headers not read before. That is
+// slow, but removals for the quota don't use drop: the keeper makes them.
 func (s *Store) drop(k mempool.Key) error {
 	if _, err := os.Stat(s.path(k)); err != nil {
 		s.learn(k, 0)

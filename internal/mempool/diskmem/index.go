@@ -82,9 +82,9 @@ func (m *medium) recover(most int32) ([]slotted.Placed, error) {
 	return m.scan()
 }
 
-// openFiles opens the files of slots up to most slots. It truncates the file at the capacity and
-// removes those after it. A file without a usable slot is removed with all files after it, and
-// their records are lost.
+// openFiles opens the files of slots until they have most slots. It truncates the file in which slot
+// most would be, and removes all files after that. It also removes a file that has no whole slot or
+// whose size can't be read, and all files after it; their records are lost.
 func (m *medium) openFiles(most int32) error {
 	left := most
 	for i := 0; ; i++ {
@@ -112,7 +112,7 @@ func (m *medium) openFiles(most int32) error {
 	}
 }
 
-// removeFrom removes the files of slots from the ith on.
+// removeFrom removes file i of the slots, counted from 0, and all files after it.
 func (m *medium) removeFrom(i int) error {
 	entries, err := os.ReadDir(m.dir)
 	if err != nil {

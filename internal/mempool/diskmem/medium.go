@@ -74,7 +74,8 @@ func (m *medium) at(slot int32) (*blockio.File, int64) {
 	panic(fmt.Sprintf("diskmem: no slot %d", slot))
 }
 
-// begin counts a change of a slot. It removes the index first, which would no longer be exact.
+// begin must be called before a change of a slot, and end after it. It removes the index file, which
+// would no longer be exact, and fails if it can't.
 func (m *medium) begin() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -165,7 +166,7 @@ func (m *medium) Erase(w int, slot int32) error {
 	return m.erase(w, f, at)
 }
 
-// erase overwrites the beginning of a header with zeros.
+// erase overwrites the beginning of the header at offset at of f with zeros.
 func (m *medium) erase(w int, f *blockio.File, at int64) error {
 	zeros := m.buffers[w][:blockio.Align]
 	clear(zeros)

@@ -43,8 +43,8 @@ type Record struct {
 	Err  error     // the record is damaged or of another identity; Record is empty then
 }
 
-// Find returns the directories of identities in dir, in order of their names, or dir itself if it
-// is one. It fails with fs.ErrNotExist if dir does not exist.
+// Find returns the directories of identities in dir, in order of their names. If dir is named by a
+// fingerprint, it returns only dir. It fails with fs.ErrNotExist if dir does not exist.
 func Find(dir string) ([]Dir, error) {
 	dir = filepath.Clean(dir)
 	if blockio.IsFingerprint(filepath.Base(dir)) {
@@ -66,7 +66,7 @@ func Find(dir string) ([]Dir, error) {
 	return found, nil
 }
 
-// look describes the directory of one identity; a fault of it becomes Dir.Err.
+// look describes the directory of one identity. If the directory is not valid, Dir.Err says why.
 func look(path string) Dir {
 	d := Dir{Path: path, Fingerprint: filepath.Base(path)}
 	card, err := blockio.ReadCard(path)
@@ -115,8 +115,9 @@ func (d *Dir) format() mempool.Format {
 	return mempool.Format{Fingerprint: d.Identity.Fingerprint(), Layout: d.Identity.Layout}
 }
 
-// Records yields the records in the directory in an unspecified order. If payload is true, it also
-// reads their pages and checks the checksums. It may miss records that a process writes meanwhile.
+// Records yields the records in the directory in an unspecified order, none if d.Err is set. If
+// payload is true, it also reads their pages and checks the checksums. It may miss records that a
+// process writes at the same time.
 func (d *Dir) Records(payload bool) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		if d.Err != nil {
@@ -137,8 +138,8 @@ func (d *Dir) Records(payload bool) iter.Seq[Record] {
 	}
 }
 
-// file yields the records of one file: those of its slots, step bytes apart, or if step is 0 its
-// only one. It returns false if yield did.
+// file yields the records of one file. A file of slots has records step bytes apart; step 0 means that
+// the file has one record. It returns false if yield did.
 func (d *Dir) file(path string, step int64, payload bool, yield func(Record) bool) bool {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -16,7 +16,7 @@ import (
 // one.
 const tmpAge = time.Hour
 
-// Pruned counts the records and files that Prune removed, or with dry would remove.
+// Pruned counts the records and files that Prune removed, or would remove if it was called with dry.
 type Pruned struct {
 	Damaged, Orphans, Temporary int
 }

@@ -28,7 +28,7 @@ type Queue struct {
 	work    sync.Cond // signals a waiting job, or the close of the queue
 	waiting []*Job
 	open    map[mempool.OpID]*Job // operations without a Done yet
-	busy    int                   // jobs that wait or run, including those given up but still running
+	busy    int                   // jobs that wait or run, including those that were given up while running
 	done    []mempool.Done        // for the next Poll
 	closed  bool
 	metrics mempool.StoreMetrics // counts of operations only
@@ -46,11 +46,12 @@ type Job struct {
 	begun time.Time
 	after chan struct{} // closed when no worker will use the job again
 	state jobState
-	cause error // reason why it was given up in state holding
+	cause error // reason why the job was given up while it was holding
 }
 
-// jobState is the state of a job: waiting, then running, with holding during calls of Pages, possibly
-// committed, and at last ended. A job that is given up early ends without being committed.
+// jobState is the state of a job. A job is waiting, then running, holding during each call of Pages,
+// committed after a successful Commit, and at last ended. A job that is given up ends without being
+// committed.
 type jobState uint8
 
 const (
@@ -61,8 +62,9 @@ const (
 	ended
 )
 
-// New starts workers goroutines that call run, each with one operation at a time. At most most
-// operations may be open. The argument worker counts from 0.
+// New returns a Queue with as many goroutines as workers says. Each calls run with one job at a time,
+// and with its own number, counted from 0. most is the largest number of jobs that may wait or run at
+// a time.
 func New(workers, most int, run func(worker int, j *Job) mempool.Done) *Queue {
 	q := &Queue{run: run, most: most, open: map[mempool.OpID]*Job{}, ready: make(chan struct{}, 1)}
 	q.work.L = &q.mu
@@ -76,8 +78,8 @@ func New(workers, most int, run func(worker int, j *Job) mempool.Done) *Queue {
 // Ready returns a channel that gets a value after operations have ended.
 func (q *Queue) Ready() <-chan struct{} { return q.ready }
 
-// Submit queues op. It fails with ErrClosed, with ErrBusy at the bound of open operations, and with
-// ErrInvalid if op.ID is in use, all of package mempool.
+// Submit queues op. It fails with mempool.ErrClosed after Close, with mempool.ErrBusy if as many jobs
+// as New allows wait or run, and with mempool.ErrInvalid if op.ID is in use.
 func (q *Queue) Submit(op mempool.Op) (*Job, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,7 +127,8 @@ func (q *Queue) Cancel(id mempool.OpID) {
 	}
 }
 
-// giveUp ends a job early, at once or, while a worker uses its pages, as soon as that is over.
+// giveUp ends a job with the error cause unless it has ended or committed. While a worker uses the
+// job's pages, the job ends when that use is over.
 func (q *Queue) giveUp(j *Job, cause error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -188,8 +191,9 @@ func (q *Queue) count(d *mempool.Done) {
 	}
 }
 
-// Pages calls f with the job's pages; the job can't end before f returns. It returns false without
-// calling f if the job has ended, and also if the job was given up during f.
+// Pages calls f with the job's pages and returns true; the job can't end before f returns. Pages
+// returns false without calling f if the job has ended or committed. It also returns false if the
+// job was given up while f ran.
 func (j *Job) Pages(f func(pages [][]byte)) bool {
 	q := j.q
 	q.mu.Lock()
@@ -213,8 +217,8 @@ func (j *Job) Pages(f func(pages [][]byte)) bool {
 	return true
 }
 
-// Commit reports whether the job may take effect. If so, it can no longer be given up and ends
-// with the Done that run returns. It is false if the job has been given up.
+// Commit reports whether the job may take effect. If it returns true, the job can no longer be given
+// up and ends with the Done that run returns. It returns false if the job has been given up.
 func (j *Job) Commit() bool {
 	j.q.mu.Lock()
 	defer j.q.mu.Unlock()
@@ -266,7 +270,7 @@ func (q *Queue) worker(w int) {
 	}
 }
 
-// Poll appends the results of operations that have ended since the last call.
+// Poll returns dst with the results of operations that have ended since the last call appended.
 func (q *Queue) Poll(dst []mempool.Done) []mempool.Done {
 	q.mu.Lock()
 	defer q.mu.Unlock()

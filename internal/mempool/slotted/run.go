@@ -39,8 +39,9 @@ func (s *Store) run(w int, j *ops.Job) mempool.Done {
 
 func failed(err error) mempool.Done { return mempool.Done{Err: err} }
 
-// put writes an extent and then adds it to the index. If a put of the parent was submitted
-// earlier, it waits for that put after writing; it has begun, since puts begin in order.
+// put writes an extent and then adds it to the index. If a put of the parent was submitted earlier
+// and has not ended, it waits for that put before it adds the extent. The earlier put runs already,
+// since puts begin in the order of their submission.
 func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	x := &j.Op.Extent
 	s.mu.Lock()
@@ -107,8 +108,9 @@ func (s *Store) settled(k mempool.Key) {
 	s.mu.Unlock()
 }
 
-// take takes a free slot; if there is none, it grows the medium. It fails with ErrFull. The lock is
-// held, but released while the medium grows.
+// take takes a free slot; if there is none, it grows the medium. It returns the slot's number, and
+// reports whether the slot may have a header of another record. It fails with ErrFull if there is
+// no room. The caller holds s.mu; take releases it while the medium grows.
 func (s *Store) take() (at int32, stale bool, err error) {
 	if len(s.free) == 0 {
 		s.mu.Unlock()
@@ -140,8 +142,8 @@ func (s *Store) take() (at int32, stale bool, err error) {
 	return at, stale, nil
 }
 
-// erase erases a slot without a record in the index and frees it. If that fails, the slot is free
-// but stale.
+// erase erases the record of a slot that is not in the index, and makes the slot free. If the medium
+// fails, the slot is free but stale.
 func (s *Store) erase(w int, at int32) {
 	err := s.medium.Erase(w, at)
 	s.mu.Lock()

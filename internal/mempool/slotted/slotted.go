@@ -18,8 +18,8 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Medium stores bytes in slots. Several workers call its methods at once, with different slots; w
-// is the worker's number.
+// Medium stores bytes in slots. Several workers call its methods at once. They never write or erase a
+// slot that another worker uses. w is the worker's number.
 type Medium interface {
 	// Write writes a record to a slot: the header r and the job's pages. It sets r.PayloadSum.
 	// stale reports that the slot may still have the header of another record. After an error
@@ -29,12 +29,13 @@ type Medium interface {
 	Read(w int, slot int32, j *ops.Job, r *mempool.Record) error
 	// Erase removes the record of a slot.
 	Erase(w int, slot int32) error
-	// Grow adds slots after the first have and returns the new number of slots. Only one worker
-	// calls it at a time.
+	// Grow adds slots; have is their number before. It returns the new number of slots. Only one
+	// worker calls it at a time.
 	Grow(have int32) (int32, error)
-	// Flush makes all records durable. It may keep the result of contents.
+	// Flush makes all records durable. contents returns the records in the store's index; Flush
+	// may store them.
 	Flush(w int, contents func() []Placed) error
-	// Close frees everything. No other method is called after it.
+	// Close frees all resources; contents is as for Flush. No other method is called after it.
 	Close(contents func() []Placed) error
 }
 
@@ -44,7 +45,7 @@ type Placed struct {
 	Record mempool.Record
 }
 
-// ErrEnded is returned by a Medium if the job was given up meanwhile.
+// ErrEnded is returned by a Medium if the job was given up during the call.
 var ErrEnded = errors.New("slotted: the operation was abandoned")
 
 // Config configures a store.
@@ -86,9 +87,10 @@ func New(c Config, m Medium) *Store {
 	return s
 }
 
-// Load initialises the store with the have slots of a medium and their records. stale reports
-// whether a slot without a record has a stale header. Load ignores records whose parent is missing,
-// and the older of two with the same key. The newest record becomes the most recently used.
+// Load initialises the store with the contents of a medium. have is the number of its slots, records
+// the records in them. stale reports whether a slot without a record may have a header of another
+// record. Load ignores records whose parent is missing, and of records with the same key all but the
+// newest. The newest record becomes the most recently used.
 func (s *Store) Load(have int32, records []Placed, stale func(slot int32) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +154,8 @@ func (s *Store) Submit(op mempool.Op) error {
 	return err
 }
 
-// putBefore returns the put of an extent that was submitted before j and has not ended, or nil.
+// putBefore returns the put of extent k if it was submitted before j and a worker may still use it,
+// or nil.
 func (s *Store) putBefore(k mempool.Key, j *ops.Job) *ops.Job {
 	if p := s.pending[k]; p != nil && p.Turn < j.Turn && !p.HasLeft() {
 		return p
