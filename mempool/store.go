@@ -115,8 +115,8 @@ type Done struct {
 	Sum   uint64        // checksum of the record's pages, after a Put or Get
 	Took  time.Duration // without the time in the queue
 	Err   error
-	// Gone has the extents that the store removed because it could not read them or an
-	// ancestor of them, children first.
+	// Gone has the extents that the store removed because it could not read the extent or
+	// one of its ancestors, children first.
 	Gone []Key
 }
 

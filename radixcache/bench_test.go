@@ -198,9 +198,9 @@ func heapBytes() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkMatchAsCold has 100,000 siblings below one node, or a hundred below each of a
-// thousand, so that equally many nodes are out of the caches. Each key is matched once in
-// 100,000 times; hits and misses alternate.
+// BenchmarkMatchAsCold has 100,000 siblings below one node, or a hundred siblings below each of
+// a thousand nodes, so that equally many nodes are not in a CPU cache. It matches each key
+// once in 100,000 matches; hits and misses alternate.
 func BenchmarkMatchAsCold(b *testing.B) {
 	const page, leaves = 16, 100000
 	for _, siblings := range []int{100, leaves} {

@@ -86,7 +86,7 @@ func plant(t *testing.T, policy Policy) *planted {
 	return p
 }
 
-// setTokens and setPages write where the tree would not.
+// setTokens and setPages replace a node's tokens or pages without updating anything else.
 func (p *planted) setTokens(id NodeID, tokens ...kv.Token) { p.nodes[id].tokens = wide.VecOf(tokens) }
 func (p *planted) setPages(id NodeID, pages ...kv.PageID)  { p.nodes[id].pages = wide.PackedOf(pages) }
 
@@ -332,7 +332,7 @@ func TestCheckFindsPlantedBugs(t *testing.T) {
 	try(LFU, rankedFaults)
 }
 
-// TestCheckFindsPlantedBugsInWideForks does the same to children in many runs.
+// TestCheckFindsPlantedBugsInWideForks corrupts one thing at a time in a fork with many runs.
 func TestCheckFindsPlantedBugsInWideForks(t *testing.T) {
 	for name, corrupt := range map[string]func(*fork){
 		"key":           func(f *fork) { f.keys[1]++ },

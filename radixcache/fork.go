@@ -98,9 +98,9 @@ func kidsBelow(kids []kid, key uint32) int {
 	return lo
 }
 
-// endOf returns the index in run r of a key that sorts before all children of the run,
-// after all of them, or equals the first. order is the result of comparing the children
-// with the key: -1 if they are lower, and 0 or 1 otherwise.
+// endOf returns the index in run r of a key that sorts before or after all children of the
+// run, or equals the first child. order is the result of comparing the children with the
+// key: -1 if they are lower, and 0 or 1 otherwise.
 func endOf(r *run, order int) int {
 	if order < 0 {
 		return len(r.kids)

@@ -345,7 +345,8 @@ func (h *harness) compareSums() {
 	h.compareMedia()
 }
 
-// compareNodes: there are at most twice the nodes of a fresh tree, and the pinned links.
+// compareNodes checks that the tree has at most twice the nodes of a fresh tree, not counting
+// pinned links.
 func (h *harness) compareNodes(nodes int) {
 	pinned := 0
 	for i := range h.c.nodes {
@@ -358,7 +359,7 @@ func (h *harness) compareNodes(nodes int) {
 	}
 }
 
-// compareMedia: media that left the tree keep no number.
+// compareMedia checks that media that left the tree have no number.
 func (h *harness) compareMedia() {
 	known := map[byte]bool{}
 	for k := range h.m.entries {
@@ -408,9 +409,10 @@ func (h *harness) mirror() {
 	}
 }
 
-// applyEvent applies one event strictly: parents must come before their children and go
-// after them. A hash may be there twice, as two pages of a namespace can have the same: one
-// block after two public prefixes that end inside it, or equal media in another order.
+// applyEvent applies one event to an index, and fails if a parent is stored after its child or
+// removed before it. The index counts each hash, as two blocks of a namespace can have the same
+// hash: if the same block follows two public prefixes that end inside it, or if a block has the
+// same media in another order.
 func applyEvent(index map[kv.Namespace]map[kv.BlockHash]int, ev kv.Event) error {
 	if ev.Kind == kv.Cleared {
 		clear(index)

@@ -6,9 +6,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// after runs after each call that changed the tree. A lossy join may have raised the use of
-// pages in the nodes that it joined: the model takes over the new values, and after all
-// other calls both must agree.
+// after runs after each call that changed the tree. If the call made a lossy join, which may
+// raise the use of pages, the model takes over the tree's values. Otherwise the values of
+// both must agree.
 func (h *harness) after() {
 	s := h.c.Stats()
 	if s.LossyJoins == h.lossy {
@@ -205,8 +205,8 @@ func (h *harness) afterInsert(x handle, key Key, pages, wantPages, freed, wantFr
 	h.after()
 }
 
-// byQuota checks the pages that an insert freed for a quota, under a policy that the model
-// does not implement: pages of the namespaces that grew, and no more than needed.
+// byQuota checks the pages that an insert freed for a quota, under a policy that the model does
+// not implement: they must be of the namespaces that the insert grew, and no more than needed.
 func (h *harness) byQuota(x handle, freed []kv.PageID) {
 	over := h.m.overQuota(x.line)
 	for _, p := range freed {

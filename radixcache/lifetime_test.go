@@ -277,7 +277,7 @@ func TestLateLeafIsNotInTheLine(t *testing.T) {
 	}
 }
 
-// The queue of links that are not worth joining stays bounded.
+// The queue of links whose joining loses something stays bounded.
 func TestStiffLinksAreForgotten(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 1})
 	var free []kv.PageID

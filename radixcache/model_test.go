@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// model is the naive twin of Cache: a map with one entry per page held. It has no nodes; it
-// only records where they end (cut), on which Evict depends with WholeLeaves alone. A walk
-// writes at once to every page of its path.
+// model is the reference model of Cache: a map with one entry per page held. It has no
+// nodes; it only records where nodes end (cut), which only matters for Evict with
+// WholeLeaves. Each call that makes pages recent writes to every page of the path at once.
 type model struct {
 	page, block int
 	policy      Policy
@@ -147,8 +147,9 @@ func (m *model) pin(k mkey) {
 	m.hold(k)
 }
 
-// insert changes pages, from an index on, as Insert and Extend must. It returns where the
-// whole pages end, how many tokens were held before, and the pages to free, in any order.
+// insert does what Insert and Extend must do, and changes pages[from:] as they must. It returns
+// where the whole pages end, how many tokens were held before, and the pages to free, in any
+// order.
 func (m *model) insert(l line, from int, pages []kv.PageID) (mkey, int, []kv.PageID) {
 	if l.seq == "" {
 		return mkey{}, 0, nil

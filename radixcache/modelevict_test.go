@@ -13,8 +13,8 @@ import (
 // those by weaker laws.
 func modeled(p Policy) bool { return p <= Priority }
 
-// rank returns a page's place under a policy: the smallest is evicted first, and among
-// equal ones the least recently used.
+// rank returns a page's rank under the model's policy: the page with the lowest rank is
+// evicted first, and of pages with equal ranks the least recently used.
 func (m *model) rank(e *entry) uint64 {
 	switch m.policy {
 	case LFU:
@@ -73,8 +73,8 @@ func (m *model) pagesOf(ns int) int {
 	return n
 }
 
-// mayGo reports whether Evict on behalf of a namespace (-1: of none) may take pages from
-// another: from a flushed one always, from a living one not within its quota.
+// mayGo reports whether Evict on behalf of namespace own (-1: of none) may take page k: always
+// from a flushed tree, otherwise only if k's namespace keeps its MinPages.
 func (m *model) mayGo(k mkey, own int) bool {
 	q, bound := m.quotas[k.ns]
 	return k.tree != m.epoch || !bound || k.ns == own || m.pagesOf(k.ns) > q.MinPages
@@ -96,7 +96,7 @@ func (m *model) evict(pages, own int) []kv.PageID {
 	return freed
 }
 
-// overQuota returns those of a line's namespaces that hold more than their quota.
+// overQuota returns the namespaces of a line that hold more pages than their quota allows.
 func (m *model) overQuota(l line) []int {
 	if l.tree != m.epoch {
 		return nil

@@ -44,8 +44,8 @@ func mediaOf(seq string) []kv.Media {
 	return out
 }
 
-// modelNamespaces: the salted ones have a public part under the one that is
-// named by outerOf.
+// modelNamespaces are the namespaces of the harness. The public tokens of one with a Salt
+// are in the namespace that outerOf returns.
 var modelNamespaces = []kv.Namespace{
 	{}, {LoRA: "a"}, {LoRA: "a", Salt: "bc"}, {LoRA: "a", Salt: "b"}, {LoRA: "ab", Salt: "c"}, {Salt: "s"}, {Model: "m", Salt: "s"}, {Model: "m"}, {LoRA: "ab"},
 }
@@ -81,8 +81,8 @@ func (m *model) boundary(s spec) int {
 	return m.floor(min(s.public, len(s.seq)))
 }
 
-// mspace identifies a set of keys that share: a namespace, or a private space after a public
-// sequence.
+// mspace identifies a set of keys that share pages: a namespace, or a private space after a
+// public sequence.
 type mspace struct {
 	tree   int // flushes before it
 	ns     int

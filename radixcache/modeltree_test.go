@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// treePage is a page of the tree in the model's terms, with the use that the nodes at and
-// below it record together.
+// treePage is a page of the tree as the model describes it, with the sum of the use that its
+// node and the nodes below it record.
 type treePage struct {
 	dead   bool
 	ns     int

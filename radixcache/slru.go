@@ -1,8 +1,8 @@
 package radixcache
 
 // SLRU evicts leaves with fewer than [Config.SLRUHits] reuses first, and then the
-// others; within each of the two groups the least recently used leaf first. So many
-// prompts that are used once do not displace prefixes that were reused.
+// others; within each of the two groups the least recently used leaf first. Thus a flood
+// of prompts that are used once does not displace prefixes that were reused.
 const SLRU Policy = 4
 
 type slru struct {

@@ -82,8 +82,8 @@ func check(v reflect.Value, fault func(format string, args ...any) error) error 
 	return errors.Join(errs...)
 }
 
-// broken returns the bounds of a field that is outside of them, such as "1 to 8", or "" if the field
-// is within its bounds or has none.
+// broken returns the bounds of a field, such as "1 to 8", if the field's value is outside its bounds.
+// Otherwise, or if the field has no bounds, it returns "".
 func broken(f reflect.StructField, field reflect.Value) string {
 	least, hasLeast := f.Tag.Lookup("min")
 	most, hasMost := f.Tag.Lookup("max")

@@ -31,8 +31,8 @@ type Copy struct {
 	Done     cudrv.Event // recorded after the copy
 }
 
-// New allocates the pages and queues zeroing them on s. It fails with the driver's error, for
-// example cudrv.ErrMemory.
+// New allocates as many pages as pages says, of pageBytes bytes each, and queues on stream s that
+// they are set to zero. It fails with the driver's error, for example cudrv.ErrMemory.
 func New(ctx cudrv.Context, s cudrv.Stream, pageBytes, pages int) (*Pool, error) {
 	p := &Pool{ctx: ctx, pageBytes: pageBytes, pages: pages}
 	var err error
@@ -56,9 +56,9 @@ func (p *Pool) Base() cudrv.Ptr { return p.base }
 // Page returns the address of a page.
 func (p *Pool) Page(id kv.PageID) cudrv.Ptr { return p.base + cudrv.Ptr(p.pageBytes*int(id)) }
 
-// Begin queues a copy and returns. The copy starts after everything queued on the stream of
-// kernels and after the copies begun before that touch the same pages or memory. The pool owns
-// c's slices until End.
+// Begin queues copy c and returns. The copy starts after everything that was queued on the stream
+// kernels, and after earlier copies that touch the same pages or host memory. The pool owns c's
+// slices until End.
 func (p *Pool) Begin(c Copy, kernels cudrv.Stream) error {
 	s := p.stream(c.ToDevice)
 	if err := p.ctx.Record(p.queued, kernels); err != nil {
@@ -94,7 +94,8 @@ func (p *Pool) stream(toDevice bool) cudrv.Stream {
 	return p.toHost
 }
 
-// order makes s wait for the copies of the other stream that overlap with c, and records c.
+// order makes stream s wait for the copies on the other stream that touch the same pages or host
+// memory as c, and adds c to the copies that have begun.
 func (p *Pool) order(c *Copy, s cudrv.Stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +126,7 @@ func (c *Copy) touches(pages map[kv.PageID]bool) bool {
 	return false
 }
 
-// meets reports whether the host memory of c and o may overlap: it compares the two spans.
+// meets reports whether the spans of c's and o's host memory overlap.
 func (c *Copy) meets(o *Copy) bool {
 	lo, hi := c.span()
 	from, to := o.span()
@@ -155,8 +156,8 @@ func (p *Pool) Await(s cudrv.Stream, id uint64) error {
 	return nil
 }
 
-// End forgets copy id, after its event reported completion or if it failed to start. Its event
-// may then be reused.
+// End forgets copy id. Call it after the copy's event reported completion, or if Begin failed. The
+// caller may reuse the event afterwards.
 func (p *Pool) End(id uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

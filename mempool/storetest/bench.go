@@ -18,14 +18,15 @@ func BenchIdentity() mempool.Identity {
 	return id
 }
 
-// Copies are the baseline of a store's speed: the same bytes written and read without the store.
+// Copies writes and reads the bytes of a Bench without the store, for comparison.
 type Copies struct {
 	Write, Read func(block int) // copies a block of an extent's size; blocks come in order
 }
 
-// Bench puts and gets extents in order, alternating with plain copies of as many bytes in streams
-// goroutines. For each direction it reports the store's MB/s and, as write-ratio and read-ratio,
-// the median of the store's speed divided by the copy's.
+// Bench puts and then gets as many extents as extents says, in order. It alternates with copies of
+// as many bytes by plain, in as many goroutines as streams says. For puts and for gets it reports
+// the store's MB/s and, as write-ratio and read-ratio, the median of the store's speed divided by
+// that of plain.
 func Bench(b *testing.B, s mempool.Store, streams, extents int, plain Copies) {
 	b.Helper()
 	l := s.Info().Identity.Layout
@@ -73,7 +74,8 @@ func Bench(b *testing.B, s mempool.Store, streams, extents int, plain Copies) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// through runs one operation on each extent, len(memory) at a time, and returns the total time.
+// through runs one operation of a kind on each of xs and returns the total time. memory has pages
+// for each operation that may be open at a time.
 func (r *rig) through(kind mempool.OpKind, xs []mempool.Extent, memory [][][]byte) time.Duration {
 	r.Helper()
 	begun := time.Now()
@@ -94,7 +96,8 @@ func (r *rig) through(kind mempool.OpKind, xs []mempool.Extent, memory [][][]byt
 	return time.Since(begun)
 }
 
-// plainly copies the blocks in streams goroutines and returns the total time.
+// plainly calls copy for each block from 0 to blocks-1, in as many goroutines as streams says, and
+// returns the total time.
 func plainly(copy func(block int), streams, blocks int) time.Duration {
 	begun := time.Now()
 	var done sync.WaitGroup

@@ -62,7 +62,7 @@ func checkDeadline(r *rig) {
 	}
 	r.balance(1)
 
-	// Every write hangs, not the next one alone: a worker of the store may still be at the put before.
+	// Every write must hang, not only the next: a worker may still write for the previous put.
 	in.Plant(blockio.Write, blockio.Slow, 1, true)
 	pages := r.content(&xs[1])
 	id := r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[1], Pages: pages, Deadline: soon()})

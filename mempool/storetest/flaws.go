@@ -35,7 +35,8 @@ func forgive(kind mempool.OpKind, cause error) flaw {
 	})
 }
 
-// instead returns a flaw that reports matching results times times: 0 loses them, 2 repeats them.
+// instead returns a flaw that reports each result for which match is true as often as times says:
+// 0 loses the result, 2 repeats it.
 func instead(times int, match func(d *mempool.Done) bool) flaw {
 	return flaw{ended: func(_ *broken, _ mempool.Op, d mempool.Done) []mempool.Done {
 		if match(&d) {
@@ -59,13 +60,13 @@ func accept(cause error) flaw {
 	}}
 }
 
-// miscount returns a flaw that adds by to Metrics.Extents.
+// miscount returns a flaw that adds the result of by to Metrics.Extents.
 func miscount(by func(b *broken) int) flaw {
 	return flaw{metrics: func(b *broken, m *mempool.StoreMetrics) { m.Extents += by(b) }}
 }
 
-// revive returns a flaw that serves failed Gets from copies of the extents in from, where when
-// returns true.
+// revive returns a flaw that turns failed Gets into successful ones, with the pages that the map from
+// has for the extent, if when returns true for the Get's error.
 func revive(from func(p *past) map[mempool.Key]copied, when func(b *broken, x *mempool.Extent, err error) bool) flaw {
 	return ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
 		if c, ok := from(b.past)[op.Extent.Key]; ok && d.Err != nil && when(b, &op.Extent, d.Err) {

@@ -164,8 +164,8 @@ func start(t testing.TB, seed int, dir string) *child {
 	return &child{cmd, in, bufio.NewScanner(out)}
 }
 
-// follow reads n lines, or all remaining ones if n is negative, and updates there, the set of
-// extents (chain, index) that were put and not dropped.
+// follow reads n lines of the child's output, or all remaining lines if n is negative, and updates
+// the map there: the extents (chain, index) that were put and not dropped.
 func (c *child) follow(t testing.TB, n int, there map[[2]int]bool) {
 	t.Helper()
 	for ; n != 0 && c.lines.Scan(); n-- {
@@ -190,9 +190,9 @@ func (c *child) kill(t testing.TB, there map[[2]int]bool) {
 	c.stdin.Close()
 }
 
-// Kill kills a process that puts load on a store at a random moment, rounds times in one
-// directory. Overall at least 95 % of the extents in the store must be found again, and all must
-// have the right bytes.
+// Kill starts a process that puts load on a store and kills it at a random moment. It does so as
+// often as rounds says, in one directory. Over all these runs, at least 95 % of the extents in the
+// store must be found again, and all that are found must have the right bytes.
 func Kill(t *testing.T, h Harness, rounds int) {
 	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
 	r.opts = Options{Dir: t.TempDir(), Identity: Identity(), Extents: killExtents, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
@@ -244,8 +244,8 @@ func Kill(t *testing.T, h Harness, rounds int) {
 	}
 }
 
-// KillOneOfTwo runs two processes on one directory and kills one of the two, rounds times. The
-// other must never read a wrong byte or part of a record.
+// KillOneOfTwo runs two processes on one directory and kills one of the two, as often as rounds
+// says. The other process must never read a wrong byte or part of a record.
 func KillOneOfTwo(t *testing.T, rounds int) {
 	dir := t.TempDir()
 	stays := start(t, 1000, dir)

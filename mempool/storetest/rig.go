@@ -83,7 +83,8 @@ func (r *rig) reopen() {
 	r.open()
 }
 
-// chain returns the extents of the sequence of n tokens from, from+1, and so on.
+// chain returns the extents of a sequence of n tokens, from, from+1 and so on, in the namespace with
+// the given salt.
 func (r *rig) chain(salt string, from, n int) []mempool.Extent {
 	tokens := make([]kv.Token, n)
 	for i := range tokens {
@@ -125,7 +126,7 @@ func (r *rig) submit(op mempool.Op) mempool.OpID {
 	return op.ID
 }
 
-// poll takes the results of operations that have ended; each may end once.
+// poll takes the results of operations that have ended, and fails if an operation ends twice.
 func (r *rig) poll() {
 	r.Helper()
 	for _, d := range r.store.Poll(nil) {

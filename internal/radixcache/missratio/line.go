@@ -99,8 +99,8 @@ func (l *line) compact(limit int, refers []bool) []uint32 {
 	return moved
 }
 
-// pair merges the oldest walks, an even number of them, two by two. n is the number of all
-// walks, tokens their tokens. It returns the new number of walks.
+// pair merges the oldest walks two by two. oldest is their number, which is even, n the number
+// of all walks, and tokens has the tokens of each walk. It returns the new number of walks.
 func (l *line) pair(oldest, n int, tokens []int) int {
 	half := oldest / 2
 	for i := range half {
