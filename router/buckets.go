@@ -38,10 +38,11 @@ type Buckets struct {
 	turn      int
 }
 
-// NewBuckets returns a stage over n buckets, 1 to MaxBuckets. Under ByPrefix the hash
-// of block number prefixBlocks chooses the bucket, or the last block of a shorter
-// prompt. A prompt without hashes goes by turn. A chained hash stands for all blocks
-// before it, so one block identifies the whole prefix.
+// NewBuckets returns a stage over n buckets (1 to MaxBuckets) that chooses as by says. Under
+// ByPrefix Pick hashes a single chained block hash, hashes[prefixBlocks-1], or the last hash if
+// the prompt has fewer. A chained hash stands for all blocks before it, so one hash identifies
+// the whole prefix. A prompt without hashes goes by turn. Any argument out of range is an error;
+// prefixBlocks is at least 1.
 func NewBuckets(n int, by Staging, prefixBlocks int) (*Buckets, error) {
 	if n < 1 || n > MaxBuckets || !stagingNames.Has(by) || prefixBlocks < 1 {
 		return nil, fmt.Errorf("router: NewBuckets with %d buckets, staging %v, %d prefix blocks: want 1 to %d buckets, staging %v and 1 block at least",
@@ -50,7 +51,8 @@ func NewBuckets(n int, by Staging, prefixBlocks int) (*Buckets, error) {
 	return &Buckets{n: n, by: by, blocks: prefixBlocks}, nil
 }
 
-// Pick returns the bucket for a prompt. A choice by turn advances the turn.
+// Pick returns the bucket, 0 to n-1, for a prompt with these chained block hashes. If the bucket
+// was chosen by turn, the turn moves on to the next bucket.
 func (b *Buckets) Pick(hashes []kv.BlockHash) int {
 	bucket, turn := b.Peek(hashes)
 	if turn {
@@ -59,10 +61,12 @@ func (b *Buckets) Pick(hashes []kv.BlockHash) int {
 	return bucket
 }
 
-// Peek returns the bucket that Pick would choose, and whether by turn.
+// Peek returns the bucket that Pick would choose, and whether Pick would choose it by turn. It
+// does not move the turn.
 //
-// By prefix it is rendezvous hashing: the bucket with the highest hash of (prefix,
-// bucket). One more bucket then takes 1/(n+1) of the prefixes and moves no other.
+// Under ByPrefix the choice is rendezvous hashing: the bucket with the highest hash of (prefix,
+// bucket). When a fleet of n buckets gets one more, the new bucket takes 1/(n+1) of the
+// prefixes, and no other prefix changes its bucket.
 func (b *Buckets) Peek(hashes []kv.BlockHash) (bucket int, turn bool) {
 	if b.by == ByTurn || len(hashes) == 0 {
 		return b.turn, true
@@ -85,7 +89,7 @@ func (b *Buckets) Peek(hashes []kv.BlockHash) (bucket int, turn bool) {
 //     A full bucket gets no more.
 //
 // The result depends only on the set of workers, so routers that know the same workers
-// agree, in whatever order these joined. Sizes differ by at most one. A worker that
+// agree, whatever the order in which the workers joined. Sizes differ by at most one. A worker that
 // joins or leaves displaces others only to keep the sizes so: with 64 workers, 1.1
 // others move on average in 4 buckets, 2.4 in 16. It costs a sort of len(workers)*n
 // pairs.

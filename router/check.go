@@ -9,7 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/invariants"
 )
 
-// verify runs Check if the build tag invariants is set, and panics at a fault.
+// verify panics with the first fault that Check finds. Without the build tag invariants it does
+// nothing.
 func (r *Router) verify() {
 	if invariants.Enabled {
 		if err := r.Check(); err != nil {
@@ -73,9 +74,9 @@ func (r *Router) Check() error {
 	return nil
 }
 
-// checkTree compares the tree with the reservations: references, holders, ends, links
-// to children, and that no node could be joined with its only child. It returns the
-// number of blocks by slot.
+// checkTree compares the tree with the reservations: references, holders, ends and links to
+// children. A node that could be joined with its only child is a fault too. hashed is the number
+// of blocks that each worker holds in the tree, by slot.
 func (l *ledger) checkTree() (hashed []int, err error) {
 	t := &l.tree
 	type path struct {
@@ -200,7 +201,9 @@ func (f *fleet) checkGroups() error {
 	return nil
 }
 
-// check walks the lanes: heap order, places, one lane per kind, free entries.
+// check walks the queue's lanes and returns the first fault: a lane out of heap order, a request
+// that does not know its place in its lane, two lanes of one kind, or a wrong number of free
+// entries.
 func (q *queue) check() error {
 	n := 0
 	seen := map[laneOf]bool{}
@@ -227,7 +230,7 @@ func (q *queue) check() error {
 	return nil
 }
 
-// check compares the list of sessions with the index.
+// check compares the linked list of sessions with the index and returns the first fault.
 func (s *sessions) check() error {
 	n, last := 0, int32(none)
 	for at := s.head; at != none; at = s.entries[at].next {

@@ -58,15 +58,15 @@ type Config struct {
 	// overlaps come only from events, which report a block after it is computed, and
 	// requests that arrive together with one prefix go to different workers.
 	Predict bool
-	// Stall is the time by which a worker may exceed both the prediction of a token and
-	// three times that prediction. Later it gets no new requests until it makes
-	// progress. Use it only if every token is reported by Progress. Default 0: workers
-	// never stall.
+	// Stall is the tolerance for late tokens. A worker is stalled if it takes longer for a token
+	// than the prediction plus Stall, and longer than three times the prediction. It gets no new
+	// requests until it makes progress, unless all other eligible workers are stalled too. Use
+	// it only if every token is reported by Progress. Default 0: workers never stall.
 	Stall time.Duration `min:"0s"`
 
-	// BusyFactor makes a worker busy when its prompt tokens to compute exceed this many
-	// steps' budgets. When all workers are busy, requests wait. 0: only MaxRequests
-	// makes a worker busy.
+	// BusyFactor bounds the prompt tokens that a worker has yet to compute, as a multiple of its
+	// WorkerSpec.BatchTokens. A worker with more is busy. When all workers are busy, requests
+	// wait. 0: only WorkerSpec.MaxRequests makes a worker busy.
 	BusyFactor float64 `min:"0"`
 	// MaxQueued bounds the waiting requests. Default 1024.
 	MaxQueued int `default:"1024" min:"1" max:"1<<20"`
@@ -76,9 +76,8 @@ type Config struct {
 	// MaxSessions bounds the sessions; beyond it the least recently used one is
 	// forgotten. Default 65536.
 	MaxSessions int `default:"65536" min:"1" max:"1<<26"`
-	// SessionTTL is the time after its last request for which a session keeps its
-	// worker. Default 0: no affinity. It must be equal in all replicas, which share
-	// sessions.
+	// SessionTTL is how long a session stays bound to its worker after its last request. Default
+	// 0: no affinity. It must be equal in all replicas, because they share sessions.
 	SessionTTL time.Duration `min:"0s"`
 
 	// Replica names this router among its replicas. 0: it has none, and keeps no events
@@ -88,11 +87,11 @@ type Config struct {
 	// has a higher epoch. Use the start time in nanoseconds; claims on sessions build
 	// on it, see Claim.
 	Epoch uint64
-	// MaxJournal bounds the events that Drain has not fetched. Beyond it the oldest are
-	// lost; replicas notice by the numbers. Default 65536.
+	// MaxJournal bounds the events that Drain has not fetched. When it is reached, all of them
+	// are dropped; replicas notice the gap in Event.Seq and ask for a snapshot. Default 65536.
 	MaxJournal int `default:"65536" min:"1" max:"1<<26"`
-	// MaxBuried bounds, per replica, the reservations remembered as ended. The memory
-	// prevents a late event from reviving them. Default 4096.
+	// MaxBuried bounds, per replica, the ended reservations that this router remembers. The
+	// memory prevents a late event from making an ended reservation again. Default 4096.
 	MaxBuried int `default:"4096" min:"1" max:"1<<26"`
 	// MaxPeers bounds the replicas. Default 64.
 	MaxPeers int `default:"64" min:"1" max:"1<<16"`

@@ -34,8 +34,10 @@ type Candidate struct {
 // TermNames returns the names of the terms that the policy uses.
 func (e *Explanation) TermNames() []string { return slices.Clone(e.Policy.terms()) }
 
-// explain fills e for a choice of slot, except Chosen. It draws no random number: with
-// ties, each tied candidate has an equal probability.
+// explain fills all fields of e but Chosen and Decided, after score. slot is the chosen
+// candidate; it matters only if reason is ByPin or BySession, when that candidate has
+// probability 1. No random number is drawn: tied candidates get equal probabilities, except
+// under CostRoundRobin, which takes the first of them.
 func (s *scorer) explain(e *Explanation, slot int32, reason Reason) {
 	*e = Explanation{Policy: s.cfg.Policy, Temperature: s.weights.Temperature, Reason: reason, Candidates: e.Candidates[:0]}
 	var ties []int32
@@ -67,7 +69,7 @@ func (s *scorer) explain(e *Explanation, slot int32, reason Reason) {
 	}
 }
 
-// String returns a table of the candidates, the likeliest first.
+// String returns a table of the candidates, the most probable first.
 func (e Explanation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "policy %v", e.Policy)

@@ -30,6 +30,7 @@ func newFleet(cfg *Config) fleet {
 	return fleet{cfg: cfg, slotOfWorker: newTable(mix(cfg.Seed, 1), 16), groups: map[group][]int32{{}: nil}}
 }
 
+// keyOf returns the key of a worker in slotOfWorker.
 func keyOf(r kv.Rank) key { return key{uint64(r.Worker), r.DP} }
 
 // slotOf returns the slot of a worker, or noEntry.
@@ -65,8 +66,9 @@ func groupsOf(spec *WorkerSpec) []group {
 	return all
 }
 
-// readSpec checks a spec and completes it: default profile; models sorted, without
-// repeats.
+// readSpec checks the spec of worker w and completes it in place: a zero profile becomes the
+// default profile, and Models becomes a sorted copy without repeats. Errors: *[BlockSizeError],
+// or [ErrWorkerSpec] for any other fault.
 func (f *fleet) readSpec(w kv.Rank, spec *WorkerSpec) error {
 	if spec.BlockTokens != f.cfg.BlockTokens {
 		return &BlockSizeError{w, spec.BlockTokens, f.cfg.BlockTokens}
@@ -111,7 +113,8 @@ func (f *fleet) readSpec(w kv.Rank, spec *WorkerSpec) error {
 	return nil
 }
 
-// join adds a worker, or changes the spec of a known one, and returns its slot.
+// join adds worker w, or changes the spec of a known one and makes it healthy. It returns the
+// worker's slot. Errors are those of [Router.Join].
 func (f *fleet) join(w kv.Rank, spec WorkerSpec) (int32, error) {
 	if err := f.readSpec(w, &spec); err != nil {
 		return noEntry, err
@@ -137,7 +140,7 @@ func (f *fleet) join(w kv.Rank, spec WorkerSpec) (int32, error) {
 	return slot, nil
 }
 
-// leave removes a worker that has no reservations and frees its slot.
+// leave removes the worker in slot and frees the slot. The worker must have no reservations.
 func (f *fleet) leave(slot int32) {
 	w := &f.workers[slot]
 	f.slotOfWorker.delete(keyOf(w.id))
@@ -147,7 +150,7 @@ func (f *fleet) leave(slot int32) {
 	f.freeSlots = append(f.freeSlots, slot)
 }
 
-// enlist inserts a worker into its groups, at its place in the order.
+// enlist inserts the worker in slot into the lists of its groups, which are ordered by worker.
 func (f *fleet) enlist(slot int32) {
 	w := &f.workers[slot]
 	for _, g := range groupsOf(&w.spec) {
@@ -157,7 +160,8 @@ func (f *fleet) enlist(slot int32) {
 	}
 }
 
-// delist removes a worker from its groups, and groups that are then empty.
+// delist removes the worker in slot from the lists of its groups, and deletes lists that are
+// then empty.
 func (f *fleet) delist(slot int32) {
 	for _, g := range groupsOf(&f.workers[slot].spec) {
 		f.groups[g] = slices.DeleteFunc(f.groups[g], func(s int32) bool { return s == slot })
@@ -167,16 +171,16 @@ func (f *fleet) delist(slot int32) {
 	}
 }
 
-// setPool moves a worker into a pool, or out of all with 0.
+// setPool moves the worker in slot to a pool. With pool 0 the worker is in no pool.
 func (f *fleet) setPool(slot int32, pool PoolID) {
 	f.delist(slot)
 	f.workers[slot].spec.Pool = pool
 	f.enlist(slot)
 }
 
-// prospects reports whether any worker may run req, and whether one of them is free.
-// Stalled workers count only if all eligible ones are stalled. It costs one step per
-// worker, up to the first free one.
+// prospects reports whether any worker may run req, and whether one of those workers is free,
+// that is, not busy. If some eligible workers are stalled and others are not, the stalled ones
+// are ignored. It costs one step per worker, up to the first free one.
 func (f *fleet) prospects(req *Request) (any, free bool) {
 	var late, lateFree bool
 	for _, slot := range f.serving(req) {

@@ -10,8 +10,8 @@ type EventKind uint8
 
 // The kinds of event.
 const (
-	Reserved   EventKind = iota // it was made; in a Snapshot, it exists
-	Progressed                  // its prefill ended, or it was renewed
+	Reserved   EventKind = iota // the reservation was made; in a Snapshot, it exists
+	Progressed                  // its prefill ended, or progress renewed it
 	Released                    // it ended, in whatever way
 )
 
@@ -50,8 +50,8 @@ type Event struct {
 type Snapshot struct {
 	Replica ReplicaID
 	Epoch   uint64
-	Seq     uint64  // of the last event before it
-	LastID  uint64  // of the last reservation before it
+	Seq     uint64  // of the last event before the snapshot
+	LastID  uint64  // of the last reservation made before the snapshot
 	Events  []Event // Reserved, without Seq, Session and Stamp
 }
 
@@ -67,12 +67,14 @@ type journal struct {
 	side   int // of arena, where new hashes go
 }
 
-// journalBlocks is the number of hashes kept per event of MaxJournal. 64 blocks are a
-// prompt of 1,024 tokens; a journal that is drained regularly has only a few events.
+// journalBlocks sizes an arena: it has room for journalBlocks hashes for each of MaxJournal
+// events. 64 blocks of 16 tokens are a prompt of 1,024 tokens. A prompt may have more, because a
+// journal that is drained regularly has only a few events.
 const journalBlocks = 64
 
-// reserved appends the event of a new reservation, with its claim. If the arena is
-// full, all events are dropped, and replicas ask for a snapshot.
+// reserved appends the Reserved event of a new reservation on worker, with a copy of the
+// prompt's hashes and with the reservation's claim on its session. If the arena has no room for
+// the hashes, all earlier events are dropped, and replicas ask for a snapshot.
 func (j *journal) reserved(e *reservation, worker kv.Rank, hashes []kv.BlockHash) {
 	if j.cfg.Replica == 0 {
 		return
@@ -102,7 +104,8 @@ func (j *journal) progressed(e *reservation) {
 	j.append(Event{Kind: Progressed, ID: e.id, ComputedTokens: e.computed, OutputTokens: e.outputTokens})
 }
 
-// released appends the event of an end. After a rollback it carries the later claim.
+// released appends the Released event of a reservation that has ended. If the reservation was
+// rolled back, the event carries the claim that returns the session to its previous worker.
 func (j *journal) released(e *reservation) {
 	ev := Event{Kind: Released, ID: e.id}
 	if e.unclaimed {
@@ -111,8 +114,8 @@ func (j *journal) released(e *reservation) {
 	j.append(ev)
 }
 
-// append numbers an event and adds it. At MaxJournal events all are dropped, and the
-// new one's hashes are copied to the fresh arena.
+// append gives ev the next sequence number and adds it. If MaxJournal events are there already,
+// all of them are dropped first, and the hashes of ev are copied to the new arena.
 func (j *journal) append(ev Event) {
 	if j.cfg.Replica == 0 {
 		return
@@ -127,7 +130,7 @@ func (j *journal) append(ev Event) {
 	j.events = append(j.events, ev)
 }
 
-// drop discards the events that were not fetched. Replicas notice by the numbers and
+// drop discards all events that Drain has not fetched. Replicas notice the gap in Event.Seq and
 // ask for a snapshot.
 func (j *journal) drop() {
 	j.lost += uint64(len(j.events))

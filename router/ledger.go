@@ -30,8 +30,10 @@ func newLedger(cfg *Config, f *fleet) ledger {
 	return ledger{cfg: cfg, fleet: f, ages: emptyList(byAge), tree: newTree(mix(cfg.Seed, 1), cfg.MaxWorkers), nextLate: never}
 }
 
-// reserve adds a reservation and its load to the worker in slot, and returns its entry.
-// The caller has checked that fewer than MaxActive exist.
+// reserve adds a reservation and its load to the worker in slot, and returns the reservation's
+// index in the slab. peer is the router that made the reservation (an index of replicas.peers,
+// or ownPeer), id the number that this router gave it, and a its figures. The caller has checked
+// that fewer than MaxActive reservations exist.
 func (l *ledger) reserve(slot, peer int32, id uint64, a *reservationSpec) int32 {
 	at, now := int32(len(l.slab)), l.fleet.now
 	if n := len(l.freeEntries); n > 0 {
@@ -73,11 +75,12 @@ func (l *ledger) reserve(slot, peer int32, id uint64, a *reservationSpec) int32 
 	return at
 }
 
-// progress updates a reservation with totals of computed and output tokens. Totals
-// below the known ones change nothing, so events may repeat or arrive late.
+// progress updates reservation at with totals: computed prompt tokens beyond the cached ones,
+// and output tokens. A total below the known one changes nothing, so events may repeat or arrive
+// late. The first output token ends the prefill.
 //
-// Output tokens take new blocks beyond the prompt's: with blocks of 16, a prompt of 20
-// tokens has 2 blocks, and 13 output tokens (33 in all) make it 3.
+// Output tokens take new blocks after those of the prompt. Example with blocks of 16: a prompt
+// of 20 tokens has 2 blocks, and with 13 output tokens (33 tokens in all) the request has 3.
 func (l *ledger) progress(at int32, computed, output int) {
 	e := &l.slab[at]
 	w := &l.fleet.workers[e.slot]
@@ -100,9 +103,11 @@ func (l *ledger) progress(at int32, computed, output int) {
 	l.updateNextLate(w)
 }
 
-// compute updates the computed tokens of a prompt. The remaining prediction shrinks in
-// proportion to the remaining tokens, and the worker's clock for its first prompt
-// restarts now. An output token ends the prefill, whatever was reported as computed.
+// compute raises the number of computed prompt tokens of reservation at, which is still
+// prefilling. A lower number changes nothing. The prediction of the remaining time shrinks in
+// proportion to the remaining tokens. If the reservation is the first in its worker's
+// prefillingQueue, worker.anchor becomes now, because the new prediction counts from now. If the
+// request has output tokens, its prefill ends, whatever number was reported as computed.
 func (l *ledger) compute(at int32, computed int) {
 	e := &l.slab[at]
 	w := &l.fleet.workers[e.slot]
@@ -121,8 +126,9 @@ func (l *ledger) compute(at int32, computed int) {
 	}
 }
 
-// endPrefill removes a request from those before their first token, with its remaining
-// load and its predictions.
+// endPrefill takes reservation at out of the prefilling ones: its remaining prompt tokens, its
+// remaining predicted time and its predicted blocks no longer count. It does nothing if the
+// prefill has ended already.
 func (l *ledger) endPrefill(at int32) {
 	e := &l.slab[at]
 	if !e.prefilling {
@@ -151,8 +157,8 @@ const (
 	endings
 )
 
-// end removes a reservation from every list, sum and tree, frees its entry and returns
-// a copy of it.
+// end removes reservation at from all lists, sums and the tree, and frees its entry. how is
+// counted in endings. It returns a copy of the reservation.
 func (l *ledger) end(at int32, how ending) reservation {
 	l.endPrefill(at)
 	e := &l.slab[at]
@@ -173,8 +179,8 @@ func (l *ledger) end(at int32, how ending) reservation {
 	return was
 }
 
-// own returns the entry of a reservation of this router, or nil if it has ended. A
-// reused entry has another id.
+// own returns the entry of a reservation that this router made, or nil if the reservation has
+// ended. Then the entry may belong to another reservation, which has another id.
 func (l *ledger) own(res Reservation) *reservation {
 	if res.id == 0 || res.at < 0 || int(res.at) >= len(l.slab) {
 		return nil
@@ -185,8 +191,9 @@ func (l *ledger) own(res Reservation) *reservation {
 	return nil
 }
 
-// removed withdraws predictions for blocks that a worker removed from its cache. Only
-// prefilling reservations have predictions.
+// removed withdraws the predictions for blocks that the worker in slot has removed from its
+// cache: of each prompt that predicts such a block, the predictions for this block and for all
+// blocks after it. Only prefilling reservations have predictions.
 func (l *ledger) removed(slot int32, hashes []kv.BlockHash) {
 	for _, h := range hashes {
 		if l.tree.promises.get(key{uint64(h), uint32(slot)}) == noEntry {
@@ -200,7 +207,7 @@ func (l *ledger) removed(slot int32, hashes []kv.BlockHash) {
 	}
 }
 
-// cleared ends all predictions for a worker.
+// cleared ends all predictions for the worker in slot.
 func (l *ledger) cleared(slot int32) {
 	for at := l.fleet.workers[slot].prefillingQueue.head; at != none; at = l.slab[at].links[byPrefill].next {
 		l.tree.endPromise(&l.slab[at])

@@ -6,8 +6,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// end ends a reservation. Replicas get an event if this router made it; otherwise the end
-// is remembered, so that a late event does not make the reservation again.
+// end ends reservation at (its index in the slab); how says in which way. If this router made
+// the reservation, its replicas get an event. If a replica made it, the end is remembered, so
+// that a late event does not make the reservation again.
 func (r *Router) end(at int32, how ending) {
 	e := r.ledger.end(at, how)
 	if e.peer == ownPeer {
@@ -17,8 +18,8 @@ func (r *Router) end(at int32, how ending) {
 	}
 }
 
-// endOwn ends a reservation of this router, after last has been applied to it. It
-// returns false if the reservation has ended before.
+// endOwn calls last with the entry of res, a reservation of this router, and then ends the
+// reservation. It returns false, and does not call last, if the reservation has ended before.
 func (r *Router) endOwn(now time.Duration, res Reservation, how ending, last func(*reservation)) bool {
 	r.advance(now)
 	e := r.own(res)
@@ -31,9 +32,10 @@ func (r *Router) endOwn(now time.Duration, res Reservation, how ending, last fun
 	return true
 }
 
-// Begun takes the notice that a worker has begun to compute a request; that is
-// progress. A reply at once of unknown length is no longer owed from then on. It
-// returns false if the reservation has ended.
+// Begun notes that a worker has begun to compute a request, which counts as progress of the
+// worker. If the request's Reply is AtOnce and ExpectedOutput was not given, nobody can say when
+// the answer is due, so from now on the worker can no longer be late with it. Begun returns
+// false if the reservation has ended.
 func (r *Router) Begun(now time.Duration, res Reservation) bool {
 	r.advance(now)
 	if r.own(res) == nil {
@@ -44,14 +46,14 @@ func (r *Router) Begun(now time.Duration, res Reservation) bool {
 	return true
 }
 
-// Progress takes the totals of a request since it began: computed prompt tokens beyond
-// the cached ones, and output tokens. The first output token ends its prefill, whatever
-// was computed.
+// Progress sets the totals of a request since its start: computed prompt tokens beyond the
+// cached ones, and output tokens. The first output token ends its prefill, whatever
+// computedTokens says. Progress returns false if the reservation has ended.
 //
-// Each call renews the reservation. Higher totals also prove that a step of the worker
-// has ended now. Replicas get an event at the end of the prefill, and of a renewal every
-// quarter of Expiry, so that one lost event does not expire it there. It returns false
-// if the reservation has ended.
+// Each call renews the reservation, so that Expire does not end it. Higher totals also prove
+// that a step of the worker has ended now. Replicas get an event when the prefill ends. They
+// also get one for a renewal if a quarter of Expiry has passed since the last event; so a single
+// lost event does not let the reservation expire at a replica.
 func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, outputTokens int) bool {
 	r.advance(now)
 	e := r.own(res)
@@ -71,20 +73,22 @@ func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, ou
 	return true
 }
 
-// Release ends a reservation whose answer is complete, which counts as progress of the
-// worker. It returns true exactly once.
+// Release ends a reservation whose answer is complete, which counts as progress of the worker.
+// The first call returns true, any later one false; a reservation that has ended in another way
+// gives false too.
 func (r *Router) Release(now time.Duration, res Reservation) bool {
 	return r.endOwn(now, res, released, func(e *reservation) { r.noteProgress(&r.workers[e.slot]) })
 }
 
-// Abandon ends a reservation whose answer did not complete. Unlike Release it does not
-// count as progress of the worker.
+// Abandon ends a reservation whose answer did not complete. Unlike Release it does not count as
+// progress of the worker. It returns false if the reservation has ended before.
 func (r *Router) Abandon(now time.Duration, res Reservation) bool {
 	return r.endOwn(now, res, released, func(*reservation) {})
 }
 
-// Rollback ends a reservation whose request was never sent, because its caller left:
-// like Abandon, and the session returns to its previous worker.
+// Rollback ends a reservation whose request was never sent, because its caller left. It is like
+// Abandon, but it also returns the session to its previous worker, unless a later request has
+// claimed the session.
 func (r *Router) Rollback(now time.Duration, res Reservation) bool {
 	return r.endOwn(now, res, rolledBack, func(e *reservation) { r.sessions.unclaim(r.now, e) })
 }
@@ -95,8 +99,9 @@ type Expired struct {
 	Worker      kv.Rank
 }
 
-// Expire ends the reservations without progress for Config.Expiry and appends them to
-// dst, the longest without progress first. It costs one step per expired reservation.
+// Expire ends the reservations, also those of replicas, that have had no progress for
+// Config.Expiry. It appends them to dst, the longest without progress first. It costs one step
+// per expired reservation.
 func (r *Router) Expire(now time.Duration, dst []Expired) []Expired {
 	r.advance(now)
 	for r.ages.head != none {

@@ -25,10 +25,10 @@ type Metrics struct {
 
 	Journal, JournalLost uint64 // events for replicas, and events dropped before a Drain
 	Applied              uint64 // events from replicas
-	Duplicate            uint64 // without news
-	Stale                uint64 // of a past epoch or an ended reservation
-	Early                uint64 // about an unknown reservation
-	Rejected             uint64 // malformed, beyond a limit, or of an unknown worker
+	Duplicate            uint64 // events from replicas that told nothing new
+	Stale                uint64 // events of a past epoch or about an ended reservation
+	Early                uint64 // events about a reservation whose Reserved event has not arrived
+	Rejected             uint64 // events that are malformed, beyond a limit, or about an unknown worker
 	Claims               uint64 // claims of replicas on sessions that were the latest
 }
 

@@ -22,8 +22,8 @@ func (p Policy) WeightNames() []string {
 	}[p])
 }
 
-// Set changes the weight of a name, in any case of letters. It checks the name only;
-// Validate checks the values.
+// Set changes the weight with the given name (see WeightNames; letter case does not matter). An
+// unknown name is an error. The value is not checked: call Validate.
 func (w *Weights) Set(name string, value float64) error {
 	i := slices.Index(weightNames, strings.ToLower(name))
 	if i < 0 {

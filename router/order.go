@@ -2,8 +2,8 @@ package router
 
 import "github.com/coppice-llm/coppice/internal/enum"
 
-// Order is the order of waiting requests of equal priority. Names and formulas are
-// Dynamo's; equal ones go in the order of arrival.
+// Order is the order of waiting requests of equal priority. Names and formulas are Dynamo's.
+// Requests that the formula ranks equal go in the order of arrival.
 type Order uint8
 
 // The orders.

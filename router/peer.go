@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// Verdict is the effect of an event. Only Rejected means a fault.
+// Verdict is what Apply did with an event. Rejected is the only one that means a fault.
 type Verdict uint8
 
 // The verdicts. Nothing is wrong with any but Rejected.
@@ -25,13 +25,13 @@ var verdictNames = enum.New[Verdict]("router", "verdict", "applied", "made", "du
 
 func (v Verdict) String() string { return verdictNames.Name(v) }
 
-// replicas holds the other routers and their reservations.
+// replicas holds the other routers and finds their reservations.
 type replicas struct {
 	cfg         *Config
 	peers       []peer
 	indexOfPeer table
-	remote      table            // (reservation id, peer) -> slab
-	tombstones  table            // (id, peer) -> peer.tombstones
+	remote      table            // (reservation id, index of peers) -> index of the slab
+	tombstones  table            // (reservation id, index of peers) -> index of peer.tombstones
 	verdicts    [verdicts]uint64 // of events
 }
 
@@ -40,7 +40,7 @@ func newReplicas(cfg *Config) replicas {
 	return replicas{cfg: cfg, indexOfPeer: newTable(seed, 16), remote: newTable(seed, 16), tombstones: newTable(seed, 16)}
 }
 
-// verdict counts a verdict and returns it.
+// verdict counts v and returns it.
 func (rs *replicas) verdict(v Verdict) Verdict {
 	rs.verdicts[v]++
 	return v
@@ -51,17 +51,18 @@ type peer struct {
 	id    ReplicaID // 0: free
 	epoch uint64
 
-	// The numbers of received events. All before next have arrived, except for missing of
-	// them; next itself has not. Bit i of window is set if next+1+i has. Example: events 1, 2,
-	// 4 and 7 give next 3, window 0b1001, missing 0.
+	// Event numbers are Event.Seq. next is the lowest number that has not arrived, leaving out
+	// numbers that were given up. Bit i of window is set if event next+1+i has arrived. missing
+	// counts the numbers below next that were given up without having arrived. Example: events
+	// 1, 2, 4 and 7 give next 3, window 0b1001 and missing 0.
 	next    uint64
 	window  uint64
 	missing uint64
 
 	tombstones []tombstone // a ring of at most MaxBuried
-	oldest     int         // of the ring
-	// floor is the highest id that has fallen out of the ring. An unknown reservation up to
-	// it counts as ended: MaxBuried newer records have displaced it.
+	oldest     int         // index in tombstones of the oldest one, once the ring is full
+	// floor is the highest id of a tombstone that was displaced from the ring. An unknown
+	// reservation with an id up to floor counts as ended.
 	floor uint64
 }
 
@@ -74,16 +75,16 @@ type tombstone struct {
 	computed, output int
 }
 
-// see notes the number of an event. The window covers 64 numbers after next. An event
-// beyond it moves the window, and the numbers that fall out without having arrived are
-// missing.
+// see notes that the event with number seq has arrived. The window covers the 64 numbers after
+// next. If seq is beyond the window, next advances until seq fits, and the numbers passed over
+// that have not arrived count as missing.
 func (p *peer) see(seq uint64) {
 	if seq < p.next {
 		return
 	}
 	for seq > p.next+64 {
 		if p.window == 0 {
-			// The window is empty: everything up to seq-64 is missing, in one step.
+			// The window is empty: all numbers from next to seq-65 are missing. Skip them in one step.
 			p.missing += seq - 64 - p.next
 			p.next = seq - 64
 			break
@@ -100,8 +101,8 @@ func (p *peer) see(seq uint64) {
 	p.window |= 1 << (seq - p.next - 1)
 }
 
-// slide moves the window by one number after next has advanced, and then over all
-// numbers that have arrived.
+// slide shifts the window by one number, after the caller has advanced next by one. While next
+// has arrived (the bit shifted out was set), it advances next and shifts again.
 func (p *peer) slide() {
 	came := p.window & 1
 	p.window >>= 1
@@ -112,7 +113,8 @@ func (p *peer) slide() {
 	}
 }
 
-// catchUp notes that a snapshot includes all events up to seq.
+// catchUp notes that a snapshot includes all events up to number seq: none of them is missing
+// any more.
 func (p *peer) catchUp(seq uint64) {
 	if seq+1 < p.next {
 		return
@@ -137,8 +139,8 @@ func (p *peer) absent() uint64 {
 	return p.missing + 1 + uint64(bits.Len64(p.window)-bits.OnesCount64(p.window))
 }
 
-// place returns the index of a replica and adds an unknown one. It returns noEntry if
-// there are MaxPeers already.
+// place returns the index of replica id in peers. An unknown replica is added with this epoch.
+// It returns noEntry if there are MaxPeers replicas already.
 func (rs *replicas) place(id ReplicaID, epoch uint64) int32 {
 	at := rs.indexOfPeer.get(key{a: uint64(id)})
 	if at != noEntry {
@@ -157,16 +159,18 @@ func (rs *replicas) place(id ReplicaID, epoch uint64) int32 {
 	return at
 }
 
-// knowsClaim reports whether a replica is present and knows a claim that it made. A stamp is
-// never below the epoch in which it was made, so a lower stamp is from before a
-// restart, which the replica has forgotten.
+// knowsClaim reports whether replica by is present and still knows a claim with this stamp that
+// it made. A replica's stamps are never below its epoch. So a lower stamp is from before the
+// replica's restart, and the replica has forgotten the claim.
 func (rs *replicas) knowsClaim(by ReplicaID, stamp uint64) bool {
 	at := rs.indexOfPeer.get(key{a: uint64(by)})
 	return at != noEntry && stamp >= min(rs.peers[at].epoch, MaxStamp)
 }
 
-// recordEarly records news of a reservation that is not in the slab: its event arrived
-// before its Reserved event, or after its end.
+// recordEarly records news of a reservation that is not in the slab, because its Reserved event
+// has not arrived yet or because it has ended. at is the replica's index in peers. The verdict
+// is Early if the news is recorded, Duplicate for a second end, and Stale if the reservation has
+// ended before.
 func (rs *replicas) recordEarly(at int32, news tombstone) Verdict {
 	p := &rs.peers[at]
 	place := rs.tombstones.get(key{news.id, uint32(at)})
@@ -188,9 +192,10 @@ func (rs *replicas) recordEarly(at int32, news tombstone) Verdict {
 	return Early
 }
 
-// tombstoneOf returns the record of a reservation whose Reserved event arrives now. v is
-// Stale if the reservation has ended. late reports whether its claim on a session still
-// counts although it has ended.
+// tombstoneOf returns the record of reservation id, of which the Reserved event arrives now. at
+// is the replica's index in peers. b is zero without a record. v is Stale if the reservation has
+// ended. late reports whether the claim of the event on a session still counts, although the
+// reservation has ended: no event has told it yet.
 func (rs *replicas) tombstoneOf(at int32, id uint64) (b tombstone, v Verdict, late bool) {
 	p := &rs.peers[at]
 	place := rs.tombstones.get(key{id, uint32(at)})
@@ -208,21 +213,22 @@ func (rs *replicas) tombstoneOf(at int32, id uint64) (b tombstone, v Verdict, la
 	return b, Applied, false
 }
 
-// removeTombstone deletes the record of a reservation.
+// removeTombstone deletes the record of reservation id of the replica at index at, if there is
+// one.
 func (rs *replicas) removeTombstone(at int32, id uint64) {
 	if place := rs.tombstones.delete(key{id, uint32(at)}); place != noEntry {
 		rs.peers[at].tombstones[place] = tombstone{}
 	}
 }
 
-// recordEnd records the end of a reservation.
+// recordEnd replaces a replica's reservation e, which has ended, by a tombstone.
 func (rs *replicas) recordEnd(e *reservation) {
 	rs.remote.delete(key{e.id, uint32(e.peer)})
 	rs.addTombstone(e.peer, tombstone{id: e.id, released: true, claimSeen: true})
 }
 
-// addTombstone adds a record to the ring. The record that it displaces is forgotten, and all
-// reservations with ids up to its own count as ended (floor).
+// addTombstone adds record b to the ring of the replica at index at. A full ring loses its
+// oldest record, and peer.floor rises to at least the id of that record.
 func (rs *replicas) addTombstone(at int32, b tombstone) {
 	p := &rs.peers[at]
 	place := len(p.tombstones)
@@ -240,7 +246,8 @@ func (rs *replicas) addTombstone(at int32, b tombstone) {
 	rs.tombstones.put(key{b.id, uint32(at)}, int32(place))
 }
 
-// dropTombstones deletes all records of a replica.
+// dropTombstones removes all records of the replica at index at from the table. The caller
+// empties or replaces the ring.
 func (rs *replicas) dropTombstones(at int32) {
 	for _, b := range rs.peers[at].tombstones {
 		if b.id != 0 {

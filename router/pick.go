@@ -2,8 +2,9 @@ package router
 
 import "math"
 
-// lowest returns the candidates with the lowest cost, ordered by worker, and whether
-// there were several. Under Cost2026 only those with the smallest tree are returned.
+// lowest returns the candidates with the lowest cost, ordered by worker, and whether several
+// candidates have that cost. Under Cost2026 it drops those of them whose tree in the index is
+// not the smallest, so ties may be a single one although tied is true.
 func (s *scorer) lowest() (ties []int32, tied bool) {
 	best := math.Inf(1)
 	ties = s.ties[:0]
@@ -36,7 +37,8 @@ func (s *scorer) lowest() (ties []int32, tied bool) {
 	return ties, tied
 }
 
-// sample draws a candidate in proportion to its chance. unit is in [0, 1).
+// sample returns a candidate's slot, drawn with the probabilities of weigh. unit is a random
+// number in [0, 1).
 func (s *scorer) sample(unit float64) int32 {
 	at := s.weigh() * unit
 	for i, slot := range s.candidates {
@@ -53,12 +55,13 @@ func (s *scorer) sample(unit float64) int32 {
 	return s.candidates[0]
 }
 
-// weigh sets chances, one per candidate, to softmax weights, and returns their sum. The
-// best candidate weighs 1, so the sum is at least 1 and no exponential overflows.
+// weigh sets chances[i] to the softmax weight of candidates[i], and returns the sum of the
+// weights. The best candidate has weight 1, so the sum is at least 1 and no exponential
+// overflows. The temperature must be above 0.
 //
-// Example with relative spread and temperature 0.5: costs 10, 15 and 20 have range 10,
-// so the weights are 1, exp(−5/5) = 0.37 and exp(−10/5) = 0.14; the best one is chosen
-// with probability 0.67.
+// Example with relative spread and temperature 0.5: costs 10, 15 and 20 have range 10, so the
+// weights are 1, exp(−5/5) = 0.37 and exp(−10/5) = 0.14; the best one is chosen with probability
+// 0.67.
 func (s *scorer) weigh() (sum float64) {
 	s.chances = s.chances[:0]
 	least, most := math.Inf(1), math.Inf(-1)

@@ -46,15 +46,15 @@ func DefaultProfile() Profile {
 // Validate returns every coefficient that is not between 0 and 1000 seconds.
 func (p Profile) Validate() error { return bounds.Check("router: Profile, in seconds", p) }
 
-// prefill returns the time to compute n prompt tokens after c cached ones, in seconds,
-// without the fixed costs of steps. Token i has c+i tokens before it (and itself), so
-// the pairs are n·c + n(n+1)/2.
+// prefill returns the time to compute n prompt tokens after c cached tokens, in seconds, without
+// the fixed costs of steps. Computed token i (from 1) makes c+i pairs, one with each token up to
+// itself, so the pairs are n·c + n(n+1)/2.
 func (p *Profile) prefill(n, c float64) float64 {
 	return p.Token*n + p.Pair*(n*c+n*(n+1)/2)
 }
 
-// decode returns the time of a step with a number of decoding rows that together read
-// contextTokens of KV, in seconds, without Block.
+// decode returns the time of a step without prompt tokens, in seconds and without Block. rows is
+// the number of decoding rows, contextTokens the tokens of KV that they read together.
 func (p *Profile) decode(rows, contextTokens float64) float64 {
 	return p.Step + p.Row*rows + p.KV*contextTokens
 }

@@ -2,8 +2,10 @@ package router
 
 import "github.com/coppice-llm/coppice/kv"
 
-// promise predicts the blocks of a reservation's prompt from block known on: each is
-// counted once per reservation that will compute it at the worker.
+// promise starts the prediction of reservation e: its worker will soon hold the blocks
+// hashes[known:] of its prompt. hashes are all block hashes of the prompt, known is the number
+// that the worker has cached. A block that several reservations of one worker predict has a
+// count of them. Nothing is predicted if known is len(hashes) or more.
 func (t *tree) promise(e *reservation, hashes []kv.BlockHash, known int) {
 	if known >= len(hashes) {
 		return
@@ -14,8 +16,8 @@ func (t *tree) promise(e *reservation, hashes []kv.BlockHash, known int) {
 	}
 }
 
-// endPromise ends a reservation's prediction, if it has one. Its prompt stays in the
-// tree.
+// endPromise ends the prediction of reservation e, if it has one. The blocks of its prompt stay
+// in the tree.
 func (t *tree) endPromise(e *reservation) {
 	if e.made {
 		t.shorten(e, int(e.known))
@@ -23,7 +25,8 @@ func (t *tree) endPromise(e *reservation) {
 	}
 }
 
-// shorten ends a prediction from block to of the prompt on.
+// shorten ends the prediction of reservation e for the blocks of its prompt with index to or
+// above.
 func (t *tree) shorten(e *reservation, to int) {
 	for i, h := range t.promised(e) {
 		if i >= to {
@@ -33,9 +36,10 @@ func (t *tree) shorten(e *reservation, to int) {
 	e.upTo = min(e.upTo, int32(to))
 }
 
-// promised ranges over the predicted blocks of a reservation with their index in the
-// prompt, from the end of the tree path to its root. The hashes stand in the tree, so a
-// reservation needs no copy.
+// promised ranges over the predicted blocks of reservation e: the block's index in the prompt,
+// and its hash. It follows the tree from the node in which the prompt ends to the root, so the
+// runs come last first, and the blocks of one run in ascending order. The hashes stand in the
+// tree, so a reservation needs no copy of them.
 func (t *tree) promised(e *reservation) func(yield func(int, kv.BlockHash) bool) {
 	return func(yield func(int, kv.BlockHash) bool) {
 		for at, end := e.end, int(e.hashes); end > int(e.known); at = t.nodes[at].parent {
@@ -51,8 +55,8 @@ func (t *tree) promised(e *reservation) func(yield func(int, kv.BlockHash) bool)
 	}
 }
 
-// withdraw ends a prediction from the given block on, if it contains that block. The
-// blocks after it can't be used without it.
+// withdraw ends the prediction of reservation e for block removed and for all blocks after it,
+// which can't be used without it. Nothing happens if e does not predict that block.
 func (t *tree) withdraw(e *reservation, removed kv.BlockHash) {
 	for i, h := range t.promised(e) {
 		if h == removed {

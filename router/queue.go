@@ -11,7 +11,8 @@ import (
 // ErrTicket is returned by Take for a ticket that has ended.
 var ErrTicket = errors.New("router: this ticket has ended")
 
-// QueueFullError refuses a request that would have to wait.
+// QueueFullError is the error of Wait when Queued requests wait already and Limit is the most
+// that may wait.
 type QueueFullError struct{ Queued, Limit int }
 
 func (e *QueueFullError) Error() string {
@@ -24,7 +25,7 @@ type Ticket struct {
 	id uint64
 }
 
-// queue holds the waiting requests, in lanes.
+// queue holds the waiting requests, sorted into lanes (see lane).
 type queue struct {
 	cfg    *Config
 	slab   waitingSlab
@@ -36,7 +37,7 @@ type queue struct {
 
 type waitingSlab []waiting
 
-// waiting is a request in the queue, with its place in a lane so that a cancel finds it
+// waiting is a request in the queue. It knows its place in its lane's heap, so Cancel finds it
 // in O(1).
 type waiting struct {
 	turn
@@ -45,8 +46,8 @@ type waiting struct {
 	heapAt int32 // where it is in the lane's heap
 }
 
-// turn is a waiting request's place in the order: higher priority first, then higher
-// rank, then lower id, which is earlier arrival.
+// turn is a waiting request's place in the order: higher priority first, then higher rank, then
+// lower id. Ids ascend in the order of arrival.
 type turn struct {
 	priority int
 	rank     float64
@@ -54,7 +55,7 @@ type turn struct {
 	at       int32  // of queue.slab
 }
 
-// Before implements heap.Element.
+// Before reports whether t comes before u. It implements heap.Element.
 func (t turn) Before(u turn) bool {
 	switch {
 	case t.priority != u.priority:
@@ -65,12 +66,12 @@ func (t turn) Before(u turn) bool {
 	return t.id < u.id
 }
 
-// Place implements heap.Places.
+// Place notes that t is now at index at of its lane's heap. It implements heap.Places.
 func (s waitingSlab) Place(t turn, at int) { s[t.at].heapAt = int32(at) }
 
-// lane holds requests that wait for the same workers. If its first request can't go,
-// none of them can, so finding the next request costs one step per lane, however many
-// wait. Requests that avoid workers share one lane and are checked one by one.
+// lane holds requests that wait for the same workers. If its first request finds no free worker,
+// none of the others does, so finding the next request costs one step per lane, however many
+// requests wait. Requests that avoid workers share one lane and are checked one by one.
 type lane struct {
 	of laneOf
 	heap.Heap[turn, waitingSlab]
@@ -96,9 +97,9 @@ func laneFor(req *Request) laneOf {
 	return of
 }
 
-// turnOf returns the turn of a request that arrives now. The rank is the arrival time
-// under LCFS, its negative under FCFS, and 1/(tokens to compute at the best worker)
-// under WSPT.
+// turnOf returns the turn of a request that arrives at now, in seconds; the field at is not set.
+// The rank is now under LCFS, −now under FCFS, and under WSPT 1/(prompt tokens to compute at the
+// worker that has most of the prompt cached).
 func (q *queue) turnOf(req *Request, now float64) turn {
 	t := turn{priority: req.Priority, id: q.lastID + 1}
 	switch q.cfg.Order {
@@ -116,9 +117,9 @@ func (q *queue) turnOf(req *Request, now float64) turn {
 	return t
 }
 
-// first returns the request that goes next: the earliest turn among requests with a
-// free eligible worker. Requests that wait for busy workers hold up no others. It costs
-// one step per lane, and one per request that avoids workers.
+// first returns the entry of the waiting request to place next, or none: the one with the
+// earliest turn among requests that have a free eligible worker. A request whose workers are all
+// busy holds up no others. It costs one step per lane, and one per request that avoids workers.
 func (q *queue) first(f *fleet) int32 {
 	best := int32(none)
 	if q.n == 0 {
@@ -142,8 +143,9 @@ func (q *queue) first(f *fleet) int32 {
 	return best
 }
 
-// enqueue puts a request into its lane. An empty lane is reused for another kind; their
-// number is thus at most the number of kinds that ever waited at once.
+// enqueue puts a request into the lane of its kind and returns its ticket. t is its turn from
+// turnOf. An empty lane is reused for another kind, so there are never more lanes than kinds
+// that waited at the same time.
 func (q *queue) enqueue(req *Request, t turn) Ticket {
 	t.at = int32(len(q.slab))
 	if n := len(q.free); n > 0 {
@@ -172,7 +174,7 @@ func (q *queue) enqueue(req *Request, t turn) Ticket {
 	return Ticket{t.at, t.id}
 }
 
-// dequeue removes an entry from its lane and frees it.
+// dequeue removes entry at from its lane and frees the entry.
 func (q *queue) dequeue(at int32) {
 	w := &q.slab[at]
 	q.lanes[w.lane].Remove(q.slab, int(w.heapAt))

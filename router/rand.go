@@ -15,8 +15,8 @@ func (d *draw) next() uint64 {
 // unit returns a number in [0, 1).
 func (d *draw) unit() float64 { return float64(d.next()>>11) / (1 << 53) }
 
-// below returns a number in [0, n), n at least 1. Multiplying favours some numbers by
-// at most n/2^64.
+// below returns a random number in [0, n); n is at least 1. Multiplying instead of dividing
+// makes some numbers more likely than others, by at most n/2^64.
 func (d *draw) below(n int) int {
 	hi, _ := bits.Mul64(d.next(), uint64(n))
 	return int(hi)

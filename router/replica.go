@@ -7,12 +7,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Drain appends the events since the last Drain to dst; they are for all replicas.
-// Their Hashes are valid until the next Drain.
+// Drain appends the events since the last Drain to dst. The caller sends each of them to every
+// replica. Their Hashes are valid until the next Drain.
 func (r *Router) Drain(dst []Event) []Event { return r.journal.drain(dst) }
 
-// Snapshot returns all reservations of this router, for a replica that starts late or
-// missed events. It belongs to the caller. It costs O(reservations and their blocks).
+// Snapshot returns all reservations that this router made, for a replica that starts late or
+// missed events. The caller may keep and change it. It costs O(reservations and their blocks).
 func (r *Router) Snapshot() Snapshot {
 	s := Snapshot{Replica: r.cfg.Replica, Epoch: r.cfg.Epoch, Seq: r.journal.seq, LastID: r.lastID}
 	for at := r.ages.head; at != none; at = r.slab[at].links[byAge].next {
@@ -27,9 +27,10 @@ func (r *Router) Snapshot() Snapshot {
 	return s
 }
 
-// Apply takes an event of a replica. Events may arrive twice and in any order; the
-// final state is the same. An event of a higher epoch first ends all reservations from
-// before the replica's restart.
+// Apply applies an event of a replica and returns what became of it. Events may arrive twice and
+// in any order; the final state is the same. If the event has a higher epoch than the replica
+// had so far, the replica has restarted, and Apply first ends all its reservations of the lower
+// epoch.
 func (r *Router) Apply(now time.Duration, ev *Event) Verdict {
 	r.advance(now)
 	at, v := r.peerOf(ev.Replica, ev.Epoch)
@@ -45,8 +46,10 @@ func (r *Router) Apply(now time.Duration, ev *Event) Verdict {
 	return r.verdict(v)
 }
 
-// peerOf returns the index of a replica: added if it is unknown, emptied if its epoch
-// is new. Events of an earlier epoch and of this router itself are stale.
+// peerOf returns the index of replica id in peers, and Applied. An unknown replica is added. If
+// epoch is higher than the known one, the replica's reservations end and its record starts anew.
+// Otherwise the index is noEntry and the verdict says why: Stale for a lower epoch or this
+// router's own id, Rejected for id 0 or more than MaxPeers replicas.
 func (r *Router) peerOf(id ReplicaID, epoch uint64) (int32, Verdict) {
 	switch id {
 	case 0:
@@ -68,15 +71,16 @@ func (r *Router) peerOf(id ReplicaID, epoch uint64) (int32, Verdict) {
 	return at, Applied
 }
 
-// empty ends all reservations of a replica, oldest first, and deletes its records.
+// empty ends all reservations of the replica at index at, oldest first, and removes its
+// tombstones from the table.
 func (r *Router) empty(at int32) {
 	r.endMatching(at, ended, func(*reservation) bool { return true })
 	r.dropTombstones(at)
 }
 
-// endMatching ends the reservations of a replica that match selects, oldest first. It
-// walks all reservations: a replica leaves or restarts rarely, so there is no list per
-// replica to maintain.
+// endMatching ends the reservations of one replica for which match returns true, oldest first.
+// peer is the replica's index in peers, how the way of ending. It walks all reservations: a
+// replica leaves or restarts rarely, so there is no list per replica to maintain.
 func (r *Router) endMatching(peer int32, how ending, match func(*reservation) bool) {
 	for at := r.ages.head; at != none; {
 		e := &r.slab[at]
@@ -88,7 +92,8 @@ func (r *Router) endMatching(peer int32, how ending, match func(*reservation) bo
 	}
 }
 
-// apply checks an event of a replica and applies it, by kind.
+// apply applies one event of the replica at index at, and returns the verdict without counting
+// it.
 func (r *Router) apply(at int32, ev *Event) Verdict {
 	if ev.ComputedTokens < 0 || ev.ComputedTokens > MaxPromptTokens || ev.OutputTokens < 0 || ev.OutputTokens > MaxPromptTokens ||
 		ev.Session != 0 && (ev.Stamp < 1 || ev.Stamp > MaxStamp) {
@@ -121,16 +126,17 @@ func (r *Router) apply(at int32, ev *Event) Verdict {
 	return Rejected
 }
 
-// applyClaim applies the claim of an event, if it has one.
+// applyClaim applies the claim on a session that an event carries, if it carries one.
 func (r *Router) applyClaim(ev *Event) {
 	if ev.Session != 0 {
 		r.sessions.applyClaim(r.now, &Claim{Session: ev.Session, Stamp: ev.Stamp, Replica: ev.Replica, Worker: ev.Worker, Nowhere: ev.Nowhere})
 	}
 }
 
-// catchUp updates a known reservation to the totals of an event. That is progress, so
-// the worker is no longer stalled; but the time of the step's end is unknown here, so
-// it is not noted as heard.
+// catchUp raises the totals of reservation known (its index in the slab) to those of an event.
+// It is a Duplicate if the event raises none and is not Progressed. Otherwise it counts as
+// progress: the worker is no longer stalled. worker.heard stays as it is, because the event does
+// not tell when the worker's step ended.
 func (r *Router) catchUp(known int32, ev *Event) Verdict {
 	e := &r.slab[known]
 	if ev.Kind != Progressed && ev.OutputTokens <= e.outputTokens && ev.ComputedTokens <= e.computed {
@@ -141,9 +147,11 @@ func (r *Router) catchUp(known int32, ev *Event) Verdict {
 	return Applied
 }
 
-// applyReserved makes a replica's reservation. News that arrived before it (before)
-// counts at once. The predicted time is computed with this router's profile of the
-// worker, which replicas share.
+// applyReserved makes the reservation that a replica's Reserved event describes. at is the
+// replica's index in peers. If totals of the reservation arrived before this event (before),
+// they count at once. The predicted time is computed with this router's profile of the worker;
+// replicas are expected to use the same profile. It returns Made, Stale for a reservation that
+// has ended, or Rejected.
 func (r *Router) applyReserved(at int32, ev *Event) Verdict {
 	whole := kv.FloorPages(ev.PromptTokens, r.cfg.BlockTokens)
 	if ev.PromptTokens < 1 || ev.PromptTokens > MaxPromptTokens || ev.UncachedTokens < 0 || ev.UncachedTokens > ev.PromptTokens ||
@@ -175,11 +183,13 @@ func (r *Router) applyReserved(at int32, ev *Event) Verdict {
 	return Made
 }
 
-// ApplySnapshot replaces a replica's reservations: those not in the snapshot end here,
-// missing ones are made. The result is Applied if the snapshot is of the replica's
-// epoch; then the verdict of each of its events is counted and appended to dst.
+// ApplySnapshot makes the known reservations of a replica equal to those in a snapshot of it:
+// reservations that are not in the snapshot end here, and missing ones are made. A known
+// reservation with an id above s.LastID was made after the snapshot, so it stays.
 //
-// A reservation with an id above LastID was made after the snapshot, so it stays.
+// The second result is Applied, or the reason for which the whole snapshot is refused, as of
+// Apply: Stale or Rejected. If it is Applied, the verdict of each event of the snapshot is
+// counted and appended to dst.
 func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot, dst []Verdict) ([]Verdict, Verdict) {
 	r.advance(now)
 	at, v := r.peerOf(s.Replica, s.Epoch)
@@ -211,7 +221,8 @@ func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot, dst []Verdict) ([
 	return dst, Applied
 }
 
-// Forget ends all reservations of a replica and removes it, as when it left.
+// Forget ends all reservations of replica id and removes the replica, for example when it has
+// left. An unknown id is ignored.
 func (r *Router) Forget(now time.Duration, id ReplicaID) {
 	r.advance(now)
 	at := r.indexOfPeer.delete(key{a: uint64(id)})
@@ -251,13 +262,13 @@ func (r *Router) Peers(dst []Peer) []Peer {
 	return dst
 }
 
-// Claims appends to dst the claims that only this router can give to a router that
-// missed them, in no order: its own, those of replicas that have left, and those of
-// replicas that have restarted since.
+// Claims appends to dst the claims that a router missed and that no other replica may be able to
+// tell it: this router's own, those of replicas that have left, and those that replicas made
+// before a restart. The order means nothing.
 //
-// It reads n entries from the given one on, and returns the entry to continue with, or
-// 0 at the end, so that one call takes bounded time. A claim made between two calls may
-// be missing; its own event reports it.
+// One call reads at most n entries of the session table, starting at entry from (0 at first), so
+// it takes bounded time. next is the entry to start with in the next call, or 0 at the end. A
+// claim made between two calls may be missing; an event reports it.
 func (r *Router) Claims(now time.Duration, from, n int, dst []Claim) (_ []Claim, next int) {
 	r.advance(now)
 	s := &r.sessions
@@ -276,8 +287,8 @@ func (r *Router) Claims(now time.Duration, from, n int, dst []Claim) (_ []Claim,
 	return dst, to
 }
 
-// ApplyClaims takes claims that a replica sends, its own or others', and returns the
-// number that it refused as malformed.
+// ApplyClaims applies claims that a replica sent, its own and those of others. It returns the
+// number of malformed claims, which it ignores and counts as Rejected.
 func (r *Router) ApplyClaims(now time.Duration, claims []Claim) (refused int) {
 	r.advance(now)
 	for i := range claims {

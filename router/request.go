@@ -38,29 +38,28 @@ type Request struct {
 	// Hashes are the chained hashes of the prompt's full blocks, or of the first of
 	// them. Blocks without a hash count as private load.
 	Hashes []kv.BlockHash
-	// Untold: no event of a worker will name these Hashes, because they are of bytes
-	// that stand for the tokens of an unknown tokenizer. Replicas learn it with the
-	// reservation.
+	// Untold says that no event of a worker will name these Hashes. They were made from the
+	// prompt's bytes, because the tokenizer is unknown. Replicas learn it with the reservation.
 	Untold bool
-	// Reply is the form of the answer, for Config.Stall.
+	// Reply is the form in which the answer arrives. Only Config.Stall uses it.
 	Reply Reply
 	// Overlaps are the workers' cached parts of the prompt, from the index: each worker
 	// at most once, in any order. A worker without an entry has nothing cached.
 	Overlaps []Overlap
-	// ExpectedOutput in tokens. Default Config.ExpectedOutput.
+	// ExpectedOutput is the expected number of output tokens. Default Config.ExpectedOutput.
 	ExpectedOutput int
 	// Session is a hash of the conversation's or user's name; 0: none. With SessionTTL
 	// the request goes to the worker of the session's last request, if possible.
 	Session uint64
-	// Model restricts it to workers that serve this model. 0: any.
+	// Model restricts the request to workers that serve this model. 0: any.
 	Model ModelID
-	// Pool restricts it to the workers of one pool. 0: any.
+	// Pool restricts the request to the workers of one pool. 0: any.
 	Pool PoolID
-	// Pinned restricts it to one worker.
+	// Pinned restricts the request to one worker.
 	Pinned *kv.Rank
-	// Avoid excludes workers, at most MaxAvoid, where it has failed before. Waiting
-	// requests with exclusions are checked one by one, so restrict requests by Model or
-	// Pool where possible.
+	// Avoid excludes up to MaxAvoid workers, for example those at which the request has failed
+	// before. Waiting requests with exclusions are checked one by one, so restrict requests by
+	// Model or Pool where possible.
 	Avoid []kv.Rank
 	// Weights replaces the router's weights for this request.
 	Weights *Weights
@@ -81,7 +80,7 @@ const (
 	Unknown               // unknown: the worker owes nothing that could be late
 )
 
-// check returns the first fault of a request.
+// check returns the first fault of a request, an [ErrRequest], or nil.
 func (req *Request) check(cfg *Config) error {
 	if req.PromptTokens < 1 || req.PromptTokens > MaxPromptTokens {
 		return fmt.Errorf("%w: PromptTokens is %d, want 1 to %d", ErrRequest, req.PromptTokens, MaxPromptTokens)
@@ -115,8 +114,8 @@ type Reason uint8
 // The reasons.
 const (
 	ByCost   Reason = iota
-	ByTie           // among equal costs, by tree or at random
-	ByChance        // drawn under a temperature
+	ByTie           // among equal lowest costs, by tree, at random or the first
+	ByChance        // drawn at random, because Weights.Temperature is above 0
 	BySession
 	ByPin
 	reasons
@@ -152,8 +151,8 @@ func inSeconds(d time.Duration) float64 {
 	return d.Seconds()
 }
 
-// seconds converts to a duration of at most 3e9 seconds, about a century, so that it
-// can't overflow.
+// seconds converts s seconds to a duration. More than 3e9 seconds, about a century, become 3e9,
+// so that the duration can't overflow.
 func seconds(s float64) time.Duration {
 	return time.Duration(min(s, 3e9) * float64(time.Second))
 }

@@ -9,19 +9,19 @@ import (
 // ownPeer marks reservations of this router itself.
 const ownPeer = -1
 
-// reservation is an entry of the slab.
+// reservation is an entry of ledger.slab.
 type reservation struct {
 	id   uint64 // given by the router that made it; 0: the entry is free
-	peer int32  // that router: an index of replicas.peers, or ownPeer
-	slot int32  // the worker
+	peer int32  // the router that made it: an index of replicas.peers, or ownPeer
+	slot int32  // the worker, as an index of fleet.workers
 	end  int32  // node of the tree in which its prompt ends
 
 	promptTokens int
-	computed     int // of uncached, so far
-	uncached     int // prompt tokens to compute, at the beginning
+	computed     int // tokens of uncached that have been computed
+	uncached     int // prompt tokens to compute when the reservation was made
 	outputTokens int
 	privatePart  int // blocks of the prompt that no hash can share
-	private      int // privatePart and the blocks of outputs
+	private      int // privatePart + the blocks of output tokens
 	prefilling   bool
 	untold       bool // see Request.Untold
 
@@ -29,7 +29,7 @@ type reservation struct {
 	debt
 
 	predicted time.Duration // time left for its prompt, by profile
-	touched   time.Duration // of the last progress
+	touched   time.Duration // time of the last progress
 	synced    time.Duration // when replicas last got an event
 
 	affinity
@@ -37,31 +37,32 @@ type reservation struct {
 	links [lists]link
 }
 
-// promise is the prediction of one active request about its worker's cache: the blocks
-// of its prompt that the index does not have there will be there once computed. So a
-// request with the same prefix that arrives before that counts them as cached.
+// promise is a prediction of one active request about its worker's cache. Some blocks of its
+// prompt are not cached at the worker yet. They will be once the worker has computed them, so a
+// request with the same prefix that arrives earlier counts them as cached.
 //
-// The prediction ends with the request's first token (events report the blocks by
-// then), with the request's end, or from a removed block on. The cached part, blocks
-// [0, known), is not predicted by any request: if it is removed, the index reports
-// that, and the predicted blocks after it no longer extend an overlap.
+// The prediction ends with the request's first token (events report the blocks by then) or with
+// the request's end. If the worker removes a predicted block, the prediction ends for that block
+// and all after it. The cached blocks [0, known) are not predicted by this request: if the
+// worker removes one of them, the index reports that, and the predicted blocks after it no
+// longer extend an overlap.
 //
-// Example: a prompt of 10 blocks of which the worker has 4 predicts blocks [4, 10).
+// Example: a prompt has 10 blocks, of which the worker has 4; blocks [4, 10) are predicted.
 type promise struct {
 	made        bool
-	known, upTo int32 // predicted are blocks [known, upTo) of the prompt
-	hashes      int32 // hashed blocks of the prompt
+	known, upTo int32 // the predicted blocks of the prompt are [known, upTo)
+	hashes      int32 // number of blocks of the prompt that have a hash
 }
 
 // debt is the next sign of progress that the worker owes for one reservation.
 type debt struct {
 	owed     owed
-	sized    bool          // the length of the reply is known
+	sized    bool          // the request gave ExpectedOutput, so the length of the reply is known
 	reserved time.Duration // time of the reservation
-	term     time.Duration // within which the first token, or all, is due
+	term     time.Duration // time within which the first token, or the whole answer, is due
 }
 
-// owed is the next sign of progress of a reply.
+// owed is the next sign of progress that a worker owes for a reply.
 type owed uint8
 
 const (
@@ -71,14 +72,13 @@ const (
 	asAnswer      // all of it
 )
 
-// affinity is the effect of a reservation on its session, so that a rollback can undo
-// it.
+// affinity is what a reservation changed at its session, kept so that a rollback can undo it.
 type affinity struct {
 	session     uint64  // the session that it claimed; 0: none
-	previous    kv.Rank // the session's worker before
-	hadPrevious bool    // whether there was one
+	previous    kv.Rank // the session's worker before this claim
+	hadPrevious bool    // whether the session had a worker before this claim
 	unclaimed   bool    // the claim was undone
-	stamp       uint64  // of its last claim
+	stamp       uint64  // of this reservation's claim, or of the claim that undid it
 }
 
 // reservationSpec has the figures from which a reservation is made.
@@ -114,9 +114,10 @@ type list struct {
 	head, tail int32
 }
 
+// emptyList returns a list without entries. by is byAge, byWorker, byPrefill or byDebt.
 func emptyList(by int) list { return list{by, none, none} }
 
-// push appends an entry.
+// push appends entry at of the slab to the list.
 func (l *list) push(slab []reservation, at int32) {
 	slab[at].links[l.by] = link{l.tail, none}
 	if l.tail == none {
@@ -127,7 +128,7 @@ func (l *list) push(slab []reservation, at int32) {
 	l.tail = at
 }
 
-// remove unlinks an entry, which must be in the list.
+// remove unlinks entry at of the slab, which must be in the list.
 func (l *list) remove(slab []reservation, at int32) {
 	k := slab[at].links[l.by]
 	if k.prev == none {

@@ -57,10 +57,9 @@ func (r *Router) Weights() Weights { return r.cfg.Weights }
 // BlockTokens returns the block size in tokens.
 func (r *Router) BlockTokens() int { return r.cfg.BlockTokens }
 
-// advance sets the router's time. It never runs backwards: a call with an earlier time
-// counts as now, because callers on several goroutines may read the clock before they
-// take the lock. Workers are checked for stalls only when one can be late (nextLate),
-// not at each call.
+// advance sets the router's time to now. An earlier time than the last one is ignored, because
+// callers on several goroutines may read the clock before they take the lock. Workers are
+// checked for stalls only when one of them can be late (after nextLate), not in each call.
 func (r *Router) advance(now time.Duration) {
 	if r.now = max(r.now, now); r.now > r.nextLate {
 		r.markStalled()
@@ -104,8 +103,8 @@ func (r *Router) Leave(now time.Duration, w kv.Rank, dst []Reservation) []Reserv
 	return dst
 }
 
-// SetPool moves a worker into a pool, or out of all pools with 0. Its reservations and
-// its health stay. Requests that wait for the pool see it from now on. Error:
+// SetPool moves a worker to a pool. With pool 0 the worker is in no pool. Its reservations and
+// its health stay. Requests that wait for the pool may get the worker from now on. Error:
 // [ErrUnknownWorker].
 func (r *Router) SetPool(now time.Duration, w kv.Rank, pool PoolID) error {
 	r.advance(now)
@@ -136,8 +135,9 @@ func (r *Router) SetHealth(now time.Duration, w kv.Rank, health Health) error {
 	return nil
 }
 
-// Report takes a worker's own figures of its load; only [Cost2025] uses them.
-// Reservations made after the report count on top of it, until the next report.
+// Report sets the figures of its load that worker w has measured itself; only [Cost2025] uses
+// them. Reservations made after the report are added to these figures until the next report.
+// Errors: [ErrUnknownWorker], [ErrWorkerSpec] for negative or too large figures.
 func (r *Router) Report(now time.Duration, w kv.Rank, usage Usage) error {
 	r.advance(now)
 	at, err := r.find(w)
@@ -151,18 +151,19 @@ func (r *Router) Report(now time.Duration, w kv.Rank, usage Usage) error {
 	return nil
 }
 
-// SetTree sets the number of blocks that the index has for a worker. [Cost2026] breaks
-// ties by it. An unknown worker is ignored.
+// SetTree sets the number of blocks that the index has for worker w. Under [Cost2026], of
+// workers with equal costs the one with the fewest blocks is chosen. An unknown worker is
+// ignored.
 func (r *Router) SetTree(w kv.Rank, blocks int) {
 	if slot := r.slotOf(w); slot != noEntry {
 		r.workers[slot].tree = blocks
 	}
 }
 
-// Removed takes a worker's removal of blocks from its cache. Predictions for these
-// blocks, and for the blocks after them in a prompt, end. It costs one step per block;
-// a predicted block also costs one step per block of the prompts that the worker has
-// yet to compute.
+// Removed tells the router that worker w has removed blocks from its cache. In each prompt that
+// predicts such a block, the predictions for this block and for all blocks after it end. It
+// costs one step per block. A predicted block also costs one step per block of the prompts that
+// the worker has yet to compute. An unknown worker is ignored.
 func (r *Router) Removed(w kv.Rank, hashes []kv.BlockHash) {
 	if slot := r.slotOf(w); slot != noEntry {
 		r.removed(slot, hashes)
@@ -170,7 +171,8 @@ func (r *Router) Removed(w kv.Rank, hashes []kv.BlockHash) {
 	}
 }
 
-// Cleared ends all predictions for a worker: its cache is empty.
+// Cleared tells the router that worker w has emptied its cache. All predictions for the worker
+// end. An unknown worker is ignored.
 func (r *Router) Cleared(w kv.Rank) {
 	if slot := r.slotOf(w); slot != noEntry {
 		r.cleared(slot)

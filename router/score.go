@@ -7,36 +7,35 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// scorer computes the costs of the workers that one request may use. Its slices are
-// scratch that the next choice overwrites; they are sized by slot, so that a lookup by
-// slot is an index.
+// scorer computes the costs of the workers that one request may use. Its slices are memory that
+// the next choice overwrites. Most are indexed by slot.
 type scorer struct {
 	cfg    *Config
 	fleet  *fleet
 	ledger *ledger
 
-	// Of the request.
+	// These describe the request.
 	weights *Weights
 	prompt  int            // tokens
 	hashes  []kv.BlockHash // of its blocks
 	output  float64        // tokens
 
-	// Of the workers.
+	// These describe the workers.
 	candidates   []int32   // slots, ordered by worker
 	overlaps     []Overlap // by slot: cached blocks of the prompt, with the predicted ones
 	promised     []int32   // by slot: the predicted part of overlaps
-	depths       []int32   // by slot: blocks of the prompt that its active requests hold
+	depths       []int32   // by slot: blocks of the prompt that the worker's active requests hold
 	costs        []float64 // by slot, of candidates only
 	ties         []int32
-	chances      []float64 // by candidate
-	best         int       // most blocks of the prompt at any worker, candidate or not
+	chances      []float64 // by index in candidates
+	best         int       // most cached or predicted blocks of the prompt at any worker, candidate or not
 	mostWaiting  int       // most waiting requests of any candidate
 	leastPrefill int       // fewest prompt tokens to compute of any candidate
 }
 
 func newScorer(cfg *Config, f *fleet, l *ledger) scorer { return scorer{cfg: cfg, fleet: f, ledger: l} }
 
-// reset sizes the scratch for a number of slots and clears it.
+// reset gives the slices one element per slot and clears the results of the last choice.
 func (s *scorer) reset(slots int) {
 	if cap(s.costs) < slots {
 		s.candidates, s.ties, s.chances = make([]int32, 0, slots), make([]int32, 0, slots), make([]float64, 0, slots)
@@ -49,8 +48,9 @@ func (s *scorer) reset(slots int) {
 	s.candidates, s.best, s.mostWaiting, s.leastPrefill = s.candidates[:0], 0, 0, math.MaxInt
 }
 
-// score finds the candidates for req and their costs. The extremes over all candidates
-// come first, because Cost2025 and CostCredits are relative to them.
+// score finds the candidates for req and computes their costs. It first computes the extremes
+// over all candidates (mostWaiting, leastPrefill), because Cost2025 and CostCredits are relative
+// to them.
 func (s *scorer) score(req *Request) {
 	s.reset(len(s.fleet.workers))
 	s.prompt, s.hashes, s.weights, s.output = req.PromptTokens, req.Hashes, &s.cfg.Weights, float64(s.cfg.ExpectedOutput)
@@ -80,9 +80,10 @@ func (s *scorer) score(req *Request) {
 	}
 }
 
-// addPromised extends each overlap by the blocks that active requests of the worker will
-// have computed soon, from the first block that the index does not have there. A gap
-// ends it: a prefix can only be used without gaps.
+// addPromised extends the overlap of each worker by predicted blocks: those that active requests
+// of the worker will soon have computed. It starts at the first block that the index does not
+// have there, and stops at the first block that is not predicted either, because a prefix can
+// only be used without gaps.
 func (s *scorer) addPromised() {
 	promises := &s.ledger.tree.promises
 	if promises.n == 0 {
@@ -104,8 +105,8 @@ func (s *scorer) addPromised() {
 // maxTerms is the largest number of terms of a cost.
 const maxTerms = 4
 
-// cost returns the cost of a candidate (the lowest is best) and its terms, in the order
-// of Policy.terms. The formulas stand at the constants of [Policy].
+// cost returns the cost of the candidate in slot (the lowest is best) and the cost's terms, in
+// the order of Policy.terms. The formulas stand at the constants of [Policy].
 func (s *scorer) cost(slot int32) (cost float64, terms [maxTerms]float64) {
 	w, o, k, bs := &s.fleet.workers[slot], &s.overlaps[slot], s.weights, float64(s.cfg.BlockTokens)
 	switch s.cfg.Policy {
@@ -148,23 +149,25 @@ func (s *scorer) cost(slot int32) (cost float64, terms [maxTerms]float64) {
 	return cost, terms
 }
 
-// latency is CostLatency, in seconds: the sum over all requests of the time that they
-// wait longer if the worker is chosen. The terms:
+// latency is the cost under CostLatency, in seconds: the time that this request and all others
+// on the worker wait longer if the request goes there, weighted. The terms:
 //
-//	ttft    the pending prompts + its own prompt + the rest of the current step + one decode
-//	        step and Profile.Prompt for each step that the pending prompts and its own take
-//	own     its output tokens, each one decode step of all requests active with it
-//	others  its prompt, for each request that decodes; and its row, KV and blocks, for each
-//	        of their remaining steps with it
-//	backlog its prompt, for each request that waits for its first token there: as many will
-//	        arrive and wait after it
+//	ttft    time to the request's first token: the prompts that the worker has yet to compute,
+//	        the request's own prompt, what is left of the current step, and one decode step
+//	        and Profile.Prompt for each step that all these prompts take
+//	own     time of the request's output tokens, each one decode step with all active requests
+//	others  delay of other requests: for each that decodes, the request's prompt; for each of
+//	        their remaining steps, the request's row, KV and blocks
+//	backlog the request's prompt, once for each request that waits for its first token there:
+//	        as many will arrive and wait after it
 //
-// A decoding row is delayed only by the chunks of the prompt that fit into the steps it
-// still needs (delay). Requests decode for half of the expected output beside each
-// other, on average, hence output/2.
+// A decoding request is delayed only by the part of the prompt that runs in the steps it still
+// needs (delay). On average two requests decode together for half of the expected output, hence
+// output/2.
 //
-// Blocks beyond the pool must wait for other requests to end. The wait is the missing
-// blocks' share of all context, times the time that a request lives.
+// If the blocks with the request exceed the worker's pool, it must wait for other requests to
+// end. That wait is the tokens of the excess blocks as a share of all context, times the time of
+// the request's output.
 func (s *scorer) latency(slot int32) (cost float64, terms [maxTerms]float64) {
 	w, o := &s.fleet.workers[slot], &s.overlaps[slot]
 	p, missing := &w.spec.Profile, s.missing(o)
@@ -199,29 +202,31 @@ func (s *scorer) latency(slot int32) (cost float64, terms [maxTerms]float64) {
 	return s.weights.TTFT*terms[0] + s.weights.ITL*(terms[1]+terms[2]) + s.weights.Backlog*terms[3], terms
 }
 
-// uncached returns the prompt tokens that a worker must compute.
+// uncached returns the number of prompt tokens that a worker with cached part o must compute.
 func (s *scorer) uncached(o *Overlap) int { return max(0, s.prompt-o.Blocks()*s.cfg.BlockTokens) }
 
-// missing returns the prompt tokens minus the cached ones, where each cached block
-// counts by its tier. Example: 1,000 tokens, 32 blocks of 16 in host memory at weight
-// 0.8: 1,000 − 410 = 590.
+// missing returns the number of prompt tokens minus the cached ones of o, where each cached
+// block counts with the weight of its tier. Example: 1,000 tokens, of which 32 blocks of 16 are
+// in host memory at weight 0.8, give 1,000 − 410 = 590.
 func (s *scorer) missing(o *Overlap) int {
 	return max(0, s.prompt-int(math.Round(s.cfg.TierWeights.blocks(o)*float64(s.cfg.BlockTokens))))
 }
 
-// blocksWith returns the number of distinct blocks of a worker's active requests and
-// this one. Blocks that active requests already hold (depths) count once.
+// blocksWith returns the number of distinct blocks that the worker in slot would hold for its
+// active requests and this one. Blocks of the prompt that active requests already hold (depths)
+// are not counted again.
 func (s *scorer) blocksWith(slot int32) int {
 	return s.fleet.workers[slot].blocks() + len(s.hashes) - int(s.depths[slot])
 }
 
-// prefill returns the time to compute the last n tokens of the prompt on an otherwise
-// idle worker, and to fetch its blocks from lower tiers, in seconds.
+// prefill returns the time to compute the last n tokens of the prompt on an otherwise idle
+// worker with profile p, in seconds, including the time to fetch the blocks of o that are below
+// the device.
 func (s *scorer) prefill(p *Profile, o *Overlap, n int) float64 {
 	return p.prefill(float64(n), float64(s.prompt-n)) + p.HostBlock*float64(o.Host) + p.DiskBlock*float64(o.Disk+o.Shared+o.Object)
 }
 
-// specFor returns the figures of a reservation for the request on a worker.
+// specFor returns the figures of the reservation to make if req goes to the worker in slot.
 func (s *scorer) specFor(slot int32, req *Request) reservationSpec {
 	o := &s.overlaps[slot]
 	uncached := s.uncached(o)
@@ -231,9 +236,9 @@ func (s *scorer) specFor(slot int32, req *Request) reservationSpec {
 	}
 }
 
-// due returns the time within which a worker should show the first sign of a reply: its
-// first token, or all of it for a reply at once. 0: the worker owes nothing that could
-// be late.
+// due returns the time within which the worker in slot should show the first sign of a reply to
+// req: the first token, or the whole answer if Reply is AtOnce. 0 means that nothing is due:
+// Config.Stall is 0 or the form of the reply is unknown.
 func (s *scorer) due(req *Request, slot int32) time.Duration {
 	if s.cfg.Stall <= 0 || req.Reply == Unknown {
 		return 0

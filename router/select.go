@@ -6,12 +6,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Select chooses a worker and reserves on it in one step: the next request sees the
-// load of this one. The caller must release the reservation when the request ends, or
-// roll it back.
+// Select chooses a worker for req and makes a reservation there in one step, so the next request
+// sees the load of this one. The caller must end the reservation when the request ends, with
+// Release, Abandon or Rollback.
 //
-// Errors: [ErrRequest], [ErrNoWorkers], [ErrBusy], [ErrFull]; nothing is reserved then.
-// It costs O(workers + blocks of the prompt) and allocates nothing in steady state.
+// Errors: [ErrRequest], [ErrNoWorkers], [ErrBusy], [ErrFull]; then nothing is reserved. It costs
+// O(workers + blocks of the prompt) and allocates nothing in steady state.
 func (r *Router) Select(now time.Duration, req *Request) (Decision, error) {
 	r.advance(now)
 	if err := req.check(r.cfg); err != nil {
@@ -25,15 +25,15 @@ func (r *Router) Select(now time.Duration, req *Request) (Decision, error) {
 	return r.choose(req)
 }
 
-// outranked reports whether a waiting request could go now and precedes req. Without
-// this check a new request could pass the queue in the moment between a release and
-// Next.
+// outranked reports whether a waiting request has a free worker and comes before req in the
+// queue's order. Without this check a new request could pass the queue in the moment between a
+// release and Next.
 func (r *Router) outranked(req *Request) bool {
 	at := r.nextWaiting()
 	return at != none && r.queue.slab[at].Before(r.queue.turnOf(req, r.now.Seconds()))
 }
 
-// nextWaiting returns the waiting request that goes next, or none.
+// nextWaiting returns the entry of the waiting request to place next, or none.
 func (r *Router) nextWaiting() int32 {
 	if r.active >= r.cfg.MaxActive {
 		return none
@@ -41,7 +41,8 @@ func (r *Router) nextWaiting() int32 {
 	return r.queue.first(&r.fleet)
 }
 
-// choose scores the candidates, picks one and reserves on it.
+// choose scores the candidates for req, picks one and makes the reservation. Errors: [ErrFull],
+// [ErrNoWorkers].
 func (r *Router) choose(req *Request) (Decision, error) {
 	if r.active >= r.cfg.MaxActive {
 		r.metrics.Refused++
@@ -60,9 +61,10 @@ func (r *Router) choose(req *Request) (Decision, error) {
 	return r.book(req, slot, reason), nil
 }
 
-// pick returns the slot of the chosen candidate and the reason: the pinned worker or
-// the session's, else a draw under a temperature, else the lowest cost. Ties are broken
-// at random, so that equal workers share the load; round robin takes the first.
+// pick returns the slot of the chosen candidate and the reason: the pinned worker or the
+// session's, else a random draw if the temperature is above 0, else a worker with the lowest
+// cost. Ties are broken at random, so that equal workers share the load, but under
+// CostRoundRobin the first worker is taken.
 func (r *Router) pick(req *Request) (int32, Reason) {
 	s := &r.scorer
 	if slot, reason, ok := r.bound(req); ok {
@@ -81,8 +83,9 @@ func (r *Router) pick(req *Request) (int32, Reason) {
 	return ties[r.chance.below(len(ties))], ByTie
 }
 
-// bound returns the worker to which a request is bound: the pinned one, or its
-// session's worker if that is eligible, not busy and not stalled.
+// bound returns the slot of the worker to which a request is bound, and the reason. That is the
+// pinned worker, or the session's worker if that is eligible, not busy and not stalled. If ok,
+// the third result, is false, the request is not bound.
 func (r *Router) bound(req *Request) (int32, Reason, bool) {
 	if req.Pinned != nil {
 		return r.scorer.candidates[0], ByPin, true
@@ -96,7 +99,8 @@ func (r *Router) bound(req *Request) (int32, Reason, bool) {
 	return noEntry, 0, false
 }
 
-// book reserves on the chosen worker, notes the session's claim and counts.
+// book makes a reservation for req on the worker in slot, stores the session's claim, appends
+// the event for replicas and updates the metrics.
 func (r *Router) book(req *Request, slot int32, reason Reason) Decision {
 	s := &r.scorer
 	w, o := &r.workers[slot], s.overlaps[slot]
@@ -120,9 +124,9 @@ func (r *Router) book(req *Request, slot int32, reason Reason) Decision {
 	return Decision{Reservation{at, r.lastID}, w.id, s.costs[slot], o, reason}
 }
 
-// Wait queues a request for which Select returned ErrBusy. The router keeps the
-// request's slices until the ticket ends. Errors: [ErrRequest], [ErrNoWorkers] if no
-// known worker could ever run it, *[QueueFullError].
+// Wait queues a request for which Select returned ErrBusy. The router keeps the request's slices
+// until the ticket ends. Errors: [ErrRequest], [ErrNoWorkers] if no known worker may run it,
+// *[QueueFullError].
 func (r *Router) Wait(now time.Duration, req *Request) (Ticket, error) {
 	r.advance(now)
 	err := req.check(r.cfg)
@@ -154,8 +158,9 @@ func (r *Router) Next(now time.Duration) (Ticket, *Request, bool) {
 	return Ticket{at, w.id}, &w.req, true
 }
 
-// Take is Select for a waiting request, with fresh overlaps. The ticket ends, except
-// with [ErrBusy] and [ErrFull].
+// Take is Select for the waiting request of ticket t. overlaps replaces its Overlaps. Errors are
+// those of Select, and [ErrTicket] if the ticket has ended. The ticket ends with this call,
+// except if the error is [ErrBusy] or [ErrFull].
 func (r *Router) Take(now time.Duration, t Ticket, overlaps []Overlap) (Decision, error) {
 	r.advance(now)
 	w := r.queue.waits(t)
@@ -179,7 +184,8 @@ func (r *Router) Take(now time.Duration, t Ticket, overlaps []Overlap) (Decision
 	return r.choose(&req)
 }
 
-// Cancel removes a request from the queue. It returns true exactly once.
+// Cancel removes the request of ticket t from the queue. It returns false if the ticket has
+// ended.
 func (r *Router) Cancel(t Ticket) bool {
 	if r.queue.waits(t) == nil {
 		return false
@@ -198,9 +204,9 @@ func (r *Router) Session(now time.Duration, id uint64) (kv.Rank, bool) {
 	return r.sessions.get(max(now, r.now), id)
 }
 
-// SessionPool returns the pool of the session's worker if that is healthy, else 0. A
-// caller that chooses pools freely should keep the session's next request in that pool,
-// where its prefix is cached.
+// SessionPool returns the pool of the worker of req.Session if that worker is healthy, else 0. A
+// caller that may choose any pool should send the session's next request to this pool, where its
+// prefix is cached.
 func (r *Router) SessionPool(now time.Duration, req *Request) PoolID {
 	r.advance(now)
 	w, ok := r.sessions.get(r.now, req.Session)
@@ -214,8 +220,8 @@ func (r *Router) SessionPool(now time.Duration, req *Request) PoolID {
 	return at.spec.Pool
 }
 
-// Explain returns the decision that Select would make now, with probabilities, without
-// reserving. Errors are those of Select, except ErrBusy and ErrFull.
+// Explain returns the costs and probabilities of the candidates if Select were called for req
+// now. It reserves nothing. Errors: [ErrRequest], [ErrNoWorkers].
 func (r *Router) Explain(now time.Duration, req *Request) (Explanation, error) {
 	r.advance(now)
 	if err := req.check(r.cfg); err != nil {

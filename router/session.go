@@ -6,26 +6,27 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Claim says that a session is at a worker. Replicas exchange their claims, in
-// the events of reservations and by [Router.Claims], and agree by one rule: of two
-// claims on a session the one with the higher Stamp wins, and at equal stamps the one
-// with the higher Replica. So order and repetition of claims do not matter.
+// Claim says that a session is at a worker. Replicas exchange their claims, in the events of
+// reservations and by [Router.Claims], and agree by one rule: of two claims on a session the one
+// with the higher Stamp wins, and at equal stamps the one with the higher Replica. So order and
+// repetition of claims do not matter.
 //
-// A stamp is higher than all stamps that its router has given or heard. So a router
-// that knew of a claim overrules it. Of two claims without knowledge of each other the
-// later one wins, as far as epochs are times in nanoseconds and clocks agree (a hybrid
-// clock: Kulkarni et al. 2014, "Logical Physical Clocks").
+// A router gives each new claim a stamp above all stamps that it has given or received. So a new
+// claim wins over every claim that its router knew. If two routers claim a session without
+// knowing of each other's claim, the later one wins, provided that epochs are times in
+// nanoseconds and the clocks agree (a hybrid clock: Kulkarni et al. 2014, "Logical Physical
+// Clocks").
 //
-// A router applies each claim once: the claim of a Reserved event when it makes the
-// reservation, or late, for one that has been released. A repetition is ignored, so it
-// does not restore a session that was forgotten.
+// A router applies the claim of a Reserved event once: when it makes the reservation, or when
+// the event arrives after the reservation's release. A repetition is ignored, so it does not
+// restore a session that was forgotten.
 type Claim struct {
 	Session uint64
 	Stamp   uint64    // 1 to MaxStamp
 	Replica ReplicaID // the router that made it
 	Worker  kv.Rank
 	Nowhere bool          // there is no Worker: the session's only request was rolled back
-	Age     time.Duration // since its router made it, as known to the teller
+	Age     time.Duration // since its router made it, as known to the router that sends it
 }
 
 // MaxStamp is the highest stamp. As nanoseconds it is in the year 2116.
@@ -36,17 +37,17 @@ func (c *Claim) sound() bool {
 	return c.Session != 0 && c.Stamp >= 1 && c.Stamp <= MaxStamp && c.Replica != 0 && c.Age >= 0
 }
 
-// sessions maps each session to the worker of its last request. The map is bounded by
-// MaxSessions and ordered by the time of this router's last news, so the entry to
-// forget is at the head.
+// sessions maps each session to the worker of its last request. It holds at most MaxSessions.
+// Entries are linked in the order in which this router stored them, so the next one to forget is
+// at the head.
 type sessions struct {
 	cfg           *Config
 	index         table
 	entries       []session
 	free          []int32
-	head          int32 // longest without news
+	head          int32 // the entry that was stored first
 	tail          int32
-	stamp         uint64 // the highest that was given or heard
+	stamp         uint64 // the highest stamp that this router gave or received
 	claimsApplied uint64 // claims of replicas that won
 }
 
@@ -78,8 +79,8 @@ func (s *sessions) get(now time.Duration, id uint64) (kv.Rank, bool) {
 	return s.entries[at].worker, true
 }
 
-// put stores a claim in place of the session's previous one, and forgets sessions that
-// are too old or too many. It moves the session to the tail.
+// put stores claim e in place of the session's previous claim, as the newest entry. Before, it
+// forgets the oldest sessions while they exceed SessionTTL or there are MaxSessions.
 func (s *sessions) put(now time.Duration, e session) {
 	if at := s.index.get(key{a: e.id}); at != noEntry {
 		s.forget(at)
@@ -105,7 +106,7 @@ func (s *sessions) put(now time.Duration, e session) {
 	s.index.put(key{a: e.id}, at)
 }
 
-// forget unlinks an entry and frees it.
+// forget unlinks entry at and frees it.
 func (s *sessions) forget(at int32) {
 	e := &s.entries[at]
 	if e.prev == none {
@@ -123,14 +124,15 @@ func (s *sessions) forget(at int32) {
 	s.free = append(s.free, at)
 }
 
-// nextStamp returns a stamp above all that were given or heard and, if Epoch is a time
-// in nanoseconds, not below the present time.
+// nextStamp returns a stamp above all that were given or received. If Epoch is a time in
+// nanoseconds, the stamp is also at least the present time. It never exceeds MaxStamp.
 func (s *sessions) nextStamp(now time.Duration) uint64 {
 	s.stamp = min(MaxStamp, max(s.stamp+1, min(s.cfg.Epoch, MaxStamp)+uint64(now)))
 	return s.stamp
 }
 
-// claim puts a session at the worker of a reservation.
+// claim binds session id to the worker of the new reservation e, and notes in e how to undo it.
+// Without SessionTTL or with id 0 it does nothing.
 func (s *sessions) claim(now time.Duration, e *reservation, id uint64, worker kv.Rank) {
 	if s.cfg.SessionTTL == 0 || id == 0 {
 		return
@@ -141,10 +143,10 @@ func (s *sessions) claim(now time.Duration, e *reservation, id uint64, worker kv
 	s.put(now, session{id: id, worker: worker, touched: now, stamp: e.stamp, by: s.cfg.Replica})
 }
 
-// unclaim undoes the claim of a reservation, unless a later claim has replaced it: the
-// session returns to its previous worker. Replicas learn it as a later claim, which is
-// stored in the reservation and leaves with its Released event. Without replicas a
-// session without previous worker is simply forgotten.
+// unclaim undoes the claim of reservation e, unless a later claim has replaced it: the session
+// returns to its previous worker. For replicas the undoing is itself a later claim: it is stored
+// in e, and the Released event carries it. If this router has no replicas and the session had no
+// previous worker, the session is forgotten.
 func (s *sessions) unclaim(now time.Duration, e *reservation) {
 	at := int32(noEntry)
 	if e.session != 0 {
@@ -163,7 +165,8 @@ func (s *sessions) unclaim(now time.Duration, e *reservation) {
 	s.entries[at].worker, s.entries[at].nowhere, s.entries[at].stamp = e.previous, !e.hadPrevious, e.stamp
 }
 
-// applyClaim applies a claim of a replica, if it wins over the known one and is not too old.
+// applyClaim applies a claim of a replica, unless the known claim wins over it, it is as old as
+// SessionTTL, or the table is full of newer ones.
 func (s *sessions) applyClaim(now time.Duration, c *Claim) {
 	s.stamp = max(s.stamp, c.Stamp)
 	if c.Age >= s.cfg.SessionTTL {

@@ -20,7 +20,7 @@ import (
 // stallFactor is the multiple of a prediction that a worker may take.
 const stallFactor = 3
 
-// never is the time at which a worker without debts is late.
+// never is the result of lateAt for a worker that owes nothing.
 const never = time.Duration(math.MaxInt64)
 
 // debts are the signs of progress that a worker owes to this router's requests.
@@ -38,8 +38,8 @@ func (d *debts) clear() bool {
 	return d.firsts.head == none && d.answers.head == none && d.streaming == 0
 }
 
-// list returns the list for a reservation that waits for a first token or for a whole
-// answer.
+// list returns the list to which reservation e belongs: answers if it is owed a whole answer,
+// else firsts.
 func (d *debts) list(e *reservation) *list {
 	if e.owed == asAnswer {
 		return &d.answers
@@ -47,8 +47,8 @@ func (d *debts) list(e *reservation) *list {
 	return &d.firsts
 }
 
-// addDebt notes the debt for a reservation that is made now, due within a term. Term 0
-// means that there is none.
+// addDebt notes what the worker owes for reservation at, which is made now for req: a first
+// token, or a whole answer, within the time term. Term 0 means that nothing is owed.
 func (d *debts) addDebt(slab []reservation, at int32, req *Request, now, term time.Duration) {
 	if term == 0 {
 		return
@@ -61,7 +61,7 @@ func (d *debts) addDebt(slab []reservation, at int32, req *Request, now, term ti
 	d.list(e).push(slab, at)
 }
 
-// endDebt ends the debt for a reservation.
+// endDebt ends what the worker owes for reservation at.
 func (d *debts) endDebt(slab []reservation, at int32) {
 	e := &slab[at]
 	switch e.owed {
@@ -73,8 +73,8 @@ func (d *debts) endDebt(slab []reservation, at int32) {
 	e.owed = nothing
 }
 
-// noteToken notes that a request has received tokens: its first one is paid, the next one is
-// owed.
+// noteToken notes that the request of reservation at has received tokens. If its first token was
+// owed, the next token is owed from now on.
 func (d *debts) noteToken(slab []reservation, at int32) {
 	if e := &slab[at]; e.owed == asToken {
 		d.endDebt(slab, at)
@@ -83,18 +83,18 @@ func (d *debts) noteToken(slab []reservation, at int32) {
 	}
 }
 
-// term returns the time that something may take if it is predicted to take p seconds.
+// term returns the time within which something is due that is predicted to take p seconds.
 func (c *Config) term(p float64) time.Duration {
 	d := seconds(p)
 	return max(d+c.Stall, stallFactor*d)
 }
 
-// updateNextLate lowers nextLate to the time at which a worker will be late. Call it after each
-// change of the worker's debts or load.
+// updateNextLate lowers nextLate to the time at which worker w becomes late, if that is earlier.
+// Call it after each change of the worker's debts or load.
 func (l *ledger) updateNextLate(w *worker) { l.nextLate = min(l.nextLate, l.lateAt(w)) }
 
-// markStalled marks the workers that are late now, and computes nextLate again. It costs one
-// step per worker, about once per Config.Stall at most.
+// markStalled marks the workers that are late now as stalled, and computes nextLate again. It
+// costs one step per worker, about once per Config.Stall at most.
 func (l *ledger) markStalled() {
 	l.nextLate = never
 	for _, slot := range l.fleet.all() {
@@ -109,9 +109,10 @@ func (l *ledger) markStalled() {
 	}
 }
 
-// lateAt returns the time at which a worker will be late if there is no news of it, or
-// never. The term of a first token runs from the later of reservation and last news;
-// the term of a next token runs from the last news, with the step time under the
+// lateAt returns the time at which worker w becomes late if it shows no progress before. It
+// returns never if w owes nothing, is stalled already, or Config.Stall is 0. The term of a first
+// token or a whole answer runs from worker.heard or from the reservation, whichever is later.
+// The term of a next token runs from worker.heard; its prediction is the step time under the
 // worker's present load.
 func (l *ledger) lateAt(w *worker) time.Duration {
 	at := never
@@ -130,8 +131,9 @@ func (l *ledger) lateAt(w *worker) time.Duration {
 	return at
 }
 
-// begun notes that a worker has begun to compute a request. A whole answer of unknown
-// length is then no longer owed: it may take arbitrarily long.
+// begun notes that the worker of reservation at has begun to compute the request. If the worker
+// owes a whole answer of unknown length, it no longer owes it, because that may take arbitrarily
+// long.
 func (l *ledger) begun(at int32) {
 	e := &l.slab[at]
 	w := &l.fleet.workers[e.slot]

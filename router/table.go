@@ -25,7 +25,7 @@ type entry struct {
 // noEntry is the value of a free entry, and the result of a lookup without one.
 const noEntry = -1
 
-// newTable returns a table with room for a number of keys before it grows.
+// newTable returns a table that holds room keys before it grows. See table for seed.
 func newTable(seed uint64, room int) table {
 	t := table{seed: seed}
 	size := 16
@@ -74,8 +74,8 @@ func (t *table) put(k key, value int32) {
 	t.entries[i] = entry{k, value}
 }
 
-// add adds to the value of k and returns the new value. An absent key counts as 0, and
-// a key whose value becomes 0 is deleted: the table is a multiset of counts.
+// add adds by to the value of k and returns the new value. An absent key counts as 0. A key
+// whose value becomes 0 is deleted, so the table can hold counts.
 func (t *table) add(k key, by int32) int32 {
 	i := t.at(k)
 	e := &t.entries[i]
@@ -100,8 +100,8 @@ func (t *table) delete(k key) int32 {
 	return value
 }
 
-// remove frees entry i and closes the gap: each later entry of the cluster moves into
-// the gap unless that would put it before its home.
+// remove frees entry i and closes the gap: each following entry up to the next free one moves
+// into the gap, unless that would put it before its home.
 func (t *table) remove(i int) {
 	mask := len(t.entries) - 1
 	t.n--

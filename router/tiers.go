@@ -9,11 +9,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TierWeights is the value of a cached block by its tier: 1 for a block that is as good
-// as on the device, 0 for one that is as bad as absent. A block below the device must
-// be fetched, and may be gone by then. They apply to CostLatency, Cost2025 and
-// Cost2026; CostCredits has its own weights. Blocks in unknown tiers count nothing: no
-// index keeps them.
+// TierWeights is the value of a cached block by its tier: 1 for a block that is as good as on
+// the device, 0 for one that is as bad as absent. A block below the device must be fetched, and
+// may be gone by then. The weights apply to CostLatency, Cost2025 and Cost2026; CostCredits has
+// its own. An index does not keep blocks in unknown tiers, so they have no weight.
 type TierWeights [kv.Tiers]float64
 
 // DefaultTierWeights returns device 1, host 0.8, disk 0.6, shared 0.4, object 0.2.
@@ -32,8 +31,9 @@ func (w TierWeights) String() string {
 // MarshalText returns String.
 func (w TierWeights) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// UnmarshalText reads pairs as String writes them, for example "host=0.9,disk=0.5".
-// Tiers without a pair get their defaults.
+// UnmarshalText reads pairs of tier and weight as String writes them, for example
+// "host=0.9,disk=0.5". Tiers without a pair get their defaults. An unknown or repeated tier or a
+// bad weight is an error, and then w does not change.
 func (w *TierWeights) UnmarshalText(text []byte) error {
 	weights, seen := DefaultTierWeights(), [kv.Tiers]bool{}
 	for pair := range strings.SplitSeq(string(text), ",") {
@@ -55,8 +55,8 @@ func (w *TierWeights) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Validate returns every weight that is not between 0 and 1, and refuses weights that
-// are all zero, which a Config would replace by the defaults.
+// Validate returns an error that names every weight outside 0 to 1. Weights that are all 0 are
+// an error too, because a Config takes them as not set.
 func (w TierWeights) Validate() error {
 	var errs []error
 	for t, x := range w {
@@ -70,7 +70,7 @@ func (w TierWeights) Validate() error {
 	return errors.Join(errs...)
 }
 
-// blocks returns the number of blocks of an overlap, each weighted by its tier.
+// blocks returns the sum of the blocks of o, each multiplied by the weight of its tier.
 func (w *TierWeights) blocks(o *Overlap) float64 {
 	sum := w[kv.TierDevice] * float64(o.Device)
 	if o.Host|o.Disk|o.Shared|o.Object != 0 {

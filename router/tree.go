@@ -6,23 +6,23 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// tree has the prefixes that the active requests of each worker hold: a radix tree of
-// chained block hashes with compressed edges. A worker's number of distinct blocks is the sum
-// of the lengths of its nodes, so a request costs one step per node, not one entry of a hash
-// table per block. Example: two requests of blocks [a b c d] and [a b x] on one worker are the
-// nodes [a b], [c d] and [x]: 5 distinct blocks of 7.
+// tree holds the prompts' prefixes that each worker's active requests hold: a radix tree of
+// chained block hashes with compressed edges. A worker's number of distinct blocks is the sum of
+// the run lengths of the nodes that it has. So a request costs one step per node, not one entry
+// of a hash table per block. Example: two requests of blocks [a b c d] and [a b x] on one worker
+// are the nodes [a b], [c d] and [x], which is 5 distinct blocks for 7.
 //
-// Invariants: a worker that has a node has the node's parent. Each node except the root is the
-// end of a request or has two children or more, so there are at most twice as many nodes as
+// Invariants: a worker that has a node has the node's parent. In each node except the root a
+// request ends, or it has two children or more, so there are at most twice as many nodes as
 // requests.
 type tree struct {
 	words int // of 64 bits per node: one bit per worker slot
 	nodes []node
 	bits  []uint64 // the words of each node: the slots that have it
-	free  []int32  // nodes
+	free  []int32  // indices of unused nodes
 
 	children table // (first hash, parent) -> node
-	refs     table // (slot, node) -> number of the slot's requests through it
+	refs     table // (slot, node) -> number of the worker's requests whose path has the node
 	runs     runs
 	path     []step // scratch of depths
 	promises table  // (hash, slot) -> number of requests that will compute it, at least 1; see promise
@@ -31,13 +31,13 @@ type tree struct {
 // rootNode exists from the start and has no run.
 const rootNode = 0
 
-// node is a run of blocks between two places where prompts end or part. Its slots are
-// in tree.bits.
+// node is a run of blocks between two places where prompts end or differ. The slots of the
+// workers that have it are in tree.bits.
 type node struct {
 	parent int32
 	ends   int32 // requests that end here
-	// children is their number, childXor the exclusive or of their ids. With one child,
-	// childXor is its id: merge finds it without a list of children.
+	// children is the number of children, childXor the exclusive or of their ids. If there is
+	// one child, childXor is its id, so merge finds it without a list of children.
 	children int32
 	childXor int32
 	holders  int32          // number of slots that have it
@@ -45,19 +45,19 @@ type node struct {
 	store    []kv.BlockHash // the memory of run, for its return to runs
 }
 
-// step is a node on the path of a prompt, and the number of blocks in common up to its
-// end or fork.
+// step is a node on the path of a prompt. depth is the number of blocks, counted from the root,
+// that the prompt shares with the path up to and including this node.
 type step struct{ node, depth int32 }
 
-// newTree returns a tree for a number of worker slots. The seed protects the tables
-// from chosen hashes: block hashes come from prompts.
+// newTree returns a tree for this number of worker slots. The seed keeps clients from choosing
+// prompts whose block hashes collide in the tables.
 func newTree(seed uint64, slots int) tree {
 	t := tree{words: (slots + 63) / 64, children: newTable(seed, 64), refs: newTable(seed, 64), promises: newTable(seed, 64)}
 	t.node() // the root
 	return t
 }
 
-// node returns a new node without contents.
+// node returns the id of a new node without contents.
 func (t *tree) node() int32 {
 	if n := len(t.free); n > 0 {
 		id := t.free[n-1]
@@ -71,11 +71,11 @@ func (t *tree) node() int32 {
 	return int32(len(t.nodes) - 1)
 }
 
-// has returns the bits of a node: bit i is set if slot i has it.
+// has returns the bits of node id: bit i is set if the worker in slot i has the node.
 func (t *tree) has(id int32) []uint64 { return t.bits[int(id)*t.words : (int(id)+1)*t.words] }
 
-// depths sets dst, for each slot, to the number of leading hashes that the slot's
-// active requests hold. dst has one element per slot, all 0.
+// depths sets dst[slot] to the number of leading hashes that the active requests of the worker
+// in slot hold. dst has one element per slot, all 0 before the call.
 func (t *tree) depths(hashes []kv.BlockHash, dst []int32) {
 	t.path = t.path[:0]
 	for at, depth := int32(rootNode), 0; depth < len(hashes); {
@@ -92,7 +92,7 @@ func (t *tree) depths(hashes []kv.BlockHash, dst []int32) {
 		}
 		at = next
 	}
-	// From the end of the path: a slot's depth is that of the deepest node that it has. has &^=
+	// From the end of the path: a slot's depth is that of the deepest node that it has. "has &^="
 	// below leaves the slots that end in this node.
 	for i := len(t.path) - 1; i >= 0; i-- {
 		below := -1
@@ -110,8 +110,8 @@ func (t *tree) depths(hashes []kv.BlockHash, dst []int32) {
 	}
 }
 
-// shared returns the length of the common prefix. It compares four hashes at a time,
-// because most runs are equal to the end of the shorter one.
+// shared returns the length of the common prefix of a and b. It compares four hashes at a time,
+// because most pairs of runs are equal over the whole length of the shorter one.
 func shared(a, b []kv.BlockHash) int {
 	n := min(len(a), len(b))
 	i := 0
@@ -127,8 +127,9 @@ func shared(a, b []kv.BlockHash) int {
 	return i
 }
 
-// insert adds a request of a slot. It returns the node in which the request ends (the
-// root without hashes), and the number of blocks that are new to the slot.
+// insert adds a request with these block hashes for the worker in slot. end is the node in which
+// the request's path ends (rootNode without hashes), added the number of blocks that the worker
+// did not hold before.
 func (t *tree) insert(slot int32, hashes []kv.BlockHash) (end int32, added int) {
 	at := int32(rootNode)
 	for i := 0; i < len(hashes); {
@@ -152,7 +153,8 @@ func (t *tree) insert(slot int32, hashes []kv.BlockHash) (end int32, added int) 
 	return at, added
 }
 
-// leaf adds a node for hashes below parent that no slot has yet.
+// leaf adds a node with a copy of hashes below parent, and returns its id. No worker has the
+// node yet.
 func (t *tree) leaf(parent int32, hashes []kv.BlockHash) int32 {
 	id := t.node()
 	n := &t.nodes[id]
@@ -162,7 +164,7 @@ func (t *tree) leaf(parent int32, hashes []kv.BlockHash) int32 {
 	return id
 }
 
-// link adds a node with a run below parent.
+// link makes node id, which has a run, a child of parent.
 func (t *tree) link(id, parent int32) {
 	t.nodes[id].parent = parent
 	p := &t.nodes[parent]
@@ -171,7 +173,7 @@ func (t *tree) link(id, parent int32) {
 	t.children.put(key{uint64(t.nodes[id].run[0]), uint32(parent)}, id)
 }
 
-// unlink removes a node from its parent.
+// unlink removes node id from the children of its parent.
 func (t *tree) unlink(id int32) {
 	parent := t.nodes[id].parent
 	p := &t.nodes[parent]
@@ -202,9 +204,9 @@ func (t *tree) split(id int32, at int) int32 {
 	return upper
 }
 
-// remove undoes an insert of a slot that ended in end. It returns the number of blocks
-// that the slot no longer has. Nodes without holders go, and the node above is joined
-// with its only child if no request ends in it.
+// remove undoes an insert for the worker in slot that returned end. It returns the number of
+// blocks that the worker no longer holds. Nodes that no worker has any more are freed. If the
+// node above them has a single child left and no request ends in it, the two are joined.
 func (t *tree) remove(slot, end int32) (removed int) {
 	if end == rootNode {
 		return 0
@@ -230,8 +232,9 @@ func (t *tree) remove(slot, end int32) (removed int) {
 	return removed
 }
 
-// merge joins a node in which no request ends with its only child, which keeps its id.
-// Every request through one goes through the other, so references and holders stay.
+// merge joins node id, in which no request ends, with its only child. The child keeps its id and
+// gets both runs. Every request through one of the two goes through the other, so the child's
+// references and holders stay as they are.
 func (t *tree) merge(id int32) {
 	child := t.nodes[id].childXor
 	parent := t.nodes[id].parent
@@ -250,7 +253,7 @@ func (t *tree) merge(id int32) {
 	t.drop(id)
 }
 
-// drop frees an unlinked node.
+// drop frees node id, which has been unlinked.
 func (t *tree) drop(id int32) {
 	t.runs.give(t.nodes[id].store)
 	clear(t.has(id))
@@ -258,7 +261,7 @@ func (t *tree) drop(id int32) {
 	t.free = append(t.free, id)
 }
 
-// slots ranges over the slots whose bits are set.
+// slots ranges over the slots whose bits are set in has.
 func slots(has []uint64) func(yield func(int32) bool) {
 	return func(yield func(int32) bool) {
 		for w, word := range has {
@@ -292,7 +295,8 @@ func (r *runs) give(store []kv.BlockHash) {
 	r.free[class] = append(r.free[class], store)
 }
 
-// prefix returns the hashes from the root to the end of a node.
+// prefix returns the block hashes on the path from the root to node end, including its run. They
+// are a copy.
 func (t *tree) prefix(end int32) []kv.BlockHash {
 	n := 0
 	for at := end; at != rootNode; at = t.nodes[at].parent {

@@ -35,9 +35,10 @@ const (
 	// 1/(1 + Decay·excess); excess is the worker's prefill blocks beyond the least loaded
 	// worker's, divided by the request's blocks.
 	CostCredits
-	// CostRoundRobin is the number of the choice that took the worker last.
+	// CostRoundRobin is the number of the choice that took the worker last. The worker that has
+	// not been chosen for the longest time has the lowest cost.
 	CostRoundRobin
-	// CostRandom is 0 for all workers, so ties decide.
+	// CostRandom is 0 for all workers, so all are tied and one is drawn at random.
 	CostRandom
 	// CostLeastLoaded is the number of active requests.
 	CostLeastLoaded
@@ -59,10 +60,11 @@ func (p Policy) String() string { return policyNames.Name(p) }
 // UnmarshalText reads a policy's name.
 func (p *Policy) UnmarshalText(text []byte) error { return policyNames.Read(p, text) }
 
-// terms returns the names of the terms in [Candidate.Terms] for a policy.
+// terms returns the names of the terms in [Candidate.Terms] for policy p.
 func (p Policy) terms() []string { return termNames[p] }
 
-// termNames are by policy, in the order in which scorer.cost fills the terms.
+// termNames holds the names of each policy's terms, in the order in which scorer.cost fills the
+// terms.
 var termNames = [...][]string{
 	CostLatency:     {"ttft", "own", "others", "backlog"},
 	Cost2025:        {"score", "usage", "waiting"},
@@ -74,8 +76,9 @@ var termNames = [...][]string{
 	CostPrefixHash:  {"hash"},
 }
 
-// Weights tune the policies, for all requests by SetWeights and for one by
-// Request.Weights. Their limits keep costs finite. Start from [DefaultWeights]: a zero is a weight of 0, not a default.
+// Weights tune the policies: for all requests by SetWeights, for one request by Request.Weights.
+// The limits keep costs finite. Start from [DefaultWeights]: a field that is 0 is a weight of 0,
+// not a default.
 type Weights struct {
 	// Of Cost2025: overlap, used share of the pool, waiting requests.
 	Score, Usage, Waiting float64 `min:"0" max:"1e9"`
@@ -89,10 +92,10 @@ type Weights struct {
 	// other tokens, and the delay of other requests' tokens. Backlog: the time of its
 	// prompt, once per request that waits for its first token at the worker.
 	TTFT, ITL, Backlog float64 `min:"0" max:"1e9"`
-	// Temperature 0 chooses the lowest cost. Otherwise a worker's chance is proportional
-	// to exp(−(cost − lowest)/(Temperature·range)). Under SpreadRelative, range is the
-	// range of the costs: the worst worker has exp(−1/Temperature) times the best one's
-	// chance, however near they are. Under SpreadAbsolute range is 1, in the cost's unit.
+	// Temperature 0 chooses the lowest cost. Otherwise a worker's chance is proportional to
+	// exp(−(cost − lowest)/(Temperature·range)). Under SpreadRelative, range is the highest cost
+	// minus the lowest, so the worst worker's chance is exp(−1/Temperature) times the best
+	// one's, however near the costs are. Under SpreadAbsolute, range is 1, in the cost's unit.
 	Temperature float64 `min:"0"`
 	Spread      Spread
 }

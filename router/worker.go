@@ -33,12 +33,12 @@ type WorkerSpec struct {
 	// ChunkTokens is the most that one long prompt takes of a step while other requests
 	// decode (SGLang: chunked_prefill_size). Unknown counts as BatchTokens.
 	ChunkTokens int
-	// Models it serves, at most MaxWorkerModels, in any order. A worker without models
-	// gets only requests for any model.
+	// Models that the worker serves, at most MaxWorkerModels, in any order. A worker without
+	// models gets only requests for any model.
 	Models []ModelID
-	// Pool that it is in, see SetPool. 0: none.
+	// Pool that the worker is in, see SetPool. 0: none.
 	Pool PoolID
-	// Profile gives the duration of its steps. The zero Profile means the router's.
+	// Profile gives the duration of the worker's steps. The zero Profile means Config.Profile.
 	Profile Profile
 }
 
@@ -50,8 +50,7 @@ func (s *WorkerSpec) batch() float64 {
 	return float64(s.BatchTokens)
 }
 
-// chunk returns the most that one prompt takes of a step with decoding rows, in
-// tokens.
+// chunk returns the most prompt tokens that one prompt takes of a step with decoding rows.
 func (s *WorkerSpec) chunk() float64 {
 	if s.ChunkTokens == 0 {
 		return s.batch()
@@ -123,8 +122,8 @@ type worker struct {
 	requests      int           // active
 	contextTokens int           // prompt and output tokens of active requests; shared prefixes count for each
 	predicted     time.Duration // time left for all prefilling prompts, by profile
-	anchor        time.Duration // when the first prefilling prompt began to be computed
-	heard         time.Duration // latest known end of a step, or the beginning of the first step
+	anchor        time.Duration // time from which the prediction for the first of prefillingQueue counts
+	heard         time.Duration // latest known end of a step, or the time at which an idle worker got a request
 
 	reports
 	tree            int    // blocks in the index, see SetTree
@@ -138,15 +137,15 @@ type worker struct {
 type reports struct {
 	reported       bool
 	usage          Usage
-	reservedSince  int // requests reserved since
-	blocksAtReport int // hashed + private at that time
+	reservedSince  int // requests reserved since the report
+	blocksAtReport int // hashed + private when the report arrived
 }
 
 // blocks returns the predicted number of blocks in use.
 func (w *worker) blocks() int { return w.hashed + w.private }
 
-// usedBlocks returns the reported blocks plus the blocks reserved since, or the
-// predicted blocks if the worker never reported.
+// usedBlocks returns the reported blocks plus the change of the predicted blocks since the
+// report. If the worker never reported, it returns the predicted blocks.
 func (w *worker) usedBlocks() int {
 	if !w.reported {
 		return w.blocks()
@@ -154,8 +153,8 @@ func (w *worker) usedBlocks() int {
 	return max(0, w.usage.UsedBlocks+w.blocks()-w.blocksAtReport)
 }
 
-// waiting returns the reported number of waiting requests plus those reserved since, or
-// the number of prefilling requests if the worker never reported.
+// waiting returns the reported number of waiting requests plus the requests reserved since the
+// report. If the worker never reported, it returns the number of prefilling requests.
 func (w *worker) waiting() int {
 	if !w.reported {
 		return w.prefilling
@@ -163,10 +162,10 @@ func (w *worker) waiting() int {
 	return w.usage.Waiting + w.reservedSince
 }
 
-// busy reports whether a worker should get no further request: it runs MaxRequests, or
-// has more than factor steps of prompt tokens to compute. Factor 0 disables the second
-// limit. Example: with factor 2 and BatchTokens 8,192, a worker with 16,385 prompt
-// tokens is busy.
+// busy reports whether a worker should get no further request: it has MaxRequests active
+// requests, or more than factor·BatchTokens prompt tokens to compute. Factor 0 disables the
+// second limit. Example: with factor 2 and BatchTokens 8,192, a worker with 16,385 prompt tokens
+// is busy.
 func (w *worker) busy(factor float64) bool {
 	if w.spec.MaxRequests > 0 && w.requests >= w.spec.MaxRequests {
 		return true
@@ -198,10 +197,10 @@ func (w *worker) eligible(req *Request) bool {
 	return ok
 }
 
-// pending returns the time until the worker can begin a new prompt: the predictions of
-// all prefilling prompts, less the time that has passed for the first one. The
-// reduction is at most the first prompt's prediction, because a late prompt says
-// nothing about the next.
+// pending returns the time from now until the worker can begin a new prompt: the sum of the
+// predictions of all prefilling prompts, less the time that has passed since anchor. It
+// subtracts at most the prediction of the first prompt, because a late prompt says nothing about
+// the next one.
 func (w *worker) pending(now time.Duration, slab []reservation) time.Duration {
 	if w.prefilling == 0 {
 		return 0
@@ -209,9 +208,9 @@ func (w *worker) pending(now time.Duration, slab []reservation) time.Duration {
 	return w.predicted - min(max(now-w.anchor, 0), slab[w.prefillingQueue.head].predicted)
 }
 
-// step returns the duration of a step without prompt tokens, in seconds. Context and
-// blocks are known for all requests together; the decoding ones get their share by
-// number.
+// step returns the duration of a step without prompt tokens, in seconds. Context tokens and
+// blocks are known only for all requests together. The step is charged with a share of them:
+// decoding requests divided by all requests.
 func (w *worker) step() float64 {
 	rows, running := float64(w.requests), float64(w.requests-w.prefilling)
 	p := &w.spec.Profile
@@ -227,8 +226,9 @@ func (w *worker) current() float64 {
 	return w.step()
 }
 
-// nextToken returns the time between tokens of a decoding request, in seconds: a step
-// that is filled with prompt tokens as far as the budget and the waiting prompts go.
+// nextToken returns the time between two tokens of a decoding request, in seconds. It assumes a
+// step with as many of the worker's uncomputed prompt tokens as BatchTokens allows, or all of
+// them if BatchTokens is unknown.
 func (w *worker) nextToken() float64 {
 	if w.prefilling == 0 {
 		return w.current()
@@ -254,7 +254,7 @@ type Load struct {
 	Pending       time.Duration // until a new prompt can begin
 }
 
-// load returns the worker's Load at a time.
+// load returns the worker's Load. now is needed for Pending.
 func (w *worker) load(now time.Duration, slab []reservation) Load {
 	return Load{
 		Worker: w.id, Health: w.health, Stalled: w.stalled, Requests: w.requests, Prefilling: w.prefilling, PrefillTokens: w.prefillTokens,

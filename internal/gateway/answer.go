@@ -12,32 +12,33 @@ import (
 )
 
 // answer is the body of a worker's answer on its way to the client. It reports progress to the
-// router, and ends the reservation when the last byte has come from the worker or the body is
-// closed. That is before the client has read everything, so that the client's next request
-// already finds the worker free.
+// router. It ends the reservation when the last byte has come from the worker or when the body
+// is closed. The last byte comes before the client has read everything, so the client's next
+// request already finds the worker free.
 type answer struct {
 	p      *proxiedRequest
 	from   io.ReadCloser // nil: there is no body
 	ctx    context.Context
 	buffer *[]byte
-	first  []byte // bytes read ahead, a part of buffer
+	first  []byte // bytes to forward in the next Read
 	last   []byte // the gateway's own bytes after the worker's
 	left   int64  // bytes still to come; negative if the length is unknown
-	stream bool   // uncompressed server-sent events
+	stream bool   // the body consists of uncompressed server-sent events
 	open   []byte // held back: the beginning of an incomplete event
 	whole  bool   // the bytes passed so far end with a complete event
 	done   bool   // the last event passed was "data: [DONE]"
-	ended  error  // error that ended the reading; nil: not yet
+	ended  error  // error that ended the reading of from, such as io.EOF; nil: not ended
 
 	usage      usage
-	tokens     int       // events so far: about one per token
+	tokens     int       // number of events so far, about one per token
 	reported   int       // tokens last reported to the router
 	reportedAt time.Time // time of that report
 	firstAt    time.Time // time of the first event; zero if there is none or the answer is not a stream
 	released   bool
 }
 
-// begin reads the first bytes. After an error nothing of the answer has been used.
+// begin makes a the body of res, the answer to p, and reads its first bytes. On an error nothing
+// of the answer has been used, so another worker can still be asked.
 func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 	*a = answer{
 		p: p, from: res.Body, ctx: res.Request.Context(), left: res.ContentLength, whole: true,
@@ -61,7 +62,7 @@ func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 	return nil
 }
 
-// Read returns the worker's bytes, then the gateway's own.
+// Read returns the worker's bytes, then those that the gateway itself adds at the end.
 func (a *answer) Read(p []byte) (n int, err error) {
 	for {
 		switch {
@@ -92,8 +93,9 @@ func (a *answer) Read(p []byte) (n int, err error) {
 	}
 }
 
-// pass counts the bytes b and notices the end of the answer. It returns the bytes to forward
-// now: a prefix of b, or of the held-back bytes followed by b.
+// pass counts the bytes b that a read of the worker's body returned together with err, and
+// notices the end of the answer. It returns the bytes to forward now: a prefix of b, or a prefix
+// of the held-back bytes followed by b.
 func (a *answer) pass(b []byte, err error) []byte {
 	now := time.Now()
 	a.p.attempt.heard.Store(now.UnixNano())
@@ -127,12 +129,13 @@ func (a *answer) pass(b []byte, err error) []byte {
 	return b
 }
 
-// maxEvent is the most bytes of an event that are held back.
+// maxEvent is the number of bytes of an incomplete event above which they are forwarded.
 const maxEvent = 256 << 10
 
-// hold keeps back the beginning of an event until its end comes. Otherwise, if the worker broke
-// off there, the client would fail to parse half an event instead of reading why the stream
-// ends.
+// hold returns the bytes to forward of b and of the bytes held back before: those up to the end
+// of the last complete event. It holds back the beginning of the next event. Otherwise, if the
+// worker broke off there, the client would fail to parse half an event instead of reading why
+// the stream ends. If last is true, b ends the body, and everything is forwarded.
 func (a *answer) hold(b []byte, last bool) []byte {
 	held := len(a.open) > 0
 	if held {
@@ -154,7 +157,7 @@ func (a *answer) hold(b []byte, last bool) []byte {
 	return b[:end]
 }
 
-// eventsEnd returns the end of the last complete event in b, 0 if there is none.
+// eventsEnd returns the index in b after the last complete event, 0 if there is none.
 func eventsEnd(b []byte) (end int) {
 	if bytes.HasSuffix(b, eventEnd) {
 		return len(b)
@@ -175,7 +178,8 @@ const (
 
 var eventMark, eventEnd, eventEndCR, eventDone = []byte("data: "), []byte("\n\n"), []byte("\r\n\r\n"), []byte("data: [DONE]")
 
-// count counts the events in b and reports progress to the router.
+// count counts the events in b, which arrived at now, and reports progress to the router if that
+// is due.
 func (a *answer) count(b []byte, now time.Time) {
 	a.tokens += bytes.Count(b, eventMark)
 	if a.reportedAt.IsZero() {
@@ -188,8 +192,8 @@ func (a *answer) count(b []byte, now time.Time) {
 	a.p.g.dispatch.Progress(a.p.decision.Reservation, a.p.promptTokens, a.tokens)
 }
 
-// end sets how the answer ends for the client: a stream that breaks off ends with an error
-// event.
+// end sets how the answer ends for the client after a read has failed with err, which may be
+// io.EOF. A stream that breaks off ends with an error event. Any other answer ends with err.
 func (a *answer) end(err error) {
 	a.ended = err
 	if err == io.EOF {
@@ -212,7 +216,7 @@ func (a *answer) end(err error) {
 	a.ended = io.EOF
 }
 
-// broken records that the worker broke off its answer, unless the client left first.
+// broken records that the worker broke off its answer with err, unless the client left first.
 func (a *answer) broken(err error) {
 	if a.ctx.Err() != nil && !errors.Is(context.Cause(a.ctx), errSilent) {
 		return
@@ -222,7 +226,8 @@ func (a *answer) broken(err error) {
 	a.p.member.Nudge()
 }
 
-// release ends the reservation of a complete answer, once.
+// release ends the reservation of a complete answer. Later calls of release or abandon do
+// nothing.
 func (a *answer) release() {
 	if !a.released {
 		a.released = true
@@ -230,7 +235,8 @@ func (a *answer) release() {
 	}
 }
 
-// abandon ends the reservation of an incomplete answer, once.
+// abandon ends the reservation of an incomplete answer. Later calls of release or abandon do
+// nothing.
 func (a *answer) abandon() {
 	if !a.released {
 		a.released = true
@@ -238,7 +244,8 @@ func (a *answer) abandon() {
 	}
 }
 
-// Close ends the answer and its attempt, and gives back the buffer.
+// Close closes the worker's body, ends the attempt and its reservation, and gives back the
+// buffer. It may be called again.
 func (a *answer) Close() error {
 	if a.from == nil {
 		return nil

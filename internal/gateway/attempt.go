@@ -17,28 +17,28 @@ import (
 	"github.com/coppice-llm/coppice/internal/gateway/members"
 )
 
-// attempt is a request sent to one worker. It is cancelled if the worker is lost and its answer
-// has been silent for a while.
+// attempt is a request sent to one worker. It is cancelled if the worker is lost and has sent
+// nothing of the answer for a while.
 type attempt struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	heard  atomic.Int64 // Unix nanoseconds of the last byte of the answer, or of the attempt's start
 
-	own   bool        // a Coppice worker: it reports when the request enters a plan
-	spare bool        // another attempt may follow
+	own   bool        // the worker is a Coppice worker, which reports when the request first enters a plan
+	spare bool        // another attempt may follow if this one fails
 	sent  atomic.Bool // the request's header has been written to a connection
 	phase atomic.Uint32
 }
 
-// Phases of an attempt. The first changes to one of the others, once.
+// Phases of an attempt. An attempt starts as waits, and becomes begun or moved, once.
 const (
-	waits uint32 = iota // not begun, as far as is known
+	waits uint32 = iota // as far as is known, the worker has not begun
 	begun               // the worker has begun to compute or to answer the request
 	moved               // the request was taken back before the worker had begun
 )
 
-// begin records that the worker has begun. It returns false if the request was taken back
-// before.
+// begin records that the worker has begun to compute or to answer the request. It returns false
+// if the request was taken back before.
 func (a *attempt) begin() bool {
 	return a.phase.CompareAndSwap(waits, begun) || a.phase.Load() == begun
 }
@@ -53,15 +53,15 @@ var errStalled = errors.New("gateway: the worker is late and has not begun the r
 // ends. A worker that is only too busy for probes keeps its requests.
 const lostPatience = 5 * time.Second
 
-// attempts holds the open attempts by worker.
+// attempts holds the attempts that have not ended, by worker.
 type attempts struct {
 	mu       sync.Mutex
 	at       map[*members.Member]map[*attempt]struct{}
 	patience time.Duration // lostPatience except in tests
 }
 
-// start begins an attempt, which ends with ctx. It returns nil if the worker has left. spare
-// says that another attempt may follow.
+// start begins an attempt at worker m. Its context is a child of ctx. spare says that another
+// attempt may follow. It returns nil if the worker has left.
 func (s *attempts) start(ctx context.Context, m *members.Member, spare bool) *attempt {
 	if !m.Use() {
 		return nil
@@ -78,7 +78,7 @@ func (s *attempts) start(ctx context.Context, m *members.Member, spare bool) *at
 	return a
 }
 
-// end ends an attempt.
+// end ends attempt a at worker m, and cancels its context.
 func (s *attempts) end(m *members.Member, a *attempt) {
 	s.mu.Lock()
 	if delete(s.at[m], a); len(s.at[m]) == 0 {
@@ -89,9 +89,10 @@ func (s *attempts) end(m *members.Member, a *attempt) {
 	a.cancel(nil)
 }
 
-// cancelSilent cancels the attempts of a worker that has been lost since the time lost, if that is longer
-// than the patience and their answers have been silent as long. An answer that is not a stream
-// is silent until it is complete.
+// cancelSilent cancels attempts at worker m, which has been lost since the time lost. It does
+// nothing if lost is less than the patience before now. Otherwise it cancels the attempts of
+// which nothing has arrived for the patience. An answer that is not a stream is silent until it
+// is complete.
 func (s *attempts) cancelSilent(m *members.Member, lost, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +107,9 @@ func (s *attempts) cancelSilent(m *members.Member, lost, now time.Time) {
 	}
 }
 
-// takeBack takes back from a late worker the requests that it has not begun, for other workers.
+// takeBack cancels the attempts at m, a late worker, that m has not begun, so that other workers
+// are asked. It takes back only requests that may be sent again, and only from Coppice workers,
+// which report the beginning.
 func (s *attempts) takeBack(m *members.Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,15 +120,15 @@ func (s *attempts) takeBack(m *members.Member) {
 	}
 }
 
-// busyError is an answer by which the worker declines the request.
+// busyError says that the worker declined the request with this status.
 type busyError struct{ status int }
 
 func (e *busyError) Error() string { return "it answers with status " + strconv.Itoa(e.status) }
 
-// movable reports whether another worker may be asked after err. A request that crashed one
-// worker must not crash the next, so it may not have begun. Coppice workers report the
-// beginning; for others only an answer that declines the request, or a request never sent, is
-// proof.
+// movable reports whether another worker may be asked after the attempt failed with err. A
+// request that crashed one worker must not crash the next, so the worker must not have begun it.
+// Coppice workers report that they have begun a request. Other workers have certainly not begun
+// it if they declined it, or if it was never sent.
 func (a *attempt) movable(err error) bool {
 	switch _, declined := err.(*busyError); {
 	case a.own:
@@ -136,9 +139,9 @@ func (a *attempt) movable(err error) bool {
 	return !a.sent.Load()
 }
 
-// declined reports whether an answer shows that the worker has not begun. The body can still be
-// read in full afterwards. A failed device does not count as declined: the request may have
-// caused it.
+// declined reports whether the answer res shows that the worker has not begun the request. The
+// body of res can still be read in full afterwards. An answer that the worker's device failed
+// does not count as declined, because the request may have caused the failure.
 func (a *attempt) declined(res *http.Response) bool {
 	switch res.StatusCode {
 	case http.StatusTooManyRequests:
@@ -156,8 +159,8 @@ const codeDeviceFailed = "device_failed"
 // maxError bounds the bytes read to find an answer's error code.
 const maxError = 64 << 10
 
-// errorCode returns the code in an error answer's body, "" if there is none, and leaves the body
-// readable from its start.
+// errorCode returns the error code in the body of res, "" if there is none. The body can still
+// be read from its start afterwards.
 func errorCode(res *http.Response) string {
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxError))
 	rest := io.Reader(res.Body)
@@ -185,7 +188,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// unconnected reports whether err means that no connection was made.
+// unconnected reports whether err means that no connection to the worker was made.
 func unconnected(err error) bool {
 	dialled := (*net.OpError)(nil)
 	return errors.As(err, &dialled) && dialled.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)

@@ -11,10 +11,11 @@ import (
 )
 
 // requestBuffer holds the parts of a request needed until a worker begins to answer: its body,
-// the prompt read from it, and the question to the dispatcher. Its memory is reused.
+// the prompt read from it, and the question to the dispatcher. Its memory is reused for later
+// requests.
 type requestBuffer struct {
 	body   []byte
-	held   int          // body bytes counted against MaxBodiesBytes
+	held   int          // body bytes that Gateway.bodies counts
 	unread atomic.Int32 // attempts whose transport may still be reading the body
 	prompt prompt.Prompt
 	peeked openai.Peeked
@@ -24,7 +25,7 @@ type requestBuffer struct {
 // maxKept is the largest body in bytes, and the largest prompt in tokens, whose memory is kept.
 const maxKept = 256 << 10
 
-// reset clears the request. It returns false if the memory must not be reused because a
+// reset clears b for another request. It returns false if b must not be reused, because a
 // transport may still be reading the body.
 func (b *requestBuffer) reset() bool {
 	b.held = 0

@@ -7,7 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// scrape is read for each GET /metrics. The tags of its fields define the Prometheus metrics.
+// scrape holds the figures that are read for each GET /metrics. The tags of its fields define
+// the Prometheus metrics.
 type scrape struct {
 	States    map[string]int    `metric:"workers" by:"state" help:"Workers by state."`
 	Workers   []workerScrape    `by:"worker"`
@@ -25,8 +26,8 @@ type workerScrape struct {
 	Ranks  []RankStatus   `by:"rank"`
 }
 
-// scrape reads the figures for Prometheus. Workers whose name another worker already uses are
-// left out.
+// scrape reads the figures for Prometheus. If several workers have one name, and so one ID, only
+// one of them is included.
 func (g *Gateway) scrape() scrape {
 	s := scrape{States: map[string]int{}, Pools: map[string]int{}, Decisions: map[string]uint64{}, Events: g.eventCounts()}
 	for state := range members.States {

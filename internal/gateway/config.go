@@ -35,24 +35,26 @@ type Config struct {
 	// Prompt configures how requests are read. Without a tokenizer the gateway uses that of the
 	// first worker that offers one; until then, prompts are compared by their bytes.
 	Prompt prompt.Config
-	// Tokenizer is the digest of the bundle with Prompt's tokenizer and template. Workers with
-	// another digest are refused. "": unknown.
+	// Tokenizer is the digest of the bundle that contains Prompt's tokenizer and template.
+	// Workers with another digest are refused. "": unknown.
 	Tokenizer string
 
-	// Pools choose the pool of a request by its length and targets; the router then chooses a
-	// worker in that pool. Workers outside of all pools are refused. Mode [global.Aggregated].
+	// Pools choose the pool of a request by its length and latency targets; the router then
+	// chooses a worker in that pool. Workers outside of all pools are refused. Its Mode must be
+	// [global.Aggregated].
 	Pools *global.Config
-	// Buckets, instead of Pools, divides all workers into this many pools, see [router.Deal]; at
-	// most [router.MaxBuckets]. Stage chooses the pool of a request. 0: no pools.
+	// Buckets is an alternative to Pools: all workers are divided into this many pools, see
+	// [router.Deal]; at most [router.MaxBuckets]. Stage says how the pool of a request is
+	// chosen. 0: no pools.
 	Buckets int
 	Stage   router.Staging
 
-	// NATS is the bus for the events of workers whose card asks for it. Without it their caches
-	// are guessed.
+	// NATS is the bus for the events of workers whose card asks for it. Without it the contents
+	// of their caches are guessed.
 	NATS *nats.Config
 	// Replicas connects to the other gateways of the fleet, as [replica.Config.Join] does. nil:
-	// this is the only gateway. It calls notify with a current problem, and with nil when it is
-	// solved.
+	// this is the only gateway. The function calls notify with an error while there is a
+	// problem, and with nil when it is solved.
 	Replicas func(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)) (dispatch.Peers, error)
 	// Consolidate lists further event sources of each worker, such as an offloading server
 	// beside the engine. All sources of a worker count as one cache: it holds a block while any
@@ -65,16 +67,16 @@ type Config struct {
 	GuessTTL time.Duration `default:"2m" above:"0s" max:"24h"`
 	// NoPredict turns off prediction. With prediction a prompt counts as cached where it was
 	// sent, until its first token, so that simultaneous requests with the same prefix go to the
-	// same worker. It is the inverse of the router's Predict.
+	// same worker. Router.Predict is set to the inverse of NoPredict.
 	NoPredict bool
-	// StallAfter is how late a worker's next token may be before the worker is no longer chosen,
-	// until it makes progress; see router.Config.Stall. Requests that it has not begun move to
-	// other workers. Default 2 s; negative: off.
+	// StallAfter is the tolerance for a worker's late tokens; see router.Config.Stall. A late
+	// worker is no longer chosen until it makes progress, and requests that it has not begun
+	// move to other workers. Default 2 s; negative: off.
 	StallAfter time.Duration `default:"2s"`
 
-	// EventSilence is how long the events of a worker with a card, which sends a heartbeat every
-	// second, may be silent before its index entries are no longer trusted. Over NATS nothing
-	// else shows that events no longer arrive. Default 10 s.
+	// EventSilence is how long no event may arrive from a worker with a card before its index
+	// entries are no longer trusted. Such a worker sends a heartbeat every second. Over NATS
+	// nothing else shows that events no longer arrive. Default 10 s.
 	EventSilence time.Duration `default:"10s" above:"0s" max:"24h"`
 
 	quiet time.Duration // in tests: see zmq.SourceConfig
@@ -88,8 +90,8 @@ type Config struct {
 	// WorkerKey is the API key for the gateway's own requests to workers.
 	WorkerKey string
 
-	// Retries is how often a request that no worker has begun to compute is sent to another
-	// worker. Default 2; negative: never.
+	// Retries is how often a request that no worker has begun to compute is sent again, usually
+	// to another worker. Default 2; negative: never.
 	Retries int `default:"2"`
 	// ProbeEvery is the time between health probes of a worker, ProbeTimeout the limit for its
 	// answer, and FailAfter the number of failed probes in a row after which it counts as lost.

@@ -14,7 +14,9 @@ import (
 // Draining reports whether Shutdown or Close has been called.
 func (g *Gateway) Draining() bool { return g.door.Draining() }
 
-// enter admits a request, or returns the reason to refuse it.
+// enter admits a request, or returns the reason to refuse it: the gateway is shutting down, too
+// many requests are open, or the request has passed this gateway before. An admitted request
+// must call g.door.Leave.
 func (g *Gateway) enter(r *http.Request) error {
 	// A proxy in between may have joined several Via headers into one line.
 	if slices.ContainsFunc(r.Header.Values("Via"), func(line string) bool { return strings.Contains(line, g.via) }) {
@@ -32,8 +34,9 @@ func (g *Gateway) enter(r *http.Request) error {
 // Serve answers on l until Shutdown or Close, then returns nil. It closes l.
 func (g *Gateway) Serve(l net.Listener) error { return web.Serve(&g.http, l) }
 
-// Shutdown refuses new requests with status 503 and waits for the open ones; when ctx ends, it
-// ends them. Then it closes everything. It returns ctx's error if requests had to be ended.
+// Shutdown refuses new requests with status 503 and waits for the open ones. When ctx ends, it
+// ends the open requests. Then it closes everything. It returns ctx's error if requests had to
+// be ended.
 func (g *Gateway) Shutdown(ctx context.Context) error {
 	return errors.Join(g.door.Shutdown(ctx, &g.http, errDrained, nil), g.Close())
 }

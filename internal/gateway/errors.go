@@ -33,7 +33,8 @@ var (
 	errNoAdmin   = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "admin_only", Message: "this needs an admin's key"}
 )
 
-// unavailable is the error if no worker began to answer; worker is the last one asked.
+// unavailable returns the error for the client if no worker began to answer. worker is the last
+// worker that was asked, err its failure.
 func unavailable(worker string, err error) *openai.Error {
 	if b, ok := err.(*busyError); ok && b.status == http.StatusTooManyRequests {
 		return errTooMany
@@ -41,8 +42,9 @@ func unavailable(worker string, err error) *openai.Error {
 	return serverError(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s did not answer, and no other worker was left to try; ask again", worker))
 }
 
-// failedLate is the error if a worker failed with a request that must not move to another one.
-// known means that the worker had reported the request's first plan.
+// failedLate returns the error for the client if worker failed with a request that must not move
+// to another one. known says that the worker is known to have begun it; otherwise it may have
+// begun.
 func failedLate(worker string, known bool) *openai.Error {
 	text := "worker %s failed after it began to compute the request, so no other worker was tried; ask again"
 	if !known {
@@ -51,22 +53,24 @@ func failedLate(worker string, known bool) *openai.Error {
 	return serverError(http.StatusBadGateway, "worker_failed", fmt.Sprintf(text, worker))
 }
 
-// broken is the error event at the end of a stream that the worker broke off.
+// broken returns the error for the end of a stream that worker broke off.
 func broken(worker string) *openai.Error {
 	return serverError(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s broke off its answer; ask again", worker))
 }
 
-// badBody refuses a body that can't be parsed.
+// badBody returns the error that refuses a body that can't be parsed.
 func badBody(err error) error {
 	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_json", Message: err.Error()}
 }
 
-// badHeader refuses the value of one of the gateway's own headers.
+// badHeader returns the error that refuses the value of one of the gateway's own headers (or of
+// a field of the body with the same meaning) called name.
 func badHeader(name string, err error) error {
 	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: name, Code: "invalid_value", Message: name + ": " + err.Error()}
 }
 
-// noModel refuses a model that no worker serves.
+// noModel returns the error that refuses the model name, which no worker serves. models are the
+// models of all workers; it lists at most 20 of them.
 func noModel(name string, models []string) error {
 	const most = 20
 	more := ""
@@ -77,8 +81,8 @@ func noModel(name string, models []string) error {
 		Message: fmt.Sprintf("no worker serves the model %.100q; the models are %s%s", name, strings.Join(models, ", "), more)}
 }
 
-// noWorkerInPool refuses a request if no worker in its pools can take it. pools has the requested
-// pool first, then the faster ones.
+// noWorkerInPool returns the error for a request that no worker in its pools can take. pools has
+// the requested pool first, then the faster ones. model may be "".
 func noWorkerInPool(pools []string, model string) error {
 	faster := ""
 	if len(pools) > 1 {
@@ -92,7 +96,8 @@ func noWorkerInPool(pools []string, model string) error {
 		fmt.Sprintf("no worker of pool %q%s can take %s: there is none, or all are lost, draining or serve other models; the gateway's /v1/fleet lists the pool of each worker, and other targets choose other pools", pools[0], faster, what))
 }
 
-// translate returns the error to send to the client for err.
+// translate returns the error to send to the client for err. An error without a translation
+// becomes errInternal.
 func translate(err error) *openai.Error {
 	e := (*openai.Error)(nil)
 	full := (*router.QueueFullError)(nil)

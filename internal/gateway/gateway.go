@@ -46,16 +46,16 @@ type Gateway struct {
 	metrics   *metrics
 	requests  sync.Pool    // of *requestBuffer
 	buffers   sync.Pool    // of *[]byte
-	via       string       // this gateway's entry in the header Via, against loops
+	via       string       // this gateway's entry in the header Via; a request that has it already is in a loop
 	bodies    atomic.Int64 // body bytes held by open requests
 	door      *web.Door
 	clock     sync.WaitGroup // the goroutine of tick
 }
 
-// reading converts prompts into tokens.
+// reading converts prompts into tokens with the tokenizer in use.
 type reading struct {
 	*prompt.Reader
-	exact bool // by tokens rather than bytes
+	exact bool // there is a tokenizer; else tokens are made of the prompts' bytes
 }
 
 // New makes a gateway and starts to probe its workers. It reports all faults of cfg at once.
@@ -148,7 +148,8 @@ func (g *Gateway) tick() {
 	}
 }
 
-// takeBack takes unbegun requests back from late workers, if a healthy worker is on time.
+// takeBack takes the requests that late workers have not begun back from them, if a healthy
+// worker is on time.
 func (g *Gateway) takeBack(loads []router.Load) {
 	prompt := func(l router.Load) bool { return l.Health == router.Healthy && !l.Stalled }
 	if !slices.ContainsFunc(loads, prompt) {
@@ -162,7 +163,8 @@ func (g *Gateway) takeBack(loads []router.Load) {
 	}
 }
 
-// apply applies a change of a worker to the router, the attempts and the metrics.
+// apply applies a change c of a worker to the router, the attempts or the metrics. An error
+// refuses a worker that joins or changes, or a tokenizer.
 func (g *Gateway) apply(c members.Change) error {
 	switch c := c.(type) {
 	case members.Joined:
@@ -188,7 +190,7 @@ func (g *Gateway) apply(c members.Change) error {
 	return nil
 }
 
-// read switches to another tokenizer for reading prompts.
+// read switches to the tokenizer and template of set for reading prompts.
 func (g *Gateway) read(set *members.TokenizerSet) error {
 	cfg := g.cfg.Prompt
 	cfg.Tokenizer, cfg.Template = set.Tokenizer, set.Template
@@ -199,14 +201,15 @@ func (g *Gateway) read(set *members.TokenizerSet) error {
 	return err
 }
 
-// SetWorkers replaces the list of configured workers; earlier ones that are not in all leave.
-// Workers that registered themselves stay in any case. An invalid list changes nothing.
+// SetWorkers replaces the list of configured workers: workers of the earlier list that are not
+// in all leave. Workers that registered themselves stay in any case. An invalid list is an error
+// and changes nothing.
 func (g *Gateway) SetWorkers(all []members.Worker) error { return g.members.SetWorkers(all) }
 
 // SetPools replaces Config.Pools from the next request on; requests under way keep the old
-// pools. Workers of a pool that no longer exists are refused, those of a new one admitted. The
-// gateway takes ownership of c. On an error nothing changes: c is invalid, or the gateway was
-// made without Pools.
+// pools. Workers of a pool that no longer exists are refused, workers of a new pool admitted.
+// The gateway takes ownership of c. It is an error, and changes nothing, if c is invalid or the
+// gateway was made without Pools.
 func (g *Gateway) SetPools(c *global.Config) error {
 	if err := g.dispatch.SetPools(c); err != nil {
 		return err
@@ -231,9 +234,9 @@ func (g *Gateway) noWorkers(workers int) *openai.Error {
 	return errEmpty
 }
 
-// readAs returns how to read prompts for the current workers: a prompt longer than any of them
-// takes need not be read to its end, and control tokens in messages are treated as most workers
-// treat them.
+// readAs returns how to read prompts for the current workers. A prompt need not be read beyond
+// the longest prompt that any of them takes. Control tokens in messages are treated as most
+// workers treat them.
 func readAs(s *members.Snapshot) prompt.As {
 	as := prompt.As{MaxTokens: math.MaxInt}
 	if s.Longest > 0 {

@@ -13,7 +13,7 @@ import (
 // metrics holds the gateway's own counters. The values read at each scrape are in collect.go.
 type metrics struct {
 	instruments
-	poolInstruments // not registered without pools
+	poolInstruments // registered only with pools
 
 	recent *fleetview.Recorder // for the live page
 	begun  time.Time
@@ -50,7 +50,8 @@ var stages = prometheus.ExponentialBuckets(1e-6, 2, 18)
 
 var latency = []float64{.001, .002, .005, .01, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75, 1, 1.5, 2.5, 5, 10, 20, 30, 60, 120}
 
-// newMetrics makes and registers the metrics. Those by pool exist only with pools.
+// newMetrics makes and registers the metrics. Those by pool are made only if the gateway has
+// pools.
 func newMetrics(g *Gateway) (*metrics, error) {
 	m := &metrics{recent: fleetview.NewRecorder(), begun: time.Now()}
 	buckets := map[string][]float64{"latency": latency, "stages": stages}

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
 )
 
-// ended counts and logs a finished request.
+// ended updates the metrics and writes a log line for a finished request.
 func (p *proxiedRequest) ended(r *http.Request) {
 	m := p.g.metrics
 	worker := ""
@@ -55,9 +55,9 @@ func (p *proxiedRequest) ended(r *http.Request) {
 	line.Write(fields...)
 }
 
-// confirm compares the predicted overlap with the usage in the answer. A worker always computes
-// at least one prompt token, so a fully cached prompt reports one token less; the + 1 accounts
-// for it.
+// confirm compares the predicted overlap with the number of cached tokens in the answer's usage.
+// A worker always computes at least one prompt token, so a prompt that is fully cached reports
+// one cached token less than it has; the + 1 makes up for it.
 func (p *proxiedRequest) confirm() {
 	m := p.g.metrics
 	if p.blocks == 0 {
@@ -74,7 +74,7 @@ func (p *proxiedRequest) confirm() {
 	m.Under.Add(float64(max(0, cached-predicted)))
 }
 
-// record gives a finished request to the live page.
+// record adds a finished request to the live page. total is its duration in the gateway.
 func (p *proxiedRequest) record(worker string, status int, total time.Duration) {
 	tokens := func(blocks int) int { return min(p.promptTokens, blocks*p.g.dispatch.BlockTokens()) }
 	r := fleetview.Routed{

@@ -8,11 +8,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// statusGone is the status in metrics for a client that left before its answer. It is never
-// sent.
+// statusGone is the status that metrics show for a request whose client left before its answer.
+// It is never sent.
 const statusGone = 499
 
-// refuse answers with an error and returns its status.
+// refuse answers the request with err, as translate converts it, and returns the status.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) int {
 	e := translate(err)
 	h := w.Header()
@@ -39,12 +39,14 @@ func (g *Gateway) document(w http.ResponseWriter, r *http.Request, v any) {
 	writeJSON(w, http.StatusOK, append(text, '\n'))
 }
 
-// withKey admits every caller with a valid key, adminOnly only those with admin rights.
+// withKey wraps serve so that only callers with a valid key reach it.
 func (g *Gateway) withKey(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, false) }
 
+// adminOnly wraps serve so that only callers with admin rights reach it.
 func (g *Gateway) adminOnly(serve http.HandlerFunc) http.HandlerFunc { return g.guard(serve, true) }
 
-// guard wraps a handler with a check of the caller's key.
+// guard wraps a handler with a check of the caller's key. With admins, the caller needs admin
+// rights.
 func (g *Gateway) guard(serve http.HandlerFunc, admins bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, admin, err := g.cfg.Tenant(r)

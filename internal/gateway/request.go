@@ -48,15 +48,15 @@ type proxiedRequest struct {
 	ctx context.Context
 	summary
 
-	member   *members.Member // asked last
+	member   *members.Member // the worker that was asked last
 	decision router.Decision
 	attempt  *attempt
 	attempts int
-	pools    *dispatch.Pools // the pools when the request came; nil without pools
+	pools    *dispatch.Pools // the pools at the time of the request's arrival; nil without pools
 	pool     router.PoolID   // current pool; 0 without pools
 	status   int
 	fault    error
-	stuck    bool // no other worker may be asked, since the last one may have begun
+	stuck    bool // no other worker may be asked, because the last one may have begun the request
 	answer   answer
 }
 
@@ -68,7 +68,8 @@ type summary struct {
 	took                 struct{ read, hash, choose time.Duration } // time in the gateway itself
 }
 
-// requestKey is the context key of a *proxiedRequest, which RoundTrip and failed need.
+// requestKey is the key under which a request's context holds its *proxiedRequest, for RoundTrip
+// and failed.
 type requestKey struct{}
 
 func (g *Gateway) newRequest(w http.ResponseWriter, r *http.Request, admin bool) *proxiedRequest {
@@ -84,7 +85,8 @@ func (p *proxiedRequest) close() {
 	p.release()
 }
 
-// release gives back the parts needed only until a worker answers.
+// release gives back the request's buffer, which is needed only until a worker answers. It may
+// be called again.
 func (p *proxiedRequest) release() {
 	b := p.buffer
 	if b == nil {
@@ -103,7 +105,9 @@ func (p *proxiedRequest) release() {
 // poolName returns the name of the request's pool, "" without pools.
 func (p *proxiedRequest) poolName() string { return p.pools.Name(p.pool) }
 
-// readBody reads the body, within its limits.
+// readBody reads the request's body into the buffer. The error, for the client, says that the
+// body is too long or too slow, is broken, or that all open bodies together take too much
+// memory.
 func (p *proxiedRequest) readBody(r *http.Request) error {
 	g, w, b := p.g, p.w, p.buffer
 	if r.ContentLength > int64(g.cfg.MaxBodyBytes) {
@@ -142,7 +146,8 @@ func tooLong(w http.ResponseWriter, most int) error {
 		Message: fmt.Sprintf("the body has more than %d bytes, the limit of the gateway", most)}
 }
 
-// readPrompt reads the request's prompt and options, and fills the question to the dispatcher.
+// readPrompt reads the prompt and options of a request to the endpoint kind, and fills the
+// question to the dispatcher. tenant is the caller's. The error is for the client.
 func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant string) error {
 	g, in, ask := p.g, &p.buffer.prompt, &p.buffer.ask
 	began := time.Now()
@@ -196,8 +201,9 @@ func atMost(n, times, most int) int {
 	return n * times
 }
 
-// readSteering reads the headers by which an admin's request overrides the weights or the
-// worker.
+// readSteering reads the two headers by which an admin overrides, for this request, the weights
+// or the choice of the worker. The error is for the client; a caller who is no admin may use
+// neither.
 func (p *proxiedRequest) readSteering(r *http.Request) error {
 	weights, pin := r.Header.Get(headerWeights), r.Header.Get(headerPin)
 	if weights == "" && pin == "" {
@@ -235,7 +241,8 @@ func (p *proxiedRequest) readSteering(r *http.Request) error {
 	return nil
 }
 
-// readModel reads the model of a request that has no prompt.
+// readModel prepares the question to the dispatcher for a request that is not routed by its
+// prompt, with the model that its body names. It never returns an error.
 func (p *proxiedRequest) readModel() error {
 	b := p.buffer
 	b.ask.Reset()

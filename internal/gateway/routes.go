@@ -66,7 +66,7 @@ func (g *Gateway) mount() {
 	}
 }
 
-// on adds a path with its methods.
+// on adds a path with a handler for each of its methods. Other methods get status 405.
 func (g *Gateway) on(path string, methods map[string]http.HandlerFunc) {
 	allow := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
 	for method, serve := range methods {
@@ -79,8 +79,8 @@ func (g *Gateway) on(path string, methods map[string]http.HandlerFunc) {
 	})
 }
 
-// ServeHTTP answers a request. It sets deadlines for reading and writing on every path: before
-// net/http answers, it reads the rest of a body, however slowly that arrives.
+// ServeHTTP answers a request. It sets deadlines for reading and writing on every path, because
+// before net/http answers, it reads what is left of a body, however slowly that arrives.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out, now := http.NewResponseController(w), time.Now() // only test writers lack deadlines
 	if r.Body != http.NoBody {
@@ -108,7 +108,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// generate handles requests that are routed by their prompt.
+// generate returns the handler for requests to the endpoint kind, which are routed by their
+// prompt.
 func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
 	return g.proxied(func(p *proxiedRequest, r *http.Request, tenant string) error {
 		if err := p.readPrompt(r, kind, tenant); err != nil {
@@ -123,7 +124,8 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	g.proxied(func(p *proxiedRequest, _ *http.Request, _ string) error { return p.readModel() })(w, r)
 }
 
-// proxied returns a handler that reads a request with read and forwards it.
+// proxied returns a handler that admits a request, reads its body, calls read to prepare the
+// question to the dispatcher, and forwards the request to a worker.
 func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		tenant, admin, err := g.cfg.Tenant(r)

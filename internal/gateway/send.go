@@ -27,8 +27,9 @@ const (
 	phaseRunning    = "running"
 )
 
-// RoundTrip sends a request to the worker chosen for it, and to further ones as long as none has
-// begun. The reverse proxy calls it with a request that RoundTrip may change.
+// RoundTrip sends a request to the worker chosen for it. If the worker fails before it has begun
+// the request, other workers are asked, up to Config.Retries of them. The reverse proxy calls
+// RoundTrip with a request that RoundTrip may change.
 func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	p := r.Context().Value(requestKey{}).(*proxiedRequest)
 	ctx := p.ctx
@@ -61,7 +62,8 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// choose reserves a worker and starts an attempt there.
+// choose reserves a worker and starts an attempt there, which ends with ctx. While all workers
+// are busy, it waits for up to QueueTimeout.
 func (p *proxiedRequest) choose(ctx context.Context) error {
 	g, ask, began := p.g, &p.buffer.ask, time.Now()
 	for {
@@ -98,7 +100,8 @@ func (p *proxiedRequest) served(s *members.Snapshot) string {
 	return ""
 }
 
-// others reports whether there is a worker that was not asked yet.
+// others reports whether there is a healthy worker for the request that was not asked yet, by
+// their number.
 func (p *proxiedRequest) others() bool {
 	s, ask := p.g.members.Snapshot(), &p.buffer.ask
 	model := p.served(s)
@@ -122,8 +125,9 @@ func (p *proxiedRequest) noWorkers() error {
 	return noWorkerInPool(pools, p.model)
 }
 
-// send asks the chosen worker. On an error nothing of an answer has been used and the
-// reservation has ended; again says that the same worker may be asked once more.
+// send sends the request to the chosen worker and waits for the beginning of the answer. On an
+// error nothing of an answer has been used and the reservation has ended; again says that the
+// same worker may be asked once more.
 func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, err error) {
 	g, m, d, a := p.g, p.member, p.decision, p.attempt
 	p.attempts++
@@ -169,7 +173,8 @@ func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, 
 	return nil, again, p.fault
 }
 
-// trace follows the attempt's progress. The transport calls it from its own goroutines.
+// trace returns hooks that record in the attempt that the header was written and that the worker
+// has begun. The transport calls them from its own goroutines.
 func (p *proxiedRequest) trace() *httptrace.ClientTrace {
 	a, d, reservation := p.attempt, p.g.dispatch, p.decision.Reservation
 	return &httptrace.ClientTrace{
@@ -183,7 +188,7 @@ func (p *proxiedRequest) trace() *httptrace.ClientTrace {
 	}
 }
 
-// outgoing turns out into the request for the worker.
+// outgoing changes out, a copy of the client's request, into the request for the worker.
 func (p *proxiedRequest) outgoing(out *http.Request) *http.Request {
 	at, to, b := *out.URL, p.member.URL(), p.buffer
 	at.Scheme, at.Host, at.Path, at.RawPath = to.Scheme, to.Host, to.Path+out.URL.Path, ""
@@ -206,8 +211,9 @@ func (p *proxiedRequest) outgoing(out *http.Request) *http.Request {
 	return out
 }
 
-// receive checks the status and waits for the first bytes of the answer: until then another
-// worker can still take over.
+// receive checks the status of res and waits for the first bytes of the answer. If it returns an
+// error, another worker can still be asked. Otherwise it replaces the body of res by p.answer
+// and adds the gateway's headers.
 func (p *proxiedRequest) receive(res *http.Response) error {
 	p.status = res.StatusCode
 	if res.StatusCode < http.StatusOK {
@@ -239,7 +245,7 @@ func (p *proxiedRequest) receive(res *http.Response) error {
 	return nil
 }
 
-// failed answers a request that no worker answered. The reverse proxy calls it.
+// failed answers a request that no worker answered, with err. The reverse proxy calls it.
 func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	p := r.Context().Value(requestKey{}).(*proxiedRequest)
 	if cause := context.Cause(r.Context()); cause != nil && !errors.Is(cause, context.Canceled) {

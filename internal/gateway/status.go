@@ -17,12 +17,13 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// health answers /health: the process runs.
+// health answers /health with status 200, because the process runs.
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
 }
 
-// ready answers /ready: requests are welcome and a worker is ready.
+// ready answers /ready: status 200 if the gateway takes requests and a worker is ready, else 503
+// with the reason.
 func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case g.Draining():
@@ -130,8 +131,8 @@ func (g *Gateway) Fleet() FleetStatus {
 	return f
 }
 
-// mode returns the source of a worker's index entries. It is "waiting" instead of "events" while
-// a rank still relies on guesses.
+// mode returns the source of a worker's index entries: events, approximate or waiting. It is
+// waiting if the worker sends events, but the cache of one of its ranks is still guessed.
 func (g *Gateway) mode(m *members.Member) string {
 	mode, c := g.members.Mode(m), m.Status().Card
 	for dp := range m.Ranks() {

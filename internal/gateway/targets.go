@@ -59,7 +59,9 @@ func (p *proxiedRequest) readTargets(r *http.Request, hints *openai.Hints) error
 	return nil
 }
 
-// stage chooses the pool of the request. explains also records the reasons.
+// stage chooses the pool of the request, if there are pools. With explains, as for Explain, the
+// reason is recorded too and the turn of the buckets does not advance. The error is for the
+// client.
 func (p *proxiedRequest) stage(explains bool) error {
 	ask := &p.buffer.ask
 	if err := p.g.dispatch.Stage(ask, p.pools, explains); err != nil {

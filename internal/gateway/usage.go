@@ -2,22 +2,24 @@ package gateway
 
 import "bytes"
 
-// usage finds the number of cached prompt tokens in a passing answer, without parsing JSON.
-// Inside a JSON string the quotes around the name would be escaped, so the quoted name with a
-// colon is always the field, wherever events or reads are split.
+// usage finds the number of cached prompt tokens in the bytes of an answer that pass by, without
+// parsing JSON. It searches for "cached_tokens": with its quotes. Inside a JSON string these
+// quotes would be escaped, so what it finds is always the field, even if it is split between two
+// events' bytes or two reads.
 type usage struct {
 	carry    [usageCarry]byte // the last bytes that passed
 	n        int              // length of carry
-	cached   int              // the last value found
+	cached   int              // the value found last
 	reported bool             // a value was found
 }
 
-// usageField precedes the number, which has at most usageDigits digits.
+// usageField stands before the number. A number of more than usageDigits digits is ignored.
+// usageCarry is more than the length of both together.
 var usageField = []byte(`"cached_tokens":`)
 
 const usageDigits, usageCarry = 10, 32
 
-// pass scans the next bytes b.
+// pass scans the next bytes b of the answer, together with the last bytes before them.
 func (u *usage) pass(b []byte) {
 	if u.n > 0 { // a field across the boundary
 		var both [2 * usageCarry]byte
@@ -35,8 +37,9 @@ func (u *usage) pass(b []byte) {
 	u.n = keep + copy(u.carry[keep:], b)
 }
 
-// scan takes the last complete number in b. A number at the end of b may continue, and is
-// scanned again with the next bytes; no answer ends in a number, because it is an object.
+// scan finds the last field in b and stores its number. A number that reaches the end of b is
+// ignored, because it may continue; pass scans it again with the next bytes. No answer ends in a
+// number, because it is an object.
 func (u *usage) scan(b []byte) {
 	at := bytes.LastIndex(b, usageField)
 	if at < 0 {

@@ -27,8 +27,8 @@ type ApproximateConfig struct {
 // WithDefaults returns c with every zero field set to its default.
 func (c ApproximateConfig) WithDefaults() ApproximateConfig { return bounds.Fill(c) }
 
-// index returns the configuration of the tree. Its limits are twice MaxBlocks: a prompt of up to
-// MaxBlocks blocks is stored first, and only then are others evicted.
+// index returns the configuration of the tree. Its limits are twice MaxBlocks, because Route
+// first stores a prompt, of up to MaxBlocks blocks, and then evicts others.
 func (c ApproximateConfig) index() Config {
 	return Config{Blocks: 2 * c.MaxBlocks, HolderBlocks: 2 * c.MaxBlocks, Holders: c.Holders, Seed: c.Seed}
 }
@@ -43,12 +43,13 @@ func (c ApproximateConfig) Validate() error {
 }
 
 // Approximate guesses the contents of workers' caches from where prompts were sent. It serves
-// workers without events. With a short TTL it also complements an Index: events come only after
-// a prompt has been computed, and until then the guess brings siblings that arrive together to
-// one worker ([MaxOverlaps]). Being guesses, its overlaps may be too high.
+// workers without events. With a short TTL it also complements an Index: a worker's events come
+// only after it has computed a prompt, and until then the guess sends prompts with the same
+// prefix to the same worker (combine the two by [MaxOverlaps]). A guess may be wrong, so its
+// overlaps may be too high.
 //
 // There is one timer at the end of each routed prompt, not one per block. The effect is the
-// same: a block is kept as long as any prompt through it.
+// same: a block is kept as long as the timer of any prompt through it runs.
 type Approximate struct {
 	x      *Index
 	cfg    ApproximateConfig
@@ -69,7 +70,7 @@ func NewApproximate(cfg ApproximateConfig) (*Approximate, error) {
 	return &Approximate{x: x, cfg: cfg, timers: timers{at: timerPlaces{}}}, nil
 }
 
-// Index returns the tree, for reading only: blocks stored directly would have no timer.
+// Index returns the tree. Only read it: blocks that you store in it would never expire.
 func (a *Approximate) Index() *Index { return a.x }
 
 // Find is [Index.Find].
@@ -77,11 +78,11 @@ func (a *Approximate) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	return a.x.Find(locals, dst)
 }
 
-// Route records that a prompt goes to a holder, which counts as holding all its blocks for a TTL
-// from now. Beyond MaxBlocks it evicts the blocks of the least recently routed prompts, from the
-// end of each prompt. The errors are those of [Index.Store], and ErrFull for a prompt of more
-// than MaxBlocks blocks. now is the time since some fixed moment, and must not decrease from
-// call to call.
+// Route records that the prompt run goes to holder h. h counts as holding all blocks of run
+// until cfg.TTL after now. If there are then more than MaxBlocks blocks, Route evicts blocks of
+// the least recently routed prompts, from the end of each prompt. The errors are those of
+// [Index.Store], and ErrFull for a prompt of more than MaxBlocks blocks. now is the time since
+// some fixed moment, and must not decrease from call to call.
 func (a *Approximate) Route(h kv.Rank, run Run, now time.Duration) error {
 	if len(run.Locals) > a.cfg.MaxBlocks {
 		return a.x.refuse(ErrFull, len(run.Locals))
@@ -113,7 +114,8 @@ func (a *Approximate) FindChain(hashes []kv.BlockHash, dst []Overlap) []Overlap 
 	return a.x.Find(wide.As[kv.LocalHash](hashes), dst)
 }
 
-// Expire removes the blocks last routed at least a TTL ago, and returns their number.
+// Expire removes the blocks that were last routed at least cfg.TTL before now, and returns their
+// number, summed over holders.
 func (a *Approximate) Expire(now time.Duration) (blocks int) {
 	for t, ok := a.timers.first(); ok && t.expires <= now; t, ok = a.timers.first() {
 		blocks += a.retire(a.timers.pop(), a.x.held)
@@ -122,8 +124,8 @@ func (a *Approximate) Expire(now time.Duration) (blocks int) {
 	return blocks
 }
 
-// prune evicts down to KeepRatio if there are more than MaxBlocks.
-// Each eviction makes room for (1-KeepRatio)*MaxBlocks blocks, 210,000 by default, so that a full
+// prune evicts blocks if there are more than MaxBlocks, until KeepRatio·MaxBlocks are left. Each
+// eviction so makes room for (1-KeepRatio)·MaxBlocks blocks, 210,000 by default, and a full
 // index does not evict at every prompt.
 func (a *Approximate) prune() {
 	if a.x.held <= a.cfg.MaxBlocks {
@@ -135,20 +137,21 @@ func (a *Approximate) prune() {
 	}
 }
 
-// Clear removes all blocks of a holder.
+// Clear removes all blocks of holder h, with their timers.
 func (a *Approximate) Clear(h kv.Rank) {
 	a.timers.drop(func(g kv.Rank) bool { return g == h })
 	a.x.Clear(h)
 }
 
-// RemoveWorker forgets all ranks of a worker.
+// RemoveWorker forgets all holders that are ranks of worker w, with their blocks.
 func (a *Approximate) RemoveWorker(w kv.WorkerID) {
 	a.timers.drop(func(g kv.Rank) bool { return g.Worker == w })
 	a.x.removeWorker(w)
 }
 
-// retire removes at most most blocks, from the end, that only the prompt of timer t keeps. t has
-// been taken off the heap; if blocks are left, they get the timer again.
+// retire removes blocks that only the prompt of timer t keeps, from the end of the prompt, at
+// most as many as most says. It returns their number. t has been taken off the heap. If retire
+// stops because of most, the rest of the prompt gets a timer with the same expiry.
 //
 // Example: a holder has the prompts [a b c d] and [a b x]. When the timer of the first one
 // expires, the walk starts at d and stops at b, where the other prompt continues: d and c are
@@ -192,7 +195,7 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 		a.timers.set(t)
 		return 0
 	}
-	// The walk was stopped by most: the rest of the prompt keeps its expiry, at its new end.
+	// The walk stopped because of most: the rest of the prompt gets the timer, at its new end.
 	if blocks == most && off > 0 {
 		end := timer{mark{t.holder, n.hashes[off-1]}, t.expires, n.start + uint32(off)}
 		if _, ends := a.timers.at[end.mark]; !ends {
@@ -203,10 +206,10 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 	return blocks
 }
 
-// continuesFor reports whether a holder has a child at the end of a node's run, other than but.
-//
-// Inside the run the answer is false: a holder that covers only a part of a run has no child below
-// it. With counted children it costs O(1), otherwise one step per child.
+// continuesFor reports whether the holder in slot has a child of node id, other than the child
+// but. off is the number of blocks that the holder covers of the node's run. If off is less than
+// the run, the answer is false, because such a holder has no child below it. If the children are
+// counted, it costs O(1), otherwise one step per child.
 func (x *Index) continuesFor(slot uint32, id nodeID, off int, but nodeID) bool {
 	n := x.node(id)
 	if off < len(n.locals) {

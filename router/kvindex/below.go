@@ -5,11 +5,12 @@ package kvindex
 // one block again and again must not slow the others down. The child that a holder came into
 // last is first in the list.
 
-// manyKids is the number of children from which they are counted. Below half of it counting
-// stops.
+// manyKids is the number of children from which a node counts its children by holder. Below half
+// of it, the node stops counting.
 const manyKids = 64
 
-// below returns the counts by slot, nil if the children are not counted.
+// below returns the number of children by slot of their holder, or nil if the node does not
+// count.
 func (n *node) below() []uint32 {
 	if n.more == nil {
 		return nil
@@ -17,7 +18,7 @@ func (n *node) below() []uint32 {
 	return n.more.below
 }
 
-// setBelow sets the counts; nil stops counting.
+// setBelow sets the counts by slot. With nil the node stops counting.
 func (n *node) setBelow(counts []uint32) {
 	if n.more == nil {
 		if counts == nil {
@@ -28,9 +29,8 @@ func (n *node) setBelow(counts []uint32) {
 	n.more.below = counts
 }
 
-// count adds by to the counts of all holders of a child.
-//
-// It visits only the set bits of each word: word &= word-1 clears the lowest one.
+// count adds by to the counts of all slots that hold the first block of child. It visits only
+// the set bits of each word: word &= word-1 clears the lowest one.
 func (n *node) count(child *node, by uint32) {
 	for i := range child.words() {
 		for word := child.word(i).held; word != 0; word &= word - 1 {
@@ -39,7 +39,7 @@ func (n *node) count(child *node, by uint32) {
 	}
 }
 
-// countOne adds by to a holder's count. ^uint32(0) subtracts 1, by wrapping around.
+// countOne adds by to the count of a slot. To subtract 1, pass ^uint32(0): the sum wraps around.
 func (n *node) countOne(slot, by uint32) {
 	counts := n.more.below
 	for int(slot) >= len(counts) {
@@ -49,10 +49,9 @@ func (n *node) countOne(slot, by uint32) {
 	n.more.below = counts
 }
 
-// gainedHolder records that a holder now has the first block of a node.
-//
-// A child moves to the front only if the children are counted: then a removal stops as soon as it
-// has found as many children as the count says, usually at the first ones.
+// gainedHolder records that the holder in slot now has the first block of node id. If the parent
+// counts its children, the node also moves to the front of the list of children. Then appendKids
+// for this holder finds as many children as its count says in few steps, usually at the front.
 func (x *Index) gainedHolder(id nodeID, slot uint32) {
 	n := x.node(id)
 	p := x.node(n.parent)
@@ -66,14 +65,14 @@ func (x *Index) gainedHolder(id nodeID, slot uint32) {
 	}
 }
 
-// lostHolder records that a holder no longer has the first block of a node.
+// lostHolder records that the holder in slot no longer has the first block of node n.
 func (x *Index) lostHolder(n *node, slot uint32) {
 	if p := x.node(n.parent); p.below() != nil {
 		p.countOne(slot, ^uint32(0))
 	}
 }
 
-// prepend puts id before the children of p.
+// prepend puts node id in front of the list of p's children.
 func (x *Index) prepend(p *node, id nodeID) {
 	n := x.node(id)
 	n.prev, n.next = root, p.child
@@ -83,10 +82,8 @@ func (x *Index) prepend(p *node, id nodeID) {
 	p.child = id
 }
 
-// unlinkSibling takes n out of the list of p's children.
-//
-// It takes O(1), because siblings are linked in both directions, and it leaves the links of n as
-// they are.
+// unlinkSibling takes n out of the list of p's children and leaves the links of n as they are.
+// It takes O(1), because siblings are linked in both directions.
 func (x *Index) unlinkSibling(n, p *node) {
 	if n.prev != root {
 		x.node(n.prev).next = n.next
@@ -98,12 +95,12 @@ func (x *Index) unlinkSibling(n, p *node) {
 	}
 }
 
-// appendKids appends those children of a node that a holder holds.
+// appendKids appends to dst the children of n that the holder in slot holds.
 //
-// left is the number of children still to be found: the exact one if they are counted, else all of
-// them. Example: of 1,000 counted children a holder has 2, the ones that it came into last. If no
-// other holder came into a child since, they are the first two of the list, and the loop ends
-// after two steps.
+// The variable left is the number of children still to be found: exact if n counts its children,
+// else the number of all children not visited yet. Example: of 1,000 counted children a holder
+// has 2, the ones whose first block it got last. If no other holder has got the first block of a
+// child since, the two are the first of the list, and the loop ends after two steps.
 func (x *Index) appendKids(n *node, slot uint32, dst []nodeID) []nodeID {
 	left := n.kids
 	if counts := n.below(); counts != nil {

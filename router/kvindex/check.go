@@ -43,11 +43,9 @@ func (x *Index) Check() error {
 	return nil
 }
 
-// checkNode verifies a node's length, position, links and entry in the table of edges. A node
-// with one child must be too long to be joined with it.
-//
-// A node that fits into one run with its only child would cost a lookup one step more than needed,
-// and join should have merged the two.
+// checkNode verifies the length, position and links of node id and its entry in the table of
+// edges. A node with only one child must not fit into one run with it: join should have merged
+// the two, and a lookup would cost one step more than needed.
 func (x *Index) checkNode(id nodeID) error {
 	n := x.node(id)
 	p := x.node(n.parent)
@@ -81,7 +79,8 @@ func (x *Index) checkNode(id nodeID) error {
 	return x.checkSets(n, p)
 }
 
-// checkNames verifies that each hash is the chain of the hash before it, and is found by name.
+// checkNames verifies that each block hash in the run of node id is the chain of the hash before
+// it, and that the table blocks leads from the hash to the block. n is the node, p its parent.
 func (x *Index) checkNames(id nodeID, n, p *node) error {
 	for i, hash := range n.hashes {
 		want := kv.BlockHash(n.locals[i])
@@ -100,11 +99,12 @@ func (x *Index) checkNames(id nodeID, n, p *node) error {
 	return nil
 }
 
-// checkSets verifies full ⊆ held, held ⊆ full of the parent, and one cut of 0 < blocks < len per
-// holder in held but not in full.
+// checkSets verifies the holders of n, whose parent is p. Each slot in n.full is in n.held. Each
+// slot in n.held is in p.full. Each slot in n.held but not in n.full has exactly one cut, of
+// more than 0 and fewer than all blocks of the run.
 //
-// Example of a fault: a holder in held of a child but not in full of the parent would have blocks
-// after a hole, and Find would count them.
+// Example of a fault: a holder in held of a child but not in full of the parent would have
+// blocks after a gap, and Find would count them.
 func (x *Index) checkSets(n, p *node) error {
 	cuts := 0
 	for i := range n.words() {
@@ -126,7 +126,8 @@ func (x *Index) checkSets(n, p *node) error {
 	return nil
 }
 
-// checkBelow recounts how many children each holder has.
+// checkBelow verifies that n counts its children exactly if it has enough of them, and that each
+// count is right.
 func (x *Index) checkBelow(n *node) error {
 	counts := n.below()
 	if counts == nil && n.kids >= x.manyKids || counts != nil && n.kids < x.manyKids/2 {

@@ -4,15 +4,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// HolderRun is a run of one holder.
+// HolderRun is a run of blocks that a holder has.
 type HolderRun struct {
 	Holder kv.Rank
 	Run    Run
 }
 
-// DumpHolder appends the runs that rebuild a holder by Store: one per node, parents before
-// children. The slices of hashes belong to the index and are valid until its next change. It
-// costs O(nodes), not O(blocks).
+// DumpHolder appends the runs of holder h to dst: stored in this order, they rebuild its blocks.
+// There is one run per node, parents before children. The slices of hashes belong to the index
+// and are valid until its next change. It costs O(nodes), not O(blocks).
 //
 // Example: of the tree in the package comment, worker 3 gives [b0 b1 b2 b3], and [c4 c5] with
 // parent b3.
@@ -31,10 +31,8 @@ func (x *Index) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
 	return dst
 }
 
-// following returns the next node in preorder, the root after the last.
-//
-// It uses the links alone, so a walk of a tree of any depth needs no stack. From the last node the
-// climb over the parents ends at the root: O(nodes) for a whole walk.
+// following returns the node after id in preorder, or root after the last node. It follows links
+// only, so a walk through a tree of any depth needs no stack, and a whole walk costs O(nodes).
 func (x *Index) following(id nodeID) nodeID {
 	if child := x.node(id).child; child != root {
 		return child
@@ -47,7 +45,7 @@ func (x *Index) following(id nodeID) nodeID {
 	return root
 }
 
-// runOf returns the first blocks of a node's run.
+// runOf returns the first blocks of n as a Run, as many as blocks says.
 func (x *Index) runOf(n *node, blocks int) Run {
 	r := Run{Hashes: n.hashes[:blocks:blocks], Locals: n.locals[:blocks:blocks]}
 	if n.parent != root {
@@ -74,9 +72,10 @@ func (r *Run) set(e kv.Event) {
 	}
 }
 
-// Apply applies a cache event of a holder. An index serves one model, tier and block size: the
-// caller chooses the index. Cleared clears this holder only, not other ranks. Removing unknown
-// blocks is no error.
+// Apply applies an event of the cache of holder h. An index serves one model, tier and block
+// size, so the caller chooses the index by the event. Cleared clears the blocks of h only, not
+// those of other ranks of the worker. The errors are those of Store; removing unknown blocks is
+// no error.
 func (x *Index) Apply(h kv.Rank, e kv.Event) error {
 	switch e.Kind {
 	case kv.Stored:

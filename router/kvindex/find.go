@@ -14,20 +14,20 @@ type Overlap struct {
 	Blocks uint32 // from position 0 on, at least 1
 }
 
-// Find appends the overlap of each holder that has the first block of a sequence; holders whose
-// overlap ends in an earlier node come first. It writes nothing else and allocates only to grow
-// dst. It costs one step per run on the path, the comparison of the local hashes, and one step
-// per holder.
+// Find appends to dst the overlap of each holder that has the first block of locals, the local
+// hashes of a prompt's blocks. A holder whose overlap ends in an earlier node comes earlier. It
+// writes nothing else and allocates only to grow dst. It costs one step per run on the path, the
+// comparison of the local hashes, and one step per holder.
 //
-// A holder is reported exactly once: at its cut, where its last run ends, or where the query
-// leaves the tree. Holders that reach the end of a run and have the next one are passed on without
-// a step of their own: the words of the two sets are compared, 64 holders at a time.
+// A holder is reported exactly once: where its blocks end or where the prompt leaves the tree.
+// Holders of a whole run that also hold the next one cost no step of their own: the words of the
+// two sets are compared, 64 holders at a time.
 //
 // Example: in the tree of the package comment, Find of b0 to b3 and c4 compares two runs. At the
-// end of the first one worker 1 drops out with 4 blocks; in the second one worker 3, with a cut
-// after 2 blocks, and worker 2 both match 1 block more: 5.
+// end of the first run worker 1 is reported with 4 blocks. In the second run worker 3, with a
+// cut after 2 blocks, and worker 2 both match 1 block more: 5.
 func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
-	var before *node // its full holders are those still in the race
+	var before *node // the last node matched to its end: holders in its set full are not reported yet
 	// depth is the number of blocks of the query matched so far.
 	var depth uint32
 	for id := root; ; {
@@ -45,7 +45,7 @@ func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 			}
 			return dst
 		}
-		// The holders of the whole previous run that do not hold this one end at its end.
+		// Report the holders of the whole previous run that do not hold this run's first block.
 		if before != nil {
 			dst = x.appendFull(before, n, depth, dst)
 		}
@@ -55,7 +55,7 @@ func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 			dst = append(dst, Overlap{x.holders.all[c.slot].holder, depth + min(c.blocks, uint32(same))})
 		}
 		depth += uint32(same)
-		// The query leaves the tree inside this run, or ends: its full holders match this far.
+		// The query leaves the tree inside this run, or ends: holders of the whole run match depth blocks.
 		if same < len(n.locals) || same == len(locals) {
 			return x.appendFull(n, nil, depth, dst)
 		}
@@ -63,7 +63,8 @@ func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	}
 }
 
-// appendFull appends the full holders of n that do not hold next.
+// appendFull appends to dst, with an overlap of depth blocks, the holders of the whole run of n
+// that do not hold the first block of node next. next may be nil.
 func (x *Index) appendFull(n, next *node, depth uint32, dst []Overlap) []Overlap {
 	for i := range n.words() {
 		word := n.word(i).full
@@ -78,8 +79,8 @@ func (x *Index) appendFull(n, next *node, depth uint32, dst []Overlap) []Overlap
 	return dst
 }
 
-// commonPrefix returns the length of the common prefix of a and b. It compares eight at a time:
-// most runs are equal up to the end of the shorter one.
+// commonPrefix returns the length of the common prefix of a and b. It compares eight hashes at a
+// time, because most pairs of runs are equal over the whole length of the shorter one.
 func commonPrefix(a, b []kv.LocalHash) int {
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
@@ -96,8 +97,8 @@ func commonPrefix(a, b []kv.LocalHash) int {
 	return i
 }
 
-// MaxOverlaps merges other into dst: the larger overlap of each holder, ascending by holder. The
-// router uses it to combine predictions with known blocks.
+// MaxOverlaps returns dst with other merged into it: one overlap for each holder, the larger
+// one, ascending by holder. The router uses it to combine predictions with known blocks.
 // Example: {w1 3, w2 5} and {w1 4, w3 1} give {w1 4, w2 5, w3 1}.
 func MaxOverlaps(dst, other []Overlap) []Overlap {
 	dst = append(dst, other...)

@@ -6,11 +6,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// holders numbers the known holders densely. The numbers, called slots, are bit positions in the
-// nodes' sets; the slot of a forgotten holder is reused.
-//
-// Dense numbers keep the sets small: with 64 holders each set of a node is one word. A slot is
-// reused only after forget, when no node has its bit any longer.
+// holders numbers the known holders. The numbers, called slots, are bit positions in the nodes'
+// sets. They are as small as possible, because the slot of a forgotten holder is reused: with 64
+// holders each set of a node is one word. A slot is reused only after forget, when no node has
+// its bit any longer.
 type holders struct {
 	slots map[kv.Rank]uint32
 	all   []holding // indexed by slot
@@ -24,7 +23,7 @@ type holding struct {
 	known  bool
 }
 
-// slot returns the slot of a known holder.
+// slot returns the slot of holder h; the second result is false if h is unknown.
 func (hs *holders) slot(h kv.Rank) (uint32, bool) {
 	slot, ok := hs.slots[h]
 	return slot, ok
@@ -51,7 +50,8 @@ func (hs *holders) forget(slot uint32) {
 	hs.free = append(hs.free, slot)
 }
 
-// Swap exchanges the blocks of two holders in O(1).
+// Swap exchanges the blocks of holders a and b in O(1). Either may be unknown; then it has no
+// blocks to give, and the other one becomes unknown.
 func (x *Index) Swap(a, b kv.Rank) {
 	if a == b {
 		return
@@ -83,7 +83,7 @@ func (x *Index) Holders(dst []kv.Rank) []kv.Rank {
 	return dst
 }
 
-// Held returns the number of a holder's blocks; 0 if it is unknown.
+// Held returns the number of blocks that h holds, 0 if h is unknown.
 func (x *Index) Held(h kv.Rank) int {
 	if slot, ok := x.holders.slot(h); ok {
 		return x.holders.all[slot].blocks

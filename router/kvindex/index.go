@@ -36,7 +36,6 @@ type Run struct {
 	Locals    []kv.LocalHash
 }
 
-// Stats counts the contents of an index and the changes applied to it.
 type Stats struct {
 	Nodes        int // without the root
 	Blocks       int // distinct blocks
@@ -46,7 +45,7 @@ type Stats struct {
 	Stores        uint64 // accepted stores
 	StoredBlocks  uint64 // stored blocks that were new to their holders
 	RepeatBlocks  uint64 // stored blocks that their holders had already
-	RemovedBlocks uint64 // removed blocks, including those after the named ones
+	RemovedBlocks uint64 // removed blocks, including those after the blocks named in a removal
 	UnknownBlocks uint64 // removals of blocks that the holder did not have
 
 	Orphans      uint64 // stores refused with ErrUnknownParent
@@ -57,7 +56,7 @@ type Stats struct {
 	Overfull     uint64 // ErrFull
 }
 
-// add adds the counts of a shard, except Holders: a holder may be in several shards.
+// add adds the counts t of a shard to s, except Holders: a holder may be in several shards.
 func (s *Stats) add(t Stats) {
 	s.Nodes += t.Nodes
 	s.Blocks += t.Blocks
@@ -98,10 +97,11 @@ func (x *Index) Stats() Stats {
 	return s
 }
 
-// node returns a node. Nodes never move, so the pointer stays valid while the node lives.
+// node returns the node with this ID. Nodes never move, so the pointer stays valid until the
+// node is dropped.
 func (x *Index) node(id nodeID) *node { return x.nodes.at(id) }
 
-// refuse counts a refused store.
+// refuse counts a store of this many blocks that is refused with err, and returns err.
 func (x *Index) refuse(err error, blocks int) error {
 	switch err {
 	case ErrUnknownParent:
@@ -119,15 +119,17 @@ func (x *Index) refuse(err error, blocks int) error {
 	return err
 }
 
-// addHeld adds blocks to the count of a holder.
+// addHeld adds blocks, which may be negative, to the number of blocks of the holder in slot.
 func (x *Index) addHeld(slot uint32, blocks int) {
 	x.holders.all[slot].blocks += blocks
 	x.held += blocks
 }
 
-// place finds a block: its node, and the number of blocks of the run up to and including it.
+// place finds the block with this hash: its node, and in off the number of blocks of the node's
+// run up to and including it. ok is false if the block is not in the tree.
 //
-// Example: in a node that starts after 8 blocks, the block at depth 10 has off 3.
+// Example: in a node that starts after 8 blocks, the block at depth 10 (counted from 0) has off
+// 3.
 func (x *Index) place(hash kv.BlockHash) (id nodeID, off int, ok bool) {
 	e := x.blocks.get(uint64(hash), 0)
 	if e == nil {
@@ -136,10 +138,8 @@ func (x *Index) place(hash kv.BlockHash) (id nodeID, off int, ok bool) {
 	return e.to, int(e.from-x.node(e.to).start) + 1, true
 }
 
-// Holds reports whether a holder has a block.
-//
-// The cost is two table lookups: the holder has the block if its cover of the run reaches to it,
-// since it then has all blocks before.
+// Holds reports whether holder h has the block with this hash. It costs two table lookups: the
+// holder has the block if it covers the node's run at least to the block.
 func (x *Index) Holds(h kv.Rank, hash kv.BlockHash) bool {
 	id, off, ok := x.place(hash)
 	if !ok {
@@ -149,7 +149,8 @@ func (x *Index) Holds(h kv.Rank, hash kv.BlockHash) bool {
 	return ok && x.node(id).covered(slot) >= off
 }
 
-// verify panics on a broken invariant, under -tags invariants only.
+// verify panics if Check finds a fault, under -tags invariants only. after names the method that
+// made the last change.
 func (x *Index) verify(after string) {
 	if invariants.Enabled {
 		if err := x.Check(); err != nil {

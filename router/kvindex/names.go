@@ -7,12 +7,13 @@ import (
 )
 
 // Names maps the block hashes of one holder, whose engine has a hash function of its own, to
-// those of [kv.Chain]. vLLM's, for example, differ from process to process. It costs about 35
-// bytes per block of such a holder, and nothing for others.
+// hashes of [kv.Chain]. The hashes of vLLM, for example, differ from process to process. Below,
+// the engine's hashes are called names. It costs about 35 bytes per block of such a holder, and
+// nothing for others.
 //
 // Example: an engine names the blocks of a prompt 71, 72 and 73. Names maps them to the chained
-// hashes h0, h1 and h2, under which the index knows them. If 72 later names the block after
-// another parent, h1 is returned as gone.
+// hashes h0, h1 and h2, under which the index knows them. If a later Store uses the name 72 for
+// a block with other content, h1 is returned as gone.
 type Names struct {
 	limit  int
 	names  map[kv.BlockHash]kv.BlockHash
@@ -33,10 +34,12 @@ func NewNames(limit int) *Names {
 // Len returns the number of names.
 func (n *Names) Len() int { return len(n.names) }
 
-// Store translates a run for [Index.Store]. gone lists the blocks, by chained hash, whose names
-// now mean other content: the holder can't have them now, so remove them first. Both
-// results are valid until the next call. Errors, which change nothing: ErrSequence if a name
-// occurs twice in the run or equals the parent's, ErrUnknownParent, ErrFull.
+// Store translates a run, given by names, for [Index.Store], and remembers its names. gone lists
+// blocks by chained hash: their names now mean other content, so the holder can't have them any
+// more. Remove them from the index first. Both results are valid until the next call. Errors,
+// which change nothing: ErrSequence if a name occurs twice in the run or equals the parent's, or
+// if the numbers of hashes differ; ErrUnknownParent; ErrFull if there would be more names than
+// limit.
 func (n *Names) Store(run Run) (translated Run, gone []kv.BlockHash, err error) {
 	if len(run.Hashes) != len(run.Locals) || run.HasParent && slices.Contains(run.Hashes, run.Parent) {
 		return Run{}, nil, ErrSequence
@@ -81,8 +84,8 @@ func (n *Names) Store(run Run) (translated Run, gone []kv.BlockHash, err error) 
 	return n.run, n.gone, nil
 }
 
-// fits reports whether there is room for those names that are not known yet. No name occurs
-// twice.
+// fits reports whether there is room for those of names that are not known yet. No name may
+// occur twice.
 func (n *Names) fits(names []kv.BlockHash) bool {
 	// Known names need no room. They are looked up only if there might not be room for all.
 	room := n.limit - len(n.names)
@@ -108,7 +111,7 @@ func (n *Names) Remove(names, dst []kv.BlockHash) []kv.BlockHash {
 	return dst
 }
 
-// Hash returns the chained hash of a name, false if it is unknown.
+// Hash returns the chained hash of a name. The second result is false if the name is unknown.
 func (n *Names) Hash(name kv.BlockHash) (kv.BlockHash, bool) {
 	hash, ok := n.names[name]
 	return hash, ok

@@ -9,22 +9,22 @@ import (
 // nodeID identifies a node while it is in the tree.
 type nodeID uint32
 
-// root is the parent of all first blocks; as a link it means none.
+// root is the parent of all nodes that begin a sequence. As a link it means none.
 const root nodeID = 0
 
 // maxRun bounds the blocks of a run, and with it the cost of a split or join by one event: about
 // 15 µs. A prompt of 16,000 tokens in blocks of 16 still fits into one run.
 const maxRun = 1024
 
-// node is a run of blocks between two forks. It has no children, several, or one that does not
-// fit into the same run. A node takes two cache lines; a lookup reads only the first.
+// node is a run of blocks between two forks. It has no children, several, or a single one that
+// does not fit into the same run. A node takes two cache lines; a lookup reads only the first.
 //
-// A holder covers the first blocks of the run: all if its bit is in full, those of its cut if it
-// is only in held. A holder in held of a child is in full of the parent. Every node except the
-// root has a bit in full, so no block is without a holder.
+// A holder covers the first blocks of the run: all of them if its slot is in full, as many as
+// its cut says if its slot is only in held. A slot that is in held of a child is in full of the
+// parent. Every node except the root has a slot in full, so no block is without a holder.
 //
-// Example: of a run of 6 blocks holder A has all and holder B the first 4. Then full is {A}, held
-// is {A, B}, and cuts is [{B, 4}].
+// Example: of a run of 6 blocks holder A has all and holder B the first 4. Then full is {A},
+// held is {A, B}, and cuts is [{B, 4}].
 type node struct {
 	locals     []kv.LocalHash // of the run; owned by the node
 	cuts       []cut          // one per holder in held but not in full, in no order
@@ -41,23 +41,24 @@ type node struct {
 	kids   uint32
 }
 
-// cut says that a holder has the first blocks of a run, 0 < blocks < len.
+// cut says that the holder in slot has only the first blocks of a run, more than 0 and fewer
+// than all.
 type cut struct{ slot, blocks uint32 }
 
-// moreHolders holds the parts that few nodes need: the second and later words of the sets, and
-// the counts of below.go.
+// moreHolders holds the parts that few nodes need: the words of the sets after the first one,
+// and the number of children by slot (see node.below).
 type moreHolders struct {
 	words []pair
 	below []uint32
 }
 
-// pair is one word of both sets of a node.
+// pair is the i-th word of a node's set full and the i-th word of its set held.
 type pair struct{ full, held uint64 }
 
 // end returns the number of blocks from the root to the end of the run.
 func (n *node) end() uint32 { return n.start + uint32(len(n.locals)) }
 
-// words returns the number of words of the sets.
+// words returns the number of words of each of the two sets.
 func (n *node) words() int {
 	if n.more == nil {
 		return 1
@@ -65,7 +66,7 @@ func (n *node) words() int {
 	return 1 + len(n.more.words)
 }
 
-// word returns the i-th word of both sets, zero beyond the last.
+// word returns the i-th word of both sets. Beyond the last word it is zero.
 func (n *node) word(i int) pair {
 	switch {
 	case i == 0:
@@ -76,10 +77,9 @@ func (n *node) word(i int) pair {
 	return pair{}
 }
 
-// setWord sets the i-th word of both sets, and grows them as needed.
-//
-// A node with holders in slots 0 to 63 alone needs no moreHolders: its sets are in the node
-// itself, in the cache line that a lookup reads anyway.
+// setWord sets the i-th word of both sets to p, and lengthens the sets as needed. A node whose
+// holders are all in slots 0 to 63 needs no moreHolders: its sets are in the node itself, in the
+// cache line that a lookup reads anyway.
 func (n *node) setWord(i int, p pair) {
 	if i == 0 {
 		n.full, n.held = p.full, p.held
@@ -97,12 +97,12 @@ func (n *node) setWord(i int, p pair) {
 	n.more.words[i-1] = p
 }
 
-// isFull reports whether a holder has the whole run.
+// isFull reports whether the holder in slot has the whole run.
 func (n *node) isFull(slot uint32) bool {
 	return n.word(int(slot/64)).full>>(slot%64)&1 != 0
 }
 
-// isHeld reports whether a holder has the first block of the run, or more.
+// isHeld reports whether the holder in slot has at least the first block of the run.
 func (n *node) isHeld(slot uint32) bool {
 	return n.word(int(slot/64)).held>>(slot%64)&1 != 0
 }
@@ -117,7 +117,7 @@ func (n *node) anyFull() bool {
 	return false
 }
 
-// covered returns the number of blocks of the run that a holder has.
+// covered returns the number of blocks of the run that the holder in slot has.
 func (n *node) covered(slot uint32) int {
 	switch {
 	case n.isFull(slot):
@@ -128,7 +128,7 @@ func (n *node) covered(slot uint32) int {
 	return 0
 }
 
-// cutOf returns the index of a holder's cut, -1 if it has none.
+// cutOf returns the index in cuts of the cut of slot, or -1 if there is none.
 func (n *node) cutOf(slot uint32) int {
 	for i := range n.cuts {
 		if n.cuts[i].slot == slot {
@@ -138,10 +138,9 @@ func (n *node) cutOf(slot uint32) int {
 	return -1
 }
 
-// cover sets the number of leading blocks of the run that a holder has; 0 removes it.
-//
-// Each of the three states of a holder, none, cut and full, can follow each other one. The order
-// of cuts has no meaning, so the last one fills a gap.
+// cover sets the number of leading blocks of the run that the holder in slot has, 0 to all. 0
+// removes the holder. The holder may have had none, some or all of the blocks before. The order
+// of cuts has no meaning, so the last cut replaces a removed one.
 func (n *node) cover(slot uint32, blocks int) {
 	i, bit := int(slot/64), uint64(1)<<(slot%64)
 	p := n.word(i)
@@ -172,10 +171,11 @@ func (n *node) cover(slot uint32, blocks int) {
 	n.setWord(i, p)
 }
 
-// slotOf returns the first slot in the i-th word of a set.
+// slotOf returns the first slot in word, which is the i-th word of a set. The word must not be
+// 0.
 func slotOf(word uint64, i int) uint32 { return uint32(64*i + bits.TrailingZeros64(word)) }
 
-// slotsOf appends the slots in the i-th word of a set.
+// slotsOf appends to dst the slots in word, which is the i-th word of a set.
 func slotsOf(word uint64, i int, dst []uint32) []uint32 {
 	for ; word != 0; word &= word - 1 {
 		dst = append(dst, slotOf(word, i))
@@ -183,10 +183,9 @@ func slotsOf(word uint64, i int, dst []uint32) []uint32 {
 	return dst
 }
 
-// slab holds the nodes in pages that never move.
-//
-// A growing slice would move all nodes now and then: a pause for the writer, and invalid pointers
-// for callers that add a node while they hold another one.
+// slab holds the nodes in pages of slabNodes nodes, and no node ever moves. In a growing slice
+// all nodes would move now and then. That would be a pause for the writer, and invalid pointers
+// for callers that add a node while they use another one.
 type slab struct {
 	pages []*[slabNodes]node
 	next  nodeID // the first ID never used
@@ -197,7 +196,7 @@ const slabNodes = 256
 
 func (s *slab) at(id nodeID) *node { return &s.pages[id/slabNodes][id%slabNodes] }
 
-// add returns the ID of an empty node. It moves no node.
+// add returns the ID of an empty node.
 func (s *slab) add() nodeID {
 	if last := len(s.free) - 1; last >= 0 {
 		id := s.free[last]
@@ -211,7 +210,7 @@ func (s *slab) add() nodeID {
 	return s.next - 1
 }
 
-// drop empties a node and frees its ID for reuse.
+// drop empties node id and frees the ID for reuse.
 func (s *slab) drop(id nodeID) {
 	*s.at(id) = node{}
 	s.free = append(s.free, id)

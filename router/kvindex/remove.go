@@ -6,11 +6,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Remove records that a holder no longer has some blocks, nor those after them. It returns how
-// many of the hashes it had. The others are counted and ignored, among them those already
-// removed with an earlier one. The hashes may come in any order; last blocks first is cheapest.
-// It costs time for the removed blocks, and for the children before the holder's own of each run
-// that it no longer covers entirely.
+// Remove records that holder h no longer has the blocks with these hashes, nor the blocks after
+// them. known is the number of hashes whose blocks h had at that moment. The other hashes are
+// counted in Stats.UnknownBlocks and ignored; among them are blocks that were removed because
+// they come after an earlier one of hashes. The hashes may come in any order; last blocks first
+// is cheapest. It costs time for the removed blocks. For each run that h no longer covers
+// entirely, it also visits children until it has found all those that h holds.
 func (x *Index) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 	slot, ok := x.holders.slot(h)
 	if !ok {
@@ -30,8 +31,8 @@ func (x *Index) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 	return known
 }
 
-// Clear removes all blocks of a holder, which stays known. It costs time for the nodes that it
-// is in, and for siblings that other holders came into later.
+// Clear removes all blocks of holder h, which stays known. It costs time for the nodes that h
+// has blocks of, and for siblings of these nodes that other holders got later.
 func (x *Index) Clear(h kv.Rank) {
 	if slot, ok := x.holders.slot(h); ok {
 		x.clear(slot)
@@ -39,7 +40,7 @@ func (x *Index) Clear(h kv.Rank) {
 	x.verify("Clear")
 }
 
-// clear removes all blocks of a slot.
+// clear removes all blocks of the holder in slot.
 func (x *Index) clear(slot uint32) {
 	before := x.held
 	if x.holders.all[slot].blocks > 0 {
@@ -48,13 +49,15 @@ func (x *Index) clear(slot uint32) {
 	x.stats.RemovedBlocks += uint64(before - x.held)
 }
 
-// heads lists the runs of a holder by their first blocks, parents before children.
+// heads lists the runs of a holder, parents before children. hashes has the hash of the first
+// block of each.
 type heads struct {
 	hashes []kv.BlockHash
-	blocks []int32 // number of blocks that it has of each
+	blocks []int32 // number of blocks that the holder has of each run
 }
 
-// heads lists the runs of h. It changes nothing and costs as much as Clear, without the blocks.
+// heads lists the runs of holder h. It changes nothing. It visits the nodes that Clear would
+// visit, but not their blocks.
 func (x *Index) heads(h kv.Rank) (all heads) {
 	slot, ok := x.holders.slot(h)
 	if !ok {
@@ -72,7 +75,7 @@ func (x *Index) heads(h kv.Rank) (all heads) {
 	return all
 }
 
-// Forget clears a holder and makes it unknown.
+// Forget removes all blocks of holder h and makes h unknown.
 func (x *Index) Forget(h kv.Rank) {
 	if slot, ok := x.holders.slot(h); ok {
 		x.clear(slot)
@@ -81,7 +84,7 @@ func (x *Index) Forget(h kv.Rank) {
 	x.verify("Forget")
 }
 
-// removeWorker forgets all ranks of a worker.
+// removeWorker forgets all holders that are ranks of worker w.
 func (x *Index) removeWorker(w kv.WorkerID) {
 	for slot := range x.holders.all {
 		if hold := x.holders.all[slot]; hold.known && hold.holder.Worker == w {
@@ -92,19 +95,19 @@ func (x *Index) removeWorker(w kv.WorkerID) {
 	x.verify("removeWorker")
 }
 
-// trim calls shorten and counts the removed blocks.
+// trim is shorten; it also counts the removed blocks in Stats.RemovedBlocks.
 func (x *Index) trim(slot uint32, id nodeID, keep int) {
 	before := x.held
 	x.shorten(slot, id, keep)
 	x.stats.RemovedBlocks += uint64(before - x.held)
 }
 
-// shorten reduces a holder to the first keep blocks of a run of which it has more, and to
-// nothing below it.
+// shorten leaves the holder in slot only the first keep blocks of the run of node id, and
+// nothing below the node. The holder must have more than keep blocks of the run before.
 //
-// Example: a holder has the run [b0 b1 b2 b3] and a child below it. shorten to 2 blocks removes it
-// from the child and gives it a cut after b1. If no other holder has b2, trimRun then cuts the run
-// to [b0 b1].
+// Example: a holder has the run [b0 b1 b2 b3] and a child below it. shorten with keep 2 removes
+// the holder from the child and gives it a cut after b1. If no other holder has b2, trimRun then
+// cuts the run to [b0 b1].
 func (x *Index) shorten(slot uint32, id nodeID, keep int) {
 	n := x.node(id)
 	whole := n.isFull(slot)
@@ -124,11 +127,11 @@ func (x *Index) shorten(slot uint32, id nodeID, keep int) {
 	x.join(parent)
 }
 
-// trimRun cuts off the end of a run that no holder has. It returns false if nothing is left and
-// the node was removed.
+// trimRun removes the last blocks of a run that no holder has any more. If no block is left, it
+// removes the node and returns false.
 //
-// Example: a run of 6 blocks has only cuts, after 2 and after 4 blocks. The run keeps 4 blocks,
-// the holder of the longer cut is now in full, and the other one keeps its cut.
+// Example: a run of 6 blocks has only cuts, after 2 and after 4 blocks. The run keeps 4 blocks.
+// The holder with the cut after 4 is now in full, and the other holder keeps its cut.
 func (x *Index) trimRun(id nodeID) bool {
 	n := x.node(id)
 	if n.anyFull() {
@@ -162,7 +165,7 @@ func (x *Index) trimRun(id nodeID) bool {
 	return true
 }
 
-// makeFull replaces a cut that is as long as the run by a bit in full.
+// makeFull removes the cut of slot, which is as long as the run, and puts slot into full.
 func (n *node) makeFull(slot uint32) {
 	at := n.cutOf(slot)
 	n.cuts = slices.Delete(n.cuts, at, at+1)
@@ -174,7 +177,7 @@ func (n *node) makeFull(slot uint32) {
 	n.setWord(int(slot/64), p)
 }
 
-// shrunk copies a slice that fills less than half of its array.
+// shrunk returns a, copied to a smaller array if it fills less than half of its array.
 func shrunk[T any](a []T) []T {
 	if 2*len(a) < cap(a) {
 		return slices.Clone(a)
@@ -182,12 +185,11 @@ func shrunk[T any](a []T) []T {
 	return a
 }
 
-// dropBelow removes all blocks of a holder below a node whose run it no longer covers. Nodes are
-// visited before their children and settled after them, without recursion: a path may have as
-// many nodes as blocks.
-//
-// The order matters: a child is settled before its parent, because a parent that lost its last
-// holder is removed, and must have no children then.
+// dropBelow removes all blocks that the holder in slot has below node top, of whose run it no
+// longer covers the end. With top = root it removes all its blocks. It uses a list of nodes
+// instead of recursion, because a path may have as many nodes as blocks. A node's children are
+// handled before the node itself: a node that loses its last holder is removed, and must have no
+// children then.
 func (x *Index) dropBelow(slot uint32, top nodeID) {
 	x.below = append(x.below[:0], top)
 	for i := 0; i < len(x.below); i++ {

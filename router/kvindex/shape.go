@@ -2,7 +2,7 @@ package kvindex
 
 import "slices"
 
-// link makes id, whose run and holders are set, the first child of parent.
+// link makes node id, whose run and holders are set, the first child of node parent.
 func (x *Index) link(parent, id nodeID) {
 	p, n := x.node(parent), x.node(id)
 	n.parent = parent
@@ -20,7 +20,7 @@ func (x *Index) link(parent, id nodeID) {
 	}
 }
 
-// unlink removes id from its parent's children.
+// unlink removes node id from the children of its parent.
 func (x *Index) unlink(id nodeID) {
 	n := x.node(id)
 	p := x.node(n.parent)
@@ -34,7 +34,7 @@ func (x *Index) unlink(id nodeID) {
 	}
 }
 
-// moveChildren moves all children of from to the node to, which has none.
+// moveChildren moves all children of node from to node to, which has none.
 func (x *Index) moveChildren(from, to nodeID) {
 	f, t := x.node(from), x.node(to)
 	for id := f.child; id != root; id = x.node(id).next {
@@ -50,11 +50,12 @@ func (x *Index) moveChildren(from, to nodeID) {
 	f.setBelow(nil)
 }
 
-// split cuts a run after k blocks, 0 < k < len, and returns the upper node. The half that keeps
-// the ID is the one that is more expensive to move: the blocks of the other must be renamed.
+// split cuts the run of node id after k blocks, 0 < k < its length, into two nodes, and returns
+// the upper one. One of the two keeps the ID; the table entries of the other's blocks must be
+// changed to a new ID. split gives the new ID to the node for which that is cheaper.
 //
-// Example: of a run of 1,000 blocks without children, a split after 3 blocks gives the 3 upper
-// blocks the new ID and renames 3 table entries, not 997.
+// Example: of a run of 1,000 blocks without children, a split after 3 blocks gives the upper 3
+// blocks the new ID and changes 3 table entries, not 997.
 func (x *Index) split(id nodeID, k int) nodeID {
 	other := x.nodes.add()
 	n, o := x.node(id), x.node(other)
@@ -86,7 +87,8 @@ func (x *Index) split(id nodeID, k int) nodeID {
 	return id
 }
 
-// partHolders divides the holders of n, which is cut after k blocks.
+// partHolders sets the holders of upper and lower, the two parts of n, which is cut after k
+// blocks.
 func (x *Index) partHolders(n, upper, lower *node, k uint32) {
 	upper.cuts, lower.cuts = nil, nil
 	upper.more, lower.more = nil, nil
@@ -95,7 +97,7 @@ func (x *Index) partHolders(n, upper, lower *node, k uint32) {
 		upper.setWord(i, p)
 		lower.setWord(i, pair{p.full, p.full})
 	}
-	// A cut in the upper half stays there. A longer one covers the upper half and continues in
+	// A cut in the upper part stays there. A longer cut covers the upper part and continues in
 	// the lower.
 	for _, c := range n.cuts {
 		bit := uint64(1) << (c.slot % 64)
@@ -116,11 +118,12 @@ func (x *Index) partHolders(n, upper, lower *node, k uint32) {
 	}
 }
 
-// join merges a node with its only child if they fit into one run, and returns the remaining
-// node. Every holder of the child covers the whole node, so the merged run loses no information.
+// join merges node id with its only child if both fit into one run, and returns the node that
+// remains: id if nothing was merged. No information about holders is lost, because every holder
+// of the child covers the whole run of id.
 //
-// Runs that are joined again keep the number of steps of a lookup small: without it, every split
-// by a prompt that is gone by now would remain.
+// Joining keeps the number of steps of a lookup small: without it, every split would remain,
+// even if the prompt that caused it is gone by now.
 func (x *Index) join(id nodeID) nodeID {
 	n := x.node(id)
 	if id == root || n.kids != 1 {
@@ -160,7 +163,7 @@ func (x *Index) join(id nodeID) nodeID {
 	return stays
 }
 
-// joinCuts returns the cuts of n and its child c as one run.
+// joinCuts returns the cuts of the run that results when n and its child c are joined.
 func (x *Index) joinCuts(n, c *node) []cut {
 	cuts := slices.Clone(n.cuts)
 	k := uint32(len(n.locals))

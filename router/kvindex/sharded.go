@@ -54,21 +54,22 @@ func (c ShardedConfig) Validate() error {
 // less than a millisecond for a huge run.
 const maxChunk = 4096
 
-// Sharded is an [Index] for many goroutines: several trees, each with a lock that readers share.
-// Changes of a holder are applied in the order of the calls, so call for one holder from one
-// goroutine at a time. If all prompts share a prefix, all blocks are in one branch; then readers
-// still run concurrently, but writers do not.
+// Sharded is an [Index] for many goroutines: several trees (shards), each with a lock that
+// readers share. Changes of a holder are applied in the order of the calls, so call for one
+// holder from one goroutine at a time. Under ByBranch, if all prompts share a prefix, all blocks
+// are in one shard; then readers still run concurrently, but writers do not.
 //
 // Locks: a change holds one shard's lock at a time, except Swap, which takes all in ascending
-// order. mu is taken only while no shard's lock is held. So no two calls can wait for each other.
+// order. mu is taken only while no shard's lock is held. So no two calls can wait for each
+// other.
 type Sharded struct {
 	cfg    ShardedConfig
 	shards []shard
 	ends   ends
 
 	mu sync.RWMutex // guards held; never taken after a shard's lock
-	// held counts blocks over all shards, after the last finished change: so Held never waits
-	// for a shard.
+	// held counts the blocks of each holder over all shards. Each count is updated when a change
+	// is complete, so Held never waits for a shard.
 	held map[kv.Rank]*atomic.Int64
 }
 
@@ -103,21 +104,23 @@ func NewSharded(cfg ShardedConfig) (*Sharded, error) {
 // Shards returns the number of shards.
 func (s *Sharded) Shards() int { return len(s.shards) }
 
-// homeOf returns the shard of a worker under ByWorker. It depends only on the worker's number:
-// if shards were assigned and remembered, one rank's departure could move the others while they
-// store, and a lookup could find a rank in two shards. The golden ratio spreads consecutive
-// numbers best.
+// homeOf returns the shard of worker w under ByWorker. It depends only on the worker's number.
+// If shards were assigned and remembered instead, the departure of one rank could move the
+// worker's other ranks while they store, and a lookup could find a rank in two shards. The
+// multiplication by the golden ratio spreads consecutive numbers evenly.
 func (s *Sharded) homeOf(w kv.WorkerID) int {
 	return home(uint64(w)*0x9e3779b97f4a7c15, len(s.shards))
 }
 
-// Branch returns the shard of the sequences that begin with a block, under ByBranch.
+// Branch returns the number of the shard, under ByBranch, of all sequences whose first block has
+// this local hash.
 func (s *Sharded) Branch(first kv.LocalHash) int {
 	hi, lo := bits.Mul64(uint64(first)^0x2545f4914f6cdd1d, 0xe7037ed1a0b428db)
 	return home(hi^lo, len(s.shards))
 }
 
-// Find is [Index.Find]. It also takes one shared lock, or one per shard under ByWorker.
+// Find is [Index.Find]. Under ByBranch it takes the shared lock of one shard, under ByWorker
+// that of each shard in turn.
 func (s *Sharded) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	if len(locals) == 0 {
 		return dst
@@ -139,8 +142,8 @@ func (sh *shard) find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	return dst
 }
 
-// Store is [Index.Store]. A run of more than 4,096 blocks is applied in parts; on an error the
-// first parts may remain.
+// Store is [Index.Store]. A run of more than 4,096 blocks is applied in parts of 4,096. After an
+// error the parts before it stay applied.
 func (s *Sharded) Store(h kv.Rank, run Run) (stored int, err error) {
 	if len(run.Hashes) != len(run.Locals) {
 		return s.storeOne(h, run)
@@ -158,10 +161,9 @@ func (s *Sharded) Store(h kv.Rank, run Run) (stored int, err error) {
 	}
 }
 
-// storeOne stores a run of at most maxChunk blocks under one hold of its shard's lock.
-//
-// The count of held blocks changes after the lock is released: Held may lag behind a change that
-// is in progress, but readers of Held never wait.
+// storeOne stores a run while it holds its shard's lock, and returns the number of blocks that
+// were new to h. The count that Held reads changes after the lock is released: Held may lag
+// behind a change that is in progress, but never waits.
 func (s *Sharded) storeOne(h kv.Rank, run Run) (int, error) {
 	sh := s.shardFor(h, run)
 	sh.Lock()
@@ -171,14 +173,15 @@ func (s *Sharded) storeOne(h kv.Rank, run Run) (int, error) {
 	sh.Unlock()
 	// After the shard's lock is released: mu is never taken while one is held.
 	s.count(h, more)
-	// Only ByBranch needs the hint: ByWorker's shard follows from the worker.
+	// Only ByBranch needs the entry in ends: under ByWorker the worker gives the shard.
 	if err == nil && len(run.Hashes) > 0 && s.cfg.By == ByBranch {
 		s.ends.note(run.Hashes[len(run.Hashes)-1], sh.number)
 	}
 	return stored, err
 }
 
-// count adds more to the number of a holder's blocks. The caller holds no shard's lock.
+// count adds more, which may be negative, to the number of blocks of holder h. The caller holds
+// no shard's lock.
 func (s *Sharded) count(h kv.Rank, more int) {
 	if more == 0 {
 		return
@@ -197,8 +200,8 @@ func (s *Sharded) count(h kv.Rank, more int) {
 	n.Add(int64(more))
 }
 
-// shardFor returns the shard for a run of a holder. A run that belongs nowhere goes to shard 0,
-// which refuses it.
+// shardFor returns the shard to which run of holder h belongs. A run that belongs nowhere
+// (empty, or with an unknown parent) goes to shard 0, which refuses it or does nothing.
 func (s *Sharded) shardFor(h kv.Rank, run Run) *shard {
 	switch {
 	case s.cfg.By == ByWorker:
@@ -209,8 +212,8 @@ func (s *Sharded) shardFor(h kv.Rank, run Run) *shard {
 	default:
 		return &s.shards[0]
 	}
-	// The run continues its parent's branch. The hash of a block does not tell its branch, so
-	// try the cached shard first, and then ask all.
+	// The run belongs to the shard of its parent. A block's hash does not tell its shard, so
+	// try the shard that ends remembers first, and then ask all.
 	holds := func(i int) bool { return s.shards[i].x.Holds(h, run.Parent) }
 	if i := s.ends.shard(run.Parent); i < len(s.shards) && s.shards[i].read(i, holds) {
 		return &s.shards[i]
@@ -218,15 +221,16 @@ func (s *Sharded) shardFor(h kv.Rank, run Run) *shard {
 	return &s.shards[max(s.first(holds), 0)]
 }
 
-// read calls ask under the shared lock.
+// read returns ask(i), called under the shared lock of shard sh. i is its number.
 func (sh *shard) read(i int, ask func(i int) bool) bool {
 	sh.RLock()
 	defer sh.RUnlock()
 	return ask(i)
 }
 
-// first returns a shard for which ask is true, or -1. Shards that are being written are asked
-// last: waiting for each in turn would make writers of different shards run one after the other.
+// first returns the number of a shard for which ask is true, or -1. Shards whose lock a writer
+// holds are asked last: waiting for each in turn would make writers of different shards run one
+// after the other.
 func (s *Sharded) first(ask func(i int) bool) int {
 	var busy [MaxShards / 64]uint64
 	for i := range s.shards {
@@ -249,20 +253,19 @@ func (s *Sharded) first(ask func(i int) bool) int {
 	return -1
 }
 
-// ends caches the shard in which recent runs ended, for the runs that follow them. It is only a
-// hint, which the caller verifies. An entry is the upper 24 bits of a hash and 8 bits of shard
-// number.
+// ends remembers the shards in which recent runs ended, for the runs that continue them. It may
+// be wrong, so the caller verifies it. An entry is the upper 24 bits of a block hash and 8 bits
+// of shard number.
 type ends [1 << 12]atomic.Uint32
 
-// note caches the shard in which a run ended.
+// note remembers that a run whose last block has this hash is in shard.
 func (e *ends) note(hash kv.BlockHash, shard int) {
 	e[hash%kv.BlockHash(len(e))].Store(uint32(hash>>40)<<8 | uint32(shard))
 }
 
-// shard returns the cached shard of a hash, MaxShards if there is none.
-//
-// A wrong entry, after another hash with the same low bits and the same upper 24, costs one failed
-// check.
+// shard returns the number of the shard remembered for a hash, or MaxShards if there is none. It
+// is wrong if another hash has overwritten the entry and has the same low bits and the same
+// upper 24; that costs the caller one failed check.
 func (e *ends) shard(hash kv.BlockHash) int {
 	if v := e[hash%kv.BlockHash(len(e))].Load(); v>>8 == uint32(hash>>40) {
 		return int(v & 0xff)

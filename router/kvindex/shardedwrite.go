@@ -58,8 +58,10 @@ func (s *Sharded) each(do func(x *Index)) {
 	}
 }
 
-// drop removes all blocks of a holder. Many blocks are removed in parts, because readers wait
-// for each part, and from the last run on, so that the rest stays consistent.
+// drop removes the blocks of holder h if a shard has more than maxChunk of them, in parts of
+// about maxChunk blocks, because readers wait while a part is removed. Fewer blocks are left to
+// the caller, which calls Clear or Forget on each shard afterwards. It starts with the last run,
+// so that what remains is always a prefix. It also deletes the count that Held reads.
 //
 // Readers may find the holder's remaining blocks between two parts. That is no overcount: the
 // holder had them when the call began. Blocks stored meanwhile for the holder are not expected,
@@ -88,20 +90,23 @@ func (s *Sharded) drop(h kv.Rank) {
 	s.mu.Unlock()
 }
 
-// Clear is [Index.Clear]. Many blocks are removed in several steps.
+// Clear is [Index.Clear]. Many blocks are removed in several parts, between which readers can
+// run.
 func (s *Sharded) Clear(h kv.Rank) {
 	s.drop(h)
 	s.each(func(x *Index) { x.Clear(h) })
 }
 
-// Forget is [Index.Forget]. Many blocks are removed in several steps.
+// Forget is [Index.Forget]. Many blocks are removed in several parts, between which readers can
+// run.
 func (s *Sharded) Forget(h kv.Rank) {
 	s.drop(h)
 	s.each(func(x *Index) { x.Forget(h) })
 }
 
-// Swap is [Index.Swap] of two ranks of one worker, in one step for readers. So a large content
-// can appear at once: store it under another rank, then swap.
+// Swap is [Index.Swap] of two ranks of one worker; it panics if the workers differ. Readers see
+// all of the exchange or nothing. So a large content can appear at once: store it under another
+// rank, then swap.
 func (s *Sharded) Swap(a, b kv.Rank) {
 	if a.Worker != b.Worker {
 		panic(fmt.Sprintf("kvindex: Swap of %v and %v: two workers may be in different shards", a, b))
@@ -121,7 +126,7 @@ func (s *Sharded) Swap(a, b kv.Rank) {
 	}
 	s.mu.Unlock()
 	// All locks are held until the last shard is swapped, in ascending order: no reader sees a
-	// half swap.
+	// state in which only some shards are swapped.
 	for i := range s.shards {
 		s.shards[i].Lock()
 		defer s.shards[i].Unlock()
@@ -134,7 +139,7 @@ func (s *Sharded) Holds(h kv.Rank, hash kv.BlockHash) bool {
 	return s.first(func(i int) bool { return s.shards[i].x.Holds(h, hash) }) >= 0
 }
 
-// Held is [Index.Held], after the last finished change. It never waits for a change.
+// Held is [Index.Held] as of the last complete change. It never waits for a change.
 func (s *Sharded) Held(h kv.Rank) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -168,7 +173,8 @@ func (s *Sharded) Stats() Stats {
 	return sum
 }
 
-// DumpHolder is [Index.DumpHolder] with copied slices, shard by shard.
+// DumpHolder is [Index.DumpHolder] with copied slices: the runs of one shard, then those of the
+// next. A change between two shards may be in the result only in part.
 func (s *Sharded) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
 	for i := range s.shards {
 		s.shards[i].RLock()

@@ -6,8 +6,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Store records that a holder has the blocks of a run, and so all blocks before them. Blocks
-// that it is known to have are no error. It returns the number of blocks that were new to it.
+// Store records that holder h has the blocks of run; it already has all blocks before them.
+// Blocks that h is known to have are no error. stored is the number of blocks that were new to
+// h.
 //
 // The caller may reuse the run's slices after the call. Errors: ErrSequence, ErrUnknownParent,
 // ErrForeignHash and ErrFull apply nothing; ErrCollision applies the blocks before the one that
@@ -19,8 +20,8 @@ func (x *Index) Store(h kv.Rank, run Run) (stored int, err error) {
 	return stored, err
 }
 
-// store is Store, and also returns how many of the run's blocks the holder has now: all without
-// an error.
+// store is Store. It also returns in has how many leading blocks of the run the holder has after
+// the call: all of them if there is no error.
 func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 	spot, err := x.locate(h, run)
 	if err != nil {
@@ -30,8 +31,8 @@ func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 	if !known {
 		slot = x.holders.add(h)
 	}
-	// Extend what the holder covers along the path: every node to its end, the last one to the
-	// spot.
+	// Extend what the holder covers along the path: every node to its end, the last node to
+	// spot.off.
 	had := x.holders.all[slot].blocks
 	// Nodes before the spot are covered to their end: the run goes through them.
 	for i, id := range x.path {
@@ -67,15 +68,16 @@ func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 	return stored, has, err
 }
 
-// spot is where a run leaves the tree: after off blocks of a node. used is the number of blocks
-// of the run found on the way.
+// spot is the place where a run leaves the tree: after the first off blocks of node id. used is
+// the number of blocks of the run that are in the tree.
 type spot struct {
 	id        nodeID
 	off, used int
 }
 
-// locate validates a run and finds where it leaves the tree, without changing the tree.
-// Afterwards x.path has the nodes from the parent's to the spot's.
+// locate checks run, a run of holder h, and finds where it leaves the tree, without changing the
+// tree. Afterwards x.path has the nodes from the one that contains the run's parent to the one
+// of the spot. Errors are those of Store, except ErrCollision.
 //
 // Example: the tree has the run [a b c d], and a holder stores [a b x y]. The spot is after 2
 // blocks of that node, with 2 blocks used; attach will split the node there and add the child [x
@@ -112,8 +114,10 @@ func (x *Index) locate(h kv.Rank, run Run) (spot, error) {
 	return s, nil
 }
 
-// walk follows the run through the tree as far as it matches, and checks all its hashes. fresh
-// is the number of its blocks that the holder lacks.
+// walk follows run through the tree from s as far as it matches, and moves s to where it leaves
+// the tree. slot is the holder's slot, valid if known. fresh is the number of blocks of the run
+// that the holder lacks. It checks the hashes of all blocks, also of those not in the tree: the
+// error is ErrForeignHash.
 func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err error) {
 	end := 0 // number of blocks of the run that the holder has
 	for s.used < len(run.Locals) {
@@ -157,11 +161,12 @@ func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err 
 	return len(run.Locals) - end, nil
 }
 
-// attach adds blocks that are not in the tree after the spot, for a holder. It returns how many
-// it added before the first whose hash another prefix has.
+// attach adds the part of a run that is not in the tree, hashes and locals, after spot s, for
+// the holder in slot. It returns how many blocks it added: all, or those before the first block
+// whose hash another prefix has.
 //
-// A run of more than maxRun blocks becomes a chain of nodes. Example: 2,500 blocks after a leaf of
-// 1,000 extend it by 24 blocks, and add children of 1,024, 1,024 and 428 blocks.
+// A part of more than maxRun blocks becomes a chain of nodes. Example: 2,500 blocks after a leaf
+// of 1,000 extend it by 24 blocks, and add children of 1,024, 1,024 and 428 blocks.
 func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.LocalHash) (attached int) {
 	id := s.id
 	// The run leaves the tree inside a node: split it there, so that a child can be added.
@@ -191,7 +196,8 @@ func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.L
 	return attached
 }
 
-// name adds blocks to the table, and returns how many before the first whose hash is taken.
+// name adds the blocks with these hashes to the table blocks, as blocks of node id from this
+// depth on. It returns how many it added: all, or those before the first hash that is taken.
 func (x *Index) name(id nodeID, depth uint32, hashes []kv.BlockHash) int {
 	for i, hash := range hashes {
 		if !x.blocks.put(uint64(hash), depth+uint32(i), id) {
@@ -201,15 +207,16 @@ func (x *Index) name(id nodeID, depth uint32, hashes []kv.BlockHash) int {
 	return len(hashes)
 }
 
-// rename points the table entries of blocks to a new node.
+// rename changes the table entries of the blocks with these hashes to node id.
 func (x *Index) rename(id nodeID, hashes []kv.BlockHash) {
 	for _, hash := range hashes {
 		x.blocks.get(uint64(hash), 0).to = id
 	}
 }
 
-// extend lengthens a leaf's run for a holder that covers it; the other holders get a cut at the
-// old end.
+// extend lengthens the run of leaf id by blocks for the holder in slot, which covers the whole
+// run. Other holders that covered the whole run get a cut at its old end. It returns how many
+// blocks it added, as attach does.
 //
 // Example: holders A and B have all of [a b], and A stores c. The run becomes [a b c] with A in
 // full and a cut after 2 blocks for B.
@@ -241,8 +248,9 @@ func (x *Index) extend(id nodeID, slot uint32, hashes []kv.BlockHash, locals []k
 	return done
 }
 
-// addChild adds a child for one holder. If its first block's hash is taken, it returns the parent
-// instead.
+// addChild adds a child of parent with these blocks, held by slot alone. It returns the child
+// and how many blocks it added, as attach does. If the hash of the first block is taken, it adds
+// nothing and returns parent and 0.
 func (x *Index) addChild(parent nodeID, slot uint32, hashes []kv.BlockHash, locals []kv.LocalHash) (nodeID, int) {
 	id := x.nodes.add()
 	depth := x.node(parent).end()

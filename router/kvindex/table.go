@@ -2,8 +2,9 @@ package kvindex
 
 import "math/bits"
 
-// entry is an entry of a [table], 16 bytes. to is a node, never the root: 0 marks an empty
-// place.
+// entry is an entry of a [table], 16 bytes. to is a node other than the root; root (0) marks an
+// empty place. from is a block's depth in the table of blocks, and the parent node in the table
+// of edges.
 type entry struct {
 	key  uint64 // a block hash, or a local hash
 	from uint32
@@ -11,28 +12,31 @@ type entry struct {
 }
 
 // table is a hash table with open addressing. It is divided into segments that grow separately,
-// so that no insertion has to wait for the growth of a large table. There are two tables: blocks
-// by their hash, where from is the depth and not part of the key, and children by local hash and
-// parent.
+// so that no insertion has to wait for the growth of a large table. There are two tables.
+// Index.blocks finds a block by its hash; from is its depth and not part of the key. Index.edges
+// finds a child by its first local hash and its parent.
 //
-// A table of 32 million entries that grows at once would stop its writer for the copy of 512 MB; a
-// segment of it is 8 MB.
+// If a table of 32 million entries grew at once, its writer would have to wait for the copy of
+// 512 MB. A segment of it is 8 MB.
 type table struct {
 	segments [64]segment
 	seed     uint64
-	keyed    uint32 // mask of the bits of from in the key: all or none
+	keyed    uint32 // mask of the bits of from that are part of the key: all or none
 }
 
-// segment is one part of a table. Its array is full to between 1/8 and 3/4, or has leastEntries.
+// segment is one part of a table. Its array is between 1/8 and 3/4 full, or has leastEntries
+// places.
 type segment struct {
 	entries []entry
 	used    int
 }
 
-// The load is between 3/8 and 3/4 while a table grows; below 1/8 it shrinks.
+// leastEntries is the number of places of the smallest segment. A segment grows when it would be
+// more than 3/4 full, and shrinks when it is less than 1/8 full.
 const leastEntries = 8
 
-// newTable returns an empty table. fromIsKey makes from a part of the key.
+// newTable returns an empty table. fromIsKey makes from a part of the key. seed varies the
+// places of keys.
 func newTable(seed uint64, fromIsKey bool) table {
 	t := table{seed: seed ^ 0x9e3779b97f4a7c15}
 	if fromIsKey {
@@ -49,7 +53,8 @@ func (t *table) mix(key uint64, from uint32) uint64 {
 	return hi ^ lo
 }
 
-// home returns the preferred place of an entry among n.
+// home returns the place, 0 to n-1, at which the search for an entry begins. mixed is the result
+// of mix.
 func home(mixed uint64, n int) int {
 	// The upper bits choose the place, scaled to [0, n) without a division. The segment was
 	// chosen by the lower bits, so the two are independent.
@@ -57,7 +62,7 @@ func home(mixed uint64, n int) int {
 	return int(hi)
 }
 
-// after returns the next place of n; the first follows the last.
+// after returns the place after i of n places; place 0 comes after the last.
 func after(i, n int) int {
 	if i++; i < n {
 		return i
@@ -65,7 +70,8 @@ func after(i, n int) int {
 	return 0
 }
 
-// get returns the entry of a key, nil if there is none. It is valid until the table changes.
+// get returns the entry of a key, or nil if there is none. The entry is valid until the table
+// changes.
 func (t *table) get(key uint64, from uint32) *entry {
 	mixed := t.mix(key, from)
 	entries := t.segments[mixed%64].entries
@@ -83,7 +89,7 @@ func (t *table) get(key uint64, from uint32) *entry {
 	}
 }
 
-// put adds an entry; false if the key exists.
+// put adds an entry. If the key exists, it changes nothing and returns false.
 func (t *table) put(key uint64, from uint32, to nodeID) bool {
 	mixed := t.mix(key, from)
 	s := &t.segments[mixed%64]
@@ -105,10 +111,12 @@ func (t *table) put(key uint64, from uint32, to nodeID) bool {
 	}
 }
 
-// cut removes an existing entry, and moves back the entries that were displaced by it.
+// cut removes the entry of a key, and moves entries after it back so that lookups still find
+// them. It panics if the key does not exist.
 //
-// Example: entries p, q and r have the home 5 and are in the places 5, 6 and 7. Without p, q moves
-// to 5 and r to 6; a lookup of r, which starts at 5, would otherwise stop at the hole.
+// Example: entries p, q and r have the home 5 and are in the places 5, 6 and 7. When p is
+// removed, q moves to 5 and r to 6; otherwise a lookup of r, which starts at 5, would stop at
+// the empty place.
 func (t *table) cut(key uint64, from uint32) {
 	mixed := t.mix(key, from)
 	s := &t.segments[mixed%64]
@@ -120,10 +128,10 @@ func (t *table) cut(key uint64, from uint32) {
 		}
 		hole = after(hole, n)
 	}
-	// Entries after the hole that were displaced past it move back, so that lookups need no
+	// Entries after the empty place (hole) that were displaced past it move back, so that lookups need no
 	// tombstones.
 	for i := after(hole, n); s.entries[i].to != root; i = after(i, n) {
-		// An entry may move to the hole unless its home is after the hole, at or before i.
+		// The entry at i may move to hole unless its home is after hole and at or before i.
 		h := home(t.mix(s.entries[i].key, s.entries[i].from), n)
 		if h <= hole && (hole < i || h > i) || hole < i && h > i {
 			s.entries[hole] = s.entries[i]
@@ -136,7 +144,7 @@ func (t *table) cut(key uint64, from uint32) {
 	}
 }
 
-// resize moves a segment's entries to a new array of n places.
+// resize moves the entries of segment s to a new array of n places.
 func (t *table) resize(s *segment, n int) {
 	old := s.entries
 	s.entries = make([]entry, n)

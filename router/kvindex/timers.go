@@ -8,21 +8,22 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// mark identifies the end of a routed prompt.
+// mark identifies a routed prompt by its holder and the hash of its last block.
 type mark struct {
 	holder kv.Rank
 	hash   kv.BlockHash
 }
 
-// timer is the expiry of a routed prompt.
+// timer is the time at which a routed prompt expires.
 type timer struct {
 	mark
 	expires time.Duration
 	depth   uint32 // number of blocks of the prompt
 }
 
-// Before implements heap.Element: earlier expiry first; at the same time the longer prompt
-// first, so that last blocks are removed before first ones. The rest makes the order total.
+// Before reports whether t expires before u. At the same time the longer prompt comes first, so
+// that last blocks are removed before first ones. Holder and hash decide between equal lengths,
+// so that the order is total. It implements heap.Element.
 func (t timer) Before(u timer) bool {
 	return cmp.Or(cmp.Compare(t.expires, u.expires), cmp.Compare(u.depth, t.depth),
 		t.holder.Compare(u.holder), cmp.Compare(t.hash, u.hash)) < 0
@@ -31,19 +32,17 @@ func (t timer) Before(u timer) bool {
 // timerPlaces maps each mark to its timer's index in the heap.
 type timerPlaces map[mark]int
 
-// Place implements heap.Places.
+// Place notes that timer t is at this index of the heap. It implements heap.Places.
 func (p timerPlaces) Place(t timer, at int) { p[t.mark] = at }
 
-// timers is a heap with one timer per mark.
-//
-// Prompts of one holder with the same end share a timer, so there are at most as many timers as
-// blocks.
+// timers is a heap with one timer per mark, the earliest first. Prompts of one holder with the
+// same last block share a timer, so there are at most as many timers as blocks.
 type timers struct {
 	heap heap.Heap[timer, timerPlaces]
 	at   timerPlaces
 }
 
-// set adds a timer, or replaces the one with the same mark.
+// set adds timer t, or replaces the timer with the same mark.
 func (ts *timers) set(t timer) {
 	if at, ok := ts.at[t.mark]; ok {
 		ts.heap.Set(ts.at, at, t)
@@ -52,7 +51,7 @@ func (ts *timers) set(t timer) {
 	}
 }
 
-// pop removes and returns the first timer.
+// pop removes and returns the earliest timer. There must be one.
 func (ts *timers) pop() timer { return ts.remove(0) }
 
 func (ts *timers) remove(at int) timer {
@@ -69,7 +68,7 @@ func (ts *timers) first() (timer, bool) {
 	return ts.heap.Items[0], true
 }
 
-// drop removes all timers of the holders for which of is true. It visits all timers.
+// drop removes the timers of all holders for which of returns true. It visits all timers.
 func (ts *timers) drop(of func(kv.Rank) bool) {
 	var gone []mark
 	for _, t := range ts.heap.Items {

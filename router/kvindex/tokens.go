@@ -7,7 +7,8 @@ import (
 )
 
 // TokensWithHashes is a prompt whose block hashes are computed on demand, once per block size.
-// The zero value is an empty prompt of the public namespace. Reset keeps the memory.
+// The zero value is an empty prompt in the namespace without salt. Reset makes it another prompt
+// and reuses its memory.
 type TokensWithHashes struct {
 	tokens []kv.Token
 	ns     kv.Namespace
@@ -40,20 +41,21 @@ func (t *TokensWithHashes) SetPublic(tokens int) {
 	t.drop()
 }
 
-// drop drops the hashes and keeps the memory.
+// drop forgets the computed hashes and keeps their memory.
 func (t *TokensWithHashes) drop() {
 	for i := range t.sizes {
 		t.sizes[i].locals, t.sizes[i].hashes = t.sizes[i].locals[:0], t.sizes[i].hashes[:0]
 	}
 }
 
-// Locals returns the local hashes of the full blocks, valid until the next Reset or SetPublic.
-// It panics if blockTokens is below 1. It costs O(tokens) the first time, then O(1).
+// Locals returns the local hashes of the prompt's full blocks of blockTokens tokens. They are
+// valid until the next Reset or SetPublic. It panics if blockTokens is below 1. It costs
+// O(tokens) the first time, then O(1).
 func (t *TokensWithHashes) Locals(blockTokens int) []kv.LocalHash {
 	return t.local(blockTokens).locals
 }
 
-// Hashes returns the block hashes of the same blocks.
+// Hashes returns the block hashes of the same blocks as Locals. They are valid as long.
 func (t *TokensWithHashes) Hashes(blockTokens int) []kv.BlockHash {
 	h := t.local(blockTokens)
 	for i := len(h.hashes); i < len(h.locals); i++ {
@@ -66,7 +68,8 @@ func (t *TokensWithHashes) Hashes(blockTokens int) []kv.BlockHash {
 	return h.hashes
 }
 
-// Run returns the blocks from the given one on, 0 <= from <= blocks, for [Index.Store].
+// Run returns the full blocks from index from on, as a Run for [Index.Store]. from is between 0
+// and the number of full blocks; otherwise Run panics.
 func (t *TokensWithHashes) Run(blockTokens, from int) Run {
 	hashes := t.Hashes(blockTokens)
 	r := Run{Hashes: hashes[from:], Locals: t.Locals(blockTokens)[from:]}
@@ -76,7 +79,7 @@ func (t *TokensWithHashes) Run(blockTokens, from int) Run {
 	return r
 }
 
-// local computes the missing local hashes.
+// local returns the hashes for a block size, after computing the local hashes that are missing.
 func (t *TokensWithHashes) local(blockTokens int) *hashed {
 	if blockTokens < 1 {
 		panic("kvindex: blocks of no tokens")

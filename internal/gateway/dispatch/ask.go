@@ -17,7 +17,7 @@ import (
 type Ask struct {
 	Request router.Request
 	Exact   bool         // the hashes match those in workers' events
-	Query   global.Query // input of a grid of pools
+	Query   global.Query // input for the choice of a pool by a grid
 	Asked   int          // workers asked in the current pool; the caller counts them
 	Left    []string     // names of the pools that the request has left for another
 
@@ -36,16 +36,17 @@ func (a *Ask) Reset() {
 	a.stage = stage{ids: a.stage.ids[:0]}
 }
 
-// SetPrompt hashes the blocks of a prompt. The first public tokens are hashed without the
-// namespace's salt.
+// SetPrompt sets Request.Hashes to the hashes of the prompt's full blocks of blockTokens tokens,
+// in namespace ns. Blocks within the first public tokens are hashed without the namespace's
+// salt.
 func (a *Ask) SetPrompt(tokens []kv.Token, ns kv.Namespace, public, blockTokens int) {
 	a.hashes.Reset(tokens, ns)
 	a.hashes.SetPublic(public)
 	a.Request.Hashes = a.hashes.Hashes(blockTokens)
 }
 
-// stage is the list of pools that a request may go to, preferred first, and the current one.
-// Empty: the request may go to all workers.
+// stage is the list of pools that a request may go to, preferred first, and the current pool.
+// With an empty list the request may go to all workers.
 type stage struct {
 	pools *Pools
 	ids   []router.PoolID
@@ -61,8 +62,8 @@ func ModelID(name string) router.ModelID {
 	return router.ModelID(max(1, xxh3.HashString(name)))
 }
 
-// lookUp finds the workers that hold leading blocks of the prompt in the index. It needs no
-// lock.
+// lookUp sets a.known to the workers that hold leading blocks of the prompt, by the index of
+// workers' events. It needs no lock.
 func (a *Ask) lookUp(index *residency.Residency, blockTokens int) {
 	a.known = a.known[:0]
 	if a.Exact {
@@ -70,7 +71,8 @@ func (a *Ask) lookUp(index *residency.Residency, blockTokens int) {
 	}
 }
 
-// merge sets the request's overlaps: the known ones, extended by guesses that reach further.
+// merge sets the request's overlaps: those of a.known, extended where a guess says that the
+// worker has more blocks.
 func (a *Ask) merge() {
 	a.overlaps = a.overlaps[:0]
 	for i := range a.known {
@@ -83,7 +85,7 @@ func (a *Ask) merge() {
 	a.Request.Overlaps = a.overlaps
 }
 
-// mergeGuesses joins the two lists, both sorted by worker.
+// mergeGuesses merges a.guessed into a.overlaps, after sorting both by worker.
 func (a *Ask) mergeGuesses() {
 	slices.SortFunc(a.overlaps, func(x, y router.Overlap) int { return x.Worker.Compare(y.Worker) })
 	slices.SortFunc(a.guessed, func(x, y kvindex.Overlap) int { return x.Holder.Compare(y.Holder) })
@@ -101,12 +103,13 @@ func (a *Ask) mergeGuesses() {
 	}
 }
 
-// ErrPatience refuses a request that has waited for its time limit.
+// ErrPatience is the error of Choose for a request that has waited for all of its patience.
 var ErrPatience = errors.New("gateway: all workers were busy for the whole time that a request may wait")
 
-// nextPool moves on to the next pool after err from the current one. It returns false if there
-// is no further pool or err is final. A busy bucket is no reason to move: it holds the prompt's
-// blocks.
+// nextPool moves the request to its next pool after the choice in the current pool has failed
+// with err. It returns false, and moves nothing, if there is no further pool or if err does not
+// allow to move. If the current pool is a busy bucket, the request stays there, because the
+// bucket holds the prompt's blocks.
 func (a *Ask) nextPool(err error) bool {
 	s := &a.stage
 	if s.at+1 >= len(s.ids) {
@@ -120,7 +123,7 @@ func (a *Ask) nextPool(err error) bool {
 	return true
 }
 
-// leave moves from the current pool to the one at index at.
+// leave moves the request from its current pool to the pool at this index of stage.ids.
 func (a *Ask) leave(at int) {
 	s := &a.stage
 	a.Left = append(a.Left, s.pools.Name(s.ids[s.at]))

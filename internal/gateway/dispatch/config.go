@@ -23,7 +23,8 @@ type Config struct {
 	GuessTTL time.Duration
 	// Pools chooses the pool of a request by its length and targets; nil: no such pools.
 	Pools *global.Config
-	// Buckets, instead of Pools, divides all workers into this many pools; Stage chooses one.
+	// Buckets is an alternative to Pools: all workers are divided into this many pools. Stage
+	// says how the pool of a request is chosen.
 	Buckets int
 	Stage   router.Staging
 	Log     *zap.Logger // default: none

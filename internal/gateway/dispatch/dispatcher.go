@@ -42,33 +42,34 @@ type Dispatcher struct {
 
 // rank holds the facts about a rank that the router does not need.
 type rank struct {
-	blind   bool // no events: its cache is guessed
-	fresh   bool // joined, and its health not reported yet
+	blind   bool // no events arrive from it, so the contents of its cache are guessed
+	fresh   bool // it has joined, and SetHealth has not been called for it yet
 	longest int  // most blocks of a prompt that it accepts; 0: unknown
 }
 
-// groups maps workers to pools and counts the healthy ones. It is replaced as a whole, never
-// changed.
+// groups maps workers to pools and counts the healthy workers of each pool. It is never changed:
+// Regroup stores a new one.
 type groups struct {
 	pool    map[kv.WorkerID]router.PoolID
 	healthy map[inPool]int
 }
 
-// inPool is the set of workers of a pool that serve a model; "": any model.
+// inPool stands for the workers of a pool that serve a model; with model "", all workers of the
+// pool.
 type inPool struct {
 	pool  router.PoolID
 	model string
 }
 
-// places assigns workers to buckets.
+// places holds the bucket of each worker.
 type places struct {
 	sync.Mutex
 	seen   map[kv.WorkerID]time.Time // when each worker was last healthy
 	bucket map[kv.WorkerID]router.PoolID
 }
 
-// waiter is a request in the router's queue. Its goroutine waits, so the Dispatcher may use its
-// Ask.
+// waiter is a request in the router's queue. The goroutine that called Choose waits for done and
+// does not touch the Ask meanwhile, so pump may use the Ask.
 type waiter struct {
 	ask  *Ask
 	done chan choice // capacity 1
@@ -132,7 +133,8 @@ func (d *Dispatcher) With(f func(r *router.Router, now time.Duration)) {
 	f(d.router, d.now())
 }
 
-// change is With for changes after which a waiting request may be served.
+// change is With, followed by pump. It is for changes that may allow a waiting request to be
+// served.
 func (d *Dispatcher) change(f func(r *router.Router, now time.Duration)) {
 	d.With(func(r *router.Router, now time.Duration) {
 		f(r, now)
@@ -140,7 +142,7 @@ func (d *Dispatcher) change(f func(r *router.Router, now time.Duration)) {
 	})
 }
 
-// note sends to a channel of capacity 1 unless it is full or nil.
+// note puts a signal into c, a channel of capacity 1. It does nothing if c is full or nil.
 func note(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -151,26 +153,28 @@ func note(c chan<- struct{}) {
 // notePeers signals that there are events for the other routers.
 func (d *Dispatcher) notePeers() { note(d.peers.news) }
 
-// find sets the overlaps of a request. The caller holds the mutex and has called lookUp.
+// find sets the overlaps of the request in a. The caller holds the mutex and has called
+// a.lookUp.
 func (d *Dispatcher) find(a *Ask) {
 	a.guessed = d.guesses.FindChain(a.Request.Hashes, a.guessed[:0])
 	a.merge()
 }
 
-// Choose reserves a worker for a request, in the first of its pools that can take it. It waits
-// at most patience while all workers are busy. Errors: the router's, [ErrPatience], or ctx's.
+// Choose reserves a worker for a request, in the first of its pools that can take it. While all
+// workers are busy, it waits for at most patience. Errors: the router's, [ErrPatience], or the
+// cause of ctx's end.
 func (d *Dispatcher) Choose(ctx context.Context, a *Ask, patience time.Duration) (router.Decision, error) {
 	decision, err := d.choose(ctx, a, patience)
 	for err != nil && a.nextPool(err) {
 		if err == ErrPatience {
-			patience = 1 // it has waited already
+			patience = 1 // it has waited already: do not wait in the next pools
 		}
 		decision, err = d.choose(ctx, a, patience)
 	}
 	return decision, err
 }
 
-// choose reserves a worker in the current pool, or waits for one.
+// choose is Choose in the current pool only.
 func (d *Dispatcher) choose(ctx context.Context, a *Ask, patience time.Duration) (router.Decision, error) {
 	a.lookUp(d.index, d.BlockTokens())
 	d.mu.Lock()
@@ -195,7 +199,8 @@ func (d *Dispatcher) choose(ctx context.Context, a *Ask, patience time.Duration)
 	return d.wait(ctx, ticket, w, patience)
 }
 
-// wait waits until pump serves the ticket, ctx ends or patience is over.
+// wait waits until pump serves w, the waiter of the ticket. If ctx or patience ends first, it
+// cancels the ticket and returns the cause of ctx's end or [ErrPatience].
 func (d *Dispatcher) wait(ctx context.Context, ticket router.Ticket, w waiter, patience time.Duration) (router.Decision, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -222,15 +227,16 @@ func (d *Dispatcher) wait(ctx context.Context, ticket router.Ticket, w waiter, p
 	return c.decision, c.err
 }
 
-// reserved records a choice. The caller holds the mutex.
+// reserved records a choice that the router has just made for a. The caller holds the mutex.
 func (d *Dispatcher) reserved(a *Ask, decision router.Decision, now time.Duration) {
 	d.open[decision.Reservation] = struct{}{}
 	d.notePeers()
 	d.guess(decision.Worker, a.Request.Hashes, a.Request.Untold, now)
 }
 
-// guess records where a prompt was sent, if no event will report its blocks. untold: the hashes
-// do not match those of events, whatever the worker. The caller holds the mutex.
+// guess records that a prompt with these hashes was sent to w, if no event will report its
+// blocks. untold says that no worker's events will, because the hashes do not match those in
+// events. The caller holds the mutex.
 func (d *Dispatcher) guess(w kv.Rank, hashes []kv.BlockHash, untold bool, now time.Duration) {
 	k := d.ranks[w]
 	blind := k != nil && k.blind
@@ -243,7 +249,8 @@ func (d *Dispatcher) guess(w kv.Rank, hashes []kv.BlockHash, untold bool, now ti
 	d.guesses.RouteChain(w, hashes, now) // a guess that does not fit is dropped
 }
 
-// pump serves waiting requests while a worker is free. The caller holds the mutex.
+// pump serves waiting requests in the queue's order until none has a free worker. The caller
+// holds the mutex.
 func (d *Dispatcher) pump(now time.Duration) {
 	for {
 		ticket, _, ok := d.router.Next(now)
@@ -270,7 +277,8 @@ func (d *Dispatcher) Started(res router.Reservation) {
 	d.With(func(r *router.Router, now time.Duration) { r.Begun(now, res) })
 }
 
-// Progress records the numbers of computed prompt tokens and of output tokens of a request.
+// Progress records totals of a request: computed prompt tokens beyond the cached ones, and
+// output tokens.
 func (d *Dispatcher) Progress(res router.Reservation, computed, output int) {
 	d.change(func(r *router.Router, now time.Duration) { // the first output may free a slot for a waiting request
 		r.Progress(now, res, computed, output)
@@ -287,15 +295,15 @@ func (d *Dispatcher) Abandon(res router.Reservation) { d.finish(res, (*router.Ro
 // Rollback ends the reservation of a request that never reached its worker.
 func (d *Dispatcher) Rollback(res router.Reservation) { d.finish(res, (*router.Router).Rollback) }
 
-// ending is one of Release, Abandon and Rollback of the router.
+// ending is one of the router's methods Release, Abandon and Rollback.
 type ending func(*router.Router, time.Duration, router.Reservation) bool
 
-// finish ends a reservation in the given way.
+// finish ends a reservation by calling how, and serves waiting requests.
 func (d *Dispatcher) finish(res router.Reservation, how ending) {
 	d.With(func(_ *router.Router, now time.Duration) { d.end(res, now, how) })
 }
 
-// end ends a reservation. The caller holds the mutex.
+// end is finish for a caller that holds the mutex.
 func (d *Dispatcher) end(res router.Reservation, now time.Duration, how ending) {
 	delete(d.open, res)
 	how(d.router, now, res)
@@ -303,8 +311,9 @@ func (d *Dispatcher) end(res router.Reservation, now time.Duration, how ending) 
 	d.pump(now)
 }
 
-// Tick must be called once a second. It renews this router's open reservations, expires those
-// that no router renews, and tells the router the size of each worker's radix tree.
+// Tick must be called once a second. It renews this router's open reservations, ends
+// reservations without progress for Router.Expiry, removes old guesses, and tells the router how
+// many blocks the index has for each worker.
 func (d *Dispatcher) Tick() {
 	type tree struct {
 		worker kv.Rank
@@ -326,7 +335,7 @@ func (d *Dispatcher) Tick() {
 	})
 }
 
-// Loads returns the router's view of every rank, ascending by rank.
+// Loads returns the predicted load of every rank, ascending by rank.
 func (d *Dispatcher) Loads() (all []router.Load) {
 	d.With(func(r *router.Router, now time.Duration) { all = r.Loads(now, nil) })
 	return all
@@ -349,8 +358,10 @@ func (d *Dispatcher) Weights() (w router.Weights) {
 	return w
 }
 
-// ChangeWeights calls change to edit the current weights. Calls are serialized, so that two
-// callers that change different weights do not undo each other's change.
+// ChangeWeights calls change with a copy of the current weights, and sets the weights to what
+// change leaves there. On an error, of change or for invalid weights, nothing changes. Calls run
+// one after the other, so two callers that change different weights do not undo each other's
+// change.
 func (d *Dispatcher) ChangeWeights(change func(*router.Weights) error) error {
 	d.weighing.Lock()
 	defer d.weighing.Unlock()

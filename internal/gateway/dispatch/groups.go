@@ -17,12 +17,12 @@ import (
 // restart that loads a model must not move other workers.
 const placeTTL = 2 * time.Minute
 
-// Pools returns the pools for new requests; nil: none.
+// Pools returns the pools for new requests, nil if there are none.
 func (d *Dispatcher) Pools() *Pools { return d.pools.Load() }
 
 // SetPools replaces Config.Pools. Requests under way keep the old pools. The Dispatcher takes
-// ownership of c. On an error nothing changes: c is invalid, or the Dispatcher was made without
-// Pools.
+// ownership of c. It is an error, and changes nothing, if c is invalid or the Dispatcher was
+// made without Pools.
 func (d *Dispatcher) SetPools(c *global.Config) error {
 	if c == nil {
 		return errors.New("gateway: Pools are nil, want at least one")
@@ -40,7 +40,8 @@ func (d *Dispatcher) SetPools(c *global.Config) error {
 	return nil
 }
 
-// Regroup assigns the workers of s to their pools.
+// Regroup assigns the workers of s to their pools: by the pool in their status with a grid, else
+// by dealing them into buckets. Without pools it does nothing.
 func (d *Dispatcher) Regroup(s *members.Snapshot, now time.Time) {
 	d.places.Lock()
 	defer d.places.Unlock()
@@ -79,7 +80,7 @@ func (d *Dispatcher) Regroup(s *members.Snapshot, now time.Time) {
 	})
 }
 
-// deal divides the workers into buckets. The caller holds places.
+// deal divides the workers of places into the buckets of p. The caller holds the lock of places.
 func (d *Dispatcher) deal(p *Pools) {
 	ids := make([]kv.WorkerID, 0, len(d.places.seen))
 	for id := range d.places.seen {
@@ -96,8 +97,10 @@ func (d *Dispatcher) deal(p *Pools) {
 	d.places.bucket = dealt
 }
 
-// see records which workers are healthy and forgets those unhealthy for placeTTL. It reports
-// whether the set of workers differs from the one last dealt. The caller holds the lock.
+// see records which workers of s are healthy now, and forgets workers that have not been healthy
+// for placeTTL. If there are more than most, it also forgets workers that are not healthy now.
+// It reports whether the set of workers differs from the one that was dealt last. The caller
+// holds the lock.
 func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool) {
 	if p.seen == nil {
 		p.seen = map[kv.WorkerID]time.Time{}
@@ -122,7 +125,8 @@ func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool
 	return false
 }
 
-// Redeal divides the workers again if a worker has lost its place by now.
+// Redeal divides the workers into buckets again if the set of workers that have a place has
+// changed. Without buckets it does nothing.
 func (d *Dispatcher) Redeal(s *members.Snapshot, now time.Time) {
 	if p := d.Pools(); p == nil || p.Grid() {
 		return

@@ -7,15 +7,15 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Events of the other routers are applied in groups, one group per hold of the mutex, so that
-// requests do not wait for many.
+// Events of the other routers are applied in groups. The mutex is released after each group, so that
+// requests do not wait for many events.
 
-// An event takes 1 to 2 µs, as much again to guess a known prompt, and 0.3 µs per block of an
-// unknown one. A group has at most eventsAtOnce events, and ends with the event that reaches
-// blocksAtOnce blocks: about 0.7 ms.
+// An event takes 1 to 2 µs. Its guess takes as much again for a known prompt, and 0.3 µs per
+// block of an unknown prompt. A group has at most eventsAtOnce events, and ends with the event
+// that reaches blocksAtOnce blocks. So a group takes about 0.7 ms.
 const eventsAtOnce, blocksAtOnce = 32, 2048
 
-// claimsAtOnce is the number of session claims applied per hold of the mutex.
+// claimsAtOnce is the number of session claims read or applied before the mutex is released.
 const claimsAtOnce = 1024
 
 // PeerStatus describes another router.
@@ -39,21 +39,22 @@ type Peers interface {
 // joined. They are nil unless Router.Replica is set.
 func (d *Dispatcher) News() (events, joined <-chan struct{}) { return d.peers.news, d.peers.joined }
 
-// belief says which new reservations of a peer become guesses about caches.
+// belief says which new reservations of a peer count as guesses about caches.
 type belief uint8
 
 const (
 	nothing          belief = iota
-	guessUnconfirmed        // those that no event will confirm
+	guessUnconfirmed        // only reservations whose blocks no event will report
 	all
 )
 
-// ApplyEvents applies the events of a peer. It returns how many the router refused.
+// ApplyEvents applies events of a peer. It returns the number of events that the router refused.
 func (d *Dispatcher) ApplyEvents(events []router.Event) (refused int) {
 	return d.apply(events, all)
 }
 
-// apply applies events of a peer group by group.
+// apply applies events of a peer, group by group, and returns the number of refused events. b
+// says which of them become guesses.
 func (d *Dispatcher) apply(events []router.Event, b belief) (refused int) {
 	for len(events) > 0 {
 		n := groupSize(events)
@@ -67,7 +68,7 @@ func (d *Dispatcher) apply(events []router.Event, b belief) (refused int) {
 	return refused
 }
 
-// groupSize returns the number of leading events that form a group.
+// groupSize returns the number of events, from the first on, that form a group.
 func groupSize(events []router.Event) (n int) {
 	for blocks := 0; n < min(len(events), eventsAtOnce) && blocks < blocksAtOnce; n++ {
 		blocks += len(events[n].Hashes)
@@ -75,9 +76,10 @@ func groupSize(events []router.Event) (n int) {
 	return n
 }
 
-// guessFrom guesses that the prompt of a peer's new reservation will be cached at its worker. It
-// returns 1 for an event that the router refused. A reservation that is not new, or whose worker
-// is lost, changes nothing.
+// guessFrom guesses, after the router has applied event ev of a peer with verdict v, that the
+// prompt of the new reservation will be cached at its worker. b says which reservations become
+// guesses. If the reservation is not new or its worker is lost, it does nothing. It returns 1 if
+// the router refused the event, else 0. The caller holds the mutex.
 func (d *Dispatcher) guessFrom(v router.Verdict, ev *router.Event, now time.Duration, b belief) (refused int) {
 	if v == router.Rejected {
 		return 1
@@ -108,10 +110,11 @@ func (d *Dispatcher) ApplyClaims(claims []router.Claim) {
 	}
 }
 
-// ApplySnapshot applies all reservations of a peer. It returns how many the router refused.
-// reset first drops earlier state of the peer, and then no reservation becomes a guess, since it
-// may be older than the departure of a worker. A long snapshot is first applied in groups, so that the
-// last step, under one hold of the mutex, finds little new.
+// ApplySnapshot applies all reservations of a peer, and returns the number that the router
+// refused. With reset it first drops what it knows of the peer. Then no reservation becomes a
+// guess, because a worker may have left and joined again since the reservation was made. A long
+// snapshot is first applied as events in groups, so that the last step, without releasing the
+// mutex, finds little new.
 func (d *Dispatcher) ApplySnapshot(s *router.Snapshot, reset bool) (refused int) {
 	b := guessUnconfirmed
 	if reset {
@@ -139,7 +142,7 @@ func (d *Dispatcher) ApplySnapshot(s *router.Snapshot, reset bool) (refused int)
 	return refused
 }
 
-// Forget ends all reservations of a peer.
+// Forget ends all reservations of a peer and removes the peer.
 func (d *Dispatcher) Forget(id router.ReplicaID) {
 	d.change(func(r *router.Router, now time.Duration) { r.Forget(now, id) })
 }

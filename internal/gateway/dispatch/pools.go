@@ -11,8 +11,9 @@ import (
 )
 
 // Pools are groups of workers. A pool is chosen for a request before its worker: by a grid of
-// length and targets, or as a bucket. nil: none. The pools of a grid are replaced as a whole; a
-// name that stays keeps its number, and the number of a removed pool is never reused.
+// length and targets, or as a bucket. A nil *Pools stands for no pools. The pools of a grid can
+// be replaced: a pool whose name stays keeps its number, and the number of a removed pool is
+// never used again.
 type Pools struct {
 	names  []string
 	ids    []router.PoolID          // parallel to names
@@ -27,7 +28,8 @@ type Pools struct {
 	buckets      *router.Buckets
 }
 
-// newPools makes the pools of a valid configuration; nil if it has none.
+// newPools makes the pools of a valid configuration. It returns nil if the configuration has
+// none.
 func newPools(cfg *Config) (*Pools, error) {
 	switch {
 	case cfg.Pools != nil:
@@ -43,7 +45,7 @@ func newPools(cfg *Config) (*Pools, error) {
 	return nil, nil
 }
 
-// gridPools makes the pools of a grid. Names that before has keep their numbers.
+// gridPools makes the pools of a grid. A pool whose name is also in before keeps its number.
 func gridPools(c *global.Config, before *Pools) *Pools {
 	p := &Pools{grid: c, names: c.Aggregated.Names, byName: map[string]router.PoolID{}, last: before.last}
 	for _, name := range p.names {
@@ -91,7 +93,8 @@ func (p *Pools) Name(id router.PoolID) string {
 	return ""
 }
 
-// Admit refuses a worker that belongs to none of the pools.
+// Admit returns an error for a worker with this card if it belongs to none of the pools. Only a
+// grid refuses workers. url is for the error's text.
 func (p *Pools) Admit(url string, c *card.Card) error {
 	switch {
 	case !p.Grid() || p.byName[c.Pool] != 0:

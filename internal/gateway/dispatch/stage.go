@@ -12,9 +12,9 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Stage chooses the pool of a request, and the pools to try after it, among p. With explains,
-// the round-robin turn of buckets does not advance. The error means that a.Query is invalid for
-// the grid.
+// Stage chooses the pool of request a, and the pools to try after it, among p, which may be nil.
+// A pinned request may go to any pool. With explains the turn of the buckets does not advance.
+// The error means that a.Query is invalid for the grid.
 func (d *Dispatcher) Stage(a *Ask, p *Pools, explains bool) error {
 	s, req := &a.stage, &a.Request
 	s.pools = p
@@ -45,7 +45,8 @@ func (d *Dispatcher) Stage(a *Ask, p *Pools, explains bool) error {
 	return nil
 }
 
-// bucket returns the first bucket to try: that of the session's worker, else by the staging.
+// bucket returns the index of the first bucket to try: the one of the worker of the request's
+// session, else the one that Config.Stage chooses.
 func (d *Dispatcher) bucket(a *Ask, p *Pools, explains bool) int {
 	s, req := &a.stage, &a.Request
 	if p.sessions && req.Session != 0 {
@@ -68,7 +69,7 @@ func (d *Dispatcher) bucket(a *Ask, p *Pools, explains bool) int {
 	return bucket
 }
 
-// describe returns the input of the grid in words.
+// describe returns the fields of q in words.
 func describe(q *global.Query) string {
 	target := func(v *float64) string {
 		if v == nil {
@@ -83,8 +84,9 @@ func describe(q *global.Query) string {
 	return text
 }
 
-// Ascend moves a request, after a failed attempt, to the next faster pool with a healthy worker
-// for the model ("": any). It returns false if there is none or no grid chooses pools.
+// Ascend moves a request, after a failed attempt, to the next of its pools with a healthy worker
+// for the model ("": any). The next pools of a grid are the faster ones. It returns false, and
+// moves nothing, if there is no such pool or no grid chooses pools.
 func (d *Dispatcher) Ascend(a *Ask, model string) bool {
 	s, g := &a.stage, d.groups.Load()
 	if !s.pools.Grid() {
@@ -100,7 +102,8 @@ func (d *Dispatcher) Ascend(a *Ask, model string) bool {
 }
 
 // Reachable returns the number of healthy workers for the model ("": any) in the request's
-// current pool and the later ones. staged reports whether the request is assigned to pools.
+// current pool and in the pools after it. staged reports whether the request is assigned to
+// pools; if not, n is 0.
 func (d *Dispatcher) Reachable(a *Ask, model string) (n int, staged bool) {
 	s, g := &a.stage, d.groups.Load()
 	if len(s.ids) == 0 {
@@ -112,7 +115,8 @@ func (d *Dispatcher) Reachable(a *Ask, model string) (n int, staged bool) {
 	return n, true
 }
 
-// GridPools returns the names of the pools that a grid chose for a request, nil without a grid.
+// GridPools returns the names of the pools that a grid chose for a request, preferred first.
+// Without a grid it returns nil.
 func (a *Ask) GridPools() (names []string) {
 	if a.stage.pools.Grid() {
 		for _, id := range a.stage.ids {
@@ -122,7 +126,8 @@ func (a *Ask) GridPools() (names []string) {
 	return names
 }
 
-// Explain returns the router's explanation of its choice, and the choice of the pool in words.
+// Explain returns the router's explanation of the choice that it would make for a, and in words
+// how the pool was chosen ("" without pools). Errors are those of [router.Router.Explain].
 func (d *Dispatcher) Explain(a *Ask) (e router.Explanation, pool string, err error) {
 	s := &a.stage
 	for {
@@ -152,7 +157,7 @@ func (d *Dispatcher) Explain(a *Ask) (e router.Explanation, pool string, err err
 	return e, pool, nil
 }
 
-// explain is Explain for the current pool. Candidates are sorted by cost.
+// explain is Explain for the current pool, with the candidates sorted by cost.
 func (d *Dispatcher) explain(a *Ask) (e router.Explanation, err error) {
 	a.lookUp(d.index, d.BlockTokens())
 	d.With(func(r *router.Router, now time.Duration) {

@@ -11,7 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// spec converts a worker's card for the router.
+// spec converts the card of worker w for the router. Step times that the card does not have are
+// those of the router's own profile.
 func (d *Dispatcher) spec(w kv.Rank, c *card.Card) router.WorkerSpec {
 	block := d.BlockTokens()
 	spec := router.WorkerSpec{
@@ -33,7 +34,8 @@ func (d *Dispatcher) spec(w kv.Rank, c *card.Card) router.WorkerSpec {
 	return spec
 }
 
-// longest returns the most blocks that a prompt may have at a worker; 0: unknown.
+// longest returns the largest number of blocks that a prompt may have at a worker with this
+// card, 0 if that is unknown.
 func (d *Dispatcher) longest(c *card.Card) int {
 	tokens := c.MaxModelTokens
 	if c.PoolTokens > 0 && (tokens == 0 || c.PoolTokens < tokens) {
@@ -42,8 +44,8 @@ func (d *Dispatcher) longest(c *card.Card) int {
 	return tokens / d.BlockTokens()
 }
 
-// Join adds a rank of a worker, which is chosen once it is healthy. A blind rank sends no
-// events: its cache is guessed.
+// Join adds rank w of a worker with card c. The rank counts as lost until SetHealth. If blind is
+// true, it sends no events, and the contents of its cache are guessed.
 func (d *Dispatcher) Join(w kv.Rank, c *card.Card, blind bool) (err error) {
 	spec := d.spec(w, c)
 	spec.Pool = 0 // set by Regroup
@@ -58,7 +60,7 @@ func (d *Dispatcher) Join(w kv.Rank, c *card.Card, blind bool) (err error) {
 	return err
 }
 
-// Respec updates the card of a joined rank. Its health stays.
+// Respec replaces the card of a joined rank by c. The rank keeps its health.
 func (d *Dispatcher) Respec(w kv.Rank, c *card.Card) (err error) {
 	spec := d.spec(w, c)
 	d.change(func(r *router.Router, now time.Duration) { // a waiting request's model may now be served, or no longer
@@ -74,7 +76,8 @@ func (d *Dispatcher) Respec(w kv.Rank, c *card.Card) (err error) {
 	return err
 }
 
-// Leave removes a rank. Requests running there end by themselves.
+// Leave removes a rank and ends its reservations. Requests that run there are not cancelled:
+// they end when their answers end.
 func (d *Dispatcher) Leave(w kv.Rank) {
 	d.change(func(r *router.Router, now time.Duration) {
 		d.ended = r.Leave(now, w, d.ended[:0])
@@ -88,8 +91,8 @@ func (d *Dispatcher) Leave(w kv.Rank) {
 	})
 }
 
-// SetHealth sets whether a rank may be chosen. A lost rank loses its guesses. An unknown rank is
-// ignored.
+// SetHealth sets the health of a rank. If the rank is lost, its guesses and predictions are
+// dropped. An unknown rank is ignored.
 func (d *Dispatcher) SetHealth(w kv.Rank, h router.Health) {
 	d.change(func(r *router.Router, now time.Duration) {
 		if r.SetHealth(now, w, h) != nil {
@@ -105,7 +108,8 @@ func (d *Dispatcher) SetHealth(w kv.Rank, h router.Health) {
 	})
 }
 
-// SetHeard sets whether the events of a rank arrive. While they do, its cache is not guessed.
+// SetHeard sets whether the events of a rank arrive. While they do, the contents of its cache
+// are not guessed. An unknown rank is ignored.
 func (d *Dispatcher) SetHeard(w kv.Rank, live bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,7 +122,7 @@ func (d *Dispatcher) SetHeard(w kv.Rank, live bool) {
 	}
 }
 
-// Guesses reports whether the cache of a rank is guessed.
+// Guesses reports whether the contents of the cache of a rank are guessed.
 func (d *Dispatcher) Guesses(w kv.Rank) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,7 +140,7 @@ type sink struct {
 	d *Dispatcher
 }
 
-// Remove implements [events.Sink].
+// Remove implements [events.Sink]. It also ends the router's predictions for these blocks.
 func (s *sink) Remove(w kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
 	s.Residency.Remove(w, tier, hashes)
 	for part := range slices.Chunk(hashes, blocksAtOnce) {
@@ -144,7 +148,7 @@ func (s *sink) Remove(w kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
 	}
 }
 
-// Clear implements [events.Sink].
+// Clear implements [events.Sink]. It also ends all of the router's predictions for the rank.
 func (s *sink) Clear(w kv.Rank) {
 	s.Residency.Clear(w)
 	s.d.With(func(r *router.Router, _ time.Duration) { r.Cleared(w) })

@@ -18,7 +18,7 @@ type Routed struct {
 	Worker       string  `json:"worker"`   // asked last; "": none
 	Status       int     `json:"status"`   // of the answer; 499: the client left first
 	Attempts     int     `json:"attempts"` // number of attempts
-	Reason       string  `json:"reason"`   // of the choice: cost, tie, chance, session, pin
+	Reason       string  `json:"reason"`   // why the worker was chosen: cost, tie, chance, session, pin
 	PromptTokens int     `json:"prompt_tokens"`
 	// PredictedTokens is the predicted number of cached prompt tokens at the worker.
 	PredictedTokens int `json:"predicted_tokens"`
@@ -44,7 +44,7 @@ type Sums struct {
 	CachedTokens    uint64 `json:"cached_tokens"`
 }
 
-// add counts one request.
+// add adds one request to the sums.
 func (s *Sums) add(r *Routed) {
 	s.Requests++
 	if r.Status >= 400 && r.Status != clientGone {
@@ -73,7 +73,7 @@ type Recorder struct {
 // NewRecorder makes an empty Recorder.
 func NewRecorder() *Recorder { return &Recorder{workers: map[string]*Sums{}} }
 
-// Add records a finished request and sets its Seq.
+// Add records a finished request. It sets Seq of the copy that it keeps.
 func (c *Recorder) Add(r Routed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

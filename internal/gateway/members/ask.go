@@ -16,12 +16,14 @@ import (
 // maxAnswer bounds the answer of a worker, in bytes.
 const maxAnswer = 1 << 20
 
-// get requests a document from a worker.
+// get requests the document at path from a worker. It returns the status, and the body up to
+// maxAnswer bytes.
 func (f *Fleet) get(ctx context.Context, m *Member, path string) (status int, body []byte, err error) {
 	return f.getUpTo(ctx, m, path, maxAnswer)
 }
 
-// getUpTo is get with a limit of the answer, in bytes. A longer answer is cut.
+// getUpTo is get with a limit of most bytes instead of maxAnswer. The rest of a longer body is
+// cut off.
 func (f *Fleet) getUpTo(ctx context.Context, m *Member, path string, most int64) (status int, body []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url.String()+path, nil)
 	if err != nil {
@@ -39,13 +41,14 @@ func (f *Fleet) getUpTo(ctx context.Context, m *Member, path string, most int64)
 	return res.StatusCode, body, err
 }
 
-// Exhausted reports whether this process has run out of file descriptors: not the worker's
-// fault.
+// Exhausted reports whether err means that this process, or the machine, has run out of file
+// descriptors. That is not the worker's fault.
 func Exhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// unexpected returns the error for an unexpected status. A missing API key refuses the worker.
+// unexpected returns the error for an unexpected status of the document at path. If the status
+// means that the gateway's API key is missing or wrong, the error is a refusal.
 func unexpected(m *Member, path string, status int) error {
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
 		return refuse("worker %s requires an API key: give the gateway one (--worker-key)", m.url)
@@ -53,7 +56,8 @@ func unexpected(m *Member, path string, status int) error {
 	return fmt.Errorf("%s%s answers with status %d", m.url, path, status)
 }
 
-// readCard reads the worker's card, or its list of models if it has no card.
+// readCard reads the worker's card. If the worker has no card, it makes one from the worker's
+// list of models.
 func (f *Fleet) readCard(ctx context.Context, m *Member) (description, error) {
 	status, body, err := f.get(ctx, m, card.Path)
 	if err != nil {
@@ -79,7 +83,7 @@ func (f *Fleet) readCard(ctx context.Context, m *Member) (description, error) {
 	return description{}, unexpected(m, card.Path, status)
 }
 
-// readModels makes a card for a worker that is not Coppice from its list of models.
+// readModels makes a card from the list of models of a worker that is not Coppice.
 func (f *Fleet) readModels(ctx context.Context, m *Member) (description, error) {
 	status, body, err := f.get(ctx, m, "/v1/models")
 	if err != nil {
@@ -106,7 +110,9 @@ func (f *Fleet) readModels(ctx context.Context, m *Member) (description, error) 
 	return s, c.Validate()
 }
 
-// ready asks whether new requests are welcome. Workers that are not Coppice have only /health.
+// ready asks a worker whether it takes new requests. A worker that is not Coppice has no /ready,
+// so its /health is asked. It returns false without an error for a worker that is draining, and
+// an error for one that fails.
 func (f *Fleet) ready(ctx context.Context, m *Member) (bool, error) {
 	path, foreign := "/ready", m.Status().Foreign
 	if foreign {

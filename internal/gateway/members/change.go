@@ -10,22 +10,23 @@ import (
 // Change is a change of a worker or of the fleet: one of the types of this file.
 type Change any
 
-// Joined adds a rank, which may be chosen once its worker is healthy. Blind: it sends no events.
-// An error from Apply refuses the worker.
+// Joined adds a rank, which may be chosen once its worker is healthy. Blind says that the rank
+// sends no events. An error from Apply refuses the worker.
 type Joined struct {
 	Rank  kv.Rank
 	Card  *card.Card
 	Blind bool
 }
 
-// Changed updates the models of a joined rank, or its maximal length. An error from Apply
-// refuses the worker.
+// Changed updates the models of a joined rank, or the maximal length of its prompts and outputs.
+// An error from Apply refuses the worker.
 type Changed struct {
 	Rank kv.Rank
 	Card *card.Card
 }
 
-// Health sets a rank healthy, draining or lost. It is sent after each probe.
+// Health says whether a rank is healthy, draining or lost. It is sent after each successful
+// probe, and when the worker is lost.
 type Health struct {
 	Rank  kv.Rank
 	State State
@@ -49,8 +50,8 @@ type Silent struct {
 	Since  time.Time // time of its loss
 }
 
-// Forgotten reports that the last worker with this name has gone.
+// Forgotten reports that no worker has this name any more.
 type Forgotten struct{ Name string }
 
-// Spoken changes the tokenizer for reading prompts. An error from Apply keeps the previous one.
+// Spoken replaces the tokenizer for reading prompts. An error from Apply keeps the previous one.
 type Spoken struct{ Tokenizer *TokenizerSet }

@@ -28,12 +28,12 @@ type Config struct {
 	Tokenizer   TokenizerSet  // the configured set; without a tokenizer one is fetched from a worker
 	NATS        *nats.Config  // for registration and events; nil: none
 	Consolidate []Sockets     // further event sources of each worker
-	Approximate bool          // follow no events
-	Silence     time.Duration // how long events with a heartbeat may pause
+	Approximate bool          // do not follow the events of workers
+	Silence     time.Duration // how long no event may arrive from a worker that sends heartbeats
 	Quiet       time.Duration // as in zmq.SourceConfig; 0: its default
 
-	// Keyed: the router requires API keys. Tenants: it separates tenants' caches by a function
-	// of its own, not as Coppice workers do.
+	// Keyed says that the gateway requires API keys. Tenants says that it separates tenants'
+	// caches by a function of its own, not as Coppice workers do.
 	Keyed, Tenants bool
 
 	Transport                http.RoundTripper

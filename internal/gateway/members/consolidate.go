@@ -12,14 +12,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Sockets are the ports of each worker's host for the ZMQ events of a further cache.
+// Sockets are the ports at which the host of each worker publishes the ZMQ events of a further
+// cache.
 type Sockets struct {
 	Port       int    // of the first rank; each further rank uses the next port
 	ReplayPort int    // 0: no replays
 	Topic      string // "": any
 }
 
-// subscribe makes the subscribers: one for the workers' own events, one for each of
+// subscribe makes the subscribers: one for the workers' own events, and one for each element of
 // Config.Consolidate.
 func (f *Fleet) subscribe() error {
 	cfg := events.SubscriberConfig{BlockTokens: f.cfg.BlockTokens, OnChange: f.eventsChanged}
@@ -45,7 +46,8 @@ func (f *Fleet) subscribe() error {
 	return nil
 }
 
-// followFurther follows the further event sources of a rank.
+// followFurther follows the events of rank w from each element of Config.Consolidate. The error
+// joins those of all elements.
 func (k *keeper) followFurther(w kv.Rank) error {
 	var errs []error
 	for i, s := range k.f.cfg.Consolidate {

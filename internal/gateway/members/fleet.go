@@ -28,7 +28,7 @@ type Fleet struct {
 	further    []*events.Subscriber // one for each of Config.Consolidate
 	watcher    *nats.Watcher        // nil: no registration
 	troubles   troubles
-	hearing    sync.Mutex // held from reading whether events arrive until Heard is applied
+	hearing    sync.Mutex // held while applyHeard runs
 	ctx        context.Context
 	stop       context.CancelFunc
 	background sync.WaitGroup // the goroutines for registrations and lingering members
@@ -55,7 +55,7 @@ func (f *Fleet) All() []*Member {
 	return slices.SortedFunc(maps.Values(f.members), func(a, b *Member) int { return strings.Compare(a.given.URL, b.given.URL) })
 }
 
-// Enroll makes and stores a new snapshot.
+// Enroll makes a new snapshot, applies it as Enrolled and stores it.
 func (f *Fleet) Enroll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +64,7 @@ func (f *Fleet) Enroll() {
 	f.snapshot.Store(s)
 }
 
-// dismiss ends the keepers of members and waits for them.
+// dismiss ends the keepers of the members gone and waits for them.
 func (f *Fleet) dismiss(gone []*Member) {
 	for _, m := range gone {
 		m.cancel()
@@ -76,7 +76,7 @@ func (f *Fleet) dismiss(gone []*Member) {
 	}
 }
 
-// Forget applies Forgotten for a name unless a worker still has it.
+// Forget applies Forgotten for a name, unless a joined worker has it.
 func (f *Fleet) Forget(name string) {
 	f.mu.Lock()
 	taken := f.claims[card.IDOf(name)] != nil
@@ -86,9 +86,10 @@ func (f *Fleet) Forget(name string) {
 	}
 }
 
-// claim assigns the ID of s.card to m, unless another member has it, and stores s. If the other
-// member registered itself, is lost, and is older than the process of this card, the worker has
-// moved: the other member leaves.
+// claim gives the ID of s.card to m and stores s as its description. It returns false if another
+// member has the ID. But if that member only registered itself, is lost, and its process is
+// older than the process of s.card, then the worker has moved to another URL: the other member
+// leaves, and m gets the ID.
 func (f *Fleet) claim(m *Member, s description) bool {
 	f.mu.Lock()
 	id := s.card.ID()
@@ -120,8 +121,8 @@ func (f *Fleet) unclaim(m *Member) {
 	maps.DeleteFunc(f.claims, func(_ uint64, other *Member) bool { return other == m })
 }
 
-// Suspect reports that a request could not connect to a rank. The rank gets no requests until
-// the worker has answered a probe.
+// Suspect reports that a request could not connect to a rank of m, because of err. The rank gets
+// no requests until the worker has answered a probe; if that probe fails, the worker is lost.
 func (f *Fleet) Suspect(m *Member, rank kv.Rank, err error) {
 	if f.Snapshot().ByID[rank.Worker] != m {
 		return // another member has the ID by now
@@ -141,7 +142,7 @@ type troubles struct {
 }
 
 // Notify returns a function that stores and logs the current problem of a connection; nil means
-// that it works again. what is the connection's purpose.
+// that the connection works again. what is the purpose of the connection.
 func (f *Fleet) Notify(what string) func(error) {
 	return func(err error) {
 		f.troubles.Lock()
@@ -157,7 +158,8 @@ func (f *Fleet) Notify(what string) func(error) {
 	}
 }
 
-// Troubles returns the current problems, one sentence each; empty, not nil, if there are none.
+// Troubles returns the current problems, one sentence each. Without problems the result is
+// empty, but not nil.
 func (f *Fleet) Troubles() []string {
 	f.troubles.Lock()
 	defer f.troubles.Unlock()

@@ -16,14 +16,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Events returns the state of a rank's event stream; false: it is not followed.
+// Events returns the state of a rank's event stream. The second result is false if the rank's
+// events are not followed.
 func (f *Fleet) Events(w kv.Rank) (events.Status, bool) { return f.subscriber.Status(w) }
 
 // EventCounts returns the event counters of all workers together.
 func (f *Fleet) EventCounts() events.Counts { return f.subscriber.Counts() }
 
-// Mode returns the source of a worker's index entries: "events", "approximate", or "waiting" for
-// events.
+// Mode returns the source of a worker's index entries: "events", "approximate" if it has no
+// events to follow, or "waiting" if the events of some rank do not arrive.
 func (f *Fleet) Mode(m *Member) string {
 	c := m.card()
 	if c == nil {
@@ -46,15 +47,16 @@ func (f *Fleet) heard(w kv.Rank) bool {
 	return ok && s.State == events.Live
 }
 
-// applyHeard applies whether the events of a rank arrive now. The lock keeps concurrent reports
-// in order.
+// applyHeard applies a Heard that says whether the events of rank w arrive now. A lock keeps
+// concurrent calls in order.
 func (f *Fleet) applyHeard(w kv.Rank) {
 	f.hearing.Lock()
 	defer f.hearing.Unlock()
 	f.cfg.Apply(Heard{w, f.heard(w)})
 }
 
-// sources returns a function that opens the events of a rank; nil: there are none to follow.
+// sources returns a function that opens the event stream of rank dp of m, whose card is c. It
+// returns nil if m has no events to follow.
 func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source, error) {
 	switch g := &m.given; {
 	case f.cfg.Approximate || g.Events == noEvents:
@@ -85,7 +87,8 @@ func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source,
 	return nil
 }
 
-// sockets opens the ZMQ events of a rank: rank dp publishes dp ports above the given endpoints.
+// sockets opens the ZMQ events of rank dp. endpoint and replay ("" for none) are those of rank
+// 0; rank dp uses the ports that are higher by dp.
 func (f *Fleet) sockets(dp uint32, endpoint, replay, topic string) (events.Source, error) {
 	cfg := zmq.SourceConfig{Topic: topic, Quiet: f.cfg.Quiet}
 	var err error
@@ -116,7 +119,7 @@ func (k *keeper) startFollowing() error {
 		k.warn("prompts are compared by their bytes, so events help only for prompts of token ids", errors.New("give the gateway the model's directory"))
 	}
 	var errs []error
-	// A single rank may still be numbered by vLLM or SGLang, even as a server of its own.
+	// vLLM and SGLang may give a single rank a number other than 0: accept any.
 	how := events.Follow{AnyRank: len(k.ranks) == 1}
 	if c.ZMQ != nil || c.NATS != nil {
 		how.Silence = f.cfg.Silence // its publisher sends heartbeats
@@ -137,7 +140,7 @@ func (k *keeper) startFollowing() error {
 // eventPatience is how long events may take to arrive before a warning is logged.
 const eventPatience = 10 * time.Second
 
-// watch reports whether events arrive, and warns if they do not.
+// watch applies for each rank whether events arrive, and warns if they do not.
 func (k *keeper) watch(now time.Time) {
 	f := k.f
 	if !k.follows || f.sources(k.m, k.m.card()) == nil {
@@ -177,8 +180,9 @@ func (k *keeper) unfollow() {
 // faultLasts is how long a worker with faulty events is refused before they are checked again.
 const faultLasts = time.Minute
 
-// checkEvents refuses a worker whose events can't be indexed because their block size differs:
-// none of its blocks would ever be found.
+// checkEvents returns a refusal of a worker whose events can't be indexed because their block
+// size differs: none of its blocks would ever be found. The refusal lasts for faultLasts after
+// the last faulty event was seen.
 func (k *keeper) checkEvents(now time.Time) error {
 	var err error
 	for _, w := range k.ranks {
@@ -194,7 +198,8 @@ func (k *keeper) checkEvents(now time.Time) error {
 	return k.fault
 }
 
-// eventsChanged is the subscriber's callback for a change in a rank's events. It must not block.
+// eventsChanged is called by the subscriber when the events of rank w change to state to, for
+// the reason err. It must not block.
 func (f *Fleet) eventsChanged(w kv.Rank, to events.State, err error) {
 	m := f.Snapshot().ByID[w.Worker]
 	if m == nil {

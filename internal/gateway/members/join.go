@@ -6,11 +6,13 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 )
 
-// applyCard joins the worker by its card. It joins again if the card's identity has changed.
+// applyCard joins the worker with the card in s. If the worker has joined, it updates the
+// models; if the card's name, pool or epoch has changed, the worker leaves and joins again. A
+// worker that does not fit into the fleet is refused with an error.
 func (k *keeper) applyCard(s description) error {
 	f, m, known := k.f, k.m, k.m.card()
 	if known != nil && k.ranks != nil && known.Name == s.card.Name && known.Pool == s.card.Pool && known.Epoch == s.card.Epoch {
-		if len(k.ranks) < m.Ranks() { // the router was full before
+		if len(k.ranks) < m.Ranks() { // the router had no room for all ranks before
 			return k.join(known)
 		}
 		if slices.Equal(known.Models, s.card.Models) && known.MaxModelTokens == s.card.MaxModelTokens {
@@ -43,7 +45,7 @@ func (k *keeper) applyCard(s description) error {
 	return nil
 }
 
-// admitted refuses a worker that Config.Admit refuses.
+// admitted returns a refusal if Config.Admit refuses the card.
 func (k *keeper) admitted(c *card.Card) error {
 	if err := k.f.cfg.Admit(k.m.url.String(), c); err != nil {
 		return &refusal{err.Error()}
@@ -51,7 +53,8 @@ func (k *keeper) admitted(c *card.Card) error {
 	return nil
 }
 
-// warnOfKeys warns of settings that hide a worker's prefixes without being an error.
+// warnOfKeys warns of settings of API keys that are no error, but keep the worker's cached
+// prefixes from being found.
 func (k *keeper) warnOfKeys(s *description) {
 	f, field := k.f, k.m.Field()
 	switch {
@@ -64,8 +67,8 @@ func (k *keeper) warnOfKeys(s *description) {
 	}
 }
 
-// updateModels applies a new list of models or a new length, as after a worker has loaded an adapter.
-// Its cached blocks and running requests stay.
+// updateModels applies a new list of models or a new maximal length, for example after the
+// worker has loaded an adapter. Its cached blocks and running requests stay.
 func (k *keeper) updateModels(s description) error {
 	for _, w := range k.ranks {
 		if err := k.f.cfg.Apply(Changed{w, s.card}); err != nil {
@@ -94,7 +97,7 @@ func (k *keeper) join(c *card.Card) error {
 	return nil
 }
 
-// leave removes the worker's ranks. Requests running there end by themselves.
+// leave removes the worker's ranks. Requests that run there are not cancelled.
 func (k *keeper) leave() {
 	k.unfollow()
 	for _, w := range k.ranks {

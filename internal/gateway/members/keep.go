@@ -8,13 +8,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// leastProbe bounds nudged probes: they are at least ProbeEvery / leastProbe apart.
+// leastProbe limits the probes after Nudge: two probes are at least ProbeEvery/leastProbe apart.
 const leastProbe = 4
 
-// refreshEvery is the number of probes per reading of the card.
+// refreshEvery is the number of probes after which the card is read again.
 const refreshEvery = 10
 
-// keep probes the worker repeatedly until ctx ends. Then the worker leaves.
+// keep probes the worker repeatedly until ctx ends. Then the worker leaves. If an earlier member
+// with the same URL is still leaving, keep first waits for it.
 func (k *keeper) keep(ctx context.Context) {
 	m, every := k.m, k.f.cfg.ProbeEvery
 	defer close(m.done)
@@ -47,7 +48,8 @@ func (k *keeper) keep(ctx context.Context) {
 	}
 }
 
-// probe asks the worker once.
+// probe asks the worker once and handles the answer or its absence. The probe itself has a
+// timeout; what it starts may run until whole ends.
 func (k *keeper) probe(whole context.Context) {
 	ctx, cancel := context.WithTimeout(whole, k.f.cfg.ProbeTimeout)
 	defer cancel()
@@ -59,7 +61,8 @@ func (k *keeper) probe(whole context.Context) {
 	k.answered(whole, ready)
 }
 
-// ask reads the card if that is due, and asks whether requests are welcome.
+// ask reads the card if that is due, and asks the worker whether it takes new requests. The
+// error says why the worker is lost or refused.
 func (k *keeper) ask(ctx context.Context) (ready bool, err error) {
 	known := k.m.Status()
 	k.probes++
@@ -84,7 +87,7 @@ func (k *keeper) ask(ctx context.Context) (ready bool, err error) {
 	return ready, err
 }
 
-// answered handles a successful probe.
+// answered handles a successful probe. ready says whether the worker takes new requests.
 func (k *keeper) answered(ctx context.Context, ready bool) {
 	to := Healthy
 	if !ready {
@@ -104,7 +107,7 @@ func (k *keeper) answered(ctx context.Context, ready bool) {
 	k.watch(time.Now())
 }
 
-// failed handles a probe without a valid answer.
+// failed handles a probe that ended with err.
 func (k *keeper) failed(ctx context.Context, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) || Exhausted(err) {
 		return // the gateway is closing or out of descriptors: not the worker's fault
@@ -133,8 +136,8 @@ func (k *keeper) failed(ctx context.Context, err error) {
 	k.f.Enroll()
 }
 
-// closeForNew closes a worker that has left for new requests, and keeps probing it for the running
-// ones.
+// closeForNew closes a worker that has left for new requests. The worker is still probed while
+// requests run there, see linger.
 func (f *Fleet) closeForNew(m *Member) {
 	m.mu.Lock()
 	m.left = true
@@ -146,8 +149,8 @@ func (f *Fleet) closeForNew(m *Member) {
 	}
 }
 
-// linger probes a worker that has left while requests still run there: its machine may have
-// failed, and nothing else would end them.
+// linger probes a worker that has left until no request runs there. If the worker's machine
+// fails, nothing else would end these requests.
 func (f *Fleet) linger(m *Member) {
 	t := time.NewTicker(f.cfg.ProbeEvery)
 	defer t.Stop()

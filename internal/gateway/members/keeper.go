@@ -18,17 +18,17 @@ type keeper struct {
 	probes int       // probes since the card was read; negative: read it again
 	warned string    // last warning, to log it only once
 
-	follows   bool      // its events are followed
+	follows   bool      // the worker's events are followed
 	since     time.Time // time at which following began
 	successor uint64    // epoch of the latest process with events under this worker's name
-	fault     error     // fault of its events, valid until the time below
+	fault     error     // why the worker's events can't be indexed, valid until the time in until
 	until     time.Time
 
-	fetch    retry          // schedule for fetching its tokenizer
-	fetching sync.WaitGroup // the goroutine that fetches it
+	fetch    retry          // schedule for fetching the worker's tokenizer
+	fetching sync.WaitGroup // the goroutine that fetches the tokenizer
 }
 
-// warn logs a lasting problem once.
+// warn logs a problem, unless it was the last one that warn logged.
 func (k *keeper) warn(what string, err error) {
 	if text := what + err.Error(); k.warned != text {
 		k.warned = text

@@ -22,7 +22,7 @@ const (
 	Healthy               // gets requests
 	Draining              // finishes its requests, gets no new ones
 	Lost                  // does not answer, or breaks connections
-	Refused               // can't belong to this fleet: see the error
+	Refused               // can't belong to this fleet: Status.Err says why
 	States                // number of states
 )
 
@@ -36,7 +36,7 @@ type Member struct {
 	given      Worker
 	url        *url.URL
 	registered registered // guarded by the fleet's mutex
-	before     *Member    // earlier member with the same URL, still leaving
+	before     *Member    // earlier member with the same URL, which has to leave first
 	cancel     context.CancelFunc
 	kick       chan struct{} // capacity 1: probe now
 	done       chan struct{} // closed when the keeper has ended
@@ -51,17 +51,17 @@ type Member struct {
 	left        bool      // closed for new requests
 }
 
-// registered is the registration of a worker's process. name is "" if it has not registered.
+// registered says which process has registered as this worker. name is "" if none has.
 type registered struct {
-	onlyRegistered bool // the worker is not configured too
+	onlyRegistered bool // the worker is not in the list of configured workers
 	name           string
 	epoch          uint64
 }
 
-// description holds a worker's description of itself.
+// description is what a worker says about itself.
 type description struct {
-	card    *card.Card // nil until it has answered; made from its models if it has none
-	own     string     // its own name, under which its events are published
+	card    *card.Card // nil until the worker has answered; made from its list of models if it has no card
+	own     string     // the worker's own name, under which it publishes its events
 	foreign bool       // no Coppice worker: it has no card
 	loras   map[string]bool
 }
@@ -78,7 +78,8 @@ type Status struct {
 	Models  []string // read only
 }
 
-// newMember makes a member of a valid Worker. It has no keeper yet.
+// newMember makes a member for given, a Worker; an invalid one is an error. The member has no
+// keeper yet.
 func newMember(given Worker) (*Member, error) {
 	if err := given.Validate(); err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (m *Member) Status() Status {
 	return s
 }
 
-// card returns the worker's card, nil if it has not answered.
+// card returns the worker's card, nil if the worker has not answered yet.
 func (m *Member) card() *card.Card { return m.Status().Card }
 
 // Nudge makes the keeper probe the worker soon.
@@ -128,8 +129,8 @@ func (m *Member) Nudge() {
 	}
 }
 
-// Use counts a request that goes to the worker, until Done. It returns false if the worker has
-// left.
+// Use notes that a request goes to the worker. The caller must call Done when the request has
+// ended. If the worker has left, Use returns false and notes nothing.
 func (m *Member) Use() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,7 +141,7 @@ func (m *Member) Use() bool {
 	return true
 }
 
-// Done ends a Use.
+// Done notes that a request for which Use returned true has ended.
 func (m *Member) Done() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,13 +158,15 @@ func (m *Member) Gone() bool {
 	}
 }
 
-// lostBefore reports whether the worker is lost and its process older than the given epoch.
+// lostBefore reports whether the worker is lost and its process is older than the process with
+// this epoch.
 func (m *Member) lostBefore(epoch uint64) bool {
 	s := m.Status()
 	return s.State == Lost && s.Card != nil && s.Card.Epoch < epoch
 }
 
-// setState sets the state and returns the previous one. Healthy and Draining clear the failures.
+// setState sets the state and returns the previous one. The states Healthy and Draining clear
+// the error and the number of failed probes.
 func (m *Member) setState(to State) (was State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,8 +177,8 @@ func (m *Member) setState(to State) (was State) {
 	return was
 }
 
-// failed counts a failed probe. It reports whether the state becomes to: Lost only after
-// failAfter failures in a row, Refused at once.
+// failed counts a failed probe and stores its error. It reports whether the caller should set
+// the state to: Refused at once, Lost only after failAfter failures in a row.
 func (m *Member) failed(to State, err error, failAfter int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,14 +192,14 @@ func (m *Member) failed(to State, err error, failAfter int) bool {
 	return true
 }
 
-// lostSince returns when the worker was lost.
+// lostSince returns the time at which the worker was lost.
 func (m *Member) lostSince() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.lost
 }
 
-// rank returns rank dp of the worker with card c.
+// rank returns the kv.Rank of data-parallel rank dp of a worker with card c.
 func (m *Member) rank(c *card.Card, dp int) kv.Rank {
 	return kv.Rank{Worker: kv.WorkerID(c.ID()), DP: uint32(dp)}
 }

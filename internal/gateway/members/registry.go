@@ -13,7 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 )
 
-// watch adds and removes workers as they register over NATS, until changes is closed.
+// watch adds workers that register over NATS and removes those that leave, until changes is
+// closed.
 func (f *Fleet) watch(changes <-chan nats.Change) {
 	full := map[nats.Process]*card.Card{}
 	t := time.NewTicker(time.Second)
@@ -31,8 +32,8 @@ func (f *Fleet) watch(changes <-chan nats.Change) {
 	}
 }
 
-// register applies one change. full holds workers that did not fit: they are announced only
-// once, so fill admits them when others leave.
+// register applies one change. If a new worker does not fit into the fleet, it goes into full. A
+// worker is announced only once, so fill admits it later, when another one leaves.
 func (f *Fleet) register(change nats.Change, full map[nats.Process]*card.Card) {
 	delete(full, change.Process)
 	if change.Gone() {
@@ -57,7 +58,7 @@ func (f *Fleet) register(change nats.Change, full map[nats.Process]*card.Card) {
 	}
 }
 
-// fill admits waiting workers for which there is room now.
+// fill admits workers from full while there is room, and deletes them there.
 func (f *Fleet) fill(full map[nats.Process]*card.Card) {
 	for _, p := range slices.SortedFunc(maps.Keys(full), nats.Process.Compare) {
 		if errors.Is(f.Announce(full[p]), errMany) {

@@ -7,21 +7,23 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Snapshot describes the workers, to be read without a lock. It never changes.
+// Snapshot describes the workers at one time. It never changes, so it is read without a lock.
 type Snapshot struct {
 	ByID   map[kv.WorkerID]*Member // workers that have answered and were not refused
 	Served map[string]int          // by model: number of healthy workers that serve it
 	LoRAs  map[string]bool         // models that are adapters
-	// Tokens is by model the most prompt plus output tokens, at the worker with the smallest known limit.
+	// Tokens is, by model, the most tokens of prompt and output together that every worker of
+	// the model takes. Workers whose limit is unknown do not count.
 	Tokens  map[string]int
 	Models  []string // ascending
-	Longest int      // most prompt tokens that any worker takes; 0: unknown for one of them
+	Longest int      // most prompt tokens that any worker takes; 0: the limit of some worker is unknown
 	Plain   int      // workers that encode control tokens in messages as text
 	Ready   int      // healthy workers
 	Total   int      // workers in any state
 }
 
-// snapshotOf makes a snapshot of the members with an ID.
+// snapshotOf makes a snapshot of the joined members, given by ID in claims. total is the number
+// of all members.
 func snapshotOf(claims map[uint64]*Member, total int) *Snapshot {
 	s := &Snapshot{ByID: map[kv.WorkerID]*Member{}, Served: map[string]int{}, LoRAs: map[string]bool{}, Tokens: map[string]int{}, Total: total}
 	unlimited := false

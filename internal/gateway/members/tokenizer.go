@@ -25,7 +25,7 @@ type TokenizerSet struct {
 	Template  *chat.Template
 	Digest    string // of the bundle; "": unknown
 
-	fetched bool // from a worker, not configured
+	fetched bool // the set was fetched from a worker, not configured
 }
 
 // Exact reports whether prompts are compared by tokens.
@@ -41,7 +41,8 @@ type tokenizers struct {
 // Tokenizer returns the current set.
 func (f *Fleet) Tokenizer() *TokenizerSet { return f.tokenizers.now.Load() }
 
-// swapTokenizer replaces from with to. It fails if from is no longer the current set.
+// swapTokenizer replaces the set from by to. It is an error if from is no longer the current
+// set, or if Apply refuses to.
 func (f *Fleet) swapTokenizer(from, to *TokenizerSet) error {
 	f.tokenizers.swapping.Lock()
 	defer f.tokenizers.swapping.Unlock()
@@ -55,8 +56,9 @@ func (f *Fleet) swapTokenizer(from, to *TokenizerSet) error {
 	return err
 }
 
-// checkTokenizer refuses a worker whose tokenizer differs from the current set. A fetched set is
-// dropped once the last joined worker with it has gone.
+// checkTokenizer returns a refusal if the tokenizer in card c of worker m differs from the
+// current set. If the current set was fetched and no other joined worker has it, the set is
+// dropped instead, and m is not refused.
 func (f *Fleet) checkTokenizer(m *Member, c *card.Card) error {
 	now := f.Tokenizer()
 	if c.Tokenizer == "" || !now.Exact() || now.Digest == "" || now.Digest == c.Tokenizer {
@@ -69,7 +71,7 @@ func (f *Fleet) checkTokenizer(m *Member, c *card.Card) error {
 	return refuse("worker %s has another tokenizer or chat template than the gateway, so its blocks would not be found: serve one model per fleet", m.url)
 }
 
-// inUse reports whether a member other than but has joined with a tokenizer.
+// inUse reports whether a joined member other than but has the tokenizer with this digest.
 func (f *Fleet) inUse(digest string, but *Member) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,13 +83,14 @@ func (f *Fleet) inUse(digest string, but *Member) bool {
 	return false
 }
 
-// retry is a schedule of attempts: after 1 s, then twice as long each time, up to a minute.
+// retry is a schedule of attempts. The first is due at once, the second 1 s later, and each
+// further one after twice the time, up to a minute.
 type retry struct {
 	at   time.Time
 	wait time.Duration
 }
 
-// due reports whether an attempt is due, and then schedules the next one.
+// due reports whether an attempt is due at now. If so, it schedules the next attempt.
 func (r *retry) due(now time.Time) bool {
 	if now.Before(r.at) {
 		return false
@@ -100,8 +103,8 @@ func (r *retry) due(now time.Time) bool {
 // fetchTimeout bounds the download of a worker's tokenizer.
 const fetchTimeout = 30 * time.Second
 
-// learnTokenizer fetches a worker's tokenizer if there is none yet: in the background, from one
-// worker at a time.
+// learnTokenizer fetches the worker's tokenizer in the background, if the fleet has no tokenizer
+// yet and no other worker's is being fetched.
 func (k *keeper) learnTokenizer(ctx context.Context) {
 	f, c := k.f, k.m.card()
 	if c == nil || c.Tokenizer == "" || f.Tokenizer().Exact() || !f.tokenizers.learning.TryLock() {
@@ -150,7 +153,8 @@ func (f *Fleet) fetchTokenizer(ctx context.Context, m *Member, c *card.Card) err
 	return nil
 }
 
-// open reads a bundle. The template is nil if the model has none.
+// open unpacks a bundle and reads its tokenizer and chat template. The template is nil if the
+// model has none or an invalid one.
 func open(b *bundle.Bundle) (*tokenizer.Tokenizer, *chat.Template, error) {
 	dir, err := os.MkdirTemp("", "coppice-tokenizer-")
 	if err != nil {

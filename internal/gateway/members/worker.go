@@ -17,12 +17,14 @@ type Worker struct {
 	Name string
 	// Pool is the worker's pool in Config.Pools. Default: as in its card.
 	Pool string
-	// Events is its ZMQ PUB socket, tcp://host:port, and Replay its ROUTER socket, for workers
-	// without a card. "none": its cache is guessed.
+	// Events is the address of the worker's ZMQ PUB socket, tcp://host:port, and Replay that of
+	// its ROUTER socket. They are for workers without a card. "none": the contents of its cache
+	// are guessed.
 	Events, Replay string
-	Topic          string // of its events; "": any
-	// Ranks is the number of data-parallel ranks, each with its own cache, and its events on the
-	// next port. A request selects a rank by X-Data-Parallel-Rank, vLLM's header. Default 1.
+	Topic          string // the topic of the worker's events; "": any
+	// Ranks is the number of data-parallel ranks. Each has its own cache, and publishes its
+	// events on the port after that of the rank before. A request selects a rank by
+	// X-Data-Parallel-Rank, vLLM's header. Default 1.
 	Ranks int
 	// PoolTokens is the size of the KV pool and MaxRunning the number of concurrent requests,
 	// both per rank. 0: unknown.
@@ -63,7 +65,8 @@ func (w *Worker) Validate() error {
 // noEvents is the value of Worker.Events for a worker without events.
 const noEvents = "none"
 
-// ValidateWorkers reports the faults of each worker, and workers that share a URL.
+// ValidateWorkers returns an error with the faults of all workers. Two workers with one URL are
+// a fault.
 func ValidateWorkers(all []Worker) error {
 	var errs []error
 	seen := map[string]bool{}
@@ -83,7 +86,7 @@ func sameWorker(a, b Worker) bool {
 	return a == b
 }
 
-// nameOf makes a name from an address.
+// nameOf makes a name from a worker's host, port and path.
 func nameOf(u *url.URL) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r >= 0x7f || strings.ContainsRune(".:*>/[]", r) {

@@ -10,8 +10,9 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 )
 
-// SetWorkers replaces the list of configured workers. Earlier ones that are not in all leave;
-// workers that registered themselves stay. An invalid list changes nothing.
+// SetWorkers replaces the list of configured workers: workers of the earlier list that are not
+// in all leave. Workers that registered themselves stay. An invalid list is an error and changes
+// nothing.
 func (f *Fleet) SetWorkers(all []Worker) error {
 	all = slices.Clone(all)
 	for i := range all {
@@ -57,8 +58,9 @@ func (f *Fleet) SetWorkers(all []Worker) error {
 	return errors.Join(errs...)
 }
 
-// Announce adds the worker of a card. A worker that is configured, or was announced before, is
-// only probed again.
+// Announce adds the worker that c describes, at the URL in c. If that worker is configured or
+// was announced before, it is only probed again. Errors: an invalid card, a card without URL, or
+// no room for another worker (errMany).
 func (f *Fleet) Announce(c *card.Card) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -86,8 +88,8 @@ func (f *Fleet) Announce(c *card.Card) error {
 	return nil
 }
 
-// Gone undoes Announce for the process with this name and epoch; another process of that name
-// stays. Epoch 0 matches any.
+// Gone removes the worker whose process was announced with this name and epoch; a configured
+// worker stays. Another process of that name stays too. Epoch 0 matches any process.
 func (f *Fleet) Gone(name string, epoch uint64) {
 	f.mu.Lock()
 	var gone []*Member
@@ -106,8 +108,8 @@ func (f *Fleet) Gone(name string, epoch uint64) {
 	f.Enroll()
 }
 
-// admit starts the keeper of a worker, which first waits for before, the previous member at that
-// URL. The caller holds mu.
+// admit adds worker w and starts its keeper. as is its registration. before is the previous
+// member at that URL, or nil; the keeper first waits until it has left. The caller holds mu.
 func (f *Fleet) admit(w Worker, as registered, before *Member) error {
 	m, err := newMember(w)
 	switch {

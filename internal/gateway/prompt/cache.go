@@ -10,12 +10,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// textCache caches the tokens of texts, and evicts the least recently used. Texts are compared,
-// so equal hashes never yield wrong tokens. The seed is secret, so that a client can't construct
-// texts whose hashes collide and evict each other.
+// textCache caches the tokens of texts, and evicts the text that was not used for the longest
+// time. A lookup compares the texts, so equal hashes never yield wrong tokens. The seed of the
+// hash is secret, so that a client can't construct texts whose hashes collide and evict each
+// other.
 type textCache struct {
 	seed   uint64
-	shards []textShard // a power of two
+	shards []textShard // their number is a power of two
 }
 
 // textShard is one part of the cache under its own lock, which is held for about ten
@@ -39,16 +40,16 @@ type cachedText struct {
 	prev, next *cachedText
 }
 
-// placeBytes is about the memory of a cachedText itself and of its entry in a map that is half
-// full.
+// placeBytes is an estimate of the memory of a cachedText without its text and tokens, with its
+// entry in a map that is half full.
 const placeBytes = 128
 
-// size returns the bytes that c accounts for: 4 per token.
+// size returns the number of bytes that c counts for in the cache, with 4 bytes per token.
 func (c *cachedText) size() int {
 	return len(c.text) + 4*len(c.tokens) + placeBytes
 }
 
-// A shard has at least shardBytes, and there are at most maxShards.
+// Limits of the shards: with more than one shard, each has at least shardBytes; at most maxShards.
 const (
 	maxShards  = 16
 	shardBytes = 1 << 20
@@ -75,7 +76,8 @@ func (c *textCache) shard(hash uint64) *textShard {
 	return &c.shards[hash>>32&uint64(len(c.shards)-1)]
 }
 
-// get returns the tokens of text, which must not be changed.
+// get returns the cached tokens of text, whose hash is hash. The caller must not change them.
+// The second result is false if text is not in the cache.
 func (c *textCache) get(hash uint64, text string) ([]kv.Token, bool) {
 	s := c.shard(hash)
 	s.mu.Lock()
@@ -95,7 +97,8 @@ func (c *textCache) get(hash uint64, text string) ([]kv.Token, bool) {
 	return found.tokens, true
 }
 
-// put stores copies of text and tokens, unless they take more than half of a shard.
+// put stores copies of text, whose hash is hash, and of its tokens, unless they would take more
+// than half of a shard.
 func (c *textCache) put(hash uint64, text string, tokens []kv.Token) {
 	s := c.shard(hash)
 	made := &cachedText{hash: hash, text: text, tokens: tokens}

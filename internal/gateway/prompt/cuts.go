@@ -33,16 +33,16 @@ type cuts struct {
 	nodes []cutNode // a trie; nodes[0] is the root
 }
 
-// cutNode is a prefix of some token.
+// cutNode is a node of the trie: the beginning of one or more tokens.
 type cutNode struct {
-	bytes string  // the bytes of its edges
-	next  []int32 // the nodes they lead to
+	bytes string  // the bytes that may come next
+	next  []int32 // next[i] is the node after bytes[i]
 	ends  bool    // a token ends here, and none continues
 	id    kv.Token
 }
 
-// maxCuts bounds the tokens tested. A model's real ones have the lowest ids; hundreds more are
-// placeholders.
+// maxCuts bounds the number of tokens that are safe to cut at. The tokens that texts contain
+// have the lowest ids; the hundreds of tokens after them are placeholders.
 const maxCuts = 512
 
 // probes are neighbours that may change how a token is found: spaces that may be removed or
@@ -93,8 +93,8 @@ func addedTokens(tok *tokenizer.Tokenizer) []addedToken {
 	return all
 }
 
-// apart reports for each token whether no token, itself included, contains it or ends with a
-// prefix of it.
+// apart reports for each token of all whether no token contains it (other than itself) or ends
+// with a prefix of it (itself included).
 func apart(all []addedToken) []bool {
 	ends := map[string]bool{}   // proper suffixes of tokens
 	inside := map[string]bool{} // proper substrings of tokens that are as long as some token
@@ -130,7 +130,8 @@ func punctuation(c byte) bool {
 	return '!' <= c && c <= '~' && c != '_' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z')
 }
 
-// independent reports whether no probe before or after a changes its token.
+// independent reports whether the tokens of every text probe + a + probe are those of the first
+// probe followed by those of the rest, which begin with a.
 func independent(tok *tokenizer.Tokenizer, a addedToken) bool {
 	var whole, parts []kv.Token
 	for _, behind := range probes {
@@ -168,7 +169,7 @@ func (c *cuts) add(a addedToken) {
 	c.may[a.content[0]] = true
 }
 
-// find returns the node of the token that text begins with, nil if there is none.
+// find returns the trie node of the token that text begins with, nil if there is none.
 func (c *cuts) find(text string) *cutNode {
 	node := &c.nodes[0]
 	for i := 0; !node.ends; i++ {
@@ -184,7 +185,7 @@ func (c *cuts) find(text string) *cutNode {
 	return node
 }
 
-// at returns the token that the segment text begins with.
+// at returns the token that text begins with. It panics if there is none.
 func (c *cuts) at(text string) kv.Token {
 	if node := c.find(text); node != nil {
 		return node.id
@@ -192,14 +193,15 @@ func (c *cuts) at(text string) kv.Token {
 	panic("prompt: a segment begins with no token that text is cut at: " + text)
 }
 
-// If tokens begin with at most soughtBytes different bytes, these are searched one after another
+// If all tokens begin with one of at most soughtBytes bytes, these bytes are searched one after another
 // in stretches of stretchBytes, which is faster than checking each position.
 const (
 	soughtBytes  = 4
 	stretchBytes = 512
 )
 
-// next returns the position of the first token in text[from:], len(text) if there is none.
+// next returns the index in text, at or after from, of the first token to cut at, or len(text)
+// if there is none.
 func (c *cuts) next(text string, from int) int {
 	begin := c.nodes[0].bytes
 	for from < len(text) {

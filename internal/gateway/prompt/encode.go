@@ -20,7 +20,7 @@ const (
 	encoderBytes = 256 << 10
 )
 
-// encoding is the state of encoding one text. It takes an encoder when it first needs one.
+// encoding is the state of encoding one text. It gets an encoder when it first needs one.
 type encoding struct {
 	*Reader
 	encoder *tokenizer.Encoder
@@ -30,7 +30,8 @@ type encoding struct {
 	err     error // why the text was not encoded to its end
 }
 
-// end gives the encoder back, unless it has grown too large.
+// end returns the encoder to Reader.encoders, unless the encoder has grown too large or enough
+// are there.
 func (e *encoding) end() {
 	if e.encoder == nil || e.large {
 		return
@@ -41,7 +42,8 @@ func (e *encoding) end() {
 	}
 }
 
-// tokens appends the tokens of text without the cache. whole adds the tokens around a prompt.
+// tokens appends the tokens of text to dst, encoded without the cache. If whole is true, the
+// tokens that the tokenizer adds before and after a prompt are included. An error goes to e.err.
 func (e *encoding) tokens(dst []kv.Token, text string, whole bool) []kv.Token {
 	if e.encoder == nil {
 		select {
@@ -58,8 +60,9 @@ func (e *encoding) tokens(dst []kv.Token, text string, whole bool) []kv.Token {
 	return dst
 }
 
-// encode appends the tokens of text to dst. whole adds the tokens around a prompt. It stops
-// after more than e.most tokens.
+// encode appends the tokens of text to dst. If whole is true, the tokens that the tokenizer adds
+// before and after a prompt are included. It stops after more than e.most tokens. An error goes
+// to e.err.
 func (e *encoding) encode(dst []kv.Token, text string, whole bool) []kv.Token {
 	if whole && !e.known || len(e.plain) > 0 { // such texts are rare, and can't be cut
 		return e.tokens(dst, text, whole)
@@ -79,8 +82,9 @@ func (e *encoding) encode(dst []kv.Token, text string, whole bool) []kv.Token {
 	return dst
 }
 
-// segments encodes text segment by segment. ok is false if a segment does not begin with the
-// token that it was cut at, so that the text must be encoded at once.
+// segments appends the tokens of text to dst, segment by segment. ok is false if the tokens of a
+// segment do not begin with the token that the text was cut at; then the text must be encoded at
+// once.
 func (e *encoding) segments(dst []kv.Token, text string) (_ []kv.Token, ok bool) {
 	if e.cache == nil {
 		return e.tokens(dst, text, false), true
@@ -97,7 +101,8 @@ func (e *encoding) segments(dst []kv.Token, text string) (_ []kv.Token, ok bool)
 	return dst, true
 }
 
-// segment appends the tokens of one segment, from the cache if it is long enough to be there.
+// segment appends the tokens of one segment to dst. If the segment is long enough to be cached,
+// it uses the cache.
 func (e *encoding) segment(dst []kv.Token, text string) []kv.Token {
 	if len(text) < cachedBytes {
 		return e.tokens(dst, text, false)
@@ -114,8 +119,8 @@ func (e *encoding) segment(dst []kv.Token, text string) []kv.Token {
 	return dst
 }
 
-// around finds the tokens that tok adds before and after a prompt. known is false if there is
-// not exactly one split of them that fits sample texts.
+// around finds the tokens that tok adds before and after a prompt. It tries each split of the
+// tokens of an empty prompt on sample texts. known is false unless exactly one split fits.
 func around(tok *tokenizer.Tokenizer) (before, after []kv.Token, known bool) {
 	all := tok.EncodePrompt(nil, "")
 	found := -1

@@ -34,17 +34,18 @@ type Prompt struct {
 	Stream                 bool
 	Hints                  openai.Hints
 
-	// Tokens are those of the first prompt, in p's own memory, valid until the next Read or
-	// Reset. If they are guesses from bytes, each stands for four bytes, little-endian: roughly
-	// as many as real tokens.
+	// Tokens are those of the first prompt, in memory that the Prompt owns, valid until the next
+	// Read or Reset. If they are guesses from bytes, each stands for four bytes, little-endian,
+	// which gives roughly as many as real tokens.
 	Tokens    []kv.Token
 	Namespace kv.Namespace
 	// PublicTokens is the number of leading Tokens that belong to the namespace without a salt.
 	PublicTokens int
-	// Truncated says that Tokens are only the beginning: as many as allowed, or slightly fewer.
+	// Truncated says that Tokens are only the beginning of the prompt: as many as are read, or
+	// slightly fewer.
 	Truncated bool
 
-	Prompts, Choices int // prompts in the body, 0 if it has none; outputs over all prompts
+	Prompts, Choices int // number of prompts in the body, 0 if it has none; number of outputs of all of them together
 	OutputTokens     int // most output tokens requested per choice; 0: unknown
 
 	// Exact says that Tokens are those computed by a worker with this tokenizer and template, if
@@ -76,14 +77,14 @@ func (p *Prompt) Reset() {
 	*p = Prompt{peeked: p.peeked, tokens: p.tokens, bytes: p.bytes}
 }
 
-// guess records why Tokens may be wrong; the first reason stays.
+// guess records why Tokens may be wrong. Only the first reason is kept.
 func (p *Prompt) guess(why error) {
 	if p.Inexact == nil {
 		p.Inexact = why
 	}
 }
 
-// clip sets Tokens to at most p.most of p.tokens.
+// clip sets Tokens to p.tokens, without those beyond p.most.
 func (p *Prompt) clip() {
 	if p.Tokens = p.tokens; len(p.Tokens) > p.most {
 		p.Tokens, p.Truncated = p.Tokens[:p.most], true

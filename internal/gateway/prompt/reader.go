@@ -51,13 +51,13 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, p *Prompt) error {
 	return r.ReadAs(kind, tenant, body, As{MaxTokens: r.cfg.MaxTokens}, p)
 }
 
-// As describes how the current workers read prompts.
+// As says how the current workers read prompts.
 type As struct {
-	MaxTokens int              // most tokens that any of them takes, if less than Config.MaxTokens
-	Controls  chat.ControlMode // for control tokens in messages written by callers
+	MaxTokens int              // most tokens that any worker takes, if less than Config.MaxTokens
+	Controls  chat.ControlMode // how control tokens in messages written by callers are treated
 }
 
-// ReadAs is Read with the limits and modes of the current workers.
+// ReadAs is Read for workers that read prompts as as says.
 func (r *Reader) ReadAs(kind Kind, tenant string, body []byte, as As, p *Prompt) error {
 	p.Reset()
 	p.most = min(max(as.MaxTokens, 1), r.cfg.MaxTokens)
@@ -99,8 +99,8 @@ func choices(prompts, n int) int {
 	return prompts * n
 }
 
-// completion reads the first prompt of a completion. Texts get the tokens around a prompt unless
-// add_special_tokens is false.
+// completion reads the first prompt of a completion into p. For a text it adds the tokens that
+// the tokenizer puts before and after a prompt, unless add_special_tokens is false.
 func (r *Reader) completion(p *Prompt) {
 	q := &p.peeked
 	switch {
@@ -112,8 +112,9 @@ func (r *Reader) completion(p *Prompt) {
 	}
 }
 
-// chat renders and reads a conversation. The template writes the tokens around a prompt, so they
-// are added only if add_special_tokens is true.
+// chat renders a conversation and reads it into p. mode says how control tokens in messages are
+// treated. The template itself writes the tokens before and after a prompt, so the tokenizer
+// adds them only if add_special_tokens is true.
 func (r *Reader) chat(p *Prompt, mode chat.ControlMode) {
 	q := &p.peeked
 	if len(q.Messages) == 0 {
@@ -137,9 +138,9 @@ func (r *Reader) chat(p *Prompt, mode chat.ControlMode) {
 	r.text(p, rendered, q.SpecialTokens != nil && *q.SpecialTokens)
 }
 
-// conversation makes tokens from the bytes of a conversation that could not be rendered. Its
-// parts are in the order in which most templates write them, so that conversations with a common
-// rendered prefix also have a common prefix here.
+// conversation sets p.Tokens to guesses from the bytes of a conversation that could not be
+// rendered; why is the reason. The parts are in the order in which most templates write them, so
+// that conversations with a common rendered prefix also have a common prefix here.
 func (r *Reader) conversation(p *Prompt, why error) {
 	p.guess(why)
 	q := &p.peeked
@@ -161,7 +162,8 @@ func (r *Reader) conversation(p *Prompt, why error) {
 	p.clip()
 }
 
-// text converts text into tokens. whole adds the tokens around a prompt.
+// text converts text into p.Tokens. If whole is true, the tokens that the tokenizer adds before
+// and after a prompt are included. Without a tokenizer the tokens are guesses from bytes.
 func (r *Reader) text(p *Prompt, text chat.Rendered, whole bool) {
 	if r.cfg.Tokenizer == nil {
 		p.guess(ErrNoTokenizer)
@@ -177,8 +179,8 @@ func (r *Reader) text(p *Prompt, text chat.Rendered, whole bool) {
 	p.clip()
 }
 
-// pack appends the bytes of text as tokens of four bytes, the last one padded with zeros, until
-// dst has most tokens.
+// pack appends the bytes of text to dst as tokens of four bytes, the last one padded with zeros.
+// It stops when dst has most tokens.
 func pack[T string | []byte](dst []kv.Token, text T, most int) []kv.Token {
 	for ; len(text) >= 4 && len(dst) < most; text = text[4:] {
 		dst = append(dst, kv.Token(text[0])|kv.Token(text[1])<<8|kv.Token(text[2])<<16|kv.Token(text[3])<<24)

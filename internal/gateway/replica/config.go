@@ -12,12 +12,12 @@ import (
 // Config configures how routers reach each other. All routers of a fleet must have the same
 // servers, prefix, topic, block size and Router.SessionTTL. The zero value works.
 type Config struct {
-	NATS  nats.Config // used: URL, Prefix, Retry, Credentials, CA, Notify and Options
+	NATS  nats.Config // only URL, Prefix, Retry, Credentials, CA, Notify and Options are used
 	Topic string      `default:"routers"` // separates fleets that share servers and prefix. Default: "routers"
 
 	// Interval is the least time between two messages with events. Default: 2 ms.
 	Interval time.Duration `default:"2ms" min:"100us" max:"1s"`
-	// Heartbeat is the time between two messages that a router is alive. Default: 1 s.
+	// Heartbeat is the time between two messages that say that a router is alive. Default: 1 s.
 	Heartbeat time.Duration `default:"1s" min:"1ms" max:"1m"`
 	// Silence is how long a router may be silent before its reservations are dropped. Default: 5
 	// s.

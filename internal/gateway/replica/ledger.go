@@ -7,28 +7,29 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// ledger holds this router's published reservations, built from the same events that the others
-// receive. Snapshots are made from it, because making one in the router would hold the
-// dispatcher's mutex for 2 ms per thousand reservations.
+// ledger holds this router's reservations, built from the events that are published. Snapshots
+// for other routers are made from it: the router itself would take 2 ms per thousand
+// reservations for one, and all requests would wait meanwhile for the dispatcher's mutex.
 type ledger struct {
 	open   map[uint64]*router.Event // the Reserved events of open reservations, with current totals
 	free   []*router.Event          // entries for reuse
 	named  int                      // number of hashes in open
 	seq    uint64                   // sequence number of the last event
 	lastID uint64
-	torn   bool // the router's journal has lost events: rewrite the ledger
+	torn   bool // the router's journal has lost events, so the ledger must be rewritten
 
-	shortened uint64 // reservations with hashes left out
+	shortened uint64 // number of reservations of which not all hashes were kept
 }
 
-// mostNamed bounds the hashes in the ledger, and so in a snapshot. Further blocks are only
-// counted. 2 Mi hashes of 8 bytes are 16 MiB.
+// mostNamed bounds the hashes in the ledger, and so in a snapshot. The blocks of a reservation
+// that does not fit are only counted. 2 Mi hashes of 8 bytes are 16 MiB.
 const mostNamed = 2 << 20
 
 // mostFree bounds the entries kept for reuse.
 const mostFree = 256
 
-// note applies an event to the ledger.
+// note applies event ev of this router to the ledger. If events before ev are missing, the
+// ledger is torn.
 func (l *ledger) note(ev *router.Event) {
 	l.torn = l.torn || ev.Seq != l.seq+1
 	l.seq = ev.Seq
@@ -48,7 +49,7 @@ func (l *ledger) note(ev *router.Event) {
 	}
 }
 
-// put stores a copy of a reservation.
+// put stores a copy of ev, the Reserved event of a reservation.
 func (l *ledger) put(ev *router.Event) {
 	e := &router.Event{}
 	if n := len(l.free); n > 0 {
@@ -67,7 +68,7 @@ func (l *ledger) put(ev *router.Event) {
 	l.open[e.ID] = e
 }
 
-// rewrite replaces the ledger by a snapshot of the router.
+// rewrite replaces the contents of the ledger by a snapshot of the router.
 func (l *ledger) rewrite(s *router.Snapshot) {
 	*l = ledger{open: map[uint64]*router.Event{}, seq: s.Seq, lastID: s.LastID, shortened: l.shortened}
 	for i := range s.Events {

@@ -7,12 +7,12 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// peers is the state of the other routers. It reads no clock, and belongs to one goroutine.
+// peers is the state of the other routers. It reads no clock. One goroutine uses it at a time.
 type peers struct {
 	silence time.Duration
 	most    int
 	all     map[router.ReplicaID]*peer
-	left    []process // ring of processes that said goodbye; late messages of theirs are ignored
+	left    []process // ring of processes that said goodbye; their late messages are ignored
 	oldest  int       // position of the oldest in left
 	held    int       // bytes of incomplete snapshots
 	counts  Counts
@@ -27,7 +27,7 @@ type Counts struct {
 	Own                                                   uint64 // messages that came back to their sender
 	Foreign                                               uint64 // messages of routers with another block size
 	TooMany                                               uint64 // messages of routers beyond Router.MaxPeers
-	Late                                                  uint64 // messages of routers that had left or restarted
+	Late                                                  uint64 // messages of router processes that had left or been replaced before
 	Gaps                                                  uint64 // times that events of a router were missing
 	Goodbyes, Lost                                        uint64 // routers that left, by goodbye or by silence
 	Asked, SentSnapshots, TakenSnapshots, ShortenedEvents uint64
@@ -40,17 +40,18 @@ type peer struct {
 	epoch uint64
 	heard time.Time
 
-	// next is the first missing event. later holds the ranges received after it, ascending and
-	// not adjacent. top is the last event known to exist. Example: with events 1, 2, 5 and 6 of
-	// 7, next is 3, later [5, 7) and top 7.
+	// next is the lowest number of an event that has not arrived. later holds the ranges of
+	// events that arrived after it, ascending and not adjacent. top is the highest number that
+	// is known to exist. Example: of events 1 to 7, 1, 2, 5 and 6 have arrived; next is 3, later
+	// is [5, 7) and top is 7.
 	next  uint64
 	later []span
 	top   uint64
 
 	gapSince time.Time // time since which events are missing; zero: none
 	asked    time.Time
-	wanted   bool // get a snapshot even if no event is missing
-	reset    bool // that snapshot replaces all state of the peer
+	wanted   bool // ask for a snapshot even if no event is missing
+	reset    bool // the next snapshot replaces all that is known of the peer
 	refused  bool // the router refused some events: unknown worker, or a limit
 
 	snapshot pieces
@@ -59,8 +60,8 @@ type peer struct {
 // span is the range of sequence numbers [from, to).
 type span struct{ from, to uint64 }
 
-// mostLater bounds the ranges kept after a gap. Ranges beyond it are dropped: the snapshot
-// brings them.
+// mostLater bounds the ranges in peer.later. The highest ones are dropped; a snapshot brings
+// their events.
 const mostLater = 16
 
 // mostLeft bounds the processes in left.
@@ -69,7 +70,7 @@ const mostLeft = 64
 // mostHeld bounds the bytes of incomplete snapshots of all peers together.
 const mostHeld = 128 << 20
 
-// verdict says how to handle a message.
+// verdict says what to do with a message.
 type verdict uint8
 
 const (
@@ -84,7 +85,8 @@ type process struct {
 	epoch uint64
 }
 
-// receive updates the state of the sender of a message.
+// receive updates the state of the sender of message m, which arrived at now. It returns the
+// sender's state (nil if the message is to be ignored or its sender was unknown) and what to do.
 func (p *peers) receive(now time.Time, m *message) (*peer, verdict) {
 	x := p.all[m.replica]
 	switch {
@@ -115,7 +117,7 @@ func (p *peers) receive(now time.Time, m *message) (*peer, verdict) {
 	return x, apply
 }
 
-// remember adds a process to left.
+// remember adds a process to left, in place of the oldest one if left is full.
 func (p *peers) remember(gone process) {
 	if len(p.left) < mostLeft {
 		p.left = append(p.left, gone)
@@ -133,7 +135,7 @@ func (p *peers) drop(id router.ReplicaID) {
 	}
 }
 
-// take records that the events [from, to) have arrived.
+// take records that the events with numbers [from, to) have arrived.
 func (x *peer) take(from, to uint64) {
 	x.top = max(x.top, to-1)
 	if from > x.next {
@@ -157,7 +159,7 @@ func (x *peer) take(from, to uint64) {
 	x.merge()
 }
 
-// merge advances next over the ranges in later that it has reached.
+// merge removes from later the ranges that next has reached, and advances next to their end.
 func (x *peer) merge() {
 	n := 0
 	for n < len(x.later) && x.later[n].from <= x.next {
@@ -167,7 +169,8 @@ func (x *peer) merge() {
 	x.later = slices.Delete(x.later, 0, n)
 }
 
-// updateGap records whether an event is missing, and since when.
+// updateGap records in gapSince whether an event of x is missing. If one is missing for the
+// first time, gapSince becomes now.
 func (p *peers) updateGap(now time.Time, x *peer) {
 	switch missing := x.next <= x.top; {
 	case !missing:
@@ -180,7 +183,8 @@ func (p *peers) updateGap(now time.Time, x *peer) {
 	}
 }
 
-// caughtUp records that a snapshot was applied: all events up to seq are known.
+// caughtUp records that a snapshot of x was applied, so all events up to seq are known. refused
+// says that the router refused a reservation in it.
 func (p *peers) caughtUp(now time.Time, x *peer, seq uint64, refused bool) {
 	p.counts.TakenSnapshots++
 	if x.reset {
@@ -191,7 +195,7 @@ func (p *peers) caughtUp(now time.Time, x *peer, seq uint64, refused bool) {
 	p.updateGap(now, x)
 }
 
-// wants reports whether a snapshot with this sequence number is useful.
+// wants reports whether a snapshot that includes the events up to seq is useful.
 func (x *peer) wants(seq uint64) bool {
 	if x.reset && seq+1 < x.next {
 		return false // it would undo later events
@@ -208,7 +212,8 @@ const (
 	refusedEvery = 10 * time.Second
 )
 
-// due returns when to ask the peer for a snapshot, zero if not at all.
+// due returns the time at which to ask the peer for a snapshot, or the zero time if none is
+// needed.
 func (x *peer) due() time.Time {
 	var at time.Time
 	switch {
@@ -225,8 +230,9 @@ func (x *peer) due() time.Time {
 	return at
 }
 
-// settle calls ask for each peer that is due and lost for each that was silent too long. It
-// returns when to call it again.
+// settle calls ask for each peer that is due to be asked for a snapshot at now. Each peer that
+// has been silent too long is removed, and settle calls lost for it. It returns the time of the
+// next call.
 func (p *peers) settle(now time.Time, ask, lost func(*peer)) time.Time {
 	next := now.Add(p.silence)
 	for _, x := range p.all { // the order does not matter: peers are independent
@@ -253,7 +259,8 @@ func (p *peers) settle(now time.Time, ask, lost func(*peer)) time.Time {
 	return next
 }
 
-// want requests a snapshot of every peer. With reset it replaces all state of the peer.
+// want makes a snapshot of every peer due. With reset that snapshot replaces all that is known
+// of the peer.
 func (p *peers) want(reset bool) {
 	for _, x := range p.all {
 		x.wanted = true
@@ -261,7 +268,7 @@ func (p *peers) want(reset bool) {
 	}
 }
 
-// pieces is an incomplete snapshot.
+// pieces holds the pieces of a snapshot that have arrived; a nil element of all has not.
 type pieces struct {
 	seq, lastID uint64
 	all         [][]byte
@@ -269,8 +276,9 @@ type pieces struct {
 	bytes       int
 }
 
-// collect stores a piece of a snapshot. It returns all pieces once they are complete, else nil.
-// It keeps payload.
+// collect stores a piece m of a snapshot of x. payload is the encoded message, which collect
+// keeps. When all pieces have arrived, it returns their payloads, else nil. If incomplete
+// snapshots take more than mostHeld bytes together, this one is dropped.
 func (p *peers) collect(x *peer, m *message, payload []byte) [][]byte {
 	s := &x.snapshot
 	if s.seq != m.seq || s.lastID != m.lastID || len(s.all) != m.pieces {

@@ -24,7 +24,8 @@ type Replicas struct {
 	d    *dispatch.Dispatcher
 	bus  *nats.Bus
 	in   <-chan []byte
-	// news and joined have capacity 1: there are events to publish; a worker has joined.
+	// news signals that there are events to publish, joined that a worker has joined. Both have
+	// capacity 1.
 	news, joined <-chan struct{}
 	log          *zap.Logger
 	ctx          context.Context
@@ -42,14 +43,16 @@ type Replicas struct {
 	warnedBlockSize bool           // a warning about a peer's block size was logged
 }
 
-// schedule holds the times of the last messages of each kind, and whether a snapshot is owed.
+// schedule holds when the last events (told), heartbeat (here) and snapshot (answered) were
+// sent, and whether another router waits for a snapshot (owed).
 type schedule struct {
 	told, here, answered time.Time
 	owed                 bool
 }
 
-// Join connects to the other routers until Close. notify is called with a current problem of the
-// connection, and with nil when it works again, unless cfg.NATS has its own Notify.
+// Join connects d to the other routers until Close. If cfg.NATS has no Notify of its own, notify
+// is called with an error while the connection has a problem, and with nil when it works again.
+// The error is about c or the connection's configuration.
 func (c Config) Join(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)) (dispatch.Peers, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
@@ -85,7 +88,7 @@ func (r *Replicas) Close() error {
 	return err
 }
 
-// run is the goroutine of Replicas.
+// run sends and receives all messages, on a goroutine of its own, until Close.
 func (r *Replicas) run() {
 	drain, clock := time.NewTimer(time.Hour), time.NewTimer(0)
 	drain.Stop()
@@ -122,13 +125,15 @@ func (r *Replicas) run() {
 	}
 }
 
+// locked calls f under the mutex.
 func (r *Replicas) locked(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f()
 }
 
-// send publishes a message. A lost message shows in the sequence numbers of the next.
+// send publishes m. If m is lost, its receivers notice a gap in the sequence numbers of later
+// messages.
 func (r *Replicas) send(m *message) {
 	if r.mute.Load() || !r.bus.Connected() {
 		return
@@ -184,7 +189,7 @@ func (r *Replicas) mend() {
 	r.own.rewrite(&s)
 }
 
-// shorten drops hashes of events that are too long for a message.
+// shorten removes the last hashes of each event that has more of them than fit into a message.
 func (r *Replicas) shorten(events []router.Event) {
 	most := min(eventHashes, max(0, (r.bus.MaxMessage()-messageHead-eventOverhead)/hashBytes))
 	for i := range events {
@@ -239,7 +244,8 @@ func (r *Replicas) answer() {
 	r.events = all[:0]
 }
 
-// settle does everything that is due and returns when to call it again.
+// settle sends what is due at now: a heartbeat, requests for snapshots, a snapshot. It also
+// drops peers that are silent. It returns the time of the next call.
 func (r *Replicas) settle(now time.Time) time.Time {
 	if !now.Before(r.due.here.Add(r.cfg.Heartbeat)) {
 		r.publish()
@@ -265,15 +271,16 @@ func (r *Replicas) settle(now time.Time) time.Time {
 	return next
 }
 
-// dropPeer drops the reservations of a router that is gone, and publishes a snapshot soon. From now
-// on the remaining routers must spread its claims on sessions: others may have missed them, or
-// have joined after it fell silent, and have no one else to ask.
+// dropPeer drops the reservations of p, a router that is gone, and makes a snapshot of this
+// router due. The snapshot contains the claims on sessions that the lost router made. Other
+// routers may have missed these claims, and can no longer ask the router that made them.
 func (r *Replicas) dropPeer(p *peer) {
 	r.d.Forget(p.id)
 	r.due.owed = true
 }
 
-// receive applies one message. It returns true if something may be due afterwards.
+// receive decodes and applies one message, which arrived at now. It returns true if settle
+// should be called soon.
 func (r *Replicas) receive(now time.Time, payload []byte) bool {
 	c := &r.peers.counts
 	var m message
@@ -320,7 +327,7 @@ func (r *Replicas) receive(now time.Time, payload []byte) bool {
 	return r.due.owed || !p.gapSince.IsZero()
 }
 
-// take applies the content of a message.
+// take applies the content of message m of peer p. payload is the encoded message.
 func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 	switch m.kind {
 	case wireAsk:
@@ -348,7 +355,7 @@ func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 	}
 }
 
-// takeSnapshot applies a snapshot whose pieces are complete.
+// takeSnapshot applies a snapshot of p. all has the payloads of its pieces, complete.
 func (r *Replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
 	var s router.Snapshot
 	for _, payload := range all {
@@ -367,8 +374,8 @@ func (r *Replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
 // clockSkew is the largest tolerated difference between the clocks of routers.
 const clockSkew = time.Hour
 
-// inFuture reports whether a stamp lies in the future, and counts it: until then such a claim
-// would outweigh all others.
+// inFuture reports whether a stamp is more than clockSkew after now, and counts such stamps. A
+// claim with such a stamp must be ignored, because until that time it would win over all others.
 func (r *Replicas) inFuture(now time.Time, stamp uint64) bool {
 	if stamp <= uint64(now.Add(clockSkew).UnixNano()) {
 		return false

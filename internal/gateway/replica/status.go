@@ -31,7 +31,7 @@ func (r *Replicas) Status() []dispatch.PeerStatus {
 	return out
 }
 
-// missing returns the number of events that have not arrived.
+// missing returns the number of events up to top that have not arrived.
 func (x *peer) missing() uint64 {
 	n := x.top + 1 - x.next
 	for _, s := range x.later {
@@ -40,7 +40,8 @@ func (x *peer) missing() uint64 {
 	return n
 }
 
-// scrape is read for each GET /metrics. The tags of its fields define the Prometheus metrics.
+// scrape holds the figures that are read for each GET /metrics. The tags of its fields define
+// the Prometheus metrics.
 type scrape struct {
 	Replicas  int               `metric:"replicas" help:"Other routers that share their reservations."`
 	Connected bool              `metric:"replica_connected" help:"1 while the NATS server that connects the routers is reachable."`

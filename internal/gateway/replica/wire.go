@@ -32,7 +32,7 @@ import (
 //	without markNowhere: worker 8, rank
 const (
 	wireVersion = 2
-	mostVersion = 31 // the highest version ever; a higher first byte is not this protocol
+	mostVersion = 31 // the highest version that there can ever be; a message with a higher first byte is malformed
 
 	markSession = 0x40 // of Reserved, or of Released that takes a session back; never in a snapshot
 	markUntold  = 0x20 // of Reserved
@@ -52,7 +52,7 @@ const (
 	wireKinds
 )
 
-// Limits of a message. It is closed before the event that would exceed one of them.
+// Limits of a message, and upper bounds of the encoded sizes of its parts.
 const (
 	batchEvents   = 256
 	batchBytes    = 64 << 10
@@ -80,7 +80,7 @@ type message struct {
 	claims      []router.Claim // of a snapshot
 }
 
-// appendMessage encodes a message in the format above.
+// appendMessage appends m to dst, encoded in the format above.
 func appendMessage(dst []byte, m *message) []byte {
 	dst = append(dst, wireVersion, byte(m.kind))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(m.replica))
@@ -165,7 +165,7 @@ func appendClaim(dst []byte, c *router.Claim) []byte {
 	return appendWorker(dst, c.Worker)
 }
 
-// eventBytes returns an upper bound of the bytes that appendEvent writes, without a session's.
+// eventBytes returns an upper bound of the number of bytes that appendEvent writes for ev.
 func eventBytes(ev *router.Event) int {
 	if ev.Kind != router.Reserved {
 		return eventHead
@@ -173,7 +173,8 @@ func eventBytes(ev *router.Event) int {
 	return eventOverhead + 8*len(ev.Hashes)
 }
 
-// shorten limits the hashes of an event. Blocks without a hash count as unshared.
+// shorten removes the hashes of ev after the first most. The blocks that lose their hash count
+// as unshared.
 func shorten(ev *router.Event, most int) {
 	if n := len(ev.Hashes); n > most {
 		ev.UnsharedBlocks += n - most
@@ -181,8 +182,8 @@ func shorten(ev *router.Event, most int) {
 	}
 }
 
-// fitting returns the number of leading events that fit into a message of most bytes, at least
-// one.
+// fitting returns how many of events, from the first on, fit into a message of most bytes: at
+// least one, at most batchEvents.
 func fitting(events []router.Event, most int) int {
 	n, size := 0, messageHead
 	for n < len(events) && n < batchEvents {
@@ -199,7 +200,7 @@ var (
 	errVersion = fmt.Errorf("%w: another version", errWire)
 )
 
-// decoder decodes messages into memory that is reused. It trusts no length in the input: it
+// decoder decodes messages into memory that it reuses. It trusts no length in the input: it
 // allocates in proportion to the bytes that are present.
 type decoder struct {
 	rest   []byte
@@ -209,7 +210,7 @@ type decoder struct {
 	claims []router.Claim
 }
 
-// fail records the first fault and makes all further reads return 0.
+// fail records the first fault. From then on all reads return 0.
 func (d *decoder) fail(what string) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%w: %s", errWire, what)
@@ -238,7 +239,7 @@ func (d *decoder) fixed() uint64 {
 	return v
 }
 
-// number reads a varint of at most most.
+// number reads a varint. A value above most is a fault.
 func (d *decoder) number(most uint64) uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || n > 1 && d.rest[n-1] == 0 || v > most {
@@ -249,13 +250,14 @@ func (d *decoder) number(most uint64) uint64 {
 	return v
 }
 
-// leastEvent, leastClaim and hashBytes are least encoded sizes: they bound counts by the bytes
-// left.
+// leastEvent, leastClaim and hashBytes are the smallest encoded sizes of an event, a claim and a
+// hash. With the number of bytes left they bound the counts in a message.
 const leastEvent, leastClaim, hashBytes = 4, 26, 8
 
 const anyNumber = 1<<64 - 1
 
-// decode decodes a message. Its events are valid until the next call. The error wraps errWire.
+// decode decodes payload into m. The events and claims of m are valid until the next call. The
+// error wraps errWire; it is errVersion for a message of another version.
 func (d *decoder) decode(payload []byte, m *message) error {
 	*d = decoder{rest: payload, events: d.events[:0], hashes: d.hashes[:0], claims: d.claims[:0]}
 	*m = message{}
@@ -380,7 +382,7 @@ func (d *decoder) readClaims(m *message) {
 	}
 }
 
-// mostAge is in milliseconds, and small enough for a time.Duration.
+// mostAge is the largest age of a claim, in milliseconds. A time.Duration can hold it.
 const mostAge = 1 << 42
 
 // session reads a session and the stamp of its claim.

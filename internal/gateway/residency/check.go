@@ -29,8 +29,8 @@ func (x *Residency) Check() error {
 	return nil
 }
 
-// checkRank verifies a rank: its shown values, the counts of its table, its limits, and that the
-// indexes hold only blocks of the table.
+// checkRank verifies the state of a rank: the values in shown, the counts and limits of its
+// table, and that the indexes hold only blocks that are in the table.
 func (x *Residency) checkRank(k *rank) error {
 	if k.shown.tiered.Load() != (k.tiers != nil) || x.Held(k.holder) != x.held(k) || k.shown.lossy.Load() != k.lossy || k.shown.foreign.Load() != (k.names != nil) {
 		return fmt.Errorf("%d blocks shown, it has %d; tiered %v, lossy %v, foreign %v", x.Held(k.holder), x.held(k), k.tiers != nil, k.lossy, k.names != nil)
@@ -62,7 +62,8 @@ func (x *Residency) checkRank(k *rank) error {
 	return cmp.Or(t.holds(x.index.DumpHolder(k.holder, nil), onDevice), t.holds(x.below.DumpHolder(k.holder, nil), anyTier))
 }
 
-// holds checks that every block of an index is in the table, in at least one tier of in.
+// holds checks that every block of dump, the runs of a rank in an index, is in the table in at
+// least one tier of in.
 func (t *tiers) holds(dump []kvindex.HolderRun, in tierSet) error {
 	for _, r := range dump {
 		for _, hash := range r.Run.Hashes {

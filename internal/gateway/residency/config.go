@@ -8,7 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// ErrConfig is wrapped by the errors of Validate and [New], besides kvindex.ErrConfig.
+// ErrConfig is wrapped by errors of Validate and [New]. Others of their errors wrap
+// kvindex.ErrConfig.
 var ErrConfig = errors.New("residency: invalid config")
 
 // Defaults of [Config].

@@ -5,19 +5,20 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// find holds the scratch memory of one lookup.
+// find holds the memory of one lookup, which later lookups reuse.
 type find struct {
 	device []kvindex.Overlap
 	all    []kvindex.Overlap // blocks in any tier, of ranks with a table
-	locals []kv.LocalHash    // the caller's
-	hashes []kv.BlockHash    // chained hashes of locals, as many as were needed
-	from   []int             // by index in tieredRanks: position of its overlap in the result, or -1
+	locals []kv.LocalHash    // the prompt's local hashes; they belong to the caller of Find
+	hashes []kv.BlockHash    // block hashes of the first elements of locals, as many as were needed so far
+	from   []int             // by index of a rank in tieredRanks: index of its overlap in the result, or -1
 }
 
-// Find appends the overlap of each rank that has the first block of a sequence, in no particular
-// order. It allocates only to grow dst. It costs one kvindex Find; with ranks that have lower
-// tiers, a second one, and a few steps per such rank found: one step per block after the
-// device's if the rank has blocks on disk only.
+// Find appends to dst the overlap of each rank that has the first block of locals, the local
+// hashes of a prompt's blocks, in no particular order. It allocates only to grow dst. It costs
+// one kvindex Find. If there are ranks with lower tiers, it costs a second one, and a few steps
+// per such rank found. For a rank with blocks that are only on disk or lower, it costs one step
+// per block after those on the device.
 func (x *Residency) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	if len(locals) == 0 {
 		return dst
@@ -40,8 +41,9 @@ func (x *Residency) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	return dst
 }
 
-// below extends the overlaps of ranks with a table, in dst[first:], beyond the device's blocks,
-// and appends those of ranks with nothing on the device.
+// below extends the overlaps in dst[first:] of ranks with a table beyond their blocks on the
+// device, and appends overlaps of ranks that have nothing on the device. losses is the value of
+// Residency.losses before the lookup.
 func (f *find) below(tiered *tieredRanks, losses uint64, dst []Overlap, first int) []Overlap {
 	f.from = f.from[:0]
 	for range tiered.ranks {
@@ -83,10 +85,11 @@ func withoutEmpty(dst []Overlap, first int) []Overlap {
 	return kept
 }
 
-// extend continues an overlap in the rank's table. all is the number of blocks in any tier by
-// the index. If the rank has lost blocks since the indexes were read, these may be among the
-// ones found: then the table is read from the first block, because it is consistent while the
-// lock is held.
+// extend sets o, the overlap of rank k, from the rank's table. all is the number of leading
+// blocks that the rank has in any tier by the index below, and o.Device the number by the index
+// of the device. losses is the value of Residency.losses before these were read. If the rank has
+// lost blocks since, these numbers may be too high, so the table is then read from the first
+// block on. The table can't change meanwhile, because extend holds the lock.
 func (f *find) extend(k *rank, losses uint64, all int, o *Overlap) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -107,14 +110,15 @@ func (f *find) extend(k *rank, losses uint64, all int, o *Overlap) {
 	o.Device, o.Host, o.Disk, o.Shared, o.Object = device, host-device, disk-host, shared-disk, end-shared
 }
 
-// extent returns the first block, from at on, that is in none of the tiers in.
+// extent returns the index of the first block, from at on, that table t has in none of the tiers
+// of in.
 func (f *find) extent(t *tiers, at int, in tierSet) int {
 	for ; at < len(f.locals) && t.masks[f.hash(at)]&in != 0; at++ {
 	}
 	return at
 }
 
-// hash returns the chained hash of a block, computed on demand.
+// hash returns the block hash of block at of the prompt. It is computed when it is first needed.
 func (f *find) hash(at int) kv.BlockHash {
 	for i := len(f.hashes); i <= at; i++ {
 		next := kv.BlockHash(f.locals[i])

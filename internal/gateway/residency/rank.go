@@ -15,12 +15,12 @@ type rank struct {
 	mu       sync.RWMutex // guards the fields below; a change holds it for one part or a swap at a time
 	shown    shown
 
-	names *kvindex.Names // nil: its hashes are chained by kv.Chain
-	tiers *tiers         // nil: it has named no lower tier. Both indexes hold only blocks in it
-	lost  uint64         // the last number in Residency.losses that is this rank's
+	names *kvindex.Names // translates the rank's hashes; nil: its hashes are those of kv.Chain
+	tiers *tiers         // table of its blocks; nil: it has named no lower tier. The indexes hold only blocks of the table
+	lost  uint64         // the value of Residency.losses after the rank's last loss of blocks
 
-	// lossy: blocks of the rank were refused since its last Clear, for lack of room or as
-	// invalid. So a missing parent no longer proves that an event was lost.
+	// lossy says that blocks of the rank were refused since its last Clear, for lack of room or
+	// as invalid. So a missing parent no longer proves that an event was lost.
 	lossy bool
 
 	run    kvindex.Run    // scratch
@@ -35,7 +35,7 @@ type shown struct {
 	blocks, lower          atomic.Int64 // of a rank with a table
 }
 
-// show updates shown. The caller holds the rank's lock.
+// show copies the current values to shown. The caller holds the rank's lock.
 func (k *rank) show() {
 	k.shown.foreign.Store(k.names != nil)
 	k.shown.lossy.Store(k.lossy)
@@ -48,7 +48,7 @@ func (k *rank) show() {
 	k.shown.tiered.Store(k.tiers != nil)
 }
 
-// counts counts blocks by outcome, and replaced ranks.
+// counts holds the numbers behind Stats.Replaces and behind the refused blocks by reason.
 type counts struct {
 	replaces, orphans, belowRefused, overfull, tiersFull, foreign, collisions, invalid atomic.Uint64
 }

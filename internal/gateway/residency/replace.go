@@ -10,20 +10,21 @@ import (
 
 // content is a dump, converted before any lookup sees it.
 type content struct {
-	names   *kvindex.Names // nil: the hashes are chained by kv.Chain
+	names   *kvindex.Names // translates the dump's hashes; nil: they are those of kv.Chain
 	tiers   *tiers
 	lower   bool          // some block is in a lower tier
 	runs    []kvindex.Run // for the index of all tiers
 	device  []kvindex.Run // for the device's index
 	lossy   bool
-	refused int // blocks whose parents are not in the dump
+	refused int // number of blocks whose parents are not in the dump
 
 	run kvindex.Run // scratch
 }
 
-// Replace implements [events.Sink]. Lookups see the whole dump at once, and wait no longer than
-// for a store: the dump is stored in the indexes under a shadow rank, which is then swapped with
-// the rank. Until then the rank may take twice its room.
+// Replace implements [events.Sink]. Lookups see all of the dump or nothing of it, and wait no
+// longer than for a store: the dump is stored in the indexes under a shadow rank, which is then
+// swapped with the rank. Until then the rank may take twice its room. It returns the number of
+// blocks whose parents are missing.
 func (x *Residency) Replace(r kv.Rank, dump []events.Stored) (refused int) {
 	k := x.rankOrNew(r)
 	if k == nil {
@@ -57,8 +58,8 @@ func (x *Residency) Replace(r kv.Rank, dump []events.Stored) (refused int) {
 	return c.refused
 }
 
-// fill stores runs as far as the index takes them. It returns the first error met, or a
-// collision if there was one.
+// fill stores runs of rank h in index, as far as the index takes them. It returns ErrCollision
+// if there was one, else the first error.
 func fill(index *kvindex.Sharded, h kv.Rank, runs []kvindex.Run) (met error) {
 	for i := range runs {
 		if _, err := index.Store(h, runs[i]); met == nil || err == kvindex.ErrCollision {
@@ -81,7 +82,8 @@ func blocksOf(dump []events.Stored) (n int) {
 	return n
 }
 
-// put swaps the shadow with the rank, in one step.
+// put swaps the shadow of k with k, in one step, and makes c the state of k. tiered says that k
+// has a table from now on. err is the error of fill: the index did not take all blocks.
 func (x *Residency) put(k *rank, c *content, tiered bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,8 +105,9 @@ func (x *Residency) put(k *rank, c *content, tiered bool, err error) {
 	k.lost = x.losses.Add(1)
 }
 
-// collided handles a dump whose table could not tell two prefixes apart, see storeTier. It is
-// unknown which block was affected, so the whole dump is dropped.
+// collided handles a dump c in which two prefixes have the same hash; the table can't tell them
+// apart, see storeTier. It is unknown which blocks are affected, so the whole dump is dropped,
+// and k has no blocks.
 func (x *Residency) collided(k *rank, c *content) {
 	x.counts.collisions.Add(uint64(len(c.tiers.masks)))
 	x.clear(k)
@@ -118,8 +121,8 @@ func (x *Residency) collided(k *rank, c *content) {
 	}
 }
 
-// read converts a dump. It returns false if its hashes are not chained by kv.Chain and c has no
-// names to translate them.
+// read converts a dump into c. It returns false, before the end, if the dump's hashes are not
+// those of kv.Chain and c has no names to translate them.
 func (x *Residency) read(c *content, dump []events.Stored) bool {
 	for i := range dump {
 		s := &dump[i]
@@ -156,7 +159,7 @@ func (x *Residency) read(c *content, dump []events.Stored) bool {
 	return true
 }
 
-// orphan counts blocks whose parent is missing: not in the dump, or refused.
+// orphan counts blocks whose parent is missing, because it is not in the dump or was refused.
 func (x *Residency) orphan(c *content, blocks int) {
 	if c.lossy {
 		x.counts.belowRefused.Add(uint64(blocks))
@@ -165,8 +168,9 @@ func (x *Residency) orphan(c *content, blocks int) {
 	}
 }
 
-// refuseRun handles a run that can't be stored. If one name stands for two blocks, which is
-// impossible in a set of blocks, the whole dump is dropped.
+// refuseRun counts a run of this many blocks that names.Store refuses with err. gone are the
+// blocks whose names now stand for other blocks. That is impossible in a set of blocks, so if
+// there are any, the whole dump is dropped.
 func (x *Residency) refuseRun(c *content, dump []events.Stored, gone []kv.BlockHash, err error, blocks int) {
 	switch {
 	case len(gone) > 0:
@@ -180,7 +184,8 @@ func (x *Residency) refuseRun(c *content, dump []events.Stored, gone []kv.BlockH
 	c.lossy = true
 }
 
-// addRun adds a run whose parent is present.
+// addRun adds a run of blocks in tier to c. The run's parent is present. Blocks for which the
+// table has no room are counted and left out.
 func (x *Residency) addRun(c *content, tier kv.Tier, run kvindex.Run) {
 	fit := c.tiers.add(tier, run.Hashes)
 	if over := uint64(len(run.Hashes) - fit); over > 0 {

@@ -10,19 +10,19 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// Overlap is the number of leading blocks of a query that a rank has: first those on the device,
-// then the following ones in host memory (page-locked or not), on disk, in shared directories,
-// and in object stores. At least one is not 0.
+// Overlap is the number of leading blocks of a prompt that a rank has: first those on the
+// device, then the following ones in host memory (page-locked or not), on disk, in shared
+// directories, and in object stores. At least one number is not 0.
 //
-// Blocks are counted in this order. After the first block that the device lacks, a block on the
-// device counts as in host memory, since it is at least as close. Example: device, host, device,
-// disk is Device 1, Host 2, Disk 1.
+// A tier can only follow a higher one. So after the first block that the device lacks, a further
+// block on the device counts as in host memory, since it is at least as close. Example: blocks
+// on device, host, device, disk give Device 1, Host 2, Disk 1.
 type Overlap struct {
 	Holder                             kv.Rank
 	Device, Host, Disk, Shared, Object int // blocks
 }
 
-// Blocks returns the sum over all tiers.
+// Blocks returns the number of blocks in all tiers.
 func (o *Overlap) Blocks() int { return o.Device + o.Host + o.Disk + o.Shared + o.Object }
 
 // Residency is the index of all ranks' blocks. It is an [events.Sink].
@@ -38,13 +38,14 @@ type Residency struct {
 
 	// tiered lists the ranks with a table. It is replaced as a whole, never changed.
 	tiered atomic.Pointer[tieredRanks]
-	// losses numbers the changes that took blocks from a tiered rank, when they were done.
+	// losses counts the changes that took blocks from a rank with a table. It is raised when the
+	// change is done.
 	losses atomic.Uint64
 }
 
 var _ events.Sink = (*Residency)(nil)
 
-// tieredRanks lists the ranks with a table, with the index of each.
+// tieredRanks lists the ranks with a table. at gives the index of each in ranks.
 type tieredRanks struct {
 	ranks []*rank
 	at    map[kv.Rank]int
@@ -74,8 +75,8 @@ func New(cfg Config) (*Residency, error) {
 	return x, nil
 }
 
-// shadowBit marks the shadow ranks under which dumps are stored before they are swapped with
-// their rank. Lookups skip them.
+// shadowBit marks a shadow rank. A dump is stored under the shadow of its rank, and then the two
+// are swapped. Lookups skip shadows.
 const shadowBit = 1 << 31
 
 func shadowOf(h kv.Rank) kv.Rank {
@@ -85,15 +86,15 @@ func shadowOf(h kv.Rank) kv.Rank {
 
 func isShadow(h kv.Rank) bool { return h.DP&shadowBit != 0 }
 
-// rank returns the state of a rank, nil if it is unknown.
+// rank returns the state of rank h, nil if h is unknown.
 func (x *Residency) rank(h kv.Rank) *rank {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.ranks[h]
 }
 
-// rankOrNew returns the state of a rank, created if needed; nil if there are too many or h has
-// shadowBit.
+// rankOrNew returns the state of rank h, which it creates if needed. It returns nil if there are
+// too many ranks or h has shadowBit.
 func (x *Residency) rankOrNew(h kv.Rank) *rank {
 	if k := x.rank(h); k != nil || isShadow(h) {
 		return k
@@ -112,7 +113,7 @@ func (x *Residency) newTiers() *tiers {
 	return &tiers{masks: map[kv.BlockHash]tierSet{}, mostDevice: x.cfg.Index.HolderBlocks, mostLower: x.cfg.TierBlocks}
 }
 
-// addTable gives a rank a table of its blocks on the device. The caller holds its lock.
+// addTable gives rank k a table with its blocks on the device. The caller holds the rank's lock.
 func (x *Residency) addTable(k *rank) {
 	k.tiers = x.newTiers()
 	for _, r := range x.index.DumpHolder(k.holder, nil) {
@@ -123,14 +124,14 @@ func (x *Residency) addTable(k *rank) {
 	x.list(k)
 }
 
-// list adds a rank to tiered.
+// list adds k to the list of ranks with a table.
 func (x *Residency) list(k *rank) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.relist(append(slices.Clone(x.tiered.Load().ranks), k))
 }
 
-// relist replaces the list of ranks with a table. The caller holds mu.
+// relist makes ranks the list of ranks with a table. The caller holds mu.
 func (x *Residency) relist(ranks []*rank) {
 	list := &tieredRanks{ranks: ranks, at: make(map[kv.Rank]int, len(ranks))}
 	for i, k := range ranks {
@@ -166,8 +167,9 @@ func (x *Residency) unlist(k *rank) {
 	x.relist(slices.DeleteFunc(slices.Clone(x.tiered.Load().ranks), func(other *rank) bool { return other == k }))
 }
 
-// Held returns the number of blocks of a rank, each counted once over all tiers, as of the last
-// finished part of a change; 0 for an unknown rank. It does not wait for changes.
+// Held returns the number of blocks of a rank. A block in several tiers counts once. While a
+// change of the rank is in progress, the number is that after the last complete part of the
+// change. It is 0 for an unknown rank. Held does not wait for changes.
 func (x *Residency) Held(h kv.Rank) int {
 	k := x.rank(h)
 	switch {
@@ -179,7 +181,8 @@ func (x *Residency) Held(h kv.Rank) int {
 	return x.index.Held(h)
 }
 
-// held is Held without shown, for a caller that holds the rank's lock.
+// held is Held for a caller that holds the rank's lock. It counts the table itself and does not
+// read shown.
 func (x *Residency) held(k *rank) int {
 	if k.tiers != nil {
 		return len(k.tiers.masks)

@@ -21,17 +21,17 @@ type Stats struct {
 
 	// Refused blocks by reason.
 	OrphanBlocks    uint64 // no parent in any tier of the rank: an event was lost
-	BelowRefused    uint64 // no parent, in a lossy rank, where that proves nothing
-	OverfullBlocks  uint64 // Config.Index: usually the rank's own limit
-	TierFullBlocks  uint64 // Config.TierBlocks
+	BelowRefused    uint64 // no parent, but blocks of the rank were refused before, so no event need have been lost
+	OverfullBlocks  uint64 // a limit of Config.Index was reached, usually the one per rank
+	TierFullBlocks  uint64 // the limit Config.TierBlocks was reached
 	ForeignBlocks   uint64 // hashed by another function than the rank's earlier blocks
 	CollisionBlocks uint64 // another prefix has the same hash
 	InvalidBlocks   uint64 // impossible sequences, tiers and dumps
 }
 
-// Stats returns the current counts; those of different ranks may be from different moments. It
-// waits for no change of a rank, but for a part of one at each shard of the index. It costs
-// O(ranks).
+// Stats returns the current counts. Those of different ranks may be from different moments. It
+// does not wait for a change of a rank to be complete, but at each shard of the index it may
+// wait for a part of one. It costs O(ranks).
 func (x *Residency) Stats() Stats {
 	c := &x.counts
 	s := Stats{

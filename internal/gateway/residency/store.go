@@ -8,15 +8,16 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// Reasons to refuse a store, besides the index's errors.
+// Reasons to refuse a store, besides the errors of kvindex.
 var (
 	errTier      = errors.New("residency: unknown tier")
 	errTiersFull = errors.New("residency: too many blocks in lower tiers")
 )
 
-// Store implements [events.Sink]. Only an unknown parent is an error. Blocks refused for other
-// reasons are counted without one, since no recovery would bring them; from then until the
-// rank's next Clear, so are blocks with an unknown parent.
+// Store implements [events.Sink]. Only an unknown parent is an error. Blocks that are refused
+// for other reasons are counted without an error, since no recovery would bring them. After such
+// a refusal, blocks with an unknown parent are counted without an error too, until the rank's
+// next Clear.
 func (x *Residency) Store(r kv.Rank, s events.Stored) error {
 	k := x.rankOrNew(r)
 	if k == nil {
@@ -36,11 +37,12 @@ func (x *Residency) Store(r kv.Rank, s events.Stored) error {
 	return x.storePart(k, s)
 }
 
-// maxPart is the number of blocks stored or removed under one hold of the rank's lock, for which
-// lookups in its table wait.
+// maxPart is the largest number of blocks stored or removed before the rank's lock is released.
+// Lookups in its table wait that long.
 const maxPart = 4096
 
-// storePart stores at most maxPart blocks under one hold of the rank's lock.
+// storePart stores at most maxPart blocks while it holds the rank's lock. The error is that of
+// Store.
 func (x *Residency) storePart(k *rank, s events.Stored) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -60,8 +62,9 @@ func runOf(s *events.Stored, r kvindex.Run) kvindex.Run {
 	return r
 }
 
-// store stores a run in the indexes, and in the rank's table if it has one. A run in a lower
-// tier gives the rank a table.
+// store stores a run of rank k in the indexes, and in the rank's table if it has one. A run in a
+// lower tier gives the rank a table. The error says why the run, or a part of it, was refused.
+// The caller holds the rank's lock.
 func (x *Residency) store(k *rank, tier kv.Tier, run kvindex.Run) error {
 	if tier >= kv.Tiers {
 		return errTier
@@ -88,8 +91,9 @@ func (x *Residency) store(k *rank, tier kv.Tier, run kvindex.Run) error {
 	return x.storeTier(k, tier, run)
 }
 
-// translate returns a run with chained hashes. Whether a rank's hashes are its own is decided by
-// the first run while it holds nothing, and stays so until the rank's next Clear.
+// translate returns the run with hashes of kv.Chain. The first run that a rank stores while it
+// holds no blocks decides whether the rank's hashes are its own and must be translated. The
+// decision lasts until the rank's next Clear. Later hashes of the other kind are an error.
 func (x *Residency) translate(k *rank, run kvindex.Run) (kvindex.Run, error) {
 	if k.names == nil {
 		if isChain(run) {
@@ -111,7 +115,7 @@ func (x *Residency) newNames() *kvindex.Names {
 	return kvindex.NewNames(x.cfg.Index.HolderBlocks + x.cfg.TierBlocks)
 }
 
-// isChain reports whether the hashes of a run are chained by kv.Chain.
+// isChain reports whether the hashes of a run are those of kv.Chain.
 func isChain(run kvindex.Run) bool {
 	last, started := run.Parent, run.HasParent
 	for i, local := range run.Locals {
@@ -126,8 +130,8 @@ func isChain(run kvindex.Run) bool {
 	return true
 }
 
-// storeIndex stores a run of a rank without a table. The index bounds the rank's blocks per
-// shard; this bounds them over all shards.
+// storeIndex stores a run of a rank without a table. The index bounds the rank's blocks in each
+// shard, storeIndex its blocks in all shards together.
 func (x *Residency) storeIndex(k *rank, run kvindex.Run) error {
 	if !x.fits(k, run.Hashes) && (!run.HasParent || x.index.Holds(k.holder, run.Parent)) {
 		return kvindex.ErrFull // an orphan is refused as one, not as full
@@ -136,8 +140,8 @@ func (x *Residency) storeIndex(k *rank, run kvindex.Run) error {
 	return err
 }
 
-// fits reports whether the index has room for the blocks that the rank does not hold yet. It
-// looks blocks up only if there might not be room for all.
+// fits reports whether rank k, within Index.HolderBlocks, has room for those of the blocks that
+// it does not hold yet. It looks blocks up only if there might not be room for all.
 func (x *Residency) fits(k *rank, hashes []kv.BlockHash) bool {
 	room := x.cfg.Index.HolderBlocks - x.index.Held(k.holder)
 	for i := 0; i < len(hashes) && room < len(hashes)-i; i++ {
@@ -150,8 +154,9 @@ func (x *Residency) fits(k *rank, hashes []kv.BlockHash) bool {
 	return true
 }
 
-// storeTier stores a run of a rank with a table. The table decides: blocks that the index
-// refuses after a hole are found in the table.
+// storeTier stores a run of a rank with a table, in the table and in the indexes. An index may
+// refuse the run because it lacks earlier blocks of the prompt. That is no error: lookups find
+// the blocks in the table.
 func (x *Residency) storeTier(k *rank, tier kv.Tier, run kvindex.Run) error {
 	if run.HasParent && k.tiers.masks[run.Parent] == 0 {
 		return kvindex.ErrUnknownParent
@@ -176,7 +181,8 @@ func (x *Residency) storeTier(k *rank, tier kv.Tier, run kvindex.Run) error {
 	return nil
 }
 
-// countOutcome counts the outcome of a store and returns the error for the sink's caller.
+// countOutcome counts this many blocks whose store ended with err, and returns the error for the
+// caller of Store.
 func (x *Residency) countOutcome(k *rank, err error, blocks int) error {
 	n := uint64(blocks)
 	switch err {
@@ -218,7 +224,8 @@ func (x *Residency) Remove(r kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
 	x.removePart(k, tier, hashes)
 }
 
-// removePart removes at most maxPart blocks under one hold of the rank's lock.
+// removePart removes at most maxPart blocks, by the rank's own hashes, while it holds the rank's
+// lock.
 func (x *Residency) removePart(k *rank, tier kv.Tier, hashes []kv.BlockHash) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -235,7 +242,8 @@ func (x *Residency) removePart(k *rank, tier kv.Tier, hashes []kv.BlockHash) {
 	}
 }
 
-// removeNames removes blocks by name. A name is kept while its block is in another tier.
+// removeNames removes blocks of a rank whose hashes are its own, given by these hashes (names),
+// from a tier. A name is forgotten only when its block is in no other tier.
 func (x *Residency) removeNames(k *rank, tier kv.Tier, names []kv.BlockHash) {
 	k.hashes = k.hashes[:0]
 	for _, name := range names {
@@ -251,7 +259,8 @@ func (x *Residency) removeNames(k *rank, tier kv.Tier, names []kv.BlockHash) {
 	}
 }
 
-// removeFrom removes blocks, by chained hash, from tiers of a rank.
+// removeFrom removes blocks, given by hashes of kv.Chain, from the tiers in from. The caller
+// holds the rank's lock.
 func (x *Residency) removeFrom(k *rank, from tierSet, hashes []kv.BlockHash) {
 	if from&onDevice != 0 {
 		x.index.Remove(k.holder, hashes)
@@ -286,8 +295,8 @@ func (x *Residency) Clear(r kv.Rank) {
 }
 
 // clear removes all blocks of a rank, without holding its lock all the time. Meanwhile the rank
-// has no table, so a lookup that finds a leftover in an index stops there. Whether it had a
-// table is remembered and restored at the end.
+// has no table, so a lookup that finds a block left in an index does not continue in the table.
+// If the rank had a table, it has an empty one at the end.
 func (x *Residency) clear(k *rank) {
 	tiered := x.dropTable(k)
 	x.index.Clear(k.holder)
@@ -307,8 +316,8 @@ func (x *Residency) dropTable(k *rank) (tiered bool) {
 	return tiered
 }
 
-// setTable gives a rank a new table after it lost its blocks. Lookups that began earlier will read
-// that table from the first block.
+// setTable gives rank k table t, after the rank has lost its blocks. Lookups that began earlier
+// will read the table from the first block on.
 func (x *Residency) setTable(k *rank, t *tiers) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

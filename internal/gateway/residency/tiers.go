@@ -25,7 +25,8 @@ type tiers struct {
 	mostDevice, mostLower int
 }
 
-// add adds blocks to a tier. It returns how many were added before the first without room.
+// add adds blocks to a tier, in this order, until a limit is reached. It returns how many
+// leading elements of hashes are in the tier afterwards.
 func (t *tiers) add(tier kv.Tier, hashes []kv.BlockHash) int {
 	for i, hash := range hashes {
 		was := t.masks[hash]
@@ -53,8 +54,9 @@ func (t *tiers) add(tier kv.Tier, hashes []kv.BlockHash) int {
 	return len(hashes)
 }
 
-// remove removes a block from the tiers in from. held is false if it is no longer in any tier;
-// overfull reports that its remaining copy was dropped for lack of room.
+// remove removes a block from the tiers in from. held reports whether the block is still in a
+// tier. If the block leaves the device and the limit of lower blocks is reached, its copies in
+// lower tiers are dropped too, and overfull is true.
 func (t *tiers) remove(from tierSet, hash kv.BlockHash) (held, overfull bool) {
 	was := t.masks[hash]
 	now := was &^ from
@@ -82,7 +84,8 @@ func (t *tiers) remove(from tierSet, hash kv.BlockHash) (held, overfull bool) {
 	return now != 0, overfull
 }
 
-// isDeep returns 1 for a block that is only on disk or in shared storage, else 0.
+// isDeep returns 1 if a block in these tiers is neither on the device nor in host memory, else
+// 0. It returns 0 for the empty set.
 func isDeep(in tierSet) int {
 	if in != 0 && in&(onDevice|onHost) == 0 {
 		return 1

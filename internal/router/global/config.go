@@ -38,7 +38,7 @@ type Pools struct {
 type AggregatedStrategy struct {
 	TTFT, ITL Axis      // milliseconds
 	ISL       *Axis     // prompt tokens; nil: the length does not matter
-	Pools     [][][]int // pool by ISL step (one without an axis), TTFT step, ITL step
+	Pools     [][][]int // number of a pool, by ISL step (a single one if ISL is nil), TTFT step and ITL step
 	Overrides []Override
 }
 
@@ -51,8 +51,8 @@ type Config struct {
 	// PriorityRetry lets a request that fails before its first output move on to faster pools,
 	// see Retry.
 	PriorityRetry bool
-	// DefaultTTFT and DefaultITL are the targets, in milliseconds, of requests without one. nil:
-	// the middle of the axis.
+	// DefaultTTFT and DefaultITL are the targets, in milliseconds, of requests that give none.
+	// nil: the middle of the axis.
 	DefaultTTFT, DefaultITL *float64
 }
 
@@ -97,7 +97,8 @@ func (v *faults) add(format string, args ...any) {
 	*v = append(*v, fmt.Errorf("global: "+format, args...))
 }
 
-// pools checks that names and priorities match the number of pools.
+// pools checks that p has at least one pool, and as many names and priorities as pools
+// (priorities may be missing).
 func (v *faults) pools(p *Pools) {
 	if p.Count < 1 {
 		v.add("num_agg_pools is %d, want 1 at least", p.Count)
@@ -110,7 +111,8 @@ func (v *faults) pools(p *Pools) {
 	}
 }
 
-// axes checks alternating names and axes: all resolutions first, then all ranges.
+// axes checks axes. Its arguments alternate: a name, then its Axis. It checks all resolutions
+// first, then all ranges.
 func (v *faults) axes(namesAndAxes ...any) {
 	for i := 0; i < len(namesAndAxes); i += 2 {
 		if a := namesAndAxes[i+1].(Axis); a.Resolution < 1 || a.Resolution > maxResolution {
@@ -126,7 +128,8 @@ func (v *faults) axes(namesAndAxes ...any) {
 	}
 }
 
-// grid checks the size of one plane of the grid, and its pool numbers.
+// grid checks that pools, one plane of the grid, has this number of rows and columns, and that
+// each element is the number of one of count pools.
 func (v *faults) grid(pools [][]int, rows, columns, count int) {
 	if len(pools) != rows {
 		v.add("agg_pool_mapping rows (%d) does not match ttft_resolution (%d)", len(pools), rows)
@@ -143,7 +146,8 @@ func (v *faults) grid(pools [][]int, rows, columns, count int) {
 	}
 }
 
-// overrides checks the ranges and pools of the overrides.
+// overrides checks the ranges of all overrides, and that each target is the number of one of
+// count pools.
 func (v *faults) overrides(all []Override, count int) {
 	for i, o := range all {
 		if o.Min > o.Max {
@@ -161,9 +165,10 @@ func (v *faults) target(name string, t *float64) {
 	}
 }
 
-// Retry appends the pools that a request may try: the chosen one and, under PriorityRetry, all
-// strictly faster ones from slow to fast, equal ones by number. Use the later ones only while
-// none of the request's output has been sent.
+// Retry appends to dst the pools that a request may try, in this order: pool, which was chosen
+// for it, and under PriorityRetry all pools of p that are strictly faster, from slow to fast;
+// equally fast ones by number. Use the later ones only while none of the request's output has
+// been sent.
 func (c *Config) Retry(p *Pools, pool int, dst []int) []int {
 	dst = append(dst, pool)
 	if !c.PriorityRetry || pool < 0 || pool >= len(p.Priorities) {

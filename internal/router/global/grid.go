@@ -34,7 +34,8 @@ type Override struct {
 	Target int `json:"target"`
 }
 
-// overridden returns the pool after applying the overrides: the first match counts.
+// overridden returns the Target of the first override that contains the priority, or pool if
+// none does or priority is nil.
 func overridden(pool int, overrides []Override, priority *int) int {
 	if priority == nil {
 		return pool
@@ -58,7 +59,8 @@ type Query struct {
 	Priority *int     // nil: no override applies
 }
 
-// at returns the step of a target.
+// at returns the step of a target on the axis. Without a target it takes fallback, and without
+// that the middle of the axis. An error mentions name.
 func (a Axis) at(name string, target, fallback *float64) (int, error) {
 	v := (a.Min + a.Max) / 2
 	switch {
@@ -74,8 +76,9 @@ func (a Axis) at(name string, target, fallback *float64) (int, error) {
 	return i, nil
 }
 
-// AggregatedPool returns the pool for a request, by TTFT and ITL targets, and by prompt length
-// if there is an ISL axis.
+// AggregatedPool returns the number of the pool for a request. TTFT and ITL targets choose it,
+// and the prompt length too if there is an ISL axis; then the overrides apply. The error wraps
+// [ErrQuery]: a negative or not finite number, or a Disaggregated configuration.
 func (c *Config) AggregatedPool(q Query) (int, error) {
 	s := c.AggregatedStrategy
 	if s == nil {

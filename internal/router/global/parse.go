@@ -79,7 +79,8 @@ func (p *parser) missing(key string) {
 	p.errs = append(p.errs, fmt.Errorf("global: missing key %q", key))
 }
 
-// need returns the value of a required key.
+// need returns *v, the value of a required key. If v is nil, it records the key as missing and
+// returns the zero value.
 func need[T any](p *parser, key string, v *T) T {
 	if v == nil {
 		p.missing(key)
@@ -101,12 +102,13 @@ func (p *parser) config(f *file) *Config {
 	return c
 }
 
-// axis reads an axis whose three keys are required.
+// axis returns an axis. Its three keys are required and begin with name.
 func (p *parser) axis(name string, least, most *float64, resolution *int) Axis {
 	return Axis{need(p, name+"_min", least), need(p, name+"_max", most), need(p, name+"_resolution", resolution)}
 }
 
-// milliseconds reads an axis whose keys have the suffix _ms since 2026-08.
+// milliseconds returns an axis whose keys for the ends have the suffix _ms since 2026-08. The
+// old keys, without suffix, are accepted with a warning; both keys for one end are an error.
 func (p *parser) milliseconds(name string, least, oldLeast, most, oldMost *float64, resolution *int) Axis {
 	either := func(key string, v, old *float64) float64 {
 		if v == nil && old != nil {
@@ -121,8 +123,8 @@ func (p *parser) milliseconds(name string, least, oldLeast, most, oldMost *float
 	return Axis{either(name+"_min", least, oldLeast), either(name+"_max", most, oldMost), need(p, name+"_resolution", resolution)}
 }
 
-// strategy converts a grid. Without an ISL axis its mapping has two dimensions and becomes the
-// only plane.
+// strategy converts a grid from JSON. If it has no ISL axis, its mapping has two dimensions,
+// which become the only plane.
 func (p *parser) strategy(s *strategy) *AggregatedStrategy {
 	a := &AggregatedStrategy{
 		TTFT:      p.milliseconds("ttft", s.TTFTMinMS, s.TTFTMin, s.TTFTMaxMS, s.TTFTMax, s.TTFTResolution),
