@@ -15,30 +15,30 @@ var ErrClosed = errors.New("events: closed")
 
 // SubscriberConfig bounds a [Subscriber]. The zero value works, except BlockTokens.
 type SubscriberConfig struct {
-	BlockTokens int `min:"1" max:"1<<20"` // of the index; workers with another block size are refused
+	BlockTokens int `min:"1" max:"1<<20"` // tokens per block of the index; workers with another block size are refused
 	Limits      wire.Limits
 
 	// RecoverTimeout bounds one replay or snapshot. Default 10 s.
 	RecoverTimeout time.Duration `default:"10s" min:"1ms" max:"1h"`
-	// After a failed recovery the next one waits for RetryMin, then twice as long each
-	// time, up to RetryMax. Defaults 10 ms and 5 s, as in Dynamo.
+	// RetryMin is the wait after a failed recovery. After each further failure the wait doubles,
+	// up to RetryMax. Defaults 10 ms and 5 s, as in Dynamo.
 	RetryMin time.Duration `default:"10ms" min:"1us" max:"1h"`
 	RetryMax time.Duration `default:"5s" max:"1h"`
-	// Grace is the time after a broken connection for which a rank stays valid; then it is
-	// cleared. Default 2 s. Below 0: cleared at once.
+	// Grace is how long a rank stays valid after its connection has broken. Then it is cleared.
+	// Default 2 s. Below 0: cleared at once.
 	Grace time.Duration `default:"2s" max:"1h"`
-	// Silence is the time without any new message, heartbeats included, after which a rank is
-	// cleared until its next message. 0: never, because vLLM sends no heartbeats.
+	// Silence is how long a rank stays valid without a new message, heartbeats included. Then it
+	// is cleared until its next message. 0: never cleared, because vLLM sends no heartbeats.
 	Silence time.Duration `min:"0s" max:"24h"`
 	// DumpBlocks bounds the blocks of one snapshot. Default 1<<22.
 	DumpBlocks int `default:"1<<22" min:"1" max:"1<<32"`
-	// SaltedBlocks bounds, per rank, the blocks whose salt is remembered. Only the
-	// first block of a sequence names its salt, and later ones need it for their
-	// hashes. Beyond the bound salted blocks are refused. Default 1<<20.
+	// SaltedBlocks bounds, per rank, the blocks whose salt is remembered. Only the first block
+	// of a sequence names its salt, but the hashes of later blocks depend on it too. Beyond the
+	// bound salted blocks are refused. Default 1<<20.
 	SaltedBlocks int `default:"1<<20" min:"0" max:"1<<32"`
 
-	// OnChange, if not nil, is called when a rank's state changes, on that rank's
-	// goroutine. It must not block.
+	// OnChange, if not nil, is called when a rank's state changes, with the new state and the
+	// reason for Lost or Faulty. The rank's goroutine calls it, so it must not block.
 	OnChange func(kv.Rank, State, error)
 }
 

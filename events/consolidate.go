@@ -9,18 +9,17 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// maxConsolidated bounds the names of one origin per rank; further blocks are skipped.
+// maxConsolidated bounds the blocks of one origin per rank. Further blocks are ignored.
 const maxConsolidated = 1 << 24
 
-// Consolidate merges several caches of a worker, such as its engine's and an offloading
-// server's, which publish separately and may name one block by different hashes. It
-// returns a sink per origin. into receives their union, with chained hashes (kv.Chain):
-// a block is stored in a tier when the first origin has it there, and removed when the
-// last one removes it.
+// Consolidate merges several caches of a worker (origins), such as its engine's and an
+// offloading server's, which publish separately and may name one block by different hashes. It
+// returns one sink per origin. into receives their union, with hashes of kv.Chain: a block is
+// stored in a tier when the first origin has it there, and removed when the last one removes it.
 //
-// Source: Dynamo's KV consolidator (lib/kvbm-consolidator). Two differences: blocks
-// below an unknown parent are refused, not taken for roots; and a clear removes only
-// the clearing origin's blocks.
+// Source: Dynamo's KV consolidator (lib/kvbm-consolidator). Two differences: blocks below an
+// unknown parent are refused, not taken for roots; and a clear removes only the clearing
+// origin's blocks.
 func Consolidate(into Sink, origins int) []Sink {
 	c := &consolidator{into: into, origins: origins, ranks: make(map[kv.Rank]*union)}
 	sinks := make([]Sink, origins)
@@ -39,7 +38,7 @@ type consolidator struct {
 	ranks map[kv.Rank]*union
 }
 
-// origin is the sink of one cache.
+// origin is the sink of one cache. at is its index among the origins.
 type origin struct {
 	*consolidator
 	at int
@@ -48,12 +47,12 @@ type origin struct {
 // union is the contents of all origins of one rank.
 type union struct {
 	mu     sync.Mutex
-	names  []map[kv.BlockHash]named // by origin: its own hash to the block
+	names  []map[kv.BlockHash]named // by origin: from the origin's own hash (a name) to the block
 	blocks map[kv.BlockHash]*block
 	order  uint64
 }
 
-// named is a block under one origin's name.
+// named is a block that one origin has, under the name that the origin uses.
 type named struct {
 	hash  kv.BlockHash // chained
 	tiers uint8        // one bit per kv.Tier, never 0
@@ -61,12 +60,12 @@ type named struct {
 
 // block is a block with at least one name.
 type block struct {
-	Stored                // of this block alone; the tier is unused
-	holders [kv.Tiers]int // number of names, over all origins
+	Stored                // a run of this block alone; its field Tier is unused
+	holders [kv.Tiers]int // by tier: number of names, over all origins
 	order   uint64        // ascending: parents have lower numbers than their children
 }
 
-// rank returns the union of a rank, made on first use.
+// rank returns the union of rank r, which is made on first use.
 func (c *consolidator) rank(r kv.Rank) *union {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,8 +110,9 @@ func (o origin) Clear(r kv.Rank) {
 	o.clear(r, u)
 }
 
-// clear removes all blocks of the origin, children first: an index that ends everything
-// after a removed block then has nothing left to end.
+// clear removes all blocks of the origin from u, the union of rank r. Children are removed
+// before their parents: an index drops everything after a removed block, and then has nothing to
+// drop.
 func (o origin) clear(r kv.Rank, u *union) {
 	names := slices.SortedFunc(maps.Keys(u.names[o.at]), func(a, b kv.BlockHash) int {
 		return cmp.Compare(u.blocks[u.names[o.at][b].hash].order, u.blocks[u.names[o.at][a].hash].order)
@@ -162,9 +162,10 @@ func (o origin) Forget(r kv.Rank) {
 	}
 }
 
-// add takes a run of blocks of an origin. It calls stored for runs that are new in
-// their tier, and removed for blocks that lose their last name because the origin now
-// uses it for another block.
+// add adds a run of blocks of the origin with index at. It calls stored for each part of the run
+// that is new in its tier. If the origin has used a name for another block before, the name is
+// released first, and removed is called for each tier in which it was the block's last name. The
+// error is ErrUnknownParent.
 func (u *union) add(at int, s Stored, stored func(Stored), removed func(kv.Tier, kv.BlockHash)) error {
 	names := u.names[at]
 	parent, hasParent := kv.BlockHash(0), s.HasParent
@@ -221,8 +222,9 @@ func (u *union) add(at int, s Stored, stored func(Stored), removed func(kv.Tier,
 	return nil
 }
 
-// release removes a name from some tiers, and calls removed for each tier in which it
-// was the last.
+// release takes block h, an origin's own hash, out of the given tiers (one bit each) of the
+// origin with index at. It calls removed, with the chained hash, for each tier that no origin
+// has the block in any more.
 func (u *union) release(at int, h kv.BlockHash, tiers uint8, removed func(kv.Tier, kv.BlockHash)) {
 	name := u.names[at][h]
 	held := u.blocks[name.hash]
@@ -243,7 +245,7 @@ func (u *union) release(at int, h kv.BlockHash, tiers uint8, removed func(kv.Tie
 	}
 }
 
-// dump returns all blocks, parents first.
+// dump returns all blocks, each as a run of its own and once per tier, parents before children.
 func (u *union) dump() (all []Stored) {
 	for _, b := range slices.SortedFunc(maps.Values(u.blocks), func(a, b *block) int { return cmp.Compare(a.order, b.order) }) {
 		for tier, n := range b.holders {

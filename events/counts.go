@@ -7,14 +7,14 @@ import (
 
 // PublisherMetrics are counts since the start.
 type PublisherMetrics struct {
-	Events     uint64 // appended to the log
+	Events     uint64 // events appended to the log
 	Batches    uint64 // sent, including heartbeats
 	Heartbeats uint64
-	Bytes      uint64 // of payloads
+	Bytes      uint64 // bytes of all payloads sent
 	Lost       uint64 // batches that the log dropped before they were sent; readers recover them by a snapshot
-	SendErrors uint64 // of transports
+	SendErrors uint64 // failed sends, counted per transport
 	Snapshots  uint64 // made
-	HeldBlocks uint64 // stored and not removed, counted in each tier
+	HeldBlocks uint64 // blocks stored and not removed; a block in two tiers counts twice
 	NextSeq    uint64 // of the next batch to send
 }
 
@@ -33,19 +33,19 @@ type Counts struct {
 	Replays, Snapshots          uint64 // recoveries that succeeded
 	Recoveries                  uint64 // begun
 	FailedRecoveries            uint64
-	Clears                      uint64 // of a rank that was no longer valid
+	Clears                      uint64 // times that a rank was cleared because it was no longer valid
 	Malformed                   uint64 // frames and payloads that can't be read
 	Impossible                  uint64 // sequence numbers that no publisher sends
 	UnknownWorker               uint64 // messages of another topic or rank
 	UnknownEvents               uint64 // of unknown kinds; skipped
 	UnknownMedium               uint64 // events of unknown tiers; skipped
 	OtherGroup                  uint64 // events of other KV cache groups; skipped
-	RefusedSalted               uint64 // events beyond SaltedBlocks
+	RefusedSalted               uint64 // events refused because of SaltedBlocks
 	OrphanBlocks                uint64 // stored below an unknown parent
 	Dropped                     uint64 // batches that arrived while the rank was lost or faulty
 }
 
-// add adds the counts of another rank.
+// add adds the counts o of another rank to c.
 func (c *Counts) add(o *Counts) {
 	sum, more := reflect.ValueOf(c).Elem(), reflect.ValueOf(o).Elem()
 	for i := range sum.NumField() {

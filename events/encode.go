@@ -15,9 +15,9 @@ type encoder struct {
 	batch  wire.Batch
 	hashes []uint64
 	tokens []uint32
-	from   int          // index in hashes of the last event's first
-	fromT  int          // index in tokens of the last event's first
-	lastNS kv.Namespace // of the last event
+	from   int          // index in hashes of the first hash of the last event
+	fromT  int          // index in tokens of the first token of the last event
+	lastNS kv.Namespace // namespace of the last event
 	extras []byte
 	keys   [1][]string
 }
@@ -35,8 +35,8 @@ func (o *encoder) message(b *Batch) []byte {
 	return o.payload(b.Time)
 }
 
-// snapshot returns the payloads of a cache's contents, each within the limits of a
-// log's batches: a snapshot travels as ordinary batches.
+// snapshot returns the payloads of a cache's contents, given as Stored events. Each payload
+// keeps within the limits of a batch of log l, because a snapshot travels as ordinary batches.
 func (o *encoder) snapshot(stored []kv.Event, l *Log) (payloads [][]byte) {
 	now := time.Now()
 	for len(stored) > 0 {
@@ -47,7 +47,7 @@ func (o *encoder) snapshot(stored []kv.Event, l *Log) (payloads [][]byte) {
 	return payloads
 }
 
-// payload encodes the collected events and clears them.
+// payload encodes the collected events as a batch with time at, and clears them.
 func (o *encoder) payload(at time.Time) []byte {
 	b := &o.batch
 	b.Time = float64(at.UnixMicro()) / 1e6
@@ -57,14 +57,15 @@ func (o *encoder) payload(at time.Time) []byte {
 	return payload
 }
 
-// namesSalt reports whether the first block of a Stored event must name the salt: at the
-// start of a sequence, and after a public parent. Elsewhere a reader knows it from the
+// namesSalt reports whether the first block of Stored event ev must name its salt. That is so at
+// the start of a sequence and after a public parent. Elsewhere a reader knows the salt from the
 // parent.
 func namesSalt(ev *kv.Event) bool {
 	return ev.Namespace.Salt != "" && (!ev.HasParent || ev.PublicParent)
 }
 
-// add collects an event.
+// add adds ev to the events of the batch. It panics on an event of another kind than those of a
+// log.
 func (o *encoder) add(ev *kv.Event) {
 	switch ev.Kind {
 	case kv.Stored:
@@ -85,8 +86,8 @@ func (o *encoder) add(ev *kv.Event) {
 	}
 }
 
-// begin starts a wire event. Its hashes and tokens are the ends of the encoder's
-// slices.
+// begin adds e to the batch. From now on, hashes and tokens appended to the encoder's slices
+// belong to e.
 func (o *encoder) begin(e wire.Event) *wire.Event {
 	o.from, o.fromT = len(o.hashes), len(o.tokens)
 	o.batch.Events = append(o.batch.Events, e)
@@ -105,9 +106,10 @@ func (o *encoder) last(kind wire.Kind, tier kv.Tier) *wire.Event {
 	return e
 }
 
-// store adds a block to the last event if it continues that event's run, else it begins
-// an event. A block with extra keys (media, salt) is an event of its own, so that plain
-// blocks carry none.
+// store adds block b of Stored event ev to the last wire event if b continues that event's run,
+// else to a new wire event. parent is the hash of the block before b, if hasParent. salted says
+// that b must name its salt. A block with extra keys (media, salt) is an event of its own, so
+// that other blocks carry no extra keys.
 func (o *encoder) store(ev *kv.Event, b *kv.Block, parent kv.BlockHash, hasParent, salted bool) {
 	plain := len(b.Media) == 0 && !salted
 	e := o.last(wire.BlockStored, ev.Tier)
@@ -131,11 +133,12 @@ func (o *encoder) store(ev *kv.Event, b *kv.Block, parent kv.BlockHash, hasParen
 	e.Hashes, e.Tokens = o.hashes[o.from:], o.tokens[o.fromT:]
 }
 
-// extraKeys returns a block's extra keys in vLLM's order: the adapter's name (needed
-// only if the salt equals it), media, then the salt, on the first block of a sequence
-// only. A private block after a public one, which vLLM does not have, names its salt
-// after privateMark. A medium is 64 hexadecimal digits, of which Dynamo reads the first
-// 16.
+// extraKeys returns the extra keys of block b in vLLM's order: the adapter's name, media, salt.
+// If salted is true, the block must name its salt. At the start of a sequence the key is the
+// salt itself. If the salt equals the adapter's name, the name is written before it, because a
+// reader takes the first such key for the name. A private block after a public one, which vLLM
+// does not have, names its salt after privateMark. A medium is 64 hexadecimal digits, of which
+// Dynamo reads the first 16.
 func (o *encoder) extraKeys(ev *kv.Event, b *kv.Block, hasParent, salted bool) [][]string {
 	keys, ns := o.keys[0][:0], &ev.Namespace
 	if salted && !hasParent && ns.Salt == ns.LoRA {
@@ -154,7 +157,8 @@ func (o *encoder) extraKeys(ev *kv.Event, b *kv.Block, hasParent, salted bool) [
 	return o.keys[:]
 }
 
-// remove adds removed hashes to the last event of their tier, or begins one.
+// remove adds removed hashes to the last wire event if that is a removal in the same tier, else
+// to a new one.
 func (o *encoder) remove(tier kv.Tier, hashes []kv.BlockHash) {
 	e := o.last(wire.BlockRemoved, tier)
 	if e == nil {

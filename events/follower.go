@@ -53,39 +53,39 @@ type shared struct {
 	status Status
 }
 
-// others is evidence of publishers other than the followed one.
+// others holds signs of publishers other than the followed one.
 type others struct {
 	successor uint64 // from FrameSuccessor
 	elsewhere bool   // the latest frame was a FrameElsewhere
 	topic     string // from FrameElsewhere
 }
 
-// gap is the knowledge about batches that did not arrive.
+// gap holds what is known of batches that did not arrive.
 type gap struct {
 	accept     bool   // the publisher has no history, or had none yet: accept any first batch
-	noSnapshot bool   // it has answered ErrUnsupported since it connected
-	missing    uint64 // highest number seen beyond the cursor and not recovered
+	noSnapshot bool   // since it connected, the publisher has answered a request for a snapshot with ErrUnsupported
+	missing    uint64 // highest number of a batch that arrived after a gap which is not recovered yet
 }
 
-// identity serves to recognise a publisher after a broken connection.
+// identity serves to recognise the publisher after a broken connection.
 type identity struct {
 	last    uint64 // hash of the last applied batch
-	doubted bool   // reconnected, without a batch since
+	doubted bool   // the connection is new, and no batch has shown yet whether the publisher is the same
 }
 
-// staleRun is the number of consecutive old numbers that show a new publisher. A late
-// duplicate rarely comes in a run.
+// staleRun is the number of consecutive old numbers that show that a new publisher counts from
+// the start. Late duplicates rarely come with consecutive numbers.
 const staleRun = 4
 
-// echoes distinguish late batches from a publisher that restarted without notice, where
-// the transport has no epochs.
+// echoes tell late batches from those of a publisher that has restarted, if the transport has no
+// epochs.
 type echoes struct {
-	stale     int    // length of the present run of old numbers
-	staleNext uint64 // number that would continue it
+	stale     int    // how many consecutive old numbers have arrived
+	staleNext uint64 // the old number that would be the next one
 }
 
-// isRestart reports whether an old number is a new publisher's: number 0, or the fourth of
-// a run.
+// isRestart reports whether old number seq shows that the publisher has restarted: it is 0, or
+// the fourth of consecutive old numbers.
 func (e *echoes) isRestart(seq uint64) bool {
 	if seq != e.staleNext {
 		e.stale = 0
@@ -99,17 +99,17 @@ func (e *echoes) isRestart(seq uint64) bool {
 	return false
 }
 
-// orphans decide when blocks below unknown parents cause a rebuild: they show a loss
+// orphans decides when blocks below unknown parents cause a rebuild. Such blocks show a loss
 // that the numbers do not.
 type orphans struct {
-	orphanNext uint64 // no rebuild before this number of applied batches
-	orphanWait uint64 // batches between the last two requests
+	orphanNext uint64 // no rebuild is requested before this many batches were applied
+	orphanWait uint64 // number of batches between the last request and the next possible one
 	rebuildDue bool   // rebuild as soon as no recovery is under way
 }
 
-// noteOrphans notes orphans in a batch. It requests a rebuild at most every 64 batches, then
-// every 128, 256 and so on: a publisher that always sends orphans must not cause a
-// snapshot per batch.
+// noteOrphans notes that a batch contained orphans. batches is the number of batches applied so
+// far. It requests a rebuild, and the next one no sooner than 64 batches later, then 128, 256
+// and so on: a publisher that always sends orphans must not cause a snapshot per batch.
 func (o *orphans) noteOrphans(batches uint64) {
 	if batches >= o.orphanNext {
 		o.orphanWait = min(max(2*o.orphanWait, 64), 1<<20)
@@ -118,15 +118,16 @@ func (o *orphans) noteOrphans(batches uint64) {
 	}
 }
 
-// clock has the times of due actions; zero means none.
+// clock has the times from which due actions count; the zero time means none.
 type clock struct {
-	wait     time.Duration // before the last retry
+	wait     time.Duration // the last wait before a retry
 	retryAt  time.Time
 	brokenAt time.Time // when the connection broke
 	heardAt  time.Time
 }
 
-// newFollower returns a follower; run starts it.
+// newFollower returns a follower of rank r, whose events come from src and go to sink; how has
+// the options of Add. The caller starts run on a goroutine.
 func newFollower(r kv.Rank, src Source, how Follow, cfg SubscriberConfig, sink Sink) *follower {
 	f := &follower{rank: r, src: src, how: how, cfg: cfg, sink: sink, life: life{done: make(chan struct{})},
 		dec: wire.Decoder{Limits: cfg.Limits}, tr: newTranslator(cfg.BlockTokens, cfg.SaltedBlocks)}
@@ -146,9 +147,8 @@ func (f *follower) stop() {
 	})
 }
 
-// run takes frames and timer events until the source or the follower ends. A rebuild
-// for orphans waits until the current frame is done, because frames may start a
-// recovery of their own.
+// run handles frames and the due actions until the source or the follower ends. A rebuild for
+// orphans waits until the current frame is handled, because a frame may start a recovery itself.
 func (f *follower) run() {
 	defer close(f.done)
 	frames := f.src.Start()
@@ -181,7 +181,8 @@ func (f *follower) run() {
 	}
 }
 
-// tick performs the due actions: end of grace, end of silence, next recovery.
+// tick does what is due at now: clear the rank at the end of Grace or of Silence, or start the
+// next recovery.
 func (f *follower) tick(now time.Time) {
 	if due(f.brokenAt, f.cfg.Grace, now) {
 		f.brokenAt = time.Time{}
@@ -203,8 +204,8 @@ func (f *follower) tick(now time.Time) {
 	}
 }
 
-// isSignOfLife reports whether a frame is a sign of life of the followed publisher. Old or
-// foreign batches are none: an earlier publisher may still send them.
+// isSignOfLife reports whether a frame shows that the followed publisher is alive. Batches with
+// an old number or of another topic do not: an earlier publisher may still send them.
 func (f *follower) isSignOfLife(frame *Frame) bool {
 	switch frame.Kind {
 	case FrameConnected:
@@ -222,12 +223,13 @@ func (f *follower) hasTopic(frame *Frame) bool {
 	return f.how.Topic == "" || frame.Topic == f.how.Topic
 }
 
-// due reports whether a duration has passed since a time; false for the zero time.
+// due reports whether the duration after has passed since a time. It is false if since is the
+// zero time.
 func due(since time.Time, after time.Duration, now time.Time) bool {
 	return !since.IsZero() && !now.Before(since.Add(after))
 }
 
-// pause returns the time until the next due action, at most an hour.
+// pause returns the time from now until tick has something to do, at most an hour.
 func (f *follower) pause(now time.Time) time.Duration {
 	pause := time.Hour
 	until := func(since time.Time, after time.Duration) {
@@ -243,7 +245,7 @@ func (f *follower) pause(now time.Time) time.Duration {
 	return pause
 }
 
-// take handles a frame by its kind. A faulty rank ignores all: its configuration must
+// take handles a frame by its kind. A faulty rank ignores all frames: its configuration must
 // change first.
 func (f *follower) take(frame *Frame) {
 	switch {
@@ -275,10 +277,10 @@ func (f *follower) take(frame *Frame) {
 	}
 }
 
-// batch handles a batch by the cursor's verdict. Contiguous batches are applied,
-// impossible ones counted. In all other cases the state may first have to be recovered
-// up to now. Then the batch is judged again: it is the due one, or it was part of the
-// recovery, or its number was false.
+// batch handles a batch by the cursor's verdict. A contiguous batch is applied, an impossible
+// one counted. In all other cases a recovery may be needed first, which brings the rank up to
+// date. Then the batch is judged again: it is the next one, or it was part of the recovery, or
+// its number was false.
 func (f *follower) batch(m *Message) {
 	verdict := f.cursor.Observe(m.Epoch, m.Seq)
 	if verdict == Impossible {
@@ -344,15 +346,15 @@ func (f *follower) batch(m *Message) {
 	}
 }
 
-// maybeRestarted reports whether a stale batch may be of a publisher that restarted
-// without notice. Only transports without epochs need this guess.
+// maybeRestarted reports whether stale batch m may be of a publisher that has restarted without
+// an epoch to show it. With epochs it is false.
 func (f *follower) maybeRestarted(m *Message) bool {
 	return m.Epoch == 0 && f.cursor.Epoch() == 0 && f.retryAt.IsZero() && f.isRestart(m.Seq)
 }
 
-// applyOrMend applies the due batch. If it can't be read, it may have been damaged on
-// its way: it is requested again. If the replayed one can't be read either, the rank is
-// rebuilt without it.
+// applyOrMend applies m, the next batch. If m can't be read, it may have been damaged on its
+// way, so it is requested again. If the replayed batch can't be read either, the rank is
+// rebuilt.
 func (f *follower) applyOrMend(m *Message) {
 	if f.apply(m) {
 		return
@@ -364,8 +366,8 @@ func (f *follower) applyOrMend(m *Message) {
 	}
 }
 
-// apply applies a batch to the sink and moves the cursor after it. It returns false if
-// the batch can't be read.
+// apply applies a batch to the sink and moves the cursor after it. If the batch can't be read,
+// it does nothing and returns false.
 func (f *follower) apply(m *Message) bool {
 	b, err := f.dec.Decode(m.Payload)
 	if err != nil {
@@ -398,7 +400,7 @@ func (f *follower) isOtherRank(b *wire.Batch) bool {
 	return b.HasRank && b.Rank != f.rank.DP && !f.how.AnyRank
 }
 
-// event applies one event. An error means that the rank can't be indexed.
+// event applies one event to the sink. An error means that the rank can't be indexed.
 func (f *follower) event(e *wire.Event) error {
 	f.counts.Events++
 	why := notSkipped
@@ -430,7 +432,7 @@ func (f *follower) event(e *wire.Event) error {
 	return nil
 }
 
-// countSkip counts a skipped event by its reason.
+// countSkip counts an event that was skipped for the reason why. notSkipped counts nothing.
 func (f *follower) countSkip(why skipReason) {
 	switch why {
 	case unknownMedium:
@@ -442,7 +444,8 @@ func (f *follower) countSkip(why skipReason) {
 	}
 }
 
-// enter changes the state and calls OnChange.
+// enter sets the state and the error, and calls OnChange if the state is another one than
+// before.
 func (f *follower) enter(s State, err error) {
 	changed := f.state != s
 	f.state, f.err = s, err

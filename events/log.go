@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ErrLagged is returned for a number whose batch the log no longer keeps or has not
-// reached.
+// ErrLagged is returned by Read for a number whose batch the log no longer keeps, or for one
+// beyond the next batch.
 var ErrLagged = errors.New("events: the log no longer keeps these batches")
 
 // Batch has the changes of a cache in one step.
@@ -22,9 +22,8 @@ type Batch struct {
 	Events []kv.Event // shared and immutable; empty in a heartbeat
 }
 
-// LogConfig bounds a [Log]. The zero value works.
 type LogConfig struct {
-	// Bounds of the batches kept for late readers. An empty batch counts as one event.
+	// Bounds of the kept batches together. An empty batch counts as one event.
 	KeepEvents int `default:"1<<16" min:"1" max:"1<<30"`  // Default: 65536.
 	KeepBytes  int `default:"64<<20" min:"1" max:"1<<40"` // Default: 64 MiB.
 
@@ -40,8 +39,8 @@ func (c LogConfig) WithDefaults() LogConfig { return bounds.Fill(c) }
 // Validate returns all fields that are out of range.
 func (c LogConfig) Validate() error { return bounds.Check("events", c.WithDefaults()) }
 
-// Dump returns Stored events for all blocks of a cache, parents first, and the number
-// of the first batch that they do not include. Block.Local may be 0.
+// Dump returns Stored events for all blocks of a cache, parents first. next is the number of the
+// first batch whose changes are not in them. Block.Local may be 0.
 type Dump func(context.Context) (stored []kv.Event, next uint64, err error)
 
 // Log numbers the events of one cache in batches without gaps, and keeps the last ones.
@@ -52,13 +51,13 @@ type Log struct {
 	dump Dump
 
 	mu      sync.Mutex
-	batches []Batch // those kept
+	batches []Batch // the kept batches
 	next    uint64
 	events  int // in batches; an empty one counts as 1
 	bytes   int
 	held    int           // blocks stored and not removed, counted in each tier
 	total   uint64        // events appended
-	grown   chan struct{} // closed by the next batch or the end; nil without a waiting reader
+	grown   chan struct{} // closed when a batch is added or the log ends; nil if no reader waits
 	ended   error
 }
 
@@ -67,8 +66,8 @@ func NewLog(cfg LogConfig, dump Dump) *Log {
 	return &Log{cfg: cfg.WithDefaults(), dump: dump}
 }
 
-// Append numbers the events of one step and wakes readers. The log owns the slice
-// afterwards.
+// Append adds the events of one step as one or more batches and wakes readers. The log owns the
+// slice afterwards. After Close it does nothing.
 func (l *Log) Append(events []kv.Event) {
 	if len(events) == 0 {
 		return
@@ -82,8 +81,9 @@ func (l *Log) Append(events []kv.Event) {
 	}
 }
 
-// beat appends an empty batch, unless batch next exists already. Without it a reader
-// could not notice the loss of the last batch before a pause.
+// beat appends an empty batch with number next. If batch next exists already or the log has
+// ended, it does nothing and returns false. Without an empty batch a reader could not notice the
+// loss of the last batch before a pause.
 func (l *Log) beat(next uint64) (beaten bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,8 +94,8 @@ func (l *Log) beat(next uint64) (beaten bool) {
 	return true
 }
 
-// Close ends the log when its cache is gone. Readers get the remaining batches, then
-// cause.
+// Close ends the log when its cache is gone. Readers first get the remaining batches, the last
+// of which clears the cache if it held blocks. Then Read fails with cause.
 func (l *Log) Close(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +109,8 @@ func (l *Log) Close(cause error) {
 	l.wake()
 }
 
-// push appends a batch and drops the oldest ones beyond the bounds, but never the last.
+// push appends a batch of events. While there are more batches than KeepEvents or KeepBytes
+// allow, it drops the oldest one, but never the new one.
 func (l *Log) push(events []kv.Event) {
 	for i := range events {
 		ev := &events[i]
@@ -161,8 +162,8 @@ func (b *Batch) bytes() int {
 	return n
 }
 
-// cut returns the events of the next batch, and the rest. An event that is too long for
-// one batch is split; its second part has the first part's last block as parent.
+// cut divides events into the next batch and the rest. An event that is too long for one batch
+// is split; the parent of its second part is the last block of its first part.
 func (l *Log) cut(events []kv.Event) (batch, rest []kv.Event) {
 	runs, blocks := l.cfg.BatchEvents, 0
 	for i := range events {
@@ -191,9 +192,9 @@ func (l *Log) cut(events []kv.Event) (batch, rest []kv.Event) {
 	return events, nil
 }
 
-// batchBlocks returns the number of blocks of an event's size that a batch may have. On
-// the wire a token takes at most 5 bytes and a hash 9: blocks of 16 tokens take 89, and
-// 4,096 of them 356 KiB.
+// batchBlocks returns the most blocks that a batch may have if its blocks are as large as those
+// of ev. On the wire a token takes at most 5 bytes and a hash 9: a block of 16 tokens takes 89
+// bytes, and 4,096 blocks take 356 KiB.
 func (l *Log) batchBlocks(ev *kv.Event) int {
 	switch {
 	case l.cfg.BatchBlocks > 0:
@@ -205,9 +206,10 @@ func (l *Log) batchBlocks(ev *kv.Event) int {
 	}
 }
 
-// fit returns the number of blocks of an event that fit into a batch with room for a
-// number of runs and blocks, and the runs that they take. Consecutive blocks without
-// media are one run; each block with media is a run of its own.
+// fit returns in n how many blocks or hashes of ev, from the first on, fit into a batch that has
+// room for this number of runs and blocks. used is the number of runs that they take.
+// Consecutive blocks without media are one run; each block with media, or that names its salt,
+// is a run of its own.
 func fit(ev *kv.Event, runs, blocks int) (n, used int) {
 	if runs == 0 {
 		return 0, 0
@@ -229,11 +231,12 @@ func fit(ev *kv.Event, runs, blocks int) (n, used int) {
 	return len(ev.Blocks), max(used, 1)
 }
 
-// readBatches is the largest number of batches of one Read.
+// readBatches is the largest number of batches that one Read returns.
 const readBatches = 64
 
-// Read returns 1 to 64 batches from number from on, and waits for the first. It fails
-// with ErrLagged, with ctx's error or, after the last batch, with Close's cause.
+// Read returns 1 to 64 batches, starting with number from. If that batch does not exist yet, it
+// waits for it. It fails with ErrLagged, with the cause of ctx's end or, after the last batch,
+// with the cause given to Close.
 func (l *Log) Read(ctx context.Context, from uint64) ([]Batch, error) {
 	for {
 		batches, grown, err := l.since(from)
@@ -248,8 +251,8 @@ func (l *Log) Read(ctx context.Context, from uint64) ([]Batch, error) {
 	}
 }
 
-// since returns the batches that Read would return now, or a channel that is closed
-// when there may be more.
+// since returns what Read would return now. If there is nothing yet, it returns a channel that
+// is closed when there may be something.
 func (l *Log) since(from uint64) ([]Batch, <-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -269,14 +272,15 @@ func (l *Log) since(from uint64) ([]Batch, <-chan struct{}, error) {
 	return nil, l.grown, nil
 }
 
-// Kept returns the range of kept batch numbers, [first, next).
+// Kept returns the numbers of the kept batches: first to next-1.
 func (l *Log) Kept() (first, next uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.next - uint64(len(l.batches)), l.next
 }
 
-// figures returns the counts that the publisher reports for its log.
+// figures returns the number of events appended so far, and the number of blocks stored and not
+// removed.
 func (l *Log) figures() (events uint64, held int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

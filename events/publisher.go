@@ -16,17 +16,17 @@ type PublisherConfig struct {
 	DP   uint32 // data-parallel rank, sent with every batch
 	Form wire.Form
 
-	// Epoch distinguishes this publisher from its predecessors and must be higher than theirs. Default: the start time
-	// in nanoseconds.
+	// Epoch distinguishes this publisher from its predecessors and must be higher than theirs.
+	// Default: the start time in nanoseconds.
 	Epoch uint64
 
-	// Heartbeat is the time without events after which an empty batch is appended to the log, so that readers notice the
-	// loss of the last batch. Default 1 s. Below 0: never.
+	// Heartbeat is the time without events after which an empty batch is appended to the log, so
+	// that readers notice the loss of the last batch. Default 1 s. Below 0: never.
 	Heartbeat time.Duration
 }
 
-// Publisher sends the batches of a log over transports and answers readers that missed
-// some. It never waits for a reader.
+// Publisher sends the batches of a log over transports, and answers readers that missed some
+// batches. It never waits for a reader.
 type Publisher struct {
 	cfg        PublisherConfig
 	log        *Log
@@ -38,20 +38,20 @@ type Publisher struct {
 
 	mu      sync.Mutex
 	metrics PublisherMetrics
-	pending *dump         // requested and not begun
+	pending *dump         // snapshot that was requested and is not begun; nil: none
 	dumping chan struct{} // capacity 1: held while a snapshot is made
 }
 
-// dump is a snapshot that several readers wait for.
+// dump is a snapshot for which several readers wait.
 type dump struct {
 	done chan struct{}
 	snap Snapshot
 	err  error
 }
 
-// NewPublisher starts the transports, which it owns from then on, and sends batches
-// appended to the log from now on. Earlier batches can be replayed. After an error
-// nothing keeps running.
+// NewPublisher starts the transports and sends the batches that are appended to the log from now
+// on. Earlier batches can be replayed. The Publisher owns the transports. If a transport fails
+// to start, all are closed.
 func NewPublisher(cfg PublisherConfig, log *Log, transports ...Transport) (*Publisher, error) {
 	if cfg.Epoch == 0 {
 		cfg.Epoch = uint64(time.Now().UnixNano())
@@ -74,8 +74,8 @@ func NewPublisher(cfg PublisherConfig, log *Log, transports ...Transport) (*Publ
 	return p, nil
 }
 
-// Close sends the log's remaining batches, then ends the goroutine and the transports.
-// The log stays open.
+// Close sends the batches that the log has already, then ends the goroutine and closes the
+// transports. The log stays open. A second call returns ErrClosed.
 func (p *Publisher) Close() error {
 	err := ErrClosed
 	p.closing.Do(func() {
@@ -89,13 +89,12 @@ func (p *Publisher) Close() error {
 	return err
 }
 
-// Done is closed when everything is sent after the end of the log, or when the
-// publisher is closed.
+// Done returns a channel that is closed when the log has ended and all its batches are sent, or
+// when the Publisher is closed.
 func (p *Publisher) Done() <-chan struct{} { return p.done }
 
-// run sends batches from next on, and heartbeats in pauses. If the log has dropped
-// batches that were not sent, it continues with the oldest kept one; readers see the
-// gap.
+// run sends batches, starting with number next, and heartbeats in pauses. If the log has dropped
+// batches that were not sent, it continues with the oldest kept one; readers see the gap.
 func (p *Publisher) run(next uint64) {
 	defer close(p.done)
 	out := newEncoder(p.cfg.Form, p.cfg.DP)
@@ -120,7 +119,8 @@ func (p *Publisher) run(next uint64) {
 	}
 }
 
-// read waits for batches, at most for the time of a heartbeat.
+// read returns batches of the log, starting with number next. It waits for them, at most for the
+// time of a heartbeat.
 func (p *Publisher) read(next uint64) ([]Batch, error) {
 	ctx := p.ctx
 	if p.cfg.Heartbeat > 0 {
@@ -146,7 +146,7 @@ func (p *Publisher) send(m Message) {
 	}
 }
 
-// count changes the metrics under the mutex.
+// count calls change with the metrics, under the mutex.
 func (p *Publisher) count(change func(*PublisherMetrics)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,8 +186,8 @@ func (p *Publisher) Replay(from uint64) iter.Seq[Message] {
 	}
 }
 
-// Snapshot implements [History]. A snapshot walks the whole tree between two steps, so
-// readers that ask while one is made share the next one.
+// Snapshot implements [History]. Making a snapshot walks the whole cache between two steps. So
+// readers that ask while one is being made share the next one.
 func (p *Publisher) Snapshot(ctx context.Context) (Snapshot, error) {
 	p.mu.Lock()
 	d := p.pending
@@ -207,7 +207,7 @@ func (p *Publisher) Snapshot(ctx context.Context) (Snapshot, error) {
 	return d.snap, d.err
 }
 
-// make makes the requested snapshot, unless another reader has made d meanwhile.
+// make makes snapshot d, unless another reader has begun it meanwhile.
 func (p *Publisher) make(d *dump) {
 	p.mu.Lock()
 	mine := p.pending == d

@@ -20,8 +20,8 @@ var (
 	errUnreadable = errors.New("events: a batch can't be read")
 )
 
-// invalidate clears the rank and enters a state without valid contents. The cursor is
-// reset, so the next batch does not count as a continuation.
+// invalidate clears the rank in the sink and enters state s, for the reason err. The cursor
+// becomes initial, so the next batch does not count as a continuation.
 func (f *follower) invalidate(s State, err error) {
 	f.tr.reset()
 	f.sink.Clear(f.rank)
@@ -32,21 +32,22 @@ func (f *follower) invalidate(s State, err error) {
 	f.enter(s, err)
 }
 
-// failRecovery ends a failed recovery and schedules the next.
+// failRecovery handles a recovery that failed with err: the rank is Lost, and the next recovery
+// is scheduled.
 func (f *follower) failRecovery(err error) {
 	f.counts.FailedRecoveries++
 	f.invalidate(Lost, err)
 	f.backOff()
 }
 
-// backOff schedules the next recovery after twice the previous wait, within [RetryMin,
-// RetryMax]: 10, 20, 40 ms … 5 s by default.
+// backOff schedules the next recovery after twice the last wait, at least RetryMin and at most
+// RetryMax: 10, 20, 40 ms … 5 s by default.
 func (f *follower) backOff() {
 	f.wait = min(max(2*f.wait, f.cfg.RetryMin), f.cfg.RetryMax)
 	f.retryAt = time.Now().Add(f.wait)
 }
 
-// recovered ends a successful recovery.
+// recovered handles a successful recovery: the rank is Live.
 func (f *follower) recovered() {
 	f.wait = 0
 	f.missing = 0
@@ -54,11 +55,10 @@ func (f *follower) recovered() {
 	f.enter(Live, nil)
 }
 
-// catchUp repairs the rank after a new connection. If the publisher is provably the
-// same, a replay of the missed batches is enough, so a broken connection costs no
-// snapshot. Otherwise everything is fetched again. A publisher without history is
-// assumed to be the same until its next batch (doubted): that has either the due number
-// or another publisher's.
+// catchUp repairs the rank after a new connection. If a replay proves that the publisher is the
+// same as before, the missed batches are enough, so a broken connection costs no snapshot.
+// Otherwise the rank is rebuilt. A publisher without history counts as the same until its next
+// batch (field doubted), which has either the next number or shows another publisher.
 func (f *follower) catchUp() {
 	next, live := f.cursor.Next()
 	if !live || next == 0 || f.state != Live {
@@ -80,8 +80,9 @@ func (f *follower) catchUp() {
 	}
 }
 
-// resume replays the missed batches. The publisher is the same if its epoch says so, or
-// if the last applied batch has the same hash: batches contain their time, so two
+// resume replays the missed batches; next is the number of the first of them. It fails unless
+// the publisher is the same as before. That is so if its epoch is the same, or if the batch
+// before next has the same hash as the last applied batch: batches contain their time, so two
 // publishers do not send equal ones.
 func (f *follower) resume(next uint64) error {
 	epoch, last := f.cursor.Epoch(), f.last
@@ -106,9 +107,8 @@ func (f *follower) resume(next uint64) error {
 	return err
 }
 
-// fillGap fills a gap by a replay, or else by a rebuild. Until the outcome is known the
-// sink keeps its contents from before the gap, which are less than the publisher's and
-// never more.
+// fillGap replays the missing batches, or rebuilds the rank if that fails. Until then the sink
+// keeps its contents: what the publisher held before the gap, or less, and never more.
 func (f *follower) fillGap() {
 	f.counts.Recoveries++
 	next, _ := f.cursor.Next()
@@ -135,7 +135,8 @@ func (f *follower) fillGap() {
 	}
 }
 
-// next applies a replayed batch, which must be the due one.
+// next applies a replayed batch. An error ends the replay: the batch is not the next one, can't
+// be read, or shows that the rank can't be indexed.
 func (f *follower) next(m Message) error {
 	switch f.cursor.Observe(m.Epoch, m.Seq) {
 	case Contiguous:
@@ -155,15 +156,17 @@ func (f *follower) next(m Message) error {
 	}
 }
 
-// replay asks the source for batches, within RecoverTimeout.
+// replay asks the source for the batches from number from on and calls each with them, within
+// RecoverTimeout. It returns the publisher's epoch, or 0 if that is unknown.
 func (f *follower) replay(from uint64, each func(Message) error) (uint64, error) {
 	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.RecoverTimeout)
 	defer cancel()
 	return f.src.Replay(ctx, from, each)
 }
 
-// rebuild replaces the rank's contents by the best available: a snapshot, else the
-// batches that can still be replayed, else the batches from now on.
+// rebuild replaces the rank's contents by a snapshot. If the publisher makes none, it uses the
+// batches that can still be replayed, or else starts with the next batch. If a recovery fails,
+// the rank is Lost.
 func (f *follower) rebuild() {
 	f.counts.Recoveries++
 	doubted := f.doubted
@@ -192,8 +195,8 @@ func (f *follower) rebuild() {
 	}
 }
 
-// rebuildByReplay starts from nothing at the oldest batch that the publisher kept.
-// Blocks stored before it stay unknown, and so do all blocks below them.
+// rebuildByReplay clears the rank and replays all batches that the publisher keeps. Blocks
+// stored before these stay unknown, and so do all blocks below them.
 func (f *follower) rebuildByReplay() {
 	f.invalidate(f.state, f.err)
 	_, err := f.replay(0, func(m Message) error {
@@ -205,7 +208,7 @@ func (f *follower) rebuildByReplay() {
 		}
 		err := f.next(m)
 		if errors.Is(err, errUnreadable) {
-			// Its removals are lost, so everything before it is invalid.
+			// The removals in this batch are lost, so the contents from before it are invalid.
 			f.invalidate(f.state, f.err)
 			f.cursor.Set(m.Epoch, m.Seq+1)
 			err = nil
@@ -226,8 +229,8 @@ func (f *follower) rebuildByReplay() {
 	f.recovered()
 }
 
-// install replaces the rank by a snapshot. If the snapshot can't be read, it returns an
-// error and leaves the sink unchanged.
+// install replaces the rank's contents in the sink by a snapshot, and sets the cursor after it.
+// If the snapshot can't be used, it returns an error and leaves the sink unchanged.
 func (f *follower) install(snap *Snapshot) error {
 	if snap.Next >= 1<<63 {
 		return fmt.Errorf("%w: it ends before batch %d", errUnreadable, snap.Next)

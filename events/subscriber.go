@@ -16,10 +16,10 @@ type State uint8
 
 // The states.
 const (
-	Waiting State = iota // nothing yet: never connected, or silent for too long
-	Live                 // the contents are those of the publisher before the cursor
-	Lost                 // a loss could not be repaired; cleared, and retried
-	Faulty               // it can't be indexed, see the error; cleared, and not retried
+	Waiting State = iota // the contents are empty: never connected, disconnected or silent for too long
+	Live                 // the contents are those of the publisher after batch Status.Next-1
+	Lost                 // a loss could not be repaired; the contents are cleared, and recovery is retried
+	Faulty               // the rank can't be indexed, see Status.Err; the contents are cleared, and nothing is retried
 )
 
 var stateNames = [...]string{"waiting", "live", "lost", "faulty"}
@@ -41,8 +41,7 @@ type Subscriber struct {
 // ErrKnown is Add's error for a rank that is followed already.
 var ErrKnown = errors.New("events: rank is followed already")
 
-// NewSubscriber returns a subscriber without ranks, or the faults that Validate
-// reports.
+// NewSubscriber returns a subscriber of sink without ranks. The error is that of Validate.
 func NewSubscriber(cfg SubscriberConfig, sink Sink) (*Subscriber, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -51,21 +50,21 @@ func NewSubscriber(cfg SubscriberConfig, sink Sink) (*Subscriber, error) {
 	return &Subscriber{cfg: cfg, sink: sink, ranks: make(map[kv.Rank]*follower)}, nil
 }
 
-// Follow has the options of Add.
+// Follow holds the options of Add.
 type Follow struct {
-	// Topic is the only accepted topic; messages of others are counted as UnknownWorker and
-	// dropped. Empty: any.
+	// Topic is the only accepted topic. Messages of other topics are counted as UnknownWorker
+	// and dropped. Empty: any.
 	Topic string
-	// AnyRank accepts batches of every data-parallel rank, for a source that belongs to
-	// one engine alone: such an engine may number itself as the n-th of several.
+	// AnyRank accepts batches whatever data-parallel rank they name. It is for a source that
+	// belongs to a single engine: such an engine may number itself as the n-th of several.
 	AnyRank bool
-	// Silence replaces the subscriber's for this rank, whose publisher sends
-	// heartbeats. 0: the subscriber's.
+	// Silence replaces SubscriberConfig.Silence for this rank, whose publisher sends heartbeats.
+	// 0: SubscriberConfig.Silence.
 	Silence time.Duration
 }
 
-// Add follows a rank through a source. The subscriber owns the source from then on,
-// also if Add fails, with ErrKnown or ErrClosed.
+// Add starts to follow rank r through src. The subscriber owns src from then on, and closes it
+// if Add fails, with ErrKnown or ErrClosed.
 func (s *Subscriber) Add(r kv.Rank, src Source, how Follow) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,8 +83,8 @@ func (s *Subscriber) Add(r kv.Rank, src Source, how Follow) error {
 	return nil
 }
 
-// Remove ends the following of a rank and lets the sink forget it. Until it returns,
-// Add refuses the rank. It does nothing for an unknown rank.
+// Remove stops following rank r and lets the sink forget it. Until it returns, Add refuses the
+// rank. It does nothing for an unknown rank.
 func (s *Subscriber) Remove(r kv.Rank) {
 	s.mu.Lock()
 	f := s.ranks[r]
@@ -128,21 +127,21 @@ type Status struct {
 	State State
 	Err   error // the reason for Lost or Faulty
 	Epoch uint64
-	Next  uint64 // number of the due batch
-	// Doubted: after a reconnect, a publisher without history has not sent a batch yet that
-	// shows whether it is the same.
+	Next  uint64 // number of the next batch
+	// Doubted says that it is unknown, after a reconnect, whether the publisher is the same as
+	// before: it has no history and has not sent a batch yet.
 	Doubted bool
-	// Successor is the epoch of a later process that sends batches under the worker's name;
-	// they are ignored. 0: none.
+	// Successor is the epoch of a later process that sends batches under the worker's name.
+	// These batches are ignored. 0: none.
 	Successor uint64
-	// Elsewhere: messages arrive under Topic and none under the wanted topic, which the
-	// publisher may not have.
+	// Elsewhere says that no messages of the wanted topic arrive, but some of topic Topic. The
+	// publisher may not have the wanted topic.
 	Elsewhere bool
 	Topic     string
 	Counts    Counts
 }
 
-// Status returns the status of a rank, and false if it is not followed.
+// Status returns the status of a rank. The second result is false if the rank is not followed.
 func (s *Subscriber) Status(r kv.Rank) (Status, bool) {
 	s.mu.Lock()
 	f := s.ranks[r]
@@ -155,7 +154,7 @@ func (s *Subscriber) Status(r kv.Rank) (Status, bool) {
 	return f.status, true
 }
 
-// Counts returns the sum over all present and past ranks.
+// Counts returns the sum of the counts of all ranks, including those that were removed.
 func (s *Subscriber) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,8 +20,9 @@ var mediaBytes = func() (b [len(media)][]byte) {
 	return b
 }()
 
-// tierOf reads a medium, in either case of letters. No medium means the device, because
-// old publishers know only that.
+// tierOf returns the tier with the given name on the wire; letter case does not matter. nil
+// means the device, because old publishers know only that. The second result is false for an
+// unknown name.
 func tierOf(medium []byte) (kv.Tier, bool) {
 	if medium == nil {
 		return kv.TierDevice, true

@@ -13,12 +13,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// translator converts one rank's wire events for an index: tokens to content hashes
-// computed here, media to tiers. The worker's own hashes stay only as names; so a
-// worker can't claim content that it does not have the tokens of.
+// translator converts one rank's wire events for an index: tokens to content hashes, which it
+// computes itself, and names of media to tiers. The worker's own hashes serve only as names of
+// blocks. So a worker can't claim content without having its tokens.
 type translator struct {
 	size   int // tokens per block
-	limit  int // of salts
+	limit  int // most blocks in salts
 	salts  map[kv.BlockHash]saltOf
 	group  int32 // the KV cache group in use; -1: none seen yet
 	blocks []Block
@@ -28,9 +28,9 @@ type translator struct {
 	buf    []byte
 }
 
-// saltOf is the salt of a block in a salted sequence. Only the first block of the
-// sequence names it (or the first one after a public prefix), but all later blocks are
-// hashed under it too.
+// saltOf is the salt of a block, and the tiers that have the block (one bit each). Only the
+// first block of a salted sequence names the salt (or the first block after a public prefix),
+// but the hashes of all later blocks depend on it too.
 type saltOf struct {
 	salt  string
 	tiers uint8
@@ -40,7 +40,7 @@ func newTranslator(size, limit int) *translator {
 	return &translator{size: size, limit: limit, salts: make(map[kv.BlockHash]saltOf), group: -1}
 }
 
-// reset forgets salts and group, for a new publisher.
+// reset forgets the salts and the KV cache group, for a new publisher.
 func (t *translator) reset() {
 	clear(t.salts)
 	t.group = -1
@@ -52,19 +52,21 @@ type skipReason uint8
 const (
 	notSkipped skipReason = iota
 	unknownMedium
-	otherGroup // of a hybrid model: not the group with full attention
-	saltLimit  // beyond SaltedBlocks
+	otherGroup // an event of a hybrid model for another group than the one with full attention
+	saltLimit  // the limit SaltedBlocks was reached
 )
 
-// errBlockSize is the error of a worker whose block size differs from the index's.
+// errBlockSize is the error for a worker whose blocks have another number of tokens than the
+// index's.
 type errBlockSize struct{ worker, index int }
 
 func (e errBlockSize) Error() string {
 	return fmt.Sprintf("events: the worker's blocks are of %d tokens, the index's of %d: give both the same block size", e.worker, e.index)
 }
 
-// stored translates a BlockStored. Its Blocks are valid until the next call. A Stored
-// without blocks has nothing to store; an error means that the worker can't be indexed.
+// stored translates a BlockStored. The Blocks of the result are valid until the next call. If
+// they are empty, there is nothing to store; the second result says why an event was skipped. An
+// error means that the worker can't be indexed.
 func (t *translator) stored(e *wire.Event) (Stored, skipReason, error) {
 	if len(e.Hashes) == 0 {
 		return Stored{}, notSkipped, nil
@@ -128,9 +130,9 @@ func (t *translator) stored(e *wire.Event) (Stored, skipReason, error) {
 	return s, notSkipped, nil
 }
 
-// counts reports whether an event is of the group that prefixes are matched by: the
-// first group with full attention. A sliding window group removes blocks that a prefix
-// still needs.
+// counts reports whether an event is of the KV cache group that decides what prefixes are
+// cached: the first group with full attention. A group with a sliding window removes blocks that
+// a prefix still needs.
 func (t *translator) counts(e *wire.Event) bool {
 	if !e.HasGroup {
 		return true
@@ -144,7 +146,8 @@ func (t *translator) counts(e *wire.Event) bool {
 	return t.group == e.Group
 }
 
-// removed translates a BlockRemoved. The hashes are valid until the next call.
+// removed translates a BlockRemoved into a tier and hashes. The hashes are valid until the next
+// call. The third result says why an event was skipped.
 func (t *translator) removed(e *wire.Event) (kv.Tier, []kv.BlockHash, skipReason) {
 	tier, known := tierOf(e.Medium)
 	if !known {
@@ -171,8 +174,9 @@ func (t *translator) removed(e *wire.Event) (kv.Tier, []kv.BlockHash, skipReason
 // mediaDigits is the length of a medium's identifier: SHA-256 or BLAKE3 in hexadecimal.
 const mediaDigits = 64
 
-// saltIn returns the salt of the first block of a sequence: the last of its keys, if
-// that is a bare string, no medium, and not the first occurrence of the adapter's name.
+// saltIn returns the salt that the first block of a sequence names, "" if it names none. The
+// salt is the last of the block's extra keys, if that key is a plain string, is not a medium,
+// and is not the first key that equals the adapter's name.
 func saltIn(e *wire.Event) (salt string) {
 	named := false
 	for keys := e.ExtraKeys(); ; {
@@ -197,7 +201,8 @@ const privateMark = "coppice.salt:"
 
 func isPrivate(key []byte) bool { return bytes.HasPrefix(key, []byte(privateMark)) }
 
-// privateSaltIn returns the salt of a private block after a public parent.
+// privateSaltIn returns the salt that the first block of e names after privateMark, "" if it
+// names none.
 func privateSaltIn(e *wire.Event) string {
 	for keys := e.ExtraKeys(); ; {
 		key, ok := keys.Next()
@@ -210,7 +215,8 @@ func privateSaltIn(e *wire.Event) string {
 	}
 }
 
-// mediumHash reads the first 16 of 64 hexadecimal digits, as Dynamo does.
+// mediumHash returns the number in the first 16 of 64 hexadecimal digits, as Dynamo does. The
+// second result is false if text is anything else.
 func mediumHash(text []byte) (uint64, bool) {
 	var b [mediaDigits / 2]byte
 	if len(text) != mediaDigits {
@@ -226,8 +232,9 @@ func mediumHash(text []byte) (uint64, bool) {
 	return h, true
 }
 
-// mediumOf returns the hash of a key that is neither name nor salt. An unreadable key
-// is hashed as it stands, so that no plain lookup finds the block.
+// mediumOf returns the hash of a key that is neither the adapter's name nor the salt. A key that
+// is no medium's identifier is hashed as it stands, so that no lookup without it finds the
+// block.
 func mediumOf(key *wire.ExtraKey) uint64 {
 	if key.Text != nil {
 		if h, ok := mediumHash(key.Text); ok {

@@ -6,7 +6,7 @@ import (
 	"iter"
 )
 
-// Message is one numbered batch.
+// Message is one batch with its number, as it travels.
 type Message struct {
 	Epoch   uint64 // of the publisher; 0: the transport has none
 	Seq     uint64
@@ -23,10 +23,12 @@ type Snapshot struct {
 // EndSeq marks the end of a replay on the wire: -1 as vLLM writes it.
 const EndSeq = ^uint64(0)
 
-// ErrUnsupported is returned by a [Source] whose publisher keeps no such history.
+// ErrUnsupported is returned by Replay and Snapshot of a [Source] whose publisher does not offer
+// them.
 var ErrUnsupported = errors.New("events: the publisher does not offer this")
 
-// History is a publisher's past. It is safe for concurrent use.
+// History gives transports the past batches and the contents of a publisher's cache. It is safe
+// for concurrent use.
 type History interface {
 	// Replay yields the kept batches with Seq >= from, ascending, without gaps. The
 	// first may be later than from.
@@ -36,24 +38,24 @@ type History interface {
 	Epoch() uint64
 }
 
-// Transport carries a publisher's batches. Start is called once, before the first Send,
-// and fails if the transport is unavailable. One goroutine calls Send. Send never waits
-// for a reader: a slow reader notices its losses by the numbers and asks for them. The
-// publisher only counts errors of Send. Close ends everything; it is called once, also
-// after a failed Start.
+// Transport carries a publisher's batches. Start is called once, before the first Send, and
+// fails if the transport is unavailable. Only one goroutine calls Send. Send never waits for a
+// reader: a slow reader notices lost batches by the numbers and asks for them. The publisher
+// only counts errors of Send. Close ends everything; it is called once, also after a failed
+// Start.
 type Transport interface {
 	Start(h History) error
 	Send(m Message) error
 	Close() error
 }
 
-// FrameKind is the kind of a [Source]'s observation.
+// FrameKind says what a [Source] has observed.
 type FrameKind uint8
 
 // The kinds of frame.
 const (
 	FrameBatch        FrameKind = iota
-	FrameConnected              // earlier messages may have been missed, also from another publisher
+	FrameConnected              // a new connection: messages before it may have been missed, and the publisher may be another one
 	FrameDisconnected           // no frame follows until the next FrameConnected
 	FrameMalformed              // a message that can't be read
 	FrameElsewhere              // no message of the wanted topic arrives, but one of Topic
@@ -71,13 +73,12 @@ type Frame struct {
 // Snapshot may be slow, and end with their ctx. One goroutine calls them, while the
 // Source continues to receive.
 type Source interface {
-	// Start begins. Frames arrive on the channel, in order, until Close, which closes
-	// the channel. A Source that has a slow reader stops reading from the network,
-	// which bounds its memory.
+	// Start begins. Frames arrive on the channel, in order. Close closes the channel. While its
+	// reader is slow, a Source stops reading from the network, which bounds its memory.
 	Start() <-chan Frame
-	// Replay calls each for the kept batches from number from on, in order. It returns
-	// the publisher's epoch, or 0 if that is unknown. It fails with ErrUnsupported,
-	// with ctx's error, with each's, or with the transport's.
+	// Replay calls each for the batches that the publisher keeps, from number from on, in order.
+	// It returns the publisher's epoch, or 0 if that is unknown. It fails with ErrUnsupported,
+	// or with the error of ctx, of each, or of the transport.
 	Replay(ctx context.Context, from uint64, each func(Message) error) (epoch uint64, err error)
 	// Snapshot fails with ErrUnsupported, with ctx's error, or the transport's.
 	Snapshot(ctx context.Context) (Snapshot, error)

@@ -40,8 +40,8 @@ import (
 type Config struct {
 	// Publish lists the destinations of cache events: zmq://*:5557?replay=5558&topic=T for a
 	// pair of ZeroMQ sockets, nats://a:4222,b:4222?prefix=P&creds=FILE&ca=FILE (or tls://) for
-	// NATS, where the worker is registered, too. It needs Scheduler.Events. Default: none;
-	// routers then guess the contents of the cache.
+	// NATS, where the worker is registered, too. The node must have Scheduler.Events. Default:
+	// none; routers then guess the contents of the cache.
 	Publish []string
 	// ArrayEvents publishes events as arrays, for readers older than vLLM 0.26.
 	ArrayEvents bool
@@ -61,15 +61,15 @@ type Config struct {
 	Pool string
 	// Keyed is set if the server requires API keys.
 	Keyed bool
-	// Controls is the server's setting; see server.Config.
+	// Controls is how the server treats control tokens in messages; see server.Config.
 	Controls chat.ControlMode
 	// Bundle is the bundle that the server offers to routers; see server.Config.
 	Bundle *bundle.Bundle
 	// Profile gives the duration of the worker's steps. Default: unknown; routers measure.
 	Profile *card.Profile
-	// Log receives outages of NATS. Default: LogHandler.
+	// Log receives messages when NATS fails or works again. Default: LogHandler.
 	Log *zap.Logger
-	// LogHandler receives the same where Log is nil. Default: nothing is logged.
+	// LogHandler receives these messages if Log is nil. Default: nothing is logged.
 	LogHandler slog.Handler
 }
 
@@ -120,8 +120,8 @@ type Worker struct {
 }
 
 // Join publishes the node's cache events and registers the worker. The server at Config.Addr or
-// URL should be listening already. Close the worker before or after the node; if after, readers
-// still get the node's last events.
+// URL should be listening already. The worker may be closed before or after the node. If the
+// node is closed first, readers still get the node's last events.
 func Join(node *coppice.Node, cfg Config) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func Join(node *coppice.Node, cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// describe fills in the worker's card.
+// describe fills in the worker's card. Addresses of events are added by publish.
 func (w *Worker) describe(cfg *Config) error {
 	name, at, err := cfg.identity()
 	if err != nil {
@@ -208,8 +208,8 @@ func (c *Config) identity() (name, at string, err error) {
 	return name, at, nil
 }
 
-// nameOf turns a text into a worker's name: it replaces invalid characters by hyphens and keeps
-// the end of a text that is too long.
+// nameOf makes a worker's name of text: it replaces invalid characters by hyphens, and of a text
+// that is too long it keeps the end.
 func nameOf(text string) string {
 	name := strings.Map(func(r rune) rune {
 		if r <= ' ' || r >= 0x7f || strings.ContainsRune(`.*>/\`, r) {
@@ -220,7 +220,7 @@ func nameOf(text string) string {
 	return name[max(0, len(name)-card.MaxName):]
 }
 
-// publish starts the publisher and its transports, and lists them on the card.
+// publish starts the publisher and its transports, and adds their addresses to the card.
 func (w *Worker) publish(cfg *Config) error {
 	if !w.node.Limits().Events {
 		return errors.New("fleet: the node makes no cache events, set Scheduler.Events")
@@ -272,7 +272,7 @@ func (w *Worker) publish(cfg *Config) error {
 	return nil
 }
 
-// portOf returns the port of a TCP address, or 0 for nil.
+// portOf returns the port of a TCP address, 0 for nil or any other address.
 func portOf(a net.Addr) int {
 	if t, ok := a.(*net.TCPAddr); ok {
 		return t.Port
@@ -280,7 +280,7 @@ func portOf(a net.Addr) int {
 	return 0
 }
 
-// announce registers the worker with each NATS that it publishes to.
+// announce registers the worker at each NATS destination to which it publishes.
 func (w *Worker) announce() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -333,8 +333,8 @@ func (w *Worker) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Leave deregisters the worker: routers send no more requests. Events are still published. A
-// second Leave has no effect.
+// Leave deregisters the worker, so that routers send it no more requests. Events are still
+// published. A second Leave has no effect.
 func (w *Worker) Leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -345,8 +345,8 @@ func (w *Worker) Leave() {
 	w.announcers = nil
 }
 
-// Close deregisters the worker and stops publishing; if the node has ended, only after its last
-// events were sent.
+// Close deregisters the worker and stops publishing. If the node has ended, it first waits until
+// the node's last events were sent.
 func (w *Worker) Close() error {
 	w.Leave()
 	if w.pub == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Source is the source of a trace: the name of a generated one, or a recording.
+// Source says where a trace comes from: the name of a generated one, or a recording.
 type Source struct {
 	Name      string // for Generate
 	Recording *Recording
@@ -17,15 +17,15 @@ type Source struct {
 
 // CompareConfig sizes a Compare. Zero means the default.
 type CompareConfig struct {
-	Base     Config   // of all runs; Workers, Policy, Staged, Rate, Clients and Seed are ignored
+	Base     Config   // configuration of all runs; its Workers, Policy, Staged, Rate, Clients and Seed are ignored
 	Sources  []Source // default: chat
 	Workers  []int    // numbers of workers; default: 8
 	Policies []Policy // default: all policies without a first stage
-	// Requests is the number of requests of a run. Default: 500 for each worker (1500
-	// of a recording, whose rare long prompts decide the tail), at most 12,000, but at
+	// Requests is the number of requests of a run. Default: 500 for each worker (1500 with a
+	// recording, whose rare long prompts decide the high percentiles), at most 12,000, but at
 	// least 48 for each worker, so that large fleets are warm for most of the run.
 	Requests int `min:"0" max:"1<<20"`
-	// Load is the rate of arrivals over the fleet's Capacity. Default 0.65: the fleet is
+	// Load is the rate of arrivals divided by the fleet's Capacity. Default 0.65: the fleet is
 	// busy with some slack.
 	Load float64 `default:"0.65" above:"0" max:"10"`
 	Seed uint64
@@ -65,7 +65,7 @@ func (c *CompareConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Steps returns how often Compare calls progress: for each capacity and each run.
+// Steps returns how often Compare calls progress: once for each capacity and once for each run.
 func (c CompareConfig) Steps() int {
 	c = c.withDefaults()
 	return len(c.Sources) * len(c.Workers) * (1 + len(c.Policies))
@@ -92,14 +92,14 @@ type Table struct {
 	MaxRunning int         `json:"max_running"`
 	EventDelay float64     `json:"event_delay_ms"`
 	Predict    float64     `json:"predict_ms"`
-	ITL        float64     `json:"itl_weight"` // of the policy latency, as is Backlog
+	ITL        float64     `json:"itl_weight"` // weights of the policy latency: ITL and Backlog
 	Backlog    float64     `json:"backlog_weight"`
 	Load       float64     `json:"load"` // rate of arrivals over Capacity
 	Seed       uint64      `json:"seed"`
 	Fleets     []FleetRuns `json:"fleets"`
 }
 
-// FleetRuns are the runs of one trace by one size of fleet.
+// FleetRuns holds the runs of one trace on a fleet of one size.
 type FleetRuns struct {
 	Trace    string   `json:"trace"`
 	Workers  int      `json:"workers"`
@@ -147,8 +147,8 @@ func Compare(ctx context.Context, cfg CompareConfig, progress func(string)) (*Ta
 	return t, nil
 }
 
-// fleet measures the capacity of a fleet with this number of workers for the trace s, and plays
-// all policies on it. progress is called after each run with its name.
+// fleet measures the capacity of a fleet of this many workers for the trace of s, and plays the
+// trace under all policies. progress is called after each.
 func (c *CompareConfig) fleet(ctx context.Context, s Source, workers int, progress func(string)) (FleetRuns, error) {
 	trace, err := s.trace(c.requests(&s, workers), workers, c.Seed)
 	if err != nil {

@@ -25,9 +25,9 @@ type Config struct {
 	Staged
 	Seed uint64 // of the router's random choices
 
-	// Rate is the rate of arrivals at the whole fleet, in requests per second. If it is 0, the run
-	// is a closed loop of Clients concurrent requests: when a request ends, the next one is sent.
-	// Exactly one of Rate and Clients must be set.
+	// Rate is the rate of arrivals at the whole fleet, in requests per second. If it is 0, the
+	// run is a closed loop of Clients concurrent requests: whenever a request ends, the next one
+	// is sent. Exactly one of Rate and Clients must be set.
 	Rate    float64 `min:"0"`
 	Clients int     `min:"0"`
 
@@ -44,11 +44,11 @@ type Config struct {
 	// ReportEvery is the interval at which workers report their usage, and the router
 	// learns the sizes of their prefix trees. Default 100 ms.
 	ReportEvery time.Duration `default:"100ms" above:"0s"`
-	// Predict, if above 0, is the time for which the router assumes that a worker has
-	// the blocks of a prompt sent to it, in addition to the blocks known by events.
+	// Predict, if above 0, is how long the router assumes that a worker has the blocks of a
+	// prompt sent to it, in addition to the blocks known by events.
 	Predict time.Duration `min:"0s"`
-	// PredictRequests makes the router predict by its open requests instead, as coppice
-	// route does: see router.Config.Predict.
+	// PredictRequests makes the router predict by its open requests instead, as coppice route
+	// does; see router.Config.Predict.
 	PredictRequests bool
 	// RestartAt, if above 0, is the time at which worker 0 loses its cache and its
 	// requests, which are sent again.
@@ -61,8 +61,8 @@ type Config struct {
 	plant *kv.Rank // test only: pins all requests to this worker
 }
 
-// WithDefaults returns a copy with the defaults in place of zeros. The error is that of
-// the default device.
+// WithDefaults returns a copy with the defaults in place of zeros. It fails if the default
+// device can't be made.
 func (c Config) WithDefaults() (Config, error) {
 	if c.Device == (sim.Profile{}) {
 		var err error
@@ -93,7 +93,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// believed returns the router's cost model of a worker's steps, from the profile of the
+// believed returns the router's cost model of a worker's steps, computed from the profile of the
 // device. All coefficients are in seconds.
 func (c *Config) believed() router.Profile {
 	if c.Kind == Mocker {
@@ -113,11 +113,11 @@ func (c *Config) believed() router.Profile {
 	}
 }
 
-// usualRows is the number of decoding rows at which the cost of a row is taken. A step takes the
-// longer of two times: to read the weights, and to multiply all rows with them. Up to the number
-// of rows at which both times are equal, a further row costs nothing; above that number it costs
-// its own multiplications. The router's model is linear. So believed counts for a row only the
-// time by which usualRows rows take longer than reading the weights, divided by usualRows.
+// usualRows is the number of decoding rows at which believed computes the cost of a row. A step
+// takes the time of reading the weights or of multiplying all rows with them, whichever is
+// longer. Up to the number of rows at which both are equal, a further row is free; above it, a
+// row costs its own multiplications. The router's model is linear in the rows. So believed
+// divides the time of reading by usualRows and charges a row only with the excess over that.
 const usualRows = 64
 
 // chunk returns the most tokens of one prompt in a step: a quarter of the step under our
@@ -132,9 +132,9 @@ func (c *Config) chunk() int {
 // kvTokenBytes returns the bytes of KV of a token over all layers; the 2 is for K and V.
 func kvTokenBytes(m *sim.Model) int { return 2 * m.Layers * m.KVHeads * m.HeadDim * m.KVBytes }
 
-// mockerProfile approximates the mocker's polynomials by linear costs, for a worker with a KV pool
-// of kvTokens. A decoding pass takes 5.7 ms on an empty pool and 34 ms on a full one; Block is the
-// difference of the two divided by the blocks of the pool.
+// mockerProfile approximates the mocker's polynomials by linear costs, for pools of kvTokens
+// tokens. A decoding pass takes 5.7 ms on an empty pool and 34 ms on a full one. Block is that
+// difference divided by the number of blocks of the pool.
 func mockerProfile(kvTokens int) router.Profile {
 	p := mocker.DefaultPolynomial()
 	const milli = 1e-3

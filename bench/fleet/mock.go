@@ -9,14 +9,14 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// mock is package mocker's worker as a Worker of the fleet.
+// mock makes a worker of package mocker a Worker of the fleet.
 type mock struct {
 	*mocker.Worker
 	report mocker.Report
 }
 
-// newMocker makes a worker that behaves as Dynamo's mocker, with upstream's timing. The
-// error lists the faults of cfg.
+// newMocker makes a worker that behaves as Dynamo's mocker, with upstream's timing. Its queue
+// has room for this many requests. The error lists the faults of cfg.
 func newMocker(cfg *Config, requests int) (Worker, error) {
 	w, err := mocker.New(mocker.Config{
 		Blocks: kv.FloorPages(cfg.KVTokens, BlockTokens), BlockTokens: BlockTokens, MaxSeqs: cfg.MaxRunning,

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
-// maxID is larger than all ids of a recorded trace. The numbers of the streams of answers have
-// this bit set, so they differ from all ids.
+// maxID is above all ids of a recorded trace. The numbers of the streams of answers have this
+// bit set, so that they differ from those of prompts.
 const maxID = 1 << 32
 
 // Recording is a recorded trace.
@@ -33,14 +33,13 @@ func OpenMooncake(path string) (*Recording, error) {
 // Requests returns the number of recorded requests.
 func (r *Recording) Requests() int { return len(r.rows) }
 
-// Trace returns the first requests of the recording. If more are wanted than were
-// recorded, it interleaves as many copies of the recording as needed, over the same span
-// of time. Each copy has its own tokens and shares no prefix with another. Within a copy
-// requests keep their order and the pattern of their arrivals. Requests with the same
-// timestamp are spread over the time to the next one, since parts of the recordings have
-// a resolution of three seconds. Outputs have at least one token.
+// Trace returns the first requests of the recording, as many as requests says (1 to MaxRequests;
+// anything else is an error). If that is more than were recorded, it interleaves as many copies
+// of the recording as needed. Each copy has its own tokens and shares no prefix with another.
+// Within a copy requests keep their order and the pattern of their arrivals.
 //
-// requests must be in [1, MaxRequests]; anything else is an error.
+// Requests with the same timestamp are spread over the time to the next timestamp, because parts
+// of the recordings have a resolution of three seconds. Outputs have at least one token.
 func (r *Recording) Trace(requests int) (*Trace, error) {
 	if requests < 1 || requests > MaxRequests {
 		return nil, fmt.Errorf("fleet: a trace of %d requests, want 1 to %d", requests, MaxRequests)
@@ -63,8 +62,8 @@ func (r *Recording) Trace(requests int) (*Trace, error) {
 	return t, nil
 }
 
-// arrivals returns the arrival times of the first n requests: the first one is 0, and the unit is
-// the mean gap between these requests.
+// arrivals returns the times at which the first n requests arrive. The first time is 0, and the
+// unit is the mean time between two of these arrivals.
 func (r *Recording) arrivals(n int) []float64 {
 	at := make([]float64, n)
 	for lo := 0; lo < n; {

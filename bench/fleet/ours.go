@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// vocabulary is the size of the workers' vocabulary: 31 bits, so that made-up tokens
-// hardly ever collide.
+// vocabulary is the size of the workers' vocabulary: 2^31, so that the generated tokens of
+// different streams are hardly ever equal.
 const vocabulary = 1 << 31
 
 // ours is the production scheduler with a device that has no memory: a step takes the
@@ -68,7 +68,8 @@ func (w *ours) Submit(now time.Duration, r *Request) error {
 	return nil
 }
 
-// begin plans a step and computes its end; w.plan is nil if there is nothing to run.
+// begin plans a step at now and computes its end. If there is nothing to run, w.plan is nil
+// afterwards.
 func (w *ours) begin(now time.Duration) {
 	if w.plan = w.s.Next(now); w.plan != nil {
 		w.ends = now + w.cfg.Device.Step(&w.plan.Batch, w.info.PageBytes) + w.cfg.Device.Host(len(w.plan.Batch.Rows))
@@ -104,7 +105,8 @@ func (w *ours) Pass(now time.Duration, out *Report) error {
 	return nil
 }
 
-// take adds one output of the scheduler to the report. Any ending but Length is an error.
+// take adds output o of the scheduler to the report out. It is an error if a request ends for
+// another reason than Length.
 func (w *ours) take(o *scheduler.Output, out *Report) error {
 	id := int(o.Request)
 	if o.Sampled {

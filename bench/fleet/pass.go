@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// overlaps returns the number of leading blocks of the prompt that each worker has, by the index
-// and, with Config.Predict, by the prediction. The slice is valid until the next call.
+// overlaps returns the number of leading blocks of a prompt that each worker has, by the index
+// and, with Config.Predict, by the prediction. The result is valid until the next call.
 func (p *play) overlaps(req *Request) []router.Overlap {
 	p.found = p.index.Find(req.Locals, p.found[:0])
 	if p.guess != nil {
@@ -25,7 +25,7 @@ func (p *play) overlaps(req *Request) []router.Overlap {
 	return p.laps
 }
 
-// send submits request i to the worker that the router chose in d.
+// send gives request i to the worker that the router chose in d.
 func (p *play) send(i int, d *router.Decision) {
 	q, now := &p.asked[i], p.clock.Now()
 	w := &p.workers[d.Worker.Worker-1]
@@ -40,7 +40,7 @@ func (p *play) send(i int, d *router.Decision) {
 	p.arm(w)
 }
 
-// arm schedules the end of the worker's pass in progress, if there is one.
+// arm schedules the end of the pass in progress of worker w, if there is one.
 func (p *play) arm(w *station) {
 	if at, ok := w.Wake(); ok && !w.armed {
 		w.armed = true
@@ -48,8 +48,8 @@ func (p *play) arm(w *station) {
 	}
 }
 
-// pass ends a worker's pass and handles its report: events, tokens, endings. A pass may
-// free capacity, so requests that wait at the router are tried again.
+// pass ends the pass in progress of worker w and handles its report: events, tokens, endings. A
+// pass may free capacity, so requests that wait at the router are tried again.
 func (p *play) pass(w *station) {
 	now := p.clock.Now()
 	p.report.reset()
@@ -73,8 +73,8 @@ func (p *play) pass(w *station) {
 	}
 }
 
-// publish applies events to the index, after EventDelay. Events of a worker that has been
-// restarted meanwhile are lost.
+// publish applies events of worker w to the index, after EventDelay. If the worker is restarted
+// before that, they are lost.
 func (p *play) publish(w *station, events []kv.Event) {
 	if len(events) == 0 {
 		return
@@ -92,8 +92,8 @@ func (p *play) publish(w *station, events []kv.Event) {
 	})
 }
 
-// restart replaces worker 0 by a new one with an empty cache, and sends its open requests
-// again from the beginning.
+// restart replaces worker 0 by a new worker with an empty cache, and sends the requests that
+// were running or waiting there again, from their beginning.
 func (p *play) restart() {
 	w := &p.workers[0]
 	p.r.Leave(p.clock.Now(), w.id, nil)
@@ -122,7 +122,7 @@ func (p *play) restart() {
 	}
 }
 
-// apply updates the index and the router's predictions by a worker's events.
+// apply updates the index and the router's predictions by events of worker w.
 func (p *play) apply(w *station, events []kv.Event) {
 	for i := range events {
 		switch events[i].Kind {
@@ -140,8 +140,8 @@ func (p *play) apply(w *station, events []kv.Event) {
 	}
 }
 
-// token records an output token of request id at the time now. One token too many is an error. The
-// router is told of the first token and of every progressEvery-th one.
+// token records an output token of request id at now. One token too many is an error. The router
+// is told of the first token and of every progressEvery-th.
 func (p *play) token(now time.Duration, id int) {
 	q := &p.asked[id]
 	if q.ended || q.got == p.trace.asks[id].answer.n {
@@ -220,7 +220,7 @@ func (p *play) reports() {
 	p.clock.At(now+p.cfg.ReportEvery, p.reports)
 }
 
-// tick returns the wall time if Config.Clock is set.
+// tick returns the time of Config.Clock, or the zero time if that is nil.
 func (p *play) tick() time.Time {
 	if p.cfg.Clock == nil {
 		return time.Time{}

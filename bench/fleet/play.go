@@ -27,18 +27,18 @@ type play struct {
 	asked          []asked
 	next           int // the next request to arrive
 	ended          int
-	free           []*Request            // unused, for their memory
+	free           []*Request            // unused requests, kept for their memory
 	queued         map[router.Ticket]int // requests that wait at the router, by ticket
 	report         Report                // scratch
 	found, guessed []kvindex.Overlap     // scratch
 	laps           []router.Overlap      // scratch
-	err            error                 // the first one; it ends the run
+	err            error                 // the first error; it ends the run
 	checked        func(*station) error  // test hook, called after a worker's events were applied
 
 	sums sums
 }
 
-// station is a worker with the loop's bookkeeping.
+// station is a worker, and what play records about it.
 type station struct {
 	Worker
 	id       kv.Rank // in the router
@@ -47,19 +47,19 @@ type station struct {
 	armed    bool    // wake is scheduled
 	computed int     // prompt tokens
 	output   int     // tokens
-	requests int     // sent to it since its restart
-	life     int     // from 1; incremented by a restart, so that events of the former life are recognised
-	since    int     // arrivals at the fleet before its restart
+	requests int     // requests sent to the worker since its restart
+	life     int     // 1, and one more after a restart, so that events from before the restart are recognised
+	since    int     // number of requests that had arrived at the fleet before the worker's restart
 }
 
 // asked is the state of a request.
 type asked struct {
 	req           *Request
 	at            *station      // the worker that it was sent to
-	arrived, last time.Duration // arrival at the router, latest token
+	arrived, last time.Duration // times of the arrival at the router and of the latest token
 	res           router.Reservation
 	got           int // output tokens
-	overlap       int // prompt tokens that its worker had, by the router's information
+	overlap       int // prompt tokens that the worker had cached, as the router assumed
 	ended         bool
 	waiters       []int // requests that arrive when this one ends
 }
@@ -125,7 +125,7 @@ func (p *play) open(i int, pool router.PoolID) error {
 	})
 }
 
-// newWorker makes a worker of cfg.Kind. Its queue has room for all requests.
+// newWorker makes a worker of cfg.Kind. Its queue has room for this many requests.
 func newWorker(cfg *Config, requests int) (Worker, error) {
 	if cfg.Kind == Mocker {
 		return newMocker(cfg, requests)
@@ -134,8 +134,7 @@ func newWorker(cfg *Config, requests int) (Worker, error) {
 }
 
 // run plays until every request has ended. It is an error if nothing is scheduled while requests
-// are open. stop is called every 4096 events; if it returns an error, the run ends with that
-// error.
+// are open. stop is called from time to time; if it returns an error, that ends the run.
 func (p *play) run(stop func() error) error {
 	if p.cfg.Rate > 0 {
 		p.clock.At(0, p.arrivals)
@@ -161,14 +160,15 @@ func (p *play) run(stop func() error) error {
 	return p.err
 }
 
-// fail keeps the first error; nil is ignored.
+// fail keeps err if it is the first error. nil is ignored.
 func (p *play) fail(err error) {
 	if p.err == nil {
 		p.err = err
 	}
 }
 
-// due returns the time at which request i arrives in an open loop, as the trace has drawn it.
+// due returns the time at which request i arrives in an open loop, if the request that it
+// continues has ended by then.
 func (p *play) due(i int) time.Duration {
 	return time.Duration(p.trace.asks[i].at / p.cfg.Rate * float64(time.Second))
 }
@@ -190,9 +190,9 @@ func (p *play) arrivals() {
 	}
 }
 
-// follow sends the next request of a closed loop. If that request continues an earlier one, follow
-// does not wait for the earlier one to end: the loop measures the capacity of the fleet, so it
-// keeps all clients busy.
+// follow sends the next request of a closed loop. It does so even if the request that this one
+// continues has not ended: the loop measures the capacity of the fleet, so it keeps all clients
+// busy.
 func (p *play) follow() {
 	if p.next < len(p.asked) {
 		p.next++

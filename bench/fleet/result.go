@@ -23,13 +23,14 @@ type Result struct {
 	E2Ep99  float64 `json:"e2e_ms_p99"`
 
 	RequestsPerS float64 `json:"requests_per_s"` // throughput over the middle three fifths of endings
-	// ComputedBalance and OutputBalance are the tokens of the busiest worker over the
-	// mean; 1 is perfect balance.
+	// ComputedBalance and OutputBalance are the number of tokens of the busiest worker divided
+	// by the mean over all workers; 1 is perfect balance.
 	ComputedBalance float64 `json:"computed_balance"` // of computed prompt tokens
 	OutputBalance   float64 `json:"output_balance"`
 	IdleWorkers     int     `json:"idle_workers"` // workers without any request
 	// RestartShare is the number of requests sent to the restarted worker after
-	// Config.RestartAt, over an equal share of them.
+	// Config.RestartAt, divided by the number that each worker would have got if all got the
+	// same.
 	RestartShare float64 `json:"restart_share,omitempty"`
 
 	PromptTokens   int     `json:"prompt_tokens"`
@@ -57,7 +58,8 @@ type sums struct {
 	choices                 []time.Duration // wall times
 }
 
-// steady reports whether request id counts for latencies: it is not in the first fifth.
+// steady reports whether the latencies of request id count: the first fifth of the requests does
+// not.
 func (p *play) steady(id int) bool { return id >= len(p.asked)/5 }
 
 func (s *sums) first(p *play, id int, took time.Duration) {
@@ -115,9 +117,9 @@ func (p *play) summarise() Result {
 	return r
 }
 
-// throughput returns the requests per second over the middle three fifths of ends, the times at
-// which requests ended, ascending; 0 if there are too few. The first fifth would include cold
-// caches, the last one idle workers.
+// throughput returns the requests per second over the middle three fifths of ends, the ascending
+// times at which requests ended. It is 0 if there are too few. The first fifth would include
+// cold caches, the last fifth idle workers.
 func throughput(ends []time.Duration) float64 {
 	lo, hi := len(ends)/5, len(ends)-1-len(ends)/5
 	if hi <= lo || ends[hi] == ends[lo] {
@@ -128,8 +130,8 @@ func throughput(ends []time.Duration) float64 {
 
 func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 
-// histogram counts durations in 128 buckets for each octave of nanoseconds, so a bucket
-// is at most 1/128 of its value wide.
+// histogram counts durations in buckets, 128 for each doubling. So a bucket is at most 1/128 of
+// its value wide.
 type histogram struct {
 	counts [64 * 128]int
 	n      int
@@ -140,8 +142,8 @@ func (h *histogram) add(d time.Duration) {
 	h.n++
 }
 
-// bucket returns the bucket of a duration: 7 bits after the leading one, and the octave.
-// Durations below 128 ns count as 128.
+// bucket returns the index of the bucket of d: 128 times the number of doublings above 128 ns,
+// plus the 7 bits after the leading one. Durations below 128 ns count as 128.
 func bucket(d time.Duration) int {
 	x := uint64(max(d, 128))
 	shift := bits.Len64(x) - 8

@@ -20,8 +20,8 @@ type Policy struct {
 type Staged struct {
 	Buckets int
 	Stage   router.Staging
-	// PrefixBlocks is the number of blocks that choose the bucket under ByPrefix.
-	// Default: the router's, 4.
+	// PrefixBlocks is the number of leading blocks of a prompt that choose its bucket under
+	// ByPrefix. Default: that of router.Config, 4.
 	PrefixBlocks int
 }
 
@@ -37,9 +37,9 @@ func Policies() []Policy {
 // policyForm is the syntax of a policy with a first stage, for error messages.
 const policyForm = "buckets:N:turn or buckets:N:prefix:BLOCKS"
 
-// String returns the name of the router's policy. With a first stage, it returns the
-// syntax of [Policy.UnmarshalText], followed by the router's policy unless that is the
-// default.
+// String returns the name of the router's policy. With a first stage, it returns the text that
+// [Policy.UnmarshalText] reads, followed by the name of the router's policy unless that is the
+// default one.
 func (p Policy) String() string {
 	if p.Buckets == 0 {
 		return p.Router.String()
@@ -83,8 +83,8 @@ func (p *Policy) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// stages makes the first stage and returns the pool of each worker. Without a first stage b is
-// nil, and all pools are 0, the id that means no pool.
+// stages makes the first stage b, and returns the pool of each worker, by the worker's number.
+// Without a first stage b is nil and all pools are 0, which means none.
 func (s *Staged) stages(workers int) (b *router.Buckets, pools []router.PoolID, err error) {
 	pools = make([]router.PoolID, workers)
 	if s.Buckets == 0 {
@@ -107,5 +107,5 @@ func (s *Staged) stages(workers int) (b *router.Buckets, pools []router.PoolID, 
 	return b, pools, nil
 }
 
-// idOf returns the router's name for worker i.
+// idOf returns the kv.Rank of worker i in the router.
 func idOf(i int) kv.Rank { return kv.Rank{Worker: kv.WorkerID(i + 1)} }

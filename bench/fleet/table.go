@@ -7,7 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
-// Rows returns a header and a row for each run. Trace and size are in their first row only.
+// Rows returns a header and a row for each run. The trace and the number of workers are only in
+// the first row of each fleet. legend explains the columns.
 func (t *Table) Rows() (_ [][]string, legend string) {
 	head := []string{"trace", "workers", "policy", "hit rate", "TTFT p50", "TTFT p99", "ITL p99", "E2E p99", "computed", "computed max/mean", "output max/mean"}
 	timed := t.timed()

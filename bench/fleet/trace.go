@@ -25,13 +25,13 @@ func (t *Trace) Requests() int { return len(t.asks) }
 
 // ask is one request.
 type ask struct {
-	at     float64 // arrival, in mean gaps between arrivals
-	after  int     // the request that it continues: it arrives no earlier than that one ends; -1 for none
+	at     float64 // time of arrival; the unit is the mean time between two arrivals
+	after  int     // number of the request that this one continues, and whose end it waits for; -1: none
 	prompt []segment
 	answer segment
 }
 
-// segment stands for the tokens from, from+1, …, from+n-1 of a stream. Token i of a stream is a
+// segment stands for n tokens of a stream, from token number from on. Token i of a stream is a
 // hash of the stream's number and i, so equal segments have equal tokens.
 type segment struct {
 	stream  uint64
@@ -63,8 +63,7 @@ func (a *ask) tokens() int {
 	return n
 }
 
-// fill generates request i of the trace into r, reusing the slices of r. h computes the hashes of
-// the prompt's blocks.
+// fill generates request i into r, and reuses the slices of r. h is memory that fill overwrites.
 func (t *Trace) fill(i int, h *kv.Hasher, r *Request) {
 	a := &t.asks[i]
 	*r = Request{ID: i, Tokens: r.Tokens[:0], Locals: r.Locals[:0], Hashes: r.Hashes[:0], Answer: r.Answer[:0], OutputTokens: a.answer.n}
@@ -99,12 +98,12 @@ const (
 	treeLongest     = 8192
 )
 
-// Generate makes a trace of requests for a fleet of workers. The seed
+// Generate makes a trace of this many requests for a fleet of this many workers. The seed
 // determines all random choices. Names are
 //
-//   - chat: conversations over 64 system prompts of Zipfian popularity, 24 concurrent
-//     ones for each worker. A turn arrives at its drawn time, or when the turn before
-//     it is answered, if that is later
+//   - chat: conversations over 64 system prompts of Zipfian popularity, 24 concurrent ones for
+//     each worker. A turn arrives at its drawn time, or when the turn before it is answered, if
+//     that is later
 //   - fewshot: one of 8 long prefixes and a short tail, for any number of workers
 //   - tree: each request continues a recent one and its answer
 //   - unique: nothing shared
@@ -147,10 +146,10 @@ func Generate(name string, requests, workers int, seed uint64) (*Trace, error) {
 type generator struct {
 	rng     *rand.Rand
 	trace   *Trace
-	streams uint64 // used so far
+	streams uint64 // number of streams used so far
 }
 
-// between draws evenly from lo to hi, both included.
+// between returns a random number from lo to hi, both included; all are equally probable.
 func (g *generator) between(lo, hi int) int { return lo + g.rng.IntN(hi-lo+1) }
 
 // fresh returns the first n tokens of a new stream.
@@ -159,9 +158,9 @@ func (g *generator) fresh(n int) segment {
 	return segment{g.streams, 0, n}
 }
 
-// near draws a length around median, approximately log-normal: median times 2^e, where e is the
-// sum of four draws that are evenly distributed over [-0.75, 0.75]. The standard deviation of e is
-// 0.87.
+// near returns a random length around median, approximately log-normal: median times 2^e, where
+// e is the sum of four numbers drawn evenly from [-0.75, 0.75]. So the standard deviation of e
+// is 0.87.
 func (g *generator) near(median int) int {
 	e := 0
 	for range 4 {
@@ -177,16 +176,16 @@ func (g *generator) near(median int) int {
 	return max(1, n)
 }
 
-// ask returns a request whose prompt consists of the segments in before, followed by last. The
-// answer continues the stream of last; its length is drawn around median.
+// ask returns a request whose prompt is the segments of before, and then last. The answer
+// continues the stream of last; its length is drawn around median.
 func (g *generator) ask(before []segment, last segment, median int) ask {
 	prompt := append(append(make([]segment, 0, len(before)+1), before...), last)
 	return ask{after: -1, prompt: prompt, answer: segment{last.stream, last.from + last.n, g.near(median)}}
 }
 
-// chat returns a generator of conversations. A conversation is a system prompt and one
-// stream: each turn appends the next tokens of the stream as the question and the next
-// ones as the answer.
+// chat returns a function that draws the next turn of a conversation. A conversation is a system
+// prompt and one stream: each turn appends the next tokens of the stream as the question and the
+// tokens after these as the answer.
 func (g *generator) chat(workers int) func() ask {
 	popular := rand.NewZipf(g.rng, chatZipf, 1, chatSystems-1)
 	systems := make([]segment, chatSystems)
@@ -216,8 +215,8 @@ func (g *generator) chat(workers int) func() ask {
 	}
 }
 
-// groups returns a generator of requests that each begin with one of n prefixes. With a large n
-// the prefixes together exceed the caches of the fleet.
+// groups returns a function that draws a request with one of n prefixes. With a large n the
+// prefixes exceed the caches of the fleet.
 func (g *generator) groups(n int) func() ask {
 	prefixes := make([]segment, n)
 	for i := range prefixes {
@@ -228,7 +227,7 @@ func (g *generator) groups(n int) func() ask {
 	}
 }
 
-// fewShot returns a generator of requests with one of 8 long prefixes.
+// fewShot returns a function that draws a request with one of 8 long prefixes.
 func (g *generator) fewShot() func() ask {
 	prefixes := make([]segment, fewShotPrefixes)
 	for i := range prefixes {
@@ -239,8 +238,9 @@ func (g *generator) fewShot() func() ask {
 	}
 }
 
-// tree returns a generator of requests that append some tokens to the prompt and answer
-// of a recent request. A prompt above treeLongest is replaced by the stem and some tokens.
+// tree returns a function that draws a request. Its prompt is the prompt and answer of a recent
+// request, and some new tokens. If that has more than treeLongest tokens, the prompt is the
+// stem, which all requests share, and some new tokens.
 func (g *generator) tree(workers int) func() ask {
 	stem := g.fresh(treeStem)
 	return func() ask {

@@ -17,8 +17,8 @@ type Request struct {
 	OutputTokens int
 }
 
-// Worker is a simulated server of the fleet. It is pure: virtual time comes in as now. A
-// pass is one step of the device, with the handling of its result.
+// Worker is a simulated server of the fleet. It reads no clock: virtual time comes in as now. A
+// pass is one step of the device and the handling of its result.
 type Worker interface {
 	// Submit adds a request, which must not change until it has ended. An error means
 	// that the worker refuses it.

@@ -39,15 +39,16 @@ type Card struct {
 	Models []string `json:"models"`
 	// Pool is the worker's group, for routers with pools; "": none.
 	Pool string `json:"pool,omitempty"`
-	// Keyed says that it requires API keys; each key's tenant has its own prefixes.
+	// Keyed says that the worker requires API keys; the tenant of each key has cached prefixes
+	// of its own.
 	Keyed bool `json:"keyed,omitempty"`
 
 	BlockTokens int `json:"block_tokens,omitempty"` // tokens per block in its events
 	PoolTokens  int `json:"pool_tokens,omitempty"`  // size of its KV pool
 	// StepTokens is the most prompt tokens per step; vLLM's max_num_batched_tokens.
 	StepTokens int `json:"step_tokens,omitempty"`
-	// ChunkTokens is the most of them for one long prompt while others decode; SGLang's
-	// chunked_prefill_size.
+	// ChunkTokens is the most prompt tokens that one long prompt takes of a step while other
+	// requests decode; SGLang's chunked_prefill_size.
 	ChunkTokens    int `json:"chunk_tokens,omitempty"`
 	MaxRunning     int `json:"max_running,omitempty"`      // most concurrent requests
 	MaxModelTokens int `json:"max_model_tokens,omitempty"` // most tokens of one request, prompt and output
@@ -75,7 +76,7 @@ type ZMQ struct {
 	Topic      string `json:"topic,omitempty"`
 }
 
-// NATS says that its events are on NATS, under its name as worker.
+// NATS says that the worker's events are on NATS, where the worker is called by its Name.
 type NATS struct {
 	Prefix string `json:"prefix,omitempty"`
 }
@@ -159,7 +160,7 @@ func (c *Card) Validate() error {
 	return errors.Join(errs...)
 }
 
-// CheckName returns the fault of a worker's name, nil if it is valid.
+// CheckName returns an error if name can't be the name of a worker, else nil.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -172,8 +173,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckPool returns the fault of a pool's name, nil if it is valid. Dynamo's namespaces are
-// valid names.
+// CheckPool returns an error if name can't be the name of a pool, else nil. Dynamo's namespaces
+// are valid names.
 func CheckPool(name string) error {
 	switch {
 	case name == "":
@@ -186,7 +187,7 @@ func CheckPool(name string) error {
 	return nil
 }
 
-// Append appends the card as JSON.
+// Append appends the card as JSON to dst. It panics on a card that Validate refuses.
 func (c *Card) Append(dst []byte) []byte {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -196,7 +197,7 @@ func (c *Card) Append(dst []byte) []byte {
 }
 
 // Parse decodes and validates a card. Unknown keys are ignored: they may be from a later
-// version.
+// version. The error wraps ErrInvalid.
 func Parse(text []byte) (*Card, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes, want at most %d", ErrInvalid, len(text), MaxBytes)

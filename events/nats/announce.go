@@ -23,11 +23,12 @@ const MaxPayload = 64 << 10
 
 // AnnouncerConfig configures an announcement and its subject. Worker and Payload are required.
 type AnnouncerConfig struct {
-	Config         // used: URL, Worker, Prefix, Retry and Options
+	Config         // only URL, Worker, Prefix, Retry and Options are used
 	Payload []byte // 1 to MaxPayload bytes; shared, never changed
 
-	// Epoch distinguishes this process from its predecessors of the same name, so that a late
-	// goodbye of theirs has no effect: later is higher. Default: the time of the start.
+	// Epoch distinguishes this process from its predecessors of the same name: a later one has a
+	// higher epoch. So a predecessor's late goodbye has no effect. Default: the time of the
+	// start.
 	Epoch    uint64
 	Interval time.Duration `default:"1s" min:"1ms"` // between announcements; default 1 s
 }
@@ -45,15 +46,16 @@ func (c AnnouncerConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Announcer announces a worker until it is closed. It does not read the payload.
+// Announcer announces a worker until it is closed. It does not look into the payload.
 type Announcer struct {
 	cfg AnnouncerConfig
 	client
-	up    chan struct{} // capacity 1: connected, maybe again
+	up    chan struct{} // capacity 1: signals each new connection
 	asked chan *nats.Msg
 }
 
-// NewAnnouncer starts announcing. It does not wait for a server.
+// NewAnnouncer starts announcing. It does not wait for a server. The error is about the
+// configuration.
 func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 	a := &Announcer{cfg: cfg.withDefaults(), up: make(chan struct{}, 1), asked: make(chan *nats.Msg, 16)}
 	if err := a.cfg.validate(); err != nil {
@@ -104,7 +106,7 @@ func (a *Announcer) publish(payload []byte) error {
 	return a.nc.PublishMsg(&nats.Msg{Subject: a.cfg.hereSubject(a.cfg.Worker), Header: header(a.cfg.Epoch, 0), Data: payload})
 }
 
-// Close says goodbye, if there is a server, and ends. It may be called again.
+// Close says goodbye, if a server is connected, and ends. It may be called again.
 func (a *Announcer) Close() error {
 	return a.end(func() { _ = a.publish(nil) })
 }

@@ -17,11 +17,12 @@ var ErrNoServer = errors.New("nats: no server")
 
 // BusConfig configures a Bus. Topic is required.
 type BusConfig struct {
-	Config        // used: URL, Prefix, Retry and Options
+	Config        // only URL, Prefix, Retry and Options are used
 	Topic  string // one token; the subject is <prefix>-<topic>
 
 	MaxMessage int `default:"1<<20" min:"1"` // 1 MiB; longer messages are neither sent nor received
-	// Limits of received messages that wait to be read: their number, and their bytes.
+	// QueueMessages and QueueBytes limit the received messages that wait to be read. Further
+	// ones are dropped.
 	QueueMessages int `default:"8192" min:"1"`   // 8192
 	QueueBytes    int `default:"64<<20" min:"1"` // 64 MiB
 }
@@ -46,10 +47,10 @@ type BusMetrics struct {
 	Connected bool   // at present
 	Connects  uint64 // including the first
 	Sent      uint64
-	Unsent    uint64 // no server, or too long
+	Unsent    uint64 // messages that were too long, or for which there was no server
 	Received  uint64
 	TooLong   uint64 // received, but longer than MaxMessage: ignored
-	Dropped   uint64 // came faster than they were read
+	Dropped   uint64 // messages dropped because they came faster than they were read
 }
 
 func (m BusMetrics) String() string {
@@ -70,7 +71,7 @@ type Bus struct {
 	connects, sent, unsent, received, tooLong atomic.Uint64
 }
 
-// NewBus connects. It does not wait for a server.
+// NewBus connects. It does not wait for a server. The error is about the configuration.
 func NewBus(cfg BusConfig) (*Bus, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -99,7 +100,7 @@ func NewBus(cfg BusConfig) (*Bus, error) {
 	return b, nil
 }
 
-// take forwards received messages.
+// take forwards received messages to the channel messages, except those that are too long.
 func (b *Bus) take(heard <-chan *nats.Msg) {
 	defer close(b.messages)
 	for m := range heard {
@@ -120,8 +121,8 @@ func (b *Bus) take(heard <-chan *nats.Msg) {
 // Close closes the channel.
 func (b *Bus) Messages() <-chan []byte { return b.messages }
 
-// Up returns a channel that signals each new connection, the first included: messages sent or
-// received around that time may be lost. Signals not yet read are merged into one.
+// Up returns a channel that signals each new connection, also the first one. Messages sent or
+// received around that time may be lost. Signals that were not read yet are merged into one.
 func (b *Bus) Up() <-chan struct{} { return b.up }
 
 // Connected reports whether there is a server.
@@ -136,8 +137,8 @@ func (b *Bus) MaxMessage() int {
 	return b.cfg.MaxMessage
 }
 
-// Send publishes a copy of message to all others. nil means that it is on its way to the server.
-// [ErrNoServer]: there is none now.
+// Send publishes a copy of message to all others. A nil error means that the message is on its
+// way to the server. It is [ErrNoServer] if no server is connected now.
 func (b *Bus) Send(message []byte) error {
 	err := b.send(message)
 	if err != nil {

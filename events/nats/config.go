@@ -33,7 +33,8 @@ type Config struct {
 	Retry         time.Duration `default:"100ms"` // first wait after a failure, doubled up to 5 s. Default: 100 ms
 
 	// Credentials is a file with a user's JWT and seed. CA is a PEM file with the certificates
-	// that signed the servers'. "": none. A user and a password may also be part of URL.
+	// of the authorities that signed the servers' certificates. "": none. A user and a password
+	// may also be part of URL.
 	Credentials, CA string
 	// Options are added to the connection's options.
 	Options []nats.Option
@@ -56,8 +57,9 @@ func (c Config) validate() error {
 func (c Config) subject() string    { return fmt.Sprintf("%s.%s.%d", c.Prefix, c.Worker, c.DP) }
 func (c Config) askSubject() string { return fmt.Sprintf("%s-ask.%s.%d", c.Prefix, c.Worker, c.DP) }
 
-// connect keeps trying forever: servers come and go, and credentials get repaired. It calls up
-// for each new connection, and down, if not nil, when one breaks.
+// connect returns a connection called name, which keeps trying forever: servers come and go, and
+// credentials get repaired. up is called for each new connection, and down, if not nil, when one
+// breaks. more are further options. The error is about the configuration only.
 func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nats.Conn, error) {
 	t := &trouble{notify: c.Notify}
 	connected := func(*nats.Conn) {
@@ -114,8 +116,9 @@ type client struct {
 
 func (c *client) begin() { c.ctx, c.cancel = context.WithCancel(context.Background()) }
 
-// end ends the goroutines, calls last if there is a server, waits up to flushTimeout for sent
-// messages to leave, and closes the connection. It may be called again, and always returns nil.
+// end ends the goroutines and closes the connection. Before that, if a server is connected, it
+// calls last and waits up to flushTimeout for sent messages to leave. It may be called again,
+// and always returns nil.
 func (c *client) end(last func()) error {
 	c.once.Do(func() {
 		c.cancel()
@@ -144,8 +147,9 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// pump forwards a subscription's messages until ctx or the subscription ends. Messages that
-// arrive faster than they are read are dropped; readers notice by sequence numbers or timeouts.
+// pump forwards the messages of sub to the channel to, until ctx or the subscription ends.
+// Messages that arrive faster than they are read are dropped; readers notice by sequence numbers
+// or timeouts.
 func pump(ctx context.Context, sub *nats.Subscription, to chan<- *nats.Msg) {
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
@@ -163,7 +167,8 @@ func pump(ctx context.Context, sub *nats.Subscription, to chan<- *nats.Msg) {
 	}
 }
 
-// subscribe subscribes, and limits the messages and bytes kept for a slow reader.
+// subscribe subscribes to subject. At most this number of messages, with this number of bytes,
+// is kept for a slow reader.
 func subscribe(nc *nats.Conn, subject string, messages, bytes int) (*nats.Subscription, error) {
 	sub, err := nc.SubscribeSync(subject)
 	if err == nil {
@@ -188,7 +193,8 @@ func header(epoch, seq uint64) nats.Header {
 	return nats.Header{headEpoch: {strconv.FormatUint(epoch, 10)}, headSeq: {strconv.FormatUint(seq, 10)}}
 }
 
-// message reads a header and payload; false if the header is not ours.
+// message makes a Message of a header and a payload. The second result is false if the header
+// has no valid epoch or number.
 func message(h nats.Header, payload []byte) (events.Message, bool) {
 	epoch, err := strconv.ParseUint(h.Get(headEpoch), 10, 64)
 	seq, err2 := strconv.ParseUint(h.Get(headSeq), 10, 64)

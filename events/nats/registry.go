@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// registry holds the announced processes. It reads no clock, and belongs to one goroutine.
+// registry holds the announced processes. It reads no clock. One goroutine owns it.
 type registry struct {
 	cfg     WatcherConfig
 	names   map[Process]*entry
@@ -20,10 +20,10 @@ type registry struct {
 // successor, or two that were given the same name by mistake.
 type Process struct {
 	Name  string
-	Epoch uint64 // 0: not announced
+	Epoch uint64 // 0: the announcement has no epoch
 }
 
-// Compare orders by name, then by epoch.
+// Compare orders processes by name, then by epoch.
 func (p Process) Compare(q Process) int {
 	return cmp.Or(cmp.Compare(p.Name, q.Name), cmp.Compare(p.Epoch, q.Epoch))
 }
@@ -42,11 +42,11 @@ type WatcherMetrics struct {
 	Names     int    // current processes, including gone ones that the reader has not been told of
 	Heard     uint64 // accepted announcements
 	Goodbyes  uint64
-	Lost      uint64 // processes that fell silent
+	Lost      uint64 // processes that are gone because they were silent too long
 	Malformed uint64 // invalid names and headers, and payloads that are too long
 	TooMany   uint64 // announcements of names beyond MaxNames, ignored
-	Dropped   uint64 // came faster than they were read
-	Outages   uint64 // times that all deadlines were renewed: no server, or a new connection
+	Dropped   uint64 // announcements dropped because they came faster than they were read
+	Outages   uint64 // times that all deadlines were renewed, because there was no server or the connection is new
 }
 
 func (m WatcherMetrics) String() string {
@@ -54,7 +54,7 @@ func (m WatcherMetrics) String() string {
 		m.Names, m.Heard, m.Goodbyes, m.Malformed, m.TooMany, m.Dropped, m.Lost, m.Outages)
 }
 
-// receive applies one announcement; an empty payload is a goodbye.
+// receive applies an announcement that arrived at now. An empty payload is a goodbye.
 func (r *registry) receive(now time.Time, name string, epoch uint64, payload []byte) {
 	if len(payload) > r.cfg.MaxPayload || !validName(name) {
 		r.metrics.Malformed++
@@ -82,7 +82,8 @@ func (r *registry) receive(now time.Time, name string, epoch uint64, payload []b
 	r.set(p, e, payload)
 }
 
-// set stores the state of a process and queues it for the reader if it is news.
+// set stores payload as the state of process p with entry e. If the reader does not know this
+// state, the process is queued for the reader.
 func (r *registry) set(p Process, e *entry, payload []byte) {
 	e.payload = payload
 	if !e.queued && !e.known() {
@@ -91,13 +92,13 @@ func (r *registry) set(p Process, e *entry, payload []byte) {
 	}
 }
 
-// known reports whether the reader knows the current state.
+// known reports whether the reader knows the current state of the process.
 func (e *entry) known() bool {
 	return (e.payload == nil) == (e.delivered == nil) && bytes.Equal(e.payload, e.delivered)
 }
 
-// next returns the first change that the reader does not know yet, the same one until told is
-// called.
+// next returns the first change that the reader does not know yet, or false. It returns the same
+// process again until delivered is called.
 func (r *registry) next() (Change, bool) {
 	for len(r.changed) > 0 {
 		p := r.changed[0]
@@ -115,8 +116,8 @@ func (r *registry) delivered(c Change) {
 	r.dequeue()
 }
 
-// dequeue removes the first element of changed, and the process if it is gone and the reader
-// knows.
+// dequeue removes the first element of changed. If that process is gone and the reader knows it,
+// its entry is deleted too.
 func (r *registry) dequeue() {
 	p := r.changed[0]
 	r.changed = r.changed[1:]
@@ -127,9 +128,9 @@ func (r *registry) dequeue() {
 	}
 }
 
-// expire marks processes as gone that were silent for Grace and did not answer within another
-// quarter of it. ask reports that some should be asked now; call doubt afterwards. due is the
-// time of the next call.
+// expire marks processes as gone that were silent for Grace, were then asked, and did not answer
+// within another quarter of Grace. ask reports that some processes must be asked now; after
+// asking, call noteAsked. due is the time of the next call.
 func (r *registry) expire(now time.Time) (due time.Time, ask bool) {
 	due = now.Add(r.cfg.Grace)
 	first := len(r.changed)
@@ -157,7 +158,7 @@ func (r *registry) expire(now time.Time) (due time.Time, ask bool) {
 	return due, ask
 }
 
-// noteAsked records that the processes silent for longer than Grace have been asked.
+// noteAsked records that all processes that have been silent for Grace were asked at now.
 func (r *registry) noteAsked(now time.Time) {
 	for _, e := range r.names {
 		if e.payload != nil && e.askedAt.IsZero() && !now.Before(e.last.Add(r.cfg.Grace)) {
@@ -166,7 +167,8 @@ func (r *registry) noteAsked(now time.Time) {
 	}
 }
 
-// renew renews all deadlines, after a time in which announcements could not be received.
+// renew lets all deadlines count from now, after a time in which announcements could not be
+// received.
 func (r *registry) renew(now time.Time) {
 	r.metrics.Outages++
 	for _, e := range r.names {

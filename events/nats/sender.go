@@ -25,8 +25,8 @@ func NewSender(cfg Config) *Sender {
 	return s
 }
 
-// Start implements [events.Transport]. It does not wait for a server: batches that none accepts
-// can be replayed later.
+// Start implements [events.Transport]. It does not wait for a server. Batches that no server
+// accepts can be replayed later.
 func (s *Sender) Start(h events.History) error {
 	if err := s.cfg.validate(); err != nil {
 		return err
@@ -44,8 +44,8 @@ func (s *Sender) Start(h events.History) error {
 	return nil
 }
 
-// Send implements [events.Transport]. While there is no server, the client buffers 8 MiB;
-// further batches return an error here and are a gap for readers.
+// Send implements [events.Transport]. While there is no server, the client buffers 8 MiB. Beyond
+// that, Send returns an error, and readers see a gap.
 func (s *Sender) Send(m events.Message) error {
 	return s.nc.PublishMsg(&nats.Msg{Subject: s.cfg.subject(), Header: header(m.Epoch, m.Seq), Data: m.Payload})
 }
@@ -70,8 +70,9 @@ func (s *Sender) answerAll() {
 // replay, in decimal.
 const snapshotRequest = "snapshot"
 
-// answer publishes a replay or a snapshot to m.Reply, and then an end message with the number of
-// messages sent.
+// answer publishes the replay or snapshot that m requests to m.Reply, and then an end message
+// with the number of messages before it. It returns that number. A request without Reply is
+// ignored.
 func (s *Sender) answer(m *nats.Msg) (said int, err error) {
 	if m.Reply == "" {
 		return 0, nil

@@ -16,14 +16,14 @@ import (
 
 const flushTimeout = time.Second
 
-// Limits of received messages that wait for a slow reader. The reader asks for those dropped
-// beyond them.
+// Limits of received messages that wait for a slow reader. Beyond them, messages are dropped, and
+// the reader asks for them.
 const (
 	queueMessages = 1 << 16
 	queueBytes    = 64 << 20
 )
 
-// maxAnswers is the most answers to one request that may wait to be read.
+// maxAnswers is the most messages of an answer that may wait to be read.
 const maxAnswers = 1 << 20
 
 // ErrNoPublisher reports that no publisher subscribes to the worker's requests.
@@ -36,16 +36,16 @@ type Source struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
-	turned chan struct{} // capacity 1: the connection broke or is new
+	turned chan struct{} // capacity 1: signals that the connection broke or is new
 
-	successor uint64 // last reported successor; belongs to the goroutine of listen
+	successor uint64 // epoch of the last reported successor; only the goroutine of listen uses it
 
 	mu sync.Mutex
 	nc *nats.Conn
 }
 
-// NewSource returns a Source; Start connects it. It fails on names that can't be part of a
-// subject.
+// NewSource returns a Source; Start connects it. It is an error if Worker or Prefix can't be
+// part of a subject.
 func NewSource(cfg Config) (*Source, error) {
 	s := &Source{cfg: bounds.Fill(cfg), turned: make(chan struct{}, 1), frames: make(chan events.Frame, 16)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -69,8 +69,8 @@ func (s *Source) Start() <-chan events.Frame {
 	return s.frames
 }
 
-// connect connects and subscribes; false if the configuration fails, as when a file can't be
-// read now.
+// connect connects and subscribes. It returns false if that is impossible now, for example
+// because a file with credentials can't be read.
 func (s *Source) connect(heard chan<- *nats.Msg) bool {
 	turn := func() { signal(s.turned) }
 	nc, err := s.cfg.connect("coppice router, for worker "+s.cfg.Worker, turn, turn)
@@ -97,7 +97,7 @@ func (s *Source) put(f events.Frame) {
 	}
 }
 
-// listen forwards messages and changes of the connection.
+// listen forwards messages, and changes of the connection, as frames until the source is closed.
 func (s *Source) listen(heard <-chan *nats.Msg) {
 	for up := false; ; {
 		select {
@@ -118,8 +118,9 @@ func (s *Source) listen(heard <-chan *nats.Msg) {
 	}
 }
 
-// frame converts a message. news is false for a message of another process that was reported
-// before or is earlier.
+// frame converts a message. news is false if there is nothing to report: the message is of
+// another process with the worker's name, and this process is an earlier one or was reported
+// before.
 func (s *Source) frame(m *nats.Msg) (f events.Frame, news bool) {
 	got, ok := message(m.Header, m.Data)
 	switch {
@@ -134,7 +135,7 @@ func (s *Source) frame(m *nats.Msg) (f events.Frame, news bool) {
 	return events.Frame{Kind: events.FrameSuccessor, Message: events.Message{Epoch: got.Epoch}}, true
 }
 
-// isOther reports whether epoch is that of another process with the worker's name.
+// isOther reports whether epoch is that of another process than Config.Epoch.
 func (s *Source) isOther(epoch uint64) bool { return s.cfg.Epoch != 0 && epoch != s.cfg.Epoch }
 
 // Close implements [events.Source].
@@ -155,7 +156,8 @@ func (s *Source) Replay(ctx context.Context, from uint64, each func(events.Messa
 	return end.Epoch, err
 }
 
-// batchCost is the assumed memory of a snapshot's batch besides its payload, which may be empty.
+// batchCost is the assumed memory of a batch of a snapshot in addition to its payload, which may
+// be empty.
 const batchCost = 64
 
 // Snapshot implements [events.Source].
@@ -173,8 +175,9 @@ func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 	return snap, err
 }
 
-// ask sends one request to the publisher, passes the answers to each, and returns the last
-// message, which has no payload.
+// ask sends a request to the publisher and calls each with every message of the answer. It
+// returns the end message, which has no payload. The error is that of each, [ErrNoPublisher], or
+// says that the answer is incomplete.
 func (s *Source) ask(ctx context.Context, request string, each func(events.Message) error) (end events.Message, err error) {
 	s.mu.Lock()
 	nc := s.nc

@@ -2,8 +2,8 @@ package nats
 
 import "sync"
 
-// trouble reports the problems of a connection to Config.Notify: each once, however often it
-// recurs, and nil when all are solved.
+// trouble reports the problems of a connection to Config.Notify. A problem that recurs is
+// reported once. When the connection works again, nil is reported.
 type trouble struct {
 	notify func(error)
 
@@ -11,11 +11,11 @@ type trouble struct {
 	reported map[string]struct{} // reported since the last nil
 }
 
-// maxTroubles bounds the problems reported before the next nil, since errors may contain varying
-// ports.
+// maxTroubles bounds the problems reported before the next nil, because errors may contain port
+// numbers that vary.
 const maxTroubles = 16
 
-// report reports a problem, or with nil its end.
+// report reports the problem err, or with nil that there is none any more.
 func (t *trouble) report(err error) {
 	if t.notify == nil {
 		return

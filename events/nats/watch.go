@@ -25,15 +25,17 @@ func validName(name string) bool {
 
 // WatcherConfig configures a Watcher. The zero value works.
 type WatcherConfig struct {
-	Config // used: URL, Prefix, Retry and Options
+	Config // only URL, Prefix, Retry and Options are used
 
 	// Grace is how long a worker may be silent. Then it is asked, and counts as gone if it does
-	// not answer within Grace/4. Deadlines are renewed after each outage. Default 5 s.
+	// not answer within Grace/4. After an outage of the connection all workers get the full time
+	// again. Default 5 s.
 	Grace      time.Duration `default:"5s" above:"0s"`
 	MaxNames   int           `default:"4096" min:"1"`   // default 4096; further ones are ignored
 	MaxPayload int           `default:"64<<10" min:"1"` // default MaxPayload; longer ones are ignored
 
-	// Limits of announcements that wait to be read: their number, and their bytes.
+	// QueueMessages and QueueBytes limit the announcements that wait to be read. Further ones
+	// are dropped.
 	QueueMessages int `default:"8192" min:"1"`   // 8192
 	QueueBytes    int `default:"64<<20" min:"1"` // 64 MiB
 
@@ -55,16 +57,16 @@ type Change struct {
 	Payload []byte // shared, never changed; nil: gone
 }
 
-// Gone reports whether the worker said goodbye or fell silent.
+// Gone reports whether the worker's process is gone: it said goodbye or was silent too long.
 func (c Change) Gone() bool { return c.Payload == nil }
 
-// Watcher follows which workers are registered. A slow reader gets the latest state of each,
-// without the states in between.
+// Watcher follows which workers are registered. A slow reader gets the latest state of each
+// worker, without the states in between.
 type Watcher struct {
 	cfg WatcherConfig
 	client
 	sub     *nats.Subscription
-	turned  chan struct{} // capacity 1: connected, maybe again
+	turned  chan struct{} // capacity 1: signals each new connection
 	heard   chan *nats.Msg
 	changes chan Change
 
@@ -76,7 +78,8 @@ type Watcher struct {
 	reconnects uint64 // number of reconnects when the current deadlines began
 }
 
-// NewWatcher starts watching. It does not wait for a server.
+// NewWatcher starts watching. It does not wait for a server. The error is about the
+// configuration.
 func NewWatcher(cfg WatcherConfig) (*Watcher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -112,8 +115,8 @@ func (w *Watcher) Metrics() WatcherMetrics {
 // Close ends the watcher and waits for its goroutines.
 func (w *Watcher) Close() error { return w.end(func() {}) }
 
-// run is the goroutine of the watcher. It offers a change only while the reader does not know
-// it.
+// run is the goroutine of the watcher. It offers a change to the reader until the reader has
+// taken it or it is no longer true.
 func (w *Watcher) run() {
 	defer close(w.changes)
 	w.ask()
@@ -158,7 +161,8 @@ func (w *Watcher) receive(m *nats.Msg) {
 	w.names.receive(time.Now(), strings.TrimPrefix(m.Subject, w.cfg.hereSubject("")), epoch, m.Data)
 }
 
-// expire finds processes that are gone, and returns the time until the next call.
+// expire finds processes that are gone, and asks silent ones. It returns the time until the next
+// call.
 func (w *Watcher) expire() time.Duration {
 	if !w.connected() {
 		return w.cfg.Grace
@@ -179,9 +183,9 @@ func (w *Watcher) expire() time.Duration {
 	return max(0, time.Until(due))
 }
 
-// connected reports whether there is a server. During and after an outage it renews all
-// deadlines. The order of the two reads matters: if the connection is up and the number of
-// reconnects unchanged, it was up all the time.
+// connected reports whether a server is connected. If there is none, or if there was an outage
+// since the last call, it renews all deadlines. The order of the two reads matters: if the
+// connection is up and the number of reconnects unchanged, it was up all the time.
 func (w *Watcher) connected() bool {
 	up, reconnects := w.nc.IsConnected(), w.nc.Stats().Reconnects
 	if !up || reconnects != w.reconnects {
@@ -191,12 +195,12 @@ func (w *Watcher) connected() bool {
 	return up
 }
 
-// ask requests an announcement from every worker; false if there is no server.
+// ask asks every worker for an announcement. It returns false if no server is connected.
 func (w *Watcher) ask() bool {
 	return w.nc.IsConnected() && w.nc.Publish(w.cfg.whoSubject(), nil) == nil
 }
 
-// share publishes the registry's counters for Metrics.
+// share copies the registry's counters for Metrics.
 func (w *Watcher) share() {
 	m := &w.names.metrics
 	m.Names = len(w.names.names)

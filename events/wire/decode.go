@@ -35,11 +35,12 @@ type Decoder struct {
 }
 
 // Decode decodes one payload. The batch and its slices are valid until the next Decode, and only
-// while payload is unchanged. Input that is not entirely a batch gives ErrMalformed. Events of
-// an unknown kind are counted and skipped, and unknown fields skipped, because newer publishers
-// may send them.
+// while payload is unchanged. Input that is not entirely a batch, or exceeds Limits, gives
+// ErrMalformed. Events of an unknown kind are counted and skipped, and unknown fields skipped,
+// because newer publishers may send them.
 //
-// Of hashes given as bytes, the last 8 bytes count, big-endian, as in vLLM's short form.
+// A hash may be given as bytes. Then its last 8 bytes are the hash, big-endian, as in vLLM's
+// short form.
 func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 	if d.limits == (Limits{}) {
 		d.limits = bounds.Fill(d.Limits)
@@ -63,8 +64,8 @@ func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 	return &d.batch, nil
 }
 
-// readBatch reads a batch: a map with ts, events and data_parallel_rank, or an array with these
-// in order. Further keys or elements are skipped.
+// readBatch reads a batch: a map with the keys ts, events and data_parallel_rank, or an array
+// with these three in order. Further keys or elements are skipped.
 func (d *Decoder) readBatch() {
 	r, b := &d.r, &d.batch
 	if len(r.buf) > 0 && isMap(r.buf[0]) {
@@ -152,8 +153,8 @@ func (d *Decoder) check(e *Event) {
 	}
 }
 
-// readArray reads an event as an array: the tag, then the fields by position. It returns false
-// for an unknown tag.
+// readArray reads an event in array form into e: the tag, then the fields by position. It
+// returns false for an unknown tag.
 func (d *Decoder) readArray(e *Event) bool {
 	r := &d.r
 	n := r.array("event")
@@ -184,7 +185,7 @@ func (d *Decoder) readArray(e *Event) bool {
 	return true
 }
 
-// readMap reads an event as a map. It returns false for an unknown tag.
+// readMap reads an event in map form into e. It returns false for an unknown tag.
 func (d *Decoder) readMap(e *Event) bool {
 	r := &d.r
 	n := r.mapping()
@@ -221,7 +222,8 @@ func (d *Decoder) readMap(e *Event) bool {
 	return known
 }
 
-// readField reads a field into e. nil means absent for all fields but hashes and tokens.
+// readField reads the value of field f into e. For all fields but hashes and tokens, nil means
+// that the field is absent.
 func (d *Decoder) readField(e *Event, f field) {
 	r := &d.r
 	switch {
@@ -260,7 +262,8 @@ func (d *Decoder) readField(e *Event, f field) {
 	}
 }
 
-// hash reads an integer, or bytes of which the last 8 count.
+// hash reads a hash: an integer, or bytes, of which the last 8 are v, big-endian. raw is the
+// bytes, nil for an integer. negative says that the integer is negative.
 func (r *reader) hash() (v uint64, raw []byte, negative bool) {
 	if len(r.buf) == 0 || !isBin(r.buf[0]) {
 		v, negative = r.integer()
@@ -276,7 +279,7 @@ func (r *reader) hash() (v uint64, raw []byte, negative bool) {
 	return binary.BigEndian.Uint64(low[:]), raw, false
 }
 
-// readHashes reads block_hashes: integers, or bytes of one common length.
+// readHashes reads block_hashes into e: integers, or bytes that all have one length.
 func (d *Decoder) readHashes(e *Event) {
 	r := &d.r
 	n := r.array("block_hashes")
@@ -304,7 +307,7 @@ func (d *Decoder) readHashes(e *Event) {
 	e.Raw = d.raw[fromRaw:len(d.raw):len(d.raw)]
 }
 
-// readTokens reads token_ids.
+// readTokens reads token_ids into e.
 func (d *Decoder) readTokens(e *Event) {
 	r := &d.r
 	n := r.array("token_ids")

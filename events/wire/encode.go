@@ -5,9 +5,10 @@ import (
 	"math"
 )
 
-// AppendBatch appends the payload of b. A batch from Decode is reproduced exactly with
-// Form.Compact and the form of its events. It panics on an event whose fields contradict each
-// other, since that is a mistake of the caller.
+// AppendBatch appends the payload of b to dst. It reproduces the payload of a batch from Decode
+// exactly if form.Compact is set and form.Arrays says how its events were written. It panics on
+// an event whose numbers of tokens and hashes contradict each other, since that is a mistake of
+// the caller.
 func AppendBatch(dst []byte, b *Batch, form Form) []byte {
 	elements := byte(2)
 	if b.HasRank || b.NilRank {
@@ -40,8 +41,8 @@ func appendFloat(dst []byte, v float64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, 0xcb), math.Float64bits(v))
 }
 
-// appendEvent writes one event. The array form extends to the last field present, and has at
-// least e.Fields positions, or the required ones if e.Fields is 0.
+// appendEvent appends one event. In array form it has e.Fields positions, or the ones that are
+// always written if e.Fields is 0, and more if a later field is present.
 func appendEvent(dst []byte, e *Event, form Form) []byte {
 	if e.Kind == BlockStored && len(e.Tokens) != len(e.Hashes)*e.BlockTokens {
 		panic("wire: AppendBatch: the tokens are not those of the blocks")
@@ -82,7 +83,7 @@ func appendEvent(dst []byte, e *Event, form Form) []byte {
 	return dst
 }
 
-// has reports whether a field is present.
+// has reports whether field f is present in e.
 func (e *Event) has(f field) bool {
 	switch f {
 	case fieldParent:
@@ -105,7 +106,7 @@ func (e *Event) has(f field) bool {
 	return true
 }
 
-// appendField writes a field, nil if it is absent.
+// appendField appends the value of field f of e, nil if the field is absent.
 func appendField(dst []byte, e *Event, f field, form Form) []byte {
 	if !e.has(f) {
 		return append(dst, 0xc0)
@@ -151,7 +152,8 @@ func appendField(dst []byte, e *Event, f field, form Form) []byte {
 	}
 }
 
-// appendHash writes an integer hash, in 9 bytes unless form.Compact is set.
+// appendHash appends an integer hash, signed or not, in 9 bytes or, with form.Compact, in the
+// fewest.
 func appendHash(dst []byte, h uint64, signed bool, form Form) []byte {
 	switch {
 	case signed && form.Compact:

@@ -26,8 +26,7 @@ type Batch struct {
 	NilRank bool // the rank was written as nil, not left out
 }
 
-// Event is one change. Its slices belong to the Decoder, or to the caller if it is to encode
-// them.
+// Event is one change. The slices of a decoded Event belong to the Decoder.
 type Event struct {
 	Kind   Kind
 	Hashes []uint64 // not for AllBlocksCleared
@@ -37,7 +36,7 @@ type Event struct {
 	HasParent   bool
 	Tokens      []uint32 // len = len(Hashes) * BlockTokens
 	BlockTokens int
-	LoRAID      int64 // superseded by LoRA
+	LoRAID      int64 // number of the adapter, in older publishers; LoRA has replaced it
 	HasLoRAID   bool
 	LoRA        []byte // nil: absent
 	Extra       []byte // msgpack: nil, or an array with one entry per block; see ExtraReader
@@ -51,16 +50,16 @@ type Event struct {
 	HasGroup bool
 
 	// The publisher's encoding, kept so that an event is written as it was read.
-	Fields    int    // positions after the tag in the array form; 0: those of the current form
+	Fields    int    // number of positions after the tag in the array form; 0: as AppendBatch chooses
 	Signed    bool   // hashes are signed integers (SGLang)
 	HashBytes int    // length of each hash given as bytes; 0: integers
-	Raw       []byte // the hashes as bytes: len = len(Hashes) * HashBytes
-	RawParent []byte // the parent as bytes; nil: an integer or absent
+	Raw       []byte // the hashes given as bytes, one after the other: len = len(Hashes) * HashBytes
+	RawParent []byte // the parent given as bytes; nil: it is an integer or absent
 }
 
 // Form chooses among the encodings that readers understand.
 type Form struct {
-	// Arrays writes events as arrays, for readers older than the map form (AIBrix v0.7.0).
+	// Arrays writes events as arrays, for readers that do not know the map form (AIBrix v0.7.0).
 	// Default: maps, as vLLM since v0.26.0.
 	Arrays bool
 	// Compact writes hashes in the fewest bytes, as msgspec does. Default: always nine bytes,

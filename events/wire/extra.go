@@ -1,6 +1,7 @@
 package wire
 
-// extra reads extra_keys: one entry per block. Only their shape is known, so the bytes are kept.
+// extra reads extra_keys, which must have one entry for each of this number of blocks. It checks
+// only that, and returns the msgpack of all entries.
 func (r *reader) extra(blocks int) []byte {
 	inner := *r
 	n := inner.array("extra_keys")
@@ -15,15 +16,15 @@ func (r *reader) extra(blocks int) []byte {
 // medium's identifier, a cache salt, or a hash of embeddings.
 type ExtraKey struct {
 	Block  int    // index into Event.Hashes
-	Text   []byte // of a string; nil for other types
-	Nested bool   // part of a tuple, as media identifiers with their offsets
-	Raw    []byte // its msgpack, or that of the tuple
+	Text   []byte // the key, if it is a string; nil for other types
+	Nested bool   // the key is itself a tuple, such as a medium's identifier with its offset
+	Raw    []byte // the msgpack of the key
 }
 
 // ExtraReader iterates over the extra keys of an event in order, without allocating.
 type ExtraReader struct {
 	r            reader
-	blocks, left int // entries not yet read; keys left in the current one
+	blocks, left int // number of entries not yet read; number of keys left in the current entry
 	at           int
 }
 
@@ -36,8 +37,8 @@ func (e *Event) ExtraKeys() ExtraReader {
 	return x
 }
 
-// Next returns the next key; false at the end. An entry that is not a tuple counts as one key.
-// The first string of a nested tuple is its text.
+// Next returns the next key, or false at the end. An entry that is not a tuple counts as one
+// key. The Text of a nested key is the first element of its tuple, if that is a string.
 func (x *ExtraReader) Next() (ExtraKey, bool) {
 	for x.left == 0 {
 		if x.blocks == 0 || x.r.err != nil {
@@ -81,7 +82,7 @@ func isText(b []byte) bool {
 	return len(b) > 0 && (b[0] >= 0xa0 && b[0] <= 0xbf || b[0] >= 0xd9 && b[0] <= 0xdb)
 }
 
-// AppendExtra appends extra_keys made of strings: keys[i] are those of block i.
+// AppendExtra appends extra_keys made of strings to dst. keys[i] are the keys of block i.
 func AppendExtra(dst []byte, keys [][]string) []byte {
 	dst = appendArray(dst, len(keys))
 	for _, of := range keys {

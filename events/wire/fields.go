@@ -1,6 +1,6 @@
 package wire
 
-// kindOf returns the kind with a tag.
+// kindOf returns the kind with this tag. The second result is false for an unknown tag.
 func kindOf(tag []byte) (Kind, bool) {
 	for k, name := range kindNames {
 		if string(tag) == name {
@@ -34,10 +34,11 @@ var fieldNames = [...]string{
 	fieldWindow: "kv_cache_spec_sliding_window",
 }
 
-// layout lists the fields of a kind, in the order of the array form. A reader needs at least the
-// first few. The first written ones are written even if they are nil; later ones have defaults:
-// maps omit them when nil, arrays omit trailing nil ones. (msgspec itself writes all positions of
-// an array; readers accept both.)
+// layout lists the fields of a kind of event, in the order of the array form. A reader needs at
+// least the first fields, as many as least says. The first fields, as many as written says, are
+// always written, even as nil. Later fields have defaults: a map leaves them out when nil, an
+// array leaves them out when nil at its end. (msgspec itself writes all positions of an array;
+// readers accept both.)
 type layout struct {
 	fields         []field
 	least, written int

@@ -15,7 +15,7 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// reader decodes msgpack. After its first error it stays at the end of the input.
+// reader decodes msgpack. After its first error it behaves as if at the end of the input.
 type reader struct {
 	buf []byte
 	err error
@@ -39,7 +39,7 @@ func (r *reader) byte() byte {
 	return b
 }
 
-// take returns the next n bytes of the input.
+// take returns the next n bytes of the input. Fewer bytes than n are an error.
 func (r *reader) take(n uint64) []byte {
 	if uint64(len(r.buf)) < n {
 		r.fail("%d bytes announced, %d left", n, len(r.buf))
@@ -50,7 +50,7 @@ func (r *reader) take(n uint64) []byte {
 	return b
 }
 
-// uint reads a big-endian number of 1, 2, 4 or 8 bytes.
+// uint reads a big-endian number of this many bytes: 1, 2, 4 or 8.
 func (r *reader) uint(bytes uint64) uint64 {
 	b := r.take(bytes)
 	switch len(b) {
@@ -75,7 +75,7 @@ func (r *reader) nil() bool {
 	return false
 }
 
-// integer reads any integer: its 64 bits in two's complement, and its sign.
+// integer reads an integer of any type. v has its 64 bits in two's complement.
 func (r *reader) integer() (v uint64, negative bool) {
 	switch c := r.byte(); {
 	case c < 0x80:
@@ -95,7 +95,7 @@ func (r *reader) integer() (v uint64, negative bool) {
 	}
 }
 
-// number reads a non-negative integer up to most.
+// number reads a non-negative integer. One above most is an error, which calls it what.
 func (r *reader) number(what string, most uint64) uint64 {
 	v, negative := r.integer()
 	if negative || v > most {
@@ -105,7 +105,7 @@ func (r *reader) number(what string, most uint64) uint64 {
 	return v
 }
 
-// signed reads an integer that fits in an int64.
+// signed reads an integer. One that does not fit in an int64 is an error, which calls it what.
 func (r *reader) signed(what string) int64 {
 	v, negative := r.integer()
 	if !negative && v > math.MaxInt64 {
@@ -133,7 +133,7 @@ func (r *reader) float() float64 {
 	return float64(v)
 }
 
-// array reads the head of an array and returns its length.
+// array reads the head of an array and returns its number of elements. An error calls it what.
 func (r *reader) array(what string) int { return r.head(what, "an array", 0x90, 0xdc) }
 
 func isMap(c byte) bool { return c >= 0x80 && c <= 0x8f || c == 0xde || c == 0xdf }
@@ -141,8 +141,9 @@ func isMap(c byte) bool { return c >= 0x80 && c <= 0x8f || c == 0xde || c == 0xd
 // mapping reads the head of a map and returns its number of pairs.
 func (r *reader) mapping() int { return r.head("map", "a map", 0x80, 0xde) }
 
-// head reads a length: up to 15 in the byte itself, which is short or more, else in 2 bytes after
-// the byte wide, or in 4 bytes after the next one.
+// head reads the head of an array or a map and returns its length. A length up to 15 is in the
+// first byte: short plus the length. The byte wide is followed by a length of 2 bytes, the byte
+// wide+1 by one of 4 bytes. Any other first byte is an error, which names what and want.
 func (r *reader) head(what, want string, short, wide byte) int {
 	switch c := r.byte(); {
 	case c&0xf0 == short:
@@ -157,7 +158,8 @@ func (r *reader) head(what, want string, short, wide byte) int {
 	}
 }
 
-// text reads a string. The bytes are part of the input; without an error they are not nil.
+// text reads a string. The result is a part of the input; without an error it is not nil. A
+// string of more than most bytes is an error, which calls it what.
 func (r *reader) text(what string, most uint64) []byte {
 	var n uint64
 	switch c := r.byte(); {
@@ -178,7 +180,8 @@ func (r *reader) text(what string, most uint64) []byte {
 
 func isBin(c byte) bool { return c >= 0xc4 && c <= 0xc6 }
 
-// bin reads bytes. They are part of the input.
+// bin reads a byte string. The result is a part of the input. One of more than most bytes is an
+// error, which calls it what.
 func (r *reader) bin(what string, most uint64) []byte {
 	c := r.byte()
 	if !isBin(c) {
@@ -193,8 +196,8 @@ func (r *reader) bin(what string, most uint64) []byte {
 	return r.take(n)
 }
 
-// skip skips one value of any type and depth, and returns its bytes. It does not recurse: it
-// counts the values left to skip.
+// skip skips one value of any type and depth, and returns its bytes. Instead of recursing into
+// arrays and maps, it counts the values that are left to skip.
 func (r *reader) skip() []byte {
 	from := r.buf
 	for left := uint64(1); left > 0 && r.err == nil; left-- {

@@ -27,14 +27,15 @@ func parse(endpoint string) (network, address string, err error) {
 	return "tcp", net.JoinHostPort(host, port), nil
 }
 
-// binds implements vLLM's rule for a publisher's socket: it binds if the endpoint has no single
-// address to connect to.
+// binds reports whether a publisher's socket listens at the endpoint instead of connecting to
+// it. The rule is vLLM's: a socket binds if the endpoint has no single address to connect to.
 func binds(endpoint string) bool {
 	return strings.Contains(endpoint, "*") || strings.Contains(endpoint, "::") || strings.HasPrefix(endpoint, "ipc://")
 }
 
-// RankEndpoint returns the endpoint of data-parallel rank dp of an engine with the given
-// endpoint: the port is dp higher. Only tcp endpoints have ranks.
+// RankEndpoint returns the endpoint of data-parallel rank dp of an engine, given the endpoint of
+// rank 0. The port is higher by dp. An endpoint other than tcp, or without room for the port, is
+// an error unless dp is 0.
 func RankEndpoint(endpoint string, dp uint32) (string, error) {
 	if dp == 0 {
 		return endpoint, nil

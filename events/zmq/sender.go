@@ -16,12 +16,12 @@ import (
 
 // SenderConfig holds the addresses and limits of a publisher. Endpoint is required.
 type SenderConfig struct {
-	// Endpoint of the PUB socket, such as tcp://*:5557. As in vLLM, it binds if the host is * or
-	// an IPv6 wildcard, and for ipc://; otherwise it connects to a subscriber that binds. Bind
-	// makes it bind any endpoint.
+	// Endpoint of the PUB socket, such as tcp://*:5557. As in vLLM, the socket listens there if
+	// the host is * or an IPv6 wildcard, and for ipc://. Otherwise it connects to a subscriber
+	// that listens. With Bind it always listens.
 	Endpoint string
 	Bind     bool
-	// ReplayEndpoint of the ROUTER socket, which is always bound. "": neither replays nor
+	// ReplayEndpoint of the ROUTER socket, which always listens. "": neither replays nor
 	// snapshots, so subscribers can't recover lost batches exactly.
 	ReplayEndpoint string
 	// Topic of all messages: by convention kv@<address of the worker>@<model>.
@@ -29,13 +29,13 @@ type SenderConfig struct {
 	// BareReplay leaves the topic out of replays, as vLLM up to v0.25 and SGLang do.
 	BareReplay bool
 
-	// QueueMessages bounds the queue of each subscriber, by default 10000. It misses further
-	// messages, and notices the gap in their numbers.
+	// QueueMessages bounds the queue of each subscriber, by default 10000. If the queue is full,
+	// the subscriber misses messages, and notices the gap in their numbers.
 	QueueMessages  int `default:"10000"`
 	QueueBytes     int `default:"64<<20"` // 64 MiB per subscriber
 	MaxSubscribers int `default:"256"`    // 256 connections; further ones wait
-	// MaxReplays bounds the connections to the ROUTER, by default 64. Further ones wait, idle
-	// ones are closed after a minute.
+	// MaxReplays bounds the connections to the ROUTER socket, by default 64. Further ones wait.
+	// A connection without requests is closed after a minute.
 	MaxReplays   int           `default:"64"`
 	WriteTimeout time.Duration `default:"10s"` // 10 s; a connection that takes no bytes for so long is closed
 }
@@ -62,7 +62,7 @@ type Sender struct {
 // SenderMetrics counts since the start.
 type SenderMetrics struct {
 	Subscribers int    // current ones with at least one subscription
-	Dropped     uint64 // messages for which a subscriber was too slow
+	Dropped     uint64 // messages that a subscriber missed because it was too slow
 	Refused     uint64 // connections and requests refused: not ZMTP, or an invalid request
 	Answered    uint64 // replays and snapshots
 }
@@ -111,10 +111,11 @@ func (s *Sender) Start(h events.History) error {
 	return nil
 }
 
-// Addr returns the bound address of the PUB socket, nil if it is not bound. Useful with port 0.
+// Addr returns the address at which the PUB socket listens, nil if it does not. It tells the
+// port if the endpoint has port 0.
 func (s *Sender) Addr() net.Addr { return addr(s.pub) }
 
-// ReplayAddr returns the bound address of the ROUTER socket, nil if there is none.
+// ReplayAddr returns the address at which the ROUTER socket listens, nil if there is none.
 func (s *Sender) ReplayAddr() net.Addr { return addr(s.router) }
 
 func addr(l net.Listener) net.Addr {
@@ -167,8 +168,9 @@ func (s *Sender) Metrics() SenderMetrics {
 	return SenderMetrics{wanting, s.dropped.Load(), s.refused.Load(), s.answered.Load()}
 }
 
-// accept serves at most cap(places) connections at a time. Further ones wait in the operating
-// system's queue, which eventually refuses them.
+// accept accepts connections at l and calls serve for each, on its own goroutine. At most
+// cap(places) are served at a time. Further ones wait in the operating system's queue, which
+// eventually refuses them.
 func (s *Sender) accept(l net.Listener, places chan struct{}, serve func(net.Conn)) {
 	for {
 		select {
@@ -191,8 +193,8 @@ func (s *Sender) accept(l net.Listener, places chan struct{}, serve func(net.Con
 	}
 }
 
-// connect keeps one connection to a subscriber that binds. It waits longer after each failure; a
-// successful connection resets the wait.
+// connect keeps one connection to a subscriber that listens; dial makes it. It waits longer
+// after each failure. A successful connection resets the wait.
 func (s *Sender) connect(dial func() (net.Conn, error)) {
 	const least = 10 * time.Millisecond
 	for wait := least; ; wait = min(2*wait, 5*time.Second) {
@@ -209,7 +211,7 @@ func (s *Sender) connect(dial func() (net.Conn, error)) {
 	}
 }
 
-// pause waits for d; false if the sender is closing.
+// pause waits for d. It returns false if the sender is closed meanwhile.
 func (s *Sender) pause(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -219,7 +221,7 @@ func (s *Sender) pause(d time.Duration) bool {
 	}
 }
 
-// with serves a connection and registers it for Close meanwhile.
+// with calls serve for a connection and closes it. Meanwhile Close can close it too.
 func (s *Sender) with(nc net.Conn, serve func(net.Conn)) {
 	s.mu.Lock()
 	s.conns[nc] = true
@@ -235,7 +237,7 @@ func (s *Sender) with(nc net.Conn, serve func(net.Conn)) {
 	}
 }
 
-// serveReplay answers one peer's requests until it disconnects.
+// serveReplay answers the requests that arrive over one connection until it ends.
 func (s *Sender) serveReplay(nc net.Conn) {
 	c, err := handshake(nc, "ROUTER", maxCommand, handshakeTimeout, "REQ", "DEALER", "ROUTER")
 	if err != nil {
@@ -268,8 +270,8 @@ func (s *Sender) serveReplay(nc net.Conn) {
 // snapshotRequest asks for a snapshot instead of a replay.
 const snapshotRequest = "snapshot"
 
-// answer writes a replay or a snapshot. A snapshot begins with a message of "snapshot", the
-// epoch and the number of batches, 8 bytes each.
+// answer writes the replay or snapshot that request asks for. The first message of a snapshot
+// contains "snapshot", the epoch and the number of batches, 8 bytes each.
 func (s *Sender) answer(c *conn, request []byte) error {
 	say := func(topic string, seq uint64, payload []byte) error {
 		number := binary.BigEndian.AppendUint64(nil, seq)

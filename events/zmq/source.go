@@ -16,13 +16,14 @@ import (
 
 // SourceConfig configures the connection to a publisher. Endpoint is required.
 type SourceConfig struct {
-	Endpoint       string // of its PUB socket, which must be bound: tcp://worker:5557
-	ReplayEndpoint string // of its ROUTER socket; "": none
+	Endpoint       string // of the publisher's PUB socket, which must listen there: tcp://worker:5557
+	ReplayEndpoint string // of the publisher's ROUTER socket; "": none
 	Topic          string // prefix of the wanted topics; "": all
 
-	// Quiet is how long no message may match Topic after connecting. Then the source subscribes
-	// to all topics until one message comes, and reports its topic as [events.FrameElsewhere]: a
-	// wrong prefix looks like a worker without events. Default 10 s.
+	// Quiet is how long after connecting no message may match Topic. Then the source subscribes
+	// to all topics until one message comes, and reports that message's topic as
+	// [events.FrameElsewhere]. Otherwise a wrong Topic would look like a worker without events.
+	// Default 10 s.
 	Quiet time.Duration `default:"10s"`
 
 	MessageBytes  int           `default:"16<<20"` // 16 MiB; a longer message ends the connection
@@ -31,8 +32,8 @@ type SourceConfig struct {
 	Redial        time.Duration `default:"100ms"`  // 100 ms; first wait after a broken connection, doubled up to 5 s
 }
 
-// Source reads one publisher's sockets. It is an [events.Source]. A connection reaches a single
-// incarnation of the publisher, so the publisher need not send its epoch.
+// Source reads one publisher's sockets. It is an [events.Source]. One connection never reaches
+// two processes of the publisher, so the messages need no epoch.
 type Source struct {
 	cfg    SourceConfig
 	frames chan events.Frame
@@ -69,7 +70,7 @@ func (s *Source) Start() <-chan events.Frame {
 	return s.frames
 }
 
-// put sends a frame to the subscriber; false if the source is closing.
+// put sends a frame to the subscriber. It returns false if the source is closed.
 func (s *Source) put(f events.Frame) bool {
 	select {
 	case s.frames <- f:
@@ -79,7 +80,8 @@ func (s *Source) put(f events.Frame) bool {
 	}
 }
 
-// dial opens a connection that ends with ctx. The caller must call end.
+// dial opens a connection to endpoint that ends with ctx. own is the type of this socket, peer
+// that of the other one, and limit the most bytes of a message. The caller must call end.
 func dial(ctx context.Context, endpoint, own, peer string, limit int) (c *conn, end func(), err error) {
 	network, address, err := parse(endpoint)
 	if err != nil {
@@ -100,10 +102,12 @@ func dial(ctx context.Context, endpoint, own, peer string, limit int) (c *conn, 
 	return c, func() { stop(); _ = nc.Close() }, nil
 }
 
-// writeTimeout bounds a write to a publisher. All are short: a request, or the answer to a PING.
+// writeTimeout bounds a write to a publisher. All writes are short: a request, or the answer to
+// a PING.
 const writeTimeout = 10 * time.Second
 
-// listen reads one connection to its end; false if it could not connect.
+// listen opens a connection and forwards its messages as frames until it ends. It returns false
+// if it could not connect.
 func (s *Source) listen() (connected bool) {
 	c, end, err := dial(s.ctx, s.cfg.Endpoint, "SUB", "PUB", s.cfg.MessageBytes)
 	if err != nil {
@@ -150,8 +154,8 @@ func (s *Source) listen() (connected bool) {
 	}
 }
 
-// widenWhenQuiet subscribes to all topics if nothing arrives for Quiet. Call the returned function when
-// something has arrived, and at the end: it stops the timer.
+// widenWhenQuiet subscribes to all topics if nothing arrives for Quiet. Call heard when
+// something has arrived, and at the end: it stops the timer and cancels the wider subscription.
 func (s *Source) widenWhenQuiet(c *conn) (heard func()) {
 	if s.cfg.Topic == "" {
 		return func() {}
@@ -186,7 +190,8 @@ func (s *Source) Replay(ctx context.Context, from uint64, each func(events.Messa
 	return 0, s.ask(ctx, binary.BigEndian.AppendUint64(nil, from), each)
 }
 
-// batchCost is the assumed memory of a snapshot's batch besides its payload, which may be empty.
+// batchCost is the assumed memory of a batch of a snapshot in addition to its payload, which may
+// be empty.
 const batchCost = 64
 
 // Snapshot implements [events.Source].
@@ -222,7 +227,8 @@ func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 	return snap, nil
 }
 
-// ask sends one request to the ROUTER and passes the answers to each, up to the end.
+// ask sends one request to the publisher's ROUTER socket and calls each with every message of
+// the answer, except the end.
 func (s *Source) ask(ctx context.Context, request []byte, each func(events.Message) error) error {
 	if s.cfg.ReplayEndpoint == "" {
 		return events.ErrUnsupported

@@ -15,7 +15,7 @@ const (
 	maxPrefix   = 1 << 10 // bytes
 )
 
-// subscription is one subscriber of a [Sender]: its prefixes and its queue.
+// subscription is one subscriber of a [Sender]: the topic prefixes that it wants, and its queue.
 type subscription struct {
 	topic []byte
 	cfg   *SenderConfig
@@ -28,7 +28,8 @@ type subscription struct {
 	wake chan struct{} // capacity 1
 }
 
-// offer queues m if the subscriber wants it; false if the queue is full.
+// offer queues m if the subscriber wants the sender's topic. It returns false if the queue is
+// full.
 func (q *subscription) offer(m events.Message) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -47,8 +48,8 @@ func (q *subscription) offer(m events.Message) bool {
 	return true
 }
 
-// setPrefix adds a prefix (what 1) or removes it (what 0); false if there are too many or it is too
-// long.
+// setPrefix adds a prefix (what 1) or removes it (what 0). It returns false if there would be
+// too many prefixes or the prefix is too long.
 func (q *subscription) setPrefix(what byte, prefix []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -72,8 +73,8 @@ func (q *subscription) subscribed() bool {
 	return len(q.prefixes) > 0
 }
 
-// serveSubscriber serves one SUB socket until it disconnects or the sender closes; false if the
-// peer is not a SUB socket.
+// serveSubscriber serves one SUB socket until it disconnects or the sender closes. It returns
+// false if the peer is not a SUB socket.
 func (s *Sender) serveSubscriber(nc net.Conn) bool {
 	c, err := handshake(nc, "PUB", 2*maxPrefix, handshakeTimeout, "SUB", "XSUB")
 	if err != nil {
@@ -99,7 +100,8 @@ func (s *Sender) serveSubscriber(nc net.Conn) bool {
 	return true
 }
 
-// listen reads subscriptions: messages of ZMTP 3.0, or commands of 3.1.
+// listen reads the subscriber's subscriptions, which are messages in ZMTP 3.0 and commands in
+// 3.1, until the connection ends.
 func (s *Sender) listen(c *conn, q *subscription) {
 	for {
 		frames, command, err := c.read()
@@ -122,7 +124,8 @@ func (s *Sender) listen(c *conn, q *subscription) {
 	}
 }
 
-// deliver writes the queued messages, all of them before each flush.
+// deliver writes the queued messages to the subscriber until gone is closed, the sender closes
+// or a write fails. It flushes after all messages that were queued.
 func (s *Sender) deliver(c *conn, q *subscription, gone chan struct{}) {
 	var batch []events.Message
 	var number [8]byte

@@ -34,17 +34,18 @@ type conn struct {
 	net.Conn
 	r     *bufio.Reader
 	limit int           // most bytes of a message
-	alive time.Duration // how long the peer may be silent, from its last PING; 0: forever
+	alive time.Duration // how long the peer may be silent, as its last PING says; 0: forever
 
-	timeout time.Duration // of each write; 0: none
+	timeout time.Duration // limit for each write; 0: none
 	writing sync.Mutex    // guards w
 	w       *bufio.Writer
 }
 
 func newReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64<<10) }
 
-// handshake makes a conn of nc, which the caller must still close. peers lists the accepted
-// socket types of the other end.
+// handshake makes a conn of nc, which the caller must still close. own is the type of this
+// socket, peers are the accepted types of the other one. limit is the most bytes of a message,
+// timeout the limit for the handshake.
 func handshake(nc net.Conn, own string, limit int, timeout time.Duration, peers ...string) (*conn, error) {
 	c := &conn{Conn: nc, r: newReader(nc), w: bufio.NewWriterSize(nc, 64<<10), limit: limit}
 	if err := c.greet(own, timeout, peers); err != nil {
@@ -100,8 +101,8 @@ func (c *conn) greet(own string, timeout time.Duration, peers []string) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// socketType finds the type among the properties of a READY: each is a name after a length of
-// one byte, and a value after a length of four.
+// socketType returns the value of Socket-Type in props, the properties of a READY command. Each
+// property is a name after a length of 1 byte, and a value after a length of 4 bytes.
 func socketType(props string) (string, error) {
 	for props != "" {
 		n := int(props[0])
@@ -122,8 +123,8 @@ func socketType(props string) (string, error) {
 	return "", fmt.Errorf("%w: no socket type", errProtocol)
 }
 
-// readFrame reads a frame of at most most bytes: flags, length in 1 or 8 bytes, body. Memory is
-// allocated only after the length has been checked.
+// readFrame reads a frame: flags, a length of 1 or 8 bytes, and a body. A body of more than most
+// bytes is an error; memory is allocated only after this check.
 func (c *conn) readFrame(most int) (flags byte, body []byte, err error) {
 	if flags, err = c.r.ReadByte(); err != nil {
 		return 0, nil, err
@@ -145,8 +146,8 @@ func (c *conn) readFrame(most int) (flags byte, body []byte, err error) {
 	return flags, body, err
 }
 
-// read returns the next message, or the name and data of the next command other than PING and
-// PONG. It fails on anything too large.
+// read returns the next message, or the name and data of the next command. It answers PING and
+// skips PONG. A message or command that is too large is an error.
 func (c *conn) read() (frames [][]byte, command string, err error) {
 	left := c.limit
 	for {
@@ -183,7 +184,7 @@ func (c *conn) read() (frames [][]byte, command string, err error) {
 	}
 }
 
-// frame buffers one frame.
+// frame writes one frame to the buffer.
 func (c *conn) frame(flags byte, body []byte) error {
 	head := make([]byte, 0, 9)
 	if len(body) > 255 {
@@ -201,8 +202,9 @@ func (c *conn) frame(flags byte, body []byte) error {
 // maxContext bounds the context in a PING (ZMTP 3.1, section "PING and PONG"), in bytes.
 const maxContext = 16
 
-// heartbeat answers a PING. Its data is a time to live in tenths of a second, after which a
-// silent peer counts as dead (0: never), and a context that the PONG repeats.
+// heartbeat handles a PING, and ignores a PONG. The data of a PING is a time in tenths of a
+// second after which a silent peer counts as dead (0: never), and a context of at most
+// maxContext bytes that the answer repeats.
 func (c *conn) heartbeat(name string, data []byte) error {
 	if name == "PONG" {
 		return nil
@@ -221,7 +223,7 @@ func (c *conn) heartbeat(name string, data []byte) error {
 	})
 }
 
-// locked calls write with the lock on the writer and a new write deadline.
+// locked calls write while it holds the lock of the writer, with a new write deadline.
 func (c *conn) locked(write func() error) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -233,7 +235,7 @@ func (c *conn) locked(write func() error) error {
 	return write()
 }
 
-// subscribe sends a subscription (what 1) or its end (what 0).
+// subscribe subscribes to topics with a prefix (what 1), or ends that subscription (what 0).
 func (c *conn) subscribe(what byte, prefix string) error {
 	return errors.Join(c.write(append([]byte{what}, prefix...)), c.flush())
 }

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Config bounds the number of connections.
 type Config struct {
-	Conns int // most usual connections at a time; less than 1 means 1
+	Conns int // most usual (not spare) connections at a time; less than 1 means 1
 	// Spare is how many more connections are accepted, each for a short time: enough to answer
 	// a health check, or to say that there are too many connections. Further ones wait in the
 	// kernel's queue.
@@ -23,9 +22,10 @@ const Spare = 16
 // spareTime is how long a spare connection lasts, so that idle ones do not use up the spares.
 const spareTime = 2 * time.Second
 
-// Limit returns a listener that accepts connections of l within cfg. It also bounds the kernel's
-// buffer for data that a client does not read. open counts the usual connections. It never exceeds
-// cfg.Conns, because a closing connection is subtracted before its place is free.
+// Limit returns a listener that accepts connections of l within the bounds of cfg. It also
+// bounds the kernel's buffer for data that a client does not read. The listener keeps the number
+// of usual connections in open. That number never exceeds cfg.Conns, because a closing
+// connection is subtracted before its place is free.
 func Limit(l net.Listener, cfg Config, open *atomic.Int64) net.Listener {
 	return &listener{
 		Listener: l, places: make(chan struct{}, max(cfg.Conns, 1)), spares: make(chan struct{}, max(cfg.Spare, 0)),
@@ -44,8 +44,8 @@ type listener struct {
 	closed chan struct{}
 }
 
-// writeBuffer is the size of the kernel's send buffer, in bytes. By default it grows to megabytes,
-// and writes would block that much later when a client stops reading.
+// writeBuffer is the size of the kernel's send buffer, in bytes. By default it grows to
+// megabytes, and when a client stops reading, it would take that much longer until writes block.
 const writeBuffer = 128 << 10
 
 // Accept waits for a usual or a spare place, and then for a connection.
@@ -133,7 +133,7 @@ func (c *conn) Promote() bool {
 	return true
 }
 
-// leave frees the connection's place.
+// leave frees the place that the connection holds, and corrects the count of usual connections.
 func (c *conn) leave() {
 	if c.counted {
 		c.from.open.Add(-1)
@@ -145,7 +145,7 @@ func (c *conn) leave() {
 	}
 }
 
-// Close closes the connection and frees its place, once.
+// Close closes the connection. The first call also frees its place.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
 	c.mu.Lock()
@@ -162,7 +162,8 @@ func (c *conn) Close() error {
 
 type contextKey struct{}
 
-// Context stores the connection for Admitted. Use it as an http.Server's ConnContext.
+// Context returns a copy of ctx with the connection nc, for Admitted. Use it as an http.Server's
+// ConnContext.
 func Context(ctx context.Context, nc net.Conn) context.Context {
 	if secure, ok := nc.(interface{ NetConn() net.Conn }); ok {
 		nc = secure.NetConn()

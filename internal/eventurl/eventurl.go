@@ -20,17 +20,17 @@ import (
 	"github.com/coppice-llm/coppice/events/zmq"
 )
 
-// Target is one destination of events: one of its fields is set.
+// Target is one destination of events: exactly one of its fields is set.
 type Target struct {
 	ZMQ  *ZMQ
 	NATS *nats.Config // without Worker
 }
 
-// ZMQ is a pair of sockets.
+// ZMQ describes a pair of sockets, for events and for replays.
 type ZMQ struct {
 	Host         string // "*": all addresses
-	Port, Replay int    // 0: any free port; Replay below 0: none
-	Topic        string // "": the default
+	Port, Replay int    // 0: any free port; a Replay below 0: no socket for replays
+	Topic        string // "": the topic given to Sender
 }
 
 // Split separates URLs at commas. A part without a scheme for events belongs to the URL before it:
@@ -54,10 +54,10 @@ var ourScheme = regexp.MustCompile(`^(zmq|nats|tls)://`)
 // plainHosts matches a list of hosts, with or without ports.
 var plainHosts = regexp.MustCompile(`^(\*|[\w.-]*|\[[\w.:%]*\])(:\d*)?(,(\*|[\w.-]*|\[[\w.:%]*\])(:\d*)?)*$`)
 
-// Redact returns a URL without its user and password. The text need not be a valid URL: its password
-// may have a ? in it, or the host may be missing. Then everything up to the last @ counts as secret,
-// or the whole text if it has no plain hosts. ZMQ URLs have no passwords and may have an @ in their
-// topic.
+// Redact returns a URL without its user and password. The text need not be a valid URL: there
+// may be a ? in its password, or no host. Everything up to the last @ counts as secret. Without
+// an @, the whole text after the scheme counts as secret unless it begins with a plain list of
+// hosts. ZMQ URLs have no passwords, and there may be an @ in their topic.
 func Redact(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if scheme += "://"; !ok || strings.ContainsAny(scheme[:len(scheme)-3], ":@/?#") {
@@ -77,7 +77,7 @@ func Redact(text string) string {
 	return scheme + "(secret)" + rest[at:]
 }
 
-// RedactAll splits URLs as Split does, redacts each, and joins them with commas.
+// RedactAll splits URLs as Split does, applies Redact to each, and joins them with commas.
 func RedactAll(texts []string) string {
 	all := Split(texts)
 	for i := range all {
@@ -86,7 +86,8 @@ func RedactAll(texts []string) string {
 	return strings.Join(all, ",")
 }
 
-// ParseAll splits URLs as Split does, parses each, and reports all faults at once.
+// ParseAll splits URLs as Split does and parses each. The error joins the faults of all URLs; it
+// contains the URLs without passwords.
 func ParseAll(texts []string) ([]Target, error) {
 	var all []Target
 	var errs []error
@@ -115,7 +116,7 @@ func Parse(text string) (t Target, err error) {
 	if err != nil {
 		return t, errors.New("the text after the ? is not a query")
 	}
-	// take returns the values of the named parameters, and an error if there are others.
+	// take returns the values of the parameters called names. Any other or repeated parameter is an error.
 	take := func(names ...string) (taken []string, err error) {
 		for _, name := range names {
 			if len(values[name]) > 1 {
@@ -209,7 +210,7 @@ func parseNATS(scheme, authority string, t nats.Config) (*nats.Config, error) {
 	return &t, nil
 }
 
-// Sender returns the sender for the sockets. topic is used if the URL has none.
+// Sender returns a sender with these sockets. topic is used if z has none.
 func (z *ZMQ) Sender(topic string) *zmq.Sender {
 	if z.Topic != "" {
 		topic = z.Topic

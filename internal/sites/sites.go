@@ -25,7 +25,7 @@ type Config struct {
 	Origins []string
 }
 
-// Policy decides about requests by a Config.
+// Policy decides, by a Config, which requests a server answers.
 type Policy struct {
 	anyHost   bool
 	hosts     map[string]bool // canonical host names
@@ -82,8 +82,8 @@ func originOf(u *url.URL) string {
 	return u.Scheme + "://" + host
 }
 
-// canonical returns a host in the form in which hosts are compared: in lower case, without port,
-// brackets and the final dot. It returns "" for an invalid port.
+// canonical returns host in the form in which hosts are compared: in lower case, without port,
+// brackets and final dot. It returns "" if the port is invalid.
 func canonical(host string) string {
 	if h, port, err := net.SplitHostPort(host); err == nil {
 		if strings.Trim(port, "0123456789") != "" {
@@ -101,9 +101,9 @@ func isAddress(host string) bool {
 	return err == nil
 }
 
-// answersTo reports whether the server answers to a request's Host. A request without one is
-// allowed: it is HTTP/1.0 and not from a browser, which always sends Host. X-Forwarded-Host and
-// similar headers are ignored, because any client can set them.
+// answersTo reports whether the server answers to requests with this Host header. A request
+// without Host is allowed: it is HTTP/1.0 and not from a browser, which always sends Host.
+// X-Forwarded-Host and similar headers are ignored, because any client can set them.
 func (p *Policy) answersTo(host string) bool {
 	if p.anyHost || host == "" {
 		return true
@@ -115,9 +115,9 @@ func (p *Policy) answersTo(host string) bool {
 	return slices.ContainsFunc(p.below, func(suffix string) bool { return len(name) > len(suffix) && strings.HasSuffix(name, suffix) })
 }
 
-// Check decides about a request: refusal is nil if it is allowed. Check adds the CORS headers to h,
-// the response's header, that let pages of the allowed origins read the response. preflight reports
-// that the request is an allowed CORS preflight; answer it with status 204 and an empty body.
+// Check decides about request r: refusal is nil if r is allowed. Check adds the CORS headers to
+// h, the response's header, that let pages of the allowed origins read the response. preflight
+// reports that r is an allowed CORS preflight; answer it with status 204 and an empty body.
 func (p *Policy) Check(h http.Header, r *http.Request) (preflight bool, refusal *Refusal) {
 	if !p.answersTo(r.Host) {
 		return false, &Refusal{"unknown_host", fmt.Sprintf("this server has no keys, so it answers only to IP addresses, localhost and its allowed hosts, and %.100q is none of these: "+
@@ -155,8 +155,8 @@ func (p *Policy) share(h http.Header, origin string) {
 	h.Set("Access-Control-Expose-Headers", exposed)
 }
 
-// invite answers a preflight: it allows the method and the headers that the page asks for. The
-// request itself is checked when it arrives.
+// invite adds the headers that answer preflight r to h: they allow method and the headers that
+// the page asks for. The request that follows is checked when it arrives.
 func (p *Policy) invite(h http.Header, r *http.Request, method string) {
 	if token(method) {
 		h.Set("Access-Control-Allow-Methods", method)

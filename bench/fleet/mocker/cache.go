@@ -12,21 +12,20 @@ type slot int32
 
 const none slot = -1
 
-// block is one of the device's blocks. It is active while sequences hold it. It is inactive if no
-// sequence holds it but it has a name, that is a hash by which it can be found. Otherwise it is
-// free.
+// block is one of the device's blocks. It is active while a sequence holds it. A block that no
+// sequence holds is inactive if it has a name, else free.
 type block struct {
 	hash       kv.BlockHash // if named
 	parent     slot         // if named: the block before it; none for the first of a sequence
 	kids       int32        // number of named blocks with this parent
-	refs       int32        // number of sequences that hold it
-	prev, next slot         // in the LRU list if inactive; next also links the free blocks
+	refs       int32        // number of sequences that hold the block
+	prev, next slot         // neighbours in the LRU list, if inactive; next also links the free blocks
 	named      bool         // full and findable by its hash; otherwise it belongs to one sequence
 }
 
-// cache owns the blocks of a worker (upstream's KvManager). Every operation costs O(1)
-// for each block. A sequence holds a whole path of blocks from the root, so all
-// descendants of an inactive block are inactive too.
+// cache owns the blocks of a worker (upstream's KvManager). Every operation costs O(1) for each
+// block. A sequence holds all blocks from the beginning of its prompt, so all descendants of an
+// inactive block are inactive too.
 type cache struct {
 	capacity         int
 	blocks           []block // grows with use, up to capacity
@@ -41,10 +40,9 @@ func newCache(capacity int) cache {
 	return cache{capacity: capacity, table: newTable(), free: none, first: none, last: none}
 }
 
-// match returns how many leading blocks of a sequence, given by their hashes, exist, and how many
-// of the existing blocks are active. The existing blocks are a prefix of hashes, since the parent
-// of an existing block exists. The active blocks are a prefix too, since the parent of an active
-// block is active. So both numbers are found by binary search, in O(log n) lookups.
+// match returns how many leading blocks with these hashes exist, and how many of those are
+// active. Both can be found by binary search, in O(log n) lookups: the parent of an existing
+// block exists, and the parent of an active block is active.
 func (c *cache) match(hashes []kv.BlockHash) (blocks, active int) {
 	blocks = sort.Search(len(hashes), func(i int) bool {
 		return c.table.find(c.blocks, hashes[i]) == none
@@ -55,9 +53,9 @@ func (c *cache) match(hashes []kv.BlockHash) (blocks, active int) {
 	return blocks, active
 }
 
-// use holds the blocks with the hashes in named, which must exist, takes as many new blocks
-// without names as unnamed says, and appends all of them to dst. It returns false, and changes
-// nothing, if there is no room. Evictions are recorded in log.
+// use holds the blocks with the hashes named, which must exist, for a sequence. It also takes as
+// many new blocks without a name as unnamed says. It appends all of them to dst. It returns
+// false, and changes nothing, if there is no room. Evictions are recorded in log.
 func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]slot, bool) {
 	from := len(dst)
 	idle := 0
@@ -84,7 +82,7 @@ func (c *cache) use(named []kv.BlockHash, unnamed int, dst []slot, log *log) ([]
 	return dst, true
 }
 
-// hold adds a reference to the named block s.
+// hold adds a reference to the named block in s.
 func (c *cache) hold(s slot) {
 	b := &c.blocks[s]
 	if b.refs == 0 {
@@ -94,8 +92,8 @@ func (c *cache) hold(s slot) {
 	b.refs++
 }
 
-// newBlock returns a new unnamed, active block. If no block is free, it evicts an inactive one and
-// records that in log. Not all blocks may be active.
+// newBlock returns a new active block without a name. If no block is free, it evicts one; there
+// must be an inactive one then.
 func (c *cache) newBlock(log *log) slot {
 	if c.active+c.inactive == c.capacity {
 		c.evict(log)
@@ -112,8 +110,7 @@ func (c *cache) newBlock(log *log) slot {
 	return s
 }
 
-// evict frees the least recently used inactive block and records that in log. It panics if all
-// blocks are active.
+// evict frees the least recently used inactive block, and records that in log.
 func (c *cache) evict(log *log) {
 	s := c.first
 	if s == none {
@@ -133,10 +130,10 @@ func (c *cache) evict(log *log) {
 	c.evicted++
 }
 
-// name gives block s, which is now full, the name hash (upstream's Promote). parent is the block
-// before s in the same sequence. If another block has the name already, name frees s and returns
-// that block, with which the sequence continues; otherwise it returns s. fresh reports whether the
-// name is new.
+// name gives block s, which is full now, its hash as name (upstream's Promote). parent is the
+// block before s in the same sequence, or none. If another block has the name already, the
+// sequence continues with that block and s is freed; fresh is false then. It returns the block
+// with the name.
 func (c *cache) name(s, parent slot, hash kv.BlockHash) (_ slot, fresh bool) {
 	if b := &c.blocks[s]; b.named || b.refs != 1 {
 		panic(fmt.Sprintf("mocker: block %d can't be named %#x: named %v, %d holders", s, hash, b.named, b.refs))
@@ -159,8 +156,8 @@ func (c *cache) name(s, parent slot, hash kv.BlockHash) (_ slot, fresh bool) {
 	return s, true
 }
 
-// drop releases the blocks of a sequence (upstream's Deref and Destroy), the last one
-// first, so that a block enters the LRU list after its descendants.
+// drop releases the blocks of a sequence (upstream's Deref and Destroy). It begins with the last
+// block, so that a block enters the LRU list after its descendants.
 func (c *cache) drop(slots []slot) {
 	for i := len(slots) - 1; i >= 0; i-- {
 		s := slots[i]
@@ -180,13 +177,13 @@ func (c *cache) drop(slots []slot) {
 	}
 }
 
-// release adds a block to the free list.
+// release adds block s to the free list.
 func (c *cache) release(s slot) {
 	c.blocks[s] = block{next: c.free, prev: none, parent: none}
 	c.free = s
 }
 
-// pushLRU appends a block to the LRU list, as the most recently used.
+// pushLRU appends block s to the LRU list, as the most recently used.
 func (c *cache) pushLRU(s slot) {
 	b := &c.blocks[s]
 	b.prev, b.next = c.last, none
@@ -199,7 +196,7 @@ func (c *cache) pushLRU(s slot) {
 	c.inactive++
 }
 
-// removeLRU removes a block from the LRU list.
+// removeLRU removes block s from the LRU list.
 func (c *cache) removeLRU(s slot) {
 	b := &c.blocks[s]
 	if b.prev == none {

@@ -34,7 +34,7 @@ func (w *Worker) Check() error {
 	return w.cache.check(refs)
 }
 
-// checkSequence verifies the counts of a running sequence.
+// checkSequence verifies the counts of running sequence s.
 func (w *Worker) checkSequence(s *sequence) error {
 	switch room := len(s.slots) * w.cfg.BlockTokens; {
 	case s.computed > s.tokens || s.computed > room:
@@ -49,7 +49,7 @@ func (w *Worker) checkSequence(s *sequence) error {
 	return nil
 }
 
-// check verifies the blocks. refs[i] is the number of sequences that hold block i.
+// check verifies the blocks. refs is, by block, the number of sequences that hold the block.
 func (c *cache) check(refs []int32) error {
 	active, inactive, free, named := 0, 0, 0, 0
 	kids := make([]int32, len(c.blocks))
@@ -95,9 +95,9 @@ func (c *cache) check(refs []int32) error {
 	return c.checkLine(free, kids)
 }
 
-// checkLine verifies the LRU list, in which each block must come after its children, and the list
-// of free blocks. free is the number of free blocks that there must be. kids[i] must be the number
-// of named children of block i; checkLine counts it down.
+// checkLine walks the LRU list, in which each block must come after its children, and the free
+// list, which must have as many blocks as free says. kids is the number of children by block;
+// checkLine changes it.
 func (c *cache) checkLine(free int, kids []int32) error {
 	n, prev := 0, none
 	for s := c.first; s != none; s = c.blocks[s].next {

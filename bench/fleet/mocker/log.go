@@ -2,15 +2,15 @@ package mocker
 
 import "github.com/coppice-llm/coppice/kv"
 
-// log collects the events of one pass, in order. It reuses its memory after reset.
+// log collects the events of one pass, in order. After reset it reuses its memory.
 type log struct {
 	entries []entry
 	blocks  []kv.Block
 	hashes  []kv.BlockHash
 }
 
-// entry is an event. lo and hi delimit its elements in the log: blocks[lo:hi] if kind is
-// kv.Stored, otherwise hashes[lo:hi].
+// entry is an event. Its blocks are blocks[lo:hi] of the log; if it is a removal, its hashes are
+// hashes[lo:hi].
 type entry struct {
 	kind      kv.EventKind
 	parent    kv.BlockHash
@@ -22,8 +22,8 @@ func (l *log) reset() {
 	l.entries, l.blocks, l.hashes = l.entries[:0], l.blocks[:0], l.hashes[:0]
 }
 
-// stored records a new block with this hash and local hash, after the block with the hash parent
-// (if hasParent). If parent is the block recorded last, the new block joins that block's event.
+// stored records a new block with its two hashes, after the block parent if hasParent. If parent
+// is the block recorded last, both blocks share an event.
 func (l *log) stored(parent kv.BlockHash, hasParent bool, hash kv.BlockHash, local kv.LocalHash) {
 	lo := len(l.blocks)
 	l.blocks = append(l.blocks, kv.Block{Hash: hash, Local: local})
@@ -37,7 +37,7 @@ func (l *log) stored(parent kv.BlockHash, hasParent bool, hash kv.BlockHash, loc
 	l.entries = append(l.entries, entry{kv.Stored, parent, hasParent, lo, lo + 1})
 }
 
-// removed records the eviction of the block with this hash; consecutive evictions share an event.
+// removed records the eviction of a block. Consecutive evictions share an event.
 func (l *log) removed(hash kv.BlockHash) {
 	lo := len(l.hashes)
 	l.hashes = append(l.hashes, hash)
@@ -48,8 +48,8 @@ func (l *log) removed(hash kv.BlockHash) {
 	l.entries = append(l.entries, entry{kind: kv.Removed, lo: lo, hi: lo + 1})
 }
 
-// drain appends the events to dst, numbers them from *seq, and advances *seq by their number. The
-// slices in the events belong to the log and are valid until its reset.
+// drain appends the events to dst and numbers them, starting with *seq; *seq becomes the next
+// number. The slices of the events belong to the log and are valid until its reset.
 func (l *log) drain(dst []kv.Event, seq *uint64) []kv.Event {
 	for i := range l.entries {
 		e := &l.entries[i]

@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Pass ends the pass in progress, adds its outcome to the report, and begins the next
-// pass if a request waits or runs. now must be the time that Wake returns; any other is
-// an error and changes nothing. Cost: O(running requests + blocks of admitted requests).
+// Pass ends the pass in progress, adds its outcome to out, and begins the next pass if a request
+// waits or runs. now must be the time that Wake returns; any other is an error and changes
+// nothing. Cost: O(running requests + blocks of admitted requests).
 func (w *Worker) Pass(now time.Duration, out *Report) error {
 	if !w.busy || now != w.until {
 		return fmt.Errorf("mocker: Pass at %v, want the time of Wake: %v, %v", now, w.until, w.busy)
@@ -27,7 +27,8 @@ func (w *Worker) Pass(now time.Duration, out *Report) error {
 	return nil
 }
 
-// end reports the tokens and the events of the pass in progress.
+// end adds the tokens and the events of the pass in progress to out, and ends requests that have
+// all their output.
 func (w *Worker) end(out *Report) {
 	before := *out
 	kept := w.running[:0]
@@ -68,8 +69,9 @@ func (w *Worker) end(out *Report) {
 	w.cached, w.preempted = 0, w.preempted[:0]
 }
 
-// begin composes the next pass: first a block for each decoding sequence that needs one,
-// then chunks of the prompts already admitted, then new prompts that fit.
+// begin composes the next pass. First each decoding sequence that needs a block gets one; then
+// come the chunks of the prompts already admitted; then new prompts that fit. If there is
+// nothing to do, the worker becomes idle.
 func (w *Worker) begin() {
 	if w.busy = len(w.running)+len(w.waiting) > 0; !w.busy {
 		return
@@ -132,7 +134,7 @@ func (w *Worker) makeRoom() {
 	w.running = kept
 }
 
-// victim picks the sequence to preempt: the one admitted last. At least one runs.
+// victim returns the sequence to preempt: the one admitted last. At least one must run.
 func (w *Worker) victim() *sequence {
 	i := len(w.running) - 1
 	for w.running[i].gone {
@@ -141,8 +143,8 @@ func (w *Worker) victim() *sequence {
 	return w.running[i]
 }
 
-// preempt releases all blocks of a sequence and puts it at the head of the queue. Its
-// output is kept; when it is admitted again, the part that is not cached is recomputed.
+// preempt releases all blocks of sequence s and puts it at the head of the queue. Its output is
+// kept. When it is admitted again, the part that is not cached is recomputed.
 func (w *Worker) preempt(s *sequence) {
 	w.cache.drop(s.slots)
 	s.slots, s.named, s.computed = s.slots[:0], 0, 0
@@ -151,11 +153,11 @@ func (w *Worker) preempt(s *sequence) {
 	w.waiting = slices.Insert(w.waiting, 0, s)
 }
 
-// admit admits waiting requests, first come first served, until one does not fit or budget, the
-// prompt tokens left in this pass, is used up. It adds their work to in. If nothing runs, the
-// watermark is ignored, since no block would ever be freed. After a preemption in this pass no
-// request is admitted: the request preempted last is at the head of the queue and needs all the
-// blocks that it gave up, and at least one of these blocks is in use again.
+// admit admits waiting requests, first come first served, until one does not fit. budget is the
+// number of tokens that the pass has left; admit adds the admitted prompts to in. After a
+// preemption in this pass nothing is admitted: the request preempted last is at the head of the
+// queue and needs all the blocks that it gave up, of which at least one is taken. If nothing
+// runs, the watermark is ignored, since no block would ever be freed.
 func (w *Worker) admit(budget int, in *load) {
 	for len(w.waiting) > 0 && len(w.running) < w.cfg.MaxSeqs && budget > 0 {
 		limit := w.limit
@@ -191,8 +193,8 @@ func (w *Worker) admit(budget int, in *load) {
 	}
 }
 
-// compute schedules n more tokens of a sequence and names the blocks that they fill.
-// Requests admitted later, even in the same pass, find these blocks.
+// compute schedules n more tokens of sequence s for this pass, and names the blocks that they
+// fill. Requests admitted later, even in the same pass, find these blocks.
 func (w *Worker) compute(s *sequence, n int) {
 	s.chunk = n
 	s.computed += n
@@ -201,7 +203,8 @@ func (w *Worker) compute(s *sequence, n int) {
 	}
 }
 
-// name names the first unnamed block of s, and records the block in the log if the name is new.
+// name names the first unnamed block of sequence s, and records it in the log if no other block
+// has the name.
 func (w *Worker) name(s *sequence) {
 	k := s.named
 	parent, before := none, kv.BlockHash(0)

@@ -18,16 +18,16 @@ var (
 type Request struct {
 	ID           int            // chosen by the caller, for reports
 	Tokens       []kv.Token     // of the prompt
-	Locals       []kv.LocalHash // of the prompt's full blocks; further ones are ignored
-	Hashes       []kv.BlockHash // of the same blocks, by kv.Chain
+	Locals       []kv.LocalHash // local hashes of the prompt's full blocks; further elements are ignored
+	Hashes       []kv.BlockHash // hashes of the same blocks, by kv.Chain
 	OutputTokens int            // at least 1. The request ends after this many tokens
-	// Output holds the output tokens, at least OutputTokens. Output blocks get the hashes
-	// that a later prompt containing the answer has.
+	// Output holds the output tokens, at least OutputTokens. Blocks of output get the hashes
+	// that the same tokens have in a later prompt that contains the answer.
 	Output []kv.Token
 }
 
-// check returns why a request cannot run; nil if it can. Cost: one hash for each full
-// block of the prompt.
+// check returns why a worker with cfg can't run the request, nil if it can. It costs one hash
+// for each full block of the prompt.
 func (r *Request) check(cfg *Config) error {
 	prompt := len(r.Tokens)
 	bad := func(format string, args ...any) error {
@@ -81,7 +81,7 @@ func (r *Report) Reset() {
 
 // Usage is the load of a worker.
 type Usage struct {
-	UsedBlocks int // held by running requests
+	UsedBlocks int // blocks that running requests hold
 	Waiting    int
 	Running    int
 }

@@ -2,8 +2,9 @@ package mocker
 
 import "github.com/coppice-llm/coppice/kv"
 
-// table maps hashes to named blocks by open addressing with linear probing, at most half
-// full, without tombstones. The keys are in the blocks.
+// table finds the named block with a given hash, by open addressing with linear probing. It is
+// at most half full and has no tombstones. The hashes are in the blocks, so its methods get the
+// slice of all blocks.
 type table struct {
 	cells []slot // slot+1; 0 means empty. len is a power of two
 	shift uint   // 64 - log2(len)
@@ -14,8 +15,8 @@ const minTable = 1 << 6
 
 func newTable() table { return table{cells: make([]slot, minTable), shift: 64 - 6} }
 
-// home returns the cell in which the search for hash h begins. Real hashes are evenly spread
-// already; the product also spreads the small numbers that tests use as hashes.
+// home returns the cell at which the search for a hash begins. Hashes are evenly spread already;
+// the multiplication also spreads the small numbers that tests use as hashes.
 func (t *table) home(h kv.BlockHash) int {
 	return int(uint64(h) * 0x9e3779b97f4a7c15 >> t.shift)
 }
@@ -47,7 +48,7 @@ func (t *table) put(blocks []block, s slot) {
 	t.enter(blocks, s+1)
 }
 
-// enter puts cell into the first free cell of the table, searching from the home of its hash.
+// enter puts cell, which is a slot + 1, into the first free cell at or after its home.
 func (t *table) enter(blocks []block, cell slot) {
 	mask := len(t.cells) - 1
 	i := t.home(blocks[cell-1].hash)
@@ -57,9 +58,8 @@ func (t *table) enter(blocks []block, cell slot) {
 	t.cells[i] = cell
 }
 
-// cut removes block s. Then it moves later entries of the same probe sequence into the cell that
-// became empty, if find still reaches them there, so that no empty cell separates an entry from
-// its home.
+// cut removes block s, and moves entries after it back where that is possible, so that find
+// still reaches them.
 func (t *table) cut(blocks []block, s slot) {
 	mask := len(t.cells) - 1
 	hole := t.home(blocks[s].hash)

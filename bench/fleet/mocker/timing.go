@@ -10,8 +10,8 @@ type load struct {
 	Prompts      int // prompts with tokens in this pass
 	PromptTokens int // prompt tokens computed
 	Rows         int // decoding sequences
-	ActiveTokens int // capacity of the active blocks
-	TotalTokens  int // capacity of the device
+	ActiveTokens int // tokens for which the active blocks have room
+	TotalTokens  int // tokens for which all blocks of the device have room
 }
 
 // addPrompt adds a chunk of n tokens of a prompt.
@@ -39,20 +39,20 @@ func DefaultPolynomial() Polynomial {
 	}
 }
 
-// pass returns the time of a pass, 0 if it has neither prompts nor rows.
+// pass returns the time of a pass with load l, 0 if it has neither prompts nor rows.
 func (p Polynomial) pass(l load) time.Duration {
 	ms := 0.0
 	if l.Prompts > 0 {
 		ms = max(0, square(p.Prefill, float64(l.PromptTokens)))
 	}
 	if l.Rows > 0 {
-		// Above 1 the negative square would win, and decoding would become free, as in an
-		// early form of upstream's.
+		// For x above 1 the negative coefficient of x² would prevail, and decoding would become free, as in an
+		// early version of upstream.
 		full := min(1, float64(l.ActiveTokens)/float64(max(l.TotalTokens, 1)))
 		ms += max(p.Floor, square(p.Decode, full))
 	}
 	return time.Duration(math.Round(ms / 1000 * 1e9))
 }
 
-// square evaluates a quadratic polynomial.
+// square returns c[0] + c[1]·x + c[2]·x².
 func square(c [3]float64, x float64) float64 { return c[0] + x*(c[1]+x*c[2]) }

@@ -20,11 +20,11 @@ type Worker struct {
 	spare   []*sequence // unused, for their memory
 
 	now   time.Duration // latest time passed in
-	busy  bool          // a pass is in progress until the time below
+	busy  bool          // a pass is in progress, until the time in until
 	until time.Duration
 
 	logs      [2]log // events of the pass in progress, and events handed out by the last Pass
-	current   int    // index of the former
+	current   int    // index in logs of the events of the pass in progress
 	seq       uint64 // number of the next event
 	cached    int    // cached prompt tokens of the requests admitted to the pass in progress
 	preempted []int  // requests preempted when the pass in progress began
@@ -40,10 +40,10 @@ func New(cfg Config) (*Worker, error) {
 	return &Worker{cfg: cfg, limit: int((1 - watermark) * float64(cfg.Blocks)), cache: newCache(cfg.Blocks), timing: DefaultPolynomial()}, nil
 }
 
-// Submit appends a request to the queue. The caller must not change r until it has ended. An idle
-// worker wakes at now, so requests submitted at the same time enter the same pass. Errors wrap
-// ErrRequest, ErrTooLarge or ErrQueueFull; an error for a now that is before an earlier one or
-// after the time of Wake wraps none of them. An error changes nothing.
+// Submit appends request r to the queue. The caller must not change r until it has ended. An
+// idle worker wakes at now, so requests submitted at the same time enter the same pass. An error
+// changes nothing. Errors wrap ErrRequest, ErrTooLarge or ErrQueueFull, except the error for a
+// now that is before an earlier one or after the time of Wake.
 func (w *Worker) Submit(now time.Duration, r *Request) error {
 	if now < w.now || w.busy && now > w.until {
 		return fmt.Errorf("mocker: Submit at %v, but it is %v and the next pass is due at %v", now, w.now, w.until)
@@ -72,8 +72,8 @@ func (w *Worker) Usage() Usage {
 	return Usage{UsedBlocks: w.cache.active, Waiting: len(w.waiting), Running: len(w.running)}
 }
 
-// Overlap returns the number of leading blocks that a prompt would find now, including
-// those that the pass in progress computes.
+// Overlap returns the number of leading blocks that a prompt with these hashes would find now,
+// including those that the pass in progress computes.
 func (w *Worker) Overlap(hashes []kv.BlockHash) int {
 	blocks, _ := w.cache.match(hashes)
 	return blocks

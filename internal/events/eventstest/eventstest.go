@@ -79,7 +79,7 @@ func (s *Set) Replace(_ kv.Rank, dump []events.Stored) int {
 // Forget implements [events.Sink].
 func (s *Set) Forget(kv.Rank) {}
 
-// Until waits until the set equals want. The test's timeout is the limit.
+// Until waits until the set equals want. It has no time limit of its own.
 func (s *Set) Until(want map[kv.BlockHash]bool) {
 	s.wait(func() bool { return maps.Equal(s.held, want) })
 }
@@ -99,7 +99,7 @@ func (s *Set) wait(is func() bool) {
 	}
 }
 
-// Cache is a cache that makes events.
+// Cache stands for a worker's cache: each Step changes it and returns the events.
 type Cache struct {
 	Held map[kv.BlockHash]bool // after the last Step
 	Next kv.Token              // token of the last block; the next block has the one after it

@@ -8,13 +8,13 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Publisher publishes a cache that is given by its events alone.
+// Publisher publishes a cache of which only the events are given.
 type Publisher struct {
 	*events.Publisher
 	log *events.Log
 
 	mu    sync.Mutex
-	order []*held // by the time of their first event
+	order []*held // in the order of the blocks' first events
 	at    map[kv.BlockHash]*held
 }
 
@@ -68,8 +68,8 @@ func (p *Publisher) Publish(evs []kv.Event) {
 	p.log.Append(evs)
 }
 
-// dump returns all blocks, parents first: it repeats over the blocks until each one has
-// followed its parent.
+// dump returns all blocks, parents before children. It goes over the blocks repeatedly until
+// each one follows its parent.
 func (p *Publisher) dump(context.Context) (stored []kv.Event, next uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
