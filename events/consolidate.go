@@ -223,8 +223,8 @@ func (u *union) add(at int, s Stored, stored func(Stored), removed func(kv.Tier,
 }
 
 // release takes block h, an origin's own hash, out of the given tiers (one bit each) of the
-// origin with index at. It calls removed, with the chained hash, for each tier that no origin
-// has the block in any more.
+// origin with index at. If then no origin has the block in a tier, it calls removed with that
+// tier and the chained hash.
 func (u *union) release(at int, h kv.BlockHash, tiers uint8, removed func(kv.Tier, kv.BlockHash)) {
 	name := u.names[at][h]
 	held := u.blocks[name.hash]

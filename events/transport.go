@@ -49,7 +49,7 @@ type Transport interface {
 	Close() error
 }
 
-// FrameKind says what a [Source] has observed.
+// FrameKind is the kind of a [Source]'s observation.
 type FrameKind uint8
 
 // The kinds of frame.

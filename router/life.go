@@ -33,8 +33,8 @@ func (r *Router) endOwn(now time.Duration, res Reservation, how ending, last fun
 }
 
 // Begun notes that a worker has begun to compute a request, which counts as progress of the
-// worker. If the request's Reply is AtOnce and ExpectedOutput was not given, nobody can say when
-// the answer is due, so from now on the worker can no longer be late with it. Begun returns
+// worker. If the request's Reply is AtOnce and ExpectedOutput was not given, the length of the
+// answer is unknown, so from now on the worker can no longer be late with it. Begun returns
 // false if the reservation has ended.
 func (r *Router) Begun(now time.Duration, res Reservation) bool {
 	r.advance(now)

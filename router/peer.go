@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// Verdict is what Apply did with an event. Rejected is the only one that means a fault.
+// Verdict is the effect of an event on the router. Only Rejected means a fault.
 type Verdict uint8
 
 // The verdicts. Nothing is wrong with any but Rejected.
@@ -113,8 +113,8 @@ func (p *peer) slide() {
 	}
 }
 
-// catchUp notes that a snapshot includes all events up to number seq: none of them is missing
-// any more.
+// catchUp notes that a snapshot includes all events up to number seq. None of these events
+// counts as missing then.
 func (p *peer) catchUp(seq uint64) {
 	if seq+1 < p.next {
 		return

@@ -47,9 +47,9 @@ func (r *Router) Apply(now time.Duration, ev *Event) Verdict {
 }
 
 // peerOf returns the index of replica id in peers, and Applied. An unknown replica is added. If
-// epoch is higher than the known one, the replica's reservations end and its record starts anew.
-// Otherwise the index is noEntry and the verdict says why: Stale for a lower epoch or this
-// router's own id, Rejected for id 0 or more than MaxPeers replicas.
+// epoch is higher than the known one, the replica's reservations end and its record begins
+// again, empty. Otherwise the index is noEntry and the verdict gives the reason: Stale for a
+// lower epoch or this router's own id, Rejected for id 0 or more than MaxPeers replicas.
 func (r *Router) peerOf(id ReplicaID, epoch uint64) (int32, Verdict) {
 	switch id {
 	case 0:

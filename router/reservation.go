@@ -37,15 +37,15 @@ type reservation struct {
 	links [lists]link
 }
 
-// promise is a prediction of one active request about its worker's cache. Some blocks of its
-// prompt are not cached at the worker yet. They will be once the worker has computed them, so a
-// request with the same prefix that arrives earlier counts them as cached.
+// promise is a prediction of one active request about its worker's cache. Blocks of its prompt
+// that the worker does not have yet will be cached there once the worker has computed these
+// blocks. A request with the same prefix that arrives earlier counts them as cached.
 //
 // The prediction ends with the request's first token (events report the blocks by then) or with
 // the request's end. If the worker removes a predicted block, the prediction ends for that block
 // and all after it. The cached blocks [0, known) are not predicted by this request: if the
-// worker removes one of them, the index reports that, and the predicted blocks after it no
-// longer extend an overlap.
+// worker removes one, the index reports that, and the predicted blocks after it no longer extend
+// an overlap.
 //
 // Example: a prompt has 10 blocks, of which the worker has 4; blocks [4, 10) are predicted.
 type promise struct {
@@ -72,7 +72,7 @@ const (
 	asAnswer      // all of it
 )
 
-// affinity is what a reservation changed at its session, kept so that a rollback can undo it.
+// affinity holds the effect of a reservation on its session, so that a rollback can undo it.
 type affinity struct {
 	session     uint64  // the session that it claimed; 0: none
 	previous    kv.Rank // the session's worker before this claim

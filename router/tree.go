@@ -205,8 +205,9 @@ func (t *tree) split(id int32, at int) int32 {
 }
 
 // remove undoes an insert for the worker in slot that returned end. It returns the number of
-// blocks that the worker no longer holds. Nodes that no worker has any more are freed. If the
-// node above them has a single child left and no request ends in it, the two are joined.
+// blocks that the worker no longer holds. Nodes that are left without a worker are freed. If the
+// node above the freed ones has a single child left and no request ends in it, the two are
+// joined.
 func (t *tree) remove(slot, end int32) (removed int) {
 	if end == rootNode {
 		return 0

@@ -15,7 +15,7 @@ type trouble struct {
 // numbers that vary.
 const maxTroubles = 16
 
-// report reports the problem err, or with nil that there is none any more.
+// report reports the problem err, or with nil that the connection works again.
 func (t *trouble) report(err error) {
 	if t.notify == nil {
 		return

@@ -202,8 +202,7 @@ func atMost(n, times, most int) int {
 }
 
 // readSteering reads the two headers by which an admin overrides, for this request, the weights
-// or the choice of the worker. The error is for the client; a caller who is no admin may use
-// neither.
+// or the choice of the worker. Other callers may use neither. The error is for the client.
 func (p *proxiedRequest) readSteering(r *http.Request) error {
 	weights, pin := r.Header.Get(headerWeights), r.Header.Get(headerPin)
 	if weights == "" && pin == "" {

@@ -126,8 +126,8 @@ func (x *Index) checkSets(n, p *node) error {
 	return nil
 }
 
-// checkBelow verifies that n counts its children exactly if it has enough of them, and that each
-// count is right.
+// checkBelow verifies that n counts its children exactly if it has enough children, and that
+// each count is right.
 func (x *Index) checkBelow(n *node) error {
 	counts := n.below()
 	if counts == nil && n.kids >= x.manyKids || counts != nil && n.kids < x.manyKids/2 {

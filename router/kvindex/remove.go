@@ -127,8 +127,8 @@ func (x *Index) shorten(slot uint32, id nodeID, keep int) {
 	x.join(parent)
 }
 
-// trimRun removes the last blocks of a run that no holder has any more. If no block is left, it
-// removes the node and returns false.
+// trimRun removes the last blocks of a run that no holder has. If no block is left, it removes
+// the node and returns false.
 //
 // Example: a run of 6 blocks has only cuts, after 2 and after 4 blocks. The run keeps 4 blocks.
 // The holder with the cut after 4 is now in full, and the other holder keeps its cut.

@@ -58,14 +58,14 @@ func (s *Sharded) each(do func(x *Index)) {
 	}
 }
 
-// drop removes the blocks of holder h if a shard has more than maxChunk of them, in parts of
-// about maxChunk blocks, because readers wait while a part is removed. Fewer blocks are left to
-// the caller, which calls Clear or Forget on each shard afterwards. It starts with the last run,
-// so that what remains is always a prefix. It also deletes the count that Held reads.
+// drop removes the blocks of holder h from each shard that has more than maxChunk of its blocks.
+// It removes about maxChunk blocks at a time, because readers wait meanwhile, and starts with
+// the last run, so that a prefix remains. Fewer blocks are left to the caller, which calls Clear
+// or Forget on each shard afterwards. It also deletes the count that Held reads.
 //
 // Readers may find the holder's remaining blocks between two parts. That is no overcount: the
-// holder had them when the call began. Blocks stored meanwhile for the holder are not expected,
-// see Sharded; the Clear or Forget after drop removes them all the same.
+// holder had these blocks when the call began. Blocks stored meanwhile for the holder are not
+// expected, see Sharded; the Clear or Forget after drop removes these blocks too.
 func (s *Sharded) drop(h kv.Rank) {
 	for i := range s.shards {
 		sh := &s.shards[i]

@@ -50,7 +50,7 @@ type Silent struct {
 	Since  time.Time // time of its loss
 }
 
-// Forgotten reports that no worker has this name any more.
+// Forgotten reports that no worker has this name now.
 type Forgotten struct{ Name string }
 
 // Spoken replaces the tokenizer for reading prompts. An error from Apply keeps the previous one.

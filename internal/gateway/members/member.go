@@ -58,7 +58,7 @@ type registered struct {
 	epoch          uint64
 }
 
-// description is what a worker says about itself.
+// description holds the facts that a worker gives about itself.
 type description struct {
 	card    *card.Card // nil until the worker has answered; made from its list of models if it has no card
 	own     string     // the worker's own name, under which it publishes its events

@@ -70,7 +70,7 @@ const mostLeft = 64
 // mostHeld bounds the bytes of incomplete snapshots of all peers together.
 const mostHeld = 128 << 20
 
-// verdict says what to do with a message.
+// verdict is the way to handle a message.
 type verdict uint8
 
 const (
@@ -86,7 +86,8 @@ type process struct {
 }
 
 // receive updates the state of the sender of message m, which arrived at now. It returns the
-// sender's state (nil if the message is to be ignored or its sender was unknown) and what to do.
+// sender's state (nil if the message must be ignored or its sender was unknown) and the way to
+// handle the message.
 func (p *peers) receive(now time.Time, m *message) (*peer, verdict) {
 	x := p.all[m.replica]
 	switch {
