@@ -29,8 +29,8 @@ func divide(t *testing.T, pages, owners int) *Division {
 	return d
 }
 
-// TestDivisionRecalls: the owner of all pages returns those that another one lacks of its share, and it
-// is kept for that one.
+// TestDivisionRecalls: the owner of all pages returns those that another owner lacks of its share,
+// and they are kept for that other owner.
 func TestDivisionRecalls(t *testing.T) {
 	d := divide(t, 10, 2)
 	all, free := d.Ask(0, 10, nil)
@@ -61,8 +61,8 @@ func TestDivisionRecalls(t *testing.T) {
 	}
 }
 
-// TestDivisionWorlds: owners ask, decline and give as they like, heeding recalls at some
-// time. Each gets its share when it wants it, and no page has two owners.
+// TestDivisionWorlds: owners ask, decline and give at random, and return recalled pages at some
+// time. Each owner gets its share when it asks for it, and no page has two owners.
 func TestDivisionWorlds(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 3))

@@ -39,7 +39,8 @@ func TestLayoutOf(t *testing.T) {
 	}
 }
 
-// TestExtents: a page is smaller than a block, a tail is left, and a part of a page.
+// TestExtents: pages are smaller than blocks, and after the full extents a tail and a part of a
+// page remain.
 func TestExtents(t *testing.T) {
 	ns := kv.Namespace{Salt: "a"}
 	media := []kv.Media{{At: 2, Tokens: 3, Hash: 7}, {At: 14, Tokens: 4, Hash: 8}}
@@ -70,8 +71,8 @@ func TestExtents(t *testing.T) {
 	}
 }
 
-// TestSplitInsideExtent: branches that part in an extent have an extent each, and either
-// serves the other as far as they agree.
+// TestSplitInsideExtent: two sequences that differ inside an extent have an extent each, and each
+// extent serves the other sequence with the pages that they share.
 func TestSplitInsideExtent(t *testing.T) {
 	a := testLayout.AppendExtents(nil, kv.Namespace{}, seq(0, 32), nil)
 	other := slices.Concat(seq(0, 16+9), seq(500, 7))

@@ -50,7 +50,8 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestCopies compares copies of random slices, there and back, with element by element.
+// TestCopies compares the copies of random slices, in both directions, with copies made element by
+// element.
 func TestCopies(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	for range 500 {

@@ -16,8 +16,8 @@ func newCurveCache(t testing.TB) *Cache {
 	return newCache(t, Config{PageTokens: 1, CurveSamples: DefaultCurveSamples})
 }
 
-// wantHits observes two keys on a fresh curve, with of tokens together, and wants this many
-// hits at an unlimited capacity.
+// wantHits observes two keys on a fresh curve. At an unlimited capacity it wants as many hits as
+// want says, of as many tokens in both keys as of says.
 func wantHits(t *testing.T, what string, want, of int, first, second Key) {
 	t.Helper()
 	c := newCache(t, Config{PageTokens: 16, CurveSamples: DefaultCurveSamples})

@@ -47,8 +47,9 @@ func TestDistrustRemoves(t *testing.T) {
 	x.match(countUp(1, 10), 0, 1, 40, 41, 42)
 }
 
-// Distrusted pages that a request holds stay for it, hidden from others, until it trusts
-// them; otherwise they are purged after its last handle. Deeper pages are purged at once.
+// Distrusted pages that a request holds stay for that request and are hidden from others
+// until the request trusts them. If it does not, Purge removes them after its last Unpin.
+// Distrusted pages below the held ones are purged at once.
 func TestDistrustHidesPinnedNodes(t *testing.T) {
 	for _, trusted := range []bool{true, false} {
 		x := checker{T: t, c: newCache(t, Config{PageTokens: 2, PinnedTokens: 100})}
@@ -120,8 +121,8 @@ func TestDistrustSplitsAndTails(t *testing.T) {
 	}
 }
 
-// A node that shares more of the key than is known to be sound may be a copy, and is
-// purged; one that shares no more than that stays.
+// A node that shares more tokens with the key than are known to be sound may be a copy, and
+// is purged; a node that shares no more than the sound tokens stays.
 func TestDistrustTakesCopies(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 4})}
 	x.insert(toks(1, 2, 3, 4), 0)
@@ -136,8 +137,9 @@ func TestDistrustTakesCopies(t *testing.T) {
 	x.match(toks(1, 2, 3, 4, 5, 6, 70, 70, 70), 0, 1)
 }
 
-// Among random requests that share, pin, grow, fail and vouch, a match never returns a
-// distrusted page, and after a purge only pages that a request holds are distrusted.
+// Random requests share, pin and extend prefixes, fail (Distrust) and succeed (Trust). A match
+// never returns a distrusted page, and after Purge only pages that a request holds are
+// distrusted.
 func TestDistrustAtRandom(t *testing.T) {
 	seeds := 300
 	if invariants.Enabled {

@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// manyLinks returns a tree of this many links that are joined early; the oldest begins with
-// token 0.
+// manyLinks returns a tree with the given number of links, in which a removal has lowered the
+// limit on links. The oldest link begins with token 0.
 func manyLinks(t *testing.T, links int) (*Cache, func(...kv.Token) NodeID) {
 	c, next := emptyCache(t, Config{PageTokens: 2}), kv.PageID(0)
 	insert := func(tokens ...kv.Token) NodeID {

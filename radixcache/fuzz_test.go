@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/invariants"
 )
 
-// worldOf returns one of the worlds in which a harness can run. Odd variants have tenants,
-// and every second of the odd ones has whole leaves.
+// worldOf returns one of the worlds in which a harness can run. Odd variants have tenants, and
+// every second odd variant has WholeLeaves.
 func worldOf(policy Policy, page, variant int) world {
 	w := world{Config: Config{PageTokens: page, BlockTokens: page * (1 + variant%3), Events: variant%5 != 4, Policy: policy, SLRUHits: 1 + variant%3, WholeLeaves: variant%4 == 3}}
 	if variant%2 == 1 {

@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Resume continues an old match, whatever happened to its node since, and returns the same
-// as a new match.
+// Resume of an old match returns the same as a new match, whatever happened to the old match's
+// node.
 func TestResumeEqualsMatch(t *testing.T) {
 	tokens := countUp(1, 12)
 	for name, change := range map[string]func(checker){
@@ -140,7 +140,8 @@ func TestExtendEqualsInsert(t *testing.T) {
 	}
 }
 
-// From Root, Extend begins a sequence; with nothing to add the pin stays where it is.
+// Extend with the handle Root begins a sequence. If Extend has nothing to add, it returns the
+// handle that it was given.
 func TestExtendFromRoot(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	id, freed := x.c.Extend(Root, x.key(toks(1)), []kv.PageID{0}, nil)

@@ -50,7 +50,8 @@ func TestTailLeaves(t *testing.T) {
 	}
 }
 
-// Pinned tails stay, though redundant, and do not hide other tails among them.
+// Pinned tail leaves stay, though a longer child makes them redundant, and unpinned tail
+// leaves that sort between them are removed.
 func TestPinnedTailsAreNotSuperseded(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 8})}
 	var tails []NodeID
@@ -233,7 +234,7 @@ func TestCallerBugsPanic(t *testing.T) {
 	}
 }
 
-// A match stays valid through all calls that leave the shape as it is.
+// A match stays valid after calls that do not change the tree's shape.
 func TestMatchOutlivesCallsThatKeepTheShape(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 2})}
 	x.insert(toks(1, 2, 3, 4), 0, 1)
@@ -270,7 +271,8 @@ func TestTakenEventsAreFreed(t *testing.T) {
 	}
 }
 
-// Removals in a row are one event, but not across namespaces or other events.
+// Removals in a row make one event, unless they are of different namespaces or another event
+// lies between them.
 func TestRemovedEventsMerge(t *testing.T) {
 	x := checker{T: t, c: newCache(t, Config{PageTokens: 1, BlockTokens: 1, Events: true})}
 	other := checker{T: t, c: x.c, ns: kv.Namespace{Salt: "x"}}

@@ -73,8 +73,8 @@ func (m *model) pagesOf(ns int) int {
 	return n
 }
 
-// mayGo reports whether Evict on behalf of namespace own (-1: of none) may take page k: always
-// from a flushed tree, otherwise only if k's namespace keeps its MinPages.
+// mayGo reports whether Evict on behalf of namespace own (-1: of none) may take page k. It may
+// if k is in a flushed tree or in own, or if k's namespace has more pages than its MinPages.
 func (m *model) mayGo(k mkey, own int) bool {
 	q, bound := m.quotas[k.ns]
 	return k.tree != m.epoch || !bound || k.ns == own || m.pagesOf(k.ns) > q.MinPages

@@ -53,7 +53,7 @@ func TestWriteToShortensEdges(t *testing.T) {
 	}
 }
 
-// failing takes room bytes and then no more.
+// failing is a writer that takes as many bytes as room says and then fails.
 type failing struct{ room int }
 
 var errFull = errors.New("full")

@@ -58,7 +58,7 @@ func (p *Pool) Page(id kv.PageID) cudrv.Ptr { return p.base + cudrv.Ptr(p.pageBy
 
 // Begin queues copy c and returns. The copy starts after everything that was queued on the stream
 // kernels, and after earlier copies that touch the same pages or host memory. The pool owns c's
-// slices until End.
+// slices until End. Begin panics if a page is not in the pool or its memory is not a page long.
 func (p *Pool) Begin(c Copy, kernels cudrv.Stream) error {
 	s := p.stream(c.ToDevice)
 	if err := p.ctx.Record(p.queued, kernels); err != nil {

@@ -23,10 +23,10 @@ type Copies struct {
 	Write, Read func(block int) // copies a block of an extent's size; blocks come in order
 }
 
-// Bench puts and then gets as many extents as extents says, in order. It alternates with copies of
-// as many bytes by plain, in as many goroutines as streams says. For puts and for gets it reports
-// the store's MB/s and, as write-ratio and read-ratio, the median of the store's speed divided by
-// that of plain.
+// Bench puts and then gets as many extents as extents says, at least 64, in order. It alternates
+// with copies of as many bytes by plain, in as many goroutines as streams says. For puts and for
+// gets it reports the store's MB/s and, as write-ratio and read-ratio, the median of the store's
+// speed divided by that of plain.
 func Bench(b *testing.B, s mempool.Store, streams, extents int, plain Copies) {
 	b.Helper()
 	l := s.Info().Identity.Layout
