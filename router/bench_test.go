@@ -11,9 +11,9 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// load is a fleet under load: 64 system prompts of 64 blocks, conversations of 512 blocks
-// (8k tokens) that continue them turn by turn, overlaps at some workers, 8 active requests
-// per worker.
+// loaded is a fleet under load: 64 system prompts of 64 blocks, conversations of 512 blocks (8k
+// tokens) that continue them turn by turn, overlaps at some workers, 8 active requests per
+// worker.
 type loaded struct {
 	r        *Router
 	requests []Request

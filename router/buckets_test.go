@@ -67,7 +67,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// dealt maps workers to buckets.
+// dealt returns the bucket of each worker after Deal into n buckets.
 func dealt(workers []kv.WorkerID, n int) map[kv.WorkerID]int {
 	by := map[kv.WorkerID]int{}
 	for i, b := range Deal(workers, n, nil) {
@@ -100,7 +100,7 @@ func checkDealt(workers []kv.WorkerID, n int, by map[kv.WorkerID]int, shuffle *r
 	return nil
 }
 
-// moved counts the workers in both deals whose bucket changed.
+// moved counts the workers that are in a and b with different buckets.
 func moved(a, b map[kv.WorkerID]int) (n int) {
 	for w, at := range a {
 		if to, ok := b[w]; ok && to != at {

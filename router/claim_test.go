@@ -15,7 +15,7 @@ func keeping(t testing.TB, id ReplicaID, epoch uint64) *Router {
 	return replica(t, id, epoch, func(c *Config) { c.SessionTTL = 60 * second })
 }
 
-// told returns the events since the last call.
+// told returns the events of r since the last call, with copies of their hashes.
 func told(r *Router) []Event {
 	events := r.Drain(nil)
 	for i := range events {
@@ -36,7 +36,7 @@ func applyAll(t testing.TB, r *Router, events ...Event) (v Verdict) {
 	return v
 }
 
-// place returns the worker of a session by a router.
+// place describes the claim on session id that router r knows: its worker, stamp and replica.
 func place(r *Router, id uint64) string {
 	at := r.sessions.index.get(key{a: id})
 	if at == noEntry {

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// candidates makes a router whose candidates have given costs.
+// candidates returns a router with one candidate for each of costs, with that cost.
 func candidates(t testing.TB, seed uint64, costs ...float64) *Router {
 	r := newRouter(t, Config{Seed: seed}, make([]WorkerSpec, len(costs))...)
 	r.scorer.reset(len(costs))

@@ -10,7 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// chain returns n chained hashes: equal ones have equal predecessors.
+// chain returns n block hashes for the prompt number of. For the same of, a longer chain begins
+// with the shorter one; different prompts share no hash.
 func chain(of, n int) []kv.BlockHash {
 	all := make([]kv.BlockHash, n)
 	for i := range all {
@@ -132,7 +133,7 @@ type promised struct {
 	blocks map[kv.BlockHash]bool
 }
 
-// cut ends a prediction from a block on, if it contains that block.
+// cut ends the prediction for block h and all blocks after it, if h is predicted.
 func (p *promised) cut(h kv.BlockHash) {
 	if p.blocks[h] {
 		for _, later := range p.hashes[slices.Index(p.hashes, h):] {
@@ -141,7 +142,7 @@ func (p *promised) cut(h kv.BlockHash) {
 	}
 }
 
-// promiseWorld is a router with a model made of sets.
+// promiseWorld is a router, and a model of its predictions made of sets.
 type promiseWorld struct {
 	rnd     *rand.Rand
 	r       *Router

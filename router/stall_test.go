@@ -20,7 +20,7 @@ func stallRouter(t *testing.T, workers int) *Router {
 	return newRouter(t, Config{Stall: stall, Policy: CostRoundRobin}, specs...)
 }
 
-// chosen returns the worker that the next calls would choose.
+// chosen returns the workers that get a request at now, of twice as many requests as workers.
 func chosen(t *testing.T, r *Router, now time.Duration) map[kv.Rank]bool {
 	t.Helper()
 	all := map[kv.Rank]bool{}

@@ -8,7 +8,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// abroad returns foreign hashes, made from the chained ones and a seed.
+// abroad returns hashes as an engine with another hash function would have them, one for each of
+// hashes. Another seed gives other hashes.
 func abroad(hashes []kv.BlockHash, seed uint64) []kv.BlockHash {
 	out := make([]kv.BlockHash, len(hashes))
 	for i, h := range hashes {

@@ -66,7 +66,7 @@ func chain(locals []kv.LocalHash) []kv.BlockHash {
 	return hashes
 }
 
-// tail returns the run of a sequence from a block on.
+// tail returns the blocks of a sequence from index from on, as a Run.
 func tail(locals []kv.LocalHash, from int) Run {
 	hashes := chain(locals)
 	r := Run{Hashes: hashes[from:], Locals: locals[from:]}

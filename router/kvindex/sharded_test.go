@@ -206,7 +206,8 @@ func (wr *writer) play(t *testing.T, rng *rand.Rand, steps int) {
 	}
 }
 
-// lower lowers the claims affected by a removal.
+// lower lowers the claim, to at most keep blocks, for each sequence for which touches returns
+// true. touches gets the number of leading blocks that the sequence shares with locals.
 func (wr *writer) lower(locals []kv.LocalHash, keep int, touches func(shared int) bool) {
 	wr.claim.changes.Add(1)
 	for r := range wr.seqs {
