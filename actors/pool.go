@@ -130,11 +130,11 @@ func (a *poolActor) give(m *give) {
 	}
 }
 
-// shutdown leaves the pool and adds the pages that this System had not returned to the
-// final figures, as leaked. The scheduler has returned all of its pages by now, unless it
-// panicked and lost its books. As no step can run now, other Systems may have the leaked
-// pages. If this actor itself panicked, shutdown does not run, and the System's share of
-// the pool stays taken.
+// shutdown leaves the pool. Pages that the actor's System has not returned count as leaked
+// in its final figures. The scheduler has returned all of its pages by now, unless it
+// panicked and lost its record of them. This System runs no further step, so the
+// leaked pages can safely go to other Systems. If this actor itself panicked, shutdown does
+// not run, and the System's share of the pool stays taken.
 func (a *poolActor) shutdown(self *process) {
 	left := a.pool.leave(a.owner)
 	if final := self.sys.final.Load(); final != nil {

@@ -232,9 +232,10 @@ func mediumHash(text []byte) (uint64, bool) {
 	return h, true
 }
 
-// mediumOf returns the hash of a key that is neither the adapter's name nor the salt. A key that
-// is no medium's identifier is hashed as it stands, so that no lookup without it finds the
-// block.
+// mediumOf returns a hash for an extra key of a block that is neither the adapter's name nor the
+// salt. If the key is the identifier of a medium (see mediumHash), that is the medium's hash.
+// Otherwise it is a hash of the key's raw bytes. So a prompt without the same key never matches
+// the block, whatever the key means.
 func mediumOf(key *wire.ExtraKey) uint64 {
 	if key.Text != nil {
 		if h, ok := mediumHash(key.Text); ok {

@@ -98,14 +98,15 @@ func (s *slab) find(parent NodeID, key []kv.Token) (place, bool) {
 	return place{last, len(f.runs[last].kids)}, false
 }
 
-// findRun returns the index r of the run in which key belongs: the last run whose first
-// child is not above key, or 0 if all are above.
+// findRun returns the index r of the run (group of neighbouring children, sorted) in which
+// key belongs: the last run whose first child is not above key, or 0 if all are above.
 //
-// All children of a fork share their first f.skip tokens. If key differs from the
-// children within these tokens, shared is less than f.skip, and order is -1 or 1 if the
-// children are lower or higher than key. If key has at most f.skip tokens, order and
-// shared are the result of comparing the first child with key. Otherwise shared is
-// f.skip and order 0, and the caller searches run r.
+// All children of a fork share their first f.skip tokens. There are three cases:
+//   - key has at most f.skip tokens: r is 0, and order and shared are the result of
+//     comparing the first child with key.
+//   - key is longer and differs from the children within these tokens: r is 0, shared is
+//     less than f.skip, and order is -1 if the children are lower than key, 1 if higher.
+//   - Otherwise shared is f.skip and order 0, and the caller searches run r.
 func (s *slab) findRun(f *fork, key []kv.Token) (r, order, shared int) {
 	if len(key) <= f.skip {
 		order, shared = s.compare(f.first(), key)

@@ -32,11 +32,11 @@ func (c *Config) costOf(n, context int) int {
 func (c *Config) isLong(from, to int) bool { return c.costOf(to-from, from) > longSteps*c.StepTokens }
 
 // lastLong returns the long prompt that a waiting long prompt must outrank to be admitted.
-// prefilling lists the sequences whose prompts are being computed, by admission. If fewer
-// than maxLong of them are long, lastLong returns nil: then any long prompt may be
-// admitted. Otherwise it sorts the long ones by priority, highest first, and returns number
-// maxLong. Under policies other than Priority all priorities count as equal, so no third
-// long prompt is admitted while two are computed.
+// prefilling lists the sequences whose prompts are being computed, in order of admission.
+// If fewer than maxLong (2) of them are long, lastLong returns nil: then any long prompt may
+// be admitted. Otherwise it returns the one with the maxLong-th highest priority. Under
+// policies other than Priority all priorities count as equal, so no third long prompt is
+// admitted while two are computed.
 func (c *Config) lastLong(prefilling []*sequence) *sequence {
 	var first [maxLong]*sequence // by priority, highest first; equal ones by admission
 	for _, q := range prefilling {

@@ -9,9 +9,10 @@ type follower struct {
 
 // leaderOf returns the sequence whose prompt q should wait for, and until, the number of
 // leading tokens that q waits for; nil if there is none. have is the number of q's tokens
-// whose KV exists already. The prompt must be in the course of being computed, and share at
-// least ShareTokens more than have with q. The wait ends, because the leader gets tokens in
-// every step or is aborted, and publishes as it goes.
+// whose KV exists already. The leader's prompt must be in the course of being computed, and
+// must have at least have+ShareTokens leading tokens in common with q. The wait always
+// ends: the leader gets part of each step's budget, or is aborted, and its KV enters the
+// tree chunk by chunk.
 //
 // For example, with ShareTokens 32 and two requests that arrive together with the same
 // 2,000 tokens of instructions, the second waits until the first has computed those 2,000

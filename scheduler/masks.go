@@ -55,9 +55,10 @@ type fixedMask struct {
 	maskPlace
 }
 
-// formatMasks remembers the places of the masks of a format, by state. Requests with the
-// same format and equal stop tokens share it. If the place of a state's mask is known and
-// still valid, the matcher does not compute the mask.
+// formatMasks remembers, for each state of a format, which id of the backend holds the mask
+// of that state (see maskPlace). Requests with the same format and equal stop tokens share
+// one formatMasks. While the backend still holds a state's mask, the matcher does not
+// compute it again.
 type formatMasks struct{ places map[formatState]maskPlace }
 
 // formatState determines which tokens a row may sample under a format.

@@ -96,9 +96,10 @@ func (s *scratch) stops(dst []kv.Token) bool {
 	return s.err != nil
 }
 
-// exceeds reports whether a piece must have more tokens than are still allowed after those in
-// dst. symbols is the number of symbols of the piece, longest the most symbols that a token
-// covers. If so, it sets s.err, and the piece must not be merged.
+// exceeds reports whether a piece certainly has too many tokens: more than s.most, the limit of
+// the call, leaves after the tokens in dst. symbols is the number of symbols of the piece, and
+// longest the largest number of symbols that one token covers, so the piece has at least
+// symbols/longest tokens. If so, exceeds sets s.err, and the piece must not be merged.
 func (s *scratch) exceeds(dst []kv.Token, symbols, longest int) bool {
 	if !s.bounded || s.most == math.MaxInt || (symbols+longest-1)/longest <= s.most-len(dst) {
 		return false
