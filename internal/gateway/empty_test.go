@@ -2,8 +2,11 @@ package gateway
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,11 +58,10 @@ func TestListsAreNeverNull(t *testing.T) {
 // TestNATSOutage: while workers can't register, clients and /v1/fleet are told so, until NATS is
 // back.
 func TestNATSOutage(t *testing.T) {
-	server := natsServer(t, "127.0.0.1:0")
-	url := server.URL()
-	server.Close()
-	s := newStand(t, Config{NATS: &nats.Config{URL: url, Retry: time.Millisecond}})
-	const sentence = "the gateway has no workers, and none can register: NATS has a problem, so there is no news of events and registration"
+	addr, open := gate(t, strings.TrimPrefix(natsServer(t, "127.0.0.1:0").URL(), "nats://"))
+	s := newStand(t, Config{NATS: &nats.Config{URL: "nats://" + addr, Retry: time.Millisecond}})
+	const problem = "NATS has a problem, so there is no news of events and registration"
+	const sentence = "the gateway has no workers, and none can register: " + problem
 	s.until("it is reported", func() bool {
 		_, text := s.page("/v1/fleet")
 		return strings.Contains(text, sentence)
@@ -67,9 +69,50 @@ func TestNATSOutage(t *testing.T) {
 	if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != 503 || !strings.Contains(r.text, sentence) {
 		t.Errorf("%s %s", r.Status, r.text)
 	}
-	natsServer(t, strings.TrimPrefix(url, "nats://"))
+	open.Store(true)
 	s.until("it is over", func() bool {
 		_, text := s.page("/v1/fleet")
-		return !strings.Contains(text, "NATS does not answer") && strings.Contains(text, "the gateway has no workers: ")
+		return !strings.Contains(text, problem) && strings.Contains(text, "the gateway has no workers: ")
 	})
+}
+
+// gate listens on a port, whose address it returns. While open is false it closes each connection at
+// once, like a server that is down; after that it passes new connections on to the server at
+// target. Unlike a server that is started late, it keeps the port for the whole test.
+func gate(t *testing.T, target string) (addr string, open *atomic.Bool) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open = new(atomic.Bool)
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		running.Wait()
+	})
+	pass := func(from, to net.Conn) {
+		io.Copy(to, from)
+		from.Close()
+		to.Close()
+	}
+	running.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if !open.Load() {
+				client.Close()
+				continue
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			running.Go(func() { pass(client, server) })
+			running.Go(func() { pass(server, client) })
+		}
+	})
+	return l.Addr().String(), open
 }
