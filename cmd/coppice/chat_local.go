@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
@@ -25,8 +26,10 @@ func (c *chatCmd) openLocal(ctx context.Context) (talker, error) {
 		return nil, err
 	}
 	defer remove()
-	if _, err := local.Template(dir); err != nil { // fails before the weights are read
-		return nil, fmt.Errorf("%w; coppice generate continues texts without one", err)
+	if _, err := os.Stat(dir); err == nil { // else open says that there is no model
+		if _, err := local.Template(dir); err != nil { // fails before the weights are read
+			return nil, fmt.Errorf("%w; coppice generate continues texts without one", err)
+		}
 	}
 	m, err := unlessEnded(ctx, "the model was read", func() (*local.Model, error) { return c.nodeFlags.open(dir, &c.backendFlags, false) })
 	if err != nil {

@@ -83,6 +83,7 @@ func TestWrongValues(t *testing.T) {
 		{"serve --kv-tokens", `--kv-tokens needs a value`},
 		{"serve --model", `--model needs a value`},
 		{"serve --addr 127.0.0.1:0 --model /missing.gguf", `no model at /missing.gguf; give a GGUF file or a Hugging Face model directory, or make a small model with "coppice make-model DIR": stat /missing.gguf: no such file or directory`},
+		{"chat --model /missing.gguf", `no model at /missing.gguf; give a GGUF file or a Hugging Face model directory, or make a small model with "coppice make-model DIR": stat /missing.gguf: no such file or directory`},
 		{"pull", `give a model as argument`},
 		{"route --worker", `--worker needs a value`},
 		{"serve --api-key-file /missing", `--api-key-file /missing: no such file or directory`},

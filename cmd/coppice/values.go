@@ -111,7 +111,7 @@ var noValue = regexp.MustCompile(`^(--[a-z0-9-]+): (?:expected .* value but got 
 var looksLikeFlag = regexp.MustCompile(`^(--[a-z0-9-]+): expected .* value but got "(-[^"]*)" .*$`)
 
 // innerName matches the name of an inner package in an error, which means nothing to users.
-var innerName = regexp.MustCompile(`^(--[a-z0-9-]+: |)(?:coppice|bench|load|scheduler|tiering|radixcache|router|kvindex|model|chat|server): `)
+var innerName = regexp.MustCompile(`^(--[a-z0-9-]+: |)(?:coppice|bench|load|cuda|cudrv|gpucheck|hub|tokenizer|scheduler|tiering|radixcache|router|kvindex|model|chat|server): `)
 
 // noArgument matches kong's message about a command without an argument.
 var noArgument = regexp.MustCompile(`^expected "<(.*)>"$`)

@@ -142,7 +142,7 @@ func (w *weights) mapFile(path, kind string) ([]byte, error) {
 	defer f.Close()
 	size := int(info.Size())
 	if size < 8 || int64(size) != info.Size() {
-		return nil, fmt.Errorf("%s: %w", path, damaged("%d bytes is no size of a %s file", info.Size(), kind))
+		return nil, fmt.Errorf("%s: %w", path, damaged("%d bytes is no size of a %s file; download it again", info.Size(), kind))
 	}
 	m, err := openMapping(f, size)
 	if err != nil {
