@@ -2,7 +2,6 @@ package model
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -107,11 +106,7 @@ func (w *weights) part(path string) (*gguf.File, error) {
 func (w *weights) add(data []byte, path string) (*gguf.File, error) {
 	f, err := gguf.Parse(data)
 	if err != nil {
-		kind := ErrFormat
-		if errors.Is(err, gguf.ErrUnsupported) {
-			kind = ErrUnsupported
-		}
-		return nil, fmt.Errorf("%s: %w: %w", path, kind, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for _, t := range f.Tensors {
 		if w.tensors[t.Name] != nil {

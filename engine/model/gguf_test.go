@@ -276,6 +276,19 @@ func TestGGUFRefused(t *testing.T) {
 	}
 }
 
+// TestGGUFDamageIsNamedOnce checks that the error about a file that is cut short says only once that
+// the file is damaged.
+func TestGGUFDamageIsNamedOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cut.gguf")
+	if err := os.WriteFile(path, []byte("GGUF\x03\x00\x00\x00\x01"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(path)
+	if want := path + ": model: damaged file: at byte 8: "; !errors.Is(err, ErrFormat) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %s...", err, want)
+	}
+}
+
 func TestGGUFOfOtherTensorsRefused(t *testing.T) {
 	spec := Spec{Preset: Nano, Seed: 3}
 	path, _ := generateGGUF(t, spec, gguf.BF16)

@@ -5,13 +5,13 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/bits"
 	"slices"
 	"strings"
 
+	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -29,9 +29,9 @@ const (
 var (
 	// ErrFormat is wrapped by errors about damaged files, and files of another format than their
 	// name says.
-	ErrFormat = errors.New("model: damaged file")
+	ErrFormat = gguf.ErrFormat
 	// ErrUnsupported is wrapped by errors about valid models that this package can't read.
-	ErrUnsupported = errors.New("model: unsupported model")
+	ErrUnsupported = gguf.ErrUnsupported
 )
 
 func damaged(format string, args ...any) error {

@@ -105,6 +105,27 @@ func TestCopiesAreIndependent(t *testing.T) {
 	r.ok(r.SyncEvent(out.Done))
 }
 
+// TestBadPage checks that Begin panics for a page outside of the pool and forgets the copy: nothing
+// waits for it.
+func TestBadPage(t *testing.T) {
+	r := newRig(t)
+	pending := r.copy(1, false, r.memory(2), 0, 1)
+	bad := cudamem.Copy{ID: 2, ToDevice: true, Pages: []kv.PageID{1, 8}, Memory: r.memory(2), Done: pending.Done}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("Begin took page 8 of 8")
+			}
+		}()
+		r.ok(r.pool.Begin(bad, r.s))
+	}()
+	r.ok(r.pool.Await(r.s, bad.ID))
+	r.ok(r.SyncStream(r.s))
+	if done, err := r.EventDone(pending.Done); err != nil || done {
+		t.Errorf("the event of the copy is done (%v, %v): Await found the copy", done, err)
+	}
+}
+
 // TestNoMemory checks that a pool that does not fit fails with the driver's error.
 func TestNoMemory(t *testing.T) {
 	c := vm.NewContext(ptxvm.Config{MemoryBytes: 1 << 20})

@@ -58,9 +58,18 @@ func (p *Pool) Page(id kv.PageID) cudrv.Ptr { return p.base + cudrv.Ptr(p.pageBy
 
 // Begin queues copy c and returns. The copy starts after everything that was queued on the stream
 // kernels, and after earlier copies that touch the same pages or host memory. The pool owns c's
-// slices until End. Begin panics if a page is not in the pool or its memory is not a page long.
+// slices until End. Begin panics if a page is not in the pool or its memory is not a page long; then
+// the copy has not begun.
 func (p *Pool) Begin(c Copy, kernels cudrv.Stream) error {
-	s := p.stream(c.ToDevice)
+	for i, id := range c.Pages {
+		if id < 0 || int(id) >= p.pages || len(c.Memory[i]) != p.pageBytes {
+			panic(fmt.Sprintf("cudamem: page %d of %d to or from %d bytes, want %d", id, p.pages, len(c.Memory[i]), p.pageBytes))
+		}
+	}
+	s := p.toHost
+	if c.ToDevice {
+		s = p.toDevice
+	}
 	if err := p.ctx.Record(p.queued, kernels); err != nil {
 		return err
 	}
@@ -71,9 +80,6 @@ func (p *Pool) Begin(c Copy, kernels cudrv.Stream) error {
 		return err
 	}
 	for i, id := range c.Pages {
-		if id < 0 || int(id) >= p.pages || len(c.Memory[i]) != p.pageBytes {
-			panic(fmt.Sprintf("cudamem: page %d of %d to or from %d bytes, want %d", id, p.pages, len(c.Memory[i]), p.pageBytes))
-		}
 		var err error
 		if c.ToDevice {
 			err = p.ctx.CopyIn(s, p.Page(id), c.Memory[i])
@@ -85,13 +91,6 @@ func (p *Pool) Begin(c Copy, kernels cudrv.Stream) error {
 		}
 	}
 	return p.ctx.Record(c.Done, s)
-}
-
-func (p *Pool) stream(toDevice bool) cudrv.Stream {
-	if toDevice {
-		return p.toDevice
-	}
-	return p.toHost
 }
 
 // order makes stream s wait for the copies on the other stream that touch the same pages or host

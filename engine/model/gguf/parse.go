@@ -10,12 +10,12 @@ import (
 	"slices"
 )
 
-// Errors about files; each states the offset.
+// Errors about files; each states the offset. Package model gives them to its callers as its own.
 var (
 	// ErrFormat is wrapped by errors about files that are damaged or not GGUF.
-	ErrFormat = errors.New("gguf: damaged file")
+	ErrFormat = errors.New("model: damaged file")
 	// ErrUnsupported is wrapped by errors about valid files that this package can't read.
-	ErrUnsupported = errors.New("gguf: unsupported file")
+	ErrUnsupported = errors.New("model: unsupported model")
 )
 
 // Limits on the contents of a file. ggml has the first two.
