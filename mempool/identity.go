@@ -44,6 +44,9 @@ func (id *Identity) Fingerprint() Fingerprint {
 	return Fingerprint(sum[:16])
 }
 
+// Format returns the format of the records of a store with this identity.
+func (id *Identity) Format() Format { return Format{id.Fingerprint(), id.Layout} }
+
 // Validate returns an error if a name in id is empty or its layout is invalid, or nil.
 func (id *Identity) Validate() error {
 	if id.ModelID == "" || id.NumericsID == "" || id.PageLayout == "" {

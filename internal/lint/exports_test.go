@@ -280,8 +280,9 @@ func (m *checkedModule) unused() map[string]string {
 				continue // an implementation must have all methods of the interface
 			}
 			for f := range named.Methods() {
-				if f.Exported() && !m.satisfies(named, f.Name()) {
+				if f.Exported() {
 					candidates[keyOf(f)] = f
+					m.used[keyOf(f)] = m.used[keyOf(f)] || m.satisfies(named, f.Name())
 				}
 			}
 		}
@@ -305,8 +306,8 @@ func (m *checkedModule) unused() map[string]string {
 var customary = []string{"WithDefaults", "Validate", "Unwrap", "Is", "As", "Timeout", "MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "String", "Error", "Format", "GoString"}
 
 // satisfies reports whether the method of the type named counts as used: it is customary, or an
-// interface that the type implements requires it. The interfaces are those of the module and of
-// the packages that the type's package imports.
+// interface requires it that the type implements, or that a type which embeds it implements. The
+// interfaces are those of the module and of the packages that the type's package imports.
 func (m *checkedModule) satisfies(named *types.Named, method string) bool {
 	if slices.Contains(customary, method) {
 		return true
@@ -325,6 +326,29 @@ func (m *checkedModule) satisfies(named *types.Named, method string) bool {
 			if types.Implements(types.NewPointer(named), i) {
 				return true
 			}
+		}
+	}
+	for _, pkg := range m.plain {
+		for _, name := range pkg.Scope().Names() {
+			outer, ok := pkg.Scope().Lookup(name).Type().(*types.Named)
+			if ok && outer != named && embeds(outer, named) && m.satisfies(outer, method) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// embeds reports whether the struct type outer embeds the type named or a pointer to it.
+func embeds(outer, named *types.Named) bool {
+	s, ok := outer.Underlying().(*types.Struct)
+	for i := 0; ok && i < s.NumFields(); i++ {
+		of := s.Field(i).Type()
+		if p, isPointer := of.(*types.Pointer); isPointer {
+			of = p.Elem()
+		}
+		if s.Field(i).Embedded() && types.Identical(of, named) {
+			return true
 		}
 	}
 	return false

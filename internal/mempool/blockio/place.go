@@ -2,9 +2,7 @@ package blockio
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,20 +41,15 @@ func Place(dir, kind string, id *mempool.Identity, in *Injector) (path string, o
 		return "", nil, err
 	}
 	have, err := ReadCard(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		b, err := json.MarshalIndent(Card{kind, *id}, "", "  ")
-		if err != nil {
-			return "", nil, err
-		}
-		if err := Replace(filepath.Join(path, IdentityFile), append(b, '\n'), in); err != nil {
-			return "", nil, err
-		}
-	case err == nil && have.Kind != kind:
+	if err == nil && have.Kind != kind {
 		return "", nil, fmt.Errorf("%s is of the kind %s, not %s", path, have.Kind, kind)
-	case err != nil: // damaged: write it again, since the directory's name determines its content
-		b, _ := json.MarshalIndent(Card{kind, *id}, "", "  ")
-		if err := Replace(filepath.Join(path, IdentityFile), append(b, '\n'), in); err != nil {
+	}
+	if err != nil { // absent, or damaged: the directory's name determines its content
+		b, err := json.MarshalIndent(Card{kind, *id}, "", "  ")
+		if err == nil {
+			err = Replace(filepath.Join(path, IdentityFile), append(b, '\n'), in)
+		}
+		if err != nil {
 			return "", nil, err
 		}
 	}

@@ -49,13 +49,9 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("dirmem: Low is %v, want at most High, %v", c.Low, c.High))
 	}
 	if errs[0] == nil {
-		if f := c.format(); c.Bytes < int64(f.SlotBytes()) {
+		if f := c.Identity.Format(); c.Bytes < int64(f.SlotBytes()) {
 			errs = append(errs, fmt.Errorf("dirmem: Bytes is %d, a record has %d", c.Bytes, f.SlotBytes()))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (c *Config) format() mempool.Format {
-	return mempool.Format{Fingerprint: c.Identity.Fingerprint(), Layout: c.Identity.Layout}
 }

@@ -2,9 +2,9 @@ package dirmem
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/heap"
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 	"github.com/coppice-llm/coppice/mempool"
 )
@@ -132,8 +133,9 @@ func (k *keeper) children(of mempool.Key) (n int, err error) {
 	return n, nil
 }
 
-// parent returns the parent of a record, from the record's header. ok is false if the file can't be
-// opened, or if the record has another format or is damaged. parent removes damaged records.
+// parent returns the parent of a record, from the record's header. ok is false if the header can't be
+// read, or if the record has another format or is damaged. parent removes damaged records, but not
+// those that a read error hides: the error may pass.
 func (k *keeper) parent(key mempool.Key) (p mempool.Key, ok bool) {
 	if p, ok := k.parents[key]; ok {
 		return p, true
@@ -145,6 +147,7 @@ func (k *keeper) parent(key mempool.Key) (p mempool.Key, ok bool) {
 	if err != nil {
 		return p, false
 	}
+	f = f.Inject(k.s.cfg.Inject)
 	defer f.Close()
 	head := k.s.buffers[len(k.s.buffers)-1][:k.s.format.HeaderBytes()]
 	r := mempool.Record{}
@@ -155,12 +158,13 @@ func (k *keeper) parent(key mempool.Key) (p mempool.Key, ok bool) {
 	case errors.Is(err, mempool.ErrForeign):
 		k.left[key] = struct{}{}
 		return p, false
-	case err != nil || r.Key != key:
+	case err == nil && r.Key == key:
+		k.parents[key] = r.Parent
+		return r.Parent, true
+	case err == nil, errors.Is(err, mempool.ErrCorrupt), errors.Is(err, mempool.ErrMiss), errors.Is(err, io.ErrUnexpectedEOF):
 		_ = k.s.remove(key)
-		return p, false
 	}
-	k.parents[key] = r.Parent
-	return r.Parent, true
+	return p, false
 }
 
 // evict removes records until they take at most Config.Low of the quota, if they take more than
@@ -190,14 +194,14 @@ func (k *keeper) evict(files map[mempool.Key]*file) error {
 			f.used = time.Time{} // without its parent no lookup reaches it
 		}
 	}
-	var h leaves
+	var leaves heap.Heap[leaf, unplaced]
 	for _, f := range all {
 		if f.children == 0 {
-			heap.Push(&h, f)
+			leaves.Push(unplaced{}, leaf{f})
 		}
 	}
-	for bytes > low && len(h) > 0 {
-		f := heap.Pop(&h).(*file)
+	for bytes > low && len(leaves.Items) > 0 {
+		f := leaves.Remove(unplaced{}, 0)
 		if err := k.s.remove(f.key); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -208,7 +212,7 @@ func (k *keeper) evict(files map[mempool.Key]*file) error {
 				up.used = f.used
 			}
 			if up.children--; up.children == 0 {
-				heap.Push(&h, up)
+				leaves.Push(unplaced{}, leaf{up})
 			}
 		}
 		delete(k.parents, f.key)
@@ -216,17 +220,16 @@ func (k *keeper) evict(files map[mempool.Key]*file) error {
 	return nil
 }
 
-// leaves is a heap of files, the least recently used first.
-type leaves []*file
+// leaf is a file without children. Leaves are ordered by their last use.
+type leaf struct{ *file }
 
-func (l leaves) Len() int { return len(l) }
-func (l leaves) Less(i, j int) bool {
-	return cmp.Or(l[i].used.Compare(l[j].used), slices.Compare(l[i].key[:], l[j].key[:])) < 0
+// Before implements heap.Element.
+func (l leaf) Before(m leaf) bool {
+	return cmp.Or(l.used.Compare(m.used), slices.Compare(l.key[:], m.key[:])) < 0
 }
-func (l leaves) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
-func (l *leaves) Push(x any)   { *l = append(*l, x.(*file)) }
-func (l *leaves) Pop() any {
-	last := (*l)[len(*l)-1]
-	*l = (*l)[:len(*l)-1]
-	return last
-}
+
+// unplaced implements heap.Places for a heap whose elements are never looked up.
+type unplaced struct{}
+
+// Place implements heap.Places.
+func (unplaced) Place(leaf, int) {}

@@ -13,10 +13,6 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// errEnded is the error of an operation that was given up. Its Done exists already, so errEnded is
-// never reported.
-var errEnded = errors.New("dirmem: the operation was abandoned")
-
 // touchAge is the age that a record's modification time must exceed before a use renews it. So most
 // uses write no metadata.
 const touchAge = time.Minute
@@ -82,14 +78,8 @@ func (s *Store) touch(path string, last time.Time) {
 // put.
 func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	x := &j.Op.Extent
+	parent := s.PutBefore(x.Parent, j)
 	s.mu.Lock()
-	if s.pending[x.Key] == j {
-		defer s.settled(x.Key)
-	}
-	parent := s.pending[x.Parent]
-	if parent != nil && (parent.Turn >= j.Turn || parent.HasLeft()) {
-		parent = nil
-	}
 	size := int64(s.fileBytes(x))
 	full := s.bytes+s.writing+size > s.cfg.Bytes
 	s.writing += size
@@ -120,7 +110,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 		err = s.hasParent(x)
 	}
 	if err == nil && !j.Commit() {
-		err = errEnded
+		err = ops.ErrEnded
 	}
 	if err == nil {
 		err = s.cfg.Inject.Do(blockio.Rename, func() error { return rename(tmp, s.path(x.Key)) })
@@ -146,13 +136,6 @@ func rename(tmp, path string) error {
 	return err
 }
 
-// settled removes a put that has ended from pending.
-func (s *Store) settled(k mempool.Key) {
-	s.mu.Lock()
-	delete(s.pending, k)
-	s.mu.Unlock()
-}
-
 // hasParent fails with ErrOrphan unless the directory has the parent of x with the size of a full
 // extent: a tail can't be a parent.
 func (s *Store) hasParent(x *mempool.Extent) error {
@@ -170,10 +153,8 @@ func (s *Store) hasParent(x *mempool.Extent) error {
 
 // fileBytes returns the size of x's file: header and payload, each rounded up to blockio.Align.
 func (s *Store) fileBytes(x *mempool.Extent) int {
-	return s.format.HeaderBytes() + aligned(s.info.Identity.Layout.Bytes(x))
+	return s.format.HeaderBytes() + blockio.Aligned(s.info.Identity.Layout.Bytes(x))
 }
-
-func aligned(n int) int { return (n + blockio.Align - 1) / blockio.Align * blockio.Align }
 
 // write writes a whole record to a temporary file and returns the file's name.
 func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err error) {
@@ -181,7 +162,7 @@ func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err err
 	buf := s.buffers[w][:s.fileBytes(&r.Extent)]
 	body := buf[head:]
 	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(body, pages) }) {
-		return "", errEnded
+		return "", ops.ErrEnded
 	}
 	clear(body[r.PayloadBytes:])
 	n := len(s.format.AppendHeader(buf[:0], r))
@@ -217,7 +198,7 @@ func (s *Store) get(w int, j *ops.Job) mempool.Done {
 			d.Gone = []mempool.Key{want.Key}
 		}
 		return d
-	case err == errEnded || errors.Is(err, mempool.ErrMiss) || errors.Is(err, mempool.ErrForeign):
+	case err == ops.ErrEnded || errors.Is(err, mempool.ErrMiss) || errors.Is(err, mempool.ErrForeign):
 		return mempool.Done{Err: err}
 	}
 	if e := os.Remove(s.path(want.Key)); e == nil || errors.Is(e, fs.ErrNotExist) {
@@ -261,13 +242,13 @@ func (s *Store) read(w int, j *ops.Job) (sum uint64, err error) {
 		return 0, err
 	}
 	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, buf[head:head+r.PayloadBytes]) }) {
-		return 0, errEnded
+		return 0, ops.ErrEnded
 	}
 	if sum != r.PayloadSum {
 		return 0, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, f.Name())
 	}
 	if !j.Commit() {
-		return 0, errEnded
+		return 0, ops.ErrEnded
 	}
 	s.learn(want.Key, size)
 	if t, err := f.Changed(); err == nil {

@@ -16,20 +16,19 @@ import (
 
 // Store is the shared tier. It implements mempool.Store.
 type Store struct {
+	*ops.Queue
 	cfg     Config
 	dir     string // directory of the identity
 	info    mempool.StoreInfo
 	format  mempool.Format
-	queue   *ops.Queue
 	buffers [][]byte // room for a record, one for each worker and the last for the keeper
 	keeper  keeper
 
 	mu      sync.Mutex
-	known   map[mempool.Key]int64    // file sizes of the known records
-	bytes   int64                    // sum of known
-	writing int64                    // bytes of records that are being written
-	changed map[mempool.Key]bool     // records learnt about since the last listing began
-	pending map[mempool.Key]*ops.Job // puts that have not ended, by extent
+	known   map[mempool.Key]int64 // file sizes of the known records
+	bytes   int64                 // sum of known
+	writing int64                 // bytes of records that are being written
+	changed map[mempool.Key]bool  // records learnt about since the last listing began
 
 	stop   chan struct{}
 	rounds sync.WaitGroup
@@ -48,8 +47,8 @@ func Open(c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dirmem: %w", err)
 	}
-	s := &Store{cfg: c, dir: dir, format: c.format(), known: map[mempool.Key]int64{}, changed: map[mempool.Key]bool{},
-		pending: map[mempool.Key]*ops.Job{}, stop: make(chan struct{})}
+	s := &Store{cfg: c, dir: dir, format: c.Identity.Format(), known: map[mempool.Key]int64{}, changed: map[mempool.Key]bool{},
+		stop: make(chan struct{})}
 	s.info = mempool.StoreInfo{Tier: kv.TierShared, Identity: c.Identity, CapacityBytes: c.Bytes, SlotBytes: s.format.SlotBytes(),
 		MaxOps: c.MaxOps, Shared: true, Durable: true, Others: others, Direct: blockio.Direct(filepath.Join(dir, blockio.IdentityFile))}
 	for range c.Workers + 1 { // the last is the keeper's
@@ -60,7 +59,7 @@ func Open(c Config) (*Store, error) {
 		s.buffers = append(s.buffers, b)
 	}
 	s.keeper.init(s)
-	s.queue = ops.New(c.Workers, c.MaxOps, s.run)
+	s.Queue = ops.New(s.info, c.Workers, s.run)
 	if !c.quiet {
 		s.rounds.Add(1)
 		go s.keep()
@@ -91,18 +90,6 @@ func (s *Store) free() error {
 	return errors.Join(errs...)
 }
 
-// Info implements mempool.Store.
-func (s *Store) Info() mempool.StoreInfo { return s.info }
-
-// Ready implements mempool.Store.
-func (s *Store) Ready() <-chan struct{} { return s.queue.Ready() }
-
-// Poll implements mempool.Store.
-func (s *Store) Poll(dst []mempool.Done) []mempool.Done { return s.queue.Poll(dst) }
-
-// Cancel implements mempool.Store.
-func (s *Store) Cancel(id mempool.OpID) { s.queue.Cancel(id) }
-
 // Contents implements mempool.Store. It appends nothing: there may be very many records of other
 // processes, and each would have to be read for its tokens. Probe finds those that a prompt needs.
 func (s *Store) Contents(dst []mempool.Extent) []mempool.Extent { return dst }
@@ -110,37 +97,16 @@ func (s *Store) Contents(dst []mempool.Extent) []mempool.Extent { return dst }
 // Metrics implements mempool.Store. Extents and Bytes are those of the last listing of the
 // directory, updated by this process's own operations.
 func (s *Store) Metrics() mempool.StoreMetrics {
-	m := s.queue.Metrics()
+	m := s.Queue.Metrics()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.Extents, m.Bytes, m.CapacityBytes = len(s.known), s.bytes, s.cfg.Bytes
 	return m
 }
 
-// Submit implements mempool.Store.
-func (s *Store) Submit(op mempool.Op) error {
-	if err := s.info.Identity.CheckOp(&op); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	j, err := s.queue.Submit(op)
-	if err == nil && op.Kind == mempool.Put {
-		if k := op.Extent.Key; s.pending[k] == nil || s.pending[k].HasLeft() {
-			s.pending[k] = j
-		}
-		for k, p := range s.pending { // puts that were given up while they waited
-			if len(s.pending) > 2*s.info.MaxOps && p.HasLeft() {
-				delete(s.pending, k)
-			}
-		}
-	}
-	return err
-}
-
 // Close implements mempool.Store. It releases the lease.
 func (s *Store) Close() error {
-	if !s.queue.Close() {
+	if !s.End() {
 		return nil
 	}
 	close(s.stop)

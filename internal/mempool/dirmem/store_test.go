@@ -1,6 +1,7 @@
 package dirmem
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -241,6 +242,38 @@ func TestQuota(t *testing.T) {
 	for i, want := range []error{nil, nil, mempool.ErrMiss, mempool.ErrMiss, nil} {
 		if d := do(t, b, mempool.Op{Kind: mempool.Probe, Extent: all[i]}); (d.Err == nil) != (want == nil) {
 			t.Errorf("extent %d: %v, want %v", i, d.Err, want)
+		}
+	}
+}
+
+// TestKeeperReadError checks that the keeper keeps a record whose header it fails to read, because the
+// error may pass, and removes one whose file ends within the header.
+func TestKeeperReadError(t *testing.T) {
+	c := testConfig(storetest.Options{Dir: t.TempDir(), Identity: storetest.Identity(), Extents: 4})
+	c.Inject = &blockio.Injector{}
+	s, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l := c.Identity.Layout
+	x := l.AppendExtents(nil, kv.Namespace{}, make([]kv.Token, l.ExtentTokens()), nil)[0]
+	if d := do(t, s, mempool.Op{Kind: mempool.Put, Extent: x, Pages: pages(l, &x)}); d.Err != nil {
+		t.Fatal(d.Err)
+	}
+	for _, tc := range []struct {
+		fault blockio.Fault
+		ok    bool
+		left  error
+	}{{blockio.IOError, false, nil}, {blockio.NoFault, true, nil}, {blockio.ShortRead, false, mempool.ErrMiss}} {
+		c.Inject.Plant(blockio.Read, tc.fault, 1, false)
+		clear(s.keeper.parents)
+		if _, ok := s.keeper.parent(x.Key); ok != tc.ok {
+			t.Errorf("%v: the header is read: %v, want %v", tc.fault, ok, tc.ok)
+		}
+		c.Inject.Clear()
+		if d := do(t, s, mempool.Op{Kind: mempool.Probe, Extent: x}); !errors.Is(d.Err, tc.left) {
+			t.Errorf("%v: the record then: %v, want %v", tc.fault, d.Err, tc.left)
 		}
 	}
 }

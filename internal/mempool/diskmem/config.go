@@ -35,13 +35,9 @@ func (c *Config) Validate() error {
 		errs = append(errs, errors.New("diskmem: Dir is empty"))
 	}
 	if errs[0] == nil {
-		if f := c.format(); c.Bytes < int64(f.SlotBytes()) {
+		if f := c.Identity.Format(); c.Bytes < int64(f.SlotBytes()) {
 			errs = append(errs, fmt.Errorf("diskmem: Bytes is %d, want at least %d, one extent", c.Bytes, f.SlotBytes()))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (c *Config) format() mempool.Format {
-	return mempool.Format{Fingerprint: c.Identity.Fingerprint(), Layout: c.Identity.Layout}
 }

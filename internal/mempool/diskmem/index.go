@@ -83,8 +83,8 @@ func (m *medium) recover(most int32) ([]slotted.Placed, error) {
 }
 
 // openFiles opens the files of slots until they have most slots. It truncates the file in which slot
-// most would be, and removes all files after that. It also removes a file that has no whole slot or
-// whose size can't be read, and all files after it; their records are lost.
+// most would be, and removes all files after that. It also removes a file that has no whole slot, and
+// all files after it; their records are lost.
 func (m *medium) openFiles(most int32) error {
 	left := most
 	for i := 0; ; i++ {
@@ -95,8 +95,12 @@ func (m *medium) openFiles(most int32) error {
 			return err
 		}
 		size, err := f.Size()
+		if err != nil {
+			f.Close()
+			return err
+		}
 		n := min(int32(min(size/int64(m.slotBytes), 1<<31-1)), left)
-		if err != nil || n == 0 {
+		if n == 0 {
 			f.Close()
 			return m.removeFrom(i)
 		}

@@ -34,7 +34,7 @@ type medium struct {
 }
 
 func newMedium(c *Config, dir string, lock *os.File) (*medium, error) {
-	m := &medium{dir: dir, format: c.format(), lock: lock, in: c.Inject}
+	m := &medium{dir: dir, format: c.Identity.Format(), lock: lock, in: c.Inject}
 	m.slotBytes = m.format.SlotBytes()
 	m.most = int32(min(c.Bytes/int64(m.slotBytes), 1<<31-1))
 	m.perFile = int32(max(1, min(c.SegmentBytes/int64(m.slotBytes), int64(m.most))))
@@ -111,9 +111,9 @@ func (m *medium) Write(w int, slot int32, stale bool, j *ops.Job, r *mempool.Rec
 			return err
 		}
 	}
-	body := buf[head : head+aligned(r.PayloadBytes)]
+	body := buf[head : head+blockio.Aligned(r.PayloadBytes)]
 	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(body, pages) }) {
-		return slotted.ErrEnded
+		return ops.ErrEnded
 	}
 	clear(body[r.PayloadBytes:])
 	if err := f.WriteAt(body, at+int64(head)); err != nil {
@@ -124,13 +124,11 @@ func (m *medium) Write(w int, slot int32, stale bool, j *ops.Job, r *mempool.Rec
 	return f.WriteAt(buf[:head], at)
 }
 
-func aligned(n int) int { return (n + blockio.Align - 1) / blockio.Align * blockio.Align }
-
 // Read implements slotted.Medium.
 func (m *medium) Read(w int, slot int32, j *ops.Job, r *mempool.Record) error {
 	f, at := m.at(slot)
 	head := m.format.HeaderBytes()
-	buf := m.buffers[w][:head+aligned(r.PayloadBytes)]
+	buf := m.buffers[w][:head+blockio.Aligned(r.PayloadBytes)]
 	if err := f.ReadAt(buf, at); err != nil {
 		return err
 	}
@@ -145,13 +143,13 @@ func (m *medium) Read(w int, slot int32, j *ops.Job, r *mempool.Record) error {
 	}
 	var sum uint64
 	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, buf[head:head+r.PayloadBytes]) }) {
-		return slotted.ErrEnded
+		return ops.ErrEnded
 	}
 	if sum != r.PayloadSum {
 		return fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, r.Key.Short())
 	}
 	if !j.Commit() {
-		return slotted.ErrEnded
+		return ops.ErrEnded
 	}
 	return nil
 }

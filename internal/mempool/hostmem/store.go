@@ -79,7 +79,7 @@ func (m *medium) Write(_ int, at int32, _ bool, j *ops.Job, r *mempool.Record) e
 	dst := m.slot(at, r.PayloadBytes)
 	_, err := m.in.Move(blockio.Write, dst, func() (int, error) {
 		if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(dst, pages) }) {
-			return 0, slotted.ErrEnded
+			return 0, ops.ErrEnded
 		}
 		return len(dst), nil
 	})
@@ -97,13 +97,13 @@ func (m *medium) Read(_ int, at int32, j *ops.Job, r *mempool.Record) error {
 	}
 	var sum uint64
 	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, src) }) {
-		return slotted.ErrEnded
+		return ops.ErrEnded
 	}
 	if n != len(src) || sum != r.PayloadSum {
 		return fmt.Errorf("%w: wrong checksum of %s in memory", mempool.ErrCorrupt, r.Key.Short())
 	}
 	if !j.Commit() {
-		return slotted.ErrEnded
+		return ops.ErrEnded
 	}
 	return nil
 }

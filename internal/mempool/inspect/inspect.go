@@ -111,10 +111,6 @@ func (d *Dir) lock() (*os.File, error) {
 	return f, nil
 }
 
-func (d *Dir) format() mempool.Format {
-	return mempool.Format{Fingerprint: d.Identity.Fingerprint(), Layout: d.Identity.Layout}
-}
-
 // Records yields the records in the directory in an unspecified order, none if d.Err is set. If
 // payload is true, it also reads their pages and checks the checksums. It may miss records that a
 // process writes at the same time.
@@ -123,7 +119,7 @@ func (d *Dir) Records(payload bool) iter.Seq[Record] {
 		if d.Err != nil {
 			return
 		}
-		f := d.format()
+		f := d.Identity.Format()
 		pattern, step := filepath.Join(d.Path, "slots-*"), int64(f.SlotBytes())
 		if d.Kind == Shared {
 			pattern, step = filepath.Join(d.Path, "[0-9a-f][0-9a-f]", "*.kvx"), 0
@@ -152,7 +148,7 @@ func (d *Dir) file(path string, step int64, payload bool, yield func(Record) boo
 	if err != nil {
 		return yield(Record{Path: path, Err: err})
 	}
-	f := d.format()
+	f := d.Identity.Format()
 	buf := make([]byte, f.SlotBytes())
 	for at := int64(0); at == 0 || at < st.Size(); at += step {
 		r := Record{Path: path, At: at, Used: st.ModTime()}

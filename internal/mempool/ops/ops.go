@@ -1,8 +1,8 @@
 // Package ops runs the operations of a store. It owns a bounded queue, a fixed number of workers,
-// deadlines and cancellation, and produces exactly one Done for each operation. It does not
-// interpret extents and never touches an operation's pages.
+// deadlines and cancellation, the order of puts of one extent and of its parent, and produces exactly
+// one Done for each operation. It never touches an operation's pages.
 //
-//	q := ops.New(4, 64, func(worker int, j *ops.Job) mempool.Done { … })
+//	q := ops.New(info, 4, func(worker int, j *ops.Job) mempool.Done { … })
 //	err := q.Submit(op)
 //	<-q.Ready()
 //	done = q.Poll(done[:0])
@@ -18,17 +18,23 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Queue queues and runs operations. It is safe for concurrent use.
+// ErrEnded is the error of a job that was given up. The job's Done exists already, so ErrEnded is
+// never reported.
+var ErrEnded = errors.New("ops: the operation was given up")
+
+// Queue queues and runs operations. It is safe for concurrent use. A store embeds it and so has most
+// methods of mempool.Store.
 type Queue struct {
+	info    mempool.StoreInfo
 	run     func(worker int, j *Job) mempool.Done
-	most    int // bound of busy
 	workers sync.WaitGroup
 
 	mu      sync.Mutex
 	work    sync.Cond // signals a waiting job, or the close of the queue
 	waiting []*Job
 	open    map[mempool.OpID]*Job // operations without a Done yet
-	busy    int                   // jobs that wait or run, including those that were given up while running
+	puts    map[mempool.Key]*Job  // for each extent the earliest Put that waits or runs
+	busy    int                   // jobs that wait or run, including those that were given up while running; at most info.MaxOps
 	done    []mempool.Done        // for the next Poll
 	closed  bool
 	metrics mempool.StoreMetrics // counts of operations only
@@ -40,7 +46,7 @@ type Queue struct {
 // Job is an operation in the queue or on a worker.
 type Job struct {
 	Op    mempool.Op
-	Turn  uint64 // ascending in the order of Submit; jobs that write begin in that order
+	turn  uint64 // ascending in the order of Submit; jobs that write begin in that order
 	q     *Queue
 	timer *time.Timer
 	begun time.Time
@@ -62,11 +68,11 @@ const (
 	ended
 )
 
-// New returns a Queue with as many goroutines as workers says. Each calls run with one job at a time,
-// and with its own number, counted from 0. most is the largest number of jobs that may wait or run at
-// a time.
-func New(workers, most int, run func(worker int, j *Job) mempool.Done) *Queue {
-	q := &Queue{run: run, most: most, open: map[mempool.OpID]*Job{}, ready: make(chan struct{}, 1)}
+// New returns the queue of the store that info describes, with as many goroutines as workers says.
+// Each calls run with one job at a time, and with its own number, counted from 0. At most info.MaxOps
+// jobs wait or run at a time.
+func New(info mempool.StoreInfo, workers int, run func(worker int, j *Job) mempool.Done) *Queue {
+	q := &Queue{info: info, run: run, open: map[mempool.OpID]*Job{}, puts: map[mempool.Key]*Job{}, ready: make(chan struct{}, 1)}
 	q.work.L = &q.mu
 	q.workers.Add(workers)
 	for w := range workers {
@@ -75,32 +81,51 @@ func New(workers, most int, run func(worker int, j *Job) mempool.Done) *Queue {
 	return q
 }
 
-// Ready returns a channel that gets a value after operations have ended.
+// Info implements mempool.Store.
+func (q *Queue) Info() mempool.StoreInfo { return q.info }
+
+// Ready implements mempool.Store.
 func (q *Queue) Ready() <-chan struct{} { return q.ready }
 
-// Submit queues op. It fails with mempool.ErrClosed after Close, with mempool.ErrBusy if as many jobs
-// as New allows wait or run, and with mempool.ErrInvalid if op.ID is in use.
-func (q *Queue) Submit(op mempool.Op) (*Job, error) {
+// Submit implements mempool.Store.
+func (q *Queue) Submit(op mempool.Op) error {
+	if err := q.info.Identity.CheckOp(&op); err != nil {
+		return err
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.closed:
-		return nil, mempool.ErrClosed
-	case q.busy >= q.most:
-		return nil, mempool.ErrBusy
+		return mempool.ErrClosed
+	case q.busy >= q.info.MaxOps:
+		return mempool.ErrBusy
 	case q.open[op.ID] != nil:
-		return nil, fmt.Errorf("%w: number %d is in use", mempool.ErrInvalid, op.ID)
+		return fmt.Errorf("%w: number %d is in use", mempool.ErrInvalid, op.ID)
 	}
 	q.begun++
-	j := &Job{Op: op, Turn: q.begun, q: q, after: make(chan struct{})}
+	j := &Job{Op: op, turn: q.begun, q: q, after: make(chan struct{})}
 	q.open[op.ID] = j
+	if k := op.Extent.Key; op.Kind == mempool.Put && q.puts[k] == nil {
+		q.puts[k] = j
+	}
 	q.busy++
 	q.enter(j)
 	if !op.Deadline.IsZero() {
 		j.timer = time.AfterFunc(time.Until(op.Deadline), func() { q.giveUp(j, mempool.ErrDeadline) })
 	}
 	q.work.Signal()
-	return j, nil
+	return nil
+}
+
+// PutBefore returns a Put of extent k that was submitted before j and that a worker may still use, or
+// nil. It runs already if j does and writes, since jobs that write begin in the order of Submit.
+func (q *Queue) PutBefore(k mempool.Key, j *Job) *Job {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p := q.puts[k]; p != nil && p.turn < j.turn {
+		return p
+	}
+	return nil
 }
 
 // enter puts a job into the queue. Reads go before all other jobs, because requests wait for them.
@@ -117,7 +142,8 @@ func (q *Queue) enter(j *Job) {
 
 func (j *Job) reads() bool { return j.Op.Kind == mempool.Get || j.Op.Kind == mempool.Probe }
 
-// Cancel ends an operation with ErrCanceled unless it has ended or committed.
+// Cancel implements mempool.Store. It ends an operation with ErrCanceled unless it has ended or
+// committed.
 func (q *Queue) Cancel(id mempool.OpID) {
 	q.mu.Lock()
 	j := q.open[id]
@@ -148,8 +174,7 @@ func (q *Queue) giveUp(j *Job, cause error) {
 func (q *Queue) end(j *Job, d mempool.Done) {
 	if j.state == waiting { // no worker has taken it
 		q.waiting = slices.DeleteFunc(q.waiting, func(o *Job) bool { return o == j })
-		q.busy--
-		close(j.after)
+		q.leave(j)
 	}
 	j.state = ended
 	if j.timer != nil {
@@ -167,6 +192,15 @@ func (q *Queue) end(j *Job, d mempool.Done) {
 	case q.ready <- struct{}{}:
 	default:
 	}
+}
+
+// leave records that no worker will use j again. The lock is held.
+func (q *Queue) leave(j *Job) {
+	q.busy--
+	if k := j.Op.Extent.Key; q.puts[k] == j {
+		delete(q.puts, k)
+	}
+	close(j.after)
 }
 
 // count adds an ended operation to the metrics. The lock is held.
@@ -231,16 +265,6 @@ func (j *Job) Commit() bool {
 // Left returns a channel that is closed when no worker will use the job again.
 func (j *Job) Left() <-chan struct{} { return j.after }
 
-// HasLeft reports whether Left is closed.
-func (j *Job) HasLeft() bool {
-	select {
-	case <-j.after:
-		return true
-	default:
-		return false
-	}
-}
-
 // worker runs jobs in the order of the queue until it is closed.
 func (q *Queue) worker(w int) {
 	defer q.workers.Done()
@@ -261,16 +285,15 @@ func (q *Queue) worker(w int) {
 		d := q.run(w, j)
 
 		q.mu.Lock()
-		q.busy--
 		if j.state != ended {
 			q.end(j, d)
 		}
+		q.leave(j)
 		q.mu.Unlock()
-		close(j.after)
 	}
 }
 
-// Poll returns dst with the results of operations that have ended since the last call appended.
+// Poll implements mempool.Store.
 func (q *Queue) Poll(dst []mempool.Done) []mempool.Done {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -288,9 +311,9 @@ func (q *Queue) Metrics() mempool.StoreMetrics {
 	return m
 }
 
-// Close ends waiting operations with ErrClosed, waits for running ones, and reports whether this
-// was the first call.
-func (q *Queue) Close() bool {
+// End ends waiting operations with ErrClosed, waits for running ones, and reports whether this was the
+// first call.
+func (q *Queue) End() bool {
 	q.mu.Lock()
 	first := !q.closed
 	q.closed = true

@@ -40,24 +40,19 @@ func (s *Store) run(w int, j *ops.Job) mempool.Done {
 func failed(err error) mempool.Done { return mempool.Done{Err: err} }
 
 // put writes an extent and then adds it to the index. If a put of the parent was submitted earlier
-// and has not ended, it waits for that put before it adds the extent. The earlier put runs already,
-// since puts begin in the order of their submission.
+// and has not ended, it waits for that put before it adds the extent.
 func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	x := &j.Op.Extent
-	s.mu.Lock()
-	if s.pending[x.Key] == j {
-		defer s.settled(x.Key)
-	} else if first := s.putBefore(x.Key, j); first != nil { // an earlier put of the same extent
-		s.mu.Unlock()
+	if first := s.PutBefore(x.Key, j); first != nil { // an earlier put of the same extent
 		<-first.Left()
-		s.mu.Lock()
 	}
+	parent := s.PutBefore(x.Parent, j)
+	s.mu.Lock()
 	if s.index.Has(x.Key) {
 		s.index.Touch(x.Key)
 		s.mu.Unlock()
 		return mempool.Done{}
 	}
-	parent := s.putBefore(x.Parent, j)
 	if parent == nil {
 		if err := s.index.CanAdd(x); err != nil {
 			s.mu.Unlock()
@@ -85,7 +80,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 		err = s.index.CanAdd(x)
 	}
 	if err == nil && !j.Commit() {
-		err = ErrEnded
+		err = ops.ErrEnded
 	}
 	added := false
 	if err == nil {
@@ -99,13 +94,6 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	s.mu.Unlock()
 	s.erase(w, at)
 	return failed(err)
-}
-
-// settled removes a put that has ended from pending, so that children stop waiting for it.
-func (s *Store) settled(k mempool.Key) {
-	s.mu.Lock()
-	delete(s.pending, k)
-	s.mu.Unlock()
 }
 
 // take takes a free slot; if there is none, it grows the medium. It returns the slot's number, and
@@ -172,7 +160,7 @@ func (s *Store) get(w int, j *ops.Job) mempool.Done {
 
 	var gone []mempool.Hit
 	s.mu.Lock()
-	if now, ok := s.index.Place(x.Key); err != nil && err != ErrEnded && ok && now == at {
+	if now, ok := s.index.Place(x.Key); err != nil && err != ops.ErrEnded && ok && now == at {
 		gone = s.index.RemoveTree(x.Key, nil)
 	}
 	s.mu.Unlock()
@@ -216,7 +204,7 @@ func (s *Store) drop(w int, j *ops.Job) mempool.Done {
 	s.mu.Lock()
 	if !j.Commit() {
 		s.mu.Unlock()
-		return failed(ErrEnded)
+		return failed(ops.ErrEnded)
 	}
 	at, err := s.index.Remove(j.Op.Extent.Key)
 	s.mu.Unlock()

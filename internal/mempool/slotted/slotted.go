@@ -8,9 +8,7 @@ package slotted
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -21,6 +19,8 @@ import (
 // Medium stores bytes in slots. Several workers call its methods at once. They never write or erase a
 // slot that another worker uses. w is the worker's number.
 type Medium interface {
+	// Write and Read fail with ops.ErrEnded if the job was given up during the call.
+
 	// Write writes a record to a slot: the header r and the job's pages. It sets r.PayloadSum.
 	// stale reports that the slot may still have the header of another record. After an error
 	// the slot's content is undefined.
@@ -45,9 +45,6 @@ type Placed struct {
 	Record mempool.Record
 }
 
-// ErrEnded is returned by a Medium if the job was given up during the call.
-var ErrEnded = errors.New("slotted: the operation was abandoned")
-
 // Config configures a store.
 type Config struct {
 	Info    mempool.StoreInfo // CapacityBytes counts whole slots
@@ -56,18 +53,17 @@ type Config struct {
 
 // Store implements mempool.Store.
 type Store struct {
+	*ops.Queue
 	info   mempool.StoreInfo
 	medium Medium
-	queue  *ops.Queue
 
-	mu      sync.Mutex
-	index   *mempool.Index // the place of an extent is its slot
-	slots   []slot         // the medium's slots so far
-	free    []int32
-	most    int32                    // most slots, by the capacity
-	pending map[mempool.Key]*ops.Job // puts that have not ended, by extent
-	seq     uint64                   // latest Record.Seq
-	grow    sync.Mutex               // held while the medium grows
+	mu    sync.Mutex
+	index *mempool.Index // the place of an extent is its slot
+	slots []slot         // the medium's slots so far
+	free  []int32
+	most  int32      // most slots, by the capacity
+	seq   uint64     // latest Record.Seq
+	grow  sync.Mutex // held while the medium grows
 }
 
 // slot is the state of one slot.
@@ -80,10 +76,10 @@ type slot struct {
 
 // New returns a store without extents. Load may be called before the first Submit.
 func New(c Config, m Medium) *Store {
-	s := &Store{info: c.Info, medium: m, index: mempool.NewIndex(c.Info.Identity.Layout), pending: map[mempool.Key]*ops.Job{}}
+	s := &Store{info: c.Info, medium: m, index: mempool.NewIndex(c.Info.Identity.Layout)}
 	s.most = int32(c.Info.CapacityBytes / int64(c.Info.SlotBytes))
 	s.info.CapacityBytes = int64(s.most) * int64(c.Info.SlotBytes)
-	s.queue = ops.New(c.Workers, c.Info.MaxOps, s.run)
+	s.Queue = ops.New(s.info, c.Workers, s.run)
 	return s
 }
 
@@ -123,46 +119,6 @@ func (s *Store) Load(have int32, records []Placed, stale func(slot int32) bool) 
 	}
 }
 
-// Info implements mempool.Store.
-func (s *Store) Info() mempool.StoreInfo { return s.info }
-
-// Ready implements mempool.Store.
-func (s *Store) Ready() <-chan struct{} { return s.queue.Ready() }
-
-// Poll implements mempool.Store.
-func (s *Store) Poll(dst []mempool.Done) []mempool.Done { return s.queue.Poll(dst) }
-
-// Cancel implements mempool.Store.
-func (s *Store) Cancel(id mempool.OpID) { s.queue.Cancel(id) }
-
-// Submit implements mempool.Store.
-func (s *Store) Submit(op mempool.Op) error {
-	if err := s.info.Identity.CheckOp(&op); err != nil {
-		return err
-	}
-	s.mu.Lock() // so that puts enter pending in the order of the queue
-	defer s.mu.Unlock()
-	j, err := s.queue.Submit(op)
-	if err == nil && op.Kind == mempool.Put {
-		if k := op.Extent.Key; s.pending[k] == nil || s.pending[k].HasLeft() {
-			s.pending[k] = j
-		}
-		if len(s.pending) > 2*s.info.MaxOps { // puts that were given up while they waited
-			maps.DeleteFunc(s.pending, func(_ mempool.Key, j *ops.Job) bool { return j.HasLeft() })
-		}
-	}
-	return err
-}
-
-// putBefore returns the put of extent k if it was submitted before j and a worker may still use it,
-// or nil.
-func (s *Store) putBefore(k mempool.Key, j *ops.Job) *ops.Job {
-	if p := s.pending[k]; p != nil && p.Turn < j.Turn && !p.HasLeft() {
-		return p
-	}
-	return nil
-}
-
 // Contents implements mempool.Store.
 func (s *Store) Contents(dst []mempool.Extent) []mempool.Extent {
 	s.mu.Lock()
@@ -172,7 +128,7 @@ func (s *Store) Contents(dst []mempool.Extent) []mempool.Extent {
 
 // Metrics implements mempool.Store.
 func (s *Store) Metrics() mempool.StoreMetrics {
-	m := s.queue.Metrics()
+	m := s.Queue.Metrics()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.Extents, m.Bytes, m.CapacityBytes = s.index.Len(), s.index.Bytes(), s.info.CapacityBytes
@@ -181,7 +137,7 @@ func (s *Store) Metrics() mempool.StoreMetrics {
 
 // Close implements mempool.Store.
 func (s *Store) Close() error {
-	if !s.queue.Close() {
+	if !s.End() {
 		return nil
 	}
 	return s.medium.Close(s.placed)
