@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
@@ -68,13 +70,13 @@ func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 // with these three in order. Further keys or elements are skipped.
 func (d *Decoder) readBatch() {
 	r, b := &d.r, &d.batch
-	if len(r.buf) > 0 && isMap(r.buf[0]) {
+	if r.at(msgp.MapType) {
 		b.AsMap = true
 		seen := 0
 		for n := r.mapping(); n > 0 && r.err == nil; n-- {
 			switch string(r.text("key", 64)) {
 			case "ts":
-				b.Time = r.float()
+				b.Time = r.float("time")
 				seen |= 1
 			case "events":
 				if seen&2 != 0 {
@@ -99,7 +101,7 @@ func (d *Decoder) readBatch() {
 		r.fail("batch of %d elements, at least 2", n)
 		return
 	}
-	b.Time = r.float()
+	b.Time = r.float("time")
 	d.readEvents()
 	if n > 2 {
 		d.readRank()
@@ -128,7 +130,7 @@ func (d *Decoder) readEvents() {
 		d.batch.Events = append(d.batch.Events, Event{})
 		e := &d.batch.Events[len(d.batch.Events)-1]
 		known := false
-		if len(d.r.buf) > 0 && isMap(d.r.buf[0]) {
+		if d.r.at(msgp.MapType) {
 			known = d.readMap(e)
 		} else {
 			known = d.readArray(e)
@@ -162,7 +164,7 @@ func (d *Decoder) readArray(e *Event) bool {
 		r.fail("an event without a tag")
 		return true
 	}
-	kind, known := kindOf(r.text("tag", uint64(d.limits.TextBytes)))
+	kind, known := kindOf(r.text("tag", d.limits.TextBytes))
 	if !known {
 		for ; n > 1 && r.err == nil; n-- {
 			r.skip()
@@ -195,7 +197,7 @@ func (d *Decoder) readMap(e *Event) bool {
 		r.fail("an event whose first key is not its type")
 		return true
 	}
-	kind, known := kindOf(r.text("tag", uint64(d.limits.TextBytes)))
+	kind, known := kindOf(r.text("tag", d.limits.TextBytes))
 	e.Kind = kind
 	var fields []field
 	if known {
@@ -236,7 +238,7 @@ func (d *Decoder) readField(e *Event, f field) {
 	case r.nil():
 		return
 	}
-	text := uint64(d.limits.TextBytes)
+	text := d.limits.TextBytes
 	switch f {
 	case fieldParent:
 		e.HasParent = true
@@ -246,7 +248,7 @@ func (d *Decoder) readField(e *Event, f field) {
 	case fieldBlockSize:
 		e.BlockTokens = int(r.number("block size", 1<<20))
 	case fieldLoRAID:
-		e.LoRAID, e.HasLoRAID = r.signed("LoRA id"), true
+		e.LoRAID, e.HasLoRAID = value(r, "LoRA id", msgp.ReadInt64Bytes), true
 	case fieldMedium:
 		e.Medium = r.text("medium", text)
 	case fieldLoRA:
@@ -258,15 +260,19 @@ func (d *Decoder) readField(e *Event, f field) {
 	case fieldKind:
 		e.SpecKind = r.text("kind of cache", text)
 	case fieldWindow:
-		e.Window, e.HasWindow = r.signed("window"), true
+		e.Window, e.HasWindow = value(r, "window", msgp.ReadInt64Bytes), true
 	}
 }
 
 // hash reads a hash: an integer, or bytes, of which the last 8 are v, big-endian. raw is the
 // bytes, nil for an integer. negative says that the integer is negative.
 func (r *reader) hash() (v uint64, raw []byte, negative bool) {
-	if len(r.buf) == 0 || !isBin(r.buf[0]) {
-		v, negative = r.integer()
+	if b := r.buf; len(b) >= 9 && b[0] == 0xcf { // the usual form, inline as in readTokens
+		r.buf = b[9:]
+		return binary.BigEndian.Uint64(b[1:]), nil, false
+	}
+	if !r.at(msgp.BinType) {
+		v, negative = r.integer("hash")
 		return v, nil, negative
 	}
 	raw = r.bin("hash", maxHashBytes)

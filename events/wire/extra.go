@@ -1,5 +1,7 @@
 package wire
 
+import "github.com/tinylib/msgp/msgp"
+
 // extra reads extra_keys, which must have one entry for each of this number of blocks. It checks
 // only that, and returns the msgpack of all entries.
 func (r *reader) extra(blocks int) []byte {
@@ -49,7 +51,7 @@ func (x *ExtraReader) Next() (ExtraKey, bool) {
 		if x.r.nil() {
 			continue
 		}
-		if isArray(x.r.buf) {
+		if x.r.at(msgp.ArrayType) {
 			x.left = x.r.array("extra_keys")
 		} else {
 			x.left = 1
@@ -62,37 +64,29 @@ func (x *ExtraReader) Next() (ExtraKey, bool) {
 	if x.r.err != nil {
 		return ExtraKey{}, false
 	}
-	if isArray(key.Raw) {
+	if head.at(msgp.ArrayType) {
 		key.Nested = true
 		if head.array("tuple") == 0 {
 			return key, true
 		}
 	}
-	if isText(head.buf) {
-		key.Text = head.text("key", uint64(len(head.buf)))
+	if head.at(msgp.StrType) {
+		key.Text = head.text("key", len(head.buf))
 	}
 	return key, true
 }
 
-func isArray(b []byte) bool {
-	return len(b) > 0 && (b[0] >= 0x90 && b[0] <= 0x9f || b[0] == 0xdc || b[0] == 0xdd)
-}
-
-func isText(b []byte) bool {
-	return len(b) > 0 && (b[0] >= 0xa0 && b[0] <= 0xbf || b[0] >= 0xd9 && b[0] <= 0xdb)
-}
-
 // AppendExtra appends extra_keys made of strings to dst. keys[i] are the keys of block i.
 func AppendExtra(dst []byte, keys [][]string) []byte {
-	dst = appendArray(dst, len(keys))
+	dst = msgp.AppendArrayHeader(dst, uint32(len(keys)))
 	for _, of := range keys {
 		if len(of) == 0 {
-			dst = append(dst, 0xc0)
+			dst = msgp.AppendNil(dst)
 			continue
 		}
-		dst = appendArray(dst, len(of))
+		dst = msgp.AppendArrayHeader(dst, uint32(len(of)))
 		for _, key := range of {
-			dst = appendText(dst, key)
+			dst = msgp.AppendString(dst, key)
 		}
 	}
 	return dst
