@@ -10,12 +10,9 @@ import (
 
 // checkDeferred decodes with rows whose token is not known at submission, with as many batches
 // in flight as the backend accepts.
-func checkDeferred(h *Harness) error {
+func checkDeferred(h *harness) {
 	const steps = 8
-	reqs, err := h.requests(2, steps)
-	if err != nil {
-		return err
-	}
+	reqs := h.requests(2, steps)
 	r := h.open(usual(4))
 	var seqs []*sequence
 	first := &engine.Batch{}
@@ -37,83 +34,52 @@ func checkDeferred(h *Harness) error {
 		}
 		batches = append(batches, b)
 	}
-	results, err := r.pipeline(batches)
-	if err != nil {
-		return err
-	}
+	results := r.pipeline(batches)
 	for i, s := range seqs {
 		for n, res := range results {
-			if err := s.take(batches[n], res, i); err != nil {
-				return err
-			}
+			s.take(batches[n], res, i)
 		}
-		if err := equal(fmt.Sprintf("deferred request %d", i), s.out, reqs[i].want); err != nil {
-			return err
-		}
+		equal(fmt.Sprintf("deferred request %d", i), s.out, reqs[i].want)
 	}
-	return nil
 }
 
 // pipeline runs batches with MaxInflight of them in flight.
-func (r *rig) pipeline(batches []*engine.Batch) ([]*engine.Result, error) {
+func (r *rig) pipeline(batches []*engine.Batch) []*engine.Result {
 	var tickets []engine.Ticket
 	var results []*engine.Result
 	for len(results) < len(batches) {
 		for len(tickets) < len(batches) && len(tickets)-len(results) < r.info.MaxInflight {
-			t, err := r.submit(batches[len(tickets)])
-			if err != nil {
-				return nil, err
-			}
-			tickets = append(tickets, t)
+			tickets = append(tickets, must(r.submit(batches[len(tickets)])))
 		}
-		res, err := wait(tickets[len(results)])
-		if err != nil {
-			return nil, err
-		}
-		results = append(results, res)
+		results = append(results, must(wait(tickets[len(results)])))
 	}
-	return results, nil
+	return results
 }
 
 // checkPreemptResume stops a request, gives its slot and pages to another, and
 // resumes it elsewhere by computing its prompt and output again.
-func checkPreemptResume(h *Harness) error {
+func checkPreemptResume(h *harness) {
 	const steps, stop = 7, 3
-	reqs, err := h.requests(4, steps)
-	if err != nil {
-		return err
-	}
+	reqs := h.requests(4, steps)
 	r := h.open(usual(16))
 	for i := range reqs {
 		q, other := reqs[i], reqs[(i+1)%len(reqs)]
 		s := r.sequence(0, q.params, q.prompt, steps)
-		if err := r.finish(s, 100, stop); err != nil {
-			return err
-		}
+		r.finish(s, 100, stop)
 		o := r.sequence(0, other.params, other.prompt, steps)
 		copy(o.pages, s.pages)
-		if err := r.finish(o, 100, steps); err != nil {
-			return err
-		}
+		r.finish(o, 100, steps)
 		s.pages, s.ran = r.pages(len(q.prompt)+steps), 0
-		if err := r.finish(s, 25, steps); err != nil {
-			return err
-		}
-		err := errors.Join(equal("resumed request", s.out, q.want), equal("the one between", o.out, other.want))
-		if err != nil {
-			return err
-		}
+		r.finish(s, 25, steps)
+		equal("resumed request", s.out, q.want)
+		equal("the one between", o.out, other.want)
 		r.free = append(r.free, s.pages...)
 	}
-	return nil
 }
 
 // checkSlotReuse gives the slot and the pages of a running batch to the next batch.
-func checkSlotReuse(h *Harness) error {
-	reqs, err := h.requests(4, 1)
-	if err != nil {
-		return err
-	}
+func checkSlotReuse(h *harness) {
+	reqs := h.requests(4, 1)
 	r := h.open(usual(16))
 	pages := r.pages(128)
 	var batches []*engine.Batch
@@ -124,55 +90,33 @@ func checkSlotReuse(h *Harness) error {
 		seqs = append(seqs, s)
 		batches = append(batches, &engine.Batch{Binds: []engine.SlotBind{s.bind()}, Rows: []engine.Row{s.row(&r.info, 100)}})
 	}
-	results, err := r.pipeline(batches)
-	if err != nil {
-		return err
-	}
+	results := r.pipeline(batches)
 	for i, s := range seqs {
-		if err := s.take(batches[i], results[i], 0); err != nil {
-			return err
-		}
-		if err := equal(fmt.Sprintf("batch %d on a reused slot", i), s.out, reqs[i*3%len(reqs)].want); err != nil {
-			return err
-		}
+		s.take(batches[i], results[i], 0)
+		equal(fmt.Sprintf("batch %d on a reused slot", i), s.out, reqs[i*3%len(reqs)].want)
 	}
-	return nil
 }
 
 // checkRowError poisons the pages of one row: that row must fail, the others must not.
-func checkRowError(h *Harness) error {
-	reqs, err := h.requests(2, 3)
-	if err != nil {
-		return err
-	}
+func checkRowError(h *harness) {
+	reqs := h.requests(2, 3)
 	r := h.open(usual(16))
 	bad := r.sequence(0, reqs[0].params, reqs[0].prompt, 3)
 	good := r.sequence(1, reqs[1].params, reqs[1].prompt, 3)
-	if err := r.step(100, []engine.SlotBind{bad.bind(), good.bind()}, bad, good); err != nil {
-		return err
-	}
-	if err := r.poison(bad.pages[0]); err != nil {
-		return err
-	}
+	r.step(100, []engine.SlotBind{bad.bind(), good.bind()}, bad, good)
+	r.poison(bad.pages[0])
 	b := &engine.Batch{Rows: []engine.Row{bad.row(&r.info, 1), good.row(&r.info, 1)}}
-	res, err := r.run(b)
-	if err != nil {
-		return err
-	}
+	res := r.run(b)
 	if _, err := out(res, 0); !errors.Is(err, engine.ErrLogits) {
-		return fmt.Errorf("a row on NaN pages ends with %v, want ErrLogits", err)
+		failf("a row on NaN pages ends with %v, want ErrLogits", err)
 	}
-	if err := good.take(b, res, 1); err != nil {
-		return err
-	}
-	if err := r.step(1, nil, good); err != nil {
-		return err
-	}
-	return equal("neighbour of a failed row", good.out, reqs[1].want)
+	good.take(b, res, 1)
+	r.step(1, nil, good)
+	equal("neighbour of a failed row", good.out, reqs[1].want)
 }
 
 // checkStats compares the stats of known batches with the expected counts.
-func checkStats(h *Harness) error {
+func checkStats(h *harness) {
 	r := h.open(usual(8))
 	s := r.sequence(0, engine.SamplingParams{}, r.tokens(1, 20), 3)
 	o := r.sequence(1, engine.SamplingParams{}, r.tokens(2, 5), 3)
@@ -188,15 +132,11 @@ func checkStats(h *Harness) error {
 		{engine.Batch{}, engine.StepStats{}},
 	}
 	for i := range steps {
-		res, err := r.run(&steps[i].batch)
-		if err != nil {
-			return err
-		}
+		res := r.run(&steps[i].batch)
 		got := res.Stats
 		got.Nanos = 0
 		if got != steps[i].want {
-			return fmt.Errorf("batch %d: stats %+v, want %+v", i, got, steps[i].want)
+			failf("batch %d: stats %+v, want %+v", i, got, steps[i].want)
 		}
 	}
-	return nil
 }

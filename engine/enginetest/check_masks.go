@@ -2,7 +2,6 @@ package enginetest
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -36,10 +35,10 @@ const free = kv.Token(1 << 20)
 // batch that names them is in flight, dropped, set again in the batch that drops them, and kept
 // while slots are bound to other sequences. Then the caller overwrites its slices, and refused
 // batches must leave all masks as they were.
-func checkMasks(h *Harness) error {
+func checkMasks(h *harness) {
 	m := &masked{rig: h.open(usual(16))}
 	if least := m.info.MaxRows * m.info.MaxInflight; m.info.MaxMasks < least {
-		return fmt.Errorf("MaxMasks is %d, want %d at least, one for each row in flight", m.info.MaxMasks, least)
+		failf("MaxMasks is %d, want %d at least, one for each row in flight", m.info.MaxMasks, least)
 	}
 	for i := range m.seqs {
 		m.seqs[i] = m.sequence(engine.Slot(i), engine.SamplingParams{}, m.tokens(uint64(i+1), 9+i), 1)
@@ -55,32 +54,21 @@ func checkMasks(h *Harness) error {
 		{drops: []engine.MaskID{1}, rows: [3]engine.MaskID{last, 0, 2}, want: [3]kv.Token{30, free, 21}},
 		{sets: []engine.MaskSet{one(1, 12)}, rows: [3]engine.MaskID{1, 1, 1}, want: [3]kv.Token{12, 12, 12}},
 	}
-	if err := m.play(steps); err != nil {
-		return err
-	}
+	m.play("masks by number", steps...)
 	// A preempted sequence gives its slot away; masks must not be tied to slots.
 	m.seqs[0], m.seqs[1] = m.seqs[1], m.seqs[0]
 	m.seqs[0].slot, m.seqs[1].slot, m.bound = 0, 1, false
 	m.free[0], m.free[1] = m.free[1], m.free[0]
-	if err := m.play([]masking{{rows: [3]engine.MaskID{1, 2, last}, want: [3]kv.Token{12, 21, 30}}, {want: [3]kv.Token{free, free, free}}}); err != nil {
-		return fmt.Errorf("slots bound again: %w", err)
-	}
+	m.play("slots bound again", masking{rows: [3]engine.MaskID{1, 2, last}, want: [3]kv.Token{12, 21, 30}}, masking{want: [3]kv.Token{free, free, free}})
 	for _, s := range steps {
 		for _, x := range s.sets {
 			clear(x.Bits)
 		}
 	}
-	kept := []masking{{rows: [3]engine.MaskID{1, 2, last}, want: [3]kv.Token{12, 21, 30}}}
-	if err := m.play(kept); err != nil {
-		return fmt.Errorf("after the caller used its slices otherwise: %w", err)
-	}
-	if err := m.refused(last); err != nil {
-		return err
-	}
-	if err := m.play(kept); err != nil {
-		return fmt.Errorf("after batches that were refused: %w", err)
-	}
-	return nil
+	kept := masking{rows: [3]engine.MaskID{1, 2, last}, want: [3]kv.Token{12, 21, 30}}
+	m.play("the caller used its slices otherwise", kept)
+	m.refused(last)
+	m.play("batches were refused", kept)
 }
 
 // masked samples again and again from three sequences, always at the end of their prompts.
@@ -108,22 +96,17 @@ func (m *masked) batch(s *masking) *engine.Batch {
 	return b
 }
 
-// play runs steps, with as many in flight as the backend accepts, and compares the tokens.
-func (m *masked) play(steps []masking) error {
+// play runs steps, with as many in flight as the backend accepts, and compares the tokens. when
+// says in a failure what came before.
+func (m *masked) play(when string, steps ...masking) {
 	var batches []*engine.Batch
 	for i := range steps {
 		batches = append(batches, m.batch(&steps[i]))
 	}
-	results, err := m.pipeline(batches)
-	if err != nil {
-		return err
-	}
+	results := m.pipeline(batches)
 	for i, res := range results {
 		for row, want := range steps[i].want {
-			got, err := out(res, row)
-			if err != nil {
-				return fmt.Errorf("batch %d: %w", i, err)
-			}
+			got := must(out(res, row))
 			if want == free && !m.known {
 				m.free[row] = got.token
 				continue
@@ -132,16 +115,15 @@ func (m *masked) play(steps []masking) error {
 				want = m.free[row]
 			}
 			if got.token != want {
-				return fmt.Errorf("batch %d, row %d: token %d, want %d, the one that mask %d allows", i, row, got.token, want, steps[i].rows[row])
+				failf("%s: batch %d, row %d: token %d, want %d, the one that mask %d allows", when, i, row, got.token, want, steps[i].rows[row])
 			}
 		}
 		m.known = true
 	}
-	return nil
 }
 
-// refused submits batches with invalid masks, and returns an error if one is not refused.
-func (m *masked) refused(last engine.MaskID) error {
+// refused submits batches with invalid masks, and fails if one is not refused.
+func (m *masked) refused(last engine.MaskID) {
 	good := engine.MaskSet{ID: 1, Bits: m.maskOf(40)}
 	for _, f := range []struct {
 		name string
@@ -162,11 +144,10 @@ func (m *masked) refused(last engine.MaskID) error {
 		{"a good mask, a good drop and a bad row", masking{drops: []engine.MaskID{2}, sets: []engine.MaskSet{good}, rows: [3]engine.MaskID{0, 0, 3}}},
 	} {
 		if _, err := m.submit(m.batch(&f.masking)); !errors.Is(err, engine.ErrInvalid) {
-			return fmt.Errorf("a batch with %s: %v, want ErrInvalid", f.name, err)
+			failf("a batch with %s: %v, want ErrInvalid", f.name, err)
 		}
 		m.seq--
 	}
-	return nil
 }
 
 // maskControls are backends that lose, keep or mix up masks.

@@ -2,7 +2,6 @@ package enginetest
 
 import (
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -11,17 +10,12 @@ import (
 
 // checkValidation submits batches that must be refused, each a valid one with one fault, and
 // then shows that they had no effect.
-func checkValidation(h *Harness) error {
-	reqs, err := h.requests(2, 2)
-	if err != nil {
-		return err
-	}
+func checkValidation(h *harness) {
+	reqs := h.requests(2, 2)
 	q := reqs[1]
 	r := h.open(usual(16))
 	s := r.sequence(0, q.params, q.prompt, 2)
-	if err := r.step(100, []engine.SlotBind{s.bind()}, s); err != nil {
-		return err
-	}
+	r.step(100, []engine.SlotBind{s.bind()}, s)
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	bind, row := badBind, badRow
 	faults := []badBatch{
@@ -74,13 +68,11 @@ func checkValidation(h *Harness) error {
 		b := &engine.Batch{Seq: r.seq + 1, Rows: []engine.Row{good.row(&r.info, 1)}}
 		f.change(b)
 		if _, err := r.b.Submit(b); !errors.Is(err, engine.ErrInvalid) {
-			return fmt.Errorf("a batch with %s: %v, want ErrInvalid", f.name, err)
+			failf("a batch with %s: %v, want ErrInvalid", f.name, err)
 		}
 	}
-	if err := r.step(1, nil, s); err != nil {
-		return fmt.Errorf("after batches that were refused: %w", err)
-	}
-	return equal("after batches that were refused", s.out, q.want)
+	r.step(1, nil, s)
+	equal("after batches that were refused", s.out, q.want)
 }
 
 // badBatch turns a valid batch into one that must be refused.
@@ -119,12 +111,12 @@ func beyond(can engine.Capabilities) []badBatch {
 // checkBusy submits without waiting: never more than MaxInflight batches may be pending, and
 // none may be refused while fewer are. A backend that never returns ErrBusy must complete
 // batches before Submit returns, or it breaks the first rule.
-func checkBusy(h *Harness) error {
+func checkBusy(h *harness) {
 	o := usual(16)
 	o.MaxInflight = 3
 	r := h.open(o)
 	if r.info.MaxInflight < 2 {
-		return fmt.Errorf("MaxInflight is %d, want at least 2", r.info.MaxInflight)
+		failf("MaxInflight is %d, want at least 2", r.info.MaxInflight)
 	}
 	pages, tokens := r.pages(64), r.tokens(1, 64)
 	var tickets []engine.Ticket
@@ -146,89 +138,72 @@ func checkBusy(h *Harness) error {
 		switch {
 		case errors.Is(err, engine.ErrBusy):
 			if before < r.info.MaxInflight {
-				return fmt.Errorf("ErrBusy with %d of %d batches pending", before, r.info.MaxInflight)
+				failf("ErrBusy with %d of %d batches pending", before, r.info.MaxInflight)
 			}
 			refused++
 			<-tickets[len(tickets)-1].Done()
 		case err != nil:
-			return err
+			ok(err)
 		default:
 			tickets = append(tickets, t)
 			// The batch may complete between the two calls, so success is fine as well.
 			if _, err := t.Result(); err != nil && !errors.Is(err, engine.ErrPending) {
-				return fmt.Errorf("a ticket's result at once: %w, want ErrPending", err)
+				failf("a ticket's result at once: %w, want ErrPending", err)
 			}
 			if n := pending(); n > r.info.MaxInflight {
-				return fmt.Errorf("%d batches are pending, at most %d may be", n, r.info.MaxInflight)
+				failf("%d batches are pending, at most %d may be", n, r.info.MaxInflight)
 			}
 		}
 	}
 	for _, t := range tickets {
-		if _, err := wait(t); err != nil {
-			return err
-		}
+		must(wait(t))
 	}
 	h.t.Logf("%d of 12 submissions were refused", refused)
-	return nil
 }
 
 // checkClose closes with batches and a move in flight.
-func checkClose(h *Harness) error {
+func checkClose(h *harness) {
 	for inflight := range 3 {
 		o := usual(16)
 		r := h.open(o)
 		pages, tokens := r.pages(o.MaxTokens), r.tokens(1, o.MaxTokens)
 		var tickets []engine.Ticket
 		for range inflight {
-			t, err := r.submit(&engine.Batch{Rows: []engine.Row{{Tokens: tokens, Pages: pages, Sample: true}}})
-			if err != nil {
-				return err
-			}
+			t := must(r.submit(&engine.Batch{Rows: []engine.Row{{Tokens: tokens, Pages: pages, Sample: true}}}))
 			tickets = append(tickets, t)
 		}
-		if err := r.closeMoving(pages[0]); err != nil {
-			return err
-		}
-		if err := r.b.Close(); err != nil {
-			return fmt.Errorf("Close: %w", err)
-		}
+		r.closeMoving(pages[0])
+		ok(r.b.Close())
 		for i, t := range tickets {
 			select {
 			case <-t.Done():
 			default:
-				return fmt.Errorf("ticket %d is pending after Close", i)
+				failf("ticket %d is pending after Close", i)
 			}
 			if _, err := t.Result(); err != nil && !errors.Is(err, engine.ErrClosed) {
-				return fmt.Errorf("ticket %d ends with %v, want a result or ErrClosed", i, err)
+				failf("ticket %d ends with %v, want a result or ErrClosed", i, err)
 			}
 		}
-		if err := r.b.Close(); err != nil {
-			return fmt.Errorf("second Close: %w", err)
-		}
+		ok(r.b.Close()) // a second one
 		if _, err := r.submit(&engine.Batch{}); !errors.Is(err, engine.ErrClosed) {
-			return fmt.Errorf("Submit after Close: %v, want ErrClosed", err)
+			failf("Submit after Close: %v, want ErrClosed", err)
 		}
 		if r.mover == nil {
 			continue
 		}
-		if err := r.await(r.moves, nil); err != nil && !errors.Is(err, engine.ErrClosed) {
-			return fmt.Errorf("a move that was pending ends with %v, want ErrClosed or none", err)
+		if err := r.await(r.moves); err != nil && !errors.Is(err, engine.ErrClosed) {
+			failf("a move that was pending ends with %v, want ErrClosed or none", err)
 		}
 		if _, err := r.begin(kv.TierDevice, kv.TierHost, nil, nil); !errors.Is(err, engine.ErrClosed) {
-			return fmt.Errorf("Move after Close: %v, want ErrClosed", err)
+			failf("Move after Close: %v, want ErrClosed", err)
 		}
 	}
-	return nil
 }
 
 // closeMoving begins a move that is pending when Close is called, if the backend is a mover.
-func (r *rig) closeMoving(page kv.PageID) error {
-	if r.mover == nil {
-		return nil
+func (r *rig) closeMoving(page kv.PageID) {
+	if r.mover != nil {
+		host := must(r.mover.HostAlloc(r.info.PageBytes))
+		must(r.begin(kv.TierDevice, kv.TierHost, []kv.PageID{page}, [][]byte{host}))
 	}
-	host, err := r.mover.HostAlloc(r.info.PageBytes)
-	if err == nil {
-		_, err = r.begin(kv.TierDevice, kv.TierHost, []kv.PageID{page}, [][]byte{host})
-	}
-	return err
 }

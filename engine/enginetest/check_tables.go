@@ -12,36 +12,23 @@ import (
 // chunk, one with the token that needs it. Then it replaces a page of the table by a copy and
 // uses the old page for something else, binds the slot again to other pages, and checks that a
 // refused batch leaves the table as it was.
-func checkTables(h *Harness) error {
+func checkTables(h *harness) {
 	const steps, page = 9, 4
-	reqs, err := h.requests(3, steps)
-	if err != nil {
-		return err
-	}
+	reqs := h.requests(3, steps)
 	r := h.openRaw(usual(page))
 	for i, q := range reqs[1:] {
 		s := &tabled{r: r, sequence: r.sequence(2, q.params, q.prompt, steps)}
-		err := s.run(9)
-		for err == nil && len(s.out) < 2 {
-			err = s.run(100)
+		s.run(9)
+		for len(s.out) < 2 {
+			s.run(100)
 		}
-		if err == nil {
-			err = s.swap(i)
+		s.swap(i)
+		s.refused()
+		for len(s.out) < steps {
+			s.run(1)
 		}
-		if err == nil {
-			err = s.refused()
-		}
-		for err == nil && len(s.out) < steps {
-			err = s.run(1)
-		}
-		if err != nil {
-			return fmt.Errorf("request %d: %w", i, err)
-		}
-		if err := equal(fmt.Sprintf("request %d", i), s.out, q.want); err != nil {
-			return err
-		}
+		equal(fmt.Sprintf("request %d", i), s.out, q.want)
 	}
-	return nil
 }
 
 // tabled is a sequence whose rows list only the pages that its slot's table lacks.
@@ -69,39 +56,30 @@ func (s *tabled) next(n int) *engine.Batch {
 	return b
 }
 
-func (s *tabled) run(n int) error {
+func (s *tabled) run(n int) {
 	b := s.next(n)
 	s.given += len(b.Rows[0].Pages)
 	s.bound, s.swaps = true, nil
-	res, err := s.r.run(b)
-	if err != nil {
-		return err
-	}
-	return s.take(b, res, 0)
+	s.take(b, s.r.run(b), 0)
 }
 
 // swap copies the second page to a fresh one, replaces it in the table, and lets another
 // sequence overwrite the old page.
-func (s *tabled) swap(seed int) error {
+func (s *tabled) swap(seed int) {
 	old, fresh := s.pages[1], s.r.pages(1)[0]
-	if _, err := s.r.run(&engine.Batch{Copies: []engine.PageCopy{{Src: old, Dst: fresh, Tokens: int32(s.r.info.PageTokens)}}}); err != nil {
-		return err
-	}
+	s.r.run(&engine.Batch{Copies: []engine.PageCopy{{Src: old, Dst: fresh, Tokens: int32(s.r.info.PageTokens)}}})
 	s.pages[1] = fresh
 	s.swaps = []engine.PageSwap{{Slot: s.slot, At: 1, Page: fresh}}
-	if err := s.run(1); err != nil {
-		return err
-	}
+	s.run(1)
 	other := s.r.tokens(uint64(seed+70), s.r.info.PageTokens)
-	_, err := s.r.run(&engine.Batch{
+	s.r.run(&engine.Batch{
 		Binds: []engine.SlotBind{{Slot: s.slot + 1, Pages: []kv.PageID{old}}},
 		Rows:  []engine.Row{{Slot: s.slot + 1, Tokens: other}},
 	})
-	return err
 }
 
-// refused submits batches with invalid page lists, and returns an error if one is not refused.
-func (s *tabled) refused() error {
+// refused submits batches with invalid page lists, and fails if one is not refused.
+func (s *tabled) refused() {
 	for name, spoil := range map[string]func(b *engine.Batch){
 		"a page past the pool in a bind": func(b *engine.Batch) {
 			b.Binds = []engine.SlotBind{{Slot: s.slot, Pages: []kv.PageID{kv.PageID(s.r.info.NumPages)}}}
@@ -122,11 +100,10 @@ func (s *tabled) refused() error {
 		s.ran = ran
 		spoil(b)
 		if _, err := s.r.submit(b); !errors.Is(err, engine.ErrInvalid) {
-			return fmt.Errorf("a batch with %s: %v, want ErrInvalid", name, err)
+			failf("a batch with %s: %v, want ErrInvalid", name, err)
 		}
 		s.r.seq--
 	}
-	return nil
 }
 
 func tableControls() []control {

@@ -19,7 +19,7 @@ type Fault struct {
 	Whole bool
 	// Needs lists what the row must request for the fault to show.
 	Needs Need
-	spoil func(of *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result
+	spoil func(a *answer)
 }
 
 // Need is a set of outputs that a row requests.
@@ -45,27 +45,19 @@ func Faults() []Fault { return slices.Concat(tokenFaults(), logprobFaults(), who
 
 // inRow makes a fault of one row's entry.
 func inRow(name string, needs Need, spoil func(out *engine.RowOut)) Fault {
-	return Fault{Name: name, Needs: needs, spoil: func(_ *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result {
-		spoil(out)
-		return res
-	}}
+	return Fault{Name: name, Needs: needs, spoil: func(a *answer) { spoil(a.out) }}
 }
 
 // tokenFaults are faults of single answers and their tokens.
 func tokenFaults() []Fault {
 	return []Fault{
-		{Name: "leaves out a row", spoil: func(_ *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result {
-			at := out.Row
-			res.Out = slices.DeleteFunc(res.Out, func(o engine.RowOut) bool { return o.Row == at })
-			return res
+		{Name: "leaves out a row", spoil: func(a *answer) {
+			at := a.out.Row
+			a.res.Out = slices.DeleteFunc(a.res.Out, func(o engine.RowOut) bool { return o.Row == at })
 		}},
 		inRow("samples a token past the vocabulary", NeedsSample, func(o *engine.RowOut) { o.Token = pastVocabulary }),
-		{Name: "samples a token that the mask forbids", Needs: NeedsMask, spoil: func(of *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result {
-			for t := kv.Token(0); ; t++ {
-				if !allows(of.mask, t) {
-					out.Token = t
-					return res
-				}
+		{Name: "samples a token that the mask forbids", Needs: NeedsMask, spoil: func(a *answer) {
+			for a.out.Token = 0; allows(a.mask, a.out.Token); a.out.Token++ {
 			}
 		}},
 		inRow("fails a row for its logits", NeedsSample, func(o *engine.RowOut) { *o = engine.RowOut{Row: o.Row, Err: engine.ErrLogits} }),
@@ -123,26 +115,17 @@ func spoilPlace(change func(top []engine.TokenLogprob)) func(o *engine.RowOut) {
 
 // wholeFaults are faults of whole results.
 func wholeFaults() []Fault {
-	whole := func(name string, spoil func(of *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result) Fault {
-		return Fault{Name: name, Whole: true, spoil: spoil}
-	}
 	return []Fault{
-		whole("answers a row that there is not", func(of *spoilt, res *engine.Result, _ *engine.RowOut) *engine.Result {
-			res.Out = append(res.Out, engine.RowOut{Row: len(of.batch.Rows)})
-			return res
-		}),
-		whole("answers row -1", func(_ *spoilt, res *engine.Result, _ *engine.RowOut) *engine.Result {
-			res.Out = slices.Insert(res.Out, 0, engine.RowOut{Row: -1})
-			return res
-		}),
-		whole("answers a row twice", func(_ *spoilt, res *engine.Result, out *engine.RowOut) *engine.Result {
-			res.Out = append(res.Out, res.Out[len(res.Out)-1])
-			return res
-		}),
-		whole("answers as another batch", func(_ *spoilt, res *engine.Result, _ *engine.RowOut) *engine.Result {
-			res.Seq++
-			return res
-		}),
+		{Name: "answers a row that there is not", Whole: true, spoil: func(a *answer) {
+			a.res.Out = append(a.res.Out, engine.RowOut{Row: len(a.batch.Rows)})
+		}},
+		{Name: "answers row -1", Whole: true, spoil: func(a *answer) {
+			a.res.Out = slices.Insert(a.res.Out, 0, engine.RowOut{Row: -1})
+		}},
+		{Name: "answers a row twice", Whole: true, spoil: func(a *answer) {
+			a.res.Out = append(a.res.Out, a.res.Out[len(a.res.Out)-1])
+		}},
+		{Name: "answers as another batch", Whole: true, spoil: func(a *answer) { a.res.Seq++ }},
 	}
 }
 
@@ -188,28 +171,20 @@ func (b *faulty) Submit(x *engine.Batch) (engine.Ticket, error) {
 	if !ok {
 		return t, nil
 	}
-	return &spoilt{t, b.fault, x, row, slices.Clone(b.masks.Of(x.Rows[row].Mask))}, nil
+	mask := slices.Clone(b.masks.Of(x.Rows[row].Mask))
+	return changed{t, func(res *engine.Result) {
+		at := slices.IndexFunc(res.Out, func(o engine.RowOut) bool { return o.Row == row })
+		if at < 0 {
+			panic(fmt.Sprintf("enginetest: row %d of batch %d has no answer to spoil", row, x.Seq))
+		}
+		b.fault.spoil(&answer{res, &res.Out[at], x, mask})
+	}}, nil
 }
 
-// spoilt is the ticket of a batch whose result the fault changes.
-type spoilt struct {
-	engine.Ticket
-	fault Fault
+// answer is a copy of a batch's result with the entry of one row, for a fault to change.
+type answer struct {
+	res   *engine.Result
+	out   *engine.RowOut
 	batch *engine.Batch
-	row   int
 	mask  []uint64 // the row's mask
-}
-
-func (s *spoilt) Result() (*engine.Result, error) {
-	res, err := s.Ticket.Result()
-	if err != nil {
-		return nil, err
-	}
-	r := *res
-	r.Out = slices.Clone(res.Out)
-	at := slices.IndexFunc(r.Out, func(o engine.RowOut) bool { return o.Row == s.row })
-	if at < 0 {
-		panic(fmt.Sprintf("enginetest: row %d of batch %d has no answer to spoil", s.row, s.batch.Seq))
-	}
-	return s.fault.spoil(s, &r, &r.Out[at]), nil
 }

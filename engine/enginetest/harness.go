@@ -1,7 +1,6 @@
 package enginetest
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,15 +10,34 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Harness opens backends for one check and closes them afterwards.
-type Harness struct {
+// harness opens backends for one check and closes them afterwards.
+type harness struct {
 	t       testing.TB
 	factory Factory
 	wrap    func(engine.Backend) engine.Backend // breaks a rule; nil for none
 	opened  []engine.Backend                    // without the wrapper
 }
 
-func (h *Harness) close() {
+// failure is the panic that ends a check whose promise is broken.
+type failure struct{ error }
+
+// failf ends the running check: the promise is broken.
+func failf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// ok ends the running check with err, unless err is nil.
+func ok(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// must returns v. It ends the running check with err, unless err is nil.
+func must[T any](v T, err error) T {
+	ok(err)
+	return v
+}
+
+func (h *harness) close() {
 	for _, b := range h.opened {
 		if err := b.Close(); err != nil {
 			h.t.Errorf("Close: %v", err)
@@ -34,20 +52,20 @@ func usual(pageTokens int) Options {
 
 // open returns a rig around a new backend. In the rows of most checks, and so in the controls that
 // break them, Pages lists all pages of a sequence.
-func (h *Harness) open(o Options) *rig {
+func (h *harness) open(o Options) *rig {
 	b := h.factory(h.t, o)
 	h.opened = append(h.opened, b)
 	return h.rig(engine.Listed(b), b)
 }
 
 // openRaw is open for checks whose rows list only the pages that the slot's table lacks.
-func (h *Harness) openRaw(o Options) *rig {
+func (h *harness) openRaw(o Options) *rig {
 	b := h.factory(h.t, o)
 	h.opened = append(h.opened, b)
 	return h.rig(b, b)
 }
 
-func (h *Harness) rig(b, sound engine.Backend) *rig {
+func (h *harness) rig(b, sound engine.Backend) *rig {
 	mover, _ := sound.(engine.Mover)
 	if h.wrap != nil {
 		b = h.wrap(b)
@@ -112,16 +130,19 @@ func wait(t engine.Ticket) (*engine.Result, error) {
 }
 
 // run submits a batch and waits for it.
-func (r *rig) run(b *engine.Batch) (*engine.Result, error) {
-	t, err := r.submit(b)
-	if err != nil {
-		return nil, err
+func (r *rig) run(b *engine.Batch) *engine.Result {
+	res := must(wait(must(r.submit(b))))
+	if res.Seq != b.Seq {
+		failf("the result is of batch %d, want %d", res.Seq, b.Seq)
 	}
-	res, err := wait(t)
-	if err == nil && res.Seq != b.Seq {
-		err = fmt.Errorf("the result is of batch %d, want %d", res.Seq, b.Seq)
-	}
-	return res, err
+	return res
+}
+
+// answer runs a batch of one row and returns the row's answer, which must be no error.
+func (r *rig) answer(b *engine.Batch) *engine.RowOut {
+	res := r.run(b)
+	must(out(res, 0))
+	return &res.Out[0]
 }
 
 // sample is a sampled token with the digest of its logits.
@@ -140,17 +161,17 @@ func out(res *engine.Result, row int) (sample, error) {
 	return sample{}, fmt.Errorf("row %d has no output", row)
 }
 
-func equal(what string, got, want []sample) error {
+// equal fails the check if two outputs differ.
+func equal(what string, got, want []sample) {
 	if len(got) != len(want) {
-		return fmt.Errorf("%s: %d samples, want %d", what, len(got), len(want))
+		failf("%s: %d samples, want %d", what, len(got), len(want))
 	}
 	for i := range want {
 		if got[i] != want[i] {
-			return fmt.Errorf("%s: sample %d is token %d of logits %016x, want token %d of %016x",
+			failf("%s: sample %d is token %d of logits %016x, want token %d of %016x",
 				what, i, got[i].token, got[i].digest, want[i].token, want[i].digest)
 		}
 	}
-	return nil
 }
 
 // sequence is a request that is run step by step.
@@ -199,54 +220,41 @@ func (s *sequence) row(info *engine.Info, n int) engine.Row {
 }
 
 // take stores the row's sample, if the row sampled.
-func (s *sequence) take(b *engine.Batch, res *engine.Result, row int) error {
-	if !b.Rows[row].Sample {
-		return nil
+func (s *sequence) take(b *engine.Batch, res *engine.Result, row int) {
+	if b.Rows[row].Sample {
+		s.out = append(s.out, must(out(res, row)))
 	}
-	o, err := out(res, row)
-	if err != nil {
-		return err
-	}
-	s.out = append(s.out, o)
-	return nil
 }
 
 // step runs one batch with a row for each sequence, in chunks of at most n tokens.
-func (r *rig) step(n int, binds []engine.SlotBind, seqs ...*sequence) error {
+func (r *rig) step(n int, binds []engine.SlotBind, seqs ...*sequence) {
 	b := &engine.Batch{Binds: binds}
 	for _, s := range seqs {
 		b.Rows = append(b.Rows, s.row(&r.info, n))
 	}
-	res, err := r.run(b)
-	if err != nil {
-		return err
-	}
+	res := r.run(b)
 	for i, s := range seqs {
-		err = errors.Join(err, s.take(b, res, i))
+		s.take(b, res, i)
 	}
-	return err
 }
 
 // finish binds s and runs it alone, in chunks of n tokens, until it has as many samples as steps
 // says.
-func (r *rig) finish(s *sequence, n, steps int) error {
+func (r *rig) finish(s *sequence, n, steps int) {
 	binds := []engine.SlotBind{s.bind()}
 	for len(s.out) < steps {
-		if err := r.step(n, binds, s); err != nil {
-			return err
-		}
+		r.step(n, binds, s)
 		binds = nil
 	}
-	return nil
 }
 
 // solo returns the reference output of a request, as many samples as steps says: a new backend
 // with pages of 16 tokens runs the request alone, with the prompt in one chunk.
-func (h *Harness) solo(p engine.SamplingParams, prompt []kv.Token, steps int) ([]sample, error) {
+func (h *harness) solo(p engine.SamplingParams, prompt []kv.Token, steps int) []sample {
 	r := h.open(usual(16))
 	s := r.sequence(0, p, prompt, steps)
-	err := r.finish(s, r.info.MaxTokens, steps)
-	return s.out, err
+	r.finish(s, r.info.MaxTokens, steps)
+	return s.out
 }
 
 // request is a request with its reference output, to be compared under several conditions.
@@ -259,7 +267,7 @@ type request struct {
 // requests makes n requests of different lengths with their references, each of as many samples as
 // steps says. Requests with an even index are greedy, the others have a high temperature and a
 // seed, so that lost parameters are detected.
-func (h *Harness) requests(n, steps int) ([]request, error) {
+func (h *harness) requests(n, steps int) []request {
 	r := h.open(usual(16))
 	reqs := make([]request, n)
 	for i := range reqs {
@@ -270,10 +278,8 @@ func (h *Harness) requests(n, steps int) ([]request, error) {
 		}
 		// One slot each: a backend that loses binds must not lose them in the reference, too.
 		s := r.sequence(engine.Slot(i), q.params, q.prompt, steps)
-		if err := r.finish(s, r.info.MaxTokens, steps); err != nil {
-			return nil, fmt.Errorf("reference %d: %w", i, err)
-		}
+		r.finish(s, r.info.MaxTokens, steps)
 		q.want = s.out
 	}
-	return reqs, nil
+	return reqs
 }

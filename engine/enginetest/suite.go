@@ -17,48 +17,44 @@ type Options struct {
 // must do nothing. If the factory can't open a backend, it ends the test.
 type Factory func(t testing.TB, o Options) engine.Backend
 
-// Check tests one promise. Run returns an error that describes how the promise is broken.
+// Check tests one promise.
 type Check struct {
 	Name string
-	Run  func(h *Harness) error
+	run  func(h *harness) // fails if the promise is broken
 	// needs reports whether backends with this Info make the promise; nil: all do.
 	needs func(info *engine.Info) bool
 	moves bool // only a Mover makes the promise
-}
-
-func (c *Check) applies(info *engine.Info, mover bool) bool {
-	return (c.needs == nil || c.needs(info)) && (mover || !c.moves)
 }
 
 // Checks returns all checks, in the order of Run.
 func Checks() []Check {
 	masks := func(info *engine.Info) bool { return info.MaxMasks > 0 }
 	return []Check{
-		{Name: "batch-mix", Run: checkBatchMix},
-		{Name: "chunking", Run: checkChunking},
-		{Name: "page-size", Run: checkPageSize},
-		{Name: "page-permutation", Run: checkPagePermutation},
-		{Name: "page-tables", Run: checkTables},
-		{Name: "copy-on-write", Run: checkCopyOnWrite},
-		{Name: "in-batch-sharing", Run: checkInBatchSharing},
-		{Name: "deferred", Run: checkDeferred},
-		{Name: "preempt-resume", Run: checkPreemptResume},
-		{Name: "moves", Run: checkMoves, moves: true},
-		{Name: "slot-reuse", Run: checkSlotReuse},
-		{Name: "stale-poison", Run: checkStalePoison, moves: true},
-		{Name: "row-error", Run: checkRowError, moves: true},
-		{Name: "seed", Run: checkSeed},
-		{Name: "penalties", Run: checkPenalties, needs: func(info *engine.Info) bool { return info.Capabilities.Penalties }},
-		{Name: "mask", Run: checkMask, needs: masks},
-		{Name: "masks", Run: checkMasks, needs: masks},
-		{Name: "bias", Run: checkBias},
-		{Name: "logprobs", Run: checkLogprobs, needs: func(info *engine.Info) bool { return info.Capabilities.Logprobs }},
-		{Name: "prompt-logprobs", Run: checkPromptLogprobs, needs: func(info *engine.Info) bool { return info.Capabilities.PromptLogprobs }},
-		{Name: "answers", Run: checkAnswers},
-		{Name: "validation", Run: checkValidation},
-		{Name: "busy", Run: checkBusy},
-		{Name: "close", Run: checkClose},
-		{Name: "stats", Run: checkStats},
+		{Name: "batch-mix", run: checkBatchMix},
+		{Name: "chunking", run: checkChunking},
+		{Name: "page-size", run: checkPageSize},
+		{Name: "page-permutation", run: checkPagePermutation},
+		{Name: "page-tables", run: checkTables},
+		{Name: "copy-on-write", run: checkCopyOnWrite},
+		{Name: "in-batch-sharing", run: checkInBatchSharing},
+		{Name: "deferred", run: checkDeferred},
+		{Name: "preempt-resume", run: checkPreemptResume},
+		{Name: "moves", run: checkMoves, moves: true},
+		{Name: "slot-reuse", run: checkSlotReuse},
+		{Name: "stale-poison", run: checkStalePoison, moves: true},
+		{Name: "row-error", run: checkRowError, moves: true},
+		{Name: "seed", run: checkSeed},
+		{Name: "penalties", run: checkPenalties, needs: func(info *engine.Info) bool { return info.Capabilities.Penalties }},
+		{Name: "mask", run: checkMask, needs: masks},
+		{Name: "masks", run: checkMasks, needs: masks},
+		{Name: "bias", run: checkBias},
+		{Name: "logprobs", run: checkLogprobs, needs: func(info *engine.Info) bool { return info.Capabilities.Logprobs }},
+		{Name: "prompt-logprobs", run: checkPromptLogprobs, needs: func(info *engine.Info) bool { return info.Capabilities.PromptLogprobs }},
+		{Name: "answers", run: checkAnswers},
+		{Name: "validation", run: checkValidation},
+		{Name: "busy", run: checkBusy},
+		{Name: "close", run: checkClose},
+		{Name: "stats", run: checkStats},
 	}
 }
 
@@ -66,12 +62,8 @@ func Checks() []Check {
 // excludes, those of moves if the backend is no Mover, and those named in except, which a
 // backend's test gives with a reason.
 func Run(t *testing.T, f Factory, except ...string) {
-	known(t, except)
-	info, mover := describe(t, f)
-	for _, c := range Checks() {
-		if slices.Contains(except, c.Name) || !c.applies(info, mover) {
-			continue
-		}
+	checks, _ := selected(t, f, except)
+	for _, c := range checks {
 		t.Run(c.Name, func(t *testing.T) {
 			if err := run(t, f, c, nil); err != nil {
 				t.Fatal(err)
@@ -83,12 +75,8 @@ func Run(t *testing.T, f Factory, except ...string) {
 // RunControls runs every check against its controls, which are backends of f, each broken on
 // purpose. It fails if a check passes a control. So it shows that Run can fail.
 func RunControls(t *testing.T, f Factory, except ...string) {
-	known(t, except)
-	info, mover := describe(t, f)
-	for _, c := range Checks() {
-		if slices.Contains(except, c.Name) || !c.applies(info, mover) {
-			continue
-		}
+	checks, info := selected(t, f, except)
+	for _, c := range checks {
 		n := 0
 		for _, k := range controls(info) {
 			if k.check != c.Name {
@@ -113,34 +101,52 @@ func RunControls(t *testing.T, f Factory, except ...string) {
 // tests can make, such as a kernel with another summation order.
 func Try(t testing.TB, f Factory, check string) error {
 	t.Helper()
-	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })
-	if i < 0 {
-		t.Fatalf("enginetest: there is no check %q", check)
-	}
-	return run(t, f, Checks()[i], nil)
+	return run(t, f, named(t, check), nil)
 }
 
-// describe returns the Info of a backend of the factory, and whether it is a mover.
-func describe(t *testing.T, f Factory) (*engine.Info, bool) {
-	t.Helper()
+// selected returns the Info of a backend of the factory, and the checks that apply to the backend
+// and are not in except.
+func selected(t *testing.T, f Factory, except []string) (checks []Check, info *engine.Info) {
+	for _, name := range except {
+		named(t, name)
+	}
 	b := f(t, usual(16))
 	defer b.Close()
 	_, mover := b.(engine.Mover)
-	info := b.Info()
-	return &info, mover
-}
-
-func known(t *testing.T, names []string) {
-	t.Helper()
-	for _, n := range names {
-		if !slices.ContainsFunc(Checks(), func(c Check) bool { return c.Name == n }) {
-			t.Fatalf("enginetest: there is no check %q to leave out", n)
+	made := b.Info()
+	for _, c := range Checks() {
+		if !slices.Contains(except, c.Name) && (c.needs == nil || c.needs(&made)) && (mover || !c.moves) {
+			checks = append(checks, c)
 		}
 	}
+	return checks, &made
 }
 
-func run(t testing.TB, f Factory, c Check, wrap func(engine.Backend) engine.Backend) error {
-	h := &Harness{t: t, factory: f, wrap: wrap}
+// named returns the check of this name. The test ends if there is none.
+func named(t testing.TB, name string) Check {
+	t.Helper()
+	all := Checks()
+	i := slices.IndexFunc(all, func(c Check) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("enginetest: there is no check %q", name)
+	}
+	return all[i]
+}
+
+// run runs a check against backends of the factory, in wrap if that is not nil, and returns its
+// failure, or nil.
+func run(t testing.TB, f Factory, c Check, wrap func(engine.Backend) engine.Backend) (err error) {
+	h := &harness{t: t, factory: f, wrap: wrap}
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case failure:
+			err = v.error
+		default:
+			panic(v)
+		}
+	}()
 	defer h.close()
-	return c.Run(h)
+	c.run(h)
+	return nil
 }

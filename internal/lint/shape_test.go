@@ -26,7 +26,6 @@ var large = map[string]int{
 	"actors/look_test.go func TestPinPrefix":                     85,
 	"actors/storm_test.go func storm":                            138,
 	"cmd/coppice/route_test.go func TestRouteRefuses":            75,
-	"engine/enginetest/check_refuse.go func checkValidation":     71,
 	"grammar/hostile_test.go func TestHostileRules":              83,
 	"internal/grammar/jsonschema/refuse_test.go func TestErrors": 93,
 	"router/buckets_test.go func TestPools":                      93,
