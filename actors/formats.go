@@ -46,14 +46,13 @@ func (f Format) bytes() int { return len(f.JSONSchema) + len(f.Regexp) + len(f.C
 // formatsActor has each format compiled once and caches the most recently used ones. Requests
 // wait for their format here, not at the scheduler, where they would hold a slot.
 type formatsActor struct {
+	shares[Format] // of the compilers: formats not yet compiled; a format may be in the queues of several tenants
+
 	sys       *System
 	kept      shelf               // compiled grammars
 	refused   shelf               // errors of invalid formats, apart so that they can't displace grammars
 	waiting   map[Format][]waiter // requests by the format that they wait for
 	compiling map[Format]*compile // formats at a compiler
-	turns     []*turn             // tenants that wait for formats not yet at a compiler; next tenant first
-	busy      map[string]bool     // tenants with a format at a compiler
-	idle      []int               // free compilers
 	alarm     alarm               // rings at the next time limit of a waiting request
 }
 
@@ -65,26 +64,16 @@ type waiter struct {
 	late  error         // the error with which that limit ends it
 }
 
-// turn lists the formats that a tenant waits for, oldest first. A format may be in the lists of
-// several tenants.
-type turn struct {
-	tenant  string
-	formats []Format
-}
-
 // The cache of invalid formats has room for as many formats as refusedFormats says, if the
 // text of none is longer than refusedBytes; longer texts leave room for fewer.
 const refusedFormats, refusedBytes = 256, 4 << 10
 
 func newFormatsActor(s *System) *formatsActor {
 	a := &formatsActor{
-		sys: s, kept: newShelf(s.cfg.FormatBytes), refused: newShelf(refusedFormats * refusedBytes),
-		waiting: make(map[Format][]waiter), compiling: make(map[Format]*compile), busy: make(map[string]bool),
+		shares: newShares[Format](compilers, 1), sys: s, kept: newShelf(s.cfg.FormatBytes), refused: newShelf(refusedFormats * refusedBytes),
+		waiting: make(map[Format][]waiter), compiling: make(map[Format]*compile),
 	}
 	a.alarm.ring = func() { s.formats.tell(&tick{}) }
-	for i := range compilers {
-		a.idle = append(a.idle, i)
-	}
 	return a
 }
 
@@ -125,7 +114,7 @@ func (a *formatsActor) need(m *needFormat) {
 	}
 	a.waiting[m.format] = append(a.waiting[m.format], a.waiter(m.submit))
 	if a.compiling[m.format] == nil {
-		a.line(m.submit.req.Tenant, m.format)
+		a.add(m.submit.req.Tenant, m.format)
 		a.start()
 	}
 }
@@ -180,59 +169,29 @@ func (a *formatsActor) setWaiting(f Format, waits []waiter) {
 	if c := a.compiling[f]; c != nil {
 		c.unwanted.Store(true)
 	} else {
-		a.unqueue(f)
+		a.remove(f)
 	}
 }
 
-// line appends f to the queue of a tenant, unless it is in that queue already.
-func (a *formatsActor) line(tenant string, f Format) {
-	i := slices.IndexFunc(a.turns, func(t *turn) bool { return t.tenant == tenant })
-	if i < 0 {
-		i = len(a.turns)
-		a.turns = append(a.turns, &turn{tenant: tenant})
-	}
-	if t := a.turns[i]; !slices.Contains(t.formats, f) {
-		t.formats = append(t.formats, f)
-	}
-}
-
-// unqueue removes a format from the queues of all tenants.
-func (a *formatsActor) unqueue(f Format) {
-	a.turns = slices.DeleteFunc(a.turns, func(t *turn) bool {
-		if i := slices.Index(t.formats, f); i >= 0 {
-			t.formats = slices.Delete(t.formats, i, i+1)
-		}
-		return len(t.formats) == 0
-	})
-}
-
-// start gives formats to the free compilers: tenants take turns, with at most one format of
-// each at a compiler, so that a tenant with hard formats delays only itself.
+// start gives formats to the free compilers.
 func (a *formatsActor) start() {
-	for len(a.idle) > 0 {
-		i := slices.IndexFunc(a.turns, func(t *turn) bool { return !a.busy[t.tenant] })
-		if i < 0 {
+	for {
+		tenant, f, worker, ok := a.take()
+		if !ok {
 			return
 		}
-		t := a.turns[i]
-		a.turns = append(slices.Delete(a.turns, i, i+1), t) // after all other tenants
-		c := &compile{worker: a.idle[len(a.idle)-1], tenant: t.tenant, format: t.formats[0]}
-		a.idle = a.idle[:len(a.idle)-1]
-		a.busy[c.tenant], a.compiling[c.format] = true, c
-		a.unqueue(c.format)
-		a.sys.compilers[c.worker].tell(c)
+		c := &compile{worker: worker, tenant: tenant, format: f}
+		a.compiling[f] = c
+		a.remove(f)
+		a.sys.compilers[worker].tell(c)
 	}
 }
 
 func (a *formatsActor) compiled(m *compiled) {
 	c := m.compile
 	delete(a.compiling, c.format)
-	delete(a.busy, c.tenant)
-	if i := slices.IndexFunc(a.turns, func(t *turn) bool { return t.tenant == c.tenant }); i >= 0 { // after all other tenants
-		t := a.turns[i]
-		a.turns = append(slices.Delete(a.turns, i, i+1), t)
-	}
-	a.idle = append(a.idle, c.worker)
+	a.done(c.tenant, c.worker)
+	a.goLast(c.tenant)
 	waits := a.waiting[c.format]
 	delete(a.waiting, c.format)
 	f := &format{key: c.format, grammar: m.grammar, err: m.err}
@@ -240,7 +199,7 @@ func (a *formatsActor) compiled(m *compiled) {
 	case errors.Is(m.err, errUnwanted):
 		for _, w := range waits { // including those that arrived during the compilation
 			a.waiting[c.format] = waits
-			a.line(w.req.Tenant, c.format)
+			a.add(w.req.Tenant, c.format)
 		}
 		waits = nil
 	case m.err == nil:

@@ -46,13 +46,13 @@ func TestFormatsAreKept(t *testing.T) {
 		c := a.compiling[f]
 		if c == nil {
 			c = &compile{format: f}
-			a.unqueue(f)
+			a.remove(f)
 		}
 		a.compiled(&compiled{compile: c, err: err})
 		a.idle, a.turns = nil, nil
 	}
 	first, second, third := ask(form("a")), ask(form("a")), ask(form("b"))
-	if len(a.turns) != 1 || len(a.turns[0].formats) != 2 || len(a.waiting[Format{Regexp: "a"}]) != 2 {
+	if len(a.turns) != 1 || len(a.turns[0].items) != 2 || len(a.waiting[Format{Regexp: "a"}]) != 2 {
 		t.Fatalf("%+v wait for the compiler, for %+v", a.turns, a.waiting)
 	}
 	a.abort(&abort{second.id, context.Canceled})
@@ -140,7 +140,7 @@ func TestFormatsOfTwoTenants(t *testing.T) {
 		ask(form("a", fmt.Sprint("hard", i)))
 	}
 	both := []*Stream{ask(form("a", "common")), ask(form("b", "common"))}
-	if c := a.compiling[Format{Regexp: "common"}]; c == nil || c.tenant != "b" || len(a.turns) != 1 || len(a.turns[0].formats) != 10 {
+	if c := a.compiling[Format{Regexp: "common"}]; c == nil || c.tenant != "b" || len(a.turns) != 1 || len(a.turns[0].items) != 10 {
 		t.Fatalf("b's format is not compiled, but %v", a.compiling)
 	}
 	both = append(both, ask(form("c", "common")))
@@ -168,8 +168,8 @@ func TestFormatsAreForgotten(t *testing.T) {
 		ended(t, first, context.Canceled)
 		ended(t, second, scheduler.ErrQueueTimeout)
 	}
-	if len(a.waiting) != 2 || len(a.turns) != 1 || len(a.turns[0].formats) != 1 {
-		t.Errorf("%d formats are waited for, %d in line", len(a.waiting), len(a.turns[0].formats))
+	if len(a.waiting) != 2 || len(a.turns) != 1 || len(a.turns[0].items) != 1 {
+		t.Errorf("%d formats are waited for, %d in line", len(a.waiting), len(a.turns[0].items))
 	}
 	a.abort(&abort{other.id, context.Canceled})
 	if len(a.waiting) != 1 || len(a.turns) != 0 || s.door.credits() != 1 {

@@ -153,29 +153,3 @@ type look struct{ at func(*schedulerActor) }
 
 // shutdown asks any actor to release what it holds and stop, after the messages sent before.
 type shutdown struct{}
-
-// protoactor would start a goroutine to log each message to a stopped actor. Such messages are
-// lost on purpose (see tell), and these methods switch the logging off.
-func (*poolNews) IgnoreDeadLetterLogging()   {}
-func (*decline) IgnoreDeadLetterLogging()    {}
-func (*encode) IgnoreDeadLetterLogging()     {}
-func (*encoded) IgnoreDeadLetterLogging()    {}
-func (*needFormat) IgnoreDeadLetterLogging() {}
-func (*compile) IgnoreDeadLetterLogging()    {}
-func (*compiled) IgnoreDeadLetterLogging()   {}
-func (*submit) IgnoreDeadLetterLogging()     {}
-func (*abort) IgnoreDeadLetterLogging()      {}
-func (*step) IgnoreDeadLetterLogging()       {}
-func (*stepDone) IgnoreDeadLetterLogging()   {}
-func (*seek) IgnoreDeadLetterLogging()       {}
-func (*found) IgnoreDeadLetterLogging()      {}
-func (*carried) IgnoreDeadLetterLogging()    {}
-func (*moved) IgnoreDeadLetterLogging()      {}
-func (*flush) IgnoreDeadLetterLogging()      {}
-func (*want) IgnoreDeadLetterLogging()       {}
-func (*granted) IgnoreDeadLetterLogging()    {}
-func (*give) IgnoreDeadLetterLogging()       {}
-func (*deliver) IgnoreDeadLetterLogging()    {}
-func (*tick) IgnoreDeadLetterLogging()       {}
-func (*look) IgnoreDeadLetterLogging()       {}
-func (*shutdown) IgnoreDeadLetterLogging()   {}

@@ -11,11 +11,12 @@ import (
 
 // shared is the actor system of the whole OS process. Creating one takes milliseconds and 3 MB
 // (BenchmarkNewActorSystem), so all Systems share it. Its own log is off; supervised logs
-// panics.
+// panics. Messages to stopped actors are lost on purpose (see tell): the shortest throttle
+// interval ends the goroutine that protoactor starts to count them.
 var shared = sync.OnceValue(func() *actor.ActorSystem {
 	return actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(slog.DiscardHandler)
-	}))
+	}), actor.WithDeadLetterThrottleInterval(1))
 })
 
 // receiver handles an actor's messages. One goroutine calls it.

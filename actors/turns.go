@@ -52,76 +52,33 @@ func (s *System) Enter() (leave func(), err error) {
 	return func() { s.door.leave(stream) }, nil
 }
 
-// turnsActor gives texts to the tokenizer workers: tenants take turns, and the texts of one
-// tenant keep their order. So a tenant with many long texts delays the others by at most one.
+// turnsActor gives texts to the tokenizer workers; the texts of one tenant keep their order.
 type turnsActor struct {
-	sys   *System
-	idle  []int   // free workers
-	lines []*line // tenants with waiting texts; next tenant first
-	busy  map[string]int
-}
-
-// line is the queue of a tenant's waiting texts, oldest first.
-type line struct {
-	tenant string
-	texts  []*encode
+	shares[*encode]
+	sys *System
 }
 
 func newTurnsActor(s *System, workers int) *turnsActor {
-	a := &turnsActor{sys: s, busy: make(map[string]int)}
-	for i := range workers {
-		a.idle = append(a.idle, i)
-	}
-	return a
+	return &turnsActor{newShares[*encode](workers, workers), s}
 }
 
 func (a *turnsActor) receive(self *process, message any) {
 	switch m := message.(type) {
 	case *encode:
-		a.line(m)
-		a.start()
+		a.add(m.tenant, m)
 	case *encoded:
-		a.idle = append(a.idle, m.worker)
-		if a.busy[m.tenant]--; a.busy[m.tenant] == 0 {
-			delete(a.busy, m.tenant)
-		}
-		a.start()
+		a.done(m.tenant, m.worker)
 	case *shutdown:
 		self.quit()
 	default:
 		unknown(m)
 	}
-}
-
-// line appends a text to the queue of its tenant.
-func (a *turnsActor) line(m *encode) {
-	i := slices.IndexFunc(a.lines, func(l *line) bool { return l.tenant == m.tenant })
-	if i < 0 {
-		i = len(a.lines)
-		a.lines = append(a.lines, &line{tenant: m.tenant})
-	}
-	a.lines[i].texts = append(a.lines[i].texts, m)
-}
-
-// start gives texts to the free workers: it picks a tenant with the fewest texts at workers,
-// and among equals the one that has waited longest for a turn.
-func (a *turnsActor) start() {
-	for len(a.idle) > 0 && len(a.lines) > 0 {
-		next := 0
-		for i, l := range a.lines {
-			if a.busy[l.tenant] < a.busy[a.lines[next].tenant] {
-				next = i
-			}
+	for {
+		_, m, worker, ok := a.take()
+		if !ok {
+			return
 		}
-		l := a.lines[next]
-		m := l.texts[0]
-		l.texts = l.texts[1:]
-		if a.lines = slices.Delete(a.lines, next, next+1); len(l.texts) > 0 {
-			a.lines = append(a.lines, l)
-		}
-		m.worker = a.idle[len(a.idle)-1]
-		a.idle = a.idle[:len(a.idle)-1]
-		a.busy[m.tenant]++
-		a.sys.workers[m.worker].tell(m)
+		m.worker = worker
+		a.sys.workers[worker].tell(m)
 	}
 }

@@ -46,8 +46,8 @@ func TestTenantsTakeTurns(t *testing.T) {
 	takes("big") // small has one at the other worker
 	done("small", 0)
 	takes("small")
-	if len(a.lines) != 0 {
-		t.Errorf("%d tenants wait", len(a.lines))
+	if len(a.turns) != 0 {
+		t.Errorf("%d tenants wait", len(a.turns))
 	}
 }
 
