@@ -110,7 +110,7 @@ func (s *step) tokenUnit(w *scratch, t int) {
 	switch s.phase {
 	case phaseEmbed:
 		id := int(s.tokens[t])
-		s.w.embed.row(s.x[t*d:(t+1)*d], id)
+		s.w.embed.Widen(s.x[t*d:(t+1)*d], id*d, (id+1)*d)
 		if s.batch.Rows[s.rowOf[t]].Deferred {
 			w.late++
 		} else {

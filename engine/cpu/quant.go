@@ -132,12 +132,7 @@ func makeFormats() map[gguf.Type]*quantFormat {
 		for i := range f.values {
 			f.values[i] = int8(i - f.added)
 		}
-		switch typ {
-		case gguf.IQ4_NL:
-			copy(f.values[:], []int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113})
-		case gguf.MXFP4: // E2M1
-			copy(f.values[:], []int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12})
-		}
+		copy(f.values[:], typ.Weights())
 		for i := 16<<f.high - 1; i >= 0; i-- {
 			f.codes[byte(f.values[i])] = byte(i)
 		}

@@ -155,7 +155,7 @@ func (p *quantPanel) head(b, i, c int) float32 {
 	data := p.data[b*f.blockBytes():]
 	switch f.scales {
 	case halves:
-		return f32.Half(binary.LittleEndian.Uint16(data[2*at:]))
+		return f32.FromF16(binary.LittleEndian.Uint16(data[2*at:]))
 	case floats:
 		return math.Float32frombits(binary.LittleEndian.Uint32(data[4*at:]))
 	}
@@ -165,7 +165,7 @@ func (p *quantPanel) head(b, i, c int) float32 {
 	} else if !f.mins {
 		factor = float32(int8(data[at]))
 	}
-	return f32.Half(binary.LittleEndian.Uint16(of)) * factor // exact: 11 bits by 8
+	return f32.FromF16(binary.LittleEndian.Uint16(of)) * factor // exact: 11 bits by 8
 }
 
 // unpackBlock writes the weights of a block as [column][32].

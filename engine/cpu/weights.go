@@ -2,14 +2,11 @@ package cpu
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/engine/model/gguf"
-	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/internal/mempool/hostmem"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -121,7 +118,7 @@ type layer struct {
 
 // weights is the whole model, packed.
 type weights struct {
-	embed  embedding
+	embed  *model.Tensor // a copy of the model's
 	layers []layer
 	norm   []float32
 	head   *matrix
@@ -137,7 +134,9 @@ type packer struct {
 // packModel packs all weights. It fails if there is no memory for them.
 func packModel(m *model.Model, k *kernels, widenAll bool) (*weights, error) {
 	c, p := m.Config(), &packer{kernels: k, widen: widenAll}
-	w := &weights{embed: newEmbedding(m.Embed()), norm: widen(m.Norm()), head: p.pack(c.Hidden, m.Head())}
+	embed := *m.Embed()
+	embed.Data = bytes.Clone(embed.Data)
+	w := &weights{embed: &embed, norm: widen(m.Norm()), head: p.pack(c.Hidden, m.Head())}
 	for _, l := range m.Layers() {
 		w.layers = append(w.layers, layer{
 			attnNorm: widen(l.AttnNorm),
@@ -193,52 +192,6 @@ func (w *weights) close() error {
 	return errors.Join(errs...)
 }
 
-// embedding is [vocab][hidden] in the file's type: one of floats, half and blocks is set.
-type embedding struct {
-	floats []float32
-	half   []uint16 // of type kind
-	kind   kv.DType
-	blocks []byte // of type quant
-	quant  gguf.Type
-}
-
-func newEmbedding(t *model.Tensor) embedding {
-	if t.Quantized() {
-		return embedding{blocks: bytes.Clone(t.Data), quant: t.Quant}
-	}
-	if t.DType != kv.BF16 && t.DType != kv.F16 {
-		return embedding{floats: widen(t)}
-	}
-	e := embedding{half: make([]uint16, t.Len()), kind: t.DType}
-	for i := range e.half {
-		e.half[i] = binary.LittleEndian.Uint16(t.Data[2*i:])
-	}
-	return e
-}
-
-// row widens the embedding of token id into dst; len(dst) is the hidden size.
-func (e *embedding) row(dst []float32, id int) {
-	if e.blocks != nil {
-		n := e.quant.Bytes(len(dst))
-		gguf.Dequantize(e.quant, dst, e.blocks[id*n:(id+1)*n])
-		return
-	}
-	if e.half == nil {
-		copy(dst, e.floats[id*len(dst):])
-		return
-	}
-	half := e.half[id*len(dst) : (id+1)*len(dst)]
-	if e.kind == kv.F16 {
-		for i, h := range half {
-			dst[i] = f32.FromF16(h)
-		}
-		return
-	}
-	for i, h := range half {
-		dst[i] = f32.FromBF16(h)
-	}
-}
-
 // vector concatenates the non-nil tensors as f32; nil if all are nil.
 func vector(tensors ...*model.Tensor) []float32 {
 	var v []float32
@@ -252,12 +205,8 @@ func vector(tensors ...*model.Tensor) []float32 {
 
 // widen returns all values of a tensor as f32.
 func widen(t *model.Tensor) []float32 {
-	n := 1
-	for _, d := range t.Shape {
-		n *= d
-	}
-	v := make([]float32, n)
-	t.Widen(v, 0, n)
+	v := make([]float32, t.Len())
+	t.Widen(v, 0, len(v))
 	return v
 }
 

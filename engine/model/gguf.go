@@ -170,27 +170,27 @@ func (w *weights) otherParts(path string, meta *gguf.Meta) error {
 	return nil
 }
 
-// ggufNames maps llama.cpp's names of weights to Hugging Face's.
-var ggufNames = strings.NewReplacer(
+// weightNames pairs llama.cpp's names of weights with Hugging Face's.
+var weightNames = []string{
 	"token_embd.", "model.embed_tokens.", "output_norm.", "model.norm.", "attn_output.", "self_attn.o_proj.",
 	"attn_q_norm.", "self_attn.q_norm.", "attn_k_norm.", "self_attn.k_norm.",
 	"attn_norm.", "input_layernorm.", "ffn_norm.", "post_attention_layernorm.",
 	"attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.", "attn_v.", "self_attn.v_proj.",
 	"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
 	"output.", "lm_head.", "blk.", "model.layers.",
-)
+}
 
 const ropeFactors = "rope_freqs.weight"
 
 // renameTensors gives the weights the names that bind expects.
 func renameTensors(w *weights, c *Config) error {
-	renamed := make(map[string]*Tensor, len(w.tensors))
+	renamed, names := make(map[string]*Tensor, len(w.tensors)), strings.NewReplacer(weightNames...)
 	for _, name := range sortedKeys(w.tensors) {
 		t := w.tensors[name]
 		if name == ropeFactors && c.RopeFactors != nil {
 			continue
 		}
-		if t.Name = ggufNames.Replace(name); renamed[t.Name] != nil {
+		if t.Name = names.Replace(name); renamed[t.Name] != nil {
 			return fmt.Errorf("%s: %w", t.file, damaged("two tensors are called %q", clip(t.Name)))
 		}
 		renamed[t.Name] = t

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
@@ -130,15 +131,6 @@ func ggufPairs(c *Config, spec Spec, t gguf.Type, trained []byte) ([]gguf.Pair, 
 	), nil
 }
 
-// llamaNames maps Hugging Face's names of weights to llama.cpp's.
-var llamaNames = strings.NewReplacer(
-	"model.embed_tokens.", "token_embd.", "model.norm.", "output_norm.", "lm_head.", "output.", "model.layers.", "blk.",
-	"input_layernorm.", "attn_norm.", "post_attention_layernorm.", "ffn_norm.",
-	"self_attn.q_proj.", "attn_q.", "self_attn.k_proj.", "attn_k.", "self_attn.v_proj.", "attn_v.", "self_attn.o_proj.", "attn_output.",
-	"self_attn.q_norm.", "attn_q_norm.", "self_attn.k_norm.", "attn_k_norm.",
-	"mlp.gate_proj.", "ffn_gate.", "mlp.up_proj.", "ffn_up.", "mlp.down_proj.", "ffn_down.",
-)
-
 // typeFor returns the type in which a weight of that shape is written.
 func typeFor(shape []int, t gguf.Type) gguf.Type {
 	switch {
@@ -154,9 +146,11 @@ func typeFor(shape []int, t gguf.Type) gguf.Type {
 func writeGGUF(out io.Writer, c *Config, seed uint64, t gguf.Type, pairs []gguf.Pair) error {
 	m := &Model{config: c, layers: make([]Layer, c.Layers)}
 	slots := m.slots()
-	tensors := make([]gguf.Tensor, len(slots))
+	names := slices.Clone(weightNames)
+	slices.Reverse(names) // Hugging Face's name first
+	toGGUF, tensors := strings.NewReplacer(names...), make([]gguf.Tensor, len(slots))
 	for i, s := range slots {
-		tensors[i] = gguf.Tensor{Name: llamaNames.Replace(s.name), Type: typeFor(s.shape, t), Shape: s.shape}
+		tensors[i] = gguf.Tensor{Name: toGGUF.Replace(s.name), Type: typeFor(s.shape, t), Shape: s.shape}
 	}
 	header, err := gguf.Header(pairs, tensors)
 	if err != nil {

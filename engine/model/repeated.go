@@ -16,7 +16,7 @@ func Repeated(c *Config, seed uint64) *Model {
 	slots := m.slots()
 	most := 0
 	for _, s := range slots {
-		most = max(most, elements(s.shape))
+		most = max(most, product(s.shape))
 	}
 	data := make([]byte, 2*most)
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -37,18 +37,10 @@ func Repeated(c *Config, seed uint64) *Model {
 		if len(s.shape) == 1 && 2*s.shape[0] <= len(ones) {
 			from = ones
 		}
-		*s.dst = &Tensor{Name: s.name, DType: kv.BF16, Shape: s.shape, Data: from[:2*elements(s.shape)]}
+		*s.dst = &Tensor{Name: s.name, DType: kv.BF16, Shape: s.shape, Data: from[:2*product(s.shape)]}
 	}
 	if c.TiedHead {
 		m.head = m.embed
 	}
 	return m
-}
-
-func elements(shape []int) int {
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
-	return n
 }

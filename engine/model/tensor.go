@@ -1,12 +1,9 @@
 package model
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
-	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -27,10 +24,7 @@ type Tensor struct {
 
 // Len returns the number of elements.
 func (t *Tensor) Len() int {
-	if t.Quantized() {
-		return len(t.Data) / t.Quant.BlockBytes() * t.Quant.BlockValues()
-	}
-	return len(t.Data) / t.DType.Bytes()
+	return len(t.Data) / t.format().BlockBytes() * t.format().BlockValues()
 }
 
 // Quantized reports whether Data are blocks of Quant.
@@ -44,6 +38,17 @@ func (t *Tensor) Type() string {
 	return t.DType.String()
 }
 
+// format returns the format of Data.
+func (t *Tensor) format() gguf.Type {
+	switch {
+	case t.DType == kv.F16:
+		return gguf.F16
+	case t.DType == kv.BF16:
+		return gguf.BF16
+	}
+	return t.Quant
+}
+
 // Widen writes the elements [lo, hi) as f32 to dst[:hi-lo]. Every f16 and bf16 value is also an
 // f32 value, so nothing is rounded; NaNs keep sign and payload. For quantised tensors the range
 // must be whole blocks, as rows are. It panics if the range is invalid or dst is too short.
@@ -51,27 +56,6 @@ func (t *Tensor) Widen(dst []float32, lo, hi int) {
 	if lo < 0 || hi < lo || hi > t.Len() || len(dst) < hi-lo {
 		panic(fmt.Sprintf("model: Widen [%d, %d) of %q, %d elements, into %d", lo, hi, t.Name, t.Len(), len(dst)))
 	}
-	if t.Quantized() {
-		gguf.Dequantize(t.Quant, dst[:hi-lo], t.Data[t.Quant.Bytes(lo):t.Quant.Bytes(hi)])
-		return
-	}
-	size := t.DType.Bytes()
-	src := t.Data[lo*size : hi*size]
-	dst = dst[:hi-lo]
-	switch t.DType {
-	case kv.F32:
-		for i := range dst {
-			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-		}
-	case kv.BF16:
-		for i := range dst {
-			dst[i] = f32.FromBF16(binary.LittleEndian.Uint16(src[2*i:]))
-		}
-	case kv.F16:
-		for i := range dst {
-			dst[i] = f32.FromF16(binary.LittleEndian.Uint16(src[2*i:]))
-		}
-	default:
-		panic(fmt.Sprintf("model: Widen of %q: type %v", t.Name, t.DType))
-	}
+	format := t.format()
+	gguf.Dequantize(format, dst[:hi-lo], t.Data[format.Bytes(lo):format.Bytes(hi)])
 }

@@ -74,16 +74,3 @@ func RMSNorm(dst, x, w []float32, eps float32) {
 // Sqrt32 is the square root rounded once: the f64 root has more than twice 24
 // bits, so the second rounding does no harm (Figueroa, SIGNUM Newsletter 30, 1995).
 func Sqrt32(x float32) float32 { return float32(math.Sqrt(float64(x))) }
-
-// Half is the f32 of the bits of an IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10
-// fraction bits.
-func Half(h uint16) float32 {
-	sign, exp, frac := uint32(h>>15)<<31, uint32(h>>10)&31, uint32(h)&1023
-	switch exp {
-	case 31: // infinity and NaN
-		return math.Float32frombits(sign | 0xff<<23 | frac<<13)
-	case 0: // zero and subnormals: frac units of 2^-24, exact in f32
-		return math.Float32frombits(sign | math.Float32bits(float32(frac)*(1.0/(1<<24))))
-	}
-	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
-}

@@ -81,21 +81,16 @@ func (m *Meta) String(key string) (string, bool) {
 }
 
 // Uint returns the value of key if it is a non-negative integer of any width; otherwise 0, false.
-func (m *Meta) Uint(key string) (uint64, bool) {
-	v, ok := m.values[key]
-	if !ok || v.Kind == Array || v.Kind == String {
-		return 0, false
-	}
-	return whole(v.Kind, v.raw)
-}
+func (m *Meta) Uint(key string) (uint64, bool) { return scalar(m, key, whole) }
 
 // Float returns the value of key if it is a number of any kind but bool; otherwise 0, false.
-func (m *Meta) Float(key string) (float64, bool) {
-	v, ok := m.values[key]
-	if !ok || v.Kind == Array || v.Kind == String || v.Kind == Bool {
-		return 0, false
+func (m *Meta) Float(key string) (float64, bool) { return scalar(m, key, number) }
+
+func scalar[T any](m *Meta, key string, decode func(Kind, []byte) (T, bool)) (value T, ok bool) {
+	if v, ok := m.values[key]; ok {
+		return decode(v.Kind, v.raw)
 	}
-	return number(v.Kind, v.raw), true
+	return value, false
 }
 
 // Bool returns a boolean; false, false if the key is absent or of another kind.
@@ -125,29 +120,22 @@ func (m *Meta) Strings(key string) ([]string, bool) {
 
 // Uints returns the elements of an array of non-negative integers; nil, false if the key has none
 // or an element is negative.
-func (m *Meta) Uints(key string) ([]uint64, bool) {
-	v, ok := m.values[key]
-	if !ok || v.Kind != Array || v.Elem == String {
-		return nil, false
-	}
-	out, size := make([]uint64, v.n), kindBytes[v.Elem]
-	for i := range out {
-		if out[i], ok = whole(v.Elem, v.raw[i*size:]); !ok {
-			return nil, false
-		}
-	}
-	return out, true
-}
+func (m *Meta) Uints(key string) ([]uint64, bool) { return array(m, key, whole) }
 
 // Floats returns the elements of an array of numbers; nil, false if the key has none.
-func (m *Meta) Floats(key string) ([]float64, bool) {
-	v, ok := m.values[key]
-	if !ok || v.Kind != Array || v.Elem == String || v.Elem == Bool {
+func (m *Meta) Floats(key string) ([]float64, bool) { return array(m, key, number) }
+
+func array[T any](m *Meta, key string, decode func(Kind, []byte) (T, bool)) ([]T, bool) {
+	v := m.values[key]
+	if v.Kind != Array || v.Elem == String {
 		return nil, false
 	}
-	out, size := make([]float64, v.n), kindBytes[v.Elem]
+	out, size := make([]T, v.n), kindBytes[v.Elem]
 	for i := range out {
-		out[i] = number(v.Elem, v.raw[i*size:])
+		var ok bool
+		if out[i], ok = decode(v.Elem, v.raw[i*size:]); !ok {
+			return nil, false
+		}
 	}
 	return out, true
 }
@@ -166,7 +154,8 @@ func (m *Meta) Text(key string) string {
 	case v.Kind == Bool:
 		return fmt.Sprint(v.raw[0] != 0)
 	}
-	return fmt.Sprint(number(v.Kind, v.raw))
+	n, _ := number(v.Kind, v.raw)
+	return fmt.Sprint(n)
 }
 
 func clip(s string) string {
@@ -180,38 +169,40 @@ func clip(s string) string {
 // whole decodes an integer of kind k; false if it is negative or k is no kind of integer.
 func whole(k Kind, raw []byte) (uint64, bool) {
 	switch k {
-	case Uint8, Uint16, Uint32, Uint64:
-		var b [8]byte
-		copy(b[:], raw[:kindBytes[k]])
-		return binary.LittleEndian.Uint64(b[:]), true
-	case Int8, Int16, Int32, Int64:
-		i := signed(k, raw)
-		return uint64(i), i >= 0
+	case Float32, Float64, Bool, String, Array:
+		return 0, false
 	}
-	return 0, false
+	n := integer(k, raw)
+	return n, !k.signed() || int64(n) >= 0
 }
 
-func signed(k Kind, raw []byte) int64 {
+// number decodes a number of kind k; false if k is no kind of number.
+func number(k Kind, raw []byte) (float64, bool) {
 	switch k {
-	case Int8:
-		return int64(int8(raw[0]))
-	case Int16:
-		return int64(int16(binary.LittleEndian.Uint16(raw)))
-	case Int32:
-		return int64(int32(binary.LittleEndian.Uint32(raw)))
-	}
-	return int64(binary.LittleEndian.Uint64(raw))
-}
-
-func number(k Kind, raw []byte) float64 {
-	switch k {
+	case Bool, String, Array:
+		return 0, false
 	case Float32:
-		return float64(math.Float32frombits(binary.LittleEndian.Uint32(raw)))
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(raw))), true
 	case Float64:
-		return math.Float64frombits(binary.LittleEndian.Uint64(raw))
-	case Int8, Int16, Int32, Int64:
-		return float64(signed(k, raw))
+		return math.Float64frombits(binary.LittleEndian.Uint64(raw)), true
 	}
-	u, _ := whole(k, raw)
-	return float64(u)
+	n := integer(k, raw)
+	if k.signed() {
+		return float64(int64(n)), true
+	}
+	return float64(n), true
+}
+
+func (k Kind) signed() bool { return k == Int8 || k == Int16 || k == Int32 || k == Int64 }
+
+// integer decodes an integer of kind k and extends it to 64 bits.
+func integer(k Kind, raw []byte) uint64 {
+	var b [8]byte
+	copy(b[:], raw[:kindBytes[k]])
+	n := binary.LittleEndian.Uint64(b[:])
+	if k.signed() {
+		unused := 64 - 8*kindBytes[k]
+		n = uint64(int64(n<<unused) >> unused)
+	}
+	return n
 }

@@ -51,216 +51,178 @@ type Tensor struct {
 // Parse parses a whole file: header, metadata, tensor table and the ranges of the data. Errors
 // wrap [ErrFormat] or [ErrUnsupported].
 func Parse(data []byte) (*File, error) {
-	r := &reader{data: data}
-	f := &File{}
-	tensors, pairs, err := r.header(f)
-	if err != nil {
-		return nil, err
+	r, f := &reader{data: data}, &File{}
+	tensors, pairs := r.header(f)
+	r.metadata(&f.Meta, pairs)
+	alignment := r.alignment(&f.Meta)
+	entries := r.table(tensors)
+	f.Tensors = r.place(entries, alignment)
+	if r.err != nil {
+		return nil, r.err
 	}
-	if err := r.metadata(&f.Meta, pairs); err != nil {
-		return nil, err
-	}
-	alignment := uint64(defaultAlign)
-	if f.Meta.Has(alignmentKey) {
-		a, ok := f.Meta.Uint(alignmentKey)
-		if !ok || a == 0 || a > maxAlignment || a&(a-1) != 0 {
-			return nil, fmt.Errorf("%w: %s is %s, want a power of two up to %d", ErrFormat, alignmentKey, f.Meta.Text(alignmentKey), maxAlignment)
-		}
-		alignment = a
-	}
-	entries, err := r.table(tensors)
-	if err != nil {
-		return nil, err
-	}
-	begin := (uint64(r.at) + alignment - 1) / alignment * alignment
-	if begin > uint64(len(data)) {
-		if len(entries) > 0 {
-			return nil, r.damaged("the tensors' data begin at %d of %d bytes; the file is cut short", begin, len(data))
-		}
-		begin = uint64(len(data))
-	}
-	f.Tensors, err = place(entries, data[begin:], begin, alignment)
-	return f, err
+	return f, nil
 }
 
-// reader parses a file from front to back.
+// reader parses a file from front to back. It keeps its first error and reads nothing after it: all
+// numbers are then 0, all bytes nil.
 type reader struct {
 	data []byte
 	at   int
+	err  error
 }
 
-func (r *reader) damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: at byte %d: %s", ErrFormat, r.at, fmt.Sprintf(format, args...))
-}
-
-func (r *reader) unsupported(format string, args ...any) error {
-	return fmt.Errorf("%w: at byte %d: %s", ErrUnsupported, r.at, fmt.Sprintf(format, args...))
+// fail records an error of the given kind about the item at byte at, unless there is one already.
+func (r *reader) fail(kind error, at int, format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: at byte %d: %s", kind, at, fmt.Sprintf(format, args...))
+	}
 }
 
 func (r *reader) left() int { return len(r.data) - r.at }
 
 // take returns the next n bytes. what names them in the error if fewer are left.
-func (r *reader) take(n uint64, what string) ([]byte, error) {
-	if n > uint64(r.left()) {
-		return nil, r.damaged("%s has %d bytes, %d are left; the file is cut short", what, n, r.left())
+func (r *reader) take(n uint64, what string) []byte {
+	if r.err == nil && n > uint64(r.left()) {
+		r.fail(ErrFormat, r.at, "%s has %d bytes, %d are left; the file is cut short", what, n, r.left())
+	}
+	if r.err != nil {
+		return nil
 	}
 	b := r.data[r.at : r.at+int(n)]
 	r.at += int(n)
-	return b, nil
+	return b
 }
 
-func (r *reader) u32(what string) (uint32, error) {
-	b, err := r.take(4, what)
-	if err != nil {
-		return 0, err
+func (r *reader) u32(what string) uint32 {
+	if b := r.take(4, what); r.err == nil {
+		return binary.LittleEndian.Uint32(b)
 	}
-	return binary.LittleEndian.Uint32(b), nil
+	return 0
 }
 
-func (r *reader) u64(what string) (uint64, error) {
-	b, err := r.take(8, what)
-	if err != nil {
-		return 0, err
+func (r *reader) u64(what string) uint64 {
+	if b := r.take(8, what); r.err == nil {
+		return binary.LittleEndian.Uint64(b)
 	}
-	return binary.LittleEndian.Uint64(b), nil
+	return 0
 }
 
 // text returns a string, whose length precedes it in the file. what names it in the error if it
 // has more than most bytes.
-func (r *reader) text(what string, most uint64) ([]byte, error) {
-	n, err := r.u64(what)
-	if err != nil {
-		return nil, err
-	}
+func (r *reader) text(what string, most uint64) []byte {
+	n := r.u64(what)
 	if n > most {
-		r.at -= 8
-		return nil, r.damaged("%s of %d bytes, at most %d are read", what, n, most)
+		r.fail(ErrFormat, r.at-8, "%s of %d bytes, at most %d are read", what, n, most)
 	}
 	return r.take(n, what)
 }
 
 // header parses the magic and the version, and returns the numbers of tensors and of metadata
 // pairs.
-func (r *reader) header(f *File) (tensors, pairs uint64, err error) {
+func (r *reader) header(f *File) (tensors, pairs uint64) {
 	if !bytes.HasPrefix(r.data, []byte(magic)) {
-		return 0, 0, fmt.Errorf("%w: at byte 0: it begins with %q, not with %q", ErrFormat, r.data[:min(4, len(r.data))], magic)
+		r.fail(ErrFormat, 0, "it begins with %q, not with %q", r.data[:min(4, len(r.data))], magic)
+		return 0, 0
 	}
 	r.at = len(magic)
-	version, err := r.u32("the version")
-	if err != nil {
-		return 0, 0, err
-	}
+	version := r.u32("the version")
 	if version < oldestVersion || version > newestVersion {
-		r.at -= 4
 		if v := bits.ReverseBytes32(version); v <= newestVersion {
-			return 0, 0, r.unsupported("big-endian, version %d; little-endian files are read", v)
+			r.fail(ErrUnsupported, r.at-4, "big-endian, version %d; little-endian files are read", v)
 		}
-		return 0, 0, r.unsupported("version %d; %d and %d are read", version, oldestVersion, newestVersion)
+		r.fail(ErrUnsupported, r.at-4, "version %d; %d and %d are read", version, oldestVersion, newestVersion)
 	}
 	f.Version = int(version)
-	if tensors, err = r.count("tensors", minTensor); err != nil {
-		return 0, 0, err
-	}
-	pairs, err = r.count("metadata pairs", minPair)
-	return tensors, pairs, err
+	return r.count("tensors", minTensor), r.count("metadata pairs", minPair)
 }
 
 // count parses a number of items, each of at least size bytes. It fails if that number of items
 // does not fit into the rest of the file; what names the items in the error.
-func (r *reader) count(what string, size int) (uint64, error) {
-	n, err := r.u64("the number of " + what)
-	if err != nil {
-		return 0, err
-	}
+func (r *reader) count(what string, size int) uint64 {
+	n := r.u64("the number of " + what)
 	if most := uint64(r.left() / size); n > most {
-		r.at -= 8
-		return 0, r.damaged("%d %s, %d would fit the file; it is damaged or cut short, download it again", n, what, most)
+		r.fail(ErrFormat, r.at-8, "%d %s, %d would fit the file; it is damaged or cut short, download it again", n, what, most)
+		return 0
 	}
-	return n, nil
+	return n
 }
 
 // metadata parses n pairs of key and value.
-func (r *reader) metadata(m *Meta, n uint64) error {
+func (r *reader) metadata(m *Meta, n uint64) {
 	m.values = map[string]Value{}
 	for range n {
 		start := r.at
-		raw, err := r.text("a metadata key", maxKeyBytes)
-		if err != nil {
-			return err
-		}
-		key := string(raw)
+		key := string(r.text("a metadata key", maxKeyBytes))
 		if m.Has(key) {
-			r.at = start
-			return r.damaged("metadata %q occurs twice", clip(key))
+			r.fail(ErrFormat, start, "metadata %q occurs twice", clip(key))
 		}
-		v, err := r.value(key)
-		if err != nil {
-			return err
+		v := r.value(key)
+		if r.err != nil {
+			return
 		}
 		m.values[key] = v
 		m.keys = append(m.keys, key)
 	}
-	return nil
 }
 
-func (r *reader) kind(key string) (Kind, error) {
-	k, err := r.u32("the type of metadata " + clip(key))
-	if err == nil && int(k) >= len(kindBytes) {
-		r.at -= 4
-		err = r.damaged("metadata %q has type %d, the last is %d", clip(key), k, len(kindBytes)-1)
+func (r *reader) kind(key string) Kind {
+	k := r.u32("the type of metadata " + clip(key))
+	if int(k) >= len(kindBytes) {
+		r.fail(ErrFormat, r.at-4, "metadata %q has type %d, the last is %d", clip(key), k, len(kindBytes)-1)
+		return 0
 	}
-	return Kind(k), err
+	return Kind(k)
 }
 
-func (r *reader) value(key string) (Value, error) {
-	k, err := r.kind(key)
-	if err != nil {
-		return Value{}, err
-	}
-	v := Value{Kind: k}
+func (r *reader) value(key string) Value {
+	v := Value{Kind: r.kind(key)}
 	what := "metadata " + clip(key)
-	switch k {
+	switch v.Kind {
 	case String:
-		v.raw, err = r.text(what, uint64(r.left()))
-		return v, err
+		v.raw = r.text(what, uint64(r.left()))
 	case Array:
-		return r.array(key, what)
+		r.array(&v, key, what)
+	default:
+		v.raw = r.take(uint64(kindBytes[v.Kind]), what)
 	}
-	v.raw, err = r.take(uint64(kindBytes[k]), what)
-	return v, err
+	return v
 }
 
-func (r *reader) array(key, what string) (Value, error) {
-	v := Value{Kind: Array}
-	var err error
-	if v.Elem, err = r.kind(key); err != nil {
-		return v, err
-	}
-	if v.Elem == Array {
-		r.at -= 4
-		return v, r.unsupported("metadata %q is an array of arrays", clip(key))
-	}
+// array parses the elements of v. what names v in errors.
+func (r *reader) array(v *Value, key, what string) {
+	v.Elem = r.kind(key)
 	size := kindBytes[v.Elem]
-	if v.Elem == String {
+	switch v.Elem {
+	case Array:
+		r.fail(ErrUnsupported, r.at-4, "metadata %q is an array of arrays", clip(key))
+		return
+	case String:
 		size = 8 // length of a string
 	}
-	n, err := r.count("elements of "+what, size)
-	if err != nil {
-		return v, err
-	}
+	n := r.count("elements of "+what, size)
 	v.n = int(n)
 	if v.Elem != String {
-		v.raw, err = r.take(n*uint64(kindBytes[v.Elem]), what)
-		return v, err
+		v.raw = r.take(n*uint64(size), what)
+		return
 	}
 	from := r.at
-	for range n {
-		if _, err := r.text("a text of "+what, uint64(r.left())); err != nil {
-			return v, err
-		}
+	for i := uint64(0); i < n && r.err == nil; i++ {
+		r.text("a text of "+what, uint64(r.left()))
 	}
 	v.raw = r.data[from:r.at]
-	return v, nil
+}
+
+// alignment returns the alignment of the tensors' data.
+func (r *reader) alignment(m *Meta) uint64 {
+	if !m.Has(alignmentKey) {
+		return defaultAlign
+	}
+	a, ok := m.Uint(alignmentKey)
+	if !ok || a == 0 || a > maxAlignment || a&(a-1) != 0 {
+		r.fail(ErrFormat, r.at, "%s is %s, want a power of two up to %d", alignmentKey, m.Text(alignmentKey), maxAlignment)
+		return defaultAlign
+	}
+	return a
 }
 
 // entry is a tensor of the table with its offset.
@@ -272,80 +234,71 @@ type entry struct {
 }
 
 // table parses n entries of the tensor table.
-func (r *reader) table(n uint64) ([]entry, error) {
+func (r *reader) table(n uint64) []entry {
 	var entries []entry
 	seen := map[string]bool{}
 	for i := range n {
-		start := r.at
-		raw, err := r.text("a tensor's name", maxNameBytes-1)
-		if err != nil {
-			return nil, err
-		}
-		e := entry{Tensor: Tensor{Name: string(raw)}, at: start, order: int(i)}
+		e := entry{at: r.at, order: int(i)}
+		e.Name = string(r.text("a tensor's name", maxNameBytes-1))
 		if seen[e.Name] {
-			r.at = start
-			return nil, r.damaged("tensor %q occurs twice", clip(e.Name))
+			r.fail(ErrFormat, e.at, "tensor %q occurs twice", clip(e.Name))
 		}
 		seen[e.Name] = true
-		if err := r.shape(&e); err != nil {
-			return nil, err
-		}
-		if e.offset, err = r.u64("the offset of tensor " + clip(e.Name)); err != nil {
-			return nil, err
+		r.shape(&e)
+		e.offset = r.u64("the offset of tensor " + clip(e.Name))
+		if r.err != nil {
+			return nil
 		}
 		entries = append(entries, e)
 	}
-	return entries, nil
+	return entries
 }
 
 // shape parses the axes and the type of e, and computes its size in bytes.
-func (r *reader) shape(e *entry) error {
+func (r *reader) shape(e *entry) {
 	name := clip(e.Name)
-	axes, err := r.u32("the number of axes of tensor " + name)
-	if err != nil {
-		return err
-	}
+	axes := r.u32("the number of axes of tensor " + name)
 	if axes > maxAxes {
-		r.at -= 4
-		return r.damaged("tensor %q has %d axes, at most %d are read", name, axes, maxAxes)
+		r.fail(ErrFormat, r.at-4, "tensor %q has %d axes, at most %d are read", name, axes, maxAxes)
+		return
 	}
 	e.Shape = make([]int, axes)
 	values := uint64(1)
 	for i := range axes {
-		n, err := r.u64("an axis of tensor " + name)
-		if err != nil {
-			return err
-		}
+		n := r.u64("an axis of tensor " + name)
 		hi, lo := bits.Mul64(values, n)
 		if n == 0 || hi != 0 || lo > 1<<48 {
-			r.at -= 8
-			return r.damaged("axis %d of tensor %q is %d", i, name, n)
+			r.fail(ErrFormat, r.at-8, "axis %d of tensor %q is %d", i, name, n)
+			return
 		}
 		values = lo
 		e.Shape[int(axes)-1-int(i)] = int(n)
 	}
-	number, err := r.u32("the type of tensor " + name)
-	if err != nil {
-		return err
+	e.Type = Type(r.u32("the type of tensor " + name))
+	if !e.Type.Known() {
+		r.fail(ErrUnsupported, r.at-4, "tensor %q is of %v; read are %v", name, e.Type, Types())
+		return
 	}
-	e.Type = Type(number)
-	l := e.Type.find()
-	switch {
-	case l.values == 0:
-		r.at -= 4
-		return r.unsupported("tensor %q is of %v; read are %v", name, e.Type, Types())
-	case axes == 0 && l.values > 1, axes > 0 && e.Shape[axes-1]%l.values != 0:
-		r.at -= 4
-		return r.damaged("tensor %q is of %v, whose blocks have %d values, and its rows have shape %v", name, e.Type, l.values, e.Shape)
+	l := e.Type.layout()
+	if axes == 0 && l.values > 1 || axes > 0 && e.Shape[axes-1]%l.values != 0 {
+		r.fail(ErrFormat, r.at-4, "tensor %q is of %v, whose blocks have %d values, and its rows have shape %v", name, e.Type, l.values, e.Shape)
 	}
 	e.bytes = values / uint64(l.values) * uint64(l.bytes)
-	return nil
 }
 
-// place assigns to each entry its bytes of data, which is the file from byte begin on. It fails if
-// an offset is no multiple of alignment, or if tensors overlap or pass the end. Gaps between
+// place assigns to each entry its bytes of the data, which begin at the next multiple of alignment.
+// It fails if an offset is no such multiple, or if tensors overlap or pass the end. Gaps between
 // tensors are allowed.
-func place(entries []entry, data []byte, begin, alignment uint64) ([]Tensor, error) {
+func (r *reader) place(entries []entry, alignment uint64) []Tensor {
+	size := uint64(len(r.data))
+	begin := (uint64(r.at) + alignment - 1) / alignment * alignment
+	if begin > size && len(entries) > 0 {
+		r.fail(ErrFormat, r.at, "the tensors' data begin at %d of %d bytes; the file is cut short", begin, size)
+	}
+	if r.err != nil {
+		return nil
+	}
+	data := r.data[min(begin, size):]
 	byOffset := slices.Clone(entries)
 	slices.SortFunc(byOffset, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(a.order, b.order))
@@ -353,19 +306,22 @@ func place(entries []entry, data []byte, begin, alignment uint64) ([]Tensor, err
 	tensors := make([]Tensor, len(entries))
 	end, last := uint64(0), ""
 	for _, e := range byOffset {
-		at := fmt.Sprintf("at byte %d: tensor %q", e.at, clip(e.Name))
+		name := clip(e.Name)
 		switch {
 		case e.offset%alignment != 0:
-			return nil, fmt.Errorf("%w: %s begins at %d of the data, no multiple of %d", ErrFormat, at, e.offset, alignment)
+			r.fail(ErrFormat, e.at, "tensor %q begins at %d of the data, no multiple of %d", name, e.offset, alignment)
 		case e.offset > uint64(len(data)) || e.bytes > uint64(len(data))-e.offset:
-			return nil, fmt.Errorf("%w: %s takes %d bytes from %d on, the file has %d; it is cut short, download it again",
-				ErrFormat, at, e.bytes, begin+e.offset, begin+uint64(len(data)))
+			r.fail(ErrFormat, e.at, "tensor %q takes %d bytes from %d on, the file has %d; it is cut short, download it again",
+				name, e.bytes, begin+e.offset, size)
 		case e.offset < end:
-			return nil, fmt.Errorf("%w: %s begins at %d of the data, within tensor %q", ErrFormat, at, e.offset, clip(last))
+			r.fail(ErrFormat, e.at, "tensor %q begins at %d of the data, within tensor %q", name, e.offset, clip(last))
+		}
+		if r.err != nil {
+			return nil
 		}
 		end, last = e.offset+e.bytes, e.Name
 		e.Data = data[e.offset:end:end]
 		tensors[e.order] = e.Tensor
 	}
-	return tensors, nil
+	return tensors
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+
+	"github.com/coppice-llm/coppice/internal/f32"
 )
 
 // Quantize writes src as blocks of t to dst, which must have t.Bytes(len(src)) bytes. It uses
@@ -15,38 +17,25 @@ func Quantize(t Type, dst []byte, src []float32) {
 	if len(src)%l.values != 0 || len(dst) != t.Bytes(len(src)) {
 		panic(fmt.Sprintf("gguf: %d bytes of %v for %d values", len(dst), t, len(src)))
 	}
-	quantize := quantizers[t]
 	for ; len(src) > 0; dst, src = dst[l.bytes:], src[l.values:] {
 		clear(dst[:l.bytes])
-		quantize(dst[:l.bytes:l.bytes], src[:l.values:l.values])
+		l.quantize(l, dst[:l.bytes:l.bytes], src[:l.values:l.values])
 	}
 }
 
-var quantizers = map[Type]func(dst []byte, src []float32){
-	F32: func(dst []byte, src []float32) { binary.LittleEndian.PutUint32(dst, math.Float32bits(src[0])) },
-	F16: func(dst []byte, src []float32) { putHalf(dst, src[0]) },
-	BF16: func(dst []byte, src []float32) {
-		b := math.Float32bits(src[0])
-		binary.LittleEndian.PutUint16(dst, uint16((b+0x7fff+b>>16&1)>>16))
-	},
-	Q4_0: quantizeQ4, Q4_1: quantizeQ4m, Q5_0: quantizeQ5, Q5_1: quantizeQ5m, Q8_0: quantizeQ8,
-	Q4_K: quantizeQ4K, Q5_K: quantizeQ5K, Q6_K: quantizeQ6K, IQ4_NL: quantizeIQ4NL, MXFP4: quantizeMXFP4,
+func quantizeF32(_ *layout, dst []byte, src []float32) {
+	binary.LittleEndian.PutUint32(dst, math.Float32bits(src[0]))
+}
+
+func quantizeF16(_ *layout, dst []byte, src []float32) { putHalf(dst, src[0]) }
+
+func quantizeBF16(_ *layout, dst []byte, src []float32) {
+	binary.LittleEndian.PutUint16(dst, f32.ToBF16(src[0]))
 }
 
 // putHalf stores v rounded to binary16, ties to even, and returns the rounded value.
 func putHalf(dst []byte, v float32) float32 {
-	b := math.Float32bits(v)
-	sign, abs := uint16(b>>16)&0x8000, b&0x7fffffff
-	var h uint16
-	switch {
-	case abs >= 0x47800000: // at least 65536
-		h = 0x7c00
-	case abs < 0x38800000: // below 2^-14: units of 2^-24
-		h = uint16(math.RoundToEven(float64(math.Float32frombits(abs)) * (1 << 24)))
-	default:
-		h = uint16((abs - (127-15)<<23 + 0xfff + abs>>13&1) >> 13)
-	}
-	binary.LittleEndian.PutUint16(dst, sign|h)
+	binary.LittleEndian.PutUint16(dst, f32.ToF16(v))
 	return half(dst)
 }
 
@@ -81,43 +70,28 @@ func extremes(src []float32) (lo, hi float32) {
 // putNibble stores q, which has 4 bits, as value i of a block of 32 values.
 func putNibble(quants []byte, i, q int) { quants[i%16] |= byte(q&15) << (i / 16 * 4) }
 
-func quantizeQ4(dst []byte, src []float32) {
-	d := putHalf(dst, largest(src)/-8)
-	for i, v := range src {
-		putNibble(dst[2:], i, nearest(v, d, -8, 7)+8)
+// quantize32 writes a block of 32 integer codes of four or five bits.
+func quantize32(l *layout, dst []byte, src []float32) {
+	least, most := l.weights[0], l.weights[len(l.weights)-1]
+	d, m, quants := float32(0), float32(0), dst[2:]
+	if l.mins {
+		lo, hi := extremes(src)
+		d, m, quants = putHalf(dst, (hi-lo)/float32(most)), putHalf(dst[2:], lo), dst[4:]
+	} else {
+		d = putHalf(dst, largest(src)/float32(least))
 	}
-}
-
-func quantizeQ4m(dst []byte, src []float32) {
-	lo, hi := extremes(src)
-	d, m := putHalf(dst, (hi-lo)/15), putHalf(dst[2:], lo)
+	high := uint32(0)
 	for i, v := range src {
-		putNibble(dst[4:], i, nearest(v-m, d, 0, 15))
-	}
-}
-
-func quantizeQ5(dst []byte, src []float32) {
-	d, high := putHalf(dst, largest(src)/-16), uint32(0)
-	for i, v := range src {
-		q := nearest(v, d, -16, 15) + 16
-		putNibble(dst[6:], i, q)
+		q := nearest(v-m, d, int(least), int(most)) - int(least)
+		putNibble(quants[4*l.high:], i, q)
 		high |= uint32(q>>4) << i
 	}
-	binary.LittleEndian.PutUint32(dst[2:], high)
-}
-
-func quantizeQ5m(dst []byte, src []float32) {
-	lo, hi := extremes(src)
-	d, m, high := putHalf(dst, (hi-lo)/31), putHalf(dst[2:], lo), uint32(0)
-	for i, v := range src {
-		q := nearest(v-m, d, 0, 31)
-		putNibble(dst[8:], i, q)
-		high |= uint32(q>>4) << i
+	if l.high > 0 {
+		binary.LittleEndian.PutUint32(quants, high)
 	}
-	binary.LittleEndian.PutUint32(dst[4:], high)
 }
 
-func quantizeQ8(dst []byte, src []float32) {
+func quantizeQ8(_ *layout, dst []byte, src []float32) {
 	d := putHalf(dst, float32(math.Abs(float64(largest(src))))/127)
 	for i, v := range src {
 		dst[2+i] = byte(int8(nearest(v, d, -127, 127)))
@@ -152,24 +126,19 @@ func subBlocks(dst []byte, src []float32, most float32) (scales, minima [8]float
 	return scales, minima
 }
 
-func quantizeQ4K(dst []byte, src []float32) {
-	scales, minima := subBlocks(dst, src, 15)
+// quantizeK writes a block of Q4_K or Q5_K.
+func quantizeK(l *layout, dst []byte, src []float32) {
+	most := 16<<l.high - 1
+	scales, minima := subBlocks(dst, src, float32(most))
+	high, quants := dst[16:48], dst[16+32*l.high:]
 	for i, v := range src {
-		q := nearest(v+minima[i/32], scales[i/32], 0, 15)
-		dst[16+i/64*32+i%32] |= byte(q) << (i / 32 % 2 * 4)
+		q := nearest(v+minima[i/32], scales[i/32], 0, most)
+		quants[i/64*32+i%32] |= byte(q&15) << (i / 32 % 2 * 4)
+		high[i%32] |= byte(q>>4) << (i / 32)
 	}
 }
 
-func quantizeQ5K(dst []byte, src []float32) {
-	scales, minima := subBlocks(dst, src, 31)
-	for i, v := range src {
-		q := nearest(v+minima[i/32], scales[i/32], 0, 31)
-		dst[48+i/64*32+i%32] |= byte(q&15) << (i / 32 % 2 * 4)
-		dst[16+i%32] |= byte(q>>4) << (i / 32)
-	}
-}
-
-func quantizeQ6K(dst []byte, src []float32) {
+func quantizeQ6K(_ *layout, dst []byte, src []float32) {
 	var scales [16]float32
 	for i := range scales {
 		scales[i] = largest(src[16*i:16*i+16]) / -32
@@ -185,26 +154,26 @@ func quantizeQ6K(dst []byte, src []float32) {
 	}
 }
 
-// closest returns the index of the entry of values that, multiplied by d, is closest to v; the
-// first one on ties.
-func closest(values *[16]float32, v, d float32) int {
+// closest returns the index of the weight that, multiplied by d, is closest to v; the first one on
+// ties.
+func closest(weights []int8, v, d float32) int {
 	best := 0
-	for i := range values {
-		if math.Abs(float64(v-d*values[i])) < math.Abs(float64(v-d*values[best])) {
+	for i := range weights {
+		if math.Abs(float64(v-d*float32(weights[i]))) < math.Abs(float64(v-d*float32(weights[best]))) {
 			best = i
 		}
 	}
 	return best
 }
 
-func quantizeIQ4NL(dst []byte, src []float32) {
-	d := putHalf(dst, largest(src)/valuesIQ4NL[0])
+func quantizeIQ4NL(l *layout, dst []byte, src []float32) {
+	d := putHalf(dst, largest(src)/float32(l.weights[0]))
 	for i, v := range src {
-		putNibble(dst[2:], i, closest(&valuesIQ4NL, v, d))
+		putNibble(dst[2:], i, closest(l.weights, v, d))
 	}
 }
 
-func quantizeMXFP4(dst []byte, src []float32) {
+func quantizeMXFP4(l *layout, dst []byte, src []float32) {
 	top := math.Abs(float64(largest(src)))
 	if top > 0 {
 		_, exp := math.Frexp(top) // top = f·2^exp, f in [1/2, 1): the largest value of E2M1 is 6, between 2^2 and 2^3
@@ -212,6 +181,6 @@ func quantizeMXFP4(dst []byte, src []float32) {
 	}
 	d := halfE8M0(dst[0])
 	for i, v := range src {
-		putNibble(dst[1:], i, closest(&valuesMXFP4, v, d))
+		putNibble(dst[1:], i, closest(l.weights, v, d))
 	}
 }

@@ -22,17 +22,48 @@ const (
 	MXFP4  Type = 39
 )
 
-// layout is the number of values and of bytes in a block.
+// layout describes the blocks of a type.
 type layout struct {
 	name          string
-	values, bytes int
+	values, bytes int    // of a block
+	sub           int    // values that share a scale; 0 for plain floats
+	mins          bool   // a minimum is added to scaled weights
+	high          int    // bits of a code that are stored apart from its nibble
+	weights       []int8 // by code; nil if the weights are stored as bytes
+	unpack        func(l *layout, b *Block, src []byte)
+	quantize      func(l *layout, dst []byte, src []float32) // dst is zero
 }
 
 var layouts = [...]layout{
-	F32: {"F32", 1, 4}, F16: {"F16", 1, 2}, BF16: {"BF16", 1, 2},
-	Q4_0: {"Q4_0", 32, 18}, Q4_1: {"Q4_1", 32, 20}, Q5_0: {"Q5_0", 32, 22}, Q5_1: {"Q5_1", 32, 24}, Q8_0: {"Q8_0", 32, 34},
-	Q4_K: {"Q4_K", 256, 144}, Q5_K: {"Q5_K", 256, 176}, Q6_K: {"Q6_K", 256, 210},
-	IQ4_NL: {"IQ4_NL", 32, 18}, MXFP4: {"MXFP4", 32, 17},
+	F32:    {name: "F32", values: 1, bytes: 4, quantize: quantizeF32},
+	F16:    {name: "F16", values: 1, bytes: 2, quantize: quantizeF16},
+	BF16:   {name: "BF16", values: 1, bytes: 2, quantize: quantizeBF16},
+	Q4_0:   {name: "Q4_0", values: 32, bytes: 18, sub: 32, weights: integers(-8, 7), unpack: unpack32, quantize: quantize32},
+	Q4_1:   {name: "Q4_1", values: 32, bytes: 20, sub: 32, mins: true, weights: integers(0, 15), unpack: unpack32, quantize: quantize32},
+	Q5_0:   {name: "Q5_0", values: 32, bytes: 22, sub: 32, high: 1, weights: integers(-16, 15), unpack: unpack32, quantize: quantize32},
+	Q5_1:   {name: "Q5_1", values: 32, bytes: 24, sub: 32, mins: true, high: 1, weights: integers(0, 31), unpack: unpack32, quantize: quantize32},
+	Q8_0:   {name: "Q8_0", values: 32, bytes: 34, sub: 32, unpack: unpackQ8, quantize: quantizeQ8},
+	Q4_K:   {name: "Q4_K", values: 256, bytes: 144, sub: 32, mins: true, unpack: unpackK, quantize: quantizeK},
+	Q5_K:   {name: "Q5_K", values: 256, bytes: 176, sub: 32, mins: true, high: 1, unpack: unpackK, quantize: quantizeK},
+	Q6_K:   {name: "Q6_K", values: 256, bytes: 210, sub: 16, high: 2, unpack: unpackQ6K, quantize: quantizeQ6K},
+	IQ4_NL: {name: "IQ4_NL", values: 32, bytes: 18, sub: 32, weights: weightsIQ4NL, unpack: unpack32, quantize: quantizeIQ4NL},
+	MXFP4:  {name: "MXFP4", values: 32, bytes: 17, sub: 32, weights: weightsMXFP4, unpack: unpackMXFP4, quantize: quantizeMXFP4},
+}
+
+// The weights of the types whose codes are indices into a table. Those of MXFP4 are the values of
+// E2M1, doubled, since their scale is halved.
+var (
+	weightsIQ4NL = []int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+	weightsMXFP4 = []int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
+)
+
+// integers returns the integers from lo to hi.
+func integers(lo, hi int8) []int8 {
+	var all []int8
+	for v := lo; v <= hi; v++ {
+		all = append(all, v)
+	}
+	return all
 }
 
 // others are types of ggml that this package does not read.
@@ -43,24 +74,22 @@ var others = map[Type]string{
 
 // Types lists the supported types, by number.
 func Types() []Type {
-	return []Type{F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, BF16, MXFP4}
+	var all []Type
+	for t := range Type(len(layouts)) {
+		if t.Known() {
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 // Known reports whether the type is supported.
-func (t Type) Known() bool { return t.find().values > 0 }
-
-// find returns the layout of the type, the zero layout if the type is not supported.
-func (t Type) find() layout {
-	if int64(t) < int64(len(layouts)) {
-		return layouts[t]
-	}
-	return layout{}
-}
+func (t Type) Known() bool { return int64(t) < int64(len(layouts)) && layouts[t].values > 0 }
 
 // String returns ggml's name of the type.
 func (t Type) String() string {
-	if l := t.find(); l.values > 0 {
-		return l.name
+	if t.Known() {
+		return layouts[t].name
 	}
 	if name, ok := others[t]; ok {
 		return name
@@ -96,10 +125,20 @@ func (t Type) Bytes(n int) int {
 	return n / l.values * l.bytes
 }
 
-func (t Type) layout() layout {
-	l := t.find()
-	if l.values == 0 {
+// SubBlock returns the number of values that share a scale, 0 for plain floats. The type must
+// be known.
+func (t Type) SubBlock() int { return t.layout().sub }
+
+// HasMins reports whether a minimum is added to scaled values. The type must be known.
+func (t Type) HasMins() bool { return t.layout().mins }
+
+// Weights returns the weight of each code; nil if the type stores weights as bytes or floats, or
+// integers in K blocks. The type must be known. The caller must not modify the slice.
+func (t Type) Weights() []int8 { return t.layout().weights }
+
+func (t Type) layout() *layout {
+	if !t.Known() {
 		panic(fmt.Sprintf("gguf: %v is not read", t))
 	}
-	return l
+	return &layouts[t]
 }

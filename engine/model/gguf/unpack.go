@@ -20,101 +20,91 @@ type Block struct {
 	Factors, MinFactors [16]byte
 }
 
-// SubBlock returns the number of values that share a scale, 0 for plain floats. The type must
-// be known.
-func (t Type) SubBlock() int {
-	switch t {
-	case F32, F16, BF16:
-		return 0
-	case Q6_K:
-		return 16
-	}
-	return 32
-}
-
-// HasMins reports whether a minimum is added to scaled values.
-func (t Type) HasMins() bool { return t == Q4_1 || t == Q5_1 || t == Q4_K || t == Q5_K }
-
 // Unpack unpacks one block from its bytes, src, into b. It panics if the type is no block format
 // or src is not one block. Fields of b that the type does not use keep their values.
 func Unpack(t Type, b *Block, src []byte) {
-	if len(src) != t.BlockBytes() {
+	l := t.layout()
+	if l.unpack == nil || len(src) != l.bytes {
 		panic(fmt.Sprintf("gguf: %d bytes for a block of %v", len(src), t))
 	}
-	switch t {
-	case Q4_0:
-		b.Scales[0] = half(src)
-		b.nibbles(src[2:], func(q byte) int8 { return int8(q) - 8 })
-	case Q4_1:
-		b.Scales[0], b.Mins[0] = half(src), half(src[2:])
-		b.nibbles(src[4:], func(q byte) int8 { return int8(q) })
-	case Q5_0, Q5_1:
-		b.five(t, src)
-	case Q8_0:
-		b.Scales[0] = half(src)
-		for i, q := range src[2:] {
-			b.Quants[i] = int8(q)
-		}
-	case IQ4_NL:
-		b.Scales[0] = half(src)
-		b.nibbles(src[2:], func(q byte) int8 { return int8(valuesIQ4NL[q]) })
-	case MXFP4:
-		b.Scales[0] = halfE8M0(src[0])
-		b.nibbles(src[1:], func(q byte) int8 { return int8(valuesMXFP4[q]) })
-	case Q4_K, Q5_K:
-		b.scaleMins(t, src)
-	case Q6_K:
-		b.six(src)
-	default:
-		panic(fmt.Sprintf("gguf: %v has no blocks", t))
+	l.unpack(l, b, src)
+}
+
+// unpack32 unpacks a block of 32 values: the scale, the minimum if the type has them, bit 4 of all
+// codes if they have five bits, and nibbles.
+func unpack32(l *layout, b *Block, src []byte) {
+	b.Scales[0] = half(src)
+	src = src[2:]
+	if l.mins {
+		b.Mins[0] = half(src)
+		src = src[2:]
 	}
+	high := uint32(0)
+	if l.high > 0 {
+		high = binary.LittleEndian.Uint32(src)
+		src = src[4:]
+	}
+	b.nibbles(l, src, high)
+}
+
+func unpackMXFP4(l *layout, b *Block, src []byte) {
+	b.Scales[0] = halfE8M0(src[0])
+	b.nibbles(l, src[1:], 0)
 }
 
 // nibbles unpacks 32 values from 16 bytes: values 0 to 15 are in the low halves of the bytes, the
-// others in the high halves. The function value converts a nibble to a weight.
-func (b *Block) nibbles(src []byte, value func(byte) int8) {
+// others in the high halves. Bit i of high is bit 4 of code i.
+func (b *Block) nibbles(l *layout, src []byte, high uint32) {
 	for i, q := range src[:16] {
-		b.Quants[i], b.Quants[i+16] = value(q&15), value(q>>4)
+		b.Quants[i] = l.weights[q&15|byte(high>>i&1)<<4]
+		b.Quants[i+16] = l.weights[q>>4|byte(high>>(i+16)&1)<<4]
 	}
 }
 
-func (b *Block) five(t Type, src []byte) {
+func unpackQ8(_ *layout, b *Block, src []byte) {
 	b.Scales[0] = half(src)
-	src = src[2:]
-	bias := int8(16)
-	if t == Q5_1 {
-		b.Mins[0], bias = half(src), 0
-		src = src[2:]
-	}
-	high := binary.LittleEndian.Uint32(src)
-	for i, q := range src[4:20] {
-		b.Quants[i] = int8(q&15|byte(high>>i&1)<<4) - bias
-		b.Quants[i+16] = int8(q>>4|byte(high>>(i+16)&1)<<4) - bias
+	for i, q := range src[2:] {
+		b.Quants[i] = int8(q)
 	}
 }
 
-func (b *Block) scaleMins(t Type, src []byte) {
-	d, dmin, scales, quants := half(src), half(src[2:]), src[4:16], src[16:]
-	b.Super, b.SuperMin = binary.LittleEndian.Uint16(src), binary.LittleEndian.Uint16(src[2:])
-	var high []byte
-	if t == Q5_K {
-		high, quants = quants[:32], quants[32:]
+// scaleMin returns the scale and the minimum of sub-block i of a K block, 6 bits each; s is the
+// block's 12 bytes of them. For the first four sub-blocks they are the low 6 bits of bytes 0 to 7.
+// For the others, bytes 8 to 11 have the low 4 bits as nibbles, and the top 2 bits of bytes 0 to 7
+// are their upper 2 bits.
+func scaleMin(s []byte, i int) (scale, minimum byte) {
+	if i < 4 {
+		return s[i] & 63, s[i+4] & 63
 	}
+	return s[i+4]&15 | s[i-4]>>6<<4, s[i+4]>>4 | s[i]>>6<<4
+}
+
+// unpackK unpacks a block of Q4_K or Q5_K. Its sub-blocks of 32 values come in pairs: the two
+// sub-blocks of a pair share 32 bytes of nibbles. Bit i of 32 further bytes is bit 4 of sub-block i.
+func unpackK(l *layout, b *Block, src []byte) {
+	d, dmin, scales, high := half(src), half(src[2:]), src[4:16], src[16:48]
+	quants := src[16+32*l.high:]
+	b.Super, b.SuperMin = binary.LittleEndian.Uint16(src), binary.LittleEndian.Uint16(src[2:])
 	for i := range 8 {
 		scale, minimum := scaleMin(scales, i)
 		b.Factors[i], b.MinFactors[i] = scale, minimum
 		b.Scales[i], b.Mins[i] = d*float32(scale), -(dmin * float32(minimum))
-		for j := range 32 {
-			q := quants[i/2*32+j] >> (i % 2 * 4) & 15
-			if high != nil {
-				q |= high[j] >> i & 1 << 4
+		out := b.Quants[32*i:][:32]
+		for j, q := range quants[i/2*32:][:32] {
+			out[j] = int8(q >> (i % 2 * 4) & 15)
+		}
+		if l.high > 0 {
+			for j, bits := range high {
+				out[j] |= int8(bits >> i & 1 << 4)
 			}
-			b.Quants[32*i+j] = int8(q)
 		}
 	}
 }
 
-func (b *Block) six(src []byte) {
+// unpackQ6K: within each 128 values, the low bits of 0-31 and 64-95 share bytes, as do those of
+// 32-63 and 96-127; the high bits of j, j+32, j+64 and j+96 share a byte. Each 16 values have a
+// scale.
+func unpackQ6K(_ *layout, b *Block, src []byte) {
 	low, high, scales, d := src[:128], src[128:192], src[192:208], half(src[208:])
 	b.Super, b.Factors = binary.LittleEndian.Uint16(src[208:]), [16]byte(scales)
 	for i := range 16 {

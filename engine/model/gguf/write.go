@@ -3,7 +3,6 @@ package gguf
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 )
 
 // Pair is a metadata value to write: a uint32, uint64, int32, float32, bool, string, []string,
@@ -60,45 +59,38 @@ func appendText(out []byte, s string) []byte {
 
 func appendValue(out []byte, value any) ([]byte, error) {
 	le := binary.LittleEndian
-	kind := func(k Kind) []byte { return le.AppendUint32(out, uint32(k)) }
-	array := func(k Kind, n int) []byte {
-		return le.AppendUint64(le.AppendUint32(kind(Array), uint32(k)), uint64(n))
+	kind := func(k Kind) { out = le.AppendUint32(out, uint32(k)) }
+	array := func(k Kind, n int) {
+		kind(Array)
+		kind(k)
+		out = le.AppendUint64(out, uint64(n))
 	}
 	switch v := value.(type) {
 	case uint32:
-		return le.AppendUint32(kind(Uint32), v), nil
+		kind(Uint32)
 	case uint64:
-		return le.AppendUint64(kind(Uint64), v), nil
+		kind(Uint64)
 	case int32:
-		return le.AppendUint32(kind(Int32), uint32(v)), nil
+		kind(Int32)
 	case float32:
-		return le.AppendUint32(kind(Float32), math.Float32bits(v)), nil
+		kind(Float32)
 	case bool:
-		b := byte(0)
-		if v {
-			b = 1
-		}
-		return append(kind(Bool), b), nil
+		kind(Bool)
+	case []int32:
+		array(Int32, len(v))
+	case []float32:
+		array(Float32, len(v))
 	case string:
-		return appendText(kind(String), v), nil
+		kind(String)
+		return appendText(out, v), nil
 	case []string:
-		out = array(String, len(v))
+		array(String, len(v))
 		for _, s := range v {
 			out = appendText(out, s)
 		}
 		return out, nil
-	case []int32:
-		out = array(Int32, len(v))
-		for _, n := range v {
-			out = le.AppendUint32(out, uint32(n))
-		}
-		return out, nil
-	case []float32:
-		out = array(Float32, len(v))
-		for _, f := range v {
-			out = le.AppendUint32(out, math.Float32bits(f))
-		}
-		return out, nil
+	default:
+		return nil, fmt.Errorf("a value of %T can't be written", value)
 	}
-	return nil, fmt.Errorf("a value of %T can't be written", value)
+	return binary.Append(out, le, value)
 }
