@@ -187,7 +187,7 @@ func reserve(b *testing.B, d *dispatch.Dispatcher, a *dispatch.Ask, n int) {
 
 // thereAndBack encodes a message and decodes it.
 func thereAndBack(b *testing.B, m *message) {
-	var d decoder
+	var d codec
 	var got message
 	out := appendMessage(nil, m)
 	if err := d.decode(out, &got); err != nil {

@@ -37,7 +37,7 @@ type Replicas struct {
 	peers           peers
 	own             ledger
 	due             schedule
-	dec             decoder
+	dec             codec
 	events          []router.Event // scratch
 	out             []byte         // scratch
 	warnedBlockSize bool           // a warning about a peer's block size was logged
@@ -359,7 +359,7 @@ func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 func (r *Replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
 	var s router.Snapshot
 	for _, payload := range all {
-		var d decoder // one per piece: its events must stay valid
+		var d codec // one per piece: its events must stay valid
 		var m message
 		if d.decode(payload, &m) != nil {
 			return // impossible: each was decoded on arrival

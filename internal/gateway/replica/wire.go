@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -80,91 +81,6 @@ type message struct {
 	claims      []router.Claim // of a snapshot
 }
 
-// appendMessage appends m to dst, encoded in the format above.
-func appendMessage(dst []byte, m *message) []byte {
-	dst = append(dst, wireVersion, byte(m.kind))
-	dst = binary.LittleEndian.AppendUint64(dst, uint64(m.replica))
-	dst = binary.LittleEndian.AppendUint64(dst, m.epoch)
-	dst = binary.AppendUvarint(dst, uint64(m.blockTokens))
-	dst = binary.AppendUvarint(dst, m.seq)
-	switch m.kind {
-	case wireAsk:
-		return binary.LittleEndian.AppendUint64(dst, uint64(m.addressee))
-	case wireSnapshot:
-		dst = binary.AppendUvarint(dst, m.lastID)
-		dst = binary.AppendUvarint(dst, uint64(m.piece))
-		dst = binary.AppendUvarint(dst, uint64(m.pieces))
-	case wireHere, wireGoodbye:
-		return dst
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(m.events)))
-	for i := range m.events {
-		dst = appendEvent(dst, &m.events[i])
-	}
-	if m.kind != wireSnapshot {
-		return dst
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(m.claims)))
-	for i := range m.claims {
-		dst = appendClaim(dst, &m.claims[i])
-	}
-	return dst
-}
-
-func appendEvent(dst []byte, ev *router.Event) []byte {
-	kind := byte(ev.Kind)
-	for _, m := range [...]struct {
-		on   bool
-		mark byte
-	}{{ev.Session != 0, markSession}, {ev.Untold, markUntold}, {ev.Nowhere, markNowhere}} {
-		if m.on {
-			kind |= m.mark
-		}
-	}
-	dst = append(dst, kind)
-	dst = binary.AppendUvarint(dst, ev.ID)
-	dst = binary.AppendUvarint(dst, uint64(ev.ComputedTokens))
-	dst = binary.AppendUvarint(dst, uint64(ev.OutputTokens))
-	if ev.Session != 0 {
-		dst = binary.LittleEndian.AppendUint64(dst, ev.Session)
-		dst = binary.LittleEndian.AppendUint64(dst, ev.Stamp)
-	}
-	if ev.Kind == router.Reserved || ev.Session != 0 && !ev.Nowhere {
-		dst = appendWorker(dst, ev.Worker)
-	}
-	if ev.Kind != router.Reserved {
-		return dst
-	}
-	for _, n := range [...]uint64{uint64(ev.PromptTokens), uint64(ev.UncachedTokens), uint64(ev.UnsharedBlocks), uint64(len(ev.Hashes))} {
-		dst = binary.AppendUvarint(dst, n)
-	}
-	for _, h := range ev.Hashes {
-		dst = binary.LittleEndian.AppendUint64(dst, uint64(h))
-	}
-	return dst
-}
-
-func appendWorker(dst []byte, w kv.Rank) []byte {
-	dst = binary.LittleEndian.AppendUint64(dst, uint64(w.Worker))
-	return binary.AppendUvarint(dst, uint64(w.DP))
-}
-
-func appendClaim(dst []byte, c *router.Claim) []byte {
-	mark := byte(0)
-	if c.Nowhere {
-		mark = markNowhere
-	}
-	dst = append(dst, mark)
-	for _, n := range [...]uint64{c.Session, c.Stamp, uint64(c.Replica)} {
-		dst = binary.LittleEndian.AppendUint64(dst, n)
-	}
-	dst = binary.AppendUvarint(dst, uint64(c.Age/time.Millisecond))
-	if c.Nowhere {
-		return dst
-	}
-	return appendWorker(dst, c.Worker)
-}
-
 // eventBytes returns an upper bound of the number of bytes that appendEvent writes for ev.
 func eventBytes(ev *router.Event) int {
 	if ev.Kind != router.Reserved {
@@ -200,54 +116,73 @@ var (
 	errVersion = fmt.Errorf("%w: another version", errWire)
 )
 
-// decoder decodes messages into memory that it reuses. It trusts no length in the input: it
-// allocates in proportion to the bytes that are present.
-type decoder struct {
-	rest   []byte
-	err    error
+// appendMessage appends m to dst, encoded in the format above.
+func appendMessage(dst []byte, m *message) []byte {
+	c := codec{bytes: append(dst, wireVersion)}
+	c.message(m)
+	return c.bytes
+}
+
+// codec writes a message or reads one. Each method describes a part of the format for both
+// directions. A reading codec decodes into memory that it reuses. It trusts no length in the
+// input: it allocates in proportion to the bytes that are present.
+type codec struct {
+	bytes  []byte // written so far, or still to be read
+	reads  bool
+	err    error // the first fault; from then on nothing is read
 	events []router.Event
 	hashes []kv.BlockHash
 	claims []router.Claim
 }
 
-// fail records the first fault. From then on all reads return 0.
-func (d *decoder) fail(what string) {
-	if d.err == nil {
-		d.err = fmt.Errorf("%w: %s", errWire, what)
+// check records a fault unless ok is true. A codec that writes checks nothing.
+func (c *codec) check(ok bool, fault string) {
+	if !c.reads || ok {
+		return
 	}
-	d.rest = nil
+	if c.err == nil {
+		c.err = fmt.Errorf("%w: %s", errWire, fault)
+	}
+	c.bytes = nil
 }
 
-func (d *decoder) byte() byte {
-	if len(d.rest) < 1 {
-		d.fail("it ends too early")
-		return 0
+const early = "it ends too early"
+
+func (c *codec) octet(v *byte) {
+	switch {
+	case !c.reads:
+		c.bytes = append(c.bytes, *v)
+	case len(c.bytes) < 1:
+		c.check(false, early)
+	default:
+		*v, c.bytes = c.bytes[0], c.bytes[1:]
 	}
-	b := d.rest[0]
-	d.rest = d.rest[1:]
-	return b
 }
 
-// fixed reads 8 bytes, little-endian.
-func (d *decoder) fixed() uint64 {
-	if len(d.rest) < 8 {
-		d.fail("it ends too early")
-		return 0
+// fixed writes or reads 8 bytes, little-endian.
+func fixed[T ~uint64](c *codec, v *T) {
+	switch {
+	case !c.reads:
+		c.bytes = binary.LittleEndian.AppendUint64(c.bytes, uint64(*v))
+	case len(c.bytes) < 8:
+		c.check(false, early)
+	default:
+		*v, c.bytes = T(binary.LittleEndian.Uint64(c.bytes)), c.bytes[8:]
 	}
-	v := binary.LittleEndian.Uint64(d.rest)
-	d.rest = d.rest[8:]
-	return v
 }
 
-// number reads a varint. A value above most is a fault.
-func (d *decoder) number(most uint64) uint64 {
-	v, n := binary.Uvarint(d.rest)
-	if n <= 0 || n > 1 && d.rest[n-1] == 0 || v > most {
-		d.fail("a number out of range, or not in its shortest form")
-		return 0
+// number writes or reads a varint. A value above most is a fault.
+func number[T ~int | ~uint32 | ~uint64](c *codec, v *T, most uint64) {
+	if !c.reads {
+		c.bytes = binary.AppendUvarint(c.bytes, uint64(*v))
+		return
 	}
-	d.rest = d.rest[n:]
-	return v
+	n, size := binary.Uvarint(c.bytes)
+	if size <= 0 || size > 1 && c.bytes[size-1] == 0 || n > most {
+		c.check(false, "a number out of range, or not in its shortest form")
+		return
+	}
+	*v, c.bytes = T(n), c.bytes[size:]
 }
 
 // leastEvent, leastClaim and hashBytes are the smallest encoded sizes of an event, a claim and a
@@ -258,143 +193,154 @@ const anyNumber = 1<<64 - 1
 
 // decode decodes payload into m. The events and claims of m are valid until the next call. The
 // error wraps errWire; it is errVersion for a message of another version.
-func (d *decoder) decode(payload []byte, m *message) error {
-	*d = decoder{rest: payload, events: d.events[:0], hashes: d.hashes[:0], claims: d.claims[:0]}
+func (c *codec) decode(payload []byte, m *message) error {
+	*c = codec{bytes: payload, reads: true, events: c.events[:0], hashes: c.hashes[:0], claims: c.claims[:0]}
 	*m = message{}
-	switch v := d.byte(); {
-	case v == wireVersion:
-	case v > 0 && v <= mostVersion:
-		d.rest, d.err = nil, errVersion
+	var version byte
+	if c.octet(&version); version > 0 && version <= mostVersion && version != wireVersion {
+		return errVersion
+	}
+	c.check(version == wireVersion, "no version")
+	c.message(m)
+	c.check(len(c.bytes) == 0, "bytes after its end")
+	return c.err
+}
+
+func (c *codec) message(m *message) {
+	c.octet((*byte)(&m.kind))
+	fixed(c, &m.replica)
+	c.check(m.replica != 0, "no sender")
+	fixed(c, &m.epoch)
+	number(c, &m.blockTokens, 1<<16)
+	number(c, &m.seq, anyNumber-1)
+	switch m.kind {
+	case wireHere, wireGoodbye:
+	case wireAsk:
+		fixed(c, &m.addressee)
+	case wireEvents:
+		c.eventList(m)
+		c.check(m.seq != 0 && bits.Len64(m.seq) < 64 && len(m.events) > 0, "events without numbers")
+	case wireSnapshot:
+		number(c, &m.lastID, anyNumber)
+		number(c, &m.piece, maxPieces-1)
+		number(c, &m.pieces, maxPieces)
+		c.check(m.piece < m.pieces, "a piece beyond the last")
+		c.eventList(m)
+		m.claims = list(c, m.claims, &c.claims, leastClaim, anyNumber)
+		for i := range m.claims {
+			c.claim(&m.claims[i])
+		}
 	default:
-		d.fail("no version")
+		c.check(false, "an unknown kind")
 	}
-	m.kind = wireKind(d.byte())
-	m.replica, m.epoch = router.ReplicaID(d.fixed()), d.fixed()
-	m.blockTokens, m.seq = int(d.number(1<<16)), d.number(anyNumber-1)
-	switch {
-	case d.err != nil:
-	case m.kind >= wireKinds:
-		d.fail("an unknown kind")
-	case m.replica == 0:
-		d.fail("no sender")
-	case m.kind == wireAsk:
-		m.addressee = router.ReplicaID(d.fixed())
-	case m.kind == wireSnapshot:
-		m.lastID = d.number(anyNumber)
-		m.piece, m.pieces = int(d.number(maxPieces-1)), int(d.number(maxPieces))
-		if m.piece >= m.pieces {
-			d.fail("a piece beyond the last")
-		}
-		d.readEvents(m)
-		d.readClaims(m)
-	case m.kind == wireEvents:
-		if d.readEvents(m); m.seq == 0 || len(m.events) == 0 || bits.Len64(m.seq) == 64 {
-			d.fail("events without numbers")
-		}
-	}
-	if d.err == nil && len(d.rest) > 0 {
-		d.fail("bytes after its end")
-	}
-	return d.err
 }
 
-func (d *decoder) readEvents(m *message) {
-	// Events refer to the hashes, so their memory must not move.
-	if n := len(d.rest) / hashBytes; cap(d.hashes) < n {
-		d.hashes = make([]kv.BlockHash, 0, n)
+// list writes the length of all, or reads one and returns a cleared list of that length in memory.
+// least is the smallest size of an element in bytes, most the largest length.
+func list[T any](c *codec, all []T, memory *[]T, least int, most uint64) []T {
+	n := len(all)
+	number(c, &n, min(most, uint64(len(c.bytes)/least)))
+	if !c.reads || n == 0 {
+		return all
 	}
-	n := int(d.number(min(batchEvents, uint64(len(d.rest)/leastEvent))))
-	for i := range n {
-		ev := router.Event{Replica: m.replica, Epoch: m.epoch}
-		if m.kind == wireEvents {
-			ev.Seq = m.seq + uint64(i)
-		}
-		if d.readEvent(&ev); d.err != nil {
-			return
-		}
-		if m.kind == wireSnapshot && (ev.Kind != router.Reserved || ev.Session != 0) {
-			d.fail("an event in a snapshot that is not Reserved, or has a session")
-			return
-		}
-		d.events = append(d.events, ev)
-	}
-	m.events = d.events
+	*memory = slices.Grow((*memory)[:0], n)[:n]
+	clear(*memory)
+	return *memory
 }
 
-// readEvent decodes an event and checks that its marks fit its kind.
-func (d *decoder) readEvent(ev *router.Event) {
-	mark := d.byte()
-	ev.Kind = router.EventKind(mark & markKind)
-	ev.Untold, ev.Nowhere = mark&markUntold != 0, mark&markNowhere != 0
-	session := mark&markSession != 0
-	ev.ID = d.number(anyNumber)
-	ev.ComputedTokens, ev.OutputTokens = d.tokens(), d.tokens()
-	switch {
-	case d.err != nil:
-		return
-	case ev.Kind > router.Released, mark&0x80 != 0, ev.Kind != router.Reserved && ev.Untold,
-		ev.Nowhere && (ev.Kind != router.Released || !session), session && ev.Kind == router.Progressed:
-		d.fail("an unknown event")
-		return
+func (c *codec) eventList(m *message) {
+	if n := len(c.bytes) / hashBytes; c.reads && cap(c.hashes) < n {
+		c.hashes = make([]kv.BlockHash, 0, n) // events refer to it, so it must not move
 	}
+	m.events = list(c, m.events, &c.events, leastEvent, batchEvents)
+	for i := range m.events {
+		ev := &m.events[i]
+		if c.reads {
+			ev.Replica, ev.Epoch = m.replica, m.epoch
+			if m.kind == wireEvents {
+				ev.Seq = m.seq + uint64(i)
+			}
+		}
+		c.event(ev)
+		c.check(m.kind == wireEvents || ev.Kind == router.Reserved && ev.Session == 0, "an event in a snapshot that is not Reserved, or has a session")
+	}
+}
+
+func (c *codec) event(ev *router.Event) {
+	session := ev.Session != 0
+	mark := byte(ev.Kind) | flag(session, markSession) | flag(ev.Untold, markUntold) | flag(ev.Nowhere, markNowhere)
+	c.octet(&mark)
+	if c.reads {
+		session, ev.Untold, ev.Nowhere = mark&markSession != 0, mark&markUntold != 0, mark&markNowhere != 0
+		ev.Kind = router.EventKind(mark & markKind)
+	}
+	reserved := ev.Kind == router.Reserved
+	c.check(mark&0x80 == 0 && ev.Kind <= router.Released && (reserved || !ev.Untold) && (!session || ev.Kind != router.Progressed) &&
+		(!ev.Nowhere || session && ev.Kind == router.Released), "an unknown event")
+	number(c, &ev.ID, anyNumber)
+	c.tokens(&ev.ComputedTokens, &ev.OutputTokens)
 	if session {
-		ev.Session, ev.Stamp = d.session()
+		c.session(&ev.Session, &ev.Stamp)
 	}
-	if ev.Kind == router.Reserved || session && !ev.Nowhere {
-		ev.Worker = d.worker()
+	if reserved || session && !ev.Nowhere {
+		c.worker(&ev.Worker)
 	}
-	if ev.Kind != router.Reserved {
+	if !reserved {
 		return
 	}
-	ev.PromptTokens, ev.UncachedTokens, ev.UnsharedBlocks = d.tokens(), d.tokens(), d.tokens()
-	n := int(d.number(uint64(len(d.rest) / hashBytes)))
-	from := len(d.hashes)
-	for range n {
-		d.hashes = append(d.hashes, kv.BlockHash(d.fixed()))
+	c.tokens(&ev.PromptTokens, &ev.UncachedTokens, &ev.UnsharedBlocks)
+	n, from := len(ev.Hashes), len(c.hashes)
+	number(c, &n, uint64(len(c.bytes)/hashBytes))
+	if c.reads {
+		c.hashes = c.hashes[:from+n]
+		ev.Hashes = c.hashes[from : from+n : from+n]
 	}
-	ev.Hashes = d.hashes[from:len(d.hashes):len(d.hashes)]
+	for i := range ev.Hashes {
+		fixed(c, &ev.Hashes[i])
+	}
 }
 
-func (d *decoder) readClaims(m *message) {
-	n := int(d.number(uint64(len(d.rest) / leastClaim)))
-	for range n {
-		c := router.Claim{}
-		switch d.byte() {
-		case 0:
-		case markNowhere:
-			c.Nowhere = true
-		default:
-			d.fail("an unknown claim")
-		}
-		c.Session, c.Stamp = d.session()
-		if c.Replica = router.ReplicaID(d.fixed()); c.Replica == 0 {
-			d.fail("a claim without a router")
-		}
-		c.Age = time.Duration(d.number(mostAge)) * time.Millisecond
-		if !c.Nowhere {
-			c.Worker = d.worker()
-		}
-		if d.err != nil {
-			return
-		}
-		d.claims = append(d.claims, c)
-		m.claims = d.claims
+func (c *codec) claim(claim *router.Claim) {
+	mark, age := flag(claim.Nowhere, markNowhere), uint64(claim.Age/time.Millisecond)
+	c.octet(&mark)
+	c.check(mark&^markNowhere == 0, "an unknown claim")
+	c.session(&claim.Session, &claim.Stamp)
+	fixed(c, &claim.Replica)
+	c.check(claim.Replica != 0, "a claim without a router")
+	number(c, &age, mostAge)
+	if c.reads {
+		claim.Nowhere, claim.Age = mark != 0, time.Duration(age)*time.Millisecond
+	}
+	if !claim.Nowhere {
+		c.worker(&claim.Worker)
 	}
 }
 
 // mostAge is the largest age of a claim, in milliseconds. A time.Duration can hold it.
 const mostAge = 1 << 42
 
-// session reads a session and the stamp of its claim.
-func (d *decoder) session() (id, stamp uint64) {
-	if id, stamp = d.fixed(), d.fixed(); id == 0 || stamp == 0 || stamp > router.MaxStamp {
-		d.fail("a claim without a session, or with an invalid stamp")
+// session writes or reads a session and the stamp of its claim.
+func (c *codec) session(id, stamp *uint64) {
+	fixed(c, id)
+	fixed(c, stamp)
+	c.check(*id != 0 && *stamp != 0 && *stamp <= router.MaxStamp, "a claim without a session, or with an invalid stamp")
+}
+
+func (c *codec) worker(w *kv.Rank) {
+	fixed(c, &w.Worker)
+	number(c, &w.DP, 1<<32-1)
+}
+
+func (c *codec) tokens(all ...*int) {
+	for _, n := range all {
+		number(c, n, router.MaxPromptTokens)
 	}
-	return id, stamp
 }
 
-func (d *decoder) worker() kv.Rank {
-	return kv.Rank{Worker: kv.WorkerID(d.fixed()), DP: uint32(d.number(1<<32 - 1))}
+// flag returns mark if on is true, else 0.
+func flag(on bool, mark byte) byte {
+	if on {
+		return mark
+	}
+	return 0
 }
-
-func (d *decoder) tokens() int { return int(d.number(router.MaxPromptTokens)) }

@@ -73,7 +73,7 @@ func someWorker(rng *rand.Rand) (w kv.Rank, nowhere bool) {
 // extension of a message is valid.
 func TestWire(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	var d decoder
+	var d codec
 	for i := range 2000 {
 		m := someMessage(rng, wireKind(i%int(wireKinds)))
 		b := appendMessage(nil, &m)
@@ -134,7 +134,7 @@ func TestWireBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := new(decoder).decode(first, &m); !errors.Is(err, errVersion) {
+	if err := new(codec).decode(first, &m); !errors.Is(err, errVersion) {
 		t.Errorf("version 1: %v", err)
 	}
 }
@@ -157,13 +157,13 @@ func TestWireRefusesClaims(t *testing.T) {
 	} {
 		m.replica, m.epoch, m.blockTokens, m.seq = 1, 1, 4, 1
 		var got message
-		if err := new(decoder).decode(appendMessage(nil, &m), &got); !errors.Is(err, errWire) {
+		if err := new(codec).decode(appendMessage(nil, &m), &got); !errors.Is(err, errWire) {
 			t.Errorf("%s is read: %v", name, err)
 		}
 	}
 	m := message{kind: wireSnapshot, replica: 1, epoch: 1, blockTokens: 4, seq: 1, pieces: 1, claims: []router.Claim{claim}}
 	whole := appendMessage(nil, &m)
-	if err := new(decoder).decode(whole, &m); err != nil || len(m.claims) != 1 {
+	if err := new(codec).decode(whole, &m); err != nil || len(m.claims) != 1 {
 		t.Fatalf("%v, %+v", err, m)
 	}
 	marked := bytes.Clone(whole)
@@ -171,7 +171,7 @@ func TestWireRefusesClaims(t *testing.T) {
 	many := bytes.Clone(whole)
 	many[len(many)-leastClaim-10] = 100 // the count of claims
 	for name, b := range map[string][]byte{"an unknown mark": marked, "more claims than bytes": many} {
-		if err := new(decoder).decode(b, &m); !errors.Is(err, errWire) {
+		if err := new(codec).decode(b, &m); !errors.Is(err, errWire) {
 			t.Errorf("%s is read: %v", name, err)
 		}
 	}
@@ -207,7 +207,7 @@ func FuzzWire(f *testing.F) {
 		f.Add(appendMessage(nil, &m))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var d decoder
+		var d codec
 		var m message
 		if d.decode(b, &m) != nil {
 			return
