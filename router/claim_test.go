@@ -364,7 +364,7 @@ func (n *net) send(from int) {
 // heal exchanges all claims among all routers.
 func (n *net) heal() {
 	for i, from := range n.routers {
-		s, claims := from.Snapshot(), allClaims(from, 1+n.rng.IntN(5))
+		s, claims := snapshotOf(from), allClaims(from, 1+n.rng.IntN(5))
 		for to, r := range n.routers {
 			if to == i {
 				continue

@@ -24,9 +24,11 @@ func (k EventKind) String() string { return eventNames.Name(k) }
 type Event struct {
 	Replica ReplicaID
 	Epoch   uint64
-	Seq     uint64 // number of the event in its replica's epoch: 1, 2, … without gaps
-	Kind    EventKind
-	ID      uint64 // of the reservation
+	// Seq is the number of the event in its replica's epoch: 1, 2, … without gaps. If some are
+	// missing, ask for a Snapshot.
+	Seq  uint64
+	Kind EventKind
+	ID   uint64 // of the reservation
 
 	// Of Reserved and Progressed: computed tokens of UncachedTokens, and output tokens.
 	ComputedTokens, OutputTokens int

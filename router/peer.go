@@ -1,7 +1,6 @@
 package router
 
 import (
-	"math/bits"
 	"slices"
 
 	"github.com/coppice-llm/coppice/internal/enum"
@@ -51,14 +50,6 @@ type peer struct {
 	id    ReplicaID // 0: free
 	epoch uint64
 
-	// Event numbers are Event.Seq. next is the lowest number that has not arrived, leaving out
-	// numbers that were given up. Bit i of window is set if event next+1+i has arrived. missing
-	// counts the numbers below next that were given up without having arrived. Example: events
-	// 1, 2, 4 and 7 give next 3, window 0b1001 and missing 0.
-	next    uint64
-	window  uint64
-	missing uint64
-
 	tombstones []tombstone // a ring of at most MaxBuried
 	oldest     int         // index in tombstones of the oldest one, once the ring is full
 	// floor is the highest id of a tombstone that was displaced from the ring. An unknown
@@ -73,70 +64,6 @@ type tombstone struct {
 	released         bool
 	claimSeen        bool // its Reserved event has arrived, or can add nothing about its session
 	computed, output int
-}
-
-// see notes that the event with number seq has arrived. The window covers the 64 numbers after
-// next. If seq is beyond the window, next advances until seq fits, and the numbers passed over
-// that have not arrived count as missing.
-func (p *peer) see(seq uint64) {
-	if seq < p.next {
-		return
-	}
-	for seq > p.next+64 {
-		if p.window == 0 {
-			// The window is empty: all numbers from next to seq-65 are missing. Skip them in one step.
-			p.missing += seq - 64 - p.next
-			p.next = seq - 64
-			break
-		}
-		p.missing++
-		p.next++
-		p.slide()
-	}
-	if seq == p.next {
-		p.next++
-		p.slide()
-		return
-	}
-	p.window |= 1 << (seq - p.next - 1)
-}
-
-// slide shifts the window by one number, after the caller has advanced next by one. While next
-// has arrived (the bit shifted out was set), it advances next and shifts again.
-func (p *peer) slide() {
-	came := p.window & 1
-	p.window >>= 1
-	for came == 1 {
-		p.next++
-		came = p.window & 1
-		p.window >>= 1
-	}
-}
-
-// catchUp notes that a snapshot includes all events up to number seq. None of these events
-// counts as missing then.
-func (p *peer) catchUp(seq uint64) {
-	if seq+1 < p.next {
-		return
-	}
-	p.missing = 0
-	for p.next <= seq {
-		if p.window == 0 {
-			p.next = seq + 1
-			break
-		}
-		p.next++
-		p.slide()
-	}
-}
-
-// absent returns the number of events that have not arrived although later ones have:
-// the missing ones, next, and the gaps in the window.
-func (p *peer) absent() uint64 {
-	if p.window == 0 {
-		return p.missing
-	}
-	return p.missing + 1 + uint64(bits.Len64(p.window)-bits.OnesCount64(p.window))
 }
 
 // place returns the index of replica id in peers. An unknown replica is added with this epoch.
@@ -154,7 +81,7 @@ func (rs *replicas) place(id ReplicaID, epoch uint64) int32 {
 		at = int32(len(rs.peers))
 		rs.peers = append(rs.peers, peer{})
 	}
-	rs.peers[at] = peer{id: id, epoch: epoch, next: 1}
+	rs.peers[at] = peer{id: id, epoch: epoch}
 	rs.indexOfPeer.put(key{a: uint64(id)}, at)
 	return at
 }

@@ -11,20 +11,30 @@ import (
 // replica. Their Hashes are valid until the next Drain.
 func (r *Router) Drain(dst []Event) []Event { return r.journal.drain(dst) }
 
-// Snapshot returns all reservations that this router made, for a replica that starts late or
-// missed events. The caller may keep and change it. It costs O(reservations and their blocks).
-func (r *Router) Snapshot() Snapshot {
-	s := Snapshot{Replica: r.cfg.Replica, Epoch: r.cfg.Epoch, Seq: r.journal.seq, LastID: r.lastID}
-	for at := r.ages.head; at != none; at = r.slab[at].links[byAge].next {
-		e := &r.slab[at]
-		if e.peer != ownPeer {
+// Snapshot adds to s the reservations that this router made, for a replica that starts late or
+// missed events. The caller may keep and change s.
+//
+// One call reads at most n entries of the table, starting at entry from (0 at first), so it takes
+// bounded time. next is the entry to start with in the next call, or 0 at the end. A reservation
+// that ends between two calls may be missing; an event reports its end.
+func (r *Router) Snapshot(from, n int, s *Snapshot) (next int) {
+	if from == 0 {
+		*s = Snapshot{Replica: r.cfg.Replica, Epoch: r.cfg.Epoch, Seq: r.journal.seq, LastID: r.lastID}
+	}
+	to := min(from+n, len(r.slab))
+	for i := from; i < to; i++ {
+		e := &r.slab[i]
+		if e.id == 0 || e.id > s.LastID || e.peer != ownPeer {
 			continue
 		}
 		ev := e.event(r.workers[e.slot].id)
 		ev.Replica, ev.Epoch, ev.Hashes = r.cfg.Replica, r.cfg.Epoch, r.tree.prefix(e.end)
 		s.Events = append(s.Events, ev)
 	}
-	return s
+	if to == len(r.slab) {
+		return 0
+	}
+	return to
 }
 
 // Apply applies an event of a replica and returns what became of it. Events may arrive twice and
@@ -39,7 +49,6 @@ func (r *Router) Apply(now time.Duration, ev *Event) Verdict {
 	case ev.Seq == 0 || ev.ID == 0:
 		v = Rejected
 	default:
-		r.peers[at].see(ev.Seq)
 		v = r.apply(at, ev)
 	}
 	r.verify()
@@ -66,7 +75,7 @@ func (r *Router) peerOf(id ReplicaID, epoch uint64) (int32, Verdict) {
 		return noEntry, Stale
 	case epoch > p.epoch:
 		r.empty(at)
-		r.peers[at] = peer{id: id, epoch: epoch, next: 1, tombstones: r.peers[at].tombstones[:0]}
+		r.peers[at] = peer{id: id, epoch: epoch, tombstones: r.peers[at].tombstones[:0]}
 	}
 	return at, Applied
 }
@@ -214,9 +223,7 @@ func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot, dst []Verdict) ([
 		}
 		dst = append(dst, r.verdict(v))
 	}
-	p := &r.peers[at]
-	p.floor = max(p.floor, floor)
-	p.catchUp(s.Seq)
+	r.peers[at].floor = max(r.peers[at].floor, floor)
 	r.verify()
 	return dst, Applied
 }
@@ -236,11 +243,8 @@ func (r *Router) Forget(now time.Duration, id ReplicaID) {
 
 // Peer describes a replica.
 type Peer struct {
-	Replica ReplicaID
-	Epoch   uint64
-	// Missing counts events that have not arrived although later ones have. If it stays above
-	// 0, ask for a Snapshot.
-	Missing      uint64
+	Replica      ReplicaID
+	Epoch        uint64
 	Reservations int
 }
 
@@ -251,7 +255,7 @@ func (r *Router) Peers(dst []Peer) []Peer {
 		if p.id == 0 {
 			continue
 		}
-		x := Peer{Replica: p.id, Epoch: p.epoch, Missing: p.absent()}
+		x := Peer{Replica: p.id, Epoch: p.epoch}
 		for e := r.ages.head; e != none; e = r.slab[e].links[byAge].next {
 			if int(r.slab[e].peer) == at {
 				x.Reservations++

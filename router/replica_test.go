@@ -17,6 +17,12 @@ func replica(t testing.TB, id ReplicaID, epoch uint64, change func(*Config)) *Ro
 	return newRouter(t, cfg, make([]WorkerSpec, 4)...)
 }
 
+// snapshotOf returns the snapshot of a router, made at once.
+func snapshotOf(r *Router) (s Snapshot) {
+	r.Snapshot(0, len(r.slab), &s)
+	return s
+}
+
 // life adds, progresses and ends requests at a router, and returns its events with copies
 // of their hashes.
 func life(t testing.TB, r *Router, rng *rand.Rand, active *[]Reservation, calls int) (events []Event) {
@@ -102,8 +108,8 @@ func TestReplicasAgree(t *testing.T) {
 	}
 }
 
-// TestSnapshotHealsLoss: with a third of the events lost, a snapshot repairs the state,
-// and later events apply on top.
+// TestSnapshotHealsLoss: with a third of the events lost, a snapshot that was made in parts
+// repairs the state, and later events apply on top.
 func TestSnapshotHealsLoss(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 12))
@@ -117,8 +123,13 @@ func TestSnapshotHealsLoss(t *testing.T) {
 			}
 			c.Apply(c.now, &ev)
 		}
-		snapshot := a.Snapshot()
-		later := life(t, a, rng, &active, 50)
+		var snapshot Snapshot
+		var later []Event
+		for from, more := 0, true; more; more = from > 0 { // made in parts, and life goes on between them
+			from = a.Snapshot(from, 10, &snapshot)
+			later = append(later, life(t, a, rng, &active, 5)...)
+		}
+		later = append(later, life(t, a, rng, &active, 50)...)
 		some := len(later) / 2
 		for i := range later[:some] { // some overtake the snapshot
 			c.Apply(c.now, &later[i])
@@ -130,11 +141,11 @@ func TestSnapshotHealsLoss(t *testing.T) {
 			c.Apply(c.now, &later[some+i])
 		}
 		if seed%2 == 0 { // releases that overtook it may have been forgotten, with 8 tombstones
-			again := a.Snapshot()
+			again := snapshotOf(a)
 			c.ApplySnapshot(c.now, &again, nil)
 			sameLoads(t, c, a)
 		}
-		if p := c.Peers(nil); len(p) != 1 || p[0].Missing != 0 || p[0].Reservations > len(active)+some {
+		if p := c.Peers(nil); len(p) != 1 || p[0].Reservations > len(active)+some {
 			t.Fatalf("%+v, %d active", p, len(active))
 		}
 	}
@@ -158,7 +169,7 @@ func TestEpochs(t *testing.T) {
 			t.Fatalf("%+v is %v", old[i], v)
 		}
 	}
-	stale := before.Snapshot()
+	stale := snapshotOf(before)
 	if _, v := c.ApplySnapshot(0, &stale, nil); v != Stale {
 		t.Errorf("a snapshot from before the restart is %v", v)
 	}
@@ -228,43 +239,6 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-func TestMissing(t *testing.T) {
-	for _, tc := range []struct {
-		seqs []uint64
-		want uint64
-	}{
-		{[]uint64{1, 2, 3}, 0}, {[]uint64{2, 1}, 0}, {[]uint64{2}, 1}, {[]uint64{3, 1}, 1}, {[]uint64{5, 3}, 3}, {[]uint64{1, 1, 2, 2}, 0},
-		{[]uint64{65}, 64}, {[]uint64{66}, 65}, {[]uint64{66, 1}, 65}, {[]uint64{66, 2}, 64}, {[]uint64{1000}, 999}, {[]uint64{3, 1000}, 998},
-		{[]uint64{3, 1000, 999, 998}, 996}, {[]uint64{64, 65, 70}, 67},
-	} {
-		p := peer{next: 1}
-		for _, s := range tc.seqs {
-			p.see(s)
-		}
-		if got := p.absent(); got != tc.want {
-			t.Errorf("%v: %d missing, want %d", tc.seqs, got, tc.want)
-		}
-	}
-	rng := rand.New(rand.NewPCG(2, 2))
-	for range 300 {
-		p := peer{next: 1}
-		n := 1 + rng.IntN(300)
-		seqs := rng.Perm(n)
-		for i := range seqs { // nearly in order: no more than 30 late
-			j := min(n-1, i+rng.IntN(30))
-			seqs[i], seqs[j] = seqs[j], seqs[i]
-		}
-		slices.SortStableFunc(seqs, func(a, b int) int { return a/30 - b/30 })
-		for _, s := range seqs {
-			p.see(uint64(s) + 1)
-			p.see(uint64(s) + 1)
-		}
-		if p.absent() != 0 || p.next != uint64(n)+1 {
-			t.Fatalf("%d missing of none, next %d of %d", p.absent(), p.next, n)
-		}
-	}
-}
-
 func TestJournalIsBounded(t *testing.T) {
 	a, c := replica(t, 1, 1, func(cfg *Config) { cfg.MaxJournal = 10 }), replica(t, 3, 1, nil)
 	for range 25 {
@@ -280,15 +254,9 @@ func TestJournalIsBounded(t *testing.T) {
 		}
 		c.Apply(0, &events[i])
 	}
-	if p := c.Peers(nil); p[0].Missing != 25-uint64(len(events)) {
-		t.Errorf("%+v", p)
-	}
-	s := a.Snapshot()
+	s := snapshotOf(a)
 	c.ApplySnapshot(0, &s, nil)
 	sameLoads(t, c, a)
-	if p := c.Peers(nil); p[0].Missing != 0 {
-		t.Errorf("%+v", p)
-	}
 	// Hashes stay valid until the next Drain.
 	selected(t, a, 0, Request{PromptTokens: 8, Hashes: hashes(5, 6)})
 	events = a.Drain(nil)

@@ -15,6 +15,10 @@ import (
 // that reaches blocksAtOnce blocks. So a group takes about 0.7 ms.
 const eventsAtOnce, blocksAtOnce = 32, 2048
 
+// reservationsAtOnce is the number of entries of the router's table that a snapshot reads before
+// the mutex is released. A reservation of 512 blocks takes 2 µs.
+const reservationsAtOnce = 256
+
 // claimsAtOnce is the number of session claims read or applied before the mutex is released.
 const claimsAtOnce = 1024
 
@@ -22,7 +26,7 @@ const claimsAtOnce = 1024
 type PeerStatus struct {
 	ID           string  `json:"id"`
 	Seq          uint64  `json:"seq"`     // sequence number of its last event
-	Missing      uint64  `json:"missing"` // earlier events that have not arrived
+	Missing      uint64  `json:"missing"` // events from the first to the last one that has not arrived
 	Reservations int     `json:"reservations"`
 	Silence      float64 `json:"silence_seconds"`
 }
@@ -93,6 +97,20 @@ func (d *Dispatcher) guessFrom(v router.Verdict, ev *router.Event, now time.Dura
 		d.guess(ev.Worker, ev.Hashes, ev.Untold, now)
 	}
 	return 0
+}
+
+// Snapshot appends the router's latest events to dst, and returns a snapshot of its reservations
+// that includes these events.
+func (d *Dispatcher) Snapshot(dst []router.Event) (events []router.Event, s router.Snapshot) {
+	for from, more := 0, true; more; more = from > 0 {
+		d.With(func(r *router.Router, _ time.Duration) {
+			if from == 0 {
+				dst = r.Drain(dst)
+			}
+			from = r.Snapshot(from, reservationsAtOnce, &s)
+		})
+	}
+	return dst, s
 }
 
 // Claims appends this router's claims on sessions to dst.

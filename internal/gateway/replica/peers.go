@@ -40,29 +40,19 @@ type peer struct {
 	epoch uint64
 	heard time.Time
 
-	// next is the lowest number of an event that has not arrived. later holds the ranges of
-	// events that arrived after it, ascending and not adjacent. top is the highest number that
-	// is known to exist. Example: of events 1 to 7, 1, 2, 5 and 6 have arrived; next is 3, later
-	// is [5, 7) and top is 7.
-	next  uint64
-	later []span
-	top   uint64
+	// top is the highest number of an event that is known to exist. first and last are the lowest
+	// and the highest number of an event that has not arrived, both 0 if none is missing. NATS
+	// keeps the order of a router's messages, so an event that has not arrived before a later one
+	// is lost.
+	top, first, last uint64
 
-	gapSince time.Time // time since which events are missing; zero: none
-	asked    time.Time
-	wanted   bool // ask for a snapshot even if no event is missing
-	reset    bool // the next snapshot replaces all that is known of the peer
-	refused  bool // the router refused some events: unknown worker, or a limit
+	asked   time.Time
+	wanted  bool // ask for a snapshot
+	reset   bool // the next snapshot replaces all that is known of the peer
+	refused bool // the router refused some events: unknown worker, or a limit
 
 	snapshot pieces
 }
-
-// span is the range of sequence numbers [from, to).
-type span struct{ from, to uint64 }
-
-// mostLater bounds the ranges in peer.later. The highest ones are dropped; a snapshot brings
-// their events.
-const mostLater = 16
 
 // mostLeft bounds the processes in left.
 const mostLeft = 64
@@ -104,17 +94,16 @@ func (p *peers) receive(now time.Time, m *message) (*peer, verdict) {
 		return nil, ignore
 	case x == nil || m.epoch > x.epoch:
 		p.drop(m.replica)
-		x = &peer{id: m.replica, epoch: m.epoch, next: 1}
+		x = &peer{id: m.replica, epoch: m.epoch}
 		p.all[m.replica] = x
 	}
 	x.heard = now
 	switch m.kind {
 	case wireHere, wireAsk, wireSnapshot:
-		x.top = max(x.top, m.seq)
+		p.take(x, m.seq+1, m.seq+1)
 	case wireEvents:
-		x.take(m.seq, m.seq+uint64(len(m.events)))
+		p.take(x, m.seq, m.seq+uint64(len(m.events)))
 	}
-	p.updateGap(now, x)
 	return x, apply
 }
 
@@ -136,79 +125,50 @@ func (p *peers) drop(id router.ReplicaID) {
 	}
 }
 
-// take records that the events with numbers [from, to) have arrived.
-func (x *peer) take(from, to uint64) {
+// take records that the events of x with numbers [from, to) have arrived, and that all events
+// before them exist. If some of those are missing, a snapshot is wanted.
+func (p *peers) take(x *peer, from, to uint64) {
+	if from > x.top+1 {
+		if x.first == 0 {
+			x.first = x.top + 1
+			if x.first > 1 { // a new peer always starts with a gap
+				p.counts.Gaps++
+			}
+		}
+		x.last, x.wanted = from-1, true
+	}
 	x.top = max(x.top, to-1)
-	if from > x.next {
-		// The first range that touches [from, to) or follows it.
-		lo := slices.IndexFunc(x.later, func(s span) bool { return s.to >= from })
-		if lo < 0 {
-			lo = len(x.later)
-		}
-		hi := lo
-		for hi < len(x.later) && x.later[hi].from <= to {
-			from, to = min(from, x.later[hi].from), max(to, x.later[hi].to)
-			hi++
-		}
-		x.later = slices.Replace(x.later, lo, hi, span{from, to})
-		if len(x.later) > mostLater {
-			x.later = x.later[:mostLater]
-		}
-		return
-	}
-	x.next = max(x.next, to)
-	x.merge()
 }
 
-// merge removes from later the ranges that next has reached, and advances next to their end.
-func (x *peer) merge() {
-	n := 0
-	for n < len(x.later) && x.later[n].from <= x.next {
-		x.next = max(x.next, x.later[n].to)
-		n++
+// missing returns the number of events from the first to the last one that has not arrived.
+func (x *peer) missing() uint64 {
+	if x.first == 0 {
+		return 0
 	}
-	x.later = slices.Delete(x.later, 0, n)
-}
-
-// updateGap records in gapSince whether an event of x is missing. If one is missing for the
-// first time, gapSince becomes now.
-func (p *peers) updateGap(now time.Time, x *peer) {
-	switch missing := x.next <= x.top; {
-	case !missing:
-		x.gapSince = time.Time{}
-	case x.gapSince.IsZero():
-		x.gapSince = now
-		if x.next > 1 { // a new peer always starts with a gap
-			p.counts.Gaps++
-		}
-	}
+	return x.last + 1 - x.first
 }
 
 // caughtUp records that a snapshot of x was applied, so all events up to seq are known. refused
 // says that the router refused a reservation in it.
-func (p *peers) caughtUp(now time.Time, x *peer, seq uint64, refused bool) {
+func (p *peers) caughtUp(x *peer, seq uint64, refused bool) {
 	p.counts.TakenSnapshots++
-	if x.reset {
-		x.next, x.later = 1, nil
+	if x.first = seq + 1; x.first > x.last {
+		x.first, x.last = 0, 0
 	}
-	x.wanted, x.reset, x.refused = false, false, refused
-	x.take(1, seq+1)
-	p.updateGap(now, x)
+	x.wanted, x.reset, x.refused = x.first > 0, false, refused
 }
 
 // wants reports whether a snapshot that includes the events up to seq is useful.
 func (x *peer) wants(seq uint64) bool {
-	if x.reset && seq+1 < x.next {
+	if x.reset && seq < x.top {
 		return false // it would undo later events
 	}
-	return x.wanted || x.reset || x.refused || seq >= x.next
+	return x.refused || x.wanted && seq >= x.first
 }
 
-// patience is how long a gap stays open before a snapshot is requested, since messages may just
-// be late. askEvery is the time between two requests, refusedEvery the time after refused
+// askEvery is the time between two requests for a snapshot, refusedEvery the time after refused
 // events.
 const (
-	patience     = 20 * time.Millisecond
 	askEvery     = 250 * time.Millisecond
 	refusedEvery = 10 * time.Second
 )
@@ -216,19 +176,13 @@ const (
 // due returns the time at which to ask the peer for a snapshot, or the zero time if none is
 // needed.
 func (x *peer) due() time.Time {
-	var at time.Time
 	switch {
 	case x.wanted:
-		at = x.asked.Add(askEvery)
-	case !x.gapSince.IsZero():
-		at = x.gapSince.Add(patience)
-		if again := x.asked.Add(askEvery); again.After(at) {
-			at = again
-		}
+		return x.asked.Add(askEvery)
 	case x.refused:
-		at = x.asked.Add(refusedEvery)
+		return x.asked.Add(refusedEvery)
 	}
-	return at
+	return time.Time{}
 }
 
 // settle calls ask for each peer that is due to be asked for a snapshot at now. Each peer that
@@ -269,44 +223,40 @@ func (p *peers) want(reset bool) {
 	}
 }
 
-// pieces holds the pieces of a snapshot that have arrived; a nil element of all has not.
+// pieces is a snapshot of which the first pieces have arrived.
 type pieces struct {
-	seq, lastID uint64
-	all         [][]byte
-	here        int // pieces received
-	bytes       int
+	router.Snapshot
+	here, all int // number of pieces
+	bytes     int
 }
 
-// collect stores a piece m of a snapshot of x. payload is the encoded message, which collect
-// keeps. When all pieces have arrived, it returns their payloads, else nil. If incomplete
-// snapshots take more than mostHeld bytes together, this one is dropped.
-func (p *peers) collect(x *peer, m *message, payload []byte) [][]byte {
+// collect adds piece m, a message of this many bytes, to the snapshot of x, which keeps the
+// events of m. It returns the snapshot with the last piece, else nil. Pieces arrive in order; if
+// one is missing, or incomplete snapshots take more than mostHeld bytes together, this snapshot
+// is dropped.
+func (p *peers) collect(x *peer, m *message, bytes int) *router.Snapshot {
 	s := &x.snapshot
-	if s.seq != m.seq || s.lastID != m.lastID || len(s.all) != m.pieces {
-		if s.here > 0 && s.seq > m.seq {
-			return nil // a late piece of an earlier snapshot
-		}
+	if m.piece == 0 {
 		p.held -= s.bytes
-		*s = pieces{seq: m.seq, lastID: m.lastID, all: make([][]byte, m.pieces)}
+		*s = pieces{Snapshot: router.Snapshot{Replica: m.replica, Epoch: m.epoch, Seq: m.seq, LastID: m.lastID}, all: m.pieces}
 	}
-	if s.all[m.piece] != nil {
+	if s.Seq != m.seq || s.LastID != m.lastID || s.all != m.pieces || s.here != m.piece {
 		return nil
 	}
-	if p.held+len(payload) > mostHeld {
-		p.counts.Overflows++
-		p.held -= s.bytes
-		*s = pieces{}
-		return nil
-	}
-	s.all[m.piece] = payload
+	s.Events = append(s.Events, m.events...)
 	s.here++
-	s.bytes += len(payload)
-	p.held += len(payload)
-	if s.here < len(s.all) {
+	s.bytes += bytes
+	p.held += bytes
+	whole, overflow := s.here == s.all, p.held > mostHeld
+	if !whole && !overflow {
 		return nil
 	}
-	all := s.all
+	done := s.Snapshot
 	p.held -= s.bytes
 	*s = pieces{}
-	return all
+	if overflow {
+		p.counts.Overflows++
+		return nil
+	}
+	return &done
 }

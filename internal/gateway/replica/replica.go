@@ -35,7 +35,7 @@ type Replicas struct {
 
 	mu              sync.Mutex // guards the fields below; the goroutine holds it except while it waits
 	peers           peers
-	own             ledger
+	seq             uint64 // number of the last event that the router has made
 	due             schedule
 	dec             codec
 	events          []router.Event // scratch
@@ -67,7 +67,6 @@ func (c Config) Join(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)
 	}
 	of := d.Router()
 	r := &Replicas{cfg: c, self: process{of.Replica, of.Epoch}, d: d, bus: bus, in: bus.Messages(), log: log}
-	r.own.open = map[uint64]*router.Event{}
 	r.peers = peers{silence: c.Silence, most: of.MaxPeers, all: map[router.ReplicaID]*peer{}}
 	if c.between != nil {
 		r.in = c.between(r.in)
@@ -109,7 +108,7 @@ func (r *Replicas) run() {
 			pending = false
 			r.locked(r.publish)
 		case <-r.bus.Up():
-			r.locked(func() { r.send(&message{kind: wireAsk, seq: r.own.seq}) })
+			r.locked(func() { r.send(&message{kind: wireAsk, seq: r.seq}) })
 		case <-r.joined:
 			r.locked(func() { r.peers.want(r.d.HasLeft()) })
 			clock.Reset(0)
@@ -158,10 +157,8 @@ func (r *Replicas) publishEvents() {
 	if len(events) == 0 {
 		return
 	}
+	r.seq = events[len(events)-1].Seq
 	r.shorten(events)
-	for i := range events {
-		r.own.note(&events[i])
-	}
 	most := min(batchBytes, r.bus.MaxMessage())
 	for len(events) > 0 {
 		n := fitting(events, most)
@@ -177,25 +174,22 @@ func (r *Replicas) publishEvents() {
 	r.events = r.events[:0]
 }
 
-// mend rewrites the ledger if the router's journal has lost events.
-func (r *Replicas) mend() {
-	if !r.own.torn {
-		return
-	}
-	var s router.Snapshot
-	r.d.With(func(d *router.Router, _ time.Duration) { r.events, s = d.Drain(r.events[:0]), d.Snapshot() })
-	r.publishEvents()
-	r.shorten(s.Events)
-	r.own.rewrite(&s)
-}
+// mostNamed bounds the hashes in a snapshot: 2 Mi hashes of 8 bytes are 16 MiB.
+const mostNamed = 2 << 20
 
-// shorten removes the last hashes of each event that has more of them than fit into a message.
+// shorten removes the last hashes of each event that has more of them than fit into a message,
+// and all hashes of an event with which the events have more than mostNamed.
 func (r *Replicas) shorten(events []router.Event) {
-	most := min(eventHashes, max(0, (r.bus.MaxMessage()-messageHead-eventOverhead)/hashBytes))
+	most, rest := min(eventHashes, max(0, (r.bus.MaxMessage()-messageHead-eventOverhead)/hashBytes)), mostNamed
 	for i := range events {
-		if ev := &events[i]; len(ev.Hashes) > most {
+		ev := &events[i]
+		keep := min(len(ev.Hashes), most)
+		if keep > rest {
+			keep = 0
+		}
+		if rest -= keep; keep < len(ev.Hashes) {
 			r.peers.counts.ShortenedEvents++
-			shorten(ev, most)
+			shorten(ev, keep)
 		}
 	}
 }
@@ -209,15 +203,16 @@ const mostClaims = 1 << 16
 
 // answer publishes a snapshot to all peers: the reservations and the claims on sessions.
 func (r *Replicas) answer() {
-	r.publish() // first publish pending events, so that the snapshot covers exactly the events up to its number
-	r.mend()
-	all := r.own.snapshot(r.events[:0])
+	var s router.Snapshot
+	r.events, s = r.d.Snapshot(r.events[:0])
+	r.publishEvents() // before the snapshot, which includes them
+	r.shorten(s.Events)
 	claims := r.d.Claims(nil)
 	slices.SortFunc(claims, func(a, b router.Claim) int { return cmp.Compare(b.Age, a.Age) })
 	claims = claims[max(0, len(claims)-mostClaims):]
 	var parts []message
 	most := min(pieceBytes, r.bus.MaxMessage())
-	for rest := all; len(rest) > 0; {
+	for rest := s.Events; len(rest) > 0; {
 		n := fitting(rest, most)
 		parts = append(parts, message{events: rest[:n]})
 		rest = rest[n:]
@@ -235,13 +230,11 @@ func (r *Replicas) answer() {
 	sent := r.peers.counts.SentEvents
 	for i := range parts {
 		m := &parts[i]
-		m.kind, m.seq, m.lastID, m.piece, m.pieces = wireSnapshot, r.own.seq, r.own.lastID, i, len(parts)
+		m.kind, m.seq, m.lastID, m.piece, m.pieces = wireSnapshot, s.Seq, s.LastID, i, len(parts)
 		r.send(m)
 	}
 	r.peers.counts.SentEvents = sent
 	r.peers.counts.SentSnapshots++
-	clear(all)
-	r.events = all[:0]
 }
 
 // settle sends what is due at now: a heartbeat, requests for snapshots, a snapshot. It also
@@ -249,12 +242,11 @@ func (r *Replicas) answer() {
 func (r *Replicas) settle(now time.Time) time.Time {
 	if !now.Before(r.due.here.Add(r.cfg.Heartbeat)) {
 		r.publish()
-		r.mend()
-		r.send(&message{kind: wireHere, seq: r.own.seq})
+		r.send(&message{kind: wireHere, seq: r.seq})
 		r.due.here = now
 	}
 	next := r.due.here.Add(r.cfg.Heartbeat)
-	ask := func(p *peer) { r.send(&message{kind: wireAsk, addressee: p.id, seq: r.own.seq}) }
+	ask := func(p *peer) { r.send(&message{kind: wireAsk, addressee: p.id, seq: r.seq}) }
 	lost := func(p *peer) {
 		r.log.Warn("another gateway is silent and counts as gone", p.field())
 		r.dropPeer(p)
@@ -323,12 +315,12 @@ func (r *Replicas) receive(now time.Time, payload []byte) bool {
 		r.log.Info("another gateway has restarted", p.field())
 		r.dropPeer(was) // the new process has no reservations yet, and may send no event to say so
 	}
-	r.take(now, p, &m, payload)
-	return r.due.owed || !p.gapSince.IsZero()
+	r.take(now, p, &m, len(payload))
+	return r.due.owed || p.wanted
 }
 
-// take applies the content of message m of peer p. payload is the encoded message.
-func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
+// take applies the content of message m of peer p, which has this number of bytes.
+func (r *Replicas) take(now time.Time, p *peer, m *message, bytes int) {
 	switch m.kind {
 	case wireAsk:
 		r.due.owed = r.due.owed || m.addressee == 0 || m.addressee == r.self.id
@@ -349,26 +341,11 @@ func (r *Replicas) take(now time.Time, p *peer, m *message, payload []byte) {
 		if !p.wants(m.seq) {
 			return
 		}
-		if all := r.peers.collect(p, m, payload); all != nil {
-			r.takeSnapshot(now, p, all)
+		r.dec = codec{} // the snapshot keeps the memory of its events
+		if s := r.peers.collect(p, m, bytes); s != nil {
+			r.peers.caughtUp(p, s.Seq, r.d.ApplySnapshot(s, p.reset) > 0)
 		}
 	}
-}
-
-// takeSnapshot applies a snapshot of p. all has the payloads of its pieces, complete.
-func (r *Replicas) takeSnapshot(now time.Time, p *peer, all [][]byte) {
-	var s router.Snapshot
-	for _, payload := range all {
-		var d codec // one per piece: its events must stay valid
-		var m message
-		if d.decode(payload, &m) != nil {
-			return // impossible: each was decoded on arrival
-		}
-		s.Replica, s.Epoch, s.Seq, s.LastID = m.replica, m.epoch, m.seq, m.lastID
-		s.Events = append(s.Events, m.events...)
-	}
-	refused := r.d.ApplySnapshot(&s, p.reset)
-	r.peers.caughtUp(now, p, s.Seq, refused > 0)
 }
 
 // clockSkew is the largest tolerated difference between the clocks of routers.

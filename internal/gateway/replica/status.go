@@ -31,15 +31,6 @@ func (r *Replicas) Status() []dispatch.PeerStatus {
 	return out
 }
 
-// missing returns the number of events up to top that have not arrived.
-func (x *peer) missing() uint64 {
-	n := x.top + 1 - x.next
-	for _, s := range x.later {
-		n -= s.to - s.from
-	}
-	return n
-}
-
 // scrape holds the figures that are read for each GET /metrics. The tags of its fields define
 // the Prometheus metrics.
 type scrape struct {
@@ -62,7 +53,6 @@ func (r *Replicas) Collector() prometheus.Collector {
 func (r *Replicas) scrape() scrape {
 	r.mu.Lock()
 	n, c := len(r.peers.all), r.peers.counts
-	c.ShortenedEvents += r.own.shortened
 	r.mu.Unlock()
 	m, _ := r.d.Metrics()
 	b := r.bus.Metrics()
