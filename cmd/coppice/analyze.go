@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/coppice-llm/coppice/bench"
@@ -15,7 +14,7 @@ type analyzeCmd struct {
 // analyzeTraceCmd is coppice analyze trace; see bench.Analyze.
 type analyzeTraceCmd struct {
 	File        string `arg:"" type:"path" help:"Prefix trace, or a recorded trace of the Mooncake project in JSON lines."`
-	BlockTokens int    `name:"block-tokens" placeholder:"16" help:"Tokens per block, a multiple of the block size of the trace. Default: 16, or the trace's own."`
+	BlockTokens int    `name:"block-tokens" placeholder:"16" min:"1" help:"Tokens per block, a multiple of the block size of the trace. Default: 16, or the trace's own."`
 	PoolTokens  int    `name:"pool-tokens" help:"Size of each worker's KV pool in tokens. Default: unknown."`
 	Workers     int    `help:"Number of workers in the fleet. Default: unknown."`
 	JSON        bool   `name:"json" help:"Print one JSON object instead of the tables."`
@@ -34,9 +33,6 @@ Examples:
 
 // Run is called by kong.
 func (c *analyzeTraceCmd) Run() error {
-	if c.BlockTokens < 0 {
-		return fmt.Errorf("--block-tokens is %d, want at least 1", c.BlockTokens)
-	}
 	s, err := bench.OpenSequences(c.File)
 	if err != nil {
 		return err

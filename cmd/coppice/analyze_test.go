@@ -40,5 +40,6 @@ func TestAnalyzeTrace(t *testing.T) {
 	}
 	refused(t, []string{"missing", "no such file"}, "analyze", "trace", filepath.Join(dir, "missing"))
 	refused(t, []string{"--block-tokens is -1"}, "analyze", "trace", recorded, "--block-tokens=-1")
+	refused(t, []string{"--block-tokens is 0"}, "analyze", "trace", recorded, "--block-tokens", "0")
 	refused(t, []string{"multiple of 512"}, "analyze", "trace", recorded, "--block-tokens", "16")
 }

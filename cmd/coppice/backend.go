@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/backends"
@@ -12,38 +10,38 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/kv"
 )
 
 // openBackend opens a backend; all commands use it. It shows the progress of loading
 // weights onto a GPU. If a GPU cannot be used, the error recommends a remedy.
-func openBackend(name backendName, o backends.Options) (engine.Backend, error) {
+func openBackend(name string, o backends.Options) (engine.Backend, error) {
 	finish := func() {}
 	if name == "cuda" {
 		o.GPU.Progress, finish = bytesBar("weights")
 	}
-	b, err := backends.Open(string(name), o)
+	b, err := backends.Open(name, o)
 	finish()
-	return b, withRemedy(err)
+	return b, withRemedy(err, "cpu")
 }
 
-// withRemedy adds the remedy, if one is known, to an error.
-func withRemedy(err error) error {
-	if remedy := remedy(err); remedy != "" {
+// withRemedy adds the remedy, if one is known, to an error. without is the command's backend that
+// needs no GPU.
+func withRemedy(err error, without string) error {
+	if remedy := remedy(err, without); remedy != "" {
 		return fmt.Errorf("%w\n%s", err, remedy)
 	}
 	return err
 }
 
 // remedy returns advice for an error of the GPU; "" if there is none.
-func remedy(err error) string {
+func remedy(err error, without string) string {
 	switch {
 	case errors.Is(err, cudrv.ErrUnavailable):
-		return "Install NVIDIA's driver, 580 or later, or compute with --backend cpu."
+		return "Install NVIDIA's driver, 580 or later, or compute with --backend " + without + "."
 	case errors.Is(err, cudrv.ErrNoDevice):
-		return "nvidia-smi lists the GPUs that the driver has; --gpu takes their number, and CUDA_VISIBLE_DEVICES may hide some. --backend cpu needs none."
+		return "nvidia-smi lists the GPUs that the driver has; --gpu takes their number, and CUDA_VISIBLE_DEVICES may hide some. --backend " + without + " needs none."
 	case errors.Is(err, cuda.ErrOld):
-		return "Update NVIDIA's driver to 580 or later, take another GPU by --gpu, or compute with --backend cpu."
+		return "Update NVIDIA's driver to 580 or later, take another GPU by --gpu, or compute with --backend " + without + "."
 	case errors.Is(err, cuda.ErrMemory), errors.Is(err, cudrv.ErrMemory):
 		return "End what else uses the GPU (nvidia-smi lists it), raise --gpu-memory, lower --kv-tokens, --max-running or --step-tokens, or take a smaller model."
 	}
@@ -53,7 +51,7 @@ func remedy(err error) string {
 // gpuFlags select the GPU and its memory, for --backend cuda.
 type gpuFlags struct {
 	GPU       int     `name:"gpu" default:"0" help:"With --backend cuda: number of the GPU, in the driver's order."`
-	GPUMemory float64 `name:"gpu-memory" default:"0.9" help:"With --backend cuda: share of the GPU's memory that may be in use. The KV pool takes the rest after weights and buffers, unless --kv-tokens sets its size."`
+	GPUMemory float64 `name:"gpu-memory" default:"0.9" above:"0" max:"1" help:"With --backend cuda: share of the GPU's memory that may be in use. The KV pool takes the rest after weights and buffers, unless --kv-tokens sets its size."`
 }
 
 // options returns the flags as options of the backend.
@@ -69,31 +67,4 @@ func openCPU(m *model.Model, o backends.Options) (*cpu.Backend, error) {
 		return nil, err
 	}
 	return b.(*cpu.Backend), nil
-}
-
-// backendName is one of backends.Names.
-type backendName string
-
-// UnmarshalText accepts the names of backends; the error lists them.
-func (b *backendName) UnmarshalText(text []byte) error {
-	if !slices.Contains(backends.Names(), string(text)) {
-		return fmt.Errorf("%q is not a backend; want one of %s", text, strings.Join(backends.Names(), ", "))
-	}
-	*b = backendName(text)
-	return nil
-}
-
-// kvType is the data type in which the cpu backend stores keys and values.
-type kvType kv.DType
-
-func (k kvType) String() string { return kv.DType(k).String() }
-
-// UnmarshalText accepts the names of types; the error lists them.
-func (k *kvType) UnmarshalText(text []byte) error {
-	var d kv.DType
-	if err := d.UnmarshalText(text); err != nil || !slices.Contains(cpu.KVTypes(), d) {
-		return fmt.Errorf("%q is not a data type of keys and values; want one of %v", text, cpu.KVTypes())
-	}
-	*k = kvType(d)
-	return nil
 }

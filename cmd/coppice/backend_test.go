@@ -23,7 +23,7 @@ func TestNoGPU(t *testing.T) {
 	for _, args := range [][]string{{"generate", "--model", dir, "x"}, {"bench", "chat", "--model", dir}, {"serve", "--model", dir, "--addr", "127.0.0.1:0"}} {
 		refused(t, []string{"--backend cpu"}, append(args, "--backend", "cuda")...)
 	}
-	refused(t, []string{"--backend cpu"}, "gpucheck")
+	refused(t, []string{"--backend ptxvm"}, "gpucheck")
 	refused(t, []string{"--gpu and --gpu-memory are for --backend cuda"}, "serve", "--gpu", "1")
 	refused(t, []string{"--gpu-memory is 1.5"}, "serve", "--backend", "cuda", "--gpu-memory", "1.5")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,8 +24,8 @@ type benchServeCmd struct {
 
 	Dataset         string        `group:"Data set:" enum:"random,shared-prefix,multi-turn,trace,file" default:"multi-turn" help:"Prompts: random, shared-prefix, multi-turn, trace or file."`
 	File            string        `group:"Data set:" placeholder:"PATH" help:"For trace: a Mooncake trace (JSON lines). For file: one prompt per line, as text, or in a .jsonl file as {\"prompt\":\"...\",\"output_tokens\":100}."`
-	InputTokens     *int          `group:"Data set:" placeholder:"N" help:"Prompt length. Default: 1024 for random, 128 per turn for multi-turn."`
-	OutputTokens    *int          `group:"Data set:" placeholder:"N" help:"Output length of each request; a trace has its own. Default: 128, and 64 for multi-turn."`
+	InputTokens     int           `group:"Data set:" placeholder:"N" min:"1" help:"Prompt length. Default: 1024 for random, 128 per turn for multi-turn."`
+	OutputTokens    int           `group:"Data set:" placeholder:"N" min:"1" help:"Output length of each request; a trace has its own. Default: 128, and 64 for multi-turn."`
 	RangeRatio      float64       `group:"Data set:" default:"0" help:"For random and multi-turn: spread lengths evenly by this share up and down, from 0 to below 1."`
 	Groups          int           `group:"Data set:" default:"64" help:"For shared-prefix: number of groups; each has its own prefix."`
 	PromptsPerGroup int           `group:"Data set:" default:"16" help:"For shared-prefix: prompts in each group."`
@@ -34,14 +35,14 @@ type benchServeCmd struct {
 	Turns           int           `group:"Data set:" default:"4" help:"For multi-turn: requests per conversation. Each contains the server's earlier answers."`
 	SystemTokens    int           `group:"Data set:" default:"512" help:"For multi-turn: length of the beginning that all conversations share."`
 	Think           time.Duration `group:"Data set:" default:"0s" help:"For multi-turn: mean pause between an answer and the next turn."`
-	Speedup         float64       `group:"Data set:" default:"1" help:"For trace: play it faster by this factor."`
-	Scale           int           `group:"Data set:" default:"1" help:"For trace: divide lengths by this power of two, for small models."`
+	Speedup         float64       `group:"Data set:" default:"1" above:"0" help:"For trace: play it faster by this factor."`
+	Scale           int           `group:"Data set:" default:"1" min:"1" help:"For trace: divide lengths by this power of two, for small models."`
 	PromptForm      string        `group:"Data set:" enum:"auto,ids,words" default:"auto" help:"Form of generated prompts: ids (token ids), words, or auto (ids if the server accepts them)."`
-	Vocab           int           `group:"Data set:" placeholder:"N" help:"Size of the vocabulary: token ids are below it. Default: found by trial, at most 32000."`
+	Vocab           int           `group:"Data set:" placeholder:"N" min:"4" max:"2147483647" help:"Size of the vocabulary: token ids are below it. Default: found by trial, at most 32000."`
 
 	Concurrency    int           `group:"Load:" placeholder:"N" help:"Closed loop: parallel sessions. Default: 8 without --rate and without a trace."`
 	Rate           string        `group:"Load:" placeholder:"R" help:"Open loop: sessions per second, or inf for all at once."`
-	Burstiness     float64       `group:"Load:" default:"1" help:"With --rate: shape of the gamma distribution of gaps. 1 is a Poisson process; below 1 there are bursts."`
+	Burstiness     float64       `group:"Load:" default:"1" above:"0" help:"With --rate: shape of the gamma distribution of gaps. 1 is a Poisson process; below 1 there are bursts."`
 	Ramp           load.Ramp     `group:"Load:" default:"none" help:"With --rate: growth from --ramp-from to --rate: none, linear or exponential."`
 	RampFrom       float64       `group:"Load:" placeholder:"R" help:"Sessions per second at the start of a ramp."`
 	MaxConcurrency int           `group:"Load:" placeholder:"N" help:"Open loop: most requests in flight. Default: no limit."`
@@ -49,7 +50,7 @@ type benchServeCmd struct {
 	Duration       time.Duration `group:"Load:" placeholder:"D" help:"Start no request after this time."`
 	Warmup         int           `group:"Load:" default:"1" help:"Requests before the run, with other prompts; they are not counted."`
 	Seed           uint64        `group:"Load:" default:"0" help:"Seed of prompts and arrivals."`
-	Timeout        time.Duration `group:"Load:" default:"10m" help:"Time limit of a request."`
+	Timeout        time.Duration `group:"Load:" default:"10m" above:"0s" help:"Time limit of a request."`
 
 	Temperature float64 `group:"Requests:" default:"0" help:"Sampling temperature. Below 0: the server's default."`
 	IgnoreEOS   bool    `name:"ignore-eos" group:"Requests:" negatable:"" default:"true" help:"Ask for output of exact length (ignore_eos). vLLM, SGLang and coppice know this field; use --no-ignore-eos for servers that refuse it."`
@@ -99,12 +100,7 @@ func (c *benchServeCmd) lengths() {
 	if c.Dataset == "multi-turn" {
 		input, output = 128, 64
 	}
-	if c.InputTokens == nil {
-		c.InputTokens = &input
-	}
-	if c.OutputTokens == nil {
-		c.OutputTokens = &output
-	}
+	c.InputTokens, c.OutputTokens = cmp.Or(c.InputTokens, input), cmp.Or(c.OutputTokens, output)
 }
 
 // run dials the server, finds the vocabulary, makes the data set, plays it and prints the
@@ -158,7 +154,11 @@ func (c *benchServeCmd) config() (load.Config, error) {
 		Concurrency: c.Concurrency, MaxConcurrency: c.MaxConcurrency, Requests: c.Requests, Duration: c.Duration,
 		Warmup: c.Warmup, Timeout: c.Timeout, Percentiles: c.Percentiles,
 	}
-	switch {
+	switch file := c.Dataset == "trace" || c.Dataset == "file"; {
+	case file && c.File == "":
+		return cfg, fmt.Errorf("--dataset %s needs a --file", c.Dataset)
+	case !file && c.File != "":
+		return cfg, fmt.Errorf("--file is for --dataset trace or file; --dataset %s makes its prompts", c.Dataset)
 	case c.Rate != "" && c.Concurrency != 0:
 		return cfg, errors.New("--rate (open loop) and --concurrency (closed loop) exclude each other: give one, or --rate with --max-concurrency")
 	case c.Rate == "" && c.Ramp != load.NoRamp:
@@ -168,9 +168,6 @@ func (c *benchServeCmd) config() (load.Config, error) {
 		if err != nil || !(rate > 0) {
 			return cfg, fmt.Errorf("--rate is %q, want more than 0, or inf", c.Rate)
 		}
-		if !(c.Burstiness > 0) {
-			return cfg, fmt.Errorf("--burstiness is %v, want more than 0", c.Burstiness) // load would take 0 as its default
-		}
 		if math.IsInf(rate, 1) && c.Requests == 0 && c.Duration > 0 {
 			return cfg, errors.New("--rate inf needs --requests, the number of requests to send at once")
 		}
@@ -179,9 +176,6 @@ func (c *benchServeCmd) config() (load.Config, error) {
 		cfg.Timed = true
 	case c.Concurrency == 0:
 		cfg.Concurrency = 8
-	}
-	if c.Timeout <= 0 {
-		return cfg, fmt.Errorf("--timeout is %v, want more than 0", c.Timeout)
 	}
 	if c.Goodput != "" {
 		cfg.Objectives = &load.Objectives{}
@@ -210,8 +204,6 @@ func (c *benchServeCmd) options() (load.Options, error) {
 // vocabulary returns the vocabulary of made-up prompts: by flags, or by probing the server.
 func (c *benchServeCmd) vocabulary(ctx context.Context, client *load.Client) (load.Vocabulary, error) {
 	switch {
-	case c.Vocab != 0 && (c.Vocab < 4 || c.Vocab > math.MaxInt32):
-		return load.Vocabulary{}, fmt.Errorf("--vocab is %d, want at least 4", c.Vocab)
 	case c.PromptForm == "ids" && c.Endpoint == load.Chat:
 		return load.Vocabulary{}, errors.New("--prompt-form ids is for --endpoint completions: messages are text")
 	case c.Dataset == "file", c.PromptForm == "words", c.Endpoint == load.Chat:
@@ -228,30 +220,24 @@ func (c *benchServeCmd) vocabulary(ctx context.Context, client *load.Client) (lo
 
 // data returns the data set of --dataset, with prompts from vocabulary v.
 func (c *benchServeCmd) data(v load.Vocabulary) (load.Dataset, error) {
-	if file := c.Dataset == "trace" || c.Dataset == "file"; file != (c.File != "") {
-		return nil, fmt.Errorf("--dataset %s: trace and file need a --file, the others take none", c.Dataset)
-	}
 	switch c.Dataset {
 	case "shared-prefix":
 		return load.NewSharedPrefix(load.SharedPrefix{
 			Vocabulary: v, Groups: c.Groups, PromptsPerGroup: c.PromptsPerGroup, PrefixTokens: c.PrefixTokens,
-			SuffixTokens: c.SuffixTokens, OutputTokens: *c.OutputTokens, Ordered: c.Ordered, Seed: c.Seed,
+			SuffixTokens: c.SuffixTokens, OutputTokens: c.OutputTokens, Ordered: c.Ordered, Seed: c.Seed,
 		})
 	case "multi-turn":
 		d := &load.MultiTurn{
-			Vocabulary: v, TurnCount: c.Turns, SystemTokens: c.SystemTokens, InputTokens: *c.InputTokens,
-			OutputTokens: *c.OutputTokens, RangeRatio: c.RangeRatio, Think: c.Think, Seed: c.Seed,
+			Vocabulary: v, TurnCount: c.Turns, SystemTokens: c.SystemTokens, InputTokens: c.InputTokens,
+			OutputTokens: c.OutputTokens, RangeRatio: c.RangeRatio, Think: c.Think, Seed: c.Seed,
 		}
 		return d, d.Validate()
 	case "trace":
-		if c.Speedup == 0 || c.Scale == 0 {
-			return nil, errors.New("--speedup and --scale must not be 0") // load would take 0 as its default
-		}
 		return load.OpenTrace(c.File, load.TraceConfig{Vocabulary: v, Speedup: c.Speedup, Scale: c.Scale, Seed: c.Seed})
 	case "file":
-		return load.OpenPrompts(c.File, *c.OutputTokens)
+		return load.OpenPrompts(c.File, c.OutputTokens)
 	}
-	d := &load.Random{Vocabulary: v, InputTokens: *c.InputTokens, OutputTokens: *c.OutputTokens, RangeRatio: c.RangeRatio, Seed: c.Seed}
+	d := &load.Random{Vocabulary: v, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, RangeRatio: c.RangeRatio, Seed: c.Seed}
 	return d, d.Validate()
 }
 

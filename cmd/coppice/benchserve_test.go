@@ -178,10 +178,10 @@ func TestBenchServeBadInput(t *testing.T) {
 		{[]string{"--url", refusing.URL}, []string{"400 Bad Request", "not today"}},
 		{[]string{"--url", refusing.URL, "--vocab", "500", "--warmup", "0", "--requests", "2"}, []string{"all 2 requests failed: refused: 400 Bad Request", "not today"}},
 		{[]string{"--url", refusing.URL, "--prompt-form", "ids", "--endpoint", "chat"}, []string{"--prompt-form ids"}},
-		{[]string{"--url", refusing.URL, "--vocab", "500", "--dataset", "file"}, []string{"--file"}},
-		{[]string{"--url", refusing.URL, "--vocab", "500", "--input-tokens", "0"}, []string{"InputTokens is 0"}},
+		{[]string{"--url", refusing.URL, "--vocab", "500", "--dataset", "file"}, []string{"--dataset file needs a --file"}},
+		{[]string{"--url", refusing.URL, "--vocab", "500", "--input-tokens", "0"}, []string{"--input-tokens is 0, want at least 1"}},
 		{[]string{"--url", refusing.URL, "--vocab", "500", "--dataset", "trace", "--file", "gone.jsonl"}, []string{"gone.jsonl"}},
-		{[]string{"--vocab", "3"}, []string{"no server answers"}},
+		{[]string{"--vocab", "3"}, []string{"--vocab is 3, want 4 to"}},
 		{[]string{"--rate", "3", "--concurrency", "3"}, []string{"--max-concurrency"}},
 		{[]string{"--rate", "0"}, []string{`--rate is "0"`}},
 		{[]string{"--rate", "1", "--burstiness", "0"}, []string{"--burstiness is 0"}},
@@ -192,7 +192,7 @@ func TestBenchServeBadInput(t *testing.T) {
 		{[]string{"--goodput", "speed:1s"}, []string{"--goodput", "ttft:200ms"}},
 		{[]string{"--extra-body", "[1]"}, []string{"--extra-body", "JSON object"}},
 		{[]string{"--extra-body", "null"}, []string{"--extra-body", "JSON object"}},
-		{[]string{"--dataset", "sharegpt"}, []string{"sharegpt", "multi-turn"}},
+		{[]string{"--dataset", "sharegpt"}, []string{`--dataset: "sharegpt" is not a choice; want random, shared-prefix, multi-turn, trace or file`}},
 		{[]string{"--endpoint", "embeddings"}, []string{"embeddings", "completions"}},
 	} {
 		args := tc.args

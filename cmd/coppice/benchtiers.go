@@ -19,7 +19,7 @@ import (
 type benchTiersCmd struct {
 	Model        modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
 	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
-	KVType       kvType       `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
+	KVType       kv.DType     `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
 	PageTokens   int          `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
 	PoolTokens   int          `name:"pool-tokens" default:"8192" min:"1" help:"Size of the device's pool, in tokens."`
 	PromptTokens int          `name:"prompt-tokens" default:"512" min:"1" help:"Tokens of a document; each document is asked about once per round."`
@@ -78,7 +78,7 @@ func (c *benchTiersCmd) open(dir string, tokens int, tiers coppice.Tiers) (*copp
 		Node: coppice.Config{Tiers: tiers, Scheduler: scheduler.Config{StepTokens: 512}},
 		Backend: func(m *model.Model, _ *coppice.Config) (engine.Backend, error) {
 			return openBackend("cpu", backends.Options{
-				Model: m, PageTokens: c.PageTokens, KVTokens: tokens, KVType: kv.DType(c.KVType), Threads: c.Threads, MaxTokens: 512,
+				Model: m, PageTokens: c.PageTokens, KVTokens: tokens, KVType: c.KVType, Threads: c.Threads, MaxTokens: 512,
 			})
 		},
 	})

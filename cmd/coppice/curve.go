@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/coppice-llm/coppice/bench"
 )
@@ -15,7 +14,7 @@ type curveCmd struct {
 	PageTokens int       `name:"page-tokens" default:"16" min:"1" help:"Tokens per page. More than 16 hides sharing in Mooncake's traces."`
 	Mooncake   []string  `type:"path" placeholder:"FILE" help:"Recorded trace of the Mooncake project, in JSON lines. Repeat the flag for several."`
 	Samples    int       `default:"16384" min:"1" help:"Number of blocks that the live curve tracks, about 130 bytes each."`
-	Room       float64   `default:"10" help:"Capacity of the cache with the live curve, in percent of the working set."`
+	Room       float64   `default:"10" above:"0" max:"100" help:"Capacity of the cache with the live curve, in percent of the working set."`
 	Sizes      []float64 `default:"0.25,0.5,1,2,4,8" help:"Capacities to predict, as multiples of that capacity."`
 	JSON       bool      `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
 	Markdown   bool      `xor:"format" help:"Print the table in Markdown."`
@@ -34,10 +33,7 @@ Examples:
 
 // Run is called by kong.
 func (c *curveCmd) Run(ctx context.Context) error {
-	switch {
-	case !(c.Room > 0 && c.Room <= 100):
-		return fmt.Errorf("--room is %v %%, want above 0 and at most 100", c.Room)
-	case len(c.Sizes) == 0:
+	if len(c.Sizes) == 0 {
 		return errors.New("--sizes is empty, want multiples of the capacity")
 	}
 	traces, err := loadTraces(c.Requests, c.Seed, c.Mooncake)

@@ -59,8 +59,8 @@ func TestBenchCurveBadInput(t *testing.T) {
 		{"page of no tokens", []string{"--page-tokens", "0"}, []string{"--page-tokens is 0"}},
 		{"no samples", []string{"--samples", "0"}, []string{"--samples is 0"}},
 		{"few samples", []string{"--requests", "1", "--samples", "3"}, []string{"CurveSamples is 3"}},
-		{"no room", []string{"--room", "0"}, []string{"--room is 0 %"}},
-		{"too much room", []string{"--room", "101"}, []string{"--room is 101 %"}},
+		{"no room", []string{"--room", "0"}, []string{"--room is 0, want more than 0 and at most 100"}},
+		{"too much room", []string{"--room", "101"}, []string{"--room is 101"}},
 		{"no size", []string{"--requests", "1", "--sizes", "1,0"}, []string{"Factors has 0"}},
 		{"two formats", []string{"--json", "--markdown"}, []string{"--json", "--markdown"}},
 	} {

@@ -17,7 +17,7 @@ type engineCmd struct {
 	Preset       model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
 	PromptTokens int          `name:"prompt-tokens" default:"512" min:"1" help:"Tokens of the prompt."`
 	OutputTokens int          `name:"output-tokens" default:"64" min:"1" help:"Tokens that each sequence decodes."`
-	KVType       kvType       `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
+	KVType       kv.DType     `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
 	Threads      int          `default:"0" min:"0" help:"Compute threads. Default: one per processor."`
 	JSON         bool         `name:"json" help:"Print one JSON object instead of the table."`
 }
@@ -51,7 +51,7 @@ func (c *engineCmd) Run(ctx context.Context) error {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	backend, err := openCPU(m, backends.Options{
-		KVTokens: max(c.PromptTokens, 16*(64+c.OutputTokens)), MaxTokens: max(c.PromptTokens, 512), MaxRows: 16, MaxSlots: 16, Threads: threads, KVType: kv.DType(c.KVType),
+		KVTokens: max(c.PromptTokens, 16*(64+c.OutputTokens)), MaxTokens: max(c.PromptTokens, 512), MaxRows: 16, MaxSlots: 16, Threads: threads, KVType: c.KVType,
 	})
 	if err != nil {
 		return err

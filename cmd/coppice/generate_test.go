@@ -120,7 +120,7 @@ func TestKVType(t *testing.T) {
 		t.Errorf("--print-config says %s", printed)
 	}
 	for _, name := range []string{"f64", "fp8"} {
-		refused(t, []string{name, "want one of [f32 f16 bf16 q8_0]"}, "generate", "--kv-type", name, "What is light?")
+		refused(t, []string{name, "want f32, f16, bf16 or q8_0"}, "generate", "--kv-type", name, "What is light?")
 	}
 	refused(t, []string{"--kv-type is for --backend cpu"}, "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--kv-type", "f16")
 }

@@ -54,7 +54,7 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 		cfg = cfg.Tiny()
 		steps = bench.CalibrateConfig{NewTokens: 16, ContextTokens: 128, Rows: 4, Rounds: 1}
 	} else if cfg.Driver, err = system.Open(); err != nil {
-		return withRemedy(err)
+		return withRemedy(err, "ptxvm")
 	}
 	cfg.Steps = func(ctx context.Context, b engine.Backend) ([]sim.Sample, error) {
 		return bench.MeasureSteps(ctx, b, steps, stepProgress())
@@ -80,7 +80,7 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 			err = errors.Join(err, fmt.Errorf("%d checks failed", n))
 		}
 	}
-	return withRemedy(err)
+	return withRemedy(err, "ptxvm")
 }
 
 // writeJSON writes a file of indented JSON.
@@ -101,7 +101,7 @@ type gpuReport struct {
 // chat plays conversations with the cache on and off, as bench chat does.
 func (c *gpucheckCmd) chat(ctx context.Context) (*bench.Comparison, error) {
 	play := benchChatCmd{nodeFlags: nodeFlags{KVTokens: 65536, PageTokens: 16, StepTokens: 2048, Inflight: 2, gpuFlags: c.gpuFlags},
-		backendFlags: backendFlags{Backend: backendName(c.Backend)}}
+		backendFlags: backendFlags{Backend: c.Backend}}
 	cfg := bench.ChatConfig{Requests: 200, Turns: 4, SystemPrompts: 6, SystemBytes: 480, OutputTokens: 16, Clients: 8, Seed: 1}
 	preset := model.Demo
 	if c.Backend == "ptxvm" {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -133,15 +134,17 @@ func meant(err *kong.ParseError) string {
 	return "coppice"
 }
 
-// vars are the values of ${} in help texts.
-var vars = kong.Vars{"evictions": evictions()}
+// vars are the values of ${} in the tags of flags.
+var vars = kong.Vars{
+	"evictions": either(texts(radixcache.Policies())),
+	"backends":  strings.Join(backends.Names(), ","),
+}
 
-// evictions lists the eviction policies in words: "lru, slru, ... or ...".
-func evictions() string {
+// texts returns the names of values.
+func texts[T fmt.Stringer](values []T) []string {
 	var names []string
-	for _, p := range radixcache.Policies() {
-		names = append(names, p.String())
+	for _, v := range values {
+		names = append(names, v.String())
 	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " or " + names[last]
+	return names
 }

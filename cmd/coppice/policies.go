@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/coppice-llm/coppice/bench"
 )
@@ -15,7 +14,7 @@ type policiesCmd struct {
 	PageTokens int       `name:"page-tokens" default:"16" min:"1" help:"Tokens per page. More than 16 hides sharing in Mooncake's traces."`
 	Mooncake   []string  `type:"path" placeholder:"FILE" help:"Recorded trace of the Mooncake project, in JSON lines. Repeat the flag for several."`
 	Policy     []string  `placeholder:"NAME" help:"Policies to compare. Default: all but priority, which no trace has."`
-	Room       []float64 `default:"5,10,25,50" help:"Capacities, in percent of the working set."`
+	Room       []float64 `default:"5,10,25,50" above:"0" max:"100" help:"Capacities, in percent of the working set."`
 	JSON       bool      `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
 	Markdown   bool      `xor:"format" help:"Print the table in Markdown."`
 }
@@ -38,9 +37,6 @@ func (c *policiesCmd) Run(ctx context.Context) error {
 	}
 	cfg := bench.PolicyConfig{PageTokens: c.PageTokens, Policies: c.Policy}
 	for _, percent := range c.Room {
-		if !(percent > 0 && percent <= 100) {
-			return fmt.Errorf("--room is %v %%, want above 0 and at most 100", percent)
-		}
 		cfg.Shares = append(cfg.Shares, percent/100)
 	}
 	traces, err := loadTraces(c.Requests, c.Seed, c.Mooncake)

@@ -61,8 +61,8 @@ func TestBenchPoliciesBadInput(t *testing.T) {
 		{"a damaged file", []string{"--requests", "1", "--mooncake", damaged}, []string{damaged, "line 3", "timestamp is missing"}},
 		{"no requests", []string{"--requests", "0"}, []string{"Requests is 0"}},
 		{"page of no tokens", []string{"--page-tokens", "0"}, []string{"--page-tokens is 0"}},
-		{"no room", []string{"--room", "10,0"}, []string{"--room is 0 %"}},
-		{"too much room", []string{"--room", "101"}, []string{"--room is 101 %"}},
+		{"no room", []string{"--room", "10,0"}, []string{"--room is 0, want more than 0 and at most 100"}},
+		{"too much room", []string{"--room", "101"}, []string{"--room is 101"}},
 		{"unknown policy", []string{"--requests", "1", "--policy", "oracle"}, []string{"oracle", "lru"}},
 		{"two formats", []string{"--json", "--markdown"}, []string{"--json", "--markdown"}},
 	} {

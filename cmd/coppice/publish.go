@@ -15,7 +15,7 @@ type fleetFlags struct {
 	Name        string   `placeholder:"NAME" help:"Name of the worker, unique in its fleet. Default: host, port and a random number, which changes at a restart."`
 	Pool        string   `placeholder:"NAME" help:"Pool of the worker, for routers with --pools."`
 	Advertise   string   `placeholder:"URL" help:"URL at which routers reach this server. Default: http://host:port, from --addr."`
-	BlockTokens int      `name:"block-tokens" default:"16" help:"Tokens per block of published events: a multiple of --page-tokens. All workers and routers of a fleet need the same value."`
+	BlockTokens int      `name:"block-tokens" default:"16" min:"1" max:"4096" help:"Tokens per block of published events: a multiple of --page-tokens. All workers and routers of a fleet need the same value."`
 	ArrayEvents bool     `name:"array-events" help:"Publish events as arrays, for readers older than vLLM 0.26."`
 }
 
@@ -55,13 +55,9 @@ func (f *fleetFlags) check(pageTokens int) error {
 		}
 	}
 	if len(f.Publish) > 0 {
-		if b, p := f.BlockTokens, pageTokens; b < 1 || b > maxBlockTokens || p > 0 && b%p != 0 {
-			errs = append(errs, fmt.Errorf("--block-tokens is %d, want a multiple of --page-tokens (%d), at most %d: give both the same value, or smaller pages; all workers and routers need the same blocks", b, p, maxBlockTokens))
+		if b, p := f.BlockTokens, pageTokens; p > 0 && b%p != 0 {
+			errs = append(errs, fmt.Errorf("--block-tokens is %d, want a multiple of --page-tokens (%d): give both the same value, or smaller pages; all workers and routers need the same blocks", b, p))
 		}
 	}
 	return errors.Join(errs...)
 }
-
-// maxBlockTokens is the largest block size for published events. Few prompts would have a
-// whole block of a larger size.
-const maxBlockTokens = 4096

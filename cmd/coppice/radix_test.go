@@ -105,7 +105,7 @@ func TestBenchRadixBadInput(t *testing.T) {
 		{"trace and kind", []string{"--trace", damaged, "--kind", "chat"}, []string{"--trace", "--kind"}},
 		{"trace and seed", []string{"--trace", damaged, "--seed", "7"}, []string{"--trace", "--seed"}},
 		{"unknown kind", []string{"--kind", "best"}, []string{"best", "fewshot"}},
-		{"no requests", []string{"--requests", "0"}, []string{"Requests is 0"}},
+		{"no requests", []string{"--requests", "0"}, []string{"--requests is 0"}},
 		{"page of no tokens", []string{"--page-tokens", "0"}, []string{"--page-tokens is 0"}},
 		{"bad page size", []string{"--requests", "1", "--page-tokens=-3"}, []string{"-3"}},
 		{"bad block size", []string{"--requests", "1", "--block-tokens", "24"}, []string{"BlockTokens is 24"}},

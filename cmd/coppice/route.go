@@ -60,12 +60,8 @@ type routeCmd struct {
 	Salts     string `enum:"coppice,plain" default:"coppice" help:"How caches are separated: coppice (by tenant and cache_salt, as coppice serve does) or plain (by cache_salt alone, as vLLM does)."`
 
 	serverFlags
-	Drain        time.Duration `default:"30s" min:"0s" max:"8760h" help:"Time for open requests to finish after SIGTERM or an interrupt. A second signal ends them at once."`
-	MaxBody      byteSize      `name:"max-body" default:"8MiB" min:"1B" max:"1TiB" help:"Largest request body."`
-	MaxBodies    byteSize      `name:"max-bodies" default:"256MiB" help:"Most bytes of the bodies of all open requests. A request beyond it gets status 503."`
-	MaxOpen      int           `name:"max-open" default:"16384" min:"1" max:"16777216" help:"Most open requests."`
-	MaxConns     int           `name:"max-conns" default:"8192" min:"1" max:"16777216" help:"Most open connections. Beyond it, a few more get answers to /health and /ready, and status 503 for anything else."`
-	WriteTimeout time.Duration `name:"write-timeout" default:"30s" min:"1ms" max:"24h" help:"A client that reads nothing of its answer for this long loses its request."`
+	MaxBodies byteSize `name:"max-bodies" default:"256MiB" help:"Most bytes of the bodies of all open requests. A request beyond it gets status 503."`
+	MaxOpen   int      `name:"max-open" default:"16384" min:"1" max:"1<<24" help:"Most open requests."`
 
 	settings settings      `kong:"-"`
 	ports    *eventurl.ZMQ // where all workers publish events, from --events zmq://*:PORT

@@ -17,11 +17,11 @@ import (
 // poolFlags make the router choose a pool of workers before a worker.
 type poolFlags struct {
 	Pools        string         `type:"path" placeholder:"FILE" help:"JSON file of pools, in the format of NVIDIA Dynamo's global router, see above. The router first chooses a pool by prompt length and targets, then a worker. It reloads the file when it changes."`
-	Buckets      int            `placeholder:"N" help:"Divide all workers into N pools, at most 64, and choose one of these first, see above."`
+	Buckets      int            `placeholder:"N" min:"1" max:"64" help:"Divide all workers into N pools, at most 64, and choose one of these first, see above."`
 	Stage        router.Staging `default:"turn" help:"How a bucket is chosen: turn (in rotation), or prefix (by the hash of a prompt's beginning, so that equal beginnings share a bucket)."`
-	PrefixBlocks int            `name:"prefix-blocks" default:"4" help:"Blocks of that beginning; it must be longer than the part that all prompts share. Also for --policy prefix-hash."`
-	DefaultTTFT  *float64       `name:"default-ttft-ms" placeholder:"MS" help:"With --pools: target of time to first token for requests without one. Default: the middle of the grid."`
-	DefaultITL   *float64       `name:"default-itl-ms" placeholder:"MS" help:"With --pools: target of time between tokens for requests without one. Default: the middle of the grid."`
+	PrefixBlocks int            `name:"prefix-blocks" default:"4" min:"1" max:"1<<20" help:"Blocks of that beginning; it must be longer than the part that all prompts share. Also for --policy prefix-hash."`
+	DefaultTTFT  *float64       `name:"default-ttft-ms" placeholder:"MS" min:"0" max:"1e12" help:"With --pools: target of time to first token for requests without one. Default: the middle of the grid."`
+	DefaultITL   *float64       `name:"default-itl-ms" placeholder:"MS" min:"0" max:"1e12" help:"With --pools: target of time between tokens for requests without one. Default: the middle of the grid."`
 
 	poolsText []byte // contents of the file
 }
@@ -55,29 +55,14 @@ for two minutes.
 func (f *poolFlags) check(s *settings) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if s.given("buckets") && (f.Buckets < 1 || f.Buckets > router.MaxBuckets) {
-		bad("--buckets is %d, want 1 to %d", f.Buckets, router.MaxBuckets)
-	}
 	if f.Pools != "" && f.Buckets != 0 {
 		bad("--pools and --buckets exclude each other: give one of them")
 	}
 	if s.given("stage") && f.Buckets == 0 {
 		bad("--stage needs --buckets, the number of buckets")
 	}
-	if f.PrefixBlocks < 1 || f.PrefixBlocks > 1<<20 {
-		bad("--prefix-blocks is %d, want 1 to %d", f.PrefixBlocks, 1<<20)
-	}
-	for _, t := range []struct {
-		flag string
-		v    *float64
-	}{{"--default-ttft-ms", f.DefaultTTFT}, {"--default-itl-ms", f.DefaultITL}} {
-		switch {
-		case t.v == nil:
-		case f.Pools == "":
-			bad("%s needs --pools: only pools have targets", t.flag)
-		case !(*t.v >= 0 && *t.v <= 1e12): // written so that NaN is refused
-			bad("%s is %v, want 0 or a positive number", t.flag, *t.v)
-		}
+	if (f.DefaultTTFT != nil || f.DefaultITL != nil) && f.Pools == "" {
+		bad("--default-ttft-ms and --default-itl-ms need --pools: only pools have targets")
 	}
 	return errors.Join(errs...)
 }

@@ -33,10 +33,10 @@ type serveCmd struct {
 	fleetFlags
 	Config string `type:"path" placeholder:"FILE" help:"JSON file of settings and tenants, for example {\"addr\": \":8080\"}; see above."`
 
-	Addr      string      `default:"127.0.0.1:8080" help:"Address to listen on. To accept other machines, use one like :8080 and set keys."`
-	ModelName []string    `name:"model-name" placeholder:"NAME" help:"Names of the model in requests, separated by commas. Answers and metrics use the first. Default: the name of its directory or file."`
-	Backend   backendName `default:"cpu" help:"Device that computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels in an interpreter, too slow for service), or sim (a simulated device in real time, for load tests; its text means nothing)."`
-	Profile   string      `default:"h200" placeholder:"NAME" help:"Simulated device: h200, h100, a100, cpu2 or a JSON file. For --backend sim."`
+	Addr      string   `default:"127.0.0.1:8080" help:"Address to listen on. To accept other machines, use one like :8080 and set keys."`
+	ModelName []string `name:"model-name" placeholder:"NAME" help:"Names of the model in requests, separated by commas. Answers and metrics use the first. Default: the name of its directory or file."`
+	Backend   string   `default:"cpu" enum:"${backends}" help:"Device that computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels in an interpreter, too slow for service), or sim (a simulated device in real time, for load tests; its text means nothing)."`
+	Profile   string   `default:"h200" placeholder:"NAME" help:"Simulated device: h200, h100, a100, cpu2 or a JSON file. For --backend sim."`
 
 	SimPoison int  `name:"sim-poison" default:"-1" placeholder:"TOKEN" help:"Make the simulated device fail when a prompt has this token, to rehearse the failure of a device."`
 	SimLogits bool `name:"sim-logits" help:"Let the simulated device make logits, which log-probabilities and penalties need. Each token then costs CPU time in proportion to the vocabulary."`
@@ -65,14 +65,10 @@ type serveCmd struct {
 	serverFlags
 	ControlTokens    chat.ControlMode     `name:"control-tokens" default:"allow" help:"Control tokens, such as <|im_end|>, in callers' messages: allow (they act as control tokens), refuse (status 400) or text (they count as plain text)."`
 	UnknownFields    server.UnknownFields `name:"unknown-fields" default:"refuse" help:"Unknown fields of requests: refuse (status 400) or ignore. The header x-coppice-ignored names ignored fields; fields known to be harmless are always ignored."`
-	SamplingDefaults samplingDefaults     `name:"sampling-defaults" default:"model" help:"Sampling parameters of requests that give none: model (temperature, top_p, top_k, min_p and repetition_penalty from generation_config.json or the GGUF file) or neutral (temperature 1, all else off)."`
-	Drain            time.Duration        `default:"30s" min:"0s" help:"Time for running requests to finish after SIGTERM or an interrupt. A second signal ends them at once."`
+	SamplingDefaults string               `name:"sampling-defaults" enum:"model,neutral" default:"model" help:"Sampling parameters of requests that give none: model (temperature, top_p, top_k, min_p and repetition_penalty from generation_config.json or the GGUF file) or neutral (temperature 1, all else off)."`
 	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" min:"0s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, so that a supervisor can restart it."`
-	MaxBody          byteSize             `name:"max-body" default:"8MiB" min:"1" help:"Largest request body."`
 	MaxTokenize      byteSize             `name:"max-tokenize" default:"1MiB" min:"1" help:"Largest request body of /tokenize and /detokenize, whose answers are longer than their requests."`
-	MaxConns         int                  `name:"max-conns" default:"8192" min:"1" help:"Most open connections. Beyond it, a few more get answers to /health and /ready, and status 503 for anything else."`
 	MaxTimeout       time.Duration        `name:"max-timeout" default:"10m" min:"1ns" help:"Longest time for a request."`
-	WriteTimeout     time.Duration        `name:"write-timeout" default:"30s" min:"1ns" help:"A client that reads nothing of its answer for this long loses its request."`
 	MetricAliases    string               `name:"metric-aliases" default:"vllm" enum:"vllm,none" help:"Second names of metrics: vllm (vllm:num_requests_running and others, for vLLM's dashboards and endpoint pickers) or none."`
 	Pprof            bool                 `help:"Serve /debug/pprof/ to admins."`
 	OTLPEndpoint     string               `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request to this URL, by OTLP over HTTP."`
@@ -217,9 +213,6 @@ func (c *serveCmd) check() error {
 	}
 	if (c.settings.given("gpu") || c.settings.given("gpu-memory")) && c.Backend != "cuda" {
 		bad("--gpu and --gpu-memory are for --backend cuda")
-	}
-	if !(c.GPUMemory > 0 && c.GPUMemory <= 1) {
-		bad("--gpu-memory is %v, want more than 0 and at most 1", c.GPUMemory)
 	}
 	if c.settings.given("profile") && c.Backend != "sim" {
 		bad("--profile is for --backend sim")

@@ -17,7 +17,6 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -86,7 +85,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 				return nil, err
 			}
 			info := backend.Info()
-			if s.sampling, err = c.SamplingDefaults.of(dir, info.Capabilities); err != nil {
+			if s.sampling, err = defaultSampling(c.SamplingDefaults, dir, info.Capabilities); err != nil {
 				return nil, errors.Join(err, backend.Close())
 			}
 			cfg.Scheduler = c.scheduler(info)
@@ -137,7 +136,7 @@ func (s *served) readWords(dir string, worker bool) (err error) {
 // the fields device and profile of s.
 func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
 	o := backends.Options{
-		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), KVType: kv.DType(c.KVType), Threads: c.Threads,
+		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), KVType: c.KVType, Threads: c.Threads,
 		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens), GPU: c.gpuFlags.options(),
 	}
 	if (c.Backend == "sim" || c.Backend == "cuda") && !c.settings.given("kv-tokens") {

@@ -8,27 +8,11 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// samplingDefaults selects the sampling parameters of requests that do not give their own.
-type samplingDefaults string
-
-const (
-	modelDefaults   samplingDefaults = "model"
-	neutralDefaults samplingDefaults = "neutral"
-)
-
-// UnmarshalText accepts the names of the choices.
-func (d *samplingDefaults) UnmarshalText(text []byte) error {
-	switch *d = samplingDefaults(text); *d {
-	case modelDefaults, neutralDefaults:
-		return nil
-	}
-	return fmt.Errorf("%q is not a choice; want model or neutral", text)
-}
-
-// of returns the defaults of the model at path, or nil if they are neutral. Penalties that
-// the backend does not support are left out, as it would refuse every request.
-func (d samplingDefaults) of(path string, can engine.Capabilities) (*engine.SamplingParams, error) {
-	if d == neutralDefaults {
+// defaultSampling returns the sampling parameters of requests that do not give their own, for a
+// --sampling-defaults and the model at path; nil means neutral. Penalties that the backend does not
+// support are left out, as it would refuse every request.
+func defaultSampling(defaults, path string, can engine.Capabilities) (*engine.SamplingParams, error) {
+	if defaults == "neutral" {
 		return nil, nil
 	}
 	says, err := model.ReadDefaults(path)

@@ -24,29 +24,21 @@ func TestSamplingDefaults(t *testing.T) {
 		can    engine.Capabilities
 		want   string
 	}{
+		{"neutral", engine.AllCapabilities(), ""},
 		{"model", engine.AllCapabilities(), "temperature 0.6, top_p 0.9, top_k 20, repetition_penalty 1.05"},
 		{"model", engine.Capabilities{}, "temperature 0.6, top_p 0.9, top_k 20"},
-		{"neutral", engine.AllCapabilities(), ""},
 	} {
-		var d samplingDefaults
-		if err := d.UnmarshalText([]byte(tc.choice)); err != nil {
-			t.Fatal(err)
-		}
-		p, err := d.of(dir, tc.can)
+		p, err := defaultSampling(tc.choice, dir, tc.can)
 		if got := describeSampling(p); err != nil || got != tc.want {
 			t.Errorf("%s with %+v: %q, %v, want %q", tc.choice, tc.can, got, err, tc.want)
 		}
 	}
 	write(`{"temperature": -1}`)
-	if _, err := samplingDefaults("model").of(dir, engine.Capabilities{}); err == nil || !strings.Contains(err.Error(), "--sampling-defaults neutral") {
+	if _, err := defaultSampling("model", dir, engine.Capabilities{}); err == nil || !strings.Contains(err.Error(), "--sampling-defaults neutral") {
 		t.Errorf("a temperature of -1: %v", err)
 	}
 	write(`{"eos_token_id": 1}`)
-	if p, err := samplingDefaults("model").of(dir, engine.Capabilities{}); p != nil || err != nil {
+	if p, err := defaultSampling("model", dir, engine.Capabilities{}); p != nil || err != nil {
 		t.Errorf("a model that recommends nothing: %+v, %v", p, err)
-	}
-	var d samplingDefaults
-	if err := d.UnmarshalText([]byte("vllm")); err == nil {
-		t.Error("vllm is taken")
 	}
 }

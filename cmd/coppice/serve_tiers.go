@@ -17,8 +17,8 @@ type tierFlags struct {
 	KVDisk  sizedDir      `name:"kv-disk" placeholder:"DIR:SIZE" help:"Directory on a local disk for evicted KV, and its size, for example /var/cache/coppice:20GiB. It survives restarts. For one process at a time."`
 	KVShare sizedDir      `name:"kv-share" placeholder:"DIR:SIZE" help:"Directory for KV that several processes share, and its size, for example /mnt/kv:100GiB. Give all processes the same size."`
 	KVWrite tiering.Mode  `name:"kv-write" default:"back" help:"When KV is copied from the device to the tier below: back (when the device needs room), selective (on its second use) or through (when it is computed). Disk and share take KV that was used twice, idle conversations, and everything at shutdown. A disk less than 85 % full also takes KV that the tier above drops."`
-	KVToken time.Duration `name:"kv-token-time" help:"Time to compute a prompt token, which decides whether to fetch a prefix from a tier or to compute it. Default: measured."`
-	KVFlush time.Duration `name:"kv-flush" default:"10s" help:"How long a shutdown may write KV to disk and share, after --drain. 0: write nothing."`
+	KVToken time.Duration `name:"kv-token-time" min:"0s" help:"Time to compute a prompt token, which decides whether to fetch a prefix from a tier or to compute it. Default: measured."`
+	KVFlush time.Duration `name:"kv-flush" default:"10s" min:"0s" help:"How long a shutdown may write KV to disk and share, after --drain. 0: write nothing."`
 }
 
 // none reports whether there is no tier below the device.
@@ -40,12 +40,6 @@ func (f *tierFlags) tiers() coppice.Tiers {
 // was set.
 func (f *tierFlags) check(given func(string) bool) error {
 	var errs []error
-	if f.KVFlush < 0 {
-		errs = append(errs, fmt.Errorf("--kv-flush is %v, want 0 (nothing is written) or more", f.KVFlush))
-	}
-	if f.KVToken < 0 {
-		errs = append(errs, fmt.Errorf("--kv-token-time is %v, want 0 (measured) or more", f.KVToken))
-	}
 	if f.none() && (given("kv-write") || given("kv-flush") || given("kv-token-time")) {
 		errs = append(errs, errors.New("--kv-write, --kv-flush and --kv-token-time configure tiers: give --kv-host, --kv-disk or --kv-share too"))
 	}

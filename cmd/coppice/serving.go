@@ -22,7 +22,7 @@ type servingCmd struct {
 	Requests   int                 `default:"3000" min:"1" help:"Requests per run."`
 	Seed       uint64              `default:"7" help:"Seed of the loads: the same seed gives the same table on every machine."`
 	Profile    string              `default:"h200" placeholder:"NAME" help:"Simulated device: h200, h100, a100, cpu2, or a JSON file of coppice calibrate."`
-	KVTokens   *int                `name:"kv-tokens" placeholder:"200000" min:"1" help:"Size of the KV pool in tokens. Default: 200000, and 600000 for the load mixed."`
+	KVTokens   int                 `name:"kv-tokens" placeholder:"200000" min:"1" help:"Size of the KV pool in tokens. Default: 200000, and 600000 for the load mixed."`
 	PageTokens int                 `name:"page-tokens" default:"16" min:"1" help:"Tokens per page, a power of two."`
 	StepTokens int                 `name:"step-tokens" default:"2048" min:"1" help:"Tokens per step."`
 	MaxRunning int                 `name:"max-running" default:"256" min:"1" help:"Most running requests."`
@@ -46,16 +46,12 @@ Examples:
 
 // Run is called by kong.
 func (c *servingCmd) Run(ctx context.Context) error {
-	kvTokens := 0
-	if c.KVTokens != nil {
-		kvTokens = *c.KVTokens
-	}
 	profile, err := openProfile(c.Profile)
 	if err != nil {
 		return err
 	}
 	cfg := bench.CompareServingConfig{Loads: c.Loads, Base: bench.ServingConfig{
-		Profile: profile, KVTokens: kvTokens, PageTokens: c.PageTokens, Requests: c.Requests, Seed: c.Seed,
+		Profile: profile, KVTokens: c.KVTokens, PageTokens: c.PageTokens, Requests: c.Requests, Seed: c.Seed,
 		Scheduler: scheduler.Config{StepTokens: c.StepTokens, MaxRunning: c.MaxRunning, MaxInflight: c.Inflight},
 	}}
 	for _, text := range c.Policies {

@@ -98,3 +98,15 @@ func TestWrongValues(t *testing.T) {
 		}
 	}
 }
+
+// TestServersShareBounds: a flag that means the same in serve and route has the same bounds.
+func TestServersShareBounds(t *testing.T) {
+	for flag, low := range map[string]string{"--drain=-1s": "0s", "--drain=8761h": "0s", "--max-body=0": "1B", "--max-body=2TiB": "1B", "--max-conns=0": "1", "--max-conns=16777217": "1",
+		"--write-timeout=1us": "1ms", "--write-timeout=25h": "1ms", "--block-tokens=0": "1", "--block-tokens=8192": "1"} {
+		_, serve, ok1 := command(t, "serve", "--addr", "127.0.0.1:0", flag)
+		_, route, ok2 := command(t, "route", "--addr", "127.0.0.1:0", flag)
+		if ok1 || ok2 || serve != route || !strings.Contains(serve, "want "+low+" to ") {
+			t.Errorf("%s: %v %s%v %s", flag, ok1, serve, ok2, route)
+		}
+	}
+}

@@ -94,6 +94,11 @@ type serverFlags struct {
 	TLSCert string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain (PEM). Enables TLS, together with --tls-key."`
 	TLSKey  string `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM)."`
 	logFlags
+
+	Drain        time.Duration `default:"30s" min:"0s" max:"8760h" help:"Time for open requests to finish after SIGTERM or an interrupt. A second signal ends them at once."`
+	MaxBody      byteSize      `name:"max-body" default:"8MiB" min:"1B" max:"1TiB" help:"Largest request body."`
+	MaxConns     int           `name:"max-conns" default:"8192" min:"1" max:"1<<24" help:"Most open connections. Beyond it, a few more get answers to /health and /ready, and status 503 for anything else."`
+	WriteTimeout time.Duration `name:"write-timeout" default:"30s" min:"1ms" max:"24h" help:"A client that reads nothing of its answer for this long loses its request."`
 }
 
 // open reads the keys and certificates and makes the log.

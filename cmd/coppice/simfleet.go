@@ -17,11 +17,11 @@ type simFleetCmd struct {
 	Traces     []string           `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, groups:N (N prefixes), or a file with a recorded trace of the Mooncake project (JSON lines)."`
 	Policies   []fleet.Policy     `sep:"," placeholder:"NAME" help:"Policies: latency (the router's default), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all of these. buckets:N:turn and buckets:N:prefix:BLOCKS are latency within one of N buckets, as with route --buckets."`
 	Worker     fleet.Kind         `default:"ours" placeholder:"KIND" help:"Kind of workers: ours (our scheduler), or mocker (NVIDIA Dynamo's simulated worker)."`
-	Requests   *int               `placeholder:"N" min:"1" help:"Requests per run. Default: 500 per worker (1500 for a recorded trace), up to 12000, but at least 48 per worker."`
-	Load       float64            `default:"65" placeholder:"PERCENT" help:"Rate of arrivals, in percent of the fleet's capacity under round-robin."`
+	Requests   int                `placeholder:"N" min:"1" help:"Requests per run. Default: 500 per worker (1500 for a recorded trace), up to 12000, but at least 48 per worker."`
+	Load       float64            `default:"65" above:"0" placeholder:"PERCENT" help:"Rate of arrivals, in percent of the fleet's capacity under round-robin."`
 	Seed       uint64             `default:"7" help:"Seed of traces and choices: the same seed gives the same table."`
 	Profile    string             `default:"h100" placeholder:"NAME" help:"Simulated device of our workers: h200, h100, a100, cpu2, or a JSON file of coppice calibrate."`
-	KVTokens   *int               `name:"kv-tokens" placeholder:"N" min:"1" help:"Size of a worker's KV pool in tokens. Default: 65536, and 262144 for recorded traces."`
+	KVTokens   int                `name:"kv-tokens" placeholder:"N" min:"1" help:"Size of a worker's KV pool in tokens. Default: 65536, and 262144 for recorded traces."`
 	StepTokens int                `name:"step-tokens" default:"2048" min:"1" help:"Token budget of a worker's step."`
 	EventDelay time.Duration      `name:"event-delay" default:"0s" help:"Delay between a step and the arrival of its cache events at the router."`
 	Predict    time.Duration      `default:"0s" help:"How long the router counts a prompt as cached at the worker that got it, in addition to events."`
@@ -50,20 +50,11 @@ Examples:
 
 // Run is called by kong.
 func (c *simFleetCmd) Run(ctx context.Context) error {
-	cfg := fleet.CompareConfig{Workers: c.Workers, Policies: c.Policies, Load: c.Load / 100, Seed: c.Seed, Base: fleet.Config{
-		Kind: c.Worker, StepTokens: c.StepTokens, EventDelay: c.EventDelay, Predict: c.Predict, PredictRequests: c.PredictReq, RestartAt: c.RestartAt,
+	cfg := fleet.CompareConfig{Workers: c.Workers, Policies: c.Policies, Load: c.Load / 100, Requests: c.Requests, Seed: c.Seed, Base: fleet.Config{
+		Kind: c.Worker, KVTokens: c.KVTokens, StepTokens: c.StepTokens, EventDelay: c.EventDelay, Predict: c.Predict, PredictRequests: c.PredictReq, RestartAt: c.RestartAt,
 	}}
-	if c.Requests != nil {
-		cfg.Requests = *c.Requests
-	}
-	if c.KVTokens != nil {
-		cfg.Base.KVTokens = *c.KVTokens
-	}
 	if c.Predict > 0 && c.PredictReq {
 		return errors.New("--predict and --predict-requests exclude each other: give one of them")
-	}
-	if !(c.Load > 0) {
-		return fmt.Errorf("--load is %v %%, want above 0", c.Load)
 	}
 	if len(c.Weight) > 0 {
 		cfg.Base.Weights = router.DefaultWeights()

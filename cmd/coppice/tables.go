@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,10 +61,10 @@ func report[R bench.Report](steps int, label, heading string, asJSON, asMarkdown
 
 // traceFlags select the trace to replay.
 type traceFlags struct {
-	Trace    string           `type:"path" placeholder:"FILE" xor:"kind,requests,seed" help:"Prefix trace to replay. Default: a generated one."`
-	Kind     *bench.TraceKind `placeholder:"chat" xor:"kind" help:"Trace to generate: chat, fewshot, tree or unique. Default: chat."`
-	Requests *int             `placeholder:"10000" xor:"requests" help:"Requests to generate. Default: 10000."`
-	Seed     *uint64          `placeholder:"7" xor:"seed" help:"Seed of the generated trace: the same seed gives the same trace on every machine. Default: 7."`
+	Trace    string          `type:"path" placeholder:"FILE" xor:"kind,requests,seed" help:"Prefix trace to replay. Default: a generated one."`
+	Kind     bench.TraceKind `placeholder:"chat" xor:"kind" help:"Trace to generate: chat, fewshot, tree or unique. Default: chat."`
+	Requests int             `placeholder:"10000" xor:"requests" min:"1" help:"Requests to generate. Default: 10000."`
+	Seed     *uint64         `placeholder:"7" xor:"seed" help:"Seed of the generated trace: the same seed gives the same trace on every machine. Default: 7."`
 }
 
 // load reads or generates the trace; source describes it.
@@ -72,15 +73,9 @@ func (c *traceFlags) load() (t *bench.Trace, source string, err error) {
 		t, err = bench.OpenTrace(c.Trace)
 		return t, "trace " + c.Trace, err
 	}
-	// The flags are pointers because --trace excludes them: a default value would count as
+	// The flags have no defaults because --trace excludes them: a default value would count as
 	// given.
-	cfg := bench.TraceConfig{Kind: bench.TraceChat, Requests: 10000, Seed: 7}
-	if c.Kind != nil {
-		cfg.Kind = *c.Kind
-	}
-	if c.Requests != nil {
-		cfg.Requests = *c.Requests
-	}
+	cfg := bench.TraceConfig{Kind: c.Kind, Requests: cmp.Or(c.Requests, 10000), Seed: 7}
 	if c.Seed != nil {
 		cfg.Seed = *c.Seed
 	}

@@ -24,7 +24,7 @@ import (
 type topCmd struct {
 	URL      string        `name:"url" default:"http://127.0.0.1:8080" help:"URL of the server or router to watch."`
 	APIKey   string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"API key of the server, if it needs one."`
-	Interval time.Duration `default:"1s" help:"Time between two frames, at least 100ms."`
+	Interval time.Duration `default:"1s" min:"100ms" help:"Time between two frames, at least 100ms."`
 	Once     bool          `help:"Print one frame as plain text and exit. The default if the output is no terminal."`
 }
 
@@ -47,9 +47,6 @@ const (
 
 // Run is called by kong.
 func (c *topCmd) Run(ctx context.Context) error {
-	if c.Interval < 100*time.Millisecond {
-		return fmt.Errorf("--interval is %v, want at least 100ms", c.Interval)
-	}
 	from, err := newTopClient(c.URL, c.APIKey)
 	if err != nil {
 		return err

@@ -1,18 +1,22 @@
 package main
 
 import (
-	"cmp"
-	"encoding"
 	"errors"
 	"fmt"
 	"io/fs"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/internal/bounds"
+	"github.com/coppice-llm/coppice/internal/wording"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // valueMappers parse flags of types without UnmarshalText, so that a bad value gets an error
@@ -41,6 +45,14 @@ func valueMappers() []kong.Option {
 			to.SetInt(int64(d))
 			return err
 		})),
+		kong.TypeMapper(reflect.TypeFor[kv.DType](), value("data type of keys and values; want "+either(texts(cpu.KVTypes())), func(text string, to reflect.Value) error {
+			at := slices.Index(texts(cpu.KVTypes()), text)
+			if at < 0 {
+				return strconv.ErrSyntax
+			}
+			to.Set(reflect.ValueOf(cpu.KVTypes()[at]))
+			return nil
+		})),
 	}
 }
 
@@ -60,48 +72,29 @@ func value(what string, read func(text string, to reflect.Value) error) kong.Map
 	}
 }
 
-// bounded returns an error that lists all flags whose values are outside the bounds in their tags
-// min and max. A bound is written as a value of the flag. bounded also refuses a zero that is
-// outside of the bounds: a library would take it for its default.
+// bounded returns an error that lists all flags whose values are outside the bounds in their tags;
+// see bounds.Check. It also refuses a zero that is outside of the bounds: a library would take it for
+// its default. Flags without a default have bounds only if they are given.
 func bounded(k *kong.Context) error {
 	var errs []error
 	for _, f := range k.Flags() {
-		v, lo, hi := f.Target, f.Tag.Get("min"), f.Tag.Get("max")
-		if v.Kind() == reflect.Pointer {
-			v = v.Elem()
+		tag := func(key string) (string, bool) { return f.Tag.Get(key), f.Tag.Has(key) }
+		check := func(v reflect.Value) {
+			if want := bounds.Outside(tag, v); want != "" {
+				errs = append(errs, fmt.Errorf("--%s is %v, want %s", f.Name, v, want))
+			}
 		}
 		switch {
-		case lo == "" || !v.IsValid():
-		case hi != "" && !(compare(v, lo) >= 0 && compare(v, hi) <= 0):
-			errs = append(errs, fmt.Errorf("--%s is %v, want %s to %s", f.Name, v, lo, hi))
-		case hi == "" && !(compare(v, lo) >= 0):
-			errs = append(errs, fmt.Errorf("--%s is %v, want at least %s", f.Name, v, lo))
+		case !f.Set:
+		case f.Target.Kind() == reflect.Slice:
+			for i := range f.Target.Len() {
+				check(f.Target.Index(i))
+			}
+		default:
+			check(reflect.Indirect(f.Target))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// compare compares a flag's value with a bound in text form, with the result of cmp.Compare; NaN
-// is below everything. It panics if text is not a value of the flag's type.
-func compare(v reflect.Value, text string) int {
-	bound := reflect.New(v.Type())
-	var err error
-	switch to := bound.Interface().(type) {
-	case encoding.TextUnmarshaler:
-		err = to.UnmarshalText([]byte(text))
-	case *time.Duration:
-		*to, err = time.ParseDuration(text)
-	case *float64:
-		if *to, err = strconv.ParseFloat(text, 64); err == nil {
-			return cmp.Compare(v.Float(), *to)
-		}
-	case *int:
-		*to, err = strconv.Atoi(text)
-	}
-	if err != nil {
-		panic(fmt.Sprintf("a bound %q of type %v: %v", text, v.Type(), err))
-	}
-	return cmp.Compare(v.Int(), bound.Elem().Int())
 }
 
 // noValue matches kong's message about a flag without a value.
@@ -110,8 +103,8 @@ var noValue = regexp.MustCompile(`^(--[a-z0-9-]+): (?:expected .* value but got 
 // looksLikeFlag matches kong's message about a value that begins with "-".
 var looksLikeFlag = regexp.MustCompile(`^(--[a-z0-9-]+): expected .* value but got "(-[^"]*)" .*$`)
 
-// innerName matches the name of an inner package in an error, which means nothing to users.
-var innerName = regexp.MustCompile(`^(--[a-z0-9-]+: |)(?:coppice|bench|load|cuda|cudrv|gpucheck|hub|tokenizer|scheduler|tiering|radixcache|router|kvindex|model|chat|server): `)
+// notChoice matches kong's message about a value that is not among those of an enum tag.
+var notChoice = regexp.MustCompile(`^(--[a-z0-9-]+) must be one of "(.*)" but got (".*")$`)
 
 // noArgument matches kong's message about a command without an argument.
 var noArgument = regexp.MustCompile(`^expected "<(.*)>"$`)
@@ -120,7 +113,16 @@ var noArgument = regexp.MustCompile(`^expected "<(.*)>"$`)
 func sentence(err error) string {
 	text := noValue.ReplaceAllString(withoutName(err), "$1 needs a value")
 	text = looksLikeFlag.ReplaceAllString(text, `$1: "$2" looks like a flag; if it is the value, write $1=$2`)
+	if m := notChoice.FindStringSubmatch(text); m != nil {
+		text = fmt.Sprintf("%s: %s is not a choice; want %s", m[1], m[3], either(strings.Split(m[2], `","`)))
+	}
 	return noArgument.ReplaceAllString(text, "give a $1 as argument")
+}
+
+// either lists names as "a, b or c".
+func either(names []string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // tierNames replaces the names of the tiers' stores by their flags.
@@ -129,7 +131,7 @@ var tierNames = strings.NewReplacer("Tiers: hostmem: ", "--kv-host: ", "Tiers: d
 // withoutName returns an error's text for users: without package names, and with the flags of
 // tiers. The program prints "coppice: " before every error.
 func withoutName(err error) string {
-	return tierNames.Replace(innerName.ReplaceAllString(err.Error(), "$1"))
+	return tierNames.Replace(wording.Bare(err.Error()))
 }
 
 // unread returns the error for a file, named by a flag, that cannot be read.

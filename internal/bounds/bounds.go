@@ -12,6 +12,7 @@
 package bounds
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"math"
@@ -41,11 +42,11 @@ func fill(v reflect.Value) {
 		case field.Kind() == reflect.String:
 			field.SetString(text)
 		case field.CanFloat():
-			field.SetFloat(parse(f, "default", text))
+			field.SetFloat(parse(f.Type, "default", text))
 		case field.CanUint():
-			field.SetUint(uint64(parse(f, "default", text)))
+			field.SetUint(uint64(parse(f.Type, "default", text)))
 		default:
-			field.SetInt(int64(parse(f, "default", text)))
+			field.SetInt(int64(parse(f.Type, "default", text)))
 		}
 	}
 }
@@ -75,41 +76,42 @@ func check(v reflect.Value, fault func(format string, args ...any) error) error 
 		if f.Anonymous && f.Type.Kind() == reflect.Struct {
 			errs = append(errs, check(field, fault))
 		}
-		if want := broken(f, field); want != "" {
+		if want := Outside(f.Tag.Lookup, field); want != "" {
 			errs = append(errs, fault("%s is %v, want %s", f.Name, field, want))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// broken returns the bounds of a field, such as "1 to 8", if the field's value is outside its bounds.
-// Otherwise, or if the field has no bounds, it returns "".
-func broken(f reflect.StructField, field reflect.Value) string {
-	least, hasLeast := f.Tag.Lookup("min")
-	most, hasMost := f.Tag.Lookup("max")
-	above, hasAbove := f.Tag.Lookup("above")
-	_, pow2 := f.Tag.Lookup("pow2")
+// Outside returns the bounds of a value, such as "1 to 8", if the value is outside of them. Otherwise,
+// or if it has no bounds, Outside returns "". tag looks up the tags that Check describes. They may hold
+// any text of which the value's UnmarshalText makes a number.
+func Outside(tag func(key string) (string, bool), v reflect.Value) string {
+	least, hasLeast := tag("min")
+	most, hasMost := tag("max")
+	above, hasAbove := tag("above")
+	_, pow2 := tag("pow2")
 	if !hasLeast && !hasMost && !hasAbove && !pow2 {
 		return ""
 	}
-	n := number(field)
+	n, t := number(v), v.Type()
 	ok := !math.IsInf(n, 0) && !math.IsNaN(n) &&
-		(!hasLeast || n >= parse(f, "min", least)) && (!hasMost || n <= parse(f, "max", most)) && (!hasAbove || n > parse(f, "above", above))
+		(!hasLeast || n >= parse(t, "min", least)) && (!hasMost || n <= parse(t, "max", most)) && (!hasAbove || n > parse(t, "above", above))
 	switch {
 	case ok && (!pow2 || int64(n)&(int64(n)-1) == 0):
 		return ""
 	case ok:
 		return "a power of two"
 	case hasAbove && hasMost:
-		return "more than " + shown(f, above) + " and at most " + shown(f, most)
+		return "more than " + shown(t, above) + " and at most " + shown(t, most)
 	case hasAbove:
-		return "more than " + shown(f, above)
+		return "more than " + shown(t, above)
 	case hasLeast && hasMost:
-		return shown(f, least) + " to " + shown(f, most)
+		return shown(t, least) + " to " + shown(t, most)
 	case hasMost:
-		return "at most " + shown(f, most)
+		return "at most " + shown(t, most)
 	default:
-		return "at least " + shown(f, least)
+		return "at least " + shown(t, least)
 	}
 }
 
@@ -125,20 +127,24 @@ func number(v reflect.Value) float64 {
 }
 
 // shown returns a tag's text as an error shows it: 65536 for 1<<16, other text unchanged.
-func shown(f reflect.StructField, text string) string {
+func shown(t reflect.Type, text string) string {
 	if strings.Contains(text, "<<") {
-		return strconv.FormatInt(int64(parse(f, "bound", text)), 10)
+		return strconv.FormatInt(int64(parse(t, "bound", text)), 10)
 	}
 	return text
 }
 
 var duration = reflect.TypeFor[time.Duration]()
 
-// parse returns the number in text, the value of the tag named tag: 64<<10, 0.9, or 10s for a
-// duration. It panics if text is no number. Integers in tags are below 1<<53, so a float64 holds them
-// exactly.
-func parse(f reflect.StructField, tag, text string) float64 {
-	if f.Type == duration {
+// parse returns the number in text, the value of the tag named tag of a field of type t: 64<<10, 0.9,
+// or 10s for a duration. It panics if text is no number. Integers in tags are below 1<<53, so a float64
+// holds them exactly.
+func parse(t reflect.Type, tag, text string) float64 {
+	if to, ok := reflect.New(t).Interface().(encoding.TextUnmarshaler); ok {
+		if to.UnmarshalText([]byte(text)) == nil {
+			return number(reflect.ValueOf(to).Elem())
+		}
+	} else if t == duration {
 		if d, err := time.ParseDuration(text); err == nil {
 			return float64(d)
 		}
@@ -151,5 +157,5 @@ func parse(f reflect.StructField, tag, text string) float64 {
 	} else if n, err := strconv.ParseFloat(text, 64); err == nil {
 		return n
 	}
-	panic(fmt.Sprintf("bounds: field %s has the tag %s:%q, want a number", f.Name, tag, text))
+	panic(fmt.Sprintf("bounds: a field of type %v has the tag %s:%q, want a number", t, tag, text))
 }

@@ -3,6 +3,8 @@ package bounds
 import (
 	"errors"
 	"math"
+	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +60,26 @@ func TestCheck(t *testing.T) {
 	cause := errors.New("test: bad")
 	if err := CheckAs(cause, config{}); !errors.Is(err, cause) || !strings.HasPrefix(err.Error(), "test: bad: Coats is 0") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// size is a number that has a text of its own.
+type size int64
+
+func (s *size) UnmarshalText(text []byte) error {
+	n, unit, _ := strings.Cut(string(text), " ")
+	v, err := strconv.ParseInt(n, 10, 64)
+	*s = size(v << map[string]int{"KiB": 10, "MiB": 20}[unit])
+	return err
+}
+
+// TestOutside: a bound may be any text of a value.
+func TestOutside(t *testing.T) {
+	tags := reflect.StructTag(`min:"1 KiB" max:"2 MiB"`)
+	for v, want := range map[size]string{1023: "1 KiB to 2 MiB", 1024: "", 2 << 20: "", 2<<20 + 1: "1 KiB to 2 MiB"} {
+		if got := Outside(tags.Lookup, reflect.ValueOf(v)); got != want {
+			t.Errorf("%d: %q, want %q", v, got, want)
+		}
 	}
 }
 

@@ -14,18 +14,26 @@ import (
 
 // packages are the names that errors of this module begin with; a test of internal/lint
 // compares them with the sources.
-var packages = strings.Fields(`actors backends blockio bundle card carrier chat cpu cu cuda cudamem cudrv dirmem diskmem dlopen engine events fleet
-	gguf gpucheck grammar hostmem hub inspect intake jsonschema kv kvindex local mempool missratio model nats openai ops
+var packages = strings.Fields(`actors backends bench blockio bundle card carrier chat cpu cu cuda cudamem cudrv dirmem diskmem dlopen engine events fleet
+	gguf gpucheck grammar hostmem hub inspect intake jsonschema kv kvindex load local mempool missratio mocker model nats openai ops
 	ptxvm radixcache router sampling scheduler server sim sites slotted stub tiering tokenizer view vm wire zmq`)
 
 // Name begins the errors of the module's public packages.
 const Name = "coppice: "
 
-var inner = regexp.MustCompile(`(?m)^(?:(?:coppice|` + strings.Join(packages, "|") + `): )+`)
+var (
+	names = `(?:(?:coppice|` + strings.Join(packages, "|") + `): )+`
+	inner = regexp.MustCompile(`(?m)^` + names)
+	bare  = regexp.MustCompile(`(?m)^(--[a-z0-9-]+: |)` + names)
+)
 
 // Public returns the text of an error with Name in place of the names of packages at the
 // beginning of each of its lines.
 func Public(text string) string { return inner.ReplaceAllLiteralString(text, Name) }
+
+// Bare returns the text of an error without the names of packages at the beginning of its lines and
+// after the name of a flag there: "--model: not there" for "--model: hub: not there".
+func Bare(text string) string { return bare.ReplaceAllString(text, "$1") }
 
 // Knows reports whether Public replaces the name of a package.
 func Knows(name string) bool { return slices.Contains(packages, name) }

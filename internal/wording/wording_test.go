@@ -25,6 +25,22 @@ func TestPublic(t *testing.T) {
 	}
 }
 
+// TestBare: without names, also after a flag.
+func TestBare(t *testing.T) {
+	for text, want := range map[string]string{
+		"scheduler: queue full":                "queue full",
+		"coppice: scheduler: queue full":       "queue full",
+		"--model: hub: not there":              "--model: not there",
+		"--kv-host: A is 0\nserver: B is 1":    "--kv-host: A is 0\nB is 1",
+		"--trace x: bench: damaged":            "--trace x: bench: damaged",
+		"message 1: chat: no role, see server": "message 1: chat: no role, see server",
+	} {
+		if got := Bare(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}
+
 // TestError: errors are found by the inner variable and by the public one.
 func TestError(t *testing.T) {
 	inner := errors.New("scheduler: queue full")
