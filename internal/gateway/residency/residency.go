@@ -121,7 +121,9 @@ func (x *Residency) addTable(k *rank) {
 		x.below.Store(k.holder, r.Run)
 	}
 	k.lost = x.losses.Add(1)
-	x.list(k)
+	if !isShadow(k.holder) {
+		x.list(k)
+	}
 }
 
 // list adds k to the list of ranks with a table.

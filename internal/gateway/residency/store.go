@@ -26,6 +26,11 @@ func (x *Residency) Store(r kv.Rank, s events.Stored) error {
 	}
 	k.changing.Lock()
 	defer k.changing.Unlock()
+	return x.storeParts(k, s)
+}
+
+// storeParts is Store for a caller that holds k.changing, or whose k is a shadow.
+func (x *Residency) storeParts(k *rank, s events.Stored) error {
 	for len(s.Blocks) > maxPart {
 		part, last := s, s.Blocks[maxPart-1].Hash
 		part.Blocks = s.Blocks[:maxPart]
