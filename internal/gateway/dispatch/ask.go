@@ -22,7 +22,7 @@ type Ask struct {
 	Left    []string     // names of the pools that the request has left for another
 
 	hashes   kvindex.TokensWithHashes
-	known    []residency.Overlap
+	known    []router.Overlap
 	guessed  []kvindex.Overlap
 	overlaps []router.Overlap
 	stage    stage
@@ -74,11 +74,7 @@ func (a *Ask) lookUp(index *residency.Residency, blockTokens int) {
 // merge sets the request's overlaps: those of a.known, extended where a guess says that the
 // worker has more blocks.
 func (a *Ask) merge() {
-	a.overlaps = a.overlaps[:0]
-	for i := range a.known {
-		o := &a.known[i]
-		a.overlaps = append(a.overlaps, router.Overlap{Worker: o.Holder, Device: o.Device, Host: o.Host, Disk: o.Disk, Shared: o.Shared, Object: o.Object})
-	}
+	a.overlaps = append(a.overlaps[:0], a.known...)
 	if len(a.guessed) > 0 {
 		a.mergeGuesses()
 	}

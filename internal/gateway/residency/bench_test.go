@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
@@ -77,7 +78,7 @@ func BenchmarkFind(b *testing.B) {
 	}{{"plain", plain}, {"tiered", tiered}} {
 		b.Run("index="+v.name, func(b *testing.B) {
 			b.ReportAllocs()
-			dst := make([]Overlap, 0, workers)
+			dst := make([]router.Overlap, 0, workers)
 			for i := 0; b.Loop(); i++ {
 				dst = v.x.Find(all[i*7%len(all)], dst[:0])
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/events/wire"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
@@ -169,13 +170,13 @@ func (c *chained) step() {
 	c.steps++
 	c.good.batch(append(batch, storedEvent(c.own, 0, "GPU"), storedEvent(c.own, 0, "CPU"), removedEvent(c.own, 5, "GPU"))...)
 	c.good.settle()
-	c.expect(c.shared, Overlap{Device: 6})
-	c.expect(c.own, Overlap{Device: 5, Host: 3})
+	c.expect(c.shared, router.Overlap{Device: 6})
+	c.expect(c.own, router.Overlap{Device: 5, Host: 3})
 	if was != nil {
-		c.expect(was, Overlap{Device: 3})
+		c.expect(was, router.Overlap{Device: 3})
 		c.good.batch(removedEvent(was, 0, "GPU"))
 		c.good.settle()
-		c.expect(was, Overlap{})
+		c.expect(was, router.Overlap{})
 	}
 	if err := c.x.Check(); err != nil {
 		c.t.Fatal(err)
@@ -188,11 +189,11 @@ func (c *chained) step() {
 	}
 }
 
-func (c *chained) expect(tokens []uint32, want Overlap) {
+func (c *chained) expect(tokens []uint32, want router.Overlap) {
 	c.t.Helper()
 	locals, _ := hashesOf(tokens)
 	got := found(c.t, c.x.Find(locals, nil))[honest]
-	if got.Holder = (kv.Rank{}); got != want {
+	if got.Worker = (kv.Rank{}); got != want {
 		c.t.Fatalf("step %d: %+v of the honest worker, want %+v\n%v", c.steps, got, want, c.x.Stats())
 	}
 }

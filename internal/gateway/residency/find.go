@@ -1,7 +1,10 @@
 package residency
 
 import (
+	"slices"
+
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
@@ -15,11 +18,15 @@ type find struct {
 }
 
 // Find appends to dst the overlap of each rank that has the first block of locals, the local
-// hashes of a prompt's blocks, in no particular order. It allocates only to grow dst. It costs
-// one kvindex Find. If there are ranks with lower tiers, it costs a second one, and a few steps
-// per such rank found. For a rank with blocks that are only on disk or lower, it costs one step
-// per block after those on the device.
-func (x *Residency) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
+// hashes of a prompt's blocks, in no particular order. A tier can only follow a higher one. So
+// after the first block that the device lacks, a further block on the device counts as in host
+// memory, since it is at least as close. Example: blocks on device, host, device, disk give Device
+// 1, Host 2, Disk 1.
+//
+// Find allocates only to grow dst. It costs one kvindex Find. If there are ranks with lower tiers,
+// it costs a second one, and a few steps per such rank found. For a rank with blocks that are only
+// on disk or lower, it costs one step per block after those on the device.
+func (x *Residency) Find(locals []kv.LocalHash, dst []router.Overlap) []router.Overlap {
 	if len(locals) == 0 {
 		return dst
 	}
@@ -28,7 +35,7 @@ func (x *Residency) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	f.device = x.index.Find(locals, f.device[:0])
 	for _, o := range f.device {
 		if !isShadow(o.Holder) {
-			dst = append(dst, Overlap{Holder: o.Holder, Device: int(o.Blocks)})
+			dst = append(dst, router.Overlap{Worker: o.Holder, Device: int(o.Blocks)})
 		}
 	}
 	if len(tiered.ranks) > 0 {
@@ -44,13 +51,13 @@ func (x *Residency) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 // below extends the overlaps in dst[first:] of ranks with a table beyond their blocks on the
 // device, and appends overlaps of ranks that have nothing on the device. losses is the value of
 // Residency.losses before the lookup.
-func (f *find) below(tiered *tieredRanks, losses uint64, dst []Overlap, first int) []Overlap {
+func (f *find) below(tiered *tieredRanks, losses uint64, dst []router.Overlap, first int) []router.Overlap {
 	f.from = f.from[:0]
 	for range tiered.ranks {
 		f.from = append(f.from, -1)
 	}
 	for i := range dst[first:] {
-		if at, ok := tiered.at[dst[first+i].Holder]; ok {
+		if at, ok := tiered.at[dst[first+i].Worker]; ok {
 			f.from[at] = first + i
 		}
 	}
@@ -63,26 +70,16 @@ func (f *find) below(tiered *tieredRanks, losses uint64, dst []Overlap, first in
 		at := f.from[i]
 		if at < 0 {
 			at = len(dst)
-			dst = append(dst, Overlap{Holder: o.Holder})
+			dst = append(dst, router.Overlap{Worker: o.Holder})
 		}
 		f.extend(tiered.ranks[i], losses, int(o.Blocks), &dst[at])
 		empty = empty || dst[at].Blocks() == 0
 	}
 	if empty {
-		dst = withoutEmpty(dst, first)
+		kept := slices.DeleteFunc(dst[first:], func(o router.Overlap) bool { return o.Blocks() == 0 })
+		dst = dst[:first+len(kept)]
 	}
 	return dst
-}
-
-// withoutEmpty removes empty overlaps from dst[first:].
-func withoutEmpty(dst []Overlap, first int) []Overlap {
-	kept := dst[:first]
-	for _, o := range dst[first:] {
-		if o.Blocks() > 0 {
-			kept = append(kept, o)
-		}
-	}
-	return kept
 }
 
 // extend sets o, the overlap of rank k, from the rank's table. all is the number of leading
@@ -90,7 +87,7 @@ func withoutEmpty(dst []Overlap, first int) []Overlap {
 // of the device. losses is the value of Residency.losses before these were read. If the rank has
 // lost blocks since, these numbers may be too high, so the table is then read from the first
 // block on. The table can't change meanwhile, because extend holds the lock.
-func (f *find) extend(k *rank, losses uint64, all int, o *Overlap) {
+func (f *find) extend(k *rank, losses uint64, all int, o *router.Overlap) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	if k.tiers == nil {

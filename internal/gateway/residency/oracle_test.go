@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
@@ -42,7 +43,7 @@ func (o *held) contents() map[kv.BlockHash]tierSet {
 	return all
 }
 
-func overlap(all map[kv.BlockHash]tierSet, hashes []kv.BlockHash) (o Overlap) {
+func overlap(all map[kv.BlockHash]tierSet, hashes []kv.BlockHash) (o router.Overlap) {
 	at := 0
 	while := func(in tierSet) int {
 		from := at
@@ -342,7 +343,7 @@ func (p *play) check() {
 		for r, o := range p.all {
 			want := overlap(o.contents(), p.hashes[q])
 			g := got[r]
-			if g.Holder = (kv.Rank{}); o.exact && g != want || more(g, want) {
+			if g.Worker = (kv.Rank{}); o.exact && g != want || more(g, want) {
 				p.t.Fatalf("%v, sequence %d: %+v, want %+v, exactly: %v\n%v", r, q, g, want, o.exact, p.x.Stats())
 			}
 			delete(got, r)
@@ -363,18 +364,18 @@ func (p *play) check() {
 }
 
 // more reports whether a claims more than b.
-func more(a, b Overlap) bool {
+func more(a, b router.Overlap) bool {
 	return a.Device > b.Device || a.Device+a.Host > b.Device+b.Host || a.Device+a.Host+a.Disk > b.Device+b.Host+b.Disk || a.Blocks()-a.Object > b.Blocks()-b.Object || a.Blocks() > b.Blocks()
 }
 
-func found(t testing.TB, overlaps []Overlap) map[kv.Rank]Overlap {
+func found(t testing.TB, overlaps []router.Overlap) map[kv.Rank]router.Overlap {
 	t.Helper()
-	m := map[kv.Rank]Overlap{}
+	m := map[kv.Rank]router.Overlap{}
 	for _, o := range overlaps {
-		if _, twice := m[o.Holder]; twice || o.Blocks() == 0 || o.Device < 0 || o.Host < 0 || o.Disk < 0 || o.Shared < 0 || o.Object < 0 {
+		if _, twice := m[o.Worker]; twice || o.Blocks() == 0 || o.Device < 0 || o.Host < 0 || o.Disk < 0 || o.Shared < 0 || o.Object < 0 {
 			t.Fatalf("overlap %+v twice or empty in %v", o, overlaps)
 		}
-		m[o.Holder] = o
+		m[o.Worker] = o
 	}
 	return m
 }

@@ -10,21 +10,6 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// Overlap is the number of leading blocks of a prompt that a rank has: first those on the
-// device, then the following ones in host memory (page-locked or not), on disk, in shared
-// directories, and in object stores. At least one number is not 0.
-//
-// A tier can only follow a higher one. So after the first block that the device lacks, a further
-// block on the device counts as in host memory, since it is at least as close. Example: blocks
-// on device, host, device, disk give Device 1, Host 2, Disk 1.
-type Overlap struct {
-	Holder                             kv.Rank
-	Device, Host, Disk, Shared, Object int // blocks
-}
-
-// Blocks returns the number of blocks in all tiers.
-func (o *Overlap) Blocks() int { return o.Device + o.Host + o.Disk + o.Shared + o.Object }
-
 // Residency is the index of all ranks' blocks. It is an [events.Sink].
 type Residency struct {
 	cfg    Config

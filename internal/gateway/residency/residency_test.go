@@ -6,6 +6,7 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
@@ -19,10 +20,10 @@ func mustNew(t testing.TB, cfg Config) *Residency {
 }
 
 // expect compares a rank's overlap with a prompt to the expected one.
-func expect(t *testing.T, x *Residency, what string, r kv.Rank, locals []kv.LocalHash, want Overlap) {
+func expect(t *testing.T, x *Residency, what string, r kv.Rank, locals []kv.LocalHash, want router.Overlap) {
 	t.Helper()
 	got := found(t, x.Find(locals, nil))[r]
-	if got.Holder = (kv.Rank{}); got != want {
+	if got.Worker = (kv.Rank{}); got != want {
 		t.Errorf("%s: %+v, want %+v", what, got, want)
 	}
 	if err := x.Check(); err != nil {
@@ -52,25 +53,25 @@ func TestTiers(t *testing.T) {
 	}
 	store(0, 8, kv.TierDevice)
 	x.Remove(r, kv.TierHost, hashes) // it has no blocks there
-	expect(t, x, "on the device", r, p, Overlap{Device: 8})
+	expect(t, x, "on the device", r, p, router.Overlap{Device: 8})
 	if s := x.Stats(); s.TieredRanks != 0 {
 		t.Errorf("a table for nothing: %v", s)
 	}
 	store(0, 6, kv.TierHost)
-	expect(t, x, "a copy in host memory", r, p, Overlap{Device: 8})
+	expect(t, x, "a copy in host memory", r, p, router.Overlap{Device: 8})
 	x.Remove(r, kv.TierDevice, hashes[3:5])
-	expect(t, x, "a hole in the device", r, p, Overlap{Device: 3, Host: 5})
+	expect(t, x, "a hole in the device", r, p, router.Overlap{Device: 3, Host: 5})
 	store(5, 10, kv.TierDisk)
 	x.Remove(r, kv.TierDevice, hashes[7:])
-	expect(t, x, "the end on disk", r, p, Overlap{Device: 3, Host: 4, Disk: 3})
+	expect(t, x, "the end on disk", r, p, router.Overlap{Device: 3, Host: 4, Disk: 3})
 	if n := x.Held(r); n != 10 {
 		t.Errorf("%d held", n)
 	}
 	store(3, 5, kv.TierDevice)
-	expect(t, x, "the hole filled", r, p, Overlap{Device: 7, Disk: 3})
+	expect(t, x, "the hole filled", r, p, router.Overlap{Device: 7, Disk: 3})
 	x.Remove(r, kv.TierHost, hashes)
 	x.Remove(r, kv.TierDevice, hashes[1:])
-	expect(t, x, "a hole in all tiers", r, p, Overlap{Device: 1})
+	expect(t, x, "a hole in all tiers", r, p, router.Overlap{Device: 1})
 	if err := x.Store(r, storedOf(p[:5], 4, kv.TierHost)); err != events.ErrUnknownParent {
 		t.Error(err)
 	}
@@ -78,13 +79,13 @@ func TestTiers(t *testing.T) {
 		t.Errorf("below a block that is held behind the hole: %v", err)
 	}
 	store(1, 5, kv.TierHost)
-	expect(t, x, "the hole filled from below", r, p, Overlap{Device: 1, Host: 4, Disk: 5})
+	expect(t, x, "the hole filled from below", r, p, router.Overlap{Device: 1, Host: 4, Disk: 5})
 	x.Clear(r)
-	expect(t, x, "cleared", r, p, Overlap{})
+	expect(t, x, "cleared", r, p, router.Overlap{})
 	store(0, 4, kv.TierHost)
-	expect(t, x, "in host memory alone", r, p, Overlap{Host: 4})
+	expect(t, x, "in host memory alone", r, p, router.Overlap{Host: 4})
 	x.Forget(r)
-	expect(t, x, "forgotten", r, p, Overlap{})
+	expect(t, x, "forgotten", r, p, router.Overlap{})
 	if s := x.Stats(); s.Ranks+s.TieredRanks+s.Index.Holders != 0 || len(x.tiered.Load().ranks) != 0 {
 		t.Errorf("%v", s)
 	}
@@ -140,11 +141,11 @@ func TestHashesOfTheirOwn(t *testing.T) {
 					store(a, named(p, 2, kv.TierHost, seed))
 				}
 				what := anew + " of other hashes"
-				expect(t, x, what, a, p, Overlap{Device: 6})
+				expect(t, x, what, a, p, router.Overlap{Device: 6})
 				x.Remove(a, kv.TierDevice, namesOf(named(p, 0, kv.TierDevice, seed+100))) // names of another process
-				expect(t, x, what+", removed by others", a, p, Overlap{Device: 6})
+				expect(t, x, what+", removed by others", a, p, router.Overlap{Device: 6})
 				x.Remove(a, kv.TierDevice, namesOf(named(p, 3, kv.TierDevice, seed)))
-				want := Overlap{Device: 3}
+				want := router.Overlap{Device: 3}
 				if lower {
 					want.Host = 3
 				}
@@ -152,7 +153,7 @@ func TestHashesOfTheirOwn(t *testing.T) {
 				x.Remove(a, kv.TierHost, namesOf(named(p, 4, kv.TierHost, seed)))
 				want.Host = min(want.Host, 1)
 				expect(t, x, what+", removed below", a, p, want)
-				expect(t, x, "the other rank", b, p, Overlap{Device: 5})
+				expect(t, x, "the other rank", b, p, router.Overlap{Device: 5})
 			}
 			if k := x.rank(a); k.names.Len() > 6 {
 				t.Errorf("%d names are left", k.names.Len())
@@ -170,8 +171,8 @@ func TestSpoiledDump(t *testing.T) {
 	if n := x.Replace(r, []events.Stored{one, other}); n != 0 {
 		t.Errorf("%d orphans", n)
 	}
-	expect(t, x, "the first", r, p, Overlap{Device: 1})
-	expect(t, x, "the second", r, q, Overlap{Device: 4})
+	expect(t, x, "the first", r, p, router.Overlap{Device: 1})
+	expect(t, x, "the second", r, q, router.Overlap{Device: 4})
 	if s := x.Stats(); s.InvalidBlocks != 0 || s.LossyRanks != 0 || x.Check() != nil {
 		t.Errorf("%v, %v", s, x.Check())
 	}
@@ -276,9 +277,9 @@ func TestLongRuns(t *testing.T) {
 			if err := x.Store(r, s); err != nil {
 				t.Fatal(err)
 			}
-			expect(t, x, "stored", r, p, Overlap{Device: len(p)})
+			expect(t, x, "stored", r, p, router.Overlap{Device: len(p)})
 			x.Remove(r, kv.TierDevice, namesOf(s)[5:])
-			expect(t, x, "removed", r, p, Overlap{Device: 5, Host: i * (len(p) - 5)})
+			expect(t, x, "removed", r, p, router.Overlap{Device: 5, Host: i * (len(p) - 5)})
 			if err := x.Store(r, s); err != nil {
 				t.Fatal(err)
 			}
@@ -286,9 +287,9 @@ func TestLongRuns(t *testing.T) {
 			if tier == kv.TierDevice {
 				continue
 			}
-			expect(t, x, "on the host", r, p, Overlap{Device: 5, Host: len(p) - 5})
+			expect(t, x, "on the host", r, p, router.Overlap{Device: 5, Host: len(p) - 5})
 			x.Remove(r, kv.TierHost, namesOf(s)[maxPart+1:])
-			expect(t, x, "some of it", r, p, Overlap{Device: 5, Host: maxPart - 4})
+			expect(t, x, "some of it", r, p, router.Overlap{Device: 5, Host: maxPart - 4})
 		}
 	}
 	if err := mustNew(t, Config{}).Store(kv.Rank{}, storedOf(seq(1, 3*maxPart), 1, kv.TierHost)); err != events.ErrUnknownParent {
@@ -347,7 +348,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		dst := make([]Overlap, 0, 8)
+		dst := make([]router.Overlap, 0, 8)
 		if n := testing.AllocsPerRun(1000, func() { dst = x.Find(p, dst[:0]) }); n != 0 || len(dst) != 8 || dst[3].Blocks() != 100 {
 			t.Errorf("%v: %v allocations, %v", tier, n, dst)
 		}

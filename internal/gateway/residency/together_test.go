@@ -9,13 +9,14 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
 // sums are an overlap's blocks: on the device; with the host's; in all tiers.
 type sums [3]int
 
-func sumsOf(o Overlap) sums { return sums{o.Device, o.Device + o.Host, o.Blocks()} }
+func sumsOf(o router.Overlap) sums { return sums{o.Device, o.Device + o.Host, o.Blocks()} }
 
 func (s sums) max(t sums) sums { return sums{max(s[0], t[0]), max(s[1], t[1]), max(s[2], t[2])} }
 
@@ -192,10 +193,10 @@ func TestReplaceIsOneStep(t *testing.T) {
 		for !over.Load() && !t.Failed() {
 			all := found(t, p.x.Find(p.locals[q], nil))
 			o := all[r]
-			if o.Holder = (kv.Rank{}); len(all) != 1 {
+			if o.Worker = (kv.Rank{}); len(all) != 1 {
 				t.Errorf("a reader saw %v", all)
 			}
-			if o != (Overlap{Device: 6}) && o != (Overlap{Device: 2, Host: 7}) {
+			if o != (router.Overlap{Device: 6}) && o != (router.Overlap{Device: 2, Host: 7}) {
 				t.Errorf("a reader saw %+v", o)
 			}
 		}
