@@ -124,14 +124,20 @@ var (
 	errHandle = errors.New("vm: no such handle")
 	errClosed = errors.New("vm: the context is closed")
 	errPinned = errors.New("vm: host memory does not come from HostAlloc")
+	// errCapture reports a wait for a stream that is capturing.
+	errCapture = errors.New("vm: the stream is capturing")
 )
 
-// check converts an error of the interpreter to one of the driver.
+// check converts an error of the interpreter to one of the driver. It returns the driver's own
+// errors as they are.
 func check(call string, err error) error {
 	var f *ptxvm.Fault
+	var own *cudrv.Error
 	switch {
-	case err == nil:
-		return nil
+	case err == nil || errors.As(err, &own):
+		return err
+	case errors.Is(err, errCapture):
+		return fail(call, cudrv.CodeCaptureForbidden, err)
 	case errors.Is(err, ptxvm.ErrMemory):
 		return fail(call, cudrv.CodeOutOfMemory, err)
 	case errors.As(err, &f) && f.Kind == ptxvm.Misaligned:
@@ -146,7 +152,12 @@ func check(call string, err error) error {
 	return fail(call, cudrv.CodeInvalidValue, err)
 }
 
-func (c *Context) handle() uintptr { c.next++; return c.next }
+// add returns a new handle of object v.
+func add[H ~uintptr, V any](c *Context, all map[H]V, v V) H {
+	c.next++
+	all[H(c.next)] = v
+	return H(c.next)
+}
 
 // lookup returns the object of a handle.
 func lookup[H comparable, V any](c *Context, call string, all map[H]V, h H) (V, error) {
@@ -158,6 +169,26 @@ func lookup[H comparable, V any](c *Context, call string, all map[H]V, h H) (V, 
 		return v, fail(call, cudrv.CodeInvalidHandle, errHandle)
 	}
 	return v, nil
+}
+
+// on calls do for the object of a handle, and returns its error as one of the driver. It holds the
+// lock meanwhile.
+func on[H comparable, V any](c *Context, call string, all map[H]V, h H, do func(V) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, err := lookup(c, call, all, h)
+	if err != nil {
+		return err
+	}
+	return check(call, do(v))
+}
+
+// destroy removes the object of a handle.
+func destroy[H comparable, V any](c *Context, call string, all map[H]V, h H) error {
+	return on(c, call, all, h, func(V) error {
+		delete(all, h)
+		return nil
+	})
 }
 
 // Bind does nothing: the interpreter has no threads.
