@@ -39,8 +39,7 @@ func (t *target) scores() {
 	DECQ(n)
 	JMP(LabelRef("singles"))
 	Label("done")
-	VZEROUPPER()
-	RET()
+	end()
 }
 
 // eachHead generates a loop over the query heads whose body do generates. do must advance q to the
@@ -48,12 +47,10 @@ func (t *target) scores() {
 func (t *target) eachHead(label string, dst reg.Register, do func(q, at reg.Register)) {
 	q, at, heads := Load(Param("q"), GP64()), GP64(), Load(Param("group"), GP64())
 	MOVQ(dst, at)
-	Label(label + "Head")
-	do(q, at)
-	step, _ := Param("dstStride").Resolve()
-	ADDQ(step.Addr, at)
-	DECQ(heads)
-	JNZ(LabelRef(label + "Head"))
+	loop(label+"Head", heads, 1, func() {
+		do(q, at)
+		ADDQ(t.param("dstStride"), at)
+	})
 }
 
 // scoreBlock generates the scores of one block of positions: as many positions as fill one vector
@@ -237,21 +234,10 @@ func (t *target) scoreOne(at, q, k reg.Register) {
 	}
 	JMP(LabelRef("singleChunk"))
 	Label("singleTree")
-	eight := acc[0].AsY()
-	if t.wide() {
-		upper := YMM()
-		VEXTRACTF64X4(U8(1), acc[0], upper)
-		VADDPS(upper, eight, eight)
-	} else {
+	if !t.wide() {
 		VADDPS(acc[1], acc[0], acc[0])
 	}
-	four, other := eight.(reg.Vec).AsX(), XMM()
-	VEXTRACTF128(U8(1), eight, other)
-	VADDPS(other, four, four)
-	VUNPCKHPD(four, four, other)
-	VADDPS(other, four, four)
-	VMOVSHDUP(four, other)
-	VADDSS(other, four, four)
+	four := t.reduce(acc[0], VADDPS, VADDSS)
 	VMULSS(t.param("scale"), four, four)
 	VMOVSS(four, Mem{Base: at})
 }

@@ -68,36 +68,26 @@ func (t *target) gemm(rows, vectors int, kind string) {
 			}
 		}
 	}
-	first := Load(Param("first"), GP64())
-	TESTQ(first, first)
-	JZ(LabelRef("goOn"))
-	for _, v := range acc {
-		t.zero(v)
-	}
-	JMP(LabelRef("step"))
-	Label("goOn")
-	each(func(v reg.VecVirtual, at Mem) { VMOVUPS(at, v) })
+	t.start(acc, "step", func() { each(func(v reg.VecVirtual, at Mem) { VMOVUPS(at, v) }) })
 	weights := t.vectors(vectors)
-	Label("step")
-	t.weights(weights, w, kind)
-	fetch(step)
-	ADDQ(I32(step), w)
-	for r := range rows {
-		x := t.vector()
-		VBROADCASTSS(row(a, a3, aStride, r, 0), x)
-		for v := range vectors {
-			VFMADD231PS(weights[v], x, acc[r*vectors+v])
+	loop("step", k, 1, func() {
+		t.weights(weights, w, kind)
+		fetch(step)
+		ADDQ(I32(step), w)
+		for r := range rows {
+			x := t.vector()
+			VBROADCASTSS(row(a, a3, aStride, r, 0), x)
+			for v := range vectors {
+				VFMADD231PS(weights[v], x, acc[r*vectors+v])
+			}
 		}
-	}
-	ADDQ(I32(4), a)
-	if rows > 3 {
-		ADDQ(I32(4), a3)
-	}
-	DECQ(k)
-	JNZ(LabelRef("step"))
+		ADDQ(I32(4), a)
+		if rows > 3 {
+			ADDQ(I32(4), a3)
+		}
+	})
 	each(func(v reg.VecVirtual, at Mem) { VMOVUPS(v, at) })
-	VZEROUPPER()
-	RET()
+	end()
 }
 
 // fetches returns a function that generates the prefetches of weights for one step of k. They are

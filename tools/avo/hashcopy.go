@@ -28,7 +28,7 @@ func (t *target) hashCopy() {
 	n := stripeBytes / t.bytes()
 	h.acc, h.prime = t.vectors(n), t.vector()
 	for i, v := range h.acc {
-		t.load(Mem{Base: acc, Disp: i * t.bytes()}, v)
+		t.move(Mem{Base: acc, Disp: i * t.bytes()}, v)
 	}
 	word := GP64()
 	MOVQ(U64(scramblePrime), word)
@@ -37,25 +37,22 @@ func (t *target) hashCopy() {
 	VPBROADCASTQ(low, h.prime)
 	blocks := GP64()
 	MOVQ(I32(hashPiece/stripeBytes/blockStripes-1), blocks)
-	Label("block")
-	for i := range blockStripes {
-		h.stripe(i, 8*i)
-	}
-	h.scramble()
-	ADDQ(I32(stripeBytes*blockStripes), h.src)
-	ADDQ(I32(stripeBytes*blockStripes), h.dst)
-	DECQ(blocks)
-	JNZ(LabelRef("block"))
+	loop("block", blocks, 1, func() {
+		for i := range blockStripes {
+			h.stripe(i, 8*i)
+		}
+		h.scramble()
+		advance(stripeBytes*blockStripes, h.src, h.dst)
+	})
 	for i := range blockStripes - 1 {
 		h.stripe(i, 8*i)
 	}
 	h.stripe(blockStripes-1, lastStripeAt)
 	for i, v := range h.acc {
-		t.store(v, Mem{Base: acc, Disp: i * t.bytes()})
+		t.move(v, Mem{Base: acc, Disp: i * t.bytes()})
 	}
 	SFENCE()
-	VZEROUPPER()
-	RET()
+	end()
 }
 
 // hasher is the state of hashCopy.
@@ -73,9 +70,9 @@ func (h *hasher) stripe(i, at int) {
 	for v, acc := range h.acc {
 		disp := stripeBytes*i + v*t.bytes()
 		data, key, high := t.vector(), t.vector(), t.vector()
-		t.load(Mem{Base: h.src, Disp: disp}, data)
+		t.move(Mem{Base: h.src, Disp: disp}, data)
 		VMOVNTDQ(data, Mem{Base: h.dst, Disp: disp})
-		t.load(Mem{Base: h.secret, Disp: at + v*t.bytes()}, key)
+		t.move(Mem{Base: h.secret, Disp: at + v*t.bytes()}, key)
 		t.xor(data, key, key)
 		VPSHUFD(U8(0x31), key, high)
 		VPMULUDQ(key, high, high)
@@ -96,28 +93,12 @@ func (h *hasher) scramble() {
 		x, high := t.vector(), t.vector()
 		VPSRLQ(U8(47), acc, x)
 		t.xor(x, acc, acc)
-		t.load(Mem{Base: h.secret, Disp: scrambleAt + v*t.bytes()}, x)
+		t.move(Mem{Base: h.secret, Disp: scrambleAt + v*t.bytes()}, x)
 		t.xor(x, acc, acc)
 		VPSRLQ(U8(32), acc, high)
 		VPMULUDQ(h.prime, high, high)
 		VPSLLQ(U8(32), high, high)
 		VPMULUDQ(h.prime, acc, acc)
 		VPADDQ(high, acc, acc)
-	}
-}
-
-func (t *target) load(from Mem, to reg.VecVirtual) {
-	if t.wide() {
-		VMOVDQU64(from, to)
-	} else {
-		VMOVDQU(from, to)
-	}
-}
-
-func (t *target) store(from reg.VecVirtual, to Mem) {
-	if t.wide() {
-		VMOVDQU64(from, to)
-	} else {
-		VMOVDQU(from, to)
 	}
 }

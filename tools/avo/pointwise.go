@@ -67,55 +67,29 @@ func (t *target) softmax() {
 	VMOVUPS(t.constant("-inf"), top)
 	MOVQ(s, cur)
 	MOVQ(n, left)
-	Label("largest")
-	for i := range parts {
+	t.sixteens("largest", left, func(_, disp int) {
 		x := t.vector()
-		VMOVUPS(Mem{Base: cur, Disp: i * t.bytes()}, x)
+		VMOVUPS(Mem{Base: cur, Disp: disp}, x)
 		VMAXPS(top, x, top) // keeps top where x is NaN
-	}
-	ADDQ(I32(64), cur)
-	SUBQ(I32(16), left)
-	JNZ(LabelRef("largest"))
-	t.broadcastMax(top)
+	}, cur)
+	VBROADCASTSS(t.reduce(top, VMAXPS, VMAXSS), top) // no lane is NaN
 	sums := t.vectors(parts)
 	for _, v := range sums {
 		t.zero(v)
 	}
-	Label("weights")
-	for i := range parts {
+	t.sixteens("weights", n, func(i, disp int) {
 		x := t.vector()
-		VMOVUPS(Mem{Base: s, Disp: i * t.bytes()}, x)
+		VMOVUPS(Mem{Base: s, Disp: disp}, x)
 		VSUBPS(top, x, x)
 		t.exp(x)
-		VMOVUPS(x, Mem{Base: s, Disp: i * t.bytes()})
+		VMOVUPS(x, Mem{Base: s, Disp: disp})
 		VADDPS(x, sums[i], sums[i])
-	}
-	ADDQ(I32(64), s)
-	SUBQ(I32(16), n)
-	JNZ(LabelRef("weights"))
+	}, s)
 	sum := Load(Param("sum"), GP64())
 	for i, v := range sums {
 		VMOVUPS(v, Mem{Base: sum, Disp: i * t.bytes()})
 	}
-	VZEROUPPER()
-	RET()
-}
-
-// broadcastMax copies the largest lane to all lanes; no lane may be NaN.
-func (t *target) broadcastMax(v reg.VecVirtual) {
-	if t.wide() {
-		upper := YMM()
-		VEXTRACTF64X4(U8(1), v, upper)
-		VMAXPS(upper, v.AsY(), v.AsY())
-	}
-	four, other := v.AsX(), XMM()
-	VEXTRACTF128(U8(1), v.AsY(), other)
-	VMAXPS(other, four, four)
-	VUNPCKHPD(four, four, other)
-	VMAXPS(other, four, four)
-	VMOVSHDUP(four, other)
-	VMAXSS(other, four, four)
-	VBROADCASTSS(four, v)
+	end()
 }
 
 // squares generates the first half of an RMSNorm, the sum of squares in lanes.
@@ -127,20 +101,15 @@ func (t *target) squares() {
 	for _, v := range acc {
 		t.zero(v)
 	}
-	Label("step")
-	for i, v := range acc {
+	t.sixteens("step", n, func(i, disp int) {
 		c := t.vector()
-		VMOVUPS(Mem{Base: x, Disp: i * t.bytes()}, c)
-		VFMADD231PS(c, c, v)
-	}
-	ADDQ(I32(64), x)
-	SUBQ(I32(16), n)
-	JNZ(LabelRef("step"))
+		VMOVUPS(Mem{Base: x, Disp: disp}, c)
+		VFMADD231PS(c, c, acc[i])
+	}, x)
 	for i, v := range acc {
 		VMOVUPS(v, Mem{Base: sum, Disp: i * t.bytes()})
 	}
-	VZEROUPPER()
-	RET()
+	end()
 }
 
 // scale generates the second half of an RMSNorm, two products per element.
@@ -150,20 +119,13 @@ func (t *target) scale() {
 	dst, x, w := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("w"), GP64())
 	n, r := Load(Param("n"), GP64()), t.vector()
 	VBROADCASTSS(t.param("r"), r)
-	Label("step")
-	for i := range 16 / t.lanes {
+	t.sixteens("step", n, func(_, disp int) {
 		v := t.vector()
-		VMULPS(Mem{Base: x, Disp: i * t.bytes()}, r, v)
-		VMULPS(Mem{Base: w, Disp: i * t.bytes()}, v, v)
-		VMOVUPS(v, Mem{Base: dst, Disp: i * t.bytes()})
-	}
-	for _, p := range []reg.Register{dst, x, w} {
-		ADDQ(I32(64), p)
-	}
-	SUBQ(I32(16), n)
-	JNZ(LabelRef("step"))
-	VZEROUPPER()
-	RET()
+		VMULPS(Mem{Base: x, Disp: disp}, r, v)
+		VMULPS(Mem{Base: w, Disp: disp}, v, v)
+		VMOVUPS(v, Mem{Base: dst, Disp: disp})
+	}, dst, x, w)
+	end()
 }
 
 // silu generates SiLUMul of internal/f32.
@@ -172,43 +134,35 @@ func (t *target) silu() {
 		"writes (gate/(1+e^-gate))·up; n is a positive multiple of 16.")
 	dst, g, u := Load(Param("dst"), GP64()), Load(Param("gate"), GP64()), Load(Param("up"), GP64())
 	n := Load(Param("n"), GP64())
-	Label("step")
-	for i := range 16 / t.lanes {
-		x, e := t.vector(), t.vector()
-		VMOVUPS(Mem{Base: g, Disp: i * t.bytes()}, x)
-		t.xor(t.constant("sign"), x, e)
-		t.exp(e)
-		VADDPS(t.constant("1"), e, e)
-		VDIVPS(e, x, x)
-		VMULPS(Mem{Base: u, Disp: i * t.bytes()}, x, x)
-		VMOVUPS(x, Mem{Base: dst, Disp: i * t.bytes()})
-	}
-	for _, p := range []reg.Register{dst, g, u} {
-		ADDQ(I32(64), p)
-	}
-	SUBQ(I32(16), n)
-	JNZ(LabelRef("step"))
-	VZEROUPPER()
-	RET()
+	t.sixteens("step", n, func(_, disp int) {
+		t.siluMul(Mem{Base: g, Disp: disp}, Mem{Base: u, Disp: disp}, Mem{Base: dst, Disp: disp})
+	}, dst, g, u)
+	end()
+}
+
+// siluMul generates SiLUMul of one vector.
+func (t *target) siluMul(gate, up, dst Mem) {
+	x, e := t.vector(), t.vector()
+	VMOVUPS(gate, x)
+	t.xor(t.constant("sign"), x, e)
+	t.exp(e)
+	VADDPS(t.constant("1"), e, e)
+	VDIVPS(e, x, x)
+	VMULPS(up, x, x)
+	VMOVUPS(x, dst)
 }
 
 // add generates the sum of two rows.
 func (t *target) add() {
 	t.text("add", "(dst, x *float32, n int)", "adds x to dst; n is a positive multiple of 16.")
 	dst, x, n := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
-	Label("step")
-	for i := range 16 / t.lanes {
+	t.sixteens("step", n, func(_, disp int) {
 		v := t.vector()
-		VMOVUPS(Mem{Base: dst, Disp: i * t.bytes()}, v)
-		VADDPS(Mem{Base: x, Disp: i * t.bytes()}, v, v)
-		VMOVUPS(v, Mem{Base: dst, Disp: i * t.bytes()})
-	}
-	ADDQ(I32(64), dst)
-	ADDQ(I32(64), x)
-	SUBQ(I32(16), n)
-	JNZ(LabelRef("step"))
-	VZEROUPPER()
-	RET()
+		VMOVUPS(Mem{Base: dst, Disp: disp}, v)
+		VADDPS(Mem{Base: x, Disp: disp}, v, v)
+		VMOVUPS(v, Mem{Base: dst, Disp: disp})
+	}, dst, x)
+	end()
 }
 
 // rotate generates the rotary embedding of one head, without fused multiply-adds.
@@ -217,27 +171,23 @@ func (t *target) rotate() {
 	x, cos, sin, half := Load(Param("x"), GP64()), Load(Param("cos"), GP64()), Load(Param("sin"), GP64()), Load(Param("half"), GP64())
 	upper := GP64()
 	LEAQ(Mem{Base: x, Index: half, Scale: 4}, upper)
-	Label("step")
-	a, b, c, s, as, bs := t.vector(), t.vector(), t.vector(), t.vector(), t.vector(), t.vector()
-	VMOVUPS(Mem{Base: x}, a)
-	VMOVUPS(Mem{Base: upper}, b)
-	VMOVUPS(Mem{Base: cos}, c)
-	VMOVUPS(Mem{Base: sin}, s)
-	VMULPS(s, a, as)
-	VMULPS(s, b, bs)
-	VMULPS(c, a, a)
-	VMULPS(c, b, b)
-	VSUBPS(bs, a, a)
-	VADDPS(as, b, b)
-	VMOVUPS(a, Mem{Base: x})
-	VMOVUPS(b, Mem{Base: upper})
-	for _, p := range []reg.Register{x, upper, cos, sin} {
-		ADDQ(I32(32), p)
-	}
-	SUBQ(I32(8), half)
-	JNZ(LabelRef("step"))
-	VZEROUPPER()
-	RET()
+	loop("step", half, 8, func() {
+		a, b, c, s, as, bs := t.vector(), t.vector(), t.vector(), t.vector(), t.vector(), t.vector()
+		VMOVUPS(Mem{Base: x}, a)
+		VMOVUPS(Mem{Base: upper}, b)
+		VMOVUPS(Mem{Base: cos}, c)
+		VMOVUPS(Mem{Base: sin}, s)
+		VMULPS(s, a, as)
+		VMULPS(s, b, bs)
+		VMULPS(c, a, a)
+		VMULPS(c, b, b)
+		VSUBPS(bs, a, a)
+		VADDPS(as, b, b)
+		VMOVUPS(a, Mem{Base: x})
+		VMOVUPS(b, Mem{Base: upper})
+		advance(32, x, upper, cos, sin)
+	})
+	end()
 }
 
 // quantize generates the writing of records for blocks of 32 activations, see quantacts.go in
@@ -318,8 +268,7 @@ func (t *target) quantize() {
 	ADDQ(I32(recordSize), dst)
 	DECQ(blocks)
 	JNZ(LabelRef("block"))
-	VZEROUPPER()
-	RET()
+	end()
 	Label("notFinite")
 	MOVL(U32(math.Float32bits(float32(math.NaN()))), bits)
 	JMP(LabelRef("blank"))
@@ -340,34 +289,25 @@ func (t *target) siluPairs() {
 	t.text("siluPairs", "(dst *float32, dstStride int, tile *float32, rows int)",
 		"writes (gate/(1+e^-gate))·up, 32 a row; tile is [rows][32 of gate, 32 of up], dstStride is in bytes. dst may be the tile.")
 	dst, stride, tile, rows := Load(Param("dst"), GP64()), Load(Param("dstStride"), GP64()), Load(Param("tile"), GP64()), Load(Param("rows"), GP64())
-	Label("row")
-	for i := range 32 / t.lanes {
-		x, e := t.vector(), t.vector()
-		VMOVUPS(Mem{Base: tile, Disp: i * t.bytes()}, x)
-		t.xor(t.constant("sign"), x, e)
-		t.exp(e)
-		VADDPS(t.constant("1"), e, e)
-		VDIVPS(e, x, x)
-		VMULPS(Mem{Base: tile, Disp: 128 + i*t.bytes()}, x, x)
-		VMOVUPS(x, Mem{Base: dst, Disp: i * t.bytes()})
-	}
-	ADDQ(stride, dst)
-	ADDQ(I32(256), tile)
-	DECQ(rows)
-	JNZ(LabelRef("row"))
-	VZEROUPPER()
-	RET()
+	loop("row", rows, 1, func() {
+		for i := range 32 / t.lanes {
+			gate := Mem{Base: tile, Disp: i * t.bytes()}
+			t.siluMul(gate, gate.Offset(128), Mem{Base: dst, Disp: i * t.bytes()})
+		}
+		ADDQ(stride, dst)
+		ADDQ(I32(256), tile)
+	})
+	end()
 }
 
 // fetch generates prefetches of memory that will be read soon.
 func (t *target) fetch() {
 	t.text("fetch", "(p *byte, n int)", "fetches n bytes into the first-level cache; n is a positive multiple of 64.")
 	p, n := Load(Param("p"), GP64()), Load(Param("n"), GP64())
-	Label("step")
-	PREFETCHT0(Mem{Base: p})
-	ADDQ(I32(64), p)
-	SUBQ(I32(64), n)
-	JNZ(LabelRef("step"))
+	loop("step", n, 64, func() {
+		PREFETCHT0(Mem{Base: p})
+		ADDQ(I32(64), p)
+	})
 	RET()
 }
 
@@ -383,22 +323,20 @@ func (t *target) stream() {
 	for _, v := range acc {
 		t.zero(v)
 	}
-	Label("step")
-	for i := range 256 / t.lanes {
-		VPADDD(Mem{Base: p, Disp: i * t.bytes()}, acc[i%4], acc[i%4])
-	}
-	for line := 0; line < 1024; line += 64 {
-		PREFETCHT0(Mem{Base: p, Disp: ahead + line})
-	}
-	ADDQ(I32(1024), p)
-	SUBQ(I32(256), n)
-	JNZ(LabelRef("step"))
+	loop("step", n, 256, func() {
+		for i := range 256 / t.lanes {
+			VPADDD(Mem{Base: p, Disp: i * t.bytes()}, acc[i%4], acc[i%4])
+		}
+		for line := 0; line < 1024; line += 64 {
+			PREFETCHT0(Mem{Base: p, Disp: ahead + line})
+		}
+		ADDQ(I32(1024), p)
+	})
 	for _, v := range acc[1:] {
 		VPADDD(v, acc[0], acc[0])
 	}
 	sum := GP32()
 	VMOVD(acc[0].AsX(), sum)
 	Store(sum, ReturnIndex(0))
-	VZEROUPPER()
-	RET()
+	end()
 }

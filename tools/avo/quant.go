@@ -110,35 +110,25 @@ func (t *target) quant(shape tile, kind quantKind) {
 		}
 	}
 	q.constants()
-	first := Load(Param("first"), GP64())
-	TESTQ(first, first)
-	JZ(LabelRef("goOn"))
-	for _, v := range q.acc {
-		t.zero(v)
-	}
-	JMP(LabelRef("block"))
-	Label("goOn")
-	each(func(v reg.VecVirtual, at Mem) { VMOVUPS(at, v) })
-	Label("block")
-	q.block()
-	ADDQ(t.param("headStep"), q.head)
-	ADDQ(t.param("weightStep"), q.weights)
-	if kind.scales == factors {
-		DECQ(q.left)
-		JNZ(LabelRef("sameSuper"))
-		ADDQ(I32(q.superBytes()), q.super)
-		MOVQ(I32(superBlocks), q.left)
-		Label("sameSuper")
-	}
-	ADDQ(I32(recordSize), q.x)
-	if q.rows > 3 {
-		ADDQ(I32(recordSize), q.x3)
-	}
-	DECQ(blocks)
-	JNZ(LabelRef("block"))
+	t.start(q.acc, "block", func() { each(func(v reg.VecVirtual, at Mem) { VMOVUPS(at, v) }) })
+	loop("block", blocks, 1, func() {
+		q.block()
+		ADDQ(t.param("headStep"), q.head)
+		ADDQ(t.param("weightStep"), q.weights)
+		if kind.scales == factors {
+			DECQ(q.left)
+			JNZ(LabelRef("sameSuper"))
+			ADDQ(I32(q.superBytes()), q.super)
+			MOVQ(I32(superBlocks), q.left)
+			Label("sameSuper")
+		}
+		ADDQ(I32(recordSize), q.x)
+		if q.rows > 3 {
+			ADDQ(I32(recordSize), q.x3)
+		}
+	})
 	each(func(v reg.VecVirtual, at Mem) { VMOVUPS(v, at) })
-	VZEROUPPER()
-	RET()
+	end()
 }
 
 // superBytes returns the size of the f16 of 8 blocks: those of scales and, if there are any, of minima.
@@ -354,25 +344,23 @@ func (t *target) expand(high int) {
 	MOVQ(blocks, next)
 	IMULQ(t.param("step"), next)
 	q.masks()
-	Label("block")
-	for line := range 4 + high {
-		for i := range 4 {
-			PREFETCHT1(Mem{Base: q.weights, Index: next, Scale: 1, Disp: 64 * (4*line + i)})
+	loop("block", blocks, 1, func() {
+		for line := range 4 + high {
+			for i := range 4 {
+				PREFETCHT1(Mem{Base: q.weights, Index: next, Scale: 1, Disp: 64 * (4*line + i)})
+			}
 		}
-	}
-	for v := range q.vectors {
-		for j := 0; j < 8; j += 2 {
-			q.pair(j, v, func(w reg.VecVirtual, j int) {
-				VMOVUPS(w, Mem{Base: dst, Disp: j*panelCols*4 + v*q.bytes()})
-			})
+		for v := range q.vectors {
+			for j := 0; j < 8; j += 2 {
+				q.pair(j, v, func(w reg.VecVirtual, j int) {
+					VMOVUPS(w, Mem{Base: dst, Disp: j*panelCols*4 + v*q.bytes()})
+				})
+			}
 		}
-	}
-	ADDQ(t.param("step"), q.weights)
-	ADDQ(I32(8*panelCols*4), dst)
-	DECQ(blocks)
-	JNZ(LabelRef("block"))
-	VZEROUPPER()
-	RET()
+		ADDQ(t.param("step"), q.weights)
+		ADDQ(I32(8*panelCols*4), dst)
+	})
+	end()
 }
 
 func (q *quant) lookUp(w reg.VecVirtual) {

@@ -39,11 +39,13 @@ func (t *target) vectors(n int) []reg.VecVirtual {
 	return v
 }
 
-func (t *target) zero(v reg.VecVirtual) {
+func (t *target) zero(v reg.VecVirtual) { t.xor(v, v, v) }
+
+func (t *target) move(from, to Op) {
 	if t.wide() {
-		VPXORD(v, v, v)
+		VMOVDQU64(from, to)
 	} else {
-		VPXOR(v, v, v)
+		VMOVDQU(from, to)
 	}
 }
 
@@ -69,6 +71,74 @@ func (t *target) text(name, signature, doc string) {
 	TEXT(name+t.name, attr.NOSPLIT, "func"+signature)
 	Pragma("noescape")
 	Doc(name + t.name + " " + doc)
+}
+
+// end generates the end of a function that has used vectors.
+func end() {
+	VZEROUPPER()
+	RET()
+}
+
+// loop generates body and its repetition: n counts down by step to 0.
+func loop(label string, n reg.Register, step int, body func()) {
+	Label(label)
+	body()
+	if step == 1 {
+		DECQ(n)
+	} else {
+		SUBQ(I32(step), n)
+	}
+	JNZ(LabelRef(label))
+}
+
+// sixteens generates a loop over n elements of 4 bytes, 16 at a time: body for each vector i of them,
+// which is disp bytes after the pointers.
+func (t *target) sixteens(label string, n reg.Register, body func(i, disp int), pointers ...reg.Register) {
+	loop(label, n, 16, func() {
+		for i := range 16 / t.lanes {
+			body(i, i*t.bytes())
+		}
+		advance(64, pointers...)
+	})
+}
+
+// advance generates the addition of n bytes to pointers.
+func advance(n int, pointers ...reg.Register) {
+	for _, p := range pointers {
+		ADDQ(I32(n), p)
+	}
+}
+
+// start generates the first values of accumulators: zeros if parameter first is set, else what load
+// loads. Label next must follow.
+func (t *target) start(acc []reg.VecVirtual, next string, load func()) {
+	first := Load(Param("first"), GP64())
+	TESTQ(first, first)
+	JZ(LabelRef("goOn"))
+	for _, v := range acc {
+		t.zero(v)
+	}
+	JMP(LabelRef(next))
+	Label("goOn")
+	load()
+}
+
+// reduce generates the combination of all lanes of v by packed, for vectors, and single, for one lane.
+// It returns the register whose first lane has the result.
+func (t *target) reduce(v reg.VecVirtual, packed, single func(ops ...Op)) reg.Register {
+	if t.wide() {
+		upper := YMM()
+		VEXTRACTF64X4(U8(1), v, upper)
+		packed(upper, v.AsY(), v.AsY())
+	}
+	four, other := v.AsX(), XMM()
+	VEXTRACTF128(U8(1), v.AsY(), other)
+	packed(other, four, four)
+	VUNPCKHPD(four, four, other)
+	packed(other, four, four)
+	VMOVSHDUP(four, other)
+	single(other, four, four)
+	return four
 }
 
 // row returns the address disp bytes into row r of a matrix whose rows are stride bytes apart.

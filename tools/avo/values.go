@@ -34,8 +34,7 @@ func (t *target) values() {
 			CMPQ(left, I32(slab*t.bytes()))
 			JL(LabelRef("end" + name))
 			t.slab(name, heads, slab, out, w, w2, v, stride)
-			ADDQ(I32(slab*t.bytes()), out)
-			ADDQ(I32(slab*t.bytes()), v)
+			advance(slab*t.bytes(), out, v)
 			SUBQ(I32(slab*t.bytes()), left)
 			JMP(LabelRef(name))
 			Label("end" + name)
@@ -49,8 +48,7 @@ func (t *target) values() {
 		JMP(LabelRef(next))
 		Label("end" + next)
 	}
-	VZEROUPPER()
-	RET()
+	end()
 }
 
 // slab generates some columns of one or two heads over all positions.
