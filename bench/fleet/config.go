@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/coppice-llm/coppice/bench/fleet/mocker"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
@@ -90,6 +89,9 @@ func (c *Config) Validate() error {
 	if c.KVTokens < 2*BlockTokens {
 		bad("KVTokens is %d, want at least %d", c.KVTokens, 2*BlockTokens)
 	}
+	if c.Kind == Mocker && c.StepTokens < c.MaxRunning {
+		bad("StepTokens is %d, want at least MaxRunning, %d: each decoding request takes a token", c.StepTokens, c.MaxRunning)
+	}
 	return errors.Join(errs...)
 }
 
@@ -136,10 +138,10 @@ func kvTokenBytes(m *sim.Model) int { return 2 * m.Layers * m.KVHeads * m.HeadDi
 // tokens. A decoding pass takes 5.7 ms on an empty pool and 34 ms on a full one. Block is that
 // difference divided by the number of blocks of the pool.
 func mockerProfile(kvTokens int) router.Profile {
-	p := mocker.DefaultPolynomial()
+	p := dynamoTiming()
 	const milli = 1e-3
 	return router.Profile{
-		Step: milli * p.Decode[0], Token: milli * p.Prefill[1], Pair: milli * 2 * p.Prefill[2], Prompt: milli * p.Prefill[0],
-		Block: milli * (p.Decode[1] + p.Decode[2]) / float64(kv.FloorPages(kvTokens, BlockTokens)),
+		Step: milli * p.decode[0], Token: milli * p.prefill[1], Pair: milli * 2 * p.prefill[2], Prompt: milli * p.prefill[0],
+		Block: milli * (p.decode[1] + p.decode[2]) / float64(kv.FloorPages(kvTokens, BlockTokens)),
 	}
 }

@@ -3,7 +3,7 @@
 // and never schedules a request, which the worker does. It needs no device and no network.
 //
 // The production code runs: package router, its block index, and as workers the
-// scheduler with its radix cache, or a copy of NVIDIA Dynamo's mocker. Simulated are the
+// scheduler with its radix cache, or a model of NVIDIA Dynamo's mocker. Simulated are the
 // times of steps (engine/sim) and the requests: conversations, long shared prefixes,
 // nothing shared, or a recorded trace. Every policy gets the same requests at the same
 // times, and every run checks that each request is answered once, with exactly its

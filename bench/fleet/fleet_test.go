@@ -179,13 +179,16 @@ func TestIndexNeverOvercounts(t *testing.T) {
 		}
 		promised, there, looks := 0, 0, 0
 		var req Request
-		evicted := map[*station]int{}
 		p.checked = func(w *station) error {
 			looks++
 			untold := 0
-			if v, ok := w.Worker.(*mock); ok {
-				now := int(v.Stats().Evicted)
-				untold, evicted[w] = now-evicted[w], now
+			if v, ok := w.Worker.(*mocker); ok {
+				if err := v.check(); err != nil {
+					return err
+				}
+				for _, e := range v.cache.events {
+					untold += len(e.Hashes)
+				}
 			}
 			for i := range 4 {
 				trace.fill((looks*7+i*31)%max(1, p.next), p.hasher, &req)
@@ -193,8 +196,8 @@ func TestIndexNeverOvercounts(t *testing.T) {
 				switch v := w.Worker.(type) {
 				case *ours:
 					has = v.s.Cache().Match(radixcache.Key{Tokens: req.Tokens}).Tokens / BlockTokens
-				case *mock:
-					has = v.Overlap(req.Hashes)
+				case *mocker:
+					has = v.found(req.Hashes)
 				}
 				there += has
 				for _, o := range p.index.Find(req.Locals, nil) {
@@ -328,7 +331,8 @@ func TestRefusals(t *testing.T) {
 		"KVTokens is -1":      {Workers: 1, Rate: 1, KVTokens: -1},
 		"Weights: ITL is -1":  {Workers: 1, Rate: 1, Weights: router.Weights{TTFT: 1, ITL: -1}},
 		"unique, 1 workers, latency: fleet: request":  {Workers: 1, Rate: 1, KVTokens: 256},
-		"unique, 1 workers, latency: mocker: request": {Workers: 1, Rate: 1, KVTokens: 1024, StepTokens: 256, Kind: Mocker},
+		"unique, 1 workers, latency: fleet: request ": {Workers: 1, Rate: 1, KVTokens: 1024, Kind: Mocker},
+		"StepTokens is 255, want at least MaxRunning": {Workers: 1, Rate: 1, StepTokens: 255, Kind: Mocker},
 	} {
 		if _, err := Play(context.Background(), cfg, trace); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

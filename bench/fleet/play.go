@@ -128,7 +128,7 @@ func (p *play) open(i int, pool router.PoolID) error {
 // newWorker makes a worker of cfg.Kind. Its queue has room for this many requests.
 func newWorker(cfg *Config, requests int) (Worker, error) {
 	if cfg.Kind == Mocker {
-		return newMocker(cfg, requests)
+		return newMocker(kv.FloorPages(cfg.KVTokens, BlockTokens), BlockTokens, cfg.MaxRunning, cfg.StepTokens), nil
 	}
 	return newOurs(cfg, requests)
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/enum"
@@ -47,6 +48,16 @@ func (r *Report) reset() {
 	*r = Report{Tokens: r.Tokens[:0], Ended: r.Ended[:0], Events: r.Events[:0]}
 }
 
+// keep returns a deep copy of events, whose slices the worker may reuse in its next pass.
+func keep(events []kv.Event) []kv.Event {
+	kept := make([]kv.Event, len(events))
+	for i, e := range events {
+		e.Blocks, e.Hashes = slices.Clone(e.Blocks), slices.Clone(e.Hashes)
+		kept[i] = e
+	}
+	return kept
+}
+
 // Usage is the load of a worker.
 type Usage struct {
 	UsedBlocks int // blocks of the KV pool that running requests hold
@@ -60,7 +71,7 @@ type Kind uint8
 // The kinds of worker.
 const (
 	Ours   Kind = iota // our scheduler with a device of engine/sim's cost model
-	Mocker             // package mocker: NVIDIA Dynamo's mocker
+	Mocker             // NVIDIA Dynamo's mocker
 )
 
 var kinds = enum.New[Kind]("fleet", "worker", "ours", "mocker")

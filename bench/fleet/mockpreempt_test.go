@@ -1,12 +1,14 @@
-package mocker
+package fleet
 
 import (
 	"slices"
 	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 func TestNewestIsPreempted(t *testing.T) {
-	w := newWorker(t, Config{Blocks: 10, BlockTokens: 4})
+	w := mockOf(mockSizes{Blocks: 10, BlockTokens: 4})
 	w.limit = 10
 	for id := range 3 { // 3 blocks each; the 13th token needs a 4th
 		submit(t, w, 0, request(id, tokensFrom(id+1, 12), 4, 4))
@@ -24,7 +26,7 @@ func TestNewestIsPreempted(t *testing.T) {
 // TestPreemptedAreFirstInTheQueue: a preempted sequence is admitted first, once its blocks
 // fit. A block taken for a decoding sequence goes to no other one.
 func TestPreemptedAreFirstInTheQueue(t *testing.T) {
-	w := newWorker(t, Config{Blocks: 10, BlockTokens: 4, MaxSeqs: 3})
+	w := mockOf(mockSizes{Blocks: 10, BlockTokens: 4, MaxSeqs: 3})
 	w.limit = 10
 	for id := range 3 {
 		submit(t, w, 0, request(id, tokensFrom(id+1, 12), 4, 4))
@@ -47,15 +49,13 @@ func TestPreemptedAreFirstInTheQueue(t *testing.T) {
 // TestResumedFindsItsBlocks: a preempted request finds its cached blocks again, including
 // those of its output.
 func TestResumedFindsItsBlocks(t *testing.T) {
-	w := newWorker(t, Config{Blocks: 20, BlockTokens: 4})
+	w := mockOf(mockSizes{Blocks: 20, BlockTokens: 4})
 	submit(t, w, 0, request(1, tokensFrom(1, 10), 30, 4))
 	for tokens := 0; tokens < 20; {
 		tokens += len(step(t, w).Tokens)
 	}
 	// 30 tokens, of which 28 fill 7 blocks; the current pass computes the 30th.
-	w.preempt(w.victim())
-	w.running[0].gone = false
-	w.running = w.running[:0]
+	w.preempt()
 	rep := drain(t, w, 20)
 	if rep.Recomputed != 1 || rep.Computed != 0 || rep.Cached != 0 || len(rep.Tokens) != 10 {
 		t.Fatalf("%+v", rep)
@@ -63,12 +63,12 @@ func TestResumedFindsItsBlocks(t *testing.T) {
 }
 
 func TestPromptsGetTheRestOfTheBudget(t *testing.T) {
-	w := newWorker(t, Config{Blocks: 100, BlockTokens: 4, MaxSeqs: 4, MaxBatchedTokens: 12})
+	w := mockOf(mockSizes{Blocks: 100, BlockTokens: 4, MaxSeqs: 4, BatchTokens: 12})
 	for id := range 3 {
 		submit(t, w, 0, request(id, tokensFrom(id+1, 4), 9, 4))
 	}
 	step(t, w)
-	submit(t, w, w.now, request(3, tokensFrom(4, 20), 1, 4))
+	submit(t, w, w.until, request(3, tokensFrom(4, 20), 1, 4))
 	computed := []int{step(t, w).Computed}
 	for range 3 {
 		computed = append(computed, step(t, w).Computed)
@@ -81,13 +81,13 @@ func TestPromptsGetTheRestOfTheBudget(t *testing.T) {
 // TestEventsStayUntilTheNextPass: the events of a report stay valid while the next pass is
 // composed.
 func TestEventsStayUntilTheNextPass(t *testing.T) {
-	w := newWorker(t, Config{Blocks: 100, BlockTokens: 4, MaxSeqs: 1})
+	w := mockOf(mockSizes{Blocks: 100, BlockTokens: 4, MaxSeqs: 1})
 	first, second := request(1, tokensFrom(1, 12), 1, 4), request(2, tokensFrom(2, 16), 1, 4)
 	submit(t, w, 0, first)
 	submit(t, w, 0, second)
 	step(t, w)
 	rep := step(t, w)
-	if w.Overlap(second.Hashes) != 4 {
+	if w.found(second.Hashes) != 4 {
 		t.Fatal("the second has not begun")
 	}
 	for i, b := range rep.Events[0].Blocks {
@@ -101,21 +101,22 @@ func TestEventsStayUntilTheNextPass(t *testing.T) {
 }
 
 func TestEventsAreOfOneRun(t *testing.T) {
-	var l log
-	l.stored(0, false, 1, 1)
-	l.stored(1, true, 2, 2)
-	l.stored(9, true, 3, 3)
-	l.stored(9, true, 4, 4)
+	var l eventLog
+	stored := func(parent kv.BlockHash, hasParent bool, hash kv.BlockHash) {
+		l.stored(parent, hasParent, kv.Block{Hash: hash, Local: kv.LocalHash(hash)})
+	}
+	stored(0, false, 1)
+	stored(1, true, 2)
+	stored(9, true, 3)
+	stored(9, true, 4)
 	l.removed(9)
 	l.removed(8)
-	l.stored(4, true, 5, 5)
-	var seq uint64 = 7
-	events := l.drain(nil, &seq)
+	stored(4, true, 5)
 	sizes := []int{}
-	for _, e := range events {
+	for _, e := range l {
 		sizes = append(sizes, len(e.Blocks)+10*len(e.Hashes))
 	}
-	if !slices.Equal(sizes, []int{2, 1, 1, 20, 1}) || seq != 12 {
-		t.Fatalf("%v: %+v", sizes, events)
+	if !slices.Equal(sizes, []int{2, 1, 1, 20, 1}) {
+		t.Fatalf("%v: %+v", sizes, l)
 	}
 }

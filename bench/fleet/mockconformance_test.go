@@ -1,4 +1,4 @@
-package mocker
+package fleet
 
 import (
 	"fmt"
@@ -13,39 +13,38 @@ import (
 
 // full makes the block named hash active and returns it, as upstream's Use of one block does. If
 // there is no such block, it makes one. It returns false if there is no room.
-func full(c *cache, log *log, hash kv.BlockHash) (slot, bool) {
+func full(c *mockCache, hash kv.BlockHash) (slot, bool) {
 	if found, _ := c.match([]kv.BlockHash{hash}); found == 1 {
-		slots, ok := c.use([]kv.BlockHash{hash}, 0, nil, log)
+		blocks, ok := c.use([]kv.BlockHash{hash}, 0, nil)
 		if !ok {
-			return none, false
+			return 0, false
 		}
-		return slots[0], true
+		return blocks[0], true
 	}
-	slots, ok := c.use(nil, 1, nil, log)
+	blocks, ok := c.use(nil, 1, nil)
 	if !ok {
-		return none, false
+		return 0, false
 	}
-	s, _ := c.name(slots[0], none, hash)
-	return s, true
+	return c.name(blocks[0], 0, hash, 0), true
 }
 
 func TestUseUpToCapacity(t *testing.T) {
-	c, log := newCache(10), log{}
+	c := newMockCache(10)
 	for h := range kv.BlockHash(10) {
-		if _, ok := full(&c, &log, h); !ok {
+		if _, ok := full(&c, h); !ok {
 			t.Fatalf("block %d of 10 is refused", h)
 		}
 	}
-	if _, ok := full(&c, &log, 10); ok || c.active != 10 {
+	if _, ok := full(&c, 10); ok || c.active != 10 {
 		t.Fatalf("block 10 is taken beside %d", c.active)
 	}
 }
 
 func TestLifeOfBlocks(t *testing.T) {
-	c, log := newCache(10), log{}
+	c := newMockCache(10)
 	use := func(h kv.BlockHash) slot {
 		t.Helper()
-		s, ok := full(&c, &log, h)
+		s, ok := full(&c, h)
 		if !ok {
 			t.Fatalf("block %d is refused", h)
 		}
@@ -55,8 +54,8 @@ func TestLifeOfBlocks(t *testing.T) {
 		t.Helper()
 		n := 0
 		for h := range kv.BlockHash(20) {
-			s := c.table.find(c.blocks, h)
-			if s == none {
+			s := c.named[h]
+			if s == 0 {
 				continue
 			}
 			if n++; c.blocks[s].refs != want[h] {
@@ -64,7 +63,7 @@ func TestLifeOfBlocks(t *testing.T) {
 			}
 		}
 		var line []kv.BlockHash
-		for s := c.first; s != none; s = c.blocks[s].next {
+		for s := c.blocks[0].next; s != 0; s = c.blocks[s].next {
 			line = append(line, c.blocks[s].hash)
 		}
 		if n != len(want)+len(inactive) || !slices.Equal(line, inactive) || c.active != len(want) {
@@ -87,8 +86,8 @@ func TestLifeOfBlocks(t *testing.T) {
 		use(h)
 	}
 	refs(map[kv.BlockHash]int32{0: 1, 1: 1, 2: 1, 7: 1, 8: 1, 9: 1}, 4, 3, 6, 5)
-	if c.evicted != 0 {
-		t.Fatalf("%d evicted of a cache just full", c.evicted)
+	if c.events[len(c.events)-1].Kind == kv.Removed {
+		t.Fatalf("evicted of a cache just full: %+v", c.events)
 	}
 	use(10)
 	refs(map[kv.BlockHash]int32{0: 1, 1: 1, 2: 1, 7: 1, 8: 1, 9: 1, 10: 1}, 3, 6, 5)
@@ -96,27 +95,28 @@ func TestLifeOfBlocks(t *testing.T) {
 
 // Upstream's evictor can also insert at the front of its list; nothing here needs this.
 func TestEvictionIsLeastRecentlyUsed(t *testing.T) {
-	c, log := newCache(5), log{}
+	c := newMockCache(5)
 	for _, h := range []kv.BlockHash{4, 3, 2, 1, 5, 1, 4, 2} {
-		s, ok := full(&c, &log, h)
+		s, ok := full(&c, h)
 		if !ok {
 			t.Fatalf("no room for %d", h)
 		}
 		c.drop([]slot{s})
 	}
 	for range 5 {
-		c.evict(&log)
+		c.evict()
 	}
-	if want := []kv.BlockHash{3, 5, 1, 4, 2}; !slices.Equal(log.hashes, want) || c.first != none {
-		t.Fatalf("evicted %v, want %v", log.hashes, want)
+	evicted := c.events[len(c.events)-1].Hashes
+	if want := []kv.BlockHash{3, 5, 1, 4, 2}; !slices.Equal(evicted, want) || c.blocks[0].next != 0 {
+		t.Fatalf("evicted %v, want %v", evicted, want)
 	}
 }
 
 func TestSequenceTokenByToken(t *testing.T) {
-	w := newWorker(t, Config{Blocks: 10, BlockTokens: 16})
+	w := mockOf(mockSizes{Blocks: 10, BlockTokens: 16})
 	r := request(1, tokensFrom(1, 15), 60, 16)
-	r.Output = tokensFrom(2, 60)
-	hashes := request(2, append(slices.Clone(r.Tokens), r.Output...), 1, 16).Hashes
+	r.Answer = tokensFrom(2, 60)
+	hashes := request(2, append(slices.Clone(r.Tokens), r.Answer...), 1, 16).Hashes
 	submit(t, w, 0, r)
 	step(t, w) // begins the first pass
 	if u := w.Usage(); u.UsedBlocks != 1 {
@@ -141,17 +141,17 @@ func TestSequenceTokenByToken(t *testing.T) {
 		}
 	}
 	s := w.running[0]
-	w.preempt(w.victim())
+	w.preempt()
 	if s.output() != 34 || s.tokens != 49 || w.cache.active != 0 {
 		t.Fatalf("preempted with %d tokens of output, %d in all, %d blocks active", s.output(), s.tokens, w.cache.active)
 	}
 }
 
 func TestTwoHundredRequestsOnFiveHundredBlocks(t *testing.T) {
-	preemptions := uint64(0)
+	preemptions := 0
 	for _, shared := range []bool{false, true} {
 		t.Run(fmt.Sprintf("shared=%v", shared), func(t *testing.T) {
-			w := newWorker(t, Config{Blocks: 500, BlockTokens: 64})
+			w := mockOf(mockSizes{Blocks: 500, BlockTokens: 64})
 			for id := range 200 {
 				prompt := tokensFrom(id+1, 1000)
 				if shared {
@@ -170,7 +170,7 @@ func TestTwoHundredRequestsOnFiveHundredBlocks(t *testing.T) {
 			if all.Cached+all.Computed != 200_000 {
 				t.Fatalf("%d tokens cached, %d computed", all.Cached, all.Computed)
 			}
-			preemptions += w.Stats().Preemptions
+			preemptions += len(all.Preempted)
 		})
 	}
 	if preemptions == 0 {
@@ -181,10 +181,10 @@ func TestTwoHundredRequestsOnFiveHundredBlocks(t *testing.T) {
 func TestIdenticalPrompts(t *testing.T) {
 	for _, at := range []string{"together", "apart"} {
 		t.Run(at, func(t *testing.T) {
-			w := newWorker(t, Config{Blocks: 64, BlockTokens: 64})
+			w := mockOf(mockSizes{Blocks: 64, BlockTokens: 64})
 			var cached, computed int
 			for id := range 3 {
-				submit(t, w, w.now, request(id, tokensFrom(1, 1024), 10, 64))
+				submit(t, w, w.until, request(id, tokensFrom(1, 1024), 10, 64))
 				if at == "apart" {
 					rep := drain(t, w, 100)
 					cached, computed = cached+rep.Cached, computed+rep.Computed

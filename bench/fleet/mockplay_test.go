@@ -1,6 +1,7 @@
-package mocker
+package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -13,7 +14,7 @@ import (
 // request makes a request with this id and prompt, the hashes of its prompt's blocks, and output
 // answer tokens, which no other id has.
 func request(id int, prompt []kv.Token, output, blockTokens int) *Request {
-	r := &Request{ID: id, Tokens: prompt, OutputTokens: output, Output: tokensFrom(2000+id, output)}
+	r := &Request{ID: id, Tokens: prompt, OutputTokens: output, Answer: tokensFrom(2000+id, output)}
 	h := kv.NewHasher(kv.Namespace{}, blockTokens)
 	for at := 0; at+blockTokens <= len(prompt); at += blockTokens {
 		hash, local := h.Next(prompt[at : at+blockTokens])
@@ -31,16 +32,37 @@ func tokensFrom(first, n int) []kv.Token {
 	return tokens
 }
 
-func newWorker(t testing.TB, cfg Config) *Worker {
-	t.Helper()
-	w, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+// mockSizes are the sizes of a mocker. Zeros mean upstream's defaults.
+type mockSizes struct{ Blocks, BlockTokens, MaxSeqs, BatchTokens int }
+
+func mockOf(s mockSizes) *mocker {
+	return newMocker(cmp.Or(s.Blocks, 16384), cmp.Or(s.BlockTokens, 64), cmp.Or(s.MaxSeqs, 256), cmp.Or(s.BatchTokens, 8192))
 }
 
-func submit(t testing.TB, w *Worker, now time.Duration, r *Request) {
+// found returns the number of leading blocks that a prompt with these hashes would find now, including
+// those that the pass in progress computes.
+func (w *mocker) found(hashes []kv.BlockHash) int {
+	blocks, _ := w.cache.match(hashes)
+	return blocks
+}
+
+// mockReport is a Report in which Computed counts only tokens computed for the first time.
+type mockReport struct {
+	Report
+	Recomputed int   // tokens computed again after preemptions
+	Preempted  []int // IDs of the requests preempted when the pass began
+}
+
+// pass ends the pass in progress of w and adds its outcome to r.
+func (r *mockReport) pass(w *mocker) {
+	before := w.recomputed
+	r.Preempted = append(r.Preempted, w.preempted...)
+	w.end(&r.Report)
+	r.Recomputed += w.recomputed - before
+	r.Computed -= w.recomputed - before
+}
+
+func submit(t testing.TB, w *mocker, now time.Duration, r *Request) {
 	t.Helper()
 	if err := w.Submit(now, r); err != nil {
 		t.Fatal(err)
@@ -48,47 +70,46 @@ func submit(t testing.TB, w *Worker, now time.Duration, r *Request) {
 }
 
 // step runs one pass and checks all invariants.
-func step(t testing.TB, w *Worker) *Report {
+func step(t testing.TB, w *mocker) *mockReport {
 	t.Helper()
-	var rep Report
-	at, ok := w.Wake()
-	if !ok {
+	if !w.busy {
 		t.Fatal("nothing to do")
 	}
-	if err := w.Pass(at, &rep); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Check(); err != nil {
-		t.Fatal(err)
-	}
-	return &rep
+	return drainPasses(t, w, 1)
 }
 
 // drain runs passes until the worker is idle, at most limit, and returns their joint report.
-func drain(t testing.TB, w *Worker, limit int) *Report {
+func drain(t testing.TB, w *mocker, limit int) *mockReport {
 	t.Helper()
-	var all Report
+	all := drainPasses(t, w, limit)
+	if w.busy {
+		t.Fatalf("not done after %d passes: %+v", limit, w.Usage())
+	}
+	return all
+}
+
+// drainPasses runs passes until the worker is idle, at most limit, and checks all invariants after each.
+func drainPasses(t testing.TB, w *mocker, limit int) *mockReport {
+	t.Helper()
+	var all mockReport
 	for range limit {
-		at, ok := w.Wake()
-		if !ok {
-			return &all
+		if !w.busy {
+			break
 		}
-		if err := w.Pass(at, &all); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Check(); err != nil {
+		all.pass(w)
+		w.begin(w.until)
+		if err := w.check(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Fatalf("not done after %d passes: %+v", limit, w.Usage())
-	return nil
+	return &all
 }
 
 // world plays a random load on a random worker and checks its reports.
 type world struct {
 	t         testing.TB
 	rng       *rand.Rand
-	w         *Worker
+	w         *mocker
 	index     *kvindex.Index
 	holder    kv.Rank
 	seq       uint64
@@ -96,55 +117,56 @@ type world struct {
 	got       []int // output tokens of each request
 	over      []bool
 	disturbed []bool // preempted
-	total     Report
+	total     mockReport
+
+	preemptions, evictions int
 }
 
 func newWorld(t testing.TB, seed uint64) *world {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	cfg := Config{
+	cfg := mockSizes{
 		Blocks: 8 + rng.IntN(60), BlockTokens: 2 + rng.IntN(7), MaxSeqs: 1 + rng.IntN(8),
 	}
-	cfg.MaxBatchedTokens = cfg.MaxSeqs + rng.IntN(40)
+	cfg.BatchTokens = cfg.MaxSeqs + rng.IntN(40)
 	index, err := kvindex.New(kvindex.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &world{t: t, rng: rng, w: newWorker(t, cfg), index: index, holder: kv.Rank{Worker: 7}}
+	x := &world{t: t, rng: rng, w: mockOf(cfg), index: index, holder: kv.Rank{Worker: 7}}
 	x.w.limit = []int{x.w.limit, cfg.Blocks - cfg.Blocks/5, cfg.Blocks}[rng.IntN(3)]
 	return x
 }
 
 // submit sends a request that begins with one of a few stems, or continues an earlier one.
 func (x *world) submit() {
-	cfg := &x.w.cfg
-	most := cfg.Blocks * cfg.BlockTokens
+	blockTokens := x.w.blockTokens
+	most := x.w.cache.capacity * blockTokens
 	var prompt []kv.Token
 	if n := len(x.requests); n > 0 && x.rng.IntN(2) == 0 {
 		r := x.requests[x.rng.IntN(n)]
-		prompt = append(append(prompt, r.Tokens...), r.Output...)
+		prompt = append(append(prompt, r.Tokens...), r.Answer...)
 	} else {
 		prompt = tokensFrom(1+x.rng.IntN(3), 1+x.rng.IntN(most/2))
 	}
-	for range x.rng.IntN(2 * cfg.BlockTokens) {
+	for range x.rng.IntN(2 * blockTokens) {
 		prompt = append(prompt, kv.Token(x.rng.IntN(3)))
 	}
 	prompt = prompt[:min(len(prompt), most)]
-	r := request(len(x.requests), prompt, 1+x.rng.IntN(min(most-len(prompt)+1, 6*cfg.BlockTokens)), cfg.BlockTokens)
+	r := request(len(x.requests), prompt, 1+x.rng.IntN(min(most-len(prompt)+1, 6*blockTokens)), blockTokens)
 	if x.rng.IntN(3) > 0 {
-		for i := range r.Output {
-			r.Output[i] = kv.Token(x.rng.IntN(2))
+		for i := range r.Answer {
+			r.Answer[i] = kv.Token(x.rng.IntN(2))
 		}
 	}
-	submit(x.t, x.w, x.w.now+min(time.Duration(x.rng.IntN(1000)), max(0, x.w.until-x.w.now)), r)
+	submit(x.t, x.w, x.w.until, r)
 	x.requests = append(x.requests, r)
 	x.got, x.over, x.disturbed = append(x.got, 0), append(x.over, false), append(x.disturbed, false)
 }
 
-// pass runs the two halves of Worker.Pass with checks in between.
+// pass runs the two halves of mocker.Pass with checks in between.
 func (x *world) pass() {
-	var rep Report
-	x.w.now = x.w.until
-	x.w.end(&rep)
+	var rep mockReport
+	rep.pass(x.w)
 	for _, id := range rep.Tokens {
 		if x.got[id]++; x.over[id] {
 			x.t.Fatalf("request %d outputs after its end", id)
@@ -163,8 +185,12 @@ func (x *world) pass() {
 	x.total.Computed += rep.Computed
 	x.total.Cached += rep.Cached
 	x.total.Recomputed += rep.Recomputed
+	x.preemptions += len(rep.Preempted)
+	for _, e := range rep.Events {
+		x.evictions += len(e.Hashes)
+	}
 	x.check()
-	x.w.begin()
+	x.w.begin(x.w.until)
 	x.check()
 }
 
@@ -194,18 +220,18 @@ func (x *world) follow(events []kv.Event) {
 			x.t.Fatalf("%d blocks stored, %d of them new", len(e.Blocks), n)
 		}
 	}
-	if held, has := x.index.Held(x.holder), x.w.cache.table.used; held != has {
+	if held, has := x.index.Held(x.holder), len(x.w.cache.named); held != has {
 		x.t.Fatalf("the index holds %d blocks, the worker has %d", held, has)
 	}
-	for i := range x.w.cache.blocks {
-		if b := &x.w.cache.blocks[i]; b.named && !x.index.Holds(x.holder, b.hash) {
-			x.t.Fatalf("the index lacks %#x", b.hash)
+	for hash := range x.w.cache.named {
+		if !x.index.Holds(x.holder, hash) {
+			x.t.Fatalf("the index lacks %#x", hash)
 		}
 	}
 }
 
 func (x *world) check() {
-	if err := x.w.Check(); err != nil {
+	if err := x.w.check(); err != nil {
 		x.t.Fatal(err)
 	}
 	if len(x.requests) == 0 {
@@ -214,8 +240,8 @@ func (x *world) check() {
 	hashes := x.requests[x.rng.IntN(len(x.requests))].Hashes
 	found, active := 0, 0 // match by linear search, without its assumption of prefixes
 	for _, h := range hashes {
-		s := x.w.cache.table.find(x.w.cache.blocks, h)
-		if s == none {
+		s := x.w.cache.named[h]
+		if s == 0 {
 			break
 		}
 		found++
@@ -261,24 +287,22 @@ func (x *world) play(requests int) {
 }
 
 func TestRandomWorlds(t *testing.T) {
-	var sum Stats
-	dry := 0
+	cached, recomputed, preemptions, evictions, dry := 0, 0, 0, 0, 0
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			x := newWorld(t, seed)
 			x.play(60)
-			st := x.w.Stats()
-			sum.Cached += st.Cached
-			sum.Recomputed += st.Recomputed
-			sum.Preemptions += st.Preemptions
-			sum.Evicted += st.Evicted
-			if st.Preemptions == 0 {
+			cached += x.total.Cached
+			recomputed += x.total.Recomputed
+			preemptions += x.preemptions
+			evictions += x.evictions
+			if x.preemptions == 0 {
 				dry++
 			}
 		})
 	}
-	if sum.Cached == 0 || sum.Recomputed == 0 || sum.Preemptions < 1000 || sum.Evicted < 1000 || dry < 20 {
-		t.Fatalf("the worlds are too quiet, or too loud: %+v, %d without a preemption", sum, dry)
+	if cached == 0 || recomputed == 0 || preemptions < 1000 || evictions < 1000 || dry < 20 {
+		t.Fatalf("the worlds are too quiet, or too loud: %d cached, %d recomputed, %d preemptions, %d evictions, %d without a preemption", cached, recomputed, preemptions, evictions, dry)
 	}
 }
 
@@ -294,7 +318,7 @@ func TestEqualCallsGiveEqualReports(t *testing.T) {
 	run := func() (log string) {
 		x := newWorld(t, 12)
 		x.play(60)
-		return fmt.Sprintf("%+v %+v %d", x.total, x.w.Stats(), x.w.now)
+		return fmt.Sprintf("%+v %d %d %d", x.total, x.preemptions, x.evictions, x.w.until)
 	}
 	if a, b := run(), run(); a != b {
 		t.Fatalf("%s\n%s", a, b)
