@@ -33,9 +33,9 @@
 //	added tokens     single_word, lstrip, rstrip, normalized, special
 //
 // and Sequences of these. A byte-level vocabulary may lack bytes, which become the
-// unknown token or are dropped, and some ids may have no token. The splitting expressions of
-// those families are implemented by hand; others run in a backtracking matcher that
-// counts its steps and stops after too many: see [Encoder.EncodeWith]. Any other
+// unknown token or are dropped, and some ids may have no token. Splitting expressions run as
+// automata or, if they look around further than at the rune after a match, in a backtracking
+// matcher. Both count their steps and stop after too many: see [Encoder.EncodeWith]. Any other
 // feature of a file is refused by name with [ErrUnsupported], since ignoring it would
 // yield other tokens than those that the model was trained on. Two features are ignored
 // on purpose: truncation and padding, which callers of Hugging Face's library set for

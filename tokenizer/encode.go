@@ -45,28 +45,13 @@ func (t *Tokenizer) encodeSegment(dst []kv.Token, text string, first, plain bool
 	}
 	for from := 0; ; {
 		a, lo, hi := t.normalized.next(text, from, nowhere)
-		if t.only {
-			dst = t.encodeKnown(dst, text[from:lo], s)
-		} else {
-			dst = t.cut(dst, 0, text[from:lo], first && from == 0, s)
-		}
+		dst = t.cut(dst, 0, text[from:lo], first && from == 0, s)
 		if a == nil || s.stops(dst) {
 			return dst
 		}
 		dst = append(dst, a.id)
 		from = hi
 	}
-}
-
-// encodeKnown is cut for a pipeline of one hand-written splitter and byte-level BPE. Most models
-// have such a pipeline.
-func (t *Tokenizer) encodeKnown(dst []kv.Token, text string, s *scratch) []kv.Token {
-	for text != "" && !s.stops(dst) {
-		n := t.split.next(text)
-		dst = t.encodeWord(dst, text[:n], s)
-		text = text[n:]
-	}
-	return dst
 }
 
 // encodePiece encodes a piece that the pre-tokenizer made. If t.words is set, it first splits the

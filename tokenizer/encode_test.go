@@ -138,21 +138,29 @@ func FuzzRoundTrip(f *testing.F) {
 	for _, s := range []string{"", "can't\n\t\n 123", "\xff\xfe<|eot_id|>", "中文 🙂", strings.Repeat("ab", 50)} {
 		f.Add(s)
 	}
+	var patterns []*pattern
+	for _, expr := range familyPatterns {
+		p, err := newPattern(expr)
+		if err != nil {
+			f.Fatal(err)
+		}
+		patterns = append(patterns, p)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		ids := tok.Encode(nil, text)
 		if got := string(tok.Decode(nil, ids, false)); got != text {
 			t.Errorf("%q comes back as %q", text, got)
 		}
-		for _, s := range []splitter{splitLlama3, splitQwen2, splitGPT2, splitTekken, splitO200k, splitDeepSeek3} {
+		for i, p := range patterns {
 			sum := 0
-			for _, n := range pieceLengths(s, text) {
-				if n <= 0 {
-					t.Fatalf("splitter %d: empty piece in %q", s, text)
+			for _, at := range p.spans(nil, text) {
+				if at.hi <= at.lo {
+					t.Fatalf("%s: empty piece in %q", familyPatterns[i], text)
 				}
-				sum += n
+				sum += at.hi - at.lo
 			}
 			if sum != len(text) {
-				t.Errorf("splitter %d: pieces of %q are %d bytes", s, text, sum)
+				t.Errorf("%s: pieces of %q are %d bytes", familyPatterns[i], text, sum)
 			}
 		}
 	})
@@ -244,12 +252,16 @@ func BenchmarkEncodeLongPiece(b *testing.B) {
 
 func BenchmarkSplit(b *testing.B) {
 	text := opticks.Text()
-	for name, split := range map[string]splitter{"llama3": splitLlama3, "gpt2": splitGPT2, "o200k": splitO200k, "deepseek3": splitDeepSeek3} {
+	for name, expr := range map[string]string{"llama3": PatternLlama3, "gpt2": PatternGPT2, "o200k": PatternO200k, "deepseek3": PatternsDeepSeek3()[2]} {
+		p, err := newPattern(expr)
+		if err != nil {
+			b.Fatal(err)
+		}
 		b.Run("splitter="+name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				for rest := text; rest != ""; {
-					rest = rest[split.next(rest):]
+				w := p.walk(text, nil)
+				for _, ok := w.span(); ok; _, ok = w.span() {
 				}
 			}
 		})

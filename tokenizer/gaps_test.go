@@ -60,22 +60,10 @@ func TestGapsMatchHuggingFace(t *testing.T) {
 			if f.Pieces == nil {
 				continue
 			}
-			if got := pieceLengths(tok.split, text); !slices.Equal(got, f.Pieces[i]) {
+			if got := pieceLengths(tok, text); !slices.Equal(got, f.Pieces[i]) {
 				t.Errorf("%s: %q: pieces %v, want %v", f.Name, text, got, f.Pieces[i])
 			}
 		}
-	}
-}
-
-// A file with DeepSeek's expressions gets the hand-written splitter.
-func TestDeepSeekHasItsOwnSplitter(t *testing.T) {
-	g := readGaps(t)
-	tok, err := Parse(g.Files[len(g.Files)-1].File, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !tok.only || tok.split != splitDeepSeek3 {
-		t.Errorf("the steps are %d, the splitter %d", len(tok.cutters), tok.split)
 	}
 }
 

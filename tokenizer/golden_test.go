@@ -153,7 +153,7 @@ func TestGoldenEncodings(t *testing.T) {
 				t.Errorf("%s: %q\n got %v\nwant %v", v.Name, text, got, v.IDs[i])
 			}
 			if v.Pieces != nil {
-				if got := pieceLengths(tok.split, text); !slices.Equal(got, v.Pieces[i]) {
+				if got := pieceLengths(tok, text); !slices.Equal(got, v.Pieces[i]) {
 					t.Errorf("%s: %q: pieces %v, want %v", v.Name, text, got, v.Pieces[i])
 				}
 			}
@@ -182,14 +182,25 @@ func TestGoldenDecodings(t *testing.T) {
 	}
 }
 
-func pieceLengths(s splitter, text string) []int {
-	out := []int{}
-	for text != "" {
-		n := s.next(text)
-		out = append(out, n)
-		text = text[n:]
+// pieceLengths returns the lengths of the pieces that the Splits of tok make of text.
+func pieceLengths(tok *Tokenizer, text string) []int {
+	pieces := []string{text}
+	for i := range tok.cutters {
+		c := &tok.cutters[i]
+		var cut []string
+		for _, piece := range pieces {
+			j := joiner{source: source{text: piece, walk: c.pattern.walk(piece, nil)}, behavior: c.behavior, invert: c.invert}
+			for at, ok := j.next(); ok; at, ok = j.next() {
+				cut = append(cut, piece[at.lo:at.hi])
+			}
+		}
+		pieces = cut
 	}
-	return out
+	lengths := make([]int, len(pieces))
+	for i, piece := range pieces {
+		lengths[i] = len(piece)
+	}
+	return lengths
 }
 
 // stream decodes ids with a Detokenizer, token by token.

@@ -1,16 +1,14 @@
 package tokenizer
 
-import (
-	"unicode"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // machine is a compiled regular expression: a program for a backtracking matcher. The matcher
 // counts its steps and stops after an allowance, so that no expression of a file can block the
 // process. It stops at the same point on every computer.
 type machine struct {
-	code []instr
-	sets []runeSet
+	code    []instr
+	sets    []runeSet // distinct
+	classes *runeClasses
 }
 
 // instr is one instruction. In a look-behind, instructions that read a rune read the one before
@@ -19,90 +17,24 @@ type instr struct {
 	op   op
 	back bool
 	x, y int32 // targets, as indexes into code; with a set, x is its index in sets
-	r    rune
 }
 
 type op uint8
 
 const (
-	opRune     op = iota // the rune r
-	opSet                // a rune of set x
-	opRun                // runes of set x, greedy
-	opLazyRun            // runes of set x, lazy
-	opSplit              // try x, and if that fails y
-	opJump               // x
-	opLineHead           // at the beginning of a line
-	opLineTail           // at the end of a line
-	opLook               // the code after this instruction matches here; continue at x
-	opLookNot            // the code after this instruction does not match here; continue at x
-	opAtomic             // the first match of the code after this instruction; continue after it at x
-	opEnd                // a match
+	opSet     op = iota // a rune of set x
+	opRun               // runes of set x, greedy
+	opLazyRun           // runes of set x, lazy
+	opSplit             // try x, and if that fails y
+	opJump              // x
+	opLook              // the code after this instruction matches here; continue at x
+	opLookNot           // the code after this instruction does not match here; continue at x
+	opAtomic            // the first match of the code after this instruction; continue after it at x
+	opEnd               // a match
 )
 
-// runeSet is a class of runes: [a-z\p{L}], or its complement.
-type runeSet struct {
-	ascii  [2]uint64 // the runes below 0x80 that are in the set, with the fields below applied
-	ranges []runeRange
-	tables []classTable
-	fold   bool // case-insensitive
-	not    bool
-}
-
-type runeRange struct{ lo, hi rune }
-
-type classTable struct {
-	table *unicode.RangeTable // nil: white space
-	not   bool
-}
-
-// has reports whether r is in the set.
-func (s *runeSet) has(r rune) bool {
-	if r < utf8.RuneSelf {
-		return s.ascii[r>>6]>>(r&63)&1 != 0
-	}
-	return s.search(r)
-}
-
-// search is has without the ASCII table.
-func (s *runeSet) search(r rune) bool {
-	in := s.holds(r)
-	if s.fold {
-		for f := unicode.SimpleFold(r); !in && f != r; f = unicode.SimpleFold(f) {
-			in = s.holds(f)
-		}
-	}
-	return in != s.not
-}
-
-// holds reports whether a range or a table of s has r, without regard to fold and not.
-func (s *runeSet) holds(r rune) bool {
-	for _, x := range s.ranges {
-		if x.lo <= r && r <= x.hi {
-			return true
-		}
-	}
-	for _, t := range s.tables {
-		in := false
-		if t.table == nil {
-			in = unicode.IsSpace(r)
-		} else {
-			in = unicode.Is(t.table, r)
-		}
-		if in != t.not {
-			return true
-		}
-	}
-	return false
-}
-
-// seal fills in the ASCII table.
-func (s *runeSet) seal() {
-	for r := range rune(utf8.RuneSelf) {
-		if s.search(r) {
-			s.ascii[r>>6] |= 1 << (r & 63)
-		}
-	}
-}
+// has reports whether r is in set x.
+func (m *machine) has(x int32, r rune) bool { return m.classes.in[m.classes.of(r)][x] == 1 }
 
 // matcherState is a machine that runs on a text.
 type matcherState struct {
@@ -152,9 +84,9 @@ func (s *matcherState) run(pc int32, at int) (end int, ok bool) {
 		switch i.op {
 		case opEnd:
 			return at, true
-		case opRune, opSet:
+		case opSet:
 			r, n := s.read(at, i.back)
-			if matched = n > 0 && (i.op == opRune && r == i.r || i.op == opSet && s.m.sets[i.x].has(r)); matched {
+			if matched = n > 0 && s.m.has(i.x, r); matched {
 				at, pc = s.move(at, n, i.back), pc+1
 			}
 		case opRun:
@@ -168,12 +100,6 @@ func (s *matcherState) run(pc int32, at int) (end int, ok bool) {
 			pc = i.x
 		case opJump:
 			pc = i.x
-		case opLineHead:
-			matched = at == 0 || s.text[at-1] == '\n'
-			pc++
-		case opLineTail:
-			matched = at == len(s.text) || s.text[at] == '\n'
-			pc++
 		default:
 			end, ok := s.run(pc+1, at)
 			if matched = ok == (i.op != opLookNot) && s.steps > 0; matched && i.op == opAtomic {
@@ -211,10 +137,10 @@ func (s *matcherState) move(at, n int, back bool) int {
 // run is not empty, it adds an alternative for the shorter runs, after which the matcher
 // continues at instruction next.
 func (s *matcherState) greedy(i *instr, next int32, at int) int {
-	from, set := at, &s.m.sets[i.x]
+	from := at
 	for s.steps > 0 {
 		r, n := s.read(at, i.back)
-		if n == 0 || !set.has(r) {
+		if n == 0 || !s.m.has(i.x, r) {
 			break
 		}
 		at = s.move(at, n, i.back)
@@ -234,7 +160,7 @@ func (s *matcherState) retreat(base int) (pc int32, at int, ok bool) {
 		switch {
 		case a.set >= 0: // one rune more
 			r, n := s.read(a.at, a.back)
-			if n == 0 || !s.m.sets[a.set].has(r) {
+			if n == 0 || !s.m.has(a.set, r) {
 				s.stack = s.stack[:len(s.stack)-1]
 				continue
 			}

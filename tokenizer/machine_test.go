@@ -105,8 +105,11 @@ func TestMachineMatchesOthers(t *testing.T) {
 			}
 			text := b.String()
 			compared++
-			if got, want := p.spans(nil, text), other(text); !slices.Equal(got, want) {
-				t.Fatalf("%q on %q: %v, want %v", expr, text, got, want)
+			want := other(text)
+			for name, p := range map[string]*pattern{"automaton": p, "machine": {m: p.m}} {
+				if got := p.spans(nil, text); !slices.Equal(got, want) {
+					t.Fatalf("%s: %q on %q: %v, want %v", name, expr, text, got, want)
+				}
 			}
 		}
 	}
@@ -224,12 +227,14 @@ func BenchmarkPattern(b *testing.B) {
 		b.Fatal(err)
 	}
 	re := regexp2.MustCompile(PatternLlama3, regexp2.Multiline)
-	b.Run("engine=machine", func(b *testing.B) {
-		b.SetBytes(int64(len(text)))
-		for b.Loop() {
-			p.spans(nil, text)
-		}
-	})
+	for name, p := range map[string]*pattern{"automaton": p, "machine": {m: p.m}} {
+		b.Run("engine="+name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				p.spans(nil, text)
+			}
+		})
+	}
 	b.Run("engine=regexp2", func(b *testing.B) {
 		b.SetBytes(int64(len(text)))
 		for b.Loop() {

@@ -18,12 +18,8 @@ func (m *machine) compile(t *term, back bool) error {
 		return fmt.Errorf("more than %d instructions", maxCode)
 	}
 	switch t.kind {
-	case termRune:
-		m.emit(instr{op: opRune, r: t.r, back: back})
 	case termSet:
 		m.emit(instr{op: opSet, x: m.set(t.set), back: back})
-	case termAssert:
-		m.emit(instr{op: t.op})
 	case termConcat:
 		parts := t.parts
 		if back {
@@ -50,9 +46,14 @@ func (m *machine) compile(t *term, back bool) error {
 	return nil
 }
 
+// set returns the index of s in m.sets.
 func (m *machine) set(s runeSet) int32 {
-	m.sets = append(m.sets, s)
-	return int32(len(m.sets)) - 1
+	x := slices.IndexFunc(m.sets, func(t runeSet) bool { return slices.Equal(s, t) })
+	if x < 0 {
+		x = len(m.sets)
+		m.sets = append(m.sets, s)
+	}
+	return int32(x)
 }
 
 func (m *machine) alternatives(parts []*term, back bool) error {
@@ -111,10 +112,6 @@ func (m *machine) loop(body *term, lazy, back bool) error {
 	for body.kind == termAlternate && len(body.parts) == 1 || body.kind == termConcat && len(body.parts) == 1 {
 		body = body.parts[0]
 	}
-	if body.kind == termRune {
-		body = &term{kind: termSet, set: runeSet{ranges: []runeRange{{body.r, body.r}}}}
-		body.set.seal()
-	}
 	if body.kind == termSet {
 		run := opRun
 		if lazy {
@@ -144,7 +141,7 @@ func (m *machine) ways(body, out int32, lazy bool) (x, y int32) {
 // nullable reports whether t may match the empty string.
 func (t *term) nullable() bool {
 	switch t.kind {
-	case termRune, termSet:
+	case termSet:
 		return false
 	case termConcat:
 		return !slices.ContainsFunc(t.parts, func(p *term) bool { return !p.nullable() })

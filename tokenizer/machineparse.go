@@ -15,12 +15,11 @@ const maxCode = 8192
 // term is a node of an expression's syntax tree.
 type term struct {
 	kind     termKind
-	r        rune
 	set      runeSet
 	parts    []*term // termConcat, termAlternate: all; other kinds: only the first, if any
 	min, max int     // termRepeat; max < 0 means any number
 	lazy     bool
-	op       op // termAssert, termGroup
+	op       op // termGroup
 	back     bool
 	several  bool // a group that contains repetitions or alternatives
 }
@@ -28,13 +27,11 @@ type term struct {
 type termKind uint8
 
 const (
-	termRune termKind = iota
-	termSet
+	termSet termKind = iota
 	termConcat
 	termAlternate
 	termRepeat
-	termAssert // opLineHead, opLineTail
-	termGroup  // opLook, opLookNot, opAtomic
+	termGroup // opLook, opLookNot, opAtomic
 )
 
 // maxGroups bounds the nesting of groups.
@@ -64,6 +61,7 @@ func newMachine(expr string) (*machine, error) {
 		return nil, err
 	}
 	m.emit(instr{op: opEnd})
+	m.classes = newRuneClasses(m.sets)
 	return m, nil
 }
 
@@ -161,86 +159,81 @@ func (p *machineParser) element() (*term, error) {
 	case '[':
 		return p.class()
 	case '\\':
-		var set runeSet
-		r, isSet, err := p.escape(&set)
-		if err != nil || isSet {
-			return p.sealed(set), err
-		}
-		return p.letter(r), nil
+		set, err := p.escape()
+		return p.runes(set), err
 	case '.':
 		p.at++
-		return p.sealed(runeSet{ranges: []runeRange{{'\n', '\n'}}, not: true}), nil
+		return &term{set: notNewline}, nil
 	case '^', '$':
 		p.at++
-		return &term{kind: termAssert, op: map[byte]op{'^': opLineHead, '$': opLineTail}[c]}, nil
+		return &term{kind: termGroup, op: opLookNot, back: c == '^', parts: []*term{{set: notNewline}}}, nil
 	case '*', '+', '?':
 		return nil, fmt.Errorf("%q, which repeats nothing", c)
 	}
+	return p.runes(p.literal()), nil
+}
+
+var notNewline = runeSet{{'\n', '\n'}}.complement()
+
+// runes returns the term that matches a rune of set, or with (?i) also its other cases.
+func (p *machineParser) runes(set runeSet) *term {
+	if p.fold {
+		set = set.folded()
+	}
+	return &term{set: set}
+}
+
+// literal parses a rune that stands for itself.
+func (p *machineParser) literal() runeSet {
 	r, n := utf8.DecodeRuneInString(p.expr[p.at:])
 	p.at += n
-	return p.letter(r), nil
+	return runeSet{{r, r}}
 }
 
-// letter returns the term that matches r, or with (?i) also its other cases.
-func (p *machineParser) letter(r rune) *term {
-	if p.fold && unicode.SimpleFold(r) != r {
-		return p.sealed(runeSet{ranges: []runeRange{{r, r}}})
+// escape parses a backslash and the text after it. It returns the runes that they mean.
+func (p *machineParser) escape() (set runeSet, err error) {
+	if p.at++; p.at >= len(p.expr) {
+		return nil, errors.New("a backslash at its end")
 	}
-	return &term{kind: termRune, r: r}
-}
-
-func (p *machineParser) sealed(set runeSet) *term {
-	set.fold = p.fold
-	set.seal()
-	return &term{kind: termSet, set: set}
-}
-
-// escape parses a backslash and the text after it. It returns the rune that they mean; or it adds
-// a class such as \d to set, and isSet is true.
-func (p *machineParser) escape(set *runeSet) (r rune, isSet bool, err error) {
-	p.at++
-	if p.at >= len(p.expr) {
-		return 0, false, errors.New("a backslash at its end")
-	}
-	r, n := utf8.DecodeRuneInString(p.expr[p.at:])
-	p.at += n
+	set = p.literal()
+	r := set[0].lo
 	switch r {
 	case 's', 'S':
-		set.tables = append(set.tables, classTable{nil, r == 'S'})
-		return 0, true, nil
+		set = tableSet(unicode.White_Space)
 	case 'd', 'D':
-		set.tables = append(set.tables, classTable{unicode.Nd, r == 'D'})
-		return 0, true, nil
+		set = tableSet(unicode.Nd)
 	case 'p', 'P':
-		table, err := p.property()
-		set.tables = append(set.tables, classTable{table, r == 'P'})
-		return 0, true, err
+		set, err = p.property()
 	case 'x':
-		r, err = p.hex(2)
+		return p.hex(2)
 	case 'u':
-		r, err = p.hex(4)
+		return p.hex(4)
 	default:
 		if i := strings.IndexRune("nrtfv", r); i >= 0 {
 			r = rune("\n\r\t\f\v"[i])
 		} else if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
-			return 0, false, fmt.Errorf(`the escape \%c`, r)
+			return nil, fmt.Errorf(`the escape \%c`, r)
 		}
+		return runeSet{{r, r}}, nil
 	}
-	return r, false, err
+	if unicode.IsUpper(r) {
+		set = set.complement()
+	}
+	return set, err
 }
 
-func (p *machineParser) hex(digits int) (rune, error) {
+func (p *machineParser) hex(digits int) (runeSet, error) {
 	text := p.expr[p.at:min(p.at+digits, len(p.expr))]
 	v, err := strconv.ParseUint(text, 16, 32)
 	if err != nil || len(text) < digits {
-		return 0, fmt.Errorf("%q in place of %d hexadecimal digits", text, digits)
+		return nil, fmt.Errorf("%q in place of %d hexadecimal digits", text, digits)
 	}
 	p.at += digits
-	return rune(v), nil
+	return runeSet{{rune(v), rune(v)}}, nil
 }
 
 // property parses the name of a class after \p.
-func (p *machineParser) property() (*unicode.RangeTable, error) {
+func (p *machineParser) property() (runeSet, error) {
 	rest := p.expr[p.at:]
 	name := rest[:min(1, len(rest))]
 	p.at += len(name)
@@ -254,7 +247,7 @@ func (p *machineParser) property() (*unicode.RangeTable, error) {
 	}
 	for _, tables := range []map[string]*unicode.RangeTable{unicode.Categories, unicode.Scripts, unicode.Properties} {
 		if t := tables[name]; t != nil {
-			return t, nil
+			return tableSet(t), nil
 		}
 	}
 	return nil, fmt.Errorf("the class %q", name)
@@ -263,47 +256,51 @@ func (p *machineParser) property() (*unicode.RangeTable, error) {
 // class parses [...]. Nested sets, && and [:names:], which Oniguruma has, are refused.
 func (p *machineParser) class() (*term, error) {
 	p.at++
-	set := runeSet{not: p.skip("^")}
+	not := p.skip("^")
+	var ranges []runeRange
 	for first := true; ; first = false {
 		if p.at >= len(p.expr) {
 			return nil, errors.New("a set without an end")
 		}
 		if !first && p.skip("]") {
-			return p.sealed(set), nil
+			break
 		}
-		lo, isSet, err := p.member(&set)
+		set, err := p.member()
 		if err != nil {
 			return nil, err
 		}
-		if isSet {
-			continue
-		}
-		hi := lo
-		if rest := p.expr[p.at:]; len(rest) > 1 && rest[0] == '-' && rest[1] != ']' {
+		if rest := p.expr[p.at:]; single(set) && len(rest) > 1 && rest[0] == '-' && rest[1] != ']' {
 			p.at++
-			if hi, isSet, err = p.member(&set); err != nil {
+			end, err := p.member()
+			if err != nil {
 				return nil, err
 			}
-			if isSet || hi < lo {
+			if !single(end) || end[0].hi < set[0].lo {
 				return nil, fmt.Errorf("a range of a set that has no end")
 			}
+			set[0].hi = end[0].hi
 		}
-		set.ranges = append(set.ranges, runeRange{lo, hi})
+		ranges = append(ranges, set...)
 	}
+	t := p.runes(newRuneSet(ranges))
+	if not {
+		t.set = t.set.complement()
+	}
+	return t, nil
 }
 
-func (p *machineParser) member(set *runeSet) (r rune, isSet bool, err error) {
+func single(set runeSet) bool { return len(set) == 1 && set[0].lo == set[0].hi }
+
+func (p *machineParser) member() (runeSet, error) {
 	switch {
 	case p.expr[p.at] == '\\':
-		return p.escape(set)
+		return p.escape()
 	case p.expr[p.at] == '[':
-		return 0, false, errors.New("a set in a set")
+		return nil, errors.New("a set in a set")
 	case strings.HasPrefix(p.expr[p.at:], "&&"):
-		return 0, false, errors.New("an intersection of sets")
+		return nil, errors.New("an intersection of sets")
 	}
-	r, n := utf8.DecodeRuneInString(p.expr[p.at:])
-	p.at += n
-	return r, false, nil
+	return p.literal(), nil
 }
 
 // repeated parses the quantifier that follows t and returns the repetition of t; without a

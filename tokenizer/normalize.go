@@ -105,8 +105,7 @@ func (n *normalizer) apply(text string, s *scratch) string {
 		return text
 	}
 	if n.pattern != nil {
-		own := allowance(len(text))
-		return n.pattern.replace(text, n.content, s.allowed(&own))
+		return n.pattern.replace(text, n.content, s)
 	}
 	if n.old == "" {
 		return text

@@ -5,12 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// pattern is a regular expression of a file that has no hand-written splitter. Such expressions
-// need look-ahead, which Go's regexp package lacks, and a bound on the work, as files are
-// untrusted.
+// pattern is a regular expression of a file. Such expressions need look-ahead, which Go's regexp
+// package lacks, and a bound on the work, as files are untrusted.
 type pattern struct {
-	expr string
-	m    *machine
+	m *machine
+	d *dfa // nil if m has none
 }
 
 // span is a range text[lo:hi]. If match is set, the expression matched it; else it is the text
@@ -32,25 +31,27 @@ func newPattern(expr string) (*pattern, error) {
 	}
 	m, err := newMachine(expr)
 	if err != nil {
-		return nil, unsupported("regular expression %q: %w; supported are the splitting patterns of Llama 3, Qwen, GPT-2, Mistral and GPT-4o, and expressions without it", expr, err)
+		return nil, unsupported("regular expression %q: %w; supported are expressions without it", expr, err)
 	}
-	return &pattern{expr, m}, nil
+	return &pattern{m, newDFA(m)}, nil
 }
 
-// walk iterates over the matches of a pattern in a text and the text between them. It lowers
-// *left by the steps that it takes, and finds no more matches when *left is 0.
+// walk iterates over the matches of a pattern in a text and the text between them. When the steps
+// that it may take are used up, it finds no more matches.
 type walk struct {
 	matcherState
-	left  *int
+	d     *dfa
+	own   int // steps left, unless s counts them
+	s     *scratch
 	from  int // where to search for the next match
 	given int // end of the text returned so far
 	next  span
 	held  bool // next holds a match to be returned
 }
 
-// walk starts an iteration over text. *steps is the number of steps that are left.
-func (p *pattern) walk(text string, steps *int) *walk {
-	return &walk{matcherState: matcherState{m: p.m, text: text}, left: steps}
+// walk starts an iteration over text. s, which may be nil, counts the steps if it has bounds.
+func (p *pattern) walk(text string, s *scratch) walk {
+	return walk{matcherState: matcherState{m: p.m, text: text}, d: p.d, own: allowance(len(text)), s: s}
 }
 
 // span returns the next span that is not empty; ok is false at the end of the text. When no steps
@@ -61,9 +62,7 @@ func (w *walk) span() (_ span, ok bool) {
 		return w.next, true
 	}
 	for w.from <= len(w.text) {
-		w.steps = *w.left
-		lo, hi, ok := w.find(w.from)
-		*w.left = max(w.steps, 0)
+		lo, hi, ok := w.find()
 		if !ok {
 			break
 		}
@@ -92,19 +91,31 @@ func (w *walk) span() (_ span, ok bool) {
 	return span{}, false
 }
 
-// replace returns text with every match replaced by content. It lowers *steps by the steps that
-// it takes; when none are left, the rest of text stays as it is.
-func (p *pattern) replace(text, content string, steps *int) string {
+// find returns the first match in text[from:].
+func (w *walk) find() (lo, hi int, ok bool) {
+	left := w.s.allowed(&w.own)
+	if w.d != nil {
+		return w.d.find(w.text, w.from, left)
+	}
+	w.steps = *left
+	lo, hi, ok = w.matcherState.find(w.from)
+	*left = max(w.steps, 0)
+	return lo, hi, ok
+}
+
+// replace returns text with every match replaced by content. When no steps are left (see walk),
+// the rest of text stays as it is.
+func (p *pattern) replace(text, content string, s *scratch) string {
 	var out strings.Builder
-	for w := p.walk(text, steps); ; {
-		s, ok := w.span()
+	for w := p.walk(text, s); ; {
+		at, ok := w.span()
 		switch {
 		case !ok:
 			return out.String()
-		case s.match:
+		case at.match:
 			out.WriteString(content)
 		default:
-			out.WriteString(text[s.lo:s.hi])
+			out.WriteString(text[at.lo:at.hi])
 		}
 	}
 }

@@ -7,72 +7,42 @@ import (
 	"testing"
 )
 
-// Every hand-written splitter splits like its expression.
-func TestSplittersMatchExpressions(t *testing.T) {
+// familyPatterns are the expressions of the model families.
+var familyPatterns = append(PatternsDeepSeek3(), PatternLlama3, PatternQwen2, PatternGPT2, PatternTekken, PatternO200k)
+
+// The expressions of all families have an automaton, and it finds what the machine finds.
+func TestAutomataMatchMachines(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 1730))
 	parts := []string{
-		"a", "B", "ab", "XY", "Zz", "'s", "'LL", "'rE", "'", "ſ", " ", "  ", "\n", "\r\n", "\t", "7", "1234", ".", "/", "//", "-", "é", "É", "e\u0301",
-		"\u0301", "\u0301\u0301", "中", "ʰ", "ǅ", "ª", "한", "ع", "क", "्", "🙂", "\u200d", "\u00a0", "\u3000", "Ⅷ", "½", "\x00", "\ufeff", "\u0903", "\u20dd",
+		"a", "B", "ab", "XY", "Zz", "'s", "'LL", "'rE", "'", "ſ", " ", "  ", "\n", "\r\n", "\t", "7", "1234", ".", "/", "//", "-", "--", "@", "`", "~", "_",
+		"é", "É", "e\u0301", "\u0301", "\u0301\u0301", "中", "龥", "龦", "一", "あ", "゛", "\u3099", "\u3040", "・", "゠", "ー", "ʰ", "ǅ", "ª", "한", "ع",
+		"क", "्", "🙂", "€", "\u200d", "\u00a0", "\u2028", "\u3000", "Ⅷ", "½", "\x00", "\x01", "\u0378", "\ufeff", "\ue000", "\u0903", "\u20dd", "\xff",
+		"\xe2\x82",
 	}
-	for expr, known := range knownPatterns {
+	for _, expr := range familyPatterns {
 		p, err := newPattern(expr)
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || p.d == nil {
+			t.Fatalf("%s: %v", expr, err)
 		}
+		plain := &pattern{m: p.m}
 		for range 6000 {
 			var b strings.Builder
 			for range 1 + rng.IntN(9) {
 				b.WriteString(parts[rng.IntN(len(parts))])
 			}
 			text := b.String()
-			var want []int
-			for _, s := range p.spans(nil, text) {
-				want = append(want, s.hi-s.lo)
-			}
-			if got := pieceLengths(known, text); !slices.Equal(got, want) {
-				t.Fatalf("%s\n%q: pieces %v, want %v", expr, text, got, want)
+			if got, want := p.spans(nil, text), plain.spans(nil, text); !slices.Equal(got, want) {
+				t.Fatalf("%s\n%q: %v, want %v", expr, text, got, want)
 			}
 		}
 	}
 }
 
-// DeepSeek's splitter splits like its three expressions, applied in order.
-func TestDeepSeekSplitterMatchesExpressions(t *testing.T) {
-	var steps [len(patternsDeepSeek3)]*pattern
-	for i, expr := range patternsDeepSeek3 {
-		var err error
-		if steps[i], err = newPattern(expr); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rng := rand.New(rand.NewPCG(8, 1730))
-	parts := []string{
-		"a", "B", "xy", "'s", "'", ".", "--", "@", "`", "~", "_", " ", "  ", "\n", "\r\n", "\t", "\u2028", "\u00a0", "\u3000", "7", "1234", "½", "Ⅷ",
-		"é", "e\u0301", "\u0301", "中", "龥", "龦", "一", "あ", "゛", "\u3099", "\u3040", "・", "゠", "ー", "한", "क्", "🙂", "€", "\u200d", "\x00", "\x01", "\u0378",
-		"\ufeff", "\ue000", "\xff", "\xe2\x82",
-	}
-	for range 30_000 {
-		var b strings.Builder
-		for range 1 + rng.IntN(8) {
-			b.WriteString(parts[rng.IntN(len(parts))])
-		}
-		text := b.String()
-		pieces := []string{text}
-		for _, p := range steps {
-			var cut []string
-			for _, piece := range pieces {
-				for _, s := range p.spans(nil, piece) {
-					cut = append(cut, piece[s.lo:s.hi])
-				}
-			}
-			pieces = cut
-		}
-		var want []int
-		for _, piece := range pieces {
-			want = append(want, len(piece))
-		}
-		if got := pieceLengths(splitDeepSeek3, text); !slices.Equal(got, want) {
-			t.Fatalf("%q: pieces %v, want %v of %q", text, got, want, pieces)
+// Expressions that look around further, or match "", have none.
+func TestPatternsWithoutAutomata(t *testing.T) {
+	for _, expr := range []string{`a(?=bc)`, `(?<=a)b`, `^a`, `(?>a|ab)c`, `a*`, `a|`, strings.Repeat("a", maxDFACode)} {
+		if p, err := newPattern(expr); err != nil || p.d != nil {
+			t.Errorf("%.20s: %v, %v", expr, p, err)
 		}
 	}
 }
@@ -80,8 +50,7 @@ func TestDeepSeekSplitterMatchesExpressions(t *testing.T) {
 // spans appends to dst the spans of text: the matches and the text between them, in order,
 // without empty spans.
 func (p *pattern) spans(dst []span, text string) []span {
-	steps := allowance(len(text))
-	for w := p.walk(text, &steps); ; {
+	for w := p.walk(text, nil); ; {
 		s, ok := w.span()
 		if !ok {
 			return dst
@@ -150,8 +119,12 @@ func FuzzPattern(f *testing.F) {
 		if err != nil {
 			return
 		}
+		all := p.spans(nil, text)
+		if plain := (&pattern{m: p.m}).spans(nil, text); !slices.Equal(all, plain) {
+			t.Fatalf("%q on %q: %v, and %v by the machine", expr, text, all, plain)
+		}
 		at := 0
-		for _, s := range p.spans(nil, text) {
+		for _, s := range all {
 			if s.lo != at || s.hi <= s.lo {
 				t.Fatalf("%q on %q: [%d, %d) after %d", expr, text, s.lo, s.hi, at)
 			}

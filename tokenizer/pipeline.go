@@ -1,6 +1,6 @@
 package tokenizer
 
-import "slices"
+import "cmp"
 
 // readPipeline checks that Encode and Decode support every step of the file, and records the
 // steps before merging.
@@ -15,7 +15,6 @@ func (t *Tokenizer) readPipeline(f *fileJSON) error {
 	if err := t.readPreTokenizer(f.PreTokenizer, 0); err != nil {
 		return err
 	}
-	t.cutters = joinKnown(t.cutters)
 	if len(t.normalizers) > maxSteps || len(t.cutters) > maxSteps {
 		return unsupported("%d normalizers and %d pre_tokenizers; supported are %d of each", len(t.normalizers), len(t.cutters), maxSteps)
 	}
@@ -23,10 +22,6 @@ func (t *Tokenizer) readPipeline(f *fileJSON) error {
 		if c.kind == cutMetaspace && c.prepend == prependFirst && t.dropsBeginning() {
 			return unsupported("Metaspace with prepend_scheme \"first\" after a normalizer that takes away a text's beginning; supported are other schemes there")
 		}
-	}
-	t.only = len(t.cutters) == 1 && t.cutters[0].kind == cutKnown && t.byteLevel
-	if t.only {
-		t.split = t.cutters[0].known
 	}
 	return nil
 }
@@ -87,19 +82,23 @@ func (t *Tokenizer) readPreTokenizer(p *partJSON, depth int) error {
 		}
 		return nil
 	case "Split":
-		c, err := splitOf(p)
-		t.cutters = append(t.cutters, c)
-		return err
+		b, ok := behaviors[p.Behavior]
+		if !ok {
+			return unsupported("behavior %q of pre_tokenizer Split; supported are Isolated, Removed, Contiguous, MergedWithPrevious and MergedWithNext", p.Behavior)
+		}
+		return t.addSplit(p.Pattern.Regex, cutter{literal: p.Pattern.String, behavior: b, invert: p.Invert})
 	case "Digits":
-		t.cutters = append(t.cutters, cutter{kind: cutDigits, single: p.Individual})
-		return nil
+		if p.Individual {
+			return t.addSplit(`\p{N}`, cutter{})
+		}
+		return t.addSplit(`\p{N}+`, cutter{})
 	case "ByteLevel":
 		t.byteLevel = true
 		if p.AddPrefixSpace == nil || *p.AddPrefixSpace {
 			t.cutters = append(t.cutters, cutter{kind: cutPrefix})
 		}
 		if p.UseRegex == nil || *p.UseRegex {
-			t.cutters = append(t.cutters, cutter{kind: cutKnown, known: splitGPT2})
+			return t.addSplit(PatternGPT2, cutter{})
 		}
 		return nil
 	case "Metaspace":
@@ -107,31 +106,14 @@ func (t *Tokenizer) readPreTokenizer(p *partJSON, depth int) error {
 		if err != nil {
 			return err
 		}
-		c := cutter{kind: cutMetaspace, literal: p.Replacement, prepend: scheme, split: p.SplitAll == nil || *p.SplitAll}
-		if c.literal == "" {
-			c.literal = metaspace
+		literal := cmp.Or(p.Replacement, metaspace)
+		t.cutters = append(t.cutters, cutter{kind: cutMetaspace, literal: literal, prepend: scheme})
+		if p.SplitAll == nil || *p.SplitAll { // each replacement begins a piece
+			return t.addSplit("", cutter{literal: literal, behavior: mergedWithNext})
 		}
-		t.cutters = append(t.cutters, c)
 		return nil
 	}
 	return unsupported("pre_tokenizer %q; %s", p.Type, wantPreTokenizer)
-}
-
-// joinKnown returns cutters with the three Splits of DeepSeek, wherever they follow each other,
-// replaced by the hand-written splitter that does the same.
-func joinKnown(cutters []cutter) []cutter {
-	n := len(patternsDeepSeek3)
-	for i := 0; i+n <= len(cutters); i++ {
-		same := true
-		for j, expr := range patternsDeepSeek3 {
-			c := &cutters[i+j]
-			same = same && c.kind == cutPattern && c.pattern != nil && c.pattern.expr == expr && c.behavior == isolated && !c.invert
-		}
-		if same {
-			cutters = slices.Replace(cutters, i, i+n, cutter{kind: cutKnown, known: splitDeepSeek3})
-		}
-	}
-	return cutters
 }
 
 // prependOf returns the prepend_scheme of a Metaspace. Older files have the flag add_prefix_space
@@ -157,22 +139,11 @@ var behaviors = map[string]behavior{
 	"MergedWithPrevious": mergedWithPrevious, "MergedWithNext": mergedWithNext,
 }
 
-// splitOf returns the cutter for a Split. A known pattern gets its hand-written splitter. The
-// known patterns match everything, so isolating the matches is the same as removing the unmatched
-// text.
-func splitOf(p *partJSON) (cutter, error) {
-	b, ok := behaviors[p.Behavior]
-	if !ok {
-		return cutter{}, unsupported("behavior %q of pre_tokenizer Split; supported are Isolated, Removed, Contiguous, MergedWithPrevious and MergedWithNext", p.Behavior)
+// addSplit appends c, which splits by the expression expr or, if that is "", by c.literal.
+func (t *Tokenizer) addSplit(expr string, c cutter) (err error) {
+	if expr != "" {
+		c.pattern, err = newPattern(expr)
 	}
-	if known, ok := knownPatterns[p.Pattern.Regex]; ok && (b == isolated || b == removed && p.Invert) {
-		return cutter{kind: cutKnown, known: known}, nil
-	}
-	c := cutter{kind: cutPattern, literal: p.Pattern.String, behavior: b, invert: p.Invert}
-	if p.Pattern.Regex == "" {
-		return c, nil
-	}
-	var err error
-	c.pattern, err = newPattern(p.Pattern.Regex)
-	return c, err
+	t.cutters = append(t.cutters, c)
+	return err
 }

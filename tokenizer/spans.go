@@ -5,14 +5,14 @@ import "strings"
 // source iterates over the matches of an expression or a literal in a text and the text between
 // them, in order, without empty ones.
 type source struct {
-	walk    *walk // nil: search for literal instead
+	walk    walk // the zero value: search for literal instead
 	text    string
 	literal string
 	from    int
 }
 
 func (s *source) next() (_ span, ok bool) {
-	if s.walk != nil {
+	if s.walk.m != nil {
 		return s.walk.span()
 	}
 	from := s.from
@@ -48,6 +48,12 @@ type joiner struct {
 
 // next returns the next piece; ok is false after the last one.
 func (j *joiner) next() (_ span, ok bool) {
+	for j.behavior <= removed { // nothing is joined
+		at, ok := j.source.next()
+		if !ok || j.behavior == isolated || at.match == j.invert {
+			return at, ok
+		}
+	}
 	for !j.ended {
 		at, ok := j.source.next()
 		if !ok {
@@ -55,9 +61,6 @@ func (j *joiner) next() (_ span, ok bool) {
 			return j.queued, j.some
 		}
 		at.match = at.match != j.invert
-		if j.behavior == removed && at.match {
-			continue
-		}
 		joins := j.some && j.joins(at.match)
 		j.matched = at.match
 		if joins {

@@ -20,9 +20,7 @@ type Tokenizer struct {
 
 	normalizers []normalizer
 	cutters     []cutter
-	only        bool     // split is the only cutter
-	split       splitter // the hand-written splitter, if only
-	words       string   // unless "", pieces are split before each run of this: see safeWords
+	words       string // unless "", pieces are split before each run of this: see safeWords
 
 	// Added tokens are matched in two passes, as the format requires: first in the raw text,
 	// then in the normalized text of the segments between them.
@@ -53,9 +51,8 @@ type vocabulary struct {
 // natural text. It only allocates to grow dst, for pieces over 64 bytes (an [Encoder] does
 // not), and for text that the file's normalizers change.
 //
-// If the file has a regular expression without a hand-written splitter, the matcher stops on
-// text that takes too many steps, and the rest becomes one piece; EncodeWith returns an error
-// instead.
+// If a regular expression of the file takes too many steps on text, its matcher stops, and the rest
+// becomes one piece; EncodeWith returns an error instead.
 func (t *Tokenizer) Encode(dst []kv.Token, text string) []kv.Token {
 	return t.encode(dst, text, nil)
 }

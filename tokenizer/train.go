@@ -90,9 +90,16 @@ func newTrainer(corpus string) *trainer {
 		tr.names = append(tr.names, string(alphabet[b]))
 	}
 	index := map[string]int{}
-	for corpus != "" {
-		piece := corpus[:splitLlama3.next(corpus)]
-		corpus = corpus[len(piece):]
+	p, err := newPattern(PatternLlama3)
+	if err != nil {
+		panic(err)
+	}
+	for w := p.walk(corpus, nil); ; {
+		s, ok := w.span()
+		if !ok {
+			break
+		}
+		piece := corpus[s.lo:s.hi]
 		at, ok := index[piece]
 		if !ok {
 			at = len(tr.words)

@@ -1,0 +1,136 @@
+package tokenizer
+
+import (
+	"cmp"
+	"slices"
+	"unicode"
+)
+
+// runeSet is a set of runes: ascending ranges that neither overlap nor touch.
+type runeSet []runeRange
+
+type runeRange struct{ lo, hi rune }
+
+// newRuneSet returns the set of the runes in ranges.
+func newRuneSet(ranges []runeRange) (s runeSet) {
+	slices.SortFunc(ranges, func(a, b runeRange) int { return cmp.Compare(a.lo, b.lo) })
+	for _, x := range ranges {
+		if n := len(s); n > 0 && x.lo <= s[n-1].hi+1 {
+			s[n-1].hi = max(s[n-1].hi, x.hi)
+		} else {
+			s = append(s, x)
+		}
+	}
+	return s
+}
+
+func (s runeSet) complement() (out runeSet) {
+	next := rune(0)
+	for _, x := range s {
+		if x.lo > next {
+			out = append(out, runeRange{next, x.lo - 1})
+		}
+		next = x.hi + 1
+	}
+	if next <= unicode.MaxRune {
+		out = append(out, runeRange{next, unicode.MaxRune})
+	}
+	return out
+}
+
+// tableSet returns the runes in table.
+func tableSet(table *unicode.RangeTable) runeSet {
+	var all []runeRange
+	add := func(lo, hi, stride rune) {
+		if stride == 1 {
+			all = append(all, runeRange{lo, hi})
+			return
+		}
+		for r := lo; r <= hi; r += stride {
+			all = append(all, runeRange{r, r})
+		}
+	}
+	for _, x := range table.R16 {
+		add(rune(x.Lo), rune(x.Hi), rune(x.Stride))
+	}
+	for _, x := range table.R32 {
+		add(rune(x.Lo), rune(x.Hi), rune(x.Stride))
+	}
+	return newRuneSet(all)
+}
+
+// lastCased is the highest rune that another one equals but for case.
+const lastCased = 0x1E943
+
+// folded returns s with the runes that differ from those of s only in case.
+func (s runeSet) folded() runeSet {
+	all := slices.Clone(s)
+	for _, x := range s {
+		for r := x.lo; r <= min(x.hi, lastCased); r++ {
+			for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+				all = append(all, runeRange{f, f})
+			}
+		}
+	}
+	return newRuneSet(all)
+}
+
+// runeClasses divides the runes into classes: all runes of a class are in the same sets.
+type runeClasses struct {
+	page  [(unicode.MaxRune + 1) >> 8]uint16 // by rune/256: index into pages
+	pages [][256]uint16                      // the classes of 256 runes; equal pages are there once
+	in    []string                           // by class: byte x is 1 if the class is in set x, else 0
+}
+
+// of returns the class of r.
+func (c *runeClasses) of(r rune) uint16 { return c.pages[c.page[r>>8]][r&0xFF] }
+
+// newRuneClasses returns the classes of the runes by the sets that they are in.
+func newRuneClasses(sets []runeSet) *runeClasses {
+	cuts := []rune{0, unicode.MaxRune + 1} // places between which all runes are in the same sets
+	for _, s := range sets {
+		for _, x := range s {
+			cuts = append(cuts, x.lo, x.hi+1)
+		}
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	c := &runeClasses{}
+	known, pages := map[string]uint16{}, map[[256]uint16]uint16{}
+	at, in := make([]int, len(sets)), make([]byte, len(sets))
+	var page [256]uint16
+	for i, lo := range cuts[:len(cuts)-1] {
+		for x, s := range sets {
+			for at[x] < len(s) && s[at[x]].hi < lo {
+				at[x]++
+			}
+			in[x] = 0
+			if at[x] < len(s) && s[at[x]].lo <= lo {
+				in[x] = 1
+			}
+		}
+		class, ok := known[string(in)]
+		if !ok {
+			class = uint16(len(c.in))
+			known[string(in)] = class
+			c.in = append(c.in, string(in))
+		}
+		for r := lo; r < cuts[i+1]; r++ {
+			if r&0xFF == 0 && r-0x100 >= lo && r+0xFF < cuts[i+1] { // like the page before
+				c.page[r>>8] = c.page[r>>8-1]
+				r += 0xFF
+				continue
+			}
+			if page[r&0xFF] = class; r&0xFF == 0xFF {
+				n, ok := pages[page]
+				if !ok {
+					n = uint16(len(c.pages))
+					pages[page] = n
+					c.pages = append(c.pages, page)
+				}
+				c.page[r>>8] = n
+			}
+		}
+	}
+	return c
+}
