@@ -38,6 +38,9 @@ const (
 // Rules returns the grammar of c. Errors are those of the function [Rules], with the tool's
 // name. cfg.MaxSize bounds all tools together.
 func (c Calls) Rules(cfg Config) (grammar.Rules, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
 	cfg = cfg.WithDefaults()
 	if len(c.Tools) == 0 || c.Most < 1 {
 		return nil, fmt.Errorf("%w: %d tools and %d calls, want at least one of each", ErrSchema, len(c.Tools), c.Most)
@@ -76,9 +79,6 @@ func (c Calls) Rules(cfg Config) (grammar.Rules, error) {
 func (t Tool) rules(cfg Config) (grammar.Rules, error) {
 	if t.Parameters == nil {
 		return grammar.Rules{lit("{}")}, nil
-	}
-	if err := cfg.Validate(); err != nil {
-		return nil, err
 	}
 	root, err := decode(t.Parameters, cfg)
 	if err != nil {

@@ -110,4 +110,8 @@ func TestCallsRefused(t *testing.T) {
 	if _, err := (Calls{Tools: many, Most: 1}).Rules(Config{MaxSize: 500}); !errors.Is(err, ErrLimit) {
 		t.Errorf("80 tools in 500 expressions: %v", err)
 	}
+	// The config is checked even if no tool has parameters.
+	if _, err := (Calls{Tools: []Tool{{"now", nil}}, Most: 1}).Rules(Config{MaxSize: -1}); err == nil || !strings.Contains(err.Error(), "MaxSize") {
+		t.Errorf("MaxSize of -1: %v", err)
+	}
 }
