@@ -1,8 +1,11 @@
 package answer
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
+
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // hermes separates tool calls from the text of an output, which may arrive in pieces of any size.
@@ -14,7 +17,7 @@ import (
 // call is given as text. White space next to calls, up to heldSpace bytes, is dropped.
 //
 // hermes delays at most heldSpace bytes of white space and the beginning of a tag. It delays a
-// call until the call is complete. Each byte is scanned once.
+// call until the call is complete. Each byte of a call is scanned once.
 //
 // Source: the chat templates of NousResearch/Hermes-2-Pro and Qwen/Qwen2.5.
 type hermes struct {
@@ -23,15 +26,16 @@ type hermes struct {
 	prompt bool
 	only   bool // keep the first call, drop others
 
-	state   hermesState
-	held    []byte // white space and then a possible beginning of a tag; or a call from its opening tag on
-	matched int    // length of the tag prefix at the end of held
-	body    int    // in held: start of the call's object; in hermesOpen: end of the opening tag
-	json    jsonWalk
-	calls   int    // calls begun so far
-	begun   bool   // the arguments of the current call are being given
-	said    []byte // bytes to give with the next event
-	events  []outputEvent
+	state  hermesState
+	held   string // in hermesText: white space and a possible beginning of a tag
+	call   []byte // after that: white space, the opening tag and all after it but arguments that were given
+	body   int    // in call: start of the object; in hermesOpen: end of the opening tag
+	end    int    // in call: end of the object
+	json   brackets
+	calls  int    // calls begun so far
+	begun  bool   // the arguments of the current call are being given
+	said   []byte // bytes to give with the next event
+	events []outputEvent
 }
 
 // hermesState is the position of the next byte relative to a call.
@@ -49,29 +53,35 @@ const (
 	heldSpace         = 24
 )
 
-// next returns the events of text, the next piece of the output. The slice is valid until the next
+// next returns the events of text, the next piece of the output. last says that the output has
+// ended: next then also returns the events of the delayed bytes. The slice is valid until the next
 // call.
-func (h *hermes) next(text string) []outputEvent {
+func (h *hermes) next(text string, last bool) []outputEvent {
 	h.events = h.events[:0]
-	h.feed(text)
+	for text != "" {
+		if h.state == hermesText {
+			text = h.plain(text)
+		} else {
+			text = h.called(text)
+		}
+	}
+	if last {
+		h.last()
+	}
 	h.flush()
 	return h.events
 }
 
-// last returns the events of the bytes that are still delayed, once the output has ended.
-func (h *hermes) last() []outputEvent {
-	h.events = h.events[:0]
+// last gives the bytes that are still delayed, once the output has ended.
+func (h *hermes) last() {
 	switch {
-	case h.begun: // the output ended inside the arguments
-	case h.prompt: // the output ended before the arguments
-	case h.state == hermesClose && h.take(h.held[h.body:h.body+h.json.size]):
-	case h.state == hermesText && h.calls > 0 && h.matched == 0: // only white space after a call
-	default:
+	case h.prompt: // the output ended inside a call or next to one
+	case h.state == hermesClose && h.take():
+	case h.state != hermesText:
+		h.said = append(h.said, h.call...)
+	case h.calls == 0 || trimSpaceLeft(h.held) != "": // not only white space after a call
 		h.said = append(h.said, h.held...)
 	}
-	h.held = h.held[:0]
-	h.flush()
-	return h.events
 }
 
 // flush turns the bytes in said into an event: text, or arguments.
@@ -92,110 +102,110 @@ func (h *hermes) flush() {
 // dropped reports whether the current call is left out.
 func (h *hermes) dropped() bool { return h.only && h.calls > 1 }
 
-// feed scans text byte by byte; runs of plain text are copied at once.
-func (h *hermes) feed(text string) {
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; h.state {
-		case hermesText:
-			if h.matched == 0 && len(h.held) == 0 { // the usual case
-				n := strings.IndexAny(text[i:], "< \n\r\t")
-				if n < 0 {
-					n = len(text) - i
-				}
-				h.said = append(h.said, text[i:i+n]...)
-				if i += n; i == len(text) {
-					return
-				}
-				c = text[i]
-			}
-			h.plain(c)
-		default:
-			h.called(c)
+// plain reads text outside of calls, up to and including an opening tag. It returns the rest.
+func (h *hermes) plain(text string) (rest string) {
+	text = h.held + text
+	tag := strings.Index(text, openTag)
+	end := tag // of the text before the tag, or before what may begin one
+	if tag < 0 {
+		end = len(text) - begins(text, openTag)
+	}
+	white := len(trimSpaceRight(text[:end]))
+	h.said = append(h.said, text[:white]...)
+	if tag < 0 {
+		h.held = text[white:]
+		return ""
+	}
+	tag += len(openTag)
+	h.call = append(h.call[:0], text[white:tag]...)
+	h.held, h.state, h.body, h.json = "", hermesOpen, len(h.call), brackets{}
+	return text[tag:]
+}
+
+// called reads text after an opening tag, up to the end of the call. It returns the rest. A
+// malformed call is given as text; the rest then begins with the byte that breaks the call.
+func (h *hermes) called(text string) (rest string) {
+	for i := range len(text) {
+		switch ok := h.step(text[i]); {
+		case !ok && h.begun: // events already given can't be taken back
+			h.flush()
+			h.begun, h.state = false, hermesText
+			return text[i:]
+		case !ok:
+			h.said = append(h.said, h.call...)
+			h.state = hermesText
+			return text[i:]
+		case h.state == hermesText:
+			return text[i+1:]
 		}
 	}
+	return ""
 }
 
-// plain scans a byte outside of calls.
-func (h *hermes) plain(c byte) {
-	switch {
-	case h.matched > 0 && c == openTag[h.matched]:
-		h.held = append(h.held, c)
-		if h.matched++; h.matched == len(openTag) {
-			h.body = len(h.held)
-			h.state, h.matched, h.json = hermesOpen, 0, jsonWalk{}
-		}
-	case h.matched > 0:
-		h.release()
-		h.plain(c) // recurses once: matched is 0 now
-	case c == '<':
-		h.held = append(h.held, c)
-		h.matched = 1
-	case isSpace(c):
-		if len(h.held) == heldSpace {
-			h.said = append(h.said, h.held[0])
-			h.held = append(h.held[:0], h.held[1:]...)
-		}
-		h.held = append(h.held, c)
-	default:
-		h.release()
-		h.said = append(h.said, c)
-	}
-}
-
-// release gives the held bytes as text.
-func (h *hermes) release() {
-	h.said = append(h.said, h.held...)
-	h.held, h.matched, h.state = h.held[:0], 0, hermesText
-}
-
-// called scans a byte after an opening tag.
-func (h *hermes) called(c byte) {
+// step reads a byte after an opening tag. It returns false if the byte breaks the call, and leaves
+// the byte out of it.
+func (h *hermes) step(c byte) bool {
 	switch h.state {
 	case hermesOpen:
-		switch {
-		case c == '{':
-			h.body = len(h.held)
-			h.state = hermesBody
-			h.within(c)
-		case isSpace(c) && len(h.held) < h.body+heldSpace:
-			h.held = append(h.held, c)
-		default:
-			h.broken(c)
+		begun, ok := h.expect(c, h.body, "{")
+		if begun {
+			h.body, h.state = len(h.call)-1, hermesBody
+			h.json.step(c)
 		}
+		return ok
 	case hermesBody:
-		h.within(c)
-	default:
-		h.closing(c)
+		return h.within(c)
 	}
+	ended, ok := h.expect(c, h.end, closeTag)
+	if !ended {
+		return ok
+	}
+	if !h.begun && !h.take() {
+		h.call = h.call[:len(h.call)-1]
+		return false
+	}
+	h.flush()
+	h.begun, h.state = false, hermesText
+	return true
 }
 
-// within scans a byte of the call's object.
-func (h *hermes) within(c byte) {
-	switch h.json.step(c) {
-	case jsonBroken:
-		h.broken(c)
-		return
-	case jsonEnded:
-		h.state = hermesClose
-		h.matched = 0
+// expect reads a byte of white space or of the text want after it; both begin at from in call. done
+// reports that want is complete; ok is false if the byte is neither.
+func (h *hermes) expect(c byte, from int, want string) (done, ok bool) {
+	all := append(h.call[from:], c)
+	seen := bytes.TrimLeft(all, spaces)
+	if len(all)-len(seen) > heldSpace || !strings.HasPrefix(want, string(seen)) {
+		return false, false
+	}
+	h.call = append(h.call, c)
+	return string(seen) == want, true
+}
+
+// within reads a byte of the call's object.
+func (h *hermes) within(c byte) bool {
+	before := h.json.depth
+	if !h.json.step(c) {
+		return false
 	}
 	switch {
-	case h.begun && (h.json.depth > 1 || h.json.closed == 2):
+	case !h.begun:
+		h.call = append(h.call, c)
+		if h.prompt && h.json.depth == 2 && c == '{' {
+			h.begin()
+		}
+	case max(before, h.json.depth) > 1: // not a bracket of the call's object
 		h.said = append(h.said, c)
-		return
-	case h.begun:
-		return // a bracket of the call's object, not of its arguments
 	}
-	h.held = append(h.held, c)
-	if h.prompt && h.json.depth == 2 && c == '{' {
-		h.begin()
+	if h.json.depth == 0 {
+		h.end, h.state = len(h.call), hermesClose
 	}
+	return true
 }
 
 // begin starts giving the arguments, if the text before them has exactly the forced form.
 func (h *hermes) begin() {
 	const before, between = `{"name": `, `, "arguments": {`
-	name, ok := strings.CutPrefix(string(h.held[h.body:]), before)
+	name, ok := strings.CutPrefix(string(h.call[h.body:]), before)
 	name, end := strings.CutSuffix(name, between)
 	if !ok || !end || json.Unmarshal([]byte(name), &name) != nil {
 		return
@@ -208,47 +218,12 @@ func (h *hermes) begin() {
 	h.said = append(h.said, '{')
 }
 
-// closing scans a byte after the object: white space or the closing tag.
-func (h *hermes) closing(c byte) {
-	switch {
-	case c == closeTag[h.matched]:
-		if h.matched++; h.matched < len(closeTag) {
-			break
-		}
-		if h.begun {
-			h.flush()
-			h.begun = false
-		} else if !h.take(h.held[h.body : h.body+h.json.size]) {
-			h.held = append(h.held, c)
-			h.release()
-			return
-		}
-		h.held, h.matched, h.state = h.held[:0], 0, hermesText
-		return
-	case h.matched == 0 && isSpace(c) && len(h.held) < h.body+h.json.size+heldSpace:
-	default:
-		h.broken(c)
-		return
-	}
-	h.held = append(h.held, c)
-}
-
-// broken gives a malformed call as text and scans c as text.
-func (h *hermes) broken(c byte) {
-	if h.begun { // events already given can't be taken back
-		h.flush()
-		h.begun, h.held = false, h.held[:0]
-	}
-	h.release()
-	h.plain(c)
-}
-
-// take appends the events of a complete call. body is the call's JSON object. It returns false,
-// and appends nothing, if body is not a call.
-func (h *hermes) take(body []byte) bool {
+// take appends the events of a complete call. It returns false, and appends nothing, if the object
+// is not a call.
+func (h *hermes) take() bool {
 	var all map[string]json.RawMessage
 	var name string
-	if json.Unmarshal(body, &all) != nil || json.Unmarshal(all["name"], &name) != nil || name == "" {
+	if json.Unmarshal(h.call[h.body:h.end], &all) != nil || json.Unmarshal(all["name"], &name) != nil || name == "" {
 		return false
 	}
 	arguments := "{}"
@@ -268,4 +243,32 @@ func (h *hermes) take(body []byte) bool {
 	return true
 }
 
-func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
+// brackets finds the end of a JSON object that arrives byte by byte. Whether the object is valid is
+// not its concern, but it refuses bytes that occur outside of strings in no JSON text.
+type brackets struct {
+	depth   int
+	quoted  bool // inside a string
+	escaped bool // after a backslash
+}
+
+// step reads a byte. It returns false if the byte can't be part of an object. The object ends when
+// depth is 0 again.
+func (b *brackets) step(c byte) bool {
+	switch {
+	case b.escaped:
+		b.escaped = false
+	case b.quoted:
+		b.escaped, b.quoted = c == '\\', c != '"'
+		return c >= ' '
+	case c == '"':
+		b.quoted = true
+	case c == '{' || c == '[':
+		b.depth++
+		return b.depth <= openai.MaxDepth
+	case c == '}' || c == ']':
+		b.depth--
+	default:
+		return strings.IndexByte(spaces+",:+-.0123456789eEtrufalsn", c) >= 0
+	}
+	return true
+}

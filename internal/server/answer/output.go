@@ -62,10 +62,7 @@ func (o *output) next(text string, last bool) []outputEvent {
 		}
 		return o.events
 	}
-	o.events = append(o.events, o.calls.next(text)...)
-	if last {
-		o.events = append(o.events, o.calls.last()...)
-	}
+	o.events = append(o.events, o.calls.next(text, last)...)
 	return o.events
 }
 

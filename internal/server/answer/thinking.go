@@ -71,17 +71,19 @@ func (t *thinking) within(text string, last bool) (thought, rest string) {
 	if last {
 		return trimSpaceRight(text), ""
 	}
-	keep := len(text)
-	for n := min(len(closeThink)-1, len(text)); n > 0; n-- {
-		if strings.HasSuffix(text, closeThink[:n]) {
-			keep -= n
-			break
-		}
-	}
-	keep = len(trimSpaceRight(text[:keep]))
+	keep := len(trimSpaceRight(text[:len(text)-begins(text, closeThink)]))
 	t.begun = t.begun || keep > 0
 	t.held = text[keep:]
 	return text[:keep], ""
+}
+
+// begins returns the length of the beginning of tag with which text ends, 0 if it ends with none.
+func begins(text, tag string) int {
+	n := min(len(tag)-1, len(text))
+	for !strings.HasSuffix(text, tag[:n]) {
+		n--
+	}
+	return n
 }
 
 const spaces = " \n\r\t"
