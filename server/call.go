@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -69,21 +70,26 @@ func (c *call) json(status int, body []byte) error {
 	return nil
 }
 
-// parts answers with a body that next produces part by part: next appends a part to the empty
-// buffer that it gets, and reports whether more follow. parts stops early if the client stops
-// reading or the server must end its requests.
-func (c *call) parts(next func([]byte) ([]byte, bool)) error {
-	buf := c.s.buffer()
-	defer c.s.release(buf)
+// long answers with a long body, which write writes.
+func (c *call) long(write func(*bufio.Writer) error) error {
 	c.begin(http.StatusOK, "application/json")
-	for more := true; more; {
-		*buf, more = next((*buf)[:0])
-		c.client.Extend()
-		if c.s.door.Over().Err() != nil || !c.write(*buf) {
-			break
-		}
-	}
+	write(bufio.NewWriterSize(longBody{c}, maxKeptBuffer)) // an error ends the answer
 	return nil
+}
+
+// longBody writes a long body. Each write gives the client more time; it fails if the client has
+// left or the server must end its requests.
+type longBody struct{ c *call }
+
+func (w longBody) Write(b []byte) (int, error) {
+	w.c.client.Extend()
+	if over := w.c.s.door.Over(); over.Err() != nil {
+		return 0, context.Cause(over)
+	}
+	if !w.c.write(b) {
+		return 0, w.c.gone
+	}
+	return len(b), nil
 }
 
 // write writes b. After the first failure, kept in c.gone, it writes nothing. It reports whether

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"net/http"
 
 	"github.com/coppice-llm/coppice"
@@ -70,7 +71,7 @@ func readText[T any](c *call, decode func([]byte) (T, error), model func(T) stri
 }
 
 // tokenize answers POST /tokenize. It enters the node like a request, so that MaxRequests bounds
-// it too, and writes its answer in parts, because that may be long.
+// it too, and writes its answer piece by piece, because that may be long.
 func (c *call) tokenize() error {
 	tok := c.s.cfg.Node.Tokenizer()
 	ask, err := readText(c, openai.DecodeTokenize, func(t *openai.Tokenize) string { return t.Model })
@@ -98,10 +99,12 @@ func (c *call) tokenize() error {
 	if !ask.ReturnTokenStrings {
 		names = nil
 	}
-	return c.parts(answer.NewTokensAnswer(tokens, c.s.cfg.Node.Info().MaxPositions, names).Append)
+	return c.long(func(w *bufio.Writer) error {
+		return answer.WriteTokens(w, tokens, c.s.cfg.Node.Info().MaxPositions, names)
+	})
 }
 
-// detokenize answers POST /detokenize, likewise in parts.
+// detokenize answers POST /detokenize, likewise piece by piece.
 func (c *call) detokenize() error {
 	ask, err := readText(c, openai.DecodeDetokenize, func(d *openai.Detokenize) string { return d.Model })
 	if err != nil {
@@ -118,5 +121,5 @@ func (c *call) detokenize() error {
 		return err
 	}
 	defer leave()
-	return c.parts(answer.NewTextAnswer(c.s.cfg.Node.Tokenizer(), ask.Tokens).Append)
+	return c.long(func(w *bufio.Writer) error { return answer.WriteText(w, c.s.cfg.Node.Tokenizer(), ask.Tokens) })
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/coppice-llm/coppice/openai"
@@ -28,13 +29,11 @@ func (c *call) tokenizer() error {
 	c.w.Header().Set("Content-Length", strconv.Itoa(len(b.Data)))
 	c.begin(http.StatusOK, "application/x-tar")
 	const part = 1 << 20 // bytes between two renewals of the write deadline
-	for data := b.Data; len(data) > 0; {
-		n := min(part, len(data))
+	for data := range slices.Chunk(b.Data, part) {
 		c.client.Extend()
-		if !c.write(data[:n]) {
-			return nil
+		if !c.write(data) {
+			break
 		}
-		data = data[n:]
 	}
 	return nil
 }

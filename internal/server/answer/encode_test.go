@@ -1,9 +1,12 @@
 package answer
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -171,9 +174,9 @@ func readOutput(t *testing.T, d *datadriven.TestData, line string) (i, sample in
 func TestTokens(t *testing.T) {
 	tok := openTokenizer(t)
 	for _, tc := range []struct{ got, want string }{
-		{parts(NewTokensAnswer([]kv.Token{1496, 5}, 9, tok).Append), `{"count":2,"max_model_len":9,"tokens":[1496,5],"token_strs":["<|begin_of_text|>","&"]}`},
-		{parts(NewTokensAnswer(nil, 9, nil).Append), `{"count":0,"max_model_len":9,"tokens":[],"token_strs":null}`},
-		{parts(NewTextAnswer(tok, tok.Encode(nil, "a\n")).Append), `{"prompt":"a\n"}`},
+		{written(func(w *bufio.Writer) error { return WriteTokens(w, []kv.Token{1496, 5}, 9, tok) }), `{"count":2,"max_model_len":9,"tokens":[1496,5],"token_strs":["<|begin_of_text|>","&"]}`},
+		{written(func(w *bufio.Writer) error { return WriteTokens(w, nil, 9, nil) }), `{"count":0,"max_model_len":9,"tokens":[],"token_strs":null}`},
+		{written(func(w *bufio.Writer) error { return WriteText(w, tok, tok.Encode(nil, "a\n")) }), `{"prompt":"a\n"}`},
 		{CompletionID(0xfedcba9876543210) + ChatID(1), "cmpl-fedcba9876543210chatcmpl-0000000000000001"},
 	} {
 		if tc.got != tc.want {
@@ -343,33 +346,38 @@ func BenchmarkChunk(b *testing.B) {
 	}
 }
 
-// parts returns an answer that is written in parts.
-func parts(next func([]byte) ([]byte, bool)) string {
-	out, more := next(nil)
-	for more {
-		out, more = next(out)
+// written returns what write writes.
+func written(write func(*bufio.Writer) error) string {
+	var b bytes.Buffer
+	if err := write(bufio.NewWriter(&b)); err != nil {
+		return err.Error()
 	}
-	return string(out)
+	return b.String()
 }
 
-// TestLongAnswersInParts: the parts of /tokenize and /detokenize together equal encoding/json's
-// output, and no part is much longer than another, for any tokens.
-func TestLongAnswersInParts(t *testing.T) {
+// narrow is a writer that keeps what it gets, and the length of the longest write. It fails after
+// most bytes.
+type narrow struct {
+	bytes.Buffer
+	most, longest int
+}
+
+func (n *narrow) Write(b []byte) (int, error) {
+	if n.longest = max(n.longest, len(b)); n.Len() >= n.most {
+		return 0, io.ErrClosedPipe
+	}
+	return n.Buffer.Write(b)
+}
+
+// TestLongAnswers: the answers of /tokenize and /detokenize equal encoding/json's output for any
+// tokens. They are written in short pieces, and end with the first write that fails.
+func TestLongAnswers(t *testing.T) {
 	tok := openTokenizer(t)
 	rng := rand.New(rand.NewPCG(5, 5))
-	for _, n := range []int{0, 1, partTokens - 1, partTokens, partTokens + 1, 3*partTokens + 7} {
+	for _, n := range []int{0, 1, textTokens - 1, textTokens, textTokens + 1, 20*textTokens + 7} {
 		tokens := make([]kv.Token, n)
-		names := make([]string, n)
 		for i := range tokens {
 			tokens[i] = kv.Token(rng.IntN(tok.VocabSize()))
-		}
-		longest := 0
-		bounded := func(next func([]byte) ([]byte, bool)) func([]byte) ([]byte, bool) {
-			return func(dst []byte) ([]byte, bool) {
-				out, more := next(dst)
-				longest = max(longest, len(out)-len(dst))
-				return out, more
-			}
 		}
 		var got struct {
 			Count  int
@@ -377,18 +385,28 @@ func TestLongAnswersInParts(t *testing.T) {
 			Names  []string `json:"token_strs"`
 			Prompt string
 		}
-		if err := json.Unmarshal([]byte(parts(bounded(NewTokensAnswer(tokens, 9, tok).Append))), &got); err != nil {
+		ids, text := narrow{most: 1 << 30}, narrow{most: 1 << 30}
+		err := errors.Join(WriteTokens(bufio.NewWriter(&ids), tokens, 9, tok), json.Unmarshal(ids.Bytes(), &got), WriteText(bufio.NewWriter(&text), tok, tokens))
+		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Count != n || !slices.Equal(got.Tokens, tokens) || len(got.Names) != len(names) {
+		if got.Count != n || !slices.Equal(got.Tokens, tokens) || len(got.Names) != n {
 			t.Errorf("%d tokens: %d, %d and %d names", n, got.Count, len(got.Tokens), len(got.Names))
 		}
-		text := parts(bounded(NewTextAnswer(tok, tokens).Append))
-		if want := string(append(jsontext.AppendString([]byte(`{"prompt":`), string(tok.Decode(nil, tokens, false))), '}')); text != want {
-			t.Errorf("%d tokens: a text of %d bytes, want %d", n, len(text), len(want))
+		if want := string(append(jsontext.AppendString([]byte(`{"prompt":`), string(tok.Decode(nil, tokens, false))), '}')); text.String() != want {
+			t.Errorf("%d tokens: a text of %d bytes, want %d", n, text.Len(), len(want))
 		}
-		if longest > 200<<10 {
-			t.Errorf("%d tokens: a part of %d bytes", n, longest)
+		if max(ids.longest, text.longest) > 50<<10 {
+			t.Errorf("%d tokens: writes of %d and %d bytes", n, ids.longest, text.longest)
+		}
+		for _, short := range []*narrow{{most: 1}, {most: 5000}} {
+			first, second := bufio.NewWriter(short), bufio.NewWriter(short)
+			if WriteTokens(first, tokens, 9, tok) == nil && WriteText(second, tok, tokens) == nil && n > 20*textTokens {
+				t.Errorf("%d tokens: no error from a writer that takes %d bytes", n, short.most)
+			}
+			if most := short.most + 2*bufio.NewWriter(nil).Size(); short.Len() > max(most, ids.longest+text.longest) {
+				t.Errorf("%d tokens: %d bytes after an error at %d", n, short.Len(), short.most)
+			}
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package answer
 
 import (
-	"strconv"
+	"bufio"
+	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/internal/jsontext"
@@ -9,91 +11,58 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
-// TokensAnswer writes the answer of /tokenize in parts, because it may be ten times as long as
-// the request.
-type TokensAnswer struct {
-	tokens []kv.Token
-	names  naming
-	named  bool // write token_strs too
-	at     int  // elements of the current list already written
-	part   int  // 0: nothing written; 1: writing tokens; 2: writing token_strs
-	length int  // max_model_len
-}
-
-// NewTokensAnswer returns an answer for tokens. maxModelLen is the model's number of positions. If
-// tok is not nil, the answer also has token_strs, the tokens' texts.
-func NewTokensAnswer(tokens []kv.Token, maxModelLen int, tok *tokenizer.Tokenizer) *TokensAnswer {
-	return &TokensAnswer{tokens: tokens, names: naming{tok: tok}, named: tok != nil, length: maxModelLen}
-}
-
-// partTokens is the number of tokens per part.
-const partTokens = 2048
-
-// Append appends the next part to dst. more reports whether another part follows.
-func (a *TokensAnswer) Append(dst []byte) (_ []byte, more bool) {
-	if a.part == 0 {
-		dst = append(dst, `{"count":`...)
-		dst = jsontext.AppendInt(dst, len(a.tokens))
-		dst = append(dst, `,"max_model_len":`...)
-		dst = jsontext.AppendInt(dst, a.length)
-		dst = append(dst, `,"tokens":[`...)
-		a.part = 1
+// WriteTokens writes the answer of /tokenize for tokens, piece by piece: it may be ten times as long
+// as the request. maxModelLen is the model's number of positions. If tok is not nil, the answer also
+// has token_strs, the tokens' texts. Its error is the writer's.
+func WriteTokens(w *bufio.Writer, tokens []kv.Token, maxModelLen int, tok *tokenizer.Tokenizer) error {
+	fmt.Fprintf(w, `{"count":%d,"max_model_len":%d,"tokens":`, len(tokens), maxModelLen)
+	writeList(w, tokens, jsontext.AppendInt[kv.Token])
+	w.WriteString(`,"token_strs":`)
+	if tok == nil {
+		w.WriteString("null")
+	} else {
+		names := naming{tok: tok}
+		writeList(w, tokens, names.append)
 	}
-	for n := min(a.at+partTokens, len(a.tokens)); a.at < n; a.at++ {
-		if a.at > 0 {
+	w.WriteByte('}')
+	return w.Flush()
+}
+
+// writeList writes tokens as an array; item appends one element. It stops at the writer's first error.
+func writeList(w *bufio.Writer, tokens []kv.Token, item func(dst []byte, t kv.Token) []byte) {
+	w.WriteByte('[')
+	for i, t := range tokens {
+		dst := w.AvailableBuffer()
+		if i > 0 {
 			dst = append(dst, ',')
 		}
-		if a.part == 1 {
-			dst = strconv.AppendUint(dst, uint64(a.tokens[a.at]), 10)
-		} else {
-			dst = a.names.append(dst, a.tokens[a.at])
+		if _, err := w.Write(item(dst, t)); err != nil {
+			return
 		}
 	}
-	switch {
-	case a.at < len(a.tokens):
-		return dst, true
-	case a.part == 2:
-		return append(dst, "]}"...), false
-	case !a.named:
-		return append(dst, `],"token_strs":null}`...), false
-	}
-	a.part, a.at = 2, 0
-	return append(dst, `],"token_strs":[`...), true
+	w.WriteByte(']')
 }
 
-// TextAnswer writes the answer of /detokenize in parts, because a token may decode to a hundred
-// bytes.
-type TextAnswer struct {
-	tokens []kv.Token
-	from   *tokenizer.Decoding
-	text   []byte // decoded, not yet written: at most an incomplete rune between parts
-	begun  bool
-}
+// textTokens is the number of tokens that WriteText decodes at a time.
+const textTokens = 256
 
-// NewTextAnswer returns an answer with the text of tokens.
-func NewTextAnswer(tok *tokenizer.Tokenizer, tokens []kv.Token) *TextAnswer {
-	return &TextAnswer{tokens: tokens, from: tok.NewDecoding()}
-}
-
-// Append appends the next part to dst. more reports whether another part follows.
-func (a *TextAnswer) Append(dst []byte) (_ []byte, more bool) {
-	if !a.begun {
-		dst = append(dst, `{"prompt":"`...)
-		a.begun = true
+// WriteText writes the answer of /detokenize, the text of tokens, piece by piece: a token may decode
+// to a hundred bytes. Its error is the writer's.
+func WriteText(w *bufio.Writer, tok *tokenizer.Tokenizer, tokens []kv.Token) error {
+	w.WriteString(`{"prompt":"`)
+	from := tok.NewDecoding()
+	var text []byte // decoded, not yet written: at most an incomplete rune between pieces
+	for piece := range slices.Chunk(tokens, textTokens) {
+		text = from.Append(text, piece)
+		whole := len(text) - unfinished(text)
+		if _, err := w.Write(jsontext.AppendText(w.AvailableBuffer(), string(text[:whole]))); err != nil {
+			return err
+		}
+		text = text[:copy(text, text[whole:])]
 	}
-	n := min(partTokens/8, len(a.tokens))
-	a.text = a.from.Append(a.text, a.tokens[:n])
-	a.tokens = a.tokens[n:]
-	whole := len(a.text)
-	if len(a.tokens) > 0 {
-		whole -= unfinished(a.text)
-	}
-	dst = jsontext.AppendText(dst, string(a.text[:whole]))
-	a.text = a.text[:copy(a.text, a.text[whole:])]
-	if len(a.tokens) > 0 {
-		return dst, true
-	}
-	return append(dst, `"}`...), false
+	w.Write(jsontext.AppendText(w.AvailableBuffer(), string(text)))
+	w.WriteString(`"}`)
+	return w.Flush()
 }
 
 // unfinished returns the number of bytes of an incomplete rune at the end of text.
