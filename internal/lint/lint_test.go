@@ -27,7 +27,7 @@ var onlyImporters = map[string][]string{
 	"golang.org/x/text":                       {"tokenizer"},
 	"github.com/dlclark/regexp2":              {"tokenizer"},
 	"golang.org/x/sys":                        {"engine/cpu", "internal/hashcopy", "internal/mempool/blockio"},
-	"github.com/HdrHistogram/hdrhistogram-go": {"bench/load"},
+	"github.com/HdrHistogram/hdrhistogram-go": {"bench/load", "internal/server/view"},
 	"github.com/nats-io/nats.go":              {"events/nats"},
 	"github.com/nats-io/nats-server":          {"internal/events/nats/embedded"},
 	"github.com/prometheus/client_golang":     {"server", "internal/gateway", "internal/gateway/replica", "internal/figures"},

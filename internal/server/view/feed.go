@@ -42,10 +42,8 @@ func NewFeed(cfg Config) (*Feed, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	f := &Feed{
 		cfg: cfg, started: time.Now(), stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1),
-		watchers: map[*Watch]struct{}{},
+		watchers: map[*Watch]struct{}{}, ttft: newLatency(cfg.Window), itl: newLatency(cfg.Window),
 	}
-	f.ttft.slot = cfg.Window / windowSlots
-	f.itl.slot = f.ttft.slot
 	go f.run(ctx)
 	return f, nil
 }
@@ -67,7 +65,7 @@ func (f *Feed) Observe(o Observation) {
 		f.ttft.add(now, o.TTFT, 1)
 	}
 	if o.ITL > 0 {
-		f.itl.add(now, o.ITL, uint32(max(o.Gaps, 1)))
+		f.itl.add(now, o.ITL, max(o.Gaps, 1))
 	}
 }
 

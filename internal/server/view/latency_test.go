@@ -8,49 +8,46 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Below 16 µs the buckets are 1 µs wide.
-func TestSpreadError(t *testing.T) {
-	last := -1
-	for d := 16 * time.Microsecond; d < 1000*time.Second; d += d/37 + time.Microsecond {
-		b := spreadBucket(d)
-		if b < last || b >= spreadBuckets {
-			t.Fatalf("%v is in bucket %d, after %d", d, b, last)
-		}
-		last = b
-		if off := math.Abs(float64(spreadMiddle(b)-d)) / float64(d); off > 1.0/16 {
-			t.Fatalf("%v counts as %v", d, spreadMiddle(b))
+// TestLatencyError: a duration is off by at most 1/16 or 1 µs, and any duration is counted.
+func TestLatencyError(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	for d := time.Microsecond; d < 1000*time.Second; d += d/7 + time.Microsecond {
+		l := newLatency(time.Minute)
+		l.add(now, d, 1)
+		got, _ := l.quantiles(now)
+		if off := math.Abs(float64(got)*1e6 - float64(d)); off > max(float64(d)/16, 1000) {
+			t.Fatalf("%v counts as %v ms", d, got)
 		}
 	}
-	for _, d := range []time.Duration{-1, 0, 1 << 62} {
-		if b := spreadBucket(d); b < 0 || b >= spreadBuckets {
-			t.Errorf("%v is in bucket %d", d, b)
-		}
+	l := newLatency(time.Minute)
+	l.add(now, 1<<62, 1)
+	if p50, _ := l.quantiles(now); p50 < 1e6 {
+		t.Errorf("a long duration counts as %v", p50)
 	}
 }
 
 func TestLatencyWindow(t *testing.T) {
-	l := latency{slot: time.Second}
+	l := newLatency(windowSlots * time.Second)
 	now := time.Unix(1_000_000, 0)
 	for i := range 100 {
 		l.add(now, time.Duration(i+1)*time.Millisecond, 1)
 	}
-	if p50, p99 := l.sum.quantile(0.5), l.sum.quantile(0.99); math.Abs(float64(p50)-50) > 4 || math.Abs(float64(p99)-99) > 7 {
+	if p50, p99 := l.quantiles(now); math.Abs(float64(p50)-50) > 4 || math.Abs(float64(p99)-99) > 7 {
 		t.Errorf("p50 %v, p99 %v", p50, p99)
 	}
-	l.add(now.Add(15*time.Second), time.Second, 3)
-	if p50 := l.sum.quantile(0.5); p50 > 60 {
+	later := now.Add(15 * time.Second)
+	l.add(later, time.Second, 3)
+	if p50, _ := l.quantiles(later); p50 > 60 {
 		t.Errorf("after 15 s p50 is %v", p50)
 	}
-	l.turn(now.Add(21 * time.Second))
-	if p50 := l.sum.quantile(0.5); math.Abs(float64(p50)-1000) > 63 {
+	if p50, _ := l.quantiles(now.Add(21 * time.Second)); math.Abs(float64(p50)-1000) > 63 {
 		t.Errorf("after 21 s p50 is %v, want that of the last three", p50)
 	}
-	l.turn(now.Add(time.Hour))
-	if l.sum.quantile(0.5).Known() || l.sum != (spread{}) {
+	if p50, _ := l.quantiles(now.Add(time.Hour)); p50.Known() {
 		t.Error("after an hour something is left")
 	}
 	l.add(now, time.Second, 1) // the clock went back
-	if !l.sum.quantile(0.5).Known() {
+	if p50, _ := l.quantiles(now); !p50.Known() {
 		t.Error("nothing is counted")
 	}
 }

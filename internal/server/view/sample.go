@@ -84,12 +84,9 @@ func (s *sampler) figures(now time.Time, info *engine.Info, stats *coppice.Stats
 	p := s.rates.next(now, &stats.Scheduler)
 	f := s.feed
 	f.observed.Lock()
-	f.ttft.turn(now)
-	f.itl.turn(now)
-	ttft, itl := f.ttft.sum, f.itl.sum
+	p.TTFTp50Millis, p.TTFTp99Millis = f.ttft.quantiles(now)
+	p.ITLp50Millis, p.ITLp99Millis = f.itl.quantiles(now)
 	f.observed.Unlock()
-	p.TTFTp50Millis, p.TTFTp99Millis = ttft.quantile(0.5), ttft.quantile(0.99)
-	p.ITLp50Millis, p.ITLp99Millis = itl.quantile(0.5), itl.quantile(0.99)
 	s.history.add(p)
 	s.snap.Now, s.snap.History = p, s.history.h
 }
