@@ -50,9 +50,7 @@ func New(cfg Config) (*Server, error) {
 	s.keys = newKeyring(cfg.Keys, s.metrics.tenant)
 	s.cfg.Keys = nil // keep no secrets
 	if cfg.Page {
-		if s.feed, err = newFeed(s); err != nil {
-			return nil, err
-		}
+		s.feed = newFeed(s)
 	}
 	s.mount()
 	s.http = http.Server{

@@ -8,7 +8,7 @@ import (
 )
 
 // newFeed returns the feed of the live page of s.
-func newFeed(s *Server) (*view.Feed, error) {
+func newFeed(s *Server) *view.Feed {
 	return view.NewFeed(view.Config{
 		Source: s.cfg.Node, Model: s.cfg.Model, Version: s.cfg.Version, Note: s.cfg.PageNote, Text: view.Texts(s.cfg.Node.Tokenizer()),
 		Access: func(r *http.Request) (view.Access, string) {

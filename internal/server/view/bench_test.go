@@ -13,10 +13,7 @@ import (
 func BenchmarkFrame(b *testing.B) {
 	for _, nodes := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
-			f, err := NewFeed(Config{Source: &fake{tree: grown(nodes, 1)}, Text: func(t []kv.Token) string { return fmt.Sprint(t) }})
-			if err != nil {
-				b.Fatal(err)
-			}
+			f := NewFeed(Config{Source: &fake{tree: grown(nodes, 1)}, Text: func(t []kv.Token) string { return fmt.Sprint(t) }})
 			defer f.Close()
 			s := newSampler(f)
 			bytes := 0
@@ -35,10 +32,7 @@ func BenchmarkFrame(b *testing.B) {
 }
 
 func BenchmarkObserve(b *testing.B) {
-	f, err := NewFeed(Config{Source: &fake{}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := NewFeed(Config{Source: &fake{}})
 	defer f.Close()
 	for b.Loop() {
 		f.Observe(Observation{ITL: 12 * time.Millisecond})

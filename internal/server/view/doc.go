@@ -5,10 +5,7 @@
 //
 // A Feed has one goroutine, which sleeps without watchers. Its methods may be called from any goroutine.
 //
-//	feed, err := view.NewFeed(view.Config{Source: node, Model: name, Text: view.Texts(node.Tokenizer())})
-//	if err != nil {
-//		return err
-//	}
+//	feed := view.NewFeed(view.Config{Source: node, Model: name, Text: view.Texts(node.Tokenizer())})
 //	defer feed.Close()
 //	mux.Handle("/", view.Handler(feed))
 //	...

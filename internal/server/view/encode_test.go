@@ -15,12 +15,9 @@ func sampled(t testing.TB, nodes int) *Snapshot {
 	src := &fake{tree: grown(nodes, 3)}
 	src.stats.Scheduler.Waiting, src.stats.Scheduler.PoolPages = 2, 100
 	src.stats.Scheduler.PromptTokens, src.stats.Scheduler.CachedTokens = 3, 1
-	f, err := NewFeed(Config{Source: src, Model: "m\"<&>\u2028", Version: "1", Text: func(tokens []kv.Token) string {
+	f := NewFeed(Config{Source: src, Model: "m\"<&>\u2028", Version: "1", Text: func(tokens []kv.Token) string {
 		return strings.Repeat("a\n\t\"\\<é\u2029\x01\x7f日", len(tokens)/8)
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { f.Close() })
 	f.Observe(Observation{TTFT: 123456789, ITL: 1234567})
 	f.Finish(Finished{Tenant: "acme", Reason: "stop", PromptTokens: 1, TTFTMillis: 1.5})

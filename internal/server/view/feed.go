@@ -33,19 +33,16 @@ type Feed struct {
 	finished []Finished // oldest first
 }
 
-// NewFeed starts a Feed. It reports all faults of cfg at once.
-func NewFeed(cfg Config) (*Feed, error) {
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
+// NewFeed starts a Feed.
+func NewFeed(cfg Config) *Feed {
+	cfg = cfg.withDefaults()
 	ctx, stop := context.WithCancel(context.Background())
 	f := &Feed{
 		cfg: cfg, started: time.Now(), stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1),
-		watchers: map[*Watch]struct{}{}, ttft: newLatency(cfg.Window), itl: newLatency(cfg.Window),
+		watchers: map[*Watch]struct{}{}, ttft: newLatency(), itl: newLatency(),
 	}
 	go f.run(ctx)
-	return f, nil
+	return f
 }
 
 // Observation is a latency measured by the server. 0: not measured.
@@ -78,25 +75,17 @@ func (f *Feed) Finish(r Finished) {
 
 // Watch is one watcher of a Feed.
 type Watch struct {
-	feed    *Feed
-	access  Access
-	tenant  string
-	begun   uint64 // number of the watch, from 1
-	frames  chan []byte
-	skipped uint64 // guarded by feed.mu
+	feed   *Feed
+	access Access
+	tenant string
+	begun  uint64      // number of the watch, from 1
+	frames chan []byte // capacity 1
 }
 
 // Frames returns the channel of Snapshots in JSON, which must not be changed. A slow watcher
 // misses some. Feed.Close closes the channel, and so does Feed.Watch when it gives the place to
 // another watcher.
 func (w *Watch) Frames() <-chan []byte { return w.frames }
-
-// Skipped returns how many frames were replaced before this watcher read them.
-func (w *Watch) Skipped() uint64 {
-	w.feed.mu.Lock()
-	defer w.feed.mu.Unlock()
-	return w.skipped
-}
 
 // Close ends the watch.
 func (w *Watch) Close() {
@@ -235,24 +224,11 @@ func (f *Feed) publish(s *Snapshot) {
 	}
 	for w := range f.watchers {
 		if frame := frames[w.access]; frame != nil {
-			w.offer(frame)
-		}
-	}
-}
-
-// offer sends a frame to the watcher. If the watcher has not read the frame before, the new frame
-// replaces it.
-func (w *Watch) offer(frame []byte) {
-	for {
-		select {
-		case w.frames <- frame:
-			return
-		default:
-		}
-		select {
-		case <-w.frames:
-			w.skipped++
-		default: // the watcher has read it meanwhile
+			select {
+			case <-w.frames: // the watcher has not read it: the new frame replaces it
+			default:
+			}
+			w.frames <- frame // never blocks: only the holder of mu sends
 		}
 	}
 }

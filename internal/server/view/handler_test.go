@@ -29,7 +29,7 @@ func byKey(r *http.Request) (Access, string) {
 func serve(t *testing.T, cfg Config) (*Feed, func(path, key string) *http.Response) {
 	t.Helper()
 	cfg.Period = 10 * time.Millisecond
-	f := open(t, cfg)
+	f := NewFeed(cfg)
 	s := httptest.NewServer(Handler(f))
 	t.Cleanup(func() {
 		f.Close()
@@ -130,7 +130,7 @@ func TestTooManyWatchersAreRefused(t *testing.T) {
 // TestStreamsEndWithTheirRequests: a stream whose reader has disconnected is no longer a
 // watcher.
 func TestStreamsEndWithTheirRequests(t *testing.T) {
-	f := open(t, Config{Source: &fake{}})
+	f := NewFeed(Config{Source: &fake{}})
 	defer f.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -143,7 +143,7 @@ func TestStreamsEndWithTheirRequests(t *testing.T) {
 }
 
 func TestHeadOfAStreamEnds(t *testing.T) {
-	f := open(t, Config{Source: &fake{}})
+	f := NewFeed(Config{Source: &fake{}})
 	defer f.Close()
 	answer := httptest.NewRecorder()
 	Handler(f).ServeHTTP(answer, httptest.NewRequest("HEAD", "/v1/view/stream", nil))

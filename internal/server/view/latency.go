@@ -7,11 +7,10 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// latency is a sliding histogram over the last windowSlots slots, in microseconds. A value is off by
+// latency is a sliding histogram over the window, in microseconds. A value is off by
 // at most 1/16, or 1 µs.
 type latency struct {
-	slot  time.Duration // duration of a slot
-	at    int64         // number of the current slot
+	at    int64 // number of the current slot
 	slots *hdrhistogram.WindowedHistogram
 }
 
@@ -20,14 +19,14 @@ const (
 	maxMicros   = 1<<30 - 1 // 1,073 s; longer durations count as this
 )
 
-func newLatency(window time.Duration) latency {
-	return latency{slot: window / windowSlots, slots: hdrhistogram.NewWindowed(windowSlots, 1, maxMicros, 1)}
+func newLatency() latency {
+	return latency{slots: hdrhistogram.NewWindowed(windowSlots, 1, maxMicros, 1)}
 }
 
 // turn makes the slot of the time now the current one, and clears the slots that are now older
 // than the window. If the clock goes back, the current slot stays.
 func (l *latency) turn(now time.Time) {
-	at := max(l.at, now.UnixNano()/int64(l.slot))
+	at := max(l.at, now.UnixNano()/int64(window/windowSlots))
 	for range min(at-l.at, windowSlots) {
 		l.slots.Rotate()
 	}

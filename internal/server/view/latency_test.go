@@ -12,14 +12,14 @@ import (
 func TestLatencyError(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	for d := time.Microsecond; d < 1000*time.Second; d += d/7 + time.Microsecond {
-		l := newLatency(time.Minute)
+		l := newLatency()
 		l.add(now, d, 1)
 		got, _ := l.quantiles(now)
 		if off := math.Abs(float64(got)*1e6 - float64(d)); off > max(float64(d)/16, 1000) {
 			t.Fatalf("%v counts as %v ms", d, got)
 		}
 	}
-	l := newLatency(time.Minute)
+	l := newLatency()
 	l.add(now, 1<<62, 1)
 	if p50, _ := l.quantiles(now); p50 < 1e6 {
 		t.Errorf("a long duration counts as %v", p50)
@@ -27,7 +27,7 @@ func TestLatencyError(t *testing.T) {
 }
 
 func TestLatencyWindow(t *testing.T) {
-	l := newLatency(windowSlots * time.Second)
+	l := newLatency()
 	now := time.Unix(1_000_000, 0)
 	for i := range 100 {
 		l.add(now, time.Duration(i+1)*time.Millisecond, 1)
@@ -35,13 +35,13 @@ func TestLatencyWindow(t *testing.T) {
 	if p50, p99 := l.quantiles(now); math.Abs(float64(p50)-50) > 4 || math.Abs(float64(p99)-99) > 7 {
 		t.Errorf("p50 %v, p99 %v", p50, p99)
 	}
-	later := now.Add(15 * time.Second)
+	later := now.Add(window * 3 / 4)
 	l.add(later, time.Second, 3)
 	if p50, _ := l.quantiles(later); p50 > 60 {
-		t.Errorf("after 15 s p50 is %v", p50)
+		t.Errorf("after three quarters of the window p50 is %v", p50)
 	}
-	if p50, _ := l.quantiles(now.Add(21 * time.Second)); math.Abs(float64(p50)-1000) > 63 {
-		t.Errorf("after 21 s p50 is %v, want that of the last three", p50)
+	if p50, _ := l.quantiles(now.Add(window + time.Second)); math.Abs(float64(p50)-1000) > 63 {
+		t.Errorf("after the window p50 is %v, want that of the last three", p50)
 	}
 	if p50, _ := l.quantiles(now.Add(time.Hour)); p50.Known() {
 		t.Error("after an hour something is left")
@@ -53,10 +53,7 @@ func TestLatencyWindow(t *testing.T) {
 }
 
 func TestObserveAllocatesNothing(t *testing.T) {
-	f, err := NewFeed(Config{Source: &fake{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := NewFeed(Config{Source: &fake{}})
 	defer f.Close()
 	if n := testing.AllocsPerRun(1000, func() { f.Observe(Observation{TTFT: time.Second, ITL: time.Millisecond, Gaps: 4}) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -64,7 +61,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 }
 
 func TestRates(t *testing.T) {
-	r := rates{window: 10 * time.Second, period: time.Second}
+	r := rates{period: time.Second}
 	m := &scheduler.Metrics{}
 	now := time.Unix(1000, 0)
 	step := func(d time.Duration, prompt, cached, output uint64) Point {

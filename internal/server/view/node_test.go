@@ -41,7 +41,7 @@ func openNode(t *testing.T, cfg scheduler.Config) *coppice.Node {
 // A closed node is an error.
 func TestNodeWithoutCacheIsSeen(t *testing.T) {
 	node := openNode(t, scheduler.Config{DisableCache: true})
-	f := open(t, Config{Source: node, Period: 10 * time.Millisecond})
+	f := NewFeed(Config{Source: node, Period: 10 * time.Millisecond})
 	defer f.Close()
 	w, err := f.Watch(Full, "")
 	if err != nil {
@@ -77,7 +77,7 @@ func TestNodeIsSeen(t *testing.T) {
 			}
 		}
 	}
-	f := open(t, Config{Source: node, Model: "nano", Text: Texts(node.Tokenizer())})
+	f := NewFeed(Config{Source: node, Model: "nano", Text: Texts(node.Tokenizer())})
 	defer f.Close()
 	w, err := f.Watch(Full, "")
 	if err != nil {

@@ -14,9 +14,8 @@ const rateWindow = 2 * time.Second
 
 // rates turns running totals into points of the history.
 type rates struct {
-	window time.Duration
-	period time.Duration
-	past   []counted // within the window, oldest first
+	period time.Duration // between two points
+	past   []counted     // within the window, oldest first
 }
 
 // counted holds running totals at one moment.
@@ -39,7 +38,7 @@ func (r *rates) next(now time.Time, m *scheduler.Metrics) Point {
 		r.past = r.past[:0]
 	}
 	c := counted{now, m.PromptTokens, m.CachedTokens, m.OutputTokens}
-	for len(r.past) > 0 && now.Sub(r.past[0].at) > r.window {
+	for len(r.past) > 0 && now.Sub(r.past[0].at) > window {
 		r.past = append(r.past[:0], r.past[1:]...)
 	}
 	if len(r.past) > 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/figures"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -15,7 +16,6 @@ const (
 	askTimeout  = 5 * time.Second // if the node takes longer, the page shows an error
 	previewLen  = 32              // tokens of a node that are rendered as text
 	curvePeriod = 5 * time.Second // time between two curves
-	walkShare   = 200             // pause after a walk of the tree, in durations of that walk
 )
 
 // sampler makes snapshots. It and its latest snapshot belong to the Feed's goroutine.
@@ -33,11 +33,11 @@ func newSampler(f *Feed) *sampler {
 	c := &f.cfg
 	s := &sampler{
 		feed:    f,
-		rates:   rates{window: c.Window, period: c.Period},
-		history: history{limit: c.History},
-		pruner:  pruner{limit: c.TreeNodes, depth: c.TreeDepth, text: c.Text, shown: []Node{}},
+		rates:   rates{period: c.Period},
+		history: history{limit: historyLen},
+		pruner:  pruner{limit: treeNodes, depth: treeDepth, text: c.Text, shown: []Node{}},
 	}
-	s.history.h.PeriodMillis, s.history.h.WindowMillis = c.Period.Milliseconds(), c.Window.Milliseconds()
+	s.history.h.PeriodMillis, s.history.h.WindowMillis = c.Period.Milliseconds(), window.Milliseconds()
 	s.snap.Tree.Shown, s.snap.Tenants, s.snap.Running, s.snap.Waiting = []Node{}, []Tenant{}, []Running{}, []Waiting{} // lists are never null
 	return s
 }
@@ -100,11 +100,9 @@ func (s *sampler) lists(ctx context.Context) error {
 	}
 	snap.Running = make([]Running, 0, min(len(running), c.Listed))
 	for _, r := range running[:min(len(running), c.Listed)] {
-		snap.Running = append(snap.Running, Running{
-			Request: uint64(r.Request), Sample: r.Sample, Tenant: r.Tenant, PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens,
-			ComputedTokens: r.ComputedTokens, OutputTokens: r.OutputTokens, Preemptions: r.Preemptions,
-			AgeSeconds: math.Round(r.Age.Seconds()*100) / 100,
-		})
+		shown := Running{AgeSeconds: math.Round(r.Age.Seconds()*100) / 100}
+		figures.Copy(&shown, r)
+		snap.Running = append(snap.Running, shown)
 	}
 	snap.Waiting = make([]Waiting, 0)
 	if snap.Totals.Waiting == 0 {
@@ -132,7 +130,7 @@ func (s *sampler) tree(ctx context.Context, now time.Time) error {
 	if now.Before(s.walkAt) {
 		return nil
 	}
-	q := coppice.TreeQuery{MaxNodes: c.TreeWalk}
+	q := coppice.TreeQuery{MaxNodes: treeWalk}
 	if c.Text != nil {
 		q.TokensPerNode = previewLen
 	}

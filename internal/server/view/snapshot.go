@@ -34,7 +34,7 @@ type Server struct {
 // Point is one moment of the history. null means not measured.
 type Point struct {
 	AtMillis      int64  `json:"at_ms"`
-	HitRate       Figure `json:"hit_rate"` // of prompts admitted within Config.Window, 0 to 1
+	HitRate       Figure `json:"hit_rate"` // of prompts admitted within the window, 0 to 1
 	TTFTp50Millis Figure `json:"ttft_p50_ms"`
 	TTFTp99Millis Figure `json:"ttft_p99_ms"` // time to first token, within the window
 	ITLp50Millis  Figure `json:"itl_p50_ms"`

@@ -10,9 +10,8 @@ import (
 
 // pruner selects the nodes of a tree to show. It keeps its scratch memory from tree to tree.
 type pruner struct {
-	limit, depth int // Config.TreeNodes, Config.TreeDepth
+	limit, depth int // of the shown nodes
 	text         func([]kv.Token) string
-	previews     map[uint32]preview
 
 	at     []int32   // by node id: 1 + index, 0: none; ids are dense because the cache reuses them
 	sums   []subtree // by index in the tree's list
@@ -33,13 +32,6 @@ type subtree struct {
 	stamp  uint64 // latest use
 	pinned bool
 	kept   bool
-}
-
-// preview caches the text of a node. It is valid while the node has these tokens.
-type preview struct {
-	tokens int
-	first  []kv.Token
-	text   string
 }
 
 // maxTextBytes bounds Node.Text.
@@ -72,7 +64,8 @@ func (p *pruner) prune(t *coppice.Tree) []Node {
 			out := Node{ID: uint32(n.ID), Parent: uint32(n.Parent), Space: space, Start: n.Start, Tokens: n.Tokens,
 				Pages: n.Pages, Hits: n.Hits, Reuses: s.reuses, Heat: heat, Pins: n.Pins, Tail: n.Tail}
 			if p.text != nil {
-				out.Text, out.TextTotal = p.preview(n)
+				out.Text = p.preview(n.First)
+				out.TextTotal = len(n.First) == n.Tokens && len(out.Text) <= maxTextBytes
 			}
 			p.shown = append(p.shown, out)
 		case s.parent < 0 || p.sums[s.parent].kept: // topmost node of a subtree that is cut
@@ -91,7 +84,6 @@ func (p *pruner) prune(t *coppice.Tree) []Node {
 			}
 		}
 	}
-	p.forget()
 	return p.shown
 }
 
@@ -130,19 +122,17 @@ func (p *pruner) sum(nodes []coppice.TreeNode) (oldest uint64) {
 	return oldest
 }
 
-// choose sets the field kept of the most valuable nodes. It keeps as many as fit into the limit
-// together with the nodes that sum up the others. A pinned node is worth more than any other;
-// among pinned nodes, and among the others, the worth is 64 * reuses + tokens. A parent is worth
-// at least as much as each of its children, since all figures of a parent include its subtree. Of
-// two nodes of equal worth the earlier one is kept, which is the parent. So a node is never kept
-// without its parent.
+// choose sets the field kept of the most valuable nodes: of all within the depth, or if these are
+// over the limit of just under half as many, because each kept node may need another one below it
+// that sums up its cut children. A pinned node is worth more than any other; among pinned nodes, and
+// among the others, the worth is 64 * reuses + tokens. A parent is worth at least as much as each of
+// its children, since all figures of a parent include its subtree. Of two nodes of equal worth the
+// earlier one is kept, which is the parent. So a node is never kept without its parent.
 func (p *pruner) choose() {
 	p.keys = p.keys[:0]
 	for i := range p.sums {
 		s := &p.sums[i]
-		s.kept = true
 		if int(s.depth) > p.depth {
-			s.kept = false
 			continue
 		}
 		worth := min(s.reuses*64+uint64(s.tokens), 1<<38-1)
@@ -151,40 +141,13 @@ func (p *pruner) choose() {
 		}
 		p.keys = append(p.keys, worth<<24|uint64(1<<24-1-i))
 	}
-	if p.outputSize() <= p.limit {
-		return
+	if len(p.sums) > p.limit {
+		slices.Sort(p.keys)
+		p.keys = p.keys[max(len(p.keys)-(p.limit-1)/2, 0):]
 	}
-	slices.Sort(p.keys)
-	cut := 0 // how many keys, the least valuable first, are cut
-	for keep := min(p.limit, len(p.keys)); ; {
-		for ; cut < len(p.keys)-keep; cut++ {
-			p.sums[1<<24-1-int(p.keys[cut]&(1<<24-1))].kept = false
-		}
-		over := p.outputSize() - p.limit
-		if over <= 0 || keep == 0 {
-			return
-		}
-		keep = max(keep-over, min(keep-1, p.limit/2)) // usually at most half of the output are summing nodes
+	for _, key := range p.keys {
+		p.sums[1<<24-1-key&(1<<24-1)].kept = true
 	}
-}
-
-// outputSize returns the number of nodes that prune would return with the current values of the
-// field kept.
-func (p *pruner) outputSize() (n int) {
-	p.more = resized(p.more, len(p.sums)+1)
-	for i := range p.sums {
-		s := &p.sums[i]
-		switch {
-		case s.kept:
-			n++
-		case s.parent < 0 || p.sums[s.parent].kept:
-			if p.more[s.parent+1] == 0 {
-				p.more[s.parent+1] = 1
-				n++
-			}
-		}
-	}
-	return n
 }
 
 // resized returns a slice of n zeros. It uses the memory of s if that is large enough.
@@ -205,31 +168,13 @@ func (p *pruner) space(ns kv.Namespace) int {
 	return n
 }
 
-// preview returns the text of a node, cached while the node's tokens stay the same. total
-// reports whether it is the node's whole text.
-func (p *pruner) preview(n *coppice.TreeNode) (text string, total bool) {
-	id := uint32(n.ID)
-	old, ok := p.previews[id]
-	if !ok || old.tokens != n.Tokens || !slices.Equal(old.first, n.First) {
-		text := p.text(n.First)
-		for at := range text { // cut at a rune boundary, at most maxTextBytes
-			if at > maxTextBytes {
-				text = text[:at]
-				break
-			}
+// preview returns the text of tokens, cut at the first rune that begins after maxTextBytes.
+func (p *pruner) preview(tokens []kv.Token) string {
+	text := p.text(tokens)
+	for at := range text {
+		if at > maxTextBytes {
+			return text[:at]
 		}
-		old = preview{n.Tokens, n.First, text}
-		if p.previews == nil {
-			p.previews = map[uint32]preview{}
-		}
-		p.previews[id] = old
 	}
-	return old.text, len(n.First) == n.Tokens && len(old.text) <= maxTextBytes
-}
-
-// forget bounds the cached previews: entries of removed nodes stay until then.
-func (p *pruner) forget() {
-	if len(p.previews) > 4*p.limit {
-		clear(p.previews)
-	}
+	return text
 }
