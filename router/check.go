@@ -230,22 +230,17 @@ func (q *queue) check() error {
 	return nil
 }
 
-// check compares the linked list of sessions with the index and returns the first fault.
+// check compares the heap of sessions with the index and returns the first fault.
 func (s *sessions) check() error {
-	n, last := 0, int32(none)
-	for at := s.head; at != none; at = s.entries[at].next {
-		e := &s.entries[at]
-		if e.id == 0 || e.prev != last || s.index.get(key{a: e.id}) != at || e.stamp > s.stamp {
-			return fmt.Errorf("router: session %d at %d has stamp %d of %d, comes after %d and not %d, and is found at %d",
-				e.id, at, e.stamp, s.stamp, e.prev, last, s.index.get(key{a: e.id}))
-		}
-		last = at
-		if n++; n > s.index.n {
-			break
+	for i, a := range s.byAge.Items {
+		e := &s.entries[a.at]
+		if e.id == 0 || e.touched != a.touched || int(e.heapAt) != i || s.index.get(key{a: e.id}) != a.at || e.stamp > s.stamp || a.Before(s.byAge.Items[max(0, i-1)/2]) {
+			return fmt.Errorf("router: session %d at %d has stamp %d of %d, is at %d of the heap and not %d, and is found at %d",
+				e.id, a.at, e.stamp, s.stamp, e.heapAt, i, s.index.get(key{a: e.id}))
 		}
 	}
-	if n != s.index.n || last != s.tail || n+len(s.free) != len(s.entries) || n > s.cfg.MaxSessions {
-		return fmt.Errorf("router: %d sessions of at most %d are listed, %d indexed, %d free of %d; the last is %d, not %d", n, s.cfg.MaxSessions, s.index.n, len(s.free), len(s.entries), last, s.tail)
+	if n := len(s.byAge.Items); n != s.index.n || n+len(s.free) != len(s.entries) || n > s.cfg.MaxSessions {
+		return fmt.Errorf("router: %d sessions of at most %d are in the heap, %d indexed, %d free of %d", n, s.cfg.MaxSessions, s.index.n, len(s.free), len(s.entries))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -393,7 +394,7 @@ func (n *net) agree(seed uint64) (nowhere int) {
 			if at := r.sessions.index.get(key{a: id}); at != noEntry {
 				got = r.sessions.entries[at]
 			}
-			if got.touched, got.prev, got.next = 0, 0, 0; got != want {
+			if got.touched, got.heapAt = 0, 0; got != want {
 				n.t.Fatalf("seed %d, router %d: session %d is %+v, want %+v", seed, i, id, got, want)
 			}
 		}
@@ -440,5 +441,25 @@ func TestSessionsConverge(t *testing.T) {
 	}
 	if moved == 0 || nowhere == 0 {
 		t.Errorf("the play is too easy: %d times they differed before snapshots, %d sessions are nowhere", moved, nowhere)
+	}
+}
+
+// TestSessionsAreForgottenByAge: a claim that a replica made earlier counts from that time. It is
+// forgotten before younger claims, both when it is too old and when the table is full.
+func TestSessionsAreForgottenByAge(t *testing.T) {
+	r := replica(t, 4, 1, func(c *Config) { c.SessionTTL, c.MaxSessions = 60*second, 3 })
+	at := worker1(0)
+	selected(t, r, 20*second, Request{PromptTokens: 8, Session: 1})
+	r.ApplyClaims(50*second, []Claim{
+		{Session: 2, Stamp: 900, Replica: 2, Worker: at, Age: 40 * second}, // made at 10 s
+		{Session: 3, Stamp: 901, Replica: 2, Worker: at, Age: 45 * second}, // made at 5 s
+	})
+	selected(t, r, 55*second, Request{PromptTokens: 8, Session: 4}) // the table is full
+	if places := place(r, 1) + place(r, 2) + place(r, 4); place(r, 3) != "unknown" || strings.Contains(places, "unknown") {
+		t.Errorf("session 3 is at %s, the others at %s", place(r, 3), places)
+	}
+	selected(t, r, 71*second, Request{PromptTokens: 8, Session: 4}) // session 2 is 61 s old
+	if place(r, 2) != "unknown" || place(r, 1) == "unknown" || r.sessions.index.n != 2 {
+		t.Errorf("session 2 is at %s, session 1 at %s, %d are known", place(r, 2), place(r, 1), r.sessions.index.n)
 	}
 }

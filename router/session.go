@@ -3,6 +3,7 @@ package router
 import (
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/heap"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -37,33 +38,57 @@ func (c *Claim) sound() bool {
 	return c.Session != 0 && c.Stamp >= 1 && c.Stamp <= MaxStamp && c.Replica != 0 && c.Age >= 0
 }
 
-// sessions maps each session to the worker of its last request. It holds at most MaxSessions.
-// Entries are linked in the order in which this router stored them, so the next one to forget is
-// at the head.
+// sessions maps each session to the worker of its last request. It holds at most MaxSessions. A
+// heap orders the entries by age, so the next one to forget is first.
 type sessions struct {
 	cfg           *Config
 	index         table
-	entries       []session
+	entries       sessionSlab
 	free          []int32
-	head          int32 // the entry that was stored first
-	tail          int32
+	byAge         heap.Heap[sessionAge, sessionSlab]
+	stored        uint64 // claims stored so far
 	stamp         uint64 // the highest stamp that this router gave or received
 	claimsApplied uint64 // claims of replicas that won
 }
 
 // session is the winning claim on a session.
 type session struct {
-	id         uint64 // 0: the entry is free
-	worker     kv.Rank
-	nowhere    bool // no worker: its only request was rolled back
-	touched    time.Duration
-	stamp      uint64
-	by         ReplicaID
-	prev, next int32
+	id      uint64 // 0: the entry is free
+	worker  kv.Rank
+	nowhere bool // no worker: its only request was rolled back
+	touched time.Duration
+	stamp   uint64
+	by      ReplicaID
+	heapAt  int32 // where it is in byAge
+}
+
+type sessionSlab []session
+
+// Place notes that a is now at index at of the heap. It implements heap.Places.
+func (s sessionSlab) Place(a sessionAge, at int) { s[a.at].heapAt = int32(at) }
+
+// sessionAge is a session's place in the order of age.
+type sessionAge struct {
+	touched time.Duration
+	number  uint64 // of the claim among those stored: decides between equal times
+	at      int32  // of sessions.entries
+}
+
+// Before reports whether a is older than b. It implements heap.Element.
+func (a sessionAge) Before(b sessionAge) bool {
+	return a.touched < b.touched || a.touched == b.touched && a.number < b.number
 }
 
 func newSessions(cfg *Config) sessions {
-	return sessions{cfg: cfg, index: newTable(mix(cfg.Seed, 1), 16), head: none, tail: none}
+	return sessions{cfg: cfg, index: newTable(mix(cfg.Seed, 1), 16)}
+}
+
+// oldest returns the session to forget next, nil if there is none.
+func (s *sessions) oldest() *session {
+	if len(s.byAge.Items) == 0 {
+		return nil
+	}
+	return &s.entries[s.byAge.Items[0].at]
 }
 
 // get returns the worker of a session, if the session is known and not older than
@@ -79,46 +104,32 @@ func (s *sessions) get(now time.Duration, id uint64) (kv.Rank, bool) {
 	return s.entries[at].worker, true
 }
 
-// put stores claim e in place of the session's previous claim, as the newest entry. Before, it
-// forgets the oldest sessions while they exceed SessionTTL or there are MaxSessions.
+// put stores claim e in place of the session's previous claim. Before, it forgets the oldest
+// sessions while they exceed SessionTTL or there are MaxSessions.
 func (s *sessions) put(now time.Duration, e session) {
 	if at := s.index.get(key{a: e.id}); at != noEntry {
 		s.forget(at)
 	}
-	for s.head != none && (now-s.entries[s.head].touched >= s.cfg.SessionTTL || s.index.n >= s.cfg.MaxSessions) {
-		s.forget(s.head)
+	for o := s.oldest(); o != nil && (now-o.touched >= s.cfg.SessionTTL || s.index.n >= s.cfg.MaxSessions); o = s.oldest() {
+		s.forget(s.byAge.Items[0].at)
 	}
 	at := int32(len(s.entries))
 	if n := len(s.free); n > 0 {
 		at = s.free[n-1]
 		s.free = s.free[:n-1]
+		s.entries[at] = e
 	} else {
-		s.entries = append(s.entries, session{})
+		s.entries = append(s.entries, e)
 	}
-	e.prev, e.next = s.tail, none
-	s.entries[at] = e
-	if s.tail == none {
-		s.head = at
-	} else {
-		s.entries[s.tail].next = at
-	}
-	s.tail = at
+	s.stored++
+	s.byAge.Push(s.entries, sessionAge{e.touched, s.stored, at})
 	s.index.put(key{a: e.id}, at)
 }
 
-// forget unlinks entry at and frees it.
+// forget removes entry at and frees it.
 func (s *sessions) forget(at int32) {
 	e := &s.entries[at]
-	if e.prev == none {
-		s.head = e.next
-	} else {
-		s.entries[e.prev].next = e.next
-	}
-	if e.next == none {
-		s.tail = e.prev
-	} else {
-		s.entries[e.next].prev = e.prev
-	}
+	s.byAge.Remove(s.entries, int(e.heapAt))
 	s.index.delete(key{a: e.id})
 	*e = session{}
 	s.free = append(s.free, at)
@@ -178,7 +189,7 @@ func (s *sessions) applyClaim(now time.Duration, c *Claim) {
 		if e := &s.entries[at]; e.stamp > c.Stamp || e.stamp == c.Stamp && e.by >= c.Replica {
 			return
 		}
-	} else if s.index.n >= s.cfg.MaxSessions && s.entries[s.head].touched > touched {
+	} else if s.index.n >= s.cfg.MaxSessions && s.oldest().touched > touched {
 		return // the next put would forget it first
 	}
 	s.put(now, session{id: c.Session, worker: c.Worker, nowhere: c.Nowhere, touched: touched, stamp: c.Stamp, by: c.Replica})
