@@ -1,10 +1,9 @@
 package radixcache
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,44 +20,34 @@ import (
 // snapshot.
 var ErrSnapshot = errors.New("radixcache: bad snapshot")
 
-// A snapshot is little endian: a header of 40 bytes, 16 bytes per medium, the nodes in
-// the order of Walk, and XXH3-64 of all bytes before it. A node takes 40 bytes, its
-// namespace if that differs from the parent's, 4 bytes per token and 4 per page. A million
-// tokens in pages of 16 take 4.25 MB, and 40 bytes for each node.
-const (
-	snapshotMagic   = "CPRX"
-	snapshotVersion = 1
-)
-
-// snapshotHeader is the first part of a snapshot. PageTokens must agree with the cache.
-type snapshotHeader struct {
-	Magic      [4]byte
-	Version    uint32
-	PageTokens uint32
-	Media      uint32 // number of media entries, unused ones too
-	Nodes      uint32 // number of nodes
-	Pages      uint32 // number of pages of all nodes
+// snapshot is written as JSON, followed by XXH3-64 of that text in 8 bytes, little endian. A million
+// tokens in pages of 16 take about 7 MB, and 100 bytes for each node.
+type snapshot struct {
+	Format     int // snapshotFormat
+	PageTokens int // must agree with the cache
 	Clock      uint64
 	Memory     uint64 // the policy's state: ranking.memory
+	Media      []snapshotMedium
+	Nodes      []snapshotNode // in the order of Walk
 }
 
-// snapshotMedium is the entry of one number of a medium. Unused numbers have entries with
-// Live 0, so that Restore gives every medium the number that the nodes' tokens contain.
+const snapshotFormat = 2
+
+// snapshotMedium is the entry of one number of a medium. Unused numbers have entries that are not
+// Live, so that Restore gives every medium the number that the nodes' tokens contain.
 type snapshotMedium struct {
 	Hash        uint64
 	Placeholder kv.Token
-	Live        uint32
+	Live        bool
 }
 
-// snapshotNode is the head of a node. Its namespace's three strings follow if Names is 1,
-// then its tokens and its pages.
 type snapshotNode struct {
-	Parent uint32 // 1 + index in the order of Walk; 0 at the beginning of a namespace
-	Names  uint32 // 1 if the namespace differs from the parent's, or there is no parent
-	Tokens uint32
+	Parent int        // 1 + index in the order of Walk; 0 at the beginning of a namespace
+	Names  *[3][]byte `json:",omitempty"` // namespace: model, LoRA and salt, which may be no UTF-8; nil: the parent's
+	Tokens []kv.Token
+	Pages  []kv.PageID
 	Hits   uint32
 	Prio   int32
-	_      uint32
 	Stamp  uint64
 	Mark   uint64
 }
@@ -71,45 +60,30 @@ func (c *Cache) Snapshot(w io.Writer) error {
 	if n := c.doubts.count; n > 0 {
 		return fmt.Errorf("radixcache: %d nodes are distrusted, and a snapshot must not keep their KV: try again", n)
 	}
-	hash := xxh3.New()
-	out := bufio.NewWriter(io.MultiWriter(w, hash))
-	head := snapshotHeader{Version: snapshotVersion, PageTokens: uint32(c.cfg.PageTokens), Media: uint32(len(c.media.entries)), Clock: c.clock, Memory: c.by.memory()}
-	copy(head.Magic[:], snapshotMagic)
-	for v := range c.Walk() {
-		head.Nodes++
-		head.Pages += uint32(len(v.Pages))
-	}
-	put := func(values ...any) {
-		for _, v := range values {
-			binary.Write(out, binary.LittleEndian, v) // the error stays in out
-		}
-	}
-	put(head)
+	s := snapshot{Format: snapshotFormat, PageTokens: c.cfg.PageTokens, Clock: c.clock, Memory: c.by.memory()}
 	for id, e := range c.media.entries {
-		_, live := c.media.ids[e.key]
-		live = live && c.media.ids[e.key] == uint32(id)
-		put(snapshotMedium{e.key.hash, e.key.placeholder, uint32(count(live))})
+		number, known := c.media.ids[e.key]
+		s.Media = append(s.Media, snapshotMedium{e.key.hash, e.key.placeholder, known && number == uint32(id)})
 	}
-	index := map[NodeID]uint32{Root: 0}
+	index := map[NodeID]int{Root: 0}
 	namespaces := map[NodeID]kv.Namespace{}
 	for v := range c.Walk() {
-		index[v.ID], namespaces[v.ID] = uint32(len(index)), v.Namespace
-		names := v.Parent == Root || namespaces[v.Parent] != v.Namespace
-		put(snapshotNode{
-			Parent: index[v.Parent], Names: uint32(count(names)), Tokens: uint32(len(v.Tokens)),
+		index[v.ID], namespaces[v.ID] = len(index), v.Namespace
+		n := snapshotNode{
+			Parent: index[v.Parent], Tokens: v.Tokens, Pages: v.Pages,
 			Hits: uint32(v.Hits), Prio: v.Priority, Stamp: v.Stamp, Mark: v.Mark,
-		})
-		if names {
-			for _, s := range []string{v.Namespace.Model, v.Namespace.LoRA, v.Namespace.Salt} {
-				put(uint32(len(s)), []byte(s))
-			}
 		}
-		put(v.Tokens, v.Pages)
+		if ns := v.Namespace; v.Parent == Root || namespaces[v.Parent] != ns {
+			n.Names = &[3][]byte{[]byte(ns.Model), []byte(ns.LoRA), []byte(ns.Salt)}
+		}
+		s.Nodes = append(s.Nodes, n)
 	}
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("radixcache: writing a snapshot: %w", err)
+	hash := xxh3.New()
+	err := json.NewEncoder(io.MultiWriter(w, hash)).Encode(&s)
+	if err == nil {
+		err = binary.Write(w, binary.LittleEndian, hash.Sum64())
 	}
-	if err := binary.Write(w, binary.LittleEndian, hash.Sum64()); err != nil {
+	if err != nil {
 		return fmt.Errorf("radixcache: writing a snapshot: %w", err)
 	}
 	return nil
@@ -139,8 +113,12 @@ func (c *Cache) Restore(r io.Reader, pages []kv.PageID) (int, error) {
 		return 0, err
 	}
 	fresh.quotas, fresh.epoch, fresh.counts, fresh.curve = c.quotas, c.epoch, c.counts, c.curve // no ages: their marks have stamps of the old clock
-	in := restorer{c: fresh, in: bytes.NewReader(data[:len(data)-8]), pages: pages}
-	if err := in.run(); err != nil {
+	var s snapshot
+	if err := json.Unmarshal(data[:len(data)-8], &s); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrSnapshot, err)
+	}
+	in := restorer{c: fresh, pages: pages}
+	if err := in.run(&s); err != nil {
 		return 0, err
 	}
 	fresh.journal.events = append(c.journal.events, fresh.journal.events...)
@@ -154,89 +132,55 @@ func (c *Cache) Restore(r io.Reader, pages []kv.PageID) (int, error) {
 // restorer is the state of one Restore.
 type restorer struct {
 	c     *Cache
-	in    *bytes.Reader
 	pages []kv.PageID
 	used  int        // number of pages read so far
 	ids   []NodeID   // ids of the nodes read, by index in the order of Walk
 	path  []kv.Token // tokens from 0 to the end of the latest node
 }
 
-// run reads a whole snapshot into r.c and checks the tree. It does not trust the snapshot's
-// counts: it compares each length with the bytes left before it allocates memory.
-func (r *restorer) run() error {
-	var head snapshotHeader
-	if err := r.get(&head); err != nil {
+// run builds the tree of s in r.c and checks it.
+func (r *restorer) run(s *snapshot) error {
+	c, pages := r.c, 0
+	for i := range s.Nodes {
+		pages += len(s.Nodes[i].Pages)
+	}
+	switch {
+	case s.Format != snapshotFormat:
+		return fmt.Errorf("%w: it has format %d, want %d", ErrSnapshot, s.Format, snapshotFormat)
+	case s.Clock > math.MaxInt64 || s.Memory > math.MaxInt32:
+		return fmt.Errorf("%w: clock %d, the policy's memory %d", ErrSnapshot, s.Clock, s.Memory)
+	case s.PageTokens != c.cfg.PageTokens:
+		return fmt.Errorf("radixcache: a snapshot of pages of %d tokens does not fit a cache with pages of %d", s.PageTokens, c.cfg.PageTokens)
+	case r.pages != nil && pages > len(r.pages):
+		return fmt.Errorf("radixcache: the snapshot has %d pages, the caller gives %d", pages, len(r.pages))
+	}
+	c.clock = s.Clock
+	c.by.recall(s.Memory)
+	if err := c.media.restore(s.Media); err != nil {
 		return err
 	}
-	switch c := r.c; {
-	case string(head.Magic[:]) != snapshotMagic || head.Version != snapshotVersion:
-		return fmt.Errorf("%w: starts with %q, version %d, want %q, version %d", ErrSnapshot, head.Magic, head.Version, snapshotMagic, snapshotVersion)
-	case head.Clock > math.MaxInt64 || head.Memory > math.MaxInt32:
-		return fmt.Errorf("%w: clock %d, the policy's memory %d", ErrSnapshot, head.Clock, head.Memory)
-	case int(head.PageTokens) != c.cfg.PageTokens:
-		return fmt.Errorf("radixcache: a snapshot of pages of %d tokens does not fit a cache with pages of %d", head.PageTokens, c.cfg.PageTokens)
-	case r.pages != nil && int(head.Pages) > len(r.pages):
-		return fmt.Errorf("radixcache: the snapshot has %d pages, the caller gives %d", head.Pages, len(r.pages))
-	}
-	r.c.clock = head.Clock
-	r.c.by.recall(head.Memory)
-	if err := r.media(int(head.Media)); err != nil {
-		return err
-	}
-	for range head.Nodes {
-		if err := r.node(); err != nil {
+	for i := range s.Nodes {
+		if err := r.node(&s.Nodes[i]); err != nil {
 			return err
 		}
 	}
-	if r.used != int(head.Pages) {
-		return fmt.Errorf("%w: %d pages announced, the nodes have %d", ErrSnapshot, head.Pages, r.used)
-	}
-	if r.in.Len() > 0 {
-		return fmt.Errorf("%w: %d more bytes than expected", ErrSnapshot, r.in.Len())
-	}
 	r.order()
-	if err := r.c.Check(); err != nil {
+	if err := c.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrSnapshot, err)
 	}
 	return nil
 }
 
-// get reads a value of a fixed size into v, a pointer or a slice. It fails if the snapshot
-// is too short.
-func (r *restorer) get(v any) error {
-	if err := binary.Read(r.in, binary.LittleEndian, v); err != nil {
-		return fmt.Errorf("%w: cut short", ErrSnapshot)
-	}
-	return nil
-}
-
-// words reads n values of four bytes each, after checking that these bytes are there.
-func words[T kv.Token | kv.PageID](r *restorer, n uint32) ([]T, error) {
-	if int64(n)*4 > int64(r.in.Len()) {
-		return nil, fmt.Errorf("%w: %d values announced, %d bytes left", ErrSnapshot, n, r.in.Len())
-	}
-	list := make([]T, n)
-	return list, r.get(list)
-}
-
-// media reads the entries of n numbers of media. The uses of each medium are counted later,
-// when nodes are attached.
-func (r *restorer) media(n int) error {
-	m := &r.c.media
-	for id := range n {
-		var e snapshotMedium
-		if err := r.get(&e); err != nil {
-			return err
-		}
+// restore gives media their numbers. The uses of each medium are counted later, when nodes are
+// attached.
+func (m *media) restore(all []snapshotMedium) error {
+	m.entries, m.ids = make([]mediaEntry, len(all)), map[mediaKey]uint32{}
+	for id, e := range all {
 		key := mediaKey{e.Hash, e.Placeholder}
-		if _, twice := m.ids[key]; e.Live == 1 && twice {
+		if _, twice := m.ids[key]; e.Live && twice {
 			return fmt.Errorf("%w: medium %d is listed twice", ErrSnapshot, id)
 		}
-		if m.ids == nil {
-			m.ids = map[mediaKey]uint32{}
-		}
-		m.entries = append(m.entries, mediaEntry{})
-		if e.Live == 1 {
+		if e.Live {
 			m.entries[id].key, m.ids[key] = key, uint32(id)
 		} else {
 			m.free = append(m.free, uint32(id))
@@ -245,91 +189,52 @@ func (r *restorer) media(n int) error {
 	return nil
 }
 
-// node reads one node and attaches it below its parent.
-func (r *restorer) node() error {
+// node attaches a node below its parent. It returns an error if the tree would be invalid: if the
+// node is empty, lacks pages, is below a tail leaf, has the first page of a sibling, begins a private
+// space without salt, or breaks the order of Walk. In that order all nodes between a node and its
+// parent are below the parent, so r.path always begins with the parent's tokens.
+func (r *restorer) node(s *snapshotNode) error {
 	c := r.c
-	var s snapshotNode
-	if err := r.get(&s); err != nil {
-		return err
+	bad := fmt.Errorf("%w: node %d can't be a child of node %d", ErrSnapshot, len(r.ids), s.Parent)
+	if s.Parent < 0 || s.Parent > len(r.ids) || s.Parent == 0 && s.Names == nil || s.Stamp > c.clock ||
+		len(s.Tokens) == 0 || len(s.Pages) != kv.CeilPages(len(s.Tokens), c.cfg.PageTokens) {
+		return bad
 	}
-	if int(s.Parent) > len(r.ids) || s.Parent == 0 && s.Names == 0 || s.Stamp > c.clock {
-		return fmt.Errorf("%w: node %d has parent %d, stamp %d of %d", ErrSnapshot, len(r.ids), s.Parent, s.Stamp, c.clock)
+	for _, t := range s.Tokens {
+		if id := int(t-MediaToken) / 2; t >= MediaToken && id >= len(c.media.entries) {
+			return fmt.Errorf("%w: node %d holds medium %d of %d", ErrSnapshot, len(r.ids), id, len(c.media.entries))
+		}
 	}
 	parent := Root
 	if s.Parent > 0 {
 		parent = r.ids[s.Parent-1]
 	}
-	var ns kv.Namespace
-	if s.Names != 0 {
-		var err error
-		if ns, err = r.namespace(); err != nil {
-			return err
-		}
-	}
-	tokens, err := words[kv.Token](r, s.Tokens)
-	if err != nil {
-		return err
-	}
-	pages, err := words[kv.PageID](r, uint32(kv.CeilPages(len(tokens), c.cfg.PageTokens)))
-	if err != nil {
-		return err
-	}
-	if r.pages != nil {
-		copy(pages, r.pages[min(r.used, len(r.pages)):])
-	}
-	r.used += len(pages)
-	for _, t := range tokens {
-		if id := int(t-MediaToken) / 2; t >= MediaToken && id >= len(c.media.entries) {
-			return fmt.Errorf("%w: node %d holds medium %d of %d", ErrSnapshot, len(r.ids), id, len(c.media.entries))
-		}
-	}
-	return r.hang(s, parent, ns, tokens, pages)
-}
-
-// namespace reads three strings, each with its length before it.
-func (r *restorer) namespace() (ns kv.Namespace, err error) {
-	for _, field := range []*string{&ns.Model, &ns.LoRA, &ns.Salt} {
-		var n uint32
-		if err := r.get(&n); err != nil {
-			return ns, err
-		}
-		if int64(n) > int64(r.in.Len()) {
-			return ns, fmt.Errorf("%w: a name of %d bytes, but %d bytes left", ErrSnapshot, n, r.in.Len())
-		}
-		name := make([]byte, n)
-		if err := r.get(name); err != nil {
-			return ns, err
-		}
-		*field = string(name)
-	}
-	return ns, nil
-}
-
-// hang attaches a node that was read. It returns an error if the tree would be invalid: if
-// the node is empty, is below a tail leaf, has the first page of a sibling, begins a private
-// space without salt, or breaks the order of Walk. In that order all nodes between a node
-// and its parent are below the parent, so r.path always begins with the parent's tokens.
-func (r *restorer) hang(s snapshotNode, parent NodeID, ns kv.Namespace, tokens []kv.Token, pages []kv.PageID) error {
-	c := r.c
-	bad := fmt.Errorf("%w: node %d can't be a child of node %d", ErrSnapshot, len(r.ids), s.Parent)
-	if len(tokens) == 0 || parent != Root && c.isTail(&c.nodes[parent]) {
+	if parent != Root && c.isTail(&c.nodes[parent]) {
 		return bad
 	}
-	if s.Names != 0 {
+	if s.Names != nil {
+		ns := kv.Namespace{Model: string(s.Names[0]), LoRA: string(s.Names[1]), Salt: string(s.Names[2])}
 		if parent != Root && (ns == c.nodes[parent].space.ns || ns.Salt == "") {
 			return bad
 		}
 		parent = c.openSpace(ns, parent)
 	}
-	at, found := c.find(parent, tokens)
+	at, found := c.find(parent, s.Tokens)
 	if found && c.kidAt(parent, at) != Root {
 		return bad
 	}
-	id := c.attach(node{tokens: c.memory.Of(tokens), pages: wide.PackedOf(pages), space: c.nodes[parent].space, start: int32(c.nodes[parent].end()), parent: parent})
+	if r.pages != nil {
+		copy(s.Pages, r.pages[r.used:])
+	}
+	r.used += len(s.Pages)
+	id := c.attach(node{
+		tokens: c.memory.Of(s.Tokens), pages: wide.PackedOf(s.Pages), space: c.nodes[parent].space,
+		start: int32(c.nodes[parent].end()), parent: parent,
+	})
 	n := &c.nodes[id]
 	n.stamp, n.mark, n.hits, n.prio = s.Stamp, s.Mark, s.Hits, s.Prio
 	r.ids = append(r.ids, id)
-	r.path = append(r.path[:min(int(n.start), len(r.path))], tokens...)
+	r.path = append(r.path[:min(int(n.start), len(r.path))], s.Tokens...)
 	if len(r.path) < n.end() {
 		return bad // not the order of Walk
 	}
