@@ -104,7 +104,7 @@ func (w *world) callAll() {
 
 // call sends one request of a tenant.
 func (w *world) call(c *caller) {
-	if w.over || w.lost != nil || w.failed != nil {
+	if w.over || w.lost != nil {
 		return
 	}
 	if c.habit == openLoop {

@@ -6,52 +6,64 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// checker watches a rig. Each method receives one kind of event and returns an error if a
+// checker watches a rig. Each method receives one kind of event and fails, see [watcher], if a
 // promise is broken. The book is updated after the checkers have run, so they see the state
 // before the event.
 type checker interface {
-	name() string
 	// added: Add returned; o describes the request, accepted or not.
-	added(o *order, err error) error
+	added(o *order, err error)
 	// aborted: Abort returned.
-	aborted(o *order) error
+	aborted(o *order)
 	// expired: Expire returned at the current time.
-	expired() error
+	expired()
 	// planned: Next returned a plan, which has not been submitted yet.
-	planned(p *scheduler.Plan, rows []rowView) error
+	planned(p *scheduler.Plan, rows []rowView)
 	// resulted: the ticket of a flight is done, or Submit failed.
-	resulted(f *flight, res *engine.Result, err error) error
+	resulted(f *flight, res *engine.Result, err error)
 	// told: one output for a caller; s is nil if its sample is not open.
-	told(s *sample, o *scheduler.Output) error
+	told(s *sample, o *scheduler.Output)
 	// completed: told was called for all outputs of a plan.
-	completed(seq uint64) error
+	completed(seq uint64)
 	// handed: pages move between the pool and the scheduler.
-	handed(pages []kv.PageID, from, to place) error
+	handed(pages []kv.PageID, from, to place)
 	// posted: a message was sent.
-	posted() error
+	posted()
 	// heard: the cache's events since the previous call.
-	heard(events []kv.Event) error
+	heard(events []kv.Event)
 	// settled: nothing is left to do at the current time.
-	settled() error
+	settled()
 	// finished: no request is open, and the pool has every page back.
-	finished() error
+	finished()
 }
 
-// blind is a checker that accepts everything; the others embed it.
-type blind struct{}
+// watcher is embedded in each checker. It accepts every event.
+type watcher struct {
+	r    *rig
+	name string
+}
 
-func (blind) added(*order, error) error                     { return nil }
-func (blind) aborted(*order) error                          { return nil }
-func (blind) expired() error                                { return nil }
-func (blind) planned(*scheduler.Plan, []rowView) error      { return nil }
-func (blind) resulted(*flight, *engine.Result, error) error { return nil }
-func (blind) told(*sample, *scheduler.Output) error         { return nil }
-func (blind) completed(uint64) error                        { return nil }
-func (blind) handed([]kv.PageID, place, place) error        { return nil }
-func (blind) posted() error                                 { return nil }
-func (blind) heard([]kv.Event) error                        { return nil }
-func (blind) settled() error                                { return nil }
-func (blind) finished() error                               { return nil }
+// failf ends the world: the promise that the checker watches is broken.
+func (w *watcher) failf(format string, args ...any) { w.r.fail(w.name, format, args...) }
+
+// ok ends the world if err is not nil.
+func (w *watcher) ok(err error) {
+	if err != nil {
+		w.failf("%v", err)
+	}
+}
+
+func (*watcher) added(*order, error)                     {}
+func (*watcher) aborted(*order)                          {}
+func (*watcher) expired()                                {}
+func (*watcher) planned(*scheduler.Plan, []rowView)      {}
+func (*watcher) resulted(*flight, *engine.Result, error) {}
+func (*watcher) told(*sample, *scheduler.Output)         {}
+func (*watcher) completed(uint64)                        {}
+func (*watcher) handed([]kv.PageID, place, place)        {}
+func (*watcher) posted()                                 {}
+func (*watcher) heard([]kv.Event)                        {}
+func (*watcher) settled()                                {}
+func (*watcher) finished()                               {}
 
 // newCheckers returns all checkers in the order in which each event is passed to them. If
 // several would fail, the first one reports, so those with the most informative errors come
@@ -59,14 +71,14 @@ func (blind) finished() error                               { return nil }
 func newCheckers(r *rig) []checker {
 	return []checker{
 		newLedger(r),
-		&sanitizer{r: r},
-		&door{r: r},
-		&rowLimits{r: r},
-		&promptFloor{r: r},
-		&precedence{r: r},
-		&endings{r: r},
-		&outputs{r: r},
-		&computed{r: r},
+		&sanitizer{watcher{r, "sanitizer"}},
+		&door{watcher{r, "door"}},
+		&rowLimits{watcher: watcher{r, "rows"}},
+		&promptFloor{watcher{r, "floor"}},
+		&precedence{watcher: watcher{r, "precedence"}},
+		&endings{watcher{r, "endings"}},
+		&outputs{watcher{r, "outputs"}},
+		&computed{watcher: watcher{r, "computed"}},
 		newFailedKV(r),
 		newMirror(r),
 		r.lower.ledger,
@@ -75,15 +87,9 @@ func newCheckers(r *rig) []checker {
 	}
 }
 
-// each calls ask with each checker. If ask returns an error, each records it as the rig's
-// failure and stops.
-func (r *rig) each(ask func(checker) error) {
+// each passes an event to all checkers.
+func (r *rig) each(ask func(checker)) {
 	for _, c := range r.checkers {
-		if r.failed != nil {
-			return
-		}
-		if err := ask(c); err != nil {
-			r.fail(c.name(), err)
-		}
+		ask(c)
 	}
 }

@@ -1,8 +1,6 @@
 package schedtest
 
 import (
-	"fmt"
-
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -10,23 +8,19 @@ import (
 // computed checks token counts: the backend must report the planned tokens, and the scheduler's
 // metrics must agree with its plans.
 type computed struct {
-	blind
-	r             *rig
+	watcher
 	counts        scheduler.Metrics // the expected metrics
 	withoutRow    int               // samples that were bound and have had no row yet
 	cachedUnknown bool              // a sample lost its slot before its first row
 }
 
-func (*computed) name() string { return "computed" }
-
-func (c *computed) added(_ *order, err error) error {
+func (c *computed) added(_ *order, err error) {
 	if err == nil {
 		c.counts.Requests++
 	}
-	return nil
 }
 
-func (c *computed) planned(p *scheduler.Plan, rows []rowView) error {
+func (c *computed) planned(p *scheduler.Plan, rows []rowView) {
 	c.counts.Steps++
 	c.counts.Rows += uint64(len(rows))
 	for i := range p.Batch.Binds {
@@ -45,7 +39,6 @@ func (c *computed) planned(p *scheduler.Plan, rows []rowView) error {
 		}
 		c.counts.RecomputedTokens += uint64(max(min(end, reached)-start, 0))
 	}
-	return nil
 }
 
 // bind counts the prompt of s at its first admission. The number of its cached tokens is
@@ -61,22 +54,21 @@ func (c *computed) bind(s *sample) {
 	}
 }
 
-func (c *computed) resulted(f *flight, res *engine.Result, err error) error {
+func (c *computed) resulted(f *flight, res *engine.Result, err error) {
 	if err != nil {
-		return nil
+		return
 	}
 	st := &res.Stats
 	if ran := st.GivenTokens + st.DeferredTokens; ran != f.tokens || st.CopiedPages != f.copies || res.Seq != f.seq {
-		return fmt.Errorf("plan %d has %d tokens and %d copies, the backend ran %d and %d as plan %d",
+		c.failf("plan %d has %d tokens and %d copies, the backend ran %d and %d as plan %d",
 			f.seq, f.tokens, f.copies, ran, st.CopiedPages, res.Seq)
 	}
 	if !c.r.opts.Faults && st.Samples != f.samples {
-		return fmt.Errorf("plan %d samples %d tokens, the backend %d", f.seq, f.samples, st.Samples)
+		c.failf("plan %d samples %d tokens, the backend %d", f.seq, f.samples, st.Samples)
 	}
-	return nil
 }
 
-func (c *computed) told(s *sample, o *scheduler.Output) error {
+func (c *computed) told(s *sample, o *scheduler.Output) {
 	if o.Sampled {
 		c.counts.OutputTokens++
 	}
@@ -87,10 +79,9 @@ func (c *computed) told(s *sample, o *scheduler.Output) error {
 			c.withoutRow--
 		}
 	}
-	return nil
 }
 
-func (c *computed) settled() error {
+func (c *computed) settled() {
 	m, want := c.r.sched.Metrics(), c.counts
 	if c.withoutRow > 0 {
 		want.CachedTokens = m.CachedTokens // the cached tokens of samples without a row are not known yet
@@ -112,11 +103,10 @@ func (c *computed) settled() error {
 		{"output tokens", m.OutputTokens, want.OutputTokens},
 	} {
 		if p.got != p.want {
-			return fmt.Errorf("the metrics count %d %s, the plans and outputs showed %d", p.got, p.what, p.want)
+			c.failf("the metrics count %d %s, the plans and outputs showed %d", p.got, p.what, p.want)
 		}
 	}
 	if m.Endings != want.Endings {
-		return fmt.Errorf("the metrics count endings %v, callers saw %v", m.Endings, want.Endings)
+		c.failf("the metrics count endings %v, callers saw %v", m.Endings, want.Endings)
 	}
-	return nil
 }

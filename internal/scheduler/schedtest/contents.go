@@ -2,7 +2,6 @@ package schedtest
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -12,9 +11,7 @@ import (
 // contents checks at the end that the pages of the tree hold the KV of its tokens. For each
 // leaf it runs the last token again, which writes the same KV, and samples: the sampled token
 // depends on the whole path.
-type contents struct {
-	r *rig
-}
+type contents struct{ watcher }
 
 // leaf is the path of a leaf of the tree, from token 0.
 type leaf struct {
@@ -24,20 +21,17 @@ type leaf struct {
 
 // check returns an error if a page of the tree holds other KV than that of its tokens. It
 // must run after the last plan, and before the tree is emptied.
-func (c *contents) check() error {
+func (c *contents) check() {
 	r := c.r
 	if r.cache == nil || r.lost != nil || len(r.flights) > 0 {
-		return nil
+		return
 	}
 	leaves := c.leaves()
 	seq := r.lastSeq + 1 // leaves a number for the planted bug
 	for lo := 0; lo < len(leaves); lo += r.info.MaxRows {
 		seq++
-		if err := c.compare(seq, leaves[lo:min(lo+r.info.MaxRows, len(leaves))]); err != nil {
-			return err
-		}
+		c.compare(seq, leaves[lo:min(lo+r.info.MaxRows, len(leaves))])
 	}
-	return nil
 }
 
 func (c *contents) leaves() []leaf {
@@ -55,7 +49,7 @@ func (c *contents) leaves() []leaf {
 	return all
 }
 
-func (c *contents) compare(seq uint64, leaves []leaf) error {
+func (c *contents) compare(seq uint64, leaves []leaf) {
 	r := c.r
 	b := engine.Batch{Seq: seq}
 	for i, l := range leaves {
@@ -67,30 +61,30 @@ func (c *contents) compare(seq uint64, leaves []leaf) error {
 	}
 	ticket, err := r.oracle.Submit(&b)
 	if err != nil {
-		return fmt.Errorf("reading the tree: %w", err)
+		c.failf("reading the tree: %v", err)
 	}
 	for {
 		switch res, err := ticket.Result(); {
 		case err == nil:
-			return c.judge(leaves, res)
+			c.judge(leaves, res)
+			return
 		case errors.Is(err, errDevice):
-			return nil // the device was lost in this batch
+			return // the device was lost in this batch
 		case !errors.Is(err, engine.ErrPending) || !r.clock.Step():
-			return fmt.Errorf("reading the tree: %w", err)
+			c.failf("reading the tree: %v", err)
 		}
 	}
 }
 
-func (c *contents) judge(leaves []leaf, res *engine.Result) error {
+func (c *contents) judge(leaves []leaf, res *engine.Result) {
 	for i, out := range res.Out {
 		if out.Err != nil {
 			continue // an injected fault
 		}
 		l := leaves[i]
 		if want := c.r.oracle.Expect(l.tokens, engine.SamplingParams{}, 1, nil)[0]; out.Token != want {
-			return fmt.Errorf("the tree has pages %s for tokens %s, but they hold others", formatPages(l.pages), formatTokens(l.tokens))
+			c.failf("the tree has pages %s for tokens %s, but they hold others", formatPages(l.pages), formatTokens(l.tokens))
 		}
 	}
 	c.r.report.Leaves += len(leaves)
-	return nil
 }

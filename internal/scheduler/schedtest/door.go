@@ -2,7 +2,6 @@ package schedtest
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -12,26 +11,23 @@ import (
 // door checks that a request is refused with an error that applies to it, and accepted if none
 // does.
 type door struct {
-	blind
-	r *rig
+	watcher
 }
 
-func (*door) name() string { return "door" }
-
-func (c *door) added(o *order, err error) error {
+func (c *door) added(o *order, err error) {
 	reasons := c.reasons(o, err == nil)
 	if err == nil {
 		if len(reasons) > 0 {
-			return fmt.Errorf("request %d is accepted, want %w", o.req.ID, reasons[0])
+			c.failf("request %d is accepted, want %v", o.req.ID, reasons[0])
 		}
-		return nil
+		return
 	}
 	for _, want := range reasons {
 		if errors.Is(err, want) {
-			return nil
+			return
 		}
 	}
-	return fmt.Errorf("request %d of %d prompt and %d output tokens is refused (%w), the allowed reasons are %v",
+	c.failf("request %d of %d prompt and %d output tokens is refused (%v), the allowed reasons are %v",
 		o.req.ID, len(o.req.Prompt), o.req.MaxTokens, err, reasons)
 }
 

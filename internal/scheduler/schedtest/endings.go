@@ -14,41 +14,36 @@ import (
 // with a bill that agrees with the plans; that no output follows an ending; and that aborts and
 // deadlines end requests at once.
 type endings struct {
-	blind
-	r *rig
+	watcher
 }
-
-func (*endings) name() string { return "endings" }
 
 // planned: a request that was aborted or is past its deadline gets no more rows.
-func (c *endings) planned(p *scheduler.Plan, rows []rowView) error {
+func (c *endings) planned(p *scheduler.Plan, rows []rowView) {
 	for _, v := range rows {
 		if s := v.of; s != nil && (s.of.abort != nil || s.endBy > 0) {
-			return fmt.Errorf("request %d was aborted or is out of time, but gets a row in plan %d", s.of.req.ID, p.Batch.Seq)
+			c.failf("request %d was aborted or is out of time, but gets a row in plan %d", s.of.req.ID, p.Batch.Seq)
 		}
 	}
-	return nil
 }
 
-func (c *endings) told(s *sample, o *scheduler.Output) error {
+func (c *endings) told(s *sample, o *scheduler.Output) {
 	e := &o.Ending
 	switch {
 	case s == nil:
-		return fmt.Errorf("request %d gets an output (%v), but was not accepted or has ended", o.Request, e.Reason)
+		c.failf("request %d gets an output (%v), but was not accepted or has ended", o.Request, e.Reason)
 	case !o.Sampled && e.Reason == scheduler.NotEnded:
-		return fmt.Errorf("request %d gets an empty output", o.Request)
+		c.failf("request %d gets an empty output", o.Request)
 	case o.Final != (e.Reason != scheduler.NotEnded && s.of.open == 1):
-		return fmt.Errorf("request %d has %d samples open, final is %v, ending %v", o.Request, s.of.open, o.Final, e.Reason)
+		c.failf("request %d has %d samples open, final is %v, ending %v", o.Request, s.of.open, o.Final, e.Reason)
 	case e.Reason == scheduler.NotEnded:
-		return nil
+		return
 	}
 	if err := c.reason(s, e); err != nil {
-		return fmt.Errorf("request %d: %w", o.Request, err)
+		c.failf("request %d: %v", o.Request, err)
 	}
 	if err := c.bill(s, o); err != nil {
-		return fmt.Errorf("request %d: %w: bill %+v", o.Request, err, *e)
+		c.failf("request %d: %v: bill %+v", o.Request, err, *e)
 	}
-	return nil
 }
 
 func (c *endings) reason(s *sample, e *scheduler.Ending) error {
@@ -164,7 +159,7 @@ func (c *endings) mayAbort(s *sample, err error) bool {
 }
 
 // expired: a sample past its deadline has ended, or ends with its last row in flight.
-func (c *endings) expired() error {
+func (c *endings) expired() {
 	now := c.r.clock.Now()
 	for _, o := range c.r.book.live {
 		for _, s := range o.samples {
@@ -173,67 +168,59 @@ func (c *endings) expired() error {
 			switch {
 			case s.ended || !late:
 			case !c.r.runs(s):
-				return fmt.Errorf("request %d is out of time, is in no plan in flight, and is still open", o.req.ID)
+				c.failf("request %d is out of time, is in no plan in flight, and is still open", o.req.ID)
 			case s.endBy == 0:
 				s.endBy = s.lastSeq
 			}
 		}
 	}
-	return nil
 }
 
-func (c *endings) aborted(o *order) error {
+func (c *endings) aborted(o *order) {
 	if o.open > 0 && o.abortPlan == 0 {
-		return fmt.Errorf("request %d was aborted, is in no plan in flight, and is still open", o.req.ID)
+		c.failf("request %d was aborted, is in no plan in flight, and is still open", o.req.ID)
 	}
-	return nil
 }
 
-func (c *endings) completed(seq uint64) error {
+func (c *endings) completed(seq uint64) {
 	for _, o := range c.r.book.live {
 		if o.abort != nil && o.abortPlan <= seq {
-			return fmt.Errorf("request %d was aborted and plan %d has completed since, but it is still open", o.req.ID, seq)
+			c.failf("request %d was aborted and plan %d has completed since, but it is still open", o.req.ID, seq)
 		}
 		for _, s := range o.samples {
 			if !s.ended && s.endBy > 0 && s.endBy <= seq {
-				return fmt.Errorf("request %d was out of time and plan %d has completed since, but it is still open", o.req.ID, seq)
+				c.failf("request %d was out of time and plan %d has completed since, but it is still open", o.req.ID, seq)
 			}
 		}
 	}
-	return nil
 }
 
-func (c *endings) settled() error {
+func (c *endings) settled() {
 	if open := c.r.sched.Open(); open != len(c.r.book.live) {
-		return fmt.Errorf("the scheduler has %d open requests, want %d", open, len(c.r.book.live))
+		c.failf("the scheduler has %d open requests, want %d", open, len(c.r.book.live))
 	}
 	if c.r.lost != nil && len(c.r.book.live) > 0 {
-		return fmt.Errorf("%d requests are open after the loss of the device", len(c.r.book.live))
+		c.failf("%d requests are open after the loss of the device", len(c.r.book.live))
 	}
-	return nil
 }
 
-func (c *endings) finished() error {
+func (c *endings) finished() {
 	if b := &c.r.book; b.ended != b.samples || len(b.live) > 0 {
-		return fmt.Errorf("%d endings are due, %d samples ended", b.samples, b.ended)
+		c.failf("%d endings are due, %d samples ended", b.samples, b.ended)
 	}
-	return nil
 }
 
 // outputs checks that callers get exactly the model's tokens for their prompt, however it was
 // cached, batched, chunked or preempted.
 type outputs struct {
-	blind
-	r *rig
+	watcher
 }
 
-func (*outputs) name() string { return "outputs" }
-
-func (c *outputs) told(s *sample, o *scheduler.Output) error {
+func (c *outputs) told(s *sample, o *scheduler.Output) {
 	got := len(s.got)
 	if o.Sampled {
 		if got >= len(s.want) || s.want[got] != o.Token {
-			return fmt.Errorf("request %d: output %d is token %d, want %v", o.Request, got, o.Token, s.want)
+			c.failf("request %d: output %d is token %d, want %v", o.Request, got, o.Token, s.want)
 		}
 		got++
 	}
@@ -241,30 +228,26 @@ func (c *outputs) told(s *sample, o *scheduler.Output) error {
 	case reason == scheduler.Stop || reason == scheduler.Length:
 		e, want := &o.Ending, &s.reason
 		if got != len(s.want) || reason != want.Reason || e.StopToken != want.StopToken || e.StopString != want.StopString {
-			return fmt.Errorf("request %d ends by %v %q after %d tokens, want %v %q after %d",
+			c.failf("request %d ends by %v %q after %d tokens, want %v %q after %d",
 				o.Request, reason, e.StopString, got, want.Reason, want.StopString, len(s.want))
 		}
 	case reason == scheduler.NotEnded && got == len(s.want):
-		return fmt.Errorf("request %d continues after its %d tokens", o.Request, got)
+		c.failf("request %d continues after its %d tokens", o.Request, got)
 	}
-	return nil
 }
 
 // sanitizer reports errors of the simulated backend, which checks each batch and the contents
 // of each page that a row reads.
 type sanitizer struct {
-	blind
-	r *rig
+	watcher
 }
 
-func (*sanitizer) name() string { return "sanitizer" }
-
-func (c *sanitizer) resulted(f *flight, _ *engine.Result, err error) error {
+func (c *sanitizer) resulted(f *flight, _ *engine.Result, err error) {
 	switch {
 	case err == nil, errors.Is(err, errDevice):
-		return nil
 	case errors.Is(err, sim.ErrCorrupt):
-		return err
+		c.failf("%v", err) // which names the batch
+	default:
+		c.failf("batch %d: %v", f.seq, err)
 	}
-	return fmt.Errorf("batch %d: %w", f.seq, err)
 }

@@ -2,7 +2,6 @@ package schedtest
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -16,8 +15,7 @@ import (
 // was admitted. A reader may do so if a third request has successfully sampled from that KV
 // before.
 type failedKV struct {
-	blind
-	r       *rig
+	watcher
 	pages   []*content // current content by page
 	below   map[pageName]*content
 	written map[*sample][]*part // parts written by open samples
@@ -55,10 +53,8 @@ type proof struct {
 }
 
 func newFailedKV(r *rig) *failedKV {
-	return &failedKV{r: r, pages: make([]*content, r.info.NumPages), below: map[pageName]*content{}, written: map[*sample][]*part{}, bound: map[*sample]int{}, proofs: map[uint64][]proof{}}
+	return &failedKV{watcher: watcher{r, "failed"}, pages: make([]*content, r.info.NumPages), below: map[pageName]*content{}, written: map[*sample][]*part{}, bound: map[*sample]int{}, proofs: map[uint64][]proof{}}
 }
-
-func (*failedKV) name() string { return "failed" }
 
 // bad returns a part that a reader must not use, or nil. The reader uses as many tokens of
 // the page as slots says, and its slot was bound in plan number boundAt. It must not use
@@ -77,7 +73,7 @@ func (c *content) bad(slots, boundAt int) *part {
 	return c.parts[i]
 }
 
-func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
+func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) {
 	for i := range p.Batch.Binds {
 		if s := c.r.book.seeds[p.Batch.Binds[i].Sampling.Seed]; s != nil {
 			c.bound[s] = c.r.plans
@@ -100,7 +96,7 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
 	for _, copied := range p.Batch.Copies {
 		from := c.pages[copied.Src]
 		if b := from.bad(int(copied.Tokens), c.r.plans); b != nil {
-			return fmt.Errorf("plan %d copies page %d, which only the failed %s computed", p.Batch.Seq, copied.Src, label(b.by))
+			c.failf("plan %d copies page %d, which only the failed %s computed", p.Batch.Seq, copied.Src, label(b.by))
 		}
 		to := &content{id: copied.Dst}
 		if from != nil {
@@ -109,25 +105,22 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) error {
 		c.pages[copied.Dst] = to
 	}
 	for i := range rows {
-		if err := c.row(p, i, &rows[i]); err != nil {
-			return err
-		}
+		c.row(p, i, &rows[i])
 	}
-	return nil
 }
 
 // row checks the pages that row i of p reads; v is the row's view. It records the parts
 // that the row writes, and if the row samples, the contents that it reads.
-func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) error {
+func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) {
 	s, size := v.of, c.r.info.PageTokens
 	if s == nil {
-		return nil
+		return
 	}
 	start, row := int(v.row.Start), v.row
 	if v.fresh {
 		for _, id := range v.pages[:min(start/size, len(v.pages))] {
 			if b := c.pages[id].bad(size, c.bound[s]); b != nil {
-				return fmt.Errorf("%s begins at token %d on page %d, which only the failed %s computed", label(s), start, id, label(b.by))
+				c.failf("%s begins at token %d on page %d, which only the failed %s computed", label(s), start, id, label(b.by))
 			}
 		}
 	}
@@ -149,15 +142,14 @@ func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) error {
 		}
 		c.proofs[p.Batch.Seq] = append(c.proofs[p.Batch.Seq], proof{i, s, reads})
 	}
-	return nil
 }
 
 // resulted: a successful sample proves the KV that its row read, except its own.
-func (c *failedKV) resulted(f *flight, res *engine.Result, err error) error {
+func (c *failedKV) resulted(f *flight, res *engine.Result, err error) {
 	proofs := c.proofs[f.seq]
 	delete(c.proofs, f.seq)
 	if err != nil {
-		return nil
+		return
 	}
 	for _, p := range proofs {
 		at := slices.IndexFunc(res.Out, func(o engine.RowOut) bool { return o.Row == p.row })
@@ -172,12 +164,11 @@ func (c *failedKV) resulted(f *flight, res *engine.Result, err error) error {
 			}
 		}
 	}
-	return nil
 }
 
-func (c *failedKV) told(s *sample, o *scheduler.Output) error {
+func (c *failedKV) told(s *sample, o *scheduler.Output) {
 	if s == nil || o.Ending.Reason == scheduler.NotEnded {
-		return nil
+		return
 	}
 	if errors.Is(o.Ending.Err, errRow) {
 		for _, p := range c.written[s] {
@@ -186,5 +177,4 @@ func (c *failedKV) told(s *sample, o *scheduler.Output) error {
 	}
 	delete(c.written, s)
 	delete(c.bound, s)
-	return nil
 }

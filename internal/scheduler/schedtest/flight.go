@@ -20,7 +20,7 @@ type flight struct {
 
 // plan makes the next plan and submits it. It returns nil if there is none.
 func (r *rig) plan() *flight {
-	if r.lost != nil || r.failed != nil || len(r.flights) >= r.info.MaxInflight {
+	if r.lost != nil || len(r.flights) >= r.info.MaxInflight {
 		return nil
 	}
 	p := r.sched.Next(r.clock.Now())
@@ -33,10 +33,7 @@ func (r *rig) plan() *flight {
 	r.plans++
 	r.lastSeq = p.Batch.Seq
 	r.rows = r.book.read(p, r.info.PageTokens, r.rows[:0])
-	r.each(func(c checker) error { return c.planned(p, r.rows) })
-	if r.failed != nil {
-		return nil
-	}
+	r.each(func(c checker) { c.planned(p, r.rows) })
 	r.book.apply(r.clock.Now(), p, r.rows)
 	r.sum.plan(&p.Batch, p.Moves)
 	r.report.Steps = append(r.report.Steps, r.sum.sum)
@@ -81,11 +78,8 @@ func (r *rig) land() {
 	}
 	r.sum.num(uint64(res.Stats.Nanos))
 	r.report.RanTokens += res.Stats.GivenTokens + res.Stats.DeferredTokens
-	r.each(func(c checker) error { return c.resulted(f, res, nil) })
-	if r.failed != nil {
-		return
-	}
+	r.each(func(c checker) { c.resulted(f, res, nil) })
 	r.tell(r.sched.Complete(r.clock.Now(), f.plan, keepFailed(r, res), r.out[:0]))
-	r.each(func(c checker) error { return c.completed(f.seq) })
+	r.each(func(c checker) { c.completed(f.seq) })
 	r.pump()
 }

@@ -1,21 +1,14 @@
 package schedtest
 
-import (
-	"fmt"
-
-	"github.com/coppice-llm/coppice/scheduler"
-)
+import "github.com/coppice-llm/coppice/scheduler"
 
 // promptFloor checks that prompts in flight get their share of each step, however many
 // sequences decode.
 type promptFloor struct {
-	blind
-	r *rig
+	watcher
 }
 
-func (*promptFloor) name() string { return "floor" }
-
-func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) error {
+func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) {
 	cfg := &c.r.cfg
 	got, decoding := 0, false
 	for _, v := range rows {
@@ -26,7 +19,7 @@ func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) error {
 		}
 	}
 	if !decoding || cfg.PromptFloor <= 0 {
-		return nil
+		return
 	}
 	wanted, token, running := 0, 0, c.r.running()
 	for _, o := range c.r.book.live {
@@ -44,9 +37,8 @@ func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) error {
 		kept = min(kept, 16) // regardless of the remaining time
 	}
 	if floor := min(kept, cfg.ChunkTokens, wanted); wanted > 0 && got+token-1 < floor {
-		return fmt.Errorf("plan %d gives prompts %d of the budget; they could use %d, and their floor is %d", p.Batch.Seq, got, wanted, cfg.PromptFloor)
+		c.failf("plan %d gives prompts %d of the budget; they could use %d, and their floor is %d", p.Batch.Seq, got, wanted, cfg.PromptFloor)
 	}
-	return nil
 }
 
 // cost returns what n prompt tokens cost of a step's budget, if as many tokens come before

@@ -1,8 +1,6 @@
 package schedtest
 
 import (
-	"fmt"
-
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -10,90 +8,81 @@ import (
 // ledger follows every page between pool and scheduler: a page is in one place at a time, the
 // places add up to the pool, and plans only use pages that the scheduler has.
 type ledger struct {
-	blind
-	r     *rig
+	watcher
 	at    []place // place of each page
 	count [len(placeNames)]int
 }
 
 func newLedger(r *rig) *ledger {
-	l := &ledger{r: r, at: make([]place, r.info.NumPages)}
+	l := &ledger{watcher: watcher{r, "ledger"}, at: make([]place, r.info.NumPages)}
 	l.count[inPool] = len(l.at)
 	return l
 }
 
-func (*ledger) name() string { return "ledger" }
-
-func (l *ledger) handed(pages []kv.PageID, from, to place) error {
+func (l *ledger) handed(pages []kv.PageID, from, to place) {
 	for _, id := range pages {
 		if id < 0 || int(id) >= len(l.at) {
-			return fmt.Errorf("page %d moves from %v to %v, but there are %d pages", id, from, to, len(l.at))
+			l.failf("page %d moves from %v to %v, but there are %d pages", id, from, to, len(l.at))
 		}
 		if l.at[id] != from {
-			return fmt.Errorf("page %d moves from %v to %v, but is %v", id, from, to, l.at[id])
+			l.failf("page %d moves from %v to %v, but is %v", id, from, to, l.at[id])
 		}
 		l.at[id] = to
 		l.count[from]--
 		l.count[to]++
 	}
-	return nil
 }
 
-func (l *ledger) planned(p *scheduler.Plan, rows []rowView) error {
+func (l *ledger) planned(p *scheduler.Plan, rows []rowView) {
 	for i := range rows {
 		for _, id := range rows[i].pages {
-			if err := l.granted(id); err != nil {
-				return fmt.Errorf("row %d of plan %d: %w", i, p.Batch.Seq, err)
-			}
+			l.granted(id, "row", i)
 		}
 	}
 	for i, c := range p.Batch.Copies {
 		for _, id := range []kv.PageID{c.Src, c.Dst} {
-			if err := l.granted(id); err != nil {
-				return fmt.Errorf("copy %d of plan %d: %w", i, p.Batch.Seq, err)
-			}
+			l.granted(id, "copy", i)
 		}
 	}
-	return nil
 }
 
-func (l *ledger) granted(id kv.PageID) error {
+// granted fails if a part of a plan, such as row 3, uses a page that the scheduler does not have.
+func (l *ledger) granted(id kv.PageID, part string, index int) {
 	if id < 0 || int(id) >= len(l.at) {
-		return fmt.Errorf("page %d of %d is used", id, len(l.at))
+		l.failf("%s %d uses page %d of %d", part, index, id, len(l.at))
 	}
 	if l.at[id] != inScheduler {
-		return fmt.Errorf("page %d is used, but is %v", id, l.at[id])
+		l.failf("%s %d uses page %d, but that is %v", part, index, id, l.at[id])
 	}
-	return nil
 }
 
-func (l *ledger) settled() error {
+func (l *ledger) settled() {
 	m := l.r.sched.Metrics()
 	switch {
 	case m.LeakedPages != 0:
-		return fmt.Errorf("%d granted pages have no owner", m.LeakedPages)
+		l.failf("%d granted pages have no owner", m.LeakedPages)
 	case m.IdlePages+m.HeldPages+m.CachedPages != l.count[inScheduler]:
-		return fmt.Errorf("%d idle + %d held + %d cached pages, the scheduler was granted %d",
+		l.failf("%d idle + %d held + %d cached pages, the scheduler was granted %d",
 			m.IdlePages, m.HeldPages, m.CachedPages, l.count[inScheduler])
 	case l.r.pool.FreePages() != l.count[inPool]:
-		return fmt.Errorf("%d pages are free, want %d", l.r.pool.FreePages(), l.count[inPool])
+		l.failf("%d pages are free, want %d", l.r.pool.FreePages(), l.count[inPool])
 	}
 	if most := l.r.cfg.Tenant.MaxRunning; most > 0 {
 		for _, t := range l.r.sched.Tenants() {
 			if t.Running > most {
-				return fmt.Errorf("tenant %q runs %d samples, want at most %d", t.Tenant, t.Running, most)
+				l.failf("tenant %q runs %d samples, want at most %d", t.Tenant, t.Running, most)
 			}
 		}
 	}
-	return l.r.sched.Check()
+	l.ok(l.r.sched.Check())
 }
 
-func (l *ledger) finished() error {
+func (l *ledger) finished() {
 	if l.count[inPool] != len(l.at) || l.r.pool.FreePages() != len(l.at) {
-		return fmt.Errorf("%d of %d pages were returned, %d are free", l.count[inPool], len(l.at), l.r.pool.FreePages())
+		l.failf("%d of %d pages were returned, %d are free", l.count[inPool], len(l.at), l.r.pool.FreePages())
 	}
 	if m := l.r.sched.Metrics(); m.CachedPages+m.HeldPages+m.IdlePages != 0 {
-		return fmt.Errorf("the scheduler keeps %d cached, %d held and %d idle pages", m.CachedPages, m.HeldPages, m.IdlePages)
+		l.failf("the scheduler keeps %d cached, %d held and %d idle pages", m.CachedPages, m.HeldPages, m.IdlePages)
 	}
-	return l.r.pool.Check()
+	l.ok(l.r.pool.Check())
 }

@@ -46,19 +46,14 @@ func (r *rig) post(direction int, deliver func()) {
 	r.clock.At(at, func() {
 		m.underway--
 		m.delivered++
-		if r.failed == nil {
-			deliver()
-		}
+		deliver()
 	})
-	r.each(func(c checker) error { return c.posted() })
+	r.each(func(c checker) { c.posted() })
 }
 
 // pump passes on the scheduler's page requests, page returns and events, as a shell does after
 // each message.
 func (r *rig) pump() {
-	if r.failed != nil {
-		return
-	}
 	if n := r.sched.Want(); n > 0 {
 		r.post(toPool, func() { r.grant(n) })
 	}
@@ -75,8 +70,7 @@ func (r *rig) grant(n int) {
 	}
 	pages, err := r.pool.Grant(min(n, r.pool.FreePages()), nil)
 	if err != nil {
-		r.fail("ledger", err)
-		return
+		r.fail("ledger", "%v", err)
 	}
 	if len(r.granted) > 0 && r.planting.due(GrantTwice, r.plans) {
 		pages = append(pages, r.granted[0])
@@ -85,11 +79,10 @@ func (r *rig) grant(n int) {
 	r.granted = append(r.granted[:0], pages...)
 	r.hand(pages, inPool, onTheWayIn)
 	r.post(toScheduler, func() {
-		if r.hand(pages, onTheWayIn, inScheduler); r.failed == nil {
-			r.note("granted %d pages, %d are left", len(pages), free)
-			r.sched.Grant(pages, free)
-			r.pump()
-		}
+		r.hand(pages, onTheWayIn, inScheduler)
+		r.note("granted %d pages, %d are left", len(pages), free)
+		r.sched.Grant(pages, free)
+		r.pump()
 	})
 }
 
@@ -97,24 +90,23 @@ func (r *rig) grant(n int) {
 func (r *rig) giveBack(pages []kv.PageID) {
 	r.hand(pages, inScheduler, onTheWayBack)
 	r.post(toPool, func() {
-		if r.hand(pages, onTheWayBack, inPool); r.failed == nil {
-			r.note("%d pages go back", len(pages))
-			if r.planting.due(LosePage, r.plans) {
-				pages = pages[1:]
-			}
-			r.pool.Return(pages)
+		r.hand(pages, onTheWayBack, inPool)
+		r.note("%d pages go back", len(pages))
+		if r.planting.due(LosePage, r.plans) {
+			pages = pages[1:]
 		}
+		r.pool.Return(pages)
 	})
 }
 
 func (r *rig) hand(pages []kv.PageID, from, to place) {
-	r.each(func(c checker) error { return c.handed(pages, from, to) })
+	r.each(func(c checker) { c.handed(pages, from, to) })
 }
 
 // publish passes events on to the checkers.
 func (r *rig) publish(events []kv.Event) {
 	r.events = events
-	if len(events) == 0 || r.failed != nil {
+	if len(events) == 0 {
 		return
 	}
 	for i := range events {
@@ -130,5 +122,5 @@ func (r *rig) publish(events []kv.Event) {
 	case r.planting.due(DoubleEvent, r.plans):
 		events = append(events, events[len(events)-1])
 	}
-	r.each(func(c checker) error { return c.heard(events) })
+	r.each(func(c checker) { c.heard(events) })
 }

@@ -1,7 +1,6 @@
 package schedtest
 
 import (
-	"fmt"
 	"iter"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -11,8 +10,7 @@ import (
 // mirror keeps an index from the cache's events alone, as a router does, and compares it with
 // hashes of the tree's paths.
 type mirror struct {
-	blind
-	r     *rig
+	watcher
 	walk  func() iter.Seq[radixcache.NodeView] // nil: the tree can't be walked
 	index map[kv.BlockHash]int                 // how many times each block is held
 	total int
@@ -24,20 +22,18 @@ type mirror struct {
 }
 
 func newMirror(r *rig) *mirror {
-	m := &mirror{r: r, index: map[kv.BlockHash]int{}, seen: map[kv.BlockHash]int{}}
+	m := &mirror{watcher: watcher{r, "mirror"}, index: map[kv.BlockHash]int{}, seen: map[kv.BlockHash]int{}}
 	if r.cache != nil {
 		m.walk = r.cache.Walk
 	}
 	return m
 }
 
-func (*mirror) name() string { return "mirror" }
-
 // heard updates the index. A block may be stored several times, since two namespaces with
 // one salt after different public prefixes may hold the same block; so the index counts.
-func (m *mirror) heard(events []kv.Event) error {
+func (m *mirror) heard(events []kv.Event) {
 	if !m.r.cfg.Events || m.r.cfg.DisableCache {
-		return fmt.Errorf("%d events, but events are off", len(events))
+		m.failf("%d events, but events are off", len(events))
 	}
 	for i := range events {
 		ev := &events[i]
@@ -46,13 +42,11 @@ func (m *mirror) heard(events []kv.Event) error {
 		}
 		switch ev.Kind {
 		case kv.Stored:
-			if err := m.stored(ev); err != nil {
-				return err
-			}
+			m.stored(ev)
 		case kv.Removed:
 			for _, h := range ev.Hashes {
 				if m.index[h] == 0 {
-					return fmt.Errorf("block %x is removed, but was never stored or is removed already", uint64(h))
+					m.failf("block %x is removed, but was never stored or is removed already", uint64(h))
 				}
 				m.drop(h)
 			}
@@ -60,15 +54,14 @@ func (m *mirror) heard(events []kv.Event) error {
 			clear(m.index)
 			m.total = 0
 		default:
-			return fmt.Errorf("an event of kind %v", ev.Kind)
+			m.failf("an event of kind %v", ev.Kind)
 		}
 	}
-	return nil
 }
 
-func (m *mirror) stored(ev *kv.Event) error {
+func (m *mirror) stored(ev *kv.Event) {
 	if ev.HasParent && m.index[ev.Parent] == 0 {
-		return fmt.Errorf("blocks are stored below %x, which is not stored", uint64(ev.Parent))
+		m.failf("blocks are stored below %x, which is not stored", uint64(ev.Parent))
 	}
 	parent, has := ev.Parent, ev.HasParent
 	seed := ev.Namespace.Seed()
@@ -80,13 +73,12 @@ func (m *mirror) stored(ev *kv.Event) error {
 			want = kv.Chain(parent, local)
 		}
 		if len(b.Tokens) != m.r.cfg.BlockTokens || b.Local != local && b.Local != 0 || b.Hash != want {
-			return fmt.Errorf("a block of %d tokens is stored as %x (local %x), want %x (%x)", len(b.Tokens), uint64(b.Hash), uint64(b.Local), uint64(want), uint64(local))
+			m.failf("a block of %d tokens is stored as %x (local %x), want %x (%x)", len(b.Tokens), uint64(b.Hash), uint64(b.Local), uint64(want), uint64(local))
 		}
 		m.index[b.Hash]++
 		m.total++
 		parent, has = b.Hash, true
 	}
-	return nil
 }
 
 func (m *mirror) drop(h kv.BlockHash) {
@@ -97,20 +89,20 @@ func (m *mirror) drop(h kv.BlockHash) {
 }
 
 // settled compares only sometimes, since a comparison hashes the whole tree.
-func (m *mirror) settled() error {
+func (m *mirror) settled() {
 	if m.r.plans%compareEvery != 0 {
-		return nil
+		return
 	}
-	return m.compare()
+	m.compare()
 }
 
 const compareEvery = 4
 
-func (m *mirror) finished() error { return m.compare() }
+func (m *mirror) finished() { m.compare() }
 
-func (m *mirror) compare() error {
+func (m *mirror) compare() {
 	if m.walk == nil || !m.r.cfg.Events {
-		return nil
+		return
 	}
 	m.r.report.Compared++
 	clear(m.seen)
@@ -120,7 +112,7 @@ func (m *mirror) compare() error {
 		blocks += m.hash(&v)
 	}
 	if blocks != m.total {
-		return fmt.Errorf("the tree holds %d blocks, by the events %d", blocks, m.total)
+		m.failf("the tree holds %d blocks, by the events %d", blocks, m.total)
 	}
 	missing := kv.BlockHash(0)
 	found := true
@@ -130,9 +122,8 @@ func (m *mirror) compare() error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("the tree holds block %x %d times, by the events %d times", uint64(missing), m.seen[missing], m.index[missing])
+		m.failf("the tree holds block %x %d times, by the events %d times", uint64(missing), m.seen[missing], m.index[missing])
 	}
-	return nil
 }
 
 // hash counts in m.seen the blocks that end in the node v, and returns their number. The

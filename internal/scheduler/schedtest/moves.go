@@ -108,7 +108,7 @@ func (l *lower) copy(c *carried) error {
 		return err
 	}
 	if err != nil {
-		l.r.fail("moves", fmt.Errorf("move %d: %w", m.ID, err))
+		l.r.fail("moves", "move %d: %v", m.ID, err)
 	}
 	return nil
 }
@@ -120,8 +120,7 @@ func (l *lower) copied() {
 		c := l.moves[tiering.MoveID(d.ID)]
 		switch {
 		case c == nil || !c.copying:
-			l.r.fail("moves", fmt.Errorf("the copy of move %d ends, but the move has not begun or has ended", d.ID))
-			return
+			l.r.fail("moves", "the copy of move %d ends, but the move has not begun or has ended", d.ID)
 		case c.Kind == tiering.Read || d.Err != nil:
 			l.end(c, d.Err)
 		default:
@@ -148,7 +147,7 @@ func (l *lower) later(c *carried, do func(*carried, error)) {
 		return // until it is canceled
 	}
 	l.r.clock.At(at, func() {
-		if l.r.failed == nil && !l.r.closed && l.moves[c.ID] == c {
+		if !l.r.closed && l.moves[c.ID] == c {
 			do(c, err)
 		}
 	})
@@ -192,8 +191,7 @@ func (l *lower) mayDrop(t kv.Tier, k mempool.Key) error {
 	}
 	for _, r := range l.stores[t] { // the answer does not depend on the order
 		if r.extent.Parent == k {
-			l.r.fail("tiers", fmt.Errorf("extent %s is dropped from %v before its child %s", k.Short(), t, r.extent.Key.Short()))
-			return mempool.ErrChildren
+			l.r.fail("tiers", "extent %s is dropped from %v before its child %s", k.Short(), t, r.extent.Key.Short())
 		}
 	}
 	return nil
@@ -298,7 +296,7 @@ func (l *lower) cancel(id tiering.MoveID) {
 	c.canceled = true
 	if !c.copying {
 		l.r.clock.At(l.r.clock.Now()+l.took(), func() {
-			if l.r.failed == nil && !l.r.closed && l.moves[id] == c && !c.copying {
+			if !l.r.closed && l.moves[id] == c && !c.copying {
 				l.end(c, mempool.ErrCanceled)
 			}
 		})
@@ -361,7 +359,7 @@ func (l *lower) tell(what func()) {
 	l.messages++
 	l.r.post(toScheduler, func() {
 		l.messages--
-		if l.r.failed == nil && !l.r.closed {
+		if !l.r.closed {
 			what()
 			l.r.pump()
 		}
@@ -381,7 +379,7 @@ func formatMove(m *tiering.Move) string {
 // move removes extents from a shared tier, as other processes do.
 func (w *world) move() {
 	store := w.lower.stores[kv.TierShared]
-	if len(store) == 0 || w.lost != nil || w.failed != nil || !w.mover.one(40) {
+	if len(store) == 0 || w.lost != nil || !w.mover.one(40) {
 		return
 	}
 	keys := sortedKeys(store)

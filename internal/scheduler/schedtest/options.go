@@ -74,7 +74,7 @@ func (f *Failure) Error() string {
 	return fmt.Sprintf("%s: seed %d, step %d: %s (replay: %s)", f.Checker, f.Options.Seed, f.Step, f.What, f.Options.Command())
 }
 
-// oneLine joins the lines of an error.
-func oneLine(err error) string {
-	return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+// oneLine joins the lines of a text.
+func oneLine(text string) string {
+	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
 }

@@ -1,22 +1,15 @@
 package schedtest
 
-import (
-	"fmt"
-
-	"github.com/coppice-llm/coppice/scheduler"
-)
+import "github.com/coppice-llm/coppice/scheduler"
 
 // precedence checks the reason of each preemption. Under the policy Priority, a sequence
 // may be preempted for a waiting one whose priority exceeds its own by the threshold. Under
 // every policy it may be preempted for a running one that needs a page and whose priority
 // is not lower.
 type precedence struct {
-	blind
-	r   *rig
+	watcher
 	ran map[*sample]bool // samples that had a slot at the previous check
 }
-
-func (*precedence) name() string { return "precedence" }
 
 // running lists the samples that have a slot, as reported by the scheduler.
 func (r *rig) running() map[*sample]bool {
@@ -29,18 +22,17 @@ func (r *rig) running() map[*sample]bool {
 	return set
 }
 
-func (c *precedence) planned(p *scheduler.Plan, _ []rowView) error {
+func (c *precedence) planned(p *scheduler.Plan, _ []rowView) {
 	before := c.ran
 	c.ran = c.r.running()
 	for _, o := range c.r.book.live { // in order of arrival
 		for _, v := range o.samples {
 			if before[v] && !c.ran[v] && !v.ended && !c.justified(v, before) {
-				return fmt.Errorf("plan %d: request %d of priority %d was preempted, but no request of that priority, nor a waiting one that exceeds it by %d, took its place",
+				c.failf("plan %d: request %d of priority %d was preempted, but no request of that priority, nor a waiting one that exceeds it by %d, took its place",
 					p.Batch.Seq, o.req.ID, o.req.Priority, c.r.cfg.PreemptThreshold)
 			}
 		}
 	}
-	return nil
 }
 
 // justified reports whether there was a reason to preempt v. One reason is a sample that
@@ -66,7 +58,6 @@ func (c *precedence) justified(v *sample, before map[*sample]bool) bool {
 	return false
 }
 
-func (c *precedence) settled() error {
+func (c *precedence) settled() {
 	c.ran = c.r.running()
-	return nil
 }

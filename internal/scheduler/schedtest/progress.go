@@ -1,15 +1,10 @@
 package schedtest
 
-import (
-	"fmt"
-
-	"github.com/coppice-llm/coppice/scheduler"
-)
+import "github.com/coppice-llm/coppice/scheduler"
 
 // progress checks that every wait has a cause and ends.
 type progress struct {
-	blind
-	r *rig
+	watcher
 
 	messages int             // messages since the last event other than mail
 	idle     int             // settled calls since the last plan began or ended
@@ -17,8 +12,6 @@ type progress struct {
 	drain    int             // maximum number of plans for the requests open then; 0 while requests arrive
 	passed   map[*sample]int // by waiting sample: later samples that were admitted before it
 }
-
-func (*progress) name() string { return "progress" }
 
 // These limits are far beyond what correct runs need; with a bug, waits are unbounded.
 const (
@@ -28,15 +21,13 @@ const (
 
 func (c *progress) moved() { c.messages, c.idle = 0, 0 }
 
-func (c *progress) added(*order, error) error { c.messages = 0; return nil }
-func (c *progress) aborted(*order) error      { c.messages = 0; return nil }
-
-func (c *progress) told(*sample, *scheduler.Output) error { c.messages = 0; return nil }
-
-func (c *progress) completed(uint64) error { c.moved(); return nil }
+func (c *progress) added(*order, error)             { c.messages = 0 }
+func (c *progress) aborted(*order)                  { c.messages = 0 }
+func (c *progress) told(*sample, *scheduler.Output) { c.messages = 0 }
+func (c *progress) completed(uint64)                { c.moved() }
 
 // planned counts, for each waiting request, the later ones that have overtaken it.
-func (c *progress) planned(p *scheduler.Plan, rows []rowView) error {
+func (c *progress) planned(p *scheduler.Plan, rows []rowView) {
 	c.moved()
 	if c.passed == nil {
 		c.passed = map[*sample]int{}
@@ -59,12 +50,11 @@ func (c *progress) planned(p *scheduler.Plan, rows []rowView) error {
 			if n, bound := c.passed[older], c.overtakers(o); bound > 0 {
 				c.r.report.Longest = max(c.r.report.Longest, float64(n)/float64(bound))
 				if n > bound {
-					return fmt.Errorf("request %d waits while %d later ones are served, want at most %d", o.req.ID, n, bound)
+					c.failf("request %d waits while %d later ones are served, want at most %d", o.req.ID, n, bound)
 				}
 			}
 		}
 	}
-	return nil
 }
 
 func boundIn(p *scheduler.Plan, s *sample) bool {
@@ -96,29 +86,27 @@ func (c *progress) overtakers(o *order) int {
 
 const followers = 8
 
-func (c *progress) posted() error {
+func (c *progress) posted() {
 	if c.messages++; c.messages > 4*c.r.info.NumPages+20 {
-		return fmt.Errorf("%d messages between pool and scheduler without other progress", c.messages)
+		c.failf("%d messages between pool and scheduler without other progress", c.messages)
 	}
-	return nil
 }
 
-func (c *progress) settled() error {
+func (c *progress) settled() {
 	r := c.r
 	open := len(r.book.live)
 	if open == 0 {
-		return nil
+		return
 	}
 	if len(r.flights) == 0 && r.mail.underway == 0 && !r.lower.busy() {
-		return fmt.Errorf("%d requests are open without a plan, result or page in flight", open)
+		c.failf("%d requests are open without a plan, result or page in flight", open)
 	}
 	if c.idle++; c.idle > maxIdle {
-		return fmt.Errorf("%d requests are open, but no plan began or ended in %d events", open, c.idle)
+		c.failf("%d requests are open, but no plan began or ended in %d events", open, c.idle)
 	}
 	if c.drain > 0 && r.plans-c.drainAt > c.drain {
-		return fmt.Errorf("%d requests are open %d plans after the last arrival, want 0", open, r.plans-c.drainAt)
+		c.failf("%d requests are open %d plans after the last arrival, want 0", open, r.plans-c.drainAt)
 	}
-	return nil
 }
 
 // stopped is called when no more requests will arrive.
@@ -131,9 +119,8 @@ func (c *progress) stopped() {
 
 // dry is called when no event is left on the clock. It returns an error if a request is
 // open.
-func (c *progress) dry() error {
+func (c *progress) dry() {
 	if open := len(c.r.book.live); open > 0 {
-		return fmt.Errorf("%d requests are open, %d plans run, and nothing more will happen", open, len(c.r.flights))
+		c.failf("%d requests are open, %d plans run, and nothing more will happen", open, len(c.r.flights))
 	}
-	return nil
 }

@@ -29,7 +29,6 @@ type rig struct {
 	planting planting
 	sum      digest
 	report   Report
-	failed   *Failure // the first failure; everything stops after it
 
 	log      *[]kv.Event                      // collects the events for a script; may be nil
 	listener func(*sample, *scheduler.Output) // called with each output; may be nil
@@ -88,17 +87,20 @@ func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
 	}
 	r.lower = newLower(r, cfg.Tiers)
 	r.book = newBook(r.info.MaxSlots)
-	r.progress, r.lower.ledger = &progress{r: r}, newTierLedger(r)
+	r.progress, r.lower.ledger = &progress{watcher: watcher{r, "progress"}}, newTierLedger(r)
 	r.checkers = newCheckers(r)
 	return r, nil
 }
 
-// fail records the first failure.
-func (r *rig) fail(checker string, err error) {
-	if r.failed == nil {
-		r.failed = &Failure{Checker: checker, Options: r.opts, Step: r.plans, What: oneLine(err)}
-		r.note("%v", r.failed)
-	}
+// fail ends the world: it panics with a *Failure, which names the checker and the fault.
+func (r *rig) fail(checker, format string, args ...any) {
+	panic(r.failure(checker, fmt.Sprintf(format, args...)))
+}
+
+func (r *rig) failure(checker, what string) *Failure {
+	f := &Failure{Checker: checker, Options: r.opts, Step: r.plans, What: oneLine(what)}
+	r.note("%v", f)
+	return f
 }
 
 // note writes a line to the trace.
@@ -120,7 +122,7 @@ func (r *rig) add(req scheduler.Request) (*order, error) {
 	r.sum.num(uint64(req.ID))
 	r.sum.error(err)
 	r.sum.seal()
-	r.each(func(c checker) error { return c.added(o, err) })
+	r.each(func(c checker) { c.added(o, err) })
 	if err != nil {
 		r.report.Refused++
 		return nil, err
@@ -182,24 +184,24 @@ func (r *rig) abort(id scheduler.RequestID, cause error) {
 		}
 		r.countAbort(o)
 		if r.planting.due(DeafToAbort, r.plans) {
-			r.each(func(c checker) error { return c.aborted(o) })
+			r.each(func(c checker) { c.aborted(o) })
 			return
 		}
 	}
 	r.tell(r.sched.Abort(r.clock.Now(), id, cause, r.out[:0]))
 	if o != nil {
-		r.each(func(c checker) error { return c.aborted(o) })
+		r.each(func(c checker) { c.aborted(o) })
 	}
 	r.pump()
 }
 
 // expire ends the requests past their deadline.
 func (r *rig) expire() {
-	if r.lost != nil || r.failed != nil {
+	if r.lost != nil {
 		return
 	}
 	r.tell(r.sched.Expire(r.clock.Now(), r.out[:0]))
-	r.each(func(c checker) error { return c.expired() })
+	r.each(func(c checker) { c.expired() })
 }
 
 // runs reports whether a plan in flight has a row of the sample.
@@ -237,15 +239,12 @@ func (r *rig) countAbort(o *order) {
 // stop is called when the plan of f, or its submission, failed with err because the device
 // is lost: by an injected fault, or as the effect of a bug.
 func (r *rig) stop(f *flight, err error) {
-	r.each(func(c checker) error { return c.resulted(f, nil, err) })
+	r.each(func(c checker) { c.resulted(f, nil, err) })
 	r.shut(err)
 }
 
 // shut ends every request with err: the device is lost, or the process ends.
 func (r *rig) shut(err error) {
-	if r.failed != nil {
-		return
-	}
 	r.note("fail: %v", err)
 	r.lost, r.flights = err, nil
 	r.tell(r.sched.Fail(r.clock.Now(), err, r.out[:0]))
@@ -253,7 +252,7 @@ func (r *rig) shut(err error) {
 }
 
 // settle is called when nothing is left to do at the current time.
-func (r *rig) settle() { r.each(func(c checker) error { return c.settled() }) }
+func (r *rig) settle() { r.each(func(c checker) { c.settled() }) }
 
 // deliver advances the clock until all messages have arrived.
 func (r *rig) deliver() {
@@ -264,25 +263,16 @@ func (r *rig) deliver() {
 // close ends the world: it runs the last checks, returns all pages to the pool and
 // completes the report. No request may be open and no message in flight.
 func (r *rig) close() {
-	if r.failed != nil {
-		return
-	}
 	r.closed = true
 	r.pump()
 	r.deliver() // Drain only returns pages that have arrived
 	r.planting.overwrite(r)
-	if err := r.lower.ledger.closing(); err != nil {
-		r.fail(r.lower.ledger.name(), err)
-		return
-	}
-	if err := (&contents{r}).check(); err != nil {
-		r.fail("contents", err)
-		return
-	}
+	r.lower.ledger.closing()
+	(&contents{watcher{r, "contents"}}).check()
 	r.giveBack(r.sched.Drain(nil))
 	r.publish(r.sched.TakeEvents(r.events[:0]))
 	r.deliver()
-	r.each(func(c checker) error { return c.finished() })
+	r.each(func(c checker) { c.finished() })
 	m := r.sched.Metrics()
 	r.report.PromptTokens += int(m.PromptTokens)
 	r.report.CachedTokens += int(m.CachedTokens)

@@ -1,7 +1,6 @@
 package schedtest
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -13,65 +12,54 @@ import (
 // previous row of its sample ended and has the request's tokens, and no row writes to a page
 // that another row uses.
 type rowLimits struct {
-	blind
-	r    *rig
+	watcher
 	last uint64 // Seq of the latest plan
 
 	slots   []engine.Slot // scratch, as is the next
 	writers []kv.PageID
 }
 
-func (*rowLimits) name() string { return "rows" }
-
-func (c *rowLimits) planned(p *scheduler.Plan, rows []rowView) error {
+func (c *rowLimits) planned(p *scheduler.Plan, rows []rowView) {
 	b := &p.Batch
 	cfg := &c.r.cfg
 	tokens := p.Tokens()
 	switch {
 	case b.Seq <= c.last:
-		return fmt.Errorf("plan %d follows plan %d", b.Seq, c.last)
+		c.failf("plan %d follows plan %d", b.Seq, c.last)
 	case len(c.r.flights) >= cfg.MaxInflight:
-		return fmt.Errorf("plan %d is made while %d are in flight, want at most %d", b.Seq, len(c.r.flights), cfg.MaxInflight)
-	case len(rows) == 0 && len(p.Moves) == 0 || len(rows) > cfg.MaxRunning:
-		return fmt.Errorf("plan %d has %d rows, want 1 to %d", b.Seq, len(rows), cfg.MaxRunning)
+		c.failf("plan %d is made while %d are in flight, want at most %d", b.Seq, len(c.r.flights), cfg.MaxInflight)
+	case len(rows) == 0 && len(p.Moves) == 0:
+		c.failf("plan %d has neither rows nor moves", b.Seq)
+	case len(rows) > cfg.MaxRunning:
+		c.failf("plan %d has %d rows, want at most %d", b.Seq, len(rows), cfg.MaxRunning)
 	case tokens > cfg.StepTokens:
-		return fmt.Errorf("plan %d has %d tokens, want at most %d", b.Seq, tokens, cfg.StepTokens)
+		c.failf("plan %d has %d tokens, want at most %d", b.Seq, tokens, cfg.StepTokens)
 	}
 	c.last = b.Seq
-	if err := c.binds(b); err != nil {
-		return fmt.Errorf("plan %d: %w", b.Seq, err)
-	}
+	c.binds(b)
 	c.slots = c.slots[:0]
 	for i := range rows {
 		if slices.Contains(c.slots, rows[i].row.Slot) {
-			return fmt.Errorf("plan %d: slot %d has two rows", b.Seq, rows[i].row.Slot)
+			c.failf("plan %d: slot %d has two rows", b.Seq, rows[i].row.Slot)
 		}
 		c.slots = append(c.slots, rows[i].row.Slot)
-		if err := c.row(&rows[i]); err != nil {
-			return fmt.Errorf("plan %d, row %d: %w", b.Seq, i, err)
-		}
+		c.row(&rows[i])
 	}
-	if err := c.owner(p, rows); err != nil {
-		return err
-	}
+	c.owner(p, rows)
 	if cost := c.cost(rows); cost > cfg.StepTokens {
-		return fmt.Errorf("plan %d costs %d, want at most %d", b.Seq, cost, cfg.StepTokens)
+		c.failf("plan %d costs %d, want at most %d", b.Seq, cost, cfg.StepTokens)
 	}
-	if err := c.writes(rows); err != nil {
-		return fmt.Errorf("plan %d: %w", b.Seq, err)
-	}
-	return nil
+	c.writes(rows)
 }
 
 // owner checks that p.Request names, for each row, the sample for which the binds say that
 // the row's slot is.
-func (c *rowLimits) owner(p *scheduler.Plan, rows []rowView) error {
+func (c *rowLimits) owner(p *scheduler.Plan, rows []rowView) {
 	for i, v := range rows {
 		if id, sample := p.Request(i); id != v.of.of.req.ID || sample != v.of.index {
-			return fmt.Errorf("plan %d, row %d: belongs to request %d, sample %d; its slot is bound for %s", p.Batch.Seq, i, id, sample, label(v.of))
+			c.failf("plan %d, row %d: belongs to request %d, sample %d; its slot is bound for %s", p.Batch.Seq, i, id, sample, label(v.of))
 		}
 	}
-	return nil
 }
 
 // cost returns what the rows use of a step's budget: 1 for a decode row, and 1 +
@@ -89,49 +77,48 @@ func (c *rowLimits) cost(rows []rowView) int {
 }
 
 // binds checks that each slot is bound once, to an open request, with its tokens so far.
-func (c *rowLimits) binds(b *engine.Batch) error {
+func (c *rowLimits) binds(b *engine.Batch) {
 	c.slots = c.slots[:0]
 	for i := range b.Binds {
 		bind := &b.Binds[i]
 		s := c.r.book.seeds[bind.Sampling.Seed]
 		switch {
 		case slices.Contains(c.slots, bind.Slot):
-			return fmt.Errorf("slot %d is bound twice", bind.Slot)
+			c.failf("slot %d is bound twice", bind.Slot)
 		case bind.Slot < 0 || int(bind.Slot) >= c.r.cfg.MaxRunning:
-			return fmt.Errorf("slot %d is bound, there are %d", bind.Slot, c.r.cfg.MaxRunning)
+			c.failf("slot %d is bound, there are %d", bind.Slot, c.r.cfg.MaxRunning)
 		case s == nil:
-			return fmt.Errorf("slot %d is bound for a request that is not open (seed %d)", bind.Slot, bind.Sampling.Seed)
+			c.failf("slot %d is bound for a request that is not open (seed %d)", bind.Slot, bind.Sampling.Seed)
 		case s.of.abort != nil:
-			return fmt.Errorf("slot %d is bound for request %d, which was aborted", bind.Slot, s.of.req.ID)
+			c.failf("slot %d is bound for request %d, which was aborted", bind.Slot, s.of.req.ID)
 		case bind.Sampling.Penalised() && !(slices.Equal(bind.Prompt, s.of.req.Prompt) && slices.Equal(bind.Output, s.got)):
-			return fmt.Errorf("the penalties of request %d count a prompt of %d and an output of %d tokens, want %d and %d",
+			c.failf("the penalties of request %d count a prompt of %d and an output of %d tokens, want %d and %d",
 				s.of.req.ID, len(bind.Prompt), len(bind.Output), len(s.of.req.Prompt), len(s.got))
 		}
 		c.slots = append(c.slots, bind.Slot)
 	}
-	return nil
 }
 
-func (c *rowLimits) row(v *rowView) error {
+func (c *rowLimits) row(v *rowView) {
 	s, row := v.of, v.row
 	if s == nil {
-		return fmt.Errorf("slot %d belongs to no open sample", row.Slot)
+		c.failf("slot %d belongs to no open sample", row.Slot)
 	}
 	start, end := int(row.Start), int(row.Start)+row.Len()
 	id, prompt := s.of.req.ID, s.of.req.Prompt
 	switch {
 	case !v.fresh && start != s.computed:
-		return fmt.Errorf("request %d continues at token %d, its last row ended at %d", id, start, s.computed)
+		c.failf("request %d continues at token %d, its last row ended at %d", id, start, s.computed)
 	case row.Sample && int(row.SampleIndex) != end-len(prompt):
-		return fmt.Errorf("request %d samples output %d after token %d of a prompt of %d", id, row.SampleIndex, end, len(prompt))
+		c.failf("request %d samples output %d after token %d of a prompt of %d", id, row.SampleIndex, end, len(prompt))
 	case !row.Sample && end >= s.tokens():
-		return fmt.Errorf("request %d is computed to its end at token %d, but does not sample", id, end)
+		c.failf("request %d is computed to its end at token %d, but does not sample", id, end)
 	case row.Digest && !(row.Sample && s.of.req.Digest):
-		return fmt.Errorf("request %d gets a digest without a request for it, or without a sample", id)
+		c.failf("request %d gets a digest without a request for it, or without a sample", id)
 	case !row.Deferred && end > s.tokens():
-		return fmt.Errorf("request %d gets tokens up to %d, but has %d", id, end, s.tokens())
+		c.failf("request %d gets tokens up to %d, but has %d", id, end, s.tokens())
 	case row.Deferred && (v.fresh || start < len(prompt)):
-		return fmt.Errorf("request %d gets a sampled token at %d, within a prompt of %d", id, start, len(prompt))
+		c.failf("request %d gets a sampled token at %d, within a prompt of %d", id, start, len(prompt))
 	}
 	for i, t := range row.Tokens {
 		want := kv.Token(0)
@@ -141,22 +128,21 @@ func (c *rowLimits) row(v *rowView) error {
 			want = s.got[at-len(prompt)]
 		}
 		if t != want {
-			return fmt.Errorf("request %d gets token %d at %d, want %d", id, t, start+i, want)
+			c.failf("request %d gets token %d at %d, want %d", id, t, start+i, want)
 		}
 	}
-	return nil
 }
 
 // writes checks that a page to which a row writes is used by no other row. The engine's
 // contract permits a row to read what earlier rows write, but no plan needs that.
-func (c *rowLimits) writes(rows []rowView) error {
+func (c *rowLimits) writes(rows []rowView) {
 	pageTokens := c.r.info.PageTokens
 	c.writers = c.writers[:0]
 	for i := range rows {
 		row := &rows[i]
 		for _, id := range row.pages[min(int(row.row.Start)/pageTokens, len(row.pages)):] {
 			if slices.Contains(c.writers, id) {
-				return fmt.Errorf("page %d is written by two rows, or twice by row %d", id, i)
+				c.failf("page %d is written by two rows, or twice by row %d", id, i)
 			}
 			c.writers = append(c.writers, id)
 		}
@@ -165,9 +151,8 @@ func (c *rowLimits) writes(rows []rowView) error {
 		row := &rows[i]
 		for _, id := range row.pages[:min(int(row.row.Start)/pageTokens, len(row.pages))] {
 			if slices.Contains(c.writers, id) {
-				return fmt.Errorf("page %d is read by row %d and written by another", id, i)
+				c.failf("page %d is read by row %d and written by another", id, i)
 			}
 		}
 	}
-	return nil
 }

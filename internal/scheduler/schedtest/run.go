@@ -30,7 +30,7 @@ func run(o Options, second bool) (report Report, err error) {
 		return Report{Options: o}, err
 	}
 	w.second = second
-	if report, err = w.live(); err != nil || !w.setup.restarts {
+	if report, err = w.live(nil); err != nil || !w.setup.restarts {
 		return report, err
 	}
 	next, err := newWorld(o)
@@ -38,24 +38,28 @@ func run(o Options, second bool) (report Report, err error) {
 		return report, err
 	}
 	next.second = second
-	next.inherit(w)
-	return next.live()
+	return next.live(w)
 }
 
-// live runs a world to its end, or to a failure.
-func (w *world) live() (report Report, err error) {
+// live runs a world to its end, or to a failure. If before is not nil, it is the world before a
+// restart.
+func (w *world) live(before *world) (report Report, err error) {
 	defer func() {
-		if v := recover(); v != nil {
-			w.fail("panic", fmt.Errorf("%v", v))
+		switch v := recover().(type) {
+		case nil:
+		case *Failure:
+			err = v
+		default:
+			err = w.failure("panic", fmt.Sprint(v))
 			w.note("%s", debug.Stack())
-			report, err = w.report, w.failed
 		}
+		report = w.report
 	}()
-	w.run()
-	if w.failed != nil {
-		return w.report, w.failed
+	if before != nil {
+		w.inherit(before)
 	}
-	return w.report, nil
+	w.run()
+	return report, nil
 }
 
 // inherit gives w, the world after a restart, the disk and shared tiers of the world
@@ -122,7 +126,7 @@ func newWorld(o Options) (*world, error) {
 func (w *world) run() {
 	w.note("%s", w.report.World)
 	w.begin()
-	for w.failed == nil {
+	for {
 		w.turn()
 		if w.plans >= w.steps || w.lost != nil {
 			w.end()
@@ -131,9 +135,7 @@ func (w *world) run() {
 			break
 		}
 		if !w.clock.Step() {
-			if err := w.progress.dry(); err != nil {
-				w.fail(w.progress.name(), err)
-			}
+			w.progress.dry()
 			break
 		}
 	}
@@ -206,7 +208,7 @@ func (w *world) look() {
 	for _, o := range w.book.live {
 		why := slices.DeleteFunc(w.sched.Why(o.req.ID), func(wait scheduler.Wait) bool { return wait.Cause == scheduler.Runs })
 		if !slices.Equal(why, waiting[o.req.ID]) {
-			w.fail("twin", fmt.Errorf("Why(%d) is %v, but the list of all waiting requests has %v", o.req.ID, why, waiting[o.req.ID]))
+			w.fail("twin", "Why(%d) is %v, but the list of all waiting requests has %v", o.req.ID, why, waiting[o.req.ID])
 		}
 		w.sched.Timeline(o.req.ID)
 		if w.cache != nil {
@@ -220,7 +222,7 @@ func (w *world) look() {
 // later calls do after a delay, unless the world has ended or failed by then.
 func (w *world) later(delay time.Duration, do func()) {
 	w.clock.At(w.clock.Now()+delay, func() {
-		if w.failed == nil && !w.closed {
+		if !w.closed {
 			do()
 		}
 	})
@@ -228,7 +230,7 @@ func (w *world) later(delay time.Duration, do func()) {
 
 // end stops the arrivals, and in some worlds the process.
 func (w *world) end() {
-	if w.over || w.failed != nil {
+	if w.over {
 		return
 	}
 	w.over = true
@@ -267,7 +269,7 @@ func (w *world) arrive() {
 }
 
 func (w *world) arriveOne() {
-	if w.over || w.lost != nil || w.failed != nil {
+	if w.over || w.lost != nil {
 		return
 	}
 	if w.second && w.planting.due(HiddenDraw, w.plans) {

@@ -43,7 +43,7 @@ import (
 //	@3       request 3's prompt and output so far; @3.prompt and @3.out are one of them
 //	@3:16    the first 16 of these
 //
-// The bug that a checker finds is shown as "broken: checker: what".
+// The bug that a checker finds is shown as an error.
 type Script struct {
 	rig    *rig
 	orders map[scheduler.RequestID]*order // all accepted requests
@@ -77,23 +77,34 @@ func (s *Script) Do(cmd string, list ...Arg) string {
 	}
 	s.lines = s.lines[:0]
 	a := newArgs(list)
-	text, err := f(a)
-	if err == nil && s.rig.failed == nil {
-		if !s.manual {
-			s.rig.deliver()
-		}
-		s.rig.settleScript()
-	}
+	text, err := s.call(f, a)
 	if err != nil {
-		return "error: " + oneLine(err)
-	}
-	if f := s.rig.failed; f != nil {
-		return fmt.Sprintf("%s\nbroken: %s: %s", strings.TrimSpace(text), f.Checker, f.What)
+		return "error: " + oneLine(err.Error())
 	}
 	if text = strings.TrimRight(text, "\n"); text == "" {
 		return "ok"
 	}
 	return text
+}
+
+// call runs a command and then the checkers. The error is the command's, or a *Failure.
+func (s *Script) call(f func(*args) (string, error), a *args) (text string, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			failure, ok := v.(*Failure)
+			if !ok {
+				panic(v)
+			}
+			err = failure
+		}
+	}()
+	if text, err = f(a); err == nil {
+		if !s.manual {
+			s.rig.deliver()
+		}
+		s.rig.settleScript()
+	}
+	return text, err
 }
 
 func (s *Script) init(a *args) (string, error) {
@@ -129,11 +140,10 @@ func (s *Script) init(a *args) (string, error) {
 // settleScript is settle without the checkers that expect the next plan at once: a script makes
 // plans only when told to.
 func (r *rig) settleScript() {
-	r.each(func(c checker) error {
-		if c == r.progress || c == r.lower.ledger {
-			return nil
+	r.each(func(c checker) {
+		if c != r.progress && c != r.lower.ledger {
+			c.settled()
 		}
-		return c.settled()
 	})
 }
 
@@ -155,7 +165,7 @@ func (s *Script) add(a *args) (string, error) {
 	}
 	o, err := s.rig.add(req)
 	if err != nil {
-		return "refused: " + oneLine(err), nil
+		return "refused: " + oneLine(err.Error()), nil
 	}
 	s.orders[id], s.nextID = o, max(s.nextID, id)
 	return s.told(), nil // outputs of displaced requests
@@ -274,7 +284,7 @@ func (s *Script) run(a *args) (string, error) {
 	s.quiet = true
 	defer func() { s.quiet = false }()
 	steps := 0
-	for steps < most && len(s.rig.book.live) > 0 && s.rig.failed == nil {
+	for steps < most && len(s.rig.book.live) > 0 {
 		s.fly()
 		if !s.land() {
 			return s.told() + plural(steps, "step") + ", then nothing moves\n", nil

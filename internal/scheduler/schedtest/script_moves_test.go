@@ -79,7 +79,7 @@ func outcome(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	return oneLine(err)
+	return oneLine(err.Error())
 }
 
 // tiers shows the contents of each tier below the device.

@@ -1,17 +1,12 @@
 package schedtest
 
-import (
-	"fmt"
-
-	"github.com/coppice-llm/coppice/scheduler"
-)
+import "github.com/coppice-llm/coppice/scheduler"
 
 // shares checks the promise of the policy DLPM: in any period in which a tenant has a waiting
 // request that could be admitted, no other tenant is served more than it by more than the bound
 // at [scheduler.DLPM]. It counts the service by plans and outputs.
 type shares struct {
-	blind
-	r       *rig
+	watcher
 	of      []*account // in order of the first request
 	byName  map[string]*account
 	charged map[*sample]int // un-cached prompt tokens of samples that have or had a slot
@@ -33,16 +28,14 @@ type account struct {
 func (a *account) over() int { return a.prompt + a.runs*a.output }
 
 func newShares(r *rig) *shares {
-	return &shares{r: r, byName: map[string]*account{}, charged: map[*sample]int{}}
+	return &shares{watcher: watcher{r, "shares"}, byName: map[string]*account{}, charged: map[*sample]int{}}
 }
-
-func (*shares) name() string { return "shares" }
 
 func (c *shares) off() bool { return c.r.cfg.Policy != scheduler.DLPM }
 
-func (c *shares) added(o *order, err error) error {
+func (c *shares) added(o *order, err error) {
 	if err != nil || c.off() {
-		return nil
+		return
 	}
 	a := c.byName[o.req.Tenant]
 	if a == nil {
@@ -51,16 +44,15 @@ func (c *shares) added(o *order, err error) error {
 		c.of = append(c.of, a)
 	}
 	a.output = max(a.output, o.limit)
-	return nil
 }
 
 // planned charges tenants for the prompts that get a slot for the first time. It also ends
 // the period of a tenant that waited, if none of its requests can be admitted after this
 // plan. Such a tenant may have been skipped because its request began to wait for a fetch,
 // and the fetch may end before the next check.
-func (c *shares) planned(p *scheduler.Plan, _ []rowView) error {
+func (c *shares) planned(p *scheduler.Plan, _ []rowView) {
 	if c.off() {
-		return nil
+		return
 	}
 	runs := map[string]int{}
 	cached := map[[2]uint64]int{}
@@ -86,28 +78,26 @@ func (c *shares) planned(p *scheduler.Plan, _ []rowView) error {
 	for _, a := range c.of {
 		a.waits = a.waits && c.choosable(a.name)
 	}
-	return nil
 }
 
 // told charges for outputs. It takes back the charge for prompt tokens that were not computed;
 // the tenant has lost its turn for them, so a new period begins.
-func (c *shares) told(s *sample, o *scheduler.Output) error {
+func (c *shares) told(s *sample, o *scheduler.Output) {
 	if s == nil || c.off() {
-		return nil
+		return
 	}
 	a := c.byName[s.of.req.Tenant]
 	if o.Sampled {
 		a.served++
 	}
 	if o.Ending.Reason == scheduler.NotEnded {
-		return nil
+		return
 	}
 	if n := c.charged[s] - o.Ending.ComputedTokens; n != 0 {
 		a.served -= n
 		a.waits = false
 	}
 	delete(c.charged, s)
-	return nil
 }
 
 // choosable reports whether a request of a tenant could be admitted next. A request can't
@@ -137,13 +127,13 @@ func (c *shares) long(n int) bool {
 	return cost > 4*c.r.cfg.StepTokens
 }
 
-func (c *shares) settled() error {
+func (c *shares) settled() {
 	if c.off() || c.r.lost != nil {
-		return nil
+		return
 	}
 	for _, u := range c.r.sched.Tenants() {
 		if a := c.byName[u.Tenant]; a == nil || u.ServedTokens > uint64(a.served) {
-			return fmt.Errorf("tenant %q was served %d tokens by the metrics, counted %+v", u.Tenant, u.ServedTokens, a)
+			c.failf("tenant %q was served %d tokens by the metrics, counted %+v", u.Tenant, u.ServedTokens, a)
 		}
 	}
 	for _, a := range c.of {
@@ -155,17 +145,14 @@ func (c *shares) settled() error {
 			a.waits, a.least = true, map[*account]int{}
 		}
 		for _, b := range c.of {
-			if err := c.compare(a, b); b != a && err != nil {
-				return err
-			}
+			c.compare(a, b)
 		}
 	}
-	return nil
 }
 
 // compare returns an error if b was served too much more than a since a began to wait. It
 // multiplies both tenants' figures by both weights, so that they can be compared.
-func (c *shares) compare(a, b *account) error {
+func (c *shares) compare(a, b *account) {
 	lead := b.served*a.weight - a.served*b.weight
 	least, known := a.least[b]
 	if !known || lead < least {
@@ -175,8 +162,8 @@ func (c *shares) compare(a, b *account) error {
 	bound := 2*c.r.cfg.Quantum*a.weight*b.weight + a.over()*b.weight + b.over()*a.weight
 	c.r.report.Unfair = max(c.r.report.Unfair, float64(lead-least)/float64(bound))
 	if lead-least <= bound {
-		return nil
+		return
 	}
-	return fmt.Errorf("tenant %q waits (weight %d, served %d) while %q (weight %d, served %d) is ahead by %d tokens times both weights, want at most %d",
+	c.failf("tenant %q waits (weight %d, served %d) while %q (weight %d, served %d) is ahead by %d tokens times both weights, want at most %d",
 		a.name, a.weight, a.served, b.name, b.weight, b.served, lead-least, bound)
 }

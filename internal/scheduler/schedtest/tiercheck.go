@@ -2,11 +2,9 @@ package schedtest
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/tiering"
@@ -21,24 +19,22 @@ func sortedKeys(store map[mempool.Key]*record) []mempool.Key {
 // after them, every read has a waiting request, every move ends, and the scheduler knows the
 // extents of each tier.
 type tierLedger struct {
-	blind
-	r        *rig
+	watcher
+	begun    map[tiering.MoveID]bool // since the world began
 	canceled map[tiering.MoveID]bool
 	blocks   [kv.Tiers]map[kv.BlockHash]bool // according to the events
 }
 
 func newTierLedger(r *rig) *tierLedger {
-	c := &tierLedger{r: r, canceled: map[tiering.MoveID]bool{}}
+	c := &tierLedger{watcher: watcher{r, "tiers"}, begun: map[tiering.MoveID]bool{}, canceled: map[tiering.MoveID]bool{}}
 	for i := range c.blocks {
 		c.blocks[i] = map[kv.BlockHash]bool{}
 	}
 	return c
 }
 
-func (*tierLedger) name() string { return "tiers" }
-
-func (c *tierLedger) planned(p *scheduler.Plan, _ []rowView) error {
-	begun := map[mempool.Key][]kv.Tier{} // writes in this plan so far
+func (c *tierLedger) planned(p *scheduler.Plan, _ []rowView) {
+	writes := map[mempool.Key][]kv.Tier{} // in this plan so far
 	for i := range p.Moves {
 		m := &p.Moves[i]
 		if m.Kind == tiering.Cancel {
@@ -46,35 +42,33 @@ func (c *tierLedger) planned(p *scheduler.Plan, _ []rowView) error {
 			continue
 		}
 		if m.Kind == tiering.Write {
-			if err := c.written(m, begun); err != nil {
-				return err
-			}
-			begun[m.Extent.Key] = append(begun[m.Extent.Key], m.To)
+			c.written(m, writes)
+			writes[m.Extent.Key] = append(writes[m.Extent.Key], m.To)
 		}
 		if (m.From == kv.TierDevice || m.To == kv.TierDevice) && len(m.Pages) != c.r.lower.layout.Pages(&m.Extent) {
-			return fmt.Errorf("move %d of %d pages has %d device pages", m.ID, c.r.lower.layout.Pages(&m.Extent), len(m.Pages))
+			c.failf("move %d of %d pages has %d device pages", m.ID, c.r.lower.layout.Pages(&m.Extent), len(m.Pages))
 		}
-		if m.ID == 0 || c.r.lower.moves[m.ID] != nil || c.canceled[m.ID] {
-			return fmt.Errorf("move %d begins twice, or has no ID", m.ID)
+		if m.ID == 0 || c.begun[m.ID] {
+			c.failf("move %d begins twice, or has no ID", m.ID)
 		}
+		c.begun[m.ID] = true
 	}
 	for _, id := range p.Batch.After {
-		if id > engine.MoveID(1<<62) {
-			return fmt.Errorf("plan %d waits for move %d", p.Batch.Seq, id)
+		if !c.begun[tiering.MoveID(id)] {
+			c.failf("plan %d waits for move %d, which has not begun", p.Batch.Seq, id)
 		}
 	}
-	return nil
 }
 
-func (c *tierLedger) written(m *tiering.Move, begun map[mempool.Key][]kv.Tier) error {
+func (c *tierLedger) written(m *tiering.Move, writes map[mempool.Key][]kv.Tier) {
 	l := &c.r.lower
-	if m.Extent.Parent.IsZero() || l.stores[m.To][m.Extent.Parent] != nil || slices.Contains(begun[m.Extent.Parent], m.To) || l.writing(m.Extent.Parent, m.To) {
-		return nil
+	if m.Extent.Parent.IsZero() || l.stores[m.To][m.Extent.Parent] != nil || slices.Contains(writes[m.Extent.Parent], m.To) || l.writing(m.Extent.Parent, m.To) {
+		return
 	}
 	if l.messages > 0 { // the scheduler may not have been told yet that the parent was dropped
-		return nil
+		return
 	}
-	return fmt.Errorf("move %d writes extent %s to %v before its parent %s", m.ID, m.Extent.Key.Short(), m.To, m.Extent.Parent.Short())
+	c.failf("move %d writes extent %s to %v before its parent %s", m.ID, m.Extent.Key.Short(), m.To, m.Extent.Parent.Short())
 }
 
 func (l *lower) writing(k mempool.Key, to kv.Tier) bool {
@@ -87,10 +81,10 @@ func (l *lower) writing(k mempool.Key, to kv.Tier) bool {
 }
 
 // settled: the scheduler knows the extents of each tier, and each read has a waiting request.
-func (c *tierLedger) settled() error {
+func (c *tierLedger) settled() {
 	l := &c.r.lower
 	if l.cfg == nil || c.r.lost != nil {
-		return nil
+		return
 	}
 	waits := len(l.moves) == 0
 	for _, w := range c.waiting(waits) {
@@ -98,13 +92,13 @@ func (c *tierLedger) settled() error {
 	}
 	for id, m := range l.moves { // any order: it does not matter which one is reported
 		if m.Kind == tiering.Read && !waits && !c.canceled[id] && l.messages == 0 && len(c.r.flights) == 0 {
-			return fmt.Errorf("move %d reads extent %s for no request, and was not canceled", id, m.Extent.Key.Short())
+			c.failf("move %d reads extent %s for no request, and was not canceled", id, m.Extent.Key.Short())
 		}
 	}
 	if l.busy() || c.r.sched.Flushing() || c.r.plans%compareEvery != 0 {
-		return nil
+		return
 	}
-	return c.holdings()
+	c.holdings()
 }
 
 // waiting returns the scheduler's Waiting, or nil if known says that the result does not
@@ -118,27 +112,24 @@ func (c *tierLedger) waiting(known bool) []scheduler.Wait {
 
 // holdings returns an error if the contents of a tier differ from the scheduler's figures
 // or from its events, or exceed the quota.
-func (c *tierLedger) holdings() error {
+func (c *tierLedger) holdings() {
 	l, m := &c.r.lower, c.r.sched.Metrics()
 	for i := kv.TierHost; int(i) < kv.Tiers; i++ {
 		t := &l.cfg.Tiers[i]
 		if m.Tiers[i].Extents != len(l.stores[i]) {
-			return fmt.Errorf("%v holds %d extents, by the metrics %d", i, len(l.stores[i]), m.Tiers[i].Extents)
+			c.failf("%v holds %d extents, by the metrics %d", i, len(l.stores[i]), m.Tiers[i].Extents)
 		}
 		if !t.Kept && int64(len(l.stores[i]))*int64(t.SlotBytes) > t.Bytes {
-			return fmt.Errorf("%v holds %d extents of %d bytes, above its quota of %d", i, len(l.stores[i]), t.SlotBytes, t.Bytes)
+			c.failf("%v holds %d extents of %d bytes, above its quota of %d", i, len(l.stores[i]), t.SlotBytes, t.Bytes)
 		}
 		if c.r.cfg.Events {
-			if err := c.compare(i); err != nil {
-				return err
-			}
+			c.compare(i)
 		}
 	}
-	return nil
 }
 
 // compare hashes the extents of a tier again, and compares the hashes with the events.
-func (c *tierLedger) compare(t kv.Tier) error {
+func (c *tierLedger) compare(t kv.Tier) {
 	want := map[kv.BlockHash]bool{}
 	store := c.r.lower.stores[t]
 	for _, rec := range store { // the result does not depend on the order
@@ -158,12 +149,11 @@ func (c *tierLedger) compare(t kv.Tier) error {
 		}
 	}
 	if !maps.Equal(want, c.blocks[t]) {
-		return fmt.Errorf("%v holds %d blocks, by the events %d or others", t, len(want), len(c.blocks[t]))
+		c.failf("%v holds %d blocks, by the events %d or others", t, len(want), len(c.blocks[t]))
 	}
-	return nil
 }
 
-func (c *tierLedger) heard(events []kv.Event) error {
+func (c *tierLedger) heard(events []kv.Event) {
 	for i := range events {
 		ev := &events[i]
 		if ev.Kind == kv.Cleared {
@@ -176,32 +166,31 @@ func (c *tierLedger) heard(events []kv.Event) error {
 		}
 		held := c.blocks[ev.Tier]
 		if ev.Kind == kv.Stored && ev.HasParent && !held[ev.Parent] {
-			return fmt.Errorf("blocks are stored in %v below %x, which is not stored", ev.Tier, uint64(ev.Parent))
+			c.failf("blocks are stored in %v below %x, which is not stored", ev.Tier, uint64(ev.Parent))
 		}
 		for _, b := range ev.Blocks {
 			if held[b.Hash] {
-				return fmt.Errorf("block %x is stored in %v twice", uint64(b.Hash), ev.Tier)
+				c.failf("block %x is stored in %v twice", uint64(b.Hash), ev.Tier)
 			}
 			held[b.Hash] = true
 		}
 		for _, h := range ev.Hashes {
 			if !held[h] {
-				return fmt.Errorf("block %x is removed from %v, but was not stored there", uint64(h), ev.Tier)
+				c.failf("block %x is removed from %v, but was not stored there", uint64(h), ev.Tier)
 			}
 			delete(held, h)
 		}
 	}
-	return nil
 }
 
 // closing checks that no move is left.
-func (c *tierLedger) closing() error {
+func (c *tierLedger) closing() {
 	l := &c.r.lower
 	if l.cfg == nil || c.r.lost != nil {
-		return nil
+		return
 	}
 	if c.r.sched.Flushing() || l.busy() {
-		return fmt.Errorf("at the end, %d moves have not ended; the scheduler waits for some: %v", len(l.moves), c.r.sched.Flushing())
+		c.failf("at the end, %d moves have not ended; the scheduler waits for some: %v", len(l.moves), c.r.sched.Flushing())
 	}
-	return c.holdings()
+	c.holdings()
 }
