@@ -17,15 +17,14 @@ import (
 
 // simCmd is coppice sim; see internal/scheduler/schedtest.
 type simCmd struct {
-	Seed   uint64          `default:"1" help:"Seed of the world, its load and its faults."`
-	Steps  int             `default:"300" min:"1" help:"Number of steps during which requests arrive."`
-	Faults bool            `help:"Add faults: slow steps, failing rows, late answers of the pool, and in some worlds a lost device."`
-	Fair   bool            `help:"Use the policy dlpm and tenants that send one request at a time, many, or only now and then."`
-	Tiers  bool            `help:"Give every world with a cache tiers of KV below the device. Default: one world in three."`
-	Seeds  int             `default:"1" min:"1" help:"Number of worlds, with seeds from --seed on. They run on all processors."`
-	Twin   bool            `help:"Run each world twice and compare the two runs step by step."`
-	Trace  bool            `help:"Print every step to standard error. For one seed."`
-	Plant  schedtest.Plant `hidden:"" default:"none" help:"A bug that a checker must find."`
+	Seed   uint64 `default:"1" help:"Seed of the world, its load and its faults."`
+	Steps  int    `default:"300" min:"1" help:"Number of steps during which requests arrive."`
+	Faults bool   `help:"Add faults: slow steps, failing rows, late answers of the pool, and in some worlds a lost device."`
+	Fair   bool   `help:"Use the policy dlpm and tenants that send one request at a time, many, or only now and then."`
+	Tiers  bool   `help:"Give every world with a cache tiers of KV below the device. Default: one world in three."`
+	Seeds  int    `default:"1" min:"1" help:"Number of worlds, with seeds from --seed on. They run on all processors."`
+	Twin   bool   `help:"Run each world twice and compare the two runs step by step."`
+	Trace  bool   `help:"Print every step to standard error. For one seed."`
 }
 
 // Help is printed by kong under the summary.
@@ -65,7 +64,7 @@ func (c *simCmd) Run(ctx context.Context) error {
 
 // play runs the world of one seed; with --twin twice, to compare both runs.
 func (c *simCmd) play(seed uint64) (schedtest.Report, error) {
-	o := schedtest.Options{Seed: seed, Steps: c.Steps, Faults: c.Faults, Fair: c.Fair, Tiers: c.Tiers, Plant: c.Plant}
+	o := schedtest.Options{Seed: seed, Steps: c.Steps, Faults: c.Faults, Fair: c.Fair, Tiers: c.Tiers}
 	if c.Trace {
 		o.Trace = os.Stderr
 	}

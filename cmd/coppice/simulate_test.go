@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/internal/scheduler/schedtest"
 )
 
 func TestSim(t *testing.T) {
@@ -28,21 +31,25 @@ func TestSim(t *testing.T) {
 
 // TestSimFails checks that a violation prints one line with the command to replay it.
 func TestSimFails(t *testing.T) {
-	_, stderr, ok := command(t, "sim", "--seed", "1", "--seeds", "30", "--plant", "early-reuse")
-	if ok {
-		t.Fatal("no checker finds what was planted")
-	}
-	lines := strings.Split(strings.TrimSpace(stderr), "\n")
-	if !strings.Contains(lines[0], "seeds fail") || len(lines) < 2 {
-		t.Fatalf("printed %q", stderr)
+	o := schedtest.Options{Seed: 8, Steps: 40, Faults: true, Fair: true, Tiers: true}
+	failure := &schedtest.Failure{Checker: "ledger", Options: o, Step: 41, What: "page 3 is lost"}
+	totals := simTotals{digests: make([]uint64, 9), next: 9}
+	totals.add(8, nil, errors.New("the second one"))
+	totals.add(7, nil, failure)
+	lines := strings.Split(totals.failed().Error(), "\n")
+	if len(lines) != 3 || lines[0] != "2 of 9 seeds fail:" || lines[1] != failure.Error() || lines[2] != "the second one" {
+		t.Fatalf("%q", lines)
 	}
 	_, replay, found := strings.Cut(lines[1], "(replay: coppice ")
 	if !found {
 		t.Fatalf("%q has no command to replay it", lines[1])
 	}
-	_, again, ok := command(t, strings.Fields(strings.TrimSuffix(replay, ")"))...)
-	if want := "coppice: " + lines[1] + "\n"; ok || again != want {
-		t.Errorf("the replay: ok %v, printed %q, want %q", ok, again, want)
+	want, err := schedtest.Run(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, stderr, ok := command(t, strings.Fields(strings.TrimSuffix(replay, ")"))...); !ok || got != want.String() {
+		t.Errorf("the replay: ok %v, printed %s%s, want %s", ok, stderr, got, want)
 	}
 	refused(t, []string{"--steps is 0"}, "sim", "--steps", "0")
 	refused(t, []string{"--seeds is 0"}, "sim", "--seeds", "0")

@@ -16,6 +16,6 @@
 // A rig connects a scheduler to a simulated backend and, by messages, to a pool; a
 // world (run.go) adds load and faults, and a Script (in the tests) drives a rig by
 // hand. After every move the checkers (see check.go) compare the new state with the
-// promises. [Plant] lists bugs that can be planted, each of which one checker must
-// find: this tests the checkers.
+// promises. The tests plant bugs in worlds, each of which one checker must find: this
+// tests the checkers.
 package schedtest

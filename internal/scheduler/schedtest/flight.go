@@ -29,7 +29,7 @@ func (r *rig) plan() *flight {
 		return nil
 	}
 	r.rows = r.book.read(p, r.info.PageTokens, r.rows[:0])
-	spoilPlan(r, p)
+	r.bug.plan(r, p)
 	r.plans++
 	r.lastSeq = p.Batch.Seq
 	r.rows = r.book.read(p, r.info.PageTokens, r.rows[:0])
@@ -79,7 +79,7 @@ func (r *rig) land() {
 	r.sum.num(uint64(res.Stats.Nanos))
 	r.report.RanTokens += res.Stats.GivenTokens + res.Stats.DeferredTokens
 	r.each(func(c checker) { c.resulted(f, res, nil) })
-	r.tell(r.sched.Complete(r.clock.Now(), f.plan, keepFailed(r, res), r.out[:0]))
+	r.tell(r.sched.Complete(r.clock.Now(), f.plan, r.bug.result(res), r.out[:0]))
 	r.each(func(c checker) { c.completed(f.seq) })
 	r.pump()
 }

@@ -38,9 +38,9 @@ type question struct {
 	prompt []kv.Token
 }
 
-func newLoad(o Options, w *setup) *load {
+func newLoad(o Options, w *setup, b bug) *load {
 	rng := newStream(o.Seed, "load")
-	l := &load{rng: rng, w: w, vocab: w.device.Vocab, hot: rng.one(3) || o.Plant == Starve || o.Plant == Favour, penalise: rng.one(4)}
+	l := &load{rng: rng, w: w, vocab: w.device.Vocab, hot: rng.one(3), penalise: rng.one(4)}
 	for range 4 {
 		l.stems = append(l.stems, l.tokens(rng.between(1, max(1, w.largest/2))))
 	}
@@ -51,16 +51,17 @@ func newLoad(o Options, w *setup) *load {
 	if rng.one(2) || w.speedup > 1 {
 		l.salts = l.salts[:1]
 	}
-	if l.tenants = []string{"", "a", "a", "a", "b", "c"}; rng.one(3) && o.Plant != Favour {
+	if l.tenants = []string{"", "a", "a", "a", "b", "c"}; rng.one(3) {
 		l.tenants = l.tenants[:1]
 	}
-	l.many = rng.one(3) && o.Plant != Starve
-	if o.Seed%3 == 0 && (o.Plant == NoPlant || o.Plant == LoseMask || o.Plant == StaleMask) {
+	l.many = rng.one(3)
+	if o.Seed%3 == 0 {
 		l.shapes = newShapes(o.Seed, newVocabulary(w.device.Vocab))
 	}
 	if rng.one(3) {
 		l.patience = w.stepTime * time.Duration(rng.between(5, 60))
 	}
+	b.load(l)
 	return l
 }
 

@@ -65,18 +65,15 @@ func (r *rig) pump() {
 
 // grant answers a request for n pages with as many as are free.
 func (r *rig) grant(n int) {
-	if r.planting.due(LoseGrant, r.plans) {
+	if n = r.bug.asked(r, n); n == 0 {
 		return
 	}
 	pages, err := r.pool.Grant(min(n, r.pool.FreePages()), nil)
 	if err != nil {
 		r.fail("ledger", "%v", err)
 	}
-	if len(r.granted) > 0 && r.planting.due(GrantTwice, r.plans) {
-		pages = append(pages, r.granted[0])
-	}
+	pages = r.bug.granted(r, pages)
 	free := r.pool.FreePages()
-	r.granted = append(r.granted[:0], pages...)
 	r.hand(pages, inPool, onTheWayIn)
 	r.post(toScheduler, func() {
 		r.hand(pages, onTheWayIn, inScheduler)
@@ -92,10 +89,7 @@ func (r *rig) giveBack(pages []kv.PageID) {
 	r.post(toPool, func() {
 		r.hand(pages, onTheWayBack, inPool)
 		r.note("%d pages go back", len(pages))
-		if r.planting.due(LosePage, r.plans) {
-			pages = pages[1:]
-		}
-		r.pool.Return(pages)
+		r.pool.Return(r.bug.returned(r, pages))
 	})
 }
 
@@ -116,11 +110,6 @@ func (r *rig) publish(events []kv.Event) {
 	if r.log != nil {
 		*r.log = append(*r.log, events...)
 	}
-	switch {
-	case r.planting.due(DropEvent, r.plans):
-		events = events[1:]
-	case r.planting.due(DoubleEvent, r.plans):
-		events = append(events, events[len(events)-1])
-	}
+	events = r.bug.events(r, events)
 	r.each(func(c checker) { c.heard(events) })
 }

@@ -204,31 +204,9 @@ func (l *lower) get(c *carried) error {
 	if rec == nil || l.layout.CheckRead(&rec.extent, &c.Extent) != nil {
 		return mempool.ErrMiss
 	}
-	if c.Kind == tiering.Read && l.r.planting.kind == StalePage {
-		rec = l.other(rec)
-	}
 	n := l.layout.Pages(&c.Extent)
-	if len(rec.pages) < n { // the planted bug's record may be shorter
-		n = len(rec.pages)
-	}
-	c.memory = rec.pages[:n:n]
-	for len(c.memory) < l.layout.Pages(&c.Extent) {
-		c.memory = append(c.memory, rec.pages[0])
-	}
+	c.memory = l.r.bug.read(l, c, rec).pages[:n:n]
 	return nil
-}
-
-// other returns a record that shares no page with rec, if the bug StalePage is due and a
-// store has such a record, and otherwise rec.
-func (l *lower) other(rec *record) *record {
-	for _, tier := range l.stores {
-		for _, k := range sortedKeys(tier) {
-			if o := tier[k]; l.layout.SharedPages(&o.extent, &rec.extent) == 0 && l.r.planting.due(StalePage, l.r.plans) {
-				return o
-			}
-		}
-	}
-	return rec
 }
 
 // bad removes the record that c could not read because of err, with all its descendants. It
@@ -312,10 +290,8 @@ func (l *lower) end(c *carried, err error) {
 	if l.ended != nil {
 		l.ended(c, err)
 	}
-	if c.Kind == tiering.Read && err != nil && l.r.planting.due(BelieveMove, l.r.plans) {
-		err = nil
-	}
-	if c.Kind == tiering.Read && l.r.planting.due(LoseMove, l.r.plans) {
+	err, ok := l.r.bug.moved(l, c, err)
+	if !ok {
 		return
 	}
 	took := l.took() / l.speedup

@@ -1,7 +1,6 @@
 package schedtest
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -24,24 +23,18 @@ type Options struct {
 	// Tiers adds tiers below the device to every world with a cache; without it one world of
 	// three has some.
 	Tiers bool
-	// Plant is a bug that a checker must find. Default none.
-	Plant Plant
 	// Trace, if set, gets a line for each event, and the stack of a panic. Write errors are
 	// ignored.
 	Trace io.Writer
+
+	plant func() bug // makes the planted bug of each run; nil: none
 }
 
 // WithDefaults returns a copy with defaults for zero fields.
 func (o Options) WithDefaults() Options { return bounds.Fill(o) }
 
 // Validate reports all faults at once, by field and value.
-func (o Options) Validate() error {
-	err := bounds.Check("schedtest", o)
-	if !plantNames.Has(o.Plant) {
-		err = errors.Join(err, fmt.Errorf("schedtest: Plant is %v, want %s", o.Plant, plantNames.Names()))
-	}
-	return err
-}
+func (o Options) Validate() error { return bounds.Check("schedtest", o) }
 
 // Command returns the command that replays the world.
 func (o Options) Command() string {
@@ -55,9 +48,6 @@ func (o Options) Command() string {
 	}
 	if o.Tiers {
 		b.WriteString(" --tiers")
-	}
-	if o.Plant != NoPlant {
-		fmt.Fprintf(&b, " --plant %v", o.Plant)
 	}
 	return b.String()
 }

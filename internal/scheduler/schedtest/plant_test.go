@@ -15,7 +15,7 @@ func TestPlants(t *testing.T) {
 				steps = 300 // a waiting request must be passed over often
 			}
 			for seed := uint64(1); seed <= 200 && found < 3; seed++ {
-				_, err := RunTwin(Options{Seed: seed, Steps: steps, Plant: plant, Faults: plant == KeepFailed})
+				_, err := RunTwin(Options{Seed: seed, Steps: steps}.planted(plant))
 				if err == nil {
 					continue
 				}

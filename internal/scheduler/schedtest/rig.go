@@ -26,7 +26,7 @@ type rig struct {
 	book     book
 	checkers []checker
 	progress *progress // one of the checkers
-	planting planting
+	bug      bug
 	sum      digest
 	report   Report
 
@@ -43,7 +43,7 @@ type system struct {
 	cache  *radixcache.Cache // read only; nil if there is none
 	sched  *scheduler.Scheduler
 	oracle *sim.Backend
-	device engine.Backend // backend, or a wrapper with a planted bug
+	device engine.Backend // oracle, or a wrapper with a planted bug
 	pool   *mempool.Pool
 }
 
@@ -56,31 +56,25 @@ type flying struct {
 
 // scratch is reused memory.
 type scratch struct {
-	out     []scheduler.Output
-	events  []kv.Event
-	rows    []rowView
-	granted []kv.PageID // by the latest grant
+	out    []scheduler.Output
+	events []kv.Event
+	rows   []rowView
 }
 
 // newRig makes a rig with a simulated backend of the configuration device, and with a
-// scheduler of the configuration cfg, in which it fills in defaults. It plants the bug of
-// o, if any.
-func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
-	r := &rig{opts: o, system: system{clock: device.Clock}, planting: planting{kind: o.Plant, after: 20}}
+// scheduler of the configuration cfg, in which it fills in defaults.
+func newRig(o Options, b bug, device sim.Config, cfg scheduler.Config) (*rig, error) {
+	r := &rig{opts: o, system: system{clock: device.Clock}, bug: b}
 	var err error
 	if r.oracle, err = sim.Open(device); err != nil {
 		return nil, fmt.Errorf("schedtest: opening the backend: %w", err)
 	}
 	r.device, r.info = r.oracle, r.oracle.Info()
-	if o.Plant != NoPlant {
-		r.device = &buggy{Backend: r.oracle, rig: r}
-	}
 	cfg.Vocabulary = newVocabulary(r.info.Vocab)
 	cfg = cfg.WithDefaults(r.info)
-	if r.sched, err = scheduler.New(spoilConfig(cfg, o.Plant, r.info), r.info); err != nil {
+	if r.sched, err = scheduler.New(b.config(cfg, &r.info), r.info); err != nil {
 		return nil, fmt.Errorf("schedtest: %w", err)
 	}
-	r.sched.Plant(faults[o.Plant])
 	r.cfg, r.cache = cfg, r.sched.Cache()
 	if r.pool, err = mempool.NewPool(r.info.NumPages); err != nil {
 		return nil, fmt.Errorf("schedtest: %w", err)
@@ -89,6 +83,7 @@ func newRig(o Options, device sim.Config, cfg scheduler.Config) (*rig, error) {
 	r.book = newBook(r.info.MaxSlots)
 	r.progress, r.lower.ledger = &progress{watcher: watcher{r, "progress"}}, newTierLedger(r)
 	r.checkers = newCheckers(r)
+	b.begin(r)
 	return r, nil
 }
 
@@ -183,7 +178,7 @@ func (r *rig) abort(id scheduler.RequestID, cause error) {
 			o.abort = scheduler.ErrAborted
 		}
 		r.countAbort(o)
-		if r.planting.due(DeafToAbort, r.plans) {
+		if r.bug.deaf(r) {
 			r.each(func(c checker) { c.aborted(o) })
 			return
 		}
@@ -266,7 +261,7 @@ func (r *rig) close() {
 	r.closed = true
 	r.pump()
 	r.deliver() // Drain only returns pages that have arrived
-	r.planting.overwrite(r)
+	r.bug.end(r)
 	r.lower.ledger.closing()
 	(&contents{watcher{r, "contents"}}).check()
 	r.giveBack(r.sched.Drain(nil))

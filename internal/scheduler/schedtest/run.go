@@ -101,11 +101,15 @@ type world struct {
 }
 
 func newWorld(o Options) (*world, error) {
-	w := &world{setup: newSetup(o)}
-	w.load = newLoad(o, &w.setup)
+	b := bug(noBug{})
+	if o.plant != nil {
+		b = o.plant()
+	}
+	w := &world{setup: newSetup(o, b)}
+	w.load = newLoad(o, &w.setup, b)
 	w.setup.device.Logits = w.load.penalise // without logits the simulated device would ignore penalties
 	var err error
-	if w.rig, err = newRig(o, w.setup.device, w.setup.cfg); err != nil {
+	if w.rig, err = newRig(o, b, w.setup.device, w.setup.cfg); err != nil {
 		return nil, err
 	}
 	w.report.Options, w.report.World = o, w.setup.String()
@@ -272,9 +276,7 @@ func (w *world) arriveOne() {
 	if w.over || w.lost != nil {
 		return
 	}
-	if w.second && w.planting.due(HiddenDraw, w.plans) {
-		w.load.rng.Uint64()
-	}
+	w.bug.arrive(w)
 	req := w.load.next()
 	o, err := w.add(req)
 	if err != nil {

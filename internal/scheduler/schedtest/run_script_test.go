@@ -121,7 +121,7 @@ func (s *Script) init(a *args) (string, error) {
 	if err := errors.Join(err, a.done()); err != nil {
 		return "", err
 	}
-	r, err := newRig(Options{}, device, cfg)
+	r, err := newRig(Options{}, noBug{}, device, cfg)
 	if err != nil {
 		return "", err
 	}

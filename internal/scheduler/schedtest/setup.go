@@ -54,7 +54,6 @@ type setup struct {
 	restarts   bool          // the process restarts in the middle, and finds the extents of disk and shared tiers
 	aborts     int           // one request in this number is aborted; 0: none
 	ending     ending
-	failReads  bool      // every other copy of a page between tiers fails
 	callers    []*caller // the tenants of a fair world, which send all its requests
 }
 
@@ -68,7 +67,7 @@ const (
 )
 
 // newSetup draws a world. About half of them are small, so that pages are always scarce.
-func newSetup(o Options) setup {
+func newSetup(o Options, b bug) setup {
 	rng := newStream(o.Seed, "setup")
 	w := setup{largest: rng.between(12, 40)}
 	if rng.one(2) {
@@ -84,32 +83,10 @@ func newSetup(o Options) setup {
 	w.drawTarget(newStream(o.Seed, "target"))
 	w.drawQuotas(newStream(o.Seed, "quotas"))
 	w.drawTiers(o, newStream(o.Seed, "moves"))
-	if o.Fair || o.Plant.fair() {
+	if o.Fair {
 		w.fair(o.Seed)
 	}
-	switch o.Plant {
-	case Starve:
-		w.starve()
-	case KeepFailed:
-		w.cfg.DisableCache = false
-		w.failRows(o, 20)
-	case ForgetMove, BelieveMove, LoseMove, LoseCancel, StalePage, ChildFirst:
-		w.shuttle()
-		w.failReads = o.Plant == BelieveMove
-		if o.Plant == LoseCancel {
-			w.aborts, w.store, w.ending = 1, 60*w.stepTime, drains
-		}
-	case Favour:
-		w.starve()
-		w.cfg.Policy, w.cfg.Quantum = scheduler.DLPM, 1
-	case Eager:
-		w.cfg.Policy, w.cfg.PreemptThreshold = scheduler.Priority, 4
-	case NoFloor:
-		w.crowd()
-	case TimidDoor, LoseDisplaced:
-		w.crowd()
-		w.cfg.Displace, w.cfg.MaxQueued, w.cfg.MaxRunning, w.cfg.Tenant.MaxQueued = true, 3, 2, 0
-	}
+	b.setup(&w)
 	return w
 }
 
@@ -235,17 +212,6 @@ func (w *setup) failRows(o Options, one int) {
 	}
 }
 
-// starve makes the world in which a policy without a bound lets one request, or one tenant,
-// wait longest: one slot, and many requests that share cached prefixes.
-func (w *setup) starve() {
-	w.cfg.Policy, w.cfg.DisableCache = scheduler.LPM, false
-	w.cfg.MaxRunning, w.cfg.MaxBypass, w.cfg.MaxQueued, w.cfg.MaxInflight = 1, 1, 24, 1
-	w.cfg.OldestEvery, w.cfg.Aging, w.cfg.Tenant.MaxRunning, w.cfg.Tenant.MaxQueued = 2, 1<<20, 0, 0
-	w.device.Pages = 10 * kv.CeilPages(w.largest, w.device.PageTokens)
-	w.arrivals, w.group, w.gap, w.aborts = closedLoop, 20, 0, 0
-	w.cfg.StepTokens = 512
-}
-
 // drawPriority uses its own stream, so that it changes no other draw.
 func (w *setup) drawPriority(rng stream) {
 	w.cfg.Displace, w.cfg.PreemptThreshold = rng.one(3), pick(rng, 1, 1, 2, 3)
@@ -263,13 +229,6 @@ func (w *setup) drawQuotas(rng stream) {
 	if all := w.device.Pages * w.device.PageTokens; rng.one(4) {
 		w.cfg.MinQuotas = map[kv.Namespace]int{{Salt: "a"}: rng.between(0, all/2), {LoRA: "a"}: rng.between(0, all)}
 	}
-}
-
-// crowd makes a world with many requests, in which decoding uses nearly all of a step.
-func (w *setup) crowd() {
-	w.cfg.StepTokens, w.cfg.MaxRunning, w.cfg.AttentionTokens = 8, 8, -1
-	w.device.Pages = 10 * kv.CeilPages(w.largest, w.device.PageTokens)
-	w.arrivals, w.group, w.gap, w.aborts = closedLoop, 20, 0, 0
 }
 
 func (w *setup) String() string {

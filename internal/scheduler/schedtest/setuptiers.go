@@ -4,11 +4,9 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/tiering"
-	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // entryBytes is the size of a token's KV in a page of the simulated device.
@@ -26,7 +24,7 @@ func hostTier(extents, pageTokens int) *tiering.Config {
 // drawTiers adds tiers below the device to one world of three, or to each if requested.
 func (w *setup) drawTiers(o Options, rng stream) {
 	w.storeFault, w.speedup = func(*tiering.Move) (error, bool) { return nil, false }, 1
-	if !rng.one(3) && !o.Tiers || w.cfg.DisableCache || o.Plant.fair() {
+	if !rng.one(3) && !o.Tiers || w.cfg.DisableCache {
 		return
 	}
 	w.tier(rng)
@@ -34,7 +32,7 @@ func (w *setup) drawTiers(o Options, rng stream) {
 	if !more.one(3) {
 		w.roomy(more)
 	}
-	w.restarts = more.one(2) && o.Plant == NoPlant && w.cfg.Tiers.Tiers[kv.TierDisk].Bytes+w.cfg.Tiers.Tiers[kv.TierShared].Bytes > 0
+	w.restarts = more.one(2) && w.cfg.Tiers.Tiers[kv.TierDisk].Bytes+w.cfg.Tiers.Tiers[kv.TierShared].Bytes > 0
 	one := pick(rng, 0, 0, 20, 4)
 	if !o.Faults || one == 0 {
 		return
@@ -104,27 +102,5 @@ func (w *setup) roomy(rng stream) {
 			t.Bytes = int64(t.SlotBytes * rng.between(1, 10) * kv.CeilPages(w.device.Pages, c.Layout.ExtentPages))
 			t.NamespaceBytes, t.Bandwidth = 0, 100*t.Bandwidth
 		}
-	}
-}
-
-// shuttle makes a world in which pages move all the time, slowly.
-func (w *setup) shuttle() {
-	w.cfg.DisableCache = false
-	if w.profile == "" { // a step takes as long as thousands of usual ones
-		w.profile, w.stepTime, w.gap = "h200", 5*time.Millisecond, w.gap*5000
-		w.device.Profile, _ = sim.ProfileByName(w.profile)
-	}
-	w.device.Profile.Device.PCIeLat = 0.004
-	w.cfg.Tenant = scheduler.TenantConfig{}
-	w.cfg.Tiers = hostTier(6*w.device.Pages, w.device.PageTokens)
-	w.cfg.Tiers.Tiers[kv.TierHost].MaxMoves = 64
-	w.store, w.arrivals, w.group = 4*w.stepTime, closedLoop, 8
-	w.device.Pages = max(w.device.Pages, 2*kv.CeilPages(w.largest, w.device.PageTokens))
-	failing := false
-	w.device.Faults.Move = func(engine.MoveID) error {
-		if failing = !failing; failing && w.failReads {
-			return errMove
-		}
-		return nil
 	}
 }

@@ -160,9 +160,6 @@ func allPlants() []Plant { return plantNames.Values()[1:] }
 
 func (p Plant) String() string { return plantNames.Name(p) }
 
-// UnmarshalText parses a plant's name.
-func (p *Plant) UnmarshalText(text []byte) error { return plantNames.Read(p, text) }
-
 // foundBy reports whether the named checker may be the first to find the bug.
 func (p Plant) foundBy(checker string) bool {
 	e := &plants[p]
@@ -179,21 +176,3 @@ var faults = map[Plant]planted.Fault{
 
 // fair reports whether only fair worlds show the bug.
 func (p Plant) fair() bool { return p == ForgiveDebts || p == KeepCredit || p == ChargeCached }
-
-// planting holds the planted bug until it is due.
-type planting struct {
-	kind  Plant
-	after int // number of plans before it is due
-	done  bool
-}
-
-// due reports whether the bug kind must happen now; plans is the number of plans made so
-// far. It returns true once, and only for the planted bug, after the world has run for some
-// plans.
-func (p *planting) due(kind Plant, plans int) bool {
-	if p.kind != kind || p.done || plans < p.after {
-		return false
-	}
-	p.done = true
-	return true
-}
