@@ -32,12 +32,11 @@ func (k *IndexKind) UnmarshalText(text []byte) error { return indexKinds.Read(k,
 // IndexConfig sizes a replay of a trace on a block index. The zero value works.
 type IndexConfig struct {
 	Kind        IndexKind
-	By          kvindex.Sharding // sharded index only
-	Shards      int              // sharded index only. Default kvindex's
-	Workers     int              `default:"8" min:"1" max:"4096"`   // request i goes to worker i mod Workers. Default 8
-	BlockTokens int              `default:"16" min:"1" max:"1<<24"` // tokens per block. Default 16
-	Threads     int              `default:"1" min:"1" max:"256"`    // threads that hash, find and store. Default 1
-	Passes      int              `default:"5" min:"1" max:"1<<20"`  // timed replays, whose medians are reported. Default 5
+	Shards      int // sharded index only. Default kvindex's
+	Workers     int `default:"8" min:"1" max:"4096"`   // request i goes to worker i mod Workers. Default 8
+	BlockTokens int `default:"16" min:"1" max:"1<<24"` // tokens per block. Default 16
+	Threads     int `default:"1" min:"1" max:"256"`    // threads that hash, find and store. Default 1
+	Passes      int `default:"5" min:"1" max:"1<<20"`  // timed replays, whose medians are reported. Default 5
 }
 
 func (c IndexConfig) withDefaults() IndexConfig { return bounds.Fill(c) }
@@ -47,7 +46,7 @@ func (c IndexConfig) sharded() kvindex.ShardedConfig {
 	if c.Kind == IndexRadix {
 		return kvindex.ShardedConfig{Shards: 1}
 	}
-	return kvindex.ShardedConfig{Shards: c.Shards, By: c.By}
+	return kvindex.ShardedConfig{Shards: c.Shards}
 }
 
 // validate reports all faults at once, by field and value.

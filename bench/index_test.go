@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/internal/invariants"
-	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
 // indexVariants returns configurations of all indexes, with one thread and several.
@@ -19,7 +18,7 @@ func indexVariants(block int) []IndexConfig {
 		all = append(all,
 			IndexConfig{BlockTokens: block, Threads: threads, Passes: 1},
 			IndexConfig{BlockTokens: block, Threads: threads, Passes: 1, Kind: IndexSharded, Shards: 5},
-			IndexConfig{BlockTokens: block, Threads: threads, Passes: 1, Kind: IndexSharded, Shards: 3, By: kvindex.ByWorker})
+			IndexConfig{BlockTokens: block, Threads: threads, Passes: 1, Kind: IndexSharded, Shards: 3})
 	}
 	return all
 }

@@ -64,7 +64,7 @@ func newIndexPlay(ctx context.Context, t *Trace, cfg IndexConfig) (*indexPlay, e
 	}
 	p := &indexPlay{ctx: ctx, trace: t, cfg: cfg, index: index, laneOf: func(int) int { return 0 }}
 	lanes := 1
-	if s, ok := index.(*kvindex.Sharded); ok && cfg.By == kvindex.ByBranch && cfg.Threads > 1 { // one thread keeps the order of arrival
+	if s, ok := index.(*kvindex.Sharded); ok && cfg.Threads > 1 { // one thread keeps the order of arrival
 		lanes = s.Shards()
 		p.laneOf = func(i int) int { return p.branch(s, i) }
 	}

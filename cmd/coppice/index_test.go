@@ -53,7 +53,7 @@ func TestBenchIndexJSON(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{}, {"--threads", "2"}, {"--index", "sharded"}, {"--index", "sharded", "--threads", "3", "--shards", "2"}, {"--index", "sharded", "--by", "worker"}} {
+	for _, args := range [][]string{{}, {"--threads", "2"}, {"--index", "sharded"}, {"--index", "sharded", "--threads", "3", "--shards", "2"}} {
 		read := indexJSON(t, append([]string{"--trace", path, "--block-tokens", "32"}, args...)...)
 		for key, want := range got {
 			if read[key] != want {
@@ -87,7 +87,6 @@ func TestBenchIndexBadInput(t *testing.T) {
 		{"no such trace", []string{"--trace", filepath.Join(t.TempDir(), "missing")}, []string{"missing", "no such file"}},
 		{"trace and kind", []string{"--trace", "x", "--kind", "chat"}, []string{"--trace", "--kind"}},
 		{"unknown index", []string{"--index", "best"}, []string{"best", "radix or sharded"}},
-		{"unknown sharding", []string{"--by", "best"}, []string{"best", "branch or worker"}},
 		{"no threads", []string{"--threads", "0"}, []string{"--threads is 0"}},
 		{"no workers", []string{"--workers", "0"}, []string{"--workers is 0"}},
 		{"no passes", []string{"--passes", "0"}, []string{"--passes is 0"}},

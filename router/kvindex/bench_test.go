@@ -43,12 +43,11 @@ func BenchmarkFind(b *testing.B) {
 	for _, workers := range []int{8, 64, 512} {
 		x, _ := New(Config{})
 		one, _ := NewSharded(ShardedConfig{Shards: 1})
-		byBranch, _ := NewSharded(ShardedConfig{})
-		byWorker, _ := NewSharded(ShardedConfig{By: ByWorker})
+		eight, _ := NewSharded(ShardedConfig{})
 		for _, v := range []struct {
 			name string
 			x    tree
-		}{{"plain", x}, {"one", one}, {"branch", byBranch}, {"worker", byWorker}} {
+		}{{"plain", x}, {"one", one}, {"eight", eight}} {
 			prompts := fleet(b, workers, 2000, v.x.Store)
 			dst := make([]Overlap, 0, workers)
 			b.Run(fmt.Sprintf("index=%s/workers=%d", v.name, workers), func(b *testing.B) {

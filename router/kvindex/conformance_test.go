@@ -32,15 +32,15 @@ func variants(t *testing.T, cfg Config, test func(t *testing.T, x tree)) {
 		}
 		return x
 	}
-	sharded := func(by Sharding, shards int) tree {
-		x, err := NewSharded(ShardedConfig{Config: cfg, Shards: shards, By: by})
+	sharded := func(shards int) tree {
+		x, err := NewSharded(ShardedConfig{Config: cfg, Shards: shards})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return x
 	}
 	for name, x := range map[string]tree{
-		"index": plain(), "one shard": sharded(ByBranch, 1), "by branch": sharded(ByBranch, 4), "by worker": sharded(ByWorker, 3),
+		"index": plain(), "one shard": sharded(1), "four shards": sharded(4),
 	} {
 		t.Run(name, func(t *testing.T) {
 			test(t, x)
@@ -235,13 +235,9 @@ func TestConfig(t *testing.T) {
 			t.Errorf("sharded %+v: %v", bad, err)
 		}
 	}
-	for _, bad := range []ShardedConfig{{Shards: -1}, {Shards: MaxShards + 1}, {By: 7}} {
+	for _, bad := range []ShardedConfig{{Shards: -1}, {Shards: MaxShards + 1}} {
 		if _, err := NewSharded(bad); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", bad, err)
 		}
-	}
-	var by Sharding
-	if err := by.UnmarshalText([]byte("worker")); err != nil || by != ByWorker || by.UnmarshalText([]byte("x")) == nil {
-		t.Errorf("%v, %v", by, err)
 	}
 }

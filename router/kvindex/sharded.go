@@ -1,69 +1,40 @@
 package kvindex
 
 import (
-	"errors"
-	"fmt"
 	"math/bits"
 	"sync"
 	"sync/atomic"
 
-	"github.com/coppice-llm/coppice/internal/enum"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
-
-// Sharding is how a [Sharded] index is divided.
-type Sharding uint8
-
-// Kinds of sharding.
-const (
-	ByBranch Sharding = iota // by the first block: a lookup reads one shard
-	// ByWorker: a writer waits only for workers of its own shard; a lookup reads all shards.
-	ByWorker
-)
-
-var shardings = enum.New[Sharding]("kvindex", "sharding", "branch", "worker")
-
-func (s Sharding) String() string { return shardings.Name(s) }
-
-// UnmarshalText reads the names that String returns.
-func (s *Sharding) UnmarshalText(text []byte) error { return shardings.Read(s, text) }
 
 // MaxShards bounds [ShardedConfig.Shards].
 const MaxShards = 256
 
 // ShardedConfig sizes a [Sharded] index. The zero value works.
 type ShardedConfig struct {
-	Config          // limits of each shard separately
-	Shards int      // 1 to MaxShards. Default 8
-	By     Sharding // default ByBranch
+	Config     // limits of each shard separately
+	Shards int `default:"8" min:"1" max:"256"` // 1 to MaxShards. Default 8
 }
 
-// Validate reports all faults at once, each wrapping [ErrConfig].
-func (c ShardedConfig) Validate() error {
-	errs := []error{c.Config.Validate()}
-	if c.Shards < 0 || c.Shards > MaxShards {
-		errs = append(errs, fmt.Errorf("%w: Shards is %d, want 1 to %d", ErrConfig, c.Shards, MaxShards))
-	}
-	if !shardings.Has(c.By) {
-		errs = append(errs, fmt.Errorf("%w: By is %v", ErrConfig, c.By))
-	}
-	return errors.Join(errs...)
-}
+// Validate reports all faults at once, each wrapping [ErrConfig]. Zeros count as their defaults.
+func (c ShardedConfig) Validate() error { return bounds.CheckAs(ErrConfig, bounds.Fill(c)) }
 
 // maxChunk is the number of blocks of a run applied per hold of a lock, so that a reader waits
 // less than a millisecond for a huge run.
 const maxChunk = 4096
 
 // Sharded is an [Index] for many goroutines: several trees (shards), each with a lock that
-// readers share. Changes of a holder are applied in the order of the calls, so call for one
-// holder from one goroutine at a time. Under ByBranch, if all prompts share a prefix, all blocks
-// are in one shard; then readers still run concurrently, but writers do not.
+// readers share. A sequence's first block decides its shard, so a lookup reads one shard. If all
+// prompts share a prefix, all blocks are in one shard; then readers still run concurrently, but
+// writers do not. Changes of a holder are applied in the order of the calls, so call for one
+// holder from one goroutine at a time.
 //
 // Locks: a change holds one shard's lock at a time, except Swap, which takes all in ascending
 // order. mu is taken only while no shard's lock is held. So no two calls can wait for each
 // other.
 type Sharded struct {
-	cfg    ShardedConfig
 	shards []shard
 	ends   ends
 
@@ -86,11 +57,8 @@ func NewSharded(cfg ShardedConfig) (*Sharded, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Shards == 0 {
-		cfg.Shards = 8
-	}
-	cfg.Config = cfg.Config.WithDefaults()
-	s := &Sharded{cfg: cfg, shards: make([]shard, cfg.Shards), held: map[kv.Rank]*atomic.Int64{}}
+	cfg = bounds.Fill(cfg)
+	s := &Sharded{shards: make([]shard, cfg.Shards), held: map[kv.Rank]*atomic.Int64{}}
 	for i := range s.shards {
 		x, err := New(cfg.Config)
 		if err != nil {
@@ -104,38 +72,18 @@ func NewSharded(cfg ShardedConfig) (*Sharded, error) {
 // Shards returns the number of shards.
 func (s *Sharded) Shards() int { return len(s.shards) }
 
-// homeOf returns the shard of worker w under ByWorker. It depends only on the worker's number.
-// If shards were assigned and remembered instead, the departure of one rank could move the
-// worker's other ranks while they store, and a lookup could find a rank in two shards. The
-// multiplication by the golden ratio spreads consecutive numbers evenly.
-func (s *Sharded) homeOf(w kv.WorkerID) int {
-	return home(uint64(w)*0x9e3779b97f4a7c15, len(s.shards))
-}
-
-// Branch returns the number of the shard, under ByBranch, of all sequences whose first block has
-// this local hash.
+// Branch returns the number of the shard of all sequences whose first block has this local hash.
 func (s *Sharded) Branch(first kv.LocalHash) int {
 	hi, lo := bits.Mul64(uint64(first)^0x2545f4914f6cdd1d, 0xe7037ed1a0b428db)
 	return home(hi^lo, len(s.shards))
 }
 
-// Find is [Index.Find]. Under ByBranch it takes the shared lock of one shard, under ByWorker
-// that of each shard in turn.
+// Find is [Index.Find]. It takes the shared lock of one shard.
 func (s *Sharded) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 	if len(locals) == 0 {
 		return dst
 	}
-	if s.cfg.By == ByBranch {
-		return s.shards[s.Branch(locals[0])].find(locals, dst)
-	}
-	for i := range s.shards {
-		dst = s.shards[i].find(locals, dst)
-	}
-	return dst
-}
-
-// find is Find in one shard, under its shared lock.
-func (sh *shard) find(locals []kv.LocalHash, dst []Overlap) []Overlap {
+	sh := &s.shards[s.Branch(locals[0])]
 	sh.RLock()
 	dst = sh.x.Find(locals, dst)
 	sh.RUnlock()
@@ -173,8 +121,7 @@ func (s *Sharded) storeOne(h kv.Rank, run Run) (int, error) {
 	sh.Unlock()
 	// After the shard's lock is released: mu is never taken while one is held.
 	s.count(h, more)
-	// Only ByBranch needs the entry in ends: under ByWorker the worker gives the shard.
-	if err == nil && len(run.Hashes) > 0 && s.cfg.By == ByBranch {
+	if err == nil && len(run.Hashes) > 0 {
 		s.ends.note(run.Hashes[len(run.Hashes)-1], sh.number)
 	}
 	return stored, err
@@ -204,8 +151,6 @@ func (s *Sharded) count(h kv.Rank, more int) {
 // (empty, or with an unknown parent) goes to shard 0, which refuses it or does nothing.
 func (s *Sharded) shardFor(h kv.Rank, run Run) *shard {
 	switch {
-	case s.cfg.By == ByWorker:
-		return &s.shards[s.homeOf(h.Worker)]
 	case run.HasParent:
 	case len(run.Locals) > 0:
 		return &s.shards[s.Branch(run.Locals[0])]

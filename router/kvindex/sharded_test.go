@@ -14,7 +14,7 @@ import (
 // TestShardedAgainstOracle plays the sharded index next to the plain one.
 func TestShardedAgainstOracle(t *testing.T) {
 	for seed := range uint64(12) {
-		s, err := NewSharded(ShardedConfig{Shards: 1 + int(seed%4), By: Sharding(seed % 2)})
+		s, err := NewSharded(ShardedConfig{Shards: 1 + int(seed%4)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,20 +71,16 @@ type claim struct {
 // than it had at any time during the lookup. In the end the state is as if one goroutine had
 // made all changes.
 func TestReadersNeverOvercount(t *testing.T) {
-	for seed, cfg := range []ShardedConfig{{Shards: 1}, {Shards: 4}, {Shards: 3, By: ByWorker}} {
+	for seed, cfg := range []ShardedConfig{{Shards: 1}, {Shards: 4}} {
 		together(t, cfg, uint64(seed), 600)
 	}
 }
 
 func FuzzSharded(f *testing.F) {
-	f.Add(uint64(1), uint8(2), false)
-	f.Add(uint64(2), uint8(5), true)
-	f.Fuzz(func(t *testing.T, seed uint64, shards uint8, byWorker bool) {
-		cfg := ShardedConfig{Shards: 1 + int(shards%16)}
-		if byWorker {
-			cfg.By = ByWorker
-		}
-		together(t, cfg, seed, 100)
+	f.Add(uint64(1), uint8(2))
+	f.Add(uint64(2), uint8(5))
+	f.Fuzz(func(t *testing.T, seed uint64, shards uint8) {
+		together(t, ShardedConfig{Shards: 1 + int(shards%16)}, seed, 100)
 	})
 }
 
@@ -131,7 +127,7 @@ func together(t *testing.T, cfg ShardedConfig, seed uint64, steps int) {
 		got := found(t, s.Find(seqs[q], nil))
 		for h := range claims {
 			if want := claims[h].most[q].Load(); int64(got[w(h)]) != want {
-				t.Errorf("%+v: at the end holder %d has %d of sequence %d, want %d", cfg.By, h, got[w(h)], q, want)
+				t.Errorf("%d shards: at the end holder %d has %d of sequence %d, want %d", cfg.Shards, h, got[w(h)], q, want)
 			}
 		}
 	}
@@ -223,8 +219,8 @@ func (wr *writer) lower(locals []kv.LocalHash, keep int, touches func(shared int
 func TestManyGoInParts(t *testing.T) {
 	const blocks = 3*maxChunk + 100
 	for _, forget := range []bool{false, true} {
-		for _, by := range []Sharding{ByBranch, ByWorker} {
-			s, err := NewSharded(ShardedConfig{Shards: 2, By: by})
+		for _, shards := range []int{1, 2} {
+			s, err := NewSharded(ShardedConfig{Shards: shards})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +258,7 @@ func TestManyGoInParts(t *testing.T) {
 				t.Error(err)
 			}
 			if n := found(t, s.Find(locals, nil)); n[w(1)] != 0 || s.Held(w(1)) != 0 || s.Held(w(2)) != all || len(s.Holders(nil)) != map[bool]int{false: 2, true: 1}[forget] {
-				t.Errorf("%v: %v, %d and %d held, holders %v", by, n, s.Held(w(1)), s.Held(w(2)), s.Holders(nil))
+				t.Errorf("%d shards: %v, %d and %d held, holders %v", shards, n, s.Held(w(1)), s.Held(w(2)), s.Holders(nil))
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package kvindex
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -9,17 +8,7 @@ import (
 
 // Remove is [Index.Remove].
 func (s *Sharded) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
-	if s.cfg.By == ByWorker {
-		sh := &s.shards[s.homeOf(h.Worker)]
-		sh.Lock()
-		before := sh.x.held
-		known = sh.x.Remove(h, hashes)
-		gone := before - sh.x.held
-		sh.Unlock()
-		s.count(h, -gone)
-		return known
-	}
-	// ByBranch: a hash does not tell its shard, so ask each shard for any of the hashes, and change
+	// A hash does not tell its shard, so ask each shard for any of the hashes, and change
 	// each shard at most once.
 	gone := 0
 	var asked [MaxShards]bool
@@ -104,13 +93,9 @@ func (s *Sharded) Forget(h kv.Rank) {
 	s.each(func(x *Index) { x.Forget(h) })
 }
 
-// Swap is [Index.Swap] of two ranks of one worker; it panics if the workers differ. Readers see
-// all of the exchange or nothing. So a large content can appear at once: store it under another
-// rank, then swap.
+// Swap is [Index.Swap]. Readers see all of the exchange or nothing. So a large content can appear
+// at once: store it under another rank, then swap.
 func (s *Sharded) Swap(a, b kv.Rank) {
-	if a.Worker != b.Worker {
-		panic(fmt.Sprintf("kvindex: Swap of %v and %v: two workers may be in different shards", a, b))
-	}
 	if a == b {
 		return
 	}

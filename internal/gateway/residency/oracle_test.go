@@ -391,7 +391,7 @@ func bytesOf(seed uint64, n int) []byte {
 
 var configs = []Config{
 	{Index: kvindex.ShardedConfig{Shards: 3}},
-	{Index: kvindex.ShardedConfig{Shards: 2, By: kvindex.ByWorker}},
+	{Index: kvindex.ShardedConfig{Shards: 1}},
 	{Index: kvindex.ShardedConfig{Shards: 2, Config: kvindex.Config{HolderBlocks: 25, Holders: 5}}, TierBlocks: 12},
 	{Index: kvindex.ShardedConfig{Shards: 1, Config: kvindex.Config{HolderBlocks: 40, Blocks: 50}}, TierBlocks: 5},
 }
