@@ -4,11 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"time"
-
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/coppice-llm/coppice/bench"
 )
@@ -99,38 +94,4 @@ func (c *benchChatCmd) play(ctx context.Context, load *bench.Chat, dir, label st
 	}
 	s, err = bench.Summarise(run, st)
 	return s, run, err
-}
-
-// progressBar shows a bar of total steps on a terminal, and nothing elsewhere. advance marks one
-// step as done; finish ends the bar.
-func progressBar(total int, label string) (advance, finish func()) {
-	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		return func() {}, func() {}
-	}
-	bar := progressbar.NewOptions(total,
-		progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(label), progressbar.OptionShowCount(),
-		progressbar.OptionSetWidth(40), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
-	return func() { bar.Add(1) }, func() { bar.Finish() }
-}
-
-// bytesBar shows a bar of bytes on a terminal, and nothing elsewhere. advance gets the bytes done
-// and their total, which is known only when the first bytes arrive. advance is nil if standard
-// error is not a terminal.
-func bytesBar(label string) (advance func(done, total int), finish func()) {
-	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		return nil, func() {}
-	}
-	var bar *progressbar.ProgressBar
-	return func(done, total int) {
-			if bar == nil {
-				bar = progressbar.NewOptions(total,
-					progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(label), progressbar.OptionShowBytes(true),
-					progressbar.OptionSetWidth(40), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
-			}
-			bar.Set(done)
-		}, func() {
-			if bar != nil {
-				bar.Finish()
-			}
-		}
 }

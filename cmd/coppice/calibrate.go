@@ -3,16 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-
-	"golang.org/x/term"
 
 	"github.com/coppice-llm/coppice/bench"
 	"github.com/coppice-llm/coppice/engine/backends"
@@ -23,15 +19,13 @@ import (
 
 // calibrateCmd is coppice calibrate; see bench.MeasureSteps and sim.Fit.
 type calibrateCmd struct {
-	Model         modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
-	Preset        model.Preset `xor:"model" default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
-	Threads       int          `default:"0" min:"0" help:"Compute threads. Default: one per processor."`
-	NewTokens     int          `name:"new-tokens" default:"512" min:"1" help:"Tokens of the longest prompt in a step."`
-	ContextTokens int          `name:"context-tokens" default:"2048" min:"1" help:"Tokens of the longest context."`
-	Rounds        int          `default:"5" min:"1" help:"Runs of each step; the median counts."`
-	Out           string       `type:"path" placeholder:"FILE" help:"Write the profile to this file, as JSON."`
-	CSV           string       `name:"csv" type:"path" placeholder:"FILE" help:"Write the steps to this file, measured and predicted."`
-	JSON          bool         `name:"json" help:"Print one JSON object with profile and errors instead of text."`
+	engineFlags
+	NewTokens     int    `name:"new-tokens" default:"512" min:"1" help:"Tokens of the longest prompt in a step."`
+	ContextTokens int    `name:"context-tokens" default:"2048" min:"1" help:"Tokens of the longest context."`
+	Rounds        int    `default:"5" min:"1" help:"Runs of each step; the median counts."`
+	Out           string `type:"path" placeholder:"FILE" help:"Write the profile to this file, as JSON."`
+	CSV           string `name:"csv" type:"path" placeholder:"FILE" help:"Write the steps to this file, measured and predicted."`
+	JSON          bool   `name:"json" help:"Print one JSON object with profile and errors instead of text."`
 }
 
 // Help is printed by kong under the summary.
@@ -54,15 +48,12 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	m, done, err := c.open(ctx)
+	m, done, err := c.openModel(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	threads := c.Threads
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
+	threads := c.threads()
 	cfg := bench.CalibrateConfig{NewTokens: c.NewTokens, ContextTokens: c.ContextTokens, Rounds: c.Rounds}
 	backend, err := openCPU(m, backends.Options{KVTokens: cfg.KVTokens(), MaxTokens: max(512, c.NewTokens), MaxRows: 16, MaxSlots: 16, Threads: threads})
 	if err != nil {
@@ -73,7 +64,7 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	samples, err := bench.MeasureSteps(ctx, backend, cfg, stepProgress())
+	samples, err := bench.MeasureSteps(ctx, backend, cfg, stepsBar())
 	if err != nil {
 		return err
 	}
@@ -102,20 +93,6 @@ func canWrite(flag, file string) error {
 		return fmt.Errorf("%s: %w; make the directory first", flag, err)
 	}
 	return nil
-}
-
-// open returns the model, generated if none is given, and a function that closes it.
-func (c *calibrateCmd) open(ctx context.Context) (*model.Model, func(), error) {
-	dir, clean, err := c.Model.or(ctx, c.Preset)
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := model.Open(dir)
-	if err != nil {
-		clean()
-		return nil, nil, err
-	}
-	return m, func() { m.Close(); clean() }, nil
 }
 
 // calibrationBase returns the profile cpu2 with the dimensions of the model m and of its backend,
@@ -170,22 +147,6 @@ func fitCached(base sim.Profile, samples []sim.Sample) (sim.Profile, sim.FitRepo
 // time of a step depends much.
 func readsMemory(figure string) bool { return figure == "e_w" || figure == "e_k" || figure == "e_d" }
 
-// stepProgress returns a progress callback for MeasureSteps that draws a bar on a terminal.
-func stepProgress() func(done, of int) {
-	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		return nil
-	}
-	var advance, finish func()
-	return func(done, of int) {
-		if advance == nil {
-			advance, finish = progressBar(of, "steps")
-		}
-		if advance(); done == of {
-			finish()
-		}
-	}
-}
-
 // write prints the fitted profile and its errors, and writes the files given by flags.
 func (c *calibrateCmd) write(samples []sim.Sample, p *sim.Profile, r *sim.FitReport) error {
 	if c.CSV != "" {
@@ -203,9 +164,7 @@ func (c *calibrateCmd) write(samples []sim.Sample, p *sim.Profile, r *sim.FitRep
 		}
 	}
 	if c.JSON {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"profile": p, "fit": r})
+		return printJSON(map[string]any{"profile": p, "fit": r})
 	}
 	e := &p.Eff
 	fmt.Printf("%s: %.1f GB/s, %.1f GFLOP/s\n", p.Device.Name, p.Device.BW/1e9, p.Device.Flops/1e9)

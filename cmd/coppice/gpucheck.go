@@ -57,7 +57,7 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 		return withRemedy(err, "ptxvm")
 	}
 	cfg.Steps = func(ctx context.Context, b engine.Backend) ([]sim.Sample, error) {
-		return bench.MeasureSteps(ctx, b, steps, stepProgress())
+		return bench.MeasureSteps(ctx, b, steps, stepsBar())
 	}
 	report, err := gpucheck.Run(ctx, cfg)
 	if report != nil {

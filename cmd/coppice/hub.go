@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,21 +21,10 @@ import (
 // huggingface_hub (constants.py): HF_HUB_CACHE, else hub in HF_HOME, else
 // XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub.
 func openHub() (*hub.Hub, error) {
-	home := expandedEnv("HF_HOME")
-	if home == "" {
-		cache := expandedEnv("XDG_CACHE_HOME")
-		if cache == "" {
-			dir, err := os.UserHomeDir()
-			if err != nil {
-				return nil, fmt.Errorf("no directory for models: %w; set HF_HOME", err)
-			}
-			cache = filepath.Join(dir, ".cache")
-		}
-		home = filepath.Join(cache, "huggingface")
-	}
-	dir := expandedEnv("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
-	if dir == "" {
-		dir = filepath.Join(home, "hub")
+	home := cmp.Or(expandedEnv("HF_HOME"), filepath.Join(cmp.Or(expandedEnv("XDG_CACHE_HOME"), expanded("~/.cache")), "huggingface"))
+	dir := cmp.Or(expandedEnv("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub"))
+	if strings.HasPrefix(dir, "~") {
+		return nil, errors.New("no directory for models: this user has no home directory; set HF_HOME")
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -42,11 +32,7 @@ func openHub() (*hub.Hub, error) {
 	}
 	token := firstEnv("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 	if token == "" {
-		path := expandedEnv("HF_TOKEN_PATH")
-		if path == "" {
-			path = filepath.Join(home, "token")
-		}
-		data, err := os.ReadFile(path)
+		data, err := os.ReadFile(cmp.Or(expandedEnv("HF_TOKEN_PATH"), filepath.Join(home, "token")))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("the hub's token: %w", err)
 		}
@@ -70,14 +56,16 @@ func firstEnv(names ...string) string {
 }
 
 // expandedEnv returns the value of firstEnv as a path: it expands a leading ~ and variables.
-func expandedEnv(names ...string) string {
-	v := os.ExpandEnv(firstEnv(names...))
-	if v == "~" || strings.HasPrefix(v, "~/") {
+func expandedEnv(names ...string) string { return expanded(os.ExpandEnv(firstEnv(names...))) }
+
+// expanded replaces a leading ~ of a path by the user's home directory, if the user has one.
+func expanded(path string) string {
+	if path == "~" || strings.HasPrefix(path, "~/") {
 		if home, err := os.UserHomeDir(); err == nil {
-			v = filepath.Join(home, v[1:])
+			return filepath.Join(home, path[1:])
 		}
 	}
-	return v
+	return path
 }
 
 // offline reports whether HF_HUB_OFFLINE, or TRANSFORMERS_OFFLINE, forbids requests to the
@@ -129,11 +117,7 @@ func pull(ctx context.Context, h *hub.Hub, ref hub.Ref) (*hub.Model, error) {
 	}
 	advance, finish := bytesBar(ref.Repo)
 	defer finish()
-	var progress hub.Progress
-	if advance != nil {
-		progress = func(done, total int64) { advance(int(done), int(total)) }
-	}
-	return h.Pull(ctx, ref, progress)
+	return h.Pull(ctx, ref, func(done, total int64) { advance(int(done), int(total)) })
 }
 
 var snapshotForm = regexp.MustCompile(`[/\\]models--([^/\\]+)[/\\]snapshots[/\\][0-9a-f]{40}$`)

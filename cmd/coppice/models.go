@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"os"
 	"text/tabwriter"
@@ -53,10 +53,7 @@ func (c *modelsCmd) Run() error {
 		listed = append(listed, inspected(m))
 	}
 	if c.JSON {
-		e := json.NewEncoder(os.Stdout)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"cache": h.Dir(), "models": listed})
+		return printJSON(map[string]any{"cache": h.Dir(), "models": listed})
 	}
 	if len(listed) == 0 {
 		fmt.Printf("There are no models in %s. For example:\n  coppice pull bartowski/SmolLM2-135M-Instruct-GGUF\n", h.Dir())
@@ -69,16 +66,9 @@ func (c *modelsCmd) Run() error {
 		if !m.Loads {
 			loads = "no: " + m.Why
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.Name, decimalBytes(m.Bytes), orDash(m.Architecture), orDash(m.Weights), loads)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.Name, decimalBytes(m.Bytes), cmp.Or(m.Architecture, "-"), cmp.Or(m.Weights, "-"), loads)
 	}
 	return t.Flush()
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // inspected reads the description of a model from its files.

@@ -1,17 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/coppice-llm/coppice/bench/load"
@@ -50,35 +47,18 @@ Examples:
   coppice bench peers --against http://127.0.0.1:8081 --loads alone,streams --rounds 5`
 }
 
-// peerFigures are the figures of one load on one server: medians over the rounds.
+// peerFigures are the figures of one load on one server: medians over the rounds. The tag row has a
+// figure's name in tables.
 type peerFigures struct {
-	TTFTMedianMS float64 `json:"ttft_p50_ms"`
-	TTFTP99MS    float64 `json:"ttft_p99_ms"`
-	ITLMedianMS  float64 `json:"itl_p50_ms"`
-	ITLP99MS     float64 `json:"itl_p99_ms"`
-	TokensPerS   float64 `json:"output_tokens_per_s"`
-	PromptTokens float64 `json:"prompt_tokens"`
-	CachedTokens float64 `json:"cached_tokens"`
-	Failed       float64 `json:"failed"`
-	ResidentMB   float64 `json:"resident_mb,omitempty"` // after the load
-}
-
-// peerRow is a figure with its name in tables.
-type peerRow struct {
-	name string
-	of   func(*peerFigures) *float64
-}
-
-var peerRows = []peerRow{
-	{"TTFT p50 ms", func(f *peerFigures) *float64 { return &f.TTFTMedianMS }},
-	{"TTFT p99 ms", func(f *peerFigures) *float64 { return &f.TTFTP99MS }},
-	{"inter-token p50 ms", func(f *peerFigures) *float64 { return &f.ITLMedianMS }},
-	{"inter-token p99 ms", func(f *peerFigures) *float64 { return &f.ITLP99MS }},
-	{"output tokens/s", func(f *peerFigures) *float64 { return &f.TokensPerS }},
-	{"prompt tokens", func(f *peerFigures) *float64 { return &f.PromptTokens }},
-	{"cached tokens", func(f *peerFigures) *float64 { return &f.CachedTokens }},
-	{"failed requests", func(f *peerFigures) *float64 { return &f.Failed }},
-	{"resident MB", func(f *peerFigures) *float64 { return &f.ResidentMB }},
+	TTFTMedianMS float64 `json:"ttft_p50_ms" row:"TTFT p50 ms"`
+	TTFTP99MS    float64 `json:"ttft_p99_ms" row:"TTFT p99 ms"`
+	ITLMedianMS  float64 `json:"itl_p50_ms" row:"inter-token p50 ms"`
+	ITLP99MS     float64 `json:"itl_p99_ms" row:"inter-token p99 ms"`
+	TokensPerS   float64 `json:"output_tokens_per_s" row:"output tokens/s"`
+	PromptTokens float64 `json:"prompt_tokens" row:"prompt tokens"`
+	CachedTokens float64 `json:"cached_tokens" row:"cached tokens"`
+	Failed       float64 `json:"failed" row:"failed requests"`
+	ResidentMB   float64 `json:"resident_mb,omitempty" row:"resident MB"` // after the load
 }
 
 // peerLoad holds the figures of one load on both servers, and their ratios by name.
@@ -87,6 +67,14 @@ type peerLoad struct {
 	URL    peerFigures        `json:"url"`
 	Peer   peerFigures        `json:"against"`
 	Ratios map[string]float64 `json:"ratios"`
+}
+
+// peersTable is the result of coppice bench peers.
+type peersTable struct {
+	URL     string     `json:"url"`
+	Against string     `json:"against"`
+	Rounds  int        `json:"rounds"`
+	Loads   []peerLoad `json:"loads"`
 }
 
 // peer is a server under measurement.
@@ -113,24 +101,17 @@ func (c *benchPeersCmd) Run(ctx context.Context) error {
 		return fmt.Errorf("--against: %w", err)
 	}
 	defer theirs.client.Close()
-	advance, finish := progressBar(2*c.Rounds*len(c.Loads), "loads")
-	var all []peerLoad
-	for _, name := range c.Loads {
-		l, err := c.play(ctx, name, ours, theirs, advance)
-		if err != nil {
-			finish()
-			return err
+	return report(2*c.Rounds*len(c.Loads), "loads", "", c.JSON, false, func(progress func()) (*peersTable, error) {
+		t := &peersTable{URL: eventurl.Redact(c.URL), Against: eventurl.Redact(c.Against), Rounds: c.Rounds}
+		for _, name := range c.Loads {
+			l, err := c.play(ctx, name, ours, theirs, progress)
+			if err != nil {
+				return nil, err
+			}
+			t.Loads = append(t.Loads, l)
 		}
-		all = append(all, l)
-	}
-	finish()
-	if c.JSON {
-		e := json.NewEncoder(os.Stdout)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"url": eventurl.Redact(c.URL), "against": eventurl.Redact(c.Against), "rounds": c.Rounds, "loads": all})
-	}
-	return writePeers(os.Stdout, all)
+		return t, nil
+	})
 }
 
 // dial connects to the server at url, with key as the API key. model is the name of the model to
@@ -207,9 +188,9 @@ func (c *benchPeersCmd) play(ctx context.Context, name string, ours, theirs *pee
 		}
 	}
 	l := peerLoad{Load: name, URL: medians(ours.runs), Peer: medians(theirs.runs), Ratios: map[string]float64{}}
-	for _, row := range peerRows {
-		if a, b := *row.of(&l.URL), *row.of(&l.Peer); a > 0 && b > 0 {
-			l.Ratios[strings.ReplaceAll(row.name, " ", "_")] = a / b
+	for f, url := range reflect.ValueOf(l.URL).Fields() {
+		if a, b := url.Float(), reflect.ValueOf(l.Peer).FieldByIndex(f.Index).Float(); a > 0 && b > 0 {
+			l.Ratios[ratioName(f)] = a / b
 		}
 	}
 	return l, nil
@@ -239,16 +220,19 @@ func (p *peer) run(ctx context.Context, data load.Dataset, cfg load.Config) erro
 	return nil
 }
 
+// ratioName returns the name of a figure's ratio.
+func ratioName(f reflect.StructField) string { return strings.ReplaceAll(f.Tag.Get("row"), " ", "_") }
+
 // medians returns the median of each figure; for an even number of runs, the lower of the
 // two in the middle.
 func medians(runs []peerFigures) (m peerFigures) {
-	for _, row := range peerRows {
+	for f, median := range reflect.ValueOf(&m).Elem().Fields() {
 		var values []float64
 		for i := range runs {
-			values = append(values, *row.of(&runs[i]))
+			values = append(values, reflect.ValueOf(runs[i]).FieldByIndex(f.Index).Float())
 		}
-		slices.SortFunc(values, cmp.Compare[float64])
-		*row.of(&m) = values[(len(values)-1)/2]
+		slices.Sort(values)
+		median.SetFloat(values[(len(values)-1)/2])
 	}
 	return m
 }
@@ -268,24 +252,22 @@ func residentBytes(pid int) (int64, error) {
 	return 0, errors.New("its status has no VmRSS")
 }
 
-// writePeers prints a table of all figures; those that both servers lack are left out.
-func writePeers(w io.Writer, all []peerLoad) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "load\tfigure\t--url\t--against\tratio\t")
-	for _, l := range all {
-		for i, row := range peerRows {
-			a, b, name, ratio := *row.of(&l.URL), *row.of(&l.Peer), "", "-"
+// Rows implements bench.Report with all figures, except for those that both servers lack.
+func (t *peersTable) Rows() (rows [][]string, legend string) {
+	rows = append(rows, []string{"load", "figure", "--url", "--against", "ratio"})
+	for _, l := range t.Loads {
+		name := l.Load
+		for f, url := range reflect.ValueOf(l.URL).Fields() {
+			a, b, ratio := url.Float(), reflect.ValueOf(l.Peer).FieldByIndex(f.Index).Float(), "-"
 			if a == 0 && b == 0 {
 				continue
 			}
-			if i == 0 {
-				name = l.Load
-			}
-			if r, ok := l.Ratios[strings.ReplaceAll(row.name, " ", "_")]; ok {
+			if r, ok := l.Ratios[ratioName(f)]; ok {
 				ratio = fmt.Sprintf("%.2f", r)
 			}
-			fmt.Fprintf(t, "%s\t%s\t%.1f\t%.1f\t%s\t\n", name, row.name, a, b, ratio)
+			rows = append(rows, []string{name, f.Tag.Get("row"), fmt.Sprintf("%.1f", a), fmt.Sprintf("%.1f", b), ratio})
+			name = ""
 		}
 	}
-	return t.Flush()
+	return rows, ""
 }

@@ -167,17 +167,7 @@ const workersForm = `want {"workers": [{"url": "http://host:8080"}]}`
 // givenWorker.check.
 func parseWorkers(data []byte) ([]members.Worker, error) {
 	var file struct {
-		Workers *[]struct {
-			URL        string `json:"url"`
-			Name       string `json:"name"`
-			Pool       string `json:"pool"`
-			Events     string `json:"events"`
-			Replay     string `json:"replay"`
-			Topic      string `json:"topic"`
-			Ranks      int    `json:"ranks"`
-			PoolTokens int    `json:"pool_tokens"`
-			MaxRunning int    `json:"max_running"`
-		} `json:"workers"`
+		Workers *[]members.Worker `json:"workers"`
 	}
 	if err := strict(data, &file); err != nil {
 		return nil, fmt.Errorf("%w; %s", err, workersForm)
@@ -185,12 +175,11 @@ func parseWorkers(data []byte) ([]members.Worker, error) {
 	if file.Workers == nil { // probably the wrong file
 		return nil, errors.New("it has no \"workers\"; " + workersForm)
 	}
-	var all []members.Worker
-	for _, w := range *file.Workers {
-		all = append(all, members.Worker{URL: strings.TrimRight(w.URL, "/"), Name: w.Name, Pool: w.Pool, Events: w.Events, Replay: w.Replay, Topic: w.Topic,
-			Ranks: w.Ranks, PoolTokens: w.PoolTokens, MaxRunning: w.MaxRunning})
+	for i := range *file.Workers {
+		w := &(*file.Workers)[i]
+		w.URL = strings.TrimRight(w.URL, "/")
 	}
-	return all, nil
+	return *file.Workers, nil
 }
 
 // watchedWorkers returns the watch of the file of workers. When the file changes, the watch sets

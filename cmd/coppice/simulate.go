@@ -8,9 +8,8 @@ import (
 	"hash/fnv"
 	"os"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/internal/scheduler/schedtest"
 )
@@ -52,7 +51,7 @@ func (c *simCmd) Run(ctx context.Context) error {
 		return errors.New("--trace is for one seed: omit --seeds")
 	}
 	if c.Seeds > 1 {
-		return c.playMany(ctx)
+		return c.playMany(ctx, c.play)
 	}
 	report, err := c.play(c.Seed)
 	if err != nil {
@@ -74,88 +73,44 @@ func (c *simCmd) play(seed uint64) (schedtest.Report, error) {
 	return schedtest.Run(o)
 }
 
-// simTotals are the sums over many seeds.
-type simTotals struct {
-	mu       sync.Mutex
-	digests  []uint64 // by seed
-	failures []simFailure
-	next     int // seed to play
-	steps    int
-	requests int
-	tokens   int
-}
-
-type simFailure struct {
-	seed int
-	err  error
-}
-
 // playMany plays seeds on all processors; each world runs in one goroutine.
-func (c *simCmd) playMany(ctx context.Context) error {
-	t := &simTotals{digests: make([]uint64, c.Seeds)}
+func (c *simCmd) playMany(ctx context.Context, play func(seed uint64) (schedtest.Report, error)) error {
+	digests, errs := make([]uint64, c.Seeds), make([]error, c.Seeds)
+	var begun, failed, steps, requests, tokens atomic.Int64
 	progress, finish := progressBar(c.Seeds, "seeds")
 	var workers sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), c.Seeds) {
 		workers.Go(func() {
-			for ctx.Err() == nil {
-				i, ok := t.take()
-				if !ok {
+			for ctx.Err() == nil && failed.Load() < mostFailures {
+				i := begun.Add(1) - 1
+				if i >= int64(c.Seeds) {
 					return
 				}
-				report, err := c.play(c.Seed + uint64(i))
-				t.add(i, &report, err)
+				report, err := play(c.Seed + uint64(i))
+				if digests[i], errs[i] = report.Digest, err; err != nil {
+					failed.Add(1)
+				}
+				steps.Add(int64(len(report.Steps)))
+				requests.Add(int64(report.Requests))
+				tokens.Add(int64(report.RanTokens))
 				progress()
 			}
 		})
 	}
 	workers.Wait()
 	finish()
-	if len(t.failures) > 0 {
-		return t.failed()
+	if n := failed.Load(); n > 0 {
+		return fmt.Errorf("%d of %d seeds fail:\n%w", n, min(begun.Load(), int64(c.Seeds)), errors.Join(errs...))
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	h := fnv.New64a()
-	for _, d := range t.digests {
+	for _, d := range digests {
 		h.Write(binary.LittleEndian.AppendUint64(nil, d))
 	}
 	fmt.Printf("seeds:    %d to %d, no check failed\n", c.Seed, c.Seed+uint64(c.Seeds)-1)
-	fmt.Printf("steps:    %d, %d requests, %d tokens run\n", t.steps, t.requests, t.tokens)
+	fmt.Printf("steps:    %d, %d requests, %d tokens run\n", steps.Load(), requests.Load(), tokens.Load())
 	fmt.Printf("digest:   %016x (FNV-1a over the seeds' digests)\n", h.Sum64())
 	return nil
-}
-
-// take returns the next seed; ok is false after the last one, and after mostFailures.
-func (t *simTotals) take() (i int, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.next == len(t.digests) || len(t.failures) >= mostFailures {
-		return 0, false
-	}
-	t.next++
-	return t.next - 1, true
-}
-
-func (t *simTotals) add(i int, r *schedtest.Report, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err != nil {
-		t.failures = append(t.failures, simFailure{i, err})
-		return
-	}
-	t.digests[i] = r.Digest
-	t.steps += len(r.Steps)
-	t.requests += r.Requests
-	t.tokens += r.RanTokens
-}
-
-// failed returns an error with one line for each failing seed; nil if there is none.
-func (t *simTotals) failed() error {
-	slices.SortFunc(t.failures, func(a, b simFailure) int { return a.seed - b.seed })
-	var lines []string
-	for _, f := range t.failures {
-		lines = append(lines, f.err.Error())
-	}
-	return fmt.Errorf("%d of %d seeds fail:\n%s", len(t.failures), t.next, strings.Join(lines, "\n"))
 }

@@ -33,10 +33,10 @@ func TestSim(t *testing.T) {
 func TestSimFails(t *testing.T) {
 	o := schedtest.Options{Seed: 8, Steps: 40, Faults: true, Fair: true, Tiers: true}
 	failure := &schedtest.Failure{Checker: "ledger", Options: o, Step: 41, What: "page 3 is lost"}
-	totals := simTotals{digests: make([]uint64, 9), next: 9}
-	totals.add(8, nil, errors.New("the second one"))
-	totals.add(7, nil, failure)
-	lines := strings.Split(totals.failed().Error(), "\n")
+	all := (&simCmd{Seed: 1, Seeds: 9}).playMany(t.Context(), func(seed uint64) (schedtest.Report, error) {
+		return schedtest.Report{}, map[uint64]error{9: errors.New("the second one"), 8: failure}[seed]
+	})
+	lines := strings.Split(all.Error(), "\n")
 	if len(lines) != 3 || lines[0] != "2 of 9 seeds fail:" || lines[1] != failure.Error() || lines[2] != "the second one" {
 		t.Fatalf("%q", lines)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,6 +31,14 @@ func loadTraces(requests int, seed uint64, mooncake []string) ([]bench.NamedTrac
 		traces = append(traces, bench.NamedTrace{Name: name, Trace: t, Scale: bench.MooncakeScale})
 	}
 	return traces, nil
+}
+
+// printJSON prints a value as indented JSON.
+func printJSON(v any) error {
+	e := json.NewEncoder(os.Stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // printReport prints a result as a text table, or as JSON or Markdown.

@@ -25,12 +25,12 @@ var (
 	ErrAnswer = errors.New("hub: bad answer")
 )
 
-// newClient makes a client that does not follow redirects; Hub.get does.
-func newClient(cfg Config) *http.Client {
+// newClient makes the client for requests to the hub.
+func (h *Hub) newClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.ResponseHeaderTimeout = cfg.Stall
+	t.ResponseHeaderTimeout = h.cfg.Stall
 	t.DisableCompression = true // sizes and hashes are those of the bytes as stored
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: t, CheckRedirect: h.follow}
 }
 
 // Close closes idle connections.
@@ -38,47 +38,43 @@ func (h *Hub) Close() { h.http.CloseIdleConnections() }
 
 const maxRedirects = 10
 
-// get requests address and follows redirects. If from is above 0, it requests only the bytes from
-// that offset on. It sends the token to the endpoint only: a hub redirects downloads to other
-// hosts, by URLs that carry their own authorisation. The caller closes the body. get does not
-// check the response's status.
+// get requests address. If from is above 0, it requests only the bytes from that offset on. The
+// caller closes the body. get does not check the response's status.
 func (h *Hub) get(ctx context.Context, address string, from int64) (*http.Response, error) {
-	home, err := url.Parse(h.cfg.Endpoint)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
-	at, err := url.Parse(address)
-	if err != nil {
-		return nil, err
+	req.Header.Set("User-Agent", "coppice")
+	if from > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
 	}
-	for range maxRedirects {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
-		if err != nil {
-			return nil, err
-		}
-		req.Header.Set("User-Agent", "coppice")
-		if from > 0 {
-			req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
-		}
-		if h.cfg.Token != "" && at.Scheme == home.Scheme && at.Host == home.Host {
-			req.Header.Set("Authorization", "Bearer "+h.cfg.Token)
-		}
-		resp, err := h.http.Do(req)
-		if err != nil {
-			return nil, hidden(err)
-		}
-		to := resp.Header.Get("Location")
-		if resp.StatusCode < 300 || resp.StatusCode > 399 || to == "" {
-			return resp, nil
-		}
-		resp.Body.Close()
-		next, err := at.Parse(to)
-		if err != nil || next.Scheme != "https" && next.Scheme != at.Scheme || next.Scheme != "https" && next.Scheme != "http" {
-			return nil, fmt.Errorf("%w: %s redirects to where it may not", ErrAnswer, at.Host)
-		}
-		at = next
+	h.authorise(req)
+	resp, err := h.http.Do(req)
+	return resp, hidden(err)
+}
+
+// authorise adds the token to requests to the endpoint and to no others: a hub redirects downloads
+// to other hosts, by URLs that carry their own authorisation.
+func (h *Hub) authorise(req *http.Request) {
+	req.Header.Del("Authorization")
+	if h.cfg.Token != "" && strings.HasPrefix(h.cfg.Endpoint+"/", req.URL.Scheme+"://"+req.URL.Host+"/") {
+		req.Header.Set("Authorization", "Bearer "+h.cfg.Token)
 	}
-	return nil, fmt.Errorf("%w: more than %d redirects", ErrAnswer, maxRedirects)
+}
+
+// follow checks and prepares req, the request to which the last one of via was redirected.
+func (h *Hub) follow(req *http.Request, via []*http.Request) error {
+	from, to := via[len(via)-1].URL, req.URL.Scheme
+	if len(via) >= maxRedirects {
+		return fmt.Errorf("%w: more than %d redirects", ErrAnswer, maxRedirects)
+	}
+	if to != "https" && (to != "http" || from.Scheme != "http") {
+		return fmt.Errorf("%w: %s redirects to where it may not", ErrAnswer, from.Host)
+	}
+	req.Header.Del("Referer") // may hold a signature
+	h.authorise(req)
+	return nil
 }
 
 // hidden returns err without the query of its URL, which may hold a signature.
@@ -163,21 +159,34 @@ func retryAfter(resp *http.Response) time.Duration {
 	return min(time.Duration(n)*time.Second, maxWait)
 }
 
-// pause waits after attempt n, counted from 0, has failed with err: Config.Wait, doubled n times,
-// up to maxWait, but at least as long as err requests. It returns the cause of ctx if ctx ends
-// before.
-func (h *Hub) pause(ctx context.Context, n int, err error) error {
-	wait := min(h.cfg.Wait<<min(n, 16), maxWait)
-	if r := (*refusal)(nil); errors.As(err, &r) {
-		wait = max(wait, r.after)
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// retry calls try until it succeeds, fails permanently, or has failed for a temporary reason
+// Config.Attempts times in a row without progress. It waits between the attempts, at first for
+// Config.Wait, then each time twice as long up to maxWait, but at least as long as the error
+// requests. It returns the cause of ctx if ctx ends.
+func (h *Hub) retry(ctx context.Context, try func() (progress bool, err error)) error {
+	for n := 0; ; n++ {
+		progress, err := try()
+		if progress {
+			n = 0
+		}
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !passes(err):
+			return err
+		case n+1 >= h.cfg.Attempts:
+			return fmt.Errorf("%w: given up after %d attempts; what is there is kept, pull again to go on: %w", ErrAnswer, n+1, err)
+		}
+		wait := min(h.cfg.Wait<<min(n, 16), maxWait)
+		if r := (*refusal)(nil); errors.As(err, &r) {
+			wait = max(wait, r.after)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -187,26 +196,20 @@ const maxListing = 64 << 20
 
 var hashForm = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
-// list requests the commit of ref's revision and its files. After a temporary refusal it tries
-// again, up to Config.Attempts times in all.
+// list requests the commit of ref's revision and its files.
 func (h *Hub) list(ctx context.Context, ref Ref) (commit string, files []file, err error) {
 	address := fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.cfg.Endpoint, ref.Repo, url.PathEscape(ref.Revision))
-	for n := 0; ; n++ {
+	err = h.retry(ctx, func() (bool, error) {
 		commit, files, err = h.listOnce(ctx, address, ref.Repo)
-		r := (*refusal)(nil)
-		if err == nil || n+1 >= h.cfg.Attempts || !errors.As(err, &r) || !r.again {
-			return commit, files, err
-		}
-		if err := h.pause(ctx, n, err); err != nil {
-			return "", nil, err
-		}
-	}
+		return false, err
+	})
+	return commit, files, err
 }
 
 func (h *Hub) listOnce(ctx context.Context, address, repo string) (commit string, files []file, err error) {
 	resp, err := h.get(ctx, address, 0)
 	if err != nil {
-		return "", nil, fmt.Errorf("%w\nIs the network there? HF_ENDPOINT sets another hub than %s", err, h.cfg.Endpoint)
+		return "", nil, &refusal{err: fmt.Errorf("%w\nIs the network there? HF_ENDPOINT sets another hub than %s", err, h.cfg.Endpoint)}
 	}
 	defer resp.Body.Close()
 	if err := h.refused(resp, repo); err != nil {

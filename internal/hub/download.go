@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gofrs/flock"
 )
 
 var (
@@ -24,6 +26,9 @@ var (
 	// ErrFull is wrapped if the disk is full. The part that was downloaded is kept.
 	ErrFull = errors.New("hub: the disk is full")
 )
+
+// lockEvery is the time between attempts to take a lock that is held.
+const lockEvery = 100 * time.Millisecond
 
 // download downloads one file into blobs.
 type download struct {
@@ -47,16 +52,19 @@ func (d *download) run(ctx context.Context) error {
 	if d.there(blob) {
 		return nil
 	}
-	unlock, err := lockBlob(ctx, filepath.Join(d.hub.cfg.Dir, ".locks", filepath.Base(d.dir), d.file.hash+".lock"))
+	// The lock file is that of huggingface_hub. It stays: if it were removed, two processes could hold
+	// locks on different files of one name.
+	lock := flock.New(filepath.Join(d.hub.cfg.Dir, ".locks", filepath.Base(d.dir), d.file.hash+".lock"), flock.SetPermissions(0o644))
+	err := errors.Join(os.MkdirAll(filepath.Dir(lock.Path()), 0o755), os.MkdirAll(filepath.Dir(blob), 0o755))
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	if _, err := lock.TryLockContext(ctx, lockEvery); err != nil {
+		return err
+	}
+	defer lock.Close()
 	if d.there(blob) {
 		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(blob), 0o755); err != nil {
-		return err
 	}
 	partial := blob + ".incomplete"
 	if d.out, err = os.OpenFile(partial, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
@@ -161,31 +169,15 @@ func (d *download) restart() error {
 	return d.begin()
 }
 
-// load reads until d.out has the file's size, with as many requests as that takes. Only attempts
-// without a new byte count towards Config.Attempts.
+// load reads until d.out has the file's size, with as many requests as that takes.
 func (d *download) load(ctx context.Context) error {
-	for n := 0; d.at < d.file.size; n++ {
+	return d.hub.retry(ctx, func() (progress bool, err error) {
 		from := d.at
-		err := d.request(ctx)
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !passes(err):
-			return err
+		if from < d.file.size {
+			err = d.request(ctx)
 		}
-		if d.at > from {
-			n = 0
-		}
-		if n+1 >= d.hub.cfg.Attempts {
-			return fmt.Errorf("%w: given up after %d attempts; what is there is kept, pull again to go on: %w", ErrAnswer, n+1, err)
-		}
-		if err := d.hub.pause(ctx, n, err); err != nil {
-			return err
-		}
-	}
-	return nil
+		return d.at > from, err
+	})
 }
 
 // passes reports whether another attempt may succeed after err. That is so for errors of the

@@ -25,7 +25,9 @@ func New(cfg Config) (*Hub, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Hub{cfg, newClient(cfg)}, nil
+	h := &Hub{cfg: cfg}
+	h.http = h.newClient()
+	return h, nil
 }
 
 // Endpoint returns the hub's URL.
@@ -131,17 +133,9 @@ func (h *Hub) revisions(repo string) []string {
 		}
 		return nil
 	})
-	slices.SortStableFunc(found, func(a, b string) int {
-		switch {
-		case a == b:
-			return 0
-		case a == "main":
-			return -1
-		case b == "main":
-			return 1
-		}
-		return strings.Compare(a, b)
-	})
+	if at := slices.Index(found, "main"); at > 0 {
+		found = slices.Insert(slices.Delete(found, at, at+1), 0, "main")
+	}
 	return found
 }
 

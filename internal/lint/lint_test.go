@@ -24,6 +24,7 @@ var onlyImporters = map[string][]string{
 	"github.com/asynkron/protoactor-go":       {"actors"},
 	"github.com/alecthomas/kong":              {"cmd/coppice"},
 	"github.com/schollz/progressbar":          {"cmd/coppice"},
+	"github.com/gofrs/flock":                  {"internal/hub"},
 	"golang.org/x/text":                       {"tokenizer"},
 	"github.com/dlclark/regexp2":              {"tokenizer"},
 	"golang.org/x/sys":                        {"engine/cpu", "internal/hashcopy", "internal/mempool/blockio"},

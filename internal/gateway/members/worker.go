@@ -10,25 +10,28 @@ import (
 )
 
 // Worker is the address of a worker, and facts that it does not publish itself. Workers that
-// answer at /v1/worker, as coppice serve does, need only a URL.
+// answer at /v1/worker, as coppice serve does, need only a URL. The JSON names are those of the file of
+// coppice route --workers-file.
 type Worker struct {
-	URL string // http://host:port of its OpenAI interface
+	URL string `json:"url"` // http://host:port of its OpenAI interface
 	// Name defaults to the worker's own name, or else host-port.
-	Name string
+	Name string `json:"name"`
 	// Pool is the worker's pool in Config.Pools. Default: as in its card.
-	Pool string
+	Pool string `json:"pool"`
 	// Events is the address of the worker's ZMQ PUB socket, tcp://host:port, and Replay that of
 	// its ROUTER socket. They are for workers without a card. "none": the contents of its cache
 	// are guessed.
-	Events, Replay string
-	Topic          string // the topic of the worker's events; "": any
+	Events string `json:"events"`
+	Replay string `json:"replay"`
+	Topic  string `json:"topic"` // the topic of the worker's events; "": any
 	// Ranks is the number of data-parallel ranks. Each has its own cache, and publishes its
 	// events on the port after that of the rank before. A request selects a rank by
 	// X-Data-Parallel-Rank, vLLM's header. Default 1.
-	Ranks int
+	Ranks int `json:"ranks"`
 	// PoolTokens is the size of the KV pool and MaxRunning the number of concurrent requests,
 	// both per rank. 0: unknown.
-	PoolTokens, MaxRunning int
+	PoolTokens int `json:"pool_tokens"`
+	MaxRunning int `json:"max_running"`
 }
 
 // Validate reports all faults at once.
