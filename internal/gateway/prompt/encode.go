@@ -1,14 +1,12 @@
 package prompt
 
 import (
-	"slices"
-
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
 // A text is encoded in segments of at least segmentBytes, except the last. Each segment after
-// the first begins with a special token; see cuts. The end of a segment depends only on the text
+// the first begins with a special token; see [tokenizer.Cuts]. The end of a segment depends only on the text
 // before it, so texts with a common prefix share all its segments but the last. Segments shorter
 // than cachedBytes are not cached: encoding them is faster than a lookup.
 //
@@ -60,45 +58,26 @@ func (e *encoding) tokens(dst []kv.Token, text string, whole bool) []kv.Token {
 	return dst
 }
 
-// encode appends the tokens of text to dst. If whole is true, the tokens that the tokenizer adds
-// before and after a prompt are included. It stops after more than e.most tokens. An error goes
-// to e.err.
+// encode appends the tokens of text to dst, segment by segment. If whole is true, the tokens that
+// the tokenizer adds before and after a prompt are included. It stops after more than e.most
+// tokens. An error goes to e.err.
 func (e *encoding) encode(dst []kv.Token, text string, whole bool) []kv.Token {
-	if whole && !e.known || len(e.plain) > 0 { // such texts are rare, and can't be cut
+	if e.cache == nil || len(e.plain) > 0 { // a text with plain offsets is rare, and can't be cut
 		return e.tokens(dst, text, whole)
 	}
+	before, after := e.cfg.Tokenizer.Around()
 	if whole {
-		dst = append(dst, e.before...)
-	}
-	from := len(dst)
-	dst, ok := e.segments(dst, text)
-	if !ok {
-		e.err = nil
-		dst = e.tokens(dst[:from], text, false)
-	}
-	if whole && len(dst) <= e.most && e.err == nil {
-		dst = append(dst, e.after...)
-	}
-	return dst
-}
-
-// segments appends the tokens of text to dst, segment by segment. ok is false if the tokens of a
-// segment do not begin with the token that the text was cut at; then the text must be encoded at
-// once.
-func (e *encoding) segments(dst []kv.Token, text string) (_ []kv.Token, ok bool) {
-	if e.cache == nil {
-		return e.tokens(dst, text, false), true
+		dst = append(dst, before...)
 	}
 	for lo := 0; lo < len(text) && len(dst) <= e.most && e.err == nil; {
-		hi := e.cuts.next(text, min(lo+segmentBytes, len(text)))
-		at := len(dst)
+		hi := e.cuts.Next(text, min(lo+segmentBytes, len(text)))
 		dst = e.segment(dst, text[lo:hi])
-		if lo > 0 && (len(dst) == at || dst[at] != e.cuts.at(text[lo:hi])) {
-			return dst, false
-		}
 		lo = hi
 	}
-	return dst, true
+	if whole && len(dst) <= e.most && e.err == nil {
+		dst = append(dst, after...)
+	}
+	return dst
 }
 
 // segment appends the tokens of one segment to dst. If the segment is long enough to be cached,
@@ -117,28 +96,4 @@ func (e *encoding) segment(dst []kv.Token, text string) []kv.Token {
 		e.cache.put(hash, text, dst[from:])
 	}
 	return dst
-}
-
-// around finds the tokens that tok adds before and after a prompt. It tries each split of the
-// tokens of an empty prompt on sample texts. known is false unless exactly one split fits.
-func around(tok *tokenizer.Tokenizer) (before, after []kv.Token, known bool) {
-	all := tok.EncodePrompt(nil, "")
-	found := -1
-	for n := range len(all) + 1 {
-		fits := true
-		for _, text := range []string{"a", "Zq 7", "\n.", "{"} {
-			want := append(tok.Encode(slices.Clone(all[:n]), text), all[n:]...)
-			fits = fits && slices.Equal(tok.EncodePrompt(nil, text), want)
-		}
-		switch {
-		case fits && found >= 0:
-			return nil, nil, false
-		case fits:
-			found = n
-		}
-	}
-	if found < 0 {
-		return nil, nil, false
-	}
-	return all[:found:found], all[found:], true
 }

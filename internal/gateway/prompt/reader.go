@@ -14,17 +14,13 @@ import (
 // Reader reads requests. It is safe for concurrent use.
 type Reader struct {
 	cfg      Config
-	cache    *textCache // nil without a cache
-	cuts     *cuts      // nil without a tokenizer
+	cache    *textCache      // nil without a cache
+	cuts     *tokenizer.Cuts // nil without a cache
 	controls *chat.Controls
-	before   []kv.Token // tokens that the tokenizer adds before and after a prompt
-	after    []kv.Token
-	known    bool                    // before and after are valid
 	encoders chan *tokenizer.Encoder // idle encoders
 }
 
-// New makes a Reader. It takes about ten milliseconds to test the tokenizer's special tokens.
-// The error is that of [Config.Validate].
+// New makes a Reader. The error is that of [Config.Validate].
 func New(cfg Config) (*Reader, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -32,11 +28,9 @@ func New(cfg Config) (*Reader, error) {
 	}
 	r := &Reader{cfg: cfg, encoders: make(chan *tokenizer.Encoder, runtime.GOMAXPROCS(0))}
 	if cfg.Tokenizer != nil {
-		r.cuts = newCuts(cfg.Tokenizer)
 		r.controls = chat.NewControls(cfg.Tokenizer.ControlTokens())
-		r.before, r.after, r.known = around(cfg.Tokenizer)
 		if cfg.CacheBytes > 0 {
-			r.cache = newTextCache(cfg.CacheBytes)
+			r.cache, r.cuts = newTextCache(cfg.CacheBytes), cfg.Tokenizer.NewCuts()
 		}
 	}
 	return r, nil
