@@ -27,18 +27,15 @@ const spareTime = 2 * time.Second
 // of usual connections in open. That number never exceeds cfg.Conns, because a closing
 // connection is subtracted before its place is free.
 func Limit(l net.Listener, cfg Config, open *atomic.Int64) net.Listener {
-	return &listener{
-		Listener: l, places: make(chan struct{}, max(cfg.Conns, 1)), spares: make(chan struct{}, max(cfg.Spare, 0)),
-		open: open, closed: make(chan struct{}),
-	}
+	most := max(cfg.Conns, 1)
+	return &listener{Listener: l, places: make(chan struct{}, most+max(cfg.Spare, 0)), most: int64(most), open: open, closed: make(chan struct{})}
 }
 
-// listener is the listener of Limit. A connection holds a usual or a spare place until it is
-// closed.
+// listener is the listener of Limit. A connection holds a place until it is closed.
 type listener struct {
 	net.Listener
-	places chan struct{}
-	spares chan struct{}
+	places chan struct{} // for usual and spare connections
+	most   int64         // usual connections
 	open   *atomic.Int64
 	once   sync.Once
 	closed chan struct{}
@@ -48,36 +45,38 @@ type listener struct {
 // megabytes, and when a client stops reading, it would take that much longer until writes block.
 const writeBuffer = 128 << 10
 
-// Accept waits for a usual or a spare place, and then for a connection.
+// Accept waits for a place, and then for a connection.
 func (l *listener) Accept() (net.Conn, error) {
-	c := &conn{from: l}
-	if !c.promote() {
-		select {
-		case l.places <- struct{}{}:
-			c.placed = true
-		case l.spares <- struct{}{}:
-		case <-l.closed:
-			return nil, net.ErrClosed
-		}
+	select {
+	case l.places <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
 	}
 	under, err := l.Listener.Accept()
 	if err != nil {
-		c.leave()
+		<-l.places
 		return nil, err
 	}
 	if tcp, ok := under.(*net.TCPConn); ok {
 		tcp.SetWriteBuffer(writeBuffer) // on failure the default size remains
 	}
-	c.Conn = under
-	if c.placed {
-		l.open.Add(1)
-		c.counted = true
-	} else if !c.Promote() { // a usual place may have become free meanwhile
+	c := &conn{Conn: under, from: l}
+	if !c.Promote() {
 		c.mu.Lock()
 		c.end = time.AfterFunc(spareTime, func() { c.Close() })
 		c.mu.Unlock()
 	}
 	return c, nil
+}
+
+// enter counts one more usual connection, unless there are as many as may be.
+func (l *listener) enter() bool {
+	for n := l.open.Load(); n < l.most; n = l.open.Load() {
+		if l.open.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
 }
 
 // Close closes the listener and makes waiting calls of Accept return.
@@ -91,57 +90,28 @@ type conn struct {
 	net.Conn
 	from *listener
 
-	mu      sync.Mutex
-	placed  bool // it holds a usual place, not a spare one
-	counted bool // it is counted in from.open
-	closed  bool
-	end     *time.Timer // closes a spare connection after spareTime
+	mu     sync.Mutex
+	usual  bool // not a spare one
+	closed bool
+	end    *time.Timer // closes a spare connection after spareTime
 }
 
-// promote takes a usual place if one is free, and reports whether c holds one. The caller holds mu,
-// or no other goroutine has c yet.
-func (c *conn) promote() bool {
-	if !c.placed {
-		select {
-		case c.from.places <- struct{}{}:
-			c.placed = true
-		default:
-		}
-	}
-	return c.placed
-}
-
-// Promote makes a spare connection a usual one if a place is free, and reports whether it is a
-// usual one now.
+// Promote makes a spare connection a usual one if there may be one more, and reports whether it is
+// a usual one now.
 func (c *conn) Promote() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		return false
-	case c.placed:
-		return true
-	case !c.promote():
-		return false
+	if !c.closed && !c.usual && c.from.enter() {
+		c.usual = true
+		c.stop()
 	}
-	<-c.from.spares
-	c.from.open.Add(1)
-	c.counted = true
-	if c.end != nil {
-		c.end.Stop()
-	}
-	return true
+	return c.usual && !c.closed
 }
 
-// leave frees the place that the connection holds, and corrects the count of usual connections.
-func (c *conn) leave() {
-	if c.counted {
-		c.from.open.Add(-1)
-	}
-	if c.placed {
-		<-c.from.places
-	} else {
-		<-c.from.spares
+// stop stops the timer of a spare connection. The caller holds mu.
+func (c *conn) stop() {
+	if c.end != nil {
+		c.end.Stop()
 	}
 }
 
@@ -150,13 +120,15 @@ func (c *conn) Close() error {
 	err := c.Conn.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed {
-		c.closed = true
-		if c.end != nil {
-			c.end.Stop()
-		}
-		c.leave()
+	if c.closed {
+		return err
 	}
+	c.closed = true
+	c.stop()
+	if c.usual {
+		c.from.open.Add(-1)
+	}
+	<-c.from.places
 	return err
 }
 

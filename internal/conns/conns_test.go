@@ -172,8 +172,8 @@ func TestSpare(t *testing.T) {
 		spare.Close()
 		time.Sleep(spareTime)
 		synctest.Wait()
-		if count.Load() != 0 || len(l.(*listener).spares) > 1 { // the one that Accept has for the next
-			t.Errorf("%d are counted, %d spare ones", count.Load(), len(l.(*listener).spares))
+		if count.Load() != 0 || len(l.(*listener).places) > 1 { // the one that Accept has for the next
+			t.Errorf("%d are counted, %d places are taken", count.Load(), len(l.(*listener).places))
 		}
 	})
 }
