@@ -378,7 +378,7 @@ func TestPoolConfig(t *testing.T) {
 		"Buckets is 65, want 1 to 64": {Buckets: router.MaxBuckets + 1},
 		"Buckets is -1":               {Buckets: -1},
 		"both Pools and Buckets":      {Buckets: 2, Pools: grid(t, false)},
-		"mode disagg, want agg":       {Pools: disagg},
+		"mode is disagg, want agg":    {Pools: disagg},
 		"called \"x\" as another":     {Pools: &odd},
 		"pool 0: card: invalid":       {Pools: &odd},
 		"the pool's name is":          {Workers: []members.Worker{{URL: "http://a:1", Pool: "p q"}}},

@@ -46,7 +46,7 @@ func (p *proxiedRequest) readTargets(r *http.Request, hints *openai.Hints) error
 		if err != nil || !(v >= 0) || math.IsInf(v, 0) {
 			return badHeader(name, fmt.Errorf("it is %.40q, want a number of milliseconds, 0 or more, such as 250; leave it out for no target", text))
 		}
-		*t.to = global.Target(v)
+		*t.to = new(v)
 	}
 	if hints.Priority != "" {
 		v, err := strconv.ParseInt(hints.Priority, 10, 32)

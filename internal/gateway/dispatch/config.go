@@ -44,10 +44,6 @@ func (c *Config) ValidatePools() error {
 	if c.Buckets != 0 {
 		bad("both Pools and Buckets are given: workers are in one pool each, want one of the two")
 	}
-	if p.Mode != global.Aggregated {
-		bad("Pools has mode %v, want %v: the gateway sends a request to one worker, which computes its prompt and generates", p.Mode, global.Aggregated)
-		return errors.Join(errs...)
-	}
 	errs = append(errs, p.Validate())
 	for i, name := range p.Aggregated.Names {
 		if err := card.CheckPool(name); err != nil {

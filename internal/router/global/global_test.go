@@ -54,7 +54,7 @@ func TestAggregated(t *testing.T) {
 		if math.IsNaN(v) {
 			return nil
 		}
-		return Target(v)
+		return new(v)
 	}
 	for _, tc := range []struct {
 		ttft, itl float64
@@ -66,7 +66,7 @@ func TestAggregated(t *testing.T) {
 			t.Errorf("(%v, %v): %d, %v; want %d", tc.ttft, tc.itl, got, err, tc.want)
 		}
 	}
-	c.DefaultTTFT, c.DefaultITL = Target(100), Target(10)
+	c.DefaultTTFT, c.DefaultITL = new(100.0), new(10.0)
 	if got, _ := c.AggregatedPool(Query{}); got != 0 {
 		t.Errorf("with default targets: %d", got)
 	}
@@ -78,7 +78,7 @@ func TestAggregated(t *testing.T) {
 			t.Errorf("%d tokens: %d, %v", tokens, got, err)
 		}
 	}
-	for _, q := range []Query{{Tokens: -1}, {TTFT: Target(math.NaN())}, {TTFT: Target(math.Inf(1))}, {ITL: Target(math.Inf(-1))}} {
+	for _, q := range []Query{{Tokens: -1}, {TTFT: new(math.NaN())}, {TTFT: new(math.Inf(1))}, {ITL: new(math.Inf(-1))}} {
 		if _, err := c.AggregatedPool(q); !errors.Is(err, ErrQuery) {
 			t.Errorf("%+v: %v", q, err)
 		}
@@ -88,7 +88,7 @@ func TestAggregated(t *testing.T) {
 func TestOverrides(t *testing.T) {
 	c := parse(t, agg)
 	for priority, want := range map[int]int{4: 0, 5: 1, 10: 1, 11: 0} {
-		if got, err := c.AggregatedPool(Query{TTFT: Target(10), ITL: Target(10), Priority: &priority}); err != nil || got != want {
+		if got, err := c.AggregatedPool(Query{TTFT: new(10.0), ITL: new(10.0), Priority: &priority}); err != nil || got != want {
 			t.Errorf("priority %d: pool %d, %v; want %d", priority, got, err, want)
 		}
 	}
@@ -162,7 +162,7 @@ func TestRefusedConfigs(t *testing.T) {
 		t.Error("two objects are read")
 	}
 	c := parse(t, agg)
-	c.DefaultTTFT = Target(math.NaN())
+	c.DefaultTTFT = new(math.NaN())
 	c.AggregatedStrategy.ITL.Max = math.Inf(1)
 	c.AggregatedStrategy.TTFT.Min = math.NaN()
 	for _, want := range []string{"default TTFT is NaN", "itl_min must", "ttft_min must"} {

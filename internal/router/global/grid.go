@@ -48,9 +48,6 @@ func overridden(pool int, overrides []Override, priority *int) int {
 	return pool
 }
 
-// Target returns a pointer to a target in milliseconds, for a Query.
-func Target(ms float64) *float64 { return &ms }
-
 // Query is the input of the choice of a pool.
 type Query struct {
 	Tokens   int      // prompt tokens, without output; not negative

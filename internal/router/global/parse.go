@@ -5,146 +5,121 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
-
-// file is the JSON of a configuration. Pointers distinguish missing keys from zeros.
-type file struct {
-	Mode          Mode      `json:"mode"`
-	Count         *int      `json:"num_agg_pools"`
-	Names         []string  `json:"agg_pool_dynamo_namespaces"`
-	Strategy      *strategy `json:"agg_pool_selection_strategy"`
-	Priorities    []int     `json:"agg_pool_priorities"`
-	PriorityRetry bool      `json:"enable_priority_retry"`
-}
-
-// strategy is the JSON of a grid.
-type strategy struct {
-	TTFTMin        *float64 `json:"ttft_min"` // old names, without unit
-	TTFTMax        *float64 `json:"ttft_max"`
-	TTFTMinMS      *float64 `json:"ttft_min_ms"`
-	TTFTMaxMS      *float64 `json:"ttft_max_ms"`
-	TTFTResolution *int     `json:"ttft_resolution"`
-	ITLMin         *float64 `json:"itl_min"`
-	ITLMax         *float64 `json:"itl_max"`
-	ITLMinMS       *float64 `json:"itl_min_ms"`
-	ITLMaxMS       *float64 `json:"itl_max_ms"`
-	ITLResolution  *int     `json:"itl_resolution"`
-	ISLMin         *float64 `json:"isl_min"`
-	ISLMax         *float64 `json:"isl_max"`
-	ISLResolution  *int     `json:"isl_resolution"`
-
-	Mapping   json.RawMessage `json:"agg_pool_mapping"`
-	Overrides []Override      `json:"priority_overrides"`
-}
 
 // Parse reads a JSON configuration of Dynamo's global router, in the form of 2026-02 or of
 // 2026-08, which added modes, overrides and priorities. Warnings name keys of the older form.
 // Missing and unknown keys are errors, and so is everything that Validate refuses. Of a
 // Disaggregated configuration it reads only the mode.
 func Parse(text []byte) (cfg *Config, warnings []string, err error) {
-	var kind struct {
-		Mode    *Mode           `json:"mode"`
-		Prefill json.RawMessage `json:"num_prefill_pools"`
-	}
-	if err := json.Unmarshal(text, &kind); err != nil {
+	p, c := &parser{}, &Config{}
+	o := object{parser: p}
+	if err := json.Unmarshal(text, &o.keys); err != nil {
 		return nil, nil, fmt.Errorf("global: configuration: %w", err)
 	}
-	if kind.Mode != nil && *kind.Mode != Aggregated || kind.Mode == nil && kind.Prefill != nil {
+	_, prefill := o.keys["num_prefill_pools"]
+	if given := o.take("mode", &c.Mode); len(p.errs) == 0 && c.Mode != Aggregated && (given || prefill) {
 		return &Config{Mode: Disaggregated}, nil, nil
 	}
-	var f file
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&f); err != nil {
-		return nil, nil, fmt.Errorf("global: configuration: %w", err)
+	o.need("num_agg_pools", &c.Aggregated.Count)
+	o.need("agg_pool_dynamo_namespaces", &c.Aggregated.Names)
+	o.take("agg_pool_priorities", &c.Aggregated.Priorities)
+	o.take("enable_priority_retry", &c.PriorityRetry)
+	s := object{parser: p}
+	if o.need("agg_pool_selection_strategy", &s.keys) {
+		c.AggregatedStrategy = s.strategy()
 	}
-	p := &parser{}
-	cfg = p.config(&f)
-	if len(p.errs) > 0 {
-		return nil, p.warnings, errors.Join(p.errs...)
+	o.end()
+	if len(p.unknown)+len(p.errs) == 0 {
+		err = c.Validate()
+	} else if err = errors.Join(p.unknown...); err == nil { // with unknown keys, others seem to be missing
+		err = errors.Join(p.errs...)
 	}
-	if err := cfg.Validate(); err != nil {
+	if err != nil {
 		return nil, p.warnings, err
 	}
-	return cfg, p.warnings, nil
+	return c, p.warnings, nil
 }
 
 // parser collects errors and warnings.
 type parser struct {
-	errs     []error
-	warnings []string
+	unknown, errs faults
+	warnings      []string
 }
 
-func (p *parser) missing(key string) {
-	p.errs = append(p.errs, fmt.Errorf("global: missing key %q", key))
+// object is a JSON object. Its keys are taken one by one, so that end finds unknown ones.
+type object struct {
+	*parser
+	keys map[string]json.RawMessage
 }
 
-// need returns *v, the value of a required key. If v is nil, it records the key as missing and
-// returns the zero value.
-func need[T any](p *parser, key string, v *T) T {
-	if v == nil {
-		p.missing(key)
-		return *new(T)
+// take removes a key, and decodes its value into v. It returns false for a missing key.
+func (o object) take(key string, v any) bool {
+	text, ok := o.keys[key]
+	if delete(o.keys, key); !ok || string(text) == "null" {
+		return false
 	}
-	return *v
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		o.errs.add("%s: %w", key, err)
+	}
+	return true
 }
 
-func (p *parser) config(f *file) *Config {
-	if f.Names == nil {
-		p.missing("agg_pool_dynamo_namespaces")
+// need is take for a required key.
+func (o object) need(key string, v any) bool {
+	ok := o.take(key, v)
+	if !ok {
+		o.errs.add("missing key %q", key)
 	}
-	c := &Config{Mode: f.Mode, PriorityRetry: f.PriorityRetry, Aggregated: Pools{need(p, "num_agg_pools", f.Count), f.Names, f.Priorities}}
-	if f.Strategy == nil {
-		p.missing("agg_pool_selection_strategy")
-	} else {
-		c.AggregatedStrategy = p.strategy(f.Strategy)
-	}
-	return c
+	return ok
 }
 
-// axis returns an axis. Its three keys are required and begin with name.
-func (p *parser) axis(name string, least, most *float64, resolution *int) Axis {
-	return Axis{need(p, name+"_min", least), need(p, name+"_max", most), need(p, name+"_resolution", resolution)}
+// end records the keys that are left as errors.
+func (o object) end() {
+	for _, key := range slices.Sorted(maps.Keys(o.keys)) {
+		o.unknown.add("configuration: unknown field %q", key)
+	}
 }
 
-// milliseconds returns an axis whose keys for the ends have the suffix _ms since 2026-08. The
-// old keys, without suffix, are accepted with a warning; both keys for one end are an error.
-func (p *parser) milliseconds(name string, least, oldLeast, most, oldMost *float64, resolution *int) Axis {
-	either := func(key string, v, old *float64) float64 {
-		if v == nil && old != nil {
-			p.warnings = append(p.warnings, fmt.Sprintf("key %q is called %q since 2026-08", key, key+"_ms"))
-			return *old
-		}
-		if v != nil && old != nil {
-			p.errs = append(p.errs, fmt.Errorf("global: both %q and %q: want one", key, key+"_ms"))
-		}
-		return need(p, key+"_ms", v)
-	}
-	return Axis{either(name+"_min", least, oldLeast), either(name+"_max", most, oldMost), need(p, name+"_resolution", resolution)}
-}
-
-// strategy converts a grid from JSON. If it has no ISL axis, its mapping has two dimensions,
-// which become the only plane.
-func (p *parser) strategy(s *strategy) *AggregatedStrategy {
-	a := &AggregatedStrategy{
-		TTFT:      p.milliseconds("ttft", s.TTFTMinMS, s.TTFTMin, s.TTFTMaxMS, s.TTFTMax, s.TTFTResolution),
-		ITL:       p.milliseconds("itl", s.ITLMinMS, s.ITLMin, s.ITLMaxMS, s.ITLMax, s.ITLResolution),
-		Overrides: s.Overrides,
-	}
-	if s.Mapping == nil {
-		p.missing("agg_pool_mapping")
-		return a
-	}
-	into := any(&a.Pools)
-	if s.ISLMin == nil && s.ISLMax == nil && s.ISLResolution == nil {
+// strategy reads a grid. If it has no ISL axis, its mapping has two dimensions, which become the
+// only plane.
+func (o object) strategy() *AggregatedStrategy {
+	a := &AggregatedStrategy{TTFT: o.axis("ttft", "_ms"), ITL: o.axis("itl", "_ms")}
+	o.take("priority_overrides", &a.Overrides)
+	var grid any = &a.Pools
+	if o.keys["isl_min"] == nil && o.keys["isl_max"] == nil && o.keys["isl_resolution"] == nil {
 		a.Pools = make([][][]int, 1)
-		into = &a.Pools[0]
+		grid = &a.Pools[0]
 	} else { // all three keys, or none
-		axis := p.axis("isl", s.ISLMin, s.ISLMax, s.ISLResolution)
-		a.ISL = &axis
+		a.ISL = new(o.axis("isl", ""))
 	}
-	if err := json.Unmarshal(s.Mapping, into); err != nil {
-		p.errs = append(p.errs, fmt.Errorf("global: agg_pool_mapping, by ttft and itl, below isl where there are its keys: %w", err))
-	}
+	o.need("agg_pool_mapping", grid) // by ttft and itl, below isl if there are its keys
+	o.end()
 	return a
+}
+
+// axis reads the three keys of an axis, which begin with name. Those of its ends have the suffix
+// unit.
+func (o object) axis(name, unit string) (a Axis) {
+	o.bound(name+"_min", unit, &a.Min)
+	o.bound(name+"_max", unit, &a.Max)
+	o.need(name+"_resolution", &a.Resolution)
+	return a
+}
+
+// bound reads the end of an axis, whose key has the suffix unit since 2026-08. The old key,
+// without suffix, is accepted with a warning; both keys for one end are an error.
+func (o object) bound(key, unit string, v *float64) {
+	if unit == "" || !o.take(key, v) {
+		o.need(key+unit, v)
+		return
+	}
+	o.warnings = append(o.warnings, fmt.Sprintf("key %q is called %q since 2026-08", key, key+unit))
+	if o.take(key+unit, v) {
+		o.errs.add("both %q and %q: want one", key, key+unit)
+	}
 }
