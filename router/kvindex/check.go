@@ -43,6 +43,20 @@ func (x *Index) Check() error {
 	return nil
 }
 
+// following returns the node after id in preorder, or root after the last node. It follows links
+// only, so a walk through a tree of any depth needs no stack, and a whole walk costs O(nodes).
+func (x *Index) following(id nodeID) nodeID {
+	if child := x.node(id).child; child != root {
+		return child
+	}
+	for ; id != root; id = x.node(id).parent {
+		if next := x.node(id).next; next != root {
+			return next
+		}
+	}
+	return root
+}
+
 // checkNode verifies the length, position and links of node id and its entry in the table of
 // edges. A node with only one child must not fit into one run with it: join should have merged
 // the two, and a lookup would cost one step more than needed.

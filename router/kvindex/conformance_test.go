@@ -17,7 +17,7 @@ type tree interface {
 	Find([]kv.LocalHash, []Overlap) []Overlap
 	Held(kv.Rank) int
 	Holders([]kv.Rank) []kv.Rank
-	DumpHolder(kv.Rank, []HolderRun) []HolderRun
+	DumpHolder(kv.Rank, []Run) []Run
 	Stats() Stats
 	Check() error
 }

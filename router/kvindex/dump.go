@@ -4,45 +4,32 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// HolderRun is a run of blocks that a holder has.
-type HolderRun struct {
-	Holder kv.Rank
-	Run    Run
-}
-
 // DumpHolder appends the runs of holder h to dst: stored in this order, they rebuild its blocks.
 // There is one run per node, parents before children. The slices of hashes belong to the index
-// and are valid until its next change. It costs O(nodes), not O(blocks).
+// and are valid until its next change. It costs the same as Clear, which visits no block.
 //
 // Example: of the tree in the package comment, worker 3 gives [b0 b1 b2 b3], and [c4 c5] with
 // parent b3.
-func (x *Index) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
-	// The tree is walked in preorder, so parents come before children.
-	slot, ok := x.holders.slot(h)
-	if !ok || x.holders.all[slot].blocks == 0 {
-		return dst
-	}
-	for id := x.node(root).child; id != root; id = x.following(id) {
-		n := x.node(id)
-		if blocks := n.covered(slot); blocks > 0 {
-			dst = append(dst, HolderRun{h, x.runOf(n, blocks)})
+func (x *Index) DumpHolder(h kv.Rank, dst []Run) []Run {
+	if slot, ok := x.holders.slot(h); ok {
+		for _, id := range x.heldBelow(slot, root, nil)[1:] {
+			n := x.node(id)
+			dst = append(dst, x.runOf(n, n.covered(slot)))
 		}
 	}
 	return dst
 }
 
-// following returns the node after id in preorder, or root after the last node. It follows links
-// only, so a walk through a tree of any depth needs no stack, and a whole walk costs O(nodes).
-func (x *Index) following(id nodeID) nodeID {
-	if child := x.node(id).child; child != root {
-		return child
+// heldBelow appends to dst node top and all nodes below it of which the holder in slot has
+// blocks, parents before children. It uses dst instead of recursion, because a path may have as
+// many nodes as blocks.
+func (x *Index) heldBelow(slot uint32, top nodeID, dst []nodeID) []nodeID {
+	at := len(dst)
+	dst = append(dst, top)
+	for ; at < len(dst); at++ {
+		dst = x.appendKids(x.node(dst[at]), slot, dst)
 	}
-	for ; id != root; id = x.node(id).parent {
-		if next := x.node(id).next; next != root {
-			return next
-		}
-	}
-	return root
+	return dst
 }
 
 // runOf returns the first blocks of n as a Run, as many as blocks says.

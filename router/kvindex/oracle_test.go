@@ -248,7 +248,7 @@ func (p *play) rebuilt() error {
 	y.runBlocks = p.x.runBlocks
 	for _, h := range p.x.Holders(nil) {
 		for _, r := range p.x.DumpHolder(h, nil) {
-			if _, err := y.Store(h, r.Run); err != nil {
+			if _, err := y.Store(h, r); err != nil {
 				return fmt.Errorf("restoring %v: %w", r, err)
 			}
 		}

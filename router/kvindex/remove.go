@@ -49,32 +49,6 @@ func (x *Index) clear(slot uint32) {
 	x.stats.RemovedBlocks += uint64(before - x.held)
 }
 
-// heads lists the runs of a holder, parents before children. hashes has the hash of the first
-// block of each.
-type heads struct {
-	hashes []kv.BlockHash
-	blocks []int32 // number of blocks that the holder has of each run
-}
-
-// heads lists the runs of holder h. It changes nothing. It visits the nodes that Clear would
-// visit, but not their blocks.
-func (x *Index) heads(h kv.Rank) (all heads) {
-	slot, ok := x.holders.slot(h)
-	if !ok {
-		return all
-	}
-	ids := []nodeID{root}
-	for i := 0; i < len(ids); i++ {
-		n := x.node(ids[i])
-		if i > 0 {
-			all.hashes = append(all.hashes, n.hashes[0])
-			all.blocks = append(all.blocks, int32(n.covered(slot)))
-		}
-		ids = x.appendKids(n, slot, ids)
-	}
-	return all
-}
-
 // Forget removes all blocks of holder h and makes h unknown.
 func (x *Index) Forget(h kv.Rank) {
 	if slot, ok := x.holders.slot(h); ok {
@@ -186,15 +160,11 @@ func shrunk[T any](a []T) []T {
 }
 
 // dropBelow removes all blocks that the holder in slot has below node top, of whose run it no
-// longer covers the end. With top = root it removes all its blocks. It uses a list of nodes
-// instead of recursion, because a path may have as many nodes as blocks. A node's children are
-// handled before the node itself: a node that loses its last holder is removed, and must have no
-// children then.
+// longer covers the end. With top = root it removes all its blocks. A node's children are handled
+// before the node itself: a node that loses its last holder is removed, and must have no children
+// then.
 func (x *Index) dropBelow(slot uint32, top nodeID) {
-	x.below = append(x.below[:0], top)
-	for i := 0; i < len(x.below); i++ {
-		x.below = x.appendKids(x.node(x.below[i]), slot, x.below)
-	}
+	x.below = x.heldBelow(slot, top, x.below[:0])
 	for i := len(x.below) - 1; i > 0; i-- {
 		id := x.below[i]
 		n := x.node(id)

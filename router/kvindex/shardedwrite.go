@@ -59,17 +59,20 @@ func (s *Sharded) drop(h kv.Rank) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.RLock()
-		var all heads
+		var firsts []kv.BlockHash // of each run the first block
+		var blocks []int          // of each run the number of blocks
 		// A few blocks need no parts: the caller's Clear or Forget removes them at once.
 		if sh.x.Held(h) > maxChunk {
-			all = sh.x.heads(h)
+			for _, run := range sh.x.DumpHolder(h, nil) {
+				firsts, blocks = append(firsts, run.Hashes[0]), append(blocks, len(run.Hashes))
+			}
 		}
 		sh.RUnlock()
-		for last := len(all.hashes) - 1; last >= 0; {
+		for last := len(firsts) - 1; last >= 0; {
 			sh.Lock()
 			for part := 0; last >= 0 && part < maxChunk; last-- {
-				sh.x.Remove(h, all.hashes[last:last+1])
-				part += int(all.blocks[last])
+				sh.x.Remove(h, firsts[last:last+1])
+				part += blocks[last]
 			}
 			sh.Unlock()
 		}
@@ -160,13 +163,13 @@ func (s *Sharded) Stats() Stats {
 
 // DumpHolder is [Index.DumpHolder] with copied slices: the runs of one shard, then those of the
 // next. A change between two shards may be in the result only in part.
-func (s *Sharded) DumpHolder(h kv.Rank, dst []HolderRun) []HolderRun {
+func (s *Sharded) DumpHolder(h kv.Rank, dst []Run) []Run {
 	for i := range s.shards {
 		s.shards[i].RLock()
 		at := len(dst)
 		dst = s.shards[i].x.DumpHolder(h, dst)
 		for j := range dst[at:] {
-			dst[at+j].Run = dst[at+j].Run.Clone()
+			dst[at+j] = dst[at+j].Clone()
 		}
 		s.shards[i].RUnlock()
 	}

@@ -64,9 +64,9 @@ func (x *Residency) checkRank(k *rank) error {
 
 // holds checks that every block of dump, the runs of a rank in an index, is in the table in at
 // least one tier of in.
-func (t *tiers) holds(dump []kvindex.HolderRun, in tierSet) error {
+func (t *tiers) holds(dump []kvindex.Run, in tierSet) error {
 	for _, r := range dump {
-		for _, hash := range r.Run.Hashes {
+		for _, hash := range r.Hashes {
 			if t.masks[hash]&in == 0 {
 				return fmt.Errorf("block %x is in an index, in the table it is in %b, not in %b", hash, t.masks[hash], in)
 			}

@@ -102,8 +102,8 @@ func (x *Residency) newTiers() *tiers {
 func (x *Residency) addTable(k *rank) {
 	k.tiers = x.newTiers()
 	for _, r := range x.index.DumpHolder(k.holder, nil) {
-		k.tiers.add(kv.TierDevice, r.Run.Hashes)
-		x.below.Store(k.holder, r.Run)
+		k.tiers.add(kv.TierDevice, r.Hashes)
+		x.below.Store(k.holder, r)
 	}
 	k.lost = x.losses.Add(1)
 	if !isShadow(k.holder) {
