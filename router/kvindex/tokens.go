@@ -6,19 +6,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TokensWithHashes is a prompt whose block hashes are computed on demand, once per block size.
-// The zero value is an empty prompt in the namespace without salt. Reset makes it another prompt
-// and reuses its memory.
+// TokensWithHashes is a prompt whose block hashes are computed on demand, each once for the block
+// size in use. The zero value is an empty prompt in the namespace without salt. Reset makes it
+// another prompt and reuses its memory.
 type TokensWithHashes struct {
 	tokens []kv.Token
 	ns     kv.Namespace
 	public int // number of leading tokens that all salts share
-	sizes  []hashed
-}
 
-// hashed holds the hashes for one block size.
-type hashed struct {
-	blockTokens int
+	blockTokens int // the size of the hashed blocks
 	locals      []kv.LocalHash
 	hashes      []kv.BlockHash // of the first blocks; at most len(locals)
 }
@@ -42,30 +38,50 @@ func (t *TokensWithHashes) SetPublic(tokens int) {
 }
 
 // drop forgets the computed hashes and keeps their memory.
-func (t *TokensWithHashes) drop() {
-	for i := range t.sizes {
-		t.sizes[i].locals, t.sizes[i].hashes = t.sizes[i].locals[:0], t.sizes[i].hashes[:0]
-	}
-}
+func (t *TokensWithHashes) drop() { t.locals, t.hashes = t.locals[:0], t.hashes[:0] }
 
 // Locals returns the local hashes of the prompt's full blocks of blockTokens tokens. They are
-// valid until the next Reset or SetPublic. It panics if blockTokens is below 1. It costs
-// O(tokens) the first time, then O(1).
+// valid until the next Reset or SetPublic, or a call with another block size. It panics if
+// blockTokens is below 1. It costs O(tokens) the first time, then O(1).
 func (t *TokensWithHashes) Locals(blockTokens int) []kv.LocalHash {
-	return t.local(blockTokens).locals
+	if blockTokens < 1 {
+		panic("kvindex: blocks of no tokens")
+	}
+	if blockTokens != t.blockTokens {
+		t.blockTokens = blockTokens
+		t.drop()
+	}
+	blocks := len(t.tokens) / blockTokens
+	if len(t.locals) == blocks {
+		return t.locals
+	}
+	t.locals = slices.Grow(t.locals, blocks-len(t.locals))
+	// A block entirely within the public prefix is hashed without the salt; one that crosses its
+	// end has the salt.
+	seed, shared := t.ns.Seed(), t.ns
+	shared.Salt = ""
+	public := shared.Seed()
+	for i := len(t.locals); i < blocks; i++ {
+		lo, seed := i*blockTokens, seed
+		if lo+blockTokens <= t.public {
+			seed = public
+		}
+		t.locals = append(t.locals, kv.HashLocal(t.tokens[lo:lo+blockTokens], seed))
+	}
+	return t.locals
 }
 
 // Hashes returns the block hashes of the same blocks as Locals. They are valid as long.
 func (t *TokensWithHashes) Hashes(blockTokens int) []kv.BlockHash {
-	h := t.local(blockTokens)
-	for i := len(h.hashes); i < len(h.locals); i++ {
-		hash := kv.BlockHash(h.locals[i])
+	locals := t.Locals(blockTokens)
+	for i := len(t.hashes); i < len(locals); i++ {
+		hash := kv.BlockHash(locals[i])
 		if i > 0 {
-			hash = kv.Chain(h.hashes[i-1], h.locals[i])
+			hash = kv.Chain(t.hashes[i-1], locals[i])
 		}
-		h.hashes = append(h.hashes, hash)
+		t.hashes = append(t.hashes, hash)
 	}
-	return h.hashes
+	return t.hashes
 }
 
 // Run returns the full blocks from index from on, as a Run for [Index.Store]. from is between 0
@@ -77,35 +93,4 @@ func (t *TokensWithHashes) Run(blockTokens, from int) Run {
 		r.Parent, r.HasParent = hashes[from-1], true
 	}
 	return r
-}
-
-// local returns the hashes for a block size, after computing the local hashes that are missing.
-func (t *TokensWithHashes) local(blockTokens int) *hashed {
-	if blockTokens < 1 {
-		panic("kvindex: blocks of no tokens")
-	}
-	at := slices.IndexFunc(t.sizes, func(h hashed) bool { return h.blockTokens == blockTokens })
-	if at < 0 {
-		at = len(t.sizes)
-		t.sizes = append(t.sizes, hashed{blockTokens: blockTokens})
-	}
-	h := &t.sizes[at]
-	blocks := len(t.tokens) / blockTokens
-	if len(h.locals) == blocks {
-		return h
-	}
-	h.locals = slices.Grow(h.locals, blocks-len(h.locals))
-	// A block entirely within the public prefix is hashed without the salt; one that crosses its
-	// end has the salt.
-	seed, shared := t.ns.Seed(), t.ns
-	shared.Salt = ""
-	public := shared.Seed()
-	for i := len(h.locals); i < blocks; i++ {
-		lo, seed := i*blockTokens, seed
-		if lo+blockTokens <= t.public {
-			seed = public
-		}
-		h.locals = append(h.locals, kv.HashLocal(t.tokens[lo:lo+blockTokens], seed))
-	}
-	return h
 }
