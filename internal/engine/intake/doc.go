@@ -12,6 +12,4 @@
 //			q.Finish(j, res, err)
 //		}
 //	}()
-//
-// A [Size] fills in and checks the fields that the configurations of all backends share.
 package intake
