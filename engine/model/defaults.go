@@ -5,35 +5,45 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"reflect"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // Defaults are the sampling parameters that a model's authors recommend, with the meanings of
-// Hugging Face's GenerationConfig. Nil: no recommendation.
-type Defaults struct {
-	Temperature       *float64 // at least 0; 0 is greedy
-	TopP              *float64 // (0, 1]
-	TopK              *int     // at least 0; 0 is off
-	MinP              *float64 // [0, 1]
-	RepetitionPenalty *float64 // above 0; 1 is off
-}
-
-// defaultNames are the names of the parameters, in generation_config.json and, under
-// general.sampling, in the metadata of GGUF files.
+// Hugging Face's GenerationConfig. Nil: no recommendation. The tags have the names in
+// generation_config.json and in the metadata of GGUF files, and the bounds.
 //
 // Source: gguf-py/gguf/constants.py of llama.cpp, Keys.General.SAMPLING_*.
-var defaultNames = []struct {
-	json, gguf string
-	lo, hi     float64
-	above      bool // lo itself is excluded
-	to         func(*Defaults, float64)
-}{
-	{"temperature", "temp", 0, 100, false, func(d *Defaults, v float64) { d.Temperature = &v }},
-	{"top_p", "top_p", 0, 1, true, func(d *Defaults, v float64) { d.TopP = &v }},
-	{"top_k", "top_k", -1, 1 << 30, false, func(d *Defaults, v float64) { k := max(int(v), 0); d.TopK = &k }},
-	{"min_p", "min_p", 0, 1, false, func(d *Defaults, v float64) { d.MinP = &v }},
-	{"repetition_penalty", "penalty_repeat", 0, 100, true, func(d *Defaults, v float64) { d.RepetitionPenalty = &v }},
+type Defaults struct {
+	Temperature       *float64 `hf:"temperature" gguf:"general.sampling.temp" min:"0" max:"100"`                    // 0 is greedy
+	TopP              *float64 `hf:"top_p" gguf:"general.sampling.top_p" above:"0" max:"1"`                         // 1 is off
+	TopK              *int     `hf:"top_k" gguf:"general.sampling.top_k" min:"-1" max:"1<<30"`                      // 0 is off, as is -1 in the files
+	MinP              *float64 `hf:"min_p" gguf:"general.sampling.min_p" min:"0" max:"1"`                           // 0 is off
+	RepetitionPenalty *float64 `hf:"repetition_penalty" gguf:"general.sampling.penalty_repeat" above:"0" max:"100"` // 1 is off
+}
+
+// read sets the fields of d. number returns the number under a name, the tag of the given key; false
+// if there is none. A number out of its field's bounds is an error for fail.
+func (d *Defaults) read(key string, number func(name string) (float64, bool), fail func(error)) {
+	for f, field := range reflect.ValueOf(d).Elem().Fields() {
+		name := f.Tag.Get(key)
+		n, ok := number(name)
+		if !ok {
+			continue
+		}
+		v := reflect.New(f.Type.Elem())
+		v.Elem().Set(reflect.ValueOf(n).Convert(f.Type.Elem()))
+		if want := bounds.Outside(f.Tag.Lookup, v.Elem()); want != "" {
+			fail(damaged("%s is %v, want %s", name, n, want))
+			continue
+		}
+		field.Set(v)
+	}
+	if d.TopK != nil {
+		*d.TopK = max(*d.TopK, 0)
+	}
 }
 
 // ReadDefaults reads the recommended sampling parameters of the model at path: from
@@ -71,41 +81,21 @@ func parseDefaults(generation []byte) (d Defaults, _ error) {
 	if err != nil {
 		return d, err
 	}
-	for _, n := range defaultNames {
-		var v float64
-		if !f.read(n.json, &v, "a number") {
-			continue
-		}
-		if v < n.lo || v > n.hi || n.above && v == n.lo {
-			f.fail(damaged("%s is %v, want %s", n.json, v, span(n.lo, n.hi, n.above)))
-			continue
-		}
-		n.to(&d, v)
-	}
+	d.read("hf", func(name string) (v float64, ok bool) {
+		ok = f.read(name, &v, "a number")
+		return v, ok
+	}, f.fail)
 	return d, f.err()
 }
 
 func ggufDefaults(meta *gguf.Meta) (d Defaults, _ error) {
-	var errs []error
-	for _, n := range defaultNames {
-		key := "general.sampling." + n.gguf
-		if !meta.Has(key) {
-			continue
+	f := metaFields{meta: meta}
+	d.read("gguf", func(name string) (float64, bool) {
+		v, ok := meta.Float(name)
+		if meta.Has(name) && !ok {
+			f.fail(damaged("%s is %s, want a number", name, meta.Text(name)))
 		}
-		v, ok := meta.Float(key)
-		if !ok || !(v >= n.lo && v <= n.hi) || n.above && v == n.lo {
-			errs = append(errs, damaged("%s is %s, want %s", key, meta.Text(key), span(n.lo, n.hi, n.above)))
-			continue
-		}
-		n.to(&d, v)
-	}
-	return d, errors.Join(errs...)
-}
-
-// span describes a range for a message.
-func span(lo, hi float64, above bool) string {
-	if above {
-		return fmt.Sprintf("a number above %v, up to %v", lo, hi)
-	}
-	return fmt.Sprintf("a number from %v to %v", lo, hi)
+		return v, ok
+	}, f.fail)
+	return d, errors.Join(f.errs...)
 }

@@ -45,7 +45,7 @@ func TestReadDefaults(t *testing.T) {
 		{`{"eos_token_id": 2}`, "", ""},
 		{`{"do_sample": true, "repetition_penalty": 1.05, "temperature": 0.7, "top_p": 0.8, "top_k": 20}`, "temperature=0.7 top_p=0.8 top_k=20 repetition_penalty=1.05", ""}, // Qwen2.5's
 		{`{"temperature": null, "top_k": -1, "min_p": 0}`, "top_k=0 min_p=0", ""},
-		{`{"temperature": -1, "top_p": 0}`, "", "temperature is -1, want a number from 0 to 100\ngeneration_config.json: model: damaged file: top_p is 0, want a number above 0, up to 1"},
+		{`{"temperature": -1, "top_p": 0}`, "", "temperature is -1, want 0 to 100\ngeneration_config.json: model: damaged file: top_p is 0, want more than 0 and at most 1"},
 		{`{"temperature": "hot"}`, "", `temperature is "hot", want a number`},
 		{`[]`, "", "not a JSON object"},
 	} {
