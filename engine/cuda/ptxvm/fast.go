@@ -13,11 +13,6 @@ var fast = map[string]func(w *warp, in *instr, mask uint32){
 			d[l] = uint64(uint32(a[l]) + uint32(b[l]))
 		}
 	}),
-	"sub.s32": wholeBinary(func(d, a, b *row) {
-		for l := range d {
-			d[l] = uint64(uint32(a[l]) - uint32(b[l]))
-		}
-	}),
 	"add.s64": wholeBinary(func(d, a, b *row) {
 		for l := range d {
 			d[l] = a[l] + b[l]
@@ -28,19 +23,9 @@ var fast = map[string]func(w *warp, in *instr, mask uint32){
 			d[l] = uint64(uint32(a[l]) & uint32(b[l]))
 		}
 	}),
-	"or.b32": wholeBinary(func(d, a, b *row) {
-		for l := range d {
-			d[l] = uint64(uint32(a[l]) | uint32(b[l]))
-		}
-	}),
 	"shl.b32": wholeBinary(func(d, a, b *row) {
 		for l := range d {
 			d[l] = uint64(uint32(a[l]) << uint32(b[l]))
-		}
-	}),
-	"shl.b64": wholeBinary(func(d, a, b *row) {
-		for l := range d {
-			d[l] = a[l] << uint32(b[l])
 		}
 	}),
 	"shr.u32": wholeBinary(func(d, a, b *row) {
@@ -48,29 +33,9 @@ var fast = map[string]func(w *warp, in *instr, mask uint32){
 			d[l] = uint64(uint32(a[l]) >> uint32(b[l]))
 		}
 	}),
-	"mul.lo.s32": wholeBinary(func(d, a, b *row) {
-		for l := range d {
-			d[l] = uint64(uint32(a[l]) * uint32(b[l]))
-		}
-	}),
-	"mul.lo.s64": wholeBinary(func(d, a, b *row) {
-		for l := range d {
-			d[l] = a[l] * b[l]
-		}
-	}),
-	"mul.wide.s32": wholeBinary(func(d, a, b *row) {
-		for l := range d {
-			d[l] = uint64(int64(int32(a[l])) * int64(int32(b[l])))
-		}
-	}),
 	"add.rn.f32": wholeBinary(func(d, a, b *row) {
 		for l := range d {
 			d[l] = bits32(f(a[l]) + f(b[l]))
-		}
-	}),
-	"sub.rn.f32": wholeBinary(func(d, a, b *row) {
-		for l := range d {
-			d[l] = bits32(f(a[l]) - f(b[l]))
 		}
 	}),
 	"mul.rn.f32": wholeBinary(func(d, a, b *row) {
