@@ -108,14 +108,11 @@ func (c *gpucheckCmd) chat(ctx context.Context) (*bench.Comparison, error) {
 		cfg.Requests, cfg.Turns, cfg.SystemPrompts, cfg.SystemBytes, cfg.OutputTokens, cfg.Clients = 2, 2, 1, 40, 2, 1
 		play.KVTokens, play.StepTokens, preset = 1024, 128, model.Nano
 	}
-	dir, err := os.MkdirTemp("", "coppice-")
+	dir, remove, err := generated(preset, preset.String())
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	if err := model.Generate(dir, model.Spec{Preset: preset, Seed: 1}); err != nil {
-		return nil, err
-	}
+	defer remove()
 	load, err := bench.NewChat(cfg)
 	if err != nil {
 		return nil, err

@@ -86,7 +86,8 @@ type logitLists struct {
 	want          part  // index of the row's last token
 	draws, biases part  // sampling parameters; biases of all rows
 	topK          part  // number of most probable tokens that the row asks for
-	top           int   // highest entry of topK, -1 if no row asks for log-probabilities
+	asked         []int // that number, -1 if the row asks for no log-probabilities
+	top           int   // highest entry of asked, -1 if there is none
 	wantRow       []int // the row's index in the batch
 	digests       bool
 }
@@ -133,7 +134,7 @@ type planner struct {
 // make returns the plan of a batch, and updates the host's copy of page tables and parameters. The
 // plan is valid until the next call.
 func (p *planner) make(b *engine.Batch) *plan {
-	p.plan = plan{data: p.data[:0], more: p.more[:0], graph: p.graphs.fit(b), rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0]},
+	p.plan = plan{data: p.data[:0], more: p.more[:0], graph: p.graphs.fit(b), rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0], asked: p.asked[:0]},
 		promptLists: promptLists{spans: p.spans[:0]}}
 	p.list(1, liveCounts)
 	p.binds(b)
@@ -403,12 +404,12 @@ func (p *planner) logits(b *engine.Batch) {
 		if sp.Penalised() {
 			flags |= flagPenalised
 		}
+		asked := -1
 		if r.Sample && (sp.Logprobs || sp.TopLogprobs > 0) {
-			p.top = max(p.top, int(sp.TopLogprobs))
-			topK = append(topK, sp.TopLogprobs)
-		} else {
-			topK = append(topK, 0)
+			asked = int(sp.TopLogprobs)
 		}
+		p.top, p.asked = max(p.top, asked), append(p.asked, asked)
+		topK = append(topK, int32(max(asked, 0)))
 		p.data = cudrv.AppendArgs(p.data, sp.Seed, int32(r.Slot), r.SampleIndex, sp.Temperature, sp.TopP, sp.MinP, sp.RepetitionPenalty,
 			sp.PresencePenalty, sp.FrequencyPenalty, sp.TopK, flags, int32(len(biases)), int32(len(sp.Bias)), int32(r.Mask)-1, int32(i))
 		biases = append(biases, sp.Bias...)

@@ -70,12 +70,12 @@ func (b *Backend) read(ro *engine.RowOut, r *engine.Row, j *job, w int) {
 		return
 	}
 	ro.Token = kv.Token(token)
-	if o.top < 0 || !o.logprobs[w] {
+	if o.asked[w] < 0 {
 		return
 	}
 	most, logSum := float(o.normsAt()+normBytes*w), float(o.normsAt()+normBytes*w+4)
 	ro.Logprob = (float(drawn+8) - most) - logSum
-	for k := range min(o.topK[w], b.info.Vocab) {
+	for k := range min(o.asked[w], b.info.Vocab) {
 		at := o.topsAt() + topBytes*(w*max(o.top, 1)+k)
 		ro.Top = append(ro.Top, engine.TokenLogprob{Token: kv.Token(word(at + 4)), Logprob: (float(at) - most) - logSum})
 	}

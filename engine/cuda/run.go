@@ -21,12 +21,11 @@ type place struct {
 // outcome is a copy of the parts of a plan that the waiting goroutine needs. The planner reuses the
 // plan for the next batch.
 type outcome struct {
-	rows     int
-	wantRow  []int // for each row with logits, its index in the batch
-	top      int   // highest number of most probable tokens that a row asks for, -1: no log-probabilities
-	topK     []int
-	logprobs []bool // for each row with logits: log-probabilities are requested
-	logits   int    // bytes of logits to copy to the host, 0 if no digest is requested
+	rows    int
+	wantRow []int // for each row with logits, its index in the batch
+	top     int   // highest number of most probable tokens that a row asks for, -1: no log-probabilities
+	asked   []int // as in logitLists
+	logits  int   // bytes of logits to copy to the host, 0 if no digest is requested
 
 	spans     []span // of rows with log-probabilities of their prompt
 	prompts   int    // number of tokens in spans
@@ -145,16 +144,8 @@ func (b *Backend) step(p *planner, j *job) error {
 		return err
 	}
 	o := &j.plan
-	*o = outcome{rows: plan.rows, wantRow: slices.Clone(plan.wantRow), top: plan.top, stats: plan.stats,
+	*o = outcome{rows: plan.rows, wantRow: slices.Clone(plan.wantRow), asked: slices.Clone(plan.asked), top: plan.top, stats: plan.stats,
 		spans: slices.Clone(plan.spans), prompts: plan.sources.n, promptTop: plan.promptTop}
-	for _, row := range o.wantRow {
-		sp, k := &d.params[j.Batch.Rows[row].Slot], 0
-		if j.Batch.Rows[row].Sample {
-			k = int(sp.TopLogprobs)
-		}
-		o.topK = append(o.topK, min(k, d.model.Vocab))
-		o.logprobs = append(o.logprobs, sp.Logprobs || k > 0)
-	}
 	if plan.digests {
 		o.logits = 4 * d.model.Vocab * len(o.wantRow)
 	}
@@ -185,9 +176,9 @@ func (b *Backend) fetch(pl *place, o *outcome) error {
 	get(o.promptTopsAt(), topBytes*o.promptTop*o.prompts, r.prompt.tops)
 	if o.top >= 0 {
 		get(o.normsAt(), normBytes*want, r.norms)
-		for i, k := range o.topK {
+		for i, k := range o.asked {
 			at := i * topBytes * max(o.top, 1)
-			get(o.topsAt()+at, topBytes*min(k, o.top), r.tops+cudrv.Ptr(at))
+			get(o.topsAt()+at, topBytes*min(k, d.model.Vocab), r.tops+cudrv.Ptr(at))
 		}
 	}
 	return err

@@ -28,7 +28,8 @@ const (
 // compiler is the compiler in a tree made by install.
 type compiler struct {
 	root    string
-	machine bool // make machine code in addition to PTX
+	machine bool   // make machine code in addition to PTX
+	temp    string // directory of intermediate files
 }
 
 func (c compiler) command(name string, args ...string) *exec.Cmd {
@@ -62,12 +63,7 @@ func (c compiler) version() (string, error) {
 
 // compile returns the PTX of one source in canonical form.
 func (c compiler) compile(dir, source string) ([]byte, error) {
-	temp, err := os.MkdirTemp("", "cuda")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(temp)
-	out := filepath.Join(temp, "out.ptx")
+	out := filepath.Join(c.temp, "out.ptx")
 	cmd := c.command("nvcc", append(flags, "-o", out, source)...)
 	cmd.Dir = dir
 	if _, err := run(cmd); err != nil {
@@ -133,18 +129,13 @@ func canonical(text []byte) []byte {
 
 // cubin returns the machine code of PTX, without line numbers, which would be most of its size.
 func (c compiler) cubin(ptx []byte) ([]byte, error) {
-	temp, err := os.MkdirTemp("", "cuda")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(temp)
 	var plain bytes.Buffer
 	for line := range bytes.Lines(ptx) {
 		if word := bytes.TrimSpace(line); !bytes.HasPrefix(word, []byte(".loc")) && !bytes.HasPrefix(word, []byte(".file")) {
 			plain.Write(line)
 		}
 	}
-	in, out := filepath.Join(temp, "in.ptx"), filepath.Join(temp, "out.cubin")
+	in, out := filepath.Join(c.temp, "plain.ptx"), filepath.Join(c.temp, "out.cubin")
 	if err := os.WriteFile(in, plain.Bytes(), 0o600); err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func main() {
 	}
 	root, err := filepath.Abs(*tree)
 	if err == nil {
-		err = do(compiler{root, *machine}, *kernels, *requirements, flag.Args())
+		err = do(compiler{root: root, machine: *machine}, *kernels, *requirements, flag.Args())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cuda:", err)
@@ -74,6 +74,10 @@ func build(c compiler, dir string) (files map[string][]byte, lock *Lock, err err
 	if lock.Compiler, err = c.version(); err != nil {
 		return nil, nil, err
 	}
+	if c.temp, err = os.MkdirTemp("", "cuda"); err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(c.temp)
 	sources, err := filepath.Glob(filepath.Join(dir, "*.cu"))
 	headers, _ := filepath.Glob(filepath.Join(dir, "*.cuh")) // can't fail: the pattern is valid
 	if sources = append(sources, headers...); err != nil || len(sources) == 0 {
@@ -114,17 +118,12 @@ func build(c compiler, dir string) (files map[string][]byte, lock *Lock, err err
 
 // measure runs ptxas for all targets and records the resources of each kernel.
 func measure(c compiler, ptx []byte, usage map[string]map[string]Usage) error {
-	temp, err := os.MkdirTemp("", "cuda")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(temp)
-	in := filepath.Join(temp, "in.ptx")
+	in := filepath.Join(c.temp, "in.ptx")
 	if err := os.WriteFile(in, ptx, 0o600); err != nil {
 		return err
 	}
 	for _, target := range targets {
-		said, err := c.assemble(in, target, filepath.Join(temp, "out.cubin"))
+		said, err := c.assemble(in, target, filepath.Join(c.temp, "out.cubin"))
 		if err != nil {
 			return err
 		}
