@@ -46,7 +46,7 @@ func placingCases(r *rand.Rand) []kernelCase {
 	const all, elements = heads + 2*kvHeads, 2 * kvHeads * page * dim
 	pool := random(r, pages*elements, true)
 	gather := func(p []cudrv.Ptr) []byte { return cudrv.Args(p[2], p[0], p[1], uint64(elements/8)) }
-	cases := []kernelCase{
+	return []kernelCase{
 		exact("layers", "rope_write", [3]int{tokens, all}, 32, func(p []cudrv.Ptr) []byte {
 			return cudrv.Args(p[8], p[9], p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], uint64(elements), uint64(0),
 				int32(pages), int32(2), int32(heads), int32(kvHeads), int32(dim), float32(1e-5), cudrv.Ptr(0))
@@ -63,11 +63,6 @@ func placingCases(r *rand.Rand) []kernelCase {
 			return cudrv.Args(p[2], p[0], p[1], int32(dim), cudrv.Ptr(0))
 		}, append(random(r, dim, false), append(random(r, dim-1, false), 0, 0, 0x80, 0x7f)...), words(0, 1), make([]byte, 8)),
 	}
-	for i := range cases[1:3] {
-		cases[1+i].bf16 = true
-	}
-	cases[0].bf16 = true
-	return cases
 }
 
 // slotCases has the kernels for the state of slots, and make_weights.

@@ -48,23 +48,17 @@ func try(f enginetest.Factory, name string) (err error) {
 	return errors.Join(err, t.err)
 }
 
-// nano opens the small model of the suite.
-func nano() (*model.Model, func(), error) {
+// nano opens the small model of the suite. Its files are mapped and need no names after that.
+func nano() (*model.Model, error) {
 	dir, err := os.MkdirTemp("", "coppice-gpucheck-")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	remove := func() { os.RemoveAll(dir) }
+	defer os.RemoveAll(dir)
 	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
-		remove()
-		return nil, nil, err
+		return nil, err
 	}
-	m, err := model.Open(dir)
-	if err != nil {
-		remove()
-		return nil, nil, err
-	}
-	return m, func() { m.Close(); remove() }, nil
+	return model.Open(dir)
 }
 
 // open opens a backend with the options of the suite.
@@ -75,11 +69,11 @@ func open(cfg *Config, m *model.Model, o enginetest.Options) (*cuda.Backend, err
 
 // conformance runs the suite of all backends.
 func conformance(ctx context.Context, cfg *Config, r *Report) error {
-	m, done, err := nano()
+	m, err := nano()
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer m.Close()
 	factory := func(t testing.TB, o enginetest.Options) engine.Backend {
 		b, err := open(cfg, m, o)
 		if err != nil {
@@ -102,11 +96,11 @@ func conformance(ctx context.Context, cfg *Config, r *Report) error {
 // invariance compares the bits of prompts that run alone with those of the same prompts in chunks, in
 // other pages and in batches with other rows.
 func invariance(ctx context.Context, cfg *Config, r *Report) error {
-	m, done, err := nano()
+	m, err := nano()
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer m.Close()
 	b, err := open(cfg, m, enginetest.Options{PageTokens: 16, Pages: 256, MaxSlots: 8, MaxRows: 8, MaxTokens: 512, MaxInflight: 2})
 	if err != nil {
 		return err

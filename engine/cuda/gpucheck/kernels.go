@@ -155,22 +155,19 @@ func kernelCases(r *rand.Rand) []kernelCase {
 	}
 	const rows, dim = 5, 512
 	cases = append(cases,
-		kernelCase{name: "rmsnorm", bf16: true, buffers: [][]byte{random(r, rows*dim, false), random(r, dim, false), make([]byte, 2*rows*dim)},
-			launches: []launch{{"layers", "rmsnorm", [3]int{rows}, 256, 0, func(p []cudrv.Ptr) []byte {
-				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), cudrv.Ptr(0), int32(dim), float32(1e-5), cudrv.Ptr(0))
-			}}}},
+		exact("layers", "rmsnorm", [3]int{rows}, 256, func(p []cudrv.Ptr) []byte {
+			return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), cudrv.Ptr(0), int32(dim), float32(1e-5), cudrv.Ptr(0))
+		}, random(r, rows*dim, false), random(r, dim, false), make([]byte, 2*rows*dim)),
 		kernelCase{name: "gemm32 swiglu", bf16: true, limit: 5e-3, buffers: [][]byte{random(r, 20*dim, true), random(r, 64*dim, true), make([]byte, 2*20*32)},
 			launches: []launch{productLaunch(20, 64, func(p []cudrv.Ptr) []byte {
 				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), int32(20), int32(64), int32(dim), int32(3), cudrv.Ptr(0))
 			})}},
-		kernelCase{name: "embed", buffers: [][]byte{random(r, 20*dim, true), words(3, 19, 0, 7, 7), words(0, 0, 0, 0, 0), words(0), make([]byte, 4*rows*dim)},
-			launches: []launch{{"layers", "embed", [3]int{rows}, 256, 0, func(p []cudrv.Ptr) []byte {
-				return cudrv.Args(p[4], p[3], p[0], p[1], p[2], p[2], p[2], int32(dim), int32(0), cudrv.Ptr(0))
-			}}}},
-		kernelCase{name: "page_copy", bf16: true, buffers: [][]byte{words(0, 2, 5), random(r, 3*2*2*16*64, true)},
-			launches: []launch{{"pages", "page_copy", [3]int{1, 4}, 128, 0, func(p []cudrv.Ptr) []byte {
-				return cudrv.Args(p[1], p[0], uint64(2*2*16*64/8), int32(16*8), int32(8))
-			}}}},
+		exact("layers", "embed", [3]int{rows}, 256, func(p []cudrv.Ptr) []byte {
+			return cudrv.Args(p[4], p[3], p[0], p[1], p[2], p[2], p[2], int32(dim), int32(0), cudrv.Ptr(0))
+		}, random(r, 20*dim, true), words(3, 19, 0, 7, 7), words(0, 0, 0, 0, 0), words(0), make([]byte, 4*rows*dim)),
+		exact("pages", "page_copy", [3]int{1, 4}, 128, func(p []cudrv.Ptr) []byte {
+			return cudrv.Args(p[1], p[0], uint64(2*2*16*64/8), int32(16*8), int32(8))
+		}, words(0, 2, 5), random(r, 3*2*2*16*64, true)),
 	)
 	for _, headDim := range kernels.HeadDims() {
 		cases = append(cases, attentionCases(r, headDim)...)
