@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
@@ -33,7 +34,7 @@ type Arrivals struct {
 	// Burstiness is the shape of the gamma distribution of the gaps. 1, the default, is
 	// a Poisson process; below 1 arrivals come in bursts; above 1 they are more even,
 	// and +Inf gives equal gaps. Source: vllm/benchmarks/serve.py, get_request.
-	Burstiness float64
+	Burstiness float64 `default:"1"`
 	Ramp       Ramp
 	From       float64 // sessions per second at the beginning of a ramp
 	Seed       uint64
@@ -43,12 +44,7 @@ type Arrivals struct {
 const MaxArrivals = 1 << 22
 
 // WithDefaults returns a copy with the defaults in place of zeros.
-func (a Arrivals) WithDefaults() Arrivals {
-	if a.Burstiness == 0 {
-		a.Burstiness = 1
-	}
-	return a
-}
+func (a Arrivals) WithDefaults() Arrivals { return bounds.Fill(a) }
 
 func (a Arrivals) validate(duration time.Duration, sessions int) error {
 	switch {

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/coppice-llm/coppice/internal/enum"
@@ -85,86 +83,44 @@ type Options struct {
 	tokenIDs bool // ask for the token ids of the output (return_token_ids)
 }
 
-// body appends the JSON of a request to dst: to the endpoint e, with the prompt d. most is the
-// limit on output tokens, at least 1.
-func (o *Options) body(dst []byte, e Endpoint, model string, d *dialogue, most int) []byte {
-	b := fields{dst: append(dst, '{'), extra: o.Extra}
-	if b.field("model") {
-		b.text(model)
-	}
+// request is the body of a request.
+type request struct {
+	Model         string           `json:"model"`
+	Messages      []openai.Message `json:"messages,omitempty"` // chat only
+	Prompt        any              `json:"prompt,omitempty"`   // completions only: token ids or text
+	MaxTokens     int              `json:"max_tokens"`
+	Temperature   *float64         `json:"temperature,omitempty"`
+	Stream        bool             `json:"stream"`
+	StreamOptions json.RawMessage  `json:"stream_options,omitempty"`
+	IgnoreEOS     bool             `json:"ignore_eos,omitempty"`
+	TokenIDs      bool             `json:"return_token_ids,omitempty"`
+}
+
+// body returns the JSON of a request: to the endpoint e, with the prompt d. most is the limit on
+// output tokens, at least 1. It panics on options without a JSON form, which Dial refuses.
+func (o *Options) body(e Endpoint, model string, d *dialogue, most int) []byte {
+	r := request{Model: model, MaxTokens: most, Temperature: o.Temperature, Stream: true, IgnoreEOS: o.IgnoreEOS, TokenIDs: o.tokenIDs}
 	switch {
 	case e == Chat:
-		if b.field("messages") {
-			b.value(d.messages)
+		r.Messages = d.messages
+	case len(d.tokens) > 0:
+		r.Prompt = d.tokens
+	default:
+		r.Prompt = d.text.String()
+	}
+	if !o.NoUsage {
+		r.StreamOptions = json.RawMessage(`{"include_usage":true}`)
+	}
+	body, err := json.Marshal(r)
+	if err == nil && len(o.Extra) > 0 {
+		var fields map[string]json.RawMessage
+		if err = json.Unmarshal(body, &fields); err == nil {
+			maps.Copy(fields, o.Extra)
+			body, err = json.Marshal(fields)
 		}
-	case b.field("prompt"):
-		if len(d.tokens) == 0 {
-			b.text(d.text.String())
-			break
-		}
-		for i, t := range d.tokens {
-			b.dst = strconv.AppendInt(append(b.dst, "[,"[min(i, 1)]), int64(t), 10)
-		}
-		b.dst = append(b.dst, ']')
 	}
-	if b.field("max_tokens") {
-		b.dst = strconv.AppendInt(b.dst, int64(most), 10)
-	}
-	if o.Temperature != nil && b.field("temperature") {
-		b.dst = strconv.AppendFloat(b.dst, *o.Temperature, 'f', -1, 64)
-	}
-	if b.field("stream") {
-		b.dst = append(b.dst, "true"...)
-	}
-	if !o.NoUsage && b.field("stream_options") {
-		b.dst = append(b.dst, `{"include_usage":true}`...)
-	}
-	if o.IgnoreEOS && b.field("ignore_eos") {
-		b.dst = append(b.dst, "true"...)
-	}
-	if o.tokenIDs && b.field("return_token_ids") {
-		b.dst = append(b.dst, "true"...)
-	}
-	for _, name := range slices.Sorted(maps.Keys(o.Extra)) {
-		b.begin(name)
-		b.dst = append(b.dst, o.Extra[name]...)
-	}
-	return append(b.dst, '}')
-}
-
-// fields writes the fields of a JSON object.
-type fields struct {
-	dst   []byte
-	extra map[string]json.RawMessage
-	any   bool // a field was written: the next one needs a comma
-}
-
-// field begins the field of this name and returns true. If an extra field replaces it, field
-// writes nothing and returns false.
-func (f *fields) field(name string) bool {
-	if _, replaced := f.extra[name]; replaced {
-		return false
-	}
-	f.begin(name)
-	return true
-}
-
-func (f *fields) begin(name string) {
-	if f.any {
-		f.dst = append(f.dst, ',')
-	}
-	f.any = true
-	f.text(name)
-	f.dst = append(f.dst, ':')
-}
-
-func (f *fields) text(s string) { f.value(s) }
-
-// value appends a value as JSON. It panics on values without a JSON form.
-func (f *fields) value(v any) {
-	text, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("load: strings that have no JSON: %v", err))
+		panic(fmt.Sprintf("load: options that have no JSON: %v", err))
 	}
-	f.dst = append(f.dst, text...)
+	return body
 }

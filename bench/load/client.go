@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -60,6 +61,9 @@ func Dial(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		if !json.Valid(value) {
 			return nil, fmt.Errorf("load: extra field %q is not JSON: %s", name, clip(value))
 		}
+	}
+	if t := cfg.Temperature; t != nil && (math.IsNaN(*t) || math.IsInf(*t, 0)) {
+		return nil, fmt.Errorf("load: Temperature is %v, want a finite number", *t)
 	}
 	c := &Client{cfg: cfg, base: strings.TrimSuffix(strings.TrimSuffix(cfg.URL, "/"), "/v1")}
 	c.shown = shown(c.base)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -156,7 +157,7 @@ func TestBodies(t *testing.T) {
 		{Options{NoUsage: true, Extra: map[string]json.RawMessage{"max_tokens": json.RawMessage("6"), "top_k": json.RawMessage(`[1]`), "model": json.RawMessage(`"n"`)}}, Completions, ids,
 			`{"prompt":[7,8,31999],"stream":true,"max_tokens":6,"top_k":[1],"model":"n"}`},
 	} {
-		got := tc.o.body(nil, tc.e, "m", tc.d, 5)
+		got := tc.o.body(tc.e, "m", tc.d, 5)
 		sameJSON(t, got, tc.want)
 		if n := strings.Count(string(got), `"max_tokens"`); n != 1 {
 			t.Errorf("max_tokens comes %d times: %s", n, got)
@@ -167,6 +168,7 @@ func TestBodies(t *testing.T) {
 func TestDialRefuses(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
+	infinite := math.Inf(1)
 	serve := func(status int, body string) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status); io.WriteString(w, body) }))
 		t.Cleanup(s.Close)
@@ -185,6 +187,7 @@ func TestDialRefuses(t *testing.T) {
 		{ClientConfig{URL: serve(200, "<html>")}, "OpenAI-compatible"},
 		{ClientConfig{URL: serve(200, `{"data":[]}`)}, "--model"},
 		{ClientConfig{URL: "http://x", Options: Options{Extra: map[string]json.RawMessage{"a": json.RawMessage("{")}}}, `"a" is not JSON`},
+		{ClientConfig{URL: "http://x", Options: Options{Temperature: &infinite}}, "Temperature is +Inf"},
 	} {
 		if c, err := Dial(t.Context(), tc.cfg); c != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.cfg.URL, err, tc.want)

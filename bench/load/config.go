@@ -5,38 +5,35 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // Config sizes one run. Exactly one of Concurrency, Arrivals and Timed must be set: it
 // decides when sessions begin. Zero means the default for the other fields.
 type Config struct {
-	Concurrency int       // closed loop with this number of concurrent sessions
+	Concurrency int       `min:"0" max:"1<<16"` // closed loop with this number of concurrent sessions
 	Arrivals    *Arrivals // open loop with a rate
 	Timed       bool      // open loop with the times of the data set
 	// MaxConcurrency limits the concurrent requests of an open loop. A request that is
 	// due waits until another has ended. Its figures begin when it is sent, as in vLLM;
 	// the delay is in Result.Lag. Default: no limit.
-	MaxConcurrency int
+	MaxConcurrency int `min:"0"`
 
-	Requests int           // number of requests to send. Default: the whole data set
-	Duration time.Duration // no request begins after it; those in flight are finished. Default: no limit
-	Timeout  time.Duration // of a request. Default 10 minutes
+	Requests int           `min:"0"`                // number of requests to send. Default: the whole data set
+	Duration time.Duration `min:"0s"`               // no request begins after it; those in flight are finished. Default: no limit
+	Timeout  time.Duration `default:"10m" min:"0s"` // of a request. Default 10 minutes
 
-	Warmup    int     // requests before the run, one after another, not counted
+	Warmup    int     `min:"0"` // requests before the run, one after another, not counted
 	WarmupSet Dataset // their data set, so that the warm-up does not cache the run's prompts
 
 	Percentiles []float64   // above 0, at most 100. Default 99
 	Objectives  *Objectives // if set, goodput is computed
 }
 
-// MaxConcurrency is the largest Config.Concurrency.
-const MaxConcurrency = 1 << 16
-
 // WithDefaults returns a copy with the defaults in place of zeros.
 func (c Config) WithDefaults() Config {
-	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Minute
-	}
+	c = bounds.Fill(c)
 	if len(c.Percentiles) == 0 {
 		c.Percentiles = []float64{99}
 	}
@@ -49,7 +46,7 @@ func (c Config) WithDefaults() Config {
 
 // Validate reports all faults at once, for a run with data set d.
 func (c *Config) Validate(d Dataset) error {
-	var errs []error
+	errs := []error{bounds.Check("load", c)}
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("load: "+format, args...)) }
 	ways := 0
 	for _, on := range []bool{c.Concurrency != 0, c.Arrivals != nil, c.Timed} {
@@ -60,14 +57,8 @@ func (c *Config) Validate(d Dataset) error {
 	if ways != 1 {
 		fail("%d of Concurrency, Arrivals and Timed are set, want one", ways)
 	}
-	if c.Concurrency < 0 || c.Concurrency > MaxConcurrency {
-		fail("Concurrency is %d, want 1 to %d", c.Concurrency, MaxConcurrency)
-	}
-	if c.MaxConcurrency < 0 || c.MaxConcurrency > 0 && c.Concurrency > 0 {
-		fail("MaxConcurrency is %d, want at least 1, and an open loop", c.MaxConcurrency)
-	}
-	if c.Requests < 0 || c.Duration < 0 || c.Timeout < 0 || c.Warmup < 0 {
-		fail("Requests is %d, Duration %v, Timeout %v, Warmup %d, want none below 0", c.Requests, c.Duration, c.Timeout, c.Warmup)
+	if c.MaxConcurrency > 0 && c.Concurrency > 0 {
+		fail("MaxConcurrency is %d, want 0 in a closed loop", c.MaxConcurrency)
 	}
 	if c.Warmup > 0 && c.WarmupSet == nil {
 		fail("Warmup is %d, want a WarmupSet", c.Warmup)

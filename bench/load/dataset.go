@@ -1,10 +1,13 @@
 package load
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // Dataset provides the sessions of a load. Implementations are pure: Session(i) returns
@@ -41,7 +44,8 @@ type Turn struct {
 // Random has sessions of one request of random tokens. Requests share no prefix.
 type Random struct {
 	Vocabulary
-	InputTokens, OutputTokens int // mean lengths
+	InputTokens  int `min:"1" max:"1<<24"` // mean length
+	OutputTokens int `min:"1" max:"1<<24"` // mean length
 	// RangeRatio spreads lengths evenly over [n - n*RangeRatio, n + n*RangeRatio].
 	// Source: vllm/benchmarks/datasets.py, RandomDataset.
 	RangeRatio float64
@@ -61,20 +65,20 @@ func (d *Random) Session(i int) Session {
 	return Session{Turns: []Turn{{User: d.segment(rng, in), OutputTokens: out}}}
 }
 
-// Validate reports the first length that is out of range.
-func (d *Random) Validate() error {
-	return validateLengths(d.RangeRatio, length{"InputTokens", d.InputTokens}, length{"OutputTokens", d.OutputTokens})
-}
+// Validate reports all fields that are out of range.
+func (d *Random) Validate() error { return validate(d, d.RangeRatio) }
 
 // SharedPrefix has groups of requests, each group with its own prefix. It is SGLang's
 // generated-shared-prefix (python/sglang/bench_serving.py). Make it by NewSharedPrefix.
 type SharedPrefix struct {
 	Vocabulary
-	Groups, PromptsPerGroup    int
-	PrefixTokens, SuffixTokens int // of a group's prefix, and of each request after it
-	OutputTokens               int
-	Ordered                    bool // group after group; otherwise shuffled
-	Seed                       uint64
+	Groups          int  `min:"1" max:"1<<24"`
+	PromptsPerGroup int  `min:"1" max:"1<<24"`
+	PrefixTokens    int  `min:"1" max:"1<<24"` // of a group
+	SuffixTokens    int  `min:"1" max:"1<<24"` // of each request after the prefix
+	OutputTokens    int  `min:"1" max:"1<<24"`
+	Ordered         bool // group after group; otherwise shuffled
+	Seed            uint64
 
 	order []int // session to request; set by NewSharedPrefix
 }
@@ -82,9 +86,7 @@ type SharedPrefix struct {
 // NewSharedPrefix returns a copy of d with the order of its requests. Sizes out of range
 // are errors.
 func NewSharedPrefix(d SharedPrefix) (*SharedPrefix, error) {
-	err := validateLengths(0, length{"Groups", d.Groups}, length{"PromptsPerGroup", d.PromptsPerGroup}, length{"PrefixTokens", d.PrefixTokens},
-		length{"SuffixTokens", d.SuffixTokens}, length{"OutputTokens", d.OutputTokens})
-	if err != nil {
+	if err := bounds.Check("load", d); err != nil {
 		return nil, err
 	}
 	if d.PromptsPerGroup > MaxArrivals/d.Groups {
@@ -118,13 +120,13 @@ func (d *SharedPrefix) Session(i int) Session {
 // turns with the server's answers, and about InputTokens more.
 type MultiTurn struct {
 	Vocabulary
-	TurnCount    int
-	SystemTokens int // length of a system prompt; may be 0
-	Systems      int // number of system prompts; conversation i uses i mod Systems. Default 1
-	InputTokens  int // mean, of each turn
-	OutputTokens int // mean, of each turn
+	TurnCount    int `min:"1" max:"1<<24"`
+	SystemTokens int `min:"0" max:"1<<24"` // length of a system prompt
+	Systems      int `min:"0" max:"1<<24"` // number of system prompts; conversation i uses i mod Systems. Default 1
+	InputTokens  int `min:"1" max:"1<<24"` // mean, of each turn
+	OutputTokens int `min:"1" max:"1<<24"` // mean, of each turn
 	RangeRatio   float64
-	Think        time.Duration // mean pause of the user between turns; exponentially distributed
+	Think        time.Duration `min:"0s"` // mean pause of the user between turns; exponentially distributed
 	Seed         uint64
 }
 
@@ -151,35 +153,19 @@ func (d *MultiTurn) Session(i int) Session {
 	return s
 }
 
-// Validate reports the first size that is out of range.
-func (d *MultiTurn) Validate() error {
-	if d.SystemTokens < 0 || d.SystemTokens > MaxLength || d.Systems < 0 || d.Think < 0 {
-		return fmt.Errorf("load: SystemTokens is %d, Systems %d and Think %v, want none below 0 and at most %d tokens", d.SystemTokens, d.Systems, d.Think, MaxLength)
-	}
-	return validateLengths(d.RangeRatio, length{"TurnCount", d.TurnCount}, length{"InputTokens", d.InputTokens}, length{"OutputTokens", d.OutputTokens})
-}
+// Validate reports all fields that are out of range.
+func (d *MultiTurn) Validate() error { return validate(d, d.RangeRatio) }
 
 // MaxLength is the most tokens in one part of a prompt, or in an output.
 const MaxLength = 1 << 24
 
-// length is a size to validate, with the name of its field.
-type length struct {
-	name  string
-	value int
-}
-
-// validateLengths reports the first length outside [1, MaxLength], and a ratio outside
-// [0, 1).
-func validateLengths(ratio float64, all ...length) error {
-	for _, l := range all {
-		if l.value < 1 || l.value > MaxLength {
-			return fmt.Errorf("load: %s is %d, want 1 to %d", l.name, l.value, MaxLength)
-		}
-	}
+// validate reports the fields of data set d that are out of range, and a ratio outside [0, 1).
+func validate(d Dataset, ratio float64) error {
+	err := bounds.Check("load", d)
 	if !(ratio >= 0 && ratio < 1) {
-		return fmt.Errorf("load: RangeRatio is %v, want 0 or more and less than 1", ratio)
+		err = errors.Join(err, fmt.Errorf("load: RangeRatio is %v, want 0 or more and less than 1", ratio))
 	}
-	return nil
+	return err
 }
 
 // spread draws a length evenly from mean*(1-ratio) to mean*(1+ratio). The bounds are rounded

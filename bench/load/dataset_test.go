@@ -278,24 +278,25 @@ func TestObjectives(t *testing.T) {
 	}
 }
 
-func TestRecordsMerge(t *testing.T) {
+func TestRecord(t *testing.T) {
 	slo := &Objectives{TTFT: 5 * ms}
 	begin := time.Unix(0, 0)
-	one, a, b := newRecord(), newRecord(), newRecord()
+	r := newRecord()
 	for i := range 100 {
 		s := &sample{sent: begin.Add(time.Duration(i) * 50 * ms), ttft: time.Duration(i+1) * ms / 10, gaps: []time.Duration{ms, 2 * ms}, e2el: time.Second, output: 3, prompt: 9, cached: i%3 - 1, lag: -1}
 		if i%10 == 0 {
 			s.failure, s.err = Busy, fmt.Errorf("busy %d", i)
 		}
-		one.add(s, begin, slo)
-		[]*record{a, b}[i%2].add(s, begin, slo)
+		r.add(s, begin, slo)
 	}
-	a.merge(b)
-	p := []float64{50, 90, 99}
-	if !reflect.DeepEqual(a.ttft.distribution(p), one.ttft.distribution(p)) || !reflect.DeepEqual(a.itl.distribution(p), one.itl.distribution(p)) || !reflect.DeepEqual(a.seconds, one.seconds) {
-		t.Error("two records merged are not one")
+	sum := 0.0
+	for _, tokens := range r.seconds {
+		sum += tokens
 	}
-	if a.completed != 90 || a.failed[Busy] != 10 || a.good != one.good || a.good != 45 || a.cached != one.cached || a.cacheable != one.cacheable || a.first[Busy].Error() != "busy 0" {
-		t.Errorf("%+v", a)
+	if d := r.itl.distribution(nil); len(r.seconds) != 5 || sum != 270 || d.Count != 180 || d.Min != ms || d.Max != 2*ms || d.Mean != 3*ms/2 {
+		t.Errorf("%v tokens in %d seconds, gaps %+v", sum, len(r.seconds), d)
+	}
+	if r.completed != 90 || r.failed[Busy] != 10 || r.good != 45 || r.cached != 30 || r.cacheable != 60*9 || r.first[Busy].Error() != "busy 0" {
+		t.Errorf("%+v", r)
 	}
 }

@@ -72,7 +72,6 @@ func (s *sample) tpot() (d time.Duration, ok bool) {
 type scratch struct {
 	events *EventReader
 	chunk  openai.Chunk
-	body   []byte
 	sample sample
 }
 
@@ -81,13 +80,13 @@ const lingerTime = 100 * time.Millisecond
 
 func newScratch() *scratch { return &scratch{events: NewEventReader(nil, nil)} }
 
-// exchange sends sc.body, reads the answer to its end, and fills in sc.sample, including the error
+// exchange sends body, reads the answer to its end, and fills in sc.sample, including the error
 // if there is one. With keep it stores the output in sc.sample too.
-func (c *Client) exchange(ctx context.Context, sc *scratch, keep bool) {
+func (c *Client) exchange(ctx context.Context, sc *scratch, body []byte, keep bool) {
 	s := &sc.sample
 	s.reset()
 	s.sent = time.Now()
-	if err := c.stream(ctx, sc, keep); err != nil {
+	if err := c.stream(ctx, sc, body, keep); err != nil {
 		s.err = err
 		if s.failure == None {
 			s.failure = ofError(ctx, err)
@@ -100,11 +99,11 @@ func (c *Client) exchange(ctx context.Context, sc *scratch, keep bool) {
 
 // stream does the work of exchange. It sets sc.sample.failure for all errors except those of the
 // connection, which exchange classifies.
-func (c *Client) stream(ctx context.Context, sc *scratch, keep bool) error {
+func (c *Client) stream(ctx context.Context, sc *scratch, body []byte, keep bool) error {
 	s := &sc.sample
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+c.cfg.Endpoint.path(), bytes.NewReader(sc.body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+c.cfg.Endpoint.path(), bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -37,8 +37,8 @@ func OpenPrompts(path string, outputTokens int) (*Prompts, error) {
 }
 
 func readPrompts(r io.Reader, asJSON bool, outputTokens int) (*Prompts, error) {
-	if err := validateLengths(0, length{"OutputTokens", outputTokens}); err != nil {
-		return nil, err
+	if outputTokens < 1 || outputTokens > MaxLength {
+		return nil, fmt.Errorf("OutputTokens is %d, want 1 to %d", outputTokens, MaxLength)
 	}
 	p := &Prompts{}
 	err := eachLine(r, func(line []byte) error {

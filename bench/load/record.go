@@ -44,13 +44,6 @@ func (m *meter) add(d time.Duration) {
 	m.low, m.high = min(m.low, d), max(m.high, d)
 }
 
-func (m *meter) merge(from *meter) {
-	m.histogram.Merge(from.histogram)
-	m.sum += from.sum
-	m.squares += from.squares
-	m.low, m.high = min(m.low, from.low), max(m.high, from.high)
-}
-
 // distribution computes the summary. The standard deviation is that of the population.
 func (m *meter) distribution(percentiles []float64) Distribution {
 	d := Distribution{Count: int(m.histogram.TotalCount()), Percentiles: make([]time.Duration, len(percentiles))}
@@ -74,8 +67,7 @@ func (m *meter) percentile(p float64) time.Duration {
 	return min(time.Duration(m.histogram.ValueAtPercentile(p)), m.high)
 }
 
-// record sums up the requests of a part of a run. It belongs to one goroutine at a time;
-// result merges all records.
+// record sums up the requests of a run. It belongs to one goroutine at a time.
 type record struct {
 	ttft, tpot, itl, e2el, lag meter
 
@@ -151,35 +143,4 @@ func (r *record) arrived(at time.Duration, tokens float64) {
 		r.seconds = append(slices.Grow(r.seconds, second+1-len(r.seconds)), make([]float64, second+1-len(r.seconds))...)
 	}
 	r.seconds[second] += tokens
-}
-
-// merge adds the figures of another record to r.
-func (r *record) merge(from *record) {
-	r.ttft.merge(&from.ttft)
-	r.tpot.merge(&from.tpot)
-	r.itl.merge(&from.itl)
-	r.e2el.merge(&from.e2el)
-	r.lag.merge(&from.lag)
-	r.completed += from.completed
-	r.silent += from.silent
-	r.good += from.good
-	r.input += from.input
-	r.output += from.output
-	r.cached += from.cached
-	r.cacheable += from.cacheable
-	r.guessed += from.guessed
-	for i := range r.failed {
-		r.failed[i] += from.failed[i]
-		if r.first[i] == nil {
-			r.first[i] = from.first[i]
-		}
-	}
-	for i := range r.counted {
-		r.counted[i] += from.counted[i]
-	}
-	for second, tokens := range from.seconds {
-		if tokens > 0 {
-			r.arrived(time.Duration(second)*time.Second, tokens)
-		}
-	}
 }

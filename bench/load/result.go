@@ -49,13 +49,9 @@ type FailureCount struct {
 	Example string  `json:"example"` // the first error of this kind
 }
 
-// result merges the records. All sessions must have ended.
+// result returns the figures. All sessions must have ended.
 func (r *runner) result() *Result {
-	all := <-r.records
-	for range cap(r.records) - 1 {
-		all.merge(<-r.records)
-	}
-	p := r.cfg.Percentiles
+	all, p := r.record, r.cfg.Percentiles
 	out := &Result{
 		URL: r.client.shown, Model: r.client.cfg.Model, Dataset: r.dataset.String(), Endpoint: r.client.cfg.Endpoint,
 		Config: r.cfg, Begin: r.begin, Duration: r.ended,

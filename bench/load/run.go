@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,11 +21,8 @@ func Run(ctx context.Context, c *Client, d Dataset, cfg Config, progress func())
 	if err := cfg.Validate(d); err != nil {
 		return nil, err
 	}
-	r := &runner{client: c, dataset: d, cfg: cfg, progress: progress, options: c.cfg.Options, records: make(chan *record, runtime.GOMAXPROCS(0))}
+	r := &runner{client: c, dataset: d, cfg: cfg, progress: progress, options: c.cfg.Options, record: newRecord()}
 	r.options.tokenIDs = d.Turns() > 1 && c.cfg.Endpoint == Completions
-	for range cap(r.records) {
-		r.records <- newRecord()
-	}
 	if cfg.MaxConcurrency > 0 {
 		r.slots = make(chan struct{}, cfg.MaxConcurrency)
 	}
@@ -56,7 +52,6 @@ type runner struct {
 	progress func()
 
 	begin   time.Time
-	records chan *record  // records not in use: a goroutine takes one, adds to it, and returns it
 	slots   chan struct{} // holds an element for each request in flight; nil for no limit
 	left    atomic.Int64  // requests that may still begin; below 0 if more were tried
 	over    chan struct{} // closed when left reaches 0
@@ -66,6 +61,7 @@ type runner struct {
 	mu        sync.Mutex
 	out, peak int           // requests in flight, now and at most
 	ended     time.Duration // end of the latest request, from begin
+	record    *record
 }
 
 // warmUp sends the first turns of cfg.Warmup sessions, one after another. A failure is
@@ -175,7 +171,7 @@ func (r *runner) play(ctx context.Context, s *Session, due time.Duration) {
 		if !got.promptKnown {
 			got.prompt = d.length
 		}
-		r.record(got)
+		r.add(got)
 		if got.failure != None {
 			r.skipped.Add(int64(len(s.Turns) - n - 1))
 			return
@@ -262,16 +258,14 @@ func (r *runner) think(ctx context.Context, d time.Duration) (ok bool) {
 func (r *runner) exchange(ctx context.Context, sc *scratch, d *dialogue, most int, keep bool) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Timeout, errTimeout)
 	defer cancel()
-	sc.body = r.options.body(sc.body[:0], r.client.cfg.Endpoint, r.client.cfg.Model, d, most)
-	r.client.exchange(ctx, sc, keep)
+	r.client.exchange(ctx, sc, r.options.body(r.client.cfg.Endpoint, r.client.cfg.Model, d, most), keep)
 }
 
-// record adds a finished request to a free record. There are GOMAXPROCS records, so that
-// goroutines rarely wait for each other.
-func (r *runner) record(s *sample) {
-	into := <-r.records
-	into.add(s, r.begin, r.cfg.Objectives)
-	r.records <- into
+// add records a finished request.
+func (r *runner) add(s *sample) {
+	r.mu.Lock()
+	r.record.add(s, r.begin, r.cfg.Objectives)
+	r.mu.Unlock()
 	if r.progress != nil {
 		r.progress()
 	}

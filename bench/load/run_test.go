@@ -314,7 +314,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"say how many":         {Duration: 1, Arrivals: &Arrivals{Rate: math.Inf(1)}},
 		"schedule of more":     {Duration: time.Hour, Arrivals: &Arrivals{Rate: 1e9}},
 		"more than 4194304":    {Requests: MaxArrivals + 1, Arrivals: &Arrivals{Rate: 1}},
-		"Concurrency is 65537": {Requests: 1, Concurrency: MaxConcurrency + 1},
+		"Concurrency is 65537": {Requests: 1, Concurrency: 1<<16 + 1},
 	} {
 		if _, err := Run(t.Context(), nil, d, cfg, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

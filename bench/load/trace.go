@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -26,10 +27,10 @@ const (
 // TraceConfig holds the options for playing a recorded trace.
 type TraceConfig struct {
 	Vocabulary
-	Speedup float64 // divides all times. Default 1
+	Speedup float64 `default:"1"` // divides all times. Default 1
 	// Scale divides all lengths, for small models: a block has TraceBlock/Scale tokens.
 	// A power of two, at most TraceBlock. Default 1.
-	Scale int
+	Scale int `default:"1" min:"1" max:"512" pow2:""`
 	Seed  uint64
 }
 
@@ -67,17 +68,12 @@ func OpenTrace(path string, cfg TraceConfig) (*Trace, error) {
 // ReadTrace reads a trace. An error names the line and the fault. A request recorded
 // with no output tokens is sent for one token, the least that servers accept.
 func ReadTrace(r io.Reader, cfg TraceConfig) (*Trace, error) {
-	if cfg.Speedup == 0 {
-		cfg.Speedup = 1
-	}
-	if cfg.Scale == 0 {
-		cfg.Scale = 1
-	}
+	cfg = bounds.Fill(cfg)
 	if !(cfg.Speedup > 0) {
 		return nil, fmt.Errorf("load: Speedup is %v, want more than 0", cfg.Speedup)
 	}
-	if cfg.Scale < 1 || cfg.Scale > TraceBlock || cfg.Scale&(cfg.Scale-1) != 0 {
-		return nil, fmt.Errorf("load: Scale is %d, want a power of two up to %d", cfg.Scale, TraceBlock)
+	if err := bounds.Check("load", cfg); err != nil {
+		return nil, err
 	}
 	t := &Trace{cfg: cfg}
 	last := 0.0
