@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-
-	"github.com/coppice-llm/coppice/kv"
 )
 
 // AnalyzeConfig sizes an [Analyze]. The zero value works.
@@ -177,23 +175,14 @@ const noBlock = -1
 
 // tree builds the prefix tree of all requests at one block size.
 func (s *Sequences) tree(blockTokens int) *blockTree {
-	t := &blockTree{blockTokens: blockTokens}
-	index := map[kv.BlockHash]int32{} // hashes are chained, so equal hashes mean equal prefixes
-	for i := range s.requests {
-		h := s.hasher(i, blockTokens)
+	p := s.pages(blockTokens)
+	t := &blockTree{blockTokens: blockTokens, nodes: make([]blockNode, p.pages), blocks: len(p.visits), hits: p.ideal()}
+	for i, end := range p.ends {
 		parent := int32(noBlock)
-		for depth := range s.requests[i].whole(blockTokens) {
-			hash := h.next()
-			at, there := index[hash]
-			if !there {
-				at = int32(len(t.nodes))
-				t.nodes = append(t.nodes, blockNode{parent: parent, depth: int32(depth) + 1})
-				index[hash] = at
-			} else {
-				t.hits++
-			}
-			t.nodes[at].visits++
-			t.blocks++
+		for j, at := range p.visits[p.begin(i):end] {
+			n := &t.nodes[at]
+			n.parent, n.depth = parent, int32(j)+1
+			n.visits++
 			parent = at
 		}
 	}

@@ -54,7 +54,7 @@ func Clairvoyant(t *Trace, pageTokens, capacityTokens int) (matchedTokens int, e
 // clairvoyant returns the number of pages that MIN matches in a cache of limit pages.
 // limit must be at least longest(). The only error is the end of ctx.
 func (p *pageTrace) clairvoyant(ctx context.Context, limit int) (matched int, err error) {
-	m := &minCache{p: p, next: make([]int32, p.pages()), room: limit}
+	m := &minCache{p: p, next: make([]int32, p.pages), room: limit}
 	for i, end := range p.ends {
 		if i%64 == 0 && ctx.Err() != nil {
 			return 0, context.Cause(ctx)

@@ -84,7 +84,7 @@ func TestClairvoyantIsTheBest(t *testing.T) {
 			t.Fatal(err)
 		}
 		limit := max(1, p.longest()) + rng.IntN(4)
-		if p.pages() > limit {
+		if p.pages > limit {
 			evictions++
 		}
 		got, err := Clairvoyant(tr, page, limit*page+page-1)
@@ -113,12 +113,12 @@ func TestClairvoyantBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := naiveCounts(tr, 16); s.matched != ideal || s.cached != 16*p.pages() {
-			t.Errorf("%v: %d tokens of %d different ones without limit, want %d of %d", kind, ideal, 16*p.pages(), s.matched, s.cached)
+		if s := naiveCounts(tr, 16); s.matched != ideal || s.cached != 16*p.pages {
+			t.Errorf("%v: %d tokens of %d different ones without limit, want %d of %d", kind, ideal, 16*p.pages, s.matched, s.cached)
 		}
 		last := 0
 		for _, percent := range []int{5, 10, 25, 50, 100} {
-			capacity := 16 * max(p.longest(), p.pages()*percent/100)
+			capacity := 16 * max(p.longest(), p.pages*percent/100)
 			best, err := Clairvoyant(tr, 16, capacity)
 			if err != nil {
 				t.Fatal(err)
@@ -139,7 +139,7 @@ func TestClairvoyantBounds(t *testing.T) {
 // evicts the page that was used longest ago; of the pages of one request, the deepest first.
 func naiveLRU(p *pageTrace, limit int) (matched int) {
 	var order []int32 // cached pages, by last use; of one request, the deepest first
-	cached := make([]bool, p.pages())
+	cached := make([]bool, p.pages)
 	for i, end := range p.ends {
 		path := p.visits[p.begin(i):end]
 		onPath := map[int32]bool{}
@@ -189,33 +189,5 @@ func TestClairvoyantBadInput(t *testing.T) {
 	}
 	if got, err := Clairvoyant(one, 2, 4); got != 0 || err != nil {
 		t.Errorf("just enough room: %d, %v", got, err)
-	}
-}
-
-// TestPageNamesCompare checks that pages with equal hashes are distinguished by their tokens.
-func TestPageNamesCompare(t *testing.T) {
-	p := &pageTrace{}
-	n := pageNames{byHash: map[uint64]int32{}}
-	tokens := [][]kv.Token{{1, 2}, {1, 3}, {2, 2}}
-	for i, page := range tokens {
-		if got, found := n.find(p, rootPage, page); got != int32(i) || found {
-			t.Fatalf("%v is page %d, known %v", page, got, found)
-		}
-		p.parent = append(p.parent, rootPage)
-	}
-	// Pretend that all three have the hash of the first.
-	first := n.byHash
-	n.byHash = map[uint64]int32{}
-	n.same = []int32{rootPage, 0, 1}
-	for hash := range first {
-		n.byHash[hash] = 2
-	}
-	for i, page := range tokens {
-		if got, found := n.find(p, rootPage, page); got != int32(i) || !found {
-			t.Errorf("%v is page %d, known %v", page, got, found)
-		}
-	}
-	if got, found := n.find(p, 1, tokens[0]); got != 3 || found {
-		t.Errorf("the same tokens elsewhere are page %d, known %v", got, found)
 	}
 }

@@ -140,11 +140,11 @@ func (c CurveConfig) layOut(t NamedTrace) (CurveTrace, error) {
 		return CurveTrace{}, err
 	}
 	capacity := func(share float64) int {
-		return max(int(math.Round(share*float64(paged.pages()))), paged.longest(), 1) * c.PageTokens
+		return max(int(math.Round(share*float64(paged.pages))), paged.longest(), 1) * c.PageTokens
 	}
 	out := CurveTrace{
 		Name: t.Name, Requests: t.Trace.Requests(), Tokens: t.Trace.Tokens(), Scale: max(1, t.Scale),
-		WorkingSetTokens: paged.pages() * c.PageTokens, BaseTokens: capacity(c.BaseShare),
+		WorkingSetTokens: paged.pages * c.PageTokens, BaseTokens: capacity(c.BaseShare),
 	}
 	for _, f := range c.Factors {
 		out.Points = append(out.Points, CurvePoint{Factor: f, CapacityTokens: capacity(f * c.BaseShare)})

@@ -149,10 +149,10 @@ func ComparePolicies(ctx context.Context, traces []NamedTrace, cfg PolicyConfig,
 func describe(t NamedTrace, p *pageTrace, cfg PolicyConfig) PolicyTrace {
 	out := PolicyTrace{
 		Name: t.Name, Requests: t.Trace.Requests(), Tokens: t.Trace.Tokens(), Scale: max(1, t.Scale),
-		WorkingSetTokens: p.pages() * cfg.PageTokens, IdealTokens: p.ideal() * cfg.PageTokens,
+		WorkingSetTokens: p.pages * cfg.PageTokens, IdealTokens: p.ideal() * cfg.PageTokens,
 	}
 	for _, share := range cfg.Shares {
-		limit := max(int(math.Round(share*float64(p.pages()))), p.longest(), 1)
+		limit := max(int(math.Round(share*float64(p.pages))), p.longest(), 1)
 		out.Capacities = append(out.Capacities, PolicyCapacity{
 			Share: share, CapacityTokens: limit * cfg.PageTokens, Policies: make([]PolicyResult, len(cfg.Policies)),
 		})
