@@ -114,6 +114,7 @@ func CompareCurve(ctx context.Context, traces []NamedTrace, cfg CurveConfig, pro
 	if err := jobs.wait(); err != nil {
 		return nil, err
 	}
+	jobs = newJobs(ctx, progress)
 	for i, t := range traces {
 		of := &table.Traces[i]
 		jobs.run(func(ctx context.Context) error { return inTrace(t, cfg.predict(ctx, t.Trace, of)) })

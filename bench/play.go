@@ -2,11 +2,12 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/kv"
@@ -33,32 +34,16 @@ type exchange struct {
 // it. progress, if not nil, is called after each answer, from several goroutines. The
 // first error cancels the requests that run and ends the play.
 func (c *Chat) Play(ctx context.Context, node *coppice.Node, progress func()) (*Run, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	p := &player{load: c, node: node, progress: progress, run: &Run{}}
-	next := make(chan int)
+	users, ctx := errgroup.WithContext(ctx)
+	users.SetLimit(c.cfg.Clients)
 	start := time.Now()
-	var users sync.WaitGroup
-	errs := make([]error, c.cfg.Clients)
-	for u := range c.cfg.Clients {
-		users.Go(func() {
-			for i := range next {
-				if errs[u] == nil {
-					errs[u] = p.converse(ctx, i)
-				}
-				if errs[u] != nil {
-					cancel()
-				}
-			}
-		})
-	}
 	for i := range c.conversations {
-		next <- i
+		users.Go(func() error { return p.converse(ctx, i) })
 	}
-	close(next)
-	users.Wait()
+	err := users.Wait()
 	p.run.wall = time.Since(start)
-	return p.run, errors.Join(errs...)
+	return p.run, err
 }
 
 // player is the state of one Play.

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -131,6 +133,7 @@ func ComparePolicies(ctx context.Context, traces []NamedTrace, cfg PolicyConfig,
 	if err := jobs.wait(); err != nil {
 		return nil, err
 	}
+	jobs = newJobs(ctx, progress)
 	for i, t := range traces {
 		table.Traces[i] = describe(t, paged[i], cfg)
 		for j := range table.Traces[i].Capacities {
@@ -212,47 +215,42 @@ func inTrace(t NamedTrace, err error) error {
 }
 
 // jobs runs functions in parallel, GOMAXPROCS at a time. After the first failure it
-// starts no more of them. run and wait are called from one goroutine.
+// starts no more of them.
 type jobs struct {
+	group    *errgroup.Group
 	ctx      context.Context
-	cancel   context.CancelCauseFunc
 	progress func()
-	slots    chan struct{}
-	running  sync.WaitGroup
 	mu       sync.Mutex // one call of progress at a time
 }
 
 func newJobs(ctx context.Context, progress func()) *jobs {
-	ctx, cancel := context.WithCancelCause(ctx)
-	return &jobs{ctx: ctx, cancel: cancel, progress: progress, slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	if progress == nil {
+		progress = func() {}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	return &jobs{group: group, ctx: ctx, progress: progress}
 }
 
 // run waits for a free processor and starts job there.
 func (j *jobs) run(job func(context.Context) error) {
-	j.slots <- struct{}{}
-	j.running.Go(func() {
-		defer func() { <-j.slots }()
+	j.group.Go(func() error {
 		if j.ctx.Err() != nil {
-			return
+			return context.Cause(j.ctx)
 		}
 		if err := job(j.ctx); err != nil {
-			j.cancel(err)
-			return
+			return err
 		}
-		if j.progress != nil {
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			j.progress()
-		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.progress()
+		return nil
 	})
 }
 
-// wait returns when all jobs have ended, with the first error of a job or the end of ctx. The
-// caller may start more jobs afterwards.
-func (j *jobs) wait() error {
-	j.running.Wait()
-	return context.Cause(j.ctx)
-}
+// wait returns when all jobs have ended, with the first error of a job or the end of ctx. No more
+// jobs may be started afterwards.
+func (j *jobs) wait() error { return j.group.Wait() }
 
 // cachePolicies returns the names of the cache's policies except priority: traces have
 // no priorities, and without them that policy is LRU.

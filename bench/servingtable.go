@@ -142,6 +142,7 @@ func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func
 	if err := jobs.wait(); err != nil {
 		return nil, err
 	}
+	jobs = newJobs(ctx, progress)
 	for i := range cfg.Loads {
 		cells := &table.Loads[i]
 		for _, l := range cfg.Levels {

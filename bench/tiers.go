@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
@@ -256,40 +258,28 @@ func (r *TierRun) restart(got, ideal map[tierAsk]tierReply) {
 // play asks about each document once in each of the rounds [from, to), and stores the
 // replies. The first error stops the client that met it and cancels the others.
 func (p *tierPlay) play(ctx context.Context, node *coppice.Node, from, to int, replies map[tierAsk]tierReply) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	next := make(chan tierAsk)
+	clients, ctx := errgroup.WithContext(ctx)
+	clients.SetLimit(p.cfg.Clients)
 	var mu sync.Mutex
-	var clients sync.WaitGroup
-	errs := make([]error, p.cfg.Clients)
-	for i := range p.cfg.Clients {
-		clients.Go(func() {
-			for ask := range next {
-				if errs[i] != nil {
-					continue
-				}
+	for round := from; round < to; round++ {
+		for document := range p.documents {
+			clients.Go(func() error {
+				ask := tierAsk{document, round}
 				reply, err := p.ask(ctx, node, ask)
 				if err != nil {
-					errs[i] = fmt.Errorf("document %d, round %d: %w", ask.document, ask.round, err)
-					cancel()
+					return fmt.Errorf("document %d, round %d: %w", document, round, err)
 				}
 				mu.Lock()
+				defer mu.Unlock()
 				replies[ask] = reply
 				if p.progress != nil {
 					p.progress()
 				}
-				mu.Unlock()
-			}
-		})
-	}
-	for round := from; round < to; round++ {
-		for document := range p.documents {
-			next <- tierAsk{document, round}
+				return nil
+			})
 		}
 	}
-	close(next)
-	clients.Wait()
-	return errors.Join(errs...)
+	return clients.Wait()
 }
 
 // ask sends one question about a document. Document and question are random tokens

@@ -27,6 +27,7 @@ var onlyImporters = map[string][]string{
 	"github.com/gofrs/flock":                  {"internal/hub"},
 	"golang.org/x/text":                       {"tokenizer"},
 	"github.com/dlclark/regexp2":              {"tokenizer"},
+	"golang.org/x/sync":                       {"bench"},
 	"golang.org/x/sys":                        {"engine/cpu", "internal/hashcopy", "internal/mempool/blockio"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"bench/load", "internal/server/view"},
 	"github.com/nats-io/nats.go":              {"events/nats"},
