@@ -20,17 +20,6 @@ type analyzeTraceCmd struct {
 	JSON        bool   `name:"json" help:"Print one JSON object instead of the tables."`
 }
 
-// Help is printed by kong under the summary.
-func (*analyzeTraceCmd) Help() string {
-	return `Prints lengths, the best possible hit rate, the depth and breadth of repeated prefixes, and
-the suggested weights, block size and number of routers, with reasons.
-
-Examples:
-  coppice analyze trace conversation.jsonl
-  coppice analyze trace chat.pfxt --block-tokens 64 --pool-tokens 500000 --workers 8
-  coppice analyze trace chat.pfxt --json`
-}
-
 // Run is called by kong.
 func (c *analyzeTraceCmd) Run() error {
 	s, err := bench.OpenSequences(c.File)

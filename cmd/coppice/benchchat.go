@@ -22,15 +22,6 @@ type benchChatCmd struct {
 	JSON         bool   `name:"json" help:"Print one JSON object instead of the table."`
 }
 
-// Help is printed by kong under the summary.
-func (*benchChatCmd) Help() string {
-	return `Examples:
-  coppice bench chat
-  coppice bench chat --json
-  coppice bench chat --policy lpm --page-tokens 1 --clients 16
-  coppice bench chat --kv-tokens 2048   # a pool too small for the working set`
-}
-
 // Run is called by kong.
 func (c *benchChatCmd) Run(ctx context.Context) error {
 	dir, remove, err := c.modelDir(ctx)

@@ -63,27 +63,6 @@ type benchServeCmd struct {
 	Save        string    `group:"Result:" placeholder:"PATH" help:"Write that JSON object to a file."`
 }
 
-// Help is printed by kong under the summary.
-func (*benchServeCmd) Help() string {
-	return `Sends requests to a running server and times the streamed answers. By default the requests
-are turns of conversations that share a system prompt, so the server's prefix cache matters;
---dataset random shares nothing. In a closed loop (--concurrency) a request starts when another
-ends. In an open loop (--rate, or the times of a trace) requests start at their times, however
-busy the server is. The table and its figures are those of vllm bench serve.
-
-If the server closes a connection before it has answered anything, the request is sent again
-on another connection.
-
-Examples:
-  coppice bench serve --concurrency 16 --requests 200
-  coppice bench serve --url http://127.0.0.1:8000 --rate 4 --requests 300 --goodput ttft:500ms,tpot:50ms
-  coppice bench serve --dataset shared-prefix --groups 8 --prompts-per-group 32 --prefix-tokens 1024
-  coppice bench serve --dataset multi-turn --turns 6 --think 2s --concurrency 32 --endpoint chat
-  coppice bench serve --dataset trace --file conversation.jsonl --speedup 4 --scale 16 --duration 5m
-  coppice bench serve --dataset file --file prompts.jsonl --rate 10 --burstiness 0.5 --json --save run.json
-  coppice bench serve --url http://127.0.0.1:11434 --no-ignore-eos --prompt-form words`
-}
-
 // Run is called by kong.
 func (c *benchServeCmd) Run(ctx context.Context) error {
 	err := c.run(ctx)

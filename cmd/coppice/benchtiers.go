@@ -30,19 +30,6 @@ type benchTiersCmd struct {
 	JSON         bool     `name:"json" help:"Print a JSON array instead of the table."`
 }
 
-// Help is printed by kong under the summary.
-func (*benchTiersCmd) Help() string {
-	return `Asks in turn about documents that fill a multiple of the device's pool, so that without tiers
-each document is evicted before it is used again. Compares no tier, host memory, disk, and
-both. Then it restarts the node and asks once more. All logit bits are compared with those of
-a device whose pool holds everything.
-
-Examples:
-  coppice bench tiers
-  coppice bench tiers --json
-  coppice bench tiers --working-sets 4 --preset small --prompt-tokens 2048 --dir /var/tmp`
-}
-
 // Run is called by kong.
 func (c *benchTiersCmd) Run(ctx context.Context) error {
 	dir, remove, err := c.Model.or(ctx, c.Preset)

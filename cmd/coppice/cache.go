@@ -46,16 +46,6 @@ func (c *cacheDir) find() ([]inspect.Dir, error) {
 // cacheLsCmd is coppice cache ls.
 type cacheLsCmd struct{ cacheDir }
 
-// Help is printed by kong under the summary.
-func (*cacheLsCmd) Help() string {
-	return `Prints one line per extent: key, tokens, size, namespace, time of last use (shared
-directories only) and fault, if any. Pages are not read; use coppice cache verify for that.
-
-Examples:
-  coppice cache ls /var/cache/coppice
-  coppice cache ls /var/cache/coppice --json | jq .namespace`
-}
-
 // extentLine is a line of coppice cache ls.
 type extentLine struct {
 	Fingerprint string       `json:"fingerprint"`
@@ -141,15 +131,6 @@ func spaceName(ns kv.Namespace) string {
 // cacheStatCmd is coppice cache stat.
 type cacheStatCmd struct{ cacheDir }
 
-// Help is printed by kong under the summary.
-func (*cacheStatCmd) Help() string {
-	return `Each combination of model, numerics, KV type and page layout has its own directory, named by
-its fingerprint. A server uses its own directory and does not touch the others.
-
-Examples:
-  coppice cache stat /var/cache/coppice`
-}
-
 // dirStat is the report of stat and verify on a directory.
 type dirStat struct {
 	Path       string           `json:"path"`
@@ -232,16 +213,6 @@ func (c *cacheDir) stats(payload bool, verified string) (damaged int, err error)
 // cacheVerifyCmd is coppice cache verify.
 type cacheVerifyCmd struct{ cacheDir }
 
-// Help is printed by kong under the summary.
-func (*cacheVerifyCmd) Help() string {
-	return `Reads every page and compares checksums. The exit status is 1 if a record is damaged. A server
-never uses damaged records, because it compares the same checksums: the report shows what a
-restart would lose, and whether the disk may be failing.
-
-Examples:
-  coppice cache verify /var/cache/coppice`
-}
-
 // Run is called by kong.
 func (c *cacheVerifyCmd) Run() error {
 	damaged, err := c.stats(true, " verified")
@@ -256,18 +227,6 @@ type cachePruneCmd struct {
 	cacheDir
 	Fingerprint []string `help:"Remove the whole directory with this fingerprint instead; coppice cache stat lists fingerprints. Repeat the flag for several."`
 	DryRun      bool     `name:"dry-run" help:"Only print what would be removed."`
-}
-
-// Help is printed by kong under the summary.
-func (*cachePruneCmd) Help() string {
-	return `Removes damaged records, records whose parent is missing, and temporary files that killed
-processes left at least an hour ago. A directory that a server has open as its disk tier is
-refused; a shared directory may be in use.
-
-Examples:
-  coppice cache prune /var/cache/coppice --dry-run
-  coppice cache prune /var/cache/coppice
-  coppice cache prune /var/cache/coppice --fingerprint 0f3a9c51d27be8460f3a9c51d27be846`
 }
 
 // pruned is the report of prune on a directory.

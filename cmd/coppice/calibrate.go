@@ -28,21 +28,6 @@ type calibrateCmd struct {
 	JSON          bool   `name:"json" help:"Print one JSON object with profile and errors instead of text."`
 }
 
-// Help is printed by kong under the summary.
-func (*calibrateCmd) Help() string {
-	return `Runs steps of about 90 shapes (prompts after contexts, decodes of 1 to 16 rows, mixes) on the
-CPU engine alone. Two thirds of them determine the efficiencies of a simulated device, whose
-memory bandwidth and arithmetic are measured in the same run; the other third measures the
-error of its predictions. It takes half a minute for tiny on two cores, minutes for small.
-coppice bench serving accepts the profile.
-
-Examples:
-  coppice calibrate
-  coppice calibrate --preset small --threads 1 --out profile.json --csv steps.csv
-  coppice calibrate --model ./Qwen2.5-0.5B --new-tokens 128 --context-tokens 1024 --rounds 3
-  coppice bench serving --profile ./profile.json --loads chat --kv-tokens 20000`
-}
-
 // Run is called by kong.
 func (c *calibrateCmd) Run(ctx context.Context) error {
 	if err := c.validate(); err != nil {

@@ -33,26 +33,11 @@ type chatCmd struct {
 	Seed        uint64  `default:"0" help:"Seed of the sampler: the same seed gives the same answers."`
 }
 
-const chatHelp = `  /system TEXT   set the system message and start a new conversation; without TEXT show it
-  /clear         start a new conversation
-  /help          show these commands
-  /exit          leave (also Ctrl-D)
-Ctrl-C stops an answer. A line that ends in \ continues on the next line. To send a message
-that begins with /, type //.
-`
-
-// Help is printed by kong under the summary.
-func (*chatCmd) Help() string {
-	return `Each line is a turn. Every turn sends the whole conversation; the part that the model has
-already seen comes from the cache, and its share is printed after each answer.
-
-Commands:
-` + chatHelp + `
-Examples:
-  coppice chat --model hf:bartowski/SmolLM2-135M-Instruct-GGUF
-  coppice chat --model ./model.gguf --system "Be brief."
-  coppice chat --url http://127.0.0.1:8080
-  printf 'What is light?\nAnd shade?\n' | coppice chat --model ./model.gguf --temperature 0`
+// chatCommands returns the part of the help about commands of the conversation.
+func chatCommands() string {
+	_, text, _ := strings.Cut(helpOf("chat"), "Commands:\n")
+	text, _, _ = strings.Cut(text, "\nExamples:")
+	return text
 }
 
 // talker answers conversations: a model in this process, or a server.
@@ -210,7 +195,7 @@ func (d *dialogue) command(line string) (leave bool) {
 	case "/exit", "/quit", "/bye":
 		return true
 	case "/help", "/?":
-		fmt.Fprint(d.notes, chatHelp)
+		fmt.Fprint(d.notes, chatCommands())
 	case "/clear":
 		d.clear()
 		fmt.Fprintln(d.notes, "coppice: a new conversation")

@@ -20,17 +20,6 @@ type curveCmd struct {
 	Markdown   bool      `xor:"format" help:"Print the table in Markdown."`
 }
 
-// Help is printed by kong under the summary.
-func (*curveCmd) Help() string {
-	return `Replays each trace on one cache with a live miss-ratio curve, which predicts the hit rates
-of other cache sizes, and on real caches of these sizes.
-
-Examples:
-  coppice bench curve
-  coppice bench curve --mooncake conversation.jsonl --mooncake synthetic.jsonl --markdown
-  coppice bench curve --requests 1000 --samples 1024 --json`
-}
-
 // Run is called by kong.
 func (c *curveCmd) Run(ctx context.Context) error {
 	if len(c.Sizes) == 0 {

@@ -45,18 +45,6 @@ type engineCmd struct {
 	JSON         bool     `name:"json" help:"Print one JSON object instead of the table."`
 }
 
-// Help is printed by kong under the summary.
-func (*engineCmd) Help() string {
-	return `Measures a prompt in one piece, then decoding in batches of 1, 4 and 16, without scheduler
-and actors. The same run measures the limits of kernels and memory for comparison.
-COPPICE_CPU=portable, avx2 or avx512 selects the kernels.
-
-Examples:
-  coppice bench engine
-  coppice bench engine --preset small --threads 1
-  coppice bench engine --model ./Qwen2.5-0.5B --json`
-}
-
 // Run is called by kong.
 func (c *engineCmd) Run(ctx context.Context) error {
 	m, done, err := c.openModel(ctx)

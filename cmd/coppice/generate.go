@@ -37,17 +37,6 @@ type generateCmd struct {
 	Regexp    string   `placeholder:"EXPR" help:"Generate text that matches this regular expression (RE2) from beginning to end."`
 }
 
-// Help is printed by kong under the summary.
-func (*generateCmd) Help() string {
-	return `Examples:
-  coppice generate "What is light?"
-  coppice generate --model ./llama --temperature 0.7 --seed 7 "What is light?"
-  coppice generate --samples 3 --temperature 1 "What is light?"
-  coppice generate --model ./llama --chat --system "Be brief." "What is light?"
-  coppice generate --regexp '(red|green|blue)( [0-9]{1,3}){3}' "A colour: "
-  coppice generate --json-schema person.json "Someone you know: "`
-}
-
 // Run is called by kong.
 func (c *generateCmd) Run(ctx context.Context) (err error) {
 	dir, remove, err := c.modelDir(ctx)

@@ -27,20 +27,6 @@ type gpucheckCmd struct {
 	JSON    string        `name:"json" type:"path" placeholder:"FILE" help:"Also write the report to this file, as JSON."`
 }
 
-// Help is printed by kong under the summary.
-func (*gpucheckCmd) Help() string {
-	return `Runs the conformance suite of backends on the GPU, compares each kernel with the interpreter of
-its PTX, and compares bits over random batches. Then it measures copies, launches and products,
-tokens per second of a generated model of Llama-3.1-8B's shape (16 GB of GPU memory), and
-conversations with the cache on and off. The exit status is 1 if a check fails; speed is only
-reported.
-
-Examples:
-  coppice gpucheck
-  coppice gpucheck --gpu 1 --json h100.json
-  coppice gpucheck --profile h100.json && coppice bench serving --profile ./h100.json`
-}
-
 // Run is called by kong.
 func (c *gpucheckCmd) Run(ctx context.Context) error {
 	cfg := gpucheck.Config{Device: c.GPU, MemoryFraction: c.GPUMemory, Fuzz: c.Fuzz, Log: func(line string) { fmt.Println(line) }}

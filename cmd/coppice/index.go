@@ -19,19 +19,6 @@ type indexCmd struct {
 	JSON        bool            `name:"json" help:"Print one JSON object instead of the table."`
 }
 
-// Help is printed by kong under the summary.
-func (*indexCmd) Help() string {
-	return `For each request of a trace: hash it, find its prefix among the workers of a fleet, and
-store the missing blocks of its worker.
-
-Examples:
-  coppice bench index
-  coppice bench index --json
-  coppice bench index --kind tree --block-tokens 64
-  coppice bench index --index sharded --threads 2
-  coppice bench index --trace chat.pfxt --workers 64`
-}
-
 // Run is called by kong.
 func (c *indexCmd) Run(ctx context.Context) error {
 	cfg := bench.IndexConfig{Kind: c.Index, Shards: c.Shards, Workers: c.Workers, BlockTokens: c.BlockTokens, Threads: c.Threads, Passes: c.Passes}

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"os"
@@ -63,31 +64,17 @@ func (versionCmd) Run() error {
 	return nil
 }
 
-const description = `An LLM inference scheduler with a token-level radix KV cache.
-
-Examples:
-  coppice serve
-  coppice chat --model hf:bartowski/SmolLM2-135M-Instruct-GGUF
-  coppice route --worker http://127.0.0.1:8081,http://127.0.0.1:8082
-  coppice bench chat
-  coppice bench radix --kind tree
-  coppice bench serving --loads chat
-  coppice cache stat /var/cache/coppice
-  coppice calibrate --preset small --out profile.json
-  coppice sim --seeds 1000 --faults
-  coppice sim fleet
-  coppice generate --max-tokens 40 "What is light?"
-  coppice make-model ./demo --preset demo
-  coppice generate --model ./demo --stats "What is light?"`
-
 // main exits with 0 on success, 1 on an error, exitUsage on a bad command line, exitFailed
 // if the node failed, and 130 after an interrupt, as shells do (128 + SIGINT).
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var c cli
-	parser := kong.Must(&c, append(valueMappers(), kong.Name("coppice"), kong.Description(description),
+	parser := kong.Must(&c, append(valueMappers(), kong.Name("coppice"), kong.Description(helpOf("coppice")),
 		kong.BindTo(ctx, (*context.Context)(nil)), vars, kong.Vars{"version": "coppice " + version()})...)
+	for _, n := range parser.Model.Leaves(false) {
+		n.Detail = helpOf(n.Path())
+	}
 	k, err := parser.Parse(helped(os.Args[1:]))
 	if wrong := (*kong.ParseError)(nil); errors.As(err, &wrong) {
 		fmt.Fprintf(os.Stderr, "coppice: %s\nSee %s --help.\n", sentence(err), meant(wrong))
@@ -116,6 +103,18 @@ func main() {
 
 // exitUsage is the exit status for a bad command line.
 const exitUsage = 2
+
+// helpFiles has the texts that --help prints under the summary of a command: help/bench-serve.txt is
+// that of coppice bench serve.
+//
+//go:embed help/*.txt
+var helpFiles embed.FS
+
+// helpOf returns the text of a command; "" if it has none.
+func helpOf(command string) string {
+	text, _ := helpFiles.ReadFile("help/" + strings.ReplaceAll(command, " ", "-") + ".txt")
+	return strings.TrimSuffix(string(text), "\n")
+}
 
 // helped returns the arguments with "help serve" replaced by "serve --help".
 func helped(args []string) []string {

@@ -8,8 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/alecthomas/kong"
 )
 
 // TestMain lets the test binary be the command: a child process with the
@@ -205,6 +209,31 @@ func TestHelp(t *testing.T) {
 		if !ok || !strings.Contains(stdout, "Usage: coppice") {
 			t.Errorf("%v: ok %v, %q", args, ok, stdout)
 		}
+	}
+}
+
+// TestHelpFiles checks that every command has a help text with examples, that each example is of a
+// command that exists, and that no text belongs to no command.
+func TestHelpFiles(t *testing.T) {
+	app := kong.Must(&cli{}, append(valueMappers(), vars)...)
+	commands := []string{"coppice"}
+	for _, n := range app.Model.Leaves(false) {
+		commands = append(commands, n.Path())
+	}
+	example := regexp.MustCompile(`(?m)^  (?:[^-]*? )?coppice((?: [a-z]+(?:-[a-z]+)*)+)`)
+	for _, c := range commands[:len(commands)-1] { // version has none
+		found := example.FindAllStringSubmatch(helpOf(c), -1)
+		if len(found) == 0 {
+			t.Errorf("coppice %s has no example", c)
+		}
+		for _, m := range found {
+			if !slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(m[1]+" ", " "+c+" ") || m[1] == " sim" }) {
+				t.Errorf("coppice %s: %s", c, m[0])
+			}
+		}
+	}
+	if files, err := helpFiles.ReadDir("help"); err != nil || len(files) != len(commands)-1 {
+		t.Errorf("%d texts for %d commands: %v", len(files), len(commands), err)
 	}
 }
 

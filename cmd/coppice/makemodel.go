@@ -17,15 +17,6 @@ type makeModelCmd struct {
 	Seed   uint64       `default:"1" help:"Seed of the weights: the same seed gives the same bits on every machine."`
 }
 
-// Help is printed by kong under the summary.
-func (*makeModelCmd) Help() string {
-	return `Examples:
-  coppice make-model ./demo
-  coppice make-model ./tiny --preset tiny --seed 7
-  coppice make-model ./qwen --arch qwen3 --preset nano
-  coppice make-model ./mini.gguf --preset mini --gguf Q4_K`
-}
-
 // Run is called by kong.
 func (c *makeModelCmd) Run() error {
 	spec := model.Spec{Preset: c.Preset, Arch: c.Arch, Seed: c.Seed}

@@ -15,16 +15,6 @@ type modelsCmd struct {
 	JSON bool `name:"json" help:"Print one JSON object."`
 }
 
-// Help is printed by kong under the summary.
-func (*modelsCmd) Help() string {
-	return `Lists the models in the cache of Hugging Face's tools (HF_HUB_CACHE, HF_HOME) by the name
-for --model, and reports whether each can be loaded.
-
-Examples:
-  coppice models
-  coppice models --json`
-}
-
 // listedModel describes a model of the cache by its files.
 type listedModel struct {
 	Name         string `json:"name"`

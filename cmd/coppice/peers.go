@@ -34,19 +34,6 @@ type benchPeersCmd struct {
 	JSON      bool          `name:"json" help:"Print one JSON object instead of the table."`
 }
 
-// Help is printed by kong under the summary.
-func (*benchPeersCmd) Help() string {
-	return `Sends the same prompts to both servers in turns, and prints the figures of both and the ratio
-of --url to --against: below 1 is better for times and memory, above 1 for tokens per second.
-The order of the servers alternates by round. Prompts are words, so each server counts tokens
-with its own tokenizer.
-
-Examples:
-  coppice bench peers --against http://127.0.0.1:8081
-  coppice bench peers --against http://127.0.0.1:8081 --pid 4711 --peer-pid 4712 --json
-  coppice bench peers --against http://127.0.0.1:8081 --loads alone,streams --rounds 5`
-}
-
 // peerFigures are the figures of one load on one server: medians over the rounds. The tag row has a
 // figure's name in tables.
 type peerFigures struct {

@@ -19,17 +19,6 @@ type policiesCmd struct {
 	Markdown   bool      `xor:"format" help:"Print the table in Markdown."`
 }
 
-// Help is printed by kong under the summary.
-func (*policiesCmd) Help() string {
-	return `Replays each trace under each eviction policy and under clairvoyant eviction, which no
-policy can beat, at several sizes of the cache.
-
-Examples:
-  coppice bench policies
-  coppice bench policies --mooncake conversation.jsonl --mooncake synthetic.jsonl --markdown
-  coppice bench policies --requests 1000 --room 10 --json`
-}
-
 // Run is called by kong.
 func (c *policiesCmd) Run(ctx context.Context) error {
 	if len(c.Room) == 0 {

@@ -19,18 +19,6 @@ type fleetFlags struct {
 	ArrayEvents bool     `name:"array-events" help:"Publish events as arrays, for readers older than vLLM 0.26."`
 }
 
-const fleetHelp = `
-With --publish the server is a worker of a fleet: it publishes cache events in vLLM's format,
-and describes itself to routers at /v1/worker. URLs of --publish:
-
-  zmq://*:5557?replay=5558&topic=T   a PUB socket, and a second port for replays (default: the
-                                     next port; replay=0: none). Default topic: kv@host:port@model
-  nats://a:4222,b:4222?prefix=P      servers of one NATS cluster; the worker also registers
-                                     there. tls:// with ca=FILE; nats://user:password@… or
-                                     creds=FILE. Core NATS stores nothing: the worker itself
-                                     replays missed events. Default prefix: coppice-kv
-`
-
 // check reports all faults of the flags and their combination.
 func (f *fleetFlags) check(pageTokens int) error {
 	var errs []error

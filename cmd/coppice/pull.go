@@ -14,23 +14,6 @@ type pullCmd struct {
 	Model string `arg:"" help:"owner/name, owner/name:Q4_K_M, owner/name@revision:file.gguf, or the address of one."`
 }
 
-// Help is printed by kong under the summary.
-func (*pullCmd) Help() string {
-	return `From a repository with GGUF files one model is downloaded. The text after the colon is its
-path, its quantisation, a part of its name or a pattern with *. Without it the command takes
-Q4_K_M, else the next best of 4, 5, 6 and 8 bits. A split file is downloaded with all its parts.
-From other repositories config.json, the tokenizer and safetensors are downloaded.
-
-Files go into the cache of Hugging Face's tools (HF_HUB_CACHE, HF_HOME); files that are there
-are not downloaded again, and an interrupted download is resumed. Contents are checked by
-SHA-256. HF_ENDPOINT sets another hub, HF_TOKEN a token for models that are not public.
-
-Examples:
-  coppice pull bartowski/SmolLM2-135M-Instruct-GGUF
-  coppice pull Qwen/Qwen3-0.6B-GGUF:Q8_0
-  coppice serve --model hf:Qwen/Qwen3-0.6B-GGUF:Q8_0   # pulls it if it is not there`
-}
-
 // Run is called by kong.
 func (c *pullCmd) Run(ctx context.Context) error {
 	h, err := openHub()

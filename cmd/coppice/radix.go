@@ -20,19 +20,6 @@ type radixCmd struct {
 	JSON           bool              `name:"json" help:"Print one JSON object instead of the table."`
 }
 
-// Help is printed by kong under the summary.
-func (*radixCmd) Help() string {
-	return `For each request of a trace: match it, evict what it needs, insert it.
-
-Examples:
-  coppice bench radix
-  coppice bench radix --json
-  coppice bench radix --kind tree --page-tokens 1
-  coppice bench radix --capacity-tokens 500000   # a cache too small for the working set
-  coppice bench radix --capacity-tokens 500000 --policy cost-aware --trim
-  coppice bench radix --trace chat.pfxt`
-}
-
 // Run is called by kong.
 func (c *radixCmd) Run(ctx context.Context) error {
 	cfg := bench.RadixConfig{PageTokens: c.PageTokens, BlockTokens: c.BlockTokens, CapacityTokens: c.CapacityTokens, Policy: c.Policy, Trim: c.Trim, Passes: c.Passes}

@@ -72,42 +72,6 @@ func (c *routeCmd) BeforeResolve(ctx *kong.Context) error {
 	return c.settings.resolve(ctx, func(string, json.RawMessage) (bool, error) { return false, nil })
 }
 
-// Help is printed by kong under the summary.
-func (*routeCmd) Help() string {
-	return `The router is an OpenAI-compatible server. It sends each request to the worker with the
-lowest predicted time to first token, given the worker's cached prefixes and its load.
-/ and coppice top --url show the live fleet; /v1/fleet lists the workers,
-/v1/fleet/explain explains the choice for a prompt, and /metrics has the counts.
-
-Workers are coppice serve --publish …, vLLM or SGLang. Name them by --worker or in a file:
-
-  {"workers": [{"url": "http://a:8080"},
-   {"url": "http://b:8000", "events": "tcp://b:5557", "replay": "tcp://b:5657", "ranks": 2,
-    "name": "b", "pool": "fast", "topic": "", "pool_tokens": 500000, "max_running": 256}]}
-
-Workers can also register over NATS. Data-parallel ranks use consecutive ports. Values of
---events:
-
-  auto                          the worker's own answer at /v1/worker; guesses without one
-  zmq://*:5557?replay=5558      these ports of each given worker, as vLLM uses them
-  nats://host:4222?prefix=P     NATS, over which workers also register; credentials as
-                                nats://user:password@host or creds=FILE; tls:// with ca=FILE
-  none                          guesses: a prompt counts as cached at the worker that got it.
-                                For a single worker of the file: "events": "none"
-` + poolHelp + `
-Every flag can also be set by an environment variable (COPPICE_PROBE_EVERY for --probe-every)
-or in the file of --config.
-
-Examples:
-  coppice serve --addr 127.0.0.1:8081 --publish zmq://127.0.0.1:5557
-  coppice serve --addr 127.0.0.1:8082 --publish zmq://127.0.0.1:5559
-  coppice route --worker http://127.0.0.1:8081,http://127.0.0.1:8082
-  coppice route --events nats://127.0.0.1:4222 --replicas auto
-  coppice route --workers-file workers.json --pools pools.json
-  coppice route --workers-file workers.json --buckets 4 --stage prefix --prefix-blocks 64
-  coppice route --worker http://vllm-1:8000,http://vllm-2:8000 --events zmq://*:5557?replay=5558 --model ./llama --salts plain`
-}
-
 // Run is called by kong.
 func (c *routeCmd) Run(ctx context.Context) (err error) {
 	if err := c.check(); err != nil {

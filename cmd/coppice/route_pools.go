@@ -26,31 +26,6 @@ type poolFlags struct {
 	poolsText []byte // contents of the file
 }
 
-const poolHelp = `
-A large fleet can be divided into pools: the router first chooses a pool, then a worker in it.
-The pool of a worker is set by coppice serve --pool fast or in the file of workers ("pool":
-"fast"). The file of --pools assigns requests to pools by a grid of targets [TTFT][ITL] or,
-with isl_min, isl_max and isl_resolution, by [prompt tokens][TTFT][ITL]:
-
-  {"mode": "agg", "num_agg_pools": 2, "agg_pool_dynamo_namespaces": ["cheap", "fast"],
-   "agg_pool_priorities": [1, 0], "enable_priority_retry": true,
-   "agg_pool_selection_strategy": {"ttft_min_ms": 0, "ttft_max_ms": 1000, "ttft_resolution": 2,
-    "itl_min_ms": 0, "itl_max_ms": 100, "itl_resolution": 1, "agg_pool_mapping": [[1], [0]],
-    "priority_overrides": [{"min": 10, "max": 99, "target": 1}]}}
-
-The targets of a request are in the headers X-Coppice-TTFT-Ms and X-Coppice-ITL-Ms or, as in
-Dynamo, in nvext.router.ttft_target and itl_target; its priority is in
-nvext.agent_hints.priority or priority. With enable_priority_retry a request that fails before
-its first output is sent to faster pools, those with lower numbers in agg_pool_priorities.
-
-If prompts have a few beginnings of similar frequency (see coppice analyze trace),
---buckets N --stage prefix gives each of them its own workers. The policy latency mostly
-chooses better by itself: compare both with coppice sim fleet first. The sizes of buckets differ
-by at most one worker. The assignment depends only on the workers' names, so several routers
-agree, and one worker more or less moves one or two others. A lost worker keeps its place
-for two minutes.
-`
-
 // check reports combinations of flags that are not allowed.
 func (f *poolFlags) check(s *settings) error {
 	var errs []error

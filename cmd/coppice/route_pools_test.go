@@ -26,7 +26,7 @@ import (
 // helpPools returns the example file of the help text.
 func helpPools(t *testing.T) string {
 	t.Helper()
-	text := regexp.MustCompile(`(?s)\{"mode".*?\}\]\}\}`).FindString(poolHelp)
+	text := regexp.MustCompile(`(?s)\{"mode".*?\}\]\}\}`).FindString(helpOf("route"))
 	if text == "" {
 		t.Fatal("the help shows no file of pools")
 	}

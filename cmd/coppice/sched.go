@@ -22,17 +22,6 @@ type schedCmd struct {
 	JSON         bool             `name:"json" help:"Print one JSON object instead of the table."`
 }
 
-// Help is printed by kong under the summary.
-func (*schedCmd) Help() string {
-	return `The scheduler plans for a backend that answers at once. Requests arrive and end at a steady
-rate; only planning is timed.
-
-Examples:
-  coppice bench sched
-  coppice bench sched --queue 10000
-  coppice bench sched --rows 64 --policy dlpm --inflight 2 --json`
-}
-
 // Run is called by kong.
 func (c *schedCmd) Run(ctx context.Context) error {
 	cfg := bench.SchedConfig{

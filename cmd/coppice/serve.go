@@ -79,55 +79,6 @@ type serveCmd struct {
 	cached   *hub.Model    // model of the cache, used without --model
 }
 
-// Help is printed by kong under the summary.
-func (*serveCmd) Help() string {
-	return `The server answers /v1/completions, /v1/chat/completions, /v1/models, /tokenize, /metrics
-and more; /openapi.json describes all endpoints. / is a live page.
-
-Without --model the server uses the newest model in the Hugging Face cache (HF_HUB_CACHE,
-HF_HOME) that can be loaded and takes at most half the memory. If there is none, it uses a
-generated model. The backends sim and ptxvm always use a generated model.
-
-Every flag can also be set by an environment variable (COPPICE_KV_TOKENS for --kv-tokens) or
-in the file of --config. Flags take precedence over the environment, and the environment
-over the file. The file can also have "tenant", the limits of every tenant, and "tenants",
-the limits of single tenants:
-
-  {"addr": ":8080", "api-key-file": "keys.txt",
-   "tenant": {"max-running": 32}, "tenants": {"acme": {"weight": 3, "max-queued": 100, "cache-tokens": 20000}}}
-
-A file of --api-key-file has one key per line, with its tenant, and "admin" for administrators:
-
-  # tenant: key
-  acme: sk-acme-1f3a
-  ops:  sk-ops-77d0 admin
-
-"cache-tokens" is the most tokens that a tenant may have in the cache (from requests without
-cache_salt). "cache-min-tokens" are not evicted while other tenants have evictable tokens.
-
---policy dlpm, the default with --api-key-file, gives tenants equal shares of service, or
-shares by weight. Service is counted in computed tokens: see the metric
-coppice_tenant_served_tokens_total, and served_tokens and share_left at /v1/cache/stats.
-` + fleetHelp + `
-The exit status is 0 after a drain, 1 if the server can't start, and 3 if the device or the
-node has failed: a supervisor should then restart the server.
-
-Examples:
-  coppice serve
-  coppice serve --model hf:bartowski/SmolLM2-135M-Instruct-GGUF:Q8_0
-  coppice serve --model ./llama --kv-memory 4GiB --policy lpm
-  coppice serve --eviction cost-aware --cache-ttl 1h
-  coppice serve --kv-host 4GiB --kv-disk /var/cache/coppice:20GiB
-  coppice serve --backend sim --profile h200 --max-running 1024
-  coppice serve --policy priority --preempt-threshold 10 --max-queued 100 --displace
-  COPPICE_API_KEY=... coppice serve --addr :8080 --print-config
-  coppice serve --addr :8080 --api-key-file keys.txt --print-config=json >coppice.json
-  coppice serve --config coppice.json
-  coppice serve --addr :8080 --publish "zmq://*:5557" --name worker-1
-  coppice serve --addr :8080 --publish nats://nats-1:4222,nats-2:4222 --advertise http://10.0.0.7:8080
-  coppice serve --addr :8080 --publish nats://nats-1:4222 --pool fast`
-}
-
 // Run is called by kong.
 func (c *serveCmd) Run(ctx context.Context) (err error) {
 	if err := c.check(); err != nil {

@@ -31,19 +31,6 @@ type servingCmd struct {
 	Markdown   bool                `xor:"format" help:"Print the table in Markdown."`
 }
 
-// Help is printed by kong under the summary.
-func (*servingCmd) Help() string {
-	return `The scheduler serves seeded loads on a simulated device, in virtual time, at several
-shares of its capacity. The table is the same in every run and on every machine.
-
-Examples:
-  coppice bench serving
-  coppice bench serving --loads chat --levels saturating --policies fcfs,lpm,hrrn
-  coppice bench serving --loads chat --levels 80,95 --policies lpm:aging=8,lpm:aging=1024:oldest-every=64
-  coppice bench serving --profile ./profile.json --loads chat --kv-tokens 20000
-  coppice bench serving --loads mixed --policies fcfs:step-tokens=512,fcfs --json`
-}
-
 // Run is called by kong.
 func (c *servingCmd) Run(ctx context.Context) error {
 	profile, err := openProfile(c.Profile)

@@ -15,7 +15,7 @@ import (
 func TestPrintConfigJSON(t *testing.T) {
 	dir := t.TempDir()
 	file, twin := filepath.Join(dir, "coppice.json"), filepath.Join(dir, "twin.json")
-	example := regexp.MustCompile(`(?s)\{"addr".*?\}\}\}`).FindString((*serveCmd)(nil).Help()) // the example of the help
+	example := regexp.MustCompile(`(?s)\{"addr".*?\}\}\}`).FindString(helpOf("serve")) // the example of the help
 	if err := os.WriteFile(file, []byte(example), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestPrintConfigJSON(t *testing.T) {
 
 // TestHelpShowsKeys checks that the help's example of a file of keys is valid.
 func TestHelpShowsKeys(t *testing.T) {
-	example := regexp.MustCompile(`(?m)(^  (#|\w+:).*\n)+`).FindString((*serveCmd)(nil).Help())
+	example := regexp.MustCompile(`(?m)(^  (#|\w+:).*\n)+`).FindString(helpOf("serve"))
 	keys, err := parseKeys(example)
 	if err != nil || len(keys) != 2 || keys[0].Tenant != "acme" || keys[0].Admin || !keys[1].Admin {
 		t.Errorf("%q gives %v, %v", example, keys, err)

@@ -33,21 +33,6 @@ type simFleetCmd struct {
 	Markdown   bool               `xor:"format" help:"Print the table in Markdown."`
 }
 
-// Help is printed by kong under the summary.
-func (*simFleetCmd) Help() string {
-	return `Simulates a router and its workers on one virtual clock; every policy gets the same requests
-at the same times. Workers run the real scheduler or Dynamo's mocker, and send cache events to
-the router's index. The same flags give the same table.
-
-Examples:
-  coppice sim fleet
-  coppice sim fleet --workers 8,64,512 --traces chat,fewshot,unique
-  coppice sim fleet --traces ./conversation.jsonl --policies latency,2025,2026
-  coppice sim fleet --workers 64 --traces chat,tree --policies latency,buckets:4:turn,buckets:4:prefix:64
-  coppice sim fleet --load 90 --event-delay 50ms --time
-  coppice sim fleet --worker mocker --json`
-}
-
 // Run is called by kong.
 func (c *simFleetCmd) Run(ctx context.Context) error {
 	cfg := fleet.CompareConfig{Workers: c.Workers, Policies: c.Policies, Load: c.Load / 100, Requests: c.Requests, Seed: c.Seed, Base: fleet.Config{

@@ -26,22 +26,6 @@ type simCmd struct {
 	Trace  bool   `help:"Print every step to standard error. For one seed."`
 }
 
-// Help is printed by kong under the summary.
-func (*simCmd) Help() string {
-	return `Runs the scheduler with a simulated device, an asynchronous pool and random callers, in
-virtual time; checkers examine every step. The same seed gives the same digest on every
-machine. A failed check prints one line with the command that replays it; the exit status is
-then 1.
-
-Examples:
-  coppice sim --seed 7
-  coppice sim --seed 7 --faults --trace
-  coppice sim --seeds 10000 --faults
-  coppice sim --seeds 1000 --fair
-  coppice sim --seeds 2000 --tiers --faults
-  coppice sim --seeds 100 --twin`
-}
-
 // mostFailures is the number of failing seeds after which no more seeds are played.
 const mostFailures = 10
 

@@ -28,17 +28,6 @@ type topCmd struct {
 	Once     bool          `help:"Print one frame as plain text and exit. The default if the output is no terminal."`
 }
 
-// Help is printed by kong under the summary.
-func (*topCmd) Help() string {
-	return `Keys: tab and shift-tab select a list, s changes its order, p pauses, q quits.
-
-Examples:
-  coppice top
-  coppice top --url http://10.0.0.7:8080 --api-key $KEY
-  coppice top --url http://127.0.0.1:8000   # the fleet of a router
-  coppice top --once`
-}
-
 // Size of the frame of --once if the terminal's is unknown.
 const (
 	topPlainWidth  = 100
