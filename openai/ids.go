@@ -14,67 +14,44 @@ import (
 // has more ids. odd is the first element that is not a token id, nil if there is none; ids appends
 // nothing after it.
 func (s *scanner) ids(dst []kv.Token, most int) (_ []kv.Token, truncated bool, odd []byte) {
-	b, i := s.b, s.at
 	if s.next() == ']' {
 		s.at++
 		return dst, false, nil
 	}
 	for len(dst) < most {
-		var c byte
-		dst, i, c = shortIDs(dst, b, i, most)
-		if len(dst) == most && c != ']' {
-			break
+		dst = slices.Grow(dst, 1)
+		n, at, ok := readIDs(dst[len(dst):min(cap(dst), most)], s.b, s.at)
+		if dst, s.at = dst[:len(dst)+n], at; ok {
+			continue
 		}
-		s.at = i
-		if c == 0 { // the element at s.at is written in another form
-			if s.next() == 0 {
-				s.broken = true
-				return dst, false, nil
-			}
-			raw, _ := s.skip()
-			id, ok := whole(raw)
-			if !ok || id < 0 || id > math.MaxUint32 {
-				s.at = i
-				s.leave(1)
-				return dst, false, raw
-			}
-			dst, c = append(dst, kv.Token(id)), s.next()
-			s.at++
-		}
-		i = s.at
-		switch c {
-		case ']':
-			return dst, false, nil
-		case ',':
-		default:
+		if s.next() == 0 {
 			s.broken = true
 			return dst, false, nil
 		}
+		raw, _ := s.skip()
+		id, ok := whole(raw)
+		if !ok || id < 0 || id > math.MaxUint32 {
+			s.at = at
+			s.leave(1)
+			return dst, false, raw
+		}
+		dst = append(dst, kv.Token(id))
+		end := s.next()
+		if end != ']' && end != ',' {
+			s.broken = true
+			return dst, false, nil
+		}
+		if s.at++; end == ']' {
+			return dst, false, nil
+		}
 	}
-	s.at = i
 	s.leave(1)
 	return dst, true, nil
 }
 
-// shortIDs appends ids to dst until it has most of them. It reads only ids of one to seven digits,
-// separated by a comma and optionally a space; the first one begins at b[i]. It returns dst and
-// the position at which it stopped. If next is ',', at is the start of the next id. If next is
-// ']', at is after the end of the array. If next is 0, at is the start of an element that shortIDs
-// can't read.
-func shortIDs(dst []kv.Token, b []byte, i, most int) (_ []kv.Token, at int, next byte) {
-	for len(dst) < most {
-		dst = slices.Grow(dst, 1)
-		n, next, ok := readIDs(dst[len(dst):min(cap(dst), most)], b, i)
-		if dst, i = dst[:len(dst)+n], next; !ok {
-			return lastID(dst, b, i)
-		}
-	}
-	return dst, i, ','
-}
-
-// readIDs fills dst with the ids at b[i:] that are followed by a comma. It returns their number n
-// and the start at of the next element. ok is false if that element may be the last one of the
-// array, or is one that readIDs can't read.
+// readIDs fills dst with the ids at b[i:] that have one to seven digits and are followed by a comma
+// and optionally a space. It returns their number n and the start at of the next element. ok is
+// false if that element may be the last one of the array, or is one that readIDs can't read.
 //
 // If the start of each id were computed from the length of the id before it, that dependency chain
 // would dominate the time. So readIDs locates commas 64 bytes at a time, by the two bits that
@@ -120,6 +97,11 @@ func readIDs(dst []kv.Token, b []byte, i int) (n, at int, ok bool) {
 	return n, i, n == len(dst)
 }
 
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
 // gather moves the lowest bits of eight bytes into the top byte by a multiplication.
 const gather = 0x0102040810204080
 
@@ -135,21 +117,4 @@ func shortID(w uint64, size uint) (kv.Token, bool) {
 	d = d*10 + d>>8
 	d = (d&0x000000FF000000FF*0x000F424000000064 + d>>16&0x000000FF000000FF*0x0000271000000001) >> 32
 	return kv.Token(d), size-1 < 7 && other == 0
-}
-
-// lastID reads the element at b[i] if it is an id of at most seven digits directly before the
-// closing bracket, and appends it to dst. Its results are those of shortIDs.
-func lastID(dst []kv.Token, b []byte, i int) (_ []kv.Token, at int, next byte) {
-	id := kv.Token(0)
-	for n := 0; n < 8 && i+n < len(b); n++ {
-		c := b[i+n]
-		if c == ']' && n > 0 {
-			return append(dst, id), i + n + 1, c
-		}
-		if c < '0' || c > '9' {
-			break
-		}
-		id = id*10 + kv.Token(c-'0')
-	}
-	return dst, i, 0
 }

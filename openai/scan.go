@@ -2,8 +2,9 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
-	"math/bits"
+	"encoding/hex"
 	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -94,38 +95,23 @@ func (s *scanner) quoted() (raw []byte, escaped bool) {
 }
 
 // closing returns the position in b of the quote that ends a string, -1 if the string does not
-// end. The search begins at i, the position of a backslash in the string.
+// end. The search begins at i, a position in the string outside of escapes.
 func closing(b []byte, i int) int {
-	for i < len(b) {
-		if i+8 <= len(b) {
-			w := binary.LittleEndian.Uint64(b[i:])
-			n := bits.TrailingZeros64(having(w, '"')|having(w, '\\')) >> 3
-			if i += n; n == 8 {
-				continue
+	for i <= len(b) {
+		end := bytes.IndexByte(b[i:], '"')
+		if end < 0 {
+			break
+		}
+		for end += i; i <= end; i += 2 {
+			next := bytes.IndexByte(b[i:end], '\\')
+			if next < 0 {
+				return end
 			}
+			i += next
 		}
-		switch b[i] {
-		case '"':
-			return i
-		case '\\':
-			i++
-		}
-		i++
 	}
 	return -1
 }
-
-// having returns a word in which the upper bit of a byte is set for the first byte of w that
-// equals c. Bits above that bit are meaningless, bits below it are 0.
-func having(w uint64, c byte) uint64 {
-	x := w ^ uint64(c)*ones
-	return (x - ones) &^ x & highs
-}
-
-const (
-	ones  = 0x0101010101010101
-	highs = 0x8080808080808080
-)
 
 // skip returns the raw value at s.at, and whether it is a string with escapes.
 func (s *scanner) skip() (raw []byte, escaped bool) {
@@ -185,60 +171,31 @@ func (s *scanner) leave(depth int) {
 // character that can't be escaped is dropped.
 func appendUnescaped(dst, raw []byte) []byte {
 	if !utf8.Valid(raw) {
-		raw = appendValid(nil, raw) // leaves the escapes unchanged
+		raw = bytes.Map(func(r rune) rune { return r }, raw) // leaves the escapes unchanged
 	}
-	dst = slices.Grow(dst, len(raw)+8) // an escape is at least as long as its text
-	for len(raw) > 0 {
-		if len(raw) >= 8 {
-			w := binary.LittleEndian.Uint64(raw)
-			n := bits.TrailingZeros64(having(w, '\\')) >> 3
-			dst = binary.LittleEndian.AppendUint64(dst, w)
-			dst, raw = dst[:len(dst)-8+n], raw[n:]
-			if n == 8 {
-				continue
-			}
+	dst = slices.Grow(dst, len(raw)) // an escape is at least as long as its text
+	for {
+		n := bytes.IndexByte(raw, '\\')
+		if n < 0 {
+			return append(dst, raw...)
 		}
-		if raw[0] != '\\' {
-			dst, raw = append(dst, raw[0]), raw[1:]
-			continue
-		}
+		dst, raw = append(dst, raw[:n]...), raw[n:]
 		if len(raw) < 2 {
-			break
+			return dst
 		}
 		c := raw[1]
-		if c == 'u' {
-			if r, n := escapedRune(raw); n > 0 {
-				dst, raw = utf8.AppendRune(dst, r), raw[n:]
-				continue
-			}
-		}
-		if c >= utf8.RuneSelf { // the backslash precedes a multi-byte rune
+		if r, n := escapedRune(raw); n > 0 {
+			dst, raw = utf8.AppendRune(dst, r), raw[n:]
+		} else if c >= utf8.RuneSelf { // the backslash precedes a multi-byte rune
 			raw = raw[1:]
-			continue
+		} else {
+			dst, raw = append(dst, cmp.Or(escapes[c], c)), raw[2:]
 		}
-		if e := escapes[c]; e != 0 {
-			c = e
-		}
-		dst, raw = append(dst, c), raw[2:]
 	}
-	return dst
 }
 
 // escapes maps letters to the control characters that they denote.
 var escapes = [utf8.RuneSelf]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
-
-// appendValid appends raw with invalid UTF-8 replaced by U+FFFD.
-func appendValid(dst, raw []byte) []byte {
-	if utf8.Valid(raw) {
-		return append(dst, raw...)
-	}
-	for len(raw) > 0 {
-		r, n := utf8.DecodeRune(raw)
-		dst = utf8.AppendRune(dst, r)
-		raw = raw[n:]
-	}
-	return dst
-}
 
 // escapedRune returns the rune of the escape \uXXXX, or of a surrogate pair of two escapes, with
 // which raw begins, and its length n in bytes. n is 0 if raw does not begin with an escape.
@@ -261,19 +218,9 @@ func fourHex(raw []byte) rune {
 	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
 		return -1
 	}
-	var r rune
-	for _, c := range raw[2:6] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		case 'A' <= c && c <= 'F':
-			c -= 'A' - 10
-		default:
-			return -1
-		}
-		r = r<<4 | rune(c)
+	var unit [2]byte
+	if _, err := hex.Decode(unit[:], raw[2:6]); err != nil {
+		return -1
 	}
-	return r
+	return rune(binary.BigEndian.Uint16(unit[:]))
 }
