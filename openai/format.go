@@ -22,18 +22,11 @@ func (r *reading) setFormat(v value, f Format) {
 func (r *reading) responseFormat(v value) {
 	var kind string
 	var schema, objectSchema value
-	for _, f := range r.object(v, "an object") {
-		switch string(f.name) {
-		case "type":
-			kind = r.oneOf(f.value, "text", "json_object", "json_schema")
-		case "json_schema":
-			schema = f.value
-		case "schema": // next to json_object, as in llama.cpp's server
-			objectSchema = f.value
-		default:
-			r.unknown("response_format.", f)
-		}
-	}
+	r.fields(v, "response_format.", map[string]func(value){
+		"type":        func(v value) { kind = r.oneOf(v, "text", "json_object", "json_schema") },
+		"json_schema": func(v value) { schema = v },
+		"schema":      func(v value) { objectSchema = v }, // next to json_object, as in llama.cpp's server
+	})
 	switch {
 	case kind == "":
 		r.fail(v.at("type"), "missing_required_parameter", "%s is missing: text, json_object or json_schema", v.at("type"))
@@ -59,19 +52,15 @@ func (r *reading) namedSchema(at, v value) {
 		return
 	}
 	var found bool
-	for _, f := range r.object(v, "an object") {
-		switch string(f.name) {
-		case "name", "description":
-			r.text(f.value)
-		case "strict":
-			r.flag(f.value)
-		case "schema":
+	text := func(v value) { r.text(v) }
+	r.fields(v, "response_format.json_schema.", map[string]func(value){
+		"name": text, "description": text,
+		"strict": func(v value) { r.flag(v) },
+		"schema": func(v value) {
 			found = true
-			r.setSchema(at, f.value, fillWrapper(f.raw))
-		default:
-			r.unknown("response_format.json_schema.", f)
-		}
-	}
+			r.setSchema(at, v, fillWrapper(v.raw))
+		},
+	})
 	if !found {
 		r.missing(v.at("schema"))
 	}

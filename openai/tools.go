@@ -80,31 +80,20 @@ func (r *reading) toolChoice(v value) {
 		return
 	}
 	var function value
-	for _, f := range r.object(v, "an object") {
-		switch string(f.name) {
-		case "type":
-			r.oneOf(f.value, "function")
-		case "function":
-			function = f.value
-		default:
-			r.unknown("tool_choice.", f)
-		}
+	r.fields(v, "tool_choice.", map[string]func(value){
+		"type":     func(v value) { r.oneOf(v, "function") },
+		"function": func(v value) { function = v },
+	})
+	if function.raw != nil {
+		r.fields(function, "tool_choice.function.", map[string]func(value){
+			"name": func(v value) { c.from, c.name = v, r.text(v) },
+		})
 	}
-	if r.fault == nil && function.raw == nil {
+	switch {
+	case r.fault != nil:
+	case function.raw == nil:
 		r.missing(v.at("function"))
-		return
-	}
-	if r.fault != nil {
-		return
-	}
-	for _, f := range r.object(function, "an object") {
-		if string(f.name) != "name" {
-			r.unknown("tool_choice.function.", f)
-			continue
-		}
-		c.from, c.name = f, r.text(f.value)
-	}
-	if r.fault == nil && c.name == "" {
+	case c.name == "":
 		r.missing(function.at("name"))
 	}
 }
