@@ -28,6 +28,9 @@ const (
 // Unsupported is Error.Code for a parameter that this server does not support.
 const Unsupported = "unsupported_parameter"
 
+// ErrAdminOnly refuses a request that only an administrator may send.
+var ErrAdminOnly = NewError(http.StatusForbidden, "admin_only", "this request requires the key of an admin")
+
 func (e *Error) Error() string { return e.Message }
 
 // Append writes {"error":{...}}.

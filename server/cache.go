@@ -93,7 +93,7 @@ func (c *call) cacheTree() error {
 		q.MaxNodes = min(nodes, q.MaxNodes)
 	}
 	if q.TokensPerNode > 0 && !c.caller.admin {
-		return errNoAdmin
+		return openai.ErrAdminOnly
 	}
 	tree, err := c.s.cfg.Node.Tree(c.r.Context(), q)
 	if err != nil {

@@ -27,8 +27,8 @@ type call struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	client web.Client
-	id     string  // X-Request-Id
-	caller *holder // nil until identify, and for endpoints open to everyone
+	id     string // X-Request-Id
+	caller caller // zero until identify, and for endpoints open to everyone
 	start  time.Time
 
 	status  int   // 0: no answer yet

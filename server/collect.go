@@ -60,14 +60,14 @@ func (s *Server) scrape() scrape {
 		return all
 	}
 	all.Up, all.Stats = s.failed.Load() == nil && !s.Draining(), st
-	all.Stats.Tenants = s.metrics.labelled(st.Tenants)
+	all.Stats.Tenants = s.metrics.summed(st.Tenants)
 	return all
 }
 
-// labelled adds up the figures of tenants that share a metric label: all tenants beyond
+// summed adds up the figures of tenants that share a metric label: all tenants beyond
 // Config.TenantLabels have the label "other". It returns one element per label, with the label in
 // Tenant.
-func (m *metrics) labelled(tenants []view.Tenant) (sums []view.Tenant) {
+func (m *metrics) summed(tenants []view.Tenant) (sums []view.Tenant) {
 	for _, t := range tenants {
 		t.Tenant = m.label(t.Tenant)
 		i := slices.IndexFunc(sums, func(sum view.Tenant) bool { return sum.Tenant == t.Tenant })

@@ -53,49 +53,44 @@ func validateKeys(keys []Key) error {
 	return errors.Join(errs...)
 }
 
-// holder is the identity of a caller.
-type holder struct {
+// caller is the identity of a caller.
+type caller struct {
 	tenant string
 	admin  bool
-	meter  *tenantMeter
 }
 
-// keyring finds the holder of a secret. It never changes after newKeyring.
-type keyring struct {
-	sums     [][sha256.Size]byte
-	holders  []*holder // holders[i] holds the secret with hash sums[i]
-	everyone *holder   // set if there are no keys: every caller
+// Keyring finds the tenant of a request's key. It never changes after NewKeyring.
+type Keyring struct {
+	sums    [][sha256.Size]byte
+	holders []caller // holders[i] holds the secret with hash sums[i]
 }
 
-// newKeyring makes a keyring. meter returns the meters of a tenant.
-func newKeyring(keys []Key, meter func(tenant string) *tenantMeter) *keyring {
-	if len(keys) == 0 {
-		return &keyring{everyone: &holder{admin: true, meter: meter("")}}
-	}
-	r := &keyring{}
+// NewKeyring returns the Keyring of these keys. It reports all faults of the keys at once. Without
+// keys every caller is an admin.
+func NewKeyring(keys []Key) (*Keyring, error) {
+	r := &Keyring{}
 	for _, k := range keys {
 		r.sums = append(r.sums, sha256.Sum256([]byte(k.Secret)))
-		r.holders = append(r.holders, &holder{tenant: k.Tenant, admin: k.Admin, meter: meter(k.Tenant)})
+		r.holders = append(r.holders, caller{k.Tenant, k.Admin})
 	}
-	return r
+	return r, validateKeys(keys)
 }
 
 var (
 	errNoKey    = openai.NewError(http.StatusUnauthorized, "missing_api_key", "this server requires an API key: send the header Authorization: Bearer <key>")
 	errWrongKey = openai.NewError(http.StatusUnauthorized, "invalid_api_key", "unknown API key")
-	errNoAdmin  = openai.NewError(http.StatusForbidden, "admin_only", "this endpoint requires the key of an admin")
 )
 
-// find returns the holder of the request's key, or an error if the key is missing or unknown. It
-// compares hashes with all keys in constant time, so that its duration reveals nothing about the
-// keys.
-func (k *keyring) find(r *http.Request) (*holder, error) {
-	if k.everyone != nil {
-		return k.everyone, nil
+// Find returns the tenant of the request's key, or an *openai.Error if the key is missing or
+// unknown. It compares hashes with all keys in constant time, so that its duration reveals nothing
+// about the keys.
+func (k *Keyring) Find(r *http.Request) (tenant string, admin bool, err error) {
+	if len(k.holders) == 0 {
+		return "", true, nil
 	}
 	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(kind, "Bearer") || secret == "" {
-		return nil, errNoKey
+		return "", false, errNoKey
 	}
 	sum := sha256.Sum256([]byte(strings.TrimSpace(secret)))
 	found := -1
@@ -104,28 +99,7 @@ func (k *keyring) find(r *http.Request) (*holder, error) {
 		found = subtle.ConstantTimeSelect(same, i, found)
 	}
 	if found < 0 {
-		return nil, errWrongKey
+		return "", false, errWrongKey
 	}
-	return k.holders[found], nil
-}
-
-// Keyring finds the tenant of a request's key, for a gateway in front of this server.
-type Keyring struct{ ring *keyring }
-
-// NewKeyring returns the Keyring of these keys. It reports all faults of the keys at once. Without
-// keys every caller is an admin.
-func NewKeyring(keys []Key) (*Keyring, error) {
-	if err := validateKeys(keys); err != nil {
-		return nil, err
-	}
-	return &Keyring{newKeyring(keys, func(string) *tenantMeter { return nil })}, nil
-}
-
-// Find returns the tenant of the request's key. The error is an *openai.Error.
-func (k *Keyring) Find(r *http.Request) (tenant string, admin bool, err error) {
-	h, err := k.ring.find(r)
-	if err != nil {
-		return "", false, err
-	}
-	return h.tenant, h.admin, nil
+	return k.holders[found].tenant, k.holders[found].admin, nil
 }

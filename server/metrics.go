@@ -20,9 +20,7 @@ type metrics struct {
 	registry *prometheus.Registry
 	conns    atomic.Int64
 
-	tenants     map[string]*tenantMeter
-	others      *tenantMeter
-	tenantLimit int
+	labelled map[string]bool // tenants with a label of their own
 }
 
 // instruments are created and registered by their tags.
@@ -47,11 +45,6 @@ type instruments struct {
 	TenantServed   *prometheus.CounterVec `metric:"tenant_served_tokens_total" by:"tenant" help:"Tokens computed, by tenant: prompt tokens that were not cached, for each choice, and output tokens. --policy dlpm shares these."`
 }
 
-// tenantMeter holds the counters of one tenant label.
-type tenantMeter struct {
-	requests, prompt, cached, output, served prometheus.Counter
-}
-
 // latency holds histogram bounds in seconds, in steps of about 1.5, from half a millisecond
 // (less than a step of any real model) to a minute.
 var latency = []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .02, .03, .04, .06, .08, .1, .15, .2, .3, .5, .75, 1, 1.5, 2.5, 5, 10, 20, 30, 60}
@@ -61,7 +54,7 @@ var sizes = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8
 
 // newMetrics makes and registers the metrics. It fails if the registry has any of them already.
 func newMetrics(s *Server) (*metrics, error) {
-	m := &metrics{registry: s.cfg.Registry, tenants: map[string]*tenantMeter{}, tenantLimit: s.cfg.TenantLabels}
+	m := &metrics{registry: s.cfg.Registry, labelled: map[string]bool{}}
 	names := figures.Names{Prefix: "coppice_", Labels: prometheus.Labels{"model_name": s.cfg.Model}}
 	if s.cfg.MetricAliases == VLLMNames {
 		names.Aliases = map[string]string{"vllm": "vllm:"}
@@ -78,32 +71,19 @@ func newMetrics(s *Server) (*metrics, error) {
 			return nil, err
 		}
 	}
-	return m, nil
-}
-
-// tenant returns the meters of a tenant, or the shared ones of "other" once TenantLabels tenants
-// have their own. Only New calls it: it writes m.tenants without a lock.
-func (m *metrics) tenant(name string) *tenantMeter {
-	if t := m.tenants[name]; t != nil {
-		return t
+	keys := s.cfg.Keys
+	if len(keys) == 0 {
+		keys = []Key{{}}
 	}
-	label := name
-	if len(m.tenants) >= m.tenantLimit {
-		if m.others != nil {
-			return m.others
+	for _, k := range keys {
+		if len(m.labelled) < s.cfg.TenantLabels {
+			m.labelled[k.Tenant] = true
 		}
-		label = otherTenants
+		for _, counter := range []*prometheus.CounterVec{m.TenantRequests, m.TenantPrompt, m.TenantCached, m.TenantOutput, m.TenantServed} {
+			counter.WithLabelValues(m.label(k.Tenant)) // begins at 0
+		}
 	}
-	t := &tenantMeter{
-		m.TenantRequests.WithLabelValues(label), m.TenantPrompt.WithLabelValues(label),
-		m.TenantCached.WithLabelValues(label), m.TenantOutput.WithLabelValues(label), m.TenantServed.WithLabelValues(label),
-	}
-	if label == otherTenants && name != otherTenants {
-		m.others = t
-	} else {
-		m.tenants[name] = t
-	}
-	return t
+	return m, nil
 }
 
 // otherTenants is the label of tenants beyond Config.TenantLabels.
@@ -111,7 +91,7 @@ const otherTenants = "other"
 
 // label returns the label of a tenant in metrics.
 func (m *metrics) label(tenant string) string {
-	if m.tenants[tenant] != nil {
+	if m.labelled[tenant] {
 		return tenant
 	}
 	return otherTenants
@@ -142,12 +122,12 @@ func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) 
 	if slow {
 		m.Slow.Inc()
 	}
-	b, t := &c.bill, c.caller.meter
-	t.requests.Inc()
-	t.prompt.Add(float64(b.promptTokens))
-	t.cached.Add(float64(b.cachedTokens))
-	t.output.Add(float64(b.outputTokens))
-	t.served.Add(float64(b.servedTokens))
+	b, tenant := &c.bill, m.label(c.caller.tenant)
+	m.TenantRequests.WithLabelValues(tenant).Inc()
+	m.TenantPrompt.WithLabelValues(tenant).Add(float64(b.promptTokens))
+	m.TenantCached.WithLabelValues(tenant).Add(float64(b.cachedTokens))
+	m.TenantOutput.WithLabelValues(tenant).Add(float64(b.outputTokens))
+	m.TenantServed.WithLabelValues(tenant).Add(float64(b.servedTokens))
 	if status != http.StatusOK {
 		return
 	}

@@ -47,7 +47,9 @@ func New(cfg Config) (*Server, error) {
 		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: cfg.MaxChoices,
 		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling),
 	}.Document()
-	s.keys = newKeyring(cfg.Keys, s.metrics.tenant)
+	if s.keys, err = NewKeyring(cfg.Keys); err != nil {
+		return nil, err
+	}
 	s.cfg.Keys = nil // keep no secrets
 	if cfg.Page {
 		s.feed = newFeed(s)

@@ -12,14 +12,14 @@ func newFeed(s *Server) *view.Feed {
 	return view.NewFeed(view.Config{
 		Source: s.cfg.Node, Model: s.cfg.Model, Version: s.cfg.Version, Note: s.cfg.PageNote, Text: view.Texts(s.cfg.Node.Tokenizer()),
 		Access: func(r *http.Request) (view.Access, string) {
-			caller, err := s.keys.find(r)
+			tenant, admin, err := s.keys.Find(r)
 			switch {
 			case err != nil:
 				return view.Denied, ""
-			case caller.admin:
-				return view.Full, caller.tenant
+			case admin:
+				return view.Full, tenant
 			default:
-				return view.Redacted, caller.tenant
+				return view.Redacted, tenant
 			}
 		},
 	})

@@ -81,12 +81,12 @@ func (c *call) identify() error {
 		return nil
 	}
 	var err error
-	if c.caller, err = c.s.keys.find(c.r); err != nil {
+	if c.caller.tenant, c.caller.admin, err = c.s.keys.Find(c.r); err != nil {
 		c.w.Header().Set("WWW-Authenticate", "Bearer")
 		return err
 	}
 	if c.at.access == admins && !c.caller.admin {
-		return errNoAdmin
+		return openai.ErrAdminOnly
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (c *call) logLine(status int) *zapcore.CheckedEntry {
 func (c *call) logFields(status int, slow bool, total time.Duration) []zap.Field {
 	fields := append(make([]zap.Field, 0, 16), zap.String("request", c.id), zap.String("method", c.r.Method), zap.String("path", c.at.path),
 		zap.Int("status", status), zap.Duration("total", total))
-	if c.caller != nil && c.caller.tenant != "" {
+	if c.caller.tenant != "" {
 		fields = append(fields, zap.String("tenant", c.caller.tenant))
 	}
 	if c.generates {

@@ -23,7 +23,7 @@ import (
 type Server struct {
 	cfg     Config
 	log     *zap.Logger
-	keys    *keyring
+	keys    *Keyring
 	metrics *metrics
 	routes  *http.ServeMux
 	paths   []Route

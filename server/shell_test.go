@@ -220,7 +220,7 @@ func TestConfig(t *testing.T) {
 // TestPassAllocatesNothing: the server's work per token, besides writing it, does not allocate.
 func TestPassAllocatesNothing(t *testing.T) {
 	b := start(t, setup{Server: Config{Page: true}})
-	c := &call{s: b.srv, w: discard{}, client: web.NewClient(discard{}, &http.Request{ProtoMajor: 1}, time.Minute), r: &http.Request{ProtoMajor: 1}, start: time.Now(), caller: &holder{}}
+	c := &call{s: b.srv, w: discard{}, client: web.NewClient(discard{}, &http.Request{ProtoMajor: 1}, time.Minute), r: &http.Request{ProtoMajor: 1}, start: time.Now()}
 	g := c.newGauge(1, 1)
 	p := &piece{Piece: coppice.Piece{Text: " light", Tokens: make([]kv.Token, 1)}}
 	buf := []byte("data: {}\n\n")

@@ -45,7 +45,7 @@ func (c *call) endSpan(status int) {
 		return
 	}
 	c.span.SetAttributes(attribute.Int("http.response.status_code", status))
-	if c.caller != nil && c.caller.tenant != "" {
+	if c.caller.tenant != "" {
 		c.span.SetAttributes(attribute.String("coppice.tenant", c.caller.tenant))
 	}
 	if c.generates {

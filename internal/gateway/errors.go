@@ -30,7 +30,6 @@ var (
 	errLoop      = &openai.Error{Status: http.StatusLoopDetected, Type: "server_error", Code: "loop", Message: "the request has come back to the gateway: it is a worker of its own, or of one of its workers"}
 	errSlow      = &openai.Error{Status: http.StatusRequestTimeout, Type: "timeout_error", Code: "body_timeout", Message: "the body did not arrive in time"}
 	errBroken    = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "broken_body", Message: "the body ended before it was complete, or is not framed as the header says"}
-	errNoAdmin   = &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: "admin_only", Message: "this needs an admin's key"}
 )
 
 // unavailable returns the error for the client if no worker began to answer. worker is the last

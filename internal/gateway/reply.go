@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // statusGone is the status that metrics show for a request whose client left before its answer.
@@ -51,7 +53,7 @@ func (g *Gateway) guard(serve http.HandlerFunc, admins bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, admin, err := g.cfg.Tenant(r)
 		if err == nil && admins && !admin {
-			err = errNoAdmin
+			err = openai.ErrAdminOnly
 		}
 		if err != nil {
 			g.refuse(w, r, err)

@@ -209,7 +209,7 @@ func (p *proxiedRequest) readSteering(r *http.Request) error {
 		return nil
 	}
 	if !p.admin {
-		return errNoAdmin
+		return openai.ErrAdminOnly
 	}
 	g, req := p.g, &p.buffer.ask.Request
 	if weights != "" {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // get calls the gateway's handler directly.
@@ -85,7 +86,7 @@ func TestEmptyView(t *testing.T) {
 func TestFleetPage(t *testing.T) {
 	s := newStand(t, Config{Tenant: func(r *http.Request) (string, bool, error) {
 		if r.Header.Get("Authorization") == "" {
-			return "", false, errNoAdmin
+			return "", false, openai.ErrAdminOnly
 		}
 		return "t", true, nil
 	}})
@@ -95,7 +96,7 @@ func TestFleetPage(t *testing.T) {
 			t.Errorf("%s: %s %v", path, r.Status, r.Header)
 		}
 	}
-	if r := s.get("GET", "/v1/fleet/view"); r.StatusCode != errNoAdmin.Status {
+	if r := s.get("GET", "/v1/fleet/view"); r.StatusCode != openai.ErrAdminOnly.Status {
 		t.Errorf("without a key: %s", r.Status)
 	}
 	bare := newStand(t, Config{NoPage: true})
