@@ -1,19 +1,24 @@
 package engine
 
 // Submitted tracks the state after all submitted batches, which may be ahead of the batches that
-// have run: the number of pages in each slot's table, and which masks are set. Batch.Validate
-// needs it.
+// have run: the number of pages in each slot's table, the slots that sample, and which masks are
+// set. Batch.Validate needs it.
 type Submitted struct {
-	pages []int32
+	slots []submittedSlot
 	masks []uint64 // by MaskID: Seq of the batch that set it; 0: not set
 
 	slotsWere []slotWas // previous values, to undo a batch that is invalid
 	masksWere []maskWas
 }
 
+type submittedSlot struct {
+	pages   int32
+	sampled bool // a batch since the slot's bind samples
+}
+
 type slotWas struct {
-	slot  Slot
-	pages int32
+	slot Slot
+	submittedSlot
 }
 
 type maskWas struct {
@@ -23,16 +28,20 @@ type maskWas struct {
 
 // NewSubmitted returns the state before the first batch: empty tables, no mask set.
 func NewSubmitted(info *Info) Submitted {
-	return Submitted{pages: make([]int32, info.MaxSlots), masks: make([]uint64, info.MaxMasks+1)}
+	return Submitted{slots: make([]submittedSlot, info.MaxSlots), masks: make([]uint64, info.MaxMasks+1)}
 }
 
 // Take applies a batch, which must be valid. restore can't undo it.
 func (s *Submitted) Take(b *Batch) {
 	for i := range b.Binds {
-		s.set(b.Binds[i].Slot, int32(len(b.Binds[i].Pages)))
+		s.bind(&b.Binds[i])
 	}
 	for i := range b.Rows {
-		s.append(&b.Rows[i])
+		r := &b.Rows[i]
+		s.append(r)
+		if r.Sample {
+			s.slots[r.Slot].sampled = true
+		}
 	}
 	for _, id := range b.Drops {
 		s.setMask(id, 0)
@@ -43,16 +52,18 @@ func (s *Submitted) Take(b *Batch) {
 	s.slotsWere, s.masksWere = s.slotsWere[:0], s.masksWere[:0]
 }
 
-// set changes the number of pages in slot's table to pages and keeps the old number for restore.
-func (s *Submitted) set(slot Slot, pages int32) {
-	s.slotsWere = append(s.slotsWere, slotWas{slot, s.pages[slot]})
-	s.pages[slot] = pages
+// bind gives a slot the table of b. It keeps the old state of the slot for restore.
+func (s *Submitted) bind(b *SlotBind) {
+	s.slotsWere = append(s.slotsWere, slotWas{b.Slot, s.slots[b.Slot]})
+	s.slots[b.Slot] = submittedSlot{pages: int32(len(b.Pages))}
 }
 
-// append adds the number of a row's new pages to that of its slot's table.
+// append adds the number of a row's new pages to that of its slot's table. It keeps the old state
+// of the slot for restore.
 func (s *Submitted) append(r *Row) {
 	if len(r.Pages) > 0 {
-		s.set(r.Slot, s.pages[r.Slot]+int32(len(r.Pages)))
+		s.slotsWere = append(s.slotsWere, slotWas{r.Slot, s.slots[r.Slot]})
+		s.slots[r.Slot].pages += int32(len(r.Pages))
 	}
 }
 
@@ -63,10 +74,10 @@ func (s *Submitted) setMask(id MaskID, seq uint64) {
 	s.masks[id] = seq
 }
 
-// restore undoes all calls of set, append and setMask since the last Take or restore.
+// restore undoes all calls of bind, append and setMask since the last Take or restore.
 func (s *Submitted) restore() {
 	for i := len(s.slotsWere) - 1; i >= 0; i-- {
-		s.pages[s.slotsWere[i].slot] = s.slotsWere[i].pages
+		s.slots[s.slotsWere[i].slot] = s.slotsWere[i].submittedSlot
 	}
 	for i := len(s.masksWere) - 1; i >= 0; i-- {
 		s.masks[s.masksWere[i].id] = s.masksWere[i].seq

@@ -85,11 +85,11 @@ func (b *Batch) validateMasks(info *Info, state *Submitted) error {
 }
 
 // validateTables checks that after the Binds and the Pages of its rows each slot's table has the
-// pages that the rows need, and that each swap replaces an entry that exists. It updates the table
-// sizes in tables; the caller restores them.
+// pages that the rows need, that the slot of a deferred row has sampled, and that each swap replaces
+// an entry that exists. It applies the Binds and rows to tables; the caller restores them.
 func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 	for i := range b.Binds {
-		tables.set(b.Binds[i].Slot, int32(len(b.Binds[i].Pages)))
+		tables.bind(&b.Binds[i])
 		if n := len(b.Binds[i].Pages); n > info.tablePages() {
 			return fmt.Errorf("bind %d: %w", i, invalid("%d pages, at most %d are of use", n, info.tablePages()))
 		}
@@ -97,7 +97,11 @@ func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 	for i := range b.Rows {
 		r := &b.Rows[i]
 		tables.append(r)
-		need, has := kv.CeilPages(int(r.Start)+r.Len(), info.PageTokens), int(tables.pages[r.Slot])
+		slot := &tables.slots[r.Slot]
+		if r.Deferred && !slot.sampled {
+			return fmt.Errorf("row %d: %w", i, invalid("deferred, but slot %d has sampled nothing since its bind", r.Slot))
+		}
+		need, has := kv.CeilPages(int(r.Start)+r.Len(), info.PageTokens), int(slot.pages)
 		if has < need || has > info.tablePages() {
 			return fmt.Errorf("row %d: %w", i, invalid("slot %d has %d pages, want %d to %d", r.Slot, has, need, info.tablePages()))
 		}
@@ -106,8 +110,8 @@ func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 		if err := validSlot(info, w.Slot); err != nil {
 			return fmt.Errorf("swap %d: %w", i, err)
 		}
-		if w.At < 0 || w.At >= tables.pages[w.Slot] || !info.validPage(w.Page) {
-			return invalid("swap %d: page %d for place %d of slot %d, which has %d", i, w.Page, w.At, w.Slot, tables.pages[w.Slot])
+		if w.At < 0 || w.At >= tables.slots[w.Slot].pages || !info.validPage(w.Page) {
+			return invalid("swap %d: page %d for place %d of slot %d, which has %d", i, w.Page, w.At, w.Slot, tables.slots[w.Slot].pages)
 		}
 	}
 	return nil

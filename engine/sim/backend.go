@@ -28,9 +28,6 @@ type Backend struct {
 	doom    *engine.Error // error that will end the device when its batch's ticket completes
 	lastSeq uint64
 	recent  []uint64      // Seq of the last MaxInflight batches, the oldest first
-	asked   []bool        // by slot: a batch submitted since the slot's bind samples in it
-	attempt uint64        // number of batches that reached checkDeferred, including those it refused
-	bound   []uint64      // by slot: value of attempt for the last batch that binds the slot
 	batches []*ticket     // tickets of pending batches, in the order of submission
 	free    time.Duration // time when the device has finished all submitted batches
 	moving  moving
@@ -50,8 +47,7 @@ func Open(cfg Config) (*Backend, error) {
 	p := &cfg.Profile
 	b := &Backend{
 		cfg: cfg, pageBytes: p.KVTokenBytes() * cfg.PageTokens, born: time.Now(),
-		pool:  newPool(&cfg, rootHash(cfg.Seed)),
-		asked: make([]bool, cfg.MaxSlots), bound: make([]uint64, cfg.MaxSlots),
+		pool:    newPool(&cfg, rootHash(cfg.Seed)),
 		batches: make([]*ticket, 0, cfg.MaxInflight), recent: make([]uint64, 0, cfg.MaxInflight),
 		moving: newMoving(),
 	}
@@ -99,9 +95,6 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	if err := batch.Validate(&b.info, b.lastSeq, &b.device.before); err != nil {
 		return nil, err
 	}
-	if err := b.checkDeferred(batch); err != nil {
-		return nil, err
-	}
 	if len(b.batches) == b.info.MaxInflight {
 		return nil, engine.ErrBusy
 	}
@@ -109,14 +102,6 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	b.device.before.Take(batch)
 	b.device.tables.Apply(batch)
 	b.device.masks.Apply(batch)
-	for i := range batch.Binds {
-		b.asked[batch.Binds[i].Slot] = false
-	}
-	for i := range batch.Rows {
-		if r := &batch.Rows[i]; r.Sample {
-			b.asked[r.Slot] = true
-		}
-	}
 	t := &ticket{backend: b}
 	b.compute(batch, t)
 	if len(b.recent) == b.info.MaxInflight {
@@ -138,25 +123,6 @@ func (b *Backend) known() uint64 {
 		return 0
 	}
 	return b.recent[0]
-}
-
-// checkDeferred returns an error that wraps ErrInvalid if a row is deferred and its slot is bound
-// by the same batch, or no batch has sampled in the slot since its bind.
-func (b *Backend) checkDeferred(batch *engine.Batch) error {
-	b.attempt++
-	for i := range batch.Binds {
-		b.bound[batch.Binds[i].Slot] = b.attempt
-	}
-	for i := range batch.Rows {
-		r := &batch.Rows[i]
-		if !r.Deferred {
-			continue
-		}
-		if b.bound[r.Slot] == b.attempt || !b.asked[r.Slot] {
-			return fmt.Errorf("row %d: %w: deferred, but slot %d has sampled nothing since its bind", i, engine.ErrInvalid, r.Slot)
-		}
-	}
-	return nil
 }
 
 // compute fills in t.res. If a fault or the sanitizer ends the device in this batch, compute

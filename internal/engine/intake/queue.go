@@ -2,7 +2,6 @@ package intake
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -23,7 +22,6 @@ type Queue struct {
 	batches int              // pending batches
 	moves   int              // pending moves
 	moved   []engine.Moved   // for the next Moved
-	sampled []bool           // by slot: a batch accepted since its bind samples
 
 	jobs  chan *Job
 	ready chan struct{} // has a capacity of 1
@@ -35,8 +33,8 @@ type Queue struct {
 func New(info *engine.Info, maxMoves int) *Queue {
 	return &Queue{
 		info: info, maxMoves: maxMoves, ready: make(chan struct{}, 1),
-		sampled: make([]bool, info.MaxSlots), before: engine.NewSubmitted(info),
-		jobs: make(chan *Job, info.MaxInflight+maxMoves),
+		before: engine.NewSubmitted(info),
+		jobs:   make(chan *Job, info.MaxInflight+maxMoves),
 	}
 }
 
@@ -62,19 +60,8 @@ func (q *Queue) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	if err := batch.Validate(q.info, q.lastSeq, &q.before); err != nil {
 		return nil, err
 	}
-	if err := q.checkDeferred(batch); err != nil {
-		return nil, err
-	}
 	if q.batches == q.info.MaxInflight {
 		return nil, engine.ErrBusy
-	}
-	for i := range batch.Binds {
-		q.sampled[batch.Binds[i].Slot] = false
-	}
-	for i := range batch.Rows {
-		if r := &batch.Rows[i]; r.Sample {
-			q.sampled[r.Slot] = true
-		}
 	}
 	q.lastSeq = batch.Seq
 	q.before.Take(batch)
@@ -82,25 +69,6 @@ func (q *Queue) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	j := &Job{Batch: batch, done: make(chan struct{})}
 	q.jobs <- j // never blocks: the capacity is MaxInflight+maxMoves
 	return j, nil
-}
-
-// checkDeferred returns an error that wraps ErrInvalid if a row is deferred and its slot is bound
-// by the same batch, or no accepted batch samples in the slot since its bind.
-func (q *Queue) checkDeferred(batch *engine.Batch) error {
-	for i := range batch.Rows {
-		r := &batch.Rows[i]
-		if !r.Deferred {
-			continue
-		}
-		bound := false
-		for j := range batch.Binds {
-			bound = bound || batch.Binds[j].Slot == r.Slot
-		}
-		if bound || !q.sampled[r.Slot] {
-			return fmt.Errorf("row %d: %w: deferred, but slot %d has sampled nothing since its bind", i, engine.ErrInvalid, r.Slot)
-		}
-	}
-	return nil
 }
 
 // Move implements engine.Mover. The queue runs moves and batches in the order in which they came.
