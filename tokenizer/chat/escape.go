@@ -2,6 +2,8 @@ package chat
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -11,53 +13,35 @@ var plainEscapes = map[byte]string{
 	'\n': "", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v",
 }
 
+// pythonEscape matches an escape. The groups are the digits of a character's number, hexadecimal
+// or octal.
+var pythonEscape = regexp.MustCompile(`\\(?:(?:x([[:xdigit:]]{2})|u([[:xdigit:]]{4})|U([[:xdigit:]]{8}))|([0-7]{1,3})|(?s:.))`)
+
 // unescape returns the value of a Python string literal, given without its quotes. A backslash
 // before any other character stays.
-func unescape(s string) (string, error) {
-	if !strings.Contains(s, `\`) {
-		return s, nil
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 == len(s) {
-			b.WriteByte(s[i])
-			continue
+func unescape(s string) (text string, err error) {
+	text = pythonEscape.ReplaceAllStringFunc(s, func(escape string) string {
+		m := pythonEscape.FindStringSubmatch(escape)
+		digits, base := m[1]+m[2]+m[3], 16
+		if m[4] != "" {
+			digits, base = m[4], 8
 		}
-		i++
-		if plain, ok := plainEscapes[s[i]]; ok {
-			b.WriteString(plain)
-			continue
+		plain, ok := plainEscapes[escape[1]]
+		switch {
+		case ok:
+			return plain
+		case escape == `\N`:
+			err = errors.New(`the escape \N is not supported`)
+		case digits == "" && strings.Contains("xuU", escape[1:]):
+			err = errors.New("a character's number is cut off")
+		case digits == "":
+			return escape
 		}
-		digits, base := 0, 16
-		switch c := s[i]; {
-		case c == 'x':
-			digits = 2
-		case c == 'u':
-			digits = 4
-		case c == 'U':
-			digits = 8
-		case '0' <= c && c <= '7':
-			base = 8
-			for digits < 3 && i+digits < len(s) && '0' <= s[i+digits] && s[i+digits] <= '7' {
-				digits++
-			}
-			i--
-		case c == 'N':
-			return "", errors.New(`the escape \N is not supported`)
-		default:
-			b.WriteByte('\\')
-			b.WriteByte(c)
-			continue
+		code, fault := strconv.ParseUint(digits, base, 32)
+		if err == nil && (fault != nil || !utf8.ValidRune(rune(code))) {
+			err = fmt.Errorf("no character has the number %s", digits)
 		}
-		if i+digits >= len(s) {
-			return "", errors.New("a character's number is cut off")
-		}
-		code, err := strconv.ParseUint(s[i+1:i+1+digits], base, 32)
-		if err != nil || !utf8.ValidRune(rune(code)) {
-			return "", errors.New("no character has the number " + s[i+1:i+1+digits])
-		}
-		b.WriteRune(rune(code))
-		i += digits
-	}
-	return b.String(), nil
+		return string(rune(code))
+	})
+	return text, err
 }

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -29,6 +30,22 @@ type token struct {
 	text string
 	line int
 }
+
+const (
+	blank  = `[\t-\r\x1c-\x1f\x85\pZ]` // see isSpace
+	digits = `\d+(?:_\d+)*`
+)
+
+// The tags and the tokens in them.
+var (
+	tagBegin = regexp.MustCompile(`\{[%{#]`)
+	rawBegin = regexp.MustCompile(`^\{%[-+]?` + blank + `*raw` + blank + `*(-?)%\}`)
+	rawEnd   = regexp.MustCompile(`\{%([-+]?)` + blank + `*endraw` + blank + `*[-+]*(%\})`)
+	lexeme   = regexp.MustCompile(`^(?:(` + blank + `+)|([\pL_][\pL\p{Nd}_]*)` +
+		`|(` + digits + `(?:\.` + digits + `)?(?:[eE][-+]?` + digits + `)?)` +
+		`|('(?:[^'\\]|\\(?s:.))*'|"(?:[^"\\]|\\(?s:.))*")` +
+		`|(!=|[<>=]=?|\*\*?|//?|[-+%~\[\](){}.:|,]))`)
+)
 
 // lexer splits a template into tokens, with trim_blocks and lstrip_blocks on (jinja2,
 // lexer.py).
@@ -79,68 +96,57 @@ func syntaxError(line int, format string, args ...any) error {
 // data reads the text up to the next tag, and that tag.
 func (l *lexer) data() error {
 	rest := l.source[l.at:]
-	n := nextTag(rest)
-	text := rest[:n]
-	if n == len(rest) {
-		if text != "" {
-			l.add(tokData, text)
-		}
-		l.skip(n)
+	tag := tagBegin.FindStringIndex(rest)
+	if tag == nil {
+		l.text(rest, '+', false)
+		l.skip(len(rest))
 		return nil
 	}
-	kind, sign := rest[n+1], byte(0)
-	width := 2
-	if n+2 < len(rest) && (rest[n+2] == '-' || rest[n+2] == '+') {
-		sign, width = rest[n+2], 3
+	kind, sign, width := rest[tag[1]-1], byte(0), 2
+	if after := rest[tag[1]:]; after != "" && (after[0] == '-' || after[0] == '+') {
+		sign, width = after[0], 3
 	}
-	kept := text
-	switch {
-	case sign == '-':
-		kept = strings.TrimRightFunc(text, isSpace)
-	case sign != '+' && kind != '{':
-		start := strings.LastIndexByte(text, '\n') + 1
-		if (start > 0 || l.fresh) && strings.TrimFunc(text[start:], isSpace) == "" {
-			kept = text[:start]
-		}
+	if kind == '{' && sign == 0 {
+		sign = '+'
 	}
-	if kept != "" {
-		l.add(tokData, kept)
-	}
-	l.skip(n)
+	l.text(rest[:tag[0]], sign, l.fresh)
+	l.skip(tag[0])
 	return l.tag(kind, width)
 }
 
-// nextTag returns the offset of the next {%, {{ or {#, len(s) if there is none.
-func nextTag(s string) int {
-	for from := 0; ; from++ {
-		i := strings.IndexByte(s[from:], '{')
-		if i < 0 {
-			return len(s)
-		}
-		from += i
-		if from+1 < len(s) && strings.IndexByte("%{#", s[from+1]) >= 0 {
-			return from
-		}
+// text adds a token for text. What comes before a tag loses its white space at the end if the
+// tag's sign is '-'. Unless the sign is '+', it loses the blank beginning of the tag's line; fresh
+// reports that text begins a line.
+func (l *lexer) text(text string, sign byte, fresh bool) {
+	start := strings.LastIndexByte(text, '\n') + 1
+	switch {
+	case sign == '-':
+		text = strings.TrimRightFunc(text, isSpace)
+	case sign != '+' && (start > 0 || fresh) && strings.TrimFunc(text[start:], isSpace) == "":
+		text = text[:start]
+	}
+	if text != "" {
+		l.add(tokData, text)
 	}
 }
 
 func (l *lexer) tag(kind byte, width int) error {
-	switch kind {
-	case '#':
-		end := strings.Index(l.source[l.at+2:], "#}")
+	rest := l.source[l.at:]
+	switch raw := rawBegin.FindStringSubmatchIndex(rest); {
+	case kind == '#':
+		end := strings.Index(rest[2:], "#}")
 		if end < 0 {
 			return l.fail("a comment without an end")
 		}
 		l.skip(2)
 		l.endTag(end, "#}")
 		return nil
-	case '{':
+	case kind == '{':
 		l.add(tokPrintBegin, "{{")
 		l.skip(width)
 		return l.expression("}}", tokPrintEnd)
-	}
-	if body, n := l.rawBlock(width); n > 0 {
-		return l.raw(body, n)
+	case raw != nil:
+		return l.raw(raw[1], raw[2] < raw[3])
 	}
 	l.add(tokBlockBegin, "{%")
 	l.skip(width)
@@ -159,8 +165,7 @@ func (l *lexer) endTag(n int, mark string) {
 	before := l.at
 	switch {
 	case sign == '-':
-		rest := l.source[l.at:]
-		l.skip(len(rest) - len(strings.TrimLeftFunc(rest, isSpace)))
+		l.skipSpace()
 	case sign != '+' && mark != "}}":
 		if strings.HasPrefix(l.source[l.at:], "\n") {
 			l.skip(1)
@@ -169,66 +174,30 @@ func (l *lexer) endTag(n int, mark string) {
 	l.fresh = l.at > before && l.source[l.at-1] == '\n'
 }
 
-// rawBlock recognises {% raw %} at l.at. n is the offset of its %} from l.at, or 0 for other
-// tags. sign is '-' if a minus precedes the %}, else 0. width is the length of the tag's opening
-// mark.
-func (l *lexer) rawBlock(width int) (sign byte, n int) {
+// raw reads {% raw %}...{% endraw %} as data. begin is the length of the first tag, and trim
+// reports whether it ends with -%}.
+func (l *lexer) raw(begin int, trim bool) error {
+	l.skip(begin)
+	if trim {
+		l.skipSpace()
+	}
 	rest := l.source[l.at:]
-	after := strings.TrimLeftFunc(rest[width:], isSpace)
-	if !strings.HasPrefix(after, "raw") {
-		return 0, 0
+	end := rawEnd.FindStringSubmatchIndex(rest)
+	if end == nil {
+		return l.fail("raw without endraw")
 	}
-	after = strings.TrimLeftFunc(after[3:], isSpace)
-	if strings.HasPrefix(after, "-") {
-		sign, after = '-', after[1:]
+	sign := byte(0)
+	if end[2] < end[3] {
+		sign = rest[end[2]]
 	}
-	if !strings.HasPrefix(after, "%}") {
-		return 0, 0
-	}
-	return sign, len(rest) - len(after)
+	l.text(rest[:end[0]], sign, false)
+	l.endTag(end[4], "%}")
+	return nil
 }
 
-// raw reads {% raw %}...{% endraw %} as data. sign and n are those that rawBlock returned.
-func (l *lexer) raw(sign byte, n int) error {
-	l.skip(n + 2)
-	if sign == '-' {
-		rest := l.source[l.at:]
-		l.skip(len(rest) - len(strings.TrimLeftFunc(rest, isSpace)))
-	}
+func (l *lexer) skipSpace() {
 	rest := l.source[l.at:]
-	for from := 0; ; {
-		i := strings.Index(rest[from:], "{%")
-		if i < 0 {
-			return l.fail("raw without endraw")
-		}
-		i += from
-		from = i + 2
-		after := rest[from:]
-		trim := strings.HasPrefix(after, "-")
-		keep := strings.HasPrefix(after, "+")
-		if trim || keep {
-			after = after[1:]
-		}
-		after = strings.TrimLeftFunc(after, isSpace)
-		if !strings.HasPrefix(after, "endraw") {
-			continue
-		}
-		after = strings.TrimLeftFunc(after[len("endraw"):], isSpace)
-		if !strings.HasPrefix(strings.TrimLeft(after, "-+"), "%}") {
-			continue
-		}
-		text := rest[:i]
-		if trim {
-			text = strings.TrimRightFunc(text, isSpace)
-		} else if start := strings.LastIndexByte(text, '\n') + 1; !keep && start > 0 && strings.TrimFunc(text[start:], isSpace) == "" {
-			text = text[:start]
-		}
-		if text != "" {
-			l.add(tokData, text)
-		}
-		l.endTag(len(rest)-len(after)+strings.Index(after, "%}"), "%}")
-		return nil
-	}
+	l.skip(len(rest) - len(strings.TrimLeftFunc(rest, isSpace)))
 }
 
 // expression reads the tokens of a tag up to mark, for which it adds a token of kind end. Inside
@@ -248,37 +217,32 @@ func (l *lexer) expression(mark string, end tokenKind) error {
 				return nil
 			}
 		}
-		c, n := utf8.DecodeRuneInString(rest)
+		m := lexeme.FindStringSubmatch(rest)
+		var err error
 		switch {
-		case isSpace(c):
-			l.skip(n)
-		case c == '\'' || c == '"':
-			if err := l.quoted(rest, byte(c)); err != nil {
-				return err
+		case m == nil && (rest[0] == '\'' || rest[0] == '"'):
+			return l.fail("a string without an end")
+		case m == nil:
+			c, _ := utf8.DecodeRuneInString(rest)
+			return l.fail("unexpected character %q", c)
+		case m[2] != "":
+			l.add(tokName, m[2])
+		case m[3] != "":
+			m[0], err = l.number(m[3], rest)
+		case m[4] != "":
+			var text string
+			if text, err = unescape(m[4][1 : len(m[4])-1]); err != nil {
+				return l.fail("%v", err)
 			}
-		case '0' <= c && c <= '9':
-			if err := l.number(rest); err != nil {
-				return err
-			}
-		case c == '_' || unicode.IsLetter(c):
-			n := strings.IndexFunc(rest, func(c rune) bool { return c != '_' && !unicode.IsLetter(c) && !unicode.IsDigit(c) })
-			if n < 0 {
-				n = len(rest)
-			}
-			l.add(tokName, rest[:n])
-			l.skip(n)
-		default:
-			op := operator(rest)
-			if op == "" {
-				return l.fail("unexpected character %q", c)
-			}
-			var err error
-			if open, err = l.bracket(open, op); err != nil {
-				return err
-			}
-			l.add(tokOperator, op)
-			l.skip(len(op))
+			l.add(tokString, text)
+		case m[5] != "":
+			open, err = l.bracket(open, m[5])
+			l.add(tokOperator, m[5])
 		}
+		if err != nil {
+			return err
+		}
+		l.skip(len(m[0]))
 	}
 	return l.fail("a tag without its end %s", mark)
 }
@@ -297,69 +261,21 @@ func (l *lexer) bracket(open []byte, op string) ([]byte, error) {
 	return open, nil
 }
 
-// operators, longer ones first.
-var operators = []string{
-	"**", "//", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",",
-}
-
-func operator(s string) string {
-	for _, op := range operators {
-		if strings.HasPrefix(s, op) {
-			return op
-		}
+// number adds a token for the number literal that rest begins with, and returns its text.
+func (l *lexer) number(literal, rest string) (string, error) {
+	if l.at > 0 && l.source[l.at-1] == '.' { // in a.0.1 there is no number 0.1
+		literal, _, _ = strings.Cut(literal, ".")
 	}
-	return ""
-}
-
-func (l *lexer) number(rest string) error {
-	isDigit := func(i int) bool { return i < len(rest) && '0' <= rest[i] && rest[i] <= '9' }
-	digits := func(i int) int {
-		for isDigit(i) || i < len(rest) && rest[i] == '_' && isDigit(i+1) {
-			i++
-		}
-		return i
+	kind := tokInteger
+	if strings.ContainsAny(literal, ".eE") {
+		kind = tokFloat
 	}
-	kind, n := tokInteger, digits(0)
-	afterDot := l.at > 0 && l.source[l.at-1] == '.' // in a.0.1 there is no number 0.1
-	if n < len(rest) && rest[n] == '.' && isDigit(n+1) && !afterDot {
-		kind, n = tokFloat, digits(n+1)
+	if c, _ := utf8.DecodeRuneInString(rest[len(literal):]); c == '_' || unicode.IsLetter(c) {
+		return "", l.fail("a number followed by %q", c)
 	}
-	if n < len(rest) && (rest[n] == 'e' || rest[n] == 'E') {
-		i := n + 1
-		if i < len(rest) && (rest[i] == '+' || rest[i] == '-') {
-			i++
-		}
-		if isDigit(i) {
-			kind, n = tokFloat, digits(i)
-		}
+	if kind == tokInteger && literal[0] == '0' && strings.Trim(literal, "0_") != "" {
+		return "", l.fail("the number %s, which begins with 0", literal)
 	}
-	if n < len(rest) && (rest[n] == '_' || unicode.IsLetter(rune(rest[n]))) {
-		return l.fail("a number followed by %q", rest[n])
-	}
-	if kind == tokInteger && rest[0] == '0' && strings.Trim(rest[:n], "0_") != "" {
-		return l.fail("the number %s, which begins with 0", rest[:n])
-	}
-	l.add(kind, strings.ReplaceAll(rest[:n], "_", ""))
-	l.skip(n)
-	return nil
-}
-
-// quoted reads a string literal. rest is the source from the literal on, mark the quotation mark
-// that it begins with.
-func (l *lexer) quoted(rest string, mark byte) error {
-	for i := 1; i < len(rest); i++ {
-		switch rest[i] {
-		case '\\':
-			i++
-		case mark:
-			text, err := unescape(rest[1:i])
-			if err != nil {
-				return l.fail("%v", err)
-			}
-			l.add(tokString, text)
-			l.skip(i + 1)
-			return nil
-		}
-	}
-	return l.fail("a string without an end")
+	l.add(kind, strings.ReplaceAll(literal, "_", ""))
+	return literal, nil
 }
