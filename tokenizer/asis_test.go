@@ -112,7 +112,7 @@ func asIs(t *testing.T, path string, texts []asIsText, sum string) string {
 // none.
 func missing(tok *Tokenizer) (bytes, holes int) {
 	for b := range 256 {
-		if tok.byteLevel && !tok.hasByte[b] {
+		if tok.byteLevel && tok.bytes[b] == noToken {
 			bytes++
 		}
 	}

@@ -13,7 +13,10 @@ const wantDecoder = "supported are ByteLevel, Metaspace, and a Sequence of Repla
 // tokens before it, so a stream can be decoded token by token. It refuses decoders for which that
 // is not possible.
 func (t *Tokenizer) readDecoder(p *partJSON) error {
-	steps, err := flatDecoder(nil, p, 0)
+	if p == nil {
+		return unsupported("decoder null; %s", wantDecoder)
+	}
+	steps, err := p.steps("decoder", 0)
 	if err != nil {
 		return err
 	}
@@ -27,36 +30,9 @@ func (t *Tokenizer) readDecoder(p *partJSON) error {
 		return nil
 	}
 	if t.byteLevel {
-		return unsupported("decoder %q with the pre_tokenizer ByteLevel; supported is ByteLevel", decoderName(p))
+		return unsupported("decoder %q with the pre_tokenizer ByteLevel; supported is ByteLevel", p.Type)
 	}
 	return t.decodeChain(steps)
-}
-
-func decoderName(p *partJSON) string {
-	if p == nil {
-		return "null"
-	}
-	return p.Type
-}
-
-// flatDecoder appends the steps of p to steps; Sequences are replaced by the steps in them. depth
-// is the number of Sequences around p.
-func flatDecoder(steps []*partJSON, p *partJSON, depth int) ([]*partJSON, error) {
-	switch {
-	case p == nil:
-		return nil, unsupported("decoder null; %s", wantDecoder)
-	case p.Type != "Sequence":
-		return append(steps, p), nil
-	case depth == maxNesting:
-		return nil, unsupported("decoder Sequences nested over %d deep; supported are fewer", maxNesting)
-	}
-	for i := range p.Decoders {
-		var err error
-		if steps, err = flatDecoder(steps, &p.Decoders[i], depth+1); err != nil {
-			return nil, err
-		}
-	}
-	return steps, nil
 }
 
 // decodeMetaspace computes the texts for a Metaspace decoder: each replacement character becomes

@@ -103,7 +103,7 @@ const metaspace = "▁"
 // Without the split, files that have no pre-tokenizer, such as SentencePiece's, would merge whole
 // texts as one piece.
 func (t *Tokenizer) safeWords(m *modelJSON) string {
-	if t.byteLevel || m.IgnoreMerges || !t.complete() || !hasKey(m.Vocab, metaspace) {
+	if t.byteLevel || m.IgnoreMerges || !t.complete() || m.Vocab.token(metaspace) == noToken {
 		return ""
 	}
 	for _, names := range m.Merges {

@@ -89,6 +89,32 @@ type partJSON struct {
 	SpecialTokens map[string]templateIDJSON `json:"special_tokens"` // TemplateProcessing
 }
 
+// maxNesting bounds the nesting of Sequences.
+const maxNesting = 16
+
+// steps returns the steps of p, in order: p itself, or the steps in a Sequence. p may be nil: there
+// are none. what names the part of the file, for errors, and depth is the number of Sequences around p.
+func (p *partJSON) steps(what string, depth int) (all []*partJSON, err error) {
+	switch {
+	case p == nil:
+		return nil, nil
+	case p.Type != "Sequence":
+		return []*partJSON{p}, nil
+	case depth == maxNesting:
+		return nil, unsupported("%s Sequences nested over %d deep; supported are fewer", what, maxNesting)
+	}
+	for _, list := range [][]partJSON{p.Normalizers, p.Pretokenizers, p.Processors, p.Decoders} {
+		for i := range list {
+			some, err := list[i].steps(what, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, some...)
+		}
+	}
+	return all, nil
+}
+
 // countJSON is the number of characters that a Strip decoder drops. Other steps have values of
 // other types under the same field names; these are ignored here, and the step is refused for its
 // type.

@@ -31,48 +31,26 @@ const (
 
 var normalForms = map[string]norm.Form{"NFC": norm.NFC, "NFD": norm.NFD, "NFKC": norm.NFKC, "NFKD": norm.NFKD}
 
-// maxNesting bounds the nesting of Sequences.
-const maxNesting = 16
-
-// normalizersOf appends the steps of p to steps; Sequences are replaced by the steps in them.
-// depth is the number of Sequences around p. It refuses unsupported steps.
-func normalizersOf(steps []normalizer, p *partJSON, depth int) ([]normalizer, error) {
-	if p == nil {
-		return steps, nil
-	}
-	if form, ok := normalForms[p.Type]; ok {
-		return append(steps, normalizer{kind: normalForm, form: form}), nil
-	}
+// newNormalizer returns the step p. It refuses steps that are not supported.
+func newNormalizer(p *partJSON) (n normalizer, err error) {
 	switch p.Type {
-	case "Sequence":
-		if depth == maxNesting {
-			return nil, unsupported("normalizer Sequences nested over %d deep; supported are fewer", maxNesting)
-		}
-		for i := range p.Normalizers {
-			var err error
-			if steps, err = normalizersOf(steps, &p.Normalizers[i], depth+1); err != nil {
-				return nil, err
-			}
-		}
-		return steps, nil
+	case "NFC", "NFD", "NFKC", "NFKD":
+		n = normalizer{kind: normalForm, form: normalForms[p.Type]}
 	case "Lowercase":
-		return append(steps, normalizer{kind: normalLowercase}), nil
+		n = normalizer{kind: normalLowercase}
 	case "Prepend":
-		return append(steps, normalizer{kind: normalPrepend, content: p.Prepend}), nil
+		n = normalizer{kind: normalPrepend, content: p.Prepend}
 	case "Strip":
-		left, right := p.StripLeft == nil || *p.StripLeft, p.StripRight == nil || *p.StripRight
-		return append(steps, normalizer{kind: normalStrip, left: left, right: right}), nil
+		n = normalizer{kind: normalStrip, left: p.StripLeft == nil || *p.StripLeft, right: p.StripRight == nil || *p.StripRight}
 	case "Replace":
-		n := normalizer{kind: normalReplace, content: p.Content, old: p.Pattern.String}
+		n = normalizer{kind: normalReplace, content: p.Content, old: p.Pattern.String}
 		if p.Pattern.Regex != "" {
-			var err error
-			if n.pattern, err = newPattern(p.Pattern.Regex); err != nil {
-				return nil, err
-			}
+			n.pattern, err = newPattern(p.Pattern.Regex)
 		}
-		return append(steps, n), nil
+	default:
+		err = unsupported("normalizer %q; supported are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequences of these", p.Type)
 	}
-	return nil, unsupported("normalizer %q; supported are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequences of these", p.Type)
+	return n, err
 }
 
 // normalize returns text after all steps. It does not allocate if they leave the text unchanged.

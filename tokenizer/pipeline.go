@@ -8,12 +8,22 @@ func (t *Tokenizer) readPipeline(f *fileJSON) error {
 	if err := checkModel(f.Model); err != nil {
 		return err
 	}
-	var err error
-	if t.normalizers, err = normalizersOf(nil, f.Normalizer, 0); err != nil {
+	steps, err := f.Normalizer.steps("normalizer", 0)
+	for i := 0; i < len(steps) && err == nil; i++ {
+		var n normalizer
+		n, err = newNormalizer(steps[i])
+		t.normalizers = append(t.normalizers, n)
+	}
+	if err != nil {
 		return err
 	}
-	if err := t.readPreTokenizer(f.PreTokenizer, 0); err != nil {
+	if steps, err = f.PreTokenizer.steps("pre_tokenizer", 0); err != nil {
 		return err
+	}
+	for _, p := range steps {
+		if err := t.readPreTokenizer(p); err != nil {
+			return err
+		}
 	}
 	if len(t.normalizers) > maxSteps || len(t.cutters) > maxSteps {
 		return unsupported("%d normalizers and %d pre_tokenizers; supported are %d of each", len(t.normalizers), len(t.cutters), maxSteps)
@@ -61,26 +71,12 @@ func checkModel(m *modelJSON) error {
 // wantPreTokenizer ends the errors about pre-tokenizers.
 const wantPreTokenizer = "supported are none, Split, Digits, Metaspace, ByteLevel as the last step, and Sequences of these"
 
-// readPreTokenizer appends the steps of p to t.cutters. depth is the number of Sequences around
-// p.
-func (t *Tokenizer) readPreTokenizer(p *partJSON, depth int) error {
-	if p == nil {
-		return nil
-	}
-	if t.byteLevel && p.Type != "Sequence" {
+// readPreTokenizer appends the step p to t.cutters.
+func (t *Tokenizer) readPreTokenizer(p *partJSON) error {
+	if t.byteLevel {
 		return unsupported("pre_tokenizer %q after ByteLevel; %s", p.Type, wantPreTokenizer)
 	}
 	switch p.Type {
-	case "Sequence":
-		if depth == maxNesting {
-			return unsupported("pre_tokenizer Sequences nested over %d deep; supported are fewer", maxNesting)
-		}
-		for i := range p.Pretokenizers {
-			if err := t.readPreTokenizer(&p.Pretokenizers[i], depth+1); err != nil {
-				return err
-			}
-		}
-		return nil
 	case "Split":
 		b, ok := behaviors[p.Behavior]
 		if !ok {

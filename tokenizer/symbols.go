@@ -15,9 +15,8 @@ import (
 // these are dropped, and their neighbours merge as if adjacent.
 type symbols struct {
 	byteLevel bool
-	longest   int           // the largest number of symbols in a token
-	bytes     [256]kv.Token // token of each byte, if hasByte
-	hasByte   [256]bool
+	longest   int                     // the largest number of symbols in a token
+	bytes     [256]kv.Token           // token of each byte; noToken if there is none
 	every     bool                    // byteLevel and complete
 	ascii     [utf8.RuneSelf]kv.Token // noToken if there is none
 	runes     map[rune]kv.Token
@@ -32,30 +31,26 @@ const noToken = ^kv.Token(0)
 func (t *Tokenizer) readSymbols(m *modelJSON) error {
 	t.unk, t.fuseUnk = noToken, m.FuseUnk
 	if m.Unk != nil {
-		if id, ok := m.Vocab[*m.Unk]; ok {
-			t.unk = id
-		} else if !t.byteLevel {
+		if t.unk = m.Vocab.token(*m.Unk); t.unk == noToken && !t.byteLevel {
 			return invalid("unk_token %q is not in the vocabulary", *m.Unk)
 		}
 	}
 	if t.byteLevel {
 		return t.readBytes(m)
 	}
-	if m.ByteFallback {
-		for b := range t.bytes {
-			t.bytes[b], t.hasByte[b] = m.Vocab[byteName(byte(b))], hasKey(m.Vocab, byteName(byte(b)))
+	for b := range t.bytes {
+		t.bytes[b] = noToken
+		if m.ByteFallback {
+			t.bytes[b] = m.Vocab.token(byteName(byte(b)))
 		}
 	}
 	t.runes = map[rune]kv.Token{}
-	for i := range t.ascii {
-		t.ascii[i] = noToken
+	for r := range t.ascii {
+		t.ascii[r] = m.Vocab.token(string(rune(r)))
 	}
 	for name, id := range m.Vocab {
 		if r, n := utf8.DecodeRuneInString(name); n > 0 && n == len(name) {
 			t.runes[r] = id
-			if r < utf8.RuneSelf {
-				t.ascii[r] = id
-			}
 		}
 	}
 	return nil
@@ -65,14 +60,13 @@ func (t *Tokenizer) readSymbols(m *modelJSON) error {
 // that their text lacked: SmolLM2 lacks 21.
 func (t *Tokenizer) readBytes(m *modelJSON) error {
 	for b, r := range alphabet {
-		t.bytes[b], t.hasByte[b] = m.Vocab[string(r)], hasKey(m.Vocab, string(r))
-		if t.hasByte[b] {
+		if t.bytes[b] = m.Vocab.token(string(r)); t.bytes[b] != noToken {
 			continue
 		}
 		if m.Unk != nil && t.unk == noToken {
 			return invalid("unk_token %q is not in the vocabulary, which lacks byte 0x%02x", *m.Unk, b)
 		}
-		if m.ByteFallback && hasKey(m.Vocab, byteName(string(r)[0])) {
+		if m.ByteFallback && m.Vocab.token(byteName(string(r)[0])) != noToken {
 			return unsupported("byte_fallback for byte 0x%02x, which the byte-level vocabulary has no token %q for; supported is byte_fallback without ByteLevel", b, r)
 		}
 	}
@@ -80,9 +74,12 @@ func (t *Tokenizer) readBytes(m *modelJSON) error {
 	return nil
 }
 
-func hasKey(vocab vocabJSON, name string) bool {
-	_, ok := vocab[name]
-	return ok
+// token returns the token with that name, or noToken.
+func (v vocabJSON) token(name string) kv.Token {
+	if id, ok := v[name]; ok {
+		return id
+	}
+	return noToken
 }
 
 // byteName returns a byte's name in SentencePiece vocabularies.
@@ -98,7 +95,7 @@ func byteNamed(name string) (byte, bool) {
 }
 
 // complete reports whether every byte has a token, so that no text is unknown.
-func (y *symbols) complete() bool { return !slices.Contains(y.hasByte[:], false) }
+func (y *symbols) complete() bool { return !slices.Contains(y.bytes[:], noToken) }
 
 // spell appends the tokens with which merging of piece begins, at most len(piece).
 func (y *symbols) spell(dst []kv.Token, piece string) []kv.Token {
@@ -148,14 +145,14 @@ func (y *symbols) spell(dst []kv.Token, piece string) []kv.Token {
 func (y *symbols) spellKnown(dst []kv.Token, piece string) []kv.Token {
 	unknown := false // the previous byte was unknown
 	for i := range len(piece) {
-		has := y.hasByte[piece[i]]
+		id := y.bytes[piece[i]]
 		switch {
-		case has:
-			dst = append(dst, y.bytes[piece[i]])
+		case id != noToken:
+			dst = append(dst, id)
 		case y.unk != noToken && !(unknown && y.fuseUnk):
 			dst = append(dst, y.unk)
 		}
-		unknown = !has
+		unknown = id == noToken
 	}
 	return dst
 }
@@ -164,7 +161,7 @@ func (y *symbols) spellKnown(dst []kv.Token, piece string) []kv.Token {
 // appends nothing and returns false.
 func (y *symbols) spellBytes(dst []kv.Token, whole string) ([]kv.Token, bool) {
 	for i := range len(whole) {
-		if !y.hasByte[whole[i]] {
+		if y.bytes[whole[i]] == noToken {
 			return dst, false
 		}
 	}

@@ -10,20 +10,17 @@ import (
 // readTemplate reads from the post-processor the tokens around a prompt. A ByteLevel
 // post-processor only trims offsets, which Coppice does not use.
 func (t *Tokenizer) readTemplate(p *partJSON) error {
-	switch {
-	case p == nil || p.Type == "ByteLevel":
-		return nil
-	case p.Type == "Sequence":
-		for i := range p.Processors {
-			if err := t.readTemplate(&p.Processors[i]); err != nil {
-				return err
-			}
+	steps, err := p.steps("post_processor", 0)
+	for i := 0; i < len(steps) && err == nil; i++ {
+		switch p := steps[i]; p.Type {
+		case "ByteLevel":
+		case "TemplateProcessing":
+			err = t.readSingle(p)
+		default:
+			err = unsupported("post_processor %q; supported are TemplateProcessing and ByteLevel", p.Type)
 		}
-		return nil
-	case p.Type != "TemplateProcessing":
-		return unsupported("post_processor %q; supported are TemplateProcessing and ByteLevel", p.Type)
 	}
-	return t.readSingle(p)
+	return err
 }
 
 // readSingle reads the template for one text. It adds the template's tokens before t.prefix and
