@@ -142,35 +142,60 @@ func (b *builder) number(f *flat, integersOnly bool) *grammar.Expr {
 // before the point, fraction that of digits after it.
 type decimals struct{ integer, fraction int }
 
+// limit is a bound of the digits that follow, those before the point first; missing digits are
+// zeros. If none is set, any digits satisfy it.
+type limit struct {
+	digits       string
+	strict, none bool
+}
+
+// lower and upper return the limits of numbers from, or up to, one with these digits.
+func (d decimals) lower(digits string, strict bool) limit {
+	return limit{digits, strict, !strict && strings.Trim(digits, "0") == ""}
+}
+
+func (d decimals) upper(digits string, strict bool) limit {
+	return limit{digits, strict, !strict && d.fraction == 0 && strings.Trim(digits, "9") == ""}
+}
+
+// endsBelow reports whether a number without further digits satisfies the upper limit u. It
+// satisfies a lower limit only if that is none.
+func (u limit) endsBelow() bool { return u.none || u.digits != "" || !u.strict }
+
 // between returns the expression of the numbers from low to high. low must have a value of at
-// least 0; high may have none. The expression has up to three branches: numbers with the integer
-// part of low, numbers with that of high, and numbers between.
+// least 0; high may have none. The expression has up to three branches: numbers as long before the
+// point as low, numbers as long as high, and numbers of other lengths.
 func (d decimals) between(low, high bound) *grammar.Expr {
-	lowInt, lowRest := digitsOf(low.value)
-	top := strings.Repeat("9", d.integer)
-	rest := limit{none: true}
+	whole, fraction := digitsOf(low.value)
+	least, most := len(whole), d.integer
+	l, u := d.lower(whole+fraction, low.strict), limit{none: true}
+	free, last := most, nothing // free: length up to which all numbers are in the range
 	if high.value != nil {
-		highInt, highRest := digitsOf(high.value)
-		if len(highInt) <= d.integer {
-			top, rest = highInt, limit{digits: highRest, strict: high.strict}
+		if whole, fraction = digitsOf(high.value); len(whole) <= most {
+			most, free = len(whole), len(whole)-1
+			u = d.upper(whole+fraction, high.strict)
+			last = d.digits(d.lower("1", false), u, most)
 		}
 	}
-	first := limit{digits: lowRest, strict: low.strict}
 	switch {
-	case compare(lowInt, top) > 0:
+	case least > most:
 		return nothing
-	case lowInt == top:
-		return seq(lit(lowInt), d.withPoint(first, rest))
+	case least == most:
+		return d.digits(l, u, least)
 	}
-	middle := nothing
-	if from, to := successor(lowInt), predecessor(top); compare(from, to) <= 0 {
-		middle = seq(integersBetween(from, to), d.anyFraction())
+	middle := seq(oneNine, repeat(digit, least, free-1), d.anyFraction())
+	return either(d.digits(l, limit{none: true}, least), middle, last)
+}
+
+// digits returns the expression of n digits from l to u before the point, and the fraction.
+func (d decimals) digits(l, u limit, n int) *grammar.Expr {
+	switch {
+	case n == 0:
+		return d.withPoint(l, u)
+	case l.none && u.none:
+		return seq(repeat(digit, n, n), d.anyFraction())
 	}
-	return either(
-		seq(lit(lowInt), d.withPoint(first, limit{none: true})),
-		middle,
-		seq(lit(top), d.withPoint(limit{none: true}, rest)),
-	)
+	return d.branch(l, u, func(l, u limit) *grammar.Expr { return d.digits(l, u, n-1) })
 }
 
 // anyFraction returns the expression of an optional point with any digits.
@@ -181,18 +206,6 @@ func (d decimals) anyFraction() *grammar.Expr {
 	return optional(seq(lit("."), repeat(digit, 1, d.fraction)))
 }
 
-// limit bounds the digits after a point; missing digits are zeros. If none is set, there is no
-// bound.
-type limit struct {
-	digits       string
-	strict, none bool
-}
-
-// endsAbove reports whether a number without further digits satisfies the lower limit l, and
-// endsBelow whether it satisfies the upper limit u.
-func (l limit) endsAbove() bool { return l.none || l.digits == "" && !l.strict }
-func (u limit) endsBelow() bool { return u.none || u.digits != "" || !u.strict }
-
 // withPoint returns the expression of a point and digits from the lower limit l to the upper
 // limit u. It also matches "" if l and u allow a fraction of 0.
 func (d decimals) withPoint(l, u limit) *grammar.Expr {
@@ -200,55 +213,60 @@ func (d decimals) withPoint(l, u limit) *grammar.Expr {
 	if d.fraction > 0 {
 		point = seq(lit("."), d.step(l, u, d.fraction))
 	}
-	if l.endsAbove() && u.endsBelow() {
+	if l.none && u.endsBelow() {
 		return either(empty, point)
 	}
 	return point
 }
 
-// step returns the expression of 1 to n digits from l to u. It branches on the first digit: after
-// a first digit equal to that of a limit, the following digits are limited too; after a digit
-// between, they are free.
+// step returns the expression of 1 to n digits of a fraction from l to u.
 func (d decimals) step(l, u limit, n int) *grammar.Expr {
-	if n == 0 {
+	switch {
+	case n == 0 || !u.none && u.digits == "" && u.strict:
 		return nothing
-	}
-	if l.endsAbove() && u.none {
+	case l.none && u.none:
 		return repeat(digit, 1, n)
 	}
+	return d.branch(l, u, func(l, u limit) *grammar.Expr {
+		e := d.step(l, u, n-1)
+		if l.none && u.endsBelow() {
+			e = either(empty, e)
+		}
+		return e
+	})
+}
+
+// branch returns the expression of a digit and what follows it, for numbers from l to u: after a
+// digit equal to that of a limit, the following digits are limited too; after a digit between, they
+// are free. next returns the expression of what follows a digit.
+func (d decimals) branch(l, u limit, next func(l, u limit) *grammar.Expr) *grammar.Expr {
 	from, to := byte('0'), byte('9')
 	if !l.none && l.digits != "" {
 		from = l.digits[0]
 	}
 	if !u.none {
-		to = '0'
-		if u.digits != "" {
-			to = u.digits[0]
-		}
-		if u.digits == "" && u.strict {
-			return nothing
-		}
+		to = (u.digits + "0")[0]
 	}
 	var parts []*grammar.Expr
 	for c := from; c <= to; {
 		nextL, nextU := limit{none: true}, limit{none: true}
 		last := c
 		if !l.none && c == from {
-			nextL = limit{digits: tail(l.digits), strict: l.strict}
+			nextL = d.lower(tail(l.digits), l.strict)
 		}
 		if !u.none && c == to {
-			nextU = limit{digits: tail(u.digits), strict: u.strict}
+			nextU = d.upper(tail(u.digits), u.strict)
 		}
-		if nextL.none && nextU.none { // one branch for all digits strictly between the bounds
-			if last = to; !u.none {
-				last--
+		if nextL.none && nextU.none { // one branch for all digits after which any may follow
+			for last < to && (u.none || last+1 < to) {
+				last++
 			}
 		}
-		e := d.step(nextL, nextU, n-1)
-		if nextL.endsAbove() && nextU.endsBelow() {
-			e = either(empty, e)
+		one := runes(grammar.Range{Lo: rune(c), Hi: rune(last)})
+		if c == last {
+			one = lit(string(rune(c))) // seq joins texts
 		}
-		parts = append(parts, seq(runes(grammar.Range{Lo: rune(c), Hi: rune(last)}), e))
+		parts = append(parts, seq(one, next(nextL, nextU)))
 		c = last + 1
 	}
 	return either(parts...)
@@ -259,4 +277,17 @@ func tail(s string) string {
 		return ""
 	}
 	return s[1:]
+}
+
+// digitsOf returns the digits of x before and after the point, without trailing zeros after the
+// point. x must be at least 0 and have a finite number of decimals.
+func digitsOf(x *big.Rat) (before, fraction string) {
+	n, _ := x.FloatPrec() // exact, since x was a decimal
+	before, fraction, _ = strings.Cut(x.FloatString(n), ".")
+	return before, strings.TrimRight(fraction, "0")
+}
+
+func fractionDigits(x *big.Rat) string {
+	_, fraction := digitsOf(new(big.Rat).Abs(x))
+	return fraction
 }
