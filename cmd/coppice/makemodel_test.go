@@ -31,7 +31,7 @@ func TestMakeModelArch(t *testing.T) {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "gemma")
-	if _, stderr, ok := command(t, "make-model", dir, "--arch", "gemma"); ok || !strings.Contains(stderr, "llama, mistral, qwen2, qwen3") {
+	if _, stderr, ok := command(t, "make-model", dir, "--arch", "gemma"); ok || !strings.Contains(stderr, "llama, mistral, qwen2 or qwen3") {
 		t.Errorf("unknown arch: ok %v: %s", ok, stderr)
 	}
 }

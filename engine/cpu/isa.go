@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	machine "golang.org/x/sys/cpu"
+
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // ISA names a path: a set of kernels written for one instruction set. All paths give the same
@@ -28,12 +29,7 @@ func (i ISA) String() string { return string(i) }
 
 // UnmarshalText accepts the name of a path. The error for any other text lists the names.
 func (i *ISA) UnmarshalText(text []byte) error {
-	known := []ISA{Portable, AVX2, AVX512}
-	if !slices.Contains(known, ISA(text)) {
-		return fmt.Errorf("cpu: unknown instruction set %q, want one of %s", text, isaNames(known))
-	}
-	*i = ISA(text)
-	return nil
+	return enum.Pick("cpu", "instruction set", i, text, Portable, AVX2, AVX512)
 }
 
 // ISAs returns the paths that this machine can run, slowest first. Portable is always there.
@@ -61,15 +57,7 @@ func chooseISA(want ISA) (ISA, error) {
 	case want == "":
 		return isas[len(isas)-1], nil
 	case !slices.Contains(isas, want):
-		return "", fmt.Errorf("cpu: %s is %q, this machine can run %s", from, string(want), isaNames(isas))
+		return "", fmt.Errorf("cpu: %s is %q, this machine can run %v", from, string(want), isas)
 	}
 	return want, nil
-}
-
-func isaNames(isas []ISA) string {
-	names := make([]string, len(isas))
-	for i, isa := range isas {
-		names[i] = string(isa)
-	}
-	return strings.Join(names, ", ")
 }

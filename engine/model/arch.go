@@ -1,9 +1,10 @@
 package model
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
-	"strings"
+
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // Arch is a model family, named by Hugging Face's model_type. The zero value means Llama.
@@ -20,69 +21,26 @@ const (
 
 var archs = []Arch{Llama, Mistral, Qwen2, Qwen3}
 
+// classes are the families' values in "architectures" of config.json.
+var classes = map[Arch]string{Llama: "LlamaForCausalLM", Mistral: "MistralForCausalLM", Qwen2: "Qwen2ForCausalLM", Qwen3: "Qwen3ForCausalLM"}
+
 // Archs lists the supported families.
 func Archs() []Arch { return slices.Clone(archs) }
 
 // String returns the model_type, "llama" for the zero value.
-func (a Arch) String() string { return string(a.withDefault()) }
+func (a Arch) String() string { return string(cmp.Or(a, Llama)) }
 
 // UnmarshalText accepts the name of a supported family. Its error lists all names.
-func (a *Arch) UnmarshalText(text []byte) error {
-	if b := Arch(text); b.known() {
-		*a = b
-		return nil
-	}
-	return unknownArch(string(text))
-}
-
-func (a Arch) known() bool { return slices.Contains(archs, a) }
-
-func (a Arch) withDefault() Arch {
-	if a == "" {
-		return Llama
-	}
-	return a
-}
-
-func unknownArch(name string) error {
-	names := make([]string, len(archs))
-	for i, a := range archs {
-		names[i] = string(a)
-	}
-	return fmt.Errorf("model: unknown arch %q, want one of %s", name, strings.Join(names, ", "))
-}
-
-// class returns the family's value in "architectures" of config.json.
-func (a Arch) class() string {
-	switch a {
-	case Llama:
-		return "LlamaForCausalLM"
-	case Mistral:
-		return "MistralForCausalLM"
-	case Qwen2:
-		return "Qwen2ForCausalLM"
-	case Qwen3:
-		return "Qwen3ForCausalLM"
-	}
-	panic(fmt.Sprintf("model: arch %q", string(a)))
-}
+func (a *Arch) UnmarshalText(text []byte) error { return enum.Pick("model", "arch", a, text, archs...) }
 
 // archOf returns the family of a class, "" if there is none.
 func archOf(class string) Arch {
-	for _, a := range archs {
-		if a.class() == class {
+	for a, c := range classes {
+		if c == class {
 			return a
 		}
 	}
 	return ""
-}
-
-func classes() []string {
-	names := make([]string, len(archs))
-	for i, a := range archs {
-		names[i] = a.class()
-	}
-	return names
 }
 
 // parts sets the family's additions to the common layer, as in the modelling code of
@@ -105,7 +63,7 @@ func (f *fields) parts(c *Config) {
 		}
 	}
 	if mlp {
-		f.fail(unsupported("mlp_bias is true; only %s may have biases there", Llama.class()))
+		f.fail(unsupported("mlp_bias is true; only %s may have biases there", classes[Llama]))
 	}
 }
 

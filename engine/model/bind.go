@@ -123,3 +123,5 @@ func some(names []string) string {
 
 // sortedKeys makes messages and the order of work deterministic.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func sortedValues[K comparable](m map[K]string) []string { return slices.Sorted(maps.Values(m)) }

@@ -52,10 +52,10 @@ func (f *fields) architecture() string {
 	var names []string
 	switch {
 	case !f.has("architectures"):
-		f.missing("architectures", fmt.Sprintf("one of %v", classes()))
+		f.fail(damaged("architectures is missing, want one of %v", sortedValues(classes)))
 	case !f.read("architectures", &names, "a list of names"):
 	case len(names) != 1 || archOf(names[0]) == "":
-		f.fail(unsupported("architectures is %s; supported are %v", f.text("architectures"), classes()))
+		f.fail(unsupported("architectures is %s; supported are %v", f.text("architectures"), sortedValues(classes)))
 	default:
 		return names[0]
 	}

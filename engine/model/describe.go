@@ -52,7 +52,7 @@ func configJSON(c *Config, spec Spec) []byte {
 
 // noWindow returns the null that MistralConfig needs to have no default window.
 func noWindow(c *Config) json.RawMessage {
-	if c.Architecture == Mistral.class() {
+	if c.Architecture == classes[Mistral] {
 		return json.RawMessage("null")
 	}
 	return nil

@@ -57,39 +57,26 @@ func (f *fields) read(name string, dst any, want string) bool {
 	return true
 }
 
-func (f *fields) missing(name, want string) {
-	f.fail(damaged("%s is missing, want %s", name, want))
-}
-
 // count reads an integer in [1, maxCount]. If the field is absent, it returns fallback, and
 // records an error if required is set. If the field is invalid, it records an error.
 func (f *fields) count(name string, required bool, fallback int) int {
-	const want = "a whole number, 1 or more"
-	if !f.has(name) {
-		if required {
-			f.missing(name, want)
-		}
-		return fallback
-	}
-	n := 0
-	if f.read(name, &n, want) && (n < 1 || n > maxCount) {
-		f.fail(damaged("%s is %d, want %s and at most %d", name, n, want, maxCount))
-		return fallback
-	}
-	return n
+	return number(f, name, required, fallback, func(n int) bool { return n >= 1 && n <= maxCount }, "a whole number above 0, at most 16777216")
 }
 
 // positive reads a number above zero. It handles an absent field as count does.
 func (f *fields) positive(name string, required bool, fallback float64) float64 {
-	const want = "a number above 0"
-	if !f.has(name) {
+	return number(f, name, required, fallback, func(v float64) bool { return v > 0 }, "a number above 0")
+}
+
+func number[T int | float64](f *fields, name string, required bool, fallback T, valid func(T) bool, want string) T {
+	var v T
+	switch {
+	case !f.has(name):
 		if required {
-			f.missing(name, want)
+			f.fail(damaged("%s is missing, want %s", name, want))
 		}
 		return fallback
-	}
-	v := 0.0
-	if f.read(name, &v, want) && !(v > 0) {
+	case f.read(name, &v, want) && !valid(v):
 		f.fail(damaged("%s is %v, want %s", name, v, want))
 		return fallback
 	}

@@ -164,7 +164,7 @@ func TestArchs(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "gemma", "Qwen2"} {
-		if err := a.UnmarshalText([]byte(bad)); err == nil || !strings.Contains(err.Error(), "llama, mistral, qwen2, qwen3") {
+		if err := a.UnmarshalText([]byte(bad)); err == nil || !strings.Contains(err.Error(), "llama, mistral, qwen2 or qwen3") {
 			t.Errorf("%q: error %v", bad, err)
 		}
 	}

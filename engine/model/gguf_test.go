@@ -71,8 +71,8 @@ func compareModels(t *testing.T, name string, got, want *Model, typ gguf.Type) {
 	shape.DType = wantShape.DType
 	shape.NormEps = float64(float32(shape.NormEps))
 	wantShape.NormEps = float64(float32(wantShape.NormEps))
-	if wantShape.Architecture == Mistral.class() {
-		wantShape.Architecture = Llama.class()
+	if wantShape.Architecture == classes[Mistral] {
+		wantShape.Architecture = classes[Llama]
 	}
 	if fmt.Sprintf("%+v", shape) != fmt.Sprintf("%+v", wantShape) {
 		t.Errorf("%s: config\n got %+v\nwant %+v", name, shape, wantShape)

@@ -28,32 +28,26 @@ func (f *metaFields) fail(err error) { f.errs = append(f.errs, err) }
 // not 0, count returns fallback. If it is absent otherwise, or invalid, count records an error and
 // returns 1.
 func (f *metaFields) count(name string, fallback int) int {
-	key := f.prefix + name
-	f.seen[key] = true
-	if !f.meta.Has(key) && fallback > 0 {
-		return fallback
-	}
-	n, ok := f.meta.Uint(key)
-	if !ok || n < 1 || n > maxCount {
-		f.fail(damaged("%s is %s, want a whole number from 1 to %d", key, f.meta.Text(key), maxCount))
-		return 1
-	}
-	return int(n)
+	return metaNumber(f, name, fallback, f.meta.Uint, func(n uint64) bool { return n >= 1 && n <= maxCount }, "a whole number above 0, at most 16777216")
 }
 
 // positive reads a number above 0. It handles an absent or invalid value as count does.
 func (f *metaFields) positive(name string, fallback float64) float64 {
+	return metaNumber(f, name, fallback, f.meta.Float, func(v float64) bool { return v > 0 && !math.IsInf(v, 0) }, "a number above 0")
+}
+
+func metaNumber[T int | float64, V uint64 | float64](f *metaFields, name string, fallback T, read func(string) (V, bool), valid func(V) bool, want string) T {
 	key := f.prefix + name
 	f.seen[key] = true
 	if !f.meta.Has(key) && fallback > 0 {
 		return fallback
 	}
-	v, ok := f.meta.Float(key)
-	if !ok || !(v > 0) || math.IsInf(v, 0) {
-		f.fail(damaged("%s is %s, want a number above 0", key, f.meta.Text(key)))
+	v, ok := read(key)
+	if !ok || !valid(v) {
+		f.fail(damaged("%s is %s, want %s", key, f.meta.Text(key), want))
 		return 1
 	}
-	return v
+	return T(v)
 }
 
 // only records an error if the value under prefix and name is present and not in harmless, the
@@ -75,7 +69,7 @@ func ggufConfig(meta *gguf.Meta, w *weights, v *vocabulary) (*Config, error) {
 	}
 	f := &metaFields{meta: meta, prefix: name + ".", seen: map[string]bool{}}
 	by, _ := meta.String("general.description")
-	c := &Config{Architecture: arch.class(), QKNorm: arch == Qwen3, BOS: v.bos, EOS: v.eos, Generated: by == generatedBy}
+	c := &Config{Architecture: classes[arch], QKNorm: arch == Qwen3, BOS: v.bos, EOS: v.eos, Generated: by == generatedBy}
 	f.shape(c, w)
 	f.rope(c, w)
 	f.refuse(c)

@@ -74,7 +74,7 @@ func (a Arch) ggufArch() string {
 	if a == Mistral {
 		return string(Llama)
 	}
-	return string(a.withDefault())
+	return a.String()
 }
 
 // ggufPairs returns the metadata of a generated model.

@@ -1,9 +1,11 @@
 package model
 
 import (
-	"fmt"
+	"cmp"
+	"errors"
 	"slices"
-	"strings"
+
+	"github.com/coppice-llm/coppice/internal/enum"
 )
 
 // Preset names the size of a generated model.
@@ -29,34 +31,19 @@ func (p Preset) String() string { return string(p) }
 
 // UnmarshalText accepts the name of a preset. Its error lists all names.
 func (p *Preset) UnmarshalText(text []byte) error {
-	if q := Preset(text); slices.Contains(presets, q) {
-		*p = q
-		return nil
-	}
-	return fmt.Errorf("model: unknown preset %q, want one of %s", text, presetNames())
-}
-
-func presetNames() string {
-	names := make([]string, len(presets))
-	for i, p := range presets {
-		names[i] = string(p)
-	}
-	return strings.Join(names, ", ")
+	return enum.Pick("model", "preset", p, text, presets...)
 }
 
 // config returns the shape for s; the special ids come from the tokenizer. The families differ
 // from Llama as in their published models: Mistral 7B v0.3, Qwen2.5, and Qwen3, whose heads
 // together are twice as wide as the residual stream.
 func (s Spec) config() (*Config, error) {
-	c, err := s.Preset.shape()
-	if err != nil {
+	arch := cmp.Or(s.Arch, Llama)
+	if err := errors.Join(s.Preset.UnmarshalText([]byte(s.Preset)), arch.UnmarshalText([]byte(arch))); err != nil {
 		return nil, err
 	}
-	arch := s.Arch.withDefault()
-	if !arch.known() {
-		return nil, unknownArch(string(arch))
-	}
-	c.Architecture, c.Generated = arch.class(), true
+	c := shapes[s.Preset]
+	c.NormEps, c.RopeTheta, c.Architecture, c.Generated = 1e-5, 10000, classes[arch], true
 	switch arch {
 	case Mistral:
 		c.RopeTheta = 1e6
@@ -66,33 +53,15 @@ func (s Spec) config() (*Config, error) {
 		c.RopeTheta, c.NormEps, c.QKNorm = 1e6, 1e-6, true
 		c.HeadDim *= 2
 	}
-	return c, nil
+	return &c, nil
 }
 
-// shape returns p's config in the form of Llama, before the changes for the family.
-func (p Preset) shape() (*Config, error) {
-	c := &Config{NormEps: 1e-5, RopeTheta: 10000}
-	switch p {
-	case Nano:
-		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 64, 2, 4, 2, 16, 192
-		c.Vocab, c.MaxPositions = 320, 4096
-	case Demo:
-		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 96, 4, 6, 2, 16, 256
-		c.Vocab, c.MaxPositions, c.TiedHead = 1024, 8192, true
-	case Mini:
-		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 256, 2, 4, 2, 64, 512
-		c.Vocab, c.MaxPositions = 512, 4096
-	case Tiny:
-		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 384, 6, 6, 2, 64, 1024
-		c.Vocab, c.MaxPositions, c.TiedHead = 8192, 8192, true
-	case Small:
-		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 768, 12, 12, 4, 64, 2048
-		c.Vocab, c.MaxPositions, c.TiedHead = 32000, 8192, true
-	case Half:
-		c.Hidden, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.FFN = 1024, 24, 16, 2, 64, 4864
-		c.Vocab, c.MaxPositions, c.TiedHead = 32000, 8192, true
-	default:
-		return nil, fmt.Errorf("model: unknown preset %q, want one of %s", string(p), presetNames())
-	}
-	return c, nil
+// shapes has the presets' configs in the form of Llama, before the changes for the family.
+var shapes = map[Preset]Config{
+	Nano:  {Hidden: 64, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 16, FFN: 192, Vocab: 320, MaxPositions: 4096},
+	Demo:  {Hidden: 96, Layers: 4, Heads: 6, KVHeads: 2, HeadDim: 16, FFN: 256, Vocab: 1024, MaxPositions: 8192, TiedHead: true},
+	Mini:  {Hidden: 256, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512, MaxPositions: 4096},
+	Tiny:  {Hidden: 384, Layers: 6, Heads: 6, KVHeads: 2, HeadDim: 64, FFN: 1024, Vocab: 8192, MaxPositions: 8192, TiedHead: true},
+	Small: {Hidden: 768, Layers: 12, Heads: 12, KVHeads: 4, HeadDim: 64, FFN: 2048, Vocab: 32000, MaxPositions: 8192, TiedHead: true},
+	Half:  {Hidden: 1024, Layers: 24, Heads: 16, KVHeads: 2, HeadDim: 64, FFN: 4864, Vocab: 32000, MaxPositions: 8192, TiedHead: true},
 }

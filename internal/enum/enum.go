@@ -37,9 +37,11 @@ func (t *Table[E]) Name(e E) string {
 func (t *Table[E]) Has(e E) bool { return int(e) < len(t.names) }
 
 // Names lists all names in order, as "a, b or c".
-func (t *Table[E]) Names() string {
-	last := len(t.names) - 1
-	return strings.Join(t.names[:last], ", ") + " or " + t.names[last]
+func (t *Table[E]) Names() string { return list(t.names) }
+
+func list(names []string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // Values returns all values in order.
@@ -59,5 +61,19 @@ func (t *Table[E]) Read(e *E, text []byte) error {
 		return fmt.Errorf("%s: unknown %s %.40q, want %s", t.owner, t.kind, text, t.Names())
 	}
 	*e = E(at)
+	return nil
+}
+
+// Pick sets e to the text if it is one of names, of which there are several. Otherwise it leaves e
+// unchanged and returns an error that lists the names; owner and kind are as in New.
+func Pick[E ~string](owner, kind string, e *E, text []byte, names ...E) error {
+	var all []string
+	for _, name := range names {
+		all = append(all, string(name))
+	}
+	if !slices.Contains(all, string(text)) {
+		return fmt.Errorf("%s: unknown %s %.40q, want %s", owner, kind, text, list(all))
+	}
+	*e = E(text)
 	return nil
 }

@@ -28,3 +28,15 @@ func TestTable(t *testing.T) {
 		t.Errorf("%v, %v", c, err)
 	}
 }
+
+func TestPick(t *testing.T) {
+	type shape string
+	s := shape("disc")
+	if err := Pick("paint", "shape", &s, []byte("ring"), "disc", "ring", "bar"); err != nil || s != "ring" {
+		t.Errorf("%v, %v", s, err)
+	}
+	err := Pick("paint", "shape", &s, []byte("cube"), "disc", "ring", "bar")
+	if want := `paint: unknown shape "cube", want disc, ring or bar`; err == nil || err.Error() != want || s != "ring" {
+		t.Errorf("%v, %v, want %s", s, err, want)
+	}
+}
