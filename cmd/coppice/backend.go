@@ -50,8 +50,8 @@ func remedy(err error, without string) string {
 
 // gpuFlags select the GPU and its memory, for --backend cuda.
 type gpuFlags struct {
-	GPU       int     `name:"gpu" default:"0" help:"With --backend cuda: number of the GPU, in the driver's order."`
-	GPUMemory float64 `name:"gpu-memory" default:"0.9" above:"0" max:"1" help:"With --backend cuda: share of the GPU's memory that may be in use. The KV pool takes the rest after weights and buffers, unless --kv-tokens sets its size."`
+	GPU       int     `name:"gpu" backend:"cuda" default:"0" help:"With --backend cuda: number of the GPU, in the driver's order."`
+	GPUMemory float64 `name:"gpu-memory" backend:"cuda" default:"0.9" above:"0" max:"1" help:"With --backend cuda: share of the GPU's memory that may be in use. The KV pool takes the rest after weights and buffers, unless --kv-tokens sets its size."`
 }
 
 // options returns the flags as options of the backend.

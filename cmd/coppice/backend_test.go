@@ -24,7 +24,7 @@ func TestNoGPU(t *testing.T) {
 		refused(t, []string{"--backend cpu"}, append(args, "--backend", "cuda")...)
 	}
 	refused(t, []string{"--backend ptxvm"}, "gpucheck")
-	refused(t, []string{"--gpu and --gpu-memory are for --backend cuda"}, "serve", "--gpu", "1")
+	refused(t, []string{"--gpu is for --backend cuda"}, "serve", "--gpu", "1")
 	refused(t, []string{"--gpu-memory is 1.5"}, "serve", "--backend", "cuda", "--gpu-memory", "1.5")
 }
 

@@ -36,10 +36,10 @@ type serveCmd struct {
 	Addr      string   `default:"127.0.0.1:8080" help:"Address to listen on. To accept other machines, use one like :8080 and set keys."`
 	ModelName []string `name:"model-name" placeholder:"NAME" help:"Names of the model in requests, separated by commas. Answers and metrics use the first. Default: the name of its directory or file."`
 	Backend   string   `default:"cpu" enum:"${backends}" help:"Device that computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels in an interpreter, too slow for service), or sim (a simulated device in real time, for load tests; its text means nothing)."`
-	Profile   string   `default:"h200" placeholder:"NAME" help:"Simulated device: h200, h100, a100, cpu2 or a JSON file. For --backend sim."`
+	Profile   string   `backend:"sim" default:"h200" placeholder:"NAME" help:"Simulated device: h200, h100, a100, cpu2 or a JSON file. For --backend sim."`
 
-	SimPoison int  `name:"sim-poison" default:"-1" placeholder:"TOKEN" help:"Make the simulated device fail when a prompt has this token, to rehearse the failure of a device."`
-	SimLogits bool `name:"sim-logits" help:"Let the simulated device make logits, which log-probabilities and penalties need. Each token then costs CPU time in proportion to the vocabulary."`
+	SimPoison int  `name:"sim-poison" backend:"sim" default:"-1" placeholder:"TOKEN" help:"Make the simulated device fail when a prompt has this token, to rehearse the failure of a device."`
+	SimLogits bool `name:"sim-logits" backend:"sim" help:"Let the simulated device make logits, which log-probabilities and penalties need. Each token then costs CPU time in proportion to the vocabulary."`
 
 	KVMemory     byteSize `name:"kv-memory" placeholder:"SIZE" help:"Size of the KV pool in bytes, for example 4GiB, instead of --kv-tokens."`
 	PinnedTokens int      `name:"pinned-tokens" placeholder:"N" min:"0" help:"Most tokens that /v1/cache/pin may pin. Default: an eighth of the pool."`
@@ -159,17 +159,10 @@ func (c *serveCmd) check() error {
 	if c.KVMemory > 0 && c.settings.given("kv-tokens") {
 		bad("--kv-memory and --kv-tokens both set the size of the pool: give one of them")
 	}
-	if c.settings.given("kv-type") && c.Backend != "cpu" {
-		bad("--kv-type is for --backend cpu")
-	}
-	if (c.settings.given("gpu") || c.settings.given("gpu-memory")) && c.Backend != "cuda" {
-		bad("--gpu and --gpu-memory are for --backend cuda")
-	}
-	if c.settings.given("profile") && c.Backend != "sim" {
-		bad("--profile is for --backend sim")
-	}
-	if (c.SimLogits || c.SimPoison >= 0) && c.Backend != "sim" {
-		bad("--sim-logits and --sim-poison are for --backend sim")
+	for _, f := range c.settings.flags {
+		if only := f.Tag.Get("backend"); only != "" && only != c.Backend && c.settings.given(f.Name) {
+			bad("--%s is for --backend %s", f.Name, only)
+		}
 	}
 	if at := c.OTLPEndpoint; at != "" { // checked here, as the exporter would only log a bad one
 		u, err := url.Parse(at)

@@ -40,74 +40,57 @@ func (c *topCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	out := int(os.Stdout.Fd())
-	once := c.Once || !term.IsTerminal(out) || !term.IsTerminal(int(os.Stdin.Fd()))
-	width, height := topPlainWidth, topPlainHeight
-	if w, h, err := term.GetSize(out); err == nil {
-		width, height = w, max(h-1, topMinHeight)
-	}
 	snap, err := from.get(ctx)
 	if errors.Is(err, errTopNothing) { // a router has no /v1/view
 		if fleet, err := from.getFleet(ctx); !errors.Is(err, errTopNothing) {
-			return c.fleet(ctx, from, fleet, err, once, width, height)
+			return topShow(ctx, c, fleet, err, from.getFleet, func(*fleetview.Snapshot) bool { return false },
+				func(s topScreen[fleetview.Snapshot]) topFrame { return topFleet{s} })
 		}
 	}
-	if !once {
-		return topRun(ctx, topModel{topScreen: newTopScreen(c.Interval, func() (*view.Snapshot, error) { return from.get(ctx) })})
+	return topShow(ctx, c, snap, err, from.get, func(s *view.Snapshot) bool { return s.Now.OutputRate.Known() },
+		func(s topScreen[view.Snapshot]) topFrame { return topModel{topScreen: s} })
+}
+
+// topFrame is a terminal program whose screen can be read.
+type topFrame interface {
+	tea.Model
+	frame() string
+}
+
+// topShow shows the snapshots that get returns. On a terminal it runs until the user quits. With
+// --once, and elsewhere, it prints a single frame: that of the snapshot first, or if first has no
+// rates yet, that of a second one. err is the error of the request for first. screen makes a screen.
+func topShow[S any](ctx context.Context, c *topCmd, first *S, err error, get func(context.Context) (*S, error), hasRates func(*S) bool, screen func(topScreen[S]) topFrame) error {
+	m := topScreen[S]{interval: c.Interval, get: func() (*S, error) { return get(ctx) }}
+	out := int(os.Stdout.Fd())
+	if !c.Once && term.IsTerminal(out) && term.IsTerminal(int(os.Stdin.Fd())) {
+		m.width, m.height, m.colored = 80, 24, true // until bubbletea tells the size
+		_, err := tea.NewProgram(screen(m), tea.WithContext(ctx)).Run()
+		if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return err
 	}
 	if err != nil {
 		return err
 	}
-	if !snap.Now.OutputRate.Known() { // a rate takes two snapshots, and this is the server's first
-		if err := topWait(ctx, c.Interval); err != nil {
+	m.width, m.height, m.snap = topPlainWidth, topPlainHeight, first
+	if w, h, err := term.GetSize(out); err == nil {
+		m.width, m.height = w, max(h-1, topMinHeight)
+	}
+	if !hasRates(first) {
+		select {
+		case <-time.After(c.Interval):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		m.before = first
+		if m.snap, err = get(ctx); err != nil {
 			return err
 		}
-		if snap, err = from.get(ctx); err != nil {
-			return err
-		}
 	}
-	_, err = fmt.Println(topModel{topScreen: topScreen[view.Snapshot]{width: width, height: height, snap: snap}}.frame())
+	_, err = fmt.Println(screen(m).frame())
 	return err
-}
-
-// fleet shows a router's fleet. Without once it runs until the user quits. With once it prints a
-// single frame of this width and height, with rates since snap, the snapshot that the caller got
-// before. err is the error of that first request: with once, fleet returns it.
-func (c *topCmd) fleet(ctx context.Context, from *topClient, snap *fleetview.Snapshot, err error, once bool, width, height int) error {
-	if !once {
-		return topRun(ctx, topFleet{newTopScreen(c.Interval, func() (*fleetview.Snapshot, error) { return from.getFleet(ctx) })})
-	}
-	if err != nil {
-		return err
-	}
-	if err := topWait(ctx, c.Interval); err != nil {
-		return err
-	}
-	m := topFleet{topScreen[fleetview.Snapshot]{width: width, height: height, before: snap}}
-	if m.snap, err = from.getFleet(ctx); err != nil {
-		return err
-	}
-	_, err = fmt.Println(m.frame())
-	return err
-}
-
-// topRun runs a terminal program until it quits or ctx ends.
-func topRun(ctx context.Context, m tea.Model) error {
-	_, err := tea.NewProgram(m, tea.WithContext(ctx)).Run()
-	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
-}
-
-// topWait waits for d; the error is the end of ctx.
-func topWait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // topClient gets snapshots from a server.

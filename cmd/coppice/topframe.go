@@ -93,7 +93,7 @@ func (m topModel) body() []string {
 	for lines = append(lines, m.table(m.list, room)...); len(lines) <= to; {
 		lines = append(lines, "")
 	}
-	return append(lines, m.table((m.list+1)%topLists, m.height-1-len(lines))...)
+	return append(lines, m.table((m.list+1)%len(topLists), m.height-1-len(lines))...)
 }
 
 // trouble returns the error of the latest request, else that of the server; "" for none.
@@ -177,12 +177,12 @@ func topTiers(tiers []view.Tier) string {
 }
 
 // table draws a list with its title, in at most room lines.
-func (m topModel) table(list topList, room int) []string {
+func (m topModel) table(list, room int) []string {
 	var title strings.Builder
-	for l := range topLists {
-		name := fmt.Sprintf(" %s %s ", topNames[l], topCount(float64([]int{m.snap.Totals.Running, m.snap.Totals.Waiting, m.snap.Tree.Nodes, len(m.snap.Finished)}[l])))
+	for i, l := range topLists {
+		name := fmt.Sprintf(" %s %s ", l.name, topCount(float64(l.count(m.snap))))
 		switch {
-		case l != list:
+		case i != list:
 			name = m.paint(topFaint, name)
 		case m.colored:
 			name = topChosen.Render(name)
@@ -191,32 +191,10 @@ func (m topModel) table(list topList, room int) []string {
 		}
 		title.WriteString(name)
 	}
-	lines := []string{topSpread(title.String(), m.paint(topFaint, "by "+m.by(list)), m.width)}
-	var head string
-	var rows []string
-	switch list {
-	case topRunning:
-		head = fmt.Sprintf("%8s  %-14s%9s%9s%9s%9s%8s", "request", "tenant", "prompt", "cached", "done", "output", "age")
-		for _, r := range m.running() {
-			rows = append(rows, fmt.Sprintf("%8s  %s%9d%9d%9d%9d%8s", topRequest(r.Request, r.Sample), topField(r.Tenant, 14), r.PromptTokens, r.CachedTokens, r.ComputedTokens, r.OutputTokens, topAge(r.AgeSeconds)))
-		}
-	case topWaiting:
-		head = fmt.Sprintf("%8s%9s  %s", "request", "cached", "why")
-		for _, w := range m.waiting() {
-			_, why, _ := strings.Cut(w.Why, w.Cause)
-			rows = append(rows, fmt.Sprintf("%8s%9d  %s", topRequest(w.Request, w.Sample), w.CachedTokens, topClean(w.Cause+why)))
-		}
-	case topPrefixes:
-		head = fmt.Sprintf("%8s%9s%8s%5s  %s", "reuses", "tokens", "start", "pins", "text")
-		for _, n := range m.prefixes() {
-			rows = append(rows, fmt.Sprintf("%8s%9d%8d%5d  %s", topCount(float64(n.Reuses)), n.Tokens, n.Start, n.Pins, topClean(n.Text)))
-		}
-	case topFinished:
-		head = fmt.Sprintf("%-10s%-14s%9s%9s%9s%10s%10s", "ending", "tenant", "prompt", "cached", "output", "ttft", "total")
-		for _, f := range m.finished() {
-			rows = append(rows, fmt.Sprintf("%s%s%9d%9d%9d%10s%10s", topField(f.Reason, 10), topField(f.Tenant, 14), f.PromptTokens, f.CachedTokens, f.OutputTokens, topMillis(view.Figure(f.TTFTMillis)), topMillis(view.Figure(f.TotalMillis))))
-		}
-	}
+	l := &topLists[list]
+	by := l.orders[m.order[list]]
+	lines := []string{topSpread(title.String(), m.paint(topFaint, "by "+by), m.width)}
+	head, rows := l.rows(m.snap, by)
 	if len(rows) == 0 {
 		return append(lines, m.paint(topFaint, "  none"))
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -21,12 +23,6 @@ type topScreen[S any] struct {
 	snap, before *S    // the latest two; nil before the first
 	err          error // of the latest request
 	paused       bool
-}
-
-// newTopScreen returns a screen whose size is not known yet. get returns a new snapshot; interval
-// is the pause after a snapshot before the next call of get.
-func newTopScreen[S any](interval time.Duration, get func() (*S, error)) topScreen[S] {
-	return topScreen[S]{width: 80, height: 24, colored: true, interval: interval, get: get}
 }
 
 // topLook is the message that requests the next snapshot; topNews delivers it.
@@ -83,28 +79,24 @@ func topView(frame string) tea.View {
 // except through the commands that they return, so frames are tested without a terminal.
 type topModel struct {
 	topScreen[view.Snapshot]
-	list  topList
-	order [topLists]int // index into topOrders
+	list  int                // index into topLists
+	order [len(topLists)]int // index into the list's orders
 }
 
 // topList is one of the lists below the figures.
-type topList int
+type topList struct {
+	name   string
+	orders []string
+	count  func(*view.Snapshot) int
+	// rows returns the line of headings and the lines of the list, sorted by one of orders.
+	rows func(s *view.Snapshot, by string) (head string, rows []string)
+}
 
-const (
-	topRunning topList = iota
-	topWaiting
-	topPrefixes
-	topFinished
-	topLists
-)
-
-var topNames = [topLists]string{"running", "waiting", "prefixes", "finished"}
-
-var topOrders = [topLists][]string{
-	{"age", "prompt", "cached", "output"},
-	{"arrival", "cached"},
-	{"reuses", "tokens", "recency"},
-	{"time", "prompt", "ttft"},
+var topLists = [...]topList{
+	{"running", []string{"age", "prompt", "cached", "output"}, func(s *view.Snapshot) int { return s.Totals.Running }, runningRows},
+	{"waiting", []string{"arrival", "cached"}, func(s *view.Snapshot) int { return s.Totals.Waiting }, waitingRows},
+	{"prefixes", []string{"reuses", "tokens", "recency"}, func(s *view.Snapshot) int { return s.Tree.Nodes }, prefixRows},
+	{"finished", []string{"time", "prompt", "ttft"}, func(s *view.Snapshot) int { return len(s.Finished) }, finishedRows},
 }
 
 // Update is called by bubbletea.
@@ -114,11 +106,11 @@ func (m topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	if key, ok := msg.(tea.KeyPressMsg); ok {
 		switch key.String() {
 		case "s":
-			m.order[m.list] = (m.order[m.list] + 1) % len(topOrders[m.list])
+			m.order[m.list] = (m.order[m.list] + 1) % len(topLists[m.list].orders)
 		case "tab", "right":
-			m.list = (m.list + 1) % topLists
+			m.list = (m.list + 1) % len(topLists)
 		case "shift+tab", "left":
-			m.list = (m.list + topLists - 1) % topLists
+			m.list = (m.list + len(topLists) - 1) % len(topLists)
 		}
 	}
 	return m, cmd
@@ -138,38 +130,48 @@ func topSorted[T any](list []T, key func(T) float64) []T {
 	return list
 }
 
-// by returns the chosen order of a list.
-func (m topModel) by(list topList) string { return topOrders[list][m.order[list]] }
-
-func (m topModel) running() []view.Running {
-	return topSorted(m.snap.Running, map[string]func(view.Running) float64{
+func runningRows(s *view.Snapshot, by string) (head string, rows []string) {
+	for _, r := range topSorted(s.Running, map[string]func(view.Running) float64{
 		"age":    func(r view.Running) float64 { return r.AgeSeconds },
 		"prompt": func(r view.Running) float64 { return float64(r.PromptTokens) },
 		"cached": func(r view.Running) float64 { return float64(r.CachedTokens) },
 		"output": func(r view.Running) float64 { return float64(r.OutputTokens) },
-	}[m.by(topRunning)])
+	}[by]) {
+		rows = append(rows, fmt.Sprintf("%8s  %s%9d%9d%9d%9d%8s", topRequest(r.Request, r.Sample), topField(r.Tenant, 14), r.PromptTokens, r.CachedTokens, r.ComputedTokens, r.OutputTokens, topAge(r.AgeSeconds)))
+	}
+	return fmt.Sprintf("%8s  %-14s%9s%9s%9s%9s%8s", "request", "tenant", "prompt", "cached", "done", "output", "age"), rows
 }
 
-func (m topModel) waiting() []view.Waiting {
-	return topSorted(m.snap.Waiting, map[string]func(view.Waiting) float64{
+func waitingRows(s *view.Snapshot, by string) (head string, rows []string) {
+	for _, w := range topSorted(s.Waiting, map[string]func(view.Waiting) float64{
 		"cached": func(w view.Waiting) float64 { return float64(w.CachedTokens) },
-	}[m.by(topWaiting)])
+	}[by]) {
+		_, why, _ := strings.Cut(w.Why, w.Cause)
+		rows = append(rows, fmt.Sprintf("%8s%9d  %s", topRequest(w.Request, w.Sample), w.CachedTokens, topClean(w.Cause+why)))
+	}
+	return fmt.Sprintf("%8s%9s  %s", "request", "cached", "why"), rows
 }
 
-// prefixes returns the nodes in the chosen order, without those that stand for several
-// hidden nodes (More > 0).
-func (m topModel) prefixes() []view.Node {
-	all := slices.DeleteFunc(slices.Clone(m.snap.Tree.Shown), func(n view.Node) bool { return n.More > 0 })
-	return topSorted(all, map[string]func(view.Node) float64{
+// prefixRows leaves out the nodes that stand for several hidden nodes (More > 0).
+func prefixRows(s *view.Snapshot, by string) (head string, rows []string) {
+	for _, n := range topSorted(s.Tree.Shown, map[string]func(view.Node) float64{
 		"reuses":  func(n view.Node) float64 { return float64(n.Reuses) },
 		"tokens":  func(n view.Node) float64 { return float64(n.Tokens) },
 		"recency": func(n view.Node) float64 { return n.Heat },
-	}[m.by(topPrefixes)])
+	}[by]) {
+		if n.More == 0 {
+			rows = append(rows, fmt.Sprintf("%8s%9d%8d%5d  %s", topCount(float64(n.Reuses)), n.Tokens, n.Start, n.Pins, topClean(n.Text)))
+		}
+	}
+	return fmt.Sprintf("%8s%9s%8s%5s  %s", "reuses", "tokens", "start", "pins", "text"), rows
 }
 
-func (m topModel) finished() []view.Finished {
-	return topSorted(m.snap.Finished, map[string]func(view.Finished) float64{
+func finishedRows(s *view.Snapshot, by string) (head string, rows []string) {
+	for _, f := range topSorted(s.Finished, map[string]func(view.Finished) float64{
 		"prompt": func(f view.Finished) float64 { return float64(f.PromptTokens) },
 		"ttft":   func(f view.Finished) float64 { return f.TTFTMillis },
-	}[m.by(topFinished)])
+	}[by]) {
+		rows = append(rows, fmt.Sprintf("%s%s%9d%9d%9d%10s%10s", topField(f.Reason, 10), topField(f.Tenant, 14), f.PromptTokens, f.CachedTokens, f.OutputTokens, topMillis(view.Figure(f.TTFTMillis)), topMillis(view.Figure(f.TotalMillis))))
+	}
+	return fmt.Sprintf("%-10s%-14s%9s%9s%9s%10s%10s", "ending", "tenant", "prompt", "cached", "output", "ttft", "total"), rows
 }

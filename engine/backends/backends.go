@@ -8,6 +8,7 @@
 package backends
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -67,37 +68,30 @@ type Simulation struct {
 
 // backend is an entry of the list.
 type backend struct {
-	name  string
-	about string
+	name string
 	// kvBytes returns the bytes of one token's keys and values over all layers.
 	kvBytes func(*Options) int
 	open    func(*Options) (engine.Backend, error)
 }
 
+// list has the backends by ascending names.
 var list = []backend{
-	{"cpu", "this machine's processors", cpuKV, openCPU},
-	{"cuda", "an NVIDIA GPU; without KVTokens and KVBytes its pool fills the memory that is left", cudaKV, openCUDA},
-	{"ptxvm", "the CUDA kernels in an interpreter that checks every memory access; far too slow to serve", cudaKV, openInterpreter},
-	{"sim", "a simulated device in real time, for load tests; its text is meaningless", simKV, openSim},
+	{"cpu", func(o *Options) int { return modelKV(o.Model, o.KVType) }, openCPU},
+	{"cuda", cudaKV, openCUDA},
+	{"ptxvm", cudaKV, openInterpreter},
+	{"sim", func(o *Options) int { return o.Sim.Profile.KVTokenBytes() }, openSim},
 }
 
-// Names returns the names of all backends, ascending.
+// Names returns the names of all backends, ascending: cpu (this machine's processors), cuda (an
+// NVIDIA GPU, whose pool without KVTokens and KVBytes fills the memory that is left), ptxvm (the
+// CUDA kernels in an interpreter that checks every memory access, far too slow to serve) and sim (a
+// simulated device in real time, for load tests, whose text is meaningless).
 func Names() []string {
 	names := make([]string, len(list))
 	for i := range list {
 		names[i] = list[i].name
 	}
-	slices.Sort(names)
 	return names
-}
-
-// About returns a few words about the device that a backend computes on, "" for an unknown
-// name.
-func About(name string) string {
-	if b := find(name); b != nil {
-		return b.about
-	}
-	return ""
 }
 
 // ErrUnknown is wrapped by the error of Open for an unknown name.
@@ -110,37 +104,23 @@ var ErrMemory = errors.New("backends: KVBytes are less than a page takes")
 // needs a Model and o has none, ErrMemory if o.KVBytes is less than a page, or the backend's own
 // error.
 func Open(name string, o Options) (engine.Backend, error) {
-	b := find(name)
-	if b == nil {
+	at := slices.IndexFunc(list, func(b backend) bool { return b.name == name })
+	if at < 0 {
 		return nil, fmt.Errorf("%w: %q, want one of %s", ErrUnknown, name, strings.Join(Names(), ", "))
 	}
 	if o.Model == nil && name != "sim" {
 		return nil, fmt.Errorf("backends: %s has no Model", name)
 	}
 	if o.KVBytes > 0 {
-		page, pageTokens := int64(0), max(o.PageTokens, 1)
-		if o.PageTokens == 0 {
-			pageTokens = 16
-		}
-		page = int64(b.kvBytes(&o)) * int64(pageTokens)
-		o.KVTokens = int(o.KVBytes/max(page, 1)) * pageTokens
+		pageTokens := cmp.Or(max(o.PageTokens, 0), 16)
+		page := list[at].kvBytes(&o) * pageTokens
+		o.KVTokens = int(o.KVBytes/int64(max(page, 1))) * pageTokens
 		if o.KVTokens == 0 {
 			return nil, fmt.Errorf("%w: a page of %d tokens takes %d bytes", ErrMemory, pageTokens, page)
 		}
 	}
-	return b.open(&o)
+	return list[at].open(&o)
 }
-
-func find(name string) *backend {
-	for i := range list {
-		if list[i].name == name {
-			return &list[i]
-		}
-	}
-	return nil
-}
-
-func cpuKV(o *Options) int { return modelKV(o.Model, o.KVType) }
 
 func cudaKV(o *Options) int { return modelKV(o.Model, kv.BF16) }
 
@@ -171,10 +151,8 @@ func openCUDA(o *Options) (engine.Backend, error) {
 }
 
 func openInterpreter(o *Options) (engine.Backend, error) {
-	return backendOf(cuda.Open(o.Model, cuda.Config{
-		Driver: vm.New(ptxvm.Config{}), PageTokens: o.PageTokens, KVTokens: o.KVTokens, MaxSlots: o.MaxSlots, MaxRows: o.MaxRows,
-		MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight,
-	}))
+	o.GPU = GPU{Driver: vm.New(ptxvm.Config{})}
+	return openCUDA(o)
 }
 
 func openSim(o *Options) (engine.Backend, error) {
@@ -190,8 +168,6 @@ func openSim(o *Options) (engine.Backend, error) {
 	}
 	return backendOf(sim.Open(cfg))
 }
-
-func simKV(o *Options) int { return o.Sim.Profile.KVTokenBytes() }
 
 // backendOf keeps a nil pointer from becoming an interface that is not nil.
 func backendOf[B engine.Backend](b B, err error) (engine.Backend, error) {

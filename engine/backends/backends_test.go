@@ -36,9 +36,6 @@ func TestOpen(t *testing.T) {
 		t.Errorf("names %v", names)
 	}
 	for _, name := range backends.Names() {
-		if backends.About(name) == "" {
-			t.Errorf("%s says nothing about itself", name)
-		}
 		b, err := backends.Open(name, backends.Options{
 			Model: m, PageTokens: 8, KVTokens: 65, MaxSlots: 3, MaxRows: 2, MaxTokens: 64, MaxInflight: 3, Threads: 1,
 			GPU: backends.GPU{Driver: vm.New(ptxvm.Config{MemoryBytes: 64 << 20})},
@@ -92,9 +89,6 @@ func TestBytes(t *testing.T) {
 func TestRefused(t *testing.T) {
 	if _, err := backends.Open("tpu", backends.Options{}); !errors.Is(err, backends.ErrUnknown) || !strings.Contains(err.Error(), "cpu, cuda, ptxvm, sim") {
 		t.Errorf("an unknown name: %v", err)
-	}
-	if backends.About("tpu") != "" {
-		t.Error("About describes an unknown backend")
 	}
 	for name, o := range map[string]backends.Options{"cpu": {}, "sim": {MaxInflight: 1, Sim: backends.Simulation{Sanitize: sim.Boundary}}} {
 		b, err := backends.Open(name, o)
