@@ -83,7 +83,7 @@ func (c *contents) judge(leaves []leaf, res *engine.Result) {
 		}
 		l := leaves[i]
 		if want := c.r.oracle.Expect(l.tokens, engine.SamplingParams{}, 1, nil)[0]; out.Token != want {
-			c.failf("the tree has pages %s for tokens %s, but they hold others", formatPages(l.pages), formatTokens(l.tokens))
+			c.failf("the tree has pages %s for tokens %d, but they hold others", formatPages(l.pages), l.tokens)
 		}
 	}
 	c.r.report.Leaves += len(leaves)

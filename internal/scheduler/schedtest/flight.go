@@ -35,7 +35,7 @@ func (r *rig) plan() *flight {
 	r.rows = r.book.read(p, r.info.PageTokens, r.rows[:0])
 	r.each(func(c checker) { c.planned(p, r.rows) })
 	r.book.apply(r.clock.Now(), p, r.rows)
-	r.sum.plan(&p.Batch, p.Moves)
+	r.sum.add(p.Batch, p.Moves)
 	r.report.Steps = append(r.report.Steps, r.sum.sum)
 	r.report.CopiedPages += len(p.Batch.Copies)
 	if r.opts.Trace != nil {
@@ -43,7 +43,9 @@ func (r *rig) plan() *flight {
 	}
 	f := &flight{plan: p, seq: p.Batch.Seq, tokens: p.Tokens(), copies: len(p.Batch.Copies)}
 	for i := range p.Batch.Rows {
-		f.samples += int(bit(p.Batch.Rows[i].Sample))
+		if p.Batch.Rows[i].Sample {
+			f.samples++
+		}
 	}
 	err := r.lower.begin(p)
 	if err == nil {
@@ -76,7 +78,7 @@ func (r *rig) land() {
 		r.stop(f, err)
 		return
 	}
-	r.sum.num(uint64(res.Stats.Nanos))
+	r.sum.add(res.Stats.Nanos)
 	r.report.RanTokens += res.Stats.GivenTokens + res.Stats.DeferredTokens
 	r.each(func(c checker) { c.resulted(f, res, nil) })
 	r.tell(r.sched.Complete(r.clock.Now(), f.plan, r.bug.result(res), r.out[:0]))

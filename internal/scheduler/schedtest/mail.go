@@ -104,7 +104,7 @@ func (r *rig) publish(events []kv.Event) {
 		return
 	}
 	for i := range events {
-		r.sum.event(&events[i])
+		r.sum.add(events[i])
 	}
 	r.report.Events += len(events)
 	if r.log != nil {

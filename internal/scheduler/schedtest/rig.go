@@ -114,9 +114,7 @@ func (r *rig) add(req scheduler.Request) (*order, error) {
 	r.tell(out)
 	r.book.coming = nil
 	r.note("add %d: prompt %d, limit %d, salt %q: %v", req.ID, len(req.Prompt), req.MaxTokens, req.Namespace.Salt, err)
-	r.sum.num(uint64(req.ID))
-	r.sum.error(err)
-	r.sum.seal()
+	r.sum.add(req.ID, err)
 	r.each(func(c checker) { c.added(o, err) })
 	if err != nil {
 		r.report.Refused++
@@ -276,8 +274,7 @@ func (r *rig) close() {
 		r.report.Moves.HitTokens += int(m.Tiers[i].HitTokens)
 		r.report.Moves.Lost += int(m.Tiers[i].Lost)
 	}
-	r.sum.text(m.String())
-	r.sum.seal()
+	r.sum.add(m)
 	r.report.Digest = r.sum.sum
 	r.report.Messages += r.mail.sent
 	r.report.Time += r.clock.Now()

@@ -11,7 +11,7 @@ func (r *rig) tell(out []scheduler.Output) {
 }
 
 func (r *rig) tellOne(o *scheduler.Output) {
-	r.sum.output(o)
+	r.sum.add(*o)
 	if o.Sampled {
 		r.note("%d: token %d", o.Request, o.Token)
 	}
