@@ -119,8 +119,8 @@ func (l *ledger) checkTree() (hashed []int, err error) {
 			return nil, fmt.Errorf("router: node %d is not found below %d: %d is", id, n.parent, got)
 		}
 	}
-	if used+len(t.free)+1 != len(t.nodes) || t.refs.n != len(refs) || t.children.n != used {
-		return nil, fmt.Errorf("router: %d nodes, %d in use and %d free; %d refs for %d, %d children", len(t.nodes), used, len(t.free), t.refs.n, len(refs), t.children.n)
+	if used+len(t.free)+1 != len(t.nodes) || t.refs.Len() != len(refs) || t.children.Len() != used {
+		return nil, fmt.Errorf("router: %d nodes, %d in use and %d free; %d refs for %d, %d children", len(t.nodes), used, len(t.free), t.refs.Len(), len(refs), t.children.Len())
 	}
 	return hashed, nil
 }
@@ -141,13 +141,13 @@ func (l *ledger) checkPromises() error {
 			want[key{uint64(h), uint32(e.slot)}]++
 		}
 	}
-	for _, entry := range promises.entries {
-		if entry.value != noEntry && entry.value != want[entry.key] {
-			return fmt.Errorf("router: block %x of slot %d is promised %d times, by %d requests", entry.a, entry.b, entry.value, want[entry.key])
+	for k, n := range want {
+		if got := promises.get(k); got != n {
+			return fmt.Errorf("router: block %x of slot %d is promised %d times, by %d requests", k.a, k.b, got, n)
 		}
 	}
-	if promises.n != len(want) {
-		return fmt.Errorf("router: %d promised blocks, %d by requests", promises.n, len(want))
+	if promises.Len() != len(want) {
+		return fmt.Errorf("router: %d promised blocks, %d by requests", promises.Len(), len(want))
 	}
 	return nil
 }
@@ -239,8 +239,8 @@ func (s *sessions) check() error {
 				e.id, a.at, e.stamp, s.stamp, e.heapAt, i, s.index.get(key{a: e.id}))
 		}
 	}
-	if n := len(s.byAge.Items); n != s.index.n || n+len(s.free) != len(s.entries) || n > s.cfg.MaxSessions {
-		return fmt.Errorf("router: %d sessions of at most %d are in the heap, %d indexed, %d free of %d", n, s.cfg.MaxSessions, s.index.n, len(s.free), len(s.entries))
+	if n := len(s.byAge.Items); n != s.index.Len() || n+len(s.free) != len(s.entries) || n > s.cfg.MaxSessions {
+		return fmt.Errorf("router: %d sessions of at most %d are in the heap, %d indexed, %d free of %d", n, s.cfg.MaxSessions, s.index.Len(), len(s.free), len(s.entries))
 	}
 	return nil
 }

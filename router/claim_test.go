@@ -170,7 +170,7 @@ func TestForgottenSessionsStayForgotten(t *testing.T) {
 	}
 	off := replica(t, 5, 1, nil)
 	applyAll(t, off, made...)
-	if off.ApplyClaims(0, allClaims(a, 10)) != 0 || off.sessions.index.n != 0 {
+	if off.ApplyClaims(0, allClaims(a, 10)) != 0 || off.sessions.index.Len() != 0 {
 		t.Error("a router that does not look at sessions keeps them")
 	}
 }
@@ -400,8 +400,8 @@ func (n *net) agree(seed uint64) (nowhere int) {
 		}
 	}
 	for i, r := range n.routers {
-		if err := r.Check(); err != nil || r.sessions.index.n != len(n.latest) {
-			n.t.Fatalf("router %d has %d sessions of %d: %v", i, r.sessions.index.n, len(n.latest), err)
+		if err := r.Check(); err != nil || r.sessions.index.Len() != len(n.latest) {
+			n.t.Fatalf("router %d has %d sessions of %d: %v", i, r.sessions.index.Len(), len(n.latest), err)
 		}
 	}
 	return nowhere
@@ -459,7 +459,7 @@ func TestSessionsAreForgottenByAge(t *testing.T) {
 		t.Errorf("session 3 is at %s, the others at %s", place(r, 3), places)
 	}
 	selected(t, r, 71*second, Request{PromptTokens: 8, Session: 4}) // session 2 is 61 s old
-	if place(r, 2) != "unknown" || place(r, 1) == "unknown" || r.sessions.index.n != 2 {
-		t.Errorf("session 2 is at %s, session 1 at %s, %d are known", place(r, 2), place(r, 1), r.sessions.index.n)
+	if place(r, 2) != "unknown" || place(r, 1) == "unknown" || r.sessions.index.Len() != 2 {
+		t.Errorf("session 2 is at %s, session 1 at %s, %d are known", place(r, 2), place(r, 1), r.sessions.index.Len())
 	}
 }

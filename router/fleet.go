@@ -27,7 +27,7 @@ type group struct {
 }
 
 func newFleet(cfg *Config) fleet {
-	return fleet{cfg: cfg, slotOfWorker: newTable(mix(cfg.Seed, 1), 16), groups: map[group][]int32{{}: nil}}
+	return fleet{cfg: cfg, slotOfWorker: newTable(mix(cfg.Seed, 1)), groups: map[group][]int32{{}: nil}}
 }
 
 // keyOf returns the key of a worker in slotOfWorker.

@@ -35,7 +35,7 @@ type Metrics struct {
 // Metrics returns the current counts.
 func (r *Router) Metrics() Metrics {
 	m := r.metrics
-	m.Workers, m.Active, m.Waiting, m.Promised = len(r.all()), r.active, r.queue.n, r.tree.promises.n
+	m.Workers, m.Active, m.Waiting, m.Promised = len(r.all()), r.active, r.queue.n, r.tree.promises.Len()
 	m.Released, m.RolledBack, m.Expired, m.Ended = r.endings[released], r.endings[rolledBack], r.endings[expired], r.endings[ended]
 	m.Stalled, m.Claims = r.stalls, r.sessions.claimsApplied
 	m.Journal, m.JournalLost = r.journal.seq, r.journal.lost

@@ -36,7 +36,7 @@ type replicas struct {
 
 func newReplicas(cfg *Config) replicas {
 	seed := mix(cfg.Seed, 1)
-	return replicas{cfg: cfg, indexOfPeer: newTable(seed, 16), remote: newTable(seed, 16), tombstones: newTable(seed, 16)}
+	return replicas{cfg: cfg, indexOfPeer: newTable(seed), remote: newTable(seed), tombstones: newTable(seed)}
 }
 
 // verdict counts v and returns it.
@@ -73,7 +73,7 @@ func (rs *replicas) place(id ReplicaID, epoch uint64) int32 {
 	if at != noEntry {
 		return at
 	}
-	if rs.indexOfPeer.n >= rs.cfg.MaxPeers {
+	if rs.indexOfPeer.Len() >= rs.cfg.MaxPeers {
 		return noEntry
 	}
 	at = int32(slices.IndexFunc(rs.peers, func(p peer) bool { return p.id == 0 }))

@@ -102,8 +102,8 @@ func TestReplicasAgree(t *testing.T) {
 		sameLoads(t, c, b)
 		c.Forget(0, 2)
 		c.Forget(0, 2)
-		if m := c.Metrics(); m.Active != 0 || len(c.Peers(nil)) != 0 || c.remote.n != 0 || c.tombstones.n != 0 {
-			t.Fatalf("%d reservations, %d remote, %d tombstones are left", m.Active, c.remote.n, c.tombstones.n)
+		if m := c.Metrics(); m.Active != 0 || len(c.Peers(nil)) != 0 || c.remote.Len() != 0 || c.tombstones.Len() != 0 {
+			t.Fatalf("%d reservations, %d remote, %d tombstones are left", m.Active, c.remote.Len(), c.tombstones.Len())
 		}
 	}
 }
@@ -227,7 +227,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	// Reservations of a replica end with their worker, and expire.
 	c.Leave(0, worker1(0), nil)
-	if m := c.Metrics(); m.Active != 0 || c.remote.n != 0 {
+	if m := c.Metrics(); m.Active != 0 || c.remote.Len() != 0 {
 		t.Errorf("%+v", m)
 	}
 	ev := *with(func(e *Event) { e.ID, e.Worker = 20, worker1(1) })
@@ -317,8 +317,8 @@ func FuzzApply(f *testing.F) {
 		for at := c.ages.head; at != none; at = c.slab[at].links[byAge].next {
 			remote++
 		}
-		if remote != c.remote.n {
-			t.Fatalf("%d reservations of replicas, %d known", remote, c.remote.n)
+		if remote != c.remote.Len() {
+			t.Fatalf("%d reservations of replicas, %d known", remote, c.remote.Len())
 		}
 	})
 }

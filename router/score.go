@@ -86,7 +86,7 @@ func (s *scorer) score(req *Request) {
 // only be used without gaps.
 func (s *scorer) addPromised() {
 	promises := &s.ledger.tree.promises
-	if promises.n == 0 {
+	if promises.Len() == 0 {
 		return
 	}
 	for _, slot := range s.fleet.all() {

@@ -80,7 +80,7 @@ func (a sessionAge) Before(b sessionAge) bool {
 }
 
 func newSessions(cfg *Config) sessions {
-	return sessions{cfg: cfg, index: newTable(mix(cfg.Seed, 1), 16)}
+	return sessions{cfg: cfg, index: newTable(mix(cfg.Seed, 1))}
 }
 
 // oldest returns the session to forget next, nil if there is none.
@@ -110,7 +110,7 @@ func (s *sessions) put(now time.Duration, e session) {
 	if at := s.index.get(key{a: e.id}); at != noEntry {
 		s.forget(at)
 	}
-	for o := s.oldest(); o != nil && (now-o.touched >= s.cfg.SessionTTL || s.index.n >= s.cfg.MaxSessions); o = s.oldest() {
+	for o := s.oldest(); o != nil && (now-o.touched >= s.cfg.SessionTTL || s.index.Len() >= s.cfg.MaxSessions); o = s.oldest() {
 		s.forget(s.byAge.Items[0].at)
 	}
 	at := int32(len(s.entries))
@@ -189,7 +189,7 @@ func (s *sessions) applyClaim(now time.Duration, c *Claim) {
 		if e := &s.entries[at]; e.stamp > c.Stamp || e.stamp == c.Stamp && e.by >= c.Replica {
 			return
 		}
-	} else if s.index.n >= s.cfg.MaxSessions && s.oldest().touched > touched {
+	} else if s.index.Len() >= s.cfg.MaxSessions && s.oldest().touched > touched {
 		return // the next put would forget it first
 	}
 	s.put(now, session{id: c.Session, worker: c.Worker, nowhere: c.Nowhere, touched: touched, stamp: c.Stamp, by: c.Replica})

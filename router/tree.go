@@ -52,7 +52,7 @@ type step struct{ node, depth int32 }
 // newTree returns a tree for this number of worker slots. The seed keeps clients from choosing
 // prompts whose block hashes collide in the tables.
 func newTree(seed uint64, slots int) tree {
-	t := tree{words: (slots + 63) / 64, children: newTable(seed, 64), refs: newTable(seed, 64), promises: newTable(seed, 64)}
+	t := tree{words: (slots + 63) / 64, children: newTable(seed), refs: newTable(seed), promises: newTable(seed)}
 	t.node() // the root
 	return t
 }

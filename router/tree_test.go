@@ -121,8 +121,8 @@ func playTree(t *testing.T, script []byte) {
 	for _, a := range all {
 		r.tree.remove(a.slot, a.end)
 	}
-	if left := len(r.tree.nodes) - len(r.tree.free); left != 1 || r.tree.refs.n != 0 || r.tree.children.n != 0 {
-		t.Fatalf("%d nodes, %d refs and %d children are left", left, r.tree.refs.n, r.tree.children.n)
+	if left := len(r.tree.nodes) - len(r.tree.free); left != 1 || r.tree.refs.Len() != 0 || r.tree.children.Len() != 0 {
+		t.Fatalf("%d nodes, %d refs and %d children are left", left, r.tree.refs.Len(), r.tree.children.Len())
 	}
 }
 
@@ -149,7 +149,7 @@ func FuzzTree(f *testing.F) {
 
 func TestTableHasWhatAMapHas(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
-	table, want := newTable(9, 0), map[key]int32{}
+	table, want := newTable(9), map[key]int32{}
 	for range 200000 {
 		k := key{rng.Uint64N(300), uint32(rng.Uint32N(3))}
 		got, ok := want[k]
@@ -180,8 +180,8 @@ func TestTableHasWhatAMapHas(t *testing.T) {
 				t.Fatalf("adding 2 to %v", k)
 			}
 		}
-		if table.n != len(want) {
-			t.Fatalf("%d entries, want %d", table.n, len(want))
+		if table.Len() != len(want) {
+			t.Fatalf("%d entries, want %d", table.Len(), len(want))
 		}
 	}
 }

@@ -34,11 +34,11 @@ func (x *Index) Check() error {
 		}
 		held += sum
 	}
-	if held != x.held || unique != x.unique || unique != x.blocks.len() {
-		return fmt.Errorf("%d held and %d distinct blocks in the tree, %d and %d by count, %d by name", held, unique, x.held, x.unique, x.blocks.len())
+	if held != x.held || unique != x.unique || unique != x.blocks.Len() {
+		return fmt.Errorf("%d held and %d distinct blocks in the tree, %d and %d by count, %d by name", held, unique, x.held, x.unique, x.blocks.Len())
 	}
-	if want := x.Stats().Nodes; nodes != want || nodes != x.edges.len() {
-		return fmt.Errorf("%d nodes in the tree, %d in use, %d edges", nodes, want, x.edges.len())
+	if want := x.Stats().Nodes; nodes != want || nodes != x.edges.Len() {
+		return fmt.Errorf("%d nodes in the tree, %d in use, %d edges", nodes, want, x.edges.Len())
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (x *Index) checkNode(id nodeID) error {
 	if kids != n.kids || kids == 1 && len(n.locals)+len(x.node(n.child).locals) <= x.runBlocks {
 		return fmt.Errorf("%d children, %d by count, fits the first", kids, n.kids)
 	}
-	if e := x.edges.get(uint64(n.locals[0]), uint32(n.parent)); e == nil || e.to != id {
+	if e := x.edges.Get(uint64(n.locals[0]), uint32(n.parent)); e == nil || nodeID(e.To) != id {
 		return fmt.Errorf("not found by local hash %x from %d", n.locals[0], n.parent)
 	}
 	if err := x.checkNames(id, n, p); err != nil {
@@ -105,8 +105,8 @@ func (x *Index) checkNames(id nodeID, n, p *node) error {
 		case n.parent != root:
 			want = kv.Chain(p.hashes[len(p.hashes)-1], n.locals[i])
 		}
-		e := x.blocks.get(uint64(hash), 0)
-		if hash != want || e == nil || e.to != id || e.from != n.start+uint32(i) {
+		e := x.blocks.Get(uint64(hash), 0)
+		if hash != want || e == nil || nodeID(e.To) != id || e.From != n.start+uint32(i) {
 			return fmt.Errorf("block %d is %x, want %x, found as %+v", i, hash, want, e)
 		}
 	}

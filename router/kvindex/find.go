@@ -34,8 +34,8 @@ func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 		var n *node
 		// The next run is the child that begins with the next local hash.
 		if len(locals) > 0 {
-			if e := x.edges.get(uint64(locals[0]), uint32(id)); e != nil {
-				id = e.to
+			if e := x.edges.Get(uint64(locals[0]), uint32(id)); e != nil {
+				id = nodeID(e.To)
 				n = x.node(id)
 			}
 		}

@@ -1,6 +1,7 @@
 package kvindex
 
 import (
+	"github.com/coppice-llm/coppice/internal/hashtable"
 	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -10,8 +11,8 @@ import (
 type Index struct {
 	cfg     Config
 	nodes   slab
-	blocks  table // from block hash to node and depth
-	edges   table // from parent node and first local hash to node
+	blocks  hashtable.Table // from block hash to node; From is the depth
+	edges   hashtable.Table // from parent node and first local hash to node
 	holders holders
 	unique  int // distinct blocks in the tree
 	held    int // blocks summed over the holders
@@ -80,7 +81,7 @@ func New(cfg Config) (*Index, error) {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	x := &Index{cfg: cfg, blocks: newTable(cfg.Seed, false), edges: newTable(cfg.Seed, true), runBlocks: maxRun, manyKids: manyKids}
+	x := &Index{cfg: cfg, blocks: hashtable.New(hashtable.Config{Seed: cfg.Seed}), edges: hashtable.New(hashtable.Config{Seed: cfg.Seed, Paired: true}), runBlocks: maxRun, manyKids: manyKids}
 	x.holders.slots = map[kv.Rank]uint32{}
 	x.nodes.add() // the root
 	return x, nil
@@ -131,11 +132,12 @@ func (x *Index) addHeld(slot uint32, blocks int) {
 // Example: in a node that starts after 8 blocks, the block at depth 10 (counted from 0) has off
 // 3.
 func (x *Index) place(hash kv.BlockHash) (id nodeID, off int, ok bool) {
-	e := x.blocks.get(uint64(hash), 0)
+	e := x.blocks.Get(uint64(hash), 0)
 	if e == nil {
 		return root, 0, false
 	}
-	return e.to, int(e.from-x.node(e.to).start) + 1, true
+	id = nodeID(e.To)
+	return id, int(e.From-x.node(id).start) + 1, true
 }
 
 // Holds reports whether holder h has the block with this hash. It costs two table lookups: the

@@ -117,7 +117,7 @@ func (x *Index) trimRun(id nodeID) bool {
 		most = max(most, c.blocks)
 	}
 	for _, hash := range n.hashes[most:] {
-		x.blocks.cut(uint64(hash), 0)
+		x.blocks.Delete(uint64(hash), 0)
 	}
 	x.unique -= len(n.hashes) - int(most)
 	if most == 0 {

@@ -8,7 +8,7 @@ func (x *Index) link(parent, id nodeID) {
 	n.parent = parent
 	x.prepend(p, id)
 	p.kids++
-	x.edges.put(uint64(n.locals[0]), uint32(parent), id)
+	x.edges.Put(uint64(n.locals[0]), uint32(parent), uint32(id))
 	switch {
 	case p.below() != nil:
 		p.count(n, 1)
@@ -24,7 +24,7 @@ func (x *Index) link(parent, id nodeID) {
 func (x *Index) unlink(id nodeID) {
 	n := x.node(id)
 	p := x.node(n.parent)
-	x.edges.cut(uint64(n.locals[0]), uint32(n.parent))
+	x.edges.Delete(uint64(n.locals[0]), uint32(n.parent))
 	x.unlinkSibling(n, p)
 	p.kids--
 	if p.below() != nil {
@@ -40,8 +40,8 @@ func (x *Index) moveChildren(from, to nodeID) {
 	for id := f.child; id != root; id = x.node(id).next {
 		n := x.node(id)
 		// An edge is found by its parent, so each child gets a new one.
-		x.edges.cut(uint64(n.locals[0]), uint32(from))
-		x.edges.put(uint64(n.locals[0]), uint32(to), id)
+		x.edges.Delete(uint64(n.locals[0]), uint32(from))
+		x.edges.Put(uint64(n.locals[0]), uint32(to), uint32(id))
 		n.parent = to
 	}
 	t.child, t.kids = f.child, f.kids

@@ -75,7 +75,8 @@ func (s *Sharded) Shards() int { return len(s.shards) }
 // Branch returns the number of the shard of all sequences whose first block has this local hash.
 func (s *Sharded) Branch(first kv.LocalHash) int {
 	hi, lo := bits.Mul64(uint64(first)^0x2545f4914f6cdd1d, 0xe7037ed1a0b428db)
-	return home(hi^lo, len(s.shards))
+	at, _ := bits.Mul64(hi^lo, uint64(len(s.shards)))
+	return int(at)
 }
 
 // Find is [Index.Find]. It takes the shared lock of one shard.

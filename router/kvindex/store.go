@@ -122,11 +122,11 @@ func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err 
 	end := 0 // number of blocks of the run that the holder has
 	for s.used < len(run.Locals) {
 		if s.id == root || s.off == len(x.node(s.id).locals) {
-			e := x.edges.get(uint64(run.Locals[s.used]), uint32(s.id))
+			e := x.edges.Get(uint64(run.Locals[s.used]), uint32(s.id))
 			if e == nil {
 				break
 			}
-			s.id, s.off = e.to, 0
+			s.id, s.off = nodeID(e.To), 0
 			x.path = append(x.path, s.id)
 		}
 		n := x.node(s.id)
@@ -171,7 +171,7 @@ func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.L
 	id := s.id
 	// The run leaves the tree inside a node: split it there, so that a child can be added.
 	if len(locals) > 0 && id != root && s.off < len(x.node(id).locals) {
-		if x.blocks.get(uint64(hashes[0]), 0) != nil {
+		if x.blocks.Get(uint64(hashes[0]), 0) != nil {
 			return 0 // check before the split, which would be in vain
 		}
 		id = x.split(id, s.off)
@@ -200,7 +200,7 @@ func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.L
 // depth on. It returns how many it added: all, or those before the first hash that is taken.
 func (x *Index) name(id nodeID, depth uint32, hashes []kv.BlockHash) int {
 	for i, hash := range hashes {
-		if !x.blocks.put(uint64(hash), depth+uint32(i), id) {
+		if !x.blocks.Put(uint64(hash), depth+uint32(i), uint32(id)) {
 			return i
 		}
 	}
@@ -210,7 +210,7 @@ func (x *Index) name(id nodeID, depth uint32, hashes []kv.BlockHash) int {
 // rename changes the table entries of the blocks with these hashes to node id.
 func (x *Index) rename(id nodeID, hashes []kv.BlockHash) {
 	for _, hash := range hashes {
-		x.blocks.get(uint64(hash), 0).to = id
+		x.blocks.Get(uint64(hash), 0).To = uint32(id)
 	}
 }
 
