@@ -134,21 +134,9 @@ func (x *Index) trimRun(id nodeID) bool {
 		}
 	}
 	for _, slot := range x.slots {
-		n.makeFull(slot)
+		n.cover(slot, int(most))
 	}
 	return true
-}
-
-// makeFull removes the cut of slot, which is as long as the run, and puts slot into full.
-func (n *node) makeFull(slot uint32) {
-	at := n.cutOf(slot)
-	n.cuts = slices.Delete(n.cuts, at, at+1)
-	if len(n.cuts) == 0 {
-		n.cuts = nil
-	}
-	p := n.word(int(slot / 64))
-	p.full |= 1 << (slot % 64)
-	n.setWord(int(slot/64), p)
 }
 
 // shrunk returns a, copied to a smaller array if it fills less than half of its array.

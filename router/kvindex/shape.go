@@ -63,7 +63,7 @@ func (x *Index) split(id nodeID, k int) nodeID {
 	upper.locals, lower.locals = slices.Clone(n.locals[:k]), slices.Clone(n.locals[k:])
 	upper.hashes, lower.hashes = slices.Clone(n.hashes[:k]), slices.Clone(n.hashes[k:])
 	lower.start += uint32(k)
-	x.partHolders(n, &upper, &lower, uint32(k))
+	partHolders(n, &upper, &lower, k)
 
 	parent := n.parent
 	// A new ID for the upper half renames k blocks. A new ID for the lower half renames its
@@ -88,33 +88,20 @@ func (x *Index) split(id nodeID, k int) nodeID {
 }
 
 // partHolders sets the holders of upper and lower, the two parts of n, which is cut after k
-// blocks.
-func (x *Index) partHolders(n, upper, lower *node, k uint32) {
-	upper.cuts, lower.cuts = nil, nil
-	upper.more, lower.more = nil, nil
-	for i := range n.words() {
-		p := n.word(i)
-		upper.setWord(i, p)
-		lower.setWord(i, pair{p.full, p.full})
+// blocks. A cut in the upper part stays there. A longer cut covers the upper part and continues in
+// the lower.
+func partHolders(n, upper, lower *node, k int) {
+	for _, part := range [...]*node{upper, lower} {
+		part.cuts, part.more = nil, nil
+		for i := range n.words() {
+			full := n.word(i).full
+			part.setWord(i, pair{full, full})
+		}
 	}
-	// A cut in the upper part stays there. A longer cut covers the upper part and continues in
-	// the lower.
 	for _, c := range n.cuts {
-		bit := uint64(1) << (c.slot % 64)
-		i := int(c.slot / 64)
-		if c.blocks < k {
-			upper.cuts = append(upper.cuts, c)
-			continue
-		}
-		p := upper.word(i)
-		p.full |= bit
-		upper.setWord(i, p)
-		if c.blocks > k {
-			lower.cuts = append(lower.cuts, cut{c.slot, c.blocks - k})
-			q := lower.word(i)
-			q.held |= bit
-			lower.setWord(i, q)
-		}
+		blocks := int(c.blocks)
+		upper.cover(c.slot, min(blocks, k))
+		lower.cover(c.slot, max(blocks-k, 0))
 	}
 }
 
@@ -134,14 +121,8 @@ func (x *Index) join(id nodeID) nodeID {
 	if len(n.locals)+len(c.locals) > x.runBlocks {
 		return id
 	}
-	whole := node{
-		locals: slices.Concat(n.locals, c.locals), hashes: slices.Concat(n.hashes, c.hashes),
-		cuts: x.joinCuts(n, c), start: n.start,
-	}
-	// Holders of the whole child cover the merged run; all holders of n hold its beginning.
-	for i := range max(n.words(), c.words()) {
-		whole.setWord(i, pair{c.word(i).full, n.word(i).held})
-	}
+	whole := node{locals: slices.Concat(n.locals, c.locals), hashes: slices.Concat(n.hashes, c.hashes), start: n.start}
+	x.joinHolders(&whole, n, c)
 	// Keep the ID of the node whose blocks and children are more expensive to move.
 	stays, goes := child, id
 	if len(c.locals)+2*int(c.kids) < len(n.locals) {
@@ -163,19 +144,23 @@ func (x *Index) join(id nodeID) nodeID {
 	return stays
 }
 
-// joinCuts returns the cuts of the run that results when n and its child c are joined.
-func (x *Index) joinCuts(n, c *node) []cut {
-	cuts := slices.Clone(n.cuts)
-	k := uint32(len(n.locals))
-	// Holders of all of n but nothing of c end at the border: a cut after k blocks.
+// joinHolders sets the holders of whole, the run that results when n and its child c are joined.
+func (x *Index) joinHolders(whole, n, c *node) {
+	k := len(n.locals)
+	for i := range c.words() {
+		full := c.word(i).full
+		whole.setWord(i, pair{full, full})
+	}
+	// Holders of all of n but nothing of c end at the border.
 	for i := range n.words() {
 		for _, slot := range slotsOf(n.word(i).full&^c.word(i).held, i, x.slots[:0]) {
-			cuts = append(cuts, cut{slot, k})
+			whole.cover(slot, k)
 		}
 	}
-	// Cuts in c move by the length of n.
-	for _, cc := range c.cuts {
-		cuts = append(cuts, cut{cc.slot, cc.blocks + k})
+	for _, cut := range n.cuts {
+		whole.cover(cut.slot, int(cut.blocks))
 	}
-	return cuts
+	for _, cut := range c.cuts {
+		whole.cover(cut.slot, k+int(cut.blocks))
+	}
 }

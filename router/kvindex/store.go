@@ -226,23 +226,17 @@ func (x *Index) extend(id nodeID, slot uint32, hashes []kv.BlockHash, locals []k
 	if done == 0 {
 		return 0
 	}
-	// The holders of the whole old run get a cut at its end. The new end belongs to slot alone.
-	old := uint32(len(n.locals))
-	for i := range n.words() {
-		p := n.word(i)
-		for _, h := range slotsOf(p.full, i, x.slots[:0]) {
-			if h != slot {
-				n.cuts = append(n.cuts, cut{h, old})
-			}
-		}
-		p.full = 0
-		if int(slot/64) == i {
-			p.full = 1 << (slot % 64)
-		}
-		n.setWord(i, p)
-	}
+	old := len(n.locals)
 	n.locals = append(n.locals, locals[:done]...)
 	n.hashes = append(n.hashes, hashes[:done]...)
+	// The holders of the whole old run get a cut at its end. The new end belongs to slot alone.
+	for i := range n.words() {
+		for _, h := range slotsOf(n.word(i).full, i, x.slots[:0]) {
+			if h != slot {
+				n.cover(h, old)
+			}
+		}
+	}
 	x.unique += done
 	x.addHeld(slot, done)
 	return done
