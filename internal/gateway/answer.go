@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/coppice-llm/coppice/router"
 )
 
 // answer is the body of a worker's answer on its way to the client. It reports progress to the
@@ -45,7 +47,7 @@ func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 		stream: strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") && res.Header.Get("Content-Encoding") == "",
 	}
 	if res.ContentLength == 0 {
-		a.release()
+		a.finish(a.p.g.dispatch.Release)
 		return nil
 	}
 	a.buffer = p.g.buffers.Get().(*[]byte)
@@ -122,9 +124,9 @@ func (a *answer) pass(b []byte, err error) []byte {
 	}
 	switch {
 	case err == io.EOF || a.left == 0 || a.done:
-		a.release()
+		a.finish(a.p.g.dispatch.Release)
 	case err != nil:
-		a.abandon()
+		a.finish(a.p.g.dispatch.Abandon)
 	}
 	return b
 }
@@ -226,21 +228,11 @@ func (a *answer) broken(err error) {
 	a.p.member.Nudge()
 }
 
-// release ends the reservation of a complete answer. Later calls of release or abandon do
-// nothing.
-func (a *answer) release() {
+// finish ends the reservation by calling how. Later calls do nothing.
+func (a *answer) finish(how func(router.Reservation)) {
 	if !a.released {
 		a.released = true
-		a.p.g.dispatch.Release(a.p.decision.Reservation)
-	}
-}
-
-// abandon ends the reservation of an incomplete answer. Later calls of release or abandon do
-// nothing.
-func (a *answer) abandon() {
-	if !a.released {
-		a.released = true
-		a.p.g.dispatch.Abandon(a.p.decision.Reservation)
+		how(a.p.decision.Reservation)
 	}
 }
 
@@ -252,7 +244,7 @@ func (a *answer) Close() error {
 	}
 	err := a.from.Close()
 	a.from = nil
-	a.abandon()
+	a.finish(a.p.g.dispatch.Abandon)
 	a.p.g.attempts.end(a.p.member, a.p.attempt)
 	if a.buffer != nil {
 		a.p.g.buffers.Put(a.buffer)

@@ -103,17 +103,8 @@ func (p *proxiedRequest) served(s *members.Snapshot) string {
 // others reports whether there is a healthy worker for the request that was not asked yet, by
 // their number.
 func (p *proxiedRequest) others() bool {
-	s, ask := p.g.members.Snapshot(), &p.buffer.ask
-	model := p.served(s)
-	n, staged := p.g.dispatch.Reachable(ask, model)
-	switch {
-	case staged:
-	case model != "":
-		n = s.Served[model]
-	default:
-		n = s.Ready
-	}
-	return n > ask.Asked
+	ask := &p.buffer.ask
+	return p.g.dispatch.Reachable(ask, p.served(p.g.members.Snapshot())) > ask.Asked
 }
 
 // noWorkers returns the error for a request that no worker can take.

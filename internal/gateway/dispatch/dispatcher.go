@@ -54,8 +54,8 @@ type groups struct {
 	healthy map[inPool]int
 }
 
-// inPool stands for the workers of a pool that serve a model; with model "", all workers of the
-// pool.
+// inPool stands for the workers of a pool that serve a model; with pool 0, of the whole fleet,
+// and with model "", for all of them.
 type inPool struct {
 	pool  router.PoolID
 	model string

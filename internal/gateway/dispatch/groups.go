@@ -3,6 +3,7 @@ package dispatch
 import (
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -41,15 +42,12 @@ func (d *Dispatcher) SetPools(c *global.Config) error {
 }
 
 // Regroup assigns the workers of s to their pools: by the pool in their status with a grid, else
-// by dealing them into buckets. Without pools it does nothing.
+// by dealing them into buckets. It counts the healthy workers of each pool and of the fleet.
 func (d *Dispatcher) Regroup(s *members.Snapshot, now time.Time) {
 	d.places.Lock()
 	defer d.places.Unlock()
 	p := d.Pools()
-	if p == nil {
-		return
-	}
-	if !p.Grid() && d.places.see(s, now, d.cfg.Router.MaxWorkers) {
+	if p != nil && !p.Grid() && d.places.see(s, now, d.cfg.Router.MaxWorkers) {
 		d.deal(p)
 	}
 	g := &groups{pool: map[kv.WorkerID]router.PoolID{}, healthy: map[inPool]int{}}
@@ -61,10 +59,7 @@ func (d *Dispatcher) Regroup(s *members.Snapshot, now time.Time) {
 			pool = p.byName[of.Pool]
 		}
 		if of.State == members.Healthy {
-			g.healthy[inPool{pool: pool}]++
-			for _, name := range of.Models {
-				g.healthy[inPool{pool, name}]++
-			}
+			g.count(pool, of.Models)
 		}
 		g.pool[id] = pool
 		for rank := range m.Ranks() {
@@ -72,12 +67,25 @@ func (d *Dispatcher) Regroup(s *members.Snapshot, now time.Time) {
 		}
 	}
 	d.groups.Store(g)
+	if p == nil {
+		return
+	}
 	// A request waiting for a pool may now have a worker there, or none at all.
 	d.change(func(r *router.Router, now time.Duration) {
 		for w, pool := range moves {
 			r.SetPool(now, w, pool) // ranks that have not joined yet get their pool later
 		}
 	})
+}
+
+// count adds a healthy worker of a pool, 0 without pools.
+func (g *groups) count(pool router.PoolID, models []string) {
+	for _, in := range slices.Compact([]router.PoolID{0, pool}) {
+		g.healthy[inPool{pool: in}]++
+		for _, model := range models {
+			g.healthy[inPool{in, model}]++
+		}
+	}
 }
 
 // deal divides the workers of places into the buckets of p. The caller holds the lock of places.

@@ -102,17 +102,17 @@ func (d *Dispatcher) Ascend(a *Ask, model string) bool {
 }
 
 // Reachable returns the number of healthy workers for the model ("": any) in the request's
-// current pool and in the pools after it. staged reports whether the request is assigned to
-// pools; if not, n is 0.
-func (d *Dispatcher) Reachable(a *Ask, model string) (n int, staged bool) {
+// current pool and in the pools after it, or in the whole fleet if the request is assigned to no
+// pool.
+func (d *Dispatcher) Reachable(a *Ask, model string) (n int) {
 	s, g := &a.stage, d.groups.Load()
 	if len(s.ids) == 0 {
-		return 0, false
+		return g.healthy[inPool{0, model}]
 	}
 	for _, id := range s.ids[s.at:] {
 		n += g.healthy[inPool{id, model}]
 	}
-	return n, true
+	return n
 }
 
 // GridPools returns the names of the pools that a grid chose for a request, preferred first.

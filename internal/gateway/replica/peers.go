@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/router"
@@ -12,9 +11,8 @@ type peers struct {
 	silence time.Duration
 	most    int
 	all     map[router.ReplicaID]*peer
-	left    []process // ring of processes that said goodbye; their late messages are ignored
-	oldest  int       // position of the oldest in left
-	held    int       // bytes of incomplete snapshots
+	left    map[router.ReplicaID]uint64 // epochs of routers that said goodbye; their late messages are ignored
+	held    int                         // bytes of incomplete snapshots
 	counts  Counts
 }
 
@@ -54,7 +52,7 @@ type peer struct {
 	snapshot pieces
 }
 
-// mostLeft bounds the processes in left.
+// mostLeft bounds the entries of left.
 const mostLeft = 64
 
 // mostHeld bounds the bytes of incomplete snapshots of all peers together.
@@ -69,24 +67,21 @@ const (
 	forget                // its sender has left: forget it
 )
 
-// process is one run of a router. Another run with the same ID has a later epoch.
-type process struct {
-	id    router.ReplicaID
-	epoch uint64
-}
-
 // receive updates the state of the sender of message m, which arrived at now. It returns the
 // sender's state (nil if the message must be ignored or its sender was unknown) and the way to
 // handle the message.
 func (p *peers) receive(now time.Time, m *message) (*peer, verdict) {
 	x := p.all[m.replica]
 	switch {
-	case x != nil && m.epoch < x.epoch, slices.ContainsFunc(p.left, func(l process) bool { return l.id == m.replica && m.epoch <= l.epoch }):
+	case x != nil && m.epoch < x.epoch, m.epoch <= p.left[m.replica]:
 		p.counts.Late++
 		return nil, ignore
 	case m.kind == wireGoodbye:
 		p.counts.Goodbyes++
-		p.remember(process{m.replica, m.epoch})
+		if len(p.left) >= mostLeft {
+			clear(p.left)
+		}
+		p.left[m.replica] = m.epoch
 		p.drop(m.replica)
 		return x, forget
 	case x == nil && len(p.all) >= p.most:
@@ -105,16 +100,6 @@ func (p *peers) receive(now time.Time, m *message) (*peer, verdict) {
 		p.take(x, m.seq, m.seq+uint64(len(m.events)))
 	}
 	return x, apply
-}
-
-// remember adds a process to left, in place of the oldest one if left is full.
-func (p *peers) remember(gone process) {
-	if len(p.left) < mostLeft {
-		p.left = append(p.left, gone)
-		return
-	}
-	p.left[p.oldest] = gone
-	p.oldest = (p.oldest + 1) % mostLeft
 }
 
 // drop removes a peer with its incomplete snapshot.

@@ -10,7 +10,7 @@ import (
 )
 
 func newPeers(silence time.Duration) *peers {
-	return &peers{silence: silence, most: 3, all: map[router.ReplicaID]*peer{}}
+	return &peers{silence: silence, most: 3, all: map[router.ReplicaID]*peer{}, left: map[router.ReplicaID]uint64{}}
 }
 
 // TestPeerNumbers: the missing events reach from the first lost one to the last. A snapshot ends

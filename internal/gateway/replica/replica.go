@@ -20,10 +20,13 @@ import (
 // Replicas publishes this router's reservations and applies those of the other routers.
 type Replicas struct {
 	cfg  Config
-	self process
-	d    *dispatch.Dispatcher
-	bus  *nats.Bus
-	in   <-chan []byte
+	self struct {
+		id    router.ReplicaID
+		epoch uint64
+	}
+	d   *dispatch.Dispatcher
+	bus *nats.Bus
+	in  <-chan []byte
 	// news signals that there are events to publish, joined that a worker has joined. Both have
 	// capacity 1.
 	news, joined <-chan struct{}
@@ -66,8 +69,9 @@ func (c Config) Join(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)
 		return nil, err
 	}
 	of := d.Router()
-	r := &Replicas{cfg: c, self: process{of.Replica, of.Epoch}, d: d, bus: bus, in: bus.Messages(), log: log}
-	r.peers = peers{silence: c.Silence, most: of.MaxPeers, all: map[router.ReplicaID]*peer{}}
+	r := &Replicas{cfg: c, d: d, bus: bus, in: bus.Messages(), log: log}
+	r.self.id, r.self.epoch = of.Replica, of.Epoch
+	r.peers = peers{silence: c.Silence, most: of.MaxPeers, all: map[router.ReplicaID]*peer{}, left: map[router.ReplicaID]uint64{}}
 	if c.between != nil {
 		r.in = c.between(r.in)
 	}
