@@ -235,7 +235,7 @@ func TestTopFleet(t *testing.T) {
 		s := fleetview.Snapshot{Schema: fleetview.Schema, Policy: "latency", UptimeS: 10 * float64(n), Open: 3, Troubles: []string{"a worker\x1b[2J is refused"},
 			Fleet: fleetview.Sums{Requests: 50 * uint64(n), ConfirmedTokens: 1000, CachedTokens: 800, PredictedTokens: 900}}
 		for i := range 30 {
-			w := fleetview.Worker{Name: fmt.Sprintf("worker-%d", i), State: "healthy", Mode: "events", Requests: i}
+			w := fleetview.Worker{About: fleetview.About{Name: fmt.Sprintf("worker-%d", i), State: "healthy", Mode: "events"}, Requests: i}
 			if i == 29 {
 				w.Name, w.State = "evil\x1b]0;owned\a", "lost"
 			}

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -116,38 +117,29 @@ func Parse(text string) (t Target, err error) {
 	if err != nil {
 		return t, errors.New("the text after the ? is not a query")
 	}
-	// take returns the values of the parameters called names. Any other or repeated parameter is an error.
-	take := func(names ...string) (taken []string, err error) {
-		for _, name := range names {
-			if len(values[name]) > 1 {
-				err = errors.Join(err, fmt.Errorf("%s is given twice", name))
-			}
-			taken = append(taken, values.Get(name))
-			values.Del(name)
-		}
-		for name := range values {
+	names, ok := parameters[scheme]
+	if !ok {
+		return t, fmt.Errorf("the scheme is %.20q, want zmq, nats or tls", scheme)
+	}
+	for name, given := range values {
+		if !slices.Contains(names, name) {
 			err = errors.Join(err, fmt.Errorf("unknown parameter %.40q, want one of %s", Redact(name), strings.Join(names, ", ")))
+		} else if len(given) > 1 {
+			err = errors.Join(err, fmt.Errorf("%s is given twice", name))
 		}
-		return taken, err
 	}
-	switch scheme {
-	case "zmq":
-		taken, err := take("replay", "topic")
-		if err != nil {
-			return t, err
-		}
-		t.ZMQ, err = parseZMQ(authority, taken[0], taken[1])
-		return t, err
-	case "nats", "tls":
-		taken, err := take("prefix", "creds", "ca")
-		if err != nil {
-			return t, err
-		}
-		t.NATS, err = parseNATS(scheme, authority, nats.Config{Prefix: taken[0], Credentials: taken[1], CA: taken[2]})
-		return t, err
+	switch {
+	case err != nil:
+	case scheme == "zmq":
+		t.ZMQ, err = parseZMQ(authority, values.Get("replay"), values.Get("topic"))
+	default:
+		t.NATS, err = parseNATS(scheme, authority, nats.Config{Prefix: values.Get("prefix"), Credentials: values.Get("creds"), CA: values.Get("ca")})
 	}
-	return t, fmt.Errorf("the scheme is %.20q, want zmq, nats or tls", scheme)
+	return t, err
 }
+
+// parameters lists the parameters of each scheme.
+var parameters = map[string][]string{"zmq": {"replay", "topic"}, "nats": {"prefix", "creds", "ca"}, "tls": {"prefix", "creds", "ca"}}
 
 func parseZMQ(authority, replay, topic string) (*ZMQ, error) {
 	host, text, err := net.SplitHostPort(authority)

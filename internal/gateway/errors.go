@@ -11,25 +11,20 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// serverError makes an error of the gateway itself.
-func serverError(status int, code, message string) *openai.Error {
-	return &openai.Error{Status: status, Type: "server_error", Code: code, Message: message}
-}
-
 // Errors that the gateway answers with itself.
 var (
-	errDrained   = serverError(http.StatusServiceUnavailable, "shutting_down", "the gateway shut down before this request ended; ask again")
-	errDraining  = serverError(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
-	errNoWorkers = serverError(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
-	errEmpty     = serverError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
-	errBusy      = serverError(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for the whole time that a request may wait; ask again later")
-	errBodies    = serverError(http.StatusServiceUnavailable, "server_busy", "the bodies of open requests take all the memory that the gateway may use for them; ask again later")
-	errConns     = serverError(http.StatusServiceUnavailable, "too_many_connections", "the gateway has reached its limit of connections (--max-conns) and answers only health probes; ask again later, or over an open connection")
-	errInternal  = serverError(http.StatusInternalServerError, "internal_error", "the gateway failed; its log says why")
-	errTooMany   = &openai.Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "too_many_requests", Message: "the limit of open or waiting requests is reached; ask again later"}
-	errLoop      = &openai.Error{Status: http.StatusLoopDetected, Type: "server_error", Code: "loop", Message: "the request has come back to the gateway: it is a worker of its own, or of one of its workers"}
-	errSlow      = &openai.Error{Status: http.StatusRequestTimeout, Type: "timeout_error", Code: "body_timeout", Message: "the body did not arrive in time"}
-	errBroken    = &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "broken_body", Message: "the body ended before it was complete, or is not framed as the header says"}
+	errDrained   = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the gateway shut down before this request ended; ask again")
+	errDraining  = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
+	errNoWorkers = openai.NewError(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
+	errEmpty     = openai.NewError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
+	errBusy      = openai.NewError(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for the whole time that a request may wait; ask again later")
+	errBodies    = openai.NewError(http.StatusServiceUnavailable, "server_busy", "the bodies of open requests take all the memory that the gateway may use for them; ask again later")
+	errConns     = openai.NewError(http.StatusServiceUnavailable, "too_many_connections", "the gateway has reached its limit of connections (--max-conns) and answers only health probes; ask again later, or over an open connection")
+	errInternal  = openai.NewError(http.StatusInternalServerError, "internal_error", "the gateway failed; its log says why")
+	errTooMany   = openai.NewError(http.StatusTooManyRequests, "too_many_requests", "the limit of open or waiting requests is reached; ask again later")
+	errLoop      = openai.NewError(http.StatusLoopDetected, "loop", "the request has come back to the gateway: it is a worker of its own, or of one of its workers")
+	errSlow      = openai.NewError(http.StatusRequestTimeout, "body_timeout", "the body did not arrive in time")
+	errBroken    = openai.NewError(http.StatusBadRequest, "broken_body", "the body ended before it was complete, or is not framed as the header says")
 )
 
 // unavailable returns the error for the client if no worker began to answer. worker is the last
@@ -38,7 +33,7 @@ func unavailable(worker string, err error) *openai.Error {
 	if b, ok := err.(*busyError); ok && b.status == http.StatusTooManyRequests {
 		return errTooMany
 	}
-	return serverError(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s did not answer, and no other worker was left to try; ask again", worker))
+	return openai.NewError(http.StatusBadGateway, "worker_failed", "worker %s did not answer, and no other worker was left to try; ask again", worker)
 }
 
 // failedLate returns the error for the client if worker failed with a request that must not move
@@ -49,23 +44,23 @@ func failedLate(worker string, known bool) *openai.Error {
 	if !known {
 		text = "worker %s failed after it received the request and may have begun to compute it, so no other worker was tried; ask again"
 	}
-	return serverError(http.StatusBadGateway, "worker_failed", fmt.Sprintf(text, worker))
+	return openai.NewError(http.StatusBadGateway, "worker_failed", text, worker)
 }
 
 // broken returns the error for the end of a stream that worker broke off.
 func broken(worker string) *openai.Error {
-	return serverError(http.StatusBadGateway, "worker_failed", fmt.Sprintf("worker %s broke off its answer; ask again", worker))
+	return openai.NewError(http.StatusBadGateway, "worker_failed", "worker %s broke off its answer; ask again", worker)
 }
 
 // badBody returns the error that refuses a body that can't be parsed.
 func badBody(err error) error {
-	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_json", Message: err.Error()}
+	return openai.NewError(http.StatusBadRequest, "invalid_json", "%v", err)
 }
 
 // badHeader returns the error that refuses the value of one of the gateway's own headers (or of
 // a field of the body with the same meaning) called name.
 func badHeader(name string, err error) error {
-	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: name, Code: "invalid_value", Message: name + ": " + err.Error()}
+	return openai.NewError(http.StatusBadRequest, "invalid_value", "%s: %v", name, err).At(name)
 }
 
 // noModel returns the error that refuses the model name, which no worker serves. models are the
@@ -76,8 +71,7 @@ func noModel(name string, models []string) error {
 	if len(models) > most {
 		models, more = models[:most], " and others"
 	}
-	return &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Param: "model", Code: "model_not_found",
-		Message: fmt.Sprintf("no worker serves the model %.100q; the models are %s%s", name, strings.Join(models, ", "), more)}
+	return openai.NewError(http.StatusNotFound, "model_not_found", "no worker serves the model %.100q; the models are %s%s", name, strings.Join(models, ", "), more).At("model")
 }
 
 // noWorkerInPool returns the error for a request that no worker in its pools can take. pools has
@@ -91,8 +85,8 @@ func noWorkerInPool(pools []string, model string) error {
 	if model != "" {
 		what = fmt.Sprintf("a request for the model %.100q", model)
 	}
-	return serverError(http.StatusServiceUnavailable, "no_workers",
-		fmt.Sprintf("no worker of pool %q%s can take %s: there is none, or all are lost, draining or serve other models; the gateway's /v1/fleet lists the pool of each worker, and other targets choose other pools", pools[0], faster, what))
+	return openai.NewError(http.StatusServiceUnavailable, "no_workers",
+		"no worker of pool %q%s can take %s: there is none, or all are lost, draining or serve other models; the gateway's /v1/fleet lists the pool of each worker, and other targets choose other pools", pools[0], faster, what)
 }
 
 // translate returns the error to send to the client for err. An error without a translation
@@ -110,7 +104,7 @@ func translate(err error) *openai.Error {
 	case errors.Is(err, dispatch.ErrPatience):
 		return errBusy
 	case errors.Is(err, router.ErrRequest):
-		return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_value", Message: strings.TrimPrefix(err.Error(), "router: ")}
+		return openai.NewError(http.StatusBadRequest, "invalid_value", "%s", strings.TrimPrefix(err.Error(), "router: "))
 	}
 	return errInternal
 }

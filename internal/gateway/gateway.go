@@ -174,17 +174,17 @@ func (g *Gateway) apply(c members.Change) error {
 	case members.Health:
 		health := map[members.State]router.Health{members.Healthy: router.Healthy, members.Draining: router.Draining, members.Lost: router.Lost}
 		g.dispatch.SetHealth(c.Rank, health[c.State])
-	case members.Heard:
-		g.dispatch.SetHeard(c.Rank, c.Live)
+	case members.EventsLive:
+		g.dispatch.SetEventsLive(c.Rank, c.Live)
 	case members.Left:
 		g.dispatch.Leave(c.Rank)
 	case members.Enrolled:
 		g.dispatch.Regroup(c.Snapshot, time.Now())
-	case members.Silent:
+	case members.StillLost:
 		g.attempts.cancelSilent(c.Member, c.Since, time.Now())
-	case members.Forgotten:
+	case members.NameUnused:
 		g.metrics.forget(c.Name)
-	case members.Spoken:
+	case members.TokenizerChanged:
 		return g.read(c.Tokenizer)
 	}
 	return nil
@@ -229,7 +229,7 @@ func (g *Gateway) noWorkers(workers int) *openai.Error {
 		return errNoWorkers
 	}
 	if why := g.members.Troubles(); g.members.Registers() && len(why) > 0 {
-		return serverError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers, and none can register: "+why[0])
+		return openai.NewError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers, and none can register: %s", why[0])
 	}
 	return errEmpty
 }

@@ -142,8 +142,7 @@ func (p *proxiedRequest) readBody(r *http.Request) error {
 
 func tooLong(w http.ResponseWriter, most int) error {
 	w.Header().Set("Connection", "close") // do not read the rest of the body
-	return &openai.Error{Status: http.StatusRequestEntityTooLarge, Type: "invalid_request_error", Code: "body_too_large",
-		Message: fmt.Sprintf("the body has more than %d bytes, the limit of the gateway", most)}
+	return openai.NewError(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes, the limit of the gateway", most)
 }
 
 // readPrompt reads the prompt and options of a request to the endpoint kind, and fills the

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httputil"
@@ -57,8 +56,8 @@ func (g *Gateway) mount() {
 		g.routes.Handle("GET /page/{file}", page)
 	}
 	g.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		g.refuse(w, r, &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
-			Message: fmt.Sprintf("the gateway does not serve %.10s %.100q: see /openapi.json; a worker's own endpoints, such as those of its cache, are at its URL in /v1/fleet", r.Method, r.URL.Path)})
+		g.refuse(w, r, openai.NewError(http.StatusNotFound, "unknown_url",
+			"the gateway does not serve %.10s %.100q: see /openapi.json; a worker's own endpoints, such as those of its cache, are at its URL in /v1/fleet", r.Method, r.URL.Path))
 	})
 	g.http = http.Server{
 		Handler: g, TLSConfig: g.cfg.TLS, ConnContext: conns.Context, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
@@ -74,8 +73,7 @@ func (g *Gateway) on(path string, methods map[string]http.HandlerFunc) {
 	}
 	g.routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", allow)
-		g.refuse(w, r, &openai.Error{Status: http.StatusMethodNotAllowed, Type: "invalid_request_error", Code: "method_not_allowed",
-			Message: fmt.Sprintf("%s does not allow %.20s, only %s", path, r.Method, allow)})
+		g.refuse(w, r, openai.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not allow %.20s, only %s", path, r.Method, allow))
 	})
 }
 
@@ -100,7 +98,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	preflight, refusal := g.sites.Check(w.Header(), r)
 	switch {
 	case refusal != nil:
-		g.refuse(w, r, &openai.Error{Status: http.StatusForbidden, Type: "invalid_request_error", Code: refusal.Code, Message: refusal.Message})
+		g.refuse(w, r, openai.NewError(http.StatusForbidden, refusal.Code, "%s", refusal.Message))
 	case preflight:
 		w.WriteHeader(http.StatusNoContent)
 	default:

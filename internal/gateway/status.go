@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/coppice-llm/coppice/internal/gateway/dispatch"
+	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
 	"github.com/coppice-llm/coppice/internal/gateway/members"
 	"github.com/coppice-llm/coppice/internal/gateway/prompt"
 	"github.com/coppice-llm/coppice/kv"
@@ -61,14 +62,8 @@ func modelOf(s *members.Snapshot, name string) openai.Model {
 
 // WorkerStatus describes one worker.
 type WorkerStatus struct {
-	Name   string       `json:"name"`
-	URL    string       `json:"url"`
-	State  string       `json:"state"`
-	Error  string       `json:"error,omitempty"`
-	Mode   string       `json:"mode"` // events, approximate or waiting
-	Pool   string       `json:"pool,omitempty"`
-	Models []string     `json:"models"`
-	Ranks  []RankStatus `json:"ranks"`
+	fleetview.About
+	Ranks []RankStatus `json:"ranks"`
 }
 
 // RankStatus describes one rank of a worker.
@@ -111,7 +106,8 @@ func (g *Gateway) Fleet() FleetStatus {
 	ranks := g.ranks()
 	for _, m := range g.members.All() {
 		of := m.Status()
-		s := WorkerStatus{Name: of.Name, URL: of.URL, State: of.State.String(), Mode: g.mode(m), Pool: of.Pool, Models: append([]string{}, of.Models...), Ranks: []RankStatus{}}
+		about := fleetview.About{Name: of.Name, URL: of.URL, State: of.State.String(), Mode: g.mode(m), Pool: of.Pool, Models: append([]string{}, of.Models...)}
+		s := WorkerStatus{about, []RankStatus{}}
 		if of.Err != nil {
 			s.Error = of.Err.Error()
 		}
@@ -163,8 +159,7 @@ func (g *Gateway) putWeights(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	if err != nil {
-		g.refuse(w, r, &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Code: "invalid_value",
-			Message: fmt.Sprintf("%v; GET lists the weights", err)})
+		g.refuse(w, r, openai.NewError(http.StatusBadRequest, "invalid_value", "%v; GET lists the weights", err))
 		return
 	}
 	g.log.Info("weights changed")

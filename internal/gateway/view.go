@@ -20,7 +20,7 @@ func viewOf(g *Gateway) fleetview.Snapshot {
 	var sums map[string]fleetview.Sums
 	s.Fleet, sums, s.Recent = g.metrics.recent.Read(now)
 	for _, w := range f.Workers {
-		v := fleetview.Worker{Name: w.Name, URL: w.URL, State: w.State, Error: w.Error, Mode: w.Mode, Pool: w.Pool, Models: w.Models, Sums: sums[w.Name]}
+		v := fleetview.Worker{About: w.About, Sums: sums[w.Name]}
 		for _, r := range w.Ranks {
 			v.Requests += r.Requests
 			v.Prefill += r.PrefillTokens

@@ -51,10 +51,10 @@ func TestGuessesOfManyWorkers(t *testing.T) {
 	}
 }
 
-// TestHeard: a rank is blind while its events do not arrive; an unknown rank is ignored.
-func TestHeard(t *testing.T) {
+// TestEventsLive: a rank is blind while its events do not arrive; an unknown rank is ignored.
+func TestEventsLive(t *testing.T) {
 	d, w := newDispatcher(t, router.Config{}), kv.Rank{Worker: 1}
-	d.SetHeard(w, false)
+	d.SetEventsLive(w, false)
 	if len(d.ranks) != 0 || d.Guesses(w) {
 		t.Error("something is noted of a worker that is not there")
 	}
@@ -62,7 +62,7 @@ func TestHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, live := range []bool{false, true, false} {
-		if d.SetHeard(w, live); d.Guesses(w) == live {
+		if d.SetEventsLive(w, live); d.Guesses(w) == live {
 			t.Errorf("heard %v, blind %v", live, d.Guesses(w))
 		}
 	}

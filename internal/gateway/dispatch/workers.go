@@ -108,9 +108,9 @@ func (d *Dispatcher) SetHealth(w kv.Rank, h router.Health) {
 	})
 }
 
-// SetHeard sets whether the events of a rank arrive. While they do, the contents of its cache
+// SetEventsLive sets whether the events of a rank arrive. While they do, the contents of its cache
 // are not guessed. An unknown rank is ignored.
-func (d *Dispatcher) SetHeard(w kv.Rank, live bool) {
+func (d *Dispatcher) SetEventsLive(w kv.Rank, live bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	k := d.ranks[w]

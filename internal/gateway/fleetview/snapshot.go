@@ -19,17 +19,22 @@ type Snapshot struct {
 	Recent   []Routed `json:"recent"` // newest first
 }
 
+// About describes a worker.
+type About struct {
+	Name   string   `json:"name"`
+	URL    string   `json:"url"`
+	State  string   `json:"state"`
+	Error  string   `json:"error,omitempty"`
+	Mode   string   `json:"mode"` // source of its index entries: events, approximate or waiting
+	Pool   string   `json:"pool,omitempty"`
+	Models []string `json:"models"`
+}
+
 // Worker is one worker of a Snapshot, summed over its ranks.
 type Worker struct {
-	Name     string   `json:"name"`
-	URL      string   `json:"url"`
-	State    string   `json:"state"`
-	Error    string   `json:"error,omitempty"`
-	Mode     string   `json:"mode"` // source of its index entries: events, approximate or waiting
-	Pool     string   `json:"pool,omitempty"`
-	Models   []string `json:"models"`
-	Requests int      `json:"active_requests"`
-	Prefill  int      `json:"active_prefill_tokens"` // prompt tokens still to compute, as predicted
+	About
+	Requests int `json:"active_requests"`
+	Prefill  int `json:"active_prefill_tokens"` // prompt tokens still to compute, as predicted
 	// HeldTokens is the number of tokens known to be in its cache.
 	HeldTokens int  `json:"held_tokens"`
 	Sums       Sums `json:"sums"`

@@ -17,14 +17,8 @@ import (
 const maxAnswer = 1 << 20
 
 // get requests the document at path from a worker. It returns the status, and the body up to
-// maxAnswer bytes.
-func (f *Fleet) get(ctx context.Context, m *Member, path string) (status int, body []byte, err error) {
-	return f.getUpTo(ctx, m, path, maxAnswer)
-}
-
-// getUpTo is get with a limit of most bytes instead of maxAnswer. The rest of a longer body is
-// cut off.
-func (f *Fleet) getUpTo(ctx context.Context, m *Member, path string, most int64) (status int, body []byte, err error) {
+// most bytes. The rest of a longer body is cut off.
+func (f *Fleet) get(ctx context.Context, m *Member, path string, most int64) (status int, body []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url.String()+path, nil)
 	if err != nil {
 		return 0, nil, err
@@ -59,7 +53,7 @@ func unexpected(m *Member, path string, status int) error {
 // readCard reads the worker's card. If the worker has no card, it makes one from the worker's
 // list of models.
 func (f *Fleet) readCard(ctx context.Context, m *Member) (description, error) {
-	status, body, err := f.get(ctx, m, card.Path)
+	status, body, err := f.get(ctx, m, card.Path, maxAnswer)
 	if err != nil {
 		return description{}, err
 	}
@@ -85,7 +79,7 @@ func (f *Fleet) readCard(ctx context.Context, m *Member) (description, error) {
 
 // readModels makes a card from the list of models of a worker that is not Coppice.
 func (f *Fleet) readModels(ctx context.Context, m *Member) (description, error) {
-	status, body, err := f.get(ctx, m, "/v1/models")
+	status, body, err := f.get(ctx, m, "/v1/models", maxAnswer)
 	if err != nil {
 		return description{}, err
 	}
@@ -118,7 +112,7 @@ func (f *Fleet) ready(ctx context.Context, m *Member) (bool, error) {
 	if foreign {
 		path = "/health"
 	}
-	status, _, err := f.get(ctx, m, path)
+	status, _, err := f.get(ctx, m, path, maxAnswer)
 	switch {
 	case err != nil:
 		return false, err
@@ -128,7 +122,7 @@ func (f *Fleet) ready(ctx context.Context, m *Member) (bool, error) {
 		return false, fmt.Errorf("%s%s answers with status %d", m.url, path, status)
 	}
 	// A draining worker is healthy; an unhealthy one has lost its node.
-	if status, _, err = f.get(ctx, m, "/health"); err == nil && status != http.StatusOK {
+	if status, _, err = f.get(ctx, m, "/health", maxAnswer); err == nil && status != http.StatusOK {
 		err = fmt.Errorf("%s/health answers with status %d", m.url, status)
 	}
 	return false, err

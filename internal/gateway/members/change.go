@@ -32,8 +32,8 @@ type Health struct {
 	State State
 }
 
-// Heard reports that the events of a rank arrive, or no longer do.
-type Heard struct {
+// EventsLive reports that the events of a rank arrive, or no longer do.
+type EventsLive struct {
 	Rank kv.Rank
 	Live bool
 }
@@ -44,14 +44,14 @@ type Left struct{ Rank kv.Rank }
 // Enrolled brings a new snapshot. It is sent under the fleet's lock.
 type Enrolled struct{ Snapshot *Snapshot }
 
-// Silent reports that another probe of a lost worker has failed.
-type Silent struct {
+// StillLost reports that another probe of a lost worker has failed.
+type StillLost struct {
 	Member *Member
 	Since  time.Time // time of its loss
 }
 
-// Forgotten reports that no worker has this name now.
-type Forgotten struct{ Name string }
+// NameUnused reports that no worker has this name now.
+type NameUnused struct{ Name string }
 
-// Spoken replaces the tokenizer for reading prompts. An error from Apply keeps the previous one.
-type Spoken struct{ Tokenizer *TokenizerSet }
+// TokenizerChanged replaces the tokenizer for reading prompts. An error from Apply keeps the previous one.
+type TokenizerChanged struct{ Tokenizer *TokenizerSet }

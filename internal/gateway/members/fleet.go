@@ -28,7 +28,7 @@ type Fleet struct {
 	further    []*events.Subscriber // one for each of Config.Consolidate
 	watcher    *nats.Watcher        // nil: no registration
 	troubles   troubles
-	hearing    sync.Mutex // held while applyHeard runs
+	applying   sync.Mutex // held while applyEventsLive runs
 	ctx        context.Context
 	stop       context.CancelFunc
 	background sync.WaitGroup // the goroutines for registrations and lingering members
@@ -76,13 +76,13 @@ func (f *Fleet) dismiss(gone []*Member) {
 	}
 }
 
-// Forget applies Forgotten for a name, unless a joined worker has it.
+// Forget applies NameUnused for a name, unless a joined worker has it.
 func (f *Fleet) Forget(name string) {
 	f.mu.Lock()
 	taken := f.claims[card.IDOf(name)] != nil
 	f.mu.Unlock()
 	if !taken {
-		f.cfg.Apply(Forgotten{name})
+		f.cfg.Apply(NameUnused{name})
 	}
 }
 

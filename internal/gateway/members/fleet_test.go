@@ -9,15 +9,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// TestHeardInOrder: the state of events is read under the lock under which it is applied;
+// TestEventsLiveInOrder: the state of events is read under the lock under which it is applied;
 // otherwise old news could overwrite new.
-func TestHeardInOrder(t *testing.T) {
+func TestEventsLiveInOrder(t *testing.T) {
 	var f *Fleet
 	told := 0
 	apply := func(c Change) error {
-		if _, ok := c.(Heard); ok {
-			if told++; f.hearing.TryLock() {
-				f.hearing.Unlock()
+		if _, ok := c.(EventsLive); ok {
+			if told++; f.applying.TryLock() {
+				f.applying.Unlock()
 				t.Error("told without the lock")
 			}
 		}
@@ -28,7 +28,7 @@ func TestHeardInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	f.applyHeard(kv.Rank{Worker: 1})
+	f.applyEventsLive(kv.Rank{Worker: 1})
 	if told != 1 {
 		t.Errorf("told %d times", told)
 	}

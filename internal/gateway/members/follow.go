@@ -34,25 +34,25 @@ func (f *Fleet) Mode(m *Member) string {
 		return "approximate"
 	}
 	for dp := range m.Ranks() {
-		if !f.heard(m.rank(c, dp)) {
+		if !f.live(m.rank(c, dp)) {
 			return "waiting"
 		}
 	}
 	return "events"
 }
 
-// heard reports whether the events of a rank are live.
-func (f *Fleet) heard(w kv.Rank) bool {
+// live reports whether the events of a rank are live.
+func (f *Fleet) live(w kv.Rank) bool {
 	s, ok := f.subscriber.Status(w)
 	return ok && s.State == events.Live
 }
 
-// applyHeard applies a Heard that says whether the events of rank w arrive now. A lock keeps
+// applyEventsLive applies an EventsLive that says whether the events of rank w arrive now. A lock keeps
 // concurrent calls in order.
-func (f *Fleet) applyHeard(w kv.Rank) {
-	f.hearing.Lock()
-	defer f.hearing.Unlock()
-	f.cfg.Apply(Heard{w, f.heard(w)})
+func (f *Fleet) applyEventsLive(w kv.Rank) {
+	f.applying.Lock()
+	defer f.applying.Unlock()
+	f.cfg.Apply(EventsLive{w, f.live(w)})
 }
 
 // sources returns a function that opens the event stream of rank dp of m, whose card is c. It
@@ -147,7 +147,7 @@ func (k *keeper) watch(now time.Time) {
 		return
 	}
 	for _, w := range k.ranks {
-		f.applyHeard(w)
+		f.applyEventsLive(w)
 		s, _ := f.subscriber.Status(w)
 		if s.Successor > k.successor {
 			k.successor, k.probes = s.Successor, -1 // read the card again: another process may have the name now
@@ -205,7 +205,7 @@ func (f *Fleet) eventsChanged(w kv.Rank, to events.State, err error) {
 	if m == nil {
 		return
 	}
-	f.applyHeard(w)
+	f.applyEventsLive(w)
 	fields := []zap.Field{m.Field(), zap.Uint32("rank", w.DP), zap.Stringer("state", to)}
 	switch to {
 	case events.Live:

@@ -46,12 +46,7 @@ func (k *keeper) applyCard(s description) error {
 }
 
 // admitted returns a refusal if Config.Admit refuses the card.
-func (k *keeper) admitted(c *card.Card) error {
-	if err := k.f.cfg.Admit(k.m.url.String(), c); err != nil {
-		return &refusal{err.Error()}
-	}
-	return nil
-}
+func (k *keeper) admitted(c *card.Card) error { return refused(k.f.cfg.Admit(k.m.url.String(), c)) }
 
 // warnOfKeys warns of settings of API keys that are no error, but keep the worker's cached
 // prefixes from being found.
@@ -72,7 +67,7 @@ func (k *keeper) warnOfKeys(s *description) {
 func (k *keeper) updateModels(s description) error {
 	for _, w := range k.ranks {
 		if err := k.f.cfg.Apply(Changed{w, s.card}); err != nil {
-			return &refusal{err.Error()}
+			return refused(err)
 		}
 	}
 	k.m.mu.Lock()
@@ -89,7 +84,7 @@ func (k *keeper) join(c *card.Card) error {
 	for dp := len(k.ranks); dp < k.m.Ranks(); dp++ {
 		w := k.m.rank(c, dp)
 		if err := k.f.cfg.Apply(Joined{w, c, blind}); err != nil {
-			return &refusal{err.Error()}
+			return refused(err)
 		}
 		k.ranks = append(k.ranks, w)
 	}

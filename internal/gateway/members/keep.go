@@ -113,7 +113,7 @@ func (k *keeper) failed(ctx context.Context, err error) {
 		return // the gateway is closing or out of descriptors: not the worker's fault
 	}
 	to := Lost
-	if errors.As(err, new(*refusal)) {
+	if errors.As(err, new(refusal)) {
 		to = Refused
 	}
 	if !k.m.failed(to, err, k.f.cfg.FailAfter) {
@@ -124,7 +124,7 @@ func (k *keeper) failed(ctx context.Context, err error) {
 	}
 	k.unfollow()
 	if to == Lost { // a refused worker still answers
-		k.f.cfg.Apply(Silent{k.m, k.m.lostSince()})
+		k.f.cfg.Apply(StillLost{k.m, k.m.lostSince()})
 	}
 	what := "worker " + to.String()
 	if was := k.m.setState(to); was == to { // log only after the change has been applied
@@ -169,7 +169,7 @@ func (f *Fleet) linger(m *Member) {
 		case Exhausted(err):
 		case m.Status().State == Lost || m.failed(Lost, err, f.cfg.FailAfter):
 			m.setState(Lost)
-			f.cfg.Apply(Silent{m, m.lostSince()})
+			f.cfg.Apply(StillLost{m, m.lostSince()})
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (f *Fleet) swapTokenizer(from, to *TokenizerSet) error {
 	if f.Tokenizer() != from {
 		return errors.New("another tokenizer was set meanwhile")
 	}
-	err := f.cfg.Apply(Spoken{to})
+	err := f.cfg.Apply(TokenizerChanged{to})
 	if err == nil {
 		f.tokenizers.now.Store(to)
 	}
@@ -128,7 +128,7 @@ func (k *keeper) learnTokenizer(ctx context.Context) {
 // makes it the current set.
 func (f *Fleet) fetchTokenizer(ctx context.Context, m *Member, c *card.Card) error {
 	before := f.Tokenizer()
-	status, data, err := f.getUpTo(ctx, m, card.TokenizerPath, bundle.MaxBytes+1)
+	status, data, err := f.get(ctx, m, card.TokenizerPath, bundle.MaxBytes+1)
 	if err != nil {
 		return err
 	}

@@ -100,9 +100,15 @@ func nameOf(u *url.URL) string {
 }
 
 // refusal is a permanent reason to keep a worker out of the fleet.
-type refusal struct{ text string }
-
-func (r *refusal) Error() string { return r.text }
+type refusal struct{ error }
 
 // refuse returns a refusal.
-func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
+
+// refused returns err as a refusal, nil for nil.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return refusal{err}
+}
