@@ -11,11 +11,9 @@ import (
 type AnalyzeConfig struct {
 	// BlockTokens is the block size for the tree, the buckets and the advice. It must
 	// be a multiple of the trace's GrainTokens. Default 16, or GrainTokens if larger.
-	BlockTokens int
-	// PoolTokens is the KV capacity of each worker, in tokens. Default 0: unknown.
-	PoolTokens int
-	// Workers is the planned number of workers. Default 0: unknown.
-	Workers int
+	BlockTokens int `placeholder:"16" min:"1" help:"Tokens per block, a multiple of the block size of the trace. Default: 16, or the trace's own."`
+	PoolTokens  int `help:"Size of each worker's KV pool in tokens. Default: unknown."`
+	Workers     int `help:"Number of workers in the fleet. Default: unknown."`
 }
 
 // Analysis describes how the requests of a trace share prefixes, and which cache and

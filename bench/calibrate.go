@@ -16,12 +16,13 @@ import (
 )
 
 // CalibrateConfig says which steps [MeasureSteps] measures. 0 means the default. Steps
-// that exceed the backend's pool, batch size or positions are left out.
+// that exceed the backend's pool, batch size or positions are left out. Its tags state the
+// defaults, the bounds, and flags of coppice calibrate.
 type CalibrateConfig struct {
-	NewTokens     int `default:"512" min:"1"`  // longest prompt in one step; default 512
-	ContextTokens int `default:"2048" min:"1"` // longest cached context before it; default 2048
-	Rows          int `default:"16" min:"1"`   // most rows that decode in one step; default 16
-	Rounds        int `default:"5" min:"1"`    // measurements of each step, of which the median is kept; default 5
+	NewTokens     int `default:"512" min:"1" help:"Tokens of the longest prompt in a step."`
+	ContextTokens int `default:"2048" min:"1" help:"Tokens of the longest context."`
+	Rounds        int `default:"5" min:"1" help:"Runs of each step; the median counts."`
+	Rows          int `kong:"-" default:"16" min:"1"` // most rows that decode in one step; default 16
 }
 
 func (c CalibrateConfig) withDefaults() CalibrateConfig { return bounds.Fill(c) }

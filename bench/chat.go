@@ -8,15 +8,16 @@ import (
 	"github.com/coppice-llm/coppice/internal/opticks"
 )
 
-// ChatConfig sizes a chat load. The zero value works.
+// ChatConfig sizes a chat load. The zero value works. Its tags state the defaults, the bounds, and flags
+// of coppice bench chat.
 type ChatConfig struct {
-	Requests      int    `default:"200" min:"1"` // total, over all conversations. Default 200
-	Turns         int    `default:"4" min:"1"`   // per conversation. Default 4
-	SystemPrompts int    `default:"6" min:"1"`   // shared by the conversations. Default 6
-	SystemBytes   int    `default:"480" min:"1"` // approximate length of each. Default 480
-	OutputTokens  int    `default:"16" min:"1"`  // per answer. Default 16
-	Clients       int    `default:"8" min:"1"`   // concurrent conversations. Default 8
-	Seed          uint64 // chooses pages, questions and their system prompts
+	Requests      int    `default:"200" min:"1" help:"Total number of requests."`
+	Turns         int    `default:"4" min:"1" help:"Turns per conversation."`
+	SystemPrompts int    `name:"systems" default:"6" min:"1" help:"Number of different system prompts that the conversations share."`
+	SystemBytes   int    `default:"480" min:"1" help:"Length of a system prompt, in bytes."`
+	OutputTokens  int    `default:"16" min:"1" help:"Tokens per answer."`
+	Clients       int    `default:"8" min:"1" help:"Parallel conversations."`
+	Seed          uint64 `kong:"-"` // chooses pages, questions and their system prompts
 }
 
 func (c ChatConfig) withDefaults() ChatConfig { return bounds.Fill(c) }

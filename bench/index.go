@@ -29,14 +29,15 @@ func (k IndexKind) String() string { return indexKinds.Name(k) }
 // UnmarshalText accepts the names that String returns.
 func (k *IndexKind) UnmarshalText(text []byte) error { return indexKinds.Read(k, text) }
 
-// IndexConfig sizes a replay of a trace on a block index. The zero value works.
+// IndexConfig sizes a replay of a trace on a block index. The zero value works. Its tags state the
+// defaults, the bounds, and the flags of coppice bench index.
 type IndexConfig struct {
-	Kind        IndexKind
-	Shards      int // sharded index only. Default kvindex's
-	Workers     int `default:"8" min:"1" max:"4096"`   // request i goes to worker i mod Workers. Default 8
-	BlockTokens int `default:"16" min:"1" max:"1<<24"` // tokens per block. Default 16
-	Threads     int `default:"1" min:"1" max:"256"`    // threads that hash, find and store. Default 1
-	Passes      int `default:"5" min:"1" max:"1<<20"`  // timed replays, whose medians are reported. Default 5
+	Workers     int       `default:"8" min:"1" max:"4096" help:"Number of workers; request i goes to worker i modulo this number."`
+	BlockTokens int       `default:"16" min:"1" max:"1<<24" help:"Tokens per block."`
+	Kind        IndexKind `name:"index" placeholder:"radix" help:"Index: radix or sharded. Default: radix."`
+	Shards      int       `default:"8" min:"1" help:"Number of shards of the sharded index."`
+	Threads     int       `default:"1" min:"1" max:"256" help:"Threads that hash, find and store. Their number changes times only, not results."`
+	Passes      int       `default:"5" min:"1" max:"1<<20" help:"Number of timed replays; the report shows medians."`
 }
 
 func (c IndexConfig) withDefaults() IndexConfig { return bounds.Fill(c) }

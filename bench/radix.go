@@ -13,14 +13,15 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// RadixConfig sizes a replay of a trace on a radix cache. The zero value works.
+// RadixConfig sizes a replay of a trace on a radix cache. The zero value works. Its tags state the
+// defaults, the bounds, and the flags of coppice bench radix.
 type RadixConfig struct {
-	PageTokens     int               // tokens per page. Default radixcache's
-	BlockTokens    int               // tokens per event block, a multiple of PageTokens. Default radixcache's; events are off
-	Policy         radixcache.Policy // eviction policy
-	Trim           bool              // evict single pages from the end of a leaf, not whole leaves, and join split nodes again
-	CapacityTokens int               `min:"0"`             // capacity, rounded down to whole pages. Default 0: no limit
-	Passes         int               `default:"5" min:"1"` // timed replays, whose medians are reported. Default 5
+	PageTokens     int               `default:"16" min:"1" help:"Tokens per page: 1 to 32768."`
+	BlockTokens    int               `placeholder:"0" help:"Tokens per event block, a multiple of a page. The events are made and discarded. Default: the cache's own."`
+	CapacityTokens int               `placeholder:"0" min:"0" help:"Capacity of the cache, in tokens, rounded down to whole pages. Default: the whole trace fits."`
+	Policy         radixcache.Policy `kong:"-"`
+	Trim           bool              `help:"Evict page by page from a leaf's end, and join split nodes, as a server does. Default: whole leaves, as for the published checksums."`
+	Passes         int               `default:"5" min:"1" help:"Number of timed replays; the report shows medians."`
 }
 
 // cache returns the configuration of the cache under test.

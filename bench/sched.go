@@ -11,17 +11,18 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// SchedConfig sizes a [PlaySched]. 0 means the default, except for Queue and Policy.
+// SchedConfig sizes a [PlaySched]. 0 means the default, except for Queue and Policy. Its tags state the
+// defaults, the bounds, and flags of coppice bench sched.
 type SchedConfig struct {
-	Rows         int `default:"256" min:"1" max:"1<<16"` // running requests, held constant; default 256
-	Queue        int `min:"0" max:"1<<20"`               // waiting requests, held constant
-	Policy       scheduler.Policy
-	PromptTokens int    `default:"1024" min:"2" max:"1<<20"`     // of each request; half of them are shared by a group of requests. Default 1024
-	OutputTokens int    `default:"128" min:"1" max:"1<<20"`      // of each request; default 128
-	Requests     int    `min:"1" max:"1<<24"`                    // requests to measure; default 16 for each row, at least 1000
-	PageTokens   int    `default:"16" min:"1" max:"256" pow2:""` // default 16
-	Inflight     int    `default:"1" min:"1" max:"64"`           // plans in flight; default 1
-	Seed         uint64 // of the random prompt tokens
+	Rows         int              `default:"256" min:"1" max:"1<<16" help:"Number of running requests, kept constant."`
+	Queue        int              `placeholder:"0" min:"0" max:"1<<20" help:"Number of waiting requests, kept constant."`
+	Policy       scheduler.Policy `kong:"-"`
+	PromptTokens int              `default:"1024" min:"2" max:"1<<20" help:"Tokens of a prompt; half of them are one of 16 shared prefixes."`
+	OutputTokens int              `default:"128" min:"1" max:"1<<20" help:"Tokens of an answer."`
+	Requests     int              `placeholder:"4096" min:"1" max:"1<<24" help:"Number of requests to measure. Default: 16 per row, at least 1000."`
+	PageTokens   int              `default:"16" min:"1" max:"256" pow2:"" help:"Tokens per page, a power of two."`
+	Inflight     int              `default:"1" min:"1" max:"64" help:"Plans in flight."`
+	Seed         uint64           `kong:"-"` // of the random prompt tokens
 }
 
 // Steps returns how often a [PlaySched] of this configuration calls progress. A few

@@ -18,19 +18,19 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// TiersConfig sizes a [PlayTiers]. 0 means the default.
+// TiersConfig sizes a [PlayTiers]. 0 means the default. Its tags state the defaults, the bounds, and flags
+// of coppice bench tiers.
 type TiersConfig struct {
 	// Open starts a node with a device pool of kvTokens. Required.
-	Open func(kvTokens int, tiers coppice.Tiers) (*coppice.Node, error)
-	// Dir is the directory in which directories for disk tiers are made and removed
-	// again. Default: the system's directory for temporary files.
-	Dir          string
-	PoolTokens   int   `default:"8192" min:"1" max:"1<<28"` // size of the device pool; default 8192
-	PromptTokens int   `default:"512" min:"1"`              // length of a document; default 512
-	WorkingSets  []int // sizes of the working set, as multiples of the pool; default 1, 4, 16
-	Rounds       int   `default:"3" min:"1" max:"1000"` // rounds before the restart; each asks about every document once; default 3
-	Clients      int   `default:"1" min:"1" max:"1000"` // concurrent requests; default 1
-	Seed         uint64
+	Open func(kvTokens int, tiers coppice.Tiers) (*coppice.Node, error) `kong:"-"`
+
+	PoolTokens   int    `default:"8192" min:"1" max:"1<<28" help:"Size of the device's pool, in tokens."`
+	PromptTokens int    `default:"512" min:"1" help:"Tokens of a document; each document is asked about once per round."`
+	WorkingSets  []int  `placeholder:"1,4,16" help:"Sizes of the documents together, as multiples of the pool. Default: 1,4,16."`
+	Rounds       int    `default:"3" min:"1" max:"1000" help:"Rounds before the restart; the first computes everything."`
+	Clients      int    `default:"1" min:"1" max:"1000" help:"Parallel requests."`
+	Dir          string `type:"path" placeholder:"DIR" help:"Directory for temporary directories of the disk tier. Default: the system's directory of temporary files, which may be in memory."`
+	Seed         uint64 `kong:"-"`
 }
 
 // Sizes of a request besides the document, in tokens: a question, new in each round,

@@ -13,11 +13,9 @@ type analyzeCmd struct {
 
 // analyzeTraceCmd is coppice analyze trace; see bench.Analyze.
 type analyzeTraceCmd struct {
-	File        string `arg:"" type:"path" help:"Prefix trace, or a recorded trace of the Mooncake project in JSON lines."`
-	BlockTokens int    `name:"block-tokens" placeholder:"16" min:"1" help:"Tokens per block, a multiple of the block size of the trace. Default: 16, or the trace's own."`
-	PoolTokens  int    `name:"pool-tokens" help:"Size of each worker's KV pool in tokens. Default: unknown."`
-	Workers     int    `help:"Number of workers in the fleet. Default: unknown."`
-	JSON        bool   `name:"json" help:"Print one JSON object instead of the tables."`
+	File string `arg:"" type:"path" help:"Prefix trace, or a recorded trace of the Mooncake project in JSON lines."`
+	bench.AnalyzeConfig
+	JSON bool `name:"json" help:"Print one JSON object instead of the tables."`
 }
 
 // Run is called by kong.
@@ -26,7 +24,7 @@ func (c *analyzeTraceCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	a, err := bench.Analyze(s, bench.AnalyzeConfig{BlockTokens: c.BlockTokens, PoolTokens: c.PoolTokens, Workers: c.Workers})
+	a, err := bench.Analyze(s, c.AnalyzeConfig)
 	if err != nil {
 		return err
 	}

@@ -12,14 +12,9 @@ import (
 type benchChatCmd struct {
 	nodeFlags
 	backendFlags
-	Requests     int    `default:"200" help:"Total number of requests."`
-	Turns        int    `default:"4" help:"Turns per conversation."`
-	Systems      int    `default:"6" help:"Number of different system prompts that the conversations share."`
-	SystemBytes  int    `name:"system-bytes" default:"480" help:"Length of a system prompt, in bytes."`
-	OutputTokens int    `name:"output-tokens" default:"16" help:"Tokens per answer."`
-	Clients      int    `default:"8" help:"Parallel conversations."`
-	Seed         uint64 `default:"1" help:"Seed of the conversations."`
-	JSON         bool   `name:"json" help:"Print one JSON object instead of the table."`
+	bench.ChatConfig
+	Seed uint64 `default:"1" help:"Seed of the conversations."`
+	JSON bool   `name:"json" help:"Print one JSON object instead of the table."`
 }
 
 // Run is called by kong.
@@ -29,10 +24,8 @@ func (c *benchChatCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer remove()
-	load, err := bench.NewChat(bench.ChatConfig{
-		Requests: c.Requests, Turns: c.Turns, SystemPrompts: c.Systems, SystemBytes: c.SystemBytes,
-		OutputTokens: c.OutputTokens, Clients: c.Clients, Seed: c.Seed,
-	})
+	c.ChatConfig.Seed = c.Seed
+	load, err := bench.NewChat(c.ChatConfig)
 	if err != nil {
 		return err
 	}

@@ -18,16 +18,11 @@ import (
 // benchTiersCmd is coppice bench tiers; see bench.PlayTiers.
 type benchTiersCmd struct {
 	engineFlags
-	KVType       kv.DType `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
-	PageTokens   int      `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
-	PoolTokens   int      `name:"pool-tokens" default:"8192" min:"1" help:"Size of the device's pool, in tokens."`
-	PromptTokens int      `name:"prompt-tokens" default:"512" min:"1" help:"Tokens of a document; each document is asked about once per round."`
-	WorkingSets  []int    `name:"working-sets" default:"1,4,16" help:"Sizes of the documents together, as multiples of the pool."`
-	Rounds       int      `default:"3" min:"1" help:"Rounds before the restart; the first computes everything."`
-	Clients      int      `default:"1" min:"1" help:"Parallel requests."`
-	Dir          string   `type:"path" placeholder:"DIR" help:"Directory for temporary directories of the disk tier. Default: the system's directory of temporary files, which may be in memory."`
-	Seed         uint64   `default:"1" help:"Seed of the questions."`
-	JSON         bool     `name:"json" help:"Print a JSON array instead of the table."`
+	KVType     kv.DType `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
+	PageTokens int      `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
+	bench.TiersConfig
+	Seed uint64 `default:"1" help:"Seed of the questions."`
+	JSON bool   `name:"json" help:"Print a JSON array instead of the table."`
 }
 
 // Run is called by kong.
@@ -37,10 +32,9 @@ func (c *benchTiersCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer remove()
-	cfg := bench.TiersConfig{
-		Open: func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) { return c.open(dir, tokens, tiers) },
-		Dir:  c.Dir, PoolTokens: c.PoolTokens, PromptTokens: c.PromptTokens, WorkingSets: c.WorkingSets, Rounds: c.Rounds, Clients: c.Clients, Seed: c.Seed,
-	}
+	cfg := c.TiersConfig
+	cfg.Open = func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) { return c.open(dir, tokens, tiers) }
+	cfg.Seed = c.Seed
 	progress, finish := progressBar(cfg.TierSteps(c.PageTokens), "requests")
 	runs, err := bench.PlayTiers(ctx, cfg, progress)
 	finish()

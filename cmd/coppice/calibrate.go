@@ -20,12 +20,10 @@ import (
 // calibrateCmd is coppice calibrate; see bench.MeasureSteps and sim.Fit.
 type calibrateCmd struct {
 	engineFlags
-	NewTokens     int    `name:"new-tokens" default:"512" min:"1" help:"Tokens of the longest prompt in a step."`
-	ContextTokens int    `name:"context-tokens" default:"2048" min:"1" help:"Tokens of the longest context."`
-	Rounds        int    `default:"5" min:"1" help:"Runs of each step; the median counts."`
-	Out           string `type:"path" placeholder:"FILE" help:"Write the profile to this file, as JSON."`
-	CSV           string `name:"csv" type:"path" placeholder:"FILE" help:"Write the steps to this file, measured and predicted."`
-	JSON          bool   `name:"json" help:"Print one JSON object with profile and errors instead of text."`
+	bench.CalibrateConfig
+	Out  string `type:"path" placeholder:"FILE" help:"Write the profile to this file, as JSON."`
+	CSV  string `name:"csv" type:"path" placeholder:"FILE" help:"Write the steps to this file, measured and predicted."`
+	JSON bool   `name:"json" help:"Print one JSON object with profile and errors instead of text."`
 }
 
 // Run is called by kong.
@@ -39,8 +37,7 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 	}
 	defer done()
 	threads := c.threads()
-	cfg := bench.CalibrateConfig{NewTokens: c.NewTokens, ContextTokens: c.ContextTokens, Rounds: c.Rounds}
-	backend, err := openCPU(m, backends.Options{KVTokens: cfg.KVTokens(), MaxTokens: max(512, c.NewTokens), MaxRows: 16, MaxSlots: 16, Threads: threads})
+	backend, err := openCPU(m, backends.Options{KVTokens: c.KVTokens(), MaxTokens: max(512, c.NewTokens), MaxRows: 16, MaxSlots: 16, Threads: threads})
 	if err != nil {
 		return err
 	}
@@ -49,7 +46,7 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	samples, err := bench.MeasureSteps(ctx, backend, cfg, stepsBar())
+	samples, err := bench.MeasureSteps(ctx, backend, c.CalibrateConfig, stepsBar())
 	if err != nil {
 		return err
 	}

@@ -194,8 +194,8 @@ func TestBadInput(t *testing.T) {
 		{"no command", nil, []string{"coppice --help"}},
 		{"unknown preset", []string{"make-model", t.TempDir(), "--preset", "huge"}, []string{"huge", "nano"}},
 		{"a place with another model", []string{"make-model", dir, "--preset", "nano", "--seed", "9"}, []string{dir}},
-		{"no requests", []string{"bench", "chat", "--model", dir, "--requests=-3"}, []string{"Requests is -3"}},
-		{"no bytes", []string{"bench", "chat", "--model", dir, "--system-bytes=-1"}, []string{"SystemBytes is -1"}},
+		{"no requests", []string{"bench", "chat", "--model", dir, "--requests=-3"}, []string{"--requests is -3"}},
+		{"no bytes", []string{"bench", "chat", "--model", dir, "--system-bytes=-1"}, []string{"--system-bytes is -1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			refused(t, tc.want, tc.args...)

@@ -109,7 +109,7 @@ func TestBenchRadixBadInput(t *testing.T) {
 		{"page of no tokens", []string{"--page-tokens", "0"}, []string{"--page-tokens is 0"}},
 		{"bad page size", []string{"--requests", "1", "--page-tokens=-3"}, []string{"-3"}},
 		{"bad block size", []string{"--requests", "1", "--block-tokens", "24"}, []string{"BlockTokens is 24"}},
-		{"negative capacity", []string{"--requests", "1", "--capacity-tokens=-1"}, []string{"CapacityTokens is -1"}},
+		{"negative capacity", []string{"--requests", "1", "--capacity-tokens=-1"}, []string{"--capacity-tokens is -1"}},
 		{"no room for a request", []string{"--requests", "1", "--capacity-tokens", "64"}, []string{"CapacityTokens is 64", "raise it to"}},
 		{"no passes", []string{"--requests", "1", "--passes", "0"}, []string{"--passes is 0"}},
 	} {

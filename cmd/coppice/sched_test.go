@@ -38,9 +38,9 @@ func TestBenchSchedBadInput(t *testing.T) {
 		{[]string{"--rows", "0"}, "--rows is 0"},
 		{[]string{"--requests", "0"}, "--requests is 0"},
 		{[]string{"--inflight=-1"}, "--inflight is -1"},
-		{[]string{"--queue=-1"}, "Queue is -1"},
-		{[]string{"--prompt-tokens", "1"}, "PromptTokens is 1"},
-		{[]string{"--page-tokens", "24"}, "PageTokens is 24"},
+		{[]string{"--queue=-1"}, "--queue is -1"},
+		{[]string{"--prompt-tokens", "1"}, "--prompt-tokens is 1"},
+		{[]string{"--page-tokens", "24"}, "--page-tokens is 24"},
 		{[]string{"--policy", "best"}, "best"},
 	} {
 		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
