@@ -107,20 +107,6 @@ func rebuilt(e *grammar.Expr, f func(*grammar.Expr) *grammar.Expr) *grammar.Expr
 
 func optional(e *grammar.Expr) *grammar.Expr { return repeat(e, 0, 1) }
 
-// small reports whether e consists of fewer than n expressions.
-func small(e *grammar.Expr, n int) bool { return left(e, n) > 0 }
-
-func left(e *grammar.Expr, n int) int {
-	n--
-	for _, s := range e.Sub {
-		if n <= 0 {
-			break
-		}
-		n = left(s, n)
-	}
-	return n
-}
-
 // cost returns the number of expressions in e, without those of rules that e calls. If that is
 // above limit, the result is above limit too, but may be smaller than the number.
 func cost(e *grammar.Expr, limit int) int {

@@ -119,7 +119,7 @@ func (b *builder) made(e *grammar.Expr, at *value) error {
 // rule makes e a rule and returns a call of the rule. If e has fewer than 12 expressions, it
 // returns e itself.
 func (b *builder) rule(e *grammar.Expr) *grammar.Expr {
-	if small(e, 12) {
+	if cost(e, 12) < 12 {
 		return e
 	}
 	b.rules = append(b.rules, e)
