@@ -1,5 +1,7 @@
 package grammar
 
+import "slices"
+
 // The functions here use explicit stacks instead of recursion: hostile rules may nest deeply.
 
 // postorder returns the nodes of a graph that can be reached from roots. n is the number of
@@ -43,62 +45,32 @@ func postorder(n int, roots []int32, edges func(int32) []int32) (order []int32, 
 	return order, at
 }
 
-// onCycle reports for each of n nodes whether the node can reach itself, by Tarjan's algorithm.
-// edges returns the nodes that a node's edges lead to. It is called once per node, because that
-// may be slow.
+// onCycle reports for each of n nodes whether the node can reach itself, by Kosaraju's algorithm:
+// in the graph with its edges turned around, walks from the nodes in the reverse of a postorder
+// reach one strongly connected component after another. edges returns the nodes that a node's
+// edges lead to. It is called once per node, because that may be slow.
 func onCycle(n int, edges func(int32) []int32) []bool {
-	index, low := make([]int32, n), make([]int32, n) // index 0: not seen
-	stacked, cyclic := make([]bool, n), make([]bool, n)
-	type frame struct {
-		node int32
-		to   []int32 // not seen yet
+	roots := make([]int32, n)
+	for i := range roots {
+		roots[i] = int32(i)
 	}
-	var path []frame
-	var stack []int32
-	seen := int32(0)
-	enter := func(v int32) {
-		seen++
-		index[v], low[v], stacked[v] = seen, seen, true
-		stack = append(stack, v)
-		path = append(path, frame{v, edges(v)})
-	}
-	for root := range int32(n) {
-		if index[root] == 0 {
-			enter(root)
+	cyclic, back := make([]bool, n), make([][]int32, n)
+	roots, _ = postorder(n, roots, func(v int32) []int32 {
+		to := edges(v)
+		for _, w := range to {
+			back[w] = append(back[w], v)
+			cyclic[v] = cyclic[v] || v == w
 		}
-		for len(path) > 0 {
-			f := &path[len(path)-1]
-			v := f.node
-			if len(f.to) > 0 {
-				w := f.to[0]
-				f.to = f.to[1:]
-				if w == v {
-					cyclic[v] = true
-				}
-				if index[w] == 0 {
-					enter(w)
-				} else if stacked[w] {
-					low[v] = min(low[v], index[w])
-				}
-				continue
-			}
-			path = path[:len(path)-1]
-			if len(path) > 0 {
-				up := path[len(path)-1].node
-				low[up] = min(low[up], low[v])
-			}
-			if low[v] != index[v] {
-				continue
-			}
-			for alone := stack[len(stack)-1] == v; ; {
-				w := stack[len(stack)-1]
-				stack = stack[:len(stack)-1]
-				stacked[w] = false
-				cyclic[w] = cyclic[w] || !alone
-				if w == v {
-					break
-				}
-			}
+		return to
+	})
+	slices.Reverse(roots)
+	order, _ := postorder(n, roots, func(v int32) []int32 { return back[v] })
+	seen := make([]bool, n)
+	for _, root := range roots {
+		for alone := true; !seen[root]; alone = false { // order begins with root's component, root last
+			seen[order[0]] = true
+			cyclic[order[0]] = cyclic[order[0]] || !alone || order[0] != root
+			order = order[1:]
 		}
 	}
 	return cyclic
