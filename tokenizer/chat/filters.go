@@ -115,7 +115,7 @@ func titleWords(s string) string {
 
 // toJSON implements Hugging Face's tojson: json.dumps with ensure_ascii false.
 func toJSON(r *run, v any, a *arguments) any {
-	s := jsonStyle{item: ", ", key: ": "}
+	s := style{json: true, item: ", ", key: ": "}
 	s.ascii = truth(a.or(0, "ensure_ascii", false))
 	switch in := a.or(1, "indent", nil).(type) {
 	case nil:
@@ -134,7 +134,7 @@ func toJSON(r *run, v any, a *arguments) any {
 	}
 	s.sortedKeys = truth(a.or(3, "sort_keys", false))
 	var b strings.Builder
-	r.writeJSON(&b, v, &s, 0)
+	r.format(&b, v, &s, 0)
 	return b.String()
 }
 

@@ -80,8 +80,9 @@ func decodeNumber(s string) any {
 	return f
 }
 
-// jsonStyle has the formatting options of json.dumps.
-type jsonStyle struct {
+// style is how values are written as text: as by Python's json.dumps, or as by its repr.
+type style struct {
+	json       bool
 	indent     string // per level
 	lines      bool   // one item per line
 	item, key  string // separators
@@ -89,46 +90,88 @@ type jsonStyle struct {
 	sortedKeys bool
 }
 
-// writeJSON writes v to b as Python's json.dumps does, in the style s. depth is the nesting of v
-// in the whole value.
-func (r *run) writeJSON(b *strings.Builder, v any, s *jsonStyle, depth int) {
+// repr implements Python's repr(v).
+func (r *run) repr(v any) string {
+	var b strings.Builder
+	r.format(&b, v, &style{item: ", ", key: ": "}, 0)
+	return b.String()
+}
+
+// pick returns the word of json.dumps or that of repr.
+func (s *style) pick(json, repr string) string {
+	if s.json {
+		return json
+	}
+	return repr
+}
+
+// format writes v to b in the style s. depth is the nesting of v in the whole value.
+func (r *run) format(b *strings.Builder, v any, s *style, depth int) {
 	r.spend(1)
 	if depth > maxDepth {
 		panic(failure{fmt.Errorf("%w: values nested over %d deep", ErrLimit, maxDepth)})
 	}
 	switch v := v.(type) {
 	case nil:
-		b.WriteString("null")
+		b.WriteString(s.pick("null", "None"))
 	case bool:
-		b.WriteString(strconv.FormatBool(v))
+		if v {
+			b.WriteString(s.pick("true", "True"))
+		} else {
+			b.WriteString(s.pick("false", "False"))
+		}
+	case int64:
+		b.WriteString(strconv.FormatInt(v, 10))
+	case wide:
+		r.spendText(len(v))
+		b.WriteString(string(v))
 	case float64:
-		b.WriteString(jsonFloat(v))
-	case int64, wide:
-		r.repr(b, v, depth)
+		b.WriteString(s.pick(jsonFloat(v), floatText(v)))
 	case string:
 		r.spendText(len(v))
-		jsonString(b, v, s.ascii)
+		if s.json {
+			jsonString(b, v, s.ascii)
+		} else {
+			quote(b, v)
+		}
 	case *list:
-		r.jsonItems(b, '[', ']', len(v.items), s, depth, func(i int) {
-			r.writeJSON(b, v.items[i], s, depth+1)
+		open, end := "[", "]"
+		if v.tuple && !s.json {
+			open, end = "(", ")"
+			if len(v.items) == 1 {
+				end = ",)"
+			}
+		}
+		r.formatItems(b, open, end, len(v.items), s, depth, func(i int) {
+			r.format(b, v.items[i], s, depth+1)
 		})
 	case *dict:
-		order := v
 		if s.sortedKeys {
-			order = r.sortedDict(v)
+			v = r.sortedDict(v)
 		}
-		r.jsonItems(b, '{', '}', len(order.keys), s, depth, func(i int) {
-			jsonString(b, r.jsonKey(order.keys[i]), s.ascii)
+		r.formatItems(b, "{", "}", len(v.keys), s, depth, func(i int) {
+			if s.json {
+				jsonString(b, r.jsonKey(v.keys[i]), s.ascii)
+			} else {
+				r.format(b, v.keys[i], s, depth+1)
+			}
 			b.WriteString(s.key)
-			r.writeJSON(b, order.values[i], s, depth+1)
+			r.format(b, v.values[i], s, depth+1)
 		})
+	case undefined:
+		if s.json {
+			fail(notJSON, typeName(v))
+		}
+		b.WriteString("Undefined")
 	default:
-		fail("a value of type %s is not JSON serializable", typeName(v))
+		fail(s.pick(notJSON, "a %s can't be written as text"), typeName(v))
 	}
 }
 
-func (r *run) jsonItems(b *strings.Builder, open, end byte, n int, s *jsonStyle, depth int, write func(i int)) {
-	b.WriteByte(open)
+const notJSON = "a value of type %s is not JSON serializable"
+
+func (r *run) formatItems(b *strings.Builder, open, end string, n int, s *style, depth int, write func(i int)) {
+	b.WriteString(open)
 	for i := range n {
 		if i > 0 {
 			b.WriteString(s.item)
@@ -139,10 +182,10 @@ func (r *run) jsonItems(b *strings.Builder, open, end byte, n int, s *jsonStyle,
 	if n > 0 {
 		r.newLine(b, s, depth)
 	}
-	b.WriteByte(end)
+	b.WriteString(end)
 }
 
-func (r *run) newLine(b *strings.Builder, s *jsonStyle, depth int) {
+func (r *run) newLine(b *strings.Builder, s *style, depth int) {
 	if s.lines {
 		r.spendText(len(s.indent) * depth)
 		b.WriteByte('\n')
@@ -156,7 +199,7 @@ func (r *run) jsonKey(key any) string {
 		return s
 	}
 	var b strings.Builder
-	r.writeJSON(&b, key, &jsonStyle{}, 0)
+	r.format(&b, key, &style{json: true}, 0)
 	return b.String()
 }
 

@@ -125,6 +125,21 @@ func TestLimitsAtTheirEdge(t *testing.T) {
 	}
 }
 
+// A caller's number of many digits costs steps like text, however often a template writes it.
+func TestWideNumbersCostSteps(t *testing.T) {
+	for _, source := range []string{`{{ [x] * 2000 }}`, `{{ ([x] * 2000) | tojson }}`} {
+		chat, err := NewNamed(map[string]string{defaultName: source}, nil, small)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := json.RawMessage(strings.Repeat("9", 100_000))
+		_, err = chat.Render(nil, Options{Variables: map[string]json.RawMessage{"x": x}})
+		if !errors.Is(err, ErrLimit) || strings.Contains(err.Error(), "OutputBytes") {
+			t.Errorf("%s: %v", source, err)
+		}
+	}
+}
+
 func TestLimitsAreValidated(t *testing.T) {
 	l := Limits{TemplateBytes: -1, Steps: 2_000_000_000 + 1, OutputBytes: 1<<30 + 1}
 	err := l.Validate()

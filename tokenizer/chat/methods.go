@@ -481,9 +481,7 @@ func (r *run) percent(s string, v any) any {
 		case 's':
 			part = r.text(values[0])
 		case 'r':
-			var inner strings.Builder
-			r.repr(&inner, values[0], 0)
-			part = inner.String()
+			part = r.repr(values[0])
 		default:
 			part = fmt.Sprint(asInt("%d", values[0]))
 		}

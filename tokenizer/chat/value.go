@@ -153,75 +153,11 @@ func (r *run) text(v any) string {
 	case string:
 		return v
 	}
-	var b strings.Builder
-	r.repr(&b, v, 0)
-	return b.String()
+	return r.repr(v)
 }
 
 // maxDepth bounds the nesting of values and of a template's expressions.
 const maxDepth = 200
-
-// repr writes Python's repr(v) to b. depth is the nesting of v in the whole value.
-func (r *run) repr(b *strings.Builder, v any, depth int) {
-	r.spend(1)
-	if depth > maxDepth {
-		panic(failure{fmt.Errorf("%w: values nested over %d deep", ErrLimit, maxDepth)})
-	}
-	switch v := v.(type) {
-	case nil:
-		b.WriteString("None")
-	case bool:
-		if v {
-			b.WriteString("True")
-		} else {
-			b.WriteString("False")
-		}
-	case int64:
-		b.WriteString(strconv.FormatInt(v, 10))
-	case wide:
-		b.WriteString(string(v))
-	case float64:
-		b.WriteString(floatText(v))
-	case string:
-		r.spendText(len(v))
-		quote(b, v)
-	case undefined:
-		b.WriteString("Undefined")
-	case *list:
-		r.reprList(b, v, depth)
-	case *dict:
-		b.WriteByte('{')
-		for i, key := range v.keys {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			r.repr(b, key, depth+1)
-			b.WriteString(": ")
-			r.repr(b, v.values[i], depth+1)
-		}
-		b.WriteByte('}')
-	default:
-		fail("a %s can't be written as text", typeName(v))
-	}
-}
-
-func (r *run) reprList(b *strings.Builder, l *list, depth int) {
-	open, end := "[", "]"
-	if l.tuple {
-		open, end = "(", ")"
-		if len(l.items) == 1 {
-			end = ",)"
-		}
-	}
-	b.WriteString(open)
-	for i, item := range l.items {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		r.repr(b, item, depth+1)
-	}
-	b.WriteString(end)
-}
 
 // floatText implements Python's repr of a float: the shortest digits that identify it, with an
 // exponent below 1e-4 and from 1e16 on.
