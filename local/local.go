@@ -62,8 +62,8 @@ func Open(path string, o Options) (*Model, error) {
 func open(path string, o *Options) (*Model, error) {
 	cfg, opened := o.Node, &Model{}
 	var err error
-	if cfg.Template, err = readTemplate(path); errors.Is(err, chat.ErrInvalid) {
-		opened.NoTemplate = wording.Error(err)
+	if cfg.Template, err = Template(path); errors.Is(err, chat.ErrInvalid) {
+		opened.NoTemplate = err
 	} else if err != nil {
 		return nil, err
 	}
@@ -98,45 +98,40 @@ func (o *Options) backend(m *model.Model, cfg *coppice.Config) (engine.Backend, 
 // Tokenizer reads the tokenizer of the model at path, a directory or a GGUF file. It fails
 // if path has no tokenizer that can be read.
 func Tokenizer(path string) (*tokenizer.Tokenizer, error) {
-	if !model.IsGGUF(path) {
-		return wrap(tokenizer.Open(filepath.Join(path, "tokenizer.json")))
-	}
-	words, err := model.GGUFWords(path)
-	if err != nil {
-		return nil, wording.Error(err)
-	}
-	return wrap(tokenizer.Parse(words["tokenizer.json"], words["tokenizer_config.json"]))
+	return read(path, func(dir string) (*tokenizer.Tokenizer, error) {
+		return tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
+	},
+		func(words map[string][]byte) (*tokenizer.Tokenizer, error) {
+			return tokenizer.Parse(words["tokenizer.json"], words["tokenizer_config.json"])
+		})
 }
 
 // Template reads the chat template of the model at path. If there is none, or if it can't be
 // parsed, the error wraps chat.ErrInvalid.
-func Template(path string) (*chat.Template, error) { return wrap(readTemplate(path)) }
-
-func readTemplate(path string) (*chat.Template, error) {
-	if !model.IsGGUF(path) {
-		return chat.Open(path)
-	}
-	words, err := model.GGUFWords(path)
-	if err != nil {
-		return nil, err
-	}
-	t, err := chat.Parse(words["tokenizer_config.json"])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return t, nil
+func Template(path string) (*chat.Template, error) {
+	return read(path, chat.Open, func(words map[string][]byte) (*chat.Template, error) {
+		t, err := chat.Parse(words["tokenizer_config.json"])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return t, nil
+	})
 }
 
 // Bundle reads the parts of the model at path that routers need: tokenizer and chat template.
-func Bundle(path string) (*bundle.Bundle, error) {
+func Bundle(path string) (*bundle.Bundle, error) { return read(path, bundle.Read, bundle.Make) }
+
+// read reads a part of the model at path: of a directory with fromDir, of a GGUF file with fromWords,
+// which gets the files of a directory that the GGUF file stands for, by name.
+func read[T any](path string, fromDir func(string) (*T, error), fromWords func(map[string][]byte) (*T, error)) (*T, error) {
 	if !model.IsGGUF(path) {
-		return wrap(bundle.Read(path))
+		part, err := fromDir(path)
+		return part, wording.Error(err)
 	}
 	words, err := model.GGUFWords(path)
 	if err != nil {
 		return nil, wording.Error(err)
 	}
-	return wrap(bundle.Make(words))
+	part, err := fromWords(words)
+	return part, wording.Error(err)
 }
-
-func wrap[T any](v T, err error) (T, error) { return v, wording.Error(err) }

@@ -80,6 +80,23 @@ const lingerTime = 100 * time.Millisecond
 
 func newScratch() *scratch { return &scratch{events: NewEventReader(nil, nil)} }
 
+// Post sends body, a request for a stream, to the endpoint. The caller checks the status of the answer
+// and closes its body.
+func (c *Client) Post(ctx context.Context, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+c.cfg.Endpoint.path(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "text/event-stream")
+	c.authorise(req)
+	// A server may close an idle connection just when the next request is sent on it. A nil
+	// Idempotency-Key is not sent, but allows net/http to repeat a POST on a new connection
+	// if the old one had answered before and was closed without answering this request.
+	req.Header["Idempotency-Key"] = nil
+	return c.http.Do(req)
+}
+
 // exchange sends body, reads the answer to its end, and fills in sc.sample, including the error
 // if there is one. With keep it stores the output in sc.sample too.
 func (c *Client) exchange(ctx context.Context, sc *scratch, body []byte, keep bool) {
@@ -103,18 +120,7 @@ func (c *Client) stream(ctx context.Context, sc *scratch, body []byte, keep bool
 	s := &sc.sample
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+c.cfg.Endpoint.path(), bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "text/event-stream")
-	c.authorise(req)
-	// A server may close an idle connection just when the next request is sent on it. A nil
-	// Idempotency-Key is not sent, but allows net/http to repeat a POST on a new connection
-	// if the old one had answered before and was closed without answering this request.
-	req.Header["Idempotency-Key"] = nil
-	resp, err := c.http.Do(req)
+	resp, err := c.Post(ctx, body)
 	if err != nil {
 		return err
 	}

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/coppice-llm/coppice/bench/load"
@@ -19,9 +19,9 @@ import (
 
 // remoteTalker is an OpenAI-compatible server.
 type remoteTalker struct {
-	base, key, model string
-	http             *http.Client
-	fields           map[string]any
+	client *load.Client
+	url    string // for messages
+	fields map[string]any
 }
 
 // dial connects to the server and finds its model.
@@ -30,16 +30,16 @@ func (c *chatCmd) dial(ctx context.Context) (talker, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
-	t := &remoteTalker{base: strings.TrimSuffix(strings.TrimRight(c.URL, "/"), "/v1"), key: c.APIKey, model: client.Model(), http: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()},
-		fields: map[string]any{"max_tokens": c.MaxTokens, "temperature": c.Temperature, "top_p": c.TopP, "seed": c.Seed}}
-	return t, nil
+	return &remoteTalker{client, eventurl.Redact(c.URL), map[string]any{
+		"model": client.Model(), "max_tokens": c.MaxTokens, "temperature": c.Temperature, "top_p": c.TopP, "seed": c.Seed,
+		"stream": true, "stream_options": map[string]any{"include_usage": true},
+	}}, nil
 }
 
-func (t *remoteTalker) greeting() string { return t.model + " at " + eventurl.Redact(t.base) }
+func (t *remoteTalker) greeting() string { return t.client.Model() + " at " + t.url }
 
 func (t *remoteTalker) close() error {
-	t.http.CloseIdleConnections()
+	t.client.Close()
 	return nil
 }
 
@@ -49,24 +49,14 @@ func (t *remoteTalker) answer(ctx context.Context, messages []chat.Message, say 
 	for _, m := range messages {
 		said = append(said, openai.Message{Role: m.Role, Content: m.Content})
 	}
-	fields := map[string]any{"model": t.model, "messages": said, "stream": true, "stream_options": map[string]any{"include_usage": true}}
-	for k, v := range t.fields {
-		fields[k] = v
-	}
+	fields := maps.Clone(t.fields)
+	fields["messages"] = said
 	body, err := json.Marshal(fields)
 	if err != nil {
 		return turn{}, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.base+"/v1/chat/completions", bytes.NewReader(body))
-	if err != nil {
-		return turn{}, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if t.key != "" {
-		req.Header.Set("Authorization", "Bearer "+t.key)
-	}
 	begun := time.Now()
-	resp, err := t.http.Do(req)
+	resp, err := t.client.Post(ctx, body)
 	if err != nil {
 		if ctx.Err() != nil {
 			return turn{}, nil
