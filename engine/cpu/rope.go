@@ -1,9 +1,6 @@
 package cpu
 
-import (
-	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/internal/f32"
-)
+import "github.com/coppice-llm/coppice/engine/model"
 
 // rope holds the rotary embedding's cosines and sines, [position][dim/2] each.
 type rope struct {
@@ -11,19 +8,10 @@ type rope struct {
 	cos, sin []float32
 }
 
-// newRope tabulates positions [0, positions). The angle is the product of position and
-// frequency rounded to f32, as in Hugging Face's transformers; an exact product would give
-// other bits at high positions.
+// newRope tabulates positions [0, positions).
 func newRope(c *model.Config, positions int) *rope {
-	freq := c.RopeFrequencies()
-	r := &rope{half: len(freq), cos: make([]float32, positions*len(freq)), sin: make([]float32, positions*len(freq))}
-	for p := range positions {
-		for i, f := range freq {
-			at := p*r.half + i
-			r.sin[at], r.cos[at] = f32.SinCos(float32(float32(p) * f))
-		}
-	}
-	return r
+	cos, sin := c.RopeTables(positions)
+	return &rope{half: c.HeadDim / 2, cos: cos, sin: sin}
 }
 
 // rotate applies the rotation of position p to one head in place. It pairs element i with

@@ -264,26 +264,15 @@ func (u *uploader) copy(dst cudrv.Ptr, n int) {
 // rope uploads tables of cosines and sines for positions [0, positions), with the values of the other
 // backends.
 func (u *uploader) rope(c *model.Config, positions int) (cosine, sine cudrv.Ptr) {
-	freq := c.RopeFrequencies()
-	cosine, sine = u.room(4*positions*len(freq)), u.room(4*positions*len(freq))
+	n := positions * c.HeadDim / 2
+	cosine, sine = u.room(4*n), u.room(4*n)
 	if u.staging == nil {
 		return 0, 0
 	}
-	at, most := 0, stagingBytes/8/len(freq) // positions at a time, cosines in one half of the buffer
-	for at < positions && u.err == nil {
-		n := min(most, positions-at)
-		for p := range n {
-			for i, f := range freq {
-				s, c := f32.SinCos(float32(float32(at+p) * f))
-				binary.LittleEndian.PutUint32(u.staging[4*(p*len(freq)+i):], math.Float32bits(c))
-				binary.LittleEndian.PutUint32(u.staging[stagingBytes/2+4*(p*len(freq)+i):], math.Float32bits(s))
-			}
-		}
-		to := cudrv.Ptr(4 * at * len(freq))
-		bytes := 4 * n * len(freq)
-		u.err = errors.Join(u.ctx.CopyIn(u.stream, cosine+to, u.staging[:bytes]),
-			u.ctx.CopyIn(u.stream, sine+to, u.staging[stagingBytes/2:][:bytes]), u.ctx.SyncStream(u.stream))
-		at += n
+	cos, sin := c.RopeTables(positions)
+	for i, to := range []cudrv.Ptr{cosine, sine} {
+		data, _ := binary.Append(nil, binary.LittleEndian, [][]float32{cos, sin}[i]) // can't fail for numbers
+		u.put(to, kv.F32, &model.Tensor{DType: kv.F32, Data: data}, n, n)
 	}
 	return cosine, sine
 }

@@ -33,15 +33,8 @@ var ErrExists = errors.New("model: the directory is in use")
 // seed): then the files are written again. Weights are streamed; memory does not grow with the
 // model.
 func Generate(dir string, spec Spec) error {
-	c, err := spec.config()
+	c, vocabulary, err := spec.parts()
 	if err != nil {
-		return err
-	}
-	vocabulary, err := trainTokenizer(c.Vocab)
-	if err != nil {
-		return err
-	}
-	if err := c.takeSpecials(vocabulary); err != nil {
 		return err
 	}
 	files := []file{
@@ -61,6 +54,17 @@ func Generate(dir string, spec Spec) error {
 		return fmt.Errorf("model: write %s: %w", dir, err)
 	}
 	return nil
+}
+
+// parts returns the config of the model of s, and its tokenizer.json.
+func (s Spec) parts() (c *Config, vocabulary []byte, err error) {
+	if c, err = s.config(); err != nil {
+		return nil, nil, err
+	}
+	if vocabulary, err = trainTokenizer(c.Vocab); err != nil {
+		return nil, nil, err
+	}
+	return c, vocabulary, c.takeSpecials(vocabulary)
 }
 
 // file is a file to write: its name in the directory, and a function that writes its contents.

@@ -24,15 +24,8 @@ func GenerateGGUF(path string, spec Spec, t gguf.Type) error {
 	if !t.Known() {
 		return fmt.Errorf("model: %v can't be written", t)
 	}
-	c, err := spec.config()
+	c, trained, err := spec.parts()
 	if err != nil {
-		return err
-	}
-	trained, err := trainTokenizer(c.Vocab)
-	if err != nil {
-		return err
-	}
-	if err := c.takeSpecials(trained); err != nil {
 		return err
 	}
 	if err := mayReplace(path); err != nil {

@@ -3,6 +3,8 @@ package model
 import (
 	"math"
 	"math/big"
+
+	"github.com/coppice-llm/coppice/internal/f32"
 )
 
 // RopeFrequencies returns the rotary frequencies, 1/θ^(2i/dim) for i in [0, dim/2), scaled by
@@ -20,6 +22,18 @@ func (c *Config) RopeFrequencies() []float32 {
 		freq[i] = float32(inv)
 	}
 	return freq
+}
+
+// RopeTables returns the cosines and sines of the rotary embedding for positions [0, positions), as
+// [position][dim/2]. The angle is the product of position and frequency rounded to f32, as in Hugging
+// Face's transformers; an exact product would give other bits at high positions.
+func (c *Config) RopeTables(positions int) (cos, sin []float32) {
+	freq := c.RopeFrequencies()
+	cos, sin = make([]float32, positions*len(freq)), make([]float32, positions*len(freq))
+	for i := range cos {
+		sin[i], cos[i] = f32.SinCos(float32(float32(i/len(freq)) * freq[i%len(freq)]))
+	}
+	return cos, sin
 }
 
 // Stretch returns the rotary frequency inv scaled like rope_type "llama3" (transformers,

@@ -31,7 +31,7 @@ func (w *weights) close() {
 // openWeights maps model.safetensors, or the shards in the index; if both exist, the single
 // file has precedence, as in transformers.
 func openWeights(dir string) (*weights, error) {
-	w := &weights{tensors: map[string]*Tensor{}}
+	w := &weights{}
 	err := w.single(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = w.sharded(dir)
@@ -48,22 +48,16 @@ func openWeights(dir string) (*weights, error) {
 	return w, nil
 }
 
-func (w *weights) single(dir string) error {
+func (w *weights) single(dir string) (err error) {
 	w.path = filepath.Join(dir, weightsFile)
-	tensors, err := w.open(w.path)
-	if err != nil {
-		return err
-	}
-	for _, t := range tensors {
-		w.tensors[t.Name] = t
-	}
-	return nil
+	w.tensors, err = w.open(w.path)
+	return err
 }
 
 // sharded takes from each shard the tensors that the index assigns to it.
 func (w *weights) sharded(dir string) error {
 	path := filepath.Join(dir, indexFile)
-	w.path = path
+	w.path, w.tensors = path, map[string]*Tensor{}
 	data, err := readFile(path, maxIndexBytes)
 	if err != nil {
 		return err
@@ -94,17 +88,13 @@ func (w *weights) shard(dir, shard string, names []string) error {
 		return damaged("shard %q is outside the model's directory", clip(shard))
 	}
 	path := filepath.Join(dir, shard)
-	tensors, err := w.open(path)
+	held, err := w.open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Not wrapped: openWeights takes ErrNotExist to mean that there is no index.
 		return damaged("shard %s does not exist; complete the download", path)
 	}
 	if err != nil {
 		return err
-	}
-	held := map[string]*Tensor{}
-	for _, t := range tensors {
-		held[t.Name] = t
 	}
 	slices.Sort(names)
 	for _, name := range names {
@@ -116,8 +106,8 @@ func (w *weights) shard(dir, shard string, names []string) error {
 	return nil
 }
 
-// open maps the safetensors file at path and returns its tensors. w.close unmaps it.
-func (w *weights) open(path string) ([]*Tensor, error) {
+// open maps the safetensors file at path and returns its tensors by name. w.close unmaps it.
+func (w *weights) open(path string) (map[string]*Tensor, error) {
 	data, err := w.mapFile(path, "safetensors")
 	if err != nil {
 		return nil, err
@@ -126,10 +116,11 @@ func (w *weights) open(path string) ([]*Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	byName := make(map[string]*Tensor, len(tensors))
 	for _, t := range tensors {
-		t.file = path
+		t.file, byName[t.Name] = path, t
 	}
-	return tensors, nil
+	return byName, nil
 }
 
 // mapFile maps the file at path and returns its bytes. kind names the format, for messages.
