@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/coppice-llm/coppice/internal/f32"
 )
@@ -131,16 +132,7 @@ func (a *acts) block(b int) []float64 {
 // below its first, a product's at most 46. And k products of the largest size stay below 2^127.
 func (a *acts) safe(row int, m *matrix) bool {
 	e := a.exps[row]
-	return e.lo+m.exps.lo-46 >= -149 && e.hi+m.exps.hi+2+bitLen(m.k)+1 <= 127
-}
-
-// bitLen returns the number of bits of n: n < 2^bitLen(n).
-func bitLen(n int) int {
-	b := 0
-	for ; n > 0; n >>= 1 {
-		b++
-	}
-	return b
+	return e.lo+m.exps.lo-46 >= -149 && e.hi+m.exps.hi+2+bits.Len(uint(m.k))+1 <= 127
 }
 
 // gemmTile computes the columns of one panel for the rows [lo, hi) of a, in the portable path.

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
@@ -142,13 +143,8 @@ func (l *launcher) attention(layer int) {
 	}
 }
 
-func (l *launcher) pageShift() int32 {
-	shift := int32(0)
-	for 1<<shift < l.cfg.PageTokens {
-		shift++
-	}
-	return shift
-}
+// pageShift returns the base-2 logarithm of the tokens of a page.
+func (l *launcher) pageShift() int32 { return int32(bits.TrailingZeros(uint(l.cfg.PageTokens))) }
 
 // norm queues the RMSNorm of some rows of x, with the given weight, to acts. If index is 0, these
 // are the first rows of x; else index lists them, and an entry -1-s means the kept row of slot s.

@@ -1,7 +1,14 @@
 package ptxvm
 
-// specialNames lists the special registers that kernels read.
-var specialNames = map[string]bool{"%tid.x": true, "%ctaid.x": true, "%ctaid.y": true, "%ntid.x": true, "%nctaid.y": true}
+// specials has the special registers that kernels read. A function returns the value in a lane; at is
+// the block's place in the grid.
+var specials = map[string]func(w *warp, at Dim, lane int) uint64{
+	"%tid.x":    func(w *warp, _ Dim, lane int) uint64 { return uint64((w.first + lane) % w.b.size.X) },
+	"%ctaid.x":  func(_ *warp, at Dim, _ int) uint64 { return uint64(at.X) },
+	"%ctaid.y":  func(_ *warp, at Dim, _ int) uint64 { return uint64(at.Y) },
+	"%ntid.x":   func(w *warp, _ Dim, _ int) uint64 { return uint64(w.b.size.X) },
+	"%nctaid.y": func(w *warp, _ Dim, _ int) uint64 { return uint64(w.b.grid.Y) },
+}
 
 // block is the state of the running block. It is reused for the next block.
 type block struct {
@@ -43,17 +50,13 @@ func newBlock(m *Machine, k *Kernel, size Dim, shared int) *block {
 	for first := 0; first < size.count(); first += lanes {
 		w := &warp{b: b, first: first, r: make([][lanes]uint64, k.regs), p: make([]uint32, k.preds)}
 		for _, c := range k.consts {
-			w.fill(c.reg, c.value)
+			for l := range w.r[c.reg] {
+				w.r[c.reg][l] = c.value
+			}
 		}
 		b.warps = append(b.warps, w)
 	}
 	return b
-}
-
-func (w *warp) fill(reg int32, v uint64) {
-	for l := range w.r[reg] {
-		w.r[reg][l] = v
-	}
 }
 
 // count adds n to the number of executed thread instructions. It panics with a fault if the launch
@@ -73,19 +76,8 @@ func (b *block) run(i int) {
 	place := b.grid.at(i)
 	for _, w := range b.warps {
 		for _, s := range b.k.special {
-			switch s.name {
-			case "%tid.x":
-				for l := range w.r[s.reg] {
-					w.r[s.reg][l] = uint64((w.first + l) % b.size.X)
-				}
-			case "%ctaid.x":
-				w.fill(s.reg, uint64(place.X))
-			case "%ctaid.y":
-				w.fill(s.reg, uint64(place.Y))
-			case "%ntid.x":
-				w.fill(s.reg, uint64(b.size.X))
-			case "%nctaid.y":
-				w.fill(s.reg, uint64(b.grid.Y))
+			for l := range w.r[s.reg] {
+				w.r[s.reg][l] = s.value(w, place, l)
 			}
 		}
 		w.start(b.size.count())

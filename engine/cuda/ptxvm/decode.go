@@ -223,13 +223,14 @@ func (d *decoder) special(name string) (int32, error) {
 	if r, ok := d.specials[name]; ok {
 		return r, nil
 	}
-	if !specialNames[name] {
+	value, ok := specials[name]
+	if !ok {
 		return 0, fmt.Errorf("unknown register %s", name)
 	}
 	r := int32(d.k.regs)
 	d.k.regs++
 	d.specials[name] = r
-	d.k.special = append(d.k.special, specialRegister{r, name})
+	d.k.special = append(d.k.special, specialRegister{r, value})
 	return r, nil
 }
 

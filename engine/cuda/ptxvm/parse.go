@@ -38,8 +38,8 @@ type constant struct {
 }
 
 type specialRegister struct {
-	reg  int32
-	name string
+	reg   int32
+	value func(w *warp, at Dim, lane int) uint64
 }
 
 // parser reads a module line by line: the compiler writes one statement per line.

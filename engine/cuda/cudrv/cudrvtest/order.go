@@ -4,6 +4,17 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
+// completes polls done until it is true.
+func (b *bench) completes(what string, done func() (bool, error)) {
+	b.t.Helper()
+	for range 1 << 24 {
+		if ok, _ := done(); ok {
+			return
+		}
+	}
+	b.t.Fatalf("%s does not complete", what)
+}
+
 // streams checks that events order streams: work after Wait sees earlier writes.
 func streams(b *bench) {
 	w := newWriter(b, 3, 9)
@@ -18,15 +29,7 @@ func streams(b *bench) {
 	if h[12] != 9 {
 		b.t.Errorf("the other stream read %v", h[:16])
 	}
-	done := false
-	for range 1 << 20 {
-		if done, _ = b.StreamDone(b.s); done {
-			break
-		}
-	}
-	if !done {
-		b.t.Error("the stream does not complete")
-	}
+	b.completes("the stream", func() (bool, error) { return b.StreamDone(b.s) })
 	b.ok(b.DestroyStream(other))
 	b.ok(b.DestroyEvent(e))
 }
@@ -40,15 +43,7 @@ func events(b *bench) {
 	b.ok(b.Record(before, b.s))
 	w.launch(b.s, w.table)
 	b.ok(b.Record(after, b.s))
-	done := false
-	for range 1 << 24 {
-		if done, _ = b.EventDone(after); done {
-			break
-		}
-	}
-	if !done {
-		b.t.Fatal("the event does not complete")
-	}
+	b.completes("the event", func() (bool, error) { return b.EventDone(after) })
 	b.ok(b.SyncEvent(after))
 	if ns, err := b.Elapsed(before, after); err != nil || ns < 0 {
 		b.t.Errorf("%d ns between the events: %v", ns, err)
