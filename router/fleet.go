@@ -128,12 +128,7 @@ func (f *fleet) join(w kv.Rank, spec WorkerSpec) (int32, error) {
 	if len(f.all()) == f.cfg.MaxWorkers {
 		return noEntry, fmt.Errorf("%w (%d): worker %v", ErrWorkersFull, f.cfg.MaxWorkers, w)
 	}
-	slot := int32(len(f.workers))
-	if n := len(f.freeSlots); n > 0 {
-		slot, f.freeSlots = f.freeSlots[n-1], f.freeSlots[:n-1]
-	} else {
-		f.workers = append(f.workers, worker{})
-	}
+	slot := occupy(&f.workers, &f.freeSlots)
 	f.workers[slot] = worker{id: w, spec: spec, active: emptyList(byWorker), prefillingQueue: emptyList(byPrefill), debts: noDebts()}
 	f.slotOfWorker.put(keyOf(w), slot)
 	f.enlist(slot)

@@ -35,12 +35,8 @@ func newLedger(cfg *Config, f *fleet) ledger {
 // or ownPeer), id the number that this router gave it, and a its figures. The caller has checked
 // that fewer than MaxActive reservations exist.
 func (l *ledger) reserve(slot, peer int32, id uint64, a *reservationSpec) int32 {
-	at, now := int32(len(l.slab)), l.fleet.now
-	if n := len(l.freeEntries); n > 0 {
-		at, l.freeEntries = l.freeEntries[n-1], l.freeEntries[:n-1]
-	} else {
-		l.slab = append(l.slab, reservation{})
-	}
+	now := l.fleet.now
+	at := occupy(&l.slab, &l.freeEntries)
 	e, w := &l.slab[at], &l.fleet.workers[slot]
 	*e = reservation{
 		id: id, peer: peer, slot: slot, promptTokens: a.promptTokens, uncached: a.uncached, privatePart: a.privatePart,

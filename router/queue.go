@@ -147,12 +147,7 @@ func (q *queue) first(f *fleet) int32 {
 // turnOf. An empty lane is reused for another kind, so there are never more lanes than kinds
 // that waited at the same time.
 func (q *queue) enqueue(req *Request, t turn) Ticket {
-	t.at = int32(len(q.slab))
-	if n := len(q.free); n > 0 {
-		t.at, q.free = q.free[n-1], q.free[:n-1]
-	} else {
-		q.slab = append(q.slab, waiting{})
-	}
+	t.at = occupy(&q.slab, &q.free)
 	of, to := laneFor(req), none
 	for i := range q.lanes {
 		if len(q.lanes[i].Items) == 0 {

@@ -113,14 +113,8 @@ func (s *sessions) put(now time.Duration, e session) {
 	for o := s.oldest(); o != nil && (now-o.touched >= s.cfg.SessionTTL || s.index.Len() >= s.cfg.MaxSessions); o = s.oldest() {
 		s.forget(s.byAge.Items[0].at)
 	}
-	at := int32(len(s.entries))
-	if n := len(s.free); n > 0 {
-		at = s.free[n-1]
-		s.free = s.free[:n-1]
-		s.entries[at] = e
-	} else {
-		s.entries = append(s.entries, e)
-	}
+	at := occupy(&s.entries, &s.free)
+	s.entries[at] = e
 	s.stored++
 	s.byAge.Push(s.entries, sessionAge{e.touched, s.stored, at})
 	s.index.put(key{a: e.id}, at)

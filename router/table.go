@@ -16,6 +16,18 @@ type table struct{ hashtable.Table }
 // noEntry is the result of a lookup without an entry.
 const noEntry = -1
 
+// occupy takes an element off free, the list of free elements of all, and returns its index. If
+// there is none, it appends one. Free elements are zero.
+func occupy[S ~[]T, T any](all *S, free *[]int32) int32 {
+	if n := len(*free); n > 0 {
+		at := (*free)[n-1]
+		*free = (*free)[:n-1]
+		return at
+	}
+	*all = append(*all, *new(T))
+	return int32(len(*all) - 1)
+}
+
 // newTable returns an empty table. The seed prevents outsiders from choosing keys that collide.
 func newTable(seed uint64) table {
 	return table{hashtable.New(hashtable.Config{Seed: seed, Paired: true, Keeps: true})}

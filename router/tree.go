@@ -59,16 +59,11 @@ func newTree(seed uint64, slots int) tree {
 
 // node returns the id of a new node without contents.
 func (t *tree) node() int32 {
-	if n := len(t.free); n > 0 {
-		id := t.free[n-1]
-		t.free = t.free[:n-1]
-		return id
-	}
-	t.nodes = append(t.nodes, node{})
-	for range t.words {
+	id := occupy(&t.nodes, &t.free)
+	for len(t.bits) < len(t.nodes)*t.words {
 		t.bits = append(t.bits, 0)
 	}
-	return int32(len(t.nodes) - 1)
+	return id
 }
 
 // has returns the bits of node id: bit i is set if the worker in slot i has the node.
