@@ -1,11 +1,8 @@
 package server
 
 import (
-	"errors"
-	"io"
 	"mime"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -25,67 +22,18 @@ func (c *call) body() (body []byte, release func(), err error) {
 	if coding := c.r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, nil, errCompressed
 	}
-	most := c.longest()
-	if c.r.ContentLength > int64(most) {
-		return nil, nil, c.tooLong()
+	most := c.s.cfg.MaxBodyBytes
+	if c.most > 0 {
+		most = min(c.most, most)
 	}
-	in := http.MaxBytesReader(c.w, c.r.Body, int64(most))
 	buf := c.s.buffer()
-	release = func() { c.s.release(buf) }
-	b := (*buf)[:0]
-	for {
-		if len(b) == cap(b) {
-			b = append(b, 0)[:len(b)]
-		}
-		n, err := in.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		*buf = b
-		c.held += n
-		if held := c.s.bodies.Add(int64(n)); held > int64(c.s.cfg.MaxBodiesBytes) {
-			err = errBodies
-		}
-		switch long := (*http.MaxBytesError)(nil); {
-		case err == nil:
-			continue
-		case errors.As(err, &long):
-			err = c.tooLong()
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			err = c.tooSlow()
-		case errors.Is(err, io.EOF):
-			c.client.Out.SetReadDeadline(time.Time{}) // later reads only notice a disconnect
-			return b, release, nil
-		case errors.Is(err, errBodies):
-		default:
-			err = errBroken
-		}
-		release()
+	*buf, err = c.s.bodies.Read(c.w, c.r, *buf, most)
+	if c.held = len(*buf); err != nil {
+		c.s.release(buf)
 		return nil, nil, err
 	}
-}
-
-var (
-	errBodies = openai.NewError(http.StatusServiceUnavailable, "server_busy", "the bodies of open requests fill the server's limit; retry later")
-	errBroken = openai.NewError(http.StatusBadRequest, "broken_body", "the body is incomplete, or its framing does not match the header")
-)
-
-// longest returns the most bytes that the body may have.
-func (c *call) longest() int {
-	if c.most > 0 {
-		return min(c.most, c.s.cfg.MaxBodyBytes)
-	}
-	return c.s.cfg.MaxBodyBytes
-}
-
-// tooLong returns the error for a body over its limit, and makes the connection close.
-func (c *call) tooLong() error {
-	c.w.Header().Set("Connection", "close") // do not read the rest of the body
-	return openai.NewError(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes, the limit here: send less", c.longest())
-}
-
-// tooSlow returns the error for a body that did not arrive within ReadTimeout.
-func (c *call) tooSlow() error {
-	c.w.Header().Set("Connection", "close")
-	return openai.NewError(http.StatusRequestTimeout, "body_timeout", "the body was not complete within %v", c.s.cfg.ReadTimeout)
+	c.client.Out.SetReadDeadline(time.Time{}) // later reads only notice a disconnect
+	return *buf, func() { c.s.release(buf) }, nil
 }
 
 // read reads the request's body and decodes it with decode, which must not keep any part of the

@@ -20,7 +20,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, door: web.NewDoor(0)}
+	s := &Server{cfg: cfg, log: cfg.Log, door: web.NewDoor(0), bodies: web.Bodies{Most: cfg.MaxBodiesBytes}}
 	if cfg.Card != nil {
 		published := *cfg.Card
 		if cfg.Bundle != nil {

@@ -32,8 +32,8 @@ type Server struct {
 	http    http.Server
 	screen  screen
 	pace    pace
-	bodies  atomic.Int64 // body bytes held by open requests
-	buffers sync.Pool    // of *[]byte
+	bodies  web.Bodies
+	buffers sync.Pool // of *[]byte
 
 	failed atomic.Pointer[error] // set once the node has ended: why
 	door   *web.Door

@@ -18,13 +18,10 @@ var (
 	errNoWorkers = openai.NewError(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
 	errEmpty     = openai.NewError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
 	errBusy      = openai.NewError(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for the whole time that a request may wait; ask again later")
-	errBodies    = openai.NewError(http.StatusServiceUnavailable, "server_busy", "the bodies of open requests take all the memory that the gateway may use for them; ask again later")
 	errConns     = openai.NewError(http.StatusServiceUnavailable, "too_many_connections", "the gateway has reached its limit of connections (--max-conns) and answers only health probes; ask again later, or over an open connection")
 	errInternal  = openai.NewError(http.StatusInternalServerError, "internal_error", "the gateway failed; its log says why")
 	errTooMany   = openai.NewError(http.StatusTooManyRequests, "too_many_requests", "the limit of open or waiting requests is reached; ask again later")
 	errLoop      = openai.NewError(http.StatusLoopDetected, "loop", "the request has come back to the gateway: it is a worker of its own, or of one of its workers")
-	errSlow      = openai.NewError(http.StatusRequestTimeout, "body_timeout", "the body did not arrive in time")
-	errBroken    = openai.NewError(http.StatusBadRequest, "broken_body", "the body ended before it was complete, or is not framed as the header says")
 )
 
 // unavailable returns the error for the client if no worker began to answer. worker is the last

@@ -44,10 +44,10 @@ type Gateway struct {
 	routes    *http.ServeMux
 	http      http.Server
 	metrics   *metrics
-	requests  sync.Pool    // of *requestBuffer
-	buffers   sync.Pool    // of *[]byte
-	via       string       // this gateway's entry in the header Via; a request that has it already is in a loop
-	bodies    atomic.Int64 // body bytes held by open requests
+	requests  sync.Pool // of *requestBuffer
+	buffers   sync.Pool // of *[]byte
+	via       string    // this gateway's entry in the header Via; a request that has it already is in a loop
+	bodies    web.Bodies
 	door      *web.Door
 	clock     sync.WaitGroup // the goroutine of tick
 }
@@ -68,7 +68,8 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Replicas != nil {
 		nameReplica(&cfg.Router)
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Log, via: fmt.Sprintf("1.1 coppice-%016x", rand.Uint64()), door: web.NewDoor(cfg.MaxOpen)}
+	g := &Gateway{cfg: cfg, log: cfg.Log, via: fmt.Sprintf("1.1 coppice-%016x", rand.Uint64()), door: web.NewDoor(cfg.MaxOpen),
+		bodies: web.Bodies{Most: cfg.MaxBodiesBytes}}
 	g.attempts = attempts{at: map[*members.Member]map[*attempt]struct{}{}, patience: lostPatience}
 	g.requests.New = func() any { return &requestBuffer{} }
 	g.buffers.New = func() any { b := make([]byte, 32<<10); return &b }

@@ -2,11 +2,8 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -105,44 +102,14 @@ func (p *proxiedRequest) release() {
 // poolName returns the name of the request's pool, "" without pools.
 func (p *proxiedRequest) poolName() string { return p.pools.Name(p.pool) }
 
-// readBody reads the request's body into the buffer. The error, for the client, says that the
-// body is too long or too slow, is broken, or that all open bodies together take too much
-// memory.
-func (p *proxiedRequest) readBody(r *http.Request) error {
-	g, w, b := p.g, p.w, p.buffer
-	if r.ContentLength > int64(g.cfg.MaxBodyBytes) {
-		return tooLong(w, g.cfg.MaxBodyBytes)
+// readBody reads the request's body into the buffer. The error is for the client.
+func (p *proxiedRequest) readBody(r *http.Request) (err error) {
+	b := p.buffer
+	b.body, err = p.g.bodies.Read(p.w, r, b.body, p.g.cfg.MaxBodyBytes)
+	if b.held = len(b.body); err == nil {
+		p.client.Out.SetReadDeadline(time.Time{}) // later reads only notice a disconnect
 	}
-	in := http.MaxBytesReader(w, r.Body, int64(g.cfg.MaxBodyBytes))
-	for {
-		if len(b.body) == cap(b.body) {
-			b.body = append(b.body, 0)[:len(b.body)]
-		}
-		n, err := in.Read(b.body[len(b.body):cap(b.body)])
-		b.body = b.body[:len(b.body)+n]
-		b.held += n
-		if held := g.bodies.Add(int64(n)); held > int64(g.cfg.MaxBodiesBytes) {
-			return errBodies
-		}
-		switch long := (*http.MaxBytesError)(nil); {
-		case err == nil:
-		case errors.Is(err, io.EOF):
-			p.client.Out.SetReadDeadline(time.Time{}) // later reads only notice a disconnect
-			return nil
-		case errors.As(err, &long):
-			return tooLong(w, g.cfg.MaxBodyBytes)
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			w.Header().Set("Connection", "close")
-			return errSlow
-		default:
-			return errBroken
-		}
-	}
-}
-
-func tooLong(w http.ResponseWriter, most int) error {
-	w.Header().Set("Connection", "close") // do not read the rest of the body
-	return openai.NewError(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes, the limit of the gateway", most)
+	return err
 }
 
 // readPrompt reads the prompt and options of a request to the endpoint kind, and fills the
