@@ -1,11 +1,11 @@
 package openai
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -193,12 +193,7 @@ func (d *decoder) part(v value) (text string, ok bool) {
 // texts, and different values different ones (except for hash collisions), so that prompts that
 // differ only there have different hashes.
 func placeholder(v value) string {
-	h := xxh3.Hash(v.raw)
-	b := []byte("<|no text 0123456789abcdef|>")
-	for i := range 16 {
-		b[10+i] = jsontext.Hex[h>>(60-4*i)&15]
-	}
-	return string(b)
+	return fmt.Sprintf("<|no text %016x|>", xxh3.Hash(v.raw))
 }
 
 // toolCalls reads the calls in an earlier turn of the assistant.

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -102,9 +100,7 @@ func requestID(r *http.Request) string {
 	if ok {
 		return id
 	}
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], rand.Uint64())
-	return hex.EncodeToString(b[:])
+	return fmt.Sprintf("%016x", rand.Uint64())
 }
 
 // recover limits the damage of a panic to its own request.

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -20,19 +21,10 @@ type Head struct {
 }
 
 // CompletionID returns the id of an answer of /v1/completions for a random number.
-func CompletionID(random uint64) string { return "cmpl-" + hex16(random) }
+func CompletionID(random uint64) string { return fmt.Sprintf("cmpl-%016x", random) }
 
 // ChatID returns the id of an answer of /v1/chat/completions for a random number.
-func ChatID(random uint64) string { return "chatcmpl-" + hex16(random) }
-
-// hex16 writes n as 16 hexadecimal digits.
-func hex16(n uint64) string {
-	var b [16]byte
-	for i := range b {
-		b[i] = jsontext.Hex[n>>(60-4*i)&0xf]
-	}
-	return string(b[:])
-}
+func ChatID(random uint64) string { return fmt.Sprintf("chatcmpl-%016x", random) }
 
 // Answer holds the state shared by Stream and Response.
 type Answer struct {
@@ -123,6 +115,23 @@ func (a *Answer) appendHead(dst []byte, object string) []byte {
 	dst = jsontext.AppendString(dst, a.head.Model)
 	dst = append(dst, `,"system_fingerprint":`...)
 	return jsontext.AppendOptional(dst, a.head.Fingerprint)
+}
+
+// completionChoice writes a choice of /v1/completions with this index and text, up to stop_reason,
+// and leaves the object open. s and offset are as in completionLogprobs, s is nil if the request
+// wants no log-probabilities; e is nil unless the choice has ended.
+func (a *Answer) completionChoice(dst []byte, index int, text string, s *scored, offset *int, e *coppice.Ending) []byte {
+	dst = append(dst, `{"text":`...)
+	dst = jsontext.AppendString(dst, text)
+	dst = append(dst, `,"index":`...)
+	dst = jsontext.AppendInt(dst, index)
+	dst = append(dst, `,"logprobs":`...)
+	if s != nil {
+		dst = a.completionLogprobs(dst, s, offset)
+	} else {
+		dst = append(dst, "null"...)
+	}
+	return a.appendFinish(append(dst, ','), e, false)
 }
 
 // appendFinish writes finish_reason and vLLM's stop_reason: the stop string, or the id of the

@@ -239,15 +239,6 @@ func TestNoLogarithm(t *testing.T) {
 	}
 }
 
-func FuzzTwo(f *testing.F) {
-	f.Add("light", "\xff\"")
-	f.Fuzz(func(t *testing.T, a, b string) {
-		if got, want := string(appendTwo(nil, a, b)), jsonOf(t, a); len(want) > 2 && got != want[:len(want)-1]+jsonOf(t, b)[1:] {
-			t.Errorf("%q and %q are written %s", a, b, got)
-		}
-	})
-}
-
 // FuzzChunk: a chunk has exactly the bytes that encoding/json writes for the same values.
 func FuzzChunk(f *testing.F) {
 	tok := openTokenizer(f)

@@ -38,10 +38,10 @@ func (s *scored) appendList(dst []byte, each func(dst []byte, i int) []byte) []b
 	return jsontext.AppendArray(dst, len(s.tokens), each)
 }
 
-// completionLogprobs writes the logprobs object of /v1/completions for the tokens of s. offset is
-// the number of code points in the choice's text before the first token; next is the number up to
-// and including the last token.
-func (a *Answer) completionLogprobs(dst []byte, s *scored, offset int) (_ []byte, next int) {
+// completionLogprobs writes the logprobs object of /v1/completions for the tokens of s. offset is the
+// number of code points in the choice's text before the first token, afterwards the number up to and
+// including the last token.
+func (a *Answer) completionLogprobs(dst []byte, s *scored, offset *int) []byte {
 	dst = append(dst, `{"tokens":`...)
 	dst = s.appendList(dst, func(dst []byte, i int) []byte { return a.names.append(dst, s.tokens[i]) })
 	dst = append(dst, `,"token_logprobs":`...)
@@ -56,10 +56,10 @@ func (a *Answer) completionLogprobs(dst []byte, s *scored, offset int) (_ []byte
 	dst = append(dst, `,"text_offset":`...)
 	dst = s.appendList(dst, func(dst []byte, i int) []byte {
 		var at int
-		at, offset = a.names.place(s.tokens[i], offset)
+		at, *offset = a.names.place(s.tokens[i], *offset)
 		return jsontext.AppendInt(dst, at)
 	})
-	return append(dst, '}'), offset
+	return append(dst, '}')
 }
 
 // topObject writes the top tokens at position i by name, and the token at that position if it is
@@ -91,8 +91,12 @@ func (a *Answer) topObject(dst []byte, s *scored, i int) []byte {
 	return append(dst, '}')
 }
 
-// chatLogprobs writes the logprobs object of /v1/chat/completions.
+// chatLogprobs writes the logprobs object of /v1/chat/completions for the tokens of s, null if s is
+// nil.
 func (a *Answer) chatLogprobs(dst []byte, s *scored) []byte {
+	if s == nil {
+		return append(dst, "null"...)
+	}
 	dst = append(dst, `{"content":`...)
 	dst = s.appendList(dst, func(dst []byte, i int) []byte {
 		f, _ := s.known(i)

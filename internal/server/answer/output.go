@@ -1,7 +1,7 @@
 package answer
 
 import (
-	"strconv"
+	"fmt"
 
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/openai"
@@ -102,14 +102,8 @@ func (o *output) message(text string) (m message) {
 // appendCallID writes the id of a tool call, made from the answer's id and the numbers of the
 // choice and the call.
 func (a *Answer) appendCallID(dst []byte, choice, call int) []byte {
-	id := a.head.ID
-	if len(id) > 16 {
-		id = id[len(id)-16:]
-	}
-	dst = jsontext.AppendText(append(dst, `"call_`...), id)
-	dst = strconv.AppendInt(append(dst, '_'), int64(choice), 10)
-	dst = strconv.AppendInt(append(dst, '_'), int64(call), 10)
-	return append(dst, '"')
+	id := a.head.ID[max(len(a.head.ID)-16, 0):]
+	return fmt.Appendf(dst, `"call_%s_%d_%d"`, id, choice, call)
 }
 
 // appendCall writes {"id", "type", "function": {"name", "arguments": up to the value of arguments,

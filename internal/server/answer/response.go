@@ -60,7 +60,7 @@ func (r *Response) Append(dst []byte) []byte {
 		if r.chat {
 			dst = r.chatChoice(dst, i)
 		} else {
-			dst = r.completionChoice(dst, i)
+			dst = r.whole(dst, i)
 		}
 	}
 	dst = append(dst, `],"usage":`...)
@@ -71,27 +71,17 @@ func (r *Response) Append(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// completionChoice writes a choice of /v1/completions. index is prompt*n + sample.
-func (r *Response) completionChoice(dst []byte, index int) []byte {
+// whole writes a choice of /v1/completions. index is prompt*n + sample.
+func (r *Response) whole(dst []byte, index int) []byte {
 	c, prompt, echo := &r.choices[index], index/r.params.N, ""
+	s := r.scored(c)
 	if r.echo {
 		echo = r.prompts[prompt].text
-	}
-	dst = append(dst, `{"text":`...)
-	dst = appendTwo(dst, echo, string(c.text))
-	dst = append(dst, `,"index":`...)
-	dst = jsontext.AppendInt(dst, index)
-	dst = append(dst, `,"logprobs":`...)
-	if r.params.Logprobs {
-		s := c.scored()
-		if r.echo {
+		if s != nil {
 			s = r.after(prompt, s)
 		}
-		dst, _ = r.completionLogprobs(dst, s, 0)
-	} else {
-		dst = append(dst, "null"...)
 	}
-	dst = r.appendFinish(append(dst, ','), c.ending, false)
+	dst = r.completionChoice(dst, index, echo+string(c.text), s, new(int), c.ending)
 	dst = r.ofPrompt(dst, prompt)
 	if r.params.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
@@ -111,12 +101,7 @@ func (r *Response) chatChoice(dst []byte, index int) []byte {
 	} else {
 		dst = r.message(dst, index, out.message(string(c.text)))
 	}
-	dst = append(dst, `,"refusal":null},"logprobs":`...)
-	if r.params.Logprobs {
-		dst = r.chatLogprobs(dst, c.scored())
-	} else {
-		dst = append(dst, "null"...)
-	}
+	dst = r.chatLogprobs(append(dst, `,"refusal":null},"logprobs":`...), r.scored(c))
 	dst = r.appendFinish(append(dst, ','), c.ending, out.called())
 	if r.params.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
@@ -152,7 +137,13 @@ func (r *Response) message(dst []byte, choice int, m message) []byte {
 	return dst
 }
 
-func (c *choice) scored() *scored { return &scored{c.tokens, c.logprobs, c.top} }
+// scored returns the tokens of c with their log-probabilities, nil if the request wants none.
+func (r *Response) scored(c *choice) *scored {
+	if !r.params.Logprobs {
+		return nil
+	}
+	return &scored{c.tokens, c.logprobs, c.top}
+}
 
 // after returns the tokens of a prompt followed by the tokens of s, for the option echo. prompt is
 // the prompt's index.

@@ -68,26 +68,15 @@ func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
 	}
 	first := !c.begun
 	c.begun = true
-	echo := ""
+	text := p.Text
 	if first && s.echo {
-		echo = s.prompts[i].text
+		text = s.prompts[i].text + text
 	}
 	ids := s.params.ReturnTokenIDs
-	if p.Text == "" && echo == "" && p.Ending == nil && !(s.params.Logprobs || ids) {
+	if text == "" && p.Ending == nil && !(s.params.Logprobs || ids) {
 		return dst
 	}
-	dst = append(dst, s.open...)
-	dst = append(dst, `{"text":`...)
-	dst = appendTwo(dst, echo, p.Text)
-	dst = append(dst, `,"index":`...)
-	dst = jsontext.AppendInt(dst, index)
-	dst = append(dst, `,"logprobs":`...)
-	if s.params.Logprobs && len(p.Tokens) > 0 {
-		dst, c.offset = s.completionLogprobs(dst, &scored{p.Tokens, p.Logprobs, p.Top}, c.offset)
-	} else {
-		dst = append(dst, "null"...)
-	}
-	dst = s.appendFinish(append(dst, ','), p.Ending, false)
+	dst = s.completionChoice(append(dst, s.open...), index, text, s.scores(p), &c.offset, p.Ending)
 	if ids {
 		if first {
 			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), s.prompts[i].tokens)
@@ -127,6 +116,15 @@ func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece)
 	return dst
 }
 
+// scores returns the tokens of p with their log-probabilities, nil if the request wants none or p
+// has no tokens or is nil.
+func (s *Stream) scores(p *coppice.Piece) *scored {
+	if !s.params.Logprobs || p == nil || len(p.Tokens) == 0 {
+		return nil
+	}
+	return &scored{p.Tokens, p.Logprobs, p.Top}
+}
+
 // shows reports whether a piece without text needs an event for its tokens.
 func (s *Stream) shows(p *coppice.Piece) bool {
 	return len(p.Tokens) > 0 && (s.params.Logprobs || s.params.ReturnTokenIDs)
@@ -136,12 +134,7 @@ func (s *Stream) shows(p *coppice.Piece) bool {
 // the ids of p's tokens, if the request asks for them. For a nil p it writes no log-probabilities
 // and no ids.
 func (s *Stream) delta(dst []byte, p *coppice.Piece) []byte {
-	dst = append(dst, `,"logprobs":`...)
-	if p != nil && s.params.Logprobs && len(p.Tokens) > 0 {
-		dst = s.chatLogprobs(dst, &scored{p.Tokens, p.Logprobs, p.Top})
-	} else {
-		dst = append(dst, "null"...)
-	}
+	dst = s.chatLogprobs(append(dst, `,"logprobs":`...), s.scores(p))
 	dst = append(dst, `,"finish_reason":null`...)
 	if p != nil && s.params.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), p.Tokens)
@@ -185,18 +178,6 @@ func (s *Stream) begin(dst []byte, index int) []byte {
 	dst = append(dst, s.open...)
 	dst = append(dst, `{"index":`...)
 	return jsontext.AppendInt(dst, index)
-}
-
-// appendTwo writes a and b as one JSON string, without concatenating them first.
-func appendTwo(dst []byte, a, b string) []byte {
-	if a == "" {
-		return jsontext.AppendString(dst, b)
-	}
-	dst = jsontext.AppendString(dst, a)
-	n := len(dst) - 1 // position of the quote between the two
-	dst = jsontext.AppendString(dst[:n], b)
-	copy(dst[n:], dst[n+1:])
-	return dst[:len(dst)-1]
 }
 
 // Error appends an event with the error. It ends the stream; do not call Done after it.
