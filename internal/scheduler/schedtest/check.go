@@ -80,7 +80,7 @@ func newCheckers(r *rig) []checker {
 		&outputs{watcher{r, "outputs"}},
 		&computed{watcher: watcher{r, "computed"}},
 		newFailedKV(r),
-		newMirror(r),
+		r.mirror,
 		r.lower.ledger,
 		r.progress,
 		newShares(r),

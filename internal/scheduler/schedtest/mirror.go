@@ -1,19 +1,18 @@
 package schedtest
 
 import (
-	"iter"
+	"maps"
+	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// mirror keeps an index from the cache's events alone, as a router does, and compares it with
-// hashes of the tree's paths.
+// mirror keeps an index of each tier from the cache's events alone, as a router does, and compares
+// the device's with hashes of the tree's paths. The tierLedger compares the others.
 type mirror struct {
 	watcher
-	walk  func() iter.Seq[radixcache.NodeView] // nil: the tree can't be walked
-	index map[kv.BlockHash]int                 // how many times each block is held
-	total int
+	index [kv.Tiers]map[kv.BlockHash]int // how many times each block is held
 
 	// scratch of compare
 	path   []kv.Token
@@ -22,47 +21,56 @@ type mirror struct {
 }
 
 func newMirror(r *rig) *mirror {
-	m := &mirror{watcher: watcher{r, "mirror"}, index: map[kv.BlockHash]int{}, seen: map[kv.BlockHash]int{}}
-	if r.cache != nil {
-		m.walk = r.cache.Walk
+	m := &mirror{watcher: watcher{r, "mirror"}, seen: map[kv.BlockHash]int{}}
+	for t := range m.index {
+		m.index[t] = map[kv.BlockHash]int{}
 	}
 	return m
 }
 
-// heard updates the index. A block may be stored several times, since two namespaces with
-// one salt after different public prefixes may hold the same block; so the index counts.
+// heard updates the indexes. A block may be stored on the device several times, since two namespaces
+// with one salt after different public prefixes may hold the same block; so an index counts.
 func (m *mirror) heard(events []kv.Event) {
 	if !m.r.cfg.Events || m.r.cfg.DisableCache {
 		m.failf("%d events, but events are off", len(events))
 	}
 	for i := range events {
 		ev := &events[i]
-		if ev.Tier != kv.TierDevice {
-			continue // events of lower tiers belong to another checker
-		}
+		index := m.index[ev.Tier]
 		switch ev.Kind {
 		case kv.Stored:
-			m.stored(ev)
+			if ev.HasParent && index[ev.Parent] == 0 {
+				m.failf("blocks are stored in %v below %x, which is not stored", ev.Tier, uint64(ev.Parent))
+			}
+			if ev.Tier == kv.TierDevice {
+				m.verify(ev)
+			}
+			for _, b := range ev.Blocks {
+				if index[b.Hash]++; index[b.Hash] > 1 && ev.Tier != kv.TierDevice {
+					m.failf("block %x is stored in %v twice", uint64(b.Hash), ev.Tier)
+				}
+			}
 		case kv.Removed:
 			for _, h := range ev.Hashes {
-				if m.index[h] == 0 {
-					m.failf("block %x is removed, but was never stored or is removed already", uint64(h))
+				if index[h] == 0 {
+					m.failf("block %x is removed from %v, but was never stored or is removed already", uint64(h), ev.Tier)
 				}
-				m.drop(h)
+				if index[h]--; index[h] == 0 {
+					delete(index, h)
+				}
 			}
 		case kv.Cleared:
-			clear(m.index)
-			m.total = 0
+			for _, index := range m.index {
+				clear(index)
+			}
 		default:
 			m.failf("an event of kind %v", ev.Kind)
 		}
 	}
 }
 
-func (m *mirror) stored(ev *kv.Event) {
-	if ev.HasParent && m.index[ev.Parent] == 0 {
-		m.failf("blocks are stored below %x, which is not stored", uint64(ev.Parent))
-	}
+// verify computes the hashes of stored blocks.
+func (m *mirror) verify(ev *kv.Event) {
 	parent, has := ev.Parent, ev.HasParent
 	seed := ev.Namespace.Seed()
 	for i := range ev.Blocks {
@@ -75,17 +83,8 @@ func (m *mirror) stored(ev *kv.Event) {
 		if len(b.Tokens) != m.r.cfg.BlockTokens || b.Local != local && b.Local != 0 || b.Hash != want {
 			m.failf("a block of %d tokens is stored as %x (local %x), want %x (%x)", len(b.Tokens), uint64(b.Hash), uint64(b.Local), uint64(want), uint64(local))
 		}
-		m.index[b.Hash]++
-		m.total++
 		parent, has = b.Hash, true
 	}
-}
-
-func (m *mirror) drop(h kv.BlockHash) {
-	if m.index[h]--; m.index[h] == 0 {
-		delete(m.index, h)
-	}
-	m.total--
 }
 
 // settled compares only sometimes, since a comparison hashes the whole tree.
@@ -101,35 +100,33 @@ const compareEvery = 4
 func (m *mirror) finished() { m.compare() }
 
 func (m *mirror) compare() {
-	if m.walk == nil || !m.r.cfg.Events {
+	if m.r.cache == nil || !m.r.cfg.Events {
 		return
 	}
 	m.r.report.Compared++
 	clear(m.seen)
-	blocks := 0
-	for v := range m.walk() {
+	for v := range m.r.cache.Walk() {
 		m.path = append(m.path[:v.Start], v.Tokens...)
-		blocks += m.hash(&v)
+		m.hash(&v)
 	}
-	if blocks != m.total {
-		m.failf("the tree holds %d blocks, by the events %d", blocks, m.total)
-	}
-	missing := kv.BlockHash(0)
-	found := true
-	for h, n := range m.seen { // any order: the smallest one is reported
-		if m.index[h] != n && (found || h < missing) {
-			missing, found = h, false
+	m.equal(kv.TierDevice, m.seen)
+}
+
+// equal fails if a tier holds other blocks than the events say.
+func (m *mirror) equal(t kv.Tier, held map[kv.BlockHash]int) {
+	if index := m.index[t]; !maps.Equal(held, index) {
+		for _, h := range slices.Sorted(maps.Keys(held)) {
+			if held[h] != index[h] {
+				m.failf("%v holds block %x %d times, by the events %d times", t, uint64(h), held[h], index[h])
+			}
 		}
-	}
-	if !found {
-		m.failf("the tree holds block %x %d times, by the events %d times", uint64(missing), m.seen[missing], m.index[missing])
+		m.failf("%v holds %d blocks, by the events %d", t, len(held), len(index))
 	}
 }
 
-// hash counts in m.seen the blocks that end in the node v, and returns their number. The
-// tokens on the path of v are in m.path. The hashes of the blocks above v are in m.hashes,
-// since parents come before children.
-func (m *mirror) hash(v *radixcache.NodeView) int {
+// hash counts in m.seen the blocks that end in the node v. The tokens on the path of v are in
+// m.path. The hashes of the blocks above v are in m.hashes, since parents come before children.
+func (m *mirror) hash(v *radixcache.NodeView) {
 	size := m.r.cfg.BlockTokens
 	first, last := v.Start/size, (v.Start+len(v.Tokens))/size
 	m.hashes = m.hashes[:first]
@@ -143,5 +140,4 @@ func (m *mirror) hash(v *radixcache.NodeView) int {
 		m.hashes = append(m.hashes, h)
 		m.seen[h]++
 	}
-	return last - first
 }

@@ -25,7 +25,8 @@ type rig struct {
 
 	book     book
 	checkers []checker
-	progress *progress // one of the checkers
+	progress *progress // one of the checkers, as is the next
+	mirror   *mirror
 	bug      bug
 	sum      digest
 	report   Report
@@ -81,7 +82,7 @@ func newRig(o Options, b bug, device sim.Config, cfg scheduler.Config) (*rig, er
 	}
 	r.lower = newLower(r, cfg.Tiers)
 	r.book = newBook(r.info.MaxSlots)
-	r.progress, r.lower.ledger = &progress{watcher: watcher{r, "progress"}}, newTierLedger(r)
+	r.progress, r.mirror, r.lower.ledger = &progress{watcher: watcher{r, "progress"}}, newMirror(r), newTierLedger(r)
 	r.checkers = newCheckers(r)
 	b.begin(r)
 	return r, nil

@@ -22,15 +22,10 @@ type tierLedger struct {
 	watcher
 	begun    map[tiering.MoveID]bool // since the world began
 	canceled map[tiering.MoveID]bool
-	blocks   [kv.Tiers]map[kv.BlockHash]bool // according to the events
 }
 
 func newTierLedger(r *rig) *tierLedger {
-	c := &tierLedger{watcher: watcher{r, "tiers"}, begun: map[tiering.MoveID]bool{}, canceled: map[tiering.MoveID]bool{}}
-	for i := range c.blocks {
-		c.blocks[i] = map[kv.BlockHash]bool{}
-	}
-	return c
+	return &tierLedger{watcher: watcher{r, "tiers"}, begun: map[tiering.MoveID]bool{}, canceled: map[tiering.MoveID]bool{}}
 }
 
 func (c *tierLedger) planned(p *scheduler.Plan, _ []rowView) {
@@ -130,7 +125,7 @@ func (c *tierLedger) holdings() {
 
 // compare hashes the extents of a tier again, and compares the hashes with the events.
 func (c *tierLedger) compare(t kv.Tier) {
-	want := map[kv.BlockHash]bool{}
+	want := map[kv.BlockHash]int{}
 	store := c.r.lower.stores[t]
 	for _, rec := range store { // the result does not depend on the order
 		var tokens []kv.Token
@@ -145,42 +140,10 @@ func (c *tierLedger) compare(t kv.Tier) {
 		h := kv.NewHasher(rec.extent.Namespace, c.r.cfg.BlockTokens)
 		for n := c.r.cfg.BlockTokens; len(tokens) >= n; tokens = tokens[n:] {
 			hash, _ := h.NextMedia(tokens[:n], nil)
-			want[hash] = true
+			want[hash] = 1
 		}
 	}
-	if !maps.Equal(want, c.blocks[t]) {
-		c.failf("%v holds %d blocks, by the events %d or others", t, len(want), len(c.blocks[t]))
-	}
-}
-
-func (c *tierLedger) heard(events []kv.Event) {
-	for i := range events {
-		ev := &events[i]
-		if ev.Kind == kv.Cleared {
-			for _, b := range c.blocks {
-				clear(b)
-			}
-		}
-		if ev.Tier == kv.TierDevice {
-			continue
-		}
-		held := c.blocks[ev.Tier]
-		if ev.Kind == kv.Stored && ev.HasParent && !held[ev.Parent] {
-			c.failf("blocks are stored in %v below %x, which is not stored", ev.Tier, uint64(ev.Parent))
-		}
-		for _, b := range ev.Blocks {
-			if held[b.Hash] {
-				c.failf("block %x is stored in %v twice", uint64(b.Hash), ev.Tier)
-			}
-			held[b.Hash] = true
-		}
-		for _, h := range ev.Hashes {
-			if !held[h] {
-				c.failf("block %x is removed from %v, but was not stored there", uint64(h), ev.Tier)
-			}
-			delete(held, h)
-		}
-	}
+	c.r.mirror.equal(t, want)
 }
 
 // closing checks that no move is left.
