@@ -218,48 +218,36 @@ func (f *flat) meet(s *value) error {
 			return err
 		}
 	}
-	if err := f.meetObject(s); err != nil {
-		return err
-	}
-	return f.meetArray(s)
+	f.meetObject(s)
+	f.meetArray(s)
+	return nil
 }
 
 // meetObject adds s's keywords for properties as a layer. Layers are kept apart because the
 // additionalProperties of each schema depends on the properties of that schema.
-func (f *flat) meetObject(s *value) error {
+func (f *flat) meetObject(s *value) {
 	l := objectLayer{declared: s.get("properties"), patterns: s.get("patternProperties"), other: s.get("additionalProperties")}
-	if l.declared != nil && l.declared.kind != object {
-		return wrong(s, "properties", "must be an object")
-	}
-	if l.patterns != nil && l.patterns.kind != object {
-		return wrong(s, "patternProperties", "must be an object")
-	}
 	if l.patterns != nil && len(l.patterns.members) == 0 {
 		l.patterns = nil
 	}
 	if l != (objectLayer{}) {
 		f.objects = append(f.objects, l)
 	}
-	return nil
 }
 
 // meetArray adds s's prefixItems and items as a layer. In draft-07 these are items, as an array,
 // and additionalItems.
-func (f *flat) meetArray(s *value) error {
+func (f *flat) meetArray(s *value) {
 	first, rest := s.get("prefixItems"), s.get("items")
 	if first == nil && rest != nil && rest.kind == array {
 		first, rest = rest, s.get("additionalItems")
 	}
-	if first != nil && first.kind != array {
-		return wrong(s, "prefixItems", "must be an array of schemas")
-	}
 	if first == nil && rest == nil {
-		return nil
+		return
 	}
 	l := arrayLayer{rest: rest}
 	if first != nil {
 		l.first = first.members
 	}
 	f.arrays = append(f.arrays, l)
-	return nil
 }

@@ -12,13 +12,13 @@ type keyword struct {
 	meet  func(f *flat, s, arg *value, name string) error
 }
 
-// keywords holds the known keywords. Those without meet are handled by apply, meetObject or
-// meetArray.
+// keywords holds the known keywords. Those without meet, or without one in of, are
+// handled by apply, meetObject or meetArray.
 var keywords = map[string]keyword{
 	"$ref": {}, "allOf": {}, "anyOf": {}, "oneOf": {},
 
 	"type":  {0, meetType},
-	"enum":  {0, meetEnum},
+	"enum":  {0, of(array, meetEnum)},
 	"const": {0, meetConst},
 
 	"minimum":          {numbers, meetBound(1, "exclusiveMinimum")},
@@ -29,23 +29,23 @@ var keywords = map[string]keyword{
 
 	"minLength": {texts, func(f *flat, s, arg *value, name string) error { return atLeast(&f.minLength, s, arg, name) }},
 	"maxLength": {texts, func(f *flat, s, arg *value, name string) error { return atMost(&f.maxLength, s, arg, name) }},
-	"pattern":   {texts, meetPattern},
-	"format":    {texts, meetFormat},
+	"pattern":   {texts, of(text, meetPattern)},
+	"format":    {texts, of(text, meetFormat)},
 
-	"properties":           {objects, nil},
+	"properties":           {objects, of(object, nil)},
 	"additionalProperties": {objects, nil},
-	"patternProperties":    {objects, nil},
+	"patternProperties":    {objects, of(object, nil)},
 	"required":             {objects, meetRequired},
 	"minProperties":        {objects, func(f *flat, s, arg *value, name string) error { return atLeast(&f.minProperties, s, arg, name) }},
 	"maxProperties":        {objects, func(f *flat, s, arg *value, name string) error { return atMost(&f.maxProperties, s, arg, name) }},
 
 	"items":           {arrays, nil},
-	"prefixItems":     {arrays, nil},
+	"prefixItems":     {arrays, of(array, nil)},
 	"additionalItems": {0, nil},
 	"minItems":        {arrays, func(f *flat, s, arg *value, name string) error { return atLeast(&f.minItems, s, arg, name) }},
 	"maxItems":        {arrays, func(f *flat, s, arg *value, name string) error { return atMost(&f.maxItems, s, arg, name) }},
 
-	"uniqueItems":           {arrays, meetUnique},
+	"uniqueItems":           {arrays, of(boolean, meetUnique)},
 	"contains":              {arrays, refuse(arrays, nil)},
 	"unevaluatedItems":      {arrays, refuse(arrays, isAny)},
 	"unevaluatedProperties": {objects, refuse(objects, isAny)},
@@ -57,6 +57,20 @@ var keywords = map[string]keyword{
 	"if":                    {0, refuse(allTypes, hasNoBranch)},
 	"$dynamicRef":           {0, refuse(allTypes, nil)},
 	"$recursiveRef":         {0, refuse(allTypes, nil)},
+}
+
+// of returns a meet function that refuses arguments that are not of kind k, and calls meet, unless
+// nil, with the others.
+func of(k kind, meet func(f *flat, s, arg *value, name string) error) func(*flat, *value, *value, string) error {
+	return func(f *flat, s, arg *value, name string) error {
+		switch {
+		case arg.kind != k:
+			return wrong(s, name, "must be of type %v", k)
+		case meet == nil:
+			return nil
+		}
+		return meet(f, s, arg, name)
+	}
 }
 
 // refuse returns a meet function that refuses a keyword for the types of about. It ignores the
@@ -79,9 +93,6 @@ func isAny(s, arg *value) bool { return arg.kind == boolean && arg.yes || isEmpt
 func hasNoBranch(s, _ *value) bool { return s.get("then") == nil && s.get("else") == nil }
 
 func meetUnique(f *flat, s, arg *value, name string) error {
-	if arg.kind != boolean {
-		return wrong(s, name, "must be a boolean")
-	}
 	return refuse(arrays, func(_, arg *value) bool { return !arg.yes })(f, s, arg, name)
 }
 
@@ -104,9 +115,6 @@ func meetType(f *flat, s, arg *value, name string) error {
 }
 
 func meetEnum(f *flat, s, arg *value, name string) error {
-	if arg.kind != array {
-		return wrong(s, name, "must be an array")
-	}
 	return f.meetValues(arg.members)
 }
 
@@ -206,9 +214,6 @@ func atMost(at *int, s, arg *value, name string) error {
 }
 
 func meetPattern(f *flat, s, arg *value, name string) error {
-	if arg.kind != text {
-		return wrong(s, name, "must be a string")
-	}
 	if len(f.patterns) < 2 && (len(f.patterns) == 0 || f.patterns[0].text != arg.text) { // string refuses two
 		f.patterns = append(f.patterns, arg)
 	}
@@ -217,9 +222,6 @@ func meetPattern(f *flat, s, arg *value, name string) error {
 
 // meetFormat adds the format arg to f. It ignores a format that is not enforced.
 func meetFormat(f *flat, s, arg *value, name string) error {
-	if arg.kind != text {
-		return wrong(s, name, "must be a string")
-	}
 	if _, ok := formats[arg.text]; !ok {
 		return nil
 	}
