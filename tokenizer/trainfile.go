@@ -3,107 +3,60 @@ package tokenizer
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 
+	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/kv"
 )
 
 // beginOfText is Llama 3's BOS.
 const beginOfText = "<|begin_of_text|>"
 
+// The parts of a trained tokenizer.json; for the verbs see writeFile.
+const (
+	fileFormat = `{"added_tokens": [%s],
+"decoder": {"add_prefix_space": true, "trim_offsets": true, "type": "ByteLevel", "use_regex": true},
+"model": {"byte_fallback": false, "continuing_subword_prefix": null, "dropout": null, "end_of_word_suffix": null,
+	"fuse_unk": false, "ignore_merges": false, "merges": [%s], "type": "BPE", "unk_token": null, "vocab": {%s}},
+"normalizer": null, "padding": null, "post_processor": %s,
+"pre_tokenizer": {"pretokenizers": [
+	{"behavior": "Isolated", "invert": false, "pattern": {"Regex": %s}, "type": "Split"},
+	{"add_prefix_space": false, "trim_offsets": true, "type": "ByteLevel", "use_regex": false}], "type": "Sequence"},
+"truncation": null, "version": "1.0"}
+`
+	addedFormat = `{"content": %s, "id": %d, "lstrip": false, "normalized": false, "rstrip": false, "single_word": false, "special": true}`
+
+	// bosFormat puts beginOfText before a prompt.
+	bosFormat = `{"pair": [{"SpecialToken": {"id": %[1]s, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+	{"SpecialToken": {"id": %[1]s, "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+"single": [{"SpecialToken": {"id": %[1]s, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+"special_tokens": {%[1]s: {"id": %[1]s, "ids": [%[2]d], "tokens": [%[1]s]}}, "type": "TemplateProcessing"}`
+)
+
 // writeFile returns tokenizer.json. names are the tokens over the alphabet by id; special
 // tokens follow them. Merges are in the older form "a b", which every version of Hugging Face's
-// library can read.
+// library can read. If the first special token is beginOfText, it is put before prompts.
 func writeFile(names []string, merges [][2]kv.Token, special []string) ([]byte, error) {
-	lines := make([]string, len(merges))
-	for i, m := range merges {
-		lines[i] = names[m[0]] + " " + names[m[1]]
-	}
-	added := make([]map[string]any, len(special))
+	var added, vocab, pairs []string
+	post := "null"
 	for i, content := range special {
-		added[i] = map[string]any{
-			"id": len(names) + i, "content": content, "single_word": false,
-			"lstrip": false, "rstrip": false, "normalized": false, "special": true,
-		}
+		added = append(added, fmt.Sprintf(addedFormat, quoteJSON(content), len(names)+i))
 	}
-	byteLevel := map[string]any{
-		"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
+	if len(special) > 0 && special[0] == beginOfText {
+		post = fmt.Sprintf(bosFormat, quoteJSON(beginOfText), len(names))
 	}
-	file := map[string]any{
-		"version":      "1.0",
-		"truncation":   nil,
-		"padding":      nil,
-		"added_tokens": added,
-		"normalizer":   nil,
-		"pre_tokenizer": map[string]any{
-			"type": "Sequence",
-			"pretokenizers": []any{map[string]any{
-				"type": "Split", "pattern": map[string]any{"Regex": PatternLlama3},
-				"behavior": "Isolated", "invert": false,
-			}, byteLevel},
-		},
-		"post_processor": templateFor(special, len(names)),
-		"decoder": map[string]any{
-			"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true,
-		},
-		"model": map[string]any{
-			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil,
-			"end_of_word_suffix": nil, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
-			"vocab": orderedVocab(names), "merges": lines,
-		},
+	for id, name := range names {
+		vocab = append(vocab, fmt.Sprintf("%s: %d", quoteJSON(name), id))
 	}
+	for _, m := range merges {
+		pairs = append(pairs, quoteJSON(names[m[0]]+" "+names[m[1]]))
+	}
+	list := func(all []string) string { return strings.Join(all, ",") }
 	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", " ")
-	if err := enc.Encode(file); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err := json.Indent(&out, fmt.Appendf(nil, fileFormat, list(added), list(pairs), list(vocab), post, quoteJSON(PatternLlama3)), "", " ")
+	return out.Bytes(), err
 }
 
-// templateFor returns a post_processor that puts beginOfText before a prompt, if beginOfText is
-// the first of special; firstID is its id. Otherwise it returns nil.
-func templateFor(special []string, firstID int) any {
-	if len(special) == 0 || special[0] != beginOfText {
-		return nil
-	}
-	bos := map[string]any{"SpecialToken": map[string]any{"id": beginOfText, "type_id": 0}}
-	sequence := func(id string, typeID int) any {
-		return map[string]any{"Sequence": map[string]any{"id": id, "type_id": typeID}}
-	}
-	return map[string]any{
-		"type":   "TemplateProcessing",
-		"single": []any{bos, sequence("A", 0)},
-		"pair":   []any{bos, sequence("A", 0), bos, sequence("B", 1)},
-		"special_tokens": map[string]any{beginOfText: map[string]any{
-			"id": beginOfText, "ids": []int{firstID}, "tokens": []string{beginOfText},
-		}},
-	}
-}
-
-// orderedVocab marshals a vocabulary as an object in the order of ids; encoding/json would sort
-// a map by name.
-type orderedVocab []string
-
-// MarshalJSON implements json.Marshaler.
-func (v orderedVocab) MarshalJSON() ([]byte, error) {
-	var out strings.Builder
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	out.WriteByte('{')
-	for id, name := range v {
-		if id > 0 {
-			out.WriteByte(',')
-		}
-		if err := enc.Encode(name); err != nil {
-			return nil, err
-		}
-		out.WriteByte(':')
-		if err := enc.Encode(id); err != nil {
-			return nil, err
-		}
-	}
-	out.WriteByte('}')
-	return []byte(out.String()), nil
-}
+// quoteJSON returns s as a JSON string, without escapes for HTML.
+func quoteJSON(s string) string { return string(jsontext.AppendString(nil, s)) }
