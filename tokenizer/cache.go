@@ -1,6 +1,8 @@
 package tokenizer
 
 import (
+	"encoding/binary"
+
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -30,14 +32,10 @@ type pieceKey [3]uint64
 
 // keyOf packs a piece of at most cachedBytes bytes.
 func keyOf(piece string) (k pieceKey) {
-	word := 0
-	for ; len(piece) >= 8; piece = piece[8:] {
-		k[word] = uint64(piece[0]) | uint64(piece[1])<<8 | uint64(piece[2])<<16 | uint64(piece[3])<<24 |
-			uint64(piece[4])<<32 | uint64(piece[5])<<40 | uint64(piece[6])<<48 | uint64(piece[7])<<56
-		word++
-	}
-	for i := range len(piece) {
-		k[word] |= uint64(piece[i]) << (8 * i)
+	var b [cachedBytes]byte
+	copy(b[:], piece)
+	for i := range k {
+		k[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
 	return k
 }
