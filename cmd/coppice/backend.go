@@ -42,8 +42,11 @@ func remedy(err error, without string) string {
 		return "nvidia-smi lists the GPUs that the driver has; --gpu takes their number, and CUDA_VISIBLE_DEVICES may hide some. --backend " + without + " needs none."
 	case errors.Is(err, cuda.ErrOld):
 		return "Update NVIDIA's driver to 580 or later, take another GPU by --gpu, or compute with --backend " + without + "."
-	case errors.Is(err, cuda.ErrMemory), errors.Is(err, cudrv.ErrMemory):
-		return "End what else uses the GPU (nvidia-smi lists it), raise --gpu-memory, lower --kv-tokens, --max-running or --step-tokens, or take a smaller model."
+	case !errors.Is(err, cuda.ErrMemory) && !errors.Is(err, cudrv.ErrMemory):
+	case without == "ptxvm": // gpucheck, which sets all sizes itself
+		return "End what else uses the GPU (nvidia-smi lists it), or raise --gpu-memory."
+	default:
+		return "End what else uses the GPU (nvidia-smi lists it), raise --gpu-memory, lower --kv-tokens, --step-tokens or the --max-running of serve, or take a smaller model."
 	}
 	return ""
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/backends"
+	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/system"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
@@ -40,6 +43,21 @@ func (p *posing) Properties(i int) (cudrv.Properties, error) {
 	found, err := p.Driver.Properties(i)
 	found.Major = p.major
 	return found, err
+}
+
+// TestRemediesOfGPUCheck checks that the advice names no flags that gpucheck lacks.
+func TestRemediesOfGPUCheck(t *testing.T) {
+	for _, err := range []error{cudrv.ErrUnavailable, cudrv.ErrNoDevice, cudrv.ErrMemory, cuda.ErrOld, cuda.ErrMemory} {
+		text := remedy(err, "ptxvm")
+		for _, flag := range regexp.MustCompile(`--[a-z-]+(?: cpu)?`).FindAllString(text, -1) {
+			if !slices.Contains([]string{"--backend", "--gpu", "--gpu-memory"}, flag) {
+				t.Errorf("%v: %s in %q", err, flag, text)
+			}
+		}
+		if text == "" {
+			t.Errorf("%v: no advice", err)
+		}
+	}
 }
 
 // TestRemedies checks the advice for each fault of a GPU.

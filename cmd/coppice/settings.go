@@ -69,9 +69,6 @@ func (s *settings) resolve(ctx *kong.Context, more section) error {
 	}
 	s.parts = map[string]json.RawMessage{}
 	file, err := readSettings(path, node.Name, names, func(key string, raw json.RawMessage) (taken bool, err error) {
-		if more == nil {
-			return false, nil
-		}
 		if taken, err = more(key, raw); taken {
 			s.parts[key] = raw
 		}
