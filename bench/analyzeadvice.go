@@ -131,7 +131,7 @@ func (a *Analysis) WriteTable(w io.Writer) error {
 	if a.OSL != nil {
 		writeLengths(&b, "outputs (OSL)", a.OSL)
 	}
-	sizes := table{{"block", "blocks", "distinct", "hit rate", "core nodes", "core depth", "of ISL", "deepest", "contexts", "width"}}
+	sizes := [][]string{{"block", "blocks", "distinct", "hit rate", "core nodes", "core depth", "of ISL", "deepest", "contexts", "width"}}
 	for _, p := range a.Sizes {
 		mark := ""
 		if p.BlockTokens == a.Tree.BlockTokens {

@@ -79,8 +79,7 @@ func MeasureSteps(ctx context.Context, b engine.Backend, cfg CalibrateConfig, pr
 		}
 	}
 	for i := range samples {
-		slices.Sort(took[i])
-		samples[i].Nanos = took[i][len(took[i])/2]
+		samples[i].Nanos = median(took[i])
 	}
 	return samples, nil
 }

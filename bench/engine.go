@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -101,8 +100,7 @@ func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progres
 				progress()
 			}
 		}
-		slices.Sort(rates)
-		return rates[len(rates)/2], nil
+		return median(rates), nil
 	}
 	var err error
 	if s.PrefillTokS, err = measure(p.prefill); err != nil {

@@ -68,19 +68,22 @@ func (c IndexConfig) Steps() int { return 1 + c.withDefaults().Passes }
 // IndexSummary holds the counts and costs of a replay. The counts are the same in
 // every run, for every index and number of threads. Times are medians over Passes.
 type IndexSummary struct {
-	Requests    int     `json:"requests"`
-	Blocks      int     `json:"blocks"`              // full blocks of all requests
-	Best        int     `json:"best_overlap_blocks"` // sum over requests of the longest overlap with any worker
-	Own         int     `json:"own_overlap_blocks"`  // sum over requests of the overlap with the request's own worker
-	Stored      int     `json:"stored_blocks"`       // blocks that the request's worker lacked
-	StoreEvents int     `json:"store_events"`        // requests with blocks to store
-	FindP50     float64 `json:"find_ns_per_request_p50"`
-	FindP99     float64 `json:"find_ns_per_request_p99"`
-	StorePerReq float64 `json:"store_ns_per_request"` // mean over all requests, with the check of the hashes
-	HashPerTok  float64 `json:"hash_ns_per_token"`    // local hashes
-	BlocksPerS  float64 `json:"blocks_per_s"`         // hashed, found and stored, by wall time
-	BytesPerBlk float64 `json:"bytes_per_worker_block"`
+	Requests    int     `json:"requests" row:"requests|%d"`
+	Blocks      int     `json:"blocks" row:"blocks|%d"`                                       // full blocks of all requests
+	Best        int     `json:"best_overlap_blocks" row:"best overlap|%d blocks"`             // sum over requests of the longest overlap with any worker
+	Own         int     `json:"own_overlap_blocks" row:"overlap of the own worker|%d blocks"` // sum over requests of the overlap with the request's own worker
+	Stored      int     `json:"stored_blocks" row:"stored|%d blocks"`                         // blocks that the request's worker lacked
+	StoreEvents int     `json:"store_events" row:"stored in|%d events"`                       // requests with blocks to store
+	FindP50     float64 `json:"find_ns_per_request_p50" row:"find, median|%.0f ns a request"`
+	FindP99     float64 `json:"find_ns_per_request_p99" row:"find, 99 %|%.0f ns a request"`
+	StorePerReq float64 `json:"store_ns_per_request" row:"store, mean|%.0f ns a request"`  // mean over all requests, with the check of the hashes
+	HashPerTok  float64 `json:"hash_ns_per_token" row:"hashing|%.2f ns a token"`           // local hashes
+	BlocksPerS  float64 `json:"blocks_per_s" row:"hashed, found and stored|%.0f blocks/s"` // by wall time
+	BytesPerBlk float64 `json:"bytes_per_worker_block" row:"memory|%.1f bytes for a block of a worker"`
 }
+
+// Rows returns the figures, one a row.
+func (s *IndexSummary) Rows() (rows [][]string, legend string) { return rowsOf(s), "" }
 
 // counts returns the part of a summary that must be equal in all replays.
 func (s IndexSummary) counts() [6]int {
@@ -150,12 +153,8 @@ func (s *IndexSummary) time(ctx context.Context, t *Trace, cfg IndexConfig, prog
 		wall = append(wall, took.Seconds())
 		progress()
 	}
-	middle := func(v []float64) float64 {
-		slices.Sort(v)
-		return v[len(v)/2]
-	}
-	s.FindP50, s.FindP99, s.StorePerReq, s.HashPerTok = middle(p50), middle(p99), middle(store), middle(hash)
-	s.BlocksPerS = float64(s.Blocks) / middle(wall)
+	s.FindP50, s.FindP99, s.StorePerReq, s.HashPerTok = median(p50), median(p99), median(store), median(hash)
+	s.BlocksPerS = float64(s.Blocks) / median(wall)
 	return nil
 }
 

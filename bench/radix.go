@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
@@ -51,26 +50,36 @@ func (c RadixConfig) validate(t *Trace) error {
 // RadixSummary holds the counts and costs of a replay. The counts are the same in
 // every run; the times are of one core of this machine.
 type RadixSummary struct {
-	Requests        int     `json:"requests"`
-	Tokens          int     `json:"tokens"`         // of all requests
-	MatchedTokens   int     `json:"matched_tokens"` // whole pages from the root, not capped at one token less than the request
-	MatchedFNV      string  `json:"matched_fnv"`    // checksum of the matched length of each request, 16 hex digits; see foldFNV
-	PartialTokens   int     `json:"partial_tokens"` // matched in part of a page after the whole ones
-	Nodes           int     `json:"nodes"`          // at the end, without the root
-	Leaves          int     `json:"leaves"`
-	CachedTokens    int     `json:"cached_tokens"` // at the end
-	EvictedTokens   int     `json:"evicted_tokens"`
-	EvictCalls      int     `json:"evict_calls"`
-	MatchPerToken   float64 `json:"match_ns_per_token"` // per matched token; 0 if none matched, noise if few
-	MatchPerReq     float64 `json:"match_ns_per_request"`
-	PagesPerReq     float64 `json:"pages_ns_per_request"`  // reading the ids of the matched pages
-	InsertPerReq    float64 `json:"insert_ns_per_request"` // Pin, Extend and Unpin
-	EvictPerCall    float64 `json:"evict_ns_per_call"`
-	MemcmpPerToken  float64 `json:"memcmp_ns_per_token"` // see flatCopy
-	MatchOverMemcmp float64 `json:"match_over_memcmp"`
-	BytesPerToken   float64 `json:"bytes_per_cached_token"` // growth of the Go heap over the first replay
-	HitRate         float64 `json:"hit_rate"`
-	IdealHitRate    float64 `json:"ideal_hit_rate"` // of a cache without limit and with pages of one token
+	Requests        int     `json:"requests" row:"requests|%d"`
+	Tokens          int     `json:"tokens" row:"tokens|%d"`                         // of all requests
+	MatchedTokens   int     `json:"matched_tokens" row:"matched in whole pages|%d"` // from the root, not capped at one token less than the request
+	PartialTokens   int     `json:"partial_tokens" row:"and in part of a page|%d"`  // matched in part of a page after the whole ones
+	MatchedFNV      string  `json:"matched_fnv" row:"checksum of the matches|%s"`   // of the matched length of each request, 16 hex digits; see foldFNV
+	HitRate         float64 `json:"hit_rate" row:"hit rate|%.2f %%"`                // MatchedTokens over Tokens
+	IdealHitRate    float64 `json:"ideal_hit_rate" row:"ideal hit rate|%.2f %%"`    // of a cache without limit and with pages of one token
+	Nodes           int     `json:"nodes" row:"nodes at the end|%d"`                // without the root
+	Leaves          int     `json:"leaves" row:"leaves|%d"`                         // at the end
+	CachedTokens    int     `json:"cached_tokens" row:"tokens cached|%d"`           // at the end
+	EvictedTokens   int     `json:"evicted_tokens" row:"tokens evicted|%d"`
+	EvictCalls      int     `json:"evict_calls" row:"evictions|%d calls|omitzero"`
+	BytesPerToken   float64 `json:"bytes_per_cached_token" row:"memory per cached token|%.2f bytes"` // growth of the Go heap over the first replay
+	MatchPerReq     float64 `json:"match_ns_per_request" row:"match|%.0f ns a request"`
+	PagesPerReq     float64 `json:"pages_ns_per_request" row:"reading the page ids|%.0f ns a request"` // of the matched pages
+	InsertPerReq    float64 `json:"insert_ns_per_request" row:"insert, with pins|%.0f ns a request"`   // Pin, Extend and Unpin
+	EvictPerCall    float64 `json:"evict_ns_per_call" row:"evict|%.0f ns a call|omitzero"`
+	MatchPerToken   float64 `json:"match_ns_per_token" row:"match|%.3f ns a matched token|omitzero"`              // 0 if none matched, noise if few
+	MemcmpPerToken  float64 `json:"memcmp_ns_per_token" row:"memcmp of the same tokens|%.3f ns a token|omitzero"` // see flatCopy
+	MatchOverMemcmp float64 `json:"match_over_memcmp" row:"match over memcmp|%.2f|omitzero"`
+}
+
+// Rows returns the figures, one a row, but not the times of a matched token if there are fewer of them
+// than requests: then Match only searches and compares next to nothing.
+func (s *RadixSummary) Rows() (rows [][]string, legend string) {
+	shown := *s
+	if s.MatchedTokens <= s.Requests {
+		shown.MatchPerToken, shown.MemcmpPerToken, shown.MatchOverMemcmp = 0, 0, 0
+	}
+	return rowsOf(&shown), ""
 }
 
 // Steps returns how often a [PlayRadix] of this configuration calls progress.
@@ -210,11 +219,10 @@ func (p *radixPlay) time(s *RadixSummary, flat *flatCopy) error {
 		p.progress()
 	}
 	per := func(sums []time.Duration, n int) float64 {
-		slices.Sort(sums)
 		if n == 0 {
 			return 0
 		}
-		return float64(sums[len(sums)/2]) / float64(n)
+		return float64(median(sums)) / float64(n)
 	}
 	s.MatchPerReq = per(match, s.Requests)
 	s.MatchPerToken = per(match, s.MatchedTokens)

@@ -13,19 +13,19 @@ import (
 
 // Summary holds the figures of one run.
 type Summary struct {
-	Requests        int     `json:"requests"`
-	PromptTokens    int     `json:"prompt_tokens"`
-	ComputedTokens  int     `json:"computed_tokens"` // prompt tokens computed, counted by the backend
-	CachedTokens    int     `json:"cached_tokens"`   // prompt tokens from the cache, as reported to the callers
-	HitRate         float64 `json:"hit_rate"`        // CachedTokens over PromptTokens
-	IdealHitRate    float64 `json:"ideal_hit_rate"`  // of an infinite cache, for the same order of requests
-	TTFTp50         float64 `json:"ttft_ms_p50"`
-	TTFTp99         float64 `json:"ttft_ms_p99"`
-	ITLp50          float64 `json:"itl_ms_p50"`
-	ITLp99          float64 `json:"itl_ms_p99"`
-	OutputPerSecond float64 `json:"output_tokens_per_s"`
-	Wall            float64 `json:"wall_s"`
-	LeakedPages     int     `json:"leaked_pages"`
+	Requests        int     `json:"requests" row:"requests|%d"`
+	PromptTokens    int     `json:"prompt_tokens" row:"prompt tokens|%d"`
+	ComputedTokens  int     `json:"computed_tokens" row:"tokens computed|%d"`    // prompt tokens computed, counted by the backend
+	CachedTokens    int     `json:"cached_tokens" row:"tokens from cache|%d"`    // prompt tokens from the cache, as reported to the callers
+	HitRate         float64 `json:"hit_rate" row:"hit rate|%.2f %%"`             // CachedTokens over PromptTokens
+	IdealHitRate    float64 `json:"ideal_hit_rate" row:"ideal hit rate|%.2f %%"` // of an infinite cache, for the same order of requests
+	TTFTp50         float64 `json:"ttft_ms_p50" row:"TTFT p50|%.1f ms"`
+	TTFTp99         float64 `json:"ttft_ms_p99" row:"TTFT p99|%.1f ms"`
+	ITLp50          float64 `json:"itl_ms_p50" row:"inter-token p50|%.1f ms"`
+	ITLp99          float64 `json:"itl_ms_p99" row:"inter-token p99|%.1f ms"`
+	OutputPerSecond float64 `json:"output_tokens_per_s" row:"output tokens/s|%.1f"`
+	Wall            float64 `json:"wall_s" row:"wall time|%.1f s"`
+	LeakedPages     int     `json:"leaked_pages" row:"leaked pages|%d"`
 }
 
 // Comparison is a load with the cache on and off.
@@ -105,6 +105,12 @@ func Percentile(d []time.Duration, p int) float64 {
 // 9 for p = 99.
 func nearestRank(n, p int) int { return max(0, (n*p+99)/100-1) }
 
+// median returns the middle of v, which must not be empty; of an even number, the upper one. It sorts v.
+func median[T cmp.Ordered](v []T) T {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
 // Identical reports whether two runs of one load gave the same output tokens and logit
 // bits for every request. If not, the error names the first difference. A digest of 0,
 // which means none, counts as a difference.
@@ -139,21 +145,5 @@ func byPlace(r *Run) []exchange {
 // Rows returns the figures with and without the cache, side by side.
 func (c *Comparison) Rows() (rows [][]string, legend string) {
 	rows = [][]string{{"", "cache on", "cache off"}}
-	row := func(label, format string, on, off any) {
-		rows = append(rows, []string{label, fmt.Sprintf(format, on), fmt.Sprintf(format, off)})
-	}
-	row("requests", "%d", c.On.Requests, c.Off.Requests)
-	row("prompt tokens", "%d", c.On.PromptTokens, c.Off.PromptTokens)
-	row("tokens computed", "%d", c.On.ComputedTokens, c.Off.ComputedTokens)
-	row("tokens from cache", "%d", c.On.CachedTokens, c.Off.CachedTokens)
-	row("hit rate", "%.2f %%", 100*c.On.HitRate, 100*c.Off.HitRate)
-	row("ideal hit rate", "%.2f %%", 100*c.On.IdealHitRate, 100*c.Off.IdealHitRate)
-	row("TTFT p50", "%.1f ms", c.On.TTFTp50, c.Off.TTFTp50)
-	row("TTFT p99", "%.1f ms", c.On.TTFTp99, c.Off.TTFTp99)
-	row("inter-token p50", "%.1f ms", c.On.ITLp50, c.Off.ITLp50)
-	row("inter-token p99", "%.1f ms", c.On.ITLp99, c.Off.ITLp99)
-	row("output tokens/s", "%.1f", c.On.OutputPerSecond, c.Off.OutputPerSecond)
-	row("wall time", "%.1f s", c.On.Wall, c.Off.Wall)
-	row("leaked pages", "%d", c.On.LeakedPages, c.Off.LeakedPages)
-	return rows, fmt.Sprintf("identical output tokens and logit bits: %v", c.Identical)
+	return append(rows, rowsOf(&c.On, &c.Off)...), fmt.Sprintf("identical output tokens and logit bits: %v", c.Identical)
 }

@@ -3,7 +3,6 @@ package bench
 import (
 	"cmp"
 	"context"
-	"fmt"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/bounds"
@@ -66,24 +65,24 @@ func (c *SchedConfig) scheduler() scheduler.Config {
 // SchedSummary holds the cost of planning. Only time within Next, Complete and Add
 // counts, on one core of this machine.
 type SchedSummary struct {
-	Steps    int `json:"steps"`
-	Requests int `json:"requests"` // ended requests
-	Tokens   int `json:"tokens"`   // tokens in all batches, of prompts and outputs
+	Steps    int `json:"steps" row:"steps|%d"`
+	Requests int `json:"requests" row:"requests|%d"` // ended requests
+	Tokens   int `json:"tokens" row:"tokens|%d"`     // tokens in all batches, of prompts and outputs
 	// NextP50 and NextP99 are times of Next, by nearest rank over all steps.
-	NextP50 float64 `json:"next_ns_per_step_p50"`
-	NextP99 float64 `json:"next_ns_per_step_p99"`
+	NextP50 float64 `json:"next_ns_per_step_p50" row:"Next, a step, p50|%.0f ns"`
+	NextP99 float64 `json:"next_ns_per_step_p99" row:"Next, a step, p99|%.0f ns"`
 	// DecodeNextP50 is the median time of Next over the steps that only decode. With long outputs
 	// most steps do. If a request ends in every step, every step admits a request: then
 	// DecodeNextP50 is 0.
-	DecodeNextP50  float64 `json:"decode_next_ns_p50"`
-	CompletePerRow float64 `json:"complete_ns_per_row"` // mean, with publication and endings
-	Add            float64 `json:"add_ns"`              // mean
-	RequestsPerS   float64 `json:"requests_per_s"`      // upper bound on throughput by planning alone
-	TokensPerS     float64 `json:"tokens_per_s"`
+	DecodeNextP50  float64 `json:"decode_next_ns_p50" row:"Next, only decoding, p50|%.0f ns|omitzero"`
+	CompletePerRow float64 `json:"complete_ns_per_row" row:"Complete, a row|%.1f ns"`   // mean, with publication and endings
+	Add            float64 `json:"add_ns" row:"Add, a request|%.0f ns"`                 // mean
+	RequestsPerS   float64 `json:"requests_per_s" row:"planning alone|%.0f requests/s"` // upper bound on throughput
+	TokensPerS     float64 `json:"tokens_per_s" row:"|%.0f tokens/s"`
 	// AllocsPerStep is the mean number of heap objects that Next allocates in a step
 	// without admissions, by runtime.MemStats.Mallocs in a separate pass. Allocations
 	// of Complete, Add and admission are not included.
-	AllocsPerStep float64 `json:"allocs_per_step"`
+	AllocsPerStep float64 `json:"allocs_per_step" row:"allocations in Next|%.2f a step"`
 }
 
 // PlaySched drives a scheduler with a backend that answers at once. Requests are admitted, decode
@@ -121,21 +120,5 @@ func PlaySched(ctx context.Context, cfg SchedConfig, progress func()) (*SchedSum
 
 // Rows returns the figures, one a row.
 func (s *SchedSummary) Rows() (rows [][]string, legend string) {
-	decode := "–"
-	if s.DecodeNextP50 > 0 {
-		decode = fmt.Sprintf("%.0f ns", s.DecodeNextP50)
-	}
-	var t table
-	t.row("steps", "%d", s.Steps)
-	t.row("requests", "%d", s.Requests)
-	t.row("tokens", "%d", s.Tokens)
-	t.row("Next, a step, p50", "%.0f ns", s.NextP50)
-	t.row("Next, a step, p99", "%.0f ns", s.NextP99)
-	t.row("Next, only decoding, p50", "%s", decode)
-	t.row("Complete, a row", "%.1f ns", s.CompletePerRow)
-	t.row("Add, a request", "%.0f ns", s.Add)
-	t.row("planning alone", "%.0f requests/s", s.RequestsPerS)
-	t.row("", "%.0f tokens/s", s.TokensPerS)
-	t.row("allocations in Next", "%.2f a step", s.AllocsPerStep)
-	return t, "A backend that answers at once; only time within Next, Complete and Add counts. Allocations: in steps that admit no request."
+	return rowsOf(s), "A backend that answers at once; only time within Next, Complete and Add counts. Allocations: in steps that admit no request."
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"text/tabwriter"
 )
@@ -56,9 +57,25 @@ func WriteMarkdown(w io.Writer, r Report) error {
 	return err
 }
 
-// table collects rows of a label and a value.
-type table [][]string
-
-func (t *table) row(label, format string, args ...any) {
-	*t = append(*t, []string{label, fmt.Sprintf(format, args...)})
+// rowsOf returns a row for each field with a row tag of structs of one type: a label, and the value in
+// each struct. The tag row:"hit rate|%.2f %%" gives label and format. A format that ends in a per cent
+// sign shows a share. After "|omitzero" the row is left out if the value of the first struct is 0.
+func rowsOf[T any](structs ...*T) (rows [][]string) {
+	for f, first := range reflect.ValueOf(structs[0]).Elem().Fields() {
+		label, format, shown := strings.Cut(f.Tag.Get("row"), "|")
+		format, omit := strings.CutSuffix(format, "|omitzero")
+		if !shown || omit && first.IsZero() {
+			continue
+		}
+		row := []string{label}
+		for _, s := range structs {
+			value := reflect.ValueOf(s).Elem().FieldByIndex(f.Index).Interface()
+			if share, ok := value.(float64); ok && strings.HasSuffix(format, "%%") {
+				value = 100 * share
+			}
+			row = append(row, fmt.Sprintf(format, value))
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }

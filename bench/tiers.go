@@ -235,9 +235,7 @@ func (r *TierRun) count(got, ideal map[tierAsk]tierReply) {
 	rate := func(n int) float64 { return float64(n) / float64(prompts) }
 	r.HitRateDevice, r.HitRateHost, r.HitRateDisk = rate(cached[kv.TierDevice]), rate(cached[kv.TierHost]), rate(cached[kv.TierDisk])
 	r.RestoredTokens = cached[kv.TierHost] + cached[kv.TierDisk]
-	slices.Sort(ttft)
-	at := func(q int) float64 { return float64(ttft[(len(ttft)*q-1)/100]) / 1e6 }
-	r.TTFTp50Millis, r.TTFTp99Millis = at(50), at(99)
+	r.TTFTp50Millis, r.TTFTp99Millis = Percentile(ttft, 50), Percentile(ttft, 99)
 }
 
 // restart adds the figures of the round after the restart. got has the replies of the run, ideal
