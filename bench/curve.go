@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/radixcache"
@@ -73,13 +72,9 @@ type CurveTable struct {
 // CurveTrace is one trace. All token counts are tokens of the trace, each of which
 // stands for Scale served tokens.
 type CurveTrace struct {
-	Name             string       `json:"name"`
-	Requests         int          `json:"requests"`
-	Tokens           int          `json:"tokens"` // of all requests
-	Scale            int          `json:"scale"`
-	WorkingSetTokens int          `json:"working_set_tokens"` // of distinct whole pages
-	BaseTokens       int          `json:"base_tokens"`        // capacity of the predicting cache
-	Points           []CurvePoint `json:"points"`
+	TraceSizes
+	BaseTokens int          `json:"base_tokens"` // capacity of the predicting cache
+	Points     []CurvePoint `json:"points"`
 }
 
 // CurvePoint is one capacity. Rates are hit rates by tokens.
@@ -140,15 +135,9 @@ func (c CurveConfig) layOut(t NamedTrace) (CurveTrace, error) {
 	if err != nil {
 		return CurveTrace{}, err
 	}
-	capacity := func(share float64) int {
-		return max(int(math.Round(share*float64(paged.pages))), paged.longest(), 1) * c.PageTokens
-	}
-	out := CurveTrace{
-		Name: t.Name, Requests: t.Trace.Requests(), Tokens: t.Trace.Tokens(), Scale: max(1, t.Scale),
-		WorkingSetTokens: paged.pages * c.PageTokens, BaseTokens: capacity(c.BaseShare),
-	}
+	out := CurveTrace{TraceSizes: t.sizes(paged, c.PageTokens), BaseTokens: paged.capacity(c.BaseShare, c.PageTokens)}
 	for _, f := range c.Factors {
-		out.Points = append(out.Points, CurvePoint{Factor: f, CapacityTokens: capacity(f * c.BaseShare)})
+		out.Points = append(out.Points, CurvePoint{Factor: f, CapacityTokens: paged.capacity(f*c.BaseShare, c.PageTokens)})
 	}
 	return out, nil
 }

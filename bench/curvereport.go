@@ -42,11 +42,7 @@ func (table *CurveTable) legend() string {
 	fmt.Fprintf(&b, "that the cache of size 1x predicted with a live curve of %d samples. difference: in points, the\n", table.Samples)
 	fmt.Fprintf(&b, "largest %.2f.\n", table.worst())
 	for _, t := range table.Traces {
-		fmt.Fprintf(&b, "\n%s: %d requests, %d tokens", t.Name, t.Requests, t.Tokens)
-		if t.Scale > 1 {
-			fmt.Fprintf(&b, " (each stands for %d served ones)", t.Scale)
-		}
-		fmt.Fprintf(&b, ", %d of them in the working set; 1x is %d.", t.WorkingSetTokens, t.BaseTokens)
+		fmt.Fprintf(&b, "\n%v; 1x is %d.", &t.TraceSizes, t.BaseTokens)
 	}
 	return b.String()
 }

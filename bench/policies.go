@@ -83,13 +83,37 @@ type PolicyTable struct {
 // PolicyTrace is one trace. All token counts are tokens of the trace, each of which
 // stands for Scale served tokens.
 type PolicyTrace struct {
-	Name             string           `json:"name"`
-	Requests         int              `json:"requests"`
-	Tokens           int              `json:"tokens"` // of all requests
-	Scale            int              `json:"scale"`
-	WorkingSetTokens int              `json:"working_set_tokens"` // of distinct whole pages
-	IdealTokens      int              `json:"ideal_tokens"`       // matched by a cache without limit
-	Capacities       []PolicyCapacity `json:"capacities"`
+	TraceSizes
+	IdealTokens int              `json:"ideal_tokens"` // matched by a cache without limit
+	Capacities  []PolicyCapacity `json:"capacities"`
+}
+
+// TraceSizes describes a trace in a table.
+type TraceSizes struct {
+	Name             string `json:"name"`
+	Requests         int    `json:"requests"`
+	Tokens           int    `json:"tokens"` // of all requests
+	Scale            int    `json:"scale"`
+	WorkingSetTokens int    `json:"working_set_tokens"` // of distinct whole pages
+}
+
+// sizes describes t, which is p in pages of pageTokens.
+func (t NamedTrace) sizes(p *pageTrace, pageTokens int) TraceSizes {
+	return TraceSizes{t.Name, t.Trace.Requests(), t.Trace.Tokens(), max(1, t.Scale), p.pages * pageTokens}
+}
+
+// String returns the sizes for a legend.
+func (s *TraceSizes) String() string {
+	scale := ""
+	if s.Scale > 1 {
+		scale = fmt.Sprintf(" (each stands for %d served ones)", s.Scale)
+	}
+	return fmt.Sprintf("%s: %d requests, %d tokens%s, %d of them in the working set", s.Name, s.Requests, s.Tokens, scale, s.WorkingSetTokens)
+}
+
+// capacity returns the tokens of this share of all pages, but at least of the longest request.
+func (p *pageTrace) capacity(share float64, pageTokens int) int {
+	return max(int(math.Round(share*float64(p.pages))), p.longest(), 1) * pageTokens
 }
 
 // PolicyCapacity is one size of the cache.
@@ -150,14 +174,10 @@ func ComparePolicies(ctx context.Context, traces []NamedTrace, cfg PolicyConfig,
 // describe returns the part of the table for trace t, before anything is replayed. p is t in
 // pages.
 func describe(t NamedTrace, p *pageTrace, cfg PolicyConfig) PolicyTrace {
-	out := PolicyTrace{
-		Name: t.Name, Requests: t.Trace.Requests(), Tokens: t.Trace.Tokens(), Scale: max(1, t.Scale),
-		WorkingSetTokens: p.pages * cfg.PageTokens, IdealTokens: p.ideal() * cfg.PageTokens,
-	}
+	out := PolicyTrace{TraceSizes: t.sizes(p, cfg.PageTokens), IdealTokens: p.ideal() * cfg.PageTokens}
 	for _, share := range cfg.Shares {
-		limit := max(int(math.Round(share*float64(p.pages))), p.longest(), 1)
 		out.Capacities = append(out.Capacities, PolicyCapacity{
-			Share: share, CapacityTokens: limit * cfg.PageTokens, Policies: make([]PolicyResult, len(cfg.Policies)),
+			Share: share, CapacityTokens: p.capacity(share, cfg.PageTokens), Policies: make([]PolicyResult, len(cfg.Policies)),
 		})
 	}
 	return out

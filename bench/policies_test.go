@@ -117,11 +117,11 @@ func TestComparePoliciesBadInput(t *testing.T) {
 // TestPolicyTableText pins the printed table.
 func TestPolicyTableText(t *testing.T) {
 	table := &PolicyTable{PageTokens: 16, Policies: []string{"lru", "cost-aware"}, Traces: []PolicyTrace{
-		{Name: "a", Requests: 2, Tokens: 400, Scale: 1, WorkingSetTokens: 320, IdealTokens: 200, Capacities: []PolicyCapacity{
+		{TraceSizes: TraceSizes{"a", 2, 400, 1, 320}, IdealTokens: 200, Capacities: []PolicyCapacity{
 			{Share: 0.05, CapacityTokens: 16, ClairvoyantTokens: 160, Policies: []PolicyResult{{SavedTokens: 80}, {SavedTokens: 120}}},
 			{Share: 0.125, CapacityTokens: 48, ClairvoyantTokens: 200, Policies: []PolicyResult{{SavedTokens: 150}, {SavedTokens: 200}}},
 		}},
-		{Name: "b", Requests: 1, Tokens: 48, Scale: 32, WorkingSetTokens: 48, Capacities: []PolicyCapacity{
+		{TraceSizes: TraceSizes{"b", 1, 48, 32, 48}, Capacities: []PolicyCapacity{
 			{Share: 0.1, CapacityTokens: 48, Policies: make([]PolicyResult, 2)},
 		}},
 	}}
@@ -165,6 +165,6 @@ func TestRateFindsImpossible(t *testing.T) {
 			t.Error("a policy better than clairvoyant was accepted")
 		}
 	}()
-	table := &PolicyTable{Traces: []PolicyTrace{{Tokens: 9, Capacities: []PolicyCapacity{{ClairvoyantTokens: 1, Policies: []PolicyResult{{SavedTokens: 2}}}}}}}
+	table := &PolicyTable{Traces: []PolicyTrace{{TraceSizes: TraceSizes{Tokens: 9}, Capacities: []PolicyCapacity{{ClairvoyantTokens: 1, Policies: []PolicyResult{{SavedTokens: 2}}}}}}}
 	table.rate()
 }

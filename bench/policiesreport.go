@@ -32,11 +32,7 @@ func (table *PolicyTable) legend() string {
 	b.WriteString("at least the longest request. best: tokens that clairvoyant eviction saves, and their share of all\n")
 	b.WriteString("tokens (the hit rate). Policies: tokens saved, and their share of the best.\n")
 	for _, t := range table.Traces {
-		fmt.Fprintf(&b, "\n%s: %d requests, %d tokens", t.Name, t.Requests, t.Tokens)
-		if t.Scale > 1 {
-			fmt.Fprintf(&b, " (each stands for %d served ones)", t.Scale)
-		}
-		fmt.Fprintf(&b, ", %d of them in the working set; with room for all %d are saved.", t.WorkingSetTokens, t.IdealTokens)
+		fmt.Fprintf(&b, "\n%v; with room for all %d are saved.", &t.TraceSizes, t.IdealTokens)
 	}
 	return b.String()
 }

@@ -30,9 +30,6 @@ func OpenMooncake(path string) (*Recording, error) {
 	return &Recording{strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), rows}, nil
 }
 
-// Requests returns the number of recorded requests.
-func (r *Recording) Requests() int { return len(r.rows) }
-
 // Trace returns the first requests of the recording, as many as requests says (1 to MaxRequests;
 // anything else is an error). If that is more than were recorded, it interleaves as many copies
 // of the recording as needed. Each copy has its own tokens and shares no prefix with another.

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"fmt"
 	"math/bits"
 	"time"
 
@@ -162,9 +161,4 @@ func (h *histogram) percentile(p int) float64 {
 		}
 	}
 	return 0
-}
-
-func (r Result) String() string {
-	return fmt.Sprintf("%-12s hit %.3f ttft %.1f/%.1f itl %.2f/%.2f e2e %.0f/%.0f bal %.2f/%.2f rps %.1f evict %d virt %.1f sel %.1f", r.Policy, r.HitRate, r.TTFTp50, r.TTFTp99,
-		r.ITLp50, r.ITLp99, r.E2Ep50, r.E2Ep99, r.ComputedBalance, r.OutputBalance, r.RequestsPerS, r.EvictedBlocks, r.VirtualSeconds, r.SelectMean)
 }

@@ -70,11 +70,11 @@ func recording(t *testing.T) *Recording {
 // that copies share nothing.
 func TestRecordingIsReplayed(t *testing.T) {
 	r := recording(t)
-	one, err := r.Trace(r.Requests())
+	one, err := r.Trace(len(r.rows))
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := r.Trace(2 * r.Requests())
+	two, err := r.Trace(2 * len(r.rows))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -234,15 +233,7 @@ func (o *object) add(key string, v any) {
 
 // WriteJSON writes the object of MarshalJSON, one key a line.
 func (r *Result) WriteJSON(w io.Writer) error {
-	text, err := r.MarshalJSON()
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	if err := json.Indent(&b, text, "", "  "); err != nil {
-		return fmt.Errorf("load: writing JSON: %w", err)
-	}
-	b.WriteByte('\n')
-	_, err = w.Write(b.Bytes())
-	return err
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
 }
