@@ -196,7 +196,7 @@ func (c *Config) identity() (name, at string, err error) {
 		host = hostname
 	}
 	if name == "" {
-		name = nameOf(fmt.Sprintf("%s-%s-%06x", hostname, port, rand.Uint32()>>8)) // two hosts may have the same name, and two containers the same port
+		name = card.NameOf(fmt.Sprintf("%s-%s-%06x", hostname, port, rand.Uint32()>>8)) // two hosts may have the same name, and two containers the same port
 	}
 	if at == "" {
 		scheme := "http"
@@ -206,18 +206,6 @@ func (c *Config) identity() (name, at string, err error) {
 		at = scheme + "://" + net.JoinHostPort(host, port)
 	}
 	return name, at, nil
-}
-
-// nameOf makes a worker's name of text: it replaces invalid characters by hyphens, and of a text
-// that is too long it keeps the end.
-func nameOf(text string) string {
-	name := strings.Map(func(r rune) rune {
-		if r <= ' ' || r >= 0x7f || strings.ContainsRune(`.*>/\`, r) {
-			return '-'
-		}
-		return r
-	}, text)
-	return name[max(0, len(name)-card.MaxName):]
 }
 
 // publish starts the publisher and its transports, and adds their addresses to the card.

@@ -160,6 +160,18 @@ func (c *Card) Validate() error {
 	return errors.Join(errs...)
 }
 
+// NameOf makes a name of text, such as a host with its port. It replaces characters that no name
+// has by hyphens. Of a text that is too long it keeps the end.
+func NameOf(text string) string {
+	name := strings.Map(func(r rune) rune {
+		if r <= ' ' || r >= 0x7f || strings.ContainsRune(`.:*>/\[]`, r) {
+			return '-'
+		}
+		return r
+	}, text)
+	return name[max(0, len(name)-MaxName):]
+}
+
 // CheckName returns an error if name can't be the name of a worker, else nil.
 func CheckName(name string) error {
 	switch {

@@ -52,3 +52,13 @@ func TestRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestNameOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"host.example.com-80": "host-example-com-80", `a b/c\d>*ä`: "a-b-c-d---", "[::1]:8080/v": "---1--8080-v", strings.Repeat("x", 200): strings.Repeat("x", MaxName),
+	} {
+		if got := NameOf(text); got != want || CheckName(got) != nil {
+			t.Errorf("%q is called %q, want %q", text, got, want)
+		}
+	}
+}

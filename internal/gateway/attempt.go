@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -162,15 +162,12 @@ const maxError = 64 << 10
 // errorCode returns the error code in the body of res, "" if there is none. The body can still
 // be read from its start afterwards.
 func errorCode(res *http.Response) string {
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxError))
-	rest := io.Reader(res.Body)
-	if err != nil {
-		rest = failing{err}
-	}
+	in := bufio.NewReaderSize(res.Body, maxError)
+	text, _ := in.Peek(maxError) // a later read returns the same error
 	res.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(bytes.NewReader(text), rest), res.Body}
+	}{in, res.Body}
 	var body struct {
 		Error struct {
 			Code any `json:"code"`
@@ -182,11 +179,6 @@ func errorCode(res *http.Response) string {
 	code, _ := body.Error.Code.(string)
 	return code
 }
-
-// failing is a reader that always fails.
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // unconnected reports whether err means that no connection to the worker was made.
 func unconnected(err error) bool {

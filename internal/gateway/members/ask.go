@@ -92,7 +92,7 @@ func (f *Fleet) readModels(ctx context.Context, m *Member) (description, error) 
 	}
 	c := &card.Card{Name: m.given.Name, Pool: m.given.Pool, PoolTokens: m.given.PoolTokens, MaxRunning: m.given.MaxRunning}
 	if c.Name == "" {
-		c.Name = nameOf(m.url)
+		c.Name = card.NameOf(m.url.Host + m.url.Path)
 	}
 	s := description{card: c, foreign: true, loras: map[string]bool{}}
 	for i := range list.Data[:min(len(list.Data), card.MaxModels)] {

@@ -113,7 +113,7 @@ func (m *Member) Status() Status {
 	case s.Card != nil:
 		s.Name, s.Pool, s.Models = s.Card.Name, s.Card.Pool, s.Card.Models
 	case s.Name == "":
-		s.Name = nameOf(m.url)
+		s.Name = card.NameOf(m.url.Host + m.url.Path)
 	}
 	return s
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strings"
 
 	"github.com/coppice-llm/coppice/events/card"
 )
@@ -87,16 +86,6 @@ func ValidateWorkers(all []Worker) error {
 func sameWorker(a, b Worker) bool {
 	a.Ranks, b.Ranks = max(a.Ranks, 1), max(b.Ranks, 1)
 	return a == b
-}
-
-// nameOf makes a name from a worker's host, port and path.
-func nameOf(u *url.URL) string {
-	return strings.Map(func(r rune) rune {
-		if r <= ' ' || r >= 0x7f || strings.ContainsRune(".:*>/[]", r) {
-			return '-'
-		}
-		return r
-	}, u.Host+u.Path)
 }
 
 // refusal is a permanent reason to keep a worker out of the fleet.
