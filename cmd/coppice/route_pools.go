@@ -73,11 +73,11 @@ func (f *poolFlags) parse(data []byte, log *zap.Logger) (*global.Config, error) 
 	for _, w := range warnings {
 		log.Warn("pools' file", zap.String("file", f.Pools), zap.String("says", w))
 	}
+	if err == global.ErrDisaggregated {
+		return nil, fmt.Errorf(`--pools %s: its "mode" is disagg, which is also the default: this router does not split a request between prefill and decode workers; want "mode": "agg", with agg_pool_selection_strategy`, f.Pools)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--pools %s: %s; want the JSON of Dynamo's global router, an example is in coppice route --help", f.Pools, wrongPools(data, err))
-	}
-	if p.Mode != global.Aggregated {
-		return nil, fmt.Errorf(`--pools %s: its "mode" is %v, which is also the default: this router does not split a request between prefill and decode workers; want "mode": "agg", with agg_pool_selection_strategy`, f.Pools, p.Mode)
 	}
 	p.DefaultTTFT, p.DefaultITL = f.DefaultTTFT, f.DefaultITL
 	return p, nil

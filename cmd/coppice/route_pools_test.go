@@ -19,7 +19,6 @@ import (
 
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/internal/gateway"
-	"github.com/coppice-llm/coppice/internal/router/global"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -95,7 +94,7 @@ func TestRoutePools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := cfg.Pools; p == nil || p.Mode != global.Aggregated || fmt.Sprint(p.Aggregated.Names) != "[cheap fast]" || !p.PriorityRetry || *p.DefaultTTFT != 250 || p.DefaultITL != nil || cfg.Router.PrefixBlocks != 7 {
+	if p := cfg.Pools; p == nil || fmt.Sprint(p.Aggregated.Names) != "[cheap fast]" || !p.PriorityRetry || *p.DefaultTTFT != 250 || p.DefaultITL != nil || cfg.Router.PrefixBlocks != 7 {
 		t.Errorf("%+v", cfg.Pools)
 	}
 	if n := logs.Len(); n != 1 || !strings.Contains(fmt.Sprint(logs.All()[0].ContextMap()), "ttft_min_ms") {

@@ -24,8 +24,8 @@ const MaxBytes = 64 << 10
 // MaxModels bounds the models of one card.
 const MaxModels = 256
 
-// MaxName is the longest name, in bytes.
-const MaxName = 128
+// maxName is the longest name, in bytes.
+const maxName = 128
 
 // Card is a worker's description of itself. A zero field means unknown; a worker with events
 // must set BlockTokens.
@@ -127,11 +127,11 @@ func (c *Card) Validate() error {
 	if len(c.Models) > MaxModels {
 		bad("models has %d names, want at most %d", len(c.Models), MaxModels)
 	}
-	if len(c.ControlTokens) > MaxName {
-		bad("control_tokens has %d bytes, want at most %d", len(c.ControlTokens), MaxName)
+	if len(c.ControlTokens) > maxName {
+		bad("control_tokens has %d bytes, want at most %d", len(c.ControlTokens), maxName)
 	}
-	if len(c.Tokenizer) > MaxName {
-		bad("tokenizer has %d bytes, want a digest of at most %d", len(c.Tokenizer), MaxName)
+	if len(c.Tokenizer) > maxName {
+		bad("tokenizer has %d bytes, want a digest of at most %d", len(c.Tokenizer), maxName)
 	}
 	for _, f := range []struct {
 		name string
@@ -169,7 +169,7 @@ func NameOf(text string) string {
 		}
 		return r
 	}, text)
-	return name[max(0, len(name)-MaxName):]
+	return name[max(0, len(name)-maxName):]
 }
 
 // CheckName returns an error if name can't be the name of a worker, else nil.
@@ -177,8 +177,8 @@ func CheckName(name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: name is empty, give the worker a unique one", ErrInvalid)
-	case len(name) > MaxName:
-		return fmt.Errorf("%w: name has %d bytes, want at most %d", ErrInvalid, len(name), MaxName)
+	case len(name) > maxName:
+		return fmt.Errorf("%w: name has %d bytes, want at most %d", ErrInvalid, len(name), maxName)
 	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(".*>/\\", r) }):
 		return fmt.Errorf("%w: name is %q, want no blanks, dots, slashes, backslashes, * or >, in ASCII", ErrInvalid, name)
 	}
@@ -191,8 +191,8 @@ func CheckPool(name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: the pool's name is empty", ErrInvalid)
-	case len(name) > MaxName:
-		return fmt.Errorf("%w: the pool's name has %d bytes, want at most %d", ErrInvalid, len(name), MaxName)
+	case len(name) > maxName:
+		return fmt.Errorf("%w: the pool's name has %d bytes, want at most %d", ErrInvalid, len(name), maxName)
 	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == '\\' }):
 		return fmt.Errorf("%w: the pool's name is %q, want ASCII without blanks, quotes and backslashes", ErrInvalid, name)
 	}

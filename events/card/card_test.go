@@ -27,8 +27,8 @@ func TestRefused(t *testing.T) {
 	for want, c := range map[string]Card{
 		"name is empty":              {},
 		"name is \"a.b\"":            {Name: "a.b"},
-		"name has":                   {Name: strings.Repeat("x", MaxName+1)},
-		"pool's name has 129":        {Name: "a", Pool: strings.Repeat("p", MaxName+1)},
+		"name has":                   {Name: strings.Repeat("x", maxName+1)},
+		"pool's name has 129":        {Name: "a", Pool: strings.Repeat("p", maxName+1)},
 		"pool's name is \"a b\"":     {Name: "a", Pool: "a b"},
 		"pool's name is \"é\"":       {Name: "a", Pool: "é"},
 		"url is":                     {Name: "a", URL: "ftp://x"},
@@ -55,7 +55,7 @@ func TestRefused(t *testing.T) {
 
 func TestNameOf(t *testing.T) {
 	for text, want := range map[string]string{
-		"host.example.com-80": "host-example-com-80", `a b/c\d>*ä`: "a-b-c-d---", "[::1]:8080/v": "---1--8080-v", strings.Repeat("x", 200): strings.Repeat("x", MaxName),
+		"host.example.com-80": "host-example-com-80", `a b/c\d>*ä`: "a-b-c-d---", "[::1]:8080/v": "---1--8080-v", strings.Repeat("x", 200): strings.Repeat("x", maxName),
 	} {
 		if got := NameOf(text); got != want || CheckName(got) != nil {
 			t.Errorf("%q is called %q, want %q", text, got, want)

@@ -40,8 +40,7 @@ type Config struct {
 	Tokenizer string
 
 	// Pools choose the pool of a request by its length and latency targets; the router then
-	// chooses a worker in that pool. Workers outside of all pools are refused. Its Mode must be
-	// [global.Aggregated].
+	// chooses a worker in that pool. Workers outside of all pools are refused.
 	Pools *global.Config
 	// Buckets is an alternative to Pools: all workers are divided into this many pools, see
 	// [router.Deal]; at most [router.MaxBuckets]. Stage says how the pool of a request is

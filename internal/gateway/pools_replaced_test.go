@@ -102,8 +102,8 @@ func (s *stand) refusesPools() {
 	t := s.t
 	t.Helper()
 	split := *two(t, "a", "b")
-	split.Mode = global.Disaggregated
-	for want, c := range map[string]*global.Config{"nil": nil, "mode": &split, "as another one is": two(t, "same", "same")} {
+	split.AggregatedStrategy = nil
+	for want, c := range map[string]*global.Config{"nil": nil, "missing agg_pool_selection_strategy": &split, "as another one is": two(t, "same", "same")} {
 		if err := s.SetPools(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}

@@ -371,14 +371,13 @@ func TestPoolIsWaitedFor(t *testing.T) {
 
 // TestPoolConfig: all faults are reported at once; without pools nothing about pools is shown.
 func TestPoolConfig(t *testing.T) {
-	disagg := &global.Config{}
 	odd := *grid(t, false)
 	odd.Aggregated.Names = []string{"a b", "x", "x"}
 	for want, cfg := range map[string]Config{
 		"Buckets is 65, want 1 to 64": {Buckets: router.MaxBuckets + 1},
 		"Buckets is -1":               {Buckets: -1},
 		"both Pools and Buckets":      {Buckets: 2, Pools: grid(t, false)},
-		"mode is disagg, want agg":    {Pools: disagg},
+		"missing agg_pool_selection":  {Pools: &global.Config{}},
 		"called \"x\" as another":     {Pools: &odd},
 		"pool 0: card: invalid":       {Pools: &odd},
 		"the pool's name is":          {Workers: []members.Worker{{URL: "http://a:1", Pool: "p q"}}},

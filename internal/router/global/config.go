@@ -6,25 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"github.com/coppice-llm/coppice/internal/enum"
 )
-
-// Mode says whether prefill and decode have separate pools, as Dynamo's configuration allows.
-type Mode uint8
-
-// Modes.
-const (
-	Disaggregated Mode = iota // not supported: here one worker computes a request's prompt and its output
-	Aggregated
-)
-
-var modeNames = enum.New[Mode]("global", "mode", "disagg", "agg")
-
-func (m Mode) String() string { return modeNames.Name(m) }
-
-// UnmarshalText reads a mode's name.
-func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Read(m, text) }
 
 // Pools are the pools of one kind, numbered by their index in Names.
 type Pools struct {
@@ -44,7 +26,6 @@ type AggregatedStrategy struct {
 
 // Config is a parsed configuration, see [Parse]. One made by hand must pass Validate before use.
 type Config struct {
-	Mode               Mode // the other fields are for Aggregated
 	Aggregated         Pools
 	AggregatedStrategy *AggregatedStrategy
 
@@ -60,10 +41,6 @@ type Config struct {
 // grid. The wording follows Dynamo's.
 func (c *Config) Validate() error {
 	var v faults
-	if c.Mode != Aggregated {
-		v.add("mode is %v, want %v", c.Mode, Aggregated)
-		return errors.Join(v...)
-	}
 	v.pools(&c.Aggregated)
 	if a := c.AggregatedStrategy; a == nil {
 		v.add("missing agg_pool_selection_strategy")

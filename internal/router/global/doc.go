@@ -7,6 +7,6 @@
 // 2026-02, with the additions up to 2026-08.
 //
 //	cfg, warnings, err := global.Parse(text)
-//	pool, err := cfg.AggregatedPool(global.Query{Tokens: 8000, TTFT: global.Target(200)})
+//	pool, err := cfg.AggregatedPool(global.Query{Tokens: 8000, TTFT: new(200.0)})
 //	name := cfg.Aggregated.Names[pool]
 package global

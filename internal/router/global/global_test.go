@@ -98,17 +98,15 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// TestDisaggregated: only the mode of a file for prefill and decode pools is read, and
-// Validate refuses it.
+// TestDisaggregated: only the mode of a file for prefill and decode pools is read.
 func TestDisaggregated(t *testing.T) {
-	for _, text := range []string{`{"num_prefill_pools": 2}`, `{"mode": "disagg", "num_decode_pools": true}`} {
-		c := parse(t, text)
-		if err := c.Validate(); c.Mode != Disaggregated || err == nil {
+	for _, text := range []string{`{"num_prefill_pools": 2}`, `{"mode": "disagg", "num_decode_pools": true}`, strings.Replace(agg, `"mode": "agg", `, "", 1)} {
+		if c, _, err := Parse([]byte(text)); c != nil || err != ErrDisaggregated {
 			t.Errorf("%s: %+v, %v", text, c, err)
 		}
-		if _, err := c.AggregatedPool(Query{}); !errors.Is(err, ErrQuery) {
-			t.Errorf("%s has a pool: %v", text, err)
-		}
+	}
+	if _, err := (&Config{}).AggregatedPool(Query{}); !errors.Is(err, ErrQuery) {
+		t.Errorf("no grid has a pool: %v", err)
 	}
 }
 
@@ -169,9 +167,6 @@ func TestRefusedConfigs(t *testing.T) {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
-	}
-	if err := (&Config{Mode: 7}).Validate(); err == nil || !strings.Contains(err.Error(), "mode(7)") {
-		t.Error(err)
 	}
 }
 

@@ -75,11 +75,11 @@ func (a Axis) at(name string, target, fallback *float64) (int, error) {
 
 // AggregatedPool returns the number of the pool for a request. TTFT and ITL targets choose it,
 // and the prompt length too if there is an ISL axis; then the overrides apply. The error wraps
-// [ErrQuery]: a negative or not finite number, or a Disaggregated configuration.
+// [ErrQuery]: a negative or not finite number, or a configuration without a grid.
 func (c *Config) AggregatedPool(q Query) (int, error) {
 	s := c.AggregatedStrategy
 	if s == nil {
-		return 0, fmt.Errorf("%w: there are no aggregated pools in mode %v", ErrQuery, c.Mode)
+		return 0, fmt.Errorf("%w: there are no aggregated pools", ErrQuery)
 	}
 	if q.Tokens < 0 {
 		return 0, fmt.Errorf("%w: Tokens is %d, want 0 or more", ErrQuery, q.Tokens)

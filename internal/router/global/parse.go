@@ -12,7 +12,8 @@ import (
 // Parse reads a JSON configuration of Dynamo's global router, in the form of 2026-02 or of
 // 2026-08, which added modes, overrides and priorities. Warnings name keys of the older form.
 // Missing and unknown keys are errors, and so is everything that Validate refuses. Of a
-// Disaggregated configuration it reads only the mode.
+// configuration for separate prefill and decode pools it reads only the mode, and returns
+// [ErrDisaggregated].
 func Parse(text []byte) (cfg *Config, warnings []string, err error) {
 	p, c := &parser{}, &Config{}
 	o := object{parser: p}
@@ -20,8 +21,13 @@ func Parse(text []byte) (cfg *Config, warnings []string, err error) {
 		return nil, nil, fmt.Errorf("global: configuration: %w", err)
 	}
 	_, prefill := o.keys["num_prefill_pools"]
-	if given := o.take("mode", &c.Mode); len(p.errs) == 0 && c.Mode != Aggregated && (given || prefill) {
-		return &Config{Mode: Disaggregated}, nil, nil
+	mode := "disagg"
+	given := o.take("mode", &mode)
+	switch {
+	case mode == "disagg" && (given || prefill):
+		return nil, nil, ErrDisaggregated
+	case mode != "disagg" && mode != "agg":
+		p.errs.add("unknown mode %q, want agg or disagg", mode)
 	}
 	o.need("num_agg_pools", &c.Aggregated.Count)
 	o.need("agg_pool_dynamo_namespaces", &c.Aggregated.Names)
@@ -32,16 +38,25 @@ func Parse(text []byte) (cfg *Config, warnings []string, err error) {
 		c.AggregatedStrategy = s.strategy()
 	}
 	o.end()
-	if len(p.unknown)+len(p.errs) == 0 {
-		err = c.Validate()
-	} else if err = errors.Join(p.unknown...); err == nil { // with unknown keys, others seem to be missing
+	switch {
+	case len(p.unknown) > 0: // with unknown keys, others seem to be missing
+		err = errors.Join(p.unknown...)
+	case len(p.errs) > 0:
 		err = errors.Join(p.errs...)
+	case mode != "agg":
+		err = ErrDisaggregated
+	default:
+		err = c.Validate()
 	}
 	if err != nil {
 		return nil, p.warnings, err
 	}
 	return c, p.warnings, nil
 }
+
+// ErrDisaggregated is the error of Parse for separate pools for prefill and decode, Dynamo's
+// default: here one worker computes a request's prompt and its output.
+var ErrDisaggregated = errors.New("global: the mode is disagg, want agg")
 
 // parser collects errors and warnings.
 type parser struct {
