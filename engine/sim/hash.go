@@ -6,11 +6,9 @@ import (
 	"math/bits"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/engine/sampling"
 	"github.com/coppice-llm/coppice/kv"
 )
-
-// golden is 2^64 divided by the golden ratio, the step of SplitMix64.
-const golden = 0x9e3779b97f4a7c15
 
 // The salts keep values of different use, drawn from one hash, independent.
 const (
@@ -18,34 +16,26 @@ const (
 	saltDigest = 0x6469676573740000
 )
 
-// mix is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, with
-// Stafford's variant 13 of the constants).
-func mix(z uint64) uint64 {
-	z ^= z >> 30
-	z *= 0xbf58476d1ce4e5b9
-	z ^= z >> 27
-	z *= 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
 // rootHash returns the hash of the empty prefix.
-func rootHash(seed uint64) uint64 { return mix(seed + golden) }
+func rootHash(seed uint64) uint64 { return sampling.Mix(seed + sampling.Golden) }
 
 // extend chains one more token to the hash of a prefix.
-func extend(hash uint64, t kv.Token) uint64 { return mix(hash*golden + uint64(t) + 1) }
+func extend(hash uint64, t kv.Token) uint64 {
+	return sampling.Mix(hash*sampling.Golden + uint64(t) + 1)
+}
 
 // logitsOf fills logits with those after the prefix that has this hash: uniform over [-4, 4), with
 // 24 bits each, which float32 holds exactly.
 func logitsOf(hash uint64, logits []float32) {
 	for t := range logits {
-		h := mix(hash ^ uint64(t+1)*golden)
+		h := sampling.Mix(hash ^ uint64(t+1)*sampling.Golden)
 		logits[t] = float32(int32(h>>32)>>8) * 0x1p-21
 	}
 }
 
 // digestOf returns the digest of a row in the mode without logits; hash is that of the prefix up
 // to the row's end.
-func digestOf(hash uint64) uint64 { return mix(hash ^ saltDigest) }
+func digestOf(hash uint64) uint64 { return sampling.Mix(hash ^ saltDigest) }
 
 // forceBias is the least bias that forces its token in the mode without logits; real logits
 // lie in [-4, 4).
@@ -57,9 +47,9 @@ const forceBias = 100
 // p are the slot's parameters, mask is nil if the row has none. The error wraps ErrNoToken if no
 // token is allowed.
 func draw(hash uint64, vocab int, p *engine.SamplingParams, r *engine.Row, mask []uint64) (kv.Token, error) {
-	h := mix(hash ^ saltToken)
+	h := sampling.Mix(hash ^ saltToken)
 	if p.Temperature > 0 {
-		h = mix(mix(h^p.Seed) + uint64(uint32(r.SampleIndex)+1)*golden)
+		h = sampling.Mix(sampling.Mix(h^p.Seed) + uint64(uint32(r.SampleIndex)+1)*sampling.Golden)
 	}
 	hi, _ := bits.Mul64(h, uint64(vocab))
 	first := kv.Token(hi)

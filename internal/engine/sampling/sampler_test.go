@@ -83,7 +83,7 @@ func plainDraw(l []float32, p engine.SamplingParams, index int32) kv.Token {
 	}
 	best, score := -1, float32(math.Inf(-1))
 	for _, x := range c {
-		h := mix(mix(mix(p.Seed+golden)^uint64(index)*golden) ^ uint64(x.id+1)*golden)
+		h := Mix(Mix(Mix(p.Seed+Golden)^uint64(index)*Golden) ^ uint64(x.id+1)*Golden)
 		u := float32((float32(h>>41) + 0.5) * 0x1p-23)
 		v := x.z - f32.Log32(-f32.Log32(u))
 		if v > score || v == score && x.id < best {
@@ -287,10 +287,10 @@ func TestKeyOrder(t *testing.T) {
 const hashVector = 0xb056fb9f278507fb
 
 func TestHashVector(t *testing.T) {
-	// The expected value is mix(mix(mix(seed+G) ^ i·G) ^ (t+1)·G), computed independently with
+	// The expected value is Mix(Mix(Mix(seed+G) ^ i·G) ^ (t+1)·G), computed independently with
 	// arbitrary-precision integers.
 	seed, index, token := uint64(42), uint64(7), uint64(99)
-	if got := mix(mix(mix(seed+golden)^index*golden) ^ (token+1)*golden); got != hashVector {
+	if got := Mix(Mix(Mix(seed+Golden)^index*Golden) ^ (token+1)*Golden); got != hashVector {
 		t.Errorf("hash(42, 7, 99) = %#x, want %#x", got, uint64(hashVector))
 	}
 }
@@ -343,10 +343,10 @@ func TestGumbelReachesEveryToken(t *testing.T) {
 			continue
 		}
 		seed, index := rng.Uint64(), int32(rng.IntN(50))
-		base := mix(mix(seed+golden) ^ uint64(uint32(index))*golden)
+		base := Mix(Mix(seed+Golden) ^ uint64(uint32(index))*Golden)
 		want, score := s.ids[0], float32(math.Inf(-1))
 		for _, id := range s.ids {
-			u := uniform(mix(base ^ uint64(id+1)*golden))
+			u := uniform(Mix(base ^ uint64(id+1)*Golden))
 			if v := s.work[id] - f32.Log32(-f32.Log32(u)); v > score {
 				want, score = id, v
 			}

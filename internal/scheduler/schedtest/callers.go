@@ -118,7 +118,7 @@ func (w *world) call(c *caller) {
 		req.Prompt[0] = kv.Token(3 + w.load.rng.IntN(w.load.vocab-3))
 	}
 	req.Prompt = req.Prompt[:min(len(req.Prompt), max(1, w.setup.largest-req.MaxTokens))]
-	o, err := w.add(req)
+	o, err := w.send(req, c.aborts)
 	if err != nil {
 		if c.habit != openLoop {
 			w.later(w.setup.stepTime+w.when.wait(c.gap), func() { w.call(c) })
@@ -127,10 +127,6 @@ func (w *world) call(c *caller) {
 	}
 	c.open++
 	w.callerOf[o] = c
-	if c.aborts > 0 && w.choice.one(c.aborts) {
-		id, patience := o.req.ID, w.choice.wait(w.setup.stepTime*20)
-		w.later(patience, func() { w.giveUp(id) })
-	}
 }
 
 // answered is called when the request o has ended. It schedules the next request of the

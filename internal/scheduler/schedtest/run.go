@@ -277,18 +277,18 @@ func (w *world) arriveOne() {
 		return
 	}
 	w.bug.arrive(w)
-	req := w.load.next()
+	if _, err := w.send(w.load.next(), w.setup.aborts); err != nil && w.setup.arrivals == closedLoop {
+		w.later(w.setup.stepTime+w.when.wait(w.setup.gap), w.arriveOne)
+	}
+}
+
+// send adds a request. If aborts is positive, one caller in that number gives up later.
+func (w *world) send(req scheduler.Request, aborts int) (*order, error) {
 	o, err := w.add(req)
-	if err != nil {
-		if w.setup.arrivals == closedLoop {
-			w.later(w.setup.stepTime+w.when.wait(w.setup.gap), w.arriveOne)
-		}
-		return
+	if err == nil && aborts > 0 && w.choice.one(aborts) {
+		w.later(w.choice.wait(w.setup.stepTime*20), func() { w.giveUp(req.ID) })
 	}
-	if w.setup.aborts > 0 && w.choice.one(w.setup.aborts) {
-		id, patience := o.req.ID, w.choice.wait(w.setup.stepTime*20)
-		w.later(patience, func() { w.giveUp(id) })
-	}
+	return o, err
 }
 
 // heard is called with each output. If the sample has ended, it schedules the next request
