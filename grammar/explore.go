@@ -1,7 +1,5 @@
 package grammar
 
-import "slices"
-
 const (
 	// beyondWork is the default of Limits.beyond. It bounds the moves of stacks by a byte that
 	// one mask takes for the tokens that reach past the end of a unit. If a mask needs more, the
@@ -12,25 +10,12 @@ const (
 	exploreWork = 1 << 17
 )
 
-// explorer walks the whole trie from a set of stacks. It numbers the sets and caches the
-// transitions between them. Ambiguous rules have large sets but few different ones, because
-// most bytes lead to the same set.
+// explorer walks the whole trie from a set of stacks.
 type explorer struct {
-	class   [256]uint8
-	classes int
-	known   map[uint64]int32
-	states  []explored
-	next    []int32  // [state*classes+class]: a state, dead, or 0 for not known
-	used    []uint32 // same index: the latest mask whose walk took this transition
-	sets    []stack
-	path    []int32
-	mask    uint32 // number of the mask being made
-}
-
-// explored is a numbered set of stacks: explorer.sets[from:to].
-type explored struct {
-	from, to int32
-	work     int32 // moves charged for a step from it
+	setTable
+	used []uint32 // as setTable.next: the latest mask whose walk took this transition
+	path []int32
+	mask uint32 // number of the mask being made
 }
 
 func (x *explorer) init(m *machine, longest int) {
@@ -41,11 +26,8 @@ func (x *explorer) init(m *machine, longest int) {
 
 // forget empties the caches of sets and transitions.
 func (x *explorer) forget() {
-	x.known = map[uint64]int32{}
-	x.states = append(x.states[:0], explored{}) // 0 is none
-	x.next = append(x.next[:0], make([]int32, x.classes)...)
+	x.setTable.forget()
 	x.used = append(x.used[:0], make([]uint32, x.classes)...)
-	x.sets = x.sets[:0]
 	x.mask = 0
 }
 
@@ -64,7 +46,7 @@ func (g *Grammar) explore(dst []uint64, set []stack) {
 		label := v.label[i]
 		depth := label >> 8
 		from := x.path[depth-1]
-		slot := int(from)*x.classes + int(x.class[byte(label)])
+		slot := x.transition(from, byte(label))
 		if x.used[slot] != x.mask {
 			if work <= 0 {
 				i = v.skip[i]
@@ -106,34 +88,17 @@ func (g *Grammar) discover(from int32, b byte) int32 {
 	return x.number(g.machine, set)
 }
 
-// number returns the state of a set; it adds the state if it is new. It copies set, which may lie
-// in the spare capacity of x.sets: append then copies the stacks onto themselves.
+// number returns the state of a set; it adds the state if it is new.
 func (x *explorer) number(m *machine, set []stack) int32 {
-	h := uint64(len(set))
-	for i := range set {
-		h = set[i].hashed(h)
-	}
-	for ; ; h++ {
-		i, known := x.known[h]
-		if !known {
-			break
+	state, isNew := x.setTable.number(set, nil)
+	if isNew {
+		s := &x.states[state]
+		s.work = s.to - s.from + 1
+		for i := range set {
+			n := &m.nodes[set[i].node]
+			s.work += (n.callEnd - n.call) / 64
 		}
-		if s := &x.states[i]; slices.Equal(x.sets[s.from:s.to], set) {
-			return i
-		}
+		x.used = append(x.used, make([]uint32, x.classes)...)
 	}
-	id := int32(len(x.states))
-	x.known[h] = id
-	s := explored{from: int32(len(x.sets))}
-	x.sets = append(x.sets, set...)
-	s.to = int32(len(x.sets))
-	s.work = s.to - s.from + 1
-	for i := range set {
-		n := &m.nodes[set[i].node]
-		s.work += (n.callEnd - n.call) / 64
-	}
-	x.states = append(x.states, s)
-	x.next = append(x.next, make([]int32, x.classes)...)
-	x.used = append(x.used, make([]uint32, x.classes)...)
-	return id
+	return state
 }

@@ -40,21 +40,14 @@ const (
 	manyLate  = 2  // if there are over manyLate late tokens per word of a mask
 )
 
-// walker walks the trie from each node of the machine in turn. It numbers the sets of stacks
-// and caches the transitions between them, so that most steps are one table lookup.
+// walker walks the trie from each node of the machine in turn.
 type walker struct {
 	stepper
+	setTable
 	v       *Vocabulary
 	limits  Limits
-	class   [256]uint8
-	classes int
 	outside *cell     // stands for the unknown stack below a unit that does not count
 	follow  []byteSet // by unit: bytes that may follow it
-
-	known  map[uint64]int32
-	states []walked
-	next   []int32 // [state*classes+class]: a state, dead, or 0 for not known
-	sets   []stack
 
 	node   int32   // node of the machine whose walk is in progress
 	at     int32   // next trie node; 0 before a walk
@@ -66,15 +59,6 @@ type walker struct {
 	locals []local
 	bytes  int // of locals
 }
-
-// walked is a numbered set, with the results of the step that led to it.
-type walked struct {
-	from, to int32   // sets[from:to]
-	need     int32   // least need of its stacks
-	exits    []int32 // numbers of bodies after which the unit may end here
-}
-
-const dead = -1 // no text leads on
 
 func newWalker(m *machine, v *Vocabulary, limits Limits) *walker {
 	w := &walker{
@@ -89,13 +73,10 @@ func newWalker(m *machine, v *Vocabulary, limits Limits) *walker {
 	return w
 }
 
-// forget drops the numbered sets.
+// forget drops the numbered sets and the cells.
 func (w *walker) forget() {
 	w.pool.forget()
-	w.known = map[uint64]int32{}
-	w.states = append(w.states[:0], walked{}) // 0 is none
-	w.next = append(w.next[:0], make([]int32, w.classes)...)
-	w.sets = w.sets[:0]
+	w.setTable.forget()
 }
 
 // run does about *work units of work, lowers *work by the work done, and reports whether all
@@ -154,7 +135,7 @@ func (w *walker) walk(work *int) error {
 		for int(i) < stop {
 			label := v.label[i]
 			depth := label >> 8
-			slot := int(w.path[depth-1])*w.classes + int(w.class[byte(label)])
+			slot := w.transition(w.path[depth-1], byte(label))
 			state := w.next[slot]
 			if state == 0 {
 				state = w.discover(w.path[depth-1], slot, byte(label))
@@ -233,7 +214,7 @@ func (w *walker) discover(state int32, slot int, b byte) int32 {
 }
 
 // number returns the state of a set together with the exits of the last step; it adds the state
-// if it is new. It copies set, which may lie in the spare capacity of w.sets.
+// if it is new.
 func (w *walker) number(set []stack) int32 {
 	exits := w.stepper.exits
 	if w.ended {
@@ -244,31 +225,11 @@ func (w *walker) number(set []stack) int32 {
 	if w.at == 0 { // before the first byte
 		exits = nil
 	}
-	h := uint64(len(exits))
-	for _, e := range exits {
-		h = mix(h ^ uint64(e))
+	state, isNew := w.setTable.number(set, exits)
+	if isNew {
+		w.states[state].need = w.needOf(set)
 	}
-	for i := range set {
-		h = set[i].hashed(h)
-	}
-	for ; ; h++ {
-		i, known := w.known[h]
-		if !known {
-			break
-		}
-		if s := &w.states[i]; slices.Equal(w.sets[s.from:s.to], set) && slices.Equal(s.exits, exits) {
-			return i
-		}
-	}
-	id := int32(len(w.states))
-	w.known[h] = id
-	s := walked{from: int32(len(w.sets)), exits: slices.Clone(exits)}
-	w.sets = append(w.sets, set...)
-	s.to = int32(len(w.sets))
-	s.need = w.needOf(set)
-	w.states = append(w.states, s)
-	w.next = append(w.next, make([]int32, w.classes)...)
-	return id
+	return state
 }
 
 // needOf returns the need of a set of stacks: the least number of further bodies with which one
