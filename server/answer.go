@@ -11,10 +11,11 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/view"
 )
 
-// piece is a coppice.Piece with the index of the prompt it belongs to.
+// piece is a result of coppice.Stream.Next with the index of the prompt it belongs to.
 type piece struct {
 	prompt int
 	coppice.Piece
+	err error
 }
 
 // flow merges the pieces of all prompts of one HTTP request, until each prompt has had its final
@@ -26,14 +27,8 @@ type flow struct {
 	streams []*coppice.Stream
 	single  [1]*coppice.Stream // backing array of streams for one prompt, the usual case: no allocation
 	latest  piece
-	results chan pieceResult // used only with several prompts; one goroutine per prompt sends on it
+	results chan piece // used only with several prompts; one goroutine per prompt sends on it
 	all     sync.WaitGroup
-}
-
-// pieceResult is one result of coppice.Stream.Next.
-type pieceResult struct {
-	piece
-	err error
 }
 
 // open starts one stream per element of reqs, which holds one request per prompt, with n choices
@@ -43,7 +38,7 @@ func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 	f := &flow{gauge: c.newGauge(len(reqs), n)}
 	f.ctx, f.stop = c.s.door.Bound(c.r.Context())
 	if f.streams = f.single[:0]; len(reqs) > 1 {
-		f.results = make(chan pieceResult)
+		f.results = make(chan piece)
 	}
 	c.after = func() { c.settle(f) }
 	for i := range reqs {
@@ -65,7 +60,7 @@ func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 func (f *flow) forward(i int, stream *coppice.Stream) {
 	for ctx := f.ctx; ; {
 		p, err := stream.Next(ctx)
-		f.results <- pieceResult{piece{i, p}, err}
+		f.results <- piece{i, p, err}
 		if p.Final {
 			return
 		}
@@ -79,12 +74,11 @@ func (f *flow) forward(i int, stream *coppice.Stream) {
 // first, it returns the context's error and a piece without an Ending.
 func (f *flow) next() (p *piece, err error) {
 	if f.results != nil {
-		n := <-f.results
-		f.latest, err = n.piece, n.err
+		f.latest = <-f.results
 	} else {
-		f.latest.Piece, err = f.streams[0].Next(f.ctx)
+		f.latest.Piece, f.latest.err = f.streams[0].Next(f.ctx)
 	}
-	return &f.latest, err
+	return &f.latest, f.latest.err
 }
 
 // settle runs after the answer. It aborts the requests of f that still run and waits for their
