@@ -35,28 +35,31 @@ func runBallot(w *warp, in *instr, mask uint32) {
 	}
 }
 
-// loadMatrix returns the function that reads two 8x8 matrices of 16-bit elements: lane l < 16 has the
+func runLoadMatrix(w *warp, in *instr, mask uint32) { w.loadMatrix(in, mask, false) }
+
+func runLoadTransposed(w *warp, in *instr, mask uint32) { w.loadMatrix(in, mask, true) }
+
+// loadMatrix reads two 8x8 matrices of 16-bit elements: lane l < 16 has the
 // address of row l%8 of matrix l/8; lane l gets elements 2(l%4) and 2(l%4)+1 of
 // row l/4 or, transposed, of column l/4.
-func loadMatrix(transposed bool) func(w *warp, in *instr, mask uint32) {
-	return func(w *warp, in *instr, mask uint32) {
-		if mask != full {
-			fail(Divergence, bits.TrailingZeros32(mask), "ldmatrix by lanes %#x", mask)
-		}
-		var rows [16]uint32
-		for i := range rows {
-			rows[i] = uint32(int64(w.r[in.a][i]) + in.imm)
-			w.b.shared.place(rows[i], 16, i)
-		}
-		element := func(matrix, row, col, lane int) uint64 {
+func (w *warp) loadMatrix(in *instr, mask uint32, transposed bool) {
+	if mask != full {
+		fail(Divergence, bits.TrailingZeros32(mask), "ldmatrix by lanes %#x", mask)
+	}
+	var rows [16]uint32
+	for i := range rows {
+		rows[i] = uint32(int64(w.r[in.a][i]) + in.imm)
+		w.b.shared.place(rows[i], 16, i)
+	}
+	element := func(matrix, row, col, lane int) uint64 {
+		return uint64(binary.LittleEndian.Uint16(w.b.shared.read(w, rows[8*matrix+row]+uint32(2*col), 2, lane)))
+	}
+	for i, r := range in.more {
+		for l := range lanes {
+			a, b := l/4, l%4*2
 			if transposed {
-				row, col = col, row
-			}
-			return uint64(binary.LittleEndian.Uint16(w.b.shared.read(w, rows[8*matrix+row]+uint32(2*col), 2, lane)))
-		}
-		for i, r := range in.more {
-			for l := range lanes {
-				a, b := l/4, l%4*2
+				w.r[r][l] = element(i, b, a, l) | element(i, b+1, a, l)<<16
+			} else {
 				w.r[r][l] = element(i, a, b, l) | element(i, a, b+1, l)<<16
 			}
 		}

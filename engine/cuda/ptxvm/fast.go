@@ -13,6 +13,11 @@ var fast = map[string]func(w *warp, in *instr, mask uint32){
 			d[l] = uint64(uint32(a[l]) + uint32(b[l]))
 		}
 	}),
+	"sub.s32": wholeBinary(func(d, a, b *row) {
+		for l := range d {
+			d[l] = uint64(uint32(a[l]) - uint32(b[l]))
+		}
+	}),
 	"add.s64": wholeBinary(func(d, a, b *row) {
 		for l := range d {
 			d[l] = a[l] + b[l]
@@ -26,6 +31,11 @@ var fast = map[string]func(w *warp, in *instr, mask uint32){
 	"shl.b32": wholeBinary(func(d, a, b *row) {
 		for l := range d {
 			d[l] = uint64(uint32(a[l]) << uint32(b[l]))
+		}
+	}),
+	"shl.b64": wholeBinary(func(d, a, b *row) {
+		for l := range d {
+			d[l] = a[l] << uint32(b[l])
 		}
 	}),
 	"shr.u32": wholeBinary(func(d, a, b *row) {

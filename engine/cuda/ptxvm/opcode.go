@@ -49,8 +49,8 @@ var forms = map[string]form{
 	// All lanes of a warp run these together.
 	"shfl.sync.bfly.b32":                                  {runShuffle, "d a b _ c", 0, collective},
 	"vote.sync.ballot.b32":                                {runBallot, "d A c", 0, collective},
-	"ldmatrix.sync.aligned.m8n8.x2.shared.b16":            {loadMatrix(false), "l m", 2, collective},
-	"ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16":      {loadMatrix(true), "l m", 2, collective},
+	"ldmatrix.sync.aligned.m8n8.x2.shared.b16":            {runLoadMatrix, "l m", 2, collective},
+	"ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16":      {runLoadTransposed, "l m", 2, collective},
 	"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": {runMMA, "l l l l", 14, collective},
 }
 
@@ -64,6 +64,9 @@ var accesses = map[string]form{
 	"atom.global": {runAtomicGlobal, "d m b", 0, plain},
 	"atom.shared": {runAtomicShared, "d m b", 0, plain},
 }
+
+// vectors has the numbers of elements of loads and stores.
+var vectors = map[string]int{"v2": 2, "v4": 4}
 
 var atomics = map[string]func(a, b uint64) uint64{"add.u32": sum, "add.u64": sum, "or.b32": either}
 
@@ -116,7 +119,7 @@ func (d *decoder) access(in *instr, opcode string, args []string) error {
 		ok = ok && in.f2 != nil
 	} else if f.registers = 1; strings.Contains(kind, ".") {
 		vector, element, _ := strings.Cut(kind, ".")
-		f.registers, kind = map[string]int{"v2": 2, "v4": 4}[vector], element
+		f.registers, kind = vectors[vector], element
 		ok = ok && f.registers > 0
 	}
 	if !ok || sizes[kind] == 0 {
@@ -129,14 +132,17 @@ func (d *decoder) access(in *instr, opcode string, args []string) error {
 // apply sets the fields of in to the operands, as f says.
 func (d *decoder) apply(in *instr, f form, args []string) error {
 	in.do, in.kind = f.do, f.kind
-	places := strings.Fields(f.operands)
-	if len(args) != len(places) {
-		return fmt.Errorf("%d operands, want %d", len(args), len(places))
-	}
-	for i, s := range args {
-		if err := d.place(in, places[i], s); err != nil {
-			return err
+	n := 0
+	for name := range strings.FieldsSeq(f.operands) {
+		if n < len(args) {
+			if err := d.place(in, name, args[n]); err != nil {
+				return err
+			}
 		}
+		n++
+	}
+	if n != len(args) {
+		return fmt.Errorf("%d operands, want %d", len(args), n)
 	}
 	if len(in.more) != f.registers {
 		return fmt.Errorf("%d registers, want %d", len(in.more), f.registers)
