@@ -23,25 +23,23 @@ type Sockets struct {
 // subscribe makes the subscribers: one for the workers' own events, and one for each element of
 // Config.Consolidate.
 func (f *Fleet) subscribe() error {
-	cfg := events.SubscriberConfig{BlockTokens: f.cfg.BlockTokens, OnChange: f.eventsChanged}
 	sinks := []events.Sink{f.cfg.Sink}
 	if n := len(f.cfg.Consolidate); n > 0 {
 		sinks = events.Consolidate(f.cfg.Sink, 1+n)
 	}
-	var err error
-	if f.subscriber, err = events.NewSubscriber(cfg, sinks[0]); err != nil {
-		return err
-	}
-	for i, sink := range sinks[1:] {
-		port := f.cfg.Consolidate[i].Port
-		cfg.OnChange = func(r kv.Rank, to events.State, err error) {
-			f.log.Info("events of a worker's additional cache", zap.Uint64("worker", uint64(r.Worker)), zap.Uint32("rank", r.DP), zap.Int("port", port), zap.Stringer("state", to), zap.Error(err))
+	for i, sink := range sinks {
+		cfg := events.SubscriberConfig{BlockTokens: f.cfg.BlockTokens, OnChange: f.eventsChanged}
+		if i > 0 {
+			port := f.cfg.Consolidate[i-1].Port
+			cfg.OnChange = func(r kv.Rank, to events.State, err error) {
+				f.log.Info("events of a worker's additional cache", zap.Uint64("worker", uint64(r.Worker)), zap.Uint32("rank", r.DP), zap.Int("port", port), zap.Stringer("state", to), zap.Error(err))
+			}
 		}
 		s, err := events.NewSubscriber(cfg, sink)
 		if err != nil {
 			return err
 		}
-		f.further = append(f.further, s)
+		f.subscribers = append(f.subscribers, s)
 	}
 	return nil
 }
@@ -58,7 +56,7 @@ func (k *keeper) followFurther(w kv.Rank) error {
 		}
 		src, err := k.f.sockets(w.DP, at(s.Port), replay, s.Topic)
 		if err == nil {
-			err = k.f.further[i].Add(w, src, events.Follow{AnyRank: true})
+			err = k.f.subscribers[1+i].Add(w, src, events.Follow{AnyRank: true})
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("rank %d, port %d: %w", w.DP, s.Port, err))

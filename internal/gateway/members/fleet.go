@@ -20,18 +20,17 @@ import (
 
 // Fleet is the list of workers. Its methods may be called from any goroutine.
 type Fleet struct {
-	cfg        Config
-	log        *zap.Logger
-	snapshot   atomic.Pointer[Snapshot]
-	tokenizers tokenizers
-	subscriber *events.Subscriber
-	further    []*events.Subscriber // one for each of Config.Consolidate
-	watcher    *nats.Watcher        // nil: no registration
-	troubles   troubles
-	applying   sync.Mutex // held while applyEventsLive runs
-	ctx        context.Context
-	stop       context.CancelFunc
-	background sync.WaitGroup // the goroutines for registrations and lingering members
+	cfg         Config
+	log         *zap.Logger
+	snapshot    atomic.Pointer[Snapshot]
+	tokenizers  tokenizers
+	subscribers []*events.Subscriber // of the workers' own events, and of each of Config.Consolidate
+	watcher     *nats.Watcher        // nil: no registration
+	troubles    troubles
+	applying    sync.Mutex // held while applyEventsLive runs
+	ctx         context.Context
+	stop        context.CancelFunc
+	background  sync.WaitGroup // the goroutines for registrations and lingering members
 
 	// Members are cancelled under mu, but waited for without it.
 	mu      sync.Mutex

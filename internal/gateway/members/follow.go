@@ -18,10 +18,10 @@ import (
 
 // Events returns the state of a rank's event stream. The second result is false if the rank's
 // events are not followed.
-func (f *Fleet) Events(w kv.Rank) (events.Status, bool) { return f.subscriber.Status(w) }
+func (f *Fleet) Events(w kv.Rank) (events.Status, bool) { return f.subscribers[0].Status(w) }
 
 // EventCounts returns the event counters of all workers together.
-func (f *Fleet) EventCounts() events.Counts { return f.subscriber.Counts() }
+func (f *Fleet) EventCounts() events.Counts { return f.subscribers[0].Counts() }
 
 // Mode returns the source of a worker's index entries: "events", "approximate" if it has no
 // events to follow, or "waiting" if the events of some rank do not arrive.
@@ -43,7 +43,7 @@ func (f *Fleet) Mode(m *Member) string {
 
 // live reports whether the events of a rank are live.
 func (f *Fleet) live(w kv.Rank) bool {
-	s, ok := f.subscriber.Status(w)
+	s, ok := f.subscribers[0].Status(w)
 	return ok && s.State == events.Live
 }
 
@@ -127,7 +127,7 @@ func (k *keeper) startFollowing() error {
 	for _, w := range k.ranks {
 		src, err := open(w.DP)
 		if err == nil {
-			err = f.subscriber.Add(w, src, how)
+			err = f.subscribers[0].Add(w, src, how)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("rank %d: %w", w.DP, err))
@@ -148,7 +148,7 @@ func (k *keeper) watch(now time.Time) {
 	}
 	for _, w := range k.ranks {
 		f.applyEventsLive(w)
-		s, _ := f.subscriber.Status(w)
+		s, _ := f.subscribers[0].Status(w)
 		if s.Successor > k.successor {
 			k.successor, k.probes = s.Successor, -1 // read the card again: another process may have the name now
 			k.m.Nudge()
@@ -170,8 +170,7 @@ func (k *keeper) unfollow() {
 	}
 	k.follows = false
 	for _, w := range k.ranks {
-		k.f.subscriber.Remove(w)
-		for _, s := range k.f.further {
+		for _, s := range k.f.subscribers {
 			s.Remove(w)
 		}
 	}
@@ -186,7 +185,7 @@ const faultLasts = time.Minute
 func (k *keeper) checkEvents(now time.Time) error {
 	var err error
 	for _, w := range k.ranks {
-		if s, ok := k.f.subscriber.Status(w); k.follows && err == nil && ok && s.State == events.Faulty {
+		if s, ok := k.f.subscribers[0].Status(w); k.follows && err == nil && ok && s.State == events.Faulty {
 			err = refuse("events of worker %s, rank %d, can't be indexed: %v", k.m.url, w.DP, s.Err)
 		}
 	}

@@ -47,7 +47,7 @@ func (f *Fleet) Close() (err error) {
 		err = errors.Join(err, f.watcher.Close())
 	}
 	f.background.Wait()
-	for _, s := range append(f.further, f.subscriber) {
+	for _, s := range f.subscribers {
 		s.Close()
 	}
 	return err
