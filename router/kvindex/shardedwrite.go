@@ -1,6 +1,7 @@
 package kvindex
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -137,14 +138,19 @@ func (s *Sharded) Held(h kv.Rank) int {
 	return 0
 }
 
+// readEach calls do for each shard in turn, under its shared lock.
+func (s *Sharded) readEach(do func(x *Index)) {
+	for i := range s.shards {
+		s.shards[i].RLock()
+		do(s.shards[i].x)
+		s.shards[i].RUnlock()
+	}
+}
+
 // Holders is [Index.Holders].
 func (s *Sharded) Holders(dst []kv.Rank) []kv.Rank {
 	at := len(dst)
-	for i := range s.shards {
-		s.shards[i].RLock()
-		dst = s.shards[i].x.Holders(dst)
-		s.shards[i].RUnlock()
-	}
+	s.readEach(func(x *Index) { dst = x.Holders(dst) })
 	slices.SortFunc(dst[at:], kv.Rank.Compare)
 	return append(dst[:at], slices.Compact(dst[at:])...)
 }
@@ -152,11 +158,7 @@ func (s *Sharded) Holders(dst []kv.Rank) []kv.Rank {
 // Stats returns the sum over the shards, each read at a different moment.
 func (s *Sharded) Stats() Stats {
 	var sum Stats
-	for i := range s.shards {
-		s.shards[i].RLock()
-		sum.add(s.shards[i].x.Stats())
-		s.shards[i].RUnlock()
-	}
+	s.readEach(func(x *Index) { sum.add(x.Stats()) })
 	sum.Holders = len(s.Holders(nil))
 	return sum
 }
@@ -164,27 +166,19 @@ func (s *Sharded) Stats() Stats {
 // DumpHolder is [Index.DumpHolder] with copied slices: the runs of one shard, then those of the
 // next. A change between two shards may be in the result only in part.
 func (s *Sharded) DumpHolder(h kv.Rank, dst []Run) []Run {
-	for i := range s.shards {
-		s.shards[i].RLock()
+	s.readEach(func(x *Index) {
 		at := len(dst)
-		dst = s.shards[i].x.DumpHolder(h, dst)
+		dst = x.DumpHolder(h, dst)
 		for j := range dst[at:] {
 			dst[at+j] = dst[at+j].Clone()
 		}
-		s.shards[i].RUnlock()
-	}
+	})
 	return dst
 }
 
-// Check is [Index.Check] of each shard.
+// Check is [Index.Check] of each shard. It returns the faults of all.
 func (s *Sharded) Check() error {
-	for i := range s.shards {
-		s.shards[i].RLock()
-		err := s.shards[i].x.Check()
-		s.shards[i].RUnlock()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	var errs []error
+	s.readEach(func(x *Index) { errs = append(errs, x.Check()) })
+	return errors.Join(errs...)
 }
