@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // Path is the path at which a server returns its card.
@@ -43,15 +45,15 @@ type Card struct {
 	// of its own.
 	Keyed bool `json:"keyed,omitempty"`
 
-	BlockTokens int `json:"block_tokens,omitempty"` // tokens per block in its events
-	PoolTokens  int `json:"pool_tokens,omitempty"`  // size of its KV pool
+	BlockTokens int `json:"block_tokens,omitempty" min:"0" max:"1<<40"` // tokens per block in its events
+	PoolTokens  int `json:"pool_tokens,omitempty" min:"0" max:"1<<40"`  // size of its KV pool
 	// StepTokens is the most prompt tokens per step; vLLM's max_num_batched_tokens.
-	StepTokens int `json:"step_tokens,omitempty"`
+	StepTokens int `json:"step_tokens,omitempty" min:"0" max:"1<<40"`
 	// ChunkTokens is the most prompt tokens that one long prompt takes of a step while other
 	// requests decode; SGLang's chunked_prefill_size.
-	ChunkTokens    int `json:"chunk_tokens,omitempty"`
-	MaxRunning     int `json:"max_running,omitempty"`      // most concurrent requests
-	MaxModelTokens int `json:"max_model_tokens,omitempty"` // most tokens of one request, prompt and output
+	ChunkTokens    int `json:"chunk_tokens,omitempty" min:"0" max:"1<<40"`
+	MaxRunning     int `json:"max_running,omitempty" min:"0" max:"1<<40"`      // most concurrent requests
+	MaxModelTokens int `json:"max_model_tokens,omitempty" min:"0" max:"1<<40"` // most tokens of one request, prompt and output
 
 	// Tokenizer is the digest of the bundle at TokenizerPath; "": none is offered.
 	Tokenizer string `json:"tokenizer,omitempty"`
@@ -71,8 +73,8 @@ type Card struct {
 
 // ZMQ holds the ports of a worker's event sockets, at the host of its URL.
 type ZMQ struct {
-	Port       int    `json:"port"`
-	ReplayPort int    `json:"replay_port,omitempty"` // 0: none
+	Port       int    `json:"port" min:"1" max:"65535"`
+	ReplayPort int    `json:"replay_port,omitempty" min:"0" max:"65535"` // 0: none
 	Topic      string `json:"topic,omitempty"`
 }
 
@@ -83,11 +85,11 @@ type NATS struct {
 
 // Profile holds costs in seconds, as in router.Profile.
 type Profile struct {
-	Step  float64 `json:"step"`
-	Token float64 `json:"token"`
-	Pair  float64 `json:"pair"`
-	Row   float64 `json:"row"`
-	KV    float64 `json:"kv"`
+	Step  float64 `json:"step" min:"0" max:"1000"`
+	Token float64 `json:"token" min:"0" max:"1000"`
+	Pair  float64 `json:"pair" min:"0" max:"1000"`
+	Row   float64 `json:"row" min:"0" max:"1000"`
+	KV    float64 `json:"kv" min:"0" max:"1000"`
 }
 
 // ErrInvalid is wrapped by all errors of this package.
@@ -133,29 +135,15 @@ func (c *Card) Validate() error {
 	if len(c.Tokenizer) > maxName {
 		bad("tokenizer has %d bytes, want a digest of at most %d", len(c.Tokenizer), maxName)
 	}
-	for _, f := range []struct {
-		name string
-		v    int
-	}{
-		{"block_tokens", c.BlockTokens}, {"pool_tokens", c.PoolTokens}, {"step_tokens", c.StepTokens}, {"chunk_tokens", c.ChunkTokens},
-		{"max_running", c.MaxRunning}, {"max_model_tokens", c.MaxModelTokens},
-	} {
-		if f.v < 0 || f.v > 1<<40 {
-			bad("%s is %d, want 0 (unknown) to %d", f.name, f.v, 1<<40)
-		}
-	}
+	errs = append(errs, bounds.CheckAs(ErrInvalid, c))
 	if (c.ZMQ != nil || c.NATS != nil) && c.BlockTokens == 0 {
 		bad("block_tokens is 0, want the block size of the events")
 	}
-	if z := c.ZMQ; z != nil && (z.Port < 1 || z.Port > 65535 || z.ReplayPort < 0 || z.ReplayPort > 65535) {
-		bad("zmq has ports %d and %d, want 1 to 65535, and 0 for no replay", z.Port, z.ReplayPort)
+	if c.ZMQ != nil {
+		errs = append(errs, bounds.CheckAs(fmt.Errorf("%w: zmq", ErrInvalid), c.ZMQ))
 	}
-	if p := c.Profile; p != nil {
-		for _, v := range []float64{p.Step, p.Token, p.Pair, p.Row, p.KV} {
-			if !(v >= 0 && v <= 1000) {
-				bad("profile has %v, want 0 to 1000 seconds", v)
-			}
-		}
+	if c.Profile != nil {
+		errs = append(errs, bounds.CheckAs(fmt.Errorf("%w: profile", ErrInvalid), c.Profile))
 	}
 	return errors.Join(errs...)
 }

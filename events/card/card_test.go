@@ -33,9 +33,9 @@ func TestRefused(t *testing.T) {
 		"pool's name is \"é\"":       {Name: "a", Pool: "é"},
 		"url is":                     {Name: "a", URL: "ftp://x"},
 		"block_tokens is 0":          {Name: "a", NATS: &NATS{}},
-		"zmq has ports 0":            {Name: "a", BlockTokens: 16, ZMQ: &ZMQ{}},
+		"zmq: port is 0":             {Name: "a", BlockTokens: 16, ZMQ: &ZMQ{}},
 		"pool_tokens is -1":          {Name: "a", PoolTokens: -1},
-		"profile has NaN":            {Name: "a", Profile: &Profile{Row: math.NaN()}},
+		"profile: row is NaN":        {Name: "a", Profile: &Profile{Row: math.NaN()}},
 		"models has 257 names, want": {Name: "a", Models: make([]string, 257)},
 	} {
 		err := c.Validate()

@@ -12,6 +12,7 @@
 package bounds
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -54,8 +55,8 @@ func fill(v reflect.Value) {
 // Check returns an error that lists all fields of the struct c that are outside their bounds, one a
 // line, such as "paint: Workers is -1, want 1 to 8" for the owner "paint". It returns nil if there are
 // none. c may be a pointer to a struct. The bounds are the tags min, max, above (exclusive) and pow2:""
-// for a power of two. A float with bounds must be finite. Embedded structs are checked too. Check
-// panics if a tag is malformed.
+// for a power of two. A float with bounds must be finite. Embedded structs are checked too. A field
+// with a json tag has the name from there. Check panics if a tag is malformed.
 func Check(owner string, c any) error {
 	return check(reflect.ValueOf(c), func(format string, args ...any) error {
 		return fmt.Errorf(owner+": "+format, args...)
@@ -77,7 +78,8 @@ func check(v reflect.Value, fault func(format string, args ...any) error) error 
 			errs = append(errs, check(field, fault))
 		}
 		if want := Outside(f.Tag.Lookup, field); want != "" {
-			errs = append(errs, fault("%s is %v, want %s", f.Name, field, want))
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			errs = append(errs, fault("%s is %v, want %s", cmp.Or(name, f.Name), field, want))
 		}
 	}
 	return errors.Join(errs...)
