@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -135,7 +134,10 @@ type packer struct {
 func packModel(m *model.Model, k *kernels, widenAll bool) (*weights, error) {
 	c, p := m.Config(), &packer{kernels: k, widen: widenAll}
 	embed := *m.Embed()
-	embed.Data = bytes.Clone(embed.Data)
+	embed.Data = make([]byte, len(m.Embed().Data))
+	for at := 0; at < len(embed.Data); at += 1 << 16 { // in pieces: the garbage collector waits for the end of a copy
+		copy(embed.Data[at:], m.Embed().Data[at:min(at+1<<16, len(embed.Data))])
+	}
 	w := &weights{embed: &embed, norm: widen(m.Norm()), head: p.pack(c.Hidden, m.Head())}
 	for _, l := range m.Layers() {
 		w.layers = append(w.layers, layer{

@@ -35,7 +35,7 @@ func Dequantize(t Type, dst []float32, src []byte) {
 	}
 	var b Block
 	for ; len(dst) > 0; dst, src = dst[l.values:], src[l.bytes:] {
-		l.unpack(l, &b, src[:l.bytes])
+		t.unpack(l, &b, src[:l.bytes])
 		for s := range l.values / l.sub {
 			scale, minimum := b.Scales[s], b.Mins[s]
 			quants := b.Quants[s*l.sub:][:l.sub]

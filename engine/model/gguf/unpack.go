@@ -24,10 +24,26 @@ type Block struct {
 // or src is not one block. Fields of b that the type does not use keep their values.
 func Unpack(t Type, b *Block, src []byte) {
 	l := t.layout()
-	if l.unpack == nil || len(src) != l.bytes {
+	if l.sub == 0 || len(src) != l.bytes {
 		panic(fmt.Sprintf("gguf: %d bytes for a block of %v", len(src), t))
 	}
-	l.unpack(l, b, src)
+	t.unpack(l, b, src)
+}
+
+// unpack is Unpack for a block of layout l. The calls are direct, so that b may be on the stack.
+func (t Type) unpack(l *layout, b *Block, src []byte) {
+	switch t {
+	case Q8_0:
+		unpackQ8(b, src)
+	case Q4_K, Q5_K:
+		unpackK(l, b, src)
+	case Q6_K:
+		unpackQ6K(b, src)
+	case MXFP4:
+		unpackMXFP4(l, b, src)
+	default:
+		unpack32(l, b, src)
+	}
 }
 
 // unpack32 unpacks a block of 32 values: the scale, the minimum if the type has them, bit 4 of all
@@ -61,7 +77,7 @@ func (b *Block) nibbles(l *layout, src []byte, high uint32) {
 	}
 }
 
-func unpackQ8(_ *layout, b *Block, src []byte) {
+func unpackQ8(b *Block, src []byte) {
 	b.Scales[0] = half(src)
 	for i, q := range src[2:] {
 		b.Quants[i] = int8(q)
@@ -104,7 +120,7 @@ func unpackK(l *layout, b *Block, src []byte) {
 // unpackQ6K: within each 128 values, the low bits of 0-31 and 64-95 share bytes, as do those of
 // 32-63 and 96-127; the high bits of j, j+32, j+64 and j+96 share a byte. Each 16 values have a
 // scale.
-func unpackQ6K(_ *layout, b *Block, src []byte) {
+func unpackQ6K(b *Block, src []byte) {
 	low, high, scales, d := src[:128], src[128:192], src[192:208], half(src[208:])
 	b.Super, b.Factors = binary.LittleEndian.Uint16(src[208:]), [16]byte(scales)
 	for i := range 16 {
