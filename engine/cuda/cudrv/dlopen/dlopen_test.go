@@ -84,7 +84,7 @@ func connect(t *testing.T, path string, s *stub.Stub) {
 
 func TestUnavailable(t *testing.T) {
 	_, err := Open("libcuda-that-is-not-there.so.1")
-	if !errors.Is(err, cudrv.ErrUnavailable) {
+	if !errors.Is(err, cudrv.ErrUnavailable) || !strings.Contains(err.Error(), "libcuda-that-is-not-there.so.1: ") {
 		t.Errorf("no library: %v", err)
 	}
 	path := library(t, "libold.so", "int cuInit(int x) { return 0; }\n")

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -25,6 +26,8 @@ func Open(path string) (cudrv.Driver, error) {
 	if path == "" {
 		path = "libcuda.so.1"
 	}
+	runtime.LockOSThread() // dlerror tells a thread only of its own errors
+	defer runtime.UnlockOSThread()
 	library, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", cudrv.ErrUnavailable, err)
