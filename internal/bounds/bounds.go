@@ -55,8 +55,9 @@ func fill(v reflect.Value) {
 // Check returns an error that lists all fields of the struct c that are outside their bounds, one a
 // line, such as "paint: Workers is -1, want 1 to 8" for the owner "paint". It returns nil if there are
 // none. c may be a pointer to a struct. The bounds are the tags min, max, above (exclusive) and pow2:""
-// for a power of two. A float with bounds must be finite. Embedded structs are checked too. A field
-// with a json tag has the name from there. Check panics if a tag is malformed.
+// for a power of two; those of a list are bounds of its elements. A float with bounds must be finite.
+// Embedded structs are checked too. A field with a json tag has the name from there. Check panics if a
+// tag is malformed.
 func Check(owner string, c any) error {
 	return check(reflect.ValueOf(c), func(format string, args ...any) error {
 		return fmt.Errorf(owner+": "+format, args...)
@@ -77,9 +78,18 @@ func check(v reflect.Value, fault func(format string, args ...any) error) error 
 		if f.Anonymous && f.Type.Kind() == reflect.Struct {
 			errs = append(errs, check(field, fault))
 		}
-		if want := Outside(f.Tag.Lookup, field); want != "" {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			errs = append(errs, fault("%s is %v, want %s", cmp.Or(name, f.Name), field, want))
+		values := []reflect.Value{field}
+		if field.Kind() == reflect.Slice {
+			values = values[:0]
+			for i := range field.Len() {
+				values = append(values, field.Index(i))
+			}
+		}
+		for _, value := range values {
+			if want := Outside(f.Tag.Lookup, value); want != "" {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				errs = append(errs, fault("%s is %v, want %s", cmp.Or(name, f.Name), value, want))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -22,7 +22,7 @@ type config struct {
 	Rooms uint8         `default:"4" pow2:"" min:"1"`
 	Least int64         `min:"-1"`
 	Most  float64       `max:"2"`
-	Other []int
+	Other []int         `min:"1"`
 }
 
 func TestFill(t *testing.T) {
@@ -48,6 +48,7 @@ func TestCheck(t *testing.T) {
 		{func(c *config) { c.Rooms = 6 }, "test: Rooms is 6, want a power of two"},
 		{func(c *config) { c.Rooms = 0 }, "test: Rooms is 0, want at least 1"},
 		{func(c *config) { c.Least = -2 }, "test: Least is -2, want at least -1"},
+		{func(c *config) { c.Other = []int{4, 0, -1} }, "test: Other is 0, want at least 1\ntest: Other is -1, want at least 1"},
 		{func(c *config) { c.Most = math.Inf(-1) }, "test: Most is -Inf, want at most 2"},
 		{func(c *config) { c.Coats, c.Wait = 0, 0 }, "test: Coats is 0, want 1 to 8\ntest: Wait is 0s, want more than 0s"},
 	} {
