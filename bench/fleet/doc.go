@@ -1,9 +1,10 @@
 // Package fleet owns simulated fleets: a router in front of workers on one virtual
-// clock, to compare routing policies. It never chooses a worker, which the router does,
-// and never schedules a request, which the worker does. It needs no device and no network.
+// clock, to compare routing policies; and a simulation of another project's worker, the
+// mocker of NVIDIA Dynamo (mock*.go). It never chooses a worker, which the router does, and
+// schedules requests only as the mocker. It needs no device and no network.
 //
 // The production code runs: package router, its block index, and as workers the
-// scheduler with its radix cache, or a model of NVIDIA Dynamo's mocker. Simulated are the
+// scheduler with its radix cache, unless the mocker takes their place. Simulated are the
 // times of steps (engine/sim) and the requests: conversations, long shared prefixes,
 // nothing shared, or a recorded trace. Every policy gets the same requests at the same
 // times, and every run checks that each request is answered once, with exactly its

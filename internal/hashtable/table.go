@@ -1,6 +1,6 @@
 // Package hashtable implements a hash table of entries of 16 bytes: a number of 64 bits and one of 32
-// bits lead to a value of 32 bits. It owns the entries and nothing else. A Go map would also rehash now
-// and then under steady churn, which would show in the latency of a choice of a worker.
+// bits lead to a value of 32 bits. It owns the entries and nothing else. A Go map rehashes now and
+// then under steady churn, which would show in the latency of a choice of a worker.
 //
 //	t := hashtable.New(hashtable.Config{Seed: seed, Paired: true})
 //	t.Put(key, from, 7)     // true: it was absent
