@@ -39,22 +39,28 @@ func follow(t *testing.T, workers, kvTokens int, args ...string) (f *realFleet, 
 func TestFleetWorkerKilled(t *testing.T) {
 	t.Parallel()
 	const victim = "w1"
-	f, begin := follow(t, 3, storyTokens)
+	f, begin := follow(t, 3, storyTokens, "--policy", "round-robin")
 	c := gather(t, f.router.url, 9, 0, story)
 	c.untilMore(t, 20)
 	f.untilHeld(victim)
 	c.halt(t, 2, func(a *answer) bool { return a.worker == victim }, f.workers[1])
-	// The worker is stopped, and gets requests that it does not begin to answer.
-	waits := 0
+	// The stopped worker gets requests in its turn. It can't begin those sent from now on, but the
+	// router may find the worker late and send them to another.
+	stopped, waits := time.Now(), 0
 	until(t, "requests wait for "+victim, func() string {
 		w := f.status()[victim]
-		n := c.count(func(a *answer) bool { return open(a) && a.worker == victim })
+		n := c.count(func(a *answer) bool {
+			return open(a) && (a.worker == victim || a.worker == "" && a.sent.Before(stopped))
+		})
 		if len(w.Ranks) != 1 || w.Ranks[0].Requests <= n {
 			waits = 0
 		} else if waits++; waits == 3 { // seen three times, so it has not merely just ended
 			return ""
 		}
-		return fmt.Sprintf("%d have begun, of %+v", n, w)
+		if c.count(func(a *answer) bool { return a.attempts > 1 }) > 0 {
+			return ""
+		}
+		return fmt.Sprintf("%d may have begun, of %+v", n, w)
 	})
 	f.workers[1].kill()
 	died := time.Now()
@@ -88,7 +94,7 @@ func TestFleetWorkerKilled(t *testing.T) {
 		}
 	}
 	if t.Logf("%d requests: %d answers broken off, %d before their first token, %d requests sent to another worker", len(c.answers), lost, begun, retried); lost < 2 || retried == 0 {
-		t.Error("too few to prove anything")
+		t.Errorf("%d answers broken off and %d requests retried prove nothing: want 2 and 1", lost, retried)
 	}
 	if n := f.router.figures()["coppice_router_broken_answers_total"]; n != lost {
 		t.Errorf("the router counts %d broken answers, and clients %d", n, lost)
