@@ -152,10 +152,17 @@ func (d *dfa) find(text string, from int, steps *int) (lo, hi int, ok bool) {
 			if next&1 != 0 {
 				hi = at
 			}
+			from := row
 			if row = int(next >> 1); row == dead {
 				break
 			}
-			at += n
+			if at += n; row == from {
+				if end := d.run(text, at, row, next); end > at {
+					if at = end; next&1 != 0 {
+						hi = at - 1
+					}
+				}
+			}
 		}
 		*steps -= at - lo + 1
 		if hi > lo {
@@ -165,6 +172,18 @@ func (d *dfa) find(text string, from int, steps *int) (lo, hi int, ok bool) {
 		lo += n
 	}
 	return 0, 0, false
+}
+
+// run returns the end of the ASCII text from at on that keeps the automaton in row with the same
+// entry. A processor guesses that a run goes on, so it need not wait for one entry to read the
+// next.
+func (d *dfa) run(text string, at, row int, entry uint32) int {
+	for next := d.next[row:][:d.width]; at < len(text); at++ {
+		if b := text[at]; b >= utf8.RuneSelf || next[d.ascii[b]] != entry {
+			break
+		}
+	}
+	return at
 }
 
 // wide returns the class and the length of the rune that text begins with.
