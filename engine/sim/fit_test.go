@@ -151,6 +151,34 @@ func TestFitWorst(t *testing.T) {
 	}
 }
 
+// Fit ends, and returns a valid profile, for times that no profile explains: those of a slow
+// interpreter of tiny steps, and random ones, as on a machine that does something else too.
+func TestFitOfWildTimes(t *testing.T) {
+	tiny, err := ProfileByName("h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tiny.Model = Model{Name: "tiny", Params: 71680, LinearParams: 30720, Layers: 1, Hidden: 64, Heads: 4, KVHeads: 2, HeadDim: 16, Vocab: 320, MaxPositions: 256, WeightBytes: 2, KVBytes: 2}
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		samples := fitSamples(tiny, 0)
+		for i := range samples {
+			s := &samples[i]
+			switch seed % 3 {
+			case 0:
+				s.Nanos = int64(float64(3e6+6e5*s.Shapes[0].Rows*s.Shapes[0].New) * math.Exp(0.5*rng.NormFloat64()))
+			case 1:
+				s.Nanos = int64(math.Exp(1 + 22*rng.Float64()))
+			case 2:
+				s.Nanos = 1 + int64(float64(s.Nanos)*math.Exp(2*rng.NormFloat64()))
+			}
+		}
+		if _, _, err := Fit(tiny, samples); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}
+
 func TestFitRefuses(t *testing.T) {
 	truth, err := ProfileByName("cpu2")
 	if err != nil {

@@ -42,9 +42,10 @@ type point struct {
 	logSec float64 // ln of the measured seconds
 }
 
-// fitting searches for the least mean square of ln(predicted/measured) by trying steps along single
-// figures. It needs no slopes: a figure has none where Step takes the other branch of a maximum for
-// all points.
+// fitting searches for the least mean square of ln(predicted/measured). Newton's method is fast
+// where the error is smooth. But a figure that no point depends on, because Step takes the other
+// branch of a maximum for all points, has no slope. So a search along one figure at a time, coarse
+// and then fine, runs before it.
 type fitting struct {
 	base   Profile
 	points []point
@@ -99,7 +100,11 @@ func (f *fitting) loss(x vector) float64 {
 // when no figure gains by it.
 const (
 	coarseStep = 1.6 // a factor of 5
-	finestStep = 1e-5
+	finestStep = 0.01
+	maxSweeps  = 60
+	maxRounds  = 12
+	// enough is the gain in the mean square below which the search ends.
+	enough = 1e-9
 )
 
 // solve returns the best result of three searches: from the figures of the base, and from figures
@@ -124,46 +129,136 @@ func (f *fitting) solve() vector {
 	return best
 }
 
-// descend is the pattern search of Hooke and Jeeves (1961, J. ACM 8, 212): after each gain it tries
-// to go as far again in the same direction.
 func (f *fitting) descend(x vector) (vector, float64) {
 	loss := f.loss(x)
-	for step := coarseStep; step >= finestStep; {
-		y, l := f.explore(x, loss, step)
-		if l >= loss {
-			step /= 2
-			continue
+	step := coarseStep
+	for range maxRounds {
+		before := loss
+		x, loss = f.sweep(x, loss, step)
+		x, loss = f.newton(x, loss)
+		if before-loss < enough {
+			break
 		}
-		for l < loss {
-			ahead := y
-			for i := range ahead {
-				ahead[i] += y[i] - x[i]
-			}
-			x, loss = y, l
-			ahead = f.clamp(ahead)
-			y, l = f.explore(ahead, f.loss(ahead), step)
-		}
+		step = coarseStep / 4
 	}
 	return x, loss
 }
 
-// explore moves each figure of x by the step, if the loss falls by that. It returns the best vector
-// found and its loss.
-func (f *fitting) explore(x vector, loss, step float64) (vector, float64) {
-	for i := range x {
-		for _, by := range [...]float64{step, -step} {
-			y := x
-			y[i] += by
-			if y = f.clamp(y); y == x {
-				continue
+// sweep searches from x, whose loss is given, along one figure at a time, with the given step and
+// then smaller steps. It returns the best vector found and its loss.
+func (f *fitting) sweep(x vector, loss, step float64) (vector, float64) {
+	for range maxSweeps {
+		moved := false
+		for i := range x {
+			for _, by := range [...]float64{step, -step} {
+				y := x
+				y[i] += by
+				if y = f.clamp(y); y == x {
+					continue
+				}
+				if l := f.loss(y); l < loss {
+					x, loss, moved = y, l, true
+					break
+				}
 			}
-			if l := f.loss(y); l < loss {
-				x, loss = y, l
+		}
+		if !moved {
+			if step /= 2; step < finestStep {
 				break
 			}
 		}
 	}
 	return x, loss
+}
+
+// newton searches from x, whose loss is given, by the method of Levenberg and Marquardt with the
+// damping scaled by the diagonal (Marquardt 1963, SIAM J. Appl. Math. 11, 431). It returns the
+// best vector found and its loss. A figure at a bound stays there if the error would fall only
+// beyond the bound.
+func (f *fitting) newton(x vector, loss float64) (vector, float64) {
+	const slope = 1e-5 // over which derivatives are taken
+	var at, moved []float64
+	damping := 1e-3
+	for range maxSweeps {
+		at = f.residuals(at[:0], x)
+		jacobian := make([]vector, len(at))
+		for i := range x {
+			y := x
+			y[i] += slope
+			h := slope
+			if y[i] > f.hi[i] {
+				h, y[i] = -slope, x[i]-slope
+			}
+			moved = f.residuals(moved[:0], y)
+			for k := range at {
+				jacobian[k][i] = (moved[k] - at[k]) / h
+			}
+		}
+		before := loss
+		for damping < 1e6 {
+			y := f.clamp(f.stepFrom(x, at, jacobian, damping))
+			if l := f.loss(y); l < loss {
+				x, loss = y, l
+				damping = max(damping/5, 1e-9)
+				break
+			}
+			damping *= 4
+		}
+		if before-loss < enough/10 {
+			break
+		}
+	}
+	return x, loss
+}
+
+// stepFrom solves (J'J + damping·diag(J'J))·d = -J'r and returns x+d. r holds the residuals at x,
+// and row k of jacobian the derivatives of r[k]. A figure at a bound keeps its value if the error
+// would fall only beyond the bound.
+func (f *fitting) stepFrom(x vector, r []float64, jacobian []vector, damping float64) vector {
+	var normal [fitted]vector
+	var right vector
+	for k, row := range jacobian {
+		for i := range row {
+			right[i] -= row[i] * r[k]
+			for j := range row {
+				normal[i][j] += row[i] * row[j]
+			}
+		}
+	}
+	for i := range x {
+		if x[i] >= f.hi[i] && right[i] > 0 || x[i] <= f.lo[i] && right[i] < 0 {
+			for j := range x {
+				normal[i][j], normal[j][i] = 0, 0
+			}
+			right[i] = 0
+		}
+		normal[i][i] += damping*normal[i][i] + 1e-12
+	}
+	d := solveLinear(normal, right)
+	for i := range x {
+		x[i] += d[i]
+	}
+	return x
+}
+
+// solveLinear solves a·x = b by elimination. A positive definite matrix needs no pivots.
+func solveLinear(a [fitted]vector, b vector) vector {
+	for i := range a {
+		for k := i + 1; k < fitted; k++ {
+			q := a[k][i] / a[i][i]
+			for j := i; j < fitted; j++ {
+				a[k][j] -= q * a[i][j]
+			}
+			b[k] -= q * b[i]
+		}
+	}
+	for i := fitted - 1; i >= 0; i-- {
+		for j := i + 1; j < fitted; j++ {
+			b[i] -= a[i][j] * b[j]
+		}
+		b[i] /= a[i][i]
+	}
+	return b
 }
 
 // atBound returns the names of the figures of x that are at a bound and whose loss would be
