@@ -172,6 +172,7 @@ func TestUnknown(t *testing.T) {
 		{head + "\tbrev.b32 \t%r1, %r2;\n\tret;\n}\n", "x:6: brev.b32 \t%r1, %r2: unknown instruction"},
 		{head + "\tadd.s32 \t%r1, %q2, 3;\n\tret;\n}\n", "unknown register %q2"},
 		{head + "\tadd.s32 \t%r1, %r2;\n\tret;\n}\n", "2 operands, want 3"},
+		{head + "\tshfl.sync.bfly.b32;\n\tret;\n}\n", "0 operands, want 5"},
 		{head + "\tbra \t$nowhere;\n\tret;\n}\n", "no such label"},
 		{head + "\tld.local.u32 \t%r1, [%r2];\n\tret;\n}\n", "unknown instruction"},
 		{".const .u32 x;\n", "unknown directive"},

@@ -102,7 +102,7 @@ func (d *decoder) instruction(in *instr, opcode string, args []string) error {
 	if do := fast[opcode]; do != nil {
 		f.do = do
 	}
-	if base == "shfl" {
+	if base == "shfl" && len(args) > 0 {
 		args[0], _, _ = strings.Cut(args[0], "|") // with xor below 32 each lane has a source
 	}
 	return d.apply(in, f, args)
