@@ -97,10 +97,11 @@ func (c *Context) Elapsed(from, to cudrv.Event) (int64, error) {
 	var errs [2]error
 	for i, e := range []cudrv.Event{from, to} {
 		errs[i] = on(c, call, c.events, e, func(event ptxvm.Event) error {
-			if done, err := c.m.Passed(event); err != nil || !done {
-				return errors.Join(err, fail(call, cudrv.CodeNotReady, errors.New("vm: the event is not done")))
+			done, err := c.m.Passed(event)
+			if err == nil && !done {
+				err = fail(call, cudrv.CodeNotReady, errors.New("vm: the event is not done"))
 			}
-			return nil
+			return err
 		})
 	}
 	return 0, errors.Join(errs[:]...)

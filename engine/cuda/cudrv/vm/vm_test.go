@@ -47,10 +47,17 @@ func TestFaultCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = errors.Join(c.Fill(s, 1<<40, 0, 4), c.SyncStream(s))
-	var e *cudrv.Error
-	var f *ptxvm.Fault
-	if !errors.As(err, &e) || e.Code != cudrv.CodeIllegalAddress || !errors.As(err, &f) || f.Kind != ptxvm.OutOfBounds {
-		t.Errorf("%v, want an illegal address", err)
+	event, err := c.NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sync := errors.Join(c.Record(event, s), c.Fill(s, 1<<40, 0, 4), c.SyncStream(s))
+	_, elapsed := c.Elapsed(event, event)
+	for _, err := range []error{sync, elapsed} {
+		var e *cudrv.Error
+		var f *ptxvm.Fault
+		if !errors.As(err, &e) || e.Code != cudrv.CodeIllegalAddress || !errors.As(err, &f) || f.Kind != ptxvm.OutOfBounds {
+			t.Errorf("%v, want an illegal address", err)
+		}
 	}
 }
