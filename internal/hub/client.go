@@ -58,7 +58,8 @@ func (h *Hub) get(ctx context.Context, address string, from int64) (*http.Respon
 // to other hosts, by URLs that carry their own authorisation.
 func (h *Hub) authorise(req *http.Request) {
 	req.Header.Del("Authorization")
-	if h.cfg.Token != "" && strings.HasPrefix(h.cfg.Endpoint+"/", req.URL.Scheme+"://"+req.URL.Host+"/") {
+	home, err := url.Parse(h.cfg.Endpoint)
+	if h.cfg.Token != "" && err == nil && req.URL.Scheme == home.Scheme && req.URL.Host == home.Host {
 		req.Header.Set("Authorization", "Bearer "+h.cfg.Token)
 	}
 }

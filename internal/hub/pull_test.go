@@ -372,6 +372,25 @@ func TestPullStalls(t *testing.T) {
 	}
 }
 
+// TestEndpointSpelling checks that the endpoint gets the token also if its scheme is in capitals.
+func TestEndpointSpelling(t *testing.T) {
+	data := noise(100)
+	f := startHub(t, map[string][]byte{testFile: data})
+	h, err := New(Config{Dir: t.TempDir(), Endpoint: "HTTP" + strings.TrimPrefix(f.hub.URL, "http"), Token: testToken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	m, err := h.Pull(t.Context(), testRef(""), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPulled(t, m, data)
+	if f.leaked || f.missing {
+		t.Errorf("the token: leaked %v, missing %v", f.leaked, f.missing)
+	}
+}
+
 // TestPullsAtOnce: of several concurrent pulls of one file, one downloads it.
 func TestPullsAtOnce(t *testing.T) {
 	data := noise(500_000)
