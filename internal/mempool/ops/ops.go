@@ -32,10 +32,10 @@ type Queue struct {
 	mu      sync.Mutex
 	work    sync.Cond // signals a waiting job, or the close of the queue
 	waiting []*Job
-	open    map[mempool.OpID]*Job // operations without a Done yet
-	puts    map[mempool.Key]*Job  // for each extent the earliest Put that waits or runs
-	busy    int                   // jobs that wait or run, including those that were given up while running; at most info.MaxOps
-	done    []mempool.Done        // for the next Poll
+	open    map[mempool.OpID]*Job  // operations without a Done yet
+	puts    map[mempool.Key][]*Job // by extent: Puts that wait or run, in the order of Submit
+	busy    int                    // jobs that wait or run, including those that were given up while running; at most info.MaxOps
+	done    []mempool.Done         // for the next Poll
 	closed  bool
 	metrics mempool.StoreMetrics // counts of operations only
 	begun   uint64               // jobs submitted so far
@@ -72,7 +72,7 @@ const (
 // Each calls run with one job at a time, and with its own number, counted from 0. At most info.MaxOps
 // jobs wait or run at a time.
 func New(info mempool.StoreInfo, workers int, run func(worker int, j *Job) mempool.Done) *Queue {
-	q := &Queue{info: info, run: run, open: map[mempool.OpID]*Job{}, puts: map[mempool.Key]*Job{}, ready: make(chan struct{}, 1)}
+	q := &Queue{info: info, run: run, open: map[mempool.OpID]*Job{}, puts: map[mempool.Key][]*Job{}, ready: make(chan struct{}, 1)}
 	q.work.L = &q.mu
 	q.workers.Add(workers)
 	for w := range workers {
@@ -105,8 +105,8 @@ func (q *Queue) Submit(op mempool.Op) error {
 	q.begun++
 	j := &Job{Op: op, turn: q.begun, q: q, after: make(chan struct{})}
 	q.open[op.ID] = j
-	if k := op.Extent.Key; op.Kind == mempool.Put && q.puts[k] == nil {
-		q.puts[k] = j
+	if op.Kind == mempool.Put {
+		q.puts[op.Extent.Key] = append(q.puts[op.Extent.Key], j)
 	}
 	q.busy++
 	q.enter(j)
@@ -117,13 +117,15 @@ func (q *Queue) Submit(op mempool.Op) error {
 	return nil
 }
 
-// PutBefore returns a Put of extent k that was submitted before j and that a worker may still use, or
-// nil. It runs already if j does and writes, since jobs that write begin in the order of Submit.
+// PutBefore returns the latest Put of extent k that was submitted before j and that a worker may still
+// use, or nil. It runs already if j does and writes, since jobs that write begin in the order of Submit.
 func (q *Queue) PutBefore(k mempool.Key, j *Job) *Job {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if p := q.puts[k]; p != nil && p.turn < j.turn {
-		return p
+	for _, p := range slices.Backward(q.puts[k]) {
+		if p.turn < j.turn {
+			return p
+		}
 	}
 	return nil
 }
@@ -197,8 +199,10 @@ func (q *Queue) end(j *Job, d mempool.Done) {
 // leave records that no worker will use j again. The lock is held.
 func (q *Queue) leave(j *Job) {
 	q.busy--
-	if k := j.Op.Extent.Key; q.puts[k] == j {
-		delete(q.puts, k)
+	if k := j.Op.Extent.Key; j.Op.Kind == mempool.Put {
+		if q.puts[k] = slices.DeleteFunc(q.puts[k], func(o *Job) bool { return o == j }); len(q.puts[k]) == 0 {
+			delete(q.puts, k)
+		}
 	}
 	close(j.after)
 }
