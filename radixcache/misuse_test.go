@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -130,6 +132,22 @@ func TestResumeAfterRestore(t *testing.T) {
 	}
 }
 
+// TestRestoreMemory checks that a bad snapshot of many empty nodes does not make Restore allocate much more
+// than its bytes.
+func TestRestoreMemory(t *testing.T) {
+	const nodes = 1 << 18
+	c := newCache(t, Config{})
+	text := fmt.Sprintf(`{"Format":2,"PageTokens":%d,"Nodes":%d}%s`, c.cfg.PageTokens, nodes, strings.Repeat(`{"Names":[]}`, nodes))
+	bad := binary.LittleEndian.AppendUint64([]byte(text), xxh3.HashString(text))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := c.Restore(bytes.NewReader(bad), nil)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrSnapshot) || took > 8*uint64(len(bad)) {
+		t.Errorf("%d bytes: %v, after allocating %d bytes", len(bad), err, took)
+	}
+}
+
 // TestRestoreRefusesWrongSnapshots: a right checksum and wrong contents.
 func TestRestoreRefusesWrongSnapshots(t *testing.T) {
 	src := newCache(t, Config{})
@@ -147,7 +165,8 @@ func TestRestoreRefusesWrongSnapshots(t *testing.T) {
 		"horizon":   {`"Memory":`, `"Memory":109951162777`},
 		"no parent": {`"Parent":0`, `"Parent":-1`},
 		"a name":    {`"Names":[`, `"Names":[1,`},
-		"two texts": {`"Format":2`, `"Format":2} {"Format":2`},
+		"a node":    {`"Nodes":1`, `"Nodes":0`},
+		"cut":       {`"Nodes":1`, `"Nodes":2`},
 	} {
 		bad := strings.Replace(good, lie[0], lie[1], 1)
 		if bad == good {

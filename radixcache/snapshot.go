@@ -1,6 +1,8 @@
 package radixcache
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
@@ -20,15 +22,16 @@ import (
 // snapshot.
 var ErrSnapshot = errors.New("radixcache: bad snapshot")
 
-// snapshot is written as JSON, followed by XXH3-64 of that text in 8 bytes, little endian. A million
-// tokens in pages of 16 take about 7 MB, and 100 bytes for each node.
-type snapshot struct {
+// snapshotHead begins a snapshot. It is written as JSON, followed by the nodes in the order of Walk, each
+// as JSON, and by XXH3-64 of all that text in 8 bytes, little endian. A million tokens in pages of 16 take
+// about 7 MB, and 100 bytes for each node.
+type snapshotHead struct {
 	Format     int // snapshotFormat
 	PageTokens int // must agree with the cache
+	Nodes      int
 	Clock      uint64
 	Memory     uint64 // the policy's state: ranking.memory
 	Media      []snapshotMedium
-	Nodes      []snapshotNode // in the order of Walk
 }
 
 const snapshotFormat = 2
@@ -60,11 +63,18 @@ func (c *Cache) Snapshot(w io.Writer) error {
 	if n := c.doubts.count; n > 0 {
 		return fmt.Errorf("radixcache: %d nodes are distrusted, and a snapshot must not keep their KV: try again", n)
 	}
-	s := snapshot{Format: snapshotFormat, PageTokens: c.cfg.PageTokens, Clock: c.clock, Memory: c.by.memory()}
+	head := snapshotHead{Format: snapshotFormat, PageTokens: c.cfg.PageTokens, Clock: c.clock, Memory: c.by.memory()}
+	for range c.Walk() {
+		head.Nodes++
+	}
 	for id, e := range c.media.entries {
 		number, known := c.media.ids[e.key]
-		s.Media = append(s.Media, snapshotMedium{e.key.hash, e.key.placeholder, known && number == uint32(id)})
+		head.Media = append(head.Media, snapshotMedium{e.key.hash, e.key.placeholder, known && number == uint32(id)})
 	}
+	hash := xxh3.New()
+	out := bufio.NewWriter(io.MultiWriter(w, hash))
+	text := json.NewEncoder(out)
+	text.Encode(&head) // its errors stay in out
 	index := map[NodeID]int{Root: 0}
 	namespaces := map[NodeID]kv.Namespace{}
 	for v := range c.Walk() {
@@ -76,10 +86,9 @@ func (c *Cache) Snapshot(w io.Writer) error {
 		if ns := v.Namespace; v.Parent == Root || namespaces[v.Parent] != ns {
 			n.Names = &[3][]byte{[]byte(ns.Model), []byte(ns.LoRA), []byte(ns.Salt)}
 		}
-		s.Nodes = append(s.Nodes, n)
+		text.Encode(&n)
 	}
-	hash := xxh3.New()
-	err := json.NewEncoder(io.MultiWriter(w, hash)).Encode(&s)
+	err := out.Flush()
 	if err == nil {
 		err = binary.Write(w, binary.LittleEndian, hash.Sum64())
 	}
@@ -113,12 +122,8 @@ func (c *Cache) Restore(r io.Reader, pages []kv.PageID) (int, error) {
 		return 0, err
 	}
 	fresh.quotas, fresh.epoch, fresh.counts, fresh.curve = c.quotas, c.epoch, c.counts, c.curve // no ages: their marks have stamps of the old clock
-	var s snapshot
-	if err := json.Unmarshal(data[:len(data)-8], &s); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrSnapshot, err)
-	}
-	in := restorer{c: fresh, pages: pages}
-	if err := in.run(&s); err != nil {
+	in := restorer{c: fresh, in: json.NewDecoder(bytes.NewReader(data[:len(data)-8])), pages: pages}
+	if err := in.run(); err != nil {
 		return 0, err
 	}
 	fresh.journal.events = append(c.journal.events, fresh.journal.events...)
@@ -132,17 +137,19 @@ func (c *Cache) Restore(r io.Reader, pages []kv.PageID) (int, error) {
 // restorer is the state of one Restore.
 type restorer struct {
 	c     *Cache
+	in    *json.Decoder
 	pages []kv.PageID
 	used  int        // number of pages read so far
 	ids   []NodeID   // ids of the nodes read, by index in the order of Walk
 	path  []kv.Token // tokens from 0 to the end of the latest node
 }
 
-// run builds the tree of s in r.c and checks it.
-func (r *restorer) run(s *snapshot) error {
-	c, pages := r.c, 0
-	for i := range s.Nodes {
-		pages += len(s.Nodes[i].Pages)
+// run reads a whole snapshot into r.c and checks the tree. It reads one node at a time, so that a bad
+// snapshot takes little more memory than its bytes.
+func (r *restorer) run() error {
+	c, s := r.c, snapshotHead{}
+	if err := r.in.Decode(&s); err != nil {
+		return fmt.Errorf("%w: %w", ErrSnapshot, err)
 	}
 	switch {
 	case s.Format != snapshotFormat:
@@ -151,18 +158,23 @@ func (r *restorer) run(s *snapshot) error {
 		return fmt.Errorf("%w: clock %d, the policy's memory %d", ErrSnapshot, s.Clock, s.Memory)
 	case s.PageTokens != c.cfg.PageTokens:
 		return fmt.Errorf("radixcache: a snapshot of pages of %d tokens does not fit a cache with pages of %d", s.PageTokens, c.cfg.PageTokens)
-	case r.pages != nil && pages > len(r.pages):
-		return fmt.Errorf("radixcache: the snapshot has %d pages, the caller gives %d", pages, len(r.pages))
 	}
 	c.clock = s.Clock
 	c.by.recall(s.Memory)
 	if err := c.media.restore(s.Media); err != nil {
 		return err
 	}
-	for i := range s.Nodes {
-		if err := r.node(&s.Nodes[i]); err != nil {
+	for range s.Nodes {
+		var n snapshotNode
+		if err := r.in.Decode(&n); err != nil {
+			return fmt.Errorf("%w: node %d: %w", ErrSnapshot, len(r.ids), err)
+		}
+		if err := r.node(&n); err != nil {
 			return err
 		}
+	}
+	if _, err := r.in.Token(); err != io.EOF {
+		return fmt.Errorf("%w: more text after its %d nodes", ErrSnapshot, s.Nodes)
 	}
 	r.order()
 	if err := c.Check(); err != nil {
@@ -224,6 +236,9 @@ func (r *restorer) node(s *snapshotNode) error {
 		return bad
 	}
 	if r.pages != nil {
+		if r.used+len(s.Pages) > len(r.pages) {
+			return fmt.Errorf("radixcache: the snapshot has more than the %d pages that the caller gives", len(r.pages))
+		}
 		copy(s.Pages, r.pages[r.used:])
 	}
 	r.used += len(s.Pages)
