@@ -14,28 +14,33 @@ func (r *Router) Drain(dst []Event) []Event { return r.journal.drain(dst) }
 // Snapshot adds to s the reservations that this router made, for a replica that starts late or
 // missed events. The caller may keep and change s.
 //
-// One call reads at most n entries of the table, starting at entry from (0 at first), so it takes
-// bounded time. next is the entry to start with in the next call, or 0 at the end. A reservation
-// that ends between two calls may be missing; an event reports its end.
+// One call reads at most n entries of the table (n > 0), starting at entry from (0 at first), and
+// ends early after n*blocksPerEntry block hashes, so it takes bounded time. next is the entry to start
+// with in the next call, or 0 at the end. A reservation that ends between two calls may be missing; an
+// event reports its end.
 func (r *Router) Snapshot(from, n int, s *Snapshot) (next int) {
 	if from == 0 {
 		*s = Snapshot{Replica: r.cfg.Replica, Epoch: r.cfg.Epoch, Seq: r.journal.seq, LastID: r.lastID}
 	}
-	to := min(from+n, len(r.slab))
-	for i := from; i < to; i++ {
-		e := &r.slab[i]
+	to, blocks := from, 0
+	for ; to < min(from+n, len(r.slab)) && blocks < n*blocksPerEntry; to++ {
+		e := &r.slab[to]
 		if e.id == 0 || e.id > s.LastID || e.peer != ownPeer {
 			continue
 		}
 		ev := e.event(r.workers[e.slot].id)
 		ev.Replica, ev.Epoch, ev.Hashes = r.cfg.Replica, r.cfg.Epoch, r.tree.prefix(e.end)
 		s.Events = append(s.Events, ev)
+		blocks += len(ev.Hashes)
 	}
-	if to == len(r.slab) {
+	if to >= len(r.slab) {
 		return 0
 	}
 	return to
 }
+
+// blocksPerEntry bounds the hashes that a call of Snapshot reads, on average for each of its n entries.
+const blocksPerEntry = 512
 
 // Apply applies an event of a replica and returns what became of it. Events may arrive twice and
 // in any order; the final state is the same. If the event has a higher epoch than the replica

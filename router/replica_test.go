@@ -151,6 +151,27 @@ func TestSnapshotHealsLoss(t *testing.T) {
 	}
 }
 
+// TestSnapshotPartsAreBounded: long prompts end a part of a snapshot early.
+func TestSnapshotPartsAreBounded(t *testing.T) {
+	a, long := replica(t, 1, 1, nil), make([]kv.BlockHash, 2000)
+	for i := range long {
+		long[i] = kv.BlockHash(i + 1)
+	}
+	for range 7 {
+		selected(t, a, 0, Request{PromptTokens: 4 * len(long), Hashes: long})
+	}
+	var s Snapshot
+	from := 0
+	for _, want := range []int{3, 6, 0} { // three reservations have more than 5120 blocks
+		if from = a.Snapshot(from, 10, &s); from != want {
+			t.Errorf("a part ends at %d, want %d", from, want)
+		}
+	}
+	if len(s.Events) != 7 {
+		t.Errorf("%d events", len(s.Events))
+	}
+}
+
 func TestEpochs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 13))
 	before, after, c := replica(t, 1, 100, nil), replica(t, 1, 200, nil), replica(t, 3, 1, nil)

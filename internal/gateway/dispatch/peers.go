@@ -100,15 +100,18 @@ func (d *Dispatcher) guessFrom(v router.Verdict, ev *router.Event, now time.Dura
 }
 
 // Snapshot appends the router's latest events to dst, and returns a snapshot of its reservations
-// that includes these events.
-func (d *Dispatcher) Snapshot(dst []router.Event) (events []router.Event, s router.Snapshot) {
+// that includes these events. It calls shorten for each part of the snapshot, which may remove hashes
+// from the part's events, so that all hashes are never in memory together.
+func (d *Dispatcher) Snapshot(dst []router.Event, shorten func(part []router.Event)) (events []router.Event, s router.Snapshot) {
 	for from, more := 0, true; more; more = from > 0 {
+		was := len(s.Events)
 		d.With(func(r *router.Router, _ time.Duration) {
 			if from == 0 {
 				dst = r.Drain(dst)
 			}
 			from = r.Snapshot(from, reservationsAtOnce, &s)
 		})
+		shorten(s.Events[was:])
 	}
 	return dst, s
 }

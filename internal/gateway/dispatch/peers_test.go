@@ -1,7 +1,9 @@
 package dispatch
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/kv"
@@ -91,5 +93,35 @@ func TestGuessesOfReplicasEnd(t *testing.T) {
 	d.ApplyEvents([]router.Event{hostile})
 	if err := d.router.Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSnapshotIsShortenedByPart: each part of a snapshot is shortened before the next one is read.
+func TestSnapshotIsShortenedByPart(t *testing.T) {
+	d := newDispatcher(t, router.Config{Replica: 1, Epoch: 1})
+	if err := d.Join(kv.Rank{Worker: 1}, &card.Card{}, false); err != nil {
+		t.Fatal(err)
+	}
+	d.SetHealth(kv.Rank{Worker: 1}, router.Healthy)
+	const n = reservationsAtOnce + 9
+	for range n {
+		d.With(func(r *router.Router, now time.Duration) {
+			if _, err := r.Select(now, &router.Request{PromptTokens: 64, Hashes: []kv.BlockHash{1, 2}}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	var parts []int
+	events, s := d.Snapshot(nil, func(part []router.Event) {
+		parts = append(parts, len(part))
+		for i := range part {
+			if len(part[i].Hashes) != 2 {
+				t.Fatalf("an event has %d hashes", len(part[i].Hashes))
+			}
+			part[i].Hashes = nil
+		}
+	})
+	if !slices.Equal(parts, []int{reservationsAtOnce, 9}) || len(events) != n || len(s.Events) != n || s.Events[0].Hashes != nil {
+		t.Errorf("parts %v, %d events, %d in the snapshot", parts, len(events), len(s.Events))
 	}
 }

@@ -131,12 +131,13 @@ func BenchmarkReplicaSnapshot(b *testing.B) {
 		from, a := benchDispatcher(b, 16, 512, replicated(1), nil)
 		to, _ := benchDispatcher(b, 16, 512, replicated(2), nil)
 		reserve(b, from, a, n)
-		_, s := from.Snapshot(nil)
+		whole := func([]router.Event) {}
+		_, s := from.Snapshot(nil, whole)
 		for _, stage := range []struct {
 			name string
 			run  func(b *testing.B)
 		}{
-			{"make", func(b *testing.B) { from.Snapshot(nil) }},
+			{"make", func(b *testing.B) { from.Snapshot(nil, whole) }},
 			{"part", func(b *testing.B) {
 				from.With(func(r *router.Router, _ time.Duration) { r.Snapshot(0, 256, &router.Snapshot{}) })
 			}},

@@ -162,7 +162,7 @@ func (r *Replicas) publishEvents() {
 		return
 	}
 	r.seq = events[len(events)-1].Seq
-	r.shorten(events)
+	r.shorten(events, mostNamed)
 	most := min(batchBytes, r.bus.MaxMessage())
 	for len(events) > 0 {
 		n := fitting(events, most)
@@ -181,21 +181,22 @@ func (r *Replicas) publishEvents() {
 // mostNamed bounds the hashes in a snapshot: 2 Mi hashes of 8 bytes are 16 MiB.
 const mostNamed = 2 << 20
 
-// shorten removes the last hashes of each event that has more of them than fit into a message,
-// and all hashes of an event with which the events have more than mostNamed.
-func (r *Replicas) shorten(events []router.Event) {
-	most, rest := min(eventHashes, max(0, (r.bus.MaxMessage()-messageHead-eventOverhead)/hashBytes)), mostNamed
+// shorten removes the last hashes of each event that has more of them than fit into a message, and
+// all hashes of an event with which the events have more than room. It returns the room that is left.
+func (r *Replicas) shorten(events []router.Event, room int) int {
+	most := min(eventHashes, max(0, (r.bus.MaxMessage()-messageHead-eventOverhead)/hashBytes))
 	for i := range events {
 		ev := &events[i]
 		keep := min(len(ev.Hashes), most)
-		if keep > rest {
+		if keep > room {
 			keep = 0
 		}
-		if rest -= keep; keep < len(ev.Hashes) {
+		if room -= keep; keep < len(ev.Hashes) {
 			r.peers.counts.ShortenedEvents++
 			shorten(ev, keep)
 		}
 	}
+	return room
 }
 
 // answerEvery is the least time between two snapshots, however many peers ask.
@@ -208,9 +209,9 @@ const mostClaims = 1 << 16
 // answer publishes a snapshot to all peers: the reservations and the claims on sessions.
 func (r *Replicas) answer() {
 	var s router.Snapshot
-	r.events, s = r.d.Snapshot(r.events[:0])
+	room := mostNamed
+	r.events, s = r.d.Snapshot(r.events[:0], func(part []router.Event) { room = r.shorten(part, room) })
 	r.publishEvents() // before the snapshot, which includes them
-	r.shorten(s.Events)
 	claims := r.d.Claims(nil)
 	slices.SortFunc(claims, func(a, b router.Claim) int { return cmp.Compare(b.Age, a.Age) })
 	claims = claims[max(0, len(claims)-mostClaims):]

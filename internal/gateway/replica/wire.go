@@ -89,12 +89,12 @@ func eventBytes(ev *router.Event) int {
 	return eventOverhead + 8*len(ev.Hashes)
 }
 
-// shorten removes the hashes of ev after the first most. The blocks that lose their hash count
-// as unshared.
+// shorten removes the hashes of ev after the first most, and does not keep their memory. The blocks
+// that lose their hash count as unshared.
 func shorten(ev *router.Event, most int) {
 	if n := len(ev.Hashes); n > most {
 		ev.UnsharedBlocks += n - most
-		ev.Hashes = ev.Hashes[:most]
+		ev.Hashes = slices.Clone(ev.Hashes[:most])
 	}
 }
 

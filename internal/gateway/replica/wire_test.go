@@ -184,7 +184,7 @@ func TestShorten(t *testing.T) {
 		t.Errorf("%+v", ev)
 	}
 	shorten(&ev, 4)
-	if len(ev.Hashes) != 4 || ev.UnsharedBlocks != 9 {
+	if len(ev.Hashes) != 4 || cap(ev.Hashes) != 4 || ev.UnsharedBlocks != 9 {
 		t.Errorf("%+v", ev)
 	}
 	events := make([]router.Event, 1000) // empty reservations
