@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/coppice-llm/coppice/router"
@@ -12,7 +13,7 @@ type peers struct {
 	most    int
 	all     map[router.ReplicaID]*peer
 	left    map[router.ReplicaID]uint64 // epochs of routers that said goodbye; their late messages are ignored
-	held    int                         // bytes of incomplete snapshots
+	held    int                         // bytes of memory of incomplete snapshots
 	counts  Counts
 }
 
@@ -55,8 +56,11 @@ type peer struct {
 // mostLeft bounds the entries of left.
 const mostLeft = 64
 
-// mostHeld bounds the bytes of incomplete snapshots of all peers together.
+// mostHeld bounds the memory of incomplete snapshots of all peers together, in bytes.
 const mostHeld = 128 << 20
+
+// eventMemory is the memory that an event takes besides its hashes, in bytes.
+var eventMemory = int(reflect.TypeFor[router.Event]().Size())
 
 // verdict is the way to handle a message.
 type verdict uint8
@@ -215,7 +219,7 @@ type pieces struct {
 	bytes     int
 }
 
-// collect adds piece m, a message of this many bytes, to the snapshot of x, which keeps the
+// collect adds piece m, which takes this many bytes of memory, to the snapshot of x, which keeps the
 // events of m. It returns the snapshot with the last piece, else nil. Pieces arrive in order; if
 // one is missing, or incomplete snapshots take more than mostHeld bytes together, this snapshot
 // is dropped.

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -168,5 +169,26 @@ func TestSnapshotPieces(t *testing.T) {
 	p.drop(1)
 	if p.held != 0 {
 		t.Errorf("%d bytes held", p.held)
+	}
+}
+
+// TestHeldIsMemory: a piece of an incomplete snapshot counts with the memory of its events, which
+// may be ten times its length.
+func TestHeldIsMemory(t *testing.T) {
+	r, x := &Replicas{peers: *newPeers(time.Minute)}, &peer{id: 1, wanted: true}
+	r.peers.all[1] = x
+	sent := message{kind: wireSnapshot, replica: 1, blockTokens: 4, pieces: 2, events: make([]router.Event, batchEvents)}
+	payload := appendMessage(nil, &sent)
+	var m message
+	if err := r.dec.decode(payload, &m); err != nil {
+		t.Fatal(err)
+	}
+	r.take(time.Time{}, x, &m, len(payload))
+	if least := batchEvents * int(reflect.TypeFor[router.Event]().Size()); len(x.snapshot.Events) != batchEvents || r.peers.held < least {
+		t.Errorf("%d bytes held for a message of %d, whose events take %d", r.peers.held, len(payload), least)
+	}
+	r.peers.drop(1)
+	if r.peers.held != 0 {
+		t.Errorf("%d bytes held", r.peers.held)
 	}
 }

@@ -347,7 +347,7 @@ func (r *Replicas) take(now time.Time, p *peer, m *message, bytes int) {
 			return
 		}
 		r.dec = codec{} // the snapshot keeps the memory of its events
-		if s := r.peers.collect(p, m, bytes); s != nil {
+		if s := r.peers.collect(p, m, bytes+len(m.events)*eventMemory); s != nil {
 			r.peers.caughtUp(p, s.Seq, r.d.ApplySnapshot(s, p.reset) > 0)
 		}
 	}
