@@ -35,14 +35,14 @@ type benchServeCmd struct {
 	Turns           int           `group:"Data set:" default:"4" help:"For multi-turn: requests per conversation. Each contains the server's earlier answers."`
 	SystemTokens    int           `group:"Data set:" default:"512" help:"For multi-turn: length of the beginning that all conversations share."`
 	Think           time.Duration `group:"Data set:" default:"0s" help:"For multi-turn: mean pause between an answer and the next turn."`
-	Speedup         float64       `group:"Data set:" default:"1" above:"0" help:"For trace: play it faster by this factor."`
+	Speedup         float64       `group:"Data set:" default:"1" above:"0" max:"inf" help:"For trace: play it faster by this factor."`
 	Scale           int           `group:"Data set:" default:"1" min:"1" help:"For trace: divide lengths by this power of two, for small models."`
 	PromptForm      string        `group:"Data set:" enum:"auto,ids,words" default:"auto" help:"Form of generated prompts: ids (token ids), words, or auto (ids if the server accepts them)."`
 	Vocab           int           `group:"Data set:" placeholder:"N" min:"4" max:"2147483647" help:"Size of the vocabulary: token ids are below it. Default: found by trial, at most 32000."`
 
 	Concurrency    int           `group:"Load:" placeholder:"N" help:"Closed loop: parallel sessions. Default: 8 without --rate and without a trace."`
 	Rate           string        `group:"Load:" placeholder:"R" help:"Open loop: sessions per second, or inf for all at once."`
-	Burstiness     float64       `group:"Load:" default:"1" above:"0" help:"With --rate: shape of the gamma distribution of gaps. 1 is a Poisson process; below 1 there are bursts."`
+	Burstiness     float64       `group:"Load:" default:"1" above:"0" max:"inf" help:"With --rate: shape of the gamma distribution of gaps. 1 is a Poisson process; below 1 there are bursts."`
 	Ramp           load.Ramp     `group:"Load:" default:"none" help:"With --rate: growth from --ramp-from to --rate: none, linear or exponential."`
 	RampFrom       float64       `group:"Load:" placeholder:"R" help:"Sessions per second at the start of a ramp."`
 	MaxConcurrency int           `group:"Load:" placeholder:"N" help:"Open loop: most requests in flight. Default: no limit."`

@@ -185,6 +185,7 @@ func TestBenchServeBadInput(t *testing.T) {
 		{[]string{"--rate", "3", "--concurrency", "3"}, []string{"--max-concurrency"}},
 		{[]string{"--rate", "0"}, []string{`--rate is "0"`}},
 		{[]string{"--rate", "1", "--burstiness", "0"}, []string{"--burstiness is 0"}},
+		{[]string{"--rate", "1", "--burstiness", "inf", "--speedup", "inf"}, []string{"no server answers"}},
 		{[]string{"--rate", "inf", "--duration", "1s"}, []string{"--requests"}},
 		{[]string{"--ramp", "linear"}, []string{"--rate"}},
 		{[]string{"--ramp", "steep"}, []string{"steep", "exponential"}},

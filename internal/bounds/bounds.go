@@ -55,9 +55,9 @@ func fill(v reflect.Value) {
 // Check returns an error that lists all fields of the struct c that are outside their bounds, one a
 // line, such as "paint: Workers is -1, want 1 to 8" for the owner "paint". It returns nil if there are
 // none. c may be a pointer to a struct. The bounds are the tags min, max, above (exclusive) and pow2:""
-// for a power of two; those of a list are bounds of its elements. A float with bounds must be finite.
-// Embedded structs are checked too. A field with a json tag has the name from there. Check panics if a
-// tag is malformed.
+// for a power of two; those of a list are bounds of its elements. A float with bounds must be finite
+// unless max is inf. Embedded structs are checked too. A field with a json tag has the name from there.
+// Check panics if a tag is malformed.
 func Check(owner string, c any) error {
 	return check(reflect.ValueOf(c), func(format string, args ...any) error {
 		return fmt.Errorf(owner+": "+format, args...)
@@ -107,7 +107,7 @@ func Outside(tag func(key string) (string, bool), v reflect.Value) string {
 		return ""
 	}
 	n, t := number(v), v.Type()
-	ok := !math.IsInf(n, 0) && !math.IsNaN(n) &&
+	ok := !math.IsNaN(n) && !math.IsInf(n, -1) && (hasMost || !math.IsInf(n, 1)) &&
 		(!hasLeast || n >= parse(t, "min", least)) && (!hasMost || n <= parse(t, "max", most)) && (!hasAbove || n > parse(t, "above", above))
 	switch {
 	case ok && (!pow2 || int64(n)&(int64(n)-1) == 0):

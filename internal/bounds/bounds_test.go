@@ -22,6 +22,8 @@ type config struct {
 	Rooms uint8         `default:"4" pow2:"" min:"1"`
 	Least int64         `min:"-1"`
 	Most  float64       `max:"2"`
+	Speed float64       `default:"1" above:"0" max:"inf"`
+	Load  float64       `default:"1" above:"0"`
 	Other []int         `min:"1"`
 }
 
@@ -50,6 +52,8 @@ func TestCheck(t *testing.T) {
 		{func(c *config) { c.Least = -2 }, "test: Least is -2, want at least -1"},
 		{func(c *config) { c.Other = []int{4, 0, -1} }, "test: Other is 0, want at least 1\ntest: Other is -1, want at least 1"},
 		{func(c *config) { c.Most = math.Inf(-1) }, "test: Most is -Inf, want at most 2"},
+		{func(c *config) { c.Speed, c.Load = math.Inf(1), math.Inf(1) }, "test: Load is +Inf, want more than 0"},
+		{func(c *config) { c.Speed = math.Inf(-1) }, "test: Speed is -Inf, want more than 0 and at most inf"},
 		{func(c *config) { c.Coats, c.Wait = 0, 0 }, "test: Coats is 0, want 1 to 8\ntest: Wait is 0s, want more than 0s"},
 	} {
 		cfg := Fill(config{})
