@@ -2,7 +2,7 @@ package main
 
 import (
 	"os"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -39,8 +39,21 @@ func bytesBar(label string) (advance func(done, total int), finish func()) {
 func progressBar(total int, label string) (advance, finish func()) {
 	set, finish := bar(label, progressbar.OptionShowCount())
 	set(0, total)
-	var done atomic.Int64
-	return func() { set(int(done.Add(1)), total) }, finish
+	return counter(func(done int) { set(done, total) }), finish
+}
+
+// counter returns a function that calls set with 1, 2 and so on, from any goroutine. The calls of set
+// follow each other: progressbar adds the difference to what it read before, so concurrent calls
+// would add too much and end the bar early.
+func counter(set func(done int)) func() {
+	var mu sync.Mutex
+	done := 0
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		set(done)
+	}
 }
 
 // stepsBar is a bar of steps that ends after the last one.
