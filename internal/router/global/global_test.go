@@ -137,6 +137,7 @@ func TestRefusedConfigs(t *testing.T) {
 		{`"itl_min_ms": 5`, `"itl_minimum": 5`, "itl_minimum"},
 		{`"itl_min_ms": 5`, `"itl_min_ms": NaN`, "invalid character"},
 		{`"mode": "agg"`, `"mode": "both"`, "unknown mode"},
+		{`"mode": "agg"`, `"mode": 5`, "mode: json: cannot unmarshal number"},
 		{`{`, `{"agg_pool_priorities": [1],`, "agg_pool_priorities length (1) does not match num_agg_pools (2)"},
 		{`{`, `{"agg_pool_priorities": [1, true],`, "bool"},
 		{`[[0, 1], [1, 1]]`, `[[0, 1], [1, 1]], "isl_min": 0`, `missing key "isl_max"`},

@@ -24,6 +24,7 @@ func Parse(text []byte) (cfg *Config, warnings []string, err error) {
 	mode := "disagg"
 	given := o.take("mode", &mode)
 	switch {
+	case len(p.errs) > 0: // the mode is no string
 	case mode == "disagg" && (given || prefill):
 		return nil, nil, ErrDisaggregated
 	case mode != "disagg" && mode != "agg":
