@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -18,9 +19,10 @@ type Cuts struct {
 // NewCuts returns the cuts of texts that are encoded without Options.Plain. Added tokens are
 // found in the raw text first, leftmost and then longest, and the text between them is encoded
 // separately. So any of them is a cut, except a token that is found only in normalized text, that
-// absorbs the space before it (lstrip), that is found only between words (single_word), that is
-// part of another one, or of which another one or itself ends with a prefix. A token that begins
-// with a letter or a digit is left out too: it would make Next slow.
+// absorbs the space before it (lstrip), of which a neighbour may absorb a space at an end, that is
+// found only between words (single_word), that is part of another one, of which another one or itself
+// ends with a prefix, or in which one begins that is found earlier. A token that begins with a letter
+// or a digit is left out too: it would make Next slow.
 func (t *Tokenizer) NewCuts() *Cuts {
 	all, c := newMatcher(), &Cuts{}
 	for _, a := range t.raw.tokens {
@@ -32,22 +34,26 @@ func (t *Tokenizer) NewCuts() *Cuts {
 		}
 	}
 	inside, overlapped := make([]bool, len(all.tokens)), make([]bool, len(all.nodes))
-	for _, a := range all.tokens {
+	broken := make([]bool, len(all.tokens)) // by a token found earlier: a neighbour, or one in the raw text
+	for n, a := range all.tokens {
+		later := n >= len(t.raw.tokens)
+		broken[n] = strings.TrimLeftFunc(a.content, unicode.IsSpace) != a.content ||
+			later && strings.TrimRightFunc(a.content, unicode.IsSpace) != a.content
 		for from := range a.content {
 			at, ok := 0, true
 			for to := from; to < len(a.content) && ok; to++ {
 				at, ok = all.nodes[at].next[a.content[to]]
 				if i := all.nodes[at].token; ok && i >= 0 && to+1-from < len(a.content) {
-					inside[i] = true
+					inside[i], broken[n] = true, broken[n] || later
 				}
 			}
 			if ok && from > 0 {
-				overlapped[at] = true
+				overlapped[at], broken[n] = true, broken[n] || later
 			}
 		}
 	}
 	for i, a := range all.tokens {
-		at, safe := 0, !inside[i] && !a.lstrip && !a.singleWord && !beginsWithWord(a.content)
+		at, safe := 0, !inside[i] && !broken[i] && !a.lstrip && !a.singleWord && !beginsWithWord(a.content)
 		for n := range len(a.content) {
 			at = all.nodes[at].next[a.content[n]]
 			safe = safe && !overlapped[at]
