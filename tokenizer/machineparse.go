@@ -41,9 +41,10 @@ const maxGroups = 32
 type machineParser struct {
 	expr    string
 	at      int
-	fold    bool // (?i)
-	depth   int  // number of open groups
-	several bool // the innermost open group contains repetitions or alternatives
+	fold    bool   // (?i)
+	cased   []rune // casedRunes, made if fold was ever set
+	depth   int    // number of open groups
+	several bool   // the innermost open group contains repetitions or alternatives
 }
 
 // newMachine compiles an expression.
@@ -178,7 +179,10 @@ var notNewline = runeSet{{'\n', '\n'}}.complement()
 // runes returns the term that matches a rune of set, or with (?i) also its other cases.
 func (p *machineParser) runes(set runeSet) *term {
 	if p.fold {
-		set = set.folded()
+		if p.cased == nil {
+			p.cased = casedRunes()
+		}
+		set = set.folded(p.cased)
 	}
 	return &term{set: set}
 }

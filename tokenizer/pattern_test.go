@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // familyPatterns are the expressions of the model families.
@@ -134,4 +135,23 @@ func FuzzPattern(f *testing.F) {
 			t.Fatalf("%q on %q: ends at %d", expr, text, at)
 		}
 	})
+}
+
+// A file with too many steps is refused before any expression is compiled, which may take long.
+func TestTooManyStepsAreNotCompiled(t *testing.T) {
+	part := `{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"}`
+	list := strings.Repeat(part+",", maxSteps) + part
+	_, err := Parse(edit(t, map[string]string{"pre_tokenizer": `{"type":"Sequence","pretokenizers":[` + list + `]}`}), nil)
+	if err == nil || !strings.Contains(err.Error(), "33 pre_tokenizers") {
+		t.Error(err)
+	}
+}
+
+func TestCasedRunesAreAll(t *testing.T) {
+	cased := casedRunes()
+	for r := range rune(unicode.MaxRune + 1) {
+		if _, ok := slices.BinarySearch(cased, r); ok != (unicode.SimpleFold(r) != r) {
+			t.Fatalf("%q is among the cased runes: %v", r, ok)
+		}
+	}
 }

@@ -9,6 +9,9 @@ func (t *Tokenizer) readPipeline(f *fileJSON) error {
 		return err
 	}
 	steps, err := f.Normalizer.steps("normalizer", 0)
+	if len(steps) > maxSteps {
+		return unsupported("%d normalizers; supported are %d", len(steps), maxSteps)
+	}
 	for i := 0; i < len(steps) && err == nil; i++ {
 		var n normalizer
 		n, err = newNormalizer(steps[i])
@@ -20,13 +23,13 @@ func (t *Tokenizer) readPipeline(f *fileJSON) error {
 	if steps, err = f.PreTokenizer.steps("pre_tokenizer", 0); err != nil {
 		return err
 	}
+	if len(steps) > maxSteps {
+		return unsupported("%d pre_tokenizers; supported are %d", len(steps), maxSteps)
+	}
 	for _, p := range steps {
 		if err := t.readPreTokenizer(p); err != nil {
 			return err
 		}
-	}
-	if len(t.normalizers) > maxSteps || len(t.cutters) > maxSteps {
-		return unsupported("%d normalizers and %d pre_tokenizers; supported are %d of each", len(t.normalizers), len(t.cutters), maxSteps)
 	}
 	for _, c := range t.cutters {
 		if c.kind == cutMetaspace && c.prepend == prependFirst && t.dropsBeginning() {

@@ -59,17 +59,29 @@ func tableSet(table *unicode.RangeTable) runeSet {
 	return newRuneSet(all)
 }
 
-// lastCased is the highest rune that another one equals but for case.
-const lastCased = 0x1E943
+// casedRunes returns the runes that others equal but for case, ascending.
+func casedRunes() (cased []rune) {
+	const last = 0x1E943
+	for r := range rune(last + 1) {
+		if unicode.SimpleFold(r) != r {
+			cased = append(cased, r)
+		}
+	}
+	return cased
+}
 
-// folded returns s with the runes that differ from those of s only in case.
-func (s runeSet) folded() runeSet {
-	all := slices.Clone(s)
-	for _, x := range s {
-		for r := x.lo; r <= min(x.hi, lastCased); r++ {
-			for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
-				all = append(all, runeRange{f, f})
-			}
+// folded returns s with the runes that differ from those of s only in case. cased is casedRunes().
+func (s runeSet) folded(cased []rune) runeSet {
+	all, i := slices.Clone(s), 0
+	for _, r := range cased {
+		for i < len(s) && s[i].hi < r {
+			i++
+		}
+		if i == len(s) || r < s[i].lo {
+			continue
+		}
+		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+			all = append(all, runeRange{f, f})
 		}
 	}
 	return newRuneSet(all)
