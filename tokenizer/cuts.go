@@ -16,6 +16,10 @@ type Cuts struct {
 	first  string   // their first bytes
 }
 
+// maxCutWork bounds the sum of the squared lengths of a file's added tokens. If it is larger, there
+// are no cuts: to find them takes time in proportion. Files in use have under 2^21.
+const maxCutWork = 1 << 25
+
 // NewCuts returns the cuts of texts that are encoded without Options.Plain. Added tokens are
 // found in the raw text first, leftmost and then longest, and the text between them is encoded
 // separately. So any of them is a cut, except a token that is found only in normalized text, that
@@ -31,6 +35,12 @@ func (t *Tokenizer) NewCuts() *Cuts {
 	if len(t.normalizers) == 0 {
 		for _, a := range t.normalized.tokens {
 			all.add(a)
+		}
+	}
+	work := 0
+	for _, a := range all.tokens {
+		if work += len(a.content) * len(a.content); work > maxCutWork {
+			return c
 		}
 	}
 	inside, overlapped := make([]bool, len(all.tokens)), make([]bool, len(all.nodes))

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -23,6 +24,19 @@ func TestCutsBesideGreedyTokens(t *testing.T) {
 			if got := tok.Encode(tok.Encode(nil, tc.text[:at]), tc.text[at:]); !slices.Equal(got, want) {
 				t.Errorf("%q cut at %d: %v, want %v", tc.text, at, got, want)
 			}
+		}
+	}
+}
+
+func TestCutsOfLongTokens(t *testing.T) {
+	for n, want := range map[int]int{5000: 1, 6000: len("a<b>")} {
+		added := `[{"id":1496,"content":"<b>","normalized":false},{"id":1497,"content":"` + strings.Repeat("!", n) + `"}]`
+		tok, err := Parse(edit(t, map[string]string{"added_tokens": added, "post_processor": "null"}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := tok.NewCuts().Next("a<b>", 1); at != want {
+			t.Errorf("with a token of %d bytes, a<b> is cut at %d, want %d", n, at, want)
 		}
 	}
 }
