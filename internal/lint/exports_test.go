@@ -307,8 +307,9 @@ var customary = []string{"WithDefaults", "Validate", "Unwrap", "Is", "As", "Time
 
 // satisfies reports whether the method of the type named counts as used: it is customary, or an
 // interface requires it that the type implements, or that a type which embeds it implements. The
-// interfaces are those of the module and of the packages that the type's package imports.
-func (m *checkedModule) satisfies(named *types.Named, method string) bool {
+// interfaces are those of the module and of the packages that the type's package imports. within are
+// types that named embeds, directly or not, and that need no second look.
+func (m *checkedModule) satisfies(named *types.Named, method string, within ...*types.Named) bool {
 	if slices.Contains(customary, method) {
 		return true
 	}
@@ -328,15 +329,31 @@ func (m *checkedModule) satisfies(named *types.Named, method string) bool {
 			}
 		}
 	}
+	within = append(within, named)
 	for _, pkg := range m.plain {
 		for _, name := range pkg.Scope().Names() {
 			outer, ok := pkg.Scope().Lookup(name).Type().(*types.Named)
-			if ok && outer != named && embeds(outer, named) && m.satisfies(outer, method) {
+			if ok && !slices.Contains(within, outer) && embeds(outer, named) && m.satisfies(outer, method, within...) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// TestTypesThatEmbedEachOther: the search for types that embed a type ends.
+func TestTypesThatEmbedEachOther(t *testing.T) {
+	pkg := types.NewPackage("p", "p")
+	a := types.NewNamed(types.NewTypeName(0, pkg, "A", nil), nil, nil)
+	b := types.NewNamed(types.NewTypeName(0, pkg, "B", nil), nil, nil)
+	for outer, inner := range map[*types.Named]*types.Named{a: b, b: a} {
+		pkg.Scope().Insert(outer.Obj())
+		outer.SetUnderlying(types.NewStruct([]*types.Var{types.NewField(0, pkg, inner.Obj().Name(), types.NewPointer(inner), true)}, nil))
+	}
+	m := &checkedModule{plain: map[string]*types.Package{"p": pkg}}
+	if m.satisfies(a, "Sing") {
+		t.Error("an interface requires the method")
+	}
 }
 
 // embeds reports whether the struct type outer embeds the type named or a pointer to it.
