@@ -20,6 +20,6 @@
 // puts it under load with a simulated device in virtual time, in which an hour of
 // serving takes about a second:
 //
-//	result, err := bench.Serve(bench.ServingConfig{Load: bench.ServeChat, Rate: 15})
+//	result, err := bench.Serve(ctx, bench.ServingConfig{Load: bench.ServeChat, Rate: 15})
 //	table, err := bench.CompareServing(ctx, bench.CompareServingConfig{}, nil)
 package bench

@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"hash/fnv"
 	"reflect"
 	"slices"
@@ -15,11 +17,34 @@ import (
 
 func mustServe(t *testing.T, cfg ServingConfig) ServingResult {
 	t.Helper()
-	r, err := Serve(cfg)
+	r, err := Serve(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// ending is a context that ends at a call of Err.
+type ending struct {
+	context.Context
+	left int // calls before that one
+}
+
+func (c *ending) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestServeEndsWithContext: an interrupt is not kept waiting by a long trace or a long run.
+func TestServeEndsWithContext(t *testing.T) {
+	for _, left := range []int{5, 15} { // while the 10 requests are drawn, and after that
+		ctx := &ending{t.Context(), left}
+		if _, err := Serve(ctx, ServingConfig{Requests: 10, Rate: 10}); !errors.Is(err, context.Canceled) || ctx.left != -2 {
+			t.Errorf("after %d: %v, %d looks at the context left", left, err, ctx.left)
+		}
+	}
 }
 
 // notUnderTags skips tests with many pages or steps under -tags invariants: full walks
@@ -33,7 +58,7 @@ func notUnderTags(t *testing.T) {
 
 func mustTrace(t *testing.T, load ServingLoad, requests int, seed uint64) *servingTrace {
 	t.Helper()
-	trace, err := newServingTrace(load, requests, seed)
+	trace, err := newServingTrace(t.Context(), load, requests, seed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +182,7 @@ func TestServeSeesWrongAnswers(t *testing.T) {
 	trace := mustTrace(t, cfg.Load, cfg.Requests, cfg.Seed)
 	trace.asks[7].answer = slices.Clone(trace.asks[7].answer)
 	trace.asks[7].answer[0]++
-	if _, err := serve(cfg, trace); err == nil || !strings.Contains(err.Error(), "request 7") || !strings.Contains(err.Error(), "chat") {
+	if _, err := serve(t.Context(), cfg, trace); err == nil || !strings.Contains(err.Error(), "request 7") || !strings.Contains(err.Error(), "chat") {
 		t.Errorf("a wrong token: %v", err)
 	}
 }
@@ -194,7 +219,7 @@ func TestServeRefuses(t *testing.T) {
 		{ServingConfig{Rate: 1, Scheduler: scheduler.Config{Quantum: -4}}, []string{"Quantum is -4"}},
 		{ServingConfig{Rate: 1, Load: ServeMixed, Requests: 64, KVTokens: 50_000}, []string{"larger than the KV pool", "50000"}},
 	} {
-		_, err := Serve(c.cfg)
+		_, err := Serve(t.Context(), c.cfg)
 		for _, want := range c.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %v does not mention %q", c.cfg, err, want)

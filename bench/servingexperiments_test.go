@@ -67,7 +67,7 @@ func TestCacheAwareIsNotLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := mustTrace(t, base.Load, base.Requests, base.Seed)
-	capacity, err := servingCapacity(base, trace)
+	capacity, err := servingCapacity(t.Context(), base, trace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestCacheAwareIsNotLate(t *testing.T) {
 		cfg := base
 		cfg.Rate = 0.95 * capacity
 		cfg.Scheduler.Policy, cfg.Scheduler.Aging, cfg.Scheduler.OldestEvery = p, aging, aging
-		r, err := serve(cfg, trace)
+		r, err := serve(t.Context(), cfg, trace)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestLongPromptsDoNotStopTheOthers(t *testing.T) {
 		for i, a := range trace.asks {
 			a.index = i
 		}
-		r, err := serve(cfg, trace)
+		r, err := serve(t.Context(), cfg, trace)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
@@ -91,8 +92,9 @@ type servingGen struct {
 }
 
 // newServingTrace makes the requests of a load, the same on every machine: one PCG
-// draws all random numbers, and the seed also determines the model's outputs.
-func newServingTrace(load ServingLoad, requests int, seed uint64) (*servingTrace, error) {
+// draws all random numbers, and the seed also determines the model's outputs. It ends early with
+// ctx, whose cause it returns then.
+func newServingTrace(ctx context.Context, load ServingLoad, requests int, seed uint64) (*servingTrace, error) {
 	model, err := sim.Open(sim.Config{Pages: 1, Vocab: servingVocabulary, Seed: seed})
 	if err != nil {
 		return nil, err
@@ -119,6 +121,9 @@ func newServingTrace(load ServingLoad, requests int, seed uint64) (*servingTrace
 	t := &servingTrace{}
 	at := uint64(0)
 	for i := range requests {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		a := next()
 		a.at, a.index = at, i
 		at += g.gap()

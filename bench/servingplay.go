@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -67,7 +68,7 @@ func newServingPlay(cfg ServingConfig, trace *servingTrace) (*servingPlay, error
 
 // run plays until every request has ended. It is an error if no event is left while
 // requests are open.
-func (p *servingPlay) run() error {
+func (p *servingPlay) run(ctx context.Context) error {
 	if p.cfg.Clients > 0 {
 		p.clock.At(0, func() {
 			for range p.cfg.Clients {
@@ -85,6 +86,9 @@ func (p *servingPlay) run() error {
 		}
 	}
 	for p.err == nil && p.clock.Step() {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 	}
 	if p.err == nil && p.result.ended != len(p.asked) {
 		p.err = fmt.Errorf("%d of %d requests ended, %d are open and nothing moves", p.result.ended, len(p.asked), p.s.Open())

@@ -129,13 +129,13 @@ func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func
 		}
 		bases[i] = base
 		table.describe(&base)
-		jobs.run(func(context.Context) (err error) {
-			if traces[i], err = newServingTrace(load, base.Requests, base.Seed); err != nil {
+		jobs.run(func(ctx context.Context) (err error) {
+			if traces[i], err = newServingTrace(ctx, load, base.Requests, base.Seed); err != nil {
 				return err
 			}
 			cells := &table.Loads[i]
 			cells.Load, cells.KVTokens = load.String(), base.KVTokens
-			cells.Capacity, err = servingCapacity(base, traces[i])
+			cells.Capacity, err = servingCapacity(ctx, base, traces[i])
 			return err
 		})
 	}
@@ -151,10 +151,10 @@ func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func
 		for j := range cells.Levels {
 			runs := &cells.Levels[j]
 			for k, v := range cfg.Variants {
-				jobs.run(func(context.Context) (err error) {
+				jobs.run(func(ctx context.Context) (err error) {
 					run := bases[i]
 					run.Rate, run.Scheduler = runs.Rate, bases[i].with(v.Scheduler)
-					runs.Results[k], err = serve(run, traces[i])
+					runs.Results[k], err = serve(ctx, run, traces[i])
 					runs.Results[k].Policy = v.Name
 					return err
 				})
@@ -180,10 +180,10 @@ func (table *ServingTable) describe(c *ServingConfig) {
 
 // servingCapacity returns the capacity of the load trace in requests per second; see
 // CompareServing. It replaces the policy, rate and clients of cfg.
-func servingCapacity(cfg ServingConfig, trace *servingTrace) (float64, error) {
+func servingCapacity(ctx context.Context, cfg ServingConfig, trace *servingTrace) (float64, error) {
 	cfg.Rate, cfg.Clients = 0, cfg.Scheduler.MaxRunning
 	cfg.Scheduler.Policy = scheduler.FCFS
-	r, err := serve(cfg, trace)
+	r, err := serve(ctx, cfg, trace)
 	if err != nil {
 		return 0, err
 	}
