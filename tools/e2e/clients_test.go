@@ -109,10 +109,16 @@ func (p *process) openaiGo() clientRow {
 	}
 	ask := openai.ChatCompletionNewParams{Model: p.model, Messages: []openai.ChatCompletionMessageParamUnion{openai.SystemMessage("Be brief."), openai.UserMessage("The weather?")}}
 	whole := p.chat(ask)
+	for tries := 1; tries < 3 && whole.Choices[0].Message.Content == ""; tries++ { // random weights end one answer in 300 at once
+		whole = p.chat(ask)
+	}
 	took("text", whole.Choices[0].Message.Content != "", whole.RawJSON())
 	streamed := ask
 	streamed.StreamOptions.IncludeUsage = openai.Bool(true)
 	all, _ := p.chatStream(streamed)
+	for tries := 1; tries < 3 && all.Choices[0].Message.Content == ""; tries++ {
+		all, _ = p.chatStream(streamed)
+	}
 	took("stream", all.Choices[0].Message.Content != "", all)
 	u, v := whole.Usage, all.Usage
 	took("usage", u.PromptTokens > 0 && u.TotalTokens == u.PromptTokens+u.CompletionTokens && v.PromptTokens == u.PromptTokens && v.CompletionTokens > 0, whole.RawJSON())

@@ -79,16 +79,21 @@ const clients = {
   },
 };
 
-for (const name of only.length ? only : Object.keys(clients)) {
+// row runs a client. A model of random weights ends one answer in 300 before its first token: the client begins again then.
+async function row(name, tries = 3) {
   const cells = Object.fromEntries(columns.map((c) => [c, '–']));
   let at;
   try {
     for await (const [column, got] of clients[name]()) {
       at = column;
-      check(got && (got.length ?? 1), column, 'is', got);
+      const some = got && (got.length ?? 1);
+      if (!some && tries > 1) return row(name, tries - 1);
+      check(some, column, 'is', got);
       cells[column] = 'yes';
     }
   } catch (err) { cells['after ' + at] = (err.name + ': ' + err.message + ' ' + (err.responseBody ?? '')).slice(0, 600); }
   const version = JSON.parse(readFileSync(dir + '/node_modules/' + name + '/package.json')).version;
-  console.log(JSON.stringify({ client: name, language: 'JavaScript', version, cells }));
+  return { client: name, language: 'JavaScript', version, cells };
 }
+
+for (const name of only.length ? only : Object.keys(clients)) console.log(JSON.stringify(await row(name)));
