@@ -23,6 +23,21 @@ const testFile = "name-Q4_K_M.gguf"
 
 func testRef(file string) Ref { return Ref{testRepo, "main", file} }
 
+// pullBy returns what a hub of this configuration pulls.
+func pullBy(t *testing.T, cfg Config) *Model {
+	t.Helper()
+	h, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	m, err := h.Pull(t.Context(), testRef(""), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // checkPulled checks that the model's file has the contents data.
 func checkPulled(t *testing.T, m *Model, data []byte) {
 	t.Helper()
@@ -357,16 +372,7 @@ func TestPullStalls(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})
-	h, err := New(Config{Dir: dir, Endpoint: f.hub.URL, Token: testToken, Wait: time.Nanosecond, Stall: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	m, err := h.Pull(t.Context(), testRef(""), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkPulled(t, m, data)
+	checkPulled(t, pullBy(t, Config{Dir: dir, Endpoint: f.hub.URL, Token: testToken, Wait: time.Nanosecond, Stall: 100 * time.Millisecond}), data)
 	if last := f.asked()[len(f.asked())-1]; !strings.HasSuffix(last, "bytes=4000-") {
 		t.Errorf("the last request was %q", last)
 	}
@@ -376,16 +382,7 @@ func TestPullStalls(t *testing.T) {
 func TestEndpointSpelling(t *testing.T) {
 	data := noise(100)
 	f := startHub(t, map[string][]byte{testFile: data})
-	h, err := New(Config{Dir: t.TempDir(), Endpoint: "HTTP" + strings.TrimPrefix(f.hub.URL, "http"), Token: testToken})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	m, err := h.Pull(t.Context(), testRef(""), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkPulled(t, m, data)
+	checkPulled(t, pullBy(t, Config{Dir: t.TempDir(), Endpoint: "HTTP" + strings.TrimPrefix(f.hub.URL, "http"), Token: testToken}), data)
 	if f.leaked || f.missing {
 		t.Errorf("the token: leaked %v, missing %v", f.leaked, f.missing)
 	}
