@@ -114,6 +114,8 @@ func Outside(tag func(key string) (string, bool), v reflect.Value) string {
 		return ""
 	case ok:
 		return "a power of two"
+	case hasAbove && hasMost && math.IsInf(parse(t, "max", most), 1):
+		return "more than " + shown(t, above) + ", or " + most
 	case hasAbove && hasMost:
 		return "more than " + shown(t, above) + " and at most " + shown(t, most)
 	case hasAbove:

@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 		{func(c *config) { c.Other = []int{4, 0, -1} }, "test: Other is 0, want at least 1\ntest: Other is -1, want at least 1"},
 		{func(c *config) { c.Most = math.Inf(-1) }, "test: Most is -Inf, want at most 2"},
 		{func(c *config) { c.Speed, c.Load = math.Inf(1), math.Inf(1) }, "test: Load is +Inf, want more than 0"},
-		{func(c *config) { c.Speed = math.Inf(-1) }, "test: Speed is -Inf, want more than 0 and at most inf"},
+		{func(c *config) { c.Speed = math.Inf(-1) }, "test: Speed is -Inf, want more than 0, or inf"},
 		{func(c *config) { c.Coats, c.Wait = 0, 0 }, "test: Coats is 0, want 1 to 8\ntest: Wait is 0s, want more than 0s"},
 	} {
 		cfg := Fill(config{})
