@@ -66,7 +66,7 @@ func newServingPlay(cfg ServingConfig, trace *servingTrace) (*servingPlay, error
 	return p, nil
 }
 
-// run plays until every request has ended. It is an error if no event is left while
+// run plays until every request has ended, or until ctx ends. It is an error if no event is left while
 // requests are open.
 func (p *servingPlay) run(ctx context.Context) error {
 	if p.cfg.Clients > 0 {

@@ -68,8 +68,8 @@ func HeldOutSample(i int) bool { return i%3 == 2 }
 // e_d, e_s, r0 and t0. It leaves the model, the device, e_p, h0 and h1 as they are in base. Fit
 // minimises the mean square of ln(predicted/measured) over two thirds of the samples; the same
 // input gives the same result. The error names all faults of the input: a zero or invalid base,
-// fewer than [MinFitSamples] samples, times or sizes that are not positive. Fit takes some tenths
-// of a second for 100 samples.
+// fewer than [MinFitSamples] samples, times or sizes that are not positive. Fit takes about a
+// tenth of a second for 100 samples.
 func Fit(base Profile, samples []Sample) (Profile, FitReport, error) {
 	if err := validateFit(&base, samples); err != nil {
 		return Profile{}, FitReport{}, err
