@@ -10,8 +10,8 @@ import (
 
 // Plan is one step: the batch for the backend, and the sequences of its rows. The backend
 // owns it until its ticket is done; then it returns through Complete, which reuses it.
-// Rows alias their sequences' tokens and pages, which are only appended to while a row is
-// in flight.
+// Binds and rows alias their sequences' tokens and pages, which are only appended to while the
+// plan is in flight.
 type Plan struct {
 	Batch engine.Batch
 	// Moves must be started, in this order, before Batch is submitted. Each Write, Read
@@ -45,6 +45,12 @@ func (ps *plans) take() *Plan {
 	}
 	p.reset(ps.last + 1)
 	return p
+}
+
+// read reports whether a plan in flight reads q's page list: one with a row of q, or the one
+// that binds q's slot, which may have no row of q.
+func (ps *plans) read(q *sequence) bool {
+	return q.inflight > 0 || len(ps.inflight) > 0 && ps.inflight[0].Batch.Seq <= q.since
 }
 
 // planned is a row of a plan on the side of the scheduler. life is a copy of the sequence's

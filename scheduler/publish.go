@@ -92,7 +92,7 @@ func (x *prefixes) publish(q *sequence, valid int, tail bool) {
 	if n <= q.shared {
 		return
 	}
-	// Extend may rewrite the list it gets, and rows in flight alias q's own.
+	// Extend may rewrite the list it gets, and plans in flight alias q's own.
 	x.room.lent = append(x.room.lent[:0], q.pages[:n]...)
 	pin, freed := x.cache.Extend(q.pin, q.key(valid), x.room.lent, x.room.freed[:0])
 	x.room.reclaim(freed)
@@ -103,7 +103,7 @@ func (x *prefixes) publish(q *sequence, valid int, tail bool) {
 		}
 	}
 	if !slices.Equal(x.room.lent[q.shared:], q.pages[q.shared:n]) {
-		if q.inflight > 0 {
+		if x.plans.read(q) {
 			q.pages = slices.Clone(q.pages)
 		}
 		x.room.swap(q, x.room.lent)

@@ -73,7 +73,7 @@ type rowsOut struct {
 
 // holding is the pages of a running sequence.
 type holding struct {
-	pages  []kv.PageID       // by position; only appended to while rows alias it
+	pages  []kv.PageID       // by position; only appended to while plans.read(q)
 	given  int               // length of the backend's page table for the slot after the plans so far
 	shared int               // pages[:shared] are the tree's, pinned by pin; the rest is the sequence's own
 	pin    radixcache.NodeID // SGLang: lock_ref; Root: nothing is pinned

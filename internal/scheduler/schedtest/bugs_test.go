@@ -118,6 +118,9 @@ func (p *planting) plan(r *rig, x *scheduler.Plan) {
 		x.Batch.After = x.Batch.After[:0]
 	}
 	p.moves(r, x)
+	if len(r.flights) > 0 && len(r.flights[0].plan.Batch.Rows) > 0 && p.due(RewriteRow, r) {
+		r.flights[0].plan.Batch.Rows[0].Start++
+	}
 	if len(x.Batch.Rows) == 0 {
 		return
 	}

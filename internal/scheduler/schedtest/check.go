@@ -71,6 +71,7 @@ func (*watcher) finished()                               {}
 func newCheckers(r *rig) []checker {
 	return []checker{
 		newLedger(r),
+		&inflight{watcher{r, "inflight"}, map[uint64]uint64{}},
 		&sanitizer{watcher{r, "sanitizer"}},
 		&door{watcher{r, "door"}},
 		&rowLimits{watcher: watcher{r, "rows"}},

@@ -3,6 +3,7 @@ package schedtest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -38,6 +39,7 @@ type record struct {
 // carried is a move that has not ended.
 type carried struct {
 	tiering.Move
+	began    []kv.PageID // Pages when the move began, which must stay so
 	memory   [][]byte
 	canceled bool
 	copying  bool       // pages are being copied to or from the device
@@ -70,7 +72,7 @@ func (l *lower) begin(p *scheduler.Plan) error {
 			l.cancel(m.ID)
 			continue
 		}
-		c := &carried{Move: *m}
+		c := &carried{Move: *m, began: slices.Clone(m.Pages)}
 		l.moves[m.ID] = c
 		l.r.note("%v", formatMove(m))
 		switch {
@@ -284,6 +286,9 @@ func (l *lower) cancel(id tiering.MoveID) {
 // end tells the scheduler that the move c has ended with err, and continues the puts that
 // waited for c.
 func (l *lower) end(c *carried, err error) {
+	if !slices.Equal(c.Pages, c.began) {
+		l.r.fail("moves", "the pages of move %d were %v when it began, and are %v at its end", c.ID, c.began, c.Pages)
+	}
 	delete(l.moves, c.ID)
 	c.stored = true
 	l.count(c, err)

@@ -55,6 +55,9 @@ const (
 	WrongStart   // a row starts one token too late
 	SkipSampling // the last chunk of a prompt does not sample
 
+	// inflight
+	RewriteRow // the scheduler changes a row of a plan in flight
+
 	// floor
 	NoFloor // the scheduler reserves nothing of a step for prompts
 
@@ -120,6 +123,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	ForgedBill:    {"forged-bill", "endings", ""},
 	DeafToAbort:   {"deaf-to-abort", "endings", ""},
 	LoseDisplaced: {"lose-displaced", "endings", ""},
+	RewriteRow:    {"rewrite-row", "inflight", ""},
 	NoFloor:       {"no-floor", "floor", ""},
 	Eager:         {"eager", "precedence", ""},
 	TimidDoor:     {"timid-door", "door", ""},

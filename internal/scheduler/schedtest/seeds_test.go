@@ -82,6 +82,8 @@ var onceFailed = []struct {
 	{Options{Seed: 212613, Steps: 300, Faults: true}, "a move that began on a lost device was taken for a broken promise"},
 	{Options{Seed: 1706, Steps: 300, Fair: true}, "a request for which room is kept was admitted before its tenant's turn"},
 	{Options{Seed: 1854, Steps: 300, Fair: true}, "the same"},
+	{Options{Seed: 188, Steps: 300, Fair: true, Faults: true}, "a sequence without a row ended while the plan that bound its slot was in flight, and rewrote the page list that the bind names"},
+	{Options{Seed: 271, Steps: 300, Fair: true}, "the same"},
 }
 
 // TestSeedsThatFailed: worlds that broke a promise once now keep all of them. A newly found
