@@ -28,9 +28,10 @@ func (k *TraceKind) UnmarshalText(text []byte) error { return traceKinds.Read(k,
 
 // TraceConfig says which trace to generate. Requests must be set.
 type TraceConfig struct {
-	Kind     TraceKind
-	Requests int // 1 to MaxTraceRequests
-	Seed     uint64
+	Kind      TraceKind
+	Requests  int // 1 to MaxTraceRequests
+	Seed      uint64
+	MaxTokens int // a trace of more tokens, of 4 bytes each, is an error. Default 0: no limit
 }
 
 // Sizes of the generated traces, in tokens unless stated otherwise. Published figures
@@ -52,7 +53,7 @@ const (
 
 // GenerateTrace makes a trace. The same configuration gives the same trace on every
 // machine: one PCG, seeded with Seed, draws all random numbers. A number of requests
-// out of range and an unknown kind are errors.
+// out of range, a trace of too many tokens and an unknown kind are errors.
 func GenerateTrace(cfg TraceConfig) (*Trace, error) {
 	if cfg.Requests < 1 || cfg.Requests > MaxTraceRequests {
 		return nil, fmt.Errorf("bench: Requests is %d, want 1 to %d", cfg.Requests, MaxTraceRequests)
@@ -72,8 +73,12 @@ func GenerateTrace(cfg TraceConfig) (*Trace, error) {
 		return nil, fmt.Errorf("bench: unknown kind of trace %v", cfg.Kind)
 	}
 	t := &Trace{requests: make([][]kv.Token, 0, cfg.Requests)}
-	for range cfg.Requests {
+	for i := range cfg.Requests {
 		t.add(next())
+		if n := i + 1; cfg.MaxTokens > 0 && n >= min(1000, cfg.Requests) && t.tokens/n*cfg.Requests > cfg.MaxTokens { // by their mean so far
+			return nil, fmt.Errorf("bench: %d requests of trace %v have about %d tokens, at most %d fit into the memory set aside: want fewer requests",
+				cfg.Requests, cfg.Kind, t.tokens/n*cfg.Requests, cfg.MaxTokens)
+		}
 	}
 	return t, nil
 }

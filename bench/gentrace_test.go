@@ -17,19 +17,19 @@ func TestGenerateTraceIsPinned(t *testing.T) {
 		TraceConfig
 		want string
 	}{
-		{TraceConfig{TraceChat, 1, 7}, "2c2899f0d5a7fa3e31d95aa020a1c9ad2e2f95cb220d6511dff604112f70147c"},
-		{TraceConfig{TraceFewShot, 1, 7}, "d27256978cd737c57c18b1d8caf4728df7d3fa76b0a1c2347739be98972a6087"},
-		{TraceConfig{TraceTree, 1, 7}, "596f5513e230897db5043e8a677fad5a18e43c45b719769ab7cb58941757767f"},
-		{TraceConfig{TraceUnique, 1, 7}, "609f4d836bc370df33954eb7b47a7e8bc4227a45525da05c10f5d6603e2db085"},
-		{TraceConfig{TraceChat, 100, math.MaxUint64}, "4b6f015af1cf5730a5d8be88b7cc1ac9ba36e8aaaf9e5343eb10d256ba52a6ce"},
-		{TraceConfig{TraceFewShot, 100, math.MaxUint64}, "8a1381fcd90dc26ad90fd812018bf3b7bd326c29661f8b965792388726b19c87"},
-		{TraceConfig{TraceTree, 100, math.MaxUint64}, "11ec28ced49fa7541158f2277075046e37212d71fdf0ae613642169e6930da11"},
-		{TraceConfig{TraceUnique, 100, math.MaxUint64}, "64b0d6cd45d20d7d3c597bc216d9834a6de1a09230bd521cc96a18fe4a6766e7"},
+		{TraceConfig{Kind: TraceChat, Requests: 1, Seed: 7}, "2c2899f0d5a7fa3e31d95aa020a1c9ad2e2f95cb220d6511dff604112f70147c"},
+		{TraceConfig{Kind: TraceFewShot, Requests: 1, Seed: 7}, "d27256978cd737c57c18b1d8caf4728df7d3fa76b0a1c2347739be98972a6087"},
+		{TraceConfig{Kind: TraceTree, Requests: 1, Seed: 7}, "596f5513e230897db5043e8a677fad5a18e43c45b719769ab7cb58941757767f"},
+		{TraceConfig{Kind: TraceUnique, Requests: 1, Seed: 7}, "609f4d836bc370df33954eb7b47a7e8bc4227a45525da05c10f5d6603e2db085"},
+		{TraceConfig{Kind: TraceChat, Requests: 100, Seed: math.MaxUint64}, "4b6f015af1cf5730a5d8be88b7cc1ac9ba36e8aaaf9e5343eb10d256ba52a6ce"},
+		{TraceConfig{Kind: TraceFewShot, Requests: 100, Seed: math.MaxUint64}, "8a1381fcd90dc26ad90fd812018bf3b7bd326c29661f8b965792388726b19c87"},
+		{TraceConfig{Kind: TraceTree, Requests: 100, Seed: math.MaxUint64}, "11ec28ced49fa7541158f2277075046e37212d71fdf0ae613642169e6930da11"},
+		{TraceConfig{Kind: TraceUnique, Requests: 100, Seed: math.MaxUint64}, "64b0d6cd45d20d7d3c597bc216d9834a6de1a09230bd521cc96a18fe4a6766e7"},
 		// Long enough that conversations end, and that thoughts too long are followed by the stem.
-		{TraceConfig{TraceChat, 2000, 7}, "376dee74b9a0a1a5ec7f6f19af85ae256e3351b79d4495bcd8b9a3c37276c1b3"},
-		{TraceConfig{TraceFewShot, 2000, 7}, "748e97a9349d7a4b288241c6249dd5ee863d256ad41ae7a89afb48682e365e37"},
-		{TraceConfig{TraceTree, 2000, 7}, "cb0374d57df23860bebeb63d48ec59b34006844ecb7ee5e15bec39d7f08c82f6"},
-		{TraceConfig{TraceUnique, 2000, 7}, "5664638fcc43df6cc6e2ef4299a791525fe9677932ad36d04c537bb3e26a92d4"},
+		{TraceConfig{Kind: TraceChat, Requests: 2000, Seed: 7}, "376dee74b9a0a1a5ec7f6f19af85ae256e3351b79d4495bcd8b9a3c37276c1b3"},
+		{TraceConfig{Kind: TraceFewShot, Requests: 2000, Seed: 7}, "748e97a9349d7a4b288241c6249dd5ee863d256ad41ae7a89afb48682e365e37"},
+		{TraceConfig{Kind: TraceTree, Requests: 2000, Seed: 7}, "cb0374d57df23860bebeb63d48ec59b34006844ecb7ee5e15bec39d7f08c82f6"},
+		{TraceConfig{Kind: TraceUnique, Requests: 2000, Seed: 7}, "5664638fcc43df6cc6e2ef4299a791525fe9677932ad36d04c537bb3e26a92d4"},
 	} {
 		tr, err := GenerateTrace(tc.TraceConfig)
 		if err != nil {
@@ -72,6 +72,7 @@ func TestGenerateTraceRefuses(t *testing.T) {
 		{TraceConfig{Requests: 0}, "Requests is 0, want 1 to 1048576"},
 		{TraceConfig{Requests: -1}, "Requests is -1"},
 		{TraceConfig{Requests: MaxTraceRequests + 1}, "Requests is 1048577"},
+		{TraceConfig{Requests: 1000, MaxTokens: 4096}, "1000 requests of trace chat have about"},
 		{TraceConfig{Kind: 4, Requests: 1}, "trace(4)"},
 	} {
 		if _, err := GenerateTrace(tc.cfg); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -25,7 +25,7 @@ func (c *curveCmd) Run(ctx context.Context) error {
 	if len(c.Sizes) == 0 {
 		return errors.New("--sizes is empty, want multiples of the capacity")
 	}
-	traces, err := loadTraces(c.Requests, c.Seed, c.Mooncake)
+	traces, err := loadTraces(c.Requests, c.Seed, traceTokens(), c.Mooncake)
 	if err != nil {
 		return err
 	}

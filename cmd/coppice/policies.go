@@ -28,7 +28,7 @@ func (c *policiesCmd) Run(ctx context.Context) error {
 	for _, percent := range c.Room {
 		cfg.Shares = append(cfg.Shares, percent/100)
 	}
-	traces, err := loadTraces(c.Requests, c.Seed, c.Mooncake)
+	traces, err := loadTraces(c.Requests, c.Seed, traceTokens(), c.Mooncake)
 	if err != nil {
 		return err
 	}

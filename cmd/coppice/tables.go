@@ -11,12 +11,18 @@ import (
 	"github.com/coppice-llm/coppice/bench"
 )
 
+// traceTokens returns how many tokens generated traces may have: a quarter of the memory, because
+// their replays need about twice as much again. 0 is no limit.
+func traceTokens() int { return int(memoryBytes() / 4 / 4) }
+
 // loadTraces generates a trace of each kind, with this many requests each, and reads the recorded
-// Mooncake traces in the files mooncake.
-func loadTraces(requests int, seed uint64, mooncake []string) ([]bench.NamedTrace, error) {
+// Mooncake traces in the files mooncake. All generated traces together have at most the given
+// number of tokens, if that is above 0.
+func loadTraces(requests int, seed uint64, tokens int, mooncake []string) ([]bench.NamedTrace, error) {
 	var traces []bench.NamedTrace
-	for _, kind := range []bench.TraceKind{bench.TraceChat, bench.TraceFewShot, bench.TraceTree, bench.TraceUnique} {
-		t, err := bench.GenerateTrace(bench.TraceConfig{Kind: kind, Requests: requests, Seed: seed})
+	kinds := []bench.TraceKind{bench.TraceChat, bench.TraceFewShot, bench.TraceTree, bench.TraceUnique}
+	for _, kind := range kinds {
+		t, err := bench.GenerateTrace(bench.TraceConfig{Kind: kind, Requests: requests, Seed: seed, MaxTokens: tokens / len(kinds)})
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +90,7 @@ func (c *traceFlags) load() (t *bench.Trace, source string, err error) {
 	}
 	// The flags have no defaults because --trace excludes them: a default value would count as
 	// given.
-	cfg := bench.TraceConfig{Kind: c.Kind, Requests: cmp.Or(c.Requests, 10000), Seed: 7}
+	cfg := bench.TraceConfig{Kind: c.Kind, Requests: cmp.Or(c.Requests, 10000), Seed: 7, MaxTokens: traceTokens()}
 	if c.Seed != nil {
 		cfg.Seed = *c.Seed
 	}
