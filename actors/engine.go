@@ -23,7 +23,8 @@ type engineActor struct {
 	pending chan pendingStep
 	waiter  sync.WaitGroup
 	carrier *carrier.Carrier // nil: there are no tiers
-	stop    chan struct{}    // closed to stop the goroutine that watches the carrier
+	stop    chan struct{}    // closed to stop watcher
+	watcher sync.WaitGroup   // the goroutine that watches the carrier
 	sought  map[carrier.ProbeID]*seek
 	probes  carrier.ProbeID // the last one used
 }
@@ -38,7 +39,7 @@ func newEngineActor(s *System, backend engine.Backend) *engineActor {
 	a.waiter.Go(a.wait)
 	if s.tiers != nil {
 		a.carrier, a.stop, a.sought = s.tiers.carrier, make(chan struct{}), map[carrier.ProbeID]*seek{}
-		a.waiter.Go(func() { a.watch(s) })
+		a.watcher.Go(func() { a.watch(s) })
 	}
 	return a
 }
@@ -148,6 +149,7 @@ func (a *engineActor) release() {
 	defer close(a.pending)
 	if a.carrier != nil {
 		close(a.stop)
+		a.watcher.Wait()                          // otherwise it could take the value of Ready that Close waits for
 		if err := a.carrier.Close(); err != nil { // before the device: it still completes the copies that have begun
 			a.sys.log.Error("closing the tiers", zap.Error(err))
 		}
