@@ -109,7 +109,7 @@ func (s *System) Open(req Request) (*Stream, error) {
 	// The request is used on other goroutines from here on; clone the slices, which remain the
 	// caller's.
 	req.Tokens, req.StopTokens = slices.Clone(req.Tokens), slices.Clone(req.StopTokens)
-	req.Plain = slices.Clone(req.Plain)
+	req.Plain, req.Media = slices.Clone(req.Plain), slices.Clone(req.Media)
 	req.AllowedTokens = slices.Clone(req.AllowedTokens)
 	req.Sampling.Bias = slices.Clone(req.Sampling.Bias)
 	var stops *grammar.Stops

@@ -124,3 +124,17 @@ func TestSlicesOfCallersAreCopied(t *testing.T) {
 		}
 	}
 }
+
+// The media of a request are its own once Open returns, even before the scheduler has read them.
+func TestMediaOfCallersAreCopied(t *testing.T) {
+	s := start(t, Config{}, cpu.Config{})
+	busy := make(chan struct{})
+	s.scheduler.tell(&look{func(*schedulerActor) { <-busy }})
+	media := []kv.Media{{At: 1, Tokens: 2, Hash: 7}}
+	stream := open(t, s, Request{Tokens: []kv.Token{1, 2, 3, 4}, Media: media, MaxTokens: 1, IgnoreEOS: true})
+	media[0].At = 100 // beyond the prompt
+	close(busy)
+	if _, _, e := drain(t, stream); e.Err != nil {
+		t.Error(e.Err)
+	}
+}
