@@ -68,10 +68,14 @@ func (a *schedulerActor) receive(self *process, message any) {
 	a.wake()
 }
 
-// submit hands a request to the core, or ends it if the core refuses it or its caller has
-// aborted it.
+// submit hands a request to the core, or ends it if the core refuses it, its caller has aborted
+// it, or the system ends: after core.Flush no request may be added.
 func (a *schedulerActor) submit(m *submit) {
 	a.streams[m.stream.id] = m.stream
+	if err := a.sys.Err(); err != nil {
+		a.refuse(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
+		return
+	}
 	if gone := m.stream.gone.Load(); gone != nil {
 		a.refuse(m.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
 		return

@@ -344,3 +344,36 @@ func TestTiersClose(t *testing.T) {
 		}
 	}
 }
+
+// TestTiersLateRequest: a request that reaches the scheduler when the last writes have begun is not
+// run: it would evict KV that these writes have yet to read.
+func TestTiersLateRequest(t *testing.T) {
+	b, err := sim.Open(sim.Config{PageTokens: 16, Pages: tierPool / 16, Vocab: nano.Config().Vocab})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &storetest.Injector{}
+	s := start(t, Config{Backend: b, Tiers: Tiers{Stores: []mempool.Store{tierStore(t, kv.TierDisk, t.TempDir(), b.Info(), in)}}}, cpu.Config{})
+	tierAsk(t, s, 0)
+	late, err := s.door.enter(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Plant(storetest.AtWrite, storetest.Slow, 1, true)
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	for begun := false; !begun; {
+		if begun, err = ask(patience(t), s, func(a *schedulerActor) bool { return a.last != nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.submit(late, Request{MaxTokens: 3, Samples: 1}, tierPrompt(1))
+	st, err := s.Stats(patience(t))
+	if err != nil || st.Scheduler.Requests != 1 {
+		t.Errorf("%v, %d requests were accepted, want 1", err, st.Scheduler.Requests)
+	}
+	in.Clear()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
