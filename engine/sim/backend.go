@@ -103,7 +103,9 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	b.device.tables.Apply(batch)
 	b.device.masks.Apply(batch)
 	t := &ticket{backend: b}
-	b.compute(batch, t)
+	if b.compute(batch, t); b.cfg.Sanitize == Full {
+		t.lent.lendBatch(batch)
+	}
 	if len(b.recent) == b.info.MaxInflight {
 		b.recent = slices.Delete(b.recent, 0, 1)
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -71,19 +72,27 @@ func (b *Backend) finish(t *ticket) {
 		b.disarm(x) // no effect on t's own event, which is running
 		x.complete(nil)
 	}
+	var misused error // a caller has changed what it had lent
 	b.moving.pending = slices.DeleteFunc(b.moving.pending, func(m *ticket) bool {
 		if m.end > t.end {
 			return false
 		}
 		b.disarm(m)
+		misused = cmp.Or(misused, m.lent.giveBack())
 		b.moving.end(m, m.fail)
 		return true
 	})
+	if misused != nil {
+		b.lose(b.sanitizerError(misused))
+		return
+	}
 	for len(b.batches) > 0 && b.batches[0].end <= t.end {
 		first := b.batches[0]
+		if err := first.lent.giveBack(); err != nil && first.lost == nil {
+			first.lost = b.sanitizerError(err)
+		}
 		if first.lost != nil {
-			b.lost = first.lost
-			b.drop(first.lost)
+			b.lose(first.lost)
 			return
 		}
 		b.batches = slices.Delete(b.batches, 0, 1)
@@ -92,6 +101,18 @@ func (b *Backend) finish(t *ticket) {
 	if !t.over.Load() {
 		panic(fmt.Sprintf("sim: the ticket that ends at %v is not among the pending ones", t.end))
 	}
+}
+
+// sanitizerError returns the error that ends the device for what the sanitizer found at the end of
+// a batch or a move.
+func (b *Backend) sanitizerError(err error) *engine.Error {
+	return &engine.Error{Backend: b.info.Name, Op: "sanitizer", Err: err}
+}
+
+// lose ends the device and all pending tickets with err; the caller holds b.mu.
+func (b *Backend) lose(err *engine.Error) {
+	b.lost = err
+	b.drop(err)
 }
 
 // drop ends all pending tickets with err; the caller holds b.mu.

@@ -140,9 +140,8 @@ func TestTimeline(t *testing.T) {
 	for range 3 {
 		all = append(all, d.submit(b))
 	}
-	bytes := make([]byte, d.b.Info().PageBytes)
 	for i, m := range []direction{toHost, fromHost, toHost} {
-		d.move(engine.MoveID(i+1), m, kv.PageID(9+i), bytes)
+		d.move(engine.MoveID(i+1), m, kv.PageID(9+i), make([]byte, d.b.Info().PageBytes))
 	}
 	moved := []time.Duration{ends[2] + p.Transfer(d.b.pageBytes), ends[2] + p.Transfer(d.b.pageBytes), ends[2] + 2*p.Transfer(d.b.pageBytes)}
 	for i, x := range all {

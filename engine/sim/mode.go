@@ -13,7 +13,8 @@ type Mode uint8
 // The modes.
 const (
 	// Full checks every KV slot that a row reads: its position, and the chain of hashes from the
-	// first token on. Cost: a few nanoseconds per token of context.
+	// first token on. Cost: a few nanoseconds per token of context. It also checks that batches and
+	// the host memory of moves stay as they are while they are pending.
 	Full Mode = iota
 	// Boundary checks only the last KV slot that a row reads, if the row continues where the last
 	// row of its engine slot ended. For any other row, such as the first one on cached pages, it
@@ -31,5 +32,6 @@ func (m Mode) String() string { return modeNames.Name(m) }
 func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Read(m, text) }
 
 // ErrCorrupt is wrapped by the *engine.Error that ends the device when a batch reads or
-// overwrites the wrong KV. That is a bug of the scheduler, never of its caller.
+// overwrites the wrong KV, or is changed while it is pending. That is a bug of the scheduler, never
+// of its caller.
 var ErrCorrupt = errors.New("sim: the KV cache is corrupt")

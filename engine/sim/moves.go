@@ -63,6 +63,9 @@ func (b *Backend) Move(m *engine.Move, memory [][]byte) error {
 			b.device.arrive(p, t.fail, memory[i])
 		}
 	}
+	if t.fail == nil && b.cfg.Sanitize == Full {
+		t.lent.lendMemory(memory, m.To != kv.TierDevice)
+	}
 	*channel = later(max(*channel, b.free, b.now()), b.cfg.Profile.Transfer(len(m.Pages)*b.pageBytes))
 	t.end = *channel
 	x.pending = append(x.pending, t)

@@ -15,6 +15,7 @@ type ticket struct {
 	lost *engine.Error
 	move engine.MoveID // 0 for a batch
 	fail error         // error of the move, if it fails
+	lent lent          // what the caller must leave alone; empty unless the mode is Full
 
 	// The event that completes the ticket: event in virtual time, timer in real time.
 	event EventID
