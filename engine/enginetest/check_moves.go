@@ -78,7 +78,8 @@ func checkMoves(h *harness) {
 	r.badMoves(memory)
 }
 
-// restore moves s back, to other pages in another order, and continues it.
+// restore moves s back, to other pages in another order, and continues it. After the end of the move
+// the memory is the caller's again, and restore overwrites it.
 func (r *rig) restore(s *sequence, used, steps int, memory [][]byte) {
 	s.pages = r.pages(len(s.prompt) + steps)
 	in, from := slices.Clone(s.pages[:used]), slices.Clone(memory)
@@ -87,10 +88,18 @@ func (r *rig) restore(s *sequence, used, steps int, memory [][]byte) {
 	back := must(r.begin(kv.TierHost, kv.TierDevice, in, from))
 	b := &engine.Batch{After: []engine.MoveID{back}, Rows: []engine.Row{s.row(&r.info, 100)}}
 	s.take(b, r.run(b), 0)
+	ok(r.await(back))
+	for _, m := range memory {
+		clear(m)
+	}
 	for len(s.out) < steps {
 		r.step(1, nil, s)
 	}
-	ok(r.await(back))
+	for i, m := range memory {
+		if slices.ContainsFunc(m, func(b byte) bool { return b != 0 }) {
+			failf("page %d of a move's memory was written after the move's end", i)
+		}
+	}
 }
 
 // badMoves submits moves that must be refused, and fails if one is not.
@@ -119,7 +128,19 @@ func (r *rig) badMoves(memory [][]byte) {
 
 // moveControls are movers that checkMoves must fail.
 func moveControls() []control {
+	var used [][]byte // memory of the latest move
 	return []control{
+		{"moves", "writes to a move's memory after its end", with(broken{
+			move: func(b *broken, m *engine.Move, memory [][]byte) error {
+				used = memory
+				return b.mover.Move(m, memory)
+			},
+			batch: func(b *broken, x *engine.Batch) {
+				if len(used) > 0 && len(x.After) == 0 {
+					used[0][0] = 1
+				}
+			},
+		})},
 		{"moves", "drops moves from the host", with(broken{move: func(b *broken, m *engine.Move, memory [][]byte) error {
 			if m.To == kv.TierDevice {
 				m, memory = &engine.Move{ID: m.ID, From: m.From, To: m.To}, nil

@@ -41,6 +41,7 @@ func Checks() []Check {
 		{Name: "preempt-resume", run: checkPreemptResume},
 		{Name: "moves", run: checkMoves, moves: true},
 		{Name: "slot-reuse", run: checkSlotReuse},
+		{Name: "ownership", run: checkOwnership},
 		{Name: "stale-poison", run: checkStalePoison, moves: true},
 		{Name: "row-error", run: checkRowError, moves: true},
 		{Name: "seed", run: checkSeed},
