@@ -3,6 +3,7 @@ package openai
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -260,5 +261,27 @@ func BenchmarkDecodeTokens(b *testing.B) {
 		if _, err := DecodeCompletion(body, Options{}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestBiasOfARequest: logit_bias replaces the server's default, which all requests share.
+func TestBiasOfARequest(t *testing.T) {
+	defaults := Sampling{Bias: append(make([]TokenBias, 0, 4), TokenBias{Token: 7, Bias: 1}, TokenBias{Token: 9, Bias: 2})}
+	decode := func(bias string) []TokenBias {
+		c, err := DecodeCompletion([]byte(`{"prompt":"x"`+bias+`}`), Options{Sampling: &defaults})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Sampling.Bias
+	}
+	first, second := decode(`,"logit_bias":{"5":-1,"9":3}`), decode(`,"logit_bias":{"6":-2}`)
+	if want := []TokenBias{{5, -1}, {9, 3}}; !slices.Equal(first, want) {
+		t.Errorf("the first request has %v, want %v", first, want)
+	}
+	if want := []TokenBias{{6, -2}}; !slices.Equal(second, want) {
+		t.Errorf("the second request has %v, want %v", second, want)
+	}
+	if got := decode(""); !slices.Equal(got, defaults.Bias) {
+		t.Errorf("a request without logit_bias has %v, want %v", got, defaults.Bias)
 	}
 }

@@ -79,7 +79,8 @@ func (r *reading) stopBytes(v value) {
 	}
 }
 
-// logitBias sorts by token, because the order in an object has no meaning.
+// logitBias replaces the server's default. It sorts by token, because the order in an object has no
+// meaning.
 func (r *reading) logitBias(v value) {
 	all := r.object(v, "an object of token ids and numbers")
 	if len(all) > maxBiases {
@@ -95,6 +96,7 @@ func (r *reading) logitBias(v value) {
 		}
 		byToken[kv.Token(n)] = r.number(f.value, -100, 100)
 	}
+	r.Sampling.Bias = nil // not the default's array, which all requests share
 	for _, t := range slices.Sorted(maps.Keys(byToken)) {
 		r.Sampling.Bias = append(r.Sampling.Bias, TokenBias{Token: t, Bias: byToken[t]})
 	}
