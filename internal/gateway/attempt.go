@@ -78,15 +78,18 @@ func (s *attempts) start(ctx context.Context, m *members.Member, spare bool) *at
 	return a
 }
 
-// end ends attempt a at worker m, and cancels its context.
+// end ends attempt a at worker m, and cancels its context. Later calls do nothing.
 func (s *attempts) end(m *members.Member, a *attempt) {
 	s.mu.Lock()
+	_, open := s.at[m][a]
 	if delete(s.at[m], a); len(s.at[m]) == 0 {
 		delete(s.at, m)
 	}
 	s.mu.Unlock()
-	m.Done()
-	a.cancel(nil)
+	if open {
+		m.Done()
+		a.cancel(nil)
+	}
 }
 
 // cancelSilent cancels attempts at worker m, which has been lost since the time lost. It does

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -70,6 +71,58 @@ func TestFrozenAndGone(t *testing.T) {
 	case <-time.After(long):
 		t.Error("the request waits for a worker that is gone")
 		close(goOn)
+	}
+	s.idle()
+}
+
+// TestTakenBackWhileAnswered: a request that is taken back just as its worker answers ends once there.
+// The worker's other requests still count as running there, also after it has left.
+func TestTakenBackWhileAnswered(t *testing.T) {
+	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
+	s := newStand(t, Config{}, a, b)
+	s.ready(2)
+	a.holds(run(0, 4000))
+	s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 1000 })
+	m := s.members.Snapshot().ByID[kv.WorkerID(a.card.ID())]
+	asked := make(chan struct{})
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		close(asked)
+		<-r.Context().Done()
+	})
+	done := make(chan reply, 1)
+	go func() { done <- s.ask(t.Context(), run(0, 4000), `,"stream":true,"max_tokens":2`) }()
+	<-asked
+	s.attempts.mu.Lock()
+	others := maps.Clone(s.attempts.at[m])
+	s.attempts.mu.Unlock()
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		s.attempts.mu.Lock()
+		defer s.attempts.mu.Unlock()
+		for at := range s.attempts.at[m] {
+			if _, other := others[at]; !other && !at.phase.CompareAndSwap(waits, moved) {
+				t.Error("it can't be taken back")
+			}
+		}
+		io.WriteString(rw, "{}")
+	})
+	if r := s.ask(t.Context(), run(0, 4000), `,"max_tokens":2`); r.StatusCode != 200 || r.worker() != "b" {
+		t.Errorf("of one that was taken back: %s from %q: %s", r.Status, r.worker(), r.text)
+	}
+	if err := s.SetWorkers([]members.Worker{{URL: b.http.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	s.heard(m, 0) // as if nothing had arrived for long
+	a.sick.Store(true)
+	s.patience(0)
+	select {
+	case r := <-done:
+		if r.StatusCode != 200 || r.worker() != "b" {
+			t.Errorf("of one that is gone: %s from %q: %s", r.Status, r.worker(), r.text)
+		}
+	case <-time.After(long):
+		t.Error("the request waits for a worker that is gone")
+		a.http.CloseClientConnections()
 	}
 	s.idle()
 }
