@@ -106,6 +106,9 @@ func TestNothingStaysOfAWorkerThatLeft(t *testing.T) {
 	if claims := len(s.members.Snapshot().ByID); claims != 0 {
 		t.Errorf("%d names are taken", claims)
 	}
+	if _, sums, recent := s.metrics.recent.Read(time.Now()); len(sums) != 0 || len(recent) != 1 {
+		t.Errorf("the page has %v, and %d requests", sums, len(recent))
+	}
 	families, err := s.cfg.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -34,11 +34,11 @@ func (p *proxiedRequest) ended(r *http.Request) {
 	}
 	total := time.Since(p.start)
 	m.Requests.WithLabelValues(worker, strconv.Itoa(status)).Inc()
-	if p.member != nil && p.member.Gone() {
-		p.g.members.Forget(worker) // the worker left before this request ended: remove its series again
-	}
 	m.Whole.Observe(total.Seconds())
 	p.record(worker, status, total)
+	if p.member != nil && p.member.Gone() {
+		p.g.members.Forget(worker) // the worker left before this request ended: remove its series and sums again
+	}
 	line := p.g.log.Check(zap.InfoLevel, "request")
 	if line == nil {
 		return
