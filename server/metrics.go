@@ -52,25 +52,22 @@ var latency = []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .02, .0
 // sizes holds histogram bounds in tokens.
 var sizes = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072}
 
-// newMetrics makes and registers the metrics. It fails if the registry has any of them already.
-func newMetrics(s *Server) (*metrics, error) {
+// newMetrics sets s.metrics and registers them. It fails if the registry has any of them already. The
+// registry may read s before newMetrics returns, so the collector of s comes last.
+func newMetrics(s *Server) error {
 	m := &metrics{registry: s.cfg.Registry, labelled: map[string]bool{}}
+	s.metrics = m
 	names := figures.Names{Prefix: "coppice_", Labels: prometheus.Labels{"model_name": s.cfg.Model}}
 	if s.cfg.MetricAliases == VLLMNames {
 		names.Aliases = map[string]string{"vllm": "vllm:"}
 	}
 	if err := figures.Register(m.registry, names, &m.instruments, map[string][]float64{"seconds": latency, "tokens": sizes}); err != nil {
-		return nil, err
+		return err
 	}
 	info := s.cfg.Node.Info()
 	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coppice_build_info", Help: "Always 1. The labels are the version, Go's version, the backend and its arithmetic.",
 		ConstLabels: prometheus.Labels{"model_name": s.cfg.Model, "version": s.cfg.Version, "go_version": runtime.Version(), "backend": info.Name, "numerics": info.NumericsID}},
 		func() float64 { return 1 })
-	for _, c := range []prometheus.Collector{build, figures.Collector(names, s.scrape)} {
-		if err := m.registry.Register(c); err != nil {
-			return nil, err
-		}
-	}
 	keys := s.cfg.Keys
 	if len(keys) == 0 {
 		keys = []Key{{}}
@@ -83,7 +80,12 @@ func newMetrics(s *Server) (*metrics, error) {
 			counter.WithLabelValues(m.label(k.Tenant)) // begins at 0
 		}
 	}
-	return m, nil
+	for _, c := range []prometheus.Collector{build, figures.Collector(names, s.scrape)} {
+		if err := m.registry.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // otherTenants is the label of tenants beyond Config.TenantLabels.

@@ -40,7 +40,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.screen.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling)}
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
-	if s.metrics, err = newMetrics(s); err != nil {
+	if err := newMetrics(s); err != nil {
 		return nil, err
 	}
 	s.fixed.document = openai.Facts{

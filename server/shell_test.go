@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -244,3 +245,30 @@ func (discard) Write(b []byte) (int, error)      { return len(b), nil }
 func (discard) WriteHeader(int)                  {}
 func (discard) Flush()                           {}
 func (discard) SetWriteDeadline(time.Time) error { return nil }
+
+// TestScrapedWhileMade: a program may read its registry while it makes a server with it.
+func TestScrapedWhileMade(t *testing.T) {
+	b := start(t, setup{})
+	cfg := Config{Node: b.node, Model: "nano", Registry: prometheus.NewRegistry()}
+	for i := range 1000 { // New takes some time for each
+		cfg.Keys = append(cfg.Keys, Key{Secret: fmt.Sprintf("secret-of-%d", i), Tenant: fmt.Sprint(i)})
+	}
+	made, read := make(chan struct{}), make(chan error, 1)
+	go func() {
+		var failed error
+		for {
+			_, err := cfg.Registry.Gather()
+			failed = cmp.Or(failed, err)
+			select {
+			case <-made:
+				read <- failed
+				return
+			default:
+			}
+		}
+	}()
+	srv, err := New(cfg)
+	close(made)
+	b.ok(errors.Join(err, <-read))
+	b.ok(srv.Close())
+}
