@@ -100,12 +100,12 @@ func (p *Publisher) run(next uint64) {
 	out := newEncoder(p.cfg.Form, p.cfg.DP)
 	for {
 		batches, err := p.read(next)
-		switch {
-		case errors.Is(err, context.DeadlineExceeded):
+		switch { // by identity: the error with which a log ends may wrap anything
+		case err == errPause:
 			if p.log.beat(next) {
 				p.count(func(m *PublisherMetrics) { m.Heartbeats++ })
 			}
-		case errors.Is(err, ErrLagged):
+		case err == ErrLagged:
 			first, _ := p.log.Kept()
 			p.count(func(m *PublisherMetrics) { m.Lost += first - next })
 			next = first
@@ -119,13 +119,16 @@ func (p *Publisher) run(next uint64) {
 	}
 }
 
+// errPause is read's error if no batch came in the time of a heartbeat.
+var errPause = errors.New("events: a pause")
+
 // read returns batches of the log, starting with number next. It waits for them, at most for the
 // time of a heartbeat.
 func (p *Publisher) read(next uint64) ([]Batch, error) {
 	ctx := p.ctx
 	if p.cfg.Heartbeat > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, p.cfg.Heartbeat)
+		ctx, cancel = context.WithTimeoutCause(ctx, p.cfg.Heartbeat, errPause)
 		defer cancel()
 	}
 	return p.log.Read(ctx, next)

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -183,6 +184,24 @@ func TestPublisherEndsWithItsLog(t *testing.T) {
 	}
 	if err := p.Close(); err != nil || !errors.Is(p.Close(), ErrClosed) {
 		t.Error(err)
+	}
+}
+
+// TestPublisherEndsByATimeout: a node whose backend ran into a timeout of its own has failed,
+// and is not taken for a log without news.
+func TestPublisherEndsByATimeout(t *testing.T) {
+	for _, cause := range []error{context.DeadlineExceeded, ErrLagged} {
+		synctest.Test(t, func(t *testing.T) {
+			p := mustPublisher(t, PublisherConfig{Heartbeat: time.Hour}, LogConfig{}, nil, newTap())
+			p.log.Close(fmt.Errorf("backend: %w", cause))
+			time.Sleep(time.Minute)
+			select {
+			case <-p.Done():
+			default:
+				t.Errorf("the publisher still runs after its log has ended by %v", cause)
+			}
+			p.Close()
+		})
 	}
 }
 
