@@ -61,16 +61,14 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 	if err := a.cfg.validate(); err != nil {
 		return nil, err
 	}
-	var err error
-	if a.nc, err = a.cfg.connect("coppice worker "+a.cfg.Worker+", registration", func() { signal(a.up) }, nil); err != nil {
-		return nil, err
+	a.begin()
+	connect := func(o nats.Option) (*nats.Conn, error) {
+		return a.cfg.connect("coppice worker "+a.cfg.Worker+", registration", func() { signal(a.up) }, nil, o)
 	}
 	// A full channel drops questions: one announcement answers them all.
-	if _, err := a.nc.ChanSubscribe(a.cfg.whoSubject(), a.asked); err != nil {
-		a.nc.Close()
-		return nil, fmt.Errorf("nats: %w", err)
+	if err := a.open(a.cfg.Retry, connect, into(a.cfg.whoSubject(), a.asked)); err != nil {
+		return nil, err
 	}
-	a.begin()
 	a.wait.Go(a.run)
 	return a, nil
 }
@@ -89,7 +87,7 @@ func (a *Announcer) run() {
 		case <-a.ctx.Done():
 			return
 		case <-timer.C:
-			if a.nc.IsConnected() { // otherwise the client would keep it and send it when it is outdated
+			if a.nc().IsConnected() { // otherwise the client would keep it and send it when it is outdated
 				_ = a.publish(a.cfg.Payload) // on an error: the next one is due soon
 			}
 			last = time.Now()
@@ -103,7 +101,7 @@ func (a *Announcer) run() {
 }
 
 func (a *Announcer) publish(payload []byte) error {
-	return a.nc.PublishMsg(&nats.Msg{Subject: a.cfg.hereSubject(a.cfg.Worker), Header: header(a.cfg.Epoch, 0), Data: payload})
+	return a.nc().PublishMsg(&nats.Msg{Subject: a.cfg.hereSubject(a.cfg.Worker), Header: header(a.cfg.Epoch, 0), Data: payload})
 }
 
 // Close says goodbye, if a server is connected, and ends. It may be called again.

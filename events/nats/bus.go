@@ -64,7 +64,7 @@ func (m BusMetrics) String() string {
 type Bus struct {
 	cfg BusConfig
 	client
-	sub      *nats.Subscription
+	sub      atomic.Pointer[nats.Subscription]
 	up       chan struct{} // capacity 1
 	messages chan []byte
 
@@ -82,20 +82,14 @@ func NewBus(cfg BusConfig) (*Bus, error) {
 		b.connects.Add(1)
 		signal(b.up)
 	}
-	var err error
-	if b.nc, err = cfg.connect("coppice bus "+cfg.Topic, up, nil, nats.NoEcho(), nats.ReconnectBufSize(-1)); err != nil {
-		return nil, err
-	}
-	if b.sub, err = subscribe(b.nc, cfg.subject(), cfg.QueueMessages, cfg.QueueBytes); err != nil {
-		b.nc.Close()
-		return nil, err
-	}
 	b.begin()
 	heard := make(chan *nats.Msg)
-	b.wait.Go(func() {
-		defer close(heard)
-		pump(b.ctx, b.sub, heard)
-	})
+	connect := func(o nats.Option) (*nats.Conn, error) {
+		return cfg.connect("coppice bus "+cfg.Topic, up, nil, nats.NoEcho(), nats.ReconnectBufSize(-1), o)
+	}
+	if err := b.open(cfg.Retry, connect, b.pumpInto(cfg.subject(), cfg.QueueMessages, cfg.QueueBytes, &b.sub, heard)); err != nil {
+		return nil, err
+	}
 	b.wait.Go(func() { b.take(heard) })
 	return b, nil
 }
@@ -103,7 +97,13 @@ func NewBus(cfg BusConfig) (*Bus, error) {
 // take forwards received messages to the channel messages, except those that are too long.
 func (b *Bus) take(heard <-chan *nats.Msg) {
 	defer close(b.messages)
-	for m := range heard {
+	for {
+		var m *nats.Msg
+		select {
+		case m = <-heard:
+		case <-b.ctx.Done():
+			return
+		}
 		if len(m.Data) > b.cfg.MaxMessage {
 			b.tooLong.Add(1)
 			continue
@@ -126,12 +126,12 @@ func (b *Bus) Messages() <-chan []byte { return b.messages }
 func (b *Bus) Up() <-chan struct{} { return b.up }
 
 // Connected reports whether there is a server.
-func (b *Bus) Connected() bool { return b.nc.IsConnected() }
+func (b *Bus) Connected() bool { return b.nc().IsConnected() }
 
 // MaxMessage returns the longest message that Send accepts, in bytes: the smaller of the
 // configuration's limit and, once connected, the server's.
 func (b *Bus) MaxMessage() int {
-	if n := b.nc.MaxPayload(); n > 0 {
+	if n := b.nc().MaxPayload(); n > 0 {
 		return int(min(n, int64(b.cfg.MaxMessage)))
 	}
 	return b.cfg.MaxMessage
@@ -153,10 +153,10 @@ func (b *Bus) send(message []byte) error {
 	if most := b.MaxMessage(); len(message) > most {
 		return fmt.Errorf("nats: a message of %d bytes, want at most %d", len(message), most)
 	}
-	if !b.nc.IsConnected() {
+	if !b.nc().IsConnected() {
 		return ErrNoServer
 	}
-	switch err := b.nc.Publish(b.cfg.subject(), message); {
+	switch err := b.nc().Publish(b.cfg.subject(), message); {
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed):
 		return ErrNoServer // the connection broke just now
 	case err != nil:
@@ -169,7 +169,7 @@ func (b *Bus) send(message []byte) error {
 func (b *Bus) Metrics() BusMetrics {
 	m := BusMetrics{Connected: b.Connected(), Connects: b.connects.Load(), Sent: b.sent.Load(), Unsent: b.unsent.Load(),
 		Received: b.received.Load(), TooLong: b.tooLong.Load()}
-	if n, err := b.sub.Dropped(); err == nil {
+	if n, err := b.sub.Load().Dropped(); err == nil {
 		m.Dropped = uint64(n)
 	}
 	return m

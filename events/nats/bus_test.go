@@ -3,12 +3,18 @@ package nats
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/internal/events/eventstest"
 )
 
 func bus(t testing.TB, cfg BusConfig) *Bus {
@@ -192,4 +198,79 @@ func TestBusConfig(t *testing.T) {
 			t.Errorf("%v, %v, want %q", b, err, want)
 		}
 	}
+}
+
+// expeller forwards connections to a server. expel sends all clients an error after which the NATS
+// client closes the connection permanently, as a server does for a message that exceeds its limit.
+type expeller struct {
+	url string
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool // to clients
+}
+
+func newExpeller(t *testing.T, to string) *expeller {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &expeller{url: "nats://" + l.Addr().String(), conns: map[net.Conn]bool{}}
+	var wait sync.WaitGroup
+	t.Cleanup(func() { l.Close(); x.expel(); wait.Wait() })
+	wait.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", strings.TrimPrefix(to, "nats://"))
+			if err != nil {
+				client.Close()
+				continue
+			}
+			x.mu.Lock()
+			x.conns[client] = true
+			x.mu.Unlock()
+			wait.Go(func() { io.Copy(server, client); server.Close() })
+			wait.Go(func() { io.Copy(client, server); client.Close() })
+		}
+	})
+	return x
+}
+
+func (x *expeller) expel() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for c := range x.conns {
+		io.WriteString(c, "-ERR 'Maximum Payload Violation'\r\n")
+		c.Close()
+	}
+	clear(x.conns)
+}
+
+// TestExpelled: a server that ends a connection permanently does not end the client: it opens
+// another one.
+func TestExpelled(t *testing.T) {
+	s := server(t, "127.0.0.1:0")
+	x := newExpeller(t, s.URL())
+	a, b := bus(t, BusConfig{Config: Config{URL: x.url}}), bus(t, BusConfig{Config: Config{URL: s.URL()}})
+	meet(t, a, b)
+	through := config(s)
+	through.URL = x.url
+	sender := publisher(t, through, events.PublisherConfig{})
+	c, heard, hears := eventstest.NewCache(), eventstest.NewSet(), eventstest.NewSet()
+	follow(t, heard, config(s), events.SubscriberConfig{})
+	follow(t, hears, through, events.SubscriberConfig{})
+	for n := range 3 {
+		sender.Publish(c.Step(4))
+		heard.Until(c.Held)
+		hears.Until(c.Held)
+		meet(t, a, b)
+		x.expel()
+		until(t, "another connection", func() bool { return a.Metrics().Connects == uint64(n)+2 })
+	}
+	sender.Publish(c.Step(4))
+	heard.Until(c.Held)
+	hears.Until(c.Held)
+	meet(t, a, b)
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -107,7 +108,7 @@ func (c Config) connect(name string, up, down func(), more ...nats.Option) (*nat
 
 // client is a connection and the goroutines that use it.
 type client struct {
-	nc     *nats.Conn // nil before it is opened
+	conn   atomic.Pointer[nats.Conn] // nil before it is opened
 	ctx    context.Context
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -116,6 +117,50 @@ type client struct {
 
 func (c *client) begin() { c.ctx, c.cancel = context.WithCancel(context.Background()) }
 
+// nc returns the connection.
+func (c *client) nc() *nats.Conn { return c.conn.Load() }
+
+// open opens the connection by connect, which must pass the given option on, and subscribes. A
+// server may end a connection permanently, for example for a message that exceeds its limit. Then
+// open opens another one, and waits for retry before each attempt. The error is that of the first
+// connect or subscribe.
+func (c *client) open(retry time.Duration, connect func(nats.Option) (*nats.Conn, error), subscribe func(*nats.Conn) error) error {
+	ended := make(chan struct{}, 1)
+	again := func() error {
+		nc, err := connect(nats.ClosedHandler(func(*nats.Conn) { signal(ended) }))
+		if err != nil {
+			return err
+		}
+		if err := subscribe(nc); err != nil {
+			nc.Close()
+			return err
+		}
+		c.conn.Store(nc)
+		return nil
+	}
+	if err := again(); err != nil {
+		return err
+	}
+	c.wait.Go(func() {
+		for {
+			select {
+			case <-ended:
+			case <-c.ctx.Done():
+				return
+			}
+			select {
+			case <-time.After(retry):
+			case <-c.ctx.Done():
+				return
+			}
+			if c.nc().IsClosed() && again() != nil { // not closed: an earlier one has ended
+				signal(ended)
+			}
+		}
+	})
+	return nil
+}
+
 // end ends the goroutines and closes the connection. Before that, if a server is connected, it
 // calls last and waits up to flushTimeout for sent messages to leave. It may be called again,
 // and always returns nil.
@@ -123,14 +168,15 @@ func (c *client) end(last func()) error {
 	c.once.Do(func() {
 		c.cancel()
 		c.wait.Wait()
-		if c.nc == nil {
+		nc := c.nc()
+		if nc == nil {
 			return
 		}
-		if c.nc.IsConnected() {
+		if nc.IsConnected() {
 			last()
-			_ = c.nc.FlushTimeout(flushTimeout) // on an error they are lost; readers notice by numbers or silence
+			_ = nc.FlushTimeout(flushTimeout) // on an error they are lost; readers notice by numbers or silence
 		}
-		c.nc.Close()
+		nc.Close()
 	})
 	return nil
 }
@@ -164,6 +210,31 @@ func pump(ctx context.Context, sub *nats.Subscription, to chan<- *nats.Msg) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// into returns a function that subscribes to subject and puts the messages into to. A full channel
+// drops messages.
+func into(subject string, to chan *nats.Msg) func(*nats.Conn) error {
+	return func(nc *nats.Conn) error {
+		if _, err := nc.ChanSubscribe(subject, to); err != nil {
+			return fmt.Errorf("nats: %w", err)
+		}
+		return nil
+	}
+}
+
+// pumpInto returns a function that subscribes to subject as subscribe does, stores the subscription
+// in sub and forwards its messages to the channel to.
+func (c *client) pumpInto(subject string, messages, bytes int, sub *atomic.Pointer[nats.Subscription], to chan<- *nats.Msg) func(*nats.Conn) error {
+	return func(nc *nats.Conn) error {
+		got, err := subscribe(nc, subject, messages, bytes)
+		if err != nil {
+			return err
+		}
+		sub.Store(got)
+		c.wait.Go(func() { pump(c.ctx, got, to) })
+		return nil
 	}
 }
 

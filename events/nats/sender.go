@@ -32,13 +32,12 @@ func (s *Sender) Start(h events.History) error {
 		return err
 	}
 	s.history = h
-	var err error
-	if s.nc, err = s.cfg.connect("coppice worker "+s.cfg.Worker, func() {}, nil); err != nil {
-		return err
+	connect := func(o nats.Option) (*nats.Conn, error) {
+		return s.cfg.connect("coppice worker "+s.cfg.Worker, func() {}, nil, o)
 	}
 	// A full channel drops requests; the reader asks again.
-	if _, err := s.nc.ChanSubscribe(s.cfg.askSubject(), s.asked); err != nil {
-		return fmt.Errorf("nats: %w", err)
+	if err := s.open(s.cfg.Retry, connect, into(s.cfg.askSubject(), s.asked)); err != nil {
+		return err
 	}
 	s.wait.Go(s.answerAll)
 	return nil
@@ -47,7 +46,7 @@ func (s *Sender) Start(h events.History) error {
 // Send implements [events.Transport]. While there is no server, the client buffers 8 MiB. Beyond
 // that, Send returns an error, and readers see a gap.
 func (s *Sender) Send(m events.Message) error {
-	return s.nc.PublishMsg(&nats.Msg{Subject: s.cfg.subject(), Header: header(m.Epoch, m.Seq), Data: m.Payload})
+	return s.nc().PublishMsg(&nats.Msg{Subject: s.cfg.subject(), Header: header(m.Epoch, m.Seq), Data: m.Payload})
 }
 
 // answerAll answers requests one after another.
@@ -58,7 +57,7 @@ func (s *Sender) answerAll() {
 			// A failed answer ends with an error message. If even that fails, the reader times
 			// out and asks again.
 			if n, err := s.answer(m); err != nil {
-				_ = s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{headErr: {err.Error()}, headEnd: {strconv.Itoa(n)}}})
+				_ = s.nc().PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{headErr: {err.Error()}, headEnd: {strconv.Itoa(n)}}})
 			}
 		case <-s.ctx.Done():
 			return
@@ -79,7 +78,7 @@ func (s *Sender) answer(m *nats.Msg) (said int, err error) {
 	}
 	say := func(epoch, seq uint64, payload []byte) error {
 		said++
-		return s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: header(epoch, seq), Data: payload})
+		return s.nc().PublishMsg(&nats.Msg{Subject: m.Reply, Header: header(epoch, seq), Data: payload})
 	}
 	end := header(s.history.Epoch(), 0)
 	if string(m.Data) == snapshotRequest {
@@ -105,7 +104,7 @@ func (s *Sender) answer(m *nats.Msg) (said int, err error) {
 		}
 	}
 	end[headEnd] = []string{strconv.Itoa(said)}
-	return said, s.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: end})
+	return said, s.nc().PublishMsg(&nats.Msg{Subject: m.Reply, Header: end})
 }
 
 // Close implements [events.Transport]. It waits up to a second for sent batches to leave.

@@ -37,6 +37,7 @@ type Source struct {
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
 	turned chan struct{} // capacity 1: signals that the connection broke or is new
+	ended  chan struct{} // capacity 1: signals that a server has ended the connection permanently
 
 	successor uint64 // epoch of the last reported successor; only the goroutine of listen uses it
 
@@ -47,7 +48,7 @@ type Source struct {
 // NewSource returns a Source; Start connects it. It is an error if Worker or Prefix can't be
 // part of a subject.
 func NewSource(cfg Config) (*Source, error) {
-	s := &Source{cfg: bounds.Fill(cfg), turned: make(chan struct{}, 1), frames: make(chan events.Frame, 16)}
+	s := &Source{cfg: bounds.Fill(cfg), turned: make(chan struct{}, 1), ended: make(chan struct{}, 1), frames: make(chan events.Frame, 16)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, s.cfg.validate()
 }
@@ -57,14 +58,16 @@ func (s *Source) Start() <-chan events.Frame {
 	s.wait.Go(func() {
 		defer close(s.frames)
 		heard := make(chan *nats.Msg)
-		for wait := s.cfg.Retry; !s.connect(heard); wait = min(2*wait, 5*time.Second) {
+		for wait := s.cfg.Retry; s.ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
+			if s.connect(heard) {
+				s.listen(heard)
+				wait = s.cfg.Retry
+			}
 			select {
 			case <-time.After(wait):
 			case <-s.ctx.Done():
-				return
 			}
 		}
-		s.listen(heard)
 	})
 	return s.frames
 }
@@ -73,7 +76,7 @@ func (s *Source) Start() <-chan events.Frame {
 // because a file with credentials can't be read.
 func (s *Source) connect(heard chan<- *nats.Msg) bool {
 	turn := func() { signal(s.turned) }
-	nc, err := s.cfg.connect("coppice router, for worker "+s.cfg.Worker, turn, turn)
+	nc, err := s.cfg.connect("coppice router, for worker "+s.cfg.Worker, turn, turn, nats.ClosedHandler(func(*nats.Conn) { signal(s.ended) }))
 	if err != nil {
 		return false
 	}
@@ -97,7 +100,8 @@ func (s *Source) put(f events.Frame) {
 	}
 }
 
-// listen forwards messages, and changes of the connection, as frames until the source is closed.
+// listen forwards messages, and changes of the connection, as frames until a server ends the
+// connection permanently or the source is closed.
 func (s *Source) listen(heard <-chan *nats.Msg) {
 	for up := false; ; {
 		select {
@@ -112,6 +116,14 @@ func (s *Source) listen(heard <-chan *nats.Msg) {
 			if f, news := s.frame(m); news {
 				s.put(f)
 			}
+		case <-s.ended:
+			if !s.nc.IsClosed() {
+				continue // it was an earlier one
+			}
+			if up {
+				s.put(events.Frame{Kind: events.FrameDisconnected})
+			}
+			return
 		case <-s.ctx.Done():
 			return
 		}

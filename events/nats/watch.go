@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -65,7 +66,7 @@ func (c Change) Gone() bool { return c.Payload == nil }
 type Watcher struct {
 	cfg WatcherConfig
 	client
-	sub     *nats.Subscription
+	sub     atomic.Pointer[nats.Subscription]
 	turned  chan struct{} // capacity 1: signals each new connection
 	heard   chan *nats.Msg
 	changes chan Change
@@ -75,7 +76,8 @@ type Watcher struct {
 
 	// The rest belongs to the goroutine of run.
 	names      registry
-	reconnects uint64 // number of reconnects when the current deadlines began
+	of         *nats.Conn // the connection when the current deadlines began,
+	reconnects uint64     // and the number of its reconnects
 }
 
 // NewWatcher starts watching. It does not wait for a server. The error is about the
@@ -87,16 +89,14 @@ func NewWatcher(cfg WatcherConfig) (*Watcher, error) {
 	}
 	w := &Watcher{cfg: cfg, turned: make(chan struct{}, 1), heard: make(chan *nats.Msg), changes: make(chan Change),
 		names: registry{cfg: cfg, names: make(map[Process]*entry)}}
-	var err error
-	if w.nc, err = cfg.connect("coppice router, registration", func() { signal(w.turned) }, nil); err != nil {
-		return nil, err
-	}
-	if w.sub, err = subscribe(w.nc, cfg.hereSubject("*"), cfg.QueueMessages, cfg.QueueBytes); err != nil {
-		w.nc.Close()
-		return nil, err
-	}
 	w.begin()
-	w.wait.Go(func() { pump(w.ctx, w.sub, w.heard) })
+	connect := func(o nats.Option) (*nats.Conn, error) {
+		return cfg.connect("coppice router, registration", func() { signal(w.turned) }, nil, o)
+	}
+	if err := w.open(cfg.Retry, connect, w.pumpInto(cfg.hereSubject("*"), cfg.QueueMessages, cfg.QueueBytes, &w.sub, w.heard)); err != nil {
+		return nil, err
+	}
+	w.of = w.nc()
 	w.wait.Go(w.run)
 	return w, nil
 }
@@ -173,7 +173,7 @@ func (w *Watcher) expire() time.Duration {
 		// stopped. So count silence only after the server has answered a flush.
 		ctx, cancel := context.WithTimeout(w.ctx, w.cfg.Grace)
 		defer cancel()
-		if !w.ask() || w.nc.FlushWithContext(ctx) != nil || !w.connected() {
+		if !w.ask() || w.nc().FlushWithContext(ctx) != nil || !w.connected() {
 			w.names.renew(time.Now())
 			return w.cfg.Grace
 		}
@@ -187,24 +187,25 @@ func (w *Watcher) expire() time.Duration {
 // since the last call, it renews all deadlines. The order of the two reads matters: if the
 // connection is up and the number of reconnects unchanged, it was up all the time.
 func (w *Watcher) connected() bool {
-	up, reconnects := w.nc.IsConnected(), w.nc.Stats().Reconnects
-	if !up || reconnects != w.reconnects {
+	nc := w.nc()
+	up, reconnects := nc.IsConnected(), nc.Stats().Reconnects
+	if !up || nc != w.of || reconnects != w.reconnects {
 		w.names.renew(time.Now())
 	}
-	w.reconnects = reconnects
+	w.of, w.reconnects = nc, reconnects
 	return up
 }
 
 // ask asks every worker for an announcement. It returns false if no server is connected.
 func (w *Watcher) ask() bool {
-	return w.nc.IsConnected() && w.nc.Publish(w.cfg.whoSubject(), nil) == nil
+	return w.nc().IsConnected() && w.nc().Publish(w.cfg.whoSubject(), nil) == nil
 }
 
 // share copies the registry's counters for Metrics.
 func (w *Watcher) share() {
 	m := &w.names.metrics
 	m.Names = len(w.names.names)
-	if n, err := w.sub.Dropped(); err == nil {
+	if n, err := w.sub.Load().Dropped(); err == nil {
 		m.Dropped = uint64(n)
 	}
 	w.mu.Lock()

@@ -82,7 +82,7 @@ func TestRegistration(t *testing.T) {
 	a := announcer(t, s.URL(), "a", "card of a", time.Hour)
 	b := announcer(t, s.URL(), "b", "card of b", time.Hour)
 	// The watcher must not ask before the workers have subscribed.
-	for _, nc := range []*nats.Conn{a.nc, b.nc} {
+	for _, nc := range []*nats.Conn{a.nc(), b.nc()} {
 		if err := nc.Flush(); err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestRegistrationServerRestart(t *testing.T) {
 	dead := announcer(t, s.URL(), "dead", "x", time.Hour)
 	w.next(t, "a=x", "dead=x")
 	s.Close()
-	until(t, "an outage", func() bool { return !w.nc.IsConnected() })
+	until(t, "an outage", func() bool { return !w.nc().IsConnected() })
 	for range 3 {
 		before := w.Metrics().Outages
 		w.meanwhile(2 * grace)
