@@ -39,8 +39,10 @@ func (p *planting) due(kind Plant, r *rig) bool {
 
 // setup makes worlds that give the bug an opportunity.
 func (p *planting) setup(w *setup) {
-	w.restarts = false
+	w.restarts, w.cfg.SharePages = false, 0
 	switch p.kind {
+	case EarlyReturn:
+		w.share()
 	case ForgiveDebts, KeepCredit, ChargeCached:
 		w.cfg.Tiers, w.speedup = nil, 1
 	case Starve:
@@ -120,6 +122,9 @@ func (p *planting) plan(r *rig, x *scheduler.Plan) {
 	p.moves(r, x)
 	if len(r.flights) > 0 && len(r.flights[0].plan.Batch.Rows) > 0 && p.due(RewriteRow, r) {
 		r.flights[0].plan.Batch.Rows[0].Start++
+	}
+	if len(r.flights) > 0 && len(r.flights[0].pages) > 0 && p.due(EarlyReturn, r) {
+		r.hand(r.flights[0].pages[:1], inScheduler, onTheWayBack)
 	}
 	if len(x.Batch.Rows) == 0 {
 		return

@@ -41,7 +41,7 @@ func (c *door) reasons(o *order, accepted bool) []error {
 			all = append(all, err)
 		}
 	}
-	pool := info.NumPages * info.PageTokens
+	pool := poolTokens(&c.r.cfg, info)
 	add(n == 0, scheduler.ErrEmptyPrompt)
 	add(n > info.MaxPositions, scheduler.ErrPromptTooLong)
 	add(n > pool, scheduler.ErrTooLarge)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -16,11 +17,16 @@ type flight struct {
 	tokens  int
 	copies  int
 	samples int
+	pages   []kv.PageID // that its rows and copies use, if the pool is shared
 }
 
 // plan makes the next plan and submits it. It returns nil if there is none.
 func (r *rig) plan() *flight {
 	if r.lost != nil || len(r.flights) >= r.info.MaxInflight {
+		return nil
+	}
+	if r.yield() {
+		r.pump()
 		return nil
 	}
 	p := r.sched.Next(r.clock.Now())
@@ -47,6 +53,9 @@ func (r *rig) plan() *flight {
 			f.samples++
 		}
 	}
+	if r.rival != nil {
+		f.pages = usedPages(p, r.rows)
+	}
 	err := r.lower.begin(p)
 	if err == nil {
 		f.ticket, err = r.device.Submit(&p.Batch)
@@ -58,6 +67,17 @@ func (r *rig) plan() *flight {
 	r.flights = append(r.flights, f)
 	r.pump()
 	return f
+}
+
+// usedPages returns the pages that the rows and copies of p read or write.
+func usedPages(p *scheduler.Plan, rows []rowView) (pages []kv.PageID) {
+	for i := range rows {
+		pages = append(pages, rows[i].pages...)
+	}
+	for _, c := range p.Batch.Copies {
+		pages = append(pages, c.Src, c.Dst)
+	}
+	return pages
 }
 
 // arrived reports whether the oldest flight is done.

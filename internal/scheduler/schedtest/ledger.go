@@ -1,7 +1,10 @@
 package schedtest
 
 import (
+	"slices"
+
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -20,6 +23,9 @@ func newLedger(r *rig) *ledger {
 }
 
 func (l *ledger) handed(pages []kv.PageID, from, to place) {
+	if from == inScheduler && l.r.rival != nil && l.r.lost == nil && !l.r.closed {
+		l.unused(pages)
+	}
 	for _, id := range pages {
 		if id < 0 || int(id) >= len(l.at) {
 			l.failf("page %d moves from %v to %v, but there are %d pages", id, from, to, len(l.at))
@@ -30,6 +36,23 @@ func (l *ledger) handed(pages []kv.PageID, from, to place) {
 		l.at[id] = to
 		l.count[from]--
 		l.count[to]++
+	}
+}
+
+// unused fails if a plan or a move in flight uses one of pages, which the scheduler gives to a pool
+// from which others lease.
+func (l *ledger) unused(pages []kv.PageID) {
+	for _, id := range pages {
+		for _, f := range l.r.flights {
+			if slices.Contains(f.pages, id) {
+				l.failf("page %d is given back while plan %d uses it", id, f.seq)
+			}
+		}
+		for _, m := range l.r.lower.moves { // any order: it does not matter which one is reported
+			if slices.Contains(m.Pages, id) && (m.copying || m.Kind == tiering.Read) {
+				l.failf("page %d is given back while move %d uses it", id, m.ID)
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package schedtest
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -208,9 +209,9 @@ func (l *load) distort(req *scheduler.Request) {
 	case 0:
 		req.Prompt = nil
 	case 1:
-		req.Prompt = l.tokens(l.w.device.Pages*l.w.device.PageTokens + l.rng.between(0, 1))
+		req.Prompt = l.tokens(cmp.Or(l.w.cfg.SharePages, l.w.device.Pages)*l.w.device.PageTokens + l.rng.between(0, 1))
 	case 2:
-		req.MaxTokens = l.w.device.Pages*l.w.device.PageTokens - len(req.Prompt) + 1 + l.rng.between(0, 1)
+		req.MaxTokens = cmp.Or(l.w.cfg.SharePages, l.w.device.Pages)*l.w.device.PageTokens - len(req.Prompt) + 1 + l.rng.between(0, 1)
 	case 3:
 		req.MaxTokens = -1
 	case 4:

@@ -14,9 +14,10 @@ const (
 	onTheWayIn
 	inScheduler
 	onTheWayBack
+	atRival
 )
 
-var placeNames = [...]string{"in the pool", "on the way to the scheduler", "in the scheduler", "on the way to the pool"}
+var placeNames = [...]string{"in the pool", "on the way to the scheduler", "in the scheduler", "on the way to the pool", "with another scheduler"}
 
 func (p place) String() string { return placeNames[p] }
 
@@ -24,7 +25,7 @@ func (p place) String() string { return placeNames[p] }
 // as mailboxes do.
 type mail struct {
 	delay     func() time.Duration // draws the delay of the next message
-	last      [2]time.Duration     // latest delivery time to the pool and to the scheduler
+	last      [3]time.Duration     // latest delivery time to the pool, the scheduler and its rival
 	underway  int
 	sent      int
 	delivered int
@@ -33,6 +34,7 @@ type mail struct {
 const (
 	toPool = iota
 	toScheduler
+	toRival
 )
 
 // post sends a message in a direction: it calls deliver after a random delay, but not
@@ -54,8 +56,12 @@ func (r *rig) post(direction int, deliver func()) {
 // pump passes on the scheduler's page requests, page returns and events, as a shell does after
 // each message.
 func (r *rig) pump() {
+	r.yield()
 	if n := r.sched.Want(); n > 0 {
+		r.rival.asked()
 		r.post(toPool, func() { r.grant(n) })
+	} else {
+		r.rival.decline()
 	}
 	if pages := r.sched.Surplus(nil); len(pages) > 0 {
 		r.giveBack(pages)
@@ -68,19 +74,28 @@ func (r *rig) grant(n int) {
 	if n = r.bug.asked(r, n); n == 0 {
 		return
 	}
-	pages, err := r.pool.Grant(min(n, r.pool.FreePages()), nil)
-	if err != nil {
-		r.fail("ledger", "%v", err)
-	}
+	pages, free := r.lease(n)
 	pages = r.bug.granted(r, pages)
-	free := r.pool.FreePages()
 	r.hand(pages, inPool, onTheWayIn)
 	r.post(toScheduler, func() {
 		r.hand(pages, onTheWayIn, inScheduler)
 		r.note("granted %d pages, %d are left", len(pages), free)
+		r.rival.answered()
 		r.sched.Grant(pages, free)
 		r.pump()
 	})
+}
+
+// lease takes up to n pages from the pool, and returns them with the number of free pages.
+func (r *rig) lease(n int) (pages []kv.PageID, free int) {
+	if r.rival != nil {
+		return r.rival.lease(n)
+	}
+	pages, err := r.pool.Grant(min(n, r.pool.FreePages()), nil)
+	if err != nil {
+		r.fail("ledger", "%v", err)
+	}
+	return pages, r.pool.FreePages()
 }
 
 // giveBack sends pages to the pool.
@@ -89,7 +104,12 @@ func (r *rig) giveBack(pages []kv.PageID) {
 	r.post(toPool, func() {
 		r.hand(pages, onTheWayBack, inPool)
 		r.note("%d pages go back", len(pages))
-		r.pool.Return(r.bug.returned(r, pages))
+		pages = r.bug.returned(r, pages)
+		if r.rival != nil {
+			r.rival.giveBack(self, pages)
+			return
+		}
+		r.pool.Return(pages)
 	})
 }
 

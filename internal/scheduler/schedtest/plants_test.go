@@ -48,6 +48,7 @@ const (
 	GrantTwice  // the pool grants a page that is already granted
 	LosePage    // the pool loses a returned page
 	ForeignPage // a plan uses a page that was never granted
+	EarlyReturn // a page goes back to a shared pool while a plan in flight uses it
 
 	// rows
 	OverBudget   // the scheduler plans more tokens than its limit
@@ -130,6 +131,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	GrantTwice:    {"grant-twice", "ledger", ""},
 	LosePage:      {"lose-page", "ledger", ""},
 	ForeignPage:   {"foreign-page", "ledger", ""},
+	EarlyReturn:   {"early-return", "ledger", ""},
 	OverBudget:    {"over-budget", "rows", ""},
 	TwoWriters:    {"two-writers", "rows", ""},
 	WrongStart:    {"wrong-start", "rows", ""},

@@ -34,6 +34,7 @@ type Report struct {
 	Endings      [8]int // by scheduler.Reason
 	Aborts       Aborts
 	Messages     int           // messages to and from the pool
+	Recalled     int           // pages that the pool recalled for another scheduler
 	Events       int           // cache events
 	Leaves       int           // paths of the tree whose pages were checked at the end
 	Compared     int           // comparisons of the mirror with the tree

@@ -1,6 +1,7 @@
 package schedtest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -19,6 +20,7 @@ type rig struct {
 	system
 	lower lower
 	mail  mail
+	rival *rival // nil: no other scheduler leases from the pool
 	flying
 	lost   error // the error that ended the device; no more plans are made
 	closed bool  // everything has ended, except messages in flight
@@ -79,6 +81,11 @@ func newRig(o Options, b bug, device sim.Config, cfg scheduler.Config) (*rig, er
 	r.cfg, r.cache = cfg, r.sched.Cache()
 	if r.pool, err = mempool.NewPool(r.info.NumPages); err != nil {
 		return nil, fmt.Errorf("schedtest: %w", err)
+	}
+	if cfg.SharePages > 0 {
+		if r.rival, err = newRival(r); err != nil {
+			return nil, fmt.Errorf("schedtest: %w", err)
+		}
 	}
 	r.lower = newLower(r, cfg.Tiers)
 	r.book = newBook(r.info.MaxSlots)
@@ -164,7 +171,12 @@ func outputLimit(req *scheduler.Request, cfg *scheduler.Config, info *engine.Inf
 		return req.MaxTokens
 	}
 	n := len(req.Prompt)
-	return min(cfg.DefaultMaxTokens, info.MaxPositions-n+1, info.NumPages*info.PageTokens-n+1)
+	return min(cfg.DefaultMaxTokens, info.MaxPositions-n+1, poolTokens(cfg, info)-n+1)
+}
+
+// poolTokens returns the number of tokens for which the scheduler can rely on the pool.
+func poolTokens(cfg *scheduler.Config, info *engine.Info) int {
+	return cmp.Or(cfg.SharePages, info.NumPages) * info.PageTokens
 }
 
 // abort aborts the request id with the given cause, which may be nil. No request need have
@@ -264,6 +276,7 @@ func (r *rig) close() {
 	r.lower.ledger.closing()
 	(&contents{watcher{r, "contents"}}).check()
 	r.giveBack(r.sched.Drain(nil))
+	r.rival.leave()
 	r.publish(r.sched.TakeEvents(r.events[:0]))
 	r.deliver()
 	r.each(func(c checker) { c.finished() })

@@ -188,6 +188,7 @@ func (w *world) turn() {
 			break
 		}
 		w.giveUpRunning()
+		w.rival.act()
 	}
 	w.settle()
 }

@@ -138,6 +138,7 @@ func (r *Report) add(o *Report) {
 	r.Aborts.Decoding += o.Aborts.Decoding
 	r.Aborts.WhileRunning += o.Aborts.WhileRunning
 	r.Messages += o.Messages
+	r.Recalled += o.Recalled
 	r.Events += o.Events
 	r.Compared += o.Compared
 	r.Leaves += o.Leaves
@@ -208,7 +209,7 @@ func (r *Report) mustBeRich(t *testing.T) {
 		"aborts": r.Endings[scheduler.Abort], "failures": r.Endings[scheduler.Failed],
 		"aborts of queued requests": r.Aborts.Queued, "aborts while prefilling": r.Aborts.Prefilling,
 		"aborts while decoding": r.Aborts.Decoding, "aborts while a plan runs": r.Aborts.WhileRunning,
-		"messages": r.Messages, "events": r.Events,
+		"messages": r.Messages, "recalled pages": r.Recalled, "events": r.Events,
 		"comparisons with the tree": r.Compared, "leaves": r.Leaves,
 	} {
 		if n < 10 {

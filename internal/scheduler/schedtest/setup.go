@@ -86,6 +86,9 @@ func newSetup(o Options, b bug) setup {
 	if o.Fair {
 		w.fair(o.Seed)
 	}
+	if rng := newStream(o.Seed, "two schedulers"); rng.one(5) {
+		w.share()
+	}
 	b.setup(&w)
 	return w
 }
@@ -231,6 +234,13 @@ func (w *setup) drawQuotas(rng stream) {
 	}
 }
 
+// share lets another scheduler lease from the pool; see rival. The pool becomes twice as large: the
+// share equals the pool of a world without a rival.
+func (w *setup) share() {
+	w.cfg.SharePages = w.device.Pages
+	w.device.Pages *= 2
+}
+
 func (w *setup) String() string {
 	c := &w.cfg
 	profile := w.profile
@@ -240,6 +250,9 @@ func (w *setup) String() string {
 	cache := "cache"
 	if c.DisableCache {
 		cache = "no cache"
+	}
+	if c.SharePages > 0 {
+		cache += fmt.Sprintf(", a share of %d pages", c.SharePages)
 	}
 	return fmt.Sprintf("%d pages of %d, requests to %d tokens, %v, %d tokens a step, %d run, %d wait, %d in flight, %s, %s, %v by %d every %v",
 		w.device.Pages, w.device.PageTokens, w.largest, c.Policy, c.StepTokens, c.MaxRunning, c.MaxQueued, max(c.MaxInflight, 1), cache, profile,
