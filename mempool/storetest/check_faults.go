@@ -168,7 +168,7 @@ func (r *rig) many() (gets map[mempool.OpID]asked, accepted int) {
 		begun.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), 5))
 			for i := range each {
-				op := mempool.Op{ID: mempool.OpID(1_000_000*(g+1) + i), Kind: mempool.OpKind(rng.IntN(4))}
+				op := mempool.Op{ID: mempool.OpID(1_000_000*(g+1) + i), Kind: mempool.OpKind(rng.IntN(5))}
 				salt := fmt.Sprint(rng.IntN(3))
 				if op.Kind == mempool.Get && i%2 == 0 {
 					salt = "kept"

@@ -96,6 +96,25 @@ func checkDeadline(r *rig) {
 	r.balance(3)
 }
 
+// checkGivenUp checks that a read which fails after its operation has ended leaves the extent
+// to the next read: only that one can report it as gone.
+func checkGivenUp(r *rig) {
+	r.close()
+	r.opts.Workers = 1 // then the next operation begins after the abandoned read
+	r.open()
+	xs := r.chain("a", 0, 48)
+	r.put(xs...)
+	r.opts.Inject.Plant(blockio.Read, blockio.SlowError, 1, false)
+	id := r.submit(mempool.Op{Kind: mempool.Get, Extent: xs[1], Pages: r.memory(&xs[1]), Deadline: soon()})
+	r.stuck()
+	r.expect(r.wait(id), mempool.ErrDeadline)
+	r.opts.Inject.Clear()
+	r.put(r.chain("b", 0, 16)...) // the abandoned read has ended
+	if !r.has(&xs[1]) {
+		r.Error("an extent is gone, and no operation has reported it")
+	}
+}
+
 // checkCancel cancels operations that wait and operations that run.
 func checkCancel(r *rig) {
 	in := r.opts.Inject

@@ -246,6 +246,7 @@ func timeControls() []control {
 		}}},
 		{check: "Deadline", name: "writes to pages that it has returned", says: "had returned to the caller", flaw: touches},
 		{check: "Deadline", name: "continues a put past its deadline", says: "after its deadline is in the store", flaw: shows},
+		{check: "GivenUp", name: "loses the extent of a read past its deadline", says: "no operation has reported it", flaw: ending(mempool.Probe, func(_ *broken, _ mempool.Op, d *mempool.Done) { d.Err = mempool.ErrMiss })},
 		{check: "Cancel", name: "cancels nothing", says: hangs, flaw: flaw{cancel: func(*broken, mempool.OpID) bool { return false }}},
 		{check: "Cancel", name: "ends a canceled operation twice", says: "ended twice", flaw: instead(2, endsWith(mempool.ErrCanceled))},
 		{check: "Cancel", name: "never ends canceled operations", says: hangs, flaw: instead(0, endsWith(mempool.ErrCanceled))},

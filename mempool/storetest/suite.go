@@ -56,6 +56,7 @@ func checks() []check {
 		{"Capacity", checkCapacity, false},
 		{"Sum", checkSum, false},
 		{"Deadline", checkDeadline, false},
+		{"GivenUp", checkGivenUp, false},
 		{"Cancel", checkCancel, false},
 		{"Busy", checkBusy, false},
 		{"Close", checkClose, false},

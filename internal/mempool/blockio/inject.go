@@ -36,9 +36,10 @@ const (
 	IOError         // EIO
 	NoEntry         // ENOENT, as after another process removed the file
 	Slow            // the call waits until Clear
+	SlowError       // the call waits until Clear, then fails with EIO
 )
 
-var faultNames = [...]string{"none", "short read", "flipped bit", "ENOSPC", "EIO", "ENOENT", "slow"}
+var faultNames = [...]string{"none", "short read", "flipped bit", "ENOSPC", "EIO", "ENOENT", "slow", "slow and EIO"}
 
 func (f Fault) String() string { return faultNames[f] }
 
@@ -63,10 +64,12 @@ func (in *Injector) Plant(p Point, f Fault, nth int, forever bool) {
 	defer in.mu.Unlock()
 	in.point, in.fault, in.in, in.forever = p, f, nth, forever
 	in.hits = 0
-	if f == Slow {
+	if f.waits() {
 		in.gate, in.stuck = make(chan struct{}), make(chan struct{}, 1024)
 	}
 }
+
+func (f Fault) waits() bool { return f == Slow || f == SlowError }
 
 // Clear removes the fault and lets slow calls continue.
 func (in *Injector) Clear() {
@@ -93,7 +96,7 @@ func (in *Injector) Hits() int {
 	return in.hits
 }
 
-// next counts a call and returns its fault. A Slow call waits here.
+// next counts a call and returns its fault. A slow call waits here.
 func (in *Injector) next(p Point) Fault {
 	if in == nil {
 		return NoFault
@@ -108,9 +111,12 @@ func (in *Injector) next(p Point) Fault {
 	}
 	gate, stuck := in.gate, in.stuck
 	in.mu.Unlock()
-	if f == Slow {
+	if f.waits() {
 		stuck <- struct{}{}
 		<-gate
+		if f == SlowError {
+			return IOError
+		}
 		return NoFault
 	}
 	return f

@@ -178,7 +178,8 @@ func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err err
 	return tmp, errors.Join(err, f.Close())
 }
 
-// get reads a record. It removes a record that can't be read or is damaged, and reports it as gone.
+// get reads a record. It removes a record that can't be read or is damaged, and reports it as gone,
+// unless the job has been given up: its Done exists and can report nothing.
 func (s *Store) get(w int, j *ops.Job) mempool.Done {
 	want, l := &j.Op.Extent, s.info.Identity.Layout
 	sum, err := s.read(w, j)
@@ -200,6 +201,8 @@ func (s *Store) get(w int, j *ops.Job) mempool.Done {
 		return d
 	case err == ops.ErrEnded || errors.Is(err, mempool.ErrMiss) || errors.Is(err, mempool.ErrForeign):
 		return mempool.Done{Err: err}
+	case !j.Commit():
+		return mempool.Done{Err: ops.ErrEnded}
 	}
 	if e := os.Remove(s.path(want.Key)); e == nil || errors.Is(e, fs.ErrNotExist) {
 		s.learn(want.Key, 0)

@@ -141,7 +141,7 @@ func (s *Store) erase(w int, at int32) {
 }
 
 // get reads an extent. If the read fails, the extent and its descendants are removed and reported
-// as gone.
+// as gone, unless the job has been given up: its Done exists and can report nothing.
 func (s *Store) get(w int, j *ops.Job) mempool.Done {
 	want, l := &j.Op.Extent, s.info.Identity.Layout
 	s.mu.Lock()
@@ -157,7 +157,9 @@ func (s *Store) get(w int, j *ops.Job) mempool.Done {
 	s.mu.Unlock()
 
 	err := s.medium.Read(w, at, j, &r)
-
+	if err != nil && !j.Commit() {
+		err = ops.ErrEnded
+	}
 	var gone []mempool.Hit
 	s.mu.Lock()
 	if now, ok := s.index.Place(x.Key); err != nil && err != ops.ErrEnded && ok && now == at {
