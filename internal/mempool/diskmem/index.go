@@ -24,23 +24,26 @@ func (m *medium) indexPath() string { return filepath.Join(m.dir, "index") }
 // the end XXH3-64 of all bytes before.
 const indexMagic = "CPPCKVI\n"
 
-// Flush implements slotted.Medium. It syncs the slots and then writes the index, unless a slot has
-// changed meanwhile. Without an index, the next Open reads the headers.
-func (m *medium) Flush(_ int, contents func() []slotted.Placed) error {
+// Flush implements slotted.Medium. It syncs the slots and then writes the index, unless a slot is
+// changing or has changed meanwhile. Without an index, the next Open reads the headers.
+func (m *medium) Flush(_ int, contents func() ([]slotted.Placed, bool)) error {
 	m.mu.Lock()
-	changes, files, done := m.changes, slices.Clone(m.files), m.indexed
+	changes, files, slots, done := m.changes, slices.Clone(m.files), m.slots(), m.indexed
 	m.mu.Unlock()
 	if done {
 		return nil
 	}
-	records := contents()
+	records, whole := contents()
 	for _, f := range files {
 		if err := f.Sync(); err != nil {
 			return fmt.Errorf("diskmem: syncing %s: %w", f.Name(), err)
 		}
 	}
+	if !whole {
+		return nil
+	}
 	b := []byte(indexMagic)
-	b = binary.LittleEndian.AppendUint32(b, uint32(m.slots()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(slots))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(records)))
 	for i := range records {
 		b = binary.LittleEndian.AppendUint32(b, uint32(records[i].Slot))

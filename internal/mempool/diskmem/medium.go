@@ -192,7 +192,7 @@ func (m *medium) Grow(have int32) (int32, error) {
 }
 
 // Close implements slotted.Medium.
-func (m *medium) Close(contents func() []slotted.Placed) error {
+func (m *medium) Close(contents func() ([]slotted.Placed, bool)) error {
 	err := m.Flush(0, contents)
 	return errors.Join(err, m.closeFiles())
 }

@@ -117,10 +117,10 @@ func (m *medium) Grow(int32) (int32, error) {
 }
 
 // Flush implements slotted.Medium. It does nothing: the contents end with the process.
-func (*medium) Flush(int, func() []slotted.Placed) error { return nil }
+func (*medium) Flush(int, func() ([]slotted.Placed, bool)) error { return nil }
 
 // Close implements slotted.Medium.
-func (m *medium) Close(func() []slotted.Placed) error {
+func (m *medium) Close(func() ([]slotted.Placed, bool)) error {
 	b := m.bytes
 	m.bytes = nil
 	return release(b)

@@ -32,11 +32,11 @@ type Medium interface {
 	// Grow adds slots; have is their number before. It returns the new number of slots. Only one
 	// worker calls it at a time.
 	Grow(have int32) (int32, error)
-	// Flush makes all records durable. contents returns the records in the store's index; Flush
-	// may store them.
-	Flush(w int, contents func() []Placed) error
+	// Flush makes all records durable. contents returns the records in the store's index, and
+	// reports whether all other slots are free; then Flush may store the records.
+	Flush(w int, contents func() (all []Placed, whole bool)) error
 	// Close frees all resources; contents is as for Flush. No other method is called after it.
-	Close(contents func() []Placed) error
+	Close(contents func() (all []Placed, whole bool)) error
 }
 
 // Placed is a record and its slot.
@@ -168,16 +168,16 @@ func (s *Store) Check() error {
 	return nil
 }
 
-// placed returns all records with their slots, parents before children.
-func (s *Store) placed() []Placed {
+// placed returns all records with their slots, parents before children. whole reports that no slot
+// is being written or is leaving.
+func (s *Store) placed() (all []Placed, whole bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []Placed
 	for _, x := range s.index.Contents(nil) {
 		all = append(all, Placed{Record: s.record(&x)})
 		all[len(all)-1].Slot, _ = s.index.Place(x.Key)
 	}
-	return all
+	return all, len(all)+len(s.free) == len(s.slots)
 }
 
 // record returns the record of an extent in the index.
