@@ -190,8 +190,11 @@ func (c Config) WithDefaults() Config {
 // WithDefaults.
 func (c Config) Validate() error {
 	var errs []error
+	vocab := 0
 	if c.Node == nil {
 		errs = append(errs, errors.New("server: Node is nil, give an open one"))
+	} else {
+		vocab = c.Node.Info().Vocab
 	}
 	if c.Model == "" {
 		errs = append(errs, errors.New("server: Model is empty, give the name that requests ask for"))
@@ -207,7 +210,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("server: MetricAliases is %q, want %q or %q", c.MetricAliases, VLLMNames, NoNames))
 	}
 	if c.Sampling != nil {
-		if err := c.Sampling.Validate(0); err != nil {
+		if err := c.Sampling.Validate(vocab); err != nil {
 			errs = append(errs, fmt.Errorf("server: Sampling: %w", err))
 		}
 	}

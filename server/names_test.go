@@ -67,6 +67,12 @@ func TestSamplingDefaults(t *testing.T) {
 	if got, want := text(b, off), text(neutral, ""); got != want {
 		t.Errorf("with fields of its own %q, want %q", got, want)
 	}
+	biased := start(t, setup{Server: Config{Sampling: &engine.SamplingParams{Temperature: 1, Bias: []engine.TokenBias{{Token: 5, Bias: 50}}}}})
+	for ask, same := range map[string]string{"": `,"logit_bias":{"5":50}`, `,"logit_bias":{"6":50}`: `,"logit_bias":{"6":50}`} {
+		if got, want := text(biased, ask), text(neutral, same); got != want || got == text(neutral, "") {
+			t.Errorf("with a bias by default and %q: %q, want %q", ask, got, want)
+		}
+	}
 	const chat = `{"messages":[{"role":"user","content":"What is light?"}],"max_tokens":24,"seed":7`
 	one := b.ask("/v1/chat/completions", chat+"}").Choices[0].Message.Content
 	if two := neutral.ask("/v1/chat/completions", chat+all+"}").Choices[0].Message.Content; one != two {
