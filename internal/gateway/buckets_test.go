@@ -150,12 +150,12 @@ func TestBucketPlaces(t *testing.T) {
 	workers[3].sick.Store(true)
 	s.until("one is lost", func() bool { return s.worker("w3").State == "lost" })
 	s.chosen(7)
-	s.dispatch.Redeal(s.members.Snapshot(), time.Now().Add(2*time.Minute/2))
+	s.redeal(s.members.Snapshot(), time.Now().Add(2*time.Minute/2))
 	if after := s.poolsOf(); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("a worker was lost for a moment: %v became %v", before, after)
 	}
 	later := time.Now().Add(2 * 2 * time.Minute)
-	s.dispatch.Redeal(s.members.Snapshot(), later)
+	s.redeal(s.members.Snapshot(), later)
 	after := s.poolsOf()
 	sizes := map[string]int{}
 	for name, pool := range after {
@@ -175,5 +175,26 @@ func TestBucketPlaces(t *testing.T) {
 		if r := s.ask(t.Context(), []kv.Token{1, 2}, ""); r.StatusCode != 200 {
 			t.Errorf("%s %s", r.Status, r.text)
 		}
+	}
+}
+
+// TestBucketsJoinMeanwhile: a worker that joins while others are about to be dealt again keeps its
+// bucket.
+func TestBucketsJoinMeanwhile(t *testing.T) {
+	a, b, c := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil), newWorker(t, "c", false, nil)
+	s := newStand(t, Config{Buckets: 2}, a, c)
+	s.chosen(2)
+	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	s.chosen(1)
+	left, before := time.Now(), s.members.Snapshot()
+	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL}, {URL: b.http.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	s.chosen(2)
+	s.redeal(before, left.Add(2*time.Minute)) // c has been away for long
+	if pools := s.poolsOf(); len(pools) != 2 || pools["a"] == "" || pools["b"] == "" {
+		t.Errorf("the buckets are %v", pools)
 	}
 }

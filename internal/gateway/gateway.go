@@ -144,8 +144,16 @@ func (g *Gateway) tick() {
 		case now := <-t.C:
 			g.dispatch.Tick()
 			g.takeBack(g.dispatch.Loads())
-			g.dispatch.Redeal(g.members.Snapshot(), now)
+			g.redeal(g.members.Snapshot(), now)
 		}
+	}
+}
+
+// redeal divides the workers into buckets again if that is due by the snapshot s. It does so with a
+// new snapshot, in order with other changes of the fleet: s may be outdated by then.
+func (g *Gateway) redeal(s *members.Snapshot, now time.Time) {
+	if g.dispatch.DealDue(s, now) {
+		g.members.Enroll()
 	}
 }
 

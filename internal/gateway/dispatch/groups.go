@@ -42,7 +42,8 @@ func (d *Dispatcher) SetPools(c *global.Config) error {
 }
 
 // Regroup assigns the workers of s to their pools: by the pool in their status with a grid, else
-// by dealing them into buckets. It counts the healthy workers of each pool and of the fleet.
+// by dealing them into buckets. It counts the healthy workers of each pool and of the fleet. s must
+// be no older than that of the call before, else workers that have joined lose their pools.
 func (d *Dispatcher) Regroup(s *members.Snapshot, now time.Time) {
 	d.places.Lock()
 	defer d.places.Unlock()
@@ -133,18 +134,16 @@ func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool
 	return false
 }
 
-// Redeal divides the workers into buckets again if the set of workers that have a place has
-// changed. Without buckets it does nothing.
-func (d *Dispatcher) Redeal(s *members.Snapshot, now time.Time) {
+// DealDue reports whether the workers must be divided into buckets again, because the set of workers
+// that have a place has changed since Regroup. s is a snapshot of about now. The caller then calls
+// Regroup with a snapshot that is no older than that of the latest Regroup.
+func (d *Dispatcher) DealDue(s *members.Snapshot, now time.Time) bool {
 	if p := d.Pools(); p == nil || p.Grid() {
-		return
+		return false
 	}
 	d.places.Lock()
-	changed := d.places.see(s, now, d.cfg.Router.MaxWorkers)
-	d.places.Unlock()
-	if changed {
-		d.Regroup(s, now)
-	}
+	defer d.places.Unlock()
+	return d.places.see(s, now, d.cfg.Router.MaxWorkers)
 }
 
 // PoolSize returns the number of healthy workers in the named pool.
