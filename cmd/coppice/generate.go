@@ -18,12 +18,12 @@ type generateCmd struct {
 	nodeFlags
 	backendFlags
 	Prompt      string        `arg:"" help:"Text to continue."`
-	MaxTokens   int           `name:"max-tokens" default:"64" help:"Maximum number of tokens to generate."`
+	MaxTokens   int           `name:"max-tokens" default:"64" min:"1" help:"Maximum number of tokens to generate."`
 	Temperature float32       `default:"0" help:"0 always takes the most probable token; 1 samples from the model's distribution."`
 	TopP        float32       `name:"top-p" default:"1" help:"Sample among the most probable tokens that together have this probability."`
 	TopK        int32         `name:"top-k" default:"0" help:"Sample among this many most probable tokens. 0: all."`
 	Seed        uint64        `default:"0" help:"Seed of the sampler: the same seed gives the same text."`
-	Samples     int           `default:"1" help:"Number of texts to sample; they share the prompt's KV. Each is printed under a heading when it and its predecessors are complete. With --temperature 0 all are equal."`
+	Samples     int           `default:"1" min:"1" help:"Number of texts to sample; they share the prompt's KV. Each is printed under a heading when it and its predecessors are complete. With --temperature 0 all are equal."`
 	Timeout     time.Duration `default:"0s" help:"Stop after this time: 500ms, 10s, 2m. 0: never."`
 	Stats       bool          `help:"Print the scheduler's figures afterwards."`
 

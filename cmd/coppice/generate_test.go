@@ -82,7 +82,9 @@ func TestGenerateRefuses(t *testing.T) {
 		flag string
 		want []string
 	}{
-		{"--samples=-3", []string{"Samples is -3"}},
+		{"--samples=-3", []string{"--samples is -3, want at least 1"}},
+		{"--samples=0", []string{"--samples is 0"}},
+		{"--max-tokens=0", []string{"--max-tokens is 0, want at least 1"}},
 		{"--samples=65", []string{"Samples is 65", "64"}},
 		{"--timeout=-3s", []string{"Timeout is -3s"}},
 		{"--timeout=soon", []string{"soon"}},
