@@ -114,7 +114,7 @@ func readStream(address, body string, begun func()) (text string, pieces int, er
 	}
 	var b strings.Builder
 	for {
-		line, err := r.ReadSlice('\n')
+		line, err := r.ReadBytes('\n')
 		if err != nil {
 			return b.String(), pieces, err
 		}
