@@ -90,7 +90,7 @@ type Carrier struct {
 
 	moves  map[tiering.MoveID]*carry
 	writes map[target]*carry // the writes among moves
-	held   []*carry          // writes that wait until their parent's Put is submitted, in order of Begin
+	held   []*carry          // writes whose Put must wait, see mustWait, in order of Begin
 	lost   []*carry          // given up, but their stores have not ended the operations
 	ended  []Ended           // for the next Poll
 	moved  []engine.Moved    // scratch of Poll

@@ -142,6 +142,30 @@ func TestHang(t *testing.T) {
 	r.close()
 }
 
+// TestWriteAfterHang writes an extent again whose first write was given up and then succeeds. The
+// drop of the first write's extent must not take that of the second.
+func TestWriteAfterHang(t *testing.T) {
+	for _, early := range []bool{true, false} { // whether the second begins before the first write's store answers
+		r, h := hangingRig(t, 2)
+		x := r.chain("a", 16)[0]
+		r.fill(&x, 0)
+		if e := r.end(r.begin(tiering.Write, kv.TierDevice, kv.TierDisk, &x, 0, time.Millisecond)); !errors.Is(e.Err, mempool.ErrDeadline) {
+			t.Fatalf("a write to a store that hangs: %+v", e)
+		}
+		if !early {
+			h.set(false)
+		}
+		again := r.write(kv.TierDisk, &x, 0)
+		r.until(func() bool { return r.copied[again] })
+		h.set(false)
+		r.c.watch.wake()
+		r.good(again)
+		r.until(func() bool { return len(r.c.lost) == 0 })
+		r.good(r.read(kv.TierDisk, &x, 8))
+		r.close()
+	}
+}
+
 // TestCancel checks that a canceled read ends soon and once, frees its buffer and leaves its extent
 // in the store.
 func TestCancel(t *testing.T) {

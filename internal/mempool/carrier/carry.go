@@ -26,7 +26,7 @@ type stage uint8
 const (
 	copying  stage = iota // the device's copy
 	fetching              // a Get
-	queued                // submission of its parent's Put
+	queued                // submission of its parent's Put, or the end of a given up one, see mustWait
 	storing               // its own Put
 	dropping              // a Drop
 )
@@ -140,18 +140,26 @@ func (x *Carrier) copied(c *carry, err error) {
 	x.put(c)
 }
 
-// put submits the Put of c's buffer, or holds it while the parent's Put is still to come.
+// put submits the Put of c's buffer, or holds it while it must wait.
 func (x *Carrier) put(c *carry) {
 	switch {
 	case c.canceled:
 		x.finish(c, mempool.ErrCanceled)
-	case x.parentComes(c):
+	case x.mustWait(c):
 		c.stage = queued
 		x.held = append(x.held, c)
 	default:
 		c.stage = storing
 		x.submit(c, c.To, mempool.Put)
 	}
+}
+
+// mustWait reports whether c's Put must wait: for the Put of its parent, or for a Put of the same
+// extent that was given up. If that one succeeds, its extent is dropped, see outlived.
+func (x *Carrier) mustWait(c *carry) bool {
+	return x.parentComes(c) || slices.ContainsFunc(x.lost, func(o *carry) bool {
+		return o.stage == storing && o.To == c.To && o.Extent.Key == c.Extent.Key
+	})
 }
 
 // parentComes reports whether there is a write of the parent of c's extent to the same tier whose Put
@@ -161,12 +169,12 @@ func (x *Carrier) parentComes(c *carry) bool {
 	return parent != nil && parent.stage < storing && !parent.canceled
 }
 
-// release submits held writes whose parent's Put has been submitted or will not come.
+// release submits held writes that need not wait any longer.
 func (x *Carrier) release() {
 	for again := true; again; {
 		again = false
 		for i, c := range x.held {
-			if c.canceled || !x.parentComes(c) {
+			if c.canceled || !x.mustWait(c) {
 				x.held = slices.Delete(x.held, i, i+1)
 				x.put(c)
 				again = true
