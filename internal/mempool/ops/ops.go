@@ -102,6 +102,8 @@ func (q *Queue) Submit(op mempool.Op) error {
 	case q.open[op.ID] != nil:
 		return fmt.Errorf("%w: number %d is in use", mempool.ErrInvalid, op.ID)
 	}
+	// A worker may still use an operation that was given up, and then the slices are the caller's.
+	op.Extent, op.Then = op.Extent.Clone(), slices.Clone(op.Then)
 	q.begun++
 	j := &Job{Op: op, turn: q.begun, q: q, after: make(chan struct{})}
 	q.open[op.ID] = j
