@@ -62,6 +62,8 @@ type world struct {
 	made    []Reservation // all that ever were
 	tickets []Ticket
 	pending map[Ticket]*queued
+	drained []Event          // by the last Drain
+	were    [][]kv.BlockHash // their hashes then
 	script  []byte
 }
 
@@ -192,24 +194,49 @@ func (w *world) any() Reservation {
 	return w.made[len(w.made)-back]
 }
 
+// ask makes a request, which waits if it must.
+func (w *world) ask() {
+	req := w.request()
+	must := w.refused(&req)
+	d, err := w.r.Select(w.now, &req)
+	if must != (err == ErrBusy) {
+		w.t.Fatalf("%+v: %v, must wait: %v", req, err, must)
+	}
+	if err == nil {
+		w.chosen(d, &req)
+	} else if err == ErrBusy {
+		if ticket, err := w.r.Wait(w.now, &req); err == nil {
+			w.pending[ticket] = &queued{req, w.now}
+			w.tickets = append(w.tickets, ticket)
+			return // the router keeps the slices
+		}
+	}
+	reuse(&req)
+}
+
+// join adds a worker or changes its spec.
+func (w *world) join() {
+	worker := w.worker()
+	spec := WorkerSpec{BlockTokens: 4, BatchTokens: 40, MaxRequests: 1 + w.take(6), TotalBlocks: w.take(100), Pool: PoolID(w.take(4))}
+	for range w.take(4) {
+		spec.Models = append(spec.Models, ModelID(1+w.take(4)))
+	}
+	given := spec
+	given.Models = slices.Clone(spec.Models)
+	err := w.r.Join(w.now, worker, given)
+	clear(given.Models) // the caller reuses them
+	if err == nil {
+		w.workers[worker], w.specs[worker] = Healthy, spec
+	} else if _, ok := w.workers[worker]; ok {
+		w.t.Fatal(err)
+	}
+}
+
 func (w *world) step() {
 	r := w.r
 	switch op := w.take(16); op {
 	case 0, 1, 2, 3, 4:
-		req := w.request()
-		must := w.refused(&req)
-		d, err := r.Select(w.now, &req)
-		if must != (err == ErrBusy) {
-			w.t.Fatalf("%+v: %v, must wait: %v", req, err, must)
-		}
-		if err == nil {
-			w.chosen(d, &req)
-		} else if err == ErrBusy {
-			if ticket, err := r.Wait(w.now, &req); err == nil {
-				w.pending[ticket] = &queued{req, w.now}
-				w.tickets = append(w.tickets, ticket)
-			}
-		}
+		w.ask()
 	case 5, 6:
 		res, computed, output := w.any(), w.take(100), w.take(3)*w.take(20)
 		q, want := w.active[res]
@@ -248,16 +275,7 @@ func (w *world) step() {
 			w.t.Fatalf("%d expired, want %d", len(got), len(want))
 		}
 	case 11:
-		worker := w.worker()
-		spec := WorkerSpec{BlockTokens: 4, BatchTokens: 40, MaxRequests: 1 + w.take(6), TotalBlocks: w.take(100), Pool: PoolID(w.take(4))}
-		for range w.take(4) {
-			spec.Models = append(spec.Models, ModelID(1+w.take(4)))
-		}
-		if err := r.Join(w.now, worker, spec); err == nil {
-			w.workers[worker], w.specs[worker] = Healthy, spec
-		} else if _, ok := w.workers[worker]; ok {
-			w.t.Fatal(err)
-		}
+		w.join()
 	case 12:
 		worker := w.worker()
 		if w.take(3) == 0 {
@@ -292,6 +310,7 @@ func (w *world) step() {
 			} else if err != ErrNoWorkers {
 				w.t.Fatalf("who is next is refused: %v", err)
 			}
+			reuse(&req)
 			delete(w.pending, ticket)
 		}
 	case 15:
@@ -306,8 +325,32 @@ func (w *world) step() {
 	}
 }
 
+// reuse overwrites the slices of a request, which are its caller's after the call.
+func reuse(req *Request) {
+	clear(req.Hashes)
+	clear(req.Overlaps)
+	clear(req.Avoid)
+}
+
+// drain checks that the events of the last Drain are as they were, and sometimes drains again:
+// another goroutine sends them meanwhile.
+func (w *world) drain() {
+	for i, ev := range w.drained {
+		if !slices.Equal(ev.Hashes, w.were[i]) {
+			w.t.Fatalf("%+v was drained with hashes %v", ev, w.were[i])
+		}
+	}
+	if len(w.script)%5 == 0 {
+		w.drained, w.were = w.r.Drain(nil), nil
+		for _, ev := range w.drained {
+			w.were = append(w.were, slices.Clone(ev.Hashes))
+		}
+	}
+}
+
 func (w *world) compare() {
 	w.t.Helper()
+	w.drain()
 	if err := w.r.Check(); err != nil {
 		w.t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ var large = map[string]int{
 	"internal/grammar/jsonschema/refuse_test.go func TestErrors": 93,
 	"router/buckets_test.go func TestPools":                      93,
 	"router/fleet_test.go func playFleet":                        122,
-	"router/model_test.go func world.step":                       113,
+	"router/model_test.go func world.step":                       92,
 	"router/models_test.go func TestModels":                      81,
 	"router/router_test.go func TestWorkersComeAndGo":            71,
 	"router/tree_test.go func playTree":                          77,

@@ -154,7 +154,10 @@ func (p *play) step() string {
 		if p.rng.IntN(2) == 0 {
 			at = 0
 		}
-		_, err := p.x.Store(h, tail(seq, at))
+		run := tail(slices.Clone(seq), at)
+		_, err := p.x.Store(h, run)
+		clear(run.Hashes) // the caller reuses them
+		clear(run.Locals)
 		if ok := p.oracle.store(h, seq, at); ok != (err == nil) {
 			p.t.Fatalf("store %v %v from %d: %v, oracle %v", h, seq, at, err, ok)
 		}

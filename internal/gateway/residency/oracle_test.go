@@ -232,7 +232,10 @@ func (p *play) step() {
 // store stores in both. A refused store gives no name another meaning.
 func (p *play) store(r kv.Rank, o *held, s events.Stored, contents []kv.BlockHash) {
 	before := p.x.Stats()
-	err := p.x.Store(r, s)
+	given := s
+	given.Blocks = slices.Clone(s.Blocks)
+	err := p.x.Store(r, given)
+	clear(given.Blocks) // the caller reuses them
 	after := p.x.Stats()
 	taken := err == nil && after.BelowRefused == before.BelowRefused &&
 		refusals(after)-after.TierFullBlocks == refusals(before)-before.TierFullBlocks
