@@ -15,7 +15,7 @@ type PublisherMetrics struct {
 	SendErrors uint64 // failed sends, counted per transport
 	Snapshots  uint64 // made
 	HeldBlocks uint64 // blocks stored and not removed; a block in two tiers counts twice
-	NextSeq    uint64 // of the next batch to send
+	NextSeq    uint64 // of the next batch to append to the log; HeldBlocks is after the batches before it
 }
 
 func (m PublisherMetrics) String() string {

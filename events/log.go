@@ -279,10 +279,10 @@ func (l *Log) Kept() (first, next uint64) {
 	return l.next - uint64(len(l.batches)), l.next
 }
 
-// figures returns the number of events appended so far, and the number of blocks stored and not
-// removed.
-func (l *Log) figures() (events uint64, held int) {
+// figures returns the number of events appended so far, the number of blocks stored and not
+// removed, and the number of the next batch.
+func (l *Log) figures() (events uint64, held int, next uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.total, l.held
+	return l.total, l.held, l.next
 }

@@ -140,7 +140,6 @@ func (p *Publisher) send(m Message) {
 	p.count(func(c *PublisherMetrics) {
 		c.Batches++
 		c.Bytes += uint64(len(m.Payload))
-		c.NextSeq = m.Seq + 1
 	})
 	for _, t := range p.transports {
 		if t.Send(m) != nil {
@@ -161,8 +160,8 @@ func (p *Publisher) Metrics() PublisherMetrics {
 	p.mu.Lock()
 	m := p.metrics
 	p.mu.Unlock()
-	events, held := p.log.figures()
-	m.Events, m.HeldBlocks = events, uint64(max(0, held))
+	events, held, next := p.log.figures()
+	m.Events, m.HeldBlocks, m.NextSeq = events, uint64(max(0, held)), next
 	return m
 }
 

@@ -117,7 +117,7 @@ func (f *realFleet) untilAgreed() {
 // of workers for which both are known to be equal; text describes the differences. The router may
 // lag behind a worker. It is an error if the router has blocks that a worker did not have at the
 // last batch that the router received. The order of the queries excludes false alarms: first the
-// batches that the worker has sent, then the batches that the router has received, then the blocks
+// batches that the worker has made, sent or not, then the batches that the router has received, then the blocks
 // in the router's index, and finally whether the worker has changed since.
 func (f *realFleet) compare() (agreed int, text string) {
 	f.Helper()
@@ -129,7 +129,7 @@ func (f *realFleet) compare() (agreed int, text string) {
 	}
 	before, heard, believed, after := figures(), f.status(), f.status(), figures()
 	for i, w := range f.workers {
-		const changes, batches, holds = "coppice_events_published_total", "coppice_events_batches_total", "coppice_events_held_blocks"
+		const changes, batches, holds = "coppice_events_published_total", "coppice_events_next_sequence", "coppice_events_held_blocks"
 		if len(heard[w.name].Ranks) == 0 || len(believed[w.name].Ranks) == 0 {
 			text += fmt.Sprintf("%s is not known; ", w.name)
 			continue
