@@ -206,8 +206,12 @@ func TestPage(t *testing.T) {
 	}
 	const background = `getComputedStyle(document.querySelector("#tokens .%s")).backgroundColor`
 	b.see("they have colours of their own", fmt.Sprintf(background+" !== "+background, "cached", "computed"))
-	if b.text("#answer") == "" {
-		t.Error("no answer is shown")
+	for tries := 1; b.text("#answer") == ""; tries++ { // random weights end one answer in 300 at once
+		if tries == 3 {
+			t.Error("no answer is shown")
+			break
+		}
+		b.send("")
 	}
 	b.send("And how long was it?")
 	third := value[int](b, cachedTokens)
