@@ -211,39 +211,43 @@ func TestRouteMaxConns(t *testing.T) {
 		t.Cleanup(func() { conn.Close() })
 		return conn, bufio.NewReader(conn)
 	}
-	ask := func(conn net.Conn, from *bufio.Reader, path string) int {
-		t.Helper()
+	ask := func(conn net.Conn, from *bufio.Reader, path string) (status int, err error) {
 		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
+			return 0, err
 		}
 		res, err := http.ReadResponse(from, nil)
 		if err != nil {
-			t.Fatal(err)
+			return 0, err
 		}
 		defer res.Body.Close()
 		io.Copy(io.Discard, res.Body)
-		return res.StatusCode
+		return res.StatusCode, nil
 	}
 	first, reader := dial()
-	if got := ask(first, reader, "/v1/fleet"); got != 200 {
-		t.Fatal(got)
+	if got, err := ask(first, reader, "/v1/fleet"); got != 200 {
+		t.Fatal(got, err)
 	}
 	for range 40 {
 		for path, want := range map[string]int{"/health": 200, "/v1/fleet": 503, "/nothing": 503} {
-			conn, from := dial()
-			if got := ask(conn, from, path); got != want {
-				t.Fatalf("%s over one too many: %d, want %d", path, got, want)
-			}
-			if _, err := from.ReadByte(); err != io.EOF {
-				t.Fatalf("it stays open: %v", err)
-			}
+			until(t, path, func() string {
+				conn, from := dial()
+				got, err := ask(conn, from, path)
+				if err != nil { // closed before the answer, as it was open for two seconds
+					return err.Error()
+				}
+				if _, err := from.ReadByte(); got != want || err != io.EOF {
+					t.Fatalf("%s over one too many: %d, want %d, and then its end: %v", path, got, want, err)
+				}
+				return ""
+			})
 		}
 	}
 	first.Close()
-	for got := 0; got != 200; { // until the router has noticed the close
+	until(t, "the router has noticed the close", func() string {
 		conn, from := dial()
-		if got = ask(conn, from, "/v1/fleet"); got != 200 && got != 503 {
-			t.Fatal(got)
+		if got, err := ask(conn, from, "/v1/fleet"); got != 200 {
+			return fmt.Sprint(got, err)
 		}
-	}
+		return ""
+	})
 }
