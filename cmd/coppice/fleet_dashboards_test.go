@@ -205,7 +205,7 @@ func panelsHaveData(t *testing.T, scraped []*process) {
 	for _, p := range scraped {
 		targets += strconv.Quote(strings.TrimPrefix(p.url, "http://")) + ", "
 	}
-	config := "global: {scrape_interval: 300ms, scrape_timeout: 300ms}\nscrape_configs:\n- job_name: coppice\n  static_configs:\n  - targets: [" + targets + "]\n"
+	config := "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n- job_name: coppice\n  static_configs:\n  - targets: [" + targets + "]\n"
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func panelsHaveData(t *testing.T, scraped []*process) {
 		for title, exprs := range panelsOf(t, file) {
 			for _, expr := range exprs {
 				queries++
-				expr = strings.NewReplacer("$__rate_interval", "4s", "$model", ".*", "$router", ".*").Replace(expr)
+				expr = strings.NewReplacer("$__rate_interval", "10s", "$model", ".*", "$router", ".*").Replace(expr)
 				until(t, file+", "+title, func() string { return noData("http://"+address, expr) })
 			}
 		}

@@ -253,7 +253,7 @@ func TestServeShareKept(t *testing.T) {
 		t.Errorf("nothing is said of what was written: %s", text)
 	}
 	shared := 0
-	for try := 0; shared < 2*2048 && try < 3; try++ { // a probe or read may be late on a stalled machine
+	for try := 0; shared < 2*2048 && try < 10; try++ { // a probe or read may be late on a stalled machine
 		second := startCoppice(t, "second", args...)
 		shared = ask(second)
 		second.stop()
@@ -288,7 +288,7 @@ func TestServeWarmRestart(t *testing.T) {
 	first.stop()
 	var second *process
 	disk := 0
-	for try := 0; disk == 0 && try < 3; try++ { // a read may miss its deadline on a stalled machine
+	for try := 0; disk < 500 && try < 10; try++ { // reads may miss their deadline on a stalled machine
 		if second != nil {
 			second.stop()
 		}
