@@ -159,11 +159,16 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// finish gives the job's place back to b.places and then completes its ticket. It does nothing if
-// the watch has completed the ticket already because the device did not respond in time.
-func (b *Backend) finish(j *job, res *engine.Result, err error) {
+// finish reads the result of a job that ended without an error, gives the job's place back to
+// b.places and then completes its ticket. It does nothing if the watch has completed the ticket
+// already because the device did not respond in time: then the batch is its caller's again.
+func (b *Backend) finish(j *job, err error) {
 	if !b.watch.release(j) {
 		return
+	}
+	var res *engine.Result
+	if err == nil && j.Batch != nil {
+		res = b.result(j)
 	}
 	if j.Move != nil {
 		b.dev.pool.End(uint64(j.Move.ID))

@@ -307,6 +307,37 @@ func TestFailingDriver(t *testing.T) {
 	}
 }
 
+// TestLateAnswer checks a device that responds after it was given up: by then the batch is the
+// caller's again, and the backend must not read it.
+func TestLateAnswer(t *testing.T) {
+	m, err := model.Open(nanoDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	f := &faulty{Driver: vm.New(ptxvm.Config{MemoryBytes: 16 << 20}), failure: hungKernel, hung: make(chan struct{})}
+	b, err := cuda.Open(m, cuda.Config{Driver: f, Pages: 8, MaxSlots: 2, MaxRows: 2, MaxTokens: 64, MaxInflight: 2, StepTimeout: 5 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.failAt = f.calls + 1
+	batch := &engine.Batch{Seq: 1, Binds: []engine.SlotBind{{Pages: []kv.PageID{0}}}, Rows: []engine.Row{{Tokens: make([]kv.Token, 4), Sample: true}}}
+	ticket, err := b.Submit(batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ticket.Done()
+	if _, err := ticket.Result(); !errors.Is(err, cuda.ErrStuck) {
+		t.Errorf("a device that does not respond: %v", err)
+	}
+	batch.Rows = slices.Repeat([]engine.Row{{PromptLogprobs: true}}, 9)
+	close(f.hung)
+	if err := b.Close(); !errors.Is(err, cuda.ErrStuck) {
+		t.Errorf("Close: %v", err)
+	}
+	cuda.Wait(b)
+}
+
 // fails runs steps on a backend whose driver fails. It reports whether the backend continues, because
 // the failing call was for a graph and there was no memory for it.
 func fails(t *testing.T, b *cuda.Backend, f *faulty) (spared bool) {

@@ -73,14 +73,14 @@ func (b *Backend) launch() {
 		}
 		switch {
 		case b.Aborted():
-			b.finish(j, nil, engine.ErrClosed)
+			b.finish(j, engine.ErrClosed)
 			continue
 		case err == nil:
 			j.place = <-b.places
 			err = b.queue(p, j)
 		}
 		if err != nil {
-			b.finish(j, nil, err) // all later jobs fail too
+			b.finish(j, err) // all later jobs fail too
 			continue
 		}
 		b.queued[j.stream()] <- j
@@ -208,18 +208,14 @@ func (b *Backend) wait(queued <-chan *job) {
 	bound := b.dev.ctx.Bind()
 	for j := range queued {
 		if b.Aborted() {
-			b.finish(j, nil, engine.ErrClosed)
+			b.finish(j, engine.ErrClosed)
 			continue
 		}
-		if err := errors.Join(bound, b.dev.ctx.SyncEvent(j.place.event)); err != nil {
-			b.finish(j, nil, lostError("step", err))
-			continue
+		err := errors.Join(bound, b.dev.ctx.SyncEvent(j.place.event))
+		if err != nil {
+			err = lostError("step", err)
 		}
-		if j.Batch == nil {
-			b.finish(j, &engine.Result{}, nil)
-			continue
-		}
-		b.finish(j, b.result(j), nil)
+		b.finish(j, err)
 	}
 	if b.waiting.Add(-1) == 0 {
 		b.closing = b.dev.ctx.Close()
