@@ -28,6 +28,8 @@ type lower struct {
 	fault    func(m *tiering.Move) (error, bool) // draws the operation's error, and whether it misses its deadline
 	ended    func(c *carried, err error)         // called with each ending; may be nil
 	speedup  time.Duration                       // factor by which stores report too short times
+	lost     []*record                           // that the shared store had
+	foreign  map[mempool.Key]bool                // written to the shared store by other processes
 }
 
 // record is an extent in a store.
@@ -48,7 +50,7 @@ type carried struct {
 }
 
 func newLower(r *rig, cfg *tiering.Config) lower {
-	l := lower{r: r, cfg: cfg, moves: map[tiering.MoveID]*carried{}, speedup: 1}
+	l := lower{r: r, cfg: cfg, moves: map[tiering.MoveID]*carried{}, speedup: 1, foreign: map[mempool.Key]bool{}}
 	l.took = func() time.Duration { return 0 }
 	l.fault = func(*tiering.Move) (error, bool) { return nil, false }
 	if cfg != nil {
@@ -191,8 +193,12 @@ func (l *lower) mayDrop(t kv.Tier, k mempool.Key) error {
 	if l.stores[t][k] == nil {
 		return mempool.ErrMiss
 	}
-	for _, r := range l.stores[t] { // the answer does not depend on the order
-		if r.extent.Parent == k {
+	for _, c := range sortedKeys(l.stores[t]) {
+		switch r := l.stores[t][c]; {
+		case r == nil || r.extent.Parent != k:
+		case l.foreign[c]: // the scheduler may not know it yet
+			l.lose(t, c)
+		default:
 			l.r.fail("tiers", "extent %s is dropped from %v before its child %s", k.Short(), t, r.extent.Key.Short())
 		}
 	}
@@ -224,6 +230,9 @@ func (l *lower) bad(c *carried, err error) {
 func (l *lower) lose(t kv.Tier, k mempool.Key) {
 	gone := l.below(t, k, nil)
 	for _, k := range gone {
+		if t == kv.TierShared {
+			l.lost = append(l.lost, l.stores[t][k])
+		}
 		delete(l.stores[t], k)
 	}
 	l.tell(func() { l.r.sched.Gone(t, gone) })
@@ -335,6 +344,19 @@ func (l *lower) count(c *carried, err error) {
 	}
 }
 
+// refind lets another process write the extent that the shared store lost last, and tells the
+// scheduler, as after a Probe.
+func (l *lower) refind() {
+	last := len(l.lost) - 1
+	rec, store := l.lost[last], l.stores[kv.TierShared]
+	l.lost = l.lost[:last]
+	if x := &rec.extent; store[x.Key] == nil && (x.Parent.IsZero() || store[x.Parent] != nil) {
+		store[x.Key], l.foreign[x.Key] = rec, true
+		l.r.note("another process writes %s", x.Key.Short())
+		l.tell(func() { l.r.sched.Found(kv.TierShared, []mempool.Extent{*x}) })
+	}
+}
+
 // tell posts a message to the scheduler; the function what runs when the message arrives.
 func (l *lower) tell(what func()) {
 	l.messages++
@@ -357,9 +379,12 @@ func formatMove(m *tiering.Move) string {
 	return fmt.Sprintf("move %d: %v %v to %v, pages %s hold [%d,%d) of %s", m.ID, m.Kind, m.From, m.To, formatPages(m.Pages), m.Extent.Start, m.Extent.Start+len(m.Extent.Tokens), m.Extent.Key.Short())
 }
 
-// move removes extents from a shared tier, as other processes do.
+// move removes extents from a shared tier and adds some again, as other processes do.
 func (w *world) move() {
 	store := w.lower.stores[kv.TierShared]
+	if len(w.lower.lost) > 0 && w.lost == nil && w.others.one(20) {
+		w.lower.refind()
+	}
 	if len(store) == 0 || w.lost != nil || !w.mover.one(40) {
 		return
 	}

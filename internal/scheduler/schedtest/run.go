@@ -89,6 +89,7 @@ type world struct {
 	choice stream // aborts
 	post   stream // delays
 	mover  stream // moves between tiers
+	others stream // other processes at a shared tier
 	second bool   // the second one of a pair of twins
 
 	steps    int                // number of plans while requests arrive
@@ -115,7 +116,7 @@ func newWorld(o Options) (*world, error) {
 	w.report.Options, w.report.World = o, w.setup.String()
 	w.load.now = w.clock.Now
 	w.when, w.choice, w.post = newStream(o.Seed, "arrivals"), newStream(o.Seed, "aborts"), newStream(o.Seed, "delays")
-	w.mover = newStream(o.Seed, "moving")
+	w.mover, w.others = newStream(o.Seed, "moving"), newStream(o.Seed, "other processes")
 	w.steps, w.lower.speedup = o.Steps, w.setup.speedup
 	if w.setup.restarts {
 		w.steps = (o.Steps + 1) / 2
