@@ -54,8 +54,7 @@ type Config struct {
 	// Default: none. With tiers, Backend must implement engine.Mover.
 	Tiers Tiers
 	// Pool is a page pool shared with other Systems whose backends keep their KV in the same
-	// memory. It must have as many pages as the backend. It can't be combined with Tiers.
-	// Default: a pool of the System's own.
+	// memory. It must have as many pages as the backend. Default: a pool of the System's own.
 	Pool *Pool
 	// Log receives failures and, at debug level, steps. Default: none.
 	Log *zap.Logger
