@@ -50,6 +50,8 @@ type union struct {
 	names  []map[kv.BlockHash]named // by origin: from the origin's own hash (a name) to the block
 	blocks map[kv.BlockHash]*block
 	order  uint64
+
+	forgotten bool // another union takes its place when the rank is named again
 }
 
 // named is a block that one origin has, under the name that the origin uses.
@@ -80,18 +82,29 @@ func (c *consolidator) rank(r kv.Rank) *union {
 	return u
 }
 
+// lock returns the union of rank r, locked. The union that rank returns may be forgotten before it
+// is locked. Then lock takes the next one.
+func (c *consolidator) lock(r kv.Rank) *union {
+	for {
+		u := c.rank(r)
+		u.mu.Lock()
+		if !u.forgotten {
+			return u
+		}
+		u.mu.Unlock()
+	}
+}
+
 // Store implements [Sink].
 func (o origin) Store(r kv.Rank, s Stored) error {
-	u := o.rank(r)
-	u.mu.Lock()
+	u := o.lock(r)
 	defer u.mu.Unlock()
 	return u.add(o.at, s, func(s Stored) { _ = o.into.Store(r, s) }, func(t kv.Tier, h kv.BlockHash) { o.into.Remove(r, t, []kv.BlockHash{h}) })
 }
 
 // Remove implements [Sink].
 func (o origin) Remove(r kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
-	u := o.rank(r)
-	u.mu.Lock()
+	u := o.lock(r)
 	defer u.mu.Unlock()
 	var gone []kv.BlockHash
 	for _, h := range hashes {
@@ -104,8 +117,7 @@ func (o origin) Remove(r kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
 
 // Clear implements [Sink].
 func (o origin) Clear(r kv.Rank) {
-	u := o.rank(r)
-	u.mu.Lock()
+	u := o.lock(r)
 	defer u.mu.Unlock()
 	o.clear(r, u)
 }
@@ -134,8 +146,7 @@ func (o origin) clear(r kv.Rank, u *union) {
 
 // Replace implements [Sink].
 func (o origin) Replace(r kv.Rank, dump []Stored) (refused int) {
-	u := o.rank(r)
-	u.mu.Lock()
+	u := o.lock(r)
 	defer u.mu.Unlock()
 	for h := range u.names[o.at] {
 		u.release(o.at, h, 1<<kv.Tiers-1, func(kv.Tier, kv.BlockHash) {})
@@ -150,15 +161,15 @@ func (o origin) Replace(r kv.Rank, dump []Stored) (refused int) {
 
 // Forget implements [Sink].
 func (o origin) Forget(r kv.Rank) {
-	u := o.rank(r)
-	u.mu.Lock()
+	u := o.lock(r)
 	defer u.mu.Unlock()
 	o.clear(r, u)
 	if len(u.blocks) == 0 {
+		o.into.Forget(r) // before another union may store
+		u.forgotten = true
 		o.mu.Lock()
 		delete(o.ranks, r)
 		o.mu.Unlock()
-		o.into.Forget(r)
 	}
 }
 

@@ -2,6 +2,8 @@ package events
 
 import (
 	"math/rand/v2"
+	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -111,5 +113,37 @@ func TestConsolidateNames(t *testing.T) {
 	}
 	if err := sink.Store(rank1, storedOf(chain(&kv.Block{Hash: 77}, 3), 0)); err != ErrUnknownParent {
 		t.Errorf("an orphan: %v", err)
+	}
+}
+
+// meanwhile is a Sink that calls f when a rank is cleared.
+type meanwhile struct {
+	*naive
+	f func()
+}
+
+func (m *meanwhile) Clear(r kv.Rank) {
+	m.naive.Clear(r)
+	m.f()
+}
+
+// TestConsolidateForgetsOne: an origin that stores a block while another one forgets the rank can
+// still remove the block.
+func TestConsolidateForgetsOne(t *testing.T) {
+	into := &meanwhile{naive: newNaive()}
+	sinks := Consolidate(into, 2)
+	var stores sync.WaitGroup
+	a := chain(nil, 1)
+	into.f = func() {
+		stores.Go(func() { _ = sinks[1].Store(rank1, storedOf(a, 0)) })
+		for range 100 { // the other one comes as far as it can
+			runtime.Gosched()
+		}
+	}
+	sinks[0].Forget(rank1)
+	stores.Wait()
+	sinks[1].Remove(rank1, kv.TierDevice, []kv.BlockHash{a.Blocks[0].Hash})
+	if n := len(into.held(rank1)); n > 0 {
+		t.Errorf("%d blocks are left", n)
 	}
 }
