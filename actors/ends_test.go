@@ -138,3 +138,15 @@ func TestMediaOfCallersAreCopied(t *testing.T) {
 		t.Error(e.Err)
 	}
 }
+
+// The end-of-text tokens of a configuration are the System's own once Start has returned.
+func TestEOSOfCallersIsCopied(t *testing.T) {
+	plain := start(t, Config{}, cpu.Config{})
+	want, _, _ := drain(t, open(t, plain, Request{Prompt: prompt, MaxTokens: 8, IgnoreEOS: true}))
+	eos := []kv.Token{want[0]}
+	s := start(t, Config{EOS: eos}, cpu.Config{})
+	eos[0] = 255 - want[0]
+	if _, _, e := drain(t, open(t, s, Request{Prompt: prompt, MaxTokens: 8})); e.Reason != scheduler.Stop || e.OutputTokens != 1 {
+		t.Errorf("token %d no longer ends an output: %+v", want[0], e)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,7 +64,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c = bounds.Fill(c)
 	c.Tokenizers = cmp.Or(c.Tokenizers, min(max(runtime.GOMAXPROCS(0)/2, 1), 4))
-	if c.EOS == nil && c.Tokenizer != nil {
+	if c.EOS = slices.Clone(c.EOS); c.EOS == nil && c.Tokenizer != nil {
 		c.EOS = c.Tokenizer.EOS()
 	}
 	if c.Log == nil {
