@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -51,6 +52,7 @@ func start(t *testing.T, cfg Config, cpuCfg cpu.Config) *System {
 		cfg.Backend = backend(t, cpuCfg)
 	}
 	cfg.Tokenizer = nano.Tokenizer()
+	cfg.FormatTimeout = cmp.Or(cfg.FormatTimeout, time.Minute)
 	s, err := Start(cfg)
 	if err != nil {
 		t.Fatal(err)

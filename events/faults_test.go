@@ -61,7 +61,7 @@ func newWorld(t *testing.T, k kind, seed, epoch uint64) *world {
 	if k.snapshot {
 		w.pipe.snapshot = func() (Snapshot, error) { return w.pub.Snapshot(context.Background()) }
 	}
-	w.sub = mustSubscriber(t, SubscriberConfig{RetryMin: time.Microsecond, RetryMax: time.Microsecond}, w.sink, w.pipe)
+	w.sub = mustSubscriber(t, SubscriberConfig{Grace: time.Hour, RetryMin: time.Microsecond, RetryMax: time.Microsecond}, w.sink, w.pipe)
 	return w
 }
 

@@ -30,7 +30,7 @@ func TestHealthAlways(t *testing.T) {
 	}
 	for range 100 { // far more than there are spare places
 		for path, want := range map[string]string{"/health": "200", "/ready": "200", "/v1/models": "503", "/nothing": "503"} {
-			got := b.raw("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n") // reads until the server closes
+			got := b.answered("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n") // reads until the server closes
 			if !strings.HasPrefix(got, "HTTP/1.1 "+want) || !strings.Contains(got, "Connection: close") || want == "503" && !strings.Contains(got, "too_many_connections") {
 				t.Fatalf("%s: %q, want %s", path, got, want)
 			}

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -40,7 +39,9 @@ func (b *bed) interims(header, body string, count *atomic.Int32) (*http.Response
 // first enters a step and not while it waits: for streams and whole answers, with several
 // prompts and samples. Without the header there is only the answer.
 func TestInterimResponse(t *testing.T) {
-	b := start(t, setup{Sim: &sim.Config{Pages: 4096}, Node: coppice.Config{Scheduler: scheduler.Config{MaxRunning: 1}}})
+	device := slow()
+	device.Pages, device.MaxPositions, device.Profile.Eff.Step = 4096, 1<<17, 0.005
+	b := start(t, setup{Sim: device, Node: coppice.Config{Scheduler: scheduler.Config{MaxRunning: 1}}})
 	for _, tc := range []struct {
 		header, body string
 		want         int32

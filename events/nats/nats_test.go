@@ -44,6 +44,17 @@ func server(t testing.TB, addr string) *embedded.Server {
 	}
 }
 
+// connect returns a plain client of a server.
+func connect(t *testing.T, s *embedded.Server) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.URL(), nats.Timeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
 func TestPortTaken(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	at, err := url.Parse(s.URL())
@@ -206,11 +217,7 @@ func TestGapIsReplayed(t *testing.T) {
 	p.Publish(c.Step(4))
 	sub := follow(t, sink, cfg, events.SubscriberConfig{})
 	sink.Until(c.Held)
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := connect(t, s)
 	// Invalid messages, and a sequence number from the future.
 	_ = nc.Publish("coppice-kv.w1.0", []byte("hostile"))
 	_ = nc.PublishMsg(&nats.Msg{Subject: "coppice-kv.w1.0", Header: header(p.Epoch(), 1000), Data: []byte("hostile")})
@@ -289,11 +296,7 @@ func TestAnswers(t *testing.T) {
 // TestEndlessSnapshot: a snapshot of empty batches has no bytes, but still a limit.
 func TestEndlessSnapshot(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := connect(t, s)
 	cfg := config(s)
 	cfg.SnapshotBytes = 1 << 16
 	if _, err := nc.Subscribe(bounds.Fill(cfg).askSubject(), func(m *nats.Msg) {

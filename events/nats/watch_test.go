@@ -157,11 +157,7 @@ func TestSilence(t *testing.T) {
 	w := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}, Grace: grace})
 	announcer(t, s.URL(), "alive", "x", time.Hour)
 	w.next(t, "alive=x")
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := connect(t, s)
 	for range 2 {
 		if err := nc.Publish("coppice-kv-here.dead", []byte("x")); err != nil {
 			t.Fatal(err)
@@ -233,11 +229,7 @@ func TestRegistrationBeforeServer(t *testing.T) {
 func TestHostileAnnouncements(t *testing.T) {
 	s := server(t, "127.0.0.1:0")
 	w := watcher(t, WatcherConfig{Config: Config{URL: s.URL()}, MaxNames: 8, MaxPayload: 100})
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := connect(t, s)
 	say := func(name string, h nats.Header, payload string) {
 		t.Helper()
 		if err := nc.PublishMsg(&nats.Msg{Subject: "coppice-kv-here." + name, Header: h, Data: []byte(payload)}); err != nil {

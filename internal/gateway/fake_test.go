@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -229,6 +230,8 @@ func newStand(t *testing.T, cfg Config, workers ...*worker) *stand {
 		cfg.ProbeEvery = 10 * time.Millisecond
 	}
 	cfg.ProbeTimeout, cfg.DialTimeout = long, long // no worker is lost for being slow
+	cfg.StallAfter = cmp.Or(cfg.StallAfter, time.Hour)
+	cfg.EventSilence = cmp.Or(cfg.EventSilence, time.Hour)
 	for _, w := range workers {
 		cfg.Workers = append(cfg.Workers, members.Worker{URL: w.http.URL})
 	}

@@ -115,6 +115,7 @@ func newStand(t *testing.T, cfg gateway.Config, talk *Config, workers ...*worker
 		cfg.ProbeEvery = 10 * time.Millisecond
 	}
 	cfg.ProbeTimeout, cfg.DialTimeout = long, long // no worker is lost for being slow
+	cfg.StallAfter, cfg.EventSilence = time.Hour, time.Hour
 	for _, w := range workers {
 		cfg.Workers = append(cfg.Workers, members.Worker{URL: w.http.URL})
 	}
