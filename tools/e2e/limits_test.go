@@ -179,7 +179,7 @@ func TestMaxTimeout(t *testing.T) {
 // TestPriority checks that the waiting request with the higher priority runs first. A request runs alone and
 // ends only after its name is in order.
 func TestPriority(t *testing.T) {
-	p := serve(t, append(slow, "--max-running", "1", "--policy", "priority")...)
+	p := serve(t, append(slow, "--max-running", "1", "--policy", "priority", "--preempt-threshold", "100")...) // none preempts another
 	ctx := within(t)
 	running := p.long(ctx, 10_000)
 	order := make(chan string, 2)
