@@ -150,3 +150,13 @@ func TestEOSOfCallersIsCopied(t *testing.T) {
 		t.Errorf("token %d no longer ends an output: %+v", want[0], e)
 	}
 }
+
+// Two next turns that are appended to one Ending's tokens don't share memory.
+func TestNextTurnsShareNothing(t *testing.T) {
+	s := start(t, Config{}, cpu.Config{})
+	_, _, e := drain(t, open(t, s, Request{Prompt: prompt, MaxTokens: 3, IgnoreEOS: true}))
+	one, other := append(e.Tokens, 1), append(e.Tokens, 2)
+	if one[len(one)-1] == other[len(other)-1] {
+		t.Error("a next turn has overwritten the other")
+	}
+}

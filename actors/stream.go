@@ -342,7 +342,7 @@ func (s *Stream) close(o *sample, e scheduler.Ending) {
 	o.over = true
 	s.open--
 	o.ending = &Ending{
-		Reason: e.Reason, Err: e.Err, Tokens: o.tokens,
+		Reason: e.Reason, Err: e.Err, Tokens: o.tokens[:len(o.tokens):len(o.tokens)],
 		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, CachedByTier: e.CachedByTier, ComputedTokens: e.ComputedTokens, OutputTokens: len(o.tokens) - s.prompt, StopString: e.StopString,
 		Preemptions: e.Preemptions, LogitDigest: o.digest,
 		Queued: e.Queued, FirstToken: e.FirstToken, Total: e.Total, Timeline: e.Timeline,

@@ -150,12 +150,12 @@ func TestLogBatchLimits(t *testing.T) {
 }
 
 // heap returns the bytes in use.
-func heap() uint64 {
+func heap() int64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
+	return int64(m.HeapAlloc)
 }
 
 // TestEventMemory: a worker's memory for events is bounded by its log and does not grow
@@ -165,7 +165,7 @@ func TestEventMemory(t *testing.T) {
 	before := heap()
 	p := mustPublisher(t, PublisherConfig{}, LogConfig{KeepEvents: 500}, nil)
 	full := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil)
-	fill := func(p *voice) uint64 {
+	fill := func(p *voice) int64 {
 		hasher := kv.NewHasher(kv.Namespace{}, size)
 		for at := 0; at < blocks; at += step {
 			ev := kv.Event{Kind: kv.Stored, Blocks: make([]kv.Block, step)}
