@@ -14,8 +14,8 @@
 //	fmt.Print(report)
 //
 // A rig connects a scheduler to a simulated backend and, by messages, to a pool, from
-// which another scheduler may lease, too (rival.go); a world (run.go) adds load and faults, and a Script (in the tests) drives a rig by
-// hand. After every move the checkers (see check.go) compare the new state with the
+// which another scheduler may lease, too (rival.go). A world (run.go) adds load and
+// faults, and a Script (in the tests) drives a rig by hand. After every move the checkers (see check.go) compare the new state with the
 // promises. The tests plant bugs in worlds, each of which one checker must find: this
 // tests the checkers.
 package schedtest
