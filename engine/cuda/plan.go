@@ -124,16 +124,18 @@ func appendList(to []byte, width, room int, values []int32) ([]byte, part) {
 type planner struct {
 	*device
 	plan
-	first   []int // by row: its first token
-	decodes []int // rows of one token
+	after   []engine.MoveID // the batch's
+	first   []int           // by row: its first token
+	decodes []int           // rows of one token
 	ints    [11][]int32
 
 	newMasks []engine.MaskSet // scratch
 }
 
-// make returns the plan of a batch, and updates the host's copy of page tables and parameters. The
-// plan is valid until the next call.
-func (p *planner) make(b *engine.Batch) *plan {
+// make plans a batch, and updates the host's copy of page tables and parameters. The plan is valid
+// until the next call, and nothing reads the batch afterwards but the result of its rows.
+func (p *planner) make(b *engine.Batch) {
+	p.after = append(p.after[:0], b.After...)
 	p.plan = plan{data: p.data[:0], more: p.more[:0], graph: p.graphs.fit(b), rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0], asked: p.asked[:0]},
 		promptLists: promptLists{spans: p.spans[:0]}}
 	p.list(1, liveCounts)
@@ -147,7 +149,6 @@ func (p *planner) make(b *engine.Batch) *plan {
 	p.splitTokens(p.ints[8])
 	p.live()
 	p.stats.CopiedPages = len(b.Copies)
-	return &p.plan
 }
 
 // binds plans the batch's binds. If a slot is bound several times, the last bind counts.

@@ -91,6 +91,13 @@ func (b *Backend) launch() {
 func (b *Backend) queue(p *planner, j *job) error {
 	d, pl := b.dev, j.place
 	var err error
+	if j.Batch != nil {
+		if !b.watch.read() {
+			return lostError("step", ErrStuck)
+		}
+		p.make(j.Batch)
+		b.watch.stopRead()
+	}
 	if pl.event == 0 {
 		if pl.event, err = d.ctx.NewEvent(); err != nil {
 			return lostError("event", err)
@@ -103,7 +110,7 @@ func (b *Backend) queue(p *planner, j *job) error {
 		}
 		return nil
 	}
-	for _, id := range j.Batch.After {
+	for _, id := range p.after {
 		if err := d.pool.Await(d.stream, uint64(id)); err != nil {
 			return lostError("step", err)
 		}
@@ -117,10 +124,10 @@ func (b *Backend) queue(p *planner, j *job) error {
 	return nil
 }
 
-// step queues a batch: the upload of its data, its kernels, and the copies of its results.
+// step queues the batch that p has planned: the upload of its data, its kernels, and the copies of
+// its results.
 func (b *Backend) step(p *planner, j *job) error {
-	d, pl := b.dev, j.place
-	plan := p.make(j.Batch)
+	d, pl, plan := b.dev, j.place, &p.plan
 	n := plan.moreAt() + len(plan.more)
 	d.uploaded = n
 	if err := d.grow(&d.meta, &d.metaBytes, n); err != nil {

@@ -23,6 +23,8 @@ type watch struct {
 	since time.Time // time of the last release, or of the take that made open non-empty
 	stuck bool
 	timer *time.Timer
+
+	reading sync.Mutex // held while a batch is read, and while jobs are ended
 }
 
 func newWatch(timeout time.Duration, expired func(jobs []*job)) *watch {
@@ -61,6 +63,21 @@ func (w *watch) release(j *job) bool {
 	return true
 }
 
+// read begins to read what the caller of an open job has lent, and returns true; stopRead ends it.
+// Until then the watch ends no job. If it has ended the open jobs already, what they lent is their
+// callers' again, and read returns false. No driver is called between read and stopRead: the call
+// could hang.
+func (w *watch) read() bool {
+	w.reading.Lock()
+	if w.isStuck() {
+		w.reading.Unlock()
+		return false
+	}
+	return true
+}
+
+func (w *watch) stopRead() { w.reading.Unlock() }
+
 // restart sets the timer. The caller holds w.mu.
 func (w *watch) restart() {
 	w.since = time.Now()
@@ -88,6 +105,8 @@ func (w *watch) fire() {
 	jobs := w.open
 	w.open, w.stuck = nil, true
 	w.mu.Unlock()
+	w.reading.Lock()
 	w.expired(jobs)
+	w.reading.Unlock()
 	close(w.ended)
 }
