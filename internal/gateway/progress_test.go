@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coppice-llm/coppice/router"
 )
 
 // begins reports that the request has entered a plan.
@@ -195,7 +197,11 @@ func TestInterimResponses(t *testing.T) {
 func TestLateWorker(t *testing.T) {
 	for _, began := range []bool{false, true} {
 		a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
-		s := newStand(t, Config{StallAfter: time.Millisecond, Retries: 1}, a, b) // b, which may be late too, keeps it
+		stall := time.Millisecond
+		if began {
+			stall = time.Second // the worker has to report the beginning before it is late
+		}
+		s := newStand(t, Config{StallAfter: stall, Retries: 1}, a, b) // b, which may be late too, keeps it
 		s.ready(2)
 		a.holds(run(0, 4000))
 		s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 1000 })
@@ -211,8 +217,23 @@ func TestLateWorker(t *testing.T) {
 				io.WriteString(rw, "{}")
 			}
 		})
-		done := make(chan reply, 1)
-		go func() { done <- s.ask(t.Context(), run(0, 4000), `,"max_tokens":2,"stream":true`) }()
+		done, over := make(chan reply, 1), make(chan struct{})
+		go func() {
+			done <- s.ask(t.Context(), run(0, 4000), `,"max_tokens":2,"stream":true`)
+			close(over)
+		}()
+		go func() { // an answered probe ends a's lateness once a has lost its only request
+			for !began {
+				select {
+				case <-over:
+					return
+				default:
+					for _, l := range s.dispatch.Loads() {
+						s.dispatch.SetHealth(l.Worker, router.Healthy)
+					}
+				}
+			}
+		}()
 		s.until("a is late", func() bool {
 			for _, l := range s.dispatch.Loads() {
 				if l.Stalled {

@@ -53,9 +53,13 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		ask := &p.buffer.ask
 		ask.Request.Session = 0
+		var avoid bool
 		if late := errors.Is(context.Cause(p.attempt.ctx), errStalled); late {
-			// Not excluded: a late worker is chosen only if all are late.
-		} else if !g.dispatch.Ascend(ask, p.served(g.members.Snapshot())) && (!again || p.attempts > 1 || p.others()) {
+			avoid = p.others() // otherwise the next probe, if answered, may make it the best choice again
+		} else {
+			avoid = !g.dispatch.Ascend(ask, p.served(g.members.Snapshot())) && (!again || p.attempts > 1 || p.others())
+		}
+		if avoid {
 			ask.Request.Avoid = append(ask.Request.Avoid, p.decision.Worker)
 		}
 		g.metrics.Retries.Inc()
