@@ -68,10 +68,29 @@ func (t *target) gemm(rows, vectors int, kind string) {
 			}
 		}
 	}
+	mask := t.upperMask(kind)
 	t.start(acc, "step", func() { each(func(v reg.VecVirtual, at Mem) { VMOVUPS(at, v) }) })
-	weights := t.vectors(vectors)
 	loop("step", k, 1, func() {
-		t.weights(weights, w, kind)
+		if rows == 1 { // each vector of weights is used once, and its register is free again
+			x := t.vector()
+			VBROADCASTSS(Mem{Base: a}, x)
+			for q := range vectors / 2 {
+				lower, upper := t.weights(q, w, kind, mask)
+				VFMADD231PS(lower, x, acc[2*q])
+				VFMADD231PS(upper, x, acc[2*q+1])
+			}
+			fetch(step)
+			ADDQ(I32(step), w)
+			ADDQ(I32(4), a)
+			return
+		}
+		weights := make([]Op, vectors)
+		for q := range vectors / 2 {
+			weights[2*q], weights[2*q+1] = t.weights(q, w, kind, mask)
+			if kind == "f32" {
+				weights[2*q], weights[2*q+1] = t.loaded(weights[2*q]), t.loaded(weights[2*q+1])
+			}
+		}
 		fetch(step)
 		ADDQ(I32(step), w)
 		for r := range rows {
@@ -125,27 +144,40 @@ func (t *target) thirdRow(rows int, base reg.Register, param string) (stride, th
 	return stride, at
 }
 
-// weights generates the load of one row of weights, the columns of one k, into dst.
-func (t *target) weights(dst []reg.VecVirtual, w reg.Register, kind string) {
-	for q := range len(dst) / 2 {
-		lower, upper := t.pair(q)
-		switch kind {
-		case "f32":
-			VMOVUPS(Mem{Base: w, Disp: 4 * lower}, dst[2*q])
-			VMOVUPS(Mem{Base: w, Disp: 4 * upper}, dst[2*q+1])
-			continue
-		case "f16":
-			VCVTPH2PS(Mem{Base: w, Disp: 2 * lower}, dst[2*q])
-			VCVTPH2PS(Mem{Base: w, Disp: 2 * upper}, dst[2*q+1])
-			continue
-		}
-		words := dst[2*q+1]
-		if t.wide() {
-			VMOVDQU32(Mem{Base: w, Disp: q * t.bytes()}, words)
-		} else {
-			VMOVDQU(Mem{Base: w, Disp: q * t.bytes()}, words)
-		}
-		VPSLLD(U8(16), words, dst[2*q])
-		t.and(t.constant("upper"), words, words)
+// upperMask loads the mask of the upper half of a word, which weights needs for bf16. For other kinds it
+// returns nil.
+func (t *target) upperMask(kind string) reg.VecVirtual {
+	if kind != "bf16" {
+		return nil
 	}
+	mask := t.vector()
+	VMOVUPS(t.constant("upper"), mask)
+	return mask
+}
+
+// weights generates the widening of vectors 2q and 2q+1 of one row of weights, the columns of one k, and
+// returns them. Those of f32 are returned as memory.
+func (t *target) weights(q int, w reg.Register, kind string, mask reg.VecVirtual) (lower, upper Op) {
+	first, second := t.pair(q)
+	switch kind {
+	case "f32":
+		return Mem{Base: w, Disp: 4 * first}, Mem{Base: w, Disp: 4 * second}
+	case "f16":
+		low, high := t.vector(), t.vector()
+		VCVTPH2PS(Mem{Base: w, Disp: 2 * first}, low)
+		VCVTPH2PS(Mem{Base: w, Disp: 2 * second}, high)
+		return low, high
+	}
+	words, low := t.vector(), t.vector()
+	VMOVUPS(Mem{Base: w, Disp: q * t.bytes()}, words)
+	VPSLLD(U8(16), words, low)
+	t.and(mask, words, words)
+	return low, words
+}
+
+// loaded generates the load of a vector and returns its register.
+func (t *target) loaded(from Op) reg.VecVirtual {
+	v := t.vector()
+	VMOVUPS(from, v)
+	return v
 }
