@@ -5,20 +5,23 @@ import (
 	"os"
 	"slices"
 
-	machine "golang.org/x/sys/cpu"
-
 	"github.com/coppice-llm/coppice/internal/enum"
+	levels "github.com/coppice-llm/coppice/internal/isa"
 )
 
-// ISA names a path: a set of kernels written for one instruction set. All paths give the same
-// bits; they differ in speed and in how weights are packed.
+// ISA names a path: a fixed set of kernels written for one instruction set. A path is Portable or
+// a level of package isa, and uses no feature of the processor that the level does not promise. All
+// paths give the same bits; they differ in speed and in how weights are packed.
 type ISA string
 
-// The paths, slowest first.
+// The paths, slowest first. A path with VNNI differs from the one before in its products with
+// quantised weights.
 const (
-	Portable ISA = "portable" // plain Go, on every target
-	AVX2     ISA = "avx2"     // with FMA
-	AVX512   ISA = "avx512"   // F, BW, DQ and VL
+	Portable   ISA = "portable"             // plain Go, on every target
+	AVX2       ISA = ISA(levels.AVX2)       // with FMA and F16C
+	AVXVNNI    ISA = ISA(levels.AVXVNNI)    // AVX2 with AVX-VNNI
+	AVX512     ISA = ISA(levels.AVX512)     // F, BW, DQ and VL
+	AVX512VNNI ISA = ISA(levels.AVX512VNNI) // AVX512 with AVX512-VNNI
 )
 
 // ISAVariable is the environment variable that forces a path where Config.ISA is
@@ -29,17 +32,15 @@ func (i ISA) String() string { return string(i) }
 
 // UnmarshalText accepts the name of a path. The error for any other text lists the names.
 func (i *ISA) UnmarshalText(text []byte) error {
-	return enum.Pick("cpu", "instruction set", i, text, Portable, AVX2, AVX512)
+	return enum.Pick("cpu", "instruction set", i, text, Portable, AVX2, AVXVNNI, AVX512, AVX512VNNI)
 }
 
 // ISAs returns the paths that this machine can run, slowest first. Portable is always there.
 func ISAs() []ISA {
 	isas := []ISA{Portable}
-	x := &machine.X86 // all false on other targets
-	if kernelsOf(AVX2) != nil && x.HasAVX2 && x.HasFMA {
-		isas = append(isas, AVX2)
-		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL {
-			isas = append(isas, AVX512)
+	for _, level := range levels.Levels() {
+		if kernelsOf(ISA(level)) != nil && level.Runs() {
+			isas = append(isas, ISA(level))
 		}
 	}
 	return isas

@@ -52,6 +52,15 @@ func TestUnknownISAIsRefused(t *testing.T) {
 	}
 }
 
+// productPaths returns the paths of this machine.
+func productPaths() []*kernels {
+	var all []*kernels
+	for _, isa := range ISAs() {
+		all = append(all, kernelsOf(isa))
+	}
+	return all
+}
+
 // TestConformanceOnEachPath runs the suite on the paths that TestConformance does not choose.
 func TestConformanceOnEachPath(t *testing.T) {
 	isas := ISAs()

@@ -3,7 +3,7 @@
 #include "textflag.h"
 
 // func quant2x16n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
 TEXT ·quant2x16n4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -394,7 +394,7 @@ DATA constantsAVXVNNI<>+892(SB)/4, $0x00000007
 GLOBL constantsAVXVNNI<>(SB), RODATA|NOPTR, $896
 
 // func quant1x32n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32n4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -606,7 +606,7 @@ block:
 	RET
 
 // func quant2x16n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
 TEXT ·quant2x16n4hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -773,7 +773,7 @@ block:
 	RET
 
 // func quant1x32n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32n4hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -992,7 +992,7 @@ block:
 	RET
 
 // func quant2x16n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
 TEXT ·quant2x16n4kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -1179,7 +1179,7 @@ sameSuper:
 	RET
 
 // func quant1x32n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32n4kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -1430,7 +1430,7 @@ sameSuper:
 	RET
 
 // func quant2x16t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
 TEXT ·quant2x16t4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -1613,7 +1613,7 @@ block:
 	RET
 
 // func quant1x32t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32t4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -1859,7 +1859,7 @@ block:
 	RET
 
 // func quant2x16t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, FMA3
+// Requires: AVX, AVX2, AVXVNNI, FMA3
 TEXT ·quant2x16t4wAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -2042,7 +2042,7 @@ block:
 	RET
 
 // func quant1x32t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, FMA3, MMX+
 TEXT ·quant1x32t4wAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -2289,7 +2289,7 @@ block:
 	RET
 
 // func quant2x16b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
 TEXT ·quant2x16b8hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -2437,7 +2437,7 @@ block:
 	RET
 
 // func quant1x32b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32b8hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -2632,7 +2632,7 @@ block:
 	RET
 
 // func quant2x16b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
 TEXT ·quant2x16b5hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -2780,7 +2780,7 @@ block:
 	RET
 
 // func quant1x32b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32b5hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -2975,7 +2975,7 @@ block:
 	RET
 
 // func quant2x16b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
 TEXT ·quant2x16b5hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -3125,7 +3125,7 @@ block:
 	RET
 
 // func quant1x32b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32b5hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -3327,7 +3327,7 @@ block:
 	RET
 
 // func quant2x16b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
 TEXT ·quant2x16b5kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -3497,7 +3497,7 @@ sameSuper:
 	RET
 
 // func quant1x32b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32b5kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -3731,7 +3731,7 @@ sameSuper:
 	RET
 
 // func quant2x16b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
 TEXT ·quant2x16b6k2AVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -3933,7 +3933,7 @@ sameSuper:
 	RET
 
 // func quant1x32b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32b6k2AVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -4193,7 +4193,7 @@ sameSuper:
 	RET
 
 // func quant1x32n5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32n5hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -4562,7 +4562,7 @@ block:
 	RET
 
 // func quant1x32n5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32n5hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -4938,7 +4938,7 @@ block:
 	RET
 
 // func quant1x32n5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32n5kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -5346,7 +5346,7 @@ sameSuper:
 	RET
 
 // func quant1x32n6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant1x32n6k2AVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX

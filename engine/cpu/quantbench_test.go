@@ -30,7 +30,7 @@ func BenchmarkQuantizedProducts(b *testing.B) {
 			}
 			w := &scratch{weights: make([]byte, quantBlocks*expandedBytes)}
 			for _, rows := range []int{1, 2, 8, most} {
-				b.Run(fmt.Sprintf("type=%v/isa=%s/vnni=%v/rows=%d", typ, ops.isa, ops.quant.biased, rows), func(b *testing.B) {
+				b.Run(fmt.Sprintf("type=%v/isa=%s/rows=%d", typ, ops.isa, rows), func(b *testing.B) {
 					for b.Loop() {
 						for panel := range m.panelCount() {
 							ops.productPanel(w, out, a, m, panel, 0, rows)

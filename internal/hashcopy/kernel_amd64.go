@@ -3,21 +3,26 @@ package hashcopy
 import (
 	"unsafe"
 
-	machine "golang.org/x/sys/cpu"
+	"github.com/coppice-llm/coppice/internal/isa"
 )
 
 //go:generate go -C ../../tools/avo run . -set hashcopy -isa avx2 -pkg hashcopy -out ../../internal/hashcopy/kernel_avx2_amd64.s -stubs ../../internal/hashcopy/kernel_avx2_amd64.go
 //go:generate go -C ../../tools/avo run . -set hashcopy -isa avx512 -pkg hashcopy -out ../../internal/hashcopy/kernel_avx512_amd64.s -stubs ../../internal/hashcopy/kernel_avx512_amd64.go
 
+// kernels lists all kernels, fastest first.
+var kernels = []struct {
+	level isa.Level // that the kernel needs
+	copyHash
+}{{isa.AVX512, copyHashAVX512}, {isa.AVX2, copyHashAVX2}}
+
 // kernel is the fastest kernel that this machine can run; nil if it can run none.
 var kernel = choose()
 
 func choose() copyHash {
-	switch {
-	case machine.X86.HasAVX512F:
-		return copyHashAVX512
-	case machine.X86.HasAVX2:
-		return copyHashAVX2
+	for _, k := range kernels {
+		if k.level.Runs() {
+			return k.copyHash
+		}
 	}
 	return nil
 }

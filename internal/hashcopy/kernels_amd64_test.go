@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/zeebo/xxh3"
-	machine "golang.org/x/sys/cpu"
 )
 
 // TestKernels tests all kernels that this machine can run, not only the chosen one.
@@ -18,17 +17,14 @@ func TestKernels(t *testing.T) {
 		to = to[1:]
 	}
 	dst := to[:PieceBytes]
-	for name, k := range map[string]struct {
-		runs bool
-		copyHash
-	}{"AVX2": {machine.X86.HasAVX2, copyHashAVX2}, "AVX512": {machine.X86.HasAVX512F, copyHashAVX512}} {
-		if !k.runs {
+	for _, k := range kernels {
+		if !k.level.Runs() {
 			continue
 		}
 		clear(dst)
 		got := run(k.copyHash, (*[PieceBytes]byte)(dst), (*[PieceBytes]byte)(src), 12345)
 		if want := xxh3.HashSeed(src, 12345); got != want || !bytes.Equal(dst, src) {
-			t.Errorf("%s: %x, want %x; copied: %v", name, got, want, bytes.Equal(dst, src))
+			t.Errorf("%s: %x, want %x; copied: %v", k.level, got, want, bytes.Equal(dst, src))
 		}
 	}
 }

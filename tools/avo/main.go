@@ -4,46 +4,106 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
+	"github.com/mmcloughlin/avo/pass"
+	"github.com/mmcloughlin/avo/printer"
 )
 
 func main() {
-	name := flag.String("isa", "avx512", "avx2, avxvnni or avx512")
-	set := flag.String("set", "engine", "engine (those of engine/cpu) or hashcopy (those of internal/hashcopy)")
-	flag.Parse()
-	var t *target
-	switch *name {
-	case "avx2":
-		t = &target{name: "AVX2", lanes: 8}
-	case "avxvnni":
-		t = &target{name: "AVXVNNI", lanes: 8, vnni: true}
-	case "avx512":
-		t = &target{name: "AVX512", lanes: 16, vnni: true}
-	default:
-		fmt.Fprintf(os.Stderr, "avo: isa is %q, want avx2, avxvnni or avx512\n", *name)
-		os.Exit(2)
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "avo:", err)
+		os.Exit(1)
 	}
-	switch *set {
-	case "engine":
-		if *name == "avxvnni" { // the other kernels are those of AVX2
-			t.products()
-			break
-		}
+}
+
+// run generates the files that args ask for. It writes them last: an error leaves the files
+// as they are.
+func run(args []string) error {
+	flags := flag.NewFlagSet("avo", flag.ExitOnError)
+	name := flags.String("isa", "avx512", strings.Join(targetNames(), ", "))
+	set := flags.String("set", "engine", "engine (kernels of engine/cpu) or hashcopy (those of internal/hashcopy)")
+	pkg := flags.String("pkg", "cpu", "name of the package")
+	out := flags.String("out", "", "assembly file to write")
+	stubs := flags.String("stubs", "", "Go file of stubs to write")
+	flags.Parse(args)
+	if *out == "" || *stubs == "" || flags.NArg() > 0 {
+		return fmt.Errorf("give the files to write, -out FILE.s and -stubs FILE.go, and no other arguments")
+	}
+	t := newTarget(*name)
+	if t == nil {
+		return fmt.Errorf("isa is %q, want one of %s", *name, strings.Join(targetNames(), ", "))
+	}
+	switch {
+	case *set == "engine" && t.vnni: // the other kernels are those of the level without VNNI
+		t.products()
+	case *set == "engine":
 		t.engine()
-	case "hashcopy":
+	case *set == "hashcopy":
 		t.hashCopy()
 	default:
-		fmt.Fprintf(os.Stderr, "avo: set is %q, want engine or hashcopy\n", *set)
-		os.Exit(2)
+		return fmt.Errorf("set is %q, want engine or hashcopy", *set)
 	}
-	build.Generate()
-	if *name == "avxvnni" {
-		if err := vexFile(flag.Lookup("out").Value.String()); err != nil {
-			fmt.Fprintln(os.Stderr, "avo:", err)
-			os.Exit(1)
+	file := t.compiled()
+	cfg := printer.NewGoRunConfig()
+	cfg.Pkg = *pkg
+	assembly, err := printer.NewGoAsm(cfg).Print(file)
+	if err != nil {
+		return err
+	}
+	if t.vexDot {
+		if assembly, err = vexDots(assembly); err != nil {
+			return err
 		}
 	}
+	declarations, err := printer.NewStubs(cfg).Print(file)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(*out, assembly, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(*stubs, declarations, 0o644)
+}
+
+// compiled returns the recorded kernels with their registers allocated. The recording belongs to
+// package build, which only hands it to the passes of Generate; Generate ends the process on an
+// error.
+func (t *target) compiled() *ir.File {
+	var file *ir.File
+	keep := func(f *ir.File) error { file = f; return nil }
+	pass.Compile = pass.Concat(pass.InstructionPass(t.nameVEX), pass.Compile, pass.Func(keep))
+	flag.CommandLine.Parse([]string{"-out", os.DevNull}) // build's own output, which nothing checks
+	build.Generate()
+	return file
+}
+
+// targets lists the targets, one for each level of internal/isa.
+var targets = []target{
+	{name: "AVX2", lanes: 8},
+	{name: "AVXVNNI", lanes: 8, vnni: true, vexDot: true},
+	{name: "AVX512", lanes: 16},
+	{name: "AVX512VNNI", lanes: 16, vnni: true},
+}
+
+// newTarget returns the target of a level, nil if there is none.
+func newTarget(level string) *target {
+	for _, t := range targets {
+		if strings.ToLower(t.name) == level {
+			return &t
+		}
+	}
+	return nil
+}
+
+func targetNames() []string {
+	var names []string
+	for _, t := range targets {
+		names = append(names, strings.ToLower(t.name))
+	}
+	return names
 }
 
 // products generates the products with quantised weights.
@@ -64,7 +124,9 @@ func (t *target) engine() {
 			t.gemm(shape.rows, shape.vectors, kind)
 		}
 	}
-	t.products()
+	if !t.wide() { // the AVX-512 path without VNNI uses the products of AVX2
+		t.products()
+	}
 	t.expand(1)
 	t.expand(2)
 	t.scores()

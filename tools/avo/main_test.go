@@ -15,7 +15,7 @@ func TestCommittedFilesAreCurrent(t *testing.T) {
 		name, pkg, dir string
 		isas           []string
 	}{
-		{"engine", "cpu", "engine/cpu", []string{"avx2", "avxvnni", "avx512"}},
+		{"engine", "cpu", "engine/cpu", targetNames()},
 		{"hashcopy", "hashcopy", "internal/hashcopy", []string{"avx2", "avx512"}},
 	} {
 		for _, isa := range set.isas {

@@ -10,11 +10,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// target is an instruction set, with vectors of lanes f32.
+// target is a level of instruction sets, with vectors of lanes f32.
 type target struct {
 	name   string
 	lanes  int
 	vnni   bool // one instruction adds the products of four bytes, one factor unsigned
+	vexDot bool // that instruction is written in its VEX form
 	consts Mem  // table of constants, each as wide as the widest vector
 	known  map[string]int
 }

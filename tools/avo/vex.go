@@ -3,40 +3,41 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
+
+	"github.com/mmcloughlin/avo/ir"
+	"github.com/mmcloughlin/avo/operand"
 )
 
 // dotProduct matches VPDPBUSD on 256-bit registers. Go's assembler encodes it only in the EVEX form of
 // AVX-512.
 var dotProduct = regexp.MustCompile(`(?m)^\tVPDPBUSD +Y(\d+), Y(\d+), Y(\d+)$`)
 
-// vexFile replaces dot products in an assembly file by the bytes of their VEX form (Intel's manual,
-// volume 2, VPDPBUSD: VEX.256.66.0F38.W0 50 /r), which processors with AVX-VNNI but without AVX-512
-// can run.
-func vexFile(path string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
+// nameVEX replaces the features of a dot product that vexDots will write in its VEX form. avo knows only
+// those of the EVEX form.
+func (t *target) nameVEX(i *ir.Instruction) error {
+	if t.vexDot && i.Opcode == "VPDPBUSD" && len(i.Suffixes) == 0 && operand.IsYMM(i.Operands[0]) {
+		i.ISA = []string{"AVXVNNI"}
 	}
-	text = dotProduct.ReplaceAllFunc(text, func(line []byte) []byte {
+	return nil
+}
+
+// vexDots replaces dot products in assembly by the bytes of their VEX form (Intel's manual, volume 2,
+// VPDPBUSD: VEX.256.66.0F38.W0 50 /r), which processors with AVX-VNNI but without AVX-512 can run.
+func vexDots(assembly []byte) ([]byte, error) {
+	assembly = dotProduct.ReplaceAllFunc(assembly, func(line []byte) []byte {
 		var y [3]int
 		for i, digits := range dotProduct.FindSubmatch(line)[1:] {
-			if y[i], err = strconv.Atoi(string(digits)); err == nil && y[i] > 15 {
-				err = fmt.Errorf("%s needs a register that VEX has not", bytes.TrimSpace(line))
-			}
+			y[i], _ = strconv.Atoi(string(digits))
 		}
 		b := dotProductVEX(y[0], y[1], y[2])
 		return fmt.Appendf(nil, "\tBYTE $0x%02x; BYTE $0x%02x; BYTE $0x%02x; BYTE $0x%02x; BYTE $0x%02x // %s", b[0], b[1], b[2], b[3], b[4], bytes.TrimSpace(line))
 	})
-	if err != nil {
-		return err
+	if bytes.Contains(bytes.ReplaceAll(assembly, []byte("// VPDPBUSD"), nil), []byte("VPDPBUSD")) {
+		return nil, fmt.Errorf("a dot product has a form that vexDots does not know")
 	}
-	if bytes.Contains(bytes.ReplaceAll(text, []byte("// VPDPBUSD"), nil), []byte("VPDPBUSD")) {
-		return fmt.Errorf("%s has dot products of a form that is not known here", path)
-	}
-	return os.WriteFile(path, text, 0o644)
+	return assembly, nil
 }
 
 // dotProductVEX encodes the addition to register sum of the products of signed and unsigned bytes.

@@ -1,0 +1,46 @@
+package isa
+
+import (
+	"runtime"
+	"slices"
+
+	"github.com/klauspost/cpuid/v2"
+)
+
+// Level is the name of a set of features that a processor and its operating system may have.
+type Level string
+
+// The levels. A level with VNNI adds one instruction to the level before it, which sums the
+// products of bytes.
+const (
+	AVX2       Level = "avx2"       // vectors of 256 bits, with FMA and F16C; Intel since Haswell, AMD since Zen
+	AVXVNNI    Level = "avxvnni"    // AVX2 with AVX-VNNI
+	AVX512     Level = "avx512"     // vectors of 512 bits: F, BW, DQ and VL
+	AVX512VNNI Level = "avx512vnni" // AVX512 with AVX512-VNNI
+)
+
+// Every feature that code of a level uses must be in its list: no feature implies another. F16C, for
+// example, has a bit of its own, which a hypervisor may hide on a processor that has AVX2.
+var (
+	avx2   = []cpuid.FeatureID{cpuid.AVX, cpuid.AVX2, cpuid.FMA3, cpuid.F16C}
+	avx512 = append(slices.Clone(avx2), cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL)
+
+	features = map[Level][]cpuid.FeatureID{
+		AVX2:       avx2,
+		AVXVNNI:    append(slices.Clone(avx2), cpuid.AVXVNNI),
+		AVX512:     avx512,
+		AVX512VNNI: append(slices.Clone(avx512), cpuid.AVX512VNNI),
+	}
+)
+
+// Levels returns all levels, slowest first.
+func Levels() []Level { return []Level{AVX2, AVXVNNI, AVX512, AVX512VNNI} }
+
+// Runs reports whether this machine has all features of the level, and its operating system saves
+// the registers. Package cpuid reports AVX, AVX2 and AVX-VNNI only if bits 1 and 2 of XCR0 are set
+// (XMM, YMM), and the features of AVX-512 only if bits 5 to 7 are set too (opmask, ZMM); on Darwin,
+// which enables those on first use, it asks the kernel. No level runs on other architectures.
+func (l Level) Runs() bool {
+	list := features[l]
+	return runtime.GOARCH == "amd64" && len(list) > 0 && cpuid.CPU.Supports(list...)
+}
