@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/mmcloughlin/avo/build"
@@ -19,8 +20,8 @@ func main() {
 	}
 }
 
-// run generates the files that args ask for. It writes them last: an error leaves the files
-// as they are.
+// run generates the files that args ask for. It writes them last: an error leaves the files as
+// they are.
 func run(args []string) error {
 	flags := flag.NewFlagSet("avo", flag.ExitOnError)
 	name := flags.String("isa", "avx512", strings.Join(targetNames(), ", "))
@@ -47,6 +48,9 @@ func run(args []string) error {
 		return fmt.Errorf("set is %q, want engine or hashcopy", *set)
 	}
 	file := t.compiled()
+	if err := t.check(file); err != nil {
+		return fmt.Errorf("nothing is written: %w", err)
+	}
 	cfg := printer.NewGoRunConfig()
 	cfg.Pkg = *pkg
 	assembly, err := printer.NewGoAsm(cfg).Print(file)
@@ -80,12 +84,13 @@ func (t *target) compiled() *ir.File {
 	return file
 }
 
-// targets lists the targets, one for each level of internal/isa.
+// targets lists the targets, one for each level of internal/isa. Each has the features that the
+// level promises, under avo's names, and those of every amd64 processor.
 var targets = []target{
-	{name: "AVX2", lanes: 8},
-	{name: "AVXVNNI", lanes: 8, vnni: true, vexDot: true},
-	{name: "AVX512", lanes: 16},
-	{name: "AVX512VNNI", lanes: 16, vnni: true},
+	{name: "AVX2", lanes: 8, features: avx2},
+	{name: "AVXVNNI", lanes: 8, vnni: true, vexDot: true, features: append(slices.Clone(avx2), "AVXVNNI")},
+	{name: "AVX512", lanes: 16, features: avx512},
+	{name: "AVX512VNNI", lanes: 16, vnni: true, features: append(slices.Clone(avx512), "AVX512VNNI")},
 }
 
 // newTarget returns the target of a level, nil if there is none.

@@ -12,12 +12,13 @@ import (
 
 // target is a level of instruction sets, with vectors of lanes f32.
 type target struct {
-	name   string
-	lanes  int
-	vnni   bool // one instruction adds the products of four bytes, one factor unsigned
-	vexDot bool // that instruction is written in its VEX form
-	consts Mem  // table of constants, each as wide as the widest vector
-	known  map[string]int
+	name     string
+	lanes    int
+	features []string // that a kernel may use
+	vnni     bool     // one instruction adds the products of four bytes, one factor unsigned
+	vexDot   bool     // that instruction is written in its VEX form
+	consts   Mem      // table of constants, each as wide as the widest vector
+	known    map[string]int
 }
 
 func (t *target) wide() bool { return t.lanes == 16 }

@@ -24,7 +24,8 @@ func (t *target) nameVEX(i *ir.Instruction) error {
 }
 
 // vexDots replaces dot products in assembly by the bytes of their VEX form (Intel's manual, volume 2,
-// VPDPBUSD: VEX.256.66.0F38.W0 50 /r), which processors with AVX-VNNI but without AVX-512 can run.
+// VPDPBUSD: VEX.256.66.0F38.W0 50 /r), which processors with AVX-VNNI but without AVX-512 can run. The
+// target's check has refused registers above 15.
 func vexDots(assembly []byte) ([]byte, error) {
 	assembly = dotProduct.ReplaceAllFunc(assembly, func(line []byte) []byte {
 		var y [3]int
