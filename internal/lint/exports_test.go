@@ -26,8 +26,12 @@ import (
 // mentions it. testdata/unused.txt lists the exceptions; it may only shrink.
 func TestExportsAreUsed(t *testing.T) {
 	m := loadModule(t)
+	code := map[string][]*ast.File{}
 	for _, path := range m.order {
-		m.check(t, path)
+		code[path] = m.check(t, path)
+	}
+	for _, path := range m.order { // tests may import packages that come later in the order
+		m.checkTests(t, path, code[path])
 	}
 	m.readOtherModules(t)
 	unused := m.unused()
@@ -152,15 +156,20 @@ func (i importerOf) Import(path string) (*types.Package, error) {
 	return i.m.others.Import(path)
 }
 
-// check type-checks the package at path three times, and records the names that it uses: alone,
-// together with its internal tests, and its external tests. It ignores type errors, which the
-// compiler reports.
-func (m *checkedModule) check(t *testing.T, path string) {
+// check type-checks the package at path without its tests, records the names that it uses, and
+// returns its files. It ignores type errors, which the compiler reports.
+func (m *checkedModule) check(t *testing.T, path string) []*ast.File {
 	p := m.packages[path]
 	code := m.parse(t, p.Dir, slices.Concat(p.GoFiles, p.CgoFiles))
-	plain := m.types(path, code, importerOf{m: m}, code)
-	m.plain[path] = plain
-	own := plain
+	m.plain[path] = m.types(path, code, importerOf{m: m}, code)
+	return code
+}
+
+// checkTests type-checks the internal tests of the package at path together with its files code, and
+// its external tests, and records the names that the tests use.
+func (m *checkedModule) checkTests(t *testing.T, path string, code []*ast.File) {
+	p := m.packages[path]
+	own := m.plain[path]
 	if len(p.TestGoFiles) > 0 {
 		for _, file := range code { // checked and recorded above
 			for _, d := range file.Decls {
