@@ -5,7 +5,16 @@ import (
 	"testing"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/internal/isa/isatest"
 )
+
+func TestMachineCodeKeepsToItsLevel(t *testing.T) {
+	isatest.Check(t, "github.com/coppice-llm/coppice/internal/hashcopy")
+	for _, k := range kernels {
+		isatest.CheckKernels(t, k.level, k.copyHash)
+	}
+}
 
 // TestKernels tests all kernels that this machine can run, not only the chosen one.
 func TestKernels(t *testing.T) {

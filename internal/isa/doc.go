@@ -6,5 +6,6 @@
 //		sum = sumAVX2
 //	}
 //
-// The name of an assembly function ends in its level in capitals, as sumAVX2 does.
+// The name of an assembly function ends in its level in capitals, as sumAVX2 does. Package isatest
+// decodes the machine code of these functions and compares it with the features of the level.
 package isa

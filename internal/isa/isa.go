@@ -36,6 +36,10 @@ var (
 // Levels returns all levels, slowest first.
 func Levels() []Level { return []Level{AVX2, AVXVNNI, AVX512, AVX512VNNI} }
 
+// Features returns the features that the level promises on top of those that every amd64 processor
+// has (SSE2 and older), nil for an unknown level. The slice is the caller's.
+func (l Level) Features() []cpuid.FeatureID { return slices.Clone(features[l]) }
+
 // Runs reports whether this machine has all features of the level, and its operating system saves
 // the registers. Package cpuid reports AVX, AVX2 and AVX-VNNI only if bits 1 and 2 of XCR0 are set
 // (XMM, YMM), and the features of AVX-512 only if bits 5 to 7 are set too (opmask, ZMM); on Darwin,
