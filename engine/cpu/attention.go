@@ -62,10 +62,15 @@ func (a *arena) values(w *scratch, out, weights []float32, pages []kv.PageID, la
 	const cols = 8 // dim is a multiple of 16
 	sums := w.columns[:a.dim]
 	clear(sums)
+	clear(out)
 	for p := 0; p < len(weights); p += a.tokens {
 		part := weights[p:min(p+a.tokens, len(weights))]
 		v := a.rows(portable, w.rows, pages[p/a.tokens], halfV(layer), head, len(part))
 		for d := 0; d < a.dim; d += cols {
+			if f32.Fuses() {
+				fusedValues((*[cols]float32)(out[d:]), part, v[d:], a.dim)
+				continue
+			}
 			acc := (*[cols]float64)(sums[d:])
 			if before := *acc; !values8(acc, part, v[d:], a.dim) {
 				*acc = before
@@ -74,6 +79,9 @@ func (a *arena) values(w *scratch, out, weights []float32, pages []kv.PageID, la
 		}
 	}
 	for i, s := range sums {
+		if f32.Fuses() {
+			s = float64(out[i])
+		}
 		out[i] = float32(float32(s) * inv)
 	}
 }
@@ -89,20 +97,15 @@ func plainValues(acc *[8]float64, w, v []float32, dim int) {
 	}
 }
 
-// The range of sums, 2^-126 to 2^127, in which rounding the bits of an f64 equals rounding to
-// f32. The bounds are f64 exponents at bit 53, where they are after a shift left by one has
-// dropped the sign.
-const (
-	smallest  = (1023 - 126) << 53
-	spanOfF32 = (1023+127)<<53 - smallest
-)
-
-// froundIn is fround with a check of the range: ok is also false for a sum outside
-// [smallest, smallest+spanOfF32). It gives up on every tie, where fround resolves exact ones.
+// froundIn returns p+a rounded once to the 24 bits of an f32. ok is false for a sum half-way between two
+// f32, for one below 2^-126 in magnitude, where an f32 has fewer bits, and for one of at least 2^127.
 func froundIn(p, a float64) (r float64, ok bool) {
-	u := math.Float64bits(p+a) + halfUlp
-	v := u &^ lowBits
-	return math.Float64frombits(v), v != u && v<<1-smallest < spanOfF32
+	const (
+		smallest  = (1023 - 126) << 53 // f64 bits, shifted left by one: without the sign
+		spanOfF32 = (1023+127)<<53 - smallest
+	)
+	s := p + a
+	return float64(float32(s)), !f32.Halfway(s) && math.Float64bits(s)<<1-smallest < spanOfF32
 }
 
 // values8 adds Σ_p w_p·v_p to eight columns; v is [p][dim], starting at the first column. It

@@ -1,56 +1,47 @@
 package cpu
 
 import (
-	"math"
 	"math/bits"
+	"unsafe"
 
 	"github.com/coppice-llm/coppice/internal/f32"
 )
 
-// The kernels compute fma chains in f64 registers that hold f32 values. Products
-// of two f32 are exact in f64; fround then rounds the sum to 24 bits by integer
-// arithmetic on its bits. A kernel gives up where the f64 sum was rounded and
-// landed on a tie of f32: its bits alone don't tell which way the exact sum lies. The plain
-// loop then computes the tile again; on random data that is about once in 2^29 steps.
+// The portable kernels compute fma chains in f64. A product of two f32 is exact in f64; the sum with
+// an f32 is rounded to f64 and then to f32. Where the first rounding lands half-way between two f32,
+// its bits alone don't tell which way the exact sum lies, unless the f64 sum is exact. With bf16
+// weights, whose products have 32 bits, about one sum in 200 lies half-way, and nearly all of these
+// are exact. A kernel gives up at any other; the plain loop then computes groupK steps again.
 //
-// An f64 does not have the exponent limits of f32. safe() proves beforehand that no sum of a
-// row can overflow or need a bit below 2^-149; where it can't, the plain loop runs as well.
-const (
-	lowBits = 1<<29 - 1 // bits of an f64 that an f32 lacks
-	halfUlp = 1 << 28   // of an f32, in an f64's bits
-	f32Ulp  = 1 << 29
-)
+// safe() proves beforehand that no sum of a row needs a bit below 2^-149; where it can't, the plain
+// loop computes all.
 
-// fround returns p+a rounded once to the 24 bits of an f32, ties to even. ok is false where
-// the f64 sum does not determine that. Exact ties are resolved here because they are common:
-// a product with a bf16 weight has 8+24 = 32 bits. The function must stay small enough to be
-// inlined.
-func fround(p, a float64) (r float64, ok bool) {
-	s := p + a
-	u := math.Float64bits(s) + halfUlp
-	v := u &^ lowBits
-	if v == u { // a tie, so far rounded away from zero
-		b := s - p
-		if (p-(s-b))+(a-b) != 0 { // the error of the sum (Knuth's TwoSum)
-			return 0, false
-		}
-		v &^= f32Ulp
-	}
-	return math.Float64frombits(v), true
+// groupK is the number of k that a portable kernel computes before it stores its sums.
+const groupK = 32
+
+// unsure reports whether x·w+s, rounded to f64, may be rounded wrongly to f32. The caller has found
+// that it lies half-way between two f32.
+//
+//go:noinline
+func unsure(x, w float64, s float32) bool {
+	p, a := x*w, float64(s)
+	sum := p + a
+	b := sum - p
+	return (p-(sum-b))+(a-b) != 0 // the error of the sum (Knuth's TwoSum)
 }
 
 // blockRows is the number of activation rows that are interleaved in memory, see acts.
 const blockRows = 4
 
-// acts holds the inputs of a matrix product. The portable kernels read them widened to f64, in
-// blocks of four rows, [block][k][4], with the exponents of each row; the vector kernels read
-// plain rows, [row][k].
+// acts holds the inputs of a matrix product. Vector kernels read plain rows, [row][k], and so do the
+// portable ones where float32 products and sums are fused. Elsewhere the portable kernels read them
+// widened to f64, in blocks of four rows, [block][k][4], with the exponents of each row.
 type acts struct {
 	ops  *kernels
 	k    int
 	data []float64
 	exps []exponents // by row
-	rows []float32   // nil in the portable path
+	rows []float32   // nil where data is set
 	// records holds the rows quantised, [row][k/32] records; nil if no product reads them.
 	records []byte
 	floats  bool // some product reads float rows; false if all read records
@@ -63,7 +54,7 @@ func newActs(ops *kernels, rows, k int, some, all bool) *acts {
 	if some {
 		a.records = make([]byte, rows*((k+quantBlock-1)/quantBlock)*recordBytes)
 	}
-	if ops.vector() {
+	if ops.vector() || f32.Fuses() {
 		a.rows = make([]float32, rows*k)
 		return a
 	}
@@ -138,6 +129,10 @@ func (a *acts) safe(row int, m *matrix) bool {
 // gemmTile computes the columns of one panel for the rows [lo, hi) of a, in the portable path.
 // lo is a multiple of blockRows; out is [row][m.stride()].
 func gemmTile(out []float32, a *acts, m *matrix, panel, lo, hi int) {
+	if f32.Fuses() {
+		fusedTile(out, a, m, panel, lo, hi)
+		return
+	}
 	for row := lo; row < hi; row += blockRows {
 		if row+blockRows <= hi && a.safe(row, m) && a.safe(row+1, m) && a.safe(row+2, m) && a.safe(row+3, m) {
 			tile4(out, a, m, panel, row)
@@ -151,127 +146,155 @@ func gemmTile(out []float32, a *acts, m *matrix, panel, lo, hi int) {
 
 // tile4 computes four rows by one panel, two columns at a time. All four rows must be safe.
 func tile4(out []float32, a *acts, m *matrix, panel, row int) {
-	stride, x := m.stride(), a.block(row/blockRows)
+	stride, x := m.stride(), groups[[blockRows]float64](a.block(row/blockRows))
 	for c := panel * panelCols; c < (panel+1)*panelCols; c += 2 {
-		var s [8]float64
-		if !kernel4x2(x, m.column(c), &s) {
-			for r := row; r < row+blockRows; r++ {
-				plain(out, a, m, c, c+2, r)
+		var s [2 * blockRows]float32
+		w := groups[[panelCols]float32](m.column(c))
+		for k := 0; k < len(x); k += groupK {
+			x, w := x[k:min(k+groupK, len(x))], w[k:]
+			if !kernel4x2(x, w, &s) {
+				for i := range s {
+					s[i] = plainChain(x, w, i/2, i%2, s[i])
+				}
 			}
-			continue
 		}
-		o := row*stride + c
-		out[o], out[o+1] = float32(s[0]), float32(s[1])
-		o += stride
-		out[o], out[o+1] = float32(s[2]), float32(s[3])
-		o += stride
-		out[o], out[o+1] = float32(s[4]), float32(s[5])
-		o += stride
-		out[o], out[o+1] = float32(s[6]), float32(s[7])
+		for r := range blockRows {
+			o := out[(row+r)*stride+c:]
+			o[0], o[1] = s[2*r], s[2*r+1]
+		}
 	}
 }
 
 // tile1 computes one row by one panel, by the plain loop if the row is not safe.
 func tile1(out []float32, a *acts, m *matrix, panel, row int) {
-	c := panel * panelCols
-	var s [8]float64
-	x := a.block(row / blockRows)[row%blockRows:]
-	if !a.safe(row, m) || !kernel1x8(x, m.column(c), &s) {
-		plain(out, a, m, c, c+panelCols, row)
-		return
-	}
-	o := out[row*m.stride()+c:]
-	for i := range s {
-		o[i] = float32(s[i])
-	}
-}
-
-// plain computes columns [lo, hi) of a row directly from the definition: one f32 fma chain
-// over ascending k.
-func plain(out []float32, a *acts, m *matrix, lo, hi, row int) {
-	x := a.block(row / blockRows)[row%blockRows:]
-	for c := lo; c < hi; c++ {
-		w, s := m.column(c), float32(0)
-		for k := range m.k {
-			s = f32.FMA32(float32(x[k*blockRows]), w[k*panelCols], s)
+	x, w := groups[[blockRows]float64](a.block(row/blockRows)), groups[[panelCols]float32](m.column(panel*panelCols))
+	s := (*[panelCols]float32)(out[row*m.stride()+panel*panelCols:])
+	clear(s[:])
+	safe := a.safe(row, m)
+	for k := 0; k < len(x); k += groupK {
+		x, w := x[k:min(k+groupK, len(x))], w[k:]
+		if !safe || !kernel1x8(x, row%blockRows, w, s) {
+			for i := range s {
+				s[i] = plainChain(x, w, row%blockRows, i, s[i])
+			}
 		}
-		out[row*m.stride()+c] = s
 	}
 }
 
-// kernel4x2 multiplies four rows x, [k][4], by the first two columns of w, [k][8]. s is
-// [row][column] and starts at zero. It returns false as soon as fround does.
-func kernel4x2(x []float64, w []float32, s *[8]float64) (ok bool) {
-	a0, a1, b0, b1 := s[0], s[1], s[2], s[3]
-	c0, c1, d0, d1 := s[4], s[5], s[6], s[7]
-	for len(x) >= blockRows && len(w) >= panelCols {
-		w0, w1 := float64(w[0]), float64(w[1])
-		v := x[0]
-		if a0, ok = fround(v*w0, a0); !ok {
-			return false
-		}
-		if a1, ok = fround(v*w1, a1); !ok {
-			return false
-		}
-		v = x[1]
-		if b0, ok = fround(v*w0, b0); !ok {
-			return false
-		}
-		if b1, ok = fround(v*w1, b1); !ok {
-			return false
-		}
-		v = x[2]
-		if c0, ok = fround(v*w0, c0); !ok {
-			return false
-		}
-		if c1, ok = fround(v*w1, c1); !ok {
-			return false
-		}
-		v = x[3]
-		if d0, ok = fround(v*w0, d0); !ok {
-			return false
-		}
-		if d1, ok = fround(v*w1, d1); !ok {
-			return false
-		}
-		x, w = x[blockRows:], w[panelCols:]
+// groups returns v as a slice of arrays; what does not fill an array is left out.
+func groups[A [blockRows]float64 | [panelCols]float32, T float32 | float64](v []T) []A {
+	var a A
+	return unsafe.Slice((*A)(unsafe.Pointer(unsafe.SliceData(v))), len(v)/len(a))
+}
+
+// plainChain returns the chain of s over all k of row r and column c, directly from the definition.
+func plainChain(x [][blockRows]float64, w [][panelCols]float32, r, c int, s float32) float32 {
+	for k := range x {
+		s = f32.FMA32(float32(x[k][r]), w[k][c], s)
 	}
-	*s = [8]float64{a0, a1, b0, b1, c0, c1, d0, d1}
+	return s
+}
+
+// kernel4x2 adds the product of four rows x and the first two columns of w to s, [row][column]. It
+// returns false and leaves s as it is where unsure reports true.
+func kernel4x2(x [][blockRows]float64, w [][panelCols]float32, s *[2 * blockRows]float32) bool {
+	s0, s1, s2, s3, s4, s5, s6, s7 := s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
+	w = w[:len(x)]
+	for k := range x {
+		v, w0, w1 := &x[k], float64(w[k][0]), float64(w[k][1])
+		sum := v[0]*w0 + float64(s0)
+		if f32.Halfway(sum) && unsure(v[0], w0, s0) {
+			return false
+		}
+		s0 = float32(sum)
+		sum = v[0]*w1 + float64(s1)
+		if f32.Halfway(sum) && unsure(v[0], w1, s1) {
+			return false
+		}
+		s1 = float32(sum)
+		sum = v[1]*w0 + float64(s2)
+		if f32.Halfway(sum) && unsure(v[1], w0, s2) {
+			return false
+		}
+		s2 = float32(sum)
+		sum = v[1]*w1 + float64(s3)
+		if f32.Halfway(sum) && unsure(v[1], w1, s3) {
+			return false
+		}
+		s3 = float32(sum)
+		sum = v[2]*w0 + float64(s4)
+		if f32.Halfway(sum) && unsure(v[2], w0, s4) {
+			return false
+		}
+		s4 = float32(sum)
+		sum = v[2]*w1 + float64(s5)
+		if f32.Halfway(sum) && unsure(v[2], w1, s5) {
+			return false
+		}
+		s5 = float32(sum)
+		sum = v[3]*w0 + float64(s6)
+		if f32.Halfway(sum) && unsure(v[3], w0, s6) {
+			return false
+		}
+		s6 = float32(sum)
+		sum = v[3]*w1 + float64(s7)
+		if f32.Halfway(sum) && unsure(v[3], w1, s7) {
+			return false
+		}
+		s7 = float32(sum)
+	}
+	*s = [2 * blockRows]float32{s0, s1, s2, s3, s4, s5, s6, s7}
 	return true
 }
 
-// kernel1x8 multiplies one row by all eight columns of w, [k][8]. x is [k][4], starting at the
-// row's first element; s starts at zero. It returns false as soon as fround does.
-func kernel1x8(x []float64, w []float32, s *[8]float64) (ok bool) {
+// kernel1x8 adds the product of row r of x and all columns of w to s. It returns false and leaves s as
+// it is where unsure reports true.
+func kernel1x8(x [][blockRows]float64, r int, w [][panelCols]float32, s *[panelCols]float32) bool {
 	s0, s1, s2, s3, s4, s5, s6, s7 := s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
-	for k := 0; k < len(x) && len(w) >= panelCols; k += blockRows {
-		v := x[k]
-		if s0, ok = fround(v*float64(w[0]), s0); !ok {
+	w = w[:len(x)]
+	for k := range x {
+		v, w := x[k][r&(blockRows-1)], &w[k]
+		sum := v*float64(w[0]) + float64(s0)
+		if f32.Halfway(sum) && unsure(v, float64(w[0]), s0) {
 			return false
 		}
-		if s1, ok = fround(v*float64(w[1]), s1); !ok {
+		s0 = float32(sum)
+		sum = v*float64(w[1]) + float64(s1)
+		if f32.Halfway(sum) && unsure(v, float64(w[1]), s1) {
 			return false
 		}
-		if s2, ok = fround(v*float64(w[2]), s2); !ok {
+		s1 = float32(sum)
+		sum = v*float64(w[2]) + float64(s2)
+		if f32.Halfway(sum) && unsure(v, float64(w[2]), s2) {
 			return false
 		}
-		if s3, ok = fround(v*float64(w[3]), s3); !ok {
+		s2 = float32(sum)
+		sum = v*float64(w[3]) + float64(s3)
+		if f32.Halfway(sum) && unsure(v, float64(w[3]), s3) {
 			return false
 		}
-		if s4, ok = fround(v*float64(w[4]), s4); !ok {
+		s3 = float32(sum)
+		sum = v*float64(w[4]) + float64(s4)
+		if f32.Halfway(sum) && unsure(v, float64(w[4]), s4) {
 			return false
 		}
-		if s5, ok = fround(v*float64(w[5]), s5); !ok {
+		s4 = float32(sum)
+		sum = v*float64(w[5]) + float64(s5)
+		if f32.Halfway(sum) && unsure(v, float64(w[5]), s5) {
 			return false
 		}
-		if s6, ok = fround(v*float64(w[6]), s6); !ok {
+		s5 = float32(sum)
+		sum = v*float64(w[6]) + float64(s6)
+		if f32.Halfway(sum) && unsure(v, float64(w[6]), s6) {
 			return false
 		}
-		if s7, ok = fround(v*float64(w[7]), s7); !ok {
+		s6 = float32(sum)
+		sum = v*float64(w[7]) + float64(s7)
+		if f32.Halfway(sum) && unsure(v, float64(w[7]), s7) {
 			return false
 		}
-		w = w[panelCols:]
+		s7 = float32(sum)
 	}
-	*s = [8]float64{s0, s1, s2, s3, s4, s5, s6, s7}
+	*s = [panelCols]float32{s0, s1, s2, s3, s4, s5, s6, s7}
 	return true
 }

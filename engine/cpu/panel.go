@@ -247,7 +247,7 @@ func (k *kernels) aloneWork() int {
 	if k.vector() {
 		return 100000 // at 30 per nanosecond
 	}
-	return 20000 // at 1 per nanosecond
+	return 20000 // at 1 to 5 per nanosecond
 }
 
 // product computes productTile for weights that are not quantised; x is [row][k].

@@ -44,6 +44,9 @@ type quantFormat struct {
 	codes  [256]byte // lowest code of each weight; the index is the weight as a byte
 	// biased holds the first values plus 128, for instructions that need one unsigned factor.
 	biased [16]byte
+	// pairs holds, for a byte of two nibbles, the value of the lower one and, from bit 32 on, that of
+	// the upper one, each plus half the range of bits().
+	pairs [256]uint64
 }
 
 // scaling is the storage type of scales and minima.
@@ -139,9 +142,24 @@ func makeFormats() map[gguf.Type]*quantFormat {
 		for i := range f.biased {
 			f.biased[i] = byte(int(f.values[i]) + quantBias)
 		}
+		for i := range f.pairs {
+			centre := 1 << (f.bits() - 1)
+			f.pairs[i] = uint64(int(f.values[i&15])+centre) | uint64(int(f.values[i>>4])+centre)<<32
+		}
 		out[typ] = f
 	}
 	return out
+}
+
+// bits returns the number of bits of an unpacked weight. The values of MXFP4 are from -12 to 12.
+func (f *quantFormat) bits() int {
+	switch {
+	case f.packed == asNibbles:
+		return 4 + f.high
+	case f.typ == gguf.MXFP4:
+		return 5
+	}
+	return 8
 }
 
 // scaleBytes is the size of one scale or minimum.

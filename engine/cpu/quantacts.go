@@ -60,7 +60,7 @@ func quantizeBlock(dst *[recordBytes]byte, x *[quantBlock]float32) {
 	}
 	inverse, sum, half := 1/d, int32(0), int32(0)
 	for i, v := range x {
-		q := toInt(v * inverse)
+		q := toInt(float32(v * inverse)) // the conversion keeps the compiler from fusing product and sum
 		dst[i] = byte(q)
 		if sum += q; i < quantBlock/2 {
 			half = sum

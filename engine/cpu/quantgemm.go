@@ -1,12 +1,6 @@
 package cpu
 
-import (
-	"encoding/binary"
-	"math"
-	"unsafe"
-
-	"github.com/coppice-llm/coppice/internal/f32"
-)
+import "unsafe"
 
 // quantKernel adds the product of rows of records and columns of a panel to out; if first is
 // not 0 it starts from zero instead. Strides and steps are in bytes. head and weights point to
@@ -103,90 +97,4 @@ func (p *quantPanel) at(block, c int, biased bool) (head, weights, more *byte) {
 		more = (*byte)(unsafe.Pointer(&f.values[0]))
 	}
 	return head, weights, more
-}
-
-// product multiplies n rows of records x by the panel, directly from the definition in quant.go,
-// and writes the result to out, whose rows are stride elements apart. It is the portable path;
-// tests compare the vector kernels with it.
-func (p *quantPanel) product(out []float32, stride int, x []byte, n int) {
-	f, row := p.format, len(x)/n
-	for r := range n {
-		clear(out[r*stride : r*stride+vectorCols])
-	}
-	var weights [quantBlock * vectorCols]int8 // [column][k]
-	for b := range len(p.data) / f.blockBytes() {
-		f.unpackBlock(&weights, p.data[b*f.blockBytes()+f.headBytes():])
-		for r := range n {
-			record := x[r*row+b*recordBytes:][:recordBytes]
-			p.addBlock((*[vectorCols]float32)(out[r*stride:]), &weights, b, record)
-		}
-	}
-}
-
-// addBlock adds the product of block b and a record to all columns of out.
-func (p *quantPanel) addBlock(out *[vectorCols]float32, weights *[quantBlock * vectorCols]int8, b int, record []byte) {
-	f := p.format
-	d, low := recordFloat(record, recordD), recordFloat(record, recordMin)
-	q := (*[quantBlock]byte)(record)
-	n := quantBlock / f.subs
-	for c, acc := range out {
-		w := (*[quantBlock]int8)(weights[c*quantBlock:])
-		for s := range f.subs {
-			sum := int32(0)
-			for i := s * n; i < (s+1)*n; i++ {
-				sum += int32(w[i]) * int32(int8(q[i]))
-			}
-			acc = f32.FMA32(float32(sum), float32(p.head(b, s, c)*d), acc)
-		}
-		if f.mins {
-			acc = f32.FMA32(p.head(b, f.subs, c), low, acc)
-		}
-		out[c] = acc
-	}
-}
-
-func recordFloat(x []byte, at int) float32 {
-	return math.Float32frombits(binary.LittleEndian.Uint32(x[at:]))
-}
-
-// head returns scale i, or for i = subs the minimum, of column c in block b.
-func (p *quantPanel) head(b, i, c int) float32 {
-	f, at := p.format, i*vectorCols+c
-	data := p.data[b*f.blockBytes():]
-	switch f.scales {
-	case halves:
-		return f32.FromF16(binary.LittleEndian.Uint16(data[2*at:]))
-	case floats:
-		return math.Float32frombits(binary.LittleEndian.Uint32(data[4*at:]))
-	}
-	of, factor := p.supers[b/superBlocks*f.superBytes()+2*c:], float32(data[at])
-	if i == f.subs {
-		of = of[2*vectorCols:]
-	} else if !f.mins {
-		factor = float32(int8(data[at]))
-	}
-	return f32.FromF16(binary.LittleEndian.Uint16(of)) * factor // exact: 11 bits by 8
-}
-
-// unpackBlock writes the weights of a block as [column][32].
-func (f *quantFormat) unpackBlock(dst *[quantBlock * vectorCols]int8, src []byte) {
-	if f.packed == asBytes {
-		for i, b := range src[:quantBlock*vectorCols] {
-			c, k := i/4%vectorCols, i/4/vectorCols*4+i%4
-			dst[c*quantBlock+k] = int8(int(b) - f.added)
-		}
-		return
-	}
-	nibbles, planes := src[:quantBlock*vectorCols/2], src[quantBlock*vectorCols/2:]
-	for i, b := range nibbles {
-		column, pair := i%(4*vectorCols), i/(4*vectorCols)
-		low, high := b&15, b>>4
-		if f.high > 0 {
-			at := 2 * pair * f.high // of the bits of the pair's first quad, 8 in each plane
-			bits := planes[at/8*4*vectorCols+column] >> (at % 8) << 4
-			low, high = low|bits&(16<<f.high-16), high|bits>>f.high&(16<<f.high-16)
-		}
-		to := dst[column/4*quantBlock+8*pair+column%4:]
-		to[0], to[4] = f.values[low], f.values[high]
-	}
 }

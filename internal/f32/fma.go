@@ -17,6 +17,9 @@ const (
 // FMA32 is a·b+c rounded once to nearest even: what a hardware f32 fused
 // multiply-add gives, in portable Go.
 func FMA32(a, b, c float32) float32 {
+	if Fuses() {
+		return a*b + c
+	}
 	s, ok := TryFMA(a, b, c)
 	if !ok {
 		return fmaRare(a, b, c)
@@ -29,10 +32,16 @@ func FMA32(a, b, c float32) float32 {
 // was not ok. That happens about once in 2^29 steps on random data, and where a sum is zero or
 // subnormal.
 func TryFMA(a, b, c float32) (r float32, ok bool) {
+	if Fuses() {
+		return a*b + c, true
+	}
 	s := float64(a)*float64(b) + float64(c) // the product is exact, fused or not
-	u := math.Float64bits(s)
-	return float32(s), u&dropMask != tieBits && u<<1 >= minNormal
+	return float32(s), !Halfway(s) && math.Float64bits(s)<<1 >= minNormal
 }
+
+// Halfway reports whether s lies half-way between two f32 of 24 bits. For any other s, a sum that may
+// itself be rounded to f64, float32(s) is the exact sum rounded once, if that is no subnormal.
+func Halfway(s float64) bool { return uint32(math.Float64bits(s))<<(32-dropBits) == 1<<31 }
 
 // fmaRare rounds the sum to odd in f64, after which the rounding to f32 (24 bits
 // or, for subnormals, fewer) is exact: 53 >= 24+2 bits (Boldo and Melquiond,
