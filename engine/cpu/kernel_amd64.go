@@ -57,6 +57,9 @@ func kernelsAVX512(isa ISA, quant *quantKernels) *kernels {
 
 func quantAVX2() *quantKernels {
 	return &quantKernels{expand: [2]expansion{expand5AVX2, expand6AVX2}, tiles: []quantTile{
+		{rows: 4, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
+			quant4x16n4hAVX2, quant4x16n4hmAVX2, quant4x16n4kmAVX2, quant4x16t4hAVX2, quant4x16t4wAVX2, quant4x16b8hAVX2, quant4x16b5hAVX2, quant4x16b5hmAVX2, quant4x16b5kmAVX2, quant4x16b6k2AVX2,
+		}},
 		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
 			quant2x16n4hAVX2, quant2x16n4hmAVX2, quant2x16n4kmAVX2, quant2x16t4hAVX2, quant2x16t4wAVX2, quant2x16b8hAVX2, quant2x16b5hAVX2, quant2x16b5hmAVX2, quant2x16b5kmAVX2, quant2x16b6k2AVX2,
 		}},
@@ -69,6 +72,9 @@ func quantAVX2() *quantKernels {
 
 func quantAVXVNNI() *quantKernels {
 	return &quantKernels{biased: true, expand: [2]expansion{expand5AVX2, expand6AVX2}, tiles: []quantTile{
+		{rows: 4, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
+			quant4x16n4hAVXVNNI, quant4x16n4hmAVXVNNI, quant4x16n4kmAVXVNNI, quant4x16t4hAVXVNNI, quant4x16t4wAVXVNNI, quant4x16b8hAVXVNNI, quant4x16b5hAVXVNNI, quant4x16b5hmAVXVNNI, quant4x16b5kmAVXVNNI, quant4x16b6k2AVXVNNI,
+		}},
 		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
 			quant2x16n4hAVXVNNI, quant2x16n4hmAVXVNNI, quant2x16n4kmAVXVNNI, quant2x16t4hAVXVNNI, quant2x16t4wAVXVNNI, quant2x16b8hAVXVNNI, quant2x16b5hAVXVNNI, quant2x16b5hmAVXVNNI, quant2x16b5kmAVXVNNI, quant2x16b6k2AVXVNNI,
 		}},

@@ -62,6 +62,11 @@ func gemm2x32f16AVX2(out *float32, outStride int, a *float32, aStride int, w *ui
 //go:noescape
 func gemm1x64f16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
+// quant4x16n4hAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
 // quant2x16n4hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
@@ -71,6 +76,11 @@ func quant2x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *b
 //
 //go:noescape
 func quant1x32n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant4x16n4hmAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16n4hmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -82,6 +92,11 @@ func quant2x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *
 //go:noescape
 func quant1x32n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
+// quant4x16n4kmAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
 // quant2x16n4kmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
@@ -91,6 +106,11 @@ func quant2x16n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *
 //
 //go:noescape
 func quant1x32n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant4x16t4hAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16t4hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -102,6 +122,11 @@ func quant2x16t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *b
 //go:noescape
 func quant1x32t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
+// quant4x16t4wAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
 // quant2x16t4wAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
@@ -111,6 +136,11 @@ func quant2x16t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *b
 //
 //go:noescape
 func quant1x32t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant4x16b8hAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16b8hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -122,6 +152,11 @@ func quant2x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *b
 //go:noescape
 func quant1x32b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
+// quant4x16b5hAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
 // quant2x16b5hAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
@@ -131,6 +166,11 @@ func quant2x16b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *b
 //
 //go:noescape
 func quant1x32b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant4x16b5hmAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16b5hmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -142,6 +182,11 @@ func quant2x16b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *
 //go:noescape
 func quant1x32b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
+// quant4x16b5kmAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
 // quant2x16b5kmAVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
@@ -151,6 +196,11 @@ func quant2x16b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *
 //
 //go:noescape
 func quant1x32b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant4x16b6k2AVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16b6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16b6k2AVX2 adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //

@@ -2,6 +2,11 @@
 
 package cpu
 
+// quant4x16n4hAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
 // quant2x16n4hAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
@@ -11,6 +16,11 @@ func quant2x16n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head
 //
 //go:noescape
 func quant1x32n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant4x16n4hmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16n4hmAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -22,6 +32,11 @@ func quant2x16n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, hea
 //go:noescape
 func quant1x32n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
+// quant4x16n4kmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
 // quant2x16n4kmAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
@@ -31,6 +46,11 @@ func quant2x16n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, hea
 //
 //go:noescape
 func quant1x32n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant4x16t4hAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16t4hAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -42,6 +62,11 @@ func quant2x16t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head
 //go:noescape
 func quant1x32t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
+// quant4x16t4wAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
 // quant2x16t4wAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
@@ -51,6 +76,11 @@ func quant2x16t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head
 //
 //go:noescape
 func quant1x32t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant4x16b8hAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16b8hAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -62,6 +92,11 @@ func quant2x16b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head
 //go:noescape
 func quant1x32b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
+// quant4x16b5hAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
 // quant2x16b5hAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
@@ -71,6 +106,11 @@ func quant2x16b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head
 //
 //go:noescape
 func quant1x32b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant4x16b5hmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16b5hmAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -82,6 +122,11 @@ func quant2x16b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, hea
 //go:noescape
 func quant1x32b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
+// quant4x16b5kmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
 // quant2x16b5kmAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
@@ -91,6 +136,11 @@ func quant2x16b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, hea
 //
 //go:noescape
 func quant1x32b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+
+// quant4x16b6k2AVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+//
+//go:noescape
+func quant4x16b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant2x16b6k2AVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //

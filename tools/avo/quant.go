@@ -32,6 +32,7 @@ type quantKind struct {
 	scales  scaling
 	mins    bool
 	subs    int
+	most    int // largest magnitude of a weight as AVX2 multiplies it
 }
 
 // packing is the storage of weights: bytes, nibbles that are integers themselves or their lower bits,
@@ -58,20 +59,21 @@ const (
 const superBlocks = 8
 
 var quantKinds = []quantKind{
-	{"n4h", asNibbles, 0, 8, halves, false, 1}, {"n4hm", asNibbles, 0, 0, halves, true, 1}, {"n4km", asNibbles, 0, 0, factors, true, 1},
-	{"t4h", byTable, 0, 0, halves, false, 1}, {"t4w", byTable, 0, 0, floats, false, 1},
-	{"b8h", asBytes, 0, 128, halves, false, 1},
-	{"b5h", asBytes, 0, 16, halves, false, 1}, {"b5hm", asBytes, 0, 0, halves, true, 1}, {"b5km", asBytes, 0, 0, factors, true, 1}, {"b6k2", asBytes, 0, 32, factors, false, 2},
-	{"n5h", asNibbles, 1, 16, halves, false, 1}, {"n5hm", asNibbles, 1, 0, halves, true, 1}, {"n5km", asNibbles, 1, 0, factors, true, 1}, {"n6k2", asNibbles, 2, 32, factors, false, 2},
+	{"n4h", asNibbles, 0, 8, halves, false, 1, 15}, {"n4hm", asNibbles, 0, 0, halves, true, 1, 15}, {"n4km", asNibbles, 0, 0, factors, true, 1, 15},
+	{"t4h", byTable, 0, 0, halves, false, 1, 127}, {"t4w", byTable, 0, 0, floats, false, 1, 12},
+	{"b8h", asBytes, 0, 128, halves, false, 1, 128},
+	{"b5h", asBytes, 0, 16, halves, false, 1, 31}, {"b5hm", asBytes, 0, 0, halves, true, 1, 31}, {"b5km", asBytes, 0, 0, factors, true, 1, 31}, {"b6k2", asBytes, 0, 32, factors, false, 2, 63},
+	{"n5h", asNibbles, 1, 16, halves, false, 1, 31}, {"n5hm", asNibbles, 1, 0, halves, true, 1, 31}, {"n5km", asNibbles, 1, 0, factors, true, 1, 31}, {"n6k2", asNibbles, 2, 32, factors, false, 2, 63},
 }
 
-// quantTiles returns the shapes of tiles. They leave registers for integer sums in addition to the
-// accumulators of the chain.
+// quantTiles returns the shapes of tiles, most rows first. With 32 registers, accumulators of the chain
+// fit beside the integer sums. With 16, the largest tile keeps the accumulators in memory: a block
+// loads and stores each of them once and adds to the integer sums eight times.
 func (t *target) quantTiles() []tile {
 	if t.wide() {
 		return []tile{{4, 2}, {1, 4}}
 	}
-	return []tile{{2, 2}, {1, 4}}
+	return []tile{{4, 2}, {2, 2}, {1, 4}}
 }
 
 // quant is the state of one kernel's body.
@@ -80,12 +82,15 @@ type quant struct {
 	kind          quantKind
 	rows, vectors int
 
-	x, x3, xStride reg.Register
-	head, weights  reg.Register
-	super, left    reg.Register     // pointer to the f16 of factors, and how many blocks still share them
-	acc, sums      []reg.VecVirtual // [row][vector]
-
-	mask, table, bias, ones reg.VecVirtual
+	x, x3, xStride     reg.Register
+	out, out3, oStride reg.Register
+	head, weights      reg.Register
+	super, left        reg.Register     // pointer to the f16 of factors, and how many blocks still share them
+	acc                []reg.VecVirtual // [row][vector] of the chain; nil if they are in memory, at out
+	sums               []reg.VecVirtual // [row][vector] of integers
+	halfway            Mem              // room for sums, if they are widened several times in a sub-block
+	mask, table        reg.VecVirtual
+	bias, ones         Op // of AVX2
 
 	highMask reg.VecVirtual
 	planes   map[[2]int]reg.VecVirtual // high bits in registers, by plane and vector
@@ -98,19 +103,24 @@ func (t *target) quant(shape tile, kind quantKind) {
 		fmt.Sprintf("adds %d rows of records by %d columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.", q.rows, q.vectors*t.lanes))
 	q.x, q.head, q.weights = Load(Param("x"), GP64()), Load(Param("head"), GP64()), Load(Param("weights"), GP64())
 	blocks := Load(Param("blocks"), GP64())
-	out := Load(Param("out"), GP64())
+	q.out = Load(Param("out"), GP64())
 	q.xStride, q.x3 = t.thirdRow(q.rows, q.x, "xStride")
-	outStride, out3 := t.thirdRow(q.rows, out, "outStride")
-	q.acc, q.sums = t.vectors(q.rows*q.vectors), t.vectors(q.rows*q.vectors)
-	each := func(do func(v reg.VecVirtual, at Mem)) {
-		for r := range q.rows {
-			for v := range q.vectors {
-				do(q.acc[r*q.vectors+v], row(out, out3, outStride, r, v*t.bytes()))
-			}
-		}
+	q.oStride, q.out3 = t.thirdRow(q.rows, q.out, "outStride")
+	q.sums = t.vectors(q.rows * q.vectors)
+	if !t.vnni && q.period() < 8/kind.subs && q.period() > 1 {
+		q.halfway = AllocLocal(len(q.sums) * t.bytes())
 	}
 	q.constants()
-	t.start(q.acc, "block", func() { each(func(v reg.VecVirtual, at Mem) { VMOVUPS(at, v) }) })
+	if t.wide() || q.rows < 4 {
+		q.acc = t.vectors(q.rows * q.vectors)
+		t.start(q.acc, "block", func() { q.each(func(i int, at Mem) { VMOVUPS(at, q.acc[i]) }) })
+	} else {
+		first, zero := Load(Param("first"), GP64()), t.vector()
+		TESTQ(first, first)
+		JZ(LabelRef("block"))
+		t.zero(zero)
+		q.each(func(_ int, at Mem) { VMOVUPS(zero, at) })
+	}
 	loop("block", blocks, 1, func() {
 		q.block()
 		ADDQ(t.param("headStep"), q.head)
@@ -127,9 +137,23 @@ func (t *target) quant(shape tile, kind quantKind) {
 			ADDQ(I32(recordSize), q.x3)
 		}
 	})
-	each(func(v reg.VecVirtual, at Mem) { VMOVUPS(v, at) })
+	if q.acc != nil {
+		q.each(func(i int, at Mem) { VMOVUPS(q.acc[i], at) })
+	}
 	end()
 }
+
+// each calls do with the index and the address in out of each vector of the tile.
+func (q *quant) each(do func(i int, at Mem)) {
+	for r := range q.rows {
+		for v := range q.vectors {
+			do(r*q.vectors+v, q.result(r, v))
+		}
+	}
+}
+
+// result returns the address in out of vector v of row r.
+func (q *quant) result(r, v int) Mem { return row(q.out, q.out3, q.oStride, r, v*q.bytes()) }
 
 // superBytes returns the size of the f16 of 8 blocks: those of scales and, if there are any, of minima.
 func (q *quant) superBytes() int {
@@ -157,11 +181,12 @@ func (q *quant) constants() {
 		}
 	}
 	if !q.vnni {
-		q.ones = q.vector()
-		VMOVDQU(q.constant("int16 ones"), q.ones)
-		if q.signed() && q.kind.weights == asBytes {
-			q.bias = q.vector()
-			VMOVDQU(q.constant("byte signs"), q.bias)
+		q.ones, q.bias = q.constant("int16 ones"), q.constant("byte signs")
+		if q.rows < 4 && q.kind.high == 0 { // there are registers left
+			q.ones = q.loaded(q.ones)
+			if q.signed() && q.kind.weights == asBytes {
+				q.bias = q.loaded(q.bias)
+			}
 		}
 	}
 }
@@ -196,27 +221,53 @@ func (q *quant) added() int {
 	return bits.Len(uint(q.kind.added)) - 1
 }
 
-// block generates one block: for each sub-block the integer sums and a step of the chain, and then the
-// step of the minima.
+// period returns the number of quads whose products AVX2 adds up in 16 bits: one instruction
+// multiplies and adds two pairs, each sum at most 2·most·127.
+func (q *quant) period() int { return min((1<<15-1)/(2*q.kind.most*127), 8/q.kind.subs) }
+
+// block generates one block: for each sub-block the integer sums and a step of the chain, the last one
+// with the step of the minima.
 func (q *quant) block() {
 	quads := 8 / q.kind.subs
 	for s := range q.kind.subs {
-		q.start(s)
-		for j := s * quads; j < (s+1)*quads; j++ {
-			q.quad(j)
+		if q.vnni {
+			q.start(s)
+		}
+		group := q.vectors                                          // whose weights are unpacked together, to load activations once for all
+		if q.rows == 1 || q.signed() && q.kind.weights == byTable { // too few registers
+			group = 1
+		}
+		for j := s * quads; j < (s+1)*quads; j += 2 {
+			for v := 0; v < q.vectors; v += group {
+				q.pair(j, v, group, func(w []reg.VecVirtual, j int) { q.multiply(w, j, v) })
+			}
+		}
+		if !q.vnni {
+			q.correct(s)
 		}
 		q.step(s)
 	}
-	if q.kind.mins {
-		for v := range q.vectors {
-			m := q.scale(q.kind.subs, v)
-			for r := range q.rows {
-				low := q.vector()
-				VBROADCASTSS(row(q.x, q.x3, q.xStride, r, recordMin), low)
-				VFMADD231PS(m, low, q.acc[r*q.vectors+v])
-			}
-		}
+}
+
+// offset loads -offset·Σ q of sub-block s of row r, with the sign that negative gives, or returns nil
+// if weights have no offset.
+func (q *quant) offset(s, r int) reg.VecVirtual {
+	shift := q.added()
+	if shift < 0 {
+		return nil
 	}
+	added, at := q.vector(), recordSum
+	if q.kind.subs == 2 && s == 0 {
+		at = recordHalf
+	}
+	VPBROADCASTD(row(q.x, q.x3, q.xStride, r, at), added)
+	if q.kind.subs == 2 && s == 1 {
+		half := q.vector()
+		VPBROADCASTD(row(q.x, q.x3, q.xStride, r, recordHalf), half)
+		VPSUBD(half, added, added)
+	}
+	VPSLLD(U8(shift), added, added)
+	return added
 }
 
 // start sets the sums of sub-block s to zero. If the weights are stored with an offset, it sets
@@ -227,45 +278,56 @@ func (q *quant) start(s int) {
 		for _, v := range sums {
 			q.zero(v)
 		}
-		shift := q.added()
-		if shift < 0 {
-			continue
-		}
-		added := q.vector()
-		at := recordSum
-		if q.kind.subs == 2 && s == 0 {
-			at = recordHalf
-		}
-		VPBROADCASTD(row(q.x, q.x3, q.xStride, r, at), added)
-		if q.kind.subs == 2 && s == 1 {
-			half := q.vector()
-			VPBROADCASTD(row(q.x, q.x3, q.xStride, r, recordHalf), half)
-			VPSUBD(half, added, added)
-		}
-		VPSLLD(U8(shift), added, added)
-		for _, v := range sums {
-			VPSUBD(added, v, v)
+		if added := q.offset(s, r); added != nil {
+			for _, v := range sums {
+				VPSUBD(added, v, v)
+			}
 		}
 	}
 }
 
-// quad adds the products of the four k from 4j on. If weights are nibbles, an even j also adds the
-// products of the next four k, and an odd j adds nothing.
-func (q *quant) quad(j int) {
-	if q.kind.weights != asBytes && j%2 == 1 {
+// correct subtracts offset·Σ q from the sums of sub-block s, if the weights are stored with an offset.
+func (q *quant) correct(s int) {
+	for r := range q.rows {
+		if added := q.offset(s, r); added != nil {
+			for _, v := range q.sums[r*q.vectors : (r+1)*q.vectors] {
+				VPSUBD(added, v, v)
+			}
+		}
+	}
+}
+
+// pair generates the unpacking of quads j and j+1, j even, of n vectors from v on. It calls use after
+// each, with the registers of the weights and the number of the quad.
+func (q *quant) pair(j, v, n int, use func(w []reg.VecVirtual, j int)) {
+	raw := make([]reg.VecVirtual, n)
+	if q.kind.weights == asBytes {
+		for i := range 2 {
+			for n := range raw {
+				raw[n] = q.load(j+i, v+n)
+				if q.signed() {
+					VPXOR(q.bias, raw[n], raw[n])
+				}
+			}
+			use(raw, j+i)
+		}
 		return
 	}
-	for v := range q.vectors {
-		if q.kind.weights != asBytes {
-			q.pair(j, v, func(w reg.VecVirtual, j int) { q.multiply(w, j, v) })
-			continue
-		}
-		w := q.load(j, v)
-		if q.signed() {
-			VPXOR(q.bias, w, w)
-		}
-		q.multiply(w, j, v)
+	low := q.target.vectors(n)
+	for i, w := range low {
+		raw[i] = q.load(j/2, v+i)
+		q.and(q.mask, raw[i], w)
+		q.lookUp(w)
+		q.addHigh(w, j, v+i)
 	}
+	use(low, j)
+	for i, w := range raw {
+		VPSRLW(U8(4), w, w)
+		q.and(q.mask, w, w)
+		q.lookUp(w)
+		q.addHigh(w, j+1, v+i)
+	}
+	use(raw, j+1)
 }
 
 // load generates the load of vector v of the i-th 256 bytes of a block's weights, and returns its
@@ -277,21 +339,6 @@ func (q *quant) load(i, v int) reg.VecVirtual {
 		PREFETCHT0(at.Offset(aheadWeights))
 	}
 	return w
-}
-
-// pair generates the unpacking of quads j and j+1 of vector v from nibbles. It calls use after
-// each, with the register of the weights and the number of the quad.
-func (q *quant) pair(j, v int, use func(w reg.VecVirtual, j int)) {
-	w, low := q.load(j/2, v), q.vector()
-	q.and(q.mask, w, low)
-	q.lookUp(low)
-	q.addHigh(low, j, v)
-	use(low, j)
-	VPSRLW(U8(4), w, w)
-	q.and(q.mask, w, w)
-	q.lookUp(w)
-	q.addHigh(w, j+1, v)
-	use(w, j+1)
 }
 
 // addHigh adds the bits above the nibbles w of quad j. A plane of them has the bits of 8 or, two bits
@@ -352,8 +399,8 @@ func (t *target) expand(high int) {
 		}
 		for v := range q.vectors {
 			for j := 0; j < 8; j += 2 {
-				q.pair(j, v, func(w reg.VecVirtual, j int) {
-					VMOVUPS(w, Mem{Base: dst, Disp: j*panelCols*4 + v*q.bytes()})
+				q.pair(j, v, 1, func(w []reg.VecVirtual, j int) {
+					VMOVUPS(w[0], Mem{Base: dst, Disp: j*panelCols*4 + v*q.bytes()})
 				})
 			}
 		}
@@ -369,33 +416,75 @@ func (q *quant) lookUp(w reg.VecVirtual) {
 	}
 }
 
-// multiply adds the products of weights w of vector v and the activations of quad j. The instruction of
-// AVX2 adds pairs in 16 bits and needs one unsigned factor, so the sign of a signed weight is moved to
-// the activation. A pair fits: 2·128·127 = 32512 < 2^15.
-func (q *quant) multiply(w reg.VecVirtual, j, v int) {
+// multiply adds the products of weights w, of vectors v and up, and the activations of quad j.
+func (q *quant) multiply(w []reg.VecVirtual, j, v int) {
 	size := w
 	if q.signed() {
-		size = q.vector()
-		VPABSB(w, size)
+		size = q.target.vectors(len(w))
+		for i := range w {
+			VPABSB(w[i], size[i])
+		}
 	}
 	for r := range q.rows {
-		at, sum := row(q.x, q.x3, q.xStride, r, 4*j), q.sums[r*q.vectors+v]
+		at := row(q.x, q.x3, q.xStride, r, 4*j)
 		if q.target.wide() {
-			VPDPBUSD_BCST(at, w, sum)
+			for i := range w {
+				VPDPBUSD_BCST(at, w[i], q.sums[r*q.vectors+v+i])
+			}
 			continue
 		}
 		a := q.vector()
 		VPBROADCASTD(at, a)
-		if q.vnni {
-			VPDPBUSD(a, w, sum)
-			continue
+		for i := range w {
+			sum := q.sums[r*q.vectors+v+i]
+			if q.vnni {
+				VPDPBUSD(a, w[i], sum)
+				continue
+			}
+			signed := a
+			if q.signed() {
+				signed = q.vector()
+				VPSIGNB(w[i], a, signed)
+			}
+			q.addPairs(signed, size[i], r*q.vectors+v+i, j)
 		}
-		if q.signed() {
-			VPSIGNB(w, a, a)
+	}
+}
+
+// addPairs adds the products of bytes to sum i by the instructions of AVX2. One adds pairs of products
+// in 16 bits and needs one unsigned factor, so the sign of a signed weight has been moved to the
+// activation. The sums of a period of quads fit into 16 bits. They are then widened to 32 bits.
+func (q *quant) addPairs(a, size reg.VecVirtual, i, j int) {
+	quads, period, sum := 8/q.kind.subs, q.period(), q.sums[i]
+	at := j % quads
+	products := sum
+	if at%period > 0 || period == 1 && at > 0 {
+		products = q.vector()
+	}
+	VPMADDUBSW(a, size, products)
+	switch {
+	case period == 1:
+		VPMADDWD(q.ones, products, products)
+		if at > 0 {
+			VPADDD(products, sum, sum)
 		}
-		VPMADDUBSW(a, size, a)
-		VPMADDWD(q.ones, a, a)
-		VPADDD(a, sum, sum)
+		return
+	case at%period > 0:
+		VPADDW(products, sum, sum)
+	}
+	if at%period < period-1 {
+		return
+	}
+	VPMADDWD(q.ones, sum, sum)
+	if period == quads {
+		return
+	}
+	room := q.halfway.Offset(i * q.bytes())
+	if at >= period {
+		VPADDD(room, sum, sum)
+	}
+	if at < quads-1 {
+		VMOVDQU(sum, room)
 	}
 }
 
@@ -429,16 +518,35 @@ func (q *quant) scale(i, v int) reg.VecVirtual {
 	return dst
 }
 
-// step generates a step of the chain: it adds the scaled sums of sub-block s.
+// step generates a step of the chain: it adds the scaled sums of sub-block s and, after the last one,
+// the minima.
 func (q *quant) step(s int) {
 	for v := range q.vectors {
 		scale := q.scale(s, v)
+		var min reg.VecVirtual
+		if q.kind.mins {
+			min = q.scale(q.kind.subs, v)
+		}
 		for r := range q.rows {
 			sum, d := q.sums[r*q.vectors+v], q.vector()
 			VBROADCASTSS(row(q.x, q.x3, q.xStride, r, recordD), d)
 			VMULPS(scale, d, d)
 			VCVTDQ2PS(sum, sum)
-			VFMADD231PS(d, sum, q.acc[r*q.vectors+v])
+			acc := sum
+			if q.acc != nil {
+				acc = q.acc[r*q.vectors+v]
+				VFMADD231PS(d, sum, acc)
+			} else {
+				VFMADD213PS(q.result(r, v), d, acc)
+			}
+			if q.kind.mins {
+				low := q.vector()
+				VBROADCASTSS(row(q.x, q.x3, q.xStride, r, recordMin), low)
+				VFMADD231PS(min, low, acc)
+			}
+			if q.acc == nil {
+				VMOVUPS(acc, q.result(r, v))
+			}
 		}
 	}
 }

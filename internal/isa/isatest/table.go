@@ -16,8 +16,8 @@ var instructions = listed(rows)
 // every amd64 processor has.
 var rows = []row{
 	{legacy, nil, `add adc and bsf bsr bt cmova cmovae cmovb cmovbe cmove cmovg cmovge cmovl cmovle cmovne cmp dec imul
-		inc ja jae jb jbe je jg jge jl jle jmp jne lea mov movabs movd movq movsx movsxd movzx mul neg nop not or ret rol ror
-		sar sbb shl shr sub test xchg xor prefetchnta prefetcht0 prefetcht1 prefetcht2 sfence`},
+		inc ja jae jb jbe je jg jge jl jle jmp jne lea mov movabs movd movq movsx movsxd movzx mul neg nop not or pop push ret
+		rol ror sar sbb shl shr sub test xchg xor prefetchnta prefetcht0 prefetcht1 prefetcht2 sfence`},
 
 	{vex, []cpuid.FeatureID{cpuid.BMI1}, `andn bextr blsi blsmsk blsr`},
 	{vex, []cpuid.FeatureID{cpuid.BMI2}, `bzhi mulx pdep pext rorx sarx shlx shrx`},
