@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/internal/wording"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
@@ -88,7 +89,7 @@ func (o *Options) backend(m *model.Model, cfg *coppice.Config) (engine.Backend, 
 	if o.Backend != nil {
 		return o.Backend(m, cfg)
 	}
-	b, err := cpu.Open(m, cpu.Config{KVTokens: cmp.Or(o.KVTokens, defaultKVTokens), Threads: o.Threads})
+	b, err := cpu.Open(m, cpu.Config{KVTokens: cmp.Or(o.KVTokens, defaultKVTokens), Threads: o.Threads, Log: slogcore.Choose(cfg.Log, cfg.LogHandler)})
 	if err != nil {
 		return nil, err // not b: a nil pointer in an interface is not nil
 	}

@@ -3,6 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/backends"
@@ -13,8 +17,12 @@ import (
 )
 
 // openBackend opens a backend; all commands use it. It shows the progress of loading
-// weights onto a GPU. If a GPU cannot be used, the error recommends a remedy.
+// weights onto a GPU. If a GPU cannot be used, the error recommends a remedy. Warnings go to o.Log,
+// by default to standard error.
 func openBackend(name string, o backends.Options) (engine.Backend, error) {
+	if o.Log == nil {
+		o.Log = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.Lock(os.Stderr), zapcore.WarnLevel))
+	}
 	finish := func() {}
 	if name == "cuda" {
 		o.GPU.Progress, finish = bytesBar("weights")

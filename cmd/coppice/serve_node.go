@@ -80,7 +80,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	opened, err := local.Open(dir, local.Options{
 		Node: coppice.Config{MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: log.Named("node")},
 		Backend: func(m *model.Model, cfg *coppice.Config) (engine.Backend, error) {
-			backend, err := c.backend(m, s)
+			backend, err := c.backend(m, s, log)
 			if err != nil {
 				return nil, err
 			}
@@ -134,10 +134,10 @@ func (s *served) readWords(dir string, worker bool) (err error) {
 
 // backend opens the device selected by the flags for the model m. For a simulated device it sets
 // the fields device and profile of s.
-func (c *serveCmd) backend(m *model.Model, s *served) (engine.Backend, error) {
+func (c *serveCmd) backend(m *model.Model, s *served, log *zap.Logger) (engine.Backend, error) {
 	o := backends.Options{
 		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), KVType: c.KVType, Threads: c.Threads,
-		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens), GPU: c.gpuFlags.options(),
+		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens), GPU: c.gpuFlags.options(), Log: log,
 	}
 	if (c.Backend == "sim" || c.Backend == "cuda") && !c.settings.given("kv-tokens") {
 		o.KVTokens = 0 // as many as fit into the device's memory

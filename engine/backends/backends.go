@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.uber.org/zap"
+
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/cuda"
@@ -45,6 +47,8 @@ type Options struct {
 	MaxTokens   int // tokens per batch
 	MaxInflight int // batches in flight
 	Threads     int // compute threads; cpu only
+	// Log receives warnings of Open; cpu only. Default: nothing is logged.
+	Log *zap.Logger
 
 	Sim Simulation // sim only
 	GPU GPU        // cuda only
@@ -132,7 +136,7 @@ func modelKV(m *model.Model, d kv.DType) int {
 func openCPU(o *Options) (engine.Backend, error) {
 	return backendOf(cpu.Open(o.Model, cpu.Config{
 		PageTokens: o.PageTokens, KVTokens: o.KVTokens, MaxSlots: o.MaxSlots, MaxRows: o.MaxRows,
-		MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight, Threads: o.Threads, KVType: o.KVType,
+		MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight, Threads: o.Threads, KVType: o.KVType, Log: o.Log,
 	}))
 }
 

@@ -1,13 +1,17 @@
 package cpu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/engine/intake"
+	levels "github.com/coppice-llm/coppice/internal/isa"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -44,15 +48,20 @@ var (
 //
 // Open fails if the config is invalid or does not fit the model's heads, if the model's hidden
 // size or head dim is no multiple of 16, if there is not enough memory, or if Config.ISA
-// (COPPICE_CPU where that is empty) names a path that the machine can't run.
+// (COPPICE_CPU where that is empty) names a path that the machine can't run or that fails SelfTest.
+// Without a name, Open takes the fastest path that passes SelfTest, and logs the faults of others.
 func Open(m *model.Model, cfg Config) (*Backend, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	var left []error
 	var err error
-	if cfg.ISA, err = chooseISA(cfg.ISA); err != nil {
+	if cfg.ISA, left, err = chooseISA(cfg.ISA, SelfTest); err != nil {
 		return nil, err
+	}
+	for _, fault := range left {
+		cmp.Or(cfg.Log, zap.NewNop()).Warn("a faster path computes wrongly on this processor", zap.String("cpu", levels.Processor()), zap.Stringer("path", cfg.ISA), zap.Error(fault))
 	}
 	c := m.Config()
 	if c.Hidden%16 != 0 || c.HeadDim%16 != 0 {

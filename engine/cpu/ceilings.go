@@ -27,7 +27,7 @@ const (
 // path that this machine lacks. The product multiplies a bf16 panel by activations that stay
 // in the second-level cache. The read test reserves 256 MiB; GBs is 0 if that fails.
 func MeasureCeilings(threads int) Ceilings {
-	isa, err := chooseISA("")
+	isa, _, err := chooseISA("", SelfTest)
 	if err != nil {
 		isas := ISAs()
 		isa = isas[len(isas)-1]

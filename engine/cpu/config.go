@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 
+	"go.uber.org/zap"
+
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/engine/intake"
 	"github.com/coppice-llm/coppice/kv"
@@ -32,6 +34,9 @@ type Config struct {
 	// ISA forces a path of the kernels. If it is empty, Open takes the path named by the
 	// environment variable COPPICE_CPU, else the fastest one that the machine has.
 	ISA ISA
+	// Log receives a warning if Open does not take the fastest path, because SelfTest found a fault in
+	// it. Default: nothing is logged.
+	Log *zap.Logger
 
 	widen bool // widen quantised weights to f32 when packing, for tests
 }

@@ -46,19 +46,29 @@ func ISAs() []ISA {
 	return isas
 }
 
-// chooseISA returns want if it is set, else the path named by COPPICE_CPU, else the fastest
-// path. It fails if the machine can't run the path that was asked for.
-func chooseISA(want ISA) (ISA, error) {
+// chooseISA returns want if it is set, else the path named by COPPICE_CPU, else the fastest path that
+// passes test. left holds the faults of faster paths. chooseISA fails if the machine can't run the
+// path that was asked for, or if that path does not pass.
+func chooseISA(want ISA, test func(ISA) error) (isa ISA, left []error, err error) {
 	from := "Config.ISA"
 	if want == "" {
 		want, from = ISA(os.Getenv(ISAVariable)), ISAVariable
 	}
 	isas := ISAs()
-	switch {
-	case want == "":
-		return isas[len(isas)-1], nil
-	case !slices.Contains(isas, want):
-		return "", fmt.Errorf("cpu: %s is %q, this machine can run %v", from, string(want), isas)
+	if want == "" {
+		for _, isa := range slices.Backward(isas) {
+			if err := test(isa); err != nil {
+				left = append(left, err)
+				continue
+			}
+			return isa, left, nil
+		}
 	}
-	return want, nil
+	if !slices.Contains(isas, want) {
+		return "", nil, fmt.Errorf("cpu: %s is %q, this machine can run %v", from, string(want), isas)
+	}
+	if err := test(want); err != nil {
+		return "", nil, fmt.Errorf("cpu: %s is %q, which computes wrongly on this processor; leave it empty: %w", from, string(want), err)
+	}
+	return want, nil, nil
 }

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -69,5 +70,29 @@ func TestConformanceOnEachPath(t *testing.T) {
 			t.Setenv(ISAVariable, isa.String())
 			enginetest.Run(t, conform(2))
 		})
+	}
+}
+
+// TestFaultyPathIsLeft checks that a path that fails its self-test is not chosen, and refused where it is
+// asked for.
+func TestFaultyPathIsLeft(t *testing.T) {
+	isas := ISAs()
+	if len(isas) == 1 {
+		t.Skip("this machine has the portable path only")
+	}
+	t.Setenv(ISAVariable, "")
+	best, fault := isas[len(isas)-1], errors.New("a wrong lane")
+	faulty := func(isa ISA) error {
+		if isa == best {
+			return fault
+		}
+		return nil
+	}
+	isa, left, err := chooseISA("", faulty)
+	if isa != isas[len(isas)-2] || len(left) != 1 || !errors.Is(left[0], fault) || err != nil {
+		t.Errorf("path %s, faults %v, error %v", isa, left, err)
+	}
+	if isa, _, err := chooseISA(best, faulty); !errors.Is(err, fault) || !strings.Contains(err.Error(), "leave it empty") {
+		t.Errorf("path %s was asked for: %s, error %v", best, isa, err)
 	}
 }

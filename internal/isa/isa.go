@@ -3,6 +3,7 @@ package isa
 import (
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/klauspost/cpuid/v2"
 )
@@ -48,3 +49,6 @@ func (l Level) Runs() bool {
 	list := features[l]
 	return runtime.GOARCH == "amd64" && len(list) > 0 && cpuid.CPU.Supports(list...)
 }
+
+// Processor returns the name that the processor gives itself; "" if it has none.
+func Processor() string { return strings.TrimSpace(cpuid.CPU.BrandName) }
