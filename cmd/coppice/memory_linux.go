@@ -3,27 +3,15 @@ package main
 import (
 	"math"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 )
 
-// memoryBytes returns the memory that this process may use, in bytes: that of the machine,
-// or the limit of its control group if that is lower; 0 if unknown.
-func memoryBytes() int64 {
+// readMemory returns the memory of this machine and of this process's control group.
+func readMemory() memory {
+	m := memoryOf(os.DirFS("/"))
 	var info syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&info); err != nil {
-		return 0
+	if err := syscall.Sysinfo(&info); err == nil {
+		m.Total = int64(min(uint64(info.Totalram)*uint64(info.Unit), math.MaxInt64))
 	}
-	most := int64(min(uint64(info.Totalram)*uint64(info.Unit), math.MaxInt64))
-	for _, path := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		if limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && limit > 0 {
-			most = min(most, limit)
-		}
-	}
-	return most
+	return m
 }
