@@ -73,7 +73,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 	if err := supported(c); err != nil {
 		return nil, err
 	}
-	if err := usable(cfg.Driver, cfg.Device, c.HeadDim); err != nil {
+	if err := Usable(cfg.Driver, cfg.Device, c.HeadDim); err != nil {
 		return nil, err
 	}
 	d, err := newDevice(m, cfg)

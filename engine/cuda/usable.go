@@ -21,8 +21,9 @@ const (
 	minMajor  = 8     // bf16 on tensor cores, cp.async
 )
 
-// usable returns an error if device i of driver d can't run the kernels for heads of headDim.
-func usable(d cudrv.Driver, i, headDim int) error {
+// Usable returns an error if device i of driver d can't run the kernels for heads of headDim: ErrOld,
+// cudrv.ErrNoDevice or the driver's own.
+func Usable(d cudrv.Driver, i, headDim int) error {
 	version, err := d.Version()
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ type Summary struct {
 	Parameters   int64
 	Bytes        int64 // size of the weights
 	Context      int   // longest sequence in tokens
+	KVValues     int   // numbers that the keys and values of one token have, over all layers
 	Err          error // the error of Open, nil if it would succeed
 }
 
@@ -96,5 +97,6 @@ func (s *Summary) weigh(w *weights) {
 func (s *Summary) finish(m *Model, err error) {
 	if s.Err = err; err == nil {
 		s.Context = m.config.MaxPositions
+		s.KVValues = 2 * m.config.Layers * m.config.KVHeads * m.config.HeadDim
 	}
 }

@@ -15,7 +15,8 @@ func TestInspect(t *testing.T) {
 	spec := Spec{Preset: Nano, Seed: 1}
 	path, m := generateGGUF(t, spec, gguf.Q8_0)
 	s := Inspect(path)
-	if s.Err != nil || s.Architecture != "llama" || s.Weights != "Q8_0" || s.Context != m.Config().MaxPositions || s.Parameters == 0 || s.Bytes == 0 {
+	if s.Err != nil || s.Architecture != "llama" || s.Weights != "Q8_0" || s.Context != m.Config().MaxPositions ||
+		s.KVValues != 2*m.Config().Layers*m.Config().KVHeads*m.Config().HeadDim || s.Parameters == 0 || s.Bytes == 0 {
 		t.Errorf("%+v", s)
 	}
 	dir := t.TempDir()
