@@ -17,16 +17,22 @@ import (
 	"github.com/coppice-llm/coppice/internal/hub"
 )
 
-// openHub opens the hub and the cache directory named by the environment, by the rules of
+// hubDirs returns the directory of the hub's settings and that of the cache by the rules of
 // huggingface_hub (constants.py): HF_HUB_CACHE, else hub in HF_HOME, else
-// XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub.
-func openHub() (*hub.Hub, error) {
-	home := cmp.Or(expandedEnv("HF_HOME"), filepath.Join(cmp.Or(expandedEnv("XDG_CACHE_HOME"), expanded("~/.cache")), "huggingface"))
-	dir := cmp.Or(expandedEnv("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub"))
-	if strings.HasPrefix(dir, "~") {
-		return nil, errors.New("no directory for models: this user has no home directory; set HF_HOME")
+// XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub. It reads no file.
+func hubDirs() (home, cache string, err error) {
+	home = cmp.Or(expandedEnv("HF_HOME"), filepath.Join(cmp.Or(expandedEnv("XDG_CACHE_HOME"), expanded("~/.cache")), "huggingface"))
+	cache = cmp.Or(expandedEnv("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub"))
+	if strings.HasPrefix(cache, "~") {
+		return "", "", errors.New("no directory for models: this user has no home directory; set HF_HOME")
 	}
-	dir, err := filepath.Abs(dir)
+	cache, err = filepath.Abs(cache)
+	return home, cache, err
+}
+
+// openHub opens the hub and the cache directory named by the environment; see hubDirs.
+func openHub() (*hub.Hub, error) {
+	home, dir, err := hubDirs()
 	if err != nil {
 		return nil, err
 	}

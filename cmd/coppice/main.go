@@ -51,6 +51,7 @@ type cli struct {
 		Worlds simCmd      `cmd:"" default:"withargs" help:"Run the scheduler in random simulated worlds and check its invariants. The default of coppice sim."`
 		Fleet  simFleetCmd `cmd:"" help:"Simulate fleets behind a router and compare routing policies."`
 	} `cmd:"" help:"Simulate the scheduler or a fleet."`
+	Doctor  doctorCmd        `cmd:"" help:"Check this machine: CPU, memory, GPU, directories, limits and ports."`
 	Version versionCmd       `cmd:"" help:"Print the version."`
 	About   kong.VersionFlag `name:"version" help:"Print the version."`
 }

@@ -99,7 +99,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	cfg.TLS = certificates
 	l, err := net.Listen("tcp", c.Addr)
 	if err != nil {
-		return fmt.Errorf("--addr: %w", err)
+		return withDoctor(fmt.Errorf("--addr: %w", err))
 	}
 	l = conns.Limit(l, conns.Config{Conns: c.MaxConns, Spare: conns.Spare}, new(atomic.Int64))
 	defer l.Close()

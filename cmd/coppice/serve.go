@@ -94,7 +94,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	defer log.Sync()
 	l, err := net.Listen("tcp", c.Addr) // before the rest, which takes long: fails early if the port is taken
 	if err != nil {
-		return fmt.Errorf("--addr: %w", err)
+		return withDoctor(fmt.Errorf("--addr: %w", err))
 	}
 	defer l.Close()
 
@@ -108,7 +108,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	served, err := unlessEnded(ctx, "the model was read", func() (*served, error) { return c.open(dir, log) })
 	remove() // the model is in memory
 	if err != nil {
-		return err
+		return withDoctor(err)
 	}
 	var w *fleet.Worker
 	defer func() {

@@ -29,7 +29,7 @@ var onlyImporters = map[string][]string{
 	"github.com/dlclark/regexp2":              {"tokenizer"},
 	"golang.org/x/sync":                       {"bench"},
 	"golang.org/x/sys":                        {"internal/mempool/blockio"},
-	"github.com/klauspost/cpuid":              {"internal/isa", "internal/isa/isatest"},
+	"github.com/klauspost/cpuid":              {"cmd/coppice", "internal/isa", "internal/isa/isatest"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"bench/load", "internal/server/view"},
 	"github.com/nats-io/nats.go":              {"events/nats"},
 	"github.com/nats-io/nats-server":          {"internal/events/nats/embedded"},

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// clockSync returns "unknown".
+func clockSync() string { return "unknown" }
