@@ -84,7 +84,7 @@ func systemPrompts(rng *rand.Rand, cfg ChatConfig) []string {
 		text := b.String()
 		if len(text) > cfg.SystemBytes {
 			text = text[:cfg.SystemBytes]
-			text = text[:strings.LastIndexByte(text, ' ')]
+			text = text[:max(strings.LastIndexByte(text, ' '), 0)]
 		}
 		prompts[i] = text
 	}

@@ -219,6 +219,16 @@ func TestIdenticalSeesDifferences(t *testing.T) {
 			t.Errorf("another %s passes as identical", name)
 		}
 	}
+	turned := &Run{exchanges: []exchange{same.exchanges[1], same.exchanges[0]}}
+	for name, other := range map[string]*Run{
+		"token":  run(func(x *exchange) { x.output[1] = 4 }),
+		"length": run(func(x *exchange) { x.output = x.output[:1] }),
+		"bits":   run(func(x *exchange) { x.logitDigest = 7 }),
+	} {
+		if other.Digest() == same.Digest() || turned.Digest() != same.Digest() {
+			t.Errorf("digest %s, with another %s %s, in another order of submission %s", same.Digest(), name, other.Digest(), turned.Digest())
+		}
+	}
 	if ok, _ := Identical(same, &Run{}); ok {
 		t.Error("a run without requests passes as identical")
 	}

@@ -2,9 +2,12 @@ package bench
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/kv"
@@ -32,6 +35,7 @@ type Summary struct {
 type Comparison struct {
 	On        Summary `json:"cache_on"`
 	Off       Summary `json:"cache_off"`
+	Digest    string  `json:"digest"`    // see [Run.Digest]; of the run with the cache on
 	Identical bool    `json:"identical"` // all output tokens and all bits of all logits are equal
 }
 
@@ -133,6 +137,20 @@ func Identical(a, b *Run) (bool, error) {
 	return true, nil
 }
 
+// Digest returns 16 hex digits, the XXH3 of the output tokens and of the digests of the logits,
+// by conversation and turn. For one load and one model on the CPU it is the same in every run, on
+// every machine.
+func (r *Run) Digest() string {
+	var data []byte
+	for _, x := range byPlace(r) {
+		for _, t := range x.output {
+			data = binary.LittleEndian.AppendUint32(data, uint32(t))
+		}
+		data = binary.LittleEndian.AppendUint64(data, x.logitDigest)
+	}
+	return fmt.Sprintf("%016x", xxh3.Hash(data))
+}
+
 // byPlace returns the exchanges by conversation and turn: runs submit in different orders.
 func byPlace(r *Run) []exchange {
 	xs := slices.Clone(r.exchanges)
@@ -145,5 +163,6 @@ func byPlace(r *Run) []exchange {
 // Rows returns the figures with and without the cache, side by side.
 func (c *Comparison) Rows() (rows [][]string, legend string) {
 	rows = [][]string{{"", "cache on", "cache off"}}
-	return append(rows, rowsOf(&c.On, &c.Off)...), fmt.Sprintf("identical output tokens and logit bits: %v", c.Identical)
+	return append(rows, rowsOf(&c.On, &c.Off)...),
+		fmt.Sprintf("digest of output tokens and logit bits: %s\nidentical output tokens and logit bits: %v", c.Digest, c.Identical)
 }

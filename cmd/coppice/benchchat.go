@@ -51,7 +51,7 @@ func (c *benchChatCmd) compare(ctx context.Context, load *bench.Chat, dir string
 	if err != nil {
 		return nil, err
 	}
-	comparison := &bench.Comparison{On: on, Off: off}
+	comparison := &bench.Comparison{On: on, Off: off, Digest: onRun.Digest()}
 	comparison.Identical, err = bench.Identical(onRun, offRun)
 	if leaked := on.LeakedPages + off.LeakedPages; leaked != 0 {
 		err = errors.Join(err, fmt.Errorf("%d pages leaked", leaked))

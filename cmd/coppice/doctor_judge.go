@@ -115,6 +115,9 @@ func (f *cpuFacts) judgeKernels() finding {
 	case f.Forced != "" && at < 0:
 		return noted("kernels", "%s is %q; %s", cpu.ISAVariable, f.Forced, can).
 			but(fails, "no command computes on the CPU", fmt.Sprintf("unset %s, or set it to a path that this CPU can run", cpu.ISAVariable))
+	case f.Forced != "" && f.Tests[at] != nil:
+		return noted("kernels", "%s, as %s says; %s", f.Forced, cpu.ISAVariable, can).
+			but(fails, "its self-test fails, so no command computes on the CPU", "unset "+cpu.ISAVariable+"; "+reportIt)
 	case best < 0:
 		return noted("kernels", "none; %s", can).but(fails, "every path fails its self-test", "test the machine's memory and CPU; "+reportIt)
 	case f.Forced != "" && at < best:

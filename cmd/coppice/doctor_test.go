@@ -218,7 +218,7 @@ func TestDoctorSelfTest(t *testing.T) {
 	}{
 		{"", []error{nil, nil}, fine, "avx2, the fastest;"},
 		{"", []error{nil, wrong}, warns, "portable, the fastest without wrong results"},
-		{"avx2", []error{nil, wrong}, warns, "portable, the fastest without wrong results"},
+		{"avx2", []error{nil, wrong}, fails, "avx2, as COPPICE_CPU says"},
 		{"portable", []error{nil, wrong}, fine, "portable, as COPPICE_CPU says"},
 		{"", []error{wrong, nil}, fine, "avx2, the fastest;"},
 		{"", []error{wrong, wrong}, fails, "none;"},

@@ -90,8 +90,9 @@ func TestGenerate(t *testing.T) {
 }
 
 func TestBenchChatJSON(t *testing.T) {
-	stdout, stderr, ok := command(t, "bench", "chat", "--json", "--model", nano(t), "--requests", "9", "--turns", "3",
-		"--systems", "1", "--system-bytes", "120", "--output-tokens", "4", "--clients", "3")
+	args := []string{"bench", "chat", "--json", "--model", nano(t), "--requests", "9", "--turns", "3",
+		"--systems", "1", "--system-bytes", "120", "--output-tokens", "4"}
+	stdout, stderr, ok := command(t, append(args, "--clients", "3")...)
 	if !ok || stderr != "" {
 		t.Fatalf("ok %v: %s", ok, stderr)
 	}
@@ -99,11 +100,15 @@ func TestBenchChatJSON(t *testing.T) {
 		On        map[string]float64 `json:"cache_on"`
 		Off       map[string]float64 `json:"cache_off"`
 		Identical bool               `json:"identical"`
+		Digest    string             `json:"digest"`
 	}
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatal(err)
 	}
 	on, off := got.On, got.Off
+	if table, _, _ := command(t, append(args, "--clients", "1", "--page-tokens", "1", "--json=false")...); !strings.Contains(table, ": "+got.Digest+"\n") {
+		t.Errorf("with one client and pages of one token the digest is not %q: %s", got.Digest, table)
+	}
 	if !got.Identical || on["requests"] != 9 || off["requests"] != 9 || on["leaked_pages"]+off["leaked_pages"] != 0 {
 		t.Errorf("printed %s", stdout)
 	}
