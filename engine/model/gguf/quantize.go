@@ -157,10 +157,10 @@ func quantizeQ6K(_ *layout, dst []byte, src []float32) {
 // closest returns the index of the weight that, multiplied by d, is closest to v; the first one on
 // ties.
 func closest(weights []int8, v, d float32) int {
-	best := 0
-	for i := range weights {
-		if math.Abs(float64(v-d*float32(weights[i]))) < math.Abs(float64(v-d*float32(weights[best]))) {
-			best = i
+	best, least := 0, math.Inf(1)
+	for i, w := range weights {
+		if off := math.Abs(float64(v - float32(d*float32(w)))); off < least {
+			best, least = i, off
 		}
 	}
 	return best
