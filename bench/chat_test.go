@@ -251,6 +251,9 @@ func TestNewChatIsSeeded(t *testing.T) {
 	if n := strings.Count(text(a), "user<|end_header_id|>"); n != a.Requests() || n < 200 {
 		t.Errorf("%d questions in a load of %d", n, a.Requests())
 	}
+	if _, err := NewChat(ChatConfig{SystemBytes: 2}); err != nil { // shorter than the first word
+		t.Error(err)
+	}
 	if _, err := NewChat(ChatConfig{Requests: -1, Turns: -2}); err == nil || !strings.Contains(err.Error(), "Turns is -2") {
 		t.Errorf("negative sizes: %v", err)
 	}

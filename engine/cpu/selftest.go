@@ -76,7 +76,7 @@ func (p *prover) next() uint32 {
 func (p *prover) floats(n int) []float32 {
 	v := make([]float32, n)
 	for i := range v {
-		v[i] = (float32(p.next()>>8)*0x1p-23 - 1) * float32(uint32(1)<<(p.next()>>30)) / 4
+		v[i] = (float32(float32(p.next()>>8)*0x1p-23) - 1) * float32(uint32(1)<<(p.next()>>30)) / 4
 	}
 	return v
 }
