@@ -224,15 +224,14 @@ func (s *swarPanel) sum(dst *[2][vectorCols]int32, record *[recordBytes]byte) {
 		k := i/2*4 + i%2
 		q[i] = uint64(int64(int8(record[k+2])) + int64(int8(record[k]))<<16)
 	}
-	total := int32(binary.LittleEndian.Uint32(record[recordSum:]))
 	if s.format.bits() == 8 {
-		s.sumBytes(&dst[0], &q, total)
+		s.sumBytes(&dst[0], &q)
 		return
 	}
 	centre := int32(1) << (s.format.bits() - 1)
-	fix := int32(0) // what the sum of (w-z)·q lacks
+	fix := int32(0) // z minus the offset of stored weights, times Σq
 	if s.format.packed != byTable {
-		fix = (centre - int32(s.format.added)) * total
+		fix = (centre - int32(s.format.added)) * int32(binary.LittleEndian.Uint32(record[recordSum:]))
 	}
 	var start [4]uint64
 	for i := range start {
@@ -258,7 +257,7 @@ func (s *swarPanel) sum(dst *[2][vectorCols]int32, record *[recordBytes]byte) {
 			e := a>>16&oddLanes + b>>16&oddLanes
 			dst[0][2*c], dst[0][2*c+1] = int32(e)+fix, int32(e>>32)+fix
 		}
-	default: // six bits in two sub-blocks, always added == centre
+	default: // six bits in two sub-blocks, stored with an offset of z
 		fix -= 2 << 15
 		for c := range s.words {
 			w := &s.words[c]
@@ -275,7 +274,7 @@ func (s *swarPanel) sum(dst *[2][vectorCols]int32, record *[recordBytes]byte) {
 
 // sumBytes is sum for weights of eight bits. A lane takes one word only, so each product is cut into
 // lanes of 32 bits before it is added.
-func (s *swarPanel) sumBytes(dst *[vectorCols]int32, q *[blockWords]uint64, total int32) {
+func (s *swarPanel) sumBytes(dst *[vectorCols]int32, q *[blockWords]uint64) {
 	var start [blockWords]uint64
 	for i := range start {
 		start[i] = laneStart - quantBias*lanes*q[i]
