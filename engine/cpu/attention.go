@@ -59,18 +59,21 @@ func softmaxWeights(s []float32) float32 {
 // weights; the other parameters are those of attend. Each element is one fma chain over ascending
 // p. The sums are f64 that hold f32 values, see gemm.go.
 func (a *arena) values(w *scratch, out, weights []float32, pages []kv.PageID, layer, head int, inv float32) {
+	if f32.Fuses() {
+		clear(out)
+		a.fusedValues(w, out, weights, pages, layer, head)
+		for i, s := range out {
+			out[i] = float32(s * inv)
+		}
+		return
+	}
 	const cols = 8 // dim is a multiple of 16
 	sums := w.columns[:a.dim]
 	clear(sums)
-	clear(out)
 	for p := 0; p < len(weights); p += a.tokens {
 		part := weights[p:min(p+a.tokens, len(weights))]
 		v := a.rows(portable, w.rows, pages[p/a.tokens], halfV(layer), head, len(part))
 		for d := 0; d < a.dim; d += cols {
-			if f32.Fuses() {
-				fusedValues((*[cols]float32)(out[d:]), part, v[d:], a.dim)
-				continue
-			}
 			acc := (*[cols]float64)(sums[d:])
 			if before := *acc; !values8(acc, part, v[d:], a.dim) {
 				*acc = before
@@ -79,9 +82,6 @@ func (a *arena) values(w *scratch, out, weights []float32, pages []kv.PageID, la
 		}
 	}
 	for i, s := range sums {
-		if f32.Fuses() {
-			s = float64(out[i])
-		}
 		out[i] = float32(float32(s) * inv)
 	}
 }

@@ -1,5 +1,7 @@
 package cpu
 
+import "github.com/coppice-llm/coppice/kv"
+
 // Where the compiler fuses float32 products and sums (f32.Fuses), the portable products are plain
 // loops over rows of f32, and exact for every input.
 
@@ -24,9 +26,7 @@ func fusedTile(out []float32, a *acts, m *matrix, panel, lo, hi int) {
 func fused4x4(out []float32, stride int, x []float32, w [][panelCols]float32, c int) {
 	n := len(w)
 	x0, x1, x2, x3 := x[:n], x[n:][:n], x[2*n:][:n], x[3*n:][:n]
-	var s [4][4]float32
-	s00, s01, s02, s03, s10, s11, s12, s13 := s[0][0], s[0][1], s[0][2], s[0][3], s[1][0], s[1][1], s[1][2], s[1][3]
-	s20, s21, s22, s23, s30, s31, s32, s33 := s[2][0], s[2][1], s[2][2], s[2][3], s[3][0], s[3][1], s[3][2], s[3][3]
+	var s00, s01, s02, s03, s10, s11, s12, s13, s20, s21, s22, s23, s30, s31, s32, s33 float32
 	for k := range w {
 		v := (*[4]float32)(w[k][c&4:])
 		w0, w1, w2, w3 := v[0], v[1], v[2], v[3]
@@ -57,8 +57,20 @@ func fused1x8(out *[panelCols]float32, x []float32, w [][panelCols]float32) {
 	*out = [panelCols]float32{s0, s1, s2, s3, s4, s5, s6, s7}
 }
 
-// fusedValues adds Σ_p w_p·v_p to eight columns; v is [p][dim], starting at the first column.
-func fusedValues(acc *[8]float32, w, v []float32, dim int) {
+// fusedValues computes values without its last product: it adds the weighted values to out.
+func (a *arena) fusedValues(w *scratch, out, weights []float32, pages []kv.PageID, layer, head int) {
+	const cols = 8 // dim is a multiple of 16
+	for p := 0; p < len(weights); p += a.tokens {
+		part := weights[p:min(p+a.tokens, len(weights))]
+		v := a.rows(portable, w.rows, pages[p/a.tokens], halfV(layer), head, len(part))
+		for d := 0; d < a.dim; d += cols {
+			fusedValues8((*[cols]float32)(out[d:]), part, v[d:], a.dim)
+		}
+	}
+}
+
+// fusedValues8 adds Σ_p w_p·v_p to eight columns; v is [p][dim], starting at the first column.
+func fusedValues8(acc *[8]float32, w, v []float32, dim int) {
 	s0, s1, s2, s3, s4, s5, s6, s7 := acc[0], acc[1], acc[2], acc[3], acc[4], acc[5], acc[6], acc[7]
 	for p, a := range w {
 		v := (*[8]float32)(v[p*dim:])
