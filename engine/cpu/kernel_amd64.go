@@ -63,9 +63,9 @@ func quantAVX2() *quantKernels {
 		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
 			quant2x16n4hAVX2, quant2x16n4hmAVX2, quant2x16n4kmAVX2, quant2x16t4hAVX2, quant2x16t4wAVX2, quant2x16b8hAVX2, quant2x16b5hAVX2, quant2x16b5hmAVX2, quant2x16b5kmAVX2, quant2x16b6k2AVX2,
 		}},
-		{rows: 1, columns: []int{0, 32}, byKind: [len(quantKinds)]quantKernel{
-			quant1x32n4hAVX2, quant1x32n4hmAVX2, quant1x32n4kmAVX2, quant1x32t4hAVX2, quant1x32t4wAVX2, quant1x32b8hAVX2, quant1x32b5hAVX2, quant1x32b5hmAVX2, quant1x32b5kmAVX2, quant1x32b6k2AVX2,
-			quant1x32n5hAVX2, quant1x32n5hmAVX2, quant1x32n5kmAVX2, quant1x32n6k2AVX2,
+		{rows: 1, columns: []int{0}, byKind: [len(quantKinds)]quantKernel{
+			quant1x64n4hAVX2, quant1x64n4hmAVX2, quant1x64n4kmAVX2, quant1x64t4hAVX2, quant1x64t4wAVX2, quant1x64b8hAVX2, quant1x64b5hAVX2, quant1x64b5hmAVX2, quant1x64b5kmAVX2, quant1x64b6k2AVX2,
+			quant1x64n5hAVX2, quant1x64n5hmAVX2, quant1x64n5kmAVX2, quant1x64n6k2AVX2,
 		}},
 	}}
 }
@@ -78,9 +78,9 @@ func quantAVXVNNI() *quantKernels {
 		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
 			quant2x16n4hAVXVNNI, quant2x16n4hmAVXVNNI, quant2x16n4kmAVXVNNI, quant2x16t4hAVXVNNI, quant2x16t4wAVXVNNI, quant2x16b8hAVXVNNI, quant2x16b5hAVXVNNI, quant2x16b5hmAVXVNNI, quant2x16b5kmAVXVNNI, quant2x16b6k2AVXVNNI,
 		}},
-		{rows: 1, columns: []int{0, 32}, byKind: [len(quantKinds)]quantKernel{
-			quant1x32n4hAVXVNNI, quant1x32n4hmAVXVNNI, quant1x32n4kmAVXVNNI, quant1x32t4hAVXVNNI, quant1x32t4wAVXVNNI, quant1x32b8hAVXVNNI, quant1x32b5hAVXVNNI, quant1x32b5hmAVXVNNI, quant1x32b5kmAVXVNNI, quant1x32b6k2AVXVNNI,
-			quant1x32n5hAVXVNNI, quant1x32n5hmAVXVNNI, quant1x32n5kmAVXVNNI, quant1x32n6k2AVXVNNI,
+		{rows: 1, columns: []int{0}, byKind: [len(quantKinds)]quantKernel{
+			quant1x64n4hAVXVNNI, quant1x64n4hmAVXVNNI, quant1x64n4kmAVXVNNI, quant1x64t4hAVXVNNI, quant1x64t4wAVXVNNI, quant1x64b8hAVXVNNI, quant1x64b5hAVXVNNI, quant1x64b5hmAVXVNNI, quant1x64b5kmAVXVNNI, quant1x64b6k2AVXVNNI,
+			quant1x64n5hAVXVNNI, quant1x64n5hmAVXVNNI, quant1x64n5kmAVXVNNI, quant1x64n6k2AVXVNNI,
 		}},
 	}}
 }

@@ -72,10 +72,10 @@ func quant4x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *b
 //go:noescape
 func quant2x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n4hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n4hAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16n4hmAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -87,10 +87,10 @@ func quant4x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *
 //go:noescape
 func quant2x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n4hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n4hmAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16n4kmAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -102,10 +102,10 @@ func quant4x16n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *
 //go:noescape
 func quant2x16n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n4kmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n4kmAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16t4hAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -117,10 +117,10 @@ func quant4x16t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *b
 //go:noescape
 func quant2x16t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32t4hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64t4hAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16t4wAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -132,10 +132,10 @@ func quant4x16t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *b
 //go:noescape
 func quant2x16t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32t4wAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64t4wAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16b8hAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -147,10 +147,10 @@ func quant4x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *b
 //go:noescape
 func quant2x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b8hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b8hAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16b5hAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -162,10 +162,10 @@ func quant4x16b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *b
 //go:noescape
 func quant2x16b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b5hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b5hAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16b5hmAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -177,10 +177,10 @@ func quant4x16b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *
 //go:noescape
 func quant2x16b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b5hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b5hmAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16b5kmAVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -192,10 +192,10 @@ func quant4x16b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *
 //go:noescape
 func quant2x16b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b5kmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b5kmAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16b6k2AVX2 adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -207,30 +207,30 @@ func quant4x16b6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *
 //go:noescape
 func quant2x16b6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b6k2AVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b6k2AVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64b6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n5hAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n5hAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n5hmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n5hmAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n5kmAVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n5kmAVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n6k2AVX2 adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n6k2AVX2 adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // expand5AVX2 writes the weights of blocks that are step bytes apart, 5 bits each, as bytes [blocks][8][64][4]. It fetches as many bytes after them.
 //

@@ -12,10 +12,10 @@ func quant4x16n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head
 //go:noescape
 func quant2x16n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n4hAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n4hAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16n4hmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -27,10 +27,10 @@ func quant4x16n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, hea
 //go:noescape
 func quant2x16n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n4hmAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n4hmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16n4kmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -42,10 +42,10 @@ func quant4x16n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, hea
 //go:noescape
 func quant2x16n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n4kmAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n4kmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16t4hAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -57,10 +57,10 @@ func quant4x16t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head
 //go:noescape
 func quant2x16t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32t4hAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64t4hAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16t4wAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -72,10 +72,10 @@ func quant4x16t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head
 //go:noescape
 func quant2x16t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32t4wAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64t4wAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16b8hAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -87,10 +87,10 @@ func quant4x16b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head
 //go:noescape
 func quant2x16b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b8hAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b8hAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16b5hAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -102,10 +102,10 @@ func quant4x16b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head
 //go:noescape
 func quant2x16b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b5hAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b5hAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16b5hmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -117,10 +117,10 @@ func quant4x16b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, hea
 //go:noescape
 func quant2x16b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b5hmAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b5hmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16b5kmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -132,10 +132,10 @@ func quant4x16b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, hea
 //go:noescape
 func quant2x16b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b5kmAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b5kmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
 // quant4x16b6k2AVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
@@ -147,27 +147,27 @@ func quant4x16b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, hea
 //go:noescape
 func quant2x16b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32b6k2AVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64b6k2AVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n5hAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n5hAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n5hmAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n5hmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n5kmAVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n5kmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
 
-// quant1x32n6k2AVXVNNI adds 1 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quant1x64n6k2AVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x32n6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quant1x64n6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)

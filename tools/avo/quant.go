@@ -67,13 +67,14 @@ var quantKinds = []quantKind{
 }
 
 // quantTiles returns the shapes of tiles, most rows first. With 32 registers, accumulators of the chain
-// fit beside the integer sums. With 16, the largest tile keeps the accumulators in memory: a block
-// loads and stores each of them once and adds to the integer sums eight times.
+// fit beside the integer sums. With 16, tiles of eight vectors keep the accumulators in memory: a block
+// loads and stores each of them once and adds to the integer sums eight times. A single row takes all
+// columns of a panel at once, because it reads the weights from memory, in their order.
 func (t *target) quantTiles() []tile {
 	if t.wide() {
 		return []tile{{4, 2}, {1, 4}}
 	}
-	return []tile{{4, 2}, {2, 2}, {1, 4}}
+	return []tile{{4, 2}, {2, 2}, {1, 8}}
 }
 
 // quant is the state of one kernel's body.
@@ -111,7 +112,7 @@ func (t *target) quant(shape tile, kind quantKind) {
 		q.halfway = AllocLocal(len(q.sums) * t.bytes())
 	}
 	q.constants()
-	if t.wide() || q.rows < 4 {
+	if t.wide() || len(q.sums) < 8 {
 		q.acc = t.vectors(q.rows * q.vectors)
 		t.start(q.acc, "block", func() { q.each(func(i int, at Mem) { VMOVUPS(at, q.acc[i]) }) })
 	} else {
@@ -335,7 +336,7 @@ func (q *quant) pair(j, v, n int, use func(w []reg.VecVirtual, j int)) {
 func (q *quant) load(i, v int) reg.VecVirtual {
 	w, at := q.vector(), Mem{Base: q.weights, Disp: i*panelCols*4 + v*q.bytes()}
 	VMOVUPS(at, w)
-	if q.rows == 1 { // the processor's prefetcher stops at the end of each page of 4 KiB
+	if q.rows == 1 && v*q.bytes()%64 == 0 { // the processor's prefetcher stops at the end of each page of 4 KiB
 		PREFETCHT0(at.Offset(aheadWeights))
 	}
 	return w
