@@ -93,6 +93,7 @@ type quant struct {
 	mask, table        reg.VecVirtual
 	bias, ones         Op // of AVX2
 
+	fetched  int // cache lines of the block that a single row has prefetched
 	highMask reg.VecVirtual
 	planes   map[[2]int]reg.VecVirtual // high bits in registers, by plane and vector
 }
@@ -229,6 +230,7 @@ func (q *quant) period() int { return min((1<<15-1)/(2*q.kind.most*127), 8/q.kin
 // block generates one block: for each sub-block the integer sums and a step of the chain, the last one
 // with the step of the minima.
 func (q *quant) block() {
+	q.fetched = 0
 	quads := 8 / q.kind.subs
 	for s := range q.kind.subs {
 		if q.vnni {
@@ -241,6 +243,7 @@ func (q *quant) block() {
 		for j := s * quads; j < (s+1)*quads; j += 2 {
 			for v := 0; v < q.vectors; v += group {
 				q.pair(j, v, group, func(w []reg.VecVirtual, j int) { q.multiply(w, j, v) })
+				q.fetch(j, v)
 			}
 		}
 		if !q.vnni {
@@ -336,10 +339,29 @@ func (q *quant) pair(j, v, n int, use func(w []reg.VecVirtual, j int)) {
 func (q *quant) load(i, v int) reg.VecVirtual {
 	w, at := q.vector(), Mem{Base: q.weights, Disp: i*panelCols*4 + v*q.bytes()}
 	VMOVUPS(at, w)
-	if q.rows == 1 && v*q.bytes()%64 == 0 { // the processor's prefetcher stops at the end of each page of 4 KiB
-		PREFETCHT0(at.Offset(aheadWeights))
-	}
 	return w
+}
+
+// fetch generates what is due of a single row's prefetches, once quads j and j+1 of vector v are done.
+// They go through the block in the order of addresses, whatever the order of use: the processor's own
+// prefetcher follows only such a sequence, and stops at the end of each page of 4 KiB.
+func (q *quant) fetch(j, v int) {
+	if q.rows != 1 {
+		return
+	}
+	const cacheLine = 64
+	lines, turns := q.weightBytes()/cacheLine, 4*q.vectors
+	for turn := j/2*q.vectors + v + 1; q.fetched*turns < turn*lines; q.fetched++ {
+		PREFETCHT0(Mem{Base: q.weights, Disp: aheadWeights + cacheLine*q.fetched})
+	}
+}
+
+// weightBytes returns the size of a block's weights in a panel.
+func (q *quant) weightBytes() int {
+	if q.kind.weights == asBytes {
+		return 8 * 4 * panelCols
+	}
+	return (4 + q.kind.high) * 4 * panelCols
 }
 
 // addHigh adds the bits above the nibbles w of quad j. A plane of them has the bits of 8 or, two bits
