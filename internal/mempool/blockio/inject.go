@@ -17,10 +17,12 @@ const (
 	Create // creation of a file, or reservation of room in one
 	Rename
 	Remove
+	Lookup // opening of an existing file, or a question for its size and times
+	Close
 	points
 )
 
-var pointNames = [...]string{"read", "write", "sync", "create", "rename", "remove"}
+var pointNames = [...]string{"read", "write", "sync", "create", "rename", "remove", "lookup", "close"}
 
 func (p Point) String() string { return pointNames[p] }
 
@@ -37,9 +39,12 @@ const (
 	NoEntry         // ENOENT, as after another process removed the file
 	Slow            // the call waits until Clear
 	SlowError       // the call waits until Clear, then fails with EIO
+	NoFiles         // EMFILE: the process has no free descriptor
+	Stale           // ESTALE, as on a network file system whose server has restarted
+	Refused         // EACCES
 )
 
-var faultNames = [...]string{"none", "short read", "flipped bit", "ENOSPC", "EIO", "ENOENT", "slow", "slow and EIO"}
+var faultNames = [...]string{"none", "short read", "flipped bit", "ENOSPC", "EIO", "ENOENT", "slow", "slow and EIO", "EMFILE", "ESTALE", "EACCES"}
 
 func (f Fault) String() string { return faultNames[f] }
 
@@ -130,6 +135,12 @@ func (f Fault) err() error {
 		return syscall.EIO
 	case NoEntry:
 		return syscall.ENOENT
+	case NoFiles:
+		return syscall.EMFILE
+	case Stale:
+		return stale
+	case Refused:
+		return syscall.EACCES
 	case ShortRead:
 		return io.ErrUnexpectedEOF
 	}

@@ -3,9 +3,16 @@
 package blockio
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 )
+
+// nonblock is no flag: opening a file does not wait on this system.
+const nonblock = 0
+
+// stale stands for an error that this system does not have.
+var stale = io.ErrUnexpectedEOF
 
 // Alloc returns zeroed memory of n bytes, rounded up to a multiple of Align. Return it with Free.
 func Alloc(n int) ([]byte, error) { return make([]byte, (n+Align-1)/Align*Align), nil }

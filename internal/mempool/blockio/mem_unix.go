@@ -23,6 +23,12 @@ func Free(b []byte) error {
 	return syscall.Munmap(b[:cap(b)])
 }
 
+// nonblock is a flag for os.OpenFile: the call does not wait for a writer of a pipe.
+const nonblock = syscall.O_NONBLOCK
+
+// stale is the error of a file handle that a network file system no longer knows.
+const stale = syscall.ESTALE
+
 func dirOf(path string) string { return filepath.Dir(path) }
 
 // syncDir makes renames in a directory durable.

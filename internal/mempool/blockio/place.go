@@ -65,9 +65,12 @@ func Place(dir, kind string, id *mempool.Identity, in *Injector) (path string, o
 	return path, others, nil
 }
 
+// maxCard bounds the IdentityFile. An identity has a few names and numbers.
+const maxCard = 1 << 20
+
 // ReadCard reads the IdentityFile of a directory.
 func ReadCard(path string) (c Card, err error) {
-	b, err := os.ReadFile(filepath.Join(path, IdentityFile))
+	b, err := ReadSmall(filepath.Join(path, IdentityFile), maxCard, nil)
 	if err == nil {
 		err = json.Unmarshal(b, &c)
 	}

@@ -40,7 +40,7 @@ type Record struct {
 	Path string
 	At   int64     // offset of its header in the file
 	Used time.Time // the file's modification time; in a shared tier that is the record's last use
-	Err  error     // the record is damaged or of another identity; Record is empty then
+	Err  error     // the record is damaged (mempool.ErrCorrupt), of another identity or can't be read; Record is empty then
 }
 
 // Find returns the directories of identities in dir, in order of their names. If dir is named by a
@@ -137,7 +137,7 @@ func (d *Dir) Records(payload bool) iter.Seq[Record] {
 // file yields the records of one file. A file of slots has records step bytes apart; step 0 means that
 // the file has one record. It returns false if yield did.
 func (d *Dir) file(path string, step int64, payload bool, yield func(Record) bool) bool {
-	file, err := os.Open(path)
+	file, err := blockio.OpenPlain(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true // another process has removed it
 	} else if err != nil {
@@ -188,7 +188,10 @@ func read(file *os.File, at int64, f *mempool.Format, buf []byte, payload bool) 
 	}
 	body := buf[len(head) : len(head)+r.PayloadBytes]
 	if n, err := file.ReadAt(body, at+int64(len(head))); n < len(body) {
-		return mempool.Record{}, fmt.Errorf("%w: %d bytes of %d: %w", mempool.ErrCorrupt, n, len(body), err)
+		if err == io.EOF {
+			err = fmt.Errorf("%w: %d bytes of %d", mempool.ErrCorrupt, n, len(body))
+		}
+		return mempool.Record{}, err
 	}
 	if mempool.Sum(body) != r.PayloadSum {
 		return mempool.Record{}, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, r.Key.Short())

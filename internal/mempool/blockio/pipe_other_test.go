@@ -1,0 +1,5 @@
+//go:build !unix
+
+package blockio
+
+func makePipe(string) bool { return false }
