@@ -22,9 +22,11 @@ import (
 //     contents are undefined.
 //  4. Parents first. A Put needs the parent in the store, or in a Put submitted before.
 //     A Drop needs an extent without children. A tail has no children.
-//  5. A Get that fails for another reason than deadline and cancellation removes the
-//     extent and everything below it. Nothing is retried: a damaged copy costs one
-//     computation, not a loop.
+//  5. After a Get that failed for another reason than deadline and cancellation, the store
+//     no longer has the extent nor anything below it. Nothing is retried: a damaged copy
+//     costs one computation, not a loop. A shared store removes the record only if its
+//     own bytes prove it damaged. After any other error, which may be this process's
+//     fault, it hides the record from this process for a while.
 //  6. A Put of a present extent does nothing. A Drop of an absent one fails with
 //     ErrMiss.
 type Store interface {

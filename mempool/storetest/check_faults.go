@@ -25,6 +25,9 @@ func checkFaults(r *rig) {
 		if p > blockio.Write { // other calls move no bytes, and there are few of them
 			faults, calls = faults[2:4], calls[:1]
 		}
+		if p == blockio.Lookup {
+			faults = []blockio.Fault{blockio.NoFiles, blockio.Stale, blockio.IOError, blockio.Refused}
+		}
 		for _, f := range faults {
 			for _, nth := range calls {
 				for _, forever := range []bool{false, true} {
@@ -47,11 +50,11 @@ func (r *rig) faulty(p blockio.Point, f blockio.Fault, nth int, forever bool) {
 	for i := range xs {
 		if d := r.tryPut(&xs[i]); d.Err == nil {
 			present = append(present, xs[i])
-		} else if d.Err != nil && i > len(present) {
+		} else if i > len(present) && p != blockio.Lookup { // else the look at the parent fails
 			r.expect(d, mempool.ErrOrphan)
 		}
 	}
-	if p == blockio.Read || f == blockio.FlipBit { // these faults show only in reads, which may fail
+	if p == blockio.Read || p == blockio.Lookup || p == blockio.Close || f == blockio.FlipBit { // these faults show only in reads, which may fail
 		for _, x := range slices.Concat(before, present) {
 			r.tryGet(&x)
 		}

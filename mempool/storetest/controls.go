@@ -31,15 +31,10 @@ const (
 // RunControls runs every check against deliberately broken stores, made from those of h, and
 // fails if a check passes. It shows that Run can fail.
 func RunControls(t *testing.T, h Harness) {
-	s, err := h.Open(Options{Dir: t.TempDir(), Identity: Identity(), Extents: 4, Workers: 1, MaxOps: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	shared := s.Info().Shared
-	s.Close()
+	shared := isShared(t, h)
 	h.Faults = []blockio.Point{blockio.Write} // enough to detect every control, and faster
 	for _, c := range checks() {
-		if c.durable && !h.Durable {
+		if !c.applies(&h, shared) {
 			continue
 		}
 		n := 0

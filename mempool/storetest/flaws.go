@@ -13,7 +13,7 @@ import (
 
 // controls returns all controls. Every check has at least one.
 func controls() []control {
-	return slices.Concat(basicControls(), manyControls(), orderControls(), timeControls(), closeControls(), faultControls(), durableControls())
+	return slices.Concat(basicControls(), manyControls(), orderControls(), timeControls(), closeControls(), faultControls(), durableControls(), sharedControls())
 }
 
 // ending returns a flaw that changes the results of operations of one kind.

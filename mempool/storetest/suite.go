@@ -41,46 +41,67 @@ type check struct {
 	name    string
 	run     func(*rig)
 	durable bool // applies only to stores that outlive the process
+	shared  bool // applies only to stores that several processes share
+}
+
+// applies reports whether a store with this harness and description must pass the check.
+func (c *check) applies(h *Harness, shared bool) bool {
+	return (!c.durable || h.Durable) && (!c.shared || shared)
 }
 
 // checks returns all checks in the order of Run.
 func checks() []check {
 	return []check{
-		{"RoundTrip", checkRoundTrip, false},
-		{"PartOfExtent", checkPart, false},
-		{"Probe", checkProbe, false},
-		{"Identity", checkIdentity, false},
-		{"Order", checkOrder, false},
-		{"Whole", checkWhole, false},
-		{"Refused", checkRefused, false},
-		{"Capacity", checkCapacity, false},
-		{"Sum", checkSum, false},
-		{"Deadline", checkDeadline, false},
-		{"GivenUp", checkGivenUp, false},
-		{"Cancel", checkCancel, false},
-		{"Busy", checkBusy, false},
-		{"Close", checkClose, false},
-		{"Faults", checkFaults, false},
-		{"ReadOnce", checkReadOnce, false},
-		{"Concurrent", checkConcurrent, false},
-		{"Random", checkRandom, false},
-		{"Reopen", checkReopen, true},
-		{"ReopenFewer", checkReopenFewer, true},
-		{"OtherIdentity", checkOther, true},
-		{"Damage", checkDamage, true},
+		{name: "RoundTrip", run: checkRoundTrip},
+		{name: "PartOfExtent", run: checkPart},
+		{name: "Probe", run: checkProbe},
+		{name: "Identity", run: checkIdentity},
+		{name: "Order", run: checkOrder},
+		{name: "Whole", run: checkWhole},
+		{name: "Refused", run: checkRefused},
+		{name: "Capacity", run: checkCapacity},
+		{name: "Sum", run: checkSum},
+		{name: "Deadline", run: checkDeadline},
+		{name: "GivenUp", run: checkGivenUp},
+		{name: "Cancel", run: checkCancel},
+		{name: "Busy", run: checkBusy},
+		{name: "Close", run: checkClose},
+		{name: "Faults", run: checkFaults},
+		{name: "ReadOnce", run: checkReadOnce},
+		{name: "Concurrent", run: checkConcurrent},
+		{name: "Random", run: checkRandom},
+		{name: "Reopen", run: checkReopen, durable: true},
+		{name: "ReopenFewer", run: checkReopenFewer, durable: true},
+		{name: "OtherIdentity", run: checkOther, durable: true},
+		{name: "Damage", run: checkDamage, durable: true},
+		{name: "OwnFault", run: checkOwnFault, shared: true},
+		{name: "Pipe", run: checkPipe, shared: true},
+		{name: "FutureLease", run: checkFutureLease, shared: true},
 	}
 }
 
 // Run runs all checks, each with its own store.
 func Run(t *testing.T, h Harness) {
+	shared := isShared(t, h)
 	for _, c := range checks() {
-		if !c.durable || h.Durable {
+		if c.applies(&h, shared) {
 			t.Run(c.name, func(t *testing.T) {
 				judge(t, h, c, patience)
 				leaks.Check(t)
 			})
 		}
 	}
+}
+
+// isShared reports whether several processes share the stores of h.
+func isShared(t *testing.T, h Harness) bool {
+	t.Helper()
+	s, err := h.Open(Options{Dir: t.TempDir(), Identity: Identity(), Extents: 4, Workers: 1, MaxOps: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	return s.Info().Shared
 }
 
 // judge runs one check, and then looks for descriptors and temporary files that the closed store

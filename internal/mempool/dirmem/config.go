@@ -11,7 +11,10 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-const defaultLow = 0.85
+const (
+	defaultLow    = 0.85
+	defaultForget = time.Minute
+)
 
 // Config configures a store. Dir, Identity and Bytes are required.
 type Config struct {
@@ -29,13 +32,15 @@ type Config struct {
 
 	// Inject plants faults in tests.
 	Inject *blockio.Injector
-	quiet  bool // no rounds by itself: tests call round
+	quiet  bool          // no rounds by itself: tests call round
+	forget time.Duration // how long a record that this process failed to read counts as missing
 }
 
 // WithDefaults returns c with defaults for the fields that are zero.
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	c.Low = cmp.Or(c.Low, min(defaultLow, c.High))
+	c.forget = cmp.Or(c.forget, defaultForget)
 	return c
 }
 

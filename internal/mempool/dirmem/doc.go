@@ -1,6 +1,6 @@
 // Package dirmem owns one tier of KV in a directory that several processes share, also over a
 // network file system. Records belong to the directory, not to a process: any process may add
-// them, read them and, if a read fails, remove them. The package enforces the quota and makes no
+// them, read them and, if their bytes are wrong, remove them. The package enforces the quota and makes no
 // other decision about contents: the process with the lease, the keeper, removes the least
 // recently used records.
 //
@@ -14,6 +14,10 @@
 // A record is written to a temporary file and renamed, so no process ever sees part of one.
 // Readers check header, identity and checksum all the same. A file that another process removed
 // is a miss.
+//
+// A record is removed only if its own bytes prove it damaged, in two reads. Any other error may be the
+// fault of this process or pass (no free descriptor, a stale handle, EIO): then the record counts as
+// missing for a minute in this process only, or until it is put again, which replaces the file.
 //
 // A child can be put only if its parent is there, and the quota removes children before parents.
 // The children of a damaged parent stay in the directory. They can be used again when the parent is

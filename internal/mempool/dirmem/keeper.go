@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,6 +26,7 @@ type keeper struct {
 	parents map[mempool.Key]mempool.Key // parents of the records whose headers were read
 	has     bool                        // it had the lease in the last round
 	lease   string                      // path of the lease
+	now     time.Time                   // time of the last round by the file system's clock
 	left    map[mempool.Key]struct{}    // records of other formats, which are left alone
 	evicted int                         // records removed for the quota
 }
@@ -64,15 +64,14 @@ func (k *keeper) round() error {
 	return errors.Join(k.sweep(), k.evict(files))
 }
 
-// look lists the records in the directory and returns them. It updates the store's table of sizes,
-// except for records about which the store has learnt something since the listing began.
+// look lists the records in the directory and returns them. It updates the store's table of sizes.
 func (k *keeper) look() (map[mempool.Key]*file, error) {
 	s := k.s
 	s.mu.Lock()
 	clear(s.changed)
 	s.mu.Unlock()
 	files := map[mempool.Key]*file{}
-	shards, err := os.ReadDir(s.dir)
+	shards, err := k.list(s.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +79,7 @@ func (k *keeper) look() (map[mempool.Key]*file, error) {
 		if len(shard.Name()) != 2 || !shard.IsDir() {
 			continue
 		}
-		entries, err := os.ReadDir(filepath.Join(s.dir, shard.Name()))
+		entries, err := k.list(filepath.Join(s.dir, shard.Name()))
 		if err != nil {
 			return nil, err
 		}
@@ -96,24 +95,22 @@ func (k *keeper) look() (map[mempool.Key]*file, error) {
 			} else if err != nil {
 				return nil, err
 			}
-			files[key] = &file{key: key, size: st.Size(), used: st.ModTime()}
+			if st.Mode().IsRegular() {
+				files[key] = &file{key: key, size: st.Size(), used: st.ModTime()}
+			}
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key := range s.known {
-		if files[key] == nil && !s.changed[key] {
-			s.bytes -= s.known[key]
-			delete(s.known, key)
-		}
-	}
-	for key, f := range files {
-		if !s.changed[key] {
-			s.bytes += f.size - s.known[key]
-			s.known[key] = f.size
-		}
-	}
+	s.relearn(files)
 	return files, nil
+}
+
+// list lists a directory.
+func (k *keeper) list(dir string) (entries []fs.DirEntry, err error) {
+	err = k.s.cfg.Inject.Do(blockio.Lookup, func() (err error) {
+		entries, err = os.ReadDir(dir)
+		return err
+	})
+	return entries, err
 }
 
 // children returns the number of records whose parent is the extent of. It lists the directory and
@@ -135,7 +132,7 @@ func (k *keeper) children(of mempool.Key) (n int, err error) {
 
 // parent returns the parent of a record, from the record's header. ok is false if the header can't be
 // read, or if the record has another format or is damaged. parent removes damaged records, but not
-// those that a read error hides: the error may pass.
+// those that a failed call hides: the fault may pass, or be this process's own.
 func (k *keeper) parent(key mempool.Key) (p mempool.Key, ok bool) {
 	if p, ok := k.parents[key]; ok {
 		return p, true
@@ -143,28 +140,43 @@ func (k *keeper) parent(key mempool.Key) (p mempool.Key, ok bool) {
 	if _, other := k.left[key]; other {
 		return p, false
 	}
-	f, err := blockio.Open(k.s.path(key), os.O_RDONLY, nil)
-	if err != nil {
-		return p, false
-	}
-	f = f.Inject(k.s.cfg.Inject)
-	defer f.Close()
-	head := k.s.buffers[len(k.s.buffers)-1][:k.s.format.HeaderBytes()]
-	r := mempool.Record{}
-	if err = f.ReadAt(head, 0); err == nil {
-		r, err = k.s.format.ParseHeader(head)
-	}
+	r, err := k.header(key)
 	switch {
-	case errors.Is(err, mempool.ErrForeign):
-		k.left[key] = struct{}{}
-		return p, false
-	case err == nil && r.Key == key:
+	case err == nil:
 		k.parents[key] = r.Parent
 		return r.Parent, true
-	case err == nil, errors.Is(err, mempool.ErrCorrupt), errors.Is(err, mempool.ErrMiss), errors.Is(err, io.ErrUnexpectedEOF):
-		_ = k.s.remove(key)
+	case errors.Is(err, mempool.ErrForeign):
+		k.left[key] = struct{}{}
+	case errors.Is(err, mempool.ErrCorrupt):
+		if _, again := k.header(key); errors.Is(again, mempool.ErrCorrupt) { // a wrong byte of one read may be this process's fault
+			_ = k.s.remove(key)
+		}
 	}
 	return p, false
+}
+
+// header reads the header of a record. It fails with ErrCorrupt only if the file's own bytes are wrong.
+func (k *keeper) header(key mempool.Key) (r mempool.Record, err error) {
+	f, err := blockio.Open(k.s.path(key), os.O_RDONLY, k.s.cfg.Inject)
+	if err != nil {
+		return r, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err == nil && !k.s.plausible(st) {
+		err = fmt.Errorf("%w: %s has %d bytes", mempool.ErrCorrupt, f.Name(), st.Size())
+	}
+	head := k.s.buffers[len(k.s.buffers)-1][:k.s.format.HeaderBytes()]
+	if err == nil {
+		err = f.ReadAt(head, 0)
+	}
+	if err == nil {
+		r, err = k.s.format.ParseHeader(head)
+	}
+	if errors.Is(err, mempool.ErrMiss) || err == nil && r.Key != key {
+		err = fmt.Errorf("%w: %s has another record or none", mempool.ErrCorrupt, f.Name())
+	}
+	return r, err
 }
 
 // evict removes records until they take at most Config.Low of the quota, if they take more than

@@ -37,12 +37,12 @@ func (s *Store) run(w int, j *ops.Job) mempool.Done {
 // probe looks for each extent's file, so it also finds records that other processes have written
 // since the last listing of the directory.
 func (s *Store) probe(j *ops.Job) mempool.Done {
-	if err := s.find(j.Op.Extent.Key); err != nil {
+	if _, err := s.find(j.Op.Extent.Key); err != nil {
 		return mempool.Done{Err: err}
 	}
 	d := mempool.Done{Found: 1}
 	for _, k := range j.Op.Then {
-		if s.find(k) != nil { // any error ends the count
+		if _, err := s.find(k); err != nil { // any error ends the count
 			break
 		}
 		d.Found++
@@ -50,46 +50,50 @@ func (s *Store) probe(j *ops.Job) mempool.Done {
 	return d
 }
 
-// find checks that a record exists, and renews its time of use. It fails with ErrMiss if there is no
-// such record.
-func (s *Store) find(k mempool.Key) error {
-	st, err := os.Stat(s.path(k))
-	if errors.Is(err, fs.ErrNotExist) {
+// find returns the size of a record's file, and renews the record's time of use. It fails with
+// ErrMiss if there is no such record, if what is there can't be a record, or if it is hidden.
+func (s *Store) find(k mempool.Key) (size int64, err error) {
+	if s.hides(k) {
+		return 0, fmt.Errorf("%w: %s could not be read a short time ago", mempool.ErrMiss, k.Short())
+	}
+	st, err := blockio.Stat(s.path(k), s.cfg.Inject)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !s.plausible(st):
 		s.learn(k, 0)
-		return mempool.ErrMiss
-	} else if err != nil {
-		return err
+		return 0, fmt.Errorf("%w: %s", mempool.ErrMiss, k.Short())
+	case err != nil:
+		return 0, err
 	}
 	s.learn(k, st.Size())
 	s.touch(s.path(k), st.ModTime())
-	return nil
+	return st.Size(), nil
+}
+
+// plausible reports whether a file can be a record, by its kind and size.
+func (s *Store) plausible(st os.FileInfo) bool {
+	size := st.Size()
+	return st.Mode().IsRegular() && size > int64(s.format.HeaderBytes()) && size <= int64(s.info.SlotBytes) && size%blockio.Align == 0
 }
 
 // touch renews the time of use of the record at path, which is the file's modification time, if that
-// time, last, is older than touchAge. It ignores failures: they only make the record look older.
+// time, last, is further than touchAge from now. It ignores failures: they only make the record look
+// older.
 func (s *Store) touch(path string, last time.Time) {
-	if time.Since(last) > touchAge {
-		_ = os.Chtimes(path, time.Time{}, time.Now())
+	if time.Since(last).Abs() > touchAge {
+		_ = blockio.Touch(path)
 	}
 }
 
 // put writes a record to a temporary file, and renames that file if the record's parent is in the
-// directory. If a put of the parent was submitted earlier and has not ended, it first waits for that
-// put.
+// directory. It replaces what is there but is no record of this extent, or could not be read. If a put
+// of the parent was submitted earlier and has not ended, it first waits for that put.
 func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	x := &j.Op.Extent
 	parent := s.PutBefore(x.Parent, j)
-	s.mu.Lock()
-	size := int64(s.fileBytes(x))
-	full := s.bytes+s.writing+size > s.cfg.Bytes
-	s.writing += size
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.writing -= size
-		s.mu.Unlock()
-	}()
-	if s.find(x.Key) == nil {
+	want := int64(s.fileBytes(x))
+	fits, release := s.reserve(want)
+	defer release()
+	if size, err := s.find(x.Key); err == nil && size == want {
 		return mempool.Done{}
 	}
 	if parent == nil {
@@ -97,7 +101,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 			return mempool.Done{Err: err}
 		}
 	}
-	if full {
+	if !fits {
 		return mempool.Done{Err: fmt.Errorf("%w: %d bytes", mempool.ErrFull, s.cfg.Bytes)}
 	}
 	r := mempool.Record{Extent: *x, Seq: uint64(time.Now().UnixNano()), PayloadBytes: s.info.Identity.Layout.Bytes(x)}
@@ -121,7 +125,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 		}
 		return mempool.Done{Err: err}
 	}
-	s.learn(x.Key, int64(s.fileBytes(x)))
+	s.learn(x.Key, want)
 	return mempool.Done{Bytes: r.PayloadBytes, Sum: r.PayloadSum}
 }
 
@@ -142,11 +146,13 @@ func (s *Store) hasParent(x *mempool.Extent) error {
 	if x.Parent.IsZero() {
 		return nil
 	}
-	st, err := os.Stat(s.path(x.Parent))
-	if err == nil && st.Size() == int64(s.format.SlotBytes()) {
-		return nil
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if !s.hides(x.Parent) {
+		st, err := blockio.Stat(s.path(x.Parent), s.cfg.Inject)
+		if err == nil && s.plausible(st) && st.Size() == int64(s.format.SlotBytes()) {
+			return nil
+		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return fmt.Errorf("%w: %s below %s", mempool.ErrOrphan, x.Key.Short(), x.Parent.Short())
 }
@@ -178,95 +184,12 @@ func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err err
 	return tmp, errors.Join(err, f.Close())
 }
 
-// get reads a record. It removes a record that can't be read or is damaged, and reports it as gone,
-// unless the job has been given up: its Done exists and can report nothing.
-func (s *Store) get(w int, j *ops.Job) mempool.Done {
-	want, l := &j.Op.Extent, s.info.Identity.Layout
-	sum, err := s.read(w, j)
-	switch {
-	case err == nil:
-		return mempool.Done{Bytes: l.Bytes(want), Sum: sum}
-	case errors.Is(err, fs.ErrNotExist):
-		s.mu.Lock()
-		known := s.known[want.Key] > 0
-		s.mu.Unlock()
-		s.learn(want.Key, 0)
-		d := mempool.Done{Err: fmt.Errorf("%w: %w", mempool.ErrMiss, err)}
-		if known {
-			// Another process removed it. Remove the file in any case, in case the file
-			// system's answer was wrong: after a failed read it must not be found again.
-			os.Remove(s.path(want.Key))
-			d.Gone = []mempool.Key{want.Key}
-		}
-		return d
-	case err == ops.ErrEnded || errors.Is(err, mempool.ErrMiss) || errors.Is(err, mempool.ErrForeign):
-		return mempool.Done{Err: err}
-	case !j.Commit():
-		return mempool.Done{Err: ops.ErrEnded}
-	}
-	if e := os.Remove(s.path(want.Key)); e == nil || errors.Is(e, fs.ErrNotExist) {
-		s.learn(want.Key, 0)
-	}
-	return mempool.Done{Err: err, Gone: []mempool.Key{want.Key}}
-}
-
-// read reads and checks a whole record, and copies its first pages to the job.
-func (s *Store) read(w int, j *ops.Job) (sum uint64, err error) {
-	want := &j.Op.Extent
-	f, err := blockio.Open(s.path(want.Key), os.O_RDONLY, nil)
-	if err != nil {
-		return 0, err
-	}
-	f = f.Inject(s.cfg.Inject)
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return 0, err
-	}
-	head := s.format.HeaderBytes()
-	if size < int64(head) || size > int64(len(s.buffers[w])) || size%blockio.Align != 0 {
-		return 0, fmt.Errorf("%w: %s has %d bytes", mempool.ErrCorrupt, f.Name(), size)
-	}
-	buf := s.buffers[w][:size]
-	if err := f.ReadAt(buf, 0); err != nil {
-		return 0, err
-	}
-	r, err := s.format.ParseHeader(buf[:head])
-	if errors.Is(err, mempool.ErrMiss) {
-		err = fmt.Errorf("%w: %s has no record", mempool.ErrCorrupt, f.Name())
-	}
-	if err != nil {
-		return 0, err
-	}
-	if int64(s.fileBytes(&r.Extent)) != size {
-		return 0, fmt.Errorf("%w: %s has %d bytes, its record %d", mempool.ErrCorrupt, f.Name(), size, s.fileBytes(&r.Extent))
-	}
-	if err := s.info.Identity.Layout.CheckRead(&r.Extent, want); err != nil {
-		return 0, err
-	}
-	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, buf[head:head+r.PayloadBytes]) }) {
-		return 0, ops.ErrEnded
-	}
-	if sum != r.PayloadSum {
-		return 0, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, f.Name())
-	}
-	if !j.Commit() {
-		return 0, ops.ErrEnded
-	}
-	s.learn(want.Key, size)
-	if t, err := f.Changed(); err == nil {
-		s.touch(f.Name(), t)
-	}
-	return r.PayloadSum, nil
-}
-
 // drop removes a record; it fails with ErrMiss if there is none, and with ErrChildren if it has
 // children. To find children it lists the directory and reads all headers not read before. That is
 // slow, but removals for the quota don't use drop: the keeper makes them.
 func (s *Store) drop(k mempool.Key) error {
-	if _, err := os.Stat(s.path(k)); err != nil {
-		s.learn(k, 0)
-		return fmt.Errorf("%w: %s", mempool.ErrMiss, k.Short())
+	if _, err := s.find(k); err != nil {
+		return err
 	}
 	children, err := s.keeper.children(k)
 	if err != nil {

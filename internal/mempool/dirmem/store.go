@@ -25,13 +25,20 @@ type Store struct {
 	keeper  keeper
 
 	mu      sync.Mutex
-	known   map[mempool.Key]int64 // file sizes of the known records
-	bytes   int64                 // sum of known
-	writing int64                 // bytes of records that are being written
-	changed map[mempool.Key]bool  // records learnt about since the last listing began
+	known   map[mempool.Key]int64  // file sizes of the known records
+	bytes   int64                  // sum of known
+	writing int64                  // bytes of records that are being written
+	changed map[mempool.Key]bool   // records learnt about since the last listing began
+	hidden  map[mempool.Key]hidden // records that this process failed to read; none is in known
 
 	stop   chan struct{}
 	rounds sync.WaitGroup
+}
+
+// hidden is a record that counts as missing in this process, until a time.
+type hidden struct {
+	until time.Time
+	size  int64 // of its file, for the quota
 }
 
 // Open opens the directory of c.Identity below c.Dir, creating it if needed, and starts the rounds.
@@ -48,7 +55,7 @@ func Open(c Config) (*Store, error) {
 		return nil, fmt.Errorf("dirmem: %w", err)
 	}
 	s := &Store{cfg: c, dir: dir, format: c.Identity.Format(), known: map[mempool.Key]int64{}, changed: map[mempool.Key]bool{},
-		stop: make(chan struct{})}
+		hidden: map[mempool.Key]hidden{}, stop: make(chan struct{})}
 	s.info = mempool.StoreInfo{Tier: kv.TierShared, Identity: c.Identity, CapacityBytes: c.Bytes, SlotBytes: s.format.SlotBytes(),
 		MaxOps: c.MaxOps, Shared: true, Durable: true, Others: others, Direct: blockio.Direct(filepath.Join(dir, blockio.IdentityFile))}
 	for range c.Workers + 1 { // the last is the keeper's
@@ -121,14 +128,3 @@ func (s *Store) path(k mempool.Key) string {
 }
 
 const suffix = ".kvx"
-
-// learn records the size of a record's file; size 0 means that there is none.
-func (s *Store) learn(k mempool.Key, size int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bytes += size - s.known[k]
-	if s.known[k] = size; size == 0 {
-		delete(s.known, k)
-	}
-	s.changed[k] = true
-}

@@ -27,7 +27,7 @@ func harness() storetest.Harness {
 	return storetest.Harness{
 		Open:    func(o storetest.Options) (mempool.Store, error) { return Open(testConfig(o)) },
 		Durable: true,
-		Faults:  []blockio.Point{blockio.Read, blockio.Write, blockio.Create, blockio.Rename, blockio.Remove},
+		Faults:  []blockio.Point{blockio.Read, blockio.Write, blockio.Create, blockio.Rename, blockio.Remove, blockio.Lookup, blockio.Close},
 	}
 }
 
@@ -247,33 +247,40 @@ func TestQuota(t *testing.T) {
 }
 
 // TestKeeperReadError checks that the keeper keeps a record whose header it fails to read, because the
-// error may pass, and removes one whose file ends within the header.
+// fault may pass or be its own, and removes one whose file ends within the header.
 func TestKeeperReadError(t *testing.T) {
 	c := testConfig(storetest.Options{Dir: t.TempDir(), Identity: storetest.Identity(), Extents: 4})
 	c.Inject = &blockio.Injector{}
-	s, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	l := c.Identity.Layout
-	x := l.AppendExtents(nil, kv.Namespace{}, make([]kv.Token, l.ExtentTokens()), nil)[0]
-	if d := do(t, s, mempool.Op{Kind: mempool.Put, Extent: x, Pages: pages(l, &x)}); d.Err != nil {
+	s := open(t, c)
+	x := first(c)
+	if d := do(t, s, mempool.Op{Kind: mempool.Put, Extent: x, Pages: pages(c.Identity.Layout, &x)}); d.Err != nil {
 		t.Fatal(d.Err)
 	}
-	for _, tc := range []struct {
-		fault blockio.Fault
-		ok    bool
-		left  error
-	}{{blockio.IOError, false, nil}, {blockio.NoFault, true, nil}, {blockio.ShortRead, false, mempool.ErrMiss}} {
-		c.Inject.Plant(blockio.Read, tc.fault, 1, false)
+	check := func(name string, header bool, left error) {
+		t.Helper()
 		clear(s.keeper.parents)
-		if _, ok := s.keeper.parent(x.Key); ok != tc.ok {
-			t.Errorf("%v: the header is read: %v, want %v", tc.fault, ok, tc.ok)
+		if _, ok := s.keeper.parent(x.Key); ok != header {
+			t.Errorf("%s: the header is read: %v, want %v", name, ok, header)
 		}
 		c.Inject.Clear()
-		if d := do(t, s, mempool.Op{Kind: mempool.Probe, Extent: x}); !errors.Is(d.Err, tc.left) {
-			t.Errorf("%v: the record then: %v, want %v", tc.fault, d.Err, tc.left)
+		if d := do(t, s, mempool.Op{Kind: mempool.Probe, Extent: x}); !errors.Is(d.Err, left) {
+			t.Errorf("%s: the record then: %v, want %v", name, d.Err, left)
 		}
+	}
+	for _, f := range []blockio.Fault{blockio.IOError, blockio.ShortRead, blockio.FlipBit} {
+		c.Inject.Plant(blockio.Read, f, 1, false)
+		check(f.String(), f == blockio.FlipBit, nil) // a flipped bit of one read may hit padding
+	}
+	for _, f := range []blockio.Fault{blockio.NoFiles, blockio.Stale} {
+		c.Inject.Plant(blockio.Lookup, f, 1, true)
+		check(f.String(), false, nil)
+	}
+	check("sound", true, nil)
+	if err := os.Truncate(s.path(x.Key), 100); err != nil {
+		t.Fatal(err)
+	}
+	check("cut short", false, mempool.ErrMiss)
+	if _, err := os.Stat(s.path(x.Key)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a record that is cut short is left: %v", err)
 	}
 }

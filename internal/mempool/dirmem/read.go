@@ -1,0 +1,143 @@
+package dirmem
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/internal/mempool/ops"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// get reads a record. If that fails, the record is gone for this process, unless the job has been
+// given up: its Done exists and can report nothing. The file is removed only if its own bytes prove
+// that it is damaged.
+func (s *Store) get(w int, j *ops.Job) mempool.Done {
+	want := &j.Op.Extent
+	if s.hides(want.Key) {
+		return mempool.Done{Err: fmt.Errorf("%w: %s could not be read a short time ago", mempool.ErrMiss, want.Key.Short())}
+	}
+	sum, err := s.fetch(w, j)
+	switch {
+	case err == nil:
+		return mempool.Done{Bytes: s.info.Identity.Layout.Bytes(want), Sum: sum}
+	case errors.Is(err, fs.ErrNotExist):
+		return s.vanished(want.Key, err)
+	case err == ops.ErrEnded || errors.Is(err, mempool.ErrMiss):
+		return mempool.Done{Err: err}
+	case !j.Commit():
+		return mempool.Done{Err: ops.ErrEnded}
+	}
+	if !errors.Is(err, mempool.ErrCorrupt) || !s.removeDamaged(w, want.Key) {
+		s.hide(want.Key)
+	}
+	return mempool.Done{Err: err, Gone: []mempool.Key{want.Key}}
+}
+
+// vanished returns the result of a get that found no file. The store reports a record that it knew as
+// gone. If the file is there after all, the record is hidden: after a failed read it must not be found
+// again.
+func (s *Store) vanished(k mempool.Key, err error) mempool.Done {
+	d := mempool.Done{Err: fmt.Errorf("%w: %w", mempool.ErrMiss, err)}
+	s.mu.Lock()
+	known := s.known[k] > 0
+	s.mu.Unlock()
+	if known {
+		d.Gone = []mempool.Key{k}
+	}
+	if _, err := blockio.Stat(s.path(k), s.cfg.Inject); known && !errors.Is(err, fs.ErrNotExist) {
+		s.hide(k)
+	} else {
+		s.learn(k, 0)
+	}
+	return d
+}
+
+// removeDamaged reads a record a second time, removes it if it is damaged then too, and reports
+// whether it is gone. A wrong byte of the first read may come from this process's memory or from its
+// connection to the file system, and then the record is sound for others.
+func (s *Store) removeDamaged(w int, k mempool.Key) bool {
+	var r mempool.Record
+	f, body, err := s.load(w, k, &r)
+	if f == nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	if err == nil && (r.Key != k || mempool.Sum(body) != r.PayloadSum) {
+		err = mempool.ErrCorrupt
+	}
+	read, e := f.Stat()
+	f.Close()
+	if e != nil || !errors.Is(err, mempool.ErrCorrupt) {
+		return false
+	}
+	// Another process may have replaced the file meanwhile.
+	if now, err := blockio.Stat(s.path(k), s.cfg.Inject); err != nil || !os.SameFile(read, now) {
+		return false
+	}
+	err = s.remove(k)
+	return err == nil || errors.Is(err, fs.ErrNotExist)
+}
+
+// fetch reads and checks a whole record, and copies its first pages to the job.
+func (s *Store) fetch(w int, j *ops.Job) (sum uint64, err error) {
+	want := &j.Op.Extent
+	var r mempool.Record
+	f, body, err := s.load(w, want.Key, &r)
+	if f != nil {
+		defer f.Close() // nothing was written, so its error means nothing
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := s.info.Identity.Layout.CheckRead(&r.Extent, want); err != nil {
+		return 0, err
+	}
+	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, body) }) {
+		return 0, ops.ErrEnded
+	}
+	if sum != r.PayloadSum {
+		return 0, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, f.Name())
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !j.Commit() {
+		return 0, ops.ErrEnded
+	}
+	s.learn(want.Key, st.Size())
+	s.touch(f.Name(), st.ModTime())
+	return r.PayloadSum, nil
+}
+
+// load opens a record's file and reads it into the buffer of worker w, which r and body then share. It
+// checks the header. It fails with ErrCorrupt only if the file's own bytes are wrong. If the file could
+// be opened, f is set also after an error, and the caller closes it.
+func (s *Store) load(w int, k mempool.Key, r *mempool.Record) (f *blockio.File, body []byte, err error) {
+	if f, err = blockio.Open(s.path(k), os.O_RDONLY, s.cfg.Inject); err != nil {
+		return nil, nil, err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return f, nil, err
+	}
+	if !s.plausible(st) {
+		return f, nil, fmt.Errorf("%w: %s has %d bytes", mempool.ErrCorrupt, f.Name(), st.Size())
+	}
+	buf, head := s.buffers[w][:st.Size()], s.format.HeaderBytes()
+	if err := f.ReadAt(buf, 0); err != nil {
+		return f, nil, err
+	}
+	if *r, err = s.format.ParseHeader(buf[:head]); errors.Is(err, mempool.ErrMiss) {
+		err = fmt.Errorf("%w: %s has no record", mempool.ErrCorrupt, f.Name())
+	}
+	if err != nil {
+		return f, nil, err
+	}
+	if int64(s.fileBytes(&r.Extent)) != st.Size() {
+		return f, nil, fmt.Errorf("%w: %s has %d bytes, its record %d", mempool.ErrCorrupt, f.Name(), st.Size(), s.fileBytes(&r.Extent))
+	}
+	return f, buf[head : head+r.PayloadBytes], nil
+}

@@ -1,0 +1,139 @@
+package storetest
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/mempool"
+)
+
+// checkOwnFault checks that a fault of this process does not cost other processes a record: the read
+// fails and this process has the record no longer, but the next store in the directory reads it.
+func checkOwnFault(r *rig) {
+	for _, p := range []blockio.Point{blockio.Lookup, blockio.Read} {
+		for _, f := range []blockio.Fault{blockio.NoFiles, blockio.Stale, blockio.IOError, blockio.Refused, blockio.NoEntry, blockio.ShortRead, blockio.FlipBit} {
+			if p == blockio.Lookup && (f == blockio.ShortRead || f == blockio.FlipBit) { // no bytes move there
+				continue
+			}
+			xs := r.chain(p.String()+f.String(), 0, 48)
+			r.put(xs...)
+			r.opts.Inject.Plant(p, f, 1, f != blockio.FlipBit)
+			if d := r.tryGet(&xs[1]); d.Err == nil {
+				r.Errorf("%v at %v: the read succeeds", f, p)
+			}
+			r.opts.Inject.Clear()
+			if p == blockio.Read || f != blockio.NoEntry { // as if another process had removed the record and put it again
+				r.expect(r.tryGet(&xs[1]), mempool.ErrMiss)
+			}
+			r.reopen()
+			r.get(xs...)
+			for i := range xs {
+				r.drop(&xs[len(xs)-1-i])
+			}
+		}
+	}
+}
+
+// file returns the path of the file that holds a record of x. A shared directory has a file for each
+// record, with the key in its name.
+func (r *rig) file(x *mempool.Extent) (path string) {
+	r.Helper()
+	err := filepath.WalkDir(r.opts.Dir, func(at string, d fs.DirEntry, err error) error {
+		if err == nil && strings.Contains(d.Name(), x.Key.String()) {
+			path = at
+		}
+		return err
+	})
+	if err != nil || path == "" {
+		r.Fatalf("no file is named by %v: %v", x.Key, err)
+	}
+	return path
+}
+
+// checkPipe puts a pipe in the place of a record. A read of it must end, without a writer of the pipe,
+// and the next put of the extent must replace it.
+func checkPipe(r *rig) {
+	x := r.chain("a", 0, 16)[0]
+	r.put(x)
+	path := r.file(&x)
+	if err := os.Remove(path); err != nil {
+		r.Fatal(err)
+	}
+	if !makePipe(path) {
+		return // this system has none
+	}
+	if d := r.tryGet(&x); d.Err == nil {
+		r.Error("a pipe is read as a record")
+	}
+	if r.has(&x) {
+		r.Error("a pipe is found as a record")
+	}
+	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
+		r.Error(d.Err)
+	}
+	r.put(x)
+	r.get(x)
+	r.balance(1)
+}
+
+// checkFutureLease leaves the lease of a process that was killed, dated a year in the future. The
+// quota must be kept all the same.
+func checkFutureLease(r *rig) {
+	for i := range r.opts.Extents / 4 {
+		r.put(r.chain(string(rune('a'+i)), 0, 64)...)
+	}
+	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
+		r.Fatal(d.Err)
+	}
+	before := r.small()
+	r.close()
+	future, leases := time.Now().AddDate(1, 0, 0), 0
+	for path, content := range before {
+		if _, err := os.Stat(path); err == nil {
+			continue
+		}
+		if err := os.WriteFile(path, content, blockio.FileMode); err != nil {
+			r.Fatal(err)
+		}
+		if err := os.Chtimes(path, future, future); err != nil {
+			r.Fatal(err)
+		}
+		leases++
+	}
+	if leases != 1 {
+		r.Errorf("%d files are of a process and not of the directory, want its lease", leases)
+	}
+	r.opts.Extents /= 2
+	r.open()
+	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
+		r.Fatal(d.Err)
+	}
+	if n := r.store.Metrics().Extents; n == 0 || n > r.opts.Extents {
+		r.Errorf("%d extents are left in a store of %d", n, r.opts.Extents)
+	}
+}
+
+// small returns the content of the directory's files that hold no record, by path.
+func (r *rig) small() map[string][]byte {
+	r.Helper()
+	files := map[string][]byte{}
+	err := filepath.WalkDir(r.opts.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		st, err := d.Info()
+		if err != nil || st.Size() >= blockio.Align {
+			return err
+		}
+		files[path], err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return files
+}
