@@ -64,6 +64,8 @@ func (a *engineActor) receive(self *process, message any) {
 		a.seek(m)
 	case *carried:
 		a.poll()
+	case *hasten:
+		a.carrier.Limit(m.until)
 	case *shutdown:
 		self.quit()
 	default:
@@ -149,8 +151,8 @@ func (a *engineActor) release() {
 	defer close(a.pending)
 	if a.carrier != nil {
 		close(a.stop)
-		a.watcher.Wait()                          // otherwise it could take the value of Ready that Close waits for
-		if err := a.carrier.Close(); err != nil { // before the device: it still completes the copies that have begun
+		a.watcher.Wait()                                 // otherwise it could take the value of Ready that Close waits for
+		if err := a.sys.tiers.close(a.sys); err != nil { // before the device: it still completes the copies that have begun
 			a.sys.log.Error("closing the tiers", zap.Error(err))
 		}
 	}

@@ -99,6 +99,9 @@ type found struct {
 // carried tells the engine, from its watcher goroutine, that the carrier has results.
 type carried struct{}
 
+// hasten, to the engine: no move may take longer than until.
+type hasten struct{ until time.Time }
+
 // moved tells the scheduler which moves have ended, and how.
 type moved struct{ ended []carrier.Ended }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -127,21 +128,15 @@ func (t *Tiers) open(info *engine.Info) ([]mempool.Store, error) {
 		errs = append(errs, add(s, err))
 	}
 	if t.Share != "" {
-		s, err := dirmem.Open(dirmem.Config{Dir: t.Share, Identity: id, Bytes: t.ShareBytes})
+		s, err := within(openLimit, t.Share, func() (mempool.Store, error) {
+			return dirmem.Open(dirmem.Config{Dir: t.Share, Identity: id, Bytes: t.ShareBytes})
+		}, func(s mempool.Store) { _ = s.Close() })
 		errs = append(errs, add(s, err))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, errors.Join(err, closeStores(opened))
+		return nil, errors.Join(err, carrier.CloseStores(opened, time.Now().Add(closeTime)))
 	}
 	return append(opened, t.Stores...), nil
-}
-
-func closeStores(stores []mempool.Store) error {
-	var errs []error
-	for _, s := range stores {
-		errs = append(errs, s.Close())
-	}
-	return errors.Join(errs...)
 }
 
 // policy returns the scheduler's tiering configuration for the stores, and the number of
@@ -163,12 +158,14 @@ func (t *Tiers) policy(stores []mempool.Store) (c tiering.Config, buffers int) {
 
 // hierarchy holds the open tiers of a system.
 type hierarchy struct {
-	stores  []mempool.Store
-	own     int // the first own stores were opened by Tiers.open; the rest are the caller's
-	buffers int
-	sharing int      // tokens per extent, if a tier is shared with other processes; else 0
-	made    []string // directories that Tiers.open created
-	carrier *carrier.Carrier
+	stores   []mempool.Store
+	own      int // the first own stores were opened by Tiers.open; the rest are the caller's
+	buffers  int
+	sharing  int      // tokens per extent, if a tier is shared with other processes; else 0
+	made     []string // directories that Tiers.open created
+	carrier  *carrier.Carrier
+	patience time.Duration // closeTime; tests set less
+	until    atomic.Int64  // when stores that do not answer are given up, on System.now; 0: not ending yet
 }
 
 // openTiers opens the stores of c.Tiers and sets c.Scheduler.Tiers for them. It returns nil
@@ -184,12 +181,15 @@ func openTiers(c *Config) (*hierarchy, error) {
 	if c.Scheduler.DisableCache {
 		return nil, errors.New("actors: Tiers need a cache: leave out Scheduler.DisableCache")
 	}
-	made := missing(c.Tiers.Disk, c.Tiers.Share)
+	made, err := within(openLimit, c.Tiers.Share, func() ([]string, error) { return missing(c.Tiers.Disk, c.Tiers.Share), nil }, func([]string) {})
+	if err != nil {
+		return nil, fmt.Errorf("actors: Tiers: %w", err)
+	}
 	stores, err := c.Tiers.open(&info)
 	if err != nil {
 		return nil, fmt.Errorf("actors: Tiers: %w", err)
 	}
-	h := &hierarchy{stores: stores, own: len(stores) - len(c.Tiers.Stores), made: made}
+	h := &hierarchy{stores: stores, own: len(stores) - len(c.Tiers.Stores), made: made, patience: closeTime}
 	policy, buffers := c.Tiers.policy(stores)
 	c.Scheduler.Tiers, h.buffers = &policy, buffers
 	for _, s := range stores {
@@ -251,7 +251,7 @@ func (h *hierarchy) abandon() error {
 	if h == nil {
 		return nil
 	}
-	return closeStores(h.stores[:h.own])
+	return carrier.CloseStores(h.stores[:h.own], time.Now().Add(closeTime))
 }
 
 // stats returns the figures of each tier, the fastest tier first.
@@ -269,13 +269,19 @@ func (h *hierarchy) stats(m *scheduler.Metrics) (all []TierStats) {
 }
 
 // flush has the scheduler write the cache to the tiers that survive the process, within
-// Tiers.Flush, before the devices are closed. It writes nothing if the system has failed.
+// Tiers.Flush, before the devices are closed. It writes nothing if the system has failed. It also sets
+// the time at which tiers are given up that do not answer.
 func (s *System) flush() {
 	limit := s.cfg.Tiers.Flush
-	if s.tiers == nil || limit < 0 || !errors.Is(s.cause, ErrClosed) {
+	if s.tiers == nil {
+		return
+	}
+	s.tiers.until.Store(int64(s.now() + max(limit, 0) + lastMoves + s.tiers.patience))
+	if limit < 0 || !errors.Is(s.cause, ErrClosed) {
 		return
 	}
 	m := &flush{until: s.now() + limit, done: make(chan struct{})}
+	s.engine.tell(&hasten{s.started.Add(m.until)})
 	s.scheduler.tell(m)
 	late := time.NewTimer(limit + lastMoves)
 	defer late.Stop()
@@ -287,6 +293,19 @@ func (s *System) flush() {
 	}
 }
 
-// lastMoves is how long flush waits after its limit for the moves in flight: the carrier gives
-// them up after its grace period.
-const lastMoves = 2 * carrier.DefaultGrace
+// lastMoves is how long flush waits after its limit for the moves in flight, whose deadline is then that
+// limit. closeTime is how long the close of the tiers may take after that. Together they are less than
+// the 5 s within which a process ends after --drain and --kv-flush.
+const (
+	lastMoves = time.Second
+	closeTime = 3 * time.Second
+)
+
+// close closes the carrier, by the time that flush has set.
+func (h *hierarchy) close(s *System) error {
+	until := time.Duration(h.until.Load())
+	if until == 0 { // the engine's actor has ended before the shutdown began
+		until = s.now() + h.patience
+	}
+	return h.carrier.Close(s.started.Add(until))
+}

@@ -43,7 +43,7 @@ type lateStore struct {
 func (s *lateStore) Info() mempool.StoreInfo           { return s.info }
 func (s *lateStore) Ready() <-chan struct{}            { return s.ready }
 func (s *lateStore) Submit(op mempool.Op) error        { s.op = op.ID; return nil }
-func (s *lateStore) Cancel(mempool.OpID)               {}
+func (s *lateStore) Cancel(mempool.OpID, error)        {}
 func (s *lateStore) Metrics() (m mempool.StoreMetrics) { return m }
 func (s *lateStore) Close() error                      { return nil }
 func (s *lateStore) Poll(dst []mempool.Done) []mempool.Done {
@@ -76,7 +76,9 @@ func TestCloseIsNotMissed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := newEngineActor(&System{engine: &process{pid: pid}, tiers: &hierarchy{carrier: c}}, b)
+		sys := &System{engine: &process{pid: pid}, tiers: &hierarchy{carrier: c}, started: time.Now()}
+		sys.tiers.until.Store(int64(time.Hour)) // the carrier does not give up before the test does
+		a := newEngineActor(sys, b)
 		x := id.Layout.AppendExtents(nil, kv.Namespace{}, slices.Repeat([]kv.Token{1}, id.Layout.ExtentTokens()), nil)[0]
 		c.Begin(&tiering.Move{ID: 1, Kind: tiering.Drop, From: kv.TierDisk, Extent: x})
 		c.Probe(1, kv.TierShared, nil, time.Time{}) // is answered at once

@@ -13,8 +13,9 @@ import (
 // suite in package mempool/storetest. Its methods may be called from any goroutine and
 // never wait for a copy or a disk; the work runs on goroutines that the store owns.
 //
-//  1. One ending. Each Op that Submit accepted gives exactly one Done, by its deadline
-//     if it has one, also after Close.
+//  1. One ending. Each Op that Submit accepted gives exactly one Done, also after Close.
+//     A store has no deadlines: its caller cancels an operation that takes too long, and
+//     the operation then ends at once, even if the disk does not answer.
 //  2. Whole or not at all. An extent can be found only after all its bytes are written.
 //     A Get checks header, identity and checksum of everything that it reads.
 //  3. Pages return to the caller with the Done. The store does not touch them after it,
@@ -32,13 +33,13 @@ import (
 type Store interface {
 	// Info is constant over the store's life.
 	Info() StoreInfo
-	// Submit begins an operation. Errors: ErrBusy while MaxOps are open, ErrInvalid if
-	// the operation can't be one of this store's, ErrClosed. The Op's slices belong to
-	// the store until its Done.
+	// Submit begins an operation. Errors: ErrBusy while MaxOps are open, ErrStuck while
+	// no call of the store returns, ErrInvalid if the operation can't be one of this
+	// store's, ErrClosed. The Op's slices belong to the store until its Done.
 	Submit(op Op) error
-	// Cancel ends an operation soon, with ErrCanceled, unless it ends before. An
-	// unknown number is ignored.
-	Cancel(id OpID)
+	// Cancel ends an operation at once with the error cause, ErrCanceled or ErrDeadline,
+	// unless it has ended or is just taking effect. An unknown number is ignored.
+	Cancel(id OpID, cause error)
 	// Poll appends the operations that have ended since the last call, in the order of
 	// their ends.
 	Poll(dst []Done) []Done
@@ -51,7 +52,8 @@ type Store interface {
 	// Metrics returns the contents and the counts of operations.
 	Metrics() StoreMetrics
 	// Close ends the store. Waiting operations end with ErrClosed; running ones are
-	// awaited. It releases all resources of the system. A second call does nothing.
+	// awaited, however long their calls take. It releases all resources of the system.
+	// A second call does nothing.
 	Close() error
 }
 
@@ -103,8 +105,6 @@ type Op struct {
 	Pages [][]byte
 	// Sum is the checksum of Pages for a Put, 0 if not known. A Put of other bytes fails.
 	Sum uint64
-	// Deadline is the time at which the operation ends with ErrDeadline; zero for none.
-	Deadline time.Time
 }
 
 // Done is the end of an [Op].
@@ -137,6 +137,15 @@ var (
 	ErrCanceled = errors.New("mempool: canceled")
 	ErrLocked   = errors.New("mempool: directory is in use by another process")
 )
+
+// ErrStuck is the error of a store whose calls do not return. It is also an ErrBusy: the extents may
+// be in the store all the same.
+var ErrStuck error = stuck{}
+
+type stuck struct{}
+
+func (stuck) Error() string        { return "mempool: the store does not answer" }
+func (stuck) Is(target error) bool { return target == ErrBusy }
 
 // CheckOp returns the reason why op can not be an operation of a store with this
 // identity, or nil.

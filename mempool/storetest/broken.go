@@ -93,11 +93,11 @@ func (b *broken) Submit(op mempool.Op) error {
 	return err
 }
 
-func (b *broken) Cancel(id mempool.OpID) {
+func (b *broken) Cancel(id mempool.OpID, cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.flaw.cancel == nil || b.flaw.cancel(b, id) {
-		b.Store.Cancel(id)
+		b.Store.Cancel(id, cause)
 	}
 }
 

@@ -162,7 +162,7 @@ func checkRefused(r *rig) {
 	if r.has(&x) {
 		r.Error("found an extent that was never put")
 	}
-	r.store.Cancel(12345)
+	r.store.Cancel(12345, mempool.ErrCanceled)
 	r.balance(0)
 }
 

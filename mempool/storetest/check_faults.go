@@ -187,9 +187,6 @@ func (r *rig) many() (gets map[mempool.OpID]asked, accepted int) {
 					gets[op.ID] = asked{op.Extent, op.Pages}
 					mu.Unlock()
 				}
-				if rng.IntN(8) == 0 {
-					op.Deadline = time.Now().Add(time.Duration(rng.IntN(300)) * time.Microsecond)
-				}
 				if err := r.store.Submit(op); err == nil {
 					mu.Lock()
 					accepted++
@@ -198,7 +195,7 @@ func (r *rig) many() (gets map[mempool.OpID]asked, accepted int) {
 					r.Error(err)
 				}
 				if rng.IntN(8) == 0 {
-					r.store.Cancel(op.ID)
+					r.store.Cancel(op.ID, mempool.ErrCanceled)
 				}
 				r.store.Metrics()
 			}

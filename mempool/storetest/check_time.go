@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,19 +20,13 @@ func (r *rig) stuck() {
 	}
 }
 
-// hang runs an operation past its deadline while a call of it hangs. If the deadline passes before
-// a worker has taken the operation, hang tries again.
+// hang cancels an operation, as late, while a call of it hangs.
 func (r *rig) hang(op mempool.Op) {
 	r.Helper()
-	for {
-		op.Deadline = time.Now().Add(time.Millisecond)
-		r.expect(r.do(op), mempool.ErrDeadline)
-		select {
-		case <-r.opts.Inject.Stuck():
-			return
-		default:
-		}
-	}
+	id := r.submit(op)
+	r.stuck()
+	r.store.Cancel(id, mempool.ErrDeadline)
+	r.expect(r.wait(id), mempool.ErrDeadline)
 }
 
 // checkWhole checks that an extent is not visible to any operation while it is being written.
@@ -59,18 +54,18 @@ func checkWhole(r *rig) {
 	r.balance(1)
 }
 
-// checkDeadline checks that an operation past its deadline ends, that its pages belong to the
-// caller again at once, and that it leaves no trace in the store.
+// checkDeadline checks that an operation that is canceled as late ends so, that its pages belong to
+// the caller again at once, and that it leaves no trace in the store.
 func checkDeadline(r *rig) {
 	in := r.opts.Inject
 	xs := r.chain("a", 0, 48)
 	r.put(xs[0])
-	if d := r.do(mempool.Op{Kind: mempool.Put, Extent: xs[1], Pages: r.content(&xs[1]), Deadline: time.Unix(1, 0)}); !errors.Is(d.Err, mempool.ErrDeadline) {
-		// The put may end before the store looks at its deadline, which has already passed.
-		if d.Err != nil {
-			r.Error(d.Err)
-		}
-		r.drop(&xs[1])
+	id := r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[1], Pages: r.content(&xs[1])})
+	r.store.Cancel(id, mempool.ErrDeadline)
+	if d := r.wait(id); d.Err == nil {
+		r.drop(&xs[1]) // it had ended before
+	} else {
+		r.expect(d, mempool.ErrDeadline)
 	}
 	r.balance(1)
 
@@ -107,6 +102,55 @@ func checkDeadline(r *rig) {
 	r.balance(3)
 }
 
+// checkNoAnswer checks, for each kind of call before an operation takes effect, that operations whose
+// calls never return end when they are canceled, however many they are, that the store answers
+// questions meanwhile, and that it works as before when the calls return.
+func checkNoAnswer(r *rig) {
+	before := r.chain("before", 0, 48)
+	r.put(before...)
+	for _, p := range []blockio.Point{blockio.Read, blockio.Write, blockio.Create, blockio.Lookup, blockio.Close} {
+		if !slices.Contains(r.h.Faults, p) {
+			continue
+		}
+		r.opts.Inject.Plant(p, blockio.Slow, 1, true)
+		var ids []mempool.OpID
+		for n := range 2 * r.opts.Workers {
+			x := r.chain(p.String(), 100*n, 16)[0]
+			ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)}),
+				r.submit(mempool.Op{Kind: mempool.Get, Extent: before[1], Pages: r.memory(&before[1])}),
+				r.submit(mempool.Op{Kind: mempool.Probe, Extent: before[0], Then: []mempool.Key{before[1].Key}}))
+		}
+		if p != blockio.Create { // a store that has room creates nothing
+			r.stuck()
+		}
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			r.store.Metrics()
+			r.store.Info()
+			r.store.Contents(nil)
+		}()
+		select {
+		case <-asked:
+		case <-time.After(r.patience):
+			r.Fatalf("a question to a store that %s does not end", p)
+		}
+		for _, id := range ids {
+			r.store.Cancel(id, mempool.ErrDeadline)
+		}
+		for _, id := range ids {
+			if d := r.wait(id); d.Err != nil {
+				r.expect(d, mempool.ErrDeadline)
+			}
+		}
+		r.opts.Inject.Clear()
+		r.get(before...)
+		again := r.chain("again "+p.String(), 0, 16)
+		r.put(again...)
+		r.get(again...)
+	}
+}
+
 // checkGivenUp checks that a read which fails after its operation has ended leaves the extent
 // to the next read: only that one can report it as gone.
 func checkGivenUp(r *rig) {
@@ -140,11 +184,11 @@ func checkCancel(r *rig) {
 	}
 	r.stuck()
 	for _, id := range ids {
-		r.store.Cancel(id)
+		r.store.Cancel(id, mempool.ErrCanceled)
 	}
 	for _, id := range ids {
 		r.expect(r.wait(id), mempool.ErrCanceled)
-		r.store.Cancel(id) // a second time, after the end
+		r.store.Cancel(id, mempool.ErrCanceled) // a second time, after the end
 	}
 	in.Clear()
 	r.put(xs[1:]...)

@@ -239,13 +239,15 @@ func timeControls() []control {
 		return late(b, op, d)
 	}
 	return []control{
-		{check: "Deadline", name: "has no deadlines", says: hangs, flaw: flaw{submit: func(_ *broken, op *mempool.Op) {
-			if op.Deadline.Unix() > 1 { // leave deadlines that have passed already: their operations may succeed
-				op.Deadline = op.Deadline.AddDate(1, 0, 0)
-			}
-		}}},
+		{check: "Deadline", name: "does not end late operations", says: hangs, flaw: flaw{cancel: func(*broken, mempool.OpID) bool { return false }}},
 		{check: "Deadline", name: "writes to pages that it has returned", says: "had returned to the caller", flaw: touches},
 		{check: "Deadline", name: "continues a put past its deadline", says: "after its deadline is in the store", flaw: shows},
+		{check: "NoAnswer", name: "waits for calls that never return", says: hangs, flaw: flaw{cancel: func(*broken, mempool.OpID) bool { return false }}},
+		{check: "NoAnswer", name: "serves what it was told to give up", says: "wrong bytes", flaw: ending(mempool.Get, func(_ *broken, op mempool.Op, d *mempool.Done) {
+			if b := op.Pages[0]; d.Err == nil {
+				b[0] ^= 1
+			}
+		})},
 		{check: "GivenUp", name: "loses the extent of a read past its deadline", says: "no operation has reported it", flaw: ending(mempool.Probe, func(_ *broken, _ mempool.Op, d *mempool.Done) { d.Err = mempool.ErrMiss })},
 		{check: "Cancel", name: "cancels nothing", says: hangs, flaw: flaw{cancel: func(*broken, mempool.OpID) bool { return false }}},
 		{check: "Cancel", name: "ends a canceled operation twice", says: "ended twice", flaw: instead(2, endsWith(mempool.ErrCanceled))},

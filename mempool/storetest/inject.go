@@ -17,6 +17,9 @@ const (
 	AtWrite = blockio.Write
 )
 
+// Points returns all kinds of calls.
+func Points() []Point { return blockio.Points() }
+
 // Faults returns the faults that end a call with an error or silently spoil its bytes.
 func Faults() []Fault {
 	return []Fault{blockio.ShortRead, blockio.FlipBit, blockio.NoSpace, blockio.IOError, blockio.NoEntry}

@@ -62,6 +62,7 @@ func checks() []check {
 		{name: "Capacity", run: checkCapacity},
 		{name: "Sum", run: checkSum},
 		{name: "Deadline", run: checkDeadline},
+		{name: "NoAnswer", run: checkNoAnswer},
 		{name: "GivenUp", run: checkGivenUp},
 		{name: "Cancel", run: checkCancel},
 		{name: "Busy", run: checkBusy},

@@ -26,6 +26,14 @@ var pointNames = [...]string{"read", "write", "sync", "create", "rename", "remov
 
 func (p Point) String() string { return pointNames[p] }
 
+// Points returns all points.
+func Points() (all []Point) {
+	for p := range points {
+		all = append(all, p)
+	}
+	return all
+}
+
 // Fault is a kind of failure.
 type Fault uint8
 

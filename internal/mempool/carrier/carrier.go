@@ -11,10 +11,6 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// DefaultGrace is the default of Config.Grace. Stores end operations at their deadlines
-// themselves, so the grace only catches broken stores.
-const DefaultGrace = time.Second
-
 // Config configures a carrier. Backend, Layout, Stores and Buffers are required.
 type Config struct {
 	// Backend must be an engine.Mover.
@@ -30,9 +26,6 @@ type Config struct {
 	// Start is the wall time at which the scheduler's clock is 0. Deadlines of moves count
 	// from it.
 	Start time.Time
-	// Grace is how long after its deadline a move is given up if its store has not ended it.
-	// Default: DefaultGrace.
-	Grace time.Duration
 }
 
 // Validate returns an error that names all invalid fields, or nil.
@@ -58,8 +51,8 @@ func (c *Config) Validate() error {
 			seen[t] = true
 		}
 	}
-	if len(c.Stores) == 0 || c.Buffers < 1 || c.Grace < 0 {
-		errs = append(errs, fmt.Errorf("carrier: %d Stores, Buffers %d, Grace %v, want at least 1, 1 and 0", len(c.Stores), c.Buffers, c.Grace))
+	if len(c.Stores) == 0 || c.Buffers < 1 {
+		errs = append(errs, fmt.Errorf("carrier: %d Stores, Buffers %d, want at least 1 and 1", len(c.Stores), c.Buffers))
 	}
 	return errors.Join(errs...)
 }
@@ -91,6 +84,7 @@ type Carrier struct {
 	moves  map[tiering.MoveID]*carry
 	writes map[target]*carry // the writes among moves
 	held   []*carry          // writes whose Put must wait, see mustWait, in order of Begin
+	late   []*carry          // scratch of overdue
 	lost   []*carry          // given up, but their stores have not ended the operations
 	ended  []Ended           // for the next Poll
 	moved  []engine.Moved    // scratch of Poll
@@ -98,6 +92,7 @@ type Carrier struct {
 	probes map[ProbeID]probe // not answered yet
 	probed []Probed          // for the next Probed
 	closed bool
+	limit  time.Time // no move has a later deadline; zero: none
 
 	watch watch
 }
@@ -111,9 +106,6 @@ type buffer struct {
 // Open allocates the buffers and begins to watch the stores. If it fails, the caller still owns
 // the stores.
 func Open(c Config) (*Carrier, error) {
-	if c.Grace == 0 {
-		c.Grace = DefaultGrace
-	}
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -153,7 +145,7 @@ func (x *Carrier) Begin(m *tiering.Move) {
 		x.cancel(m.ID)
 		return
 	}
-	c := &carry{Move: *m}
+	c := &carry{Move: *m, begun: time.Now()}
 	x.track(c)
 	x.start(c)
 	if len(x.ended) > 0 {
@@ -171,15 +163,7 @@ func (x *Carrier) Poll(dst []Ended) []Ended {
 			x.copied(c, d.Err)
 		}
 	}
-	for t, s := range x.stores {
-		if s == nil {
-			continue
-		}
-		x.done = s.Poll(x.done[:0])
-		for i := range x.done {
-			x.stored(kv.Tier(t), &x.done[i])
-		}
-	}
+	x.collect()
 	x.overdue(time.Now())
 	x.unanswered(time.Now())
 	x.release()
@@ -190,6 +174,19 @@ func (x *Carrier) Poll(dst []Ended) []Ended {
 	return dst
 }
 
+// collect takes the ended operations of all stores.
+func (x *Carrier) collect() {
+	for t, s := range x.stores {
+		if s == nil {
+			continue
+		}
+		x.done = s.Poll(x.done[:0])
+		for i := range x.done {
+			x.stored(kv.Tier(t), &x.done[i])
+		}
+	}
+}
+
 // Metrics returns the metrics of the stores by tier; ok reports which tiers exist.
 func (x *Carrier) Metrics() (m [kv.Tiers]mempool.StoreMetrics, ok [kv.Tiers]bool) {
 	for t, s := range x.stores {
@@ -198,43 +195,4 @@ func (x *Carrier) Metrics() (m [kv.Tiers]mempool.StoreMetrics, ok [kv.Tiers]bool
 		}
 	}
 	return m, ok
-}
-
-// Close cancels all moves, waits for their end, closes the stores and frees the buffers. The ends
-// of these moves are not reported. Call it before the backend's Close, from the goroutine that
-// polls. A second call does nothing.
-func (x *Carrier) Close() error {
-	if x.closed {
-		return nil
-	}
-	x.closed = true
-	for id := range x.moves { // the order of cancels does not matter
-		x.cancel(id)
-	}
-	for len(x.moves)+len(x.lost) > 0 {
-		x.ended = x.Poll(x.ended[:0])[:0]
-		if len(x.moves)+len(x.lost) > 0 {
-			<-x.watch.ready
-		}
-	}
-	x.watch.end()
-	var errs []error
-	for _, s := range x.stores {
-		if s != nil {
-			errs = append(errs, s.Close())
-		}
-	}
-	if x.kept != 0 {
-		errs = append(errs, fmt.Errorf("carrier: %d buffers are in use without a move in flight", x.kept))
-	}
-	x.free()
-	return errors.Join(errs...)
-}
-
-// free returns the buffers to the backend.
-func (x *Carrier) free() {
-	for _, b := range x.buffers {
-		x.mover.HostFree(b.memory)
-	}
-	x.buffers = nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -71,11 +72,19 @@ func TestBetweenTiers(t *testing.T) {
 	r.close()
 }
 
-// hung is a store that can hang: it then reports no ends and ignores deadlines and cancels.
+// hung is a store that can hang: it then reports no ends and ignores cancels.
 type hung struct {
 	mempool.Store
-	mu    sync.Mutex
-	hangs bool
+	mu     sync.Mutex
+	hangs  bool
+	closed chan struct{} // closed at the end of Close, unless nil
+}
+
+func (h *hung) Close() error {
+	if h.closed != nil {
+		defer close(h.closed)
+	}
+	return h.Store.Close()
 }
 
 func (h *hung) set(hangs bool) {
@@ -90,16 +99,9 @@ func (h *hung) is() bool {
 	return h.hangs
 }
 
-func (h *hung) Submit(op mempool.Op) error {
-	if h.is() {
-		op.Deadline = time.Time{}
-	}
-	return h.Store.Submit(op)
-}
-
-func (h *hung) Cancel(id mempool.OpID) {
+func (h *hung) Cancel(id mempool.OpID, cause error) {
 	if !h.is() {
-		h.Store.Cancel(id)
+		h.Store.Cancel(id, cause)
 	}
 }
 
@@ -140,6 +142,52 @@ func TestHang(t *testing.T) {
 		t.Errorf("%d extents are left that no test wrote", m.Extents)
 	}
 	r.close()
+}
+
+// TestLimit checks that a move without a deadline, and one with a far one, end at the carrier's limit.
+func TestLimit(t *testing.T) {
+	r, h := hangingRig(t, 2)
+	xs := r.chain("a", 32)
+	r.fill(&xs[0], 0)
+	r.fill(&xs[1], 4)
+	ids := []tiering.MoveID{r.write(kv.TierDisk, &xs[0], 0), r.begin(tiering.Write, kv.TierDevice, kv.TierDisk, &xs[1], 4, time.Hour)}
+	r.until(func() bool { return r.copied[ids[0]] && r.copied[ids[1]] })
+	r.c.Limit(time.Now())
+	for _, id := range ids {
+		if e := r.end(id); !errors.Is(e.Err, mempool.ErrDeadline) {
+			t.Errorf("move %d ends with %v", id, e.Err)
+		}
+	}
+	h.set(false)
+	r.close()
+}
+
+// TestCloseHangs checks that Close returns by its time although a store neither ends its operations nor
+// closes, that it says so, and that a store that hangs does not keep others from closing.
+func TestCloseHangs(t *testing.T) {
+	var host, disk *hung
+	r := newRig(t, openSim(t), 2, func(s mempool.Store) mempool.Store {
+		if s.Info().Tier == kv.TierHost {
+			host = &hung{Store: s, closed: make(chan struct{})}
+			return host
+		}
+		disk = &hung{Store: s, hangs: true, closed: make(chan struct{})}
+		return disk
+	}, kv.TierHost, kv.TierDisk)
+	x := r.chain("a", 16)[0]
+	r.fill(&x, 0)
+	id := r.write(kv.TierDisk, &x, 0)
+	r.until(func() bool { return r.copied[id] })
+	r.inject.Plant(blockio.Sync, blockio.Slow, 1, true) // of the disk's close
+	if err := r.c.Close(time.Now()); !errors.Is(err, mempool.ErrStuck) || !strings.Contains(err.Error(), "disk") {
+		t.Errorf("Close says %v", err)
+	}
+	<-host.closed
+	r.inject.Clear()
+	<-disk.closed
+	if err := r.tap.Backend.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestWriteAfterHang writes an extent again whose first write was given up and then succeeds. The
@@ -424,7 +472,7 @@ func TestConfig(t *testing.T) {
 		c := good
 		change(&c)
 		if x, err := Open(c); err == nil {
-			x.Close()
+			x.Close(time.Now())
 			t.Errorf("%s: it opens", name)
 		}
 	}

@@ -1,6 +1,7 @@
 package carrier
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -14,10 +15,11 @@ import (
 // carry is a move in progress.
 type carry struct {
 	tiering.Move
-	stage    stage
-	buffer   *buffer
-	took     time.Duration // time that the stores worked so far
-	canceled bool
+	stage  stage
+	begun  time.Time
+	buffer *buffer
+	took   time.Duration // time that the stores worked so far
+	cause  error         // why it is to end early, see stop; or nil
 }
 
 // stage is the step that a carry waits for.
@@ -143,8 +145,8 @@ func (x *Carrier) copied(c *carry, err error) {
 // put submits the Put of c's buffer, or holds it while it must wait.
 func (x *Carrier) put(c *carry) {
 	switch {
-	case c.canceled:
-		x.finish(c, mempool.ErrCanceled)
+	case c.cause != nil:
+		x.finish(c, c.cause)
 	case x.mustWait(c):
 		c.stage = queued
 		x.held = append(x.held, c)
@@ -166,7 +168,7 @@ func (x *Carrier) mustWait(c *carry) bool {
 // has not been submitted. A store accepts a Put only after its parent's Put was submitted.
 func (x *Carrier) parentComes(c *carry) bool {
 	parent := x.writes[target{c.To, c.Extent.Parent}]
-	return parent != nil && parent.stage < storing && !parent.canceled
+	return parent != nil && parent.stage < storing && parent.cause == nil
 }
 
 // release submits held writes that need not wait any longer.
@@ -174,7 +176,7 @@ func (x *Carrier) release() {
 	for again := true; again; {
 		again = false
 		for i, c := range x.held {
-			if c.canceled || !x.mustWait(c) {
+			if c.cause != nil || !x.mustWait(c) {
 				x.held = slices.Delete(x.held, i, i+1)
 				x.put(c)
 				again = true
@@ -186,7 +188,7 @@ func (x *Carrier) release() {
 
 // submit submits the operation of a carry to the store of tier t.
 func (x *Carrier) submit(c *carry, t kv.Tier, kind mempool.OpKind) {
-	op := mempool.Op{ID: mempool.OpID(c.ID), Kind: kind, Extent: c.Extent, Deadline: x.due(c)}
+	op := mempool.Op{ID: mempool.OpID(c.ID), Kind: kind, Extent: c.Extent}
 	if c.buffer != nil {
 		op.Pages = x.memory(c)
 	}
@@ -195,12 +197,27 @@ func (x *Carrier) submit(c *carry, t kv.Tier, kind mempool.OpKind) {
 	}
 }
 
+// dropTime bounds a drop, for which the policy sets no deadline.
+const dropTime = 10 * time.Second
+
+// Limit sets the time by which all moves end, also those whose deadlines are later.
+func (x *Carrier) Limit(at time.Time) {
+	x.limit = at
+	x.arm()
+}
+
 // due returns the deadline of a move on the wall clock; zero if it has none.
-func (x *Carrier) due(c *carry) time.Time {
-	if c.Deadline == 0 {
-		return time.Time{}
+func (x *Carrier) due(c *carry) (at time.Time) {
+	switch {
+	case c.Deadline != 0:
+		at = x.cfg.Start.Add(c.Deadline)
+	case c.Kind == tiering.Drop:
+		at = c.begun.Add(dropTime)
 	}
-	return x.cfg.Start.Add(c.Deadline)
+	if !x.limit.IsZero() && (at.IsZero() || x.limit.Before(at)) {
+		return x.limit
+	}
+	return at
 }
 
 // stored continues a move after its store's operation has ended.
@@ -224,8 +241,8 @@ func (x *Carrier) stored(t kv.Tier, d *mempool.Done) {
 		x.finishGone(c, t, d)
 	case c.stage != fetching:
 		x.finish(c, nil)
-	case c.canceled:
-		x.finish(c, mempool.ErrCanceled)
+	case c.cause != nil:
+		x.finish(c, c.cause)
 	case c.Kind == tiering.Read:
 		x.copy(c)
 	default:
@@ -259,27 +276,31 @@ func (x *Carrier) giveBack(c *carry) {
 // cancel ends a move soon. A copy by the device runs to its end, because its pages are in use
 // until then.
 func (x *Carrier) cancel(id tiering.MoveID) {
-	c := x.moves[id]
-	if c == nil || c.canceled {
-		return
-	}
-	c.canceled = true
-	switch c.stage {
-	case fetching, dropping:
-		x.stores[c.From].Cancel(mempool.OpID(id))
-	case storing:
-		x.stores[c.To].Cancel(mempool.OpID(id))
-	case queued:
-		x.watch.wake() // the next Poll's release ends it
+	if c := x.moves[id]; c != nil {
+		x.stop(c, mempool.ErrCanceled)
 	}
 }
 
-// overdue gives up moves that have not ended at their deadline plus Config.Grace. If a store works on
-// such a move, the move's buffer stays with the store until the operation ends.
+// stop makes a move end with the error cause before its next step, and asks the store that works on it
+// to end its operation. The next Poll ends a move that no store works on.
+func (x *Carrier) stop(c *carry, cause error) {
+	c.cause = cmp.Or(c.cause, cause)
+	switch c.stage {
+	case fetching, storing, dropping:
+		x.stores[c.at()].Cancel(mempool.OpID(c.ID), cause)
+	case queued:
+		x.watch.wake()
+	}
+}
+
+// overdue ends the moves that are past their deadlines: no other place has deadlines of moves. Most
+// stores end such a move's operation when they are told to. If one does not, the move is given up, and
+// its buffer stays with the store until the operation ends.
 func (x *Carrier) overdue(now time.Time) {
+	late := x.late[:0]
 	for _, c := range x.moves { // each ends alike, in any order
 		due := x.due(c)
-		if c.stage == copying || due.IsZero() || now.Before(due.Add(x.cfg.Grace)) {
+		if c.stage == copying || due.IsZero() || now.Before(due) {
 			continue
 		}
 		if c.stage == queued {
@@ -287,10 +308,21 @@ func (x *Carrier) overdue(now time.Time) {
 			x.finish(c, mempool.ErrDeadline)
 			continue
 		}
-		x.untrack(c)
-		x.lost = append(x.lost, c)
-		x.ended = append(x.ended, Ended{ID: c.ID, Took: c.took, Err: fmt.Errorf("%w: the store of tier %v does not answer", mempool.ErrDeadline, c.at())})
+		x.stop(c, mempool.ErrDeadline)
+		late = append(late, c)
 	}
+	if len(late) > 0 {
+		x.collect()
+	}
+	for _, c := range late {
+		if x.moves[c.ID] == c && c.stage != copying { // else it has ended, or has gone on to the device
+			x.untrack(c)
+			x.lost = append(x.lost, c)
+			x.ended = append(x.ended, Ended{ID: c.ID, Took: c.took, Err: fmt.Errorf("%w: the store of tier %v does not answer", mempool.ErrDeadline, c.at())})
+		}
+	}
+	clear(late)
+	x.late = late[:0]
 }
 
 // at returns the tier whose store works on c.

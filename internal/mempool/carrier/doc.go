@@ -14,9 +14,12 @@
 // submits batches to the backend. Poll reports the end of each move exactly once, even if its
 // store hangs. Only a device that neither ends a copy nor fails delays the end.
 //
+// The carrier alone keeps the deadlines of moves and probes, and it alone cancels operations of stores.
+// The policy sets a move's deadline; the stores know none.
+//
 //	c, err := carrier.Open(carrier.Config{Backend: backend, Layout: layout, Stores: stores, Buffers: 32})
 //	c.Begin(&move)               // before submitting the batch of the same plan
 //	<-c.Ready()
 //	ended = c.Poll(ended[:0])
-//	err = c.Close()              // before the backend's
+//	err = c.Close(until)         // before the backend's
 package carrier

@@ -29,11 +29,11 @@ const probing = 1 << 62
 
 // Probe asks the store of tier t how many of the extents xs, parents first, it has without a gap. It
 // is for shared tiers, to which other processes write. Probed returns the answer at the latest at
-// the deadline plus Config.Grace; if the store fails or is late, the answer has no extents. The
+// the deadline; if the store fails or is late, the answer has no extents. The
 // carrier owns xs until the answer, which is a part of the same slice.
 func (x *Carrier) Probe(id ProbeID, t kv.Tier, xs []mempool.Extent, deadline time.Time) {
 	p := probe{t, xs, deadline}
-	op := mempool.Op{ID: mempool.OpID(id) | probing, Kind: mempool.Probe, Deadline: deadline}
+	op := mempool.Op{ID: mempool.OpID(id) | probing, Kind: mempool.Probe}
 	if len(xs) == 0 || t >= kv.Tiers || x.stores[t] == nil || x.closed {
 		x.answer(id, &p, 0)
 		return
@@ -79,11 +79,12 @@ func (x *Carrier) counted(d *mempool.Done) {
 	x.answer(id, &p, found)
 }
 
-// unanswered gives up probes that the store has not ended at their deadline plus Config.Grace.
+// unanswered gives up probes that the store has not ended at their deadline.
 func (x *Carrier) unanswered(now time.Time) {
 	for id, p := range x.probes { // each ends alike, in any order
-		if !p.due.IsZero() && !now.Before(p.due.Add(x.cfg.Grace)) {
+		if !p.due.IsZero() && !now.Before(p.due) {
 			delete(x.probes, id)
+			x.stores[p.tier].Cancel(mempool.OpID(id)|probing, mempool.ErrDeadline)
 			x.answer(id, &p, 0)
 		}
 	}

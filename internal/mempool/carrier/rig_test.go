@@ -158,7 +158,7 @@ func newRig(t testing.TB, b engine.Backend, buffers int, wrap func(mempool.Store
 		}
 		stores = append(stores, s)
 	}
-	c, err := Open(Config{Backend: r.tap, Layout: r.layout, Stores: stores, Buffers: buffers, Start: time.Now(), Grace: time.Millisecond})
+	c, err := Open(Config{Backend: r.tap, Layout: r.layout, Stores: stores, Buffers: buffers, Start: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,11 +170,10 @@ func newRig(t testing.TB, b engine.Backend, buffers int, wrap func(mempool.Store
 func (r *rig) close() {
 	r.Helper()
 	r.inject.Clear()
-	if err := r.c.Close(); err != nil {
-		r.Error(err)
-	}
-	if err := r.c.Close(); err != nil {
-		r.Error(err)
+	for range 2 {
+		if err := r.c.Close(time.Now().Add(time.Minute)); err != nil {
+			r.Error(err)
+		}
 	}
 	if n := r.tap.allocated.Load(); n != 0 {
 		r.Errorf("%d buffers are left", n)

@@ -65,14 +65,14 @@ func (x *Carrier) arm() {
 	var first time.Time
 	for _, c := range x.moves { // a minimum, in any order
 		if due := x.due(c); c.stage != copying && !due.IsZero() {
-			if at := due.Add(x.cfg.Grace); first.IsZero() || at.Before(first) {
-				first = at
+			if first.IsZero() || due.Before(first) {
+				first = due
 			}
 		}
 	}
 	for _, p := range x.probes {
-		if at := p.due.Add(x.cfg.Grace); !p.due.IsZero() && (first.IsZero() || at.Before(first)) {
-			first = at
+		if !p.due.IsZero() && (first.IsZero() || p.due.Before(first)) {
+			first = p.due
 		}
 	}
 	x.watch.wakeAt(first)

@@ -60,20 +60,18 @@ func (s *Store) vanished(k mempool.Key, err error) mempool.Done {
 // connection to the file system, and then the record is sound for others.
 func (s *Store) removeDamaged(w int, k mempool.Key) bool {
 	var r mempool.Record
-	f, body, err := s.load(w, k, &r)
-	if f == nil {
-		return errors.Is(err, fs.ErrNotExist)
-	}
+	st, body, err := s.load(w, k, &r)
 	if err == nil && (r.Key != k || mempool.Sum(body) != r.PayloadSum) {
 		err = mempool.ErrCorrupt
 	}
-	read, e := f.Stat()
-	f.Close()
-	if e != nil || !errors.Is(err, mempool.ErrCorrupt) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return true
+	case !errors.Is(err, mempool.ErrCorrupt):
 		return false
 	}
 	// Another process may have replaced the file meanwhile.
-	if now, err := blockio.Stat(s.path(k), s.cfg.Inject); err != nil || !os.SameFile(read, now) {
+	if now, err := blockio.Stat(s.path(k), s.cfg.Inject); err != nil || !os.SameFile(st, now) {
 		return false
 	}
 	err = s.remove(k)
@@ -84,10 +82,7 @@ func (s *Store) removeDamaged(w int, k mempool.Key) bool {
 func (s *Store) fetch(w int, j *ops.Job) (sum uint64, err error) {
 	want := &j.Op.Extent
 	var r mempool.Record
-	f, body, err := s.load(w, want.Key, &r)
-	if f != nil {
-		defer f.Close() // nothing was written, so its error means nothing
-	}
+	st, body, err := s.load(w, want.Key, &r)
 	if err != nil {
 		return 0, err
 	}
@@ -98,46 +93,44 @@ func (s *Store) fetch(w int, j *ops.Job) (sum uint64, err error) {
 		return 0, ops.ErrEnded
 	}
 	if sum != r.PayloadSum {
-		return 0, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, f.Name())
+		return 0, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, s.path(want.Key))
 	}
-	st, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
+	s.touch(s.path(want.Key), st.ModTime())
 	if !j.Commit() {
 		return 0, ops.ErrEnded
 	}
 	s.learn(want.Key, st.Size())
-	s.touch(f.Name(), st.ModTime())
 	return r.PayloadSum, nil
 }
 
-// load opens a record's file and reads it into the buffer of worker w, which r and body then share. It
-// checks the header. It fails with ErrCorrupt only if the file's own bytes are wrong. If the file could
-// be opened, f is set also after an error, and the caller closes it.
-func (s *Store) load(w int, k mempool.Key, r *mempool.Record) (f *blockio.File, body []byte, err error) {
-	if f, err = blockio.Open(s.path(k), os.O_RDONLY, s.cfg.Inject); err != nil {
+// load reads a record's file into the buffer of worker w, which r and body then share, and checks the
+// header. It fails with ErrCorrupt only if the file's own bytes are wrong. If the file could be
+// opened, st describes it also after an error. The file is closed when load returns: a close that hangs
+// then hangs before the job commits, while it can still be canceled.
+func (s *Store) load(w int, k mempool.Key, r *mempool.Record) (st os.FileInfo, body []byte, err error) {
+	f, err := blockio.Open(s.path(k), os.O_RDONLY, s.cfg.Inject)
+	if err != nil {
 		return nil, nil, err
 	}
-	st, err := f.Stat()
-	if err != nil {
-		return f, nil, err
+	defer f.Close() // nothing was written, so its error means nothing
+	if st, err = f.Stat(); err != nil {
+		return nil, nil, err
 	}
 	if !s.plausible(st) {
-		return f, nil, fmt.Errorf("%w: %s has %d bytes", mempool.ErrCorrupt, f.Name(), st.Size())
+		return st, nil, fmt.Errorf("%w: %s has %d bytes", mempool.ErrCorrupt, f.Name(), st.Size())
 	}
 	buf, head := s.buffers[w][:st.Size()], s.format.HeaderBytes()
 	if err := f.ReadAt(buf, 0); err != nil {
-		return f, nil, err
+		return st, nil, err
 	}
 	if *r, err = s.format.ParseHeader(buf[:head]); errors.Is(err, mempool.ErrMiss) {
 		err = fmt.Errorf("%w: %s has no record", mempool.ErrCorrupt, f.Name())
 	}
 	if err != nil {
-		return f, nil, err
+		return st, nil, err
 	}
 	if int64(s.fileBytes(&r.Extent)) != st.Size() {
-		return f, nil, fmt.Errorf("%w: %s has %d bytes, its record %d", mempool.ErrCorrupt, f.Name(), st.Size(), s.fileBytes(&r.Extent))
+		return st, nil, fmt.Errorf("%w: %s has %d bytes, its record %d", mempool.ErrCorrupt, f.Name(), st.Size(), s.fileBytes(&r.Extent))
 	}
-	return f, buf[head : head+r.PayloadBytes], nil
+	return st, buf[head : head+r.PayloadBytes], nil
 }

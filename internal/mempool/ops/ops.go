@@ -1,6 +1,6 @@
 // Package ops runs the operations of a store. It owns a bounded queue, a fixed number of workers,
-// deadlines and cancellation, the order of puts of one extent and of its parent, and produces exactly
-// one Done for each operation. It never touches an operation's pages.
+// cancellation, the order of puts of one extent and of its parent, and produces exactly one Done for
+// each operation. It never touches an operation's pages, and has no deadlines: the caller cancels.
 //
 //	q := ops.New(info, 4, func(worker int, j *ops.Job) mempool.Done { … })
 //	err := q.Submit(op)
@@ -9,6 +9,7 @@
 package ops
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,8 +38,10 @@ type Queue struct {
 	busy    int                    // jobs that wait or run, including those that were given up while running; at most info.MaxOps
 	done    []mempool.Done         // for the next Poll
 	closed  bool
+	since   []time.Time          // by worker: when it began its job; zero if it has none
 	metrics mempool.StoreMetrics // counts of operations only
 	begun   uint64               // jobs submitted so far
+	limit   time.Duration        // stuckAfter; tests set less
 
 	ready chan struct{}
 }
@@ -48,7 +51,6 @@ type Job struct {
 	Op    mempool.Op
 	turn  uint64 // ascending in the order of Submit; jobs that write begin in that order
 	q     *Queue
-	timer *time.Timer
 	begun time.Time
 	after chan struct{} // closed when no worker will use the job again
 	state jobState
@@ -64,7 +66,7 @@ const (
 	waiting jobState = iota
 	running
 	holding   // a worker uses its pages
-	committed // deadlines and cancels have no effect
+	committed // cancels have no effect
 	ended
 )
 
@@ -72,7 +74,8 @@ const (
 // Each calls run with one job at a time, and with its own number, counted from 0. At most info.MaxOps
 // jobs wait or run at a time.
 func New(info mempool.StoreInfo, workers int, run func(worker int, j *Job) mempool.Done) *Queue {
-	q := &Queue{info: info, run: run, open: map[mempool.OpID]*Job{}, puts: map[mempool.Key][]*Job{}, ready: make(chan struct{}, 1)}
+	q := &Queue{info: info, run: run, open: map[mempool.OpID]*Job{}, puts: map[mempool.Key][]*Job{}, ready: make(chan struct{}, 1),
+		since: make([]time.Time, workers), limit: stuckAfter}
 	q.work.L = &q.mu
 	q.workers.Add(workers)
 	for w := range workers {
@@ -97,6 +100,8 @@ func (q *Queue) Submit(op mempool.Op) error {
 	switch {
 	case q.closed:
 		return mempool.ErrClosed
+	case q.stuck():
+		return mempool.ErrStuck
 	case q.busy >= q.info.MaxOps:
 		return mempool.ErrBusy
 	case q.open[op.ID] != nil:
@@ -112,9 +117,6 @@ func (q *Queue) Submit(op mempool.Op) error {
 	}
 	q.busy++
 	q.enter(j)
-	if !op.Deadline.IsZero() {
-		j.timer = time.AfterFunc(time.Until(op.Deadline), func() { q.giveUp(j, mempool.ErrDeadline) })
-	}
 	q.work.Signal()
 	return nil
 }
@@ -146,32 +148,34 @@ func (q *Queue) enter(j *Job) {
 
 func (j *Job) reads() bool { return j.Op.Kind == mempool.Get || j.Op.Kind == mempool.Probe }
 
-// Cancel implements mempool.Store. It ends an operation with ErrCanceled unless it has ended or
-// committed.
-func (q *Queue) Cancel(id mempool.OpID) {
+// Cancel implements mempool.Store. It ends an operation unless it has ended or committed. While a
+// worker uses the operation's pages, the operation ends when that use is over.
+func (q *Queue) Cancel(id mempool.OpID, cause error) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	j := q.open[id]
-	q.mu.Unlock()
-	if j != nil {
-		q.giveUp(j, mempool.ErrCanceled)
+	switch {
+	case j == nil || j.state == committed:
+	case j.state == holding:
+		j.cause = cmp.Or(j.cause, cause)
+	default:
+		q.end(j, mempool.Done{Err: cause})
 	}
 }
 
-// giveUp ends a job with the error cause unless it has ended or committed. While a worker uses the
-// job's pages, the job ends when that use is over.
-func (q *Queue) giveUp(j *Job, cause error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch j.state {
-	case ended, committed:
-		return
-	case holding:
-		if j.cause == nil {
-			j.cause = cause
+// stuckAfter is how long all workers may be in one call each, until the store counts as stuck. It is
+// far beyond the time in which a slow disk reads an extent.
+const stuckAfter = 10 * time.Second
+
+// stuck reports whether no call of the store returns: each worker has had its job for longer than
+// limit. The lock is held.
+func (q *Queue) stuck() bool {
+	for _, t := range q.since {
+		if t.IsZero() || time.Since(t) < q.limit {
+			return false
 		}
-		return
 	}
-	q.end(j, mempool.Done{Err: cause})
+	return true
 }
 
 // end ends a job with d. From then on the caller of Submit owns the pages again. The lock is held.
@@ -181,9 +185,6 @@ func (q *Queue) end(j *Job, d mempool.Done) {
 		q.leave(j)
 	}
 	j.state = ended
-	if j.timer != nil {
-		j.timer.Stop()
-	}
 	d.ID, d.Kind, d.Key = j.Op.ID, j.Op.Kind, j.Op.Extent.Key
 	if !j.begun.IsZero() {
 		d.Took = time.Since(j.begun)
@@ -286,6 +287,7 @@ func (q *Queue) worker(w int) {
 		j := q.waiting[0]
 		q.waiting = slices.Delete(q.waiting, 0, 1)
 		j.state, j.begun = running, time.Now()
+		q.since[w] = j.begun
 		q.mu.Unlock()
 
 		d := q.run(w, j)
@@ -295,6 +297,7 @@ func (q *Queue) worker(w int) {
 			q.end(j, d)
 		}
 		q.leave(j)
+		q.since[w] = time.Time{}
 		q.mu.Unlock()
 	}
 }

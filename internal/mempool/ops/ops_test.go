@@ -1,7 +1,9 @@
 package ops
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
@@ -33,7 +35,7 @@ func TestPutAgain(t *testing.T) {
 	}
 	put(1, xs[0])
 	<-begun
-	q.Cancel(1)
+	q.Cancel(1, mempool.ErrCanceled)
 	put(2, xs[0])
 	<-begun
 	close(leave[1])
@@ -43,4 +45,37 @@ func TestPutAgain(t *testing.T) {
 	if before == nil || before.Op.ID != 2 {
 		t.Errorf("the Put before that of the child is %+v, want number 2", before)
 	}
+}
+
+// TestStuck checks that a store of whose calls none returns refuses operations with ErrStuck, not
+// before all of its workers wait, and that it takes operations again when one of them returns.
+func TestStuck(t *testing.T) {
+	begun, leave := make(chan struct{}, 9), make(chan struct{})
+	q := New(mempool.StoreInfo{MaxOps: 9}, 2, func(int, *Job) mempool.Done {
+		begun <- struct{}{}
+		<-leave
+		return mempool.Done{}
+	})
+	q.limit = 0 // a call that has begun is stuck
+	flush := func(id mempool.OpID, want error) {
+		t.Helper()
+		if err := q.Submit(mempool.Op{ID: id, Kind: mempool.Flush}); !errors.Is(err, want) {
+			t.Errorf("operation %d: %v, want %v", id, err, want)
+		}
+	}
+	for id := range mempool.OpID(2) {
+		flush(id+1, nil)
+		<-begun
+	}
+	flush(3, mempool.ErrStuck)
+	flush(4, mempool.ErrBusy) // what callers know
+	q.Cancel(1, mempool.ErrDeadline)
+	if done := q.Poll(nil); len(done) != 1 || !errors.Is(done[0].Err, mempool.ErrDeadline) {
+		t.Errorf("a canceled operation that hangs ends as %+v", done)
+	}
+	q.limit = time.Hour
+	flush(5, nil)
+	q.Cancel(5, mempool.ErrCanceled)
+	close(leave)
+	q.End()
 }

@@ -1,0 +1,95 @@
+package actors
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/storetest"
+	"github.com/coppice-llm/coppice/mempool/tiering"
+)
+
+// TestTiersNeverAnswer: the calls of a store never return, each kind of them in turn. Every request
+// completes, and Close returns while the calls still hang and names the tier that it gave up. What the
+// store holds is released when its calls return.
+func TestTiersNeverAnswer(t *testing.T) {
+	for _, tier := range []kv.Tier{kv.TierDisk, kv.TierShared} {
+		for _, at := range storetest.Points() {
+			if tier == kv.TierDisk && !slices.Contains([]storetest.Point{storetest.AtRead, storetest.AtWrite}, at) {
+				continue // a disk tier keeps its files open
+			}
+			t.Run(tier.String()+"/"+at.String(), func(t *testing.T) {
+				t.Parallel()
+				b, err := sim.Open(sim.Config{PageTokens: 16, Pages: tierPool / 16, Vocab: nano.Config().Vocab})
+				if err != nil {
+					t.Fatal(err)
+				}
+				in := &storetest.Injector{}
+				store := &slowClose{Store: tierStore(t, tier, t.TempDir(), b.Info(), in), closed: make(chan struct{})}
+				core, logs := observer.New(zapcore.ErrorLevel)
+				s, err := Start(Config{Backend: b, Log: zap.New(core), Tiers: Tiers{Stores: []mempool.Store{store}, Write: tiering.Through, Flush: 50 * time.Millisecond, TokenSeconds: 1e-3}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.tiers.patience = 10*time.Millisecond - lastMoves
+				in.Plant(at, storetest.Slow, 1, true)
+				for n := range 6 {
+					if _, _, e := drain(t, open(t, s, Request{Tokens: tierPrompt(n % 3), MaxTokens: 3, IgnoreEOS: true})); e.Err != nil {
+						t.Errorf("prompt %d: %v", n, e.Err)
+					}
+				}
+				closed := make(chan struct{})
+				go func() { s.Close(); close(closed) }()
+				select {
+				case <-closed:
+				case <-time.After(time.Minute):
+					t.Error("Close waits for a store that does not answer")
+				}
+				hung := in.Hits() > 0
+				in.Clear()
+				<-closed
+				<-store.closed
+				if n := logs.FilterMessage("closing the tiers").Len(); hung != (n == 1) {
+					t.Errorf("a call hangs: %v; the log has %v", hung, logs.All())
+				}
+			})
+		}
+	}
+}
+
+// slowClose is a store whose Close the test can wait for.
+type slowClose struct {
+	mempool.Store
+	closed chan struct{}
+}
+
+func (s *slowClose) Close() error {
+	defer close(s.closed)
+	return s.Store.Close()
+}
+
+// TestWithin checks that a call that does not return in time is given up with advice, and that what it
+// gives later is released.
+func TestWithin(t *testing.T) {
+	hang, late := make(chan struct{}), make(chan int, 1)
+	_, err := within(time.Millisecond, "/mnt/kv", func() (int, error) { <-hang; return 7, nil }, func(n int) { late <- n })
+	if !errors.Is(err, mempool.ErrStuck) {
+		t.Errorf("a call that hangs: %v", err)
+	}
+	close(hang)
+	if n := <-late; n != 7 {
+		t.Errorf("released is %d, want 7", n)
+	}
+	n, err := within(time.Minute, "", func() (int, error) { return 5, nil }, func(int) { t.Error("a result in time counts as late") })
+	if n != 5 || err != nil {
+		t.Errorf("a call in time: %d, %v", n, err)
+	}
+}
