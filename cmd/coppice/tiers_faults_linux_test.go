@@ -3,14 +3,17 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
 
+	"github.com/coppice-llm/coppice/internal/mempool/dirmem"
 	"github.com/coppice-llm/coppice/internal/mempool/inspect"
 )
 
@@ -147,4 +150,45 @@ func TestServePipe(t *testing.T) {
 	}
 	l.askAll(t, asker, p)
 	p.stop()
+}
+
+// TestCachePipe checks that a pipe in the place of a record neither blocks the commands on a directory
+// nor stays after a prune, and that a prune that can't read a record removes nothing.
+func TestCachePipe(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := dirmem.Open(dirmem.Config{Dir: dir, Identity: cacheIdentity("one"), Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillStore(t, s)
+	records, err := filepath.Glob(filepath.Join(dir, "*", "??", "*.kvx"))
+	if err != nil || len(records) != 3 {
+		t.Fatalf("%v, %v", records, err)
+	}
+	put := func(at string, make func(path string) error) {
+		t.Helper()
+		if err := errors.Join(os.Remove(at), make(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(records[0], func(path string) error { return os.Symlink(path, path) }) // a loop: ELOOP
+	if out, stderr, ok := command(t, "cache", "prune", dir); ok || !strings.Contains(stderr, filepath.Base(records[0])) {
+		t.Errorf("prune of what can't be read: %s%s", out, stderr)
+	}
+	put(records[0], func(path string) error { return syscall.Mkfifo(path, 0o660) })
+	for _, path := range records[1:] {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if out, _, ok := command(t, "cache", "verify", dir); ok || !strings.Contains(out, "not a regular file") {
+		t.Errorf("verify of a pipe: %v, %s", ok, out)
+	}
+	if out, _, ok := command(t, "cache", "prune", dir); !ok || !strings.Contains(out, "removed 1 damaged") {
+		t.Errorf("prune of a pipe: %v, %s", ok, out)
+	}
+	if out, _, ok := command(t, "cache", "verify", dir); !ok {
+		t.Errorf("verify after prune: %s", out)
+	}
 }

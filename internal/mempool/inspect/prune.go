@@ -21,7 +21,7 @@ type Pruned struct {
 	Damaged, Orphans, Temporary int
 }
 
-// Prune removes damaged records, duplicates, records whose ancestors are missing, and temporary
+// Prune removes damaged records, pipes and the like in their places, duplicates, records whose ancestors are missing, and temporary
 // files older than an hour, which killed processes left. If dry is true, it only counts. It fails
 // with mempool.ErrLocked while a process has a disk tier open, and with the first error of a record
 // that it can't read for another reason than its bytes; then it removes nothing.
@@ -41,7 +41,7 @@ func (d *Dir) Prune(dry bool) (p Pruned, err error) {
 	for r := range d.Records(true) {
 		switch _, twice := whole[r.Key]; {
 		case errors.Is(r.Err, mempool.ErrForeign):
-		case r.Err != nil && !errors.Is(r.Err, mempool.ErrCorrupt): // its children would count as orphans
+		case r.Err != nil && !errors.Is(r.Err, mempool.ErrCorrupt) && !errors.Is(r.Err, blockio.ErrNotRegular): // its children would count as orphans
 			return p, r.Err
 		case r.Err != nil, twice:
 			p.Damaged++
