@@ -24,6 +24,9 @@ type File struct {
 	in     *Injector
 }
 
+// ErrTooLarge is the error of ReadSmall for a file with more bytes than its limit.
+var ErrTooLarge = errors.New("blockio: file too large")
+
 // Open opens a regular file for direct transfers, or for transfers through the page cache if the
 // file system refuses direct ones. It does not wait for a writer of a pipe, and fails with
 // ErrNotRegular for anything but a regular file. flag is as for os.OpenFile; in may be nil.
@@ -68,7 +71,7 @@ func Stat(path string, in *Injector) (st os.FileInfo, err error) {
 }
 
 // ReadSmall returns the content of a regular file of at most limit bytes; in may be nil. It reads no
-// more than that, and fails for a larger file. So a file that another process planted takes neither
+// more than that, and fails with ErrTooLarge for a larger file. So a file that another process planted takes neither
 // memory nor time.
 func ReadSmall(path string, limit int, in *Injector) (b []byte, err error) {
 	err = in.Do(Lookup, func() (err error) {
@@ -99,7 +102,7 @@ func readSmall(path string, limit int) ([]byte, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
 	if err == nil && len(b) > limit {
-		err = fmt.Errorf("blockio: %s has more than %d bytes", path, limit)
+		err = fmt.Errorf("%w: %s has more than %d bytes", ErrTooLarge, path, limit)
 	}
 	if err != nil {
 		return nil, err

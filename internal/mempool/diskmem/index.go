@@ -71,7 +71,9 @@ func (m *medium) recover(most int32) ([]slotted.Placed, error) {
 		return nil, err
 	}
 	m.stale = make([]bool, m.slots())
-	if b, err := os.ReadFile(m.indexPath()); err == nil {
+	limit := 24 + int(m.slots())*(8+m.format.HeaderBytes())
+	b, err := blockio.ReadSmall(m.indexPath(), limit, nil)
+	if err == nil || errors.Is(err, blockio.ErrTooLarge) || errors.Is(err, blockio.ErrNotRegular) {
 		if found, ok := m.parseIndex(b); ok {
 			m.indexed = true
 			return found, nil
