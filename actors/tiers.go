@@ -106,7 +106,7 @@ func identity(info *engine.Info) mempool.Identity {
 
 // open opens the stores that t names and returns them, followed by t.Stores. If it fails,
 // it closes the stores that it opened and returns all errors.
-func (t *Tiers) open(info *engine.Info) ([]mempool.Store, error) {
+func (t *Tiers) open(info *engine.Info, log *zap.Logger) ([]mempool.Store, error) {
 	id := identity(info)
 	if t.ExtentPages > 0 {
 		id.Layout.ExtentPages = t.ExtentPages
@@ -129,7 +129,7 @@ func (t *Tiers) open(info *engine.Info) ([]mempool.Store, error) {
 	}
 	if t.Share != "" {
 		s, err := within(openLimit, t.Share, func() (mempool.Store, error) {
-			return dirmem.Open(dirmem.Config{Dir: t.Share, Identity: id, Bytes: t.ShareBytes})
+			return dirmem.Open(dirmem.Config{Dir: t.Share, Identity: id, Bytes: t.ShareBytes, Upkeep: upkeep(log, t.Share)})
 		}, func(s mempool.Store) { _ = s.Close() })
 		errs = append(errs, add(s, err))
 	}
@@ -137,6 +137,19 @@ func (t *Tiers) open(info *engine.Info) ([]mempool.Store, error) {
 		return nil, errors.Join(err, carrier.CloseStores(opened, time.Now().Add(closeTime)))
 	}
 	return append(opened, t.Stores...), nil
+}
+
+// upkeep returns a function that logs when the upkeep of a shared directory begins to fail, and when it
+// succeeds again.
+func upkeep(log *zap.Logger, dir string) func(error) {
+	log = log.With(zap.Stringer("tier", kv.TierShared), zap.String("directory", dir))
+	return func(err error) {
+		if err != nil {
+			log.Warn("the upkeep of a tier fails; if it does in all processes, no quota is kept", zap.Error(err))
+		} else {
+			log.Info("the upkeep of a tier succeeds again")
+		}
+	}
 }
 
 // policy returns the scheduler's tiering configuration for the stores, and the number of
@@ -185,7 +198,7 @@ func openTiers(c *Config) (*hierarchy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("actors: Tiers: %w", err)
 	}
-	stores, err := c.Tiers.open(&info)
+	stores, err := c.Tiers.open(&info, c.Log)
 	if err != nil {
 		return nil, fmt.Errorf("actors: Tiers: %w", err)
 	}

@@ -29,6 +29,9 @@ type Config struct {
 	Round   time.Duration `default:"30s" above:"0s"`
 	Workers int           `default:"4" min:"1"`   // goroutines that read and write
 	MaxOps  int           `default:"256" min:"1"` // most open operations
+	// Upkeep, unless nil, is called when rounds begin to fail, with the error, and with nil when
+	// they succeed again. It is called from the goroutine of the rounds and must not block.
+	Upkeep func(err error)
 
 	// Inject plants faults in tests.
 	Inject *blockio.Injector

@@ -214,3 +214,31 @@ func TestForeignLease(t *testing.T) {
 		})
 	}
 }
+
+// TestUpkeepReported checks that rounds that fail are reported once, with the cause, and once when they
+// succeed again.
+func TestUpkeepReported(t *testing.T) {
+	c := small(t)
+	c.quiet, c.Round = false, time.Millisecond
+	reports := make(chan error, 99)
+	c.Upkeep = func(err error) { reports <- err }
+	s := open(t, c)
+	tmp, aside := filepath.Join(s.dir, "tmp"), filepath.Join(s.dir, "aside")
+	if err := os.Rename(tmp, aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-reports; !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("rounds without a directory for their files: %v", err)
+	}
+	for range 3 {
+		if err := s.keeper.round(); err == nil {
+			t.Error("a round succeeds")
+		}
+	}
+	if err := os.Rename(aside, tmp); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-reports; err != nil {
+		t.Errorf("the second report is %v, want that the rounds succeed again", err)
+	}
+}

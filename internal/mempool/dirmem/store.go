@@ -79,8 +79,12 @@ func (s *Store) keep() {
 	defer s.rounds.Done()
 	tick := time.NewTicker(s.cfg.Round)
 	defer tick.Stop()
-	for {
-		_ = s.keeper.round() // the next round repeats what failed
+	for failing := false; ; {
+		err := s.keeper.round() // the next round repeats what failed
+		if (err != nil) != failing && s.cfg.Upkeep != nil {
+			s.cfg.Upkeep(err)
+		}
+		failing = err != nil
 		select {
 		case <-s.stop:
 			return
