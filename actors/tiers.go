@@ -240,6 +240,9 @@ func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 		for _, name := range info.Others {
 			log.Info("left alone: KV of another model, type or version", zap.String("directory", name))
 		}
+		for _, text := range info.Warnings {
+			log.Warn("tier opened with a fault", zap.String("fault", text))
+		}
 	}
 	var err error
 	h.carrier, err = carrier.Open(carrier.Config{

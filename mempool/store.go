@@ -68,6 +68,7 @@ type StoreInfo struct {
 	Durable       bool     // its contents outlive the process
 	Direct        bool     // it bypasses the page cache of the system
 	Others        []string // other models or versions at the same place, which it leaves alone
+	Warnings      []string // faults found when it was opened that an operator should know
 }
 
 // OpID numbers an operation. The caller chooses it and never reuses it.

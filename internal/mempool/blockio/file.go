@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 )
 
 // ErrNotRegular is the error of Open, OpenPlain and ReadSmall for a pipe, a device, a directory or a socket.
@@ -129,6 +130,15 @@ func (f *File) Size() (int64, error) {
 		return 0, err
 	}
 	return st.Size(), nil
+}
+
+// Changed returns the file's modification time.
+func (f *File) Changed() (time.Time, error) {
+	st, err := f.f.Stat()
+	if err != nil {
+		return time.Time{}, err
+	}
+	return st.ModTime(), nil
 }
 
 // Direct reports whether the file at path can be opened for direct transfers.

@@ -15,7 +15,8 @@
 //
 // The index is written at Flush and at Close, after the slots were synced: to a temporary file
 // that is synced and renamed. The first change after that removes it, so it never names a record
-// that is not whole.
+// that is not whole. It names the files that it was written for; if others are found, Open reads
+// the headers. A file that is missing or was cut short lacks only its own slots.
 //
 // Transfers bypass the page cache (O_DIRECT) where the file system allows it: KV that is read goes
 // to another tier and is not read again soon, and caching it in memory is the host tier's work. A

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/zeebo/xxh3"
 
@@ -19,16 +18,18 @@ import (
 
 func (m *medium) indexPath() string { return filepath.Join(m.dir, "index") }
 
-// indexMagic begins an index. The number of slots and the number of records follow (u32 each);
-// then for each record its slot and the length of its header (u32 each) and the header; and at
-// the end XXH3-64 of all bytes before.
-const indexMagic = "CPPCKVI\n"
+// indexMagic begins an index. The number of files and the number of records follow (u32 each). For
+// each file it has the number in its name and the number of its slots (u32 each), and the time of
+// its last change in nanoseconds (u64); for each record its file, as an index in the list before,
+// its slot in that file, the length of its header (u32 each), and the header. XXH3-64 of all bytes
+// before is at the end. The times show that a file was replaced.
+const indexMagic = "CPPCKV2\n"
 
 // Flush implements slotted.Medium. It syncs the slots and then writes the index, unless a slot is
 // changing or has changed meanwhile. Without an index, the next Open reads the headers.
 func (m *medium) Flush(_ int, contents func() ([]slotted.Placed, bool)) error {
 	m.mu.Lock()
-	changes, files, slots, done := m.changes, slices.Clone(m.files), m.slots(), m.indexed
+	changes, files, done := m.changes, slices.Clone(m.files), m.indexed
 	m.mu.Unlock()
 	if done {
 		return nil
@@ -42,39 +43,53 @@ func (m *medium) Flush(_ int, contents func() ([]slotted.Placed, bool)) error {
 	if !whole {
 		return nil
 	}
-	b := []byte(indexMagic)
-	b = binary.LittleEndian.AppendUint32(b, uint32(slots))
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(records)))
-	for i := range records {
-		b = binary.LittleEndian.AppendUint32(b, uint32(records[i].Slot))
-		at := len(b)
-		b = m.format.AppendHeader(append(b, 0, 0, 0, 0), &records[i].Record)
-		binary.LittleEndian.PutUint32(b[at:], uint32(len(b)-at-4))
-	}
-	b = binary.LittleEndian.AppendUint64(b, xxh3.Hash(b))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.active > 0 || m.changes != changes {
 		return nil
 	}
-	if err := blockio.Replace(m.indexPath(), b, m.in); err != nil {
+	b, err := m.appendIndex(nil, records)
+	if err == nil {
+		err = blockio.Replace(m.indexPath(), b, m.in)
+	}
+	if err != nil {
 		return fmt.Errorf("diskmem: writing the index: %w", err)
 	}
 	m.indexed = true
 	return nil
 }
 
-// recover opens the existing files, up to most slots, and finds the records: from the index if it
-// exists and is valid, otherwise from the headers.
-func (m *medium) recover(most int32) ([]slotted.Placed, error) {
-	if err := m.openFiles(most); err != nil {
-		return nil, err
+// appendIndex appends the index of the records to b. The lock is held.
+func (m *medium) appendIndex(b []byte, records []slotted.Placed) ([]byte, error) {
+	le := binary.LittleEndian
+	b = append(b, indexMagic...)
+	b = le.AppendUint32(le.AppendUint32(b, uint32(len(m.files))), uint32(len(records)))
+	for _, f := range m.files {
+		changed, err := f.Changed()
+		if err != nil {
+			return nil, err
+		}
+		b = le.AppendUint32(le.AppendUint32(b, uint32(f.number)), uint32(f.slots))
+		b = le.AppendUint64(b, uint64(changed.UnixNano()))
 	}
-	m.stale = make([]bool, m.slots())
-	limit := 24 + int(m.slots())*(8+m.format.HeaderBytes())
+	for i := range records {
+		p := m.places[records[i].Slot]
+		b = le.AppendUint32(le.AppendUint32(b, uint32(p.file)), uint32(p.at))
+		at := len(b)
+		b = m.format.AppendHeader(append(b, 0, 0, 0, 0), &records[i].Record)
+		le.PutUint32(b[at:], uint32(len(b)-at-4))
+	}
+	return le.AppendUint64(b, xxh3.Hash(b)), nil
+}
+
+// recover finds the records in the open files: from the index if it is valid and names these files,
+// otherwise from the headers.
+func (m *medium) recover() ([]slotted.Placed, error) {
+	m.stale = make([]bool, len(m.places))
+	limit := 24 + 16*len(m.files) + len(m.places)*(12+m.format.HeaderBytes())
 	b, err := blockio.ReadSmall(m.indexPath(), limit, nil)
 	if err == nil || errors.Is(err, blockio.ErrTooLarge) || errors.Is(err, blockio.ErrNotRegular) {
-		if found, ok := m.parseIndex(b); ok {
+		if found, ok := m.parseIndex(b); ok && m.confirm(found) {
 			m.indexed = true
 			return found, nil
 		}
@@ -87,78 +102,72 @@ func (m *medium) recover(most int32) ([]slotted.Placed, error) {
 	return m.scan()
 }
 
-// openFiles opens the files of slots until they have most slots. It truncates the file in which slot
-// most would be, and removes all files after that. It also removes a file that has no whole slot, and
-// all files after it; their records are lost.
-func (m *medium) openFiles(most int32) error {
-	left := most
-	for i := 0; ; i++ {
-		f, err := blockio.Open(m.path(i), os.O_RDWR, nil)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		size, err := f.Size()
-		if err != nil {
-			f.Close()
-			return err
-		}
-		n := min(int32(min(size/int64(m.slotBytes), 1<<31-1)), left)
-		if n == 0 {
-			f.Close()
-			return m.removeFrom(i)
-		}
-		if want := int64(n) * int64(m.slotBytes); want != size {
-			if err := os.Truncate(m.path(i), want); err != nil {
-				f.Close()
-				return err
-			}
-		}
-		f = f.Inject(m.in)
-		m.files, m.have = append(m.files, f), append(m.have, n)
-		left -= n
-	}
-}
-
-// removeFrom removes file i of the slots, counted from 0, and all files after it.
-func (m *medium) removeFrom(i int) error {
-	entries, err := os.ReadDir(m.dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "slots-") && e.Name() >= filepath.Base(m.path(i)) {
-			if err := os.Remove(filepath.Join(m.dir, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// parseIndex parses an index; ok is false unless all of it is valid.
+// parseIndex parses an index; ok is false unless all of it is valid and its files are the open files.
 func (m *medium) parseIndex(b []byte) (found []slotted.Placed, ok bool) {
-	if len(b) < 24 || string(b[:8]) != indexMagic || xxh3.Hash(b[:len(b)-8]) != binary.LittleEndian.Uint64(b[len(b)-8:]) ||
-		binary.LittleEndian.Uint32(b[8:]) != uint32(m.slots()) {
+	le := binary.LittleEndian
+	if len(b) < 24 || string(b[:8]) != indexMagic || xxh3.Hash(b[:len(b)-8]) != le.Uint64(b[len(b)-8:]) {
 		return nil, false
 	}
-	n := binary.LittleEndian.Uint32(b[12:])
-	for b = b[16 : len(b)-8]; n > 0; n-- {
-		if len(b) < 8 {
+	files, n := le.Uint32(b[8:]), le.Uint32(b[12:])
+	b = b[16 : len(b)-8]
+	if int64(files) != int64(len(m.files)) || len(b) < 16*int(files) {
+		return nil, false
+	}
+	first := make([]int32, files) // slot 0 of each file
+	slots := int32(0)
+	for i, f := range m.files {
+		changed, err := f.Changed()
+		if err != nil || le.Uint32(b) != uint32(f.number) || le.Uint32(b[4:]) != uint32(f.slots) || le.Uint64(b[8:]) != uint64(changed.UnixNano()) {
 			return nil, false
 		}
-		slot, length := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
-		if b = b[8:]; int(length) > len(b) || slot >= uint32(m.slots()) {
+		first[i] = slots
+		slots += f.slots
+		b = b[16:]
+	}
+	for ; n > 0; n-- {
+		if len(b) < 12 {
+			return nil, false
+		}
+		file, at, length := le.Uint32(b), le.Uint32(b[4:]), le.Uint32(b[8:])
+		if b = b[12:]; int64(length) > int64(len(b)) || file >= files || at >= uint32(m.files[file].slots) {
 			return nil, false
 		}
 		r, err := m.format.ParseHeader(b[:length])
 		if err != nil {
 			return nil, false
 		}
-		found, b = append(found, slotted.Placed{Slot: int32(slot), Record: r}), b[length:]
+		found, b = append(found, slotted.Placed{Slot: first[file] + int32(at), Record: r}), b[length:]
 	}
 	return found, len(b) == 0
+}
+
+// confirm reports whether the headers on the disk agree with the index: it reads one header of each
+// file. Files that were swapped may have equal times.
+func (m *medium) confirm(found []slotted.Placed) bool {
+	seen := make([]bool, len(m.files))
+	for i := range found {
+		p := &found[i]
+		if file := m.places[p.Slot].file; seen[file] {
+			continue
+		} else {
+			seen[file] = true
+		}
+		r, err := m.header(p.Slot)
+		if err != nil || r.Key != p.Record.Key || r.Seq != p.Record.Seq || r.PayloadSum != p.Record.PayloadSum {
+			return false
+		}
+	}
+	return true
+}
+
+// header reads the header of a slot into the first buffer. The record is valid until the next call.
+func (m *medium) header(slot int32) (mempool.Record, error) {
+	f, at := m.at(slot)
+	buf := m.buffers[0][:m.format.HeaderBytes()]
+	if err := f.ReadAt(buf, at); err != nil {
+		return mempool.Record{}, err
+	}
+	return m.format.ParseHeader(buf)
 }
 
 // scan reads the header of every slot. A slot is stale if its header can't be read, or is neither
@@ -166,13 +175,8 @@ func (m *medium) parseIndex(b []byte) (found []slotted.Placed, ok bool) {
 func (m *medium) scan() ([]slotted.Placed, error) {
 	var found []slotted.Placed
 	buf := m.buffers[0][:m.format.HeaderBytes()]
-	for slot := range m.slots() {
-		f, at := m.at(slot)
-		if err := f.ReadAt(buf, at); err != nil {
-			m.stale[slot] = true
-			continue
-		}
-		r, err := m.format.ParseHeader(buf)
+	for slot := range int32(len(m.places)) {
+		r, err := m.header(slot)
 		if err == nil {
 			r.Extent = r.Clone()
 			found = append(found, slotted.Placed{Slot: slot, Record: r})

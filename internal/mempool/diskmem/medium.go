@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
@@ -26,10 +25,10 @@ type medium struct {
 	stale     []bool   // by slot, after recover: the header must be erased before use
 
 	mu      sync.Mutex
-	files   []*blockio.File
-	have    []int32 // slots of each file
-	changes uint64  // writes and erasures that have begun
-	active  int     // writes and erasures in progress
+	files   []segment
+	places  []place // by slot
+	changes uint64  // writes, erasures and growths that have begun
+	active  int     // those in progress
 	indexed bool    // the index file exists
 }
 
@@ -48,30 +47,12 @@ func newMedium(c *Config, dir string, lock *os.File) (*medium, error) {
 	return m, nil
 }
 
-func (m *medium) path(file int) string {
-	return filepath.Join(m.dir, fmt.Sprintf("slots-%04d", file))
-}
-
-// slots returns the number of slots in all files.
-func (m *medium) slots() int32 {
-	n := int32(0)
-	for _, h := range m.have {
-		n += h
-	}
-	return n
-}
-
 // at returns the file of a slot and its offset there.
 func (m *medium) at(slot int32) (*blockio.File, int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, n := range m.have {
-		if slot < n {
-			return m.files[i], int64(slot) * int64(m.slotBytes)
-		}
-		slot -= n
-	}
-	panic(fmt.Sprintf("diskmem: no slot %d", slot))
+	p := m.places[slot]
+	return m.files[p.file].File, int64(p.at) * int64(m.slotBytes)
 }
 
 // begin must be called before a change of a slot, and end after it. It removes the index file, which
@@ -169,26 +150,6 @@ func (m *medium) erase(w int, f *blockio.File, at int64) error {
 	zeros := m.buffers[w][:blockio.Align]
 	clear(zeros)
 	return f.WriteAt(zeros, at)
-}
-
-// Grow implements slotted.Medium. It creates the next file and reserves its room on the disk.
-func (m *medium) Grow(have int32) (int32, error) {
-	n := min(m.perFile, m.most-have)
-	path := m.path(len(m.files))
-	f, err := blockio.Open(path, os.O_RDWR|os.O_CREATE, m.in)
-	if err == nil {
-		if err = f.Reserve(int64(n) * int64(m.slotBytes)); err != nil {
-			f.Close()
-		}
-	}
-	if err != nil {
-		os.Remove(path)
-		return have, fmt.Errorf("reserving %d slots of %d bytes: %w", n, m.slotBytes, err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.files, m.have = append(m.files, f), append(m.have, n)
-	return have + n, nil
 }
 
 // Close implements slotted.Medium.

@@ -40,13 +40,19 @@ func Open(c Config) (*Store, error) {
 	}
 	info := mempool.StoreInfo{Tier: kv.TierDisk, Identity: c.Identity, CapacityBytes: min(c.Bytes, int64(math.MaxInt32)*int64(m.slotBytes)),
 		SlotBytes: m.slotBytes, MaxOps: c.MaxOps, Durable: true, Others: others}
-	found, err := m.recover(int32(info.CapacityBytes / int64(m.slotBytes)))
+	if info.Warnings, err = m.openFiles(); err == nil {
+		err = m.cut(m.most)
+	}
+	var found []slotted.Placed
+	if err == nil {
+		found, err = m.recover()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("diskmem: %w", errors.Join(err, m.closeFiles()))
 	}
 	info.Direct = blockio.Direct(filepath.Join(dir, blockio.IdentityFile))
 	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, m)
-	s.Load(m.slots(), found, func(slot int32) bool { return m.stale[slot] })
+	s.Load(int32(len(m.places)), found, func(slot int32) bool { return m.stale[slot] })
 	m.stale = nil
 	return &Store{Store: s}, nil
 }

@@ -1,0 +1,237 @@
+package diskmem
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/storetest"
+)
+
+// disk is an open store with single extents, numbered from 0.
+type disk struct {
+	*testing.T
+	c    Config
+	dir  string // of the identity
+	s    *Store
+	last mempool.OpID
+}
+
+// newDisk opens a store of 28 slots, 7 in a file.
+func newDisk(t *testing.T, in *blockio.Injector) *disk {
+	d := &disk{T: t, c: testConfig(storetest.Options{Dir: t.TempDir(), Identity: storetest.Identity(), Extents: 28, Inject: in})}
+	d.dir = filepath.Join(d.c.Dir, d.c.Identity.Fingerprint().String())
+	d.open()
+	t.Cleanup(func() { d.s.Close() })
+	return d
+}
+
+func (d *disk) open() {
+	d.Helper()
+	var err error
+	if d.s, err = Open(d.c); err != nil {
+		d.Fatal(err)
+	}
+}
+
+func (d *disk) close() {
+	d.Helper()
+	if err := d.s.Close(); err != nil {
+		d.Fatal(err)
+	}
+}
+
+// do runs an operation with extent n; pages are its content or the memory for it.
+func (d *disk) do(kind mempool.OpKind, n int, pages [][]byte) mempool.Done {
+	d.Helper()
+	l := d.c.Identity.Layout
+	x := l.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(n)}, make([]kv.Token, l.ExtentTokens()), nil)[0]
+	d.last++
+	if err := d.s.Submit(mempool.Op{ID: d.last, Kind: kind, Extent: x, Pages: pages}); err != nil {
+		d.Fatal(err)
+	}
+	for {
+		for _, done := range d.s.Poll(nil) {
+			return done
+		}
+		<-d.s.Ready()
+	}
+}
+
+func (d *disk) content(n int) (pages [][]byte) {
+	l := d.c.Identity.Layout
+	for p := range l.ExtentPages {
+		pages = append(pages, bytes.Repeat([]byte{byte(n), byte(p)}, l.PageBytes/2))
+	}
+	return pages
+}
+
+// put writes extents [from, to).
+func (d *disk) put(from, to int) {
+	d.Helper()
+	for n := from; n < to; n++ {
+		if done := d.do(mempool.Put, n, d.content(n)); done.Err != nil {
+			d.Fatalf("put of extent %d: %v", n, done.Err)
+		}
+	}
+}
+
+// found returns how many of the extents [0, n) can be read. Their bytes must be right.
+func (d *disk) found(n int) (found int) {
+	d.Helper()
+	for i := range n {
+		got := d.content(-1)
+		if d.do(mempool.Get, i, got).Err == nil {
+			found++
+			if !bytes.Equal(bytes.Join(got, nil), bytes.Join(d.content(i), nil)) {
+				d.Errorf("extent %d has wrong bytes", i)
+			}
+		}
+	}
+	return found
+}
+
+func (d *disk) path(file int) string { return filepath.Join(d.dir, fmt.Sprintf("slots-%04d", file)) }
+
+func (d *disk) slotBytes() int64 {
+	f := d.c.Identity.Format()
+	return int64(f.SlotBytes())
+}
+
+// files returns the number of slots of each file, by name.
+func (d *disk) files() map[string]int64 {
+	d.Helper()
+	files := map[string]int64{}
+	paths, _ := filepath.Glob(filepath.Join(d.dir, "slots-*"))
+	for _, path := range paths {
+		st, err := os.Stat(path)
+		if err != nil {
+			d.Fatal(err)
+		}
+		files[filepath.Base(path)] = st.Size() / d.slotBytes()
+	}
+	return files
+}
+
+// TestDamagedFiles: a file of slots that is cut short, missing or unusable costs only its own
+// extents. The others are found, count in the quota, and the room of the lost ones is used again.
+func TestDamagedFiles(t *testing.T) {
+	for name, tc := range map[string]struct {
+		harm func(d *disk) error
+		left int // extents of 28
+	}{
+		"empty":       {func(d *disk) error { return os.Truncate(d.path(0), 0) }, 21},
+		"one byte":    {func(d *disk) error { return os.Truncate(d.path(0), 1) }, 21},
+		"two slots":   {func(d *disk) error { return os.Truncate(d.path(1), 2*d.slotBytes()+100) }, 23},
+		"missing":     {func(d *disk) error { return os.Remove(d.path(0)) }, 21},
+		"two missing": {func(d *disk) error { os.Remove(d.path(2)); return os.Remove(d.path(0)) }, 14},
+		"a directory": {func(d *disk) error { os.Remove(d.path(0)); return os.Mkdir(d.path(0), 0o700) }, 21},
+	} {
+		for _, killed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/killed=%v", name, killed), func(t *testing.T) {
+				d := newDisk(t, nil)
+				d.put(0, 28)
+				d.close()
+				if killed {
+					os.Remove(filepath.Join(d.dir, "index"))
+				}
+				if err := tc.harm(d); err != nil {
+					t.Fatal(err)
+				}
+				d.open()
+				if m := d.s.Metrics(); m.Extents != tc.left {
+					t.Errorf("%d extents are listed, want %d", m.Extents, tc.left)
+				}
+				if n := d.found(28); n != tc.left {
+					t.Errorf("%d extents are found, want %d", n, tc.left)
+				}
+				d.put(0, 28)
+				if done := d.do(mempool.Put, 28, d.content(28)); done.Err == nil {
+					t.Errorf("more extents than the quota are stored: %v", d.files())
+				}
+				d.close()
+				d.open()
+				if n := d.found(28); n != 28 {
+					t.Errorf("after new writes and another open %d of 28 extents are found", n)
+				}
+				d.close()
+			})
+		}
+	}
+}
+
+// TestUnusableFile: a file that can't be used is named in a warning and left as it is.
+func TestUnusableFile(t *testing.T) {
+	d := newDisk(t, nil)
+	d.put(0, 14)
+	d.close()
+	os.Remove(d.path(0))
+	if err := os.Symlink("/dev/zero", d.path(0)); err != nil {
+		t.Fatal(err)
+	}
+	d.open()
+	if w := d.s.Info().Warnings; len(w) != 1 || !bytes.Contains([]byte(w[0]), []byte(d.path(0))) {
+		t.Errorf("warnings: %q, want one that names %s", w, d.path(0))
+	}
+	d.put(0, 14)
+	d.close()
+	if to, err := os.Readlink(d.path(0)); to != "/dev/zero" {
+		t.Errorf("the file is %q now, %v", to, err)
+	}
+}
+
+// TestSwappedFiles: an index that does not belong to the files is not used, whether their times show
+// that or only their headers. The headers give all extents back.
+func TestSwappedFiles(t *testing.T) {
+	for _, sameTime := range []bool{false, true} {
+		t.Run(fmt.Sprintf("sameTime=%v", sameTime), func(t *testing.T) {
+			d := newDisk(t, nil)
+			d.put(0, 21)
+			if sameTime { // before the index is written
+				for i := range 3 {
+					if err := os.Chtimes(d.path(i), time.Unix(1e9, 0), time.Unix(1e9, 0)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			d.close()
+			if _, err := os.Stat(filepath.Join(d.dir, "index")); err != nil {
+				t.Fatal(err)
+			}
+			for _, step := range [][2]string{{d.path(0), d.path(9)}, {d.path(2), d.path(0)}, {d.path(9), d.path(2)}} {
+				if err := os.Rename(step[0], step[1]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.open()
+			if n := d.found(21); n != 21 {
+				t.Errorf("%d of 21 extents are found", n)
+			}
+			d.close()
+		})
+	}
+}
+
+// TestIndexIsUsed: after a clean close, the next open reads one header of a file and not all.
+func TestIndexIsUsed(t *testing.T) {
+	in := &blockio.Injector{}
+	d := newDisk(t, in)
+	d.put(0, 21)
+	d.close()
+	in.Plant(blockio.Read, blockio.IOError, 4, false) // 3 files
+	d.open()
+	if in.Hits() != 0 {
+		t.Error("more than one read of a file")
+	}
+	in.Clear()
+	if n := d.found(21); n != 21 {
+		t.Errorf("%d of 21 extents are found", n)
+	}
+	d.close()
+}
