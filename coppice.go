@@ -70,6 +70,10 @@ type Tiers struct {
 	// Default: none.
 	Share      string
 	ShareBytes int64
+	// Shrink permits that KV is dropped because DiskBytes or ShareBytes is smaller than the size
+	// recorded in the directory. Without it, a disk keeps room for what it holds, and a shared
+	// directory keeps its size; the log says so.
+	Shrink bool
 	// Stores are further stores, at most one per tier. Once Open has succeeded, the Node owns
 	// and closes them.
 	Stores []mempool.Store

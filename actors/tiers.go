@@ -44,6 +44,10 @@ type Tiers struct {
 	// Share is a directory for at most ShareBytes of KV that several processes use at once.
 	Share      string
 	ShareBytes int64
+	// Shrink permits that KV is dropped because DiskBytes or ShareBytes is smaller than the size
+	// recorded in the directory. Without it, a disk keeps room for what it holds, and a shared
+	// directory keeps its size; the log says so.
+	Shrink bool
 	// Stores are further stores, at most one per tier. Once Start has succeeded, the System owns
 	// and closes them.
 	Stores []mempool.Store
@@ -124,12 +128,12 @@ func (t *Tiers) open(info *engine.Info, log *zap.Logger) ([]mempool.Store, error
 		errs = append(errs, add(s, err))
 	}
 	if t.Disk != "" {
-		s, err := diskmem.Open(diskmem.Config{Dir: t.Disk, Identity: id, Bytes: t.DiskBytes})
+		s, err := diskmem.Open(diskmem.Config{Dir: t.Disk, Identity: id, Bytes: t.DiskBytes, Shrink: t.Shrink})
 		errs = append(errs, add(s, err))
 	}
 	if t.Share != "" {
 		s, err := within(openLimit, t.Share, func() (mempool.Store, error) {
-			return dirmem.Open(dirmem.Config{Dir: t.Share, Identity: id, Bytes: t.ShareBytes, Upkeep: upkeep(log, t.Share)})
+			return dirmem.Open(dirmem.Config{Dir: t.Share, Identity: id, Bytes: t.ShareBytes, Shrink: t.Shrink, Upkeep: upkeep(log, t.Share)})
 		}, func(s mempool.Store) { _ = s.Close() })
 		errs = append(errs, add(s, err))
 	}
@@ -241,7 +245,7 @@ func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 			log.Info("left alone: KV of another model, type or version", zap.String("directory", name))
 		}
 		for _, text := range info.Warnings {
-			log.Warn("tier opened with a fault", zap.String("fault", text))
+			log.Warn("check the tier's directory", zap.String("reason", text))
 		}
 	}
 	var err error

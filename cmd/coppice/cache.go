@@ -137,6 +137,7 @@ type dirStat struct {
 	Kind       string           `json:"kind"`
 	InUse      bool             `json:"in_use"`
 	Identity   mempool.Identity `json:"identity"`
+	SizeBytes  int64            `json:"size_bytes,omitempty"` // as recorded in the directory
 	Extents    int              `json:"extents"`
 	Tokens     int              `json:"tokens"`
 	Bytes      int64            `json:"bytes"`
@@ -148,7 +149,7 @@ type dirStat struct {
 // statOf walks the records of a directory and sums them up. With payload it reads the pages
 // and compares checksums.
 func statOf(d *inspect.Dir, payload bool) dirStat {
-	s := dirStat{Path: d.Path, Kind: d.Kind, InUse: d.InUse, Identity: d.Identity, Damaged: []string{}}
+	s := dirStat{Path: d.Path, Kind: d.Kind, InUse: d.InUse, Identity: d.Identity, SizeBytes: d.SizeBytes, Damaged: []string{}}
 	spaces := map[kv.Namespace]bool{}
 	for r := range d.Records(payload) {
 		if r.Err != nil {
@@ -175,8 +176,11 @@ func (s *dirStat) print(w io.Writer, verified string) {
 	}
 	id := &s.Identity
 	use := ""
+	if s.SizeBytes > 0 {
+		use = fmt.Sprintf(" of %d bytes", s.SizeBytes)
+	}
 	if s.InUse {
-		use = ", in use by a process"
+		use += ", in use by a process"
 	}
 	fmt.Fprintf(w, "  %s tier%s\n  model %s, numerics %s, KV %s, page layout %s\n", s.Kind, use, id.ModelID, id.NumericsID, id.KVType, id.PageLayout)
 	fmt.Fprintf(w, "  pages of %d tokens and %d bytes, %d in an extent\n", id.Layout.PageTokens, id.Layout.PageBytes, id.Layout.ExtentPages)

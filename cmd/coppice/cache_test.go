@@ -85,7 +85,7 @@ func checkCache(t *testing.T, kind, dir string) {
 	id := cacheIdentity("two")
 	other := filepath.Join(dir, id.Fingerprint().String())
 	out, _, ok := command(t, "cache", "stat", dir)
-	if !ok || strings.Count(out, "3 extents, 40 tokens, 10240 bytes, 1 namespaces, 0 damaged") != 2 || strings.Count(out, kind+" tier") != 2 {
+	if !ok || strings.Count(out, "3 extents, 40 tokens, 10240 bytes, 1 namespaces, 0 damaged") != 2 || strings.Count(out, kind+" tier of 1048576 bytes") != 2 {
 		t.Fatalf("stat: %v\n%s", ok, out)
 	}
 	out, _, ok = command(t, "cache", "ls", dir)

@@ -17,6 +17,7 @@ func TestTierFlags(t *testing.T) {
 		{"--kv-write sideways --kv-host 1GiB", "want back, selective or through"},
 		{"--kv-write through", "give --kv-host, --kv-disk or --kv-share too"},
 		{"--kv-flush=-1s --kv-host 1GiB", "--kv-flush is -1s, want at least 0s"},
+		{"--kv-shrink --kv-host 1GiB", "give --kv-disk or --kv-share too"},
 		{"--kv-disk /tmp/x:1GiB --kv-share /tmp/x/:1GiB", "give each its own directory"},
 	} {
 		_, out, ok := command(t, append([]string{"serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--kv-tokens", "4096"}, strings.Fields(tc.args)...)...)

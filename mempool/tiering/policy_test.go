@@ -133,6 +133,42 @@ func TestSink(t *testing.T) {
 	}
 }
 
+// TestFullStore: a tier whose store is full below the tier's quota drops its least recently used
+// extents, so that new ones get in.
+func TestFullStore(t *testing.T) {
+	const slots = 12
+	now := time.Duration(0)
+	c := Config{Mode: Through}
+	c.Tiers[kv.TierDisk] = tierOf(100)
+	p := newPolicy(t, c)
+	held, full := map[mempool.Key]bool{}, 0
+	for i := range 60 {
+		x := layout.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(i)}, make([]kv.Token, 16), nil)
+		p.Computed(now, x, nil)
+		for moves := p.Next(now, nil); len(moves) > 0; moves = p.Next(now, nil) {
+			for _, m := range moves {
+				var err error
+				switch {
+				case m.Kind == Drop:
+					delete(held, m.Extent.Key)
+				case len(held) == slots:
+					err = mempool.ErrFull
+					full++
+				default:
+					held[m.Extent.Key] = true
+				}
+				p.Moved(now, m.ID, err, time.Millisecond)
+			}
+		}
+		if i > slots && !held[x[0].Key] && len(held) == slots {
+			t.Errorf("extent %d is not stored, and there is no room for the next one", i)
+		}
+	}
+	if s := p.Stats(kv.TierDisk); len(held) < slots*3/4 || s.Extents != len(held) || full > 60/2 {
+		t.Errorf("the store has %d extents, the policy %d; %d writes found the store full", len(held), s.Extents, full)
+	}
+}
+
 // TestFullHost checks that extents offered or evicted by the device go to disk while host memory
 // has no room, and that nothing leaves host memory before it is on disk. Without a disk an offer
 // waits for room.

@@ -145,6 +145,8 @@ func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	p.unwrite(m)
 	x := &m.Extent
 	switch {
+	case errors.Is(err, mempool.ErrFull):
+		p.crowded(now, m.To)
 	case err != nil:
 	case m.void || p.tiers[m.To].dropping[x.Parent]:
 		dropUnknown(p, m.To, x)

@@ -158,6 +158,20 @@ func (p *Policy) trim(now time.Duration, of kv.Tier, ns kv.Namespace, need int64
 	}
 }
 
+// crowded handles a store that is full although its tier is below its quota, as on a disk without
+// room. Unless extents are leaving the tier already, it begins drops until the tier is at Low of what
+// it held, so that later writes find room.
+func (p *Policy) crowded(now time.Duration, of kv.Tier) {
+	t := p.tiers[of]
+	if t.Kept || p.flushing || leaving(t, nil) > 0 {
+		return
+	}
+	held := t.index.Bytes()
+	for low := t.Low * float64(held); float64(held) > low && dropOne(p, now, of, nil); {
+		held -= int64(t.SlotBytes)
+	}
+}
+
 // leaving returns the bytes of extents that are being dropped, or will be once they have been
 // written to the tier below; of one namespace, or of all if ns is nil.
 func leaving(t *tier, ns *kv.Namespace) (bytes int64) {

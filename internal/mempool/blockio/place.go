@@ -30,6 +30,7 @@ const (
 type Card struct {
 	Kind     string           `json:"kind"`
 	Identity mempool.Identity `json:"identity"`
+	Bytes    int64            `json:"bytes,omitempty"` // most bytes of KV; 0: not recorded
 }
 
 // Place creates the directory of identity id below dir, unless it exists, and its IdentityFile. kind
@@ -45,11 +46,7 @@ func Place(dir, kind string, id *mempool.Identity, in *Injector) (path string, o
 		return "", nil, fmt.Errorf("%s is of the kind %s, not %s", path, have.Kind, kind)
 	}
 	if err != nil { // absent, or damaged: the directory's name determines its content
-		b, err := json.MarshalIndent(Card{kind, *id}, "", "  ")
-		if err == nil {
-			err = Replace(filepath.Join(path, IdentityFile), append(b, '\n'), in)
-		}
-		if err != nil {
+		if err := (Card{Kind: kind, Identity: *id}).write(path, in); err != nil {
 			return "", nil, err
 		}
 	}

@@ -20,7 +20,8 @@ const (
 type Config struct {
 	Dir      string // created if it does not exist
 	Identity mempool.Identity
-	Bytes    int64   // quota of the directory; must be the same in all processes
+	Bytes    int64   // quota of the directory; all processes use the one that its IdentityFile records
+	Shrink   bool    // a smaller quota than the recorded one replaces it
 	High     float64 `default:"0.90" above:"0" max:"1"` // fraction of Bytes above which the keeper removes records
 	Low      float64 `above:"0" max:"1"`                // fraction of Bytes down to which it removes them; default 0.85, at most High
 	// Round is the time between two listings of the directory, in which other processes may

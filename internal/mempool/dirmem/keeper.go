@@ -56,6 +56,7 @@ func (k *keeper) init(s *Store) {
 func (k *keeper) round() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.s.renew()
 	err := k.hold()
 	files, lookErr := k.look()
 	if err = errors.Join(err, lookErr); err != nil || !k.has {
@@ -188,10 +189,10 @@ func (k *keeper) evict(files map[mempool.Key]*file) error {
 	for _, f := range files {
 		bytes += f.size
 	}
-	if float64(bytes) <= k.s.cfg.High*float64(k.s.cfg.Bytes) {
+	if float64(bytes) <= k.s.cfg.High*float64(k.s.quota.Load()) {
 		return nil
 	}
-	low := int64(k.s.cfg.Low * float64(k.s.cfg.Bytes))
+	low := int64(k.s.cfg.Low * float64(k.s.quota.Load()))
 	all := make([]*file, 0, len(files))
 	for _, f := range files {
 		all = append(all, f)

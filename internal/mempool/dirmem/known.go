@@ -82,7 +82,7 @@ func (s *Store) reserve(size int64) (fits bool, release func()) {
 		used += h.size
 	}
 	s.writing += size
-	return used <= s.cfg.Bytes, func() {
+	return used <= s.quota.Load(), func() {
 		s.mu.Lock()
 		s.writing -= size
 		s.mu.Unlock()

@@ -102,7 +102,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 		}
 	}
 	if !fits {
-		return mempool.Done{Err: fmt.Errorf("%w: %d bytes", mempool.ErrFull, s.cfg.Bytes)}
+		return mempool.Done{Err: fmt.Errorf("%w: %d bytes", mempool.ErrFull, s.quota.Load())}
 	}
 	r := mempool.Record{Extent: *x, Seq: uint64(time.Now().UnixNano()), PayloadBytes: s.info.Identity.Layout.Bytes(x)}
 	tmp, err := s.write(w, j, &r)

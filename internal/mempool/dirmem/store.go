@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
@@ -23,6 +24,7 @@ type Store struct {
 	format  mempool.Format
 	buffers [][]byte // room for a record, one for each worker and the last for the keeper
 	keeper  keeper
+	quota   atomic.Int64 // most bytes in the directory
 
 	mu      sync.Mutex
 	known   map[mempool.Key]int64  // file sizes of the known records
@@ -58,6 +60,10 @@ func Open(c Config) (*Store, error) {
 		hidden: map[mempool.Key]hidden{}, stop: make(chan struct{})}
 	s.info = mempool.StoreInfo{Tier: kv.TierShared, Identity: c.Identity, CapacityBytes: c.Bytes, SlotBytes: s.format.SlotBytes(),
 		MaxOps: c.MaxOps, Shared: true, Durable: true, Others: others, Direct: blockio.Direct(filepath.Join(dir, blockio.IdentityFile))}
+	if s.info.Warnings, err = s.agree(); err != nil {
+		return nil, fmt.Errorf("dirmem: %w", err)
+	}
+	s.info.CapacityBytes = s.quota.Load()
 	for range c.Workers + 1 { // the last is the keeper's
 		b, err := blockio.Alloc(s.info.SlotBytes)
 		if err != nil {
@@ -111,7 +117,7 @@ func (s *Store) Metrics() mempool.StoreMetrics {
 	m := s.Queue.Metrics()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.Extents, m.Bytes, m.CapacityBytes = len(s.known), s.bytes, s.cfg.Bytes
+	m.Extents, m.Bytes, m.CapacityBytes = len(s.known), s.bytes, s.quota.Load()
 	return m
 }
 

@@ -19,7 +19,7 @@ import (
 
 func testConfig(o storetest.Options) Config {
 	f := mempool.Format{Layout: o.Identity.Layout}
-	return Config{Dir: o.Dir, Identity: o.Identity, Bytes: int64(o.Extents * f.SlotBytes()), Round: time.Hour, quiet: true,
+	return Config{Dir: o.Dir, Identity: o.Identity, Bytes: int64(o.Extents * f.SlotBytes()), Shrink: true, Round: time.Hour, quiet: true,
 		Workers: o.Workers, MaxOps: o.MaxOps, Inject: o.Inject}
 }
 

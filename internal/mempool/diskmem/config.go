@@ -3,6 +3,7 @@ package diskmem
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
@@ -15,6 +16,9 @@ type Config struct {
 	Identity     mempool.Identity
 	Bytes        int64 // most bytes of all slots, headers included
 	SegmentBytes int64 `default:"256<<20" min:"1"` // size of a file of slots; room on the disk is reserved one file at a time
+	// Shrink permits that records are dropped because Bytes is smaller than before. Without it, a
+	// directory keeps room for what it holds.
+	Shrink bool
 	// Workers is the number of goroutines that read and write. An NVMe drive reaches its
 	// bandwidth with a few concurrent transfers of 1 MiB; more of them only queue in the
 	// drive.
@@ -23,10 +27,17 @@ type Config struct {
 
 	// Inject plants faults in tests.
 	Inject *blockio.Injector
+	now    func() time.Time // default time.Now
 }
 
 // WithDefaults returns c with defaults for the fields that are zero.
-func (c Config) WithDefaults() Config { return bounds.Fill(c) }
+func (c Config) WithDefaults() Config {
+	c = bounds.Fill(c)
+	if c.now == nil {
+		c.now = time.Now
+	}
+	return c
+}
 
 // Validate returns an error that names all invalid fields, or nil.
 func (c *Config) Validate() error {

@@ -52,7 +52,9 @@ func (m *medium) Flush(_ int, contents func() ([]slotted.Placed, bool)) error {
 	if err == nil {
 		err = blockio.Replace(m.indexPath(), b, m.in)
 	}
-	if err != nil {
+	if blockio.NoRoom(err) {
+		return nil // the headers have all that the index has
+	} else if err != nil {
 		return fmt.Errorf("diskmem: writing the index: %w", err)
 	}
 	m.indexed = true

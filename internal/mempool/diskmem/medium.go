@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 	"github.com/coppice-llm/coppice/internal/mempool/ops"
@@ -23,6 +24,9 @@ type medium struct {
 	in        *blockio.Injector
 	buffers   [][]byte // room for a slot, by worker
 	stale     []bool   // by slot, after recover: the header must be erased before use
+	now       func() time.Time
+	refused   error     // of the latest Grow, nil if it succeeded
+	retry     time.Time // no Grow tries again before
 
 	mu      sync.Mutex
 	files   []segment
@@ -33,7 +37,7 @@ type medium struct {
 }
 
 func newMedium(c *Config, dir string, lock *os.File) (*medium, error) {
-	m := &medium{dir: dir, format: c.Identity.Format(), lock: lock, in: c.Inject}
+	m := &medium{dir: dir, format: c.Identity.Format(), lock: lock, in: c.Inject, now: c.now}
 	m.slotBytes = m.format.SlotBytes()
 	m.most = int32(min(c.Bytes/int64(m.slotBytes), 1<<31-1))
 	m.perFile = int32(max(1, min(c.SegmentBytes/int64(m.slotBytes), int64(m.most))))

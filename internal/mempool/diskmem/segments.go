@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/internal/mempool/slotted"
 )
 
 // segment is an open file of slots.
@@ -101,6 +103,30 @@ func (m *medium) extend(i int, slots int32) {
 	}
 }
 
+// resize makes the number of slots at most most, and returns those of the records found whose slots
+// are left. Unless records would be lost, or shrink permits that, it leaves all slots and sets m.most
+// to their number. It returns the number of records that don't fit into most.
+func (m *medium) resize(found []slotted.Placed, shrink bool) (kept []slotted.Placed, beyond int, err error) {
+	have := int32(len(m.places))
+	if have <= m.most {
+		return found, 0, nil
+	}
+	for i := range found {
+		if found[i].Slot < m.most {
+			kept = append(kept, found[i])
+		}
+	}
+	if beyond = len(found) - len(kept); beyond > 0 && !shrink {
+		m.most = have
+		return found, beyond, nil
+	}
+	if err := m.begin(); err != nil {
+		return nil, 0, err
+	}
+	defer m.end()
+	return kept, beyond, m.cut(m.most)
+}
+
 // cut removes slots from the end until there are at most most. Their records are lost.
 func (m *medium) cut(most int32) error {
 	left := most
@@ -127,54 +153,84 @@ func (m *medium) cut(most int32) error {
 	return nil
 }
 
+// growPause is how long Grow does not try again after a failure: on a full disk, each put would
+// otherwise reserve and release room.
+const growPause = 10 * time.Second
+
 // Grow implements slotted.Medium. It completes a file that has less than its full number of slots,
-// or creates one, and reserves the room on the disk.
+// or creates one, and reserves the room on the disk: less than a full file if that does not fit.
 func (m *medium) Grow(have int32) (int32, error) {
+	if m.refused != nil && m.now().Before(m.retry) {
+		return have, m.refused
+	}
+	n, err := m.grow(have)
+	if m.refused = err; err != nil {
+		m.refused, m.retry = fmt.Errorf("reserving slots of %d bytes: %w", m.slotBytes, err), m.now().Add(growPause)
+	}
+	return have + n, m.refused
+}
+
+func (m *medium) grow(have int32) (n int32, err error) {
 	if err := m.begin(); err != nil {
-		return have, err
+		return 0, err
 	}
 	defer m.end()
 	i := slices.IndexFunc(m.files, func(f segment) bool { return f.slots < m.perFile })
 	if i < 0 {
-		return m.create(have)
+		return m.create(min(m.perFile, m.most-have))
 	}
-	f := &m.files[i]
-	path, old := m.path(f.number), int64(f.slots)*int64(m.slotBytes)
-	n := min(m.perFile-f.slots, m.most-have)
-	err := os.Truncate(path, old) // what follows the slots may look like the beginning of a record
-	if err == nil {
-		if err = f.Reserve(old + int64(n)*int64(m.slotBytes)); err != nil {
-			err = errors.Join(err, os.Truncate(path, old))
-		}
+	f := m.files[i]
+	path := m.path(f.number)
+	old := int64(f.slots) * int64(m.slotBytes)
+	if err := os.Truncate(path, old); err != nil { // what follows the slots may look like a record
+		return 0, err
 	}
-	if err != nil {
-		return have, fmt.Errorf("reserving %d slots of %d bytes: %w", n, m.slotBytes, err)
+	if n, err = m.reserve(f.File, old, min(m.perFile-f.slots, m.most-have)); err != nil {
+		return 0, errors.Join(err, os.Truncate(path, old))
 	}
 	m.extend(i, n)
-	return have + n, nil
+	return n, nil
 }
 
-// create creates a file of slots under the lowest number that is free.
-func (m *medium) create(have int32) (int32, error) {
+// create creates a file of at most n slots under the lowest number that is free.
+func (m *medium) create(n int32) (int32, error) {
 	numbers, err := m.segments()
 	if err != nil {
-		return have, err
+		return 0, err
 	}
 	number := 0
 	for slices.Contains(numbers, number) {
 		number++
 	}
-	n, path := min(m.perFile, m.most-have), m.path(number)
+	path := m.path(number)
 	f, err := blockio.Open(path, os.O_RDWR|os.O_CREATE, m.in)
 	if err == nil {
-		if err = f.Reserve(int64(n) * int64(m.slotBytes)); err != nil {
+		if n, err = m.reserve(f, 0, n); err != nil {
 			f.Close()
 		}
 	}
 	if err != nil {
 		os.Remove(path)
-		return have, fmt.Errorf("reserving %d slots of %d bytes: %w", n, m.slotBytes, err)
+		return 0, err
 	}
 	m.add(segment{f, number, 0}, n)
-	return have + n, nil
+	return n, nil
+}
+
+// reserve extends a file of old bytes by n slots, or by n/2, n/4 and so on if the disk has no room
+// for more. It returns the number of slots. It leaves room on the disk for the
+// index.
+func (m *medium) reserve(f *blockio.File, old int64, n int32) (int32, error) {
+	for {
+		size := old + int64(n)*int64(m.slotBytes)
+		spare := 1<<20 + (int64(len(m.places))+int64(n))*int64(m.format.HeaderBytes())
+		err := f.Reserve(size + spare)
+		if err == nil {
+			return n, os.Truncate(f.Name(), size)
+		}
+		if n == 1 || !blockio.NoRoom(err) {
+			return 0, err
+		}
+		n /= 2
+	}
 }

@@ -2,9 +2,12 @@ package diskmem
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -232,6 +235,80 @@ func TestIndexIsUsed(t *testing.T) {
 	in.Clear()
 	if n := d.found(21); n != 21 {
 		t.Errorf("%d of 21 extents are found", n)
+	}
+	d.close()
+}
+
+// TestSmallerSize: a smaller size drops extents only if that is permitted, and reports that.
+// Room without extents is given back in any case.
+func TestSmallerSize(t *testing.T) {
+	d := newDisk(t, nil)
+	full := d.c.Bytes
+	d.put(0, 25)
+	d.close()
+	for _, step := range []struct {
+		slots    int64
+		shrink   bool
+		capacity int64
+		found    int
+		says     string
+	}{
+		{26, false, 26, 25, "no extent was dropped"},
+		{10, false, 26, 25, "15 extents do not fit"},
+		{10, true, 10, 10, "15 extents were dropped"},
+		{10, true, 10, 10, ""},
+		{28, false, 28, 10, ""},
+	} {
+		d.c.Bytes, d.c.Shrink = step.slots*d.slotBytes(), step.shrink
+		d.open()
+		said := strings.Join(d.s.Info().Warnings, "; ")
+		if n := d.found(25); n != step.found || !strings.Contains(said, step.says) || step.says == "" && said != "" {
+			t.Errorf("%+v: %d extents are found, warnings: %q", step, n, said)
+		}
+		if m := d.s.Metrics(); m.CapacityBytes != step.capacity*d.slotBytes() {
+			t.Errorf("%+v: the capacity is %d slots", step, m.CapacityBytes/d.slotBytes())
+		}
+		d.close()
+	}
+	if card, err := blockio.ReadCard(d.dir); err != nil || card.Bytes != full {
+		t.Errorf("%d bytes are recorded, want %d; %v", card.Bytes, full, err)
+	}
+}
+
+// TestLittleRoom: on a disk without room for a full file, files are smaller. On a full one, puts fail
+// without trying to reserve room again and again; when there is room, the store takes it.
+func TestLittleRoom(t *testing.T) {
+	now := time.Unix(0, 0)
+	in := &blockio.Injector{}
+	d := &disk{T: t, c: testConfig(storetest.Options{Dir: t.TempDir(), Identity: storetest.Identity(), Extents: 28, Inject: in})}
+	d.c.now = func() time.Time { return now }
+	d.dir = filepath.Join(d.c.Dir, d.c.Identity.Fingerprint().String())
+	d.open()
+	t.Cleanup(func() { d.s.Close() })
+	in.Plant(blockio.Create, blockio.NoSpace, 2, false) // the first reservation
+	d.put(0, 3)
+	if files := d.files(); files["slots-0000"] != 3 {
+		t.Fatalf("files: %v, want one of 3 slots", files)
+	}
+	in.Plant(blockio.Create, blockio.NoSpace, 1, true)
+	for n := 3; n < 20; n++ {
+		if done := d.do(mempool.Put, n, d.content(n)); !errors.Is(done.Err, mempool.ErrFull) || !errors.Is(done.Err, syscall.ENOSPC) {
+			t.Fatalf("put on a full disk: %v", done.Err)
+		}
+	}
+	if n := in.Hits(); n != 3 { // 4, 2 and 1 slots
+		t.Errorf("%d reservations for 17 puts, want 3", n)
+	}
+	in.Clear()
+	now = now.Add(growPause)
+	d.put(3, 20)
+	if n := d.found(20); n != 20 {
+		t.Errorf("%d of 20 extents are found", n)
+	}
+	d.close()
+	d.open()
+	if n := d.found(20); n != 20 {
+		t.Errorf("%d of 20 extents are found after an open", n)
 	}
 	d.close()
 }

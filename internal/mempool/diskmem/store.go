@@ -3,7 +3,6 @@ package diskmem
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,23 +37,44 @@ func Open(c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("diskmem: %w", errors.Join(err, m.closeFiles()))
 	}
-	info := mempool.StoreInfo{Tier: kv.TierDisk, Identity: c.Identity, CapacityBytes: min(c.Bytes, int64(math.MaxInt32)*int64(m.slotBytes)),
-		SlotBytes: m.slotBytes, MaxOps: c.MaxOps, Durable: true, Others: others}
-	if info.Warnings, err = m.openFiles(); err == nil {
-		err = m.cut(m.most)
-	}
-	var found []slotted.Placed
-	if err == nil {
-		found, err = m.recover()
-	}
+	found, warnings, err := m.load(&c)
 	if err != nil {
 		return nil, fmt.Errorf("diskmem: %w", errors.Join(err, m.closeFiles()))
 	}
+	info := mempool.StoreInfo{Tier: kv.TierDisk, Identity: c.Identity, CapacityBytes: int64(m.most) * int64(m.slotBytes),
+		SlotBytes: m.slotBytes, MaxOps: c.MaxOps, Durable: true, Others: others, Warnings: warnings}
 	info.Direct = blockio.Direct(filepath.Join(dir, blockio.IdentityFile))
 	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, m)
 	s.Load(int32(len(m.places)), found, func(slot int32) bool { return m.stale[slot] })
 	m.stale = nil
 	return &Store{Store: s}, nil
+}
+
+// load opens the files of slots, finds their records and adapts the number of slots to c.Bytes.
+func (m *medium) load(c *Config) (found []slotted.Placed, warnings []string, err error) {
+	if warnings, err = m.openFiles(); err != nil {
+		return nil, nil, err
+	}
+	if found, err = m.recover(); err != nil {
+		return nil, nil, err
+	}
+	found, beyond, err := m.resize(found, c.Shrink)
+	if err != nil {
+		return nil, nil, err
+	}
+	before, err := blockio.Resize(m.dir, c.Bytes, c.Shrink || beyond == 0, m.in)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case beyond > 0 && c.Shrink:
+		warnings = append(warnings, fmt.Sprintf("%s: its size is %d bytes now, so %d extents were dropped", m.dir, c.Bytes, beyond))
+	case beyond > 0:
+		warnings = append(warnings, fmt.Sprintf("%s: %d extents do not fit into %d bytes, so its size stays %d bytes; --kv-shrink drops them",
+			m.dir, beyond, c.Bytes, int64(m.most)*int64(m.slotBytes)))
+	case before > c.Bytes:
+		warnings = append(warnings, fmt.Sprintf("%s: its size was %d bytes and is %d bytes now; no extent was dropped", m.dir, before, c.Bytes))
+	}
+	return found, warnings, nil
 }
 
 // takeLock locks the directory against other processes until the file is closed or this process

@@ -15,7 +15,7 @@ import (
 func testConfig(o storetest.Options) Config {
 	f := mempool.Format{Layout: o.Identity.Layout}
 	return Config{Dir: o.Dir, Identity: o.Identity, Bytes: int64(o.Extents * f.SlotBytes()), SegmentBytes: int64(7 * f.SlotBytes()),
-		Workers: o.Workers, MaxOps: o.MaxOps, Inject: o.Inject}
+		Shrink: true, Workers: o.Workers, MaxOps: o.MaxOps, Inject: o.Inject}
 }
 
 func harness() storetest.Harness {

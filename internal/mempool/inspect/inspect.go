@@ -28,7 +28,8 @@ type Dir struct {
 	Fingerprint string
 	Kind        string // disk or Shared
 	Identity    mempool.Identity
-	InUse       bool // a process has it open as a disk tier
+	SizeBytes   int64 // most bytes of KV, as the servers agreed; 0 if that is not recorded
+	InUse       bool  // a process has it open as a disk tier
 	// Err is the reason why the records can't be read: the identity file is missing, damaged or
 	// of another version.
 	Err error
@@ -73,7 +74,7 @@ func look(path string) Dir {
 	if err == nil {
 		err = card.Identity.Validate()
 	}
-	d.Kind, d.Identity = card.Kind, card.Identity
+	d.Kind, d.Identity, d.SizeBytes = card.Kind, card.Identity, card.Bytes
 	switch {
 	case err != nil:
 		d.Err = fmt.Errorf("inspect: %s: %w", blockio.IdentityFile, err)
