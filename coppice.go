@@ -74,6 +74,9 @@ type Tiers struct {
 	// recorded in the directory. Without it, a disk keeps room for what it holds, and a shared
 	// directory keeps its size; the log says so.
 	Shrink bool
+	// Required makes Open fail if a tier can't be opened. Without it the node starts without
+	// that tier and logs a warning. An invalid configuration always fails.
+	Required bool
 	// Stores are further stores, at most one per tier. Once Open has succeeded, the Node owns
 	// and closes them.
 	Stores []mempool.Store

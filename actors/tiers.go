@@ -48,6 +48,9 @@ type Tiers struct {
 	// recorded in the directory. Without it, a disk keeps room for what it holds, and a shared
 	// directory keeps its size; the log says so.
 	Shrink bool
+	// Required makes Start fail if a tier can't be opened. Without it the system starts without
+	// that tier and logs a warning. An invalid configuration always fails.
+	Required bool
 	// Stores are further stores, at most one per tier. Once Start has succeeded, the System owns
 	// and closes them.
 	Stores []mempool.Store
@@ -108,34 +111,61 @@ func identity(info *engine.Info) mempool.Identity {
 	}
 }
 
-// open opens the stores that t names and returns them, followed by t.Stores. If it fails,
-// it closes the stores that it opened and returns all errors.
+// opener opens the store of a tier.
+type opener struct {
+	tier  kv.Tier
+	dir   string // empty for host memory
+	check func() error
+	open  func() (mempool.Store, error)
+}
+
+// openers returns the openers of the stores that t names.
+func (t *Tiers) openers(id mempool.Identity, log *zap.Logger) (all []opener) {
+	if t.HostBytes > 0 {
+		c := hostmem.Config{Identity: id, Bytes: t.HostBytes}.WithDefaults()
+		all = append(all, opener{kv.TierHost, "", c.Validate, func() (mempool.Store, error) { return hostmem.Open(c) }})
+	}
+	if t.Disk != "" {
+		c := diskmem.Config{Dir: t.Disk, Identity: id, Bytes: t.DiskBytes, Shrink: t.Shrink}.WithDefaults()
+		all = append(all, opener{kv.TierDisk, t.Disk, c.Validate, func() (mempool.Store, error) { return diskmem.Open(c) }})
+	}
+	if t.Share != "" {
+		c := dirmem.Config{Dir: t.Share, Identity: id, Bytes: t.ShareBytes, Shrink: t.Shrink, Upkeep: upkeep(log, t.Share)}.WithDefaults()
+		open := func() (mempool.Store, error) { return dirmem.Open(c) }
+		all = append(all, opener{kv.TierShared, t.Share, c.Validate, func() (mempool.Store, error) {
+			return within(openLimit, t.Share, open, func(s mempool.Store) { _ = s.Close() })
+		}})
+	}
+	return all
+}
+
+// open opens the stores that t names and returns them, followed by t.Stores. A store that can't be
+// opened is left out with a warning, unless t.Required is set. If open fails, it closes the stores
+// that it opened and returns all errors.
 func (t *Tiers) open(info *engine.Info, log *zap.Logger) ([]mempool.Store, error) {
 	id := identity(info)
 	if t.ExtentPages > 0 {
 		id.Layout.ExtentPages = t.ExtentPages
 	}
-	var opened []mempool.Store
-	add := func(s mempool.Store, err error) error {
-		if err == nil {
-			opened = append(opened, s)
-		}
-		return err
-	}
+	openers := t.openers(id, log)
 	var errs []error
-	if t.HostBytes > 0 {
-		s, err := hostmem.Open(hostmem.Config{Identity: id, Bytes: t.HostBytes})
-		errs = append(errs, add(s, err))
+	for _, o := range openers {
+		errs = append(errs, o.check())
 	}
-	if t.Disk != "" {
-		s, err := diskmem.Open(diskmem.Config{Dir: t.Disk, Identity: id, Bytes: t.DiskBytes, Shrink: t.Shrink})
-		errs = append(errs, add(s, err))
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
-	if t.Share != "" {
-		s, err := within(openLimit, t.Share, func() (mempool.Store, error) {
-			return dirmem.Open(dirmem.Config{Dir: t.Share, Identity: id, Bytes: t.ShareBytes, Shrink: t.Shrink, Upkeep: upkeep(log, t.Share)})
-		}, func(s mempool.Store) { _ = s.Close() })
-		errs = append(errs, add(s, err))
+	var opened []mempool.Store
+	for _, o := range openers {
+		s, err := o.open()
+		switch {
+		case err == nil:
+			opened = append(opened, s)
+		case t.Required:
+			errs = append(errs, err)
+		default:
+			log.Warn("tier can't be opened, so the node runs without it", zap.Stringer("tier", o.tier), zap.String("directory", o.dir), zap.Error(err))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, carrier.CloseStores(opened, time.Now().Add(closeTime)))
@@ -186,7 +216,7 @@ type hierarchy struct {
 }
 
 // openTiers opens the stores of c.Tiers and sets c.Scheduler.Tiers for them. It returns nil
-// and no error if no tier is configured.
+// and no error if no tier is configured, or none that can be opened is required.
 func openTiers(c *Config) (*hierarchy, error) {
 	if c.Tiers.none() {
 		return nil, nil
@@ -198,13 +228,14 @@ func openTiers(c *Config) (*hierarchy, error) {
 	if c.Scheduler.DisableCache {
 		return nil, errors.New("actors: Tiers need a cache: leave out Scheduler.DisableCache")
 	}
-	made, err := within(openLimit, c.Tiers.Share, func() ([]string, error) { return missing(c.Tiers.Disk, c.Tiers.Share), nil }, func([]string) {})
-	if err != nil {
-		return nil, fmt.Errorf("actors: Tiers: %w", err)
-	}
+	find := func() ([]string, error) { return missing(c.Tiers.Disk, c.Tiers.Share), nil }
+	made, _ := within(openLimit, c.Tiers.Share, find, func([]string) {}) // open finds out the same and says it
 	stores, err := c.Tiers.open(&info, c.Log)
 	if err != nil {
 		return nil, fmt.Errorf("actors: Tiers: %w", err)
+	}
+	if len(stores) == 0 {
+		return nil, nil
 	}
 	h := &hierarchy{stores: stores, own: len(stores) - len(c.Tiers.Stores), made: made, patience: closeTime}
 	policy, buffers := c.Tiers.policy(stores)

@@ -287,7 +287,8 @@ func TestTiersSlowWrite(t *testing.T) {
 	closeTiers(t, s)
 }
 
-// TestTiersRefused: invalid configurations are refused before anything is opened.
+// TestTiersRefused: invalid configurations are refused before anything is opened. A directory in use
+// is refused if it is required; else the system runs without that tier.
 func TestTiersRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, tiers := range map[string]Tiers{
@@ -308,11 +309,20 @@ func TestTiersRefused(t *testing.T) {
 	}
 	first := startTiers(t, Tiers{Disk: dir, DiskBytes: 16 << 20})
 	b := backend(t, cpu.Config{KVTokens: tierPool, PageTokens: 16})
-	if s, err := Start(Config{Backend: b, Tiers: Tiers{Disk: dir, DiskBytes: 16 << 20, ExtentPages: 4}}); err == nil {
+	if s, err := Start(Config{Backend: b, Tiers: Tiers{Disk: dir, DiskBytes: 16 << 20, ExtentPages: 4, Required: true}}); err == nil {
 		s.Close()
 		t.Error("two systems opened one directory")
 	}
 	b.Close()
+	second := startTiers(t, Tiers{HostBytes: 8 << 20, Disk: dir, DiskBytes: 16 << 20})
+	if st := closeTiers(t, second); len(st.Tiers) != 1 || st.Tiers[0].Tier != kv.TierHost {
+		t.Errorf("a system whose disk is in use has the tiers %+v, want host memory", st.Tiers)
+	}
+	third := startTiers(t, Tiers{Disk: dir, DiskBytes: 16 << 20})
+	tierAsk(t, third, 0)
+	if st := closeTiers(t, third); len(st.Tiers) != 0 {
+		t.Errorf("a system whose only tier is in use has the tiers %+v", st.Tiers)
+	}
 	closeTiers(t, first)
 }
 

@@ -13,13 +13,14 @@ import (
 
 // tierFlags configure the tiers below the device.
 type tierFlags struct {
-	KVHost   byteSize      `name:"kv-host" placeholder:"SIZE" help:"Host memory for KV that the device evicts, for example 4GiB."`
-	KVDisk   sizedDir      `name:"kv-disk" placeholder:"DIR:SIZE" help:"Directory on a local disk for evicted KV, and its size, for example /var/cache/coppice:20GiB. It survives restarts. For one process at a time."`
-	KVShare  sizedDir      `name:"kv-share" placeholder:"DIR:SIZE" help:"Directory for KV that several processes share, and its size, for example /mnt/kv:100GiB. The directory keeps one size for all processes: the largest given."`
-	KVShrink bool          `name:"kv-shrink" help:"Permit that KV is dropped because the SIZE of --kv-disk or --kv-share is smaller than before. Without it a disk keeps what it holds and a shared directory its size."`
-	KVWrite  tiering.Mode  `name:"kv-write" default:"back" help:"When KV is copied from the device to the tier below: back (when the device needs room), selective (on its second use) or through (when it is computed). Disk and share take KV that was used twice, idle conversations, and everything at shutdown. A disk less than 85 % full also takes KV that the tier above drops."`
-	KVToken  time.Duration `name:"kv-token-time" min:"0s" help:"Time to compute a prompt token, which decides whether to fetch a prefix from a tier or to compute it. Default: measured."`
-	KVFlush  time.Duration `name:"kv-flush" default:"10s" min:"0s" help:"How long a shutdown may write KV to disk and share, after --drain. 0: write nothing."`
+	KVHost     byteSize      `name:"kv-host" placeholder:"SIZE" help:"Host memory for KV that the device evicts, for example 4GiB."`
+	KVDisk     sizedDir      `name:"kv-disk" placeholder:"DIR:SIZE" help:"Directory on a local disk for evicted KV, and its size, for example /var/cache/coppice:20GiB. It survives restarts. For one process at a time."`
+	KVShare    sizedDir      `name:"kv-share" placeholder:"DIR:SIZE" help:"Directory for KV that several processes share, and its size, for example /mnt/kv:100GiB. The directory keeps one size for all processes: the largest given."`
+	KVShrink   bool          `name:"kv-shrink" help:"Permit that KV is dropped because the SIZE of --kv-disk or --kv-share is smaller than before. Without it a disk keeps what it holds and a shared directory its size."`
+	KVRequired bool          `name:"kv-required" help:"Refuse to start if a tier can't be opened. Without it the server warns and runs without that tier."`
+	KVWrite    tiering.Mode  `name:"kv-write" default:"back" help:"When KV is copied from the device to the tier below: back (when the device needs room), selective (on its second use) or through (when it is computed). Disk and share take KV that was used twice, idle conversations, and everything at shutdown. A disk less than 85 % full also takes KV that the tier above drops."`
+	KVToken    time.Duration `name:"kv-token-time" min:"0s" help:"Time to compute a prompt token, which decides whether to fetch a prefix from a tier or to compute it. Default: measured."`
+	KVFlush    time.Duration `name:"kv-flush" default:"10s" min:"0s" help:"How long a shutdown may write KV to disk and share, after --drain. 0: write nothing."`
 }
 
 // none reports whether there is no tier below the device.
@@ -29,7 +30,7 @@ func (f *tierFlags) none() bool { return f.KVHost == 0 && f.KVDisk.dir == "" && 
 func (f *tierFlags) tiers() coppice.Tiers {
 	t := coppice.Tiers{
 		HostBytes: int64(f.KVHost), Disk: f.KVDisk.dir, DiskBytes: int64(f.KVDisk.size), Share: f.KVShare.dir, ShareBytes: int64(f.KVShare.size),
-		Shrink: f.KVShrink, Write: f.KVWrite, Flush: f.KVFlush, TokenSeconds: f.KVToken.Seconds(),
+		Shrink: f.KVShrink, Required: f.KVRequired, Write: f.KVWrite, Flush: f.KVFlush, TokenSeconds: f.KVToken.Seconds(),
 	}
 	if f.KVFlush == 0 {
 		t.Flush = -1
@@ -41,8 +42,8 @@ func (f *tierFlags) tiers() coppice.Tiers {
 // was set.
 func (f *tierFlags) check(given func(string) bool) error {
 	var errs []error
-	if f.none() && (given("kv-write") || given("kv-flush") || given("kv-token-time")) {
-		errs = append(errs, errors.New("--kv-write, --kv-flush and --kv-token-time configure tiers: give --kv-host, --kv-disk or --kv-share too"))
+	if f.none() && (given("kv-write") || given("kv-flush") || given("kv-token-time") || f.KVRequired) {
+		errs = append(errs, errors.New("--kv-write, --kv-flush, --kv-token-time and --kv-required configure tiers: give --kv-host, --kv-disk or --kv-share too"))
 	}
 	if f.KVDisk.dir != "" && filepath.Clean(f.KVDisk.dir) == filepath.Clean(f.KVShare.dir) {
 		errs = append(errs, fmt.Errorf("--kv-disk and --kv-share are both %s: give each its own directory", f.KVDisk.dir))

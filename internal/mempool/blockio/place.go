@@ -42,11 +42,11 @@ func Place(dir, kind string, id *mempool.Identity, in *Injector) (path string, o
 		return "", nil, err
 	}
 	have, err := ReadCard(path)
-	if err == nil && have.Kind != kind {
+	if err == nil && have.Kind != "" && have.Kind != kind {
 		return "", nil, fmt.Errorf("%s is of the kind %s, not %s", path, have.Kind, kind)
 	}
-	if err != nil { // absent, or damaged: the directory's name determines its content
-		if err := (Card{Kind: kind, Identity: *id}).write(path, in); err != nil {
+	if err != nil || have.Kind == "" || have.Identity != *id { // absent, or damaged: the directory's name determines its content
+		if err := (Card{Kind: kind, Identity: *id, Bytes: have.Bytes}).write(path, in); err != nil {
 			return "", nil, err
 		}
 	}

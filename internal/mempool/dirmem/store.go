@@ -63,6 +63,7 @@ func Open(c Config) (*Store, error) {
 	if s.info.Warnings, err = s.agree(); err != nil {
 		return nil, fmt.Errorf("dirmem: %w", err)
 	}
+	s.info.Warnings = append(s.info.Warnings, blockio.Exposed(c.Dir, dir)...)
 	s.info.CapacityBytes = s.quota.Load()
 	for range c.Workers + 1 { // the last is the keeper's
 		b, err := blockio.Alloc(s.info.SlotBytes)

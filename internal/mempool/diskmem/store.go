@@ -42,7 +42,7 @@ func Open(c Config) (*Store, error) {
 		return nil, fmt.Errorf("diskmem: %w", errors.Join(err, m.closeFiles()))
 	}
 	info := mempool.StoreInfo{Tier: kv.TierDisk, Identity: c.Identity, CapacityBytes: int64(m.most) * int64(m.slotBytes),
-		SlotBytes: m.slotBytes, MaxOps: c.MaxOps, Durable: true, Others: others, Warnings: warnings}
+		SlotBytes: m.slotBytes, MaxOps: c.MaxOps, Durable: true, Others: others, Warnings: append(blockio.Exposed(c.Dir, dir), warnings...)}
 	info.Direct = blockio.Direct(filepath.Join(dir, blockio.IdentityFile))
 	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, m)
 	s.Load(int32(len(m.places)), found, func(slot int32) bool { return m.stale[slot] })

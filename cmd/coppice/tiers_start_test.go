@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice/internal/mempool/inspect"
+)
+
+// TestServeSickDirectory starts servers on directories that are damaged, not writable or open to other
+// users. Each must start, answer, and name the directory in a warning; with --kv-required one that
+// can't use its tier must refuse.
+func TestServeSickDirectory(t *testing.T) {
+	t.Parallel()
+	base, model := t.TempDir(), nano(t)
+	args := []string{"serve", "--addr", "127.0.0.1:0", "--model", model, "--kv-tokens", "1024", "--no-page"}
+	const without = "runs without it"
+	for i, tc := range []struct {
+		name, says string
+		harm       func(dir, inner string) error
+	}{
+		{"index", without, func(_, inner string) error {
+			os.Remove(filepath.Join(inner, "index"))
+			return os.MkdirAll(filepath.Join(inner, "index", "x"), 0o700)
+		}},
+		{"identity", "", func(_, inner string) error {
+			return os.WriteFile(filepath.Join(inner, "identity.json"), []byte("null"), 0o600)
+		}},
+		{"no directory", without, func(dir, _ string) error {
+			os.RemoveAll(dir)
+			return os.WriteFile(dir, nil, 0o600)
+		}},
+		{"mode", "every user of the machine", func(dir, _ string) error { return os.Chmod(dir, 0o777) }},
+		{"link", "symbolic link", func(dir, _ string) error {
+			os.Rename(dir, dir+"-moved")
+			return os.Symlink(dir+"-moved", dir)
+		}},
+	} {
+		for _, kind := range []string{"disk", "share"} {
+			if kind == "share" && tc.name == "index" {
+				continue
+			}
+			dir := filepath.Join(base, fmt.Sprint(i, kind))
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			flags := append(args, "--kv-"+kind, dir+":16MiB")
+			startCoppice(t, "first", flags...).stop()
+			dirs, err := inspect.Find(dir)
+			if err != nil || len(dirs) != 1 {
+				t.Fatalf("%v: %v", dirs, err)
+			}
+			if err := tc.harm(dir, dirs[0].Path); err != nil {
+				t.Fatal(err)
+			}
+			p := startCoppice(t, tc.name, flags...)
+			l := tierLoad{tokens: 200}
+			if _, _, err := l.ask(p.url, 0); err != nil {
+				t.Errorf("%s: %v", tc.name, err)
+			}
+			p.stop()
+			said := p.said.String()
+			if warns := strings.Contains(said, `"level":"warn"`); !strings.Contains(said, tc.says) || warns && !strings.Contains(said, dir) || warns != (tc.says != "") {
+				t.Errorf("%s %s: the server says %s", tc.name, kind, said)
+			}
+			if tc.says != without {
+				continue
+			}
+			if _, out, ok := command(t, append(flags, "--kv-required")...); ok || !strings.Contains(out, dir) {
+				t.Errorf("%s %s: with --kv-required: ok %v, says %s", tc.name, kind, ok, out)
+			}
+		}
+	}
+}
