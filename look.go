@@ -34,8 +34,11 @@ type TierStats struct {
 	Tier kv.Tier
 	scheduler.TierMetrics
 	CapacityBytes int64
-	Damaged       int64 // records with wrong checksums; their KV was computed again
+	TierFailures
 }
+
+// TierFailures counts the operations of a tier that failed, by reason.
+type TierFailures = actors.TierFailures
 
 // Stats returns the current figures, or the final ones after Close.
 func (n *Node) Stats(ctx context.Context) (Stats, error) {

@@ -73,7 +73,7 @@ type TierStats struct {
 	Tier kv.Tier
 	scheduler.TierMetrics
 	CapacityBytes int64
-	Damaged       int64 // records with wrong checksums; their KV was computed again
+	TierFailures
 }
 
 func (t *Tiers) validate() error {
@@ -205,12 +205,14 @@ func (t *Tiers) policy(stores []mempool.Store) (c tiering.Config, buffers int) {
 
 // hierarchy holds the open tiers of a system.
 type hierarchy struct {
-	stores   []mempool.Store
-	own      int // the first own stores were opened by Tiers.open; the rest are the caller's
-	buffers  int
-	sharing  int      // tokens per extent, if a tier is shared with other processes; else 0
-	made     []string // directories that Tiers.open created
-	carrier  *carrier.Carrier
+	stores  []mempool.Store         // each a watchedStore
+	watched [kv.Tiers]*watchedStore // the same, by tier
+	own     int                     // the first own stores were opened by Tiers.open; the rest are the caller's
+	buffers int
+	sharing int      // tokens per extent, if a tier is shared with other processes; else 0
+	made    []string // directories that Tiers.open created
+	carrier *carrier.Carrier
+
 	patience time.Duration // closeTime; tests set less
 	until    atomic.Int64  // when stores that do not answer are given up, on System.now; 0: not ending yet
 }
@@ -240,7 +242,11 @@ func openTiers(c *Config) (*hierarchy, error) {
 	h := &hierarchy{stores: stores, own: len(stores) - len(c.Tiers.Stores), made: made, patience: closeTime}
 	policy, buffers := c.Tiers.policy(stores)
 	c.Scheduler.Tiers, h.buffers = &policy, buffers
-	for _, s := range stores {
+	dirs := c.Tiers.dirs()
+	for i, s := range stores {
+		tier := s.Info().Tier
+		h.watched[tier] = watchStore(s, dirs[tier], c.Log)
+		h.stores[i] = h.watched[tier]
 		if s.Info().Shared {
 			h.sharing = policy.Layout.ExtentTokens()
 		}
@@ -313,7 +319,7 @@ func (h *hierarchy) stats(m *scheduler.Metrics) (all []TierStats) {
 	stores, there := h.carrier.Metrics()
 	for t := range stores {
 		if there[t] {
-			all = append(all, TierStats{kv.Tier(t), m.Tiers[t], stores[t].CapacityBytes, stores[t].Damaged})
+			all = append(all, TierStats{kv.Tier(t), m.Tiers[t], stores[t].CapacityBytes, h.watched[t].counts()})
 		}
 	}
 	return all

@@ -20,7 +20,7 @@ import (
 // cacheCmd holds the commands of coppice cache.
 type cacheCmd struct {
 	Ls     cacheLsCmd     `cmd:"" help:"List the extents in a directory of KV."`
-	Stat   cacheStatCmd   `cmd:"" help:"Print model, format and totals of a directory of KV."`
+	Stat   cacheStatCmd   `cmd:"" help:"Print model, format and totals of a directory of KV, or the failures of a server's tiers."`
 	Verify cacheVerifyCmd `cmd:"" help:"Read all KV in a directory and verify its checksums."`
 	Prune  cachePruneCmd  `cmd:"" help:"Remove damaged and unreachable records, or all KV of one model."`
 }
@@ -128,9 +128,6 @@ func spaceName(ns kv.Namespace) string {
 	return strings.Join(parts, " ")
 }
 
-// cacheStatCmd is coppice cache stat.
-type cacheStatCmd struct{ cacheDir }
-
 // dirStat is the report of stat and verify on a directory.
 type dirStat struct {
 	Path       string           `json:"path"`
@@ -143,17 +140,26 @@ type dirStat struct {
 	Bytes      int64            `json:"bytes"`
 	Namespaces int              `json:"namespaces"`
 	Damaged    []string         `json:"damaged"`
+	Foreign    []string         `json:"foreign"`    // of another model, type or version
+	Unreadable []string         `json:"unreadable"` // the system reports an error; the record may be intact
 	Error      string           `json:"error,omitempty"`
 }
 
 // statOf walks the records of a directory and sums them up. With payload it reads the pages
 // and compares checksums.
 func statOf(d *inspect.Dir, payload bool) dirStat {
-	s := dirStat{Path: d.Path, Kind: d.Kind, InUse: d.InUse, Identity: d.Identity, SizeBytes: d.SizeBytes, Damaged: []string{}}
+	s := dirStat{Path: d.Path, Kind: d.Kind, InUse: d.InUse, Identity: d.Identity, SizeBytes: d.SizeBytes, Damaged: []string{}, Foreign: []string{}, Unreadable: []string{}}
 	spaces := map[kv.Namespace]bool{}
 	for r := range d.Records(payload) {
 		if r.Err != nil {
-			s.Damaged = append(s.Damaged, fmt.Sprintf("%s at %d: %v", r.Path, r.At, r.Err))
+			list := &s.Unreadable
+			switch {
+			case errors.Is(r.Err, mempool.ErrForeign):
+				list = &s.Foreign
+			case r.Damaged():
+				list = &s.Damaged
+			}
+			*list = append(*list, fmt.Sprintf("%s at %d: %v", r.Path, r.At, r.Err))
 			continue
 		}
 		s.Extents++
@@ -184,34 +190,35 @@ func (s *dirStat) print(w io.Writer, verified string) {
 	}
 	fmt.Fprintf(w, "  %s tier%s\n  model %s, numerics %s, KV %s, page layout %s\n", s.Kind, use, id.ModelID, id.NumericsID, id.KVType, id.PageLayout)
 	fmt.Fprintf(w, "  pages of %d tokens and %d bytes, %d in an extent\n", id.Layout.PageTokens, id.Layout.PageBytes, id.Layout.ExtentPages)
-	fmt.Fprintf(w, "  %d extents%s, %d tokens, %d bytes, %d namespaces, %d damaged\n", s.Extents, verified, s.Tokens, s.Bytes, s.Namespaces, len(s.Damaged))
-	for _, line := range s.Damaged {
-		fmt.Fprintf(w, "  damaged: %s\n", line)
+	fmt.Fprintf(w, "  %d extents%s, %d tokens, %d bytes, %d namespaces, %d damaged, %d foreign, %d unreadable\n", s.Extents, verified, s.Tokens, s.Bytes, s.Namespaces,
+		len(s.Damaged), len(s.Foreign), len(s.Unreadable))
+	for _, list := range []struct {
+		name  string
+		lines []string
+	}{{"damaged", s.Damaged}, {"foreign", s.Foreign}, {"unreadable", s.Unreadable}} {
+		for _, line := range list.lines {
+			fmt.Fprintf(w, "  %s: %s\n", list.name, line)
+		}
 	}
 }
 
-// Run is called by kong.
-func (c *cacheStatCmd) Run() error { _, err := c.stats(false, ""); return err }
-
-// stats prints the contents of each directory, and returns the number of damaged records. With
-// payload it also verifies the pages. The text verified is printed after the number of extents.
-func (c *cacheDir) stats(payload bool, verified string) (damaged int, err error) {
+// stats prints the contents of each directory and returns them. With payload it also verifies the
+// pages. The text verified is printed after the number of extents.
+func (c *cacheDir) stats(payload bool, verified string) (all []dirStat, err error) {
 	dirs, err := c.find()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var all []dirStat
 	for i := range dirs {
 		s := statOf(&dirs[i], payload)
-		damaged += len(s.Damaged)
 		if all = append(all, s); !c.JSON {
 			s.print(os.Stdout, verified)
 		}
 	}
 	if c.JSON {
-		return damaged, json.NewEncoder(os.Stdout).Encode(all)
+		err = json.NewEncoder(os.Stdout).Encode(all)
 	}
-	return damaged, nil
+	return all, err
 }
 
 // cacheVerifyCmd is coppice cache verify.
@@ -219,11 +226,23 @@ type cacheVerifyCmd struct{ cacheDir }
 
 // Run is called by kong.
 func (c *cacheVerifyCmd) Run() error {
-	damaged, err := c.stats(true, " verified")
-	if err == nil && damaged > 0 {
-		err = fmt.Errorf("%d records are damaged; coppice cache prune removes them", damaged)
+	all, err := c.stats(true, " verified")
+	if err != nil {
+		return err
 	}
-	return err
+	damaged, unreadable := 0, 0
+	for i := range all {
+		damaged += len(all[i].Damaged)
+		unreadable += len(all[i].Unreadable)
+	}
+	var errs []error
+	if damaged > 0 {
+		errs = append(errs, fmt.Errorf("%d records are damaged; coppice cache prune removes them", damaged))
+	}
+	if unreadable > 0 {
+		errs = append(errs, fmt.Errorf("%d records can't be read, for the reasons above; they may be intact", unreadable))
+	}
+	return errors.Join(errs...)
 }
 
 // cachePruneCmd is coppice cache prune.

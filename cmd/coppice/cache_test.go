@@ -85,7 +85,7 @@ func checkCache(t *testing.T, kind, dir string) {
 	id := cacheIdentity("two")
 	other := filepath.Join(dir, id.Fingerprint().String())
 	out, _, ok := command(t, "cache", "stat", dir)
-	if !ok || strings.Count(out, "3 extents, 40 tokens, 10240 bytes, 1 namespaces, 0 damaged") != 2 || strings.Count(out, kind+" tier of 1048576 bytes") != 2 {
+	if !ok || strings.Count(out, "3 extents, 40 tokens, 10240 bytes, 1 namespaces, 0 damaged, 0 foreign, 0 unreadable") != 2 || strings.Count(out, kind+" tier of 1048576 bytes") != 2 {
 		t.Fatalf("stat: %v\n%s", ok, out)
 	}
 	out, _, ok = command(t, "cache", "ls", dir)
@@ -127,6 +127,43 @@ func checkCache(t *testing.T, kind, dir string) {
 	for _, args := range [][]string{{"prune", dir, "--fingerprint", filepath.Base(other)}, {"ls", filepath.Join(dir, "nowhere")}, {"stat", t.TempDir()}} {
 		if _, _, ok := command(t, append([]string{"cache"}, args...)...); ok {
 			t.Errorf("%v succeeds", args)
+		}
+	}
+}
+
+// TestCacheUnreadable: a record that the system can't read is not called damaged, and prune removes
+// neither it nor what continues it.
+func TestCacheUnreadable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := dirmem.Open(dirmem.Config{Dir: dir, Identity: cacheIdentity("one"), Bytes: 1 << 20, Round: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillStore(t, s)
+	paths, err := filepath.Glob(filepath.Join(dir, "*", "??", "*.kvx"))
+	if err != nil || len(paths) != 3 {
+		t.Fatalf("%q: %v", paths, err)
+	}
+	if err := os.Rename(paths[0], paths[0]+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(paths[0], 0o700); err != nil { // reading it fails, also for root
+		t.Fatal(err)
+	}
+	out, _, ok := command(t, "cache", "stat", dir)
+	if !ok || !strings.Contains(out, "2 extents, ") || !strings.Contains(out, "0 damaged, 0 foreign, 1 unreadable") || !strings.Contains(out, "unreadable: "+paths[0]) {
+		t.Errorf("stat: %v\n%s", ok, out)
+	}
+	if _, stderr, ok := command(t, "cache", "verify", dir); ok || !strings.Contains(stderr, "1 records can't be read") {
+		t.Errorf("verify: %v, %s", ok, stderr)
+	}
+	if out, _, ok := command(t, "cache", "prune", dir); ok || !strings.Contains(out, "unchanged") {
+		t.Errorf("prune: %v, %s", ok, out)
+	}
+	for _, path := range paths[1:] {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -75,3 +75,55 @@ func TestServeSickDirectory(t *testing.T) {
 		}
 	}
 }
+
+// TestServeTierFails takes a shared directory away from a running server and gives it back. The server
+// must answer throughout, log one line when writes begin to fail and one when they work again, and
+// show the failures in its metrics.
+func TestServeTierFails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := startCoppice(t, "server", "serve", "--addr", "127.0.0.1:0", "--model", nano(t), "--kv-tokens", "8192", "--no-page",
+		"--kv-share", dir+":512MiB", "--kv-write", "through", "--kv-token-time", "1s")
+	dirs, err := inspect.Find(dir)
+	if err != nil || len(dirs) != 1 {
+		t.Fatalf("%v: %v", dirs, err)
+	}
+	asked, l := 0, tierLoad{tokens: 2100} // only whole extents are shared: 2,048 tokens of this model
+	askUntil := func(line string) {
+		t.Helper()
+		for ; !strings.Contains(p.said.String(), line) && asked < 200; asked++ {
+			if _, _, err := l.ask(p.url, asked); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(p.said.String(), line); n != 1 {
+			t.Errorf("%d lines with %s", n, line)
+		}
+	}
+	inner, away := dirs[0].Path, dirs[0].Path+"-away"
+	if err := os.Rename(inner, away); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(inner, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const put = `"tier":"shared","directory":`
+	askUntil(`"tier begins to fail",` + put)
+	if said := p.said.String(); !strings.Contains(said, "not a directory") || !strings.Contains(said, fmt.Sprintf("%q", dir)) {
+		t.Errorf("the line has no cause or directory: %s", said)
+	}
+	figures := p.figures()
+	if figures[`coppice_tier_failing{model_name="nano",tier="shared"}`] != 1 || figures[`coppice_tier_io_errors_total{model_name="nano",tier="shared"}`] == 0 {
+		t.Errorf("the metrics do not show the failures: %v", figures)
+	}
+	if out, _, ok := command(t, "cache", "stat", "--url", p.url); !ok || !strings.Contains(out, "shared tier is failing") || strings.Contains(out, " 0 I/O errors") {
+		t.Errorf("cache stat does not show the failures: %v, %s", ok, out)
+	}
+	if err := os.Remove(inner); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(away, inner); err != nil {
+		t.Fatal(err)
+	}
+	askUntil(`"tier works again",` + put)
+}

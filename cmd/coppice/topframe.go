@@ -169,6 +169,9 @@ func topTiers(tiers []view.Tier) string {
 	var b strings.Builder
 	for _, t := range tiers {
 		fmt.Fprintf(&b, "  %s %s, %s found", topClean(t.Name), topShare(view.Figure(float64(t.UsedPages)/float64(max(t.Pages, 1)))), topCount(float64(t.HitTokens)))
+		if t.Failing > 0 {
+			b.WriteString(", failing")
+		}
 		if t.Errors > 0 {
 			fmt.Fprintf(&b, ", %s failed", topCount(float64(t.Errors)))
 		}

@@ -41,7 +41,13 @@ type Record struct {
 	Path string
 	At   int64     // offset of its header in the file
 	Used time.Time // the file's modification time; in a shared tier that is the record's last use
-	Err  error     // the record is damaged (mempool.ErrCorrupt), of another identity or can't be read; Record is empty then
+	Err  error     // the record is damaged, of another identity or unreadable; Record is empty then
+}
+
+// Damaged reports whether the record's own bytes show that it is damaged, or something else than a
+// file has its place. After another error than that or mempool.ErrForeign it may be intact.
+func (r *Record) Damaged() bool {
+	return errors.Is(r.Err, mempool.ErrCorrupt) || errors.Is(r.Err, mempool.ErrMiss) || errors.Is(r.Err, blockio.ErrNotRegular)
 }
 
 // Find returns the directories of identities in dir, in order of their names. If dir is named by a
@@ -157,7 +163,7 @@ func (d *Dir) file(path string, step int64, payload bool, yield func(Record) boo
 		if name := strings.TrimSuffix(filepath.Base(path), ".kvx"); r.Err == nil && step == 0 && name != r.Key.String() {
 			r.Err = fmt.Errorf("%w: the file has the record %s", mempool.ErrCorrupt, r.Key.Short())
 		}
-		if step > 0 && errors.Is(r.Err, mempool.ErrMiss) {
+		if step > 0 && errors.Is(r.Err, mempool.ErrMiss) || errors.Is(r.Err, blockio.ErrNotRegular) {
 			if at+step >= st.Size() {
 				break
 			}

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,8 +24,8 @@ type Pruned struct {
 
 // Prune removes damaged records, pipes and the like in their places, duplicates, records whose ancestors are missing, and temporary
 // files older than an hour, which killed processes left. If dry is true, it only counts. It fails
-// with mempool.ErrLocked while a process has a disk tier open, and with the first error of a record
-// that it can't read for another reason than its bytes; then it removes nothing.
+// with mempool.ErrLocked while a process has a disk tier open, and with the system's error if a
+// record can't be read; then it has removed nothing.
 func (d *Dir) Prune(dry bool) (p Pruned, err error) {
 	if d.Err != nil {
 		return p, d.Err
@@ -41,8 +42,8 @@ func (d *Dir) Prune(dry bool) (p Pruned, err error) {
 	for r := range d.Records(true) {
 		switch _, twice := whole[r.Key]; {
 		case errors.Is(r.Err, mempool.ErrForeign):
-		case r.Err != nil && !errors.Is(r.Err, mempool.ErrCorrupt) && !errors.Is(r.Err, blockio.ErrNotRegular): // its children would count as orphans
-			return p, r.Err
+		case r.Err != nil && !r.Damaged(): // its children would count as orphans
+			return Pruned{}, fmt.Errorf("a record can't be read, but may be intact: %w", r.Err)
 		case r.Err != nil, twice:
 			p.Damaged++
 			remove = append(remove, r)

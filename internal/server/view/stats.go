@@ -55,6 +55,12 @@ type Tier struct {
 	ReadMillis    Figure  `json:"read_ms,omitempty" metric:"-" why:"coppice_tier_read_seconds_total by coppice_tier_reads_total"` // mean time of a read
 	Errors        uint64  `json:"errors,omitempty" metric:"tier_errors_total" help:"Moves from or to a tier that failed. Prompts that needed them were computed."`
 	Lost          uint64  `json:"lost,omitempty" metric:"tier_lost_total" help:"Extents that found no room in a tier."`
+	Late          int64   `json:"late,omitempty" metric:"tier_late_total" help:"Operations of a tier that did not end by their deadline."`
+	Busy          int64   `json:"busy,omitempty" metric:"tier_busy_total" help:"Operations that a tier refused because too many were open."`
+	Full          int64   `json:"full,omitempty" metric:"tier_full_total" help:"Writes for which a tier had no room."`
+	Foreign       int64   `json:"foreign,omitempty" metric:"tier_foreign_total" help:"Reads from a tier that found a record of another model, type or version."`
+	IOErrors      int64   `json:"io_errors,omitempty" metric:"tier_io_errors_total" help:"Operations of a tier that failed with an error of the operating system."`
+	Failing       int     `json:"failing,omitempty" metric:"tier_failing" help:"1 while reads from a tier or writes to it fail, else 0."`
 	Damaged       int64   `json:"damaged,omitempty" metric:"tier_damaged_total" help:"Records of a tier with wrong bytes. Their tokens were computed."`
 }
 

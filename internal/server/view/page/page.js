@@ -114,9 +114,11 @@ function pool(p) {
 function tiers(all) {
   $("tiers").hidden = all.length < 2;
   $("tiers").replaceChildren(...all.map((t) => {
-    const more = t.errors ? `, ${count(t.errors)} failed` : "";
+    const reasons = [["late", "late"], ["busy", "refused as busy"], ["full", "without room"], ["foreign", "of another model"], ["damaged", "damaged"], ["io_errors", "with a system error"]];
+    const failed = reasons.filter(([f]) => t[f]).map(([f, name]) => `, ${count(t[f])} ${name}`).join("");
+    const more = (t.failing ? ", failing" : "") + (t.errors ? `, ${count(t.errors)} failed` : "");
     const item = el("li", "", el("span", "", `${t.tier} ${percent(t.pages ? t.used_pages / t.pages : 0)}, ${count(t.hit_tokens)} tokens found${more}`));
-    item.title = `${count(t.used_pages)} of ${count(t.pages)} pages` + (t.reads || t.writes ? `, ${count(t.reads ?? 0)} extents read` + (t.read_ms ? ` in ${duration(t.read_ms)} each` : "") + `, ${count(t.writes ?? 0)} written` : "") + (t.lost ? `, ${count(t.lost)} found no room` : "");
+    item.title = `${count(t.used_pages)} of ${count(t.pages)} pages` + (t.reads || t.writes ? `, ${count(t.reads ?? 0)} extents read` + (t.read_ms ? ` in ${duration(t.read_ms)} each` : "") + `, ${count(t.writes ?? 0)} written` : "") + (t.lost ? `, ${count(t.lost)} lost` : "") + failed;
     return item;
   }));
 }
