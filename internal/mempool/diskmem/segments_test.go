@@ -2,6 +2,8 @@ package diskmem
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 	"github.com/coppice-llm/coppice/kv"
@@ -311,4 +315,32 @@ func TestLittleRoom(t *testing.T) {
 		t.Errorf("%d of 20 extents are found after an open", n)
 	}
 	d.close()
+}
+
+// TestOlderDirectory: a directory of a version whose index had another form, and that recorded no
+// size, opens with all extents.
+func TestOlderDirectory(t *testing.T) {
+	d := newDisk(t, nil)
+	d.put(0, 14)
+	d.close()
+	index := binary.LittleEndian.AppendUint64([]byte("CPPCKVI\n"), 14) // slots, and no record
+	index = binary.LittleEndian.AppendUint64(index, xxh3.Hash(index))
+	if err := os.WriteFile(filepath.Join(d.dir, "index"), index, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	card, err := json.Marshal(blockio.Card{Kind: blockio.Disk, Identity: d.c.Identity})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(d.dir, blockio.IdentityFile), card, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.open()
+	if n, w := d.found(14), d.s.Info().Warnings; n != 14 || len(w) != 0 {
+		t.Errorf("%d of 14 extents are found, warnings: %q", n, w)
+	}
+	d.close()
+	if card, err := blockio.ReadCard(d.dir); err != nil || card.Bytes != d.c.Bytes {
+		t.Errorf("%d bytes are recorded, want %d; %v", card.Bytes, d.c.Bytes, err)
+	}
 }
