@@ -24,11 +24,12 @@ type SubscriberConfig struct {
 	// up to RetryMax. Defaults 10 ms and 5 s, as in Dynamo.
 	RetryMin time.Duration `default:"10ms" min:"1us" max:"1h"`
 	RetryMax time.Duration `default:"5s" max:"1h"`
-	// Grace is how long a rank stays valid after its connection has broken. Then it is cleared.
+	// Grace is how long a rank stays valid after its connection has broken. Then it is cleared, or
+	// Outdated under Follow.Outlast.
 	// Default 2 s. Below 0: cleared at once.
 	Grace time.Duration `default:"2s" max:"1h"`
 	// Silence is how long a rank stays valid without a new message, heartbeats included. Then it
-	// is cleared until its next message. 0: never cleared, because vLLM sends no heartbeats.
+	// is cleared until its next message, or Outdated under Follow.Outlast. 0: never cleared, because vLLM sends no heartbeats.
 	Silence time.Duration `min:"0s" max:"24h"`
 	// DumpBlocks bounds the blocks of one snapshot. Default 1<<22.
 	DumpBlocks int `default:"1<<22" min:"1" max:"1<<32"`

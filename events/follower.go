@@ -71,6 +71,7 @@ type gap struct {
 type identity struct {
 	last    uint64 // hash of the last applied batch
 	doubted bool   // the connection is new, and no batch has shown yet whether the publisher is the same
+	another bool   // a number, an epoch or a replay has shown that the publisher is not the one of the contents
 }
 
 // staleRun is the number of consecutive old numbers that show that a new publisher counts from
@@ -124,6 +125,7 @@ type clock struct {
 	retryAt  time.Time
 	brokenAt time.Time // when the connection broke
 	heardAt  time.Time
+	endsAt   time.Time // when outdated contents are cleared
 }
 
 // newFollower returns a follower of rank r, whose events come from src and go to sink; how has
@@ -181,23 +183,28 @@ func (f *follower) run() {
 	}
 }
 
-// tick does what is due at now: clear the rank at the end of Grace or of Silence, or start the
-// next recovery.
+// tick does what is due at now: stop trusting the rank at the end of Grace or of Silence, clear
+// outdated contents, or start the next recovery.
 func (f *follower) tick(now time.Time) {
 	if due(f.brokenAt, f.cfg.Grace, now) {
 		f.brokenAt = time.Time{}
 		if f.state != Faulty {
 			f.retryAt = time.Time{}
-			f.invalidate(Waiting, nil)
+			f.distrust(nil)
 		}
 	}
 	if f.cfg.Silence > 0 && f.state == Live && due(f.heardAt, f.cfg.Silence, now) {
+		f.distrust(nil)
+	}
+	if due(f.endsAt, 0, now) {
 		f.invalidate(Waiting, nil)
 	}
 	if due(f.retryAt, 0, now) {
 		f.retryAt = time.Time{}
 		if f.state == Lost {
 			f.rebuild()
+		} else if f.state == Outdated {
+			f.catchUp()
 		} else if next, live := f.cursor.Next(); live && f.missing >= next {
 			f.fillGap()
 		}
@@ -239,6 +246,7 @@ func (f *follower) pause(now time.Time) time.Duration {
 	}
 	until(f.brokenAt, f.cfg.Grace)
 	until(f.retryAt, 0)
+	until(f.endsAt, 0)
 	if f.cfg.Silence > 0 && f.state == Live {
 		until(f.heardAt, f.cfg.Silence)
 	}
@@ -259,7 +267,7 @@ func (f *follower) take(frame *Frame) {
 		f.retryAt = time.Time{} // the next connection starts the next recovery
 		if f.brokenAt = time.Now(); f.cfg.Grace < 0 {
 			f.brokenAt = time.Time{}
-			f.invalidate(Waiting, nil)
+			f.distrust(nil)
 		}
 	case frame.Kind == FrameMalformed:
 		f.counts.Malformed++
@@ -298,7 +306,9 @@ func (f *follower) batch(m *Message) {
 	}
 	switch verdict {
 	case Contiguous:
-		f.applyOrMend(m)
+		if f.applyOrMend(m); f.state == Outdated { // nothing was missed
+			f.recovered()
+		}
 		return
 	case Stale:
 		if !f.maybeRestarted(m) {
@@ -306,6 +316,7 @@ func (f *follower) batch(m *Message) {
 			return
 		}
 		f.counts.Restarts++
+		f.another = true
 		f.rebuild()
 		f.backOff()
 	case Gap:
@@ -322,6 +333,7 @@ func (f *follower) batch(m *Message) {
 			return
 		}
 		f.counts.Restarts++
+		f.another = true
 		f.rebuild()
 		f.backOff()
 	case Initial:

@@ -27,16 +27,40 @@ func (f *follower) invalidate(s State, err error) {
 	f.sink.Clear(f.rank)
 	f.cursor.Reset()
 	f.counts.Clears++
-	f.doubted = false
+	f.doubted, f.another, f.endsAt = false, false, time.Time{}
 	f.accept, f.missing, f.orphanNext, f.orphanWait = false, 0, 0, 0
 	f.enter(s, err)
 }
 
-// failRecovery handles a recovery that failed with err: the rank is Lost, and the next recovery
-// is scheduled.
+// distrust handles the end of Grace or of Silence, for the reason err: the contents are Outdated if
+// Outlast allows to keep them, and cleared otherwise. Outdated contents keep the end of their first
+// outage, because several may follow one another.
+func (f *follower) distrust(err error) {
+	if !f.mayOutlast() {
+		f.invalidate(Waiting, err)
+		return
+	}
+	if f.state == Live {
+		f.endsAt = time.Now().Add(f.how.Outlast)
+	}
+	f.enter(Outdated, err)
+}
+
+// mayOutlast reports whether the contents may be kept though later batches do not arrive.
+func (f *follower) mayOutlast() bool {
+	_, applied := f.cursor.Next()
+	return f.how.Outlast > 0 && applied && !f.another && (f.state == Live || f.state == Outdated)
+}
+
+// failRecovery handles a recovery that failed with err: the rank is Lost, or Outdated if the
+// publisher could not be asked. The next recovery is scheduled.
 func (f *follower) failRecovery(err error) {
 	f.counts.FailedRecoveries++
-	f.invalidate(Lost, err)
+	if errors.Is(err, ErrUnreachable) && f.mayOutlast() {
+		f.distrust(err)
+	} else {
+		f.invalidate(Lost, err)
+	}
 	f.backOff()
 }
 
@@ -51,6 +75,7 @@ func (f *follower) backOff() {
 func (f *follower) recovered() {
 	f.wait = 0
 	f.missing = 0
+	f.another, f.endsAt = false, time.Time{}
 	f.heardAt = time.Now() // the answer may have taken longer than Silence
 	f.enter(Live, nil)
 }
@@ -61,7 +86,7 @@ func (f *follower) recovered() {
 // batch (field doubted), which has either the next number or shows another publisher.
 func (f *follower) catchUp() {
 	next, live := f.cursor.Next()
-	if !live || next == 0 || f.state != Live {
+	if !live || next == 0 || f.state != Live && f.state != Outdated {
 		f.rebuild()
 		return
 	}
@@ -76,6 +101,7 @@ func (f *follower) catchUp() {
 		f.doubted = true
 		f.rebuild()
 	default:
+		f.another = errors.Is(err, errRestarted)
 		f.rebuild()
 	}
 }
@@ -92,7 +118,7 @@ func (f *follower) resume(next uint64) error {
 		case m.Epoch != 0 && epoch != 0 && m.Epoch != epoch:
 			return errRestarted
 		case m.Seq == next-1:
-			if same = xxh3.Hash(m.Payload) == last; !same {
+			if same = m.Epoch != 0 && m.Epoch == epoch || xxh3.Hash(m.Payload) == last; !same {
 				return errRestarted
 			}
 			return nil
@@ -131,6 +157,7 @@ func (f *follower) fillGap() {
 			f.backOff()
 		}
 	default:
+		f.another = err == nil || errors.Is(err, errRestarted) // without an error, the answer has another epoch
 		f.rebuild()
 	}
 }

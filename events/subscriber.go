@@ -16,13 +16,14 @@ type State uint8
 
 // The states.
 const (
-	Waiting State = iota // the contents are empty: never connected, disconnected or silent for too long
-	Live                 // the contents are those of the publisher after batch Status.Next-1
-	Lost                 // a loss could not be repaired; the contents are cleared, and recovery is retried
-	Faulty               // the rank can't be indexed, see Status.Err; the contents are cleared, and nothing is retried
+	Waiting  State = iota // the contents are empty: never connected, disconnected or silent for too long
+	Live                  // the contents are those of the publisher after batch Status.Next-1
+	Lost                  // a loss could not be repaired; the contents are cleared, and recovery is retried
+	Faulty                // the rank can't be indexed, see Status.Err; the contents are cleared, and nothing is retried
+	Outdated              // the contents are those of the publisher after batch Status.Next-1; later batches do not arrive, see Follow.Outlast
 )
 
-var stateNames = [...]string{"waiting", "live", "lost", "faulty"}
+var stateNames = [...]string{"waiting", "live", "lost", "faulty", "outdated"}
 
 func (s State) String() string { return stateNames[s] }
 
@@ -61,6 +62,11 @@ type Follow struct {
 	// Silence replaces SubscriberConfig.Silence for this rank, whose publisher sends heartbeats.
 	// 0: SubscriberConfig.Silence.
 	Silence time.Duration
+	// Outlast is how long the rank keeps its last contents, in state Outdated, while nothing
+	// arrives and nothing shows that the publisher has restarted. It is for a transport through a
+	// server of its own, such as NATS: an outage of that server says nothing about the publisher's
+	// cache. 0: the contents are cleared at once.
+	Outlast time.Duration
 }
 
 // Add starts to follow rank r through src. The subscriber owns src from then on, and closes it
@@ -125,7 +131,7 @@ func (s *Subscriber) Close() {
 // Status describes one rank.
 type Status struct {
 	State State
-	Err   error // the reason for Lost or Faulty
+	Err   error // the reason for Lost or Faulty, and for Outdated if a request has failed
 	Epoch uint64
 	Next  uint64 // number of the next batch
 	// Doubted says that it is unknown, after a reconnect, whether the publisher is the same as

@@ -23,6 +23,10 @@ type Snapshot struct {
 // EndSeq marks the end of a replay on the wire: -1 as vLLM writes it.
 const EndSeq = ^uint64(0)
 
+// ErrUnreachable is wrapped by errors of Replay and Snapshot of a [Source] if nothing came back from
+// the publisher. Such an error says nothing about the publisher's cache.
+var ErrUnreachable = errors.New("events: no answer from the publisher")
+
 // ErrUnsupported is returned by Replay and Snapshot of a [Source] whose publisher does not offer
 // them.
 var ErrUnsupported = errors.New("events: the publisher does not offer this")
@@ -78,9 +82,11 @@ type Source interface {
 	Start() <-chan Frame
 	// Replay calls each for the batches that the publisher keeps, from number from on, in order.
 	// It returns the publisher's epoch, or 0 if that is unknown. It fails with ErrUnsupported,
-	// or with the error of ctx, of each, or of the transport.
+	// or with the error of ctx, of each, or of the transport. If nothing came back, the error may
+	// wrap ErrUnreachable.
 	Replay(ctx context.Context, from uint64, each func(Message) error) (epoch uint64, err error)
-	// Snapshot fails with ErrUnsupported, with ctx's error, or the transport's.
+	// Snapshot fails with ErrUnsupported, with ctx's error, or the transport's. If nothing came
+	// back, the error may wrap ErrUnreachable.
 	Snapshot(ctx context.Context) (Snapshot, error)
 	Close() error
 }

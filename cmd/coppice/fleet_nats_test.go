@@ -6,7 +6,7 @@ import (
 )
 
 // TestFleetNATS checks that requests go on while NATS is down: routed by the last known
-// caches at first, then by load. When NATS is back, the router soon knows each worker's
+// caches until --events-outlast ends, then by load. When NATS is back, the router soon knows each worker's
 // blocks, and it never assumed more than a worker had. A worker that died meanwhile leaves
 // the fleet.
 func TestFleetNATS(t *testing.T) {
@@ -17,7 +17,7 @@ func TestFleetNATS(t *testing.T) {
 	for i := range 3 {
 		f.workers = append(f.workers, startWorker(t, fmt.Sprint("w", i), storyTokens, broker.url))
 	}
-	f.route("--events", broker.url, "--no-predict")
+	f.route("--events", broker.url, "--no-predict", "--events-outlast", "2s")
 	next := 0
 	play := func(requests int) { next = f.play(requests, next) }
 	play(60)
@@ -36,7 +36,7 @@ func TestFleetNATS(t *testing.T) {
 	f.untilAgreed()
 	f.checkPrefixes(story, next/story.each-1, next/story.each+2)
 
-	// Down for long: the router no longer trusts the last known caches.
+	// Down for longer than --events-outlast: the router no longer trusts the last known caches.
 	c = gather(t, f.router.url, 9, next, story)
 	c.untilMore(t, 10)
 	broker.kill()

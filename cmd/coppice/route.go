@@ -44,6 +44,7 @@ type routeCmd struct {
 	Temperature  float64            `default:"0" min:"0" max:"1e9" help:"Above 0, choose workers of higher cost too, at random: with 1 the worst worker has about a third of the best one's probability."`
 	SessionTTL   time.Duration      `name:"session-ttl" default:"0" min:"0s" max:"8760h" help:"How long after its last request a session (header X-Session-Id, or the field user) keeps its worker, at all --replicas. 0: ignore sessions."`
 	GuessTTL     time.Duration      `name:"guess-ttl" default:"2m" min:"1ms" max:"24h" help:"For workers without events: how long a prompt counts as cached at the worker that got it."`
+	Outlast      time.Duration      `name:"events-outlast" default:"5m" min:"0s" max:"24h" help:"While NATS is away: how long the last known caches of healthy workers still count. Usage in answers corrects them. 0: not at all."`
 	Predict      bool               `default:"true" negatable:"" help:"Count a prompt as cached at its worker until its first token, because events arrive a little later."`
 	StallAfter   time.Duration      `name:"stall-after" default:"2s" min:"0s" max:"24h" help:"A worker that is late with a token by this much and by three times the prediction gets no new requests until it makes progress. 0: never."`
 	Seed         uint64             `default:"1" help:"Seed of all random choices."`

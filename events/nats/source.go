@@ -27,7 +27,7 @@ const (
 const maxAnswers = 1 << 20
 
 // ErrNoPublisher reports that no publisher subscribes to the worker's requests.
-var ErrNoPublisher = errors.New("nats: the worker's publisher does not answer")
+var ErrNoPublisher = fmt.Errorf("nats: no publisher of the worker is connected: %w", events.ErrUnreachable)
 
 // Source reads one rank's events over NATS. It is an [events.Source].
 type Source struct {
@@ -189,13 +189,13 @@ func (s *Source) Snapshot(ctx context.Context) (events.Snapshot, error) {
 
 // ask sends a request to the publisher and calls each with every message of the answer. It
 // returns the end message, which has no payload. The error is that of each, [ErrNoPublisher], or
-// says that the answer is incomplete.
+// says that the answer is incomplete; it wraps [events.ErrUnreachable] if none has begun to arrive.
 func (s *Source) ask(ctx context.Context, request string, each func(events.Message) error) (end events.Message, err error) {
 	s.mu.Lock()
 	nc := s.nc
 	s.mu.Unlock()
 	if nc == nil {
-		return end, nats.ErrConnectionClosed
+		return end, fmt.Errorf("%w: %w", events.ErrUnreachable, nats.ErrConnectionClosed)
 	}
 	inbox := nc.NewRespInbox()
 	sub, err := subscribe(nc, inbox, maxAnswers, s.cfg.SnapshotBytes+1<<20)
@@ -204,12 +204,15 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	if err := nc.PublishRequest(s.cfg.askSubject(), inbox, []byte(request)); err != nil {
-		return end, fmt.Errorf("nats: %w", err)
+		return end, fmt.Errorf("%w: %w", events.ErrUnreachable, err)
 	}
 	for heard := 0; ; {
 		m, err := sub.NextMsgWithContext(ctx)
 		if errors.Is(err, nats.ErrNoResponders) {
 			return end, fmt.Errorf("%w at %s", ErrNoPublisher, s.cfg.askSubject())
+		}
+		if err != nil && heard == 0 {
+			return end, fmt.Errorf("%w: %w", events.ErrUnreachable, err)
 		}
 		if err != nil {
 			return end, fmt.Errorf("nats: %w", err)

@@ -22,7 +22,7 @@ type scrape struct {
 // workerScrape holds the figures of one worker.
 type workerScrape struct {
 	Worker string         `label:"true"`
-	Mode   map[string]int `metric:"worker_mode" by:"mode" help:"1 for the source of a worker's index entries: events, approximate, or waiting for events."`
+	Mode   map[string]int `metric:"worker_mode" by:"mode" help:"1 for the source of a worker's index entries: events, approximate, outdated (its last events; none arrive now), or waiting for events."`
 	Ranks  []RankStatus   `by:"rank"`
 }
 

@@ -78,6 +78,11 @@ type Config struct {
 	// nothing else shows that events no longer arrive. Default 10 s.
 	EventSilence time.Duration `default:"10s" above:"0s" max:"24h"`
 
+	// EventOutlast is how long the last known cache of a worker still counts while NATS is away and
+	// the worker is healthy. The usage in its answers corrects what is known. Default 5 min;
+	// negative: not at all.
+	EventOutlast time.Duration `default:"5m" max:"24h"`
+
 	quiet time.Duration // in tests: see zmq.SourceConfig
 
 	// Tenant returns the tenant of a request, or refuses it. Default: one unnamed tenant with

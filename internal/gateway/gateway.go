@@ -98,7 +98,8 @@ func New(cfg Config) (*Gateway, error) {
 	if g.members, err = members.New(members.Config{
 		MaxWorkers: cfg.Router.MaxWorkers, BlockTokens: g.dispatch.BlockTokens(), Sink: g.dispatch.Sink(), Apply: g.apply,
 		Admit:     func(url string, c *card.Card) error { return g.dispatch.Pools().Admit(url, c) },
-		Tokenizer: given, NATS: cfg.NATS, Consolidate: cfg.Consolidate, Approximate: cfg.Approximate, Silence: cfg.EventSilence, Quiet: cfg.quiet, Keyed: keyed, Tenants: tenants,
+		Tokenizer: given, NATS: cfg.NATS, Consolidate: cfg.Consolidate, Approximate: cfg.Approximate, Keyed: keyed, Tenants: tenants,
+		Silence: cfg.EventSilence, Outlast: max(0, cfg.EventOutlast), Quiet: cfg.quiet,
 		Transport: g.transport, Key: cfg.WorkerKey, ProbeEvery: cfg.ProbeEvery, ProbeTimeout: cfg.ProbeTimeout, FailAfter: cfg.FailAfter, Log: cfg.Log,
 	}); err != nil {
 		return nil, err

@@ -57,7 +57,8 @@ func (p *proxiedRequest) ended(r *http.Request) {
 
 // confirm compares the predicted overlap with the number of cached tokens in the answer's usage.
 // A worker always computes at least one prompt token, so a prompt that is fully cached reports
-// one cached token less than it has; the + 1 makes up for it.
+// one cached token less than it has; the + 1 makes up for it. An outdated index is corrected by the
+// answer.
 func (p *proxiedRequest) confirm() {
 	m := p.g.metrics
 	if p.blocks == 0 {
@@ -71,6 +72,9 @@ func (p *proxiedRequest) confirm() {
 	cached, predicted := min(p.blocks, (u.cached+1)/p.g.dispatch.BlockTokens()), min(p.blocks, p.decision.Overlap.Blocks())
 	m.Overlaps.Add(float64(cached))
 	m.Over.Add(float64(max(0, predicted-cached)))
+	if cached < len(p.doubted) {
+		p.g.dispatch.Correct(p.decision.Worker, p.doubted[cached:])
+	}
 	m.Under.Add(float64(max(0, cached-predicted)))
 }
 

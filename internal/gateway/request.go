@@ -55,6 +55,7 @@ type proxiedRequest struct {
 	fault    error
 	stuck    bool // no other worker may be asked, because the last one may have begun the request
 	answer   answer
+	doubted  []kv.BlockHash // blocks that an outdated index says the worker has, see dispatch.Ask.Doubted
 }
 
 // summary holds the facts about a prompt for headers and metrics.
@@ -90,6 +91,7 @@ func (p *proxiedRequest) release() {
 		return
 	}
 	p.buffer = nil
+	p.doubted = b.ask.Doubted(&p.decision)
 	for _, pool := range b.ask.Left {
 		p.g.metrics.PoolLeft.WithLabelValues(pool).Inc()
 	}

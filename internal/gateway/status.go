@@ -127,7 +127,7 @@ func (g *Gateway) Fleet() FleetStatus {
 	return f
 }
 
-// mode returns the source of a worker's index entries: events, approximate or waiting. It is
+// mode returns the source of a worker's index entries, as [members.Fleet.Mode] does. It is
 // waiting if the worker sends events, but the cache of one of its ranks is still guessed.
 func (g *Gateway) mode(m *members.Member) string {
 	mode, c := g.members.Mode(m), m.Status().Card

@@ -26,13 +26,14 @@ type Ask struct {
 	guessed  []kvindex.Overlap
 	overlaps []router.Overlap
 	stage    stage
+	outdated bool // the index of the chosen rank is no longer kept current
 }
 
 // Reset clears the request and keeps the memory.
 func (a *Ask) Reset() {
 	a.hashes.Reset(nil, kv.Namespace{})
 	a.Request = router.Request{Avoid: a.Request.Avoid[:0]}
-	a.Exact, a.Asked, a.Query, a.Left = false, 0, global.Query{}, a.Left[:0]
+	a.Exact, a.outdated, a.Asked, a.Query, a.Left = false, false, 0, global.Query{}, a.Left[:0]
 	a.stage = stage{ids: a.stage.ids[:0]}
 }
 

@@ -43,6 +43,7 @@ type Dispatcher struct {
 // rank holds the facts about a rank that the router does not need.
 type rank struct {
 	blind   bool // no events arrive from it, so the contents of its cache are guessed
+	indexed bool // events have arrived from it, so the index may hold its blocks
 	fresh   bool // it has joined, and SetHealth has not been called for it yet
 	longest int  // most blocks of a prompt that it accepts; 0: unknown
 }
@@ -231,6 +232,8 @@ func (d *Dispatcher) wait(ctx context.Context, ticket router.Ticket, w waiter, p
 func (d *Dispatcher) reserved(a *Ask, decision router.Decision, now time.Duration) {
 	d.open[decision.Reservation] = struct{}{}
 	d.notePeers()
+	k := d.ranks[decision.Worker]
+	a.outdated = k != nil && k.blind && k.indexed
 	d.guess(decision.Worker, a.Request.Hashes, a.Request.Untold, now)
 }
 

@@ -118,6 +118,7 @@ func (d *Dispatcher) SetEventsLive(w kv.Rank, live bool) {
 		return
 	}
 	if k.blind = !live; live {
+		k.indexed = true
 		d.guesses.Clear(w)
 	}
 }
@@ -128,6 +129,25 @@ func (d *Dispatcher) Guesses(w kv.Rank) bool {
 	defer d.mu.Unlock()
 	k := d.ranks[w]
 	return k != nil && k.blind
+}
+
+// Doubted returns the hashes of the blocks that rank d.Worker should have by an index which is
+// outdated since its events no longer arrive. It returns nil if the index is current, or guesses are
+// all there is. It allocates only the result.
+func (a *Ask) Doubted(d *router.Decision) []kv.BlockHash {
+	if !a.Exact || !a.outdated {
+		return nil
+	}
+	return slices.Clone(a.Request.Hashes[:min(d.Overlap.Blocks(), len(a.Request.Hashes))])
+}
+
+// Correct removes blocks from the index of rank w if it is still outdated: an answer of the rank has
+// shown that its cache lacked them, and so all blocks after them. The rank has computed them since then,
+// which is a guess.
+func (d *Dispatcher) Correct(w kv.Rank, hashes []kv.BlockHash) {
+	if d.Guesses(w) {
+		d.index.Lose(w, hashes)
+	}
 }
 
 // Sink returns the sink for workers' events. It updates the index, and ends the router's

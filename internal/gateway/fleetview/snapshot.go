@@ -25,7 +25,7 @@ type About struct {
 	URL    string   `json:"url"`
 	State  string   `json:"state"`
 	Error  string   `json:"error,omitempty"`
-	Mode   string   `json:"mode"` // source of its index entries: events, approximate or waiting
+	Mode   string   `json:"mode"` // source of its index entries: events, approximate, outdated or waiting
 	Pool   string   `json:"pool,omitempty"`
 	Models []string `json:"models"`
 }

@@ -30,6 +30,7 @@ type Config struct {
 	Consolidate []Sockets     // further event sources of each worker
 	Approximate bool          // do not follow the events of workers
 	Silence     time.Duration // how long no event may arrive from a worker that sends heartbeats
+	Outlast     time.Duration // how long what is known of a cache outlasts an outage of NATS; 0: not at all
 	Quiet       time.Duration // as in zmq.SourceConfig; 0: its default
 
 	// Keyed says that the gateway requires API keys. Tenants says that it separates tenants'

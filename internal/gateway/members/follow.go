@@ -24,7 +24,8 @@ func (f *Fleet) Events(w kv.Rank) (events.Status, bool) { return f.subscribers[0
 func (f *Fleet) EventCounts() events.Counts { return f.subscribers[0].Counts() }
 
 // Mode returns the source of a worker's index entries: "events", "approximate" if it has no
-// events to follow, or "waiting" if the events of some rank do not arrive.
+// events to follow, "outdated" if the events of some rank do not arrive now, but its last index entries
+// are kept, or "waiting" if nothing is known of some rank.
 func (f *Fleet) Mode(m *Member) string {
 	c := m.card()
 	if c == nil {
@@ -33,12 +34,17 @@ func (f *Fleet) Mode(m *Member) string {
 	if f.sources(m, c) == nil {
 		return "approximate"
 	}
+	mode := "events"
 	for dp := range m.Ranks() {
-		if !f.live(m.rank(c, dp)) {
+		switch s, _ := f.Events(m.rank(c, dp)); s.State {
+		case events.Live:
+		case events.Outdated:
+			mode = "outdated"
+		default:
 			return "waiting"
 		}
 	}
-	return "events"
+	return mode
 }
 
 // live reports whether the events of a rank are live.
@@ -124,6 +130,9 @@ func (k *keeper) startFollowing() error {
 	if c.ZMQ != nil || c.NATS != nil {
 		how.Silence = f.cfg.Silence // its publisher sends heartbeats
 	}
+	if k.m.given.Events == "" && c.ZMQ == nil && c.NATS != nil {
+		how.Outlast = f.cfg.Outlast // an outage of NATS is none of the worker
+	}
 	for _, w := range k.ranks {
 		src, err := open(w.DP)
 		if err == nil {
@@ -155,7 +164,7 @@ func (k *keeper) watch(now time.Time) {
 		}
 		if s.Elsewhere {
 			k.warn("the worker's events have another topic: nothing is known of its cache", fmt.Errorf("rank %d: a message arrived with topic %q; is the configured topic right?", w.DP, s.Topic))
-		} else if s.State != events.Live && now.Sub(k.since) > eventPatience {
+		} else if s.State != events.Live && s.State != events.Outdated && now.Sub(k.since) > eventPatience {
 			k.warn("no events arrive from the worker: its cache is guessed", fmt.Errorf("rank %d is %v; are its ports reachable from here?", w.DP, s.State))
 		} else if s.Counts.UnknownWorker > 0 && s.Counts.Batches == 0 {
 			k.warn("the worker's events are all of another rank: nothing is known of its cache", fmt.Errorf("%d messages arrived, none of rank %d", s.Counts.UnknownWorker, w.DP))

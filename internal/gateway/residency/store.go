@@ -2,6 +2,7 @@ package residency
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/kv"
@@ -245,6 +246,28 @@ func (x *Residency) removePart(k *rank, tier kv.Tier, hashes []kv.BlockHash) {
 	default:
 		x.removeNames(k, tier, hashes)
 	}
+}
+
+// Lose removes blocks of a rank from all tiers. Unlike Remove it takes hashes of kv.Chain, also for
+// a rank whose hashes are its own.
+func (x *Residency) Lose(r kv.Rank, hashes []kv.BlockHash) {
+	k := x.rank(r)
+	if k == nil {
+		return
+	}
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	for part := range slices.Chunk(hashes, maxPart) {
+		x.losePart(k, part)
+	}
+}
+
+// losePart is Lose for at most maxPart blocks, while it holds the rank's lock.
+func (x *Residency) losePart(k *rank, hashes []kv.BlockHash) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer k.show()
+	x.removeFrom(k, anyTier, hashes)
 }
 
 // removeNames removes blocks of a rank whose hashes are its own, given by these hashes (names),

@@ -84,7 +84,7 @@ function worker(w) {
   line("cached / predicted", `${share(w.sums.cached_tokens, w.sums.confirmed_tokens)} / ${share(w.sums.predicted_tokens, w.sums.confirmed_tokens)}`);
   return el("article", "worker",
     el("h3", "", el("span", "dot " + (dots[w.state] || "lost")), w.name || w.url, el("span", "sub", w.state + (w.pool ? " · " + w.pool : ""))),
-    el("p", "", `${w.models.join(", ") || "no model yet"} · cache known by ${w.mode === "events" ? "events" : w.mode === "approximate" ? "what was sent there" : "nothing yet"}`),
+    el("p", "", `${w.models.join(", ") || "no model yet"} · cache known by ${w.mode === "events" ? "events" : w.mode === "approximate" ? "what was sent there" : w.mode === "outdated" ? "its last events, none arrive now" : "nothing yet"}`),
     w.error ? el("p", "bad", w.error) : null, list);
 }
 
