@@ -43,7 +43,11 @@ func (f Facts) Document() []byte {
 	f.narrow(schemas)
 	for _, name := range []string{"CompletionRequest", "ChatRequest"} {
 		fields := schemas[name].(map[string]any)["properties"].(map[string]any)
-		fields["n"].(map[string]any)["maximum"] = min(f.Choices, maxN)
+		for _, field := range []string{"n", "best_of"} {
+			if v, ok := fields[field].(map[string]any); ok {
+				v["maximum"] = min(f.Choices, maxN)
+			}
+		}
 		for field, v := range f.Sampling {
 			fields[field].(map[string]any)["default"] = v
 		}

@@ -104,7 +104,7 @@ func TestChoices(t *testing.T) {
 	if !slices.Equal(got, texts) {
 		t.Errorf("streamed %q, whole %q", got, texts)
 	}
-	b.refused("POST", "/v1/completions", `{"prompt":"x","n":128,"best_of":128}`, 400, "invalid_value")
+	b.refused("POST", "/v1/completions", `{"prompt":"x","n":128,"best_of":128}`, 400, "too_many_choices")
 	b.quiet()
 }
 

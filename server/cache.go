@@ -15,14 +15,24 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
-// cacheStats answers GET /v1/cache/stats. Only admins see the figures per tenant.
+// cacheStats answers GET /v1/cache/stats. Admins see the figures of the node, and others those of
+// their own tenant: the node's figures would show them the load and the prompts of other tenants.
 func (c *call) cacheStats() error {
 	st, err := c.s.stats(c.r.Context())
 	if err != nil {
 		return err
 	}
+	if !c.caller.admin {
+		own := c.s.metrics.account(c.caller.tenant).figures()
+		for _, t := range st.Tenants {
+			if t.Tenant == c.caller.tenant {
+				own.Running, own.Waiting, own.ShareLeft = t.Running, t.Waiting, t.ShareLeft
+			}
+		}
+		return c.marshal(own)
+	}
 	flat := figures.Flat(*st)
-	if !c.caller.admin || len(st.Tenants) == 0 {
+	if len(st.Tenants) == 0 {
 		delete(flat, "tenants")
 	}
 	return c.marshal(flat)

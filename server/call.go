@@ -193,6 +193,8 @@ type endpoint struct {
 	quiet bool
 	// probe marks health probes: neither log line nor span.
 	probe bool
+	// place marks requests that take one of a few places: pages of other sites may not send them.
+	place bool
 	serve func(*call) error
 }
 

@@ -85,7 +85,8 @@ type Config struct {
 	// answer and all else gets status 503. Beyond these, connections wait to be accepted.
 	// Default 8192.
 	MaxConns int `default:"8192" min:"1" max:"1<<40"`
-	// MaxChoices bounds the outputs of one request: prompts times n. Default 128.
+	// MaxChoices bounds the outputs of one request: prompts times n. Default 128. The node's
+	// scheduler.Config.MaxSamples bounds n too.
 	MaxChoices int `default:"128" min:"1" max:"1<<40"`
 	// MaxTimeout is the time limit of requests that set none or a longer one. Default 10
 	// minutes.

@@ -78,7 +78,7 @@ func (c *call) accept(p *openai.Params, prompts int) error {
 	if err := p.Fits(c.s.cfg.Node.Info().Vocab); err != nil {
 		return err
 	}
-	return c.s.choices(prompts * p.N)
+	return c.s.choices(prompts, p.N)
 }
 
 // generate runs reqs, one request per prompt, with the parameters p, and answers with their
@@ -124,9 +124,15 @@ func (s *Server) knows(model string) error {
 	return openai.ModelNotFound(model)
 }
 
-// choices refuses a request for too many outputs.
-func (s *Server) choices(n int) error {
-	if n <= s.cfg.MaxChoices {
+// maxChoices returns the largest n of a request: Config.MaxChoices, or less if the node takes less.
+func (s *Server) maxChoices() int { return min(s.cfg.MaxChoices, s.cfg.Node.Limits().MaxSamples) }
+
+// choices refuses a request for too many outputs: n for each of its prompts.
+func (s *Server) choices(prompts, n int) error {
+	if most := s.maxChoices(); n > most {
+		return openai.NewError(http.StatusBadRequest, "too_many_choices", "n is %d, want at most %d", n, most).At("n")
+	}
+	if n *= prompts; n <= s.cfg.MaxChoices {
 		return nil
 	}
 	return openai.NewError(http.StatusBadRequest, "too_many_choices", "prompts times n is %d, want at most %d outputs in one request", n, s.cfg.MaxChoices).At("n")

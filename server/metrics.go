@@ -20,7 +20,8 @@ type metrics struct {
 	registry *prometheus.Registry
 	conns    atomic.Int64
 
-	labelled map[string]bool // tenants with a label of their own
+	labelled map[string]bool     // tenants with a label of their own
+	accounts map[string]*account // by tenant; never changed after newMetrics
 }
 
 // instruments are created and registered by their tags.
@@ -55,7 +56,7 @@ var sizes = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8
 // newMetrics sets s.metrics and registers them. It fails if the registry has any of them already. The
 // registry may read s before newMetrics returns, so the collector of s comes last.
 func newMetrics(s *Server) error {
-	m := &metrics{registry: s.cfg.Registry, labelled: map[string]bool{}}
+	m := &metrics{registry: s.cfg.Registry, labelled: map[string]bool{}, accounts: map[string]*account{}}
 	s.metrics = m
 	names := figures.Names{Prefix: "coppice_", Labels: prometheus.Labels{"model_name": s.cfg.Model}}
 	if s.cfg.MetricAliases == VLLMNames {
@@ -73,6 +74,9 @@ func newMetrics(s *Server) error {
 		keys = []Key{{}}
 	}
 	for _, k := range keys {
+		if m.accounts[k.Tenant] == nil {
+			m.accounts[k.Tenant] = new(account)
+		}
 		if len(m.labelled) < s.cfg.TenantLabels {
 			m.labelled[k.Tenant] = true
 		}
@@ -125,6 +129,7 @@ func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) 
 		m.Slow.Inc()
 	}
 	b, tenant := &c.bill, m.label(c.caller.tenant)
+	m.account(c.caller.tenant).add(b)
 	m.TenantRequests.WithLabelValues(tenant).Inc()
 	m.TenantPrompt.WithLabelValues(tenant).Add(float64(b.promptTokens))
 	m.TenantCached.WithLabelValues(tenant).Add(float64(b.cachedTokens))

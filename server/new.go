@@ -44,7 +44,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.fixed.document = openai.Facts{
-		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: cfg.MaxChoices,
+		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: s.maxChoices(),
 		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling),
 	}.Document()
 	if s.keys, err = NewKeyring(cfg.Keys); err != nil {

@@ -76,7 +76,8 @@ func (s *Server) mount() {
 	if s.feed != nil {
 		page := view.Handler(s.feed)
 		for _, path := range []string{"/{$}", "/page/{file}", "/v1/view", "/v1/view/stream"} {
-			on(path, get(endpoint{quiet: true, drained: true, serve: func(c *call) error { c.delegate(page); return nil }}))
+			watches := strings.HasPrefix(path, "/v1/")
+			on(path, get(endpoint{quiet: true, drained: true, place: watches, serve: func(c *call) error { c.delegate(page); return nil }}))
 		}
 	}
 	s.paths = api // the page's paths are not part of the API

@@ -61,6 +61,9 @@ func (c *call) admit() (answered bool, err error) {
 		return false, errConns
 	}
 	preflight, refusal := c.s.screen.sites.Check(c.w.Header(), c.r)
+	if refusal == nil && c.at.place {
+		refusal = c.s.screen.sites.CheckPlace(c.r)
+	}
 	switch {
 	case refusal != nil:
 		return false, openai.NewError(http.StatusForbidden, refusal.Code, "%s", refusal.Message)

@@ -106,8 +106,8 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 func (c *serveCmd) scheduler(info engine.Info) scheduler.Config {
 	cfg := scheduler.Config{
 		Policy: c.Policy, StepTokens: c.StepTokens, MaxInflight: c.Inflight, MaxRunning: c.MaxRunning, PinnedTokens: c.PinnedTokens,
-		DefaultMaxTokens: c.defaultMaxTokens(info),
-		MaxQueued:        c.MaxQueued, Displace: c.Displace, PreemptThreshold: c.PreemptThreshold, PromptFloor: c.PromptFloor, ITLTarget: c.ITLTarget,
+		DefaultMaxTokens: c.defaultMaxTokens(info), MaxSamples: min(maxChoices, c.MaxRequests),
+		MaxQueued: c.MaxQueued, Displace: c.Displace, PreemptThreshold: c.PreemptThreshold, PromptFloor: c.PromptFloor, ITLTarget: c.ITLTarget,
 		Tenant: c.settings.tenant, Tenants: c.settings.tenants, Quantum: c.Quantum, DebtAge: cmp.Or(c.DebtAge, -1),
 	}
 	if !c.settings.given("pinned-tokens") {

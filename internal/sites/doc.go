@@ -19,4 +19,6 @@
 //		w.WriteHeader(http.StatusNoContent)
 //		return
 //	}
+//
+// Before a request takes one of a few places, for a stream for example, CheckPlace decides too.
 package sites

@@ -144,6 +144,19 @@ func (p *Policy) Check(h http.Header, r *http.Request) (preflight bool, refusal 
 	return true, nil
 }
 
+// CheckPlace decides about request r, which Check has allowed, if r takes one of a few places, as a
+// stream does for a long time. Any page can make a browser send GET requests, with an <img> for example,
+// though it can't read the answers. CheckPlace refuses these unless the page is the server's own or of an
+// allowed origin. Browsers say where a request comes from in Sec-Fetch-Site; old ones, and programs, don't,
+// and are allowed.
+func (p *Policy) CheckPlace(r *http.Request) *Refusal {
+	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+	if site == "" || site == "same-origin" || site == "none" || origin != "" && (p.anyOrigin || p.origins[origin]) {
+		return nil
+	}
+	return &Refusal{"cross_origin", "a page of another site sent this request; only programs, this server's own page and pages allowed by --cors may"}
+}
+
 // exposed lists the response headers that pages may read in addition to the default ones.
 const exposed = "X-Request-Id, Retry-After, X-Coppice-Ignored"
 
