@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +35,17 @@ func (h *Hub) newClient() *http.Client {
 func (h *Hub) Close() { h.http.CloseIdleConnections() }
 
 const maxRedirects = 10
+
+// errStalled ends a request that delivers no bytes.
+var errStalled = errors.New("hub: no byte came for too long")
+
+// watched returns a context for one request, which ends with errStalled if alive is not called for
+// Config.Stall. The caller calls stop at the end.
+func (h *Hub) watched(ctx context.Context) (watched context.Context, alive, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stall := time.AfterFunc(h.cfg.Stall, func() { cancel(errStalled) })
+	return ctx, func() { stall.Reset(h.cfg.Stall) }, func() { stall.Stop(); cancel(nil) }
+}
 
 // get requests address. If from is above 0, it requests only the bytes from that offset on. The
 // caller closes the body. get does not check the response's status.
@@ -189,60 +198,4 @@ func (h *Hub) retry(ctx context.Context, try func() (progress bool, err error)) 
 		case <-ctx.Done():
 		}
 	}
-}
-
-// maxListing bounds the response that lists a repository's files, in bytes. A file takes about
-// 100 bytes.
-const maxListing = 64 << 20
-
-var hashForm = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-
-// list requests the commit of ref's revision and its files.
-func (h *Hub) list(ctx context.Context, ref Ref) (commit string, files []file, err error) {
-	address := fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.cfg.Endpoint, ref.Repo, url.PathEscape(ref.Revision))
-	err = h.retry(ctx, func() (bool, error) {
-		commit, files, err = h.listOnce(ctx, address, ref.Repo)
-		return false, err
-	})
-	return commit, files, err
-}
-
-func (h *Hub) listOnce(ctx context.Context, address, repo string) (commit string, files []file, err error) {
-	resp, err := h.get(ctx, address, 0)
-	if err != nil {
-		return "", nil, &refusal{err: fmt.Errorf("%w\nIs the network there? HF_ENDPOINT sets another hub than %s", err, h.cfg.Endpoint)}
-	}
-	defer resp.Body.Close()
-	if err := h.refused(resp, repo); err != nil {
-		return "", nil, err
-	}
-	var answer struct {
-		SHA      string `json:"sha"`
-		Siblings []struct {
-			Path string `json:"rfilename"`
-			Size int64  `json:"size"`
-			Blob string `json:"blobId"`
-			LFS  *struct {
-				SHA256 string `json:"sha256"`
-				Size   int64  `json:"size"`
-			} `json:"lfs"`
-		} `json:"siblings"`
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxListing)).Decode(&answer); err != nil {
-		return "", nil, fmt.Errorf("%w: the list of %s's files can't be read: %w", ErrAnswer, repo, err)
-	}
-	if !commitForm.MatchString(answer.SHA) {
-		return "", nil, fmt.Errorf("%w: %s's commit is %.60q", ErrAnswer, repo, answer.SHA)
-	}
-	for _, s := range answer.Siblings {
-		f := file{s.Path, s.Size, s.Blob, false}
-		if s.LFS != nil {
-			f.size, f.hash, f.lfs = s.LFS.Size, s.LFS.SHA256, true
-		}
-		if !filepath.IsLocal(f.path) || strings.ContainsAny(f.path, "\\:\x00") || f.size < 0 || !hashForm.MatchString(f.hash) || f.lfs != (len(f.hash) == 64) {
-			return "", nil, fmt.Errorf("%w: %s lists a file %.120q of %d bytes with hash %.80q", ErrAnswer, repo, f.path, f.size, f.hash)
-		}
-		files = append(files, f)
-	}
-	return answer.SHA, files, nil
 }

@@ -30,7 +30,8 @@ type Config struct {
 	// minutes. Default: 1s.
 	Wait time.Duration `default:"1s" min:"0s"`
 
-	// Stall is the time without a byte after which a download counts as lost. Default: 30s.
+	// Stall is the time without a byte after which a download counts as lost, and the list of a
+	// repository's files too. The list may take ten times as long in all. Default: 30s.
 	Stall time.Duration `default:"30s" min:"0s"`
 }
 

@@ -190,16 +190,11 @@ func passes(err error) bool {
 	return !errors.Is(err, ErrHash) && !errors.As(err, &disk) && !errors.Is(err, ErrAnswer)
 }
 
-// errStalled ends a request that delivers no bytes.
-var errStalled = errors.New("hub: no byte came for too long")
-
 // request requests the missing bytes once, and writes those that arrive. It fails if no byte
 // arrives for Config.Stall, or if the response ends before the file is complete.
 func (d *download) request(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stall := time.AfterFunc(d.hub.cfg.Stall, func() { cancel(errStalled) })
-	defer stall.Stop()
+	ctx, alive, stop := d.hub.watched(ctx)
+	defer stop()
 	resp, err := d.hub.get(ctx, d.address(), d.at)
 	if err != nil {
 		return err
@@ -217,7 +212,7 @@ func (d *download) request(ctx context.Context) error {
 	buf := make([]byte, 256<<10)
 	for {
 		n, err := resp.Body.Read(buf)
-		stall.Reset(d.hub.cfg.Stall)
+		alive()
 		if int64(n) > d.file.size-d.at {
 			return fmt.Errorf("%w: it is longer than the %d bytes that the hub says", ErrHash, d.file.size)
 		}

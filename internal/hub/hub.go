@@ -17,6 +17,8 @@ import (
 type Hub struct {
 	cfg  Config
 	http *http.Client
+
+	maxListing, maxFiles int // tests lower them
 }
 
 // New makes a Hub. It touches neither disk nor network. Errors are those of Validate.
@@ -25,7 +27,7 @@ func New(cfg Config) (*Hub, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg}
+	h := &Hub{cfg: cfg, maxListing: maxListing, maxFiles: maxFiles}
 	h.http = h.newClient()
 	return h, nil
 }
