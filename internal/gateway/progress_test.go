@@ -195,65 +195,75 @@ func TestInterimResponses(t *testing.T) {
 // TestLateWorker: a request at a worker that makes no progress moves to another one while its
 // worker has not begun it.
 func TestLateWorker(t *testing.T) {
-	for _, began := range []bool{false, true} {
-		a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
-		stall := time.Millisecond
-		if began {
-			stall = time.Second // the worker has to report the beginning before it is late
-		}
-		s := newStand(t, Config{StallAfter: stall, Retries: 1}, a, b) // b, which may be late too, keeps it
-		s.ready(2)
-		a.holds(run(0, 4000))
-		s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 1000 })
-		goOn := make(chan struct{})
-		a.does(func(rw http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body)
-			if began {
-				begins(rw)
-			}
-			select {
-			case <-r.Context().Done():
-			case <-goOn:
-				io.WriteString(rw, "{}")
-			}
-		})
-		done, over := make(chan reply, 1), make(chan struct{})
-		go func() {
-			done <- s.ask(t.Context(), run(0, 4000), `,"max_tokens":2,"stream":true`)
-			close(over)
-		}()
-		go func() { // an answered probe ends a's lateness once a has lost its only request
-			for !began {
-				select {
-				case <-over:
-					return
-				default:
-					for _, l := range s.dispatch.Loads() {
-						s.dispatch.SetHealth(l.Worker, router.Healthy)
-					}
-				}
-			}
-		}()
-		s.until("a is late", func() bool {
-			for _, l := range s.dispatch.Loads() {
-				if l.Stalled {
-					return true
-				}
-			}
-			s.dispatch.Tick() // as time goes by
-			return false
-		})
-		want := "b"
-		if began {
-			want = "a"
-			s.takeBack(s.dispatch.Loads())
-			close(goOn)
-		}
-		if r := <-done; r.StatusCode != 200 || r.worker() != want {
-			t.Errorf("begun %v: %s from %q: %s", began, r.Status, r.worker(), r.text)
-		}
-		s.idle()
+	if from := lateWorker(t, false, time.Millisecond); from != "b" {
+		t.Errorf("a request that a late worker has not begun is answered by %q", from)
 	}
+	from := ""
+	for stall := time.Second; from != "a" && stall < long; stall *= 5 { // the worker has to report the beginning before it is late
+		from = lateWorker(t, true, stall)
+	}
+	if from != "a" {
+		t.Errorf("a request that a late worker has begun is answered by %q", from)
+	}
+}
+
+// lateWorker makes worker a late with a request, which a has begun or not, and returns the name of the
+// worker that answers.
+func lateWorker(t *testing.T, began bool, stall time.Duration) string {
+	t.Helper()
+	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
+	s := newStand(t, Config{StallAfter: stall, Retries: 1}, a, b) // b, which may be late too, keeps it
+	s.ready(2)
+	a.holds(run(0, 4000))
+	s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 1000 })
+	goOn := make(chan struct{})
+	a.does(func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		if began {
+			begins(rw)
+		}
+		select {
+		case <-r.Context().Done():
+		case <-goOn:
+			io.WriteString(rw, "{}")
+		}
+	})
+	done, over := make(chan reply, 1), make(chan struct{})
+	go func() {
+		done <- s.ask(t.Context(), run(0, 4000), `,"max_tokens":2,"stream":true`)
+		close(over)
+	}()
+	go func() { // an answered probe ends a's lateness once a has lost its only request
+		for !began {
+			select {
+			case <-over:
+				return
+			default:
+				for _, l := range s.dispatch.Loads() {
+					s.dispatch.SetHealth(l.Worker, router.Healthy)
+				}
+			}
+		}
+	}()
+	s.until("a is late", func() bool {
+		for _, l := range s.dispatch.Loads() {
+			if l.Stalled {
+				return true
+			}
+		}
+		s.dispatch.Tick() // as time goes by
+		return false
+	})
+	if began {
+		s.takeBack(s.dispatch.Loads())
+		close(goOn)
+	}
+	r := <-done
+	if r.StatusCode != 200 {
+		t.Errorf("begun %v: %s from %q: %s", began, r.Status, r.worker(), r.text)
+	}
+	s.idle()
+	return r.worker()
 }
 
 // TestBrokenAfterDone: a stream that has sent [DONE] is complete, even if the connection breaks
