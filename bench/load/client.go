@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/openai"
 )
 
@@ -59,7 +60,7 @@ func Dial(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	}
 	for name, value := range cfg.Extra {
 		if !json.Valid(value) {
-			return nil, fmt.Errorf("load: extra field %q is not JSON: %s", name, clip(value))
+			return nil, fmt.Errorf("load: extra field %q is not JSON: %s", name, terminal.Quote(value))
 		}
 	}
 	if t := cfg.Temperature; t != nil && (math.IsNaN(*t) || math.IsInf(*t, 0)) {
@@ -130,11 +131,11 @@ func (c *Client) models(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("load: reading %s/v1/models: %w", c.shown, err)
 	case resp.StatusCode != http.StatusOK:
-		return fmt.Errorf("load: %s/v1/models: %s%s: %s", c.shown, resp.Status, hint(resp.StatusCode), clip(body))
+		return fmt.Errorf("load: %s/v1/models: %s%s: %s", c.shown, StatusText(resp.StatusCode), hint(resp.StatusCode), Said(body))
 	}
 	var list openai.Models
 	if err := json.Unmarshal(body, &list); err != nil {
-		return fmt.Errorf("load: %s/v1/models is no list of models: is it an OpenAI-compatible server? %w: %s", c.shown, err, clip(body))
+		return fmt.Errorf("load: %s/v1/models is no list of models: is it an OpenAI-compatible server? %w: %s", c.shown, err, terminal.Quote(body))
 	}
 	if len(list.Data) == 0 || list.Data[0].ID == "" {
 		return fmt.Errorf("load: the server at %s lists no model: load one there, or name one with --model", c.shown)

@@ -39,7 +39,7 @@ func TestFailuresOfEachKind(t *testing.T) {
 		want string
 		do   func(*writer)
 	}{
-		{Refused, `400 Bad Request: {"error":{"message":"max_tokens is 0"}}`, plain(400, `{"error":{"message":"max_tokens is 0"}}`)},
+		{Refused, `400 Bad Request: "max_tokens is 0"`, plain(400, `{"error":{"message":"max_tokens is 0"}}`)},
 		{Refused, "--api-key", plain(401, "no key")},
 		{Refused, "model's name", plain(404, "no such model")},
 		{Busy, "slow down", plain(429, "slow down")},
@@ -181,9 +181,9 @@ func TestDialRefuses(t *testing.T) {
 		{ClientConfig{URL: "localhost:8080"}, "http://127.0.0.1:8080"},
 		{ClientConfig{URL: "ftp://x"}, "http://127.0.0.1:8080"},
 		{ClientConfig{URL: closed.URL}, "coppice serve"},
-		{ClientConfig{URL: serve(401, "who are you?")}, "--api-key): who are you?"},
-		{ClientConfig{URL: serve(401, "who are you?"), Model: "m"}, "--api-key): who are you?"},
-		{ClientConfig{URL: serve(500, "oh")}, "500 Internal Server Error: oh"},
+		{ClientConfig{URL: serve(401, "who are you?")}, `--api-key): "who are you?"`},
+		{ClientConfig{URL: serve(401, "who are you?"), Model: "m"}, `--api-key): "who are you?"`},
+		{ClientConfig{URL: serve(500, "oh")}, `500 Internal Server Error: "oh"`},
 		{ClientConfig{URL: serve(200, "<html>")}, "OpenAI-compatible"},
 		{ClientConfig{URL: serve(200, `{"data":[]}`)}, "--model"},
 		{ClientConfig{URL: "http://x", Options: Options{Extra: map[string]json.RawMessage{"a": json.RawMessage("{")}}}, `"a" is not JSON`},

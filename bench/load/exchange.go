@@ -129,7 +129,7 @@ func (c *Client) stream(ctx context.Context, sc *scratch, body []byte, keep bool
 	if resp.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, mostBody)) // a partial message is good enough
 		s.failure = ofStatus(resp.StatusCode)
-		return fmt.Errorf("%s%s: %s", resp.Status, hint(resp.StatusCode), clip(bytes.TrimSpace(body)))
+		return fmt.Errorf("%s%s: %s", StatusText(resp.StatusCode), hint(resp.StatusCode), Said(body))
 	}
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, mostBody))
@@ -137,7 +137,7 @@ func (c *Client) stream(ctx context.Context, sc *scratch, body []byte, keep bool
 			return err
 		}
 		s.failure = Malformed
-		return fmt.Errorf("the answer is %q, want text/event-stream: %s", kind, clip(body))
+		return fmt.Errorf("the answer is %.100q, want text/event-stream: %s", kind, Said(body))
 	}
 	if err := sc.read(resp.Body, keep); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (sc *scratch) read(body io.Reader, keep bool) error {
 		}
 		if fault := sc.chunk.Fault(); fault != nil {
 			s.failure = StreamError
-			return errors.New(clip(fault))
+			return fmt.Errorf("the server ended the answer: %s", Said(fault))
 		}
 		last = sc.take(event.At, last, keep)
 	}

@@ -1,9 +1,8 @@
 package main
 
 import (
-	"os"
-
 	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // analyzeCmd holds the commands of coppice analyze.
@@ -29,7 +28,7 @@ func (c *analyzeTraceCmd) Run() error {
 		return err
 	}
 	if c.JSON {
-		return bench.WriteJSON(os.Stdout, a)
+		return bench.WriteJSON(terminal.Out(), a)
 	}
-	return a.WriteTable(os.Stdout)
+	return a.WriteTable(terminal.Out())
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -14,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // openBackend opens a backend; all commands use it. It shows the progress of loading
@@ -21,7 +21,7 @@ import (
 // by default to standard error.
 func openBackend(name string, o backends.Options) (engine.Backend, error) {
 	if o.Log == nil {
-		o.Log = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.Lock(os.Stderr), zapcore.WarnLevel))
+		o.Log = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.Lock(zapcore.AddSync(terminal.Err())), zapcore.WarnLevel))
 	}
 	finish := func() {}
 	if name == "cuda" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // benchChatCmd is coppice bench chat; see bench.Chat.
@@ -30,7 +31,7 @@ func (c *benchChatCmd) Run(ctx context.Context) error {
 		return err
 	}
 	if !c.JSON {
-		fmt.Printf("%d requests in conversations of up to %d turns about Newton's Opticks, %d users at a time,\n"+
+		fmt.Fprintf(terminal.Out(), "%d requests in conversations of up to %d turns about Newton's Opticks, %d users at a time,\n"+
 			"first with the cache on, then off.\n\n", load.Requests(), c.Turns, c.Clients)
 	}
 	comparison, why := c.compare(ctx, load, dir)

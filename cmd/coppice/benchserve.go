@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/bench/load"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // benchServeCmd is coppice bench serve; see bench/load.
@@ -233,9 +234,9 @@ func (c *benchServeCmd) print(r *load.Result) error {
 		}
 	}
 	if c.JSON {
-		return errors.Join(r.WriteJSON(os.Stdout), saved)
+		return errors.Join(r.WriteJSON(terminal.Out()), saved)
 	}
-	return errors.Join(r.WriteTable(os.Stdout), saved)
+	return errors.Join(r.WriteTable(terminal.Out()), saved)
 }
 
 // allFailed returns an error if all requests failed, so that the command does not succeed

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/mempool/inspect"
+	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 )
@@ -65,8 +65,8 @@ func (c *cacheLsCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	enc := json.NewEncoder(os.Stdout)
+	t := tabwriter.NewWriter(terminal.Out(), 0, 0, 2, ' ', 0)
+	enc := json.NewEncoder(terminal.Out())
 	if !c.JSON {
 		fmt.Fprintln(t, "KEY\tTOKENS\tBYTES\tNAMESPACE\tUSED\t")
 	}
@@ -212,11 +212,11 @@ func (c *cacheDir) stats(payload bool, verified string) (all []dirStat, err erro
 	for i := range dirs {
 		s := statOf(&dirs[i], payload)
 		if all = append(all, s); !c.JSON {
-			s.print(os.Stdout, verified)
+			s.print(terminal.Out(), verified)
 		}
 	}
 	if c.JSON {
-		err = json.NewEncoder(os.Stdout).Encode(all)
+		err = json.NewEncoder(terminal.Out()).Encode(all)
 	}
 	return all, err
 }
@@ -302,7 +302,7 @@ func (c *cachePruneCmd) Run() error {
 		}
 	}
 	if c.JSON {
-		errs = append(errs, json.NewEncoder(os.Stdout).Encode(all))
+		errs = append(errs, json.NewEncoder(terminal.Out()).Encode(all))
 	}
 	return errors.Join(errs...)
 }
@@ -314,10 +314,10 @@ func (p *pruned) print(dry bool) {
 	}
 	switch {
 	case p.Error != "":
-		fmt.Printf("%s: unchanged: %s\n", p.Path, p.Error)
+		fmt.Fprintf(terminal.Out(), "%s: unchanged: %s\n", p.Path, p.Error)
 	case p.Removed:
-		fmt.Printf("%s: %s\n", p.Path, verb)
+		fmt.Fprintf(terminal.Out(), "%s: %s\n", p.Path, verb)
 	default:
-		fmt.Printf("%s: %s %d damaged records, %d without a parent, %d temporary files\n", p.Path, verb, p.Damaged, p.Orphans, p.Temporary)
+		fmt.Fprintf(terminal.Out(), "%s: %s %d damaged records, %d without a parent, %d temporary files\n", p.Path, verb, p.Damaged, p.Orphans, p.Temporary)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -87,7 +88,7 @@ func (c *chatCmd) Run(ctx context.Context) (err error) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	d := &dialogue{talker: t, system: c.System, out: os.Stdout, notes: os.Stderr, signals: signals, lines: readLines(os.Stdin),
+	d := &dialogue{talker: t, system: c.System, out: terminal.Out(), notes: terminal.Err(), signals: signals, lines: readLines(os.Stdin),
 		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))}
 	d.clear()
 	return d.run()

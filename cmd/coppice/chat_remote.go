@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,7 +65,7 @@ func (t *remoteTalker) answer(ctx context.Context, messages []chat.Message, say 
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 2000))
-		return turn{}, fmt.Errorf("the server answers %s: %s", resp.Status, bytes.TrimSpace(text))
+		return turn{}, fmt.Errorf("the server answers %s: %s", load.StatusText(resp.StatusCode), load.Said(text))
 	}
 	took, err := readChat(resp.Body, begun, say)
 	if ctx.Err() != nil {
@@ -97,7 +96,7 @@ func readChat(body io.Reader, begun time.Time, say func(string)) (turn, error) {
 			return took, fmt.Errorf("the server's answer does not follow the OpenAI API: %w", err)
 		}
 		if fault := chunk.Fault(); fault != nil {
-			return took, fmt.Errorf("the server ended the answer: %.300s", fault)
+			return took, fmt.Errorf("the server ended the answer: %s", load.Said(fault))
 		}
 		for _, c := range chunk.Choices {
 			if text := c.Delta.ReasoningContent + c.Delta.Content; text != "" {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"syscall"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -72,7 +72,7 @@ func (c *doctorCmd) Run(ctx context.Context) error {
 		if err := printJSON(map[string]any{"version": version(), "works": failed == 0, "findings": found}); err != nil {
 			return err
 		}
-	} else if err := writeFindings(os.Stdout, found); err != nil {
+	} else if err := writeFindings(terminal.Out(), found); err != nil {
 		return err
 	}
 	if failed > 0 {

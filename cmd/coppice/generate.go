@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -45,7 +46,7 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 	}
 	defer remove()
 	if c.Model == "" {
-		fmt.Fprintln(os.Stderr, "coppice: no --model given: using a generated model with random weights; its text means nothing")
+		fmt.Fprintln(terminal.Err(), "coppice: no --model given: using a generated model with random weights; its text means nothing")
 	}
 	node, err := c.nodeFlags.open(dir, &c.backendFlags, false)
 	if err != nil {
@@ -64,7 +65,7 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprint(os.Stderr, st.Scheduler)
+		fmt.Fprint(terminal.Err(), st.Scheduler)
 	}
 	return nil
 }
@@ -109,15 +110,15 @@ func (c *generateCmd) print(ctx context.Context, node *coppice.Node, req coppice
 		late = errors.Join(late, err)
 		outputTokens += len(piece.Tokens)
 		if c.Samples <= 1 {
-			fmt.Print(piece.Text)
+			fmt.Fprint(terminal.Out(), piece.Text)
 			if e != nil {
-				fmt.Println()
+				fmt.Fprintln(terminal.Out())
 			}
 		} else {
 			texts[piece.Sample] += piece.Text
 			ended[piece.Sample] = e != nil
 			for ; ended[printed]; printed++ {
-				fmt.Printf("--- sample %d of %d\n%s\n", printed+1, c.Samples, texts[printed])
+				fmt.Fprintf(terminal.Out(), "--- sample %d of %d\n%s\n", printed+1, c.Samples, texts[printed])
 			}
 		}
 		if e != nil {
@@ -142,6 +143,6 @@ func (c *generateCmd) bill(sample int, e *coppice.Ending) {
 	case e.StopString != "":
 		reason = fmt.Sprintf("the stop string %q", e.StopString)
 	}
-	fmt.Fprintf(os.Stderr, "coppice: %s%d prompt and %d output tokens, ended by %s, first token after %v\n",
+	fmt.Fprintf(terminal.Err(), "coppice: %s%d prompt and %d output tokens, ended by %s, first token after %v\n",
 		which, e.PromptTokens, e.OutputTokens, reason, e.FirstToken.Round(1e5))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // gpucheckCmd is coppice gpucheck.
@@ -29,7 +30,7 @@ type gpucheckCmd struct {
 
 // Run is called by kong.
 func (c *gpucheckCmd) Run(ctx context.Context) error {
-	cfg := gpucheck.Config{Device: c.GPU, MemoryFraction: c.GPUMemory, Fuzz: c.Fuzz, Log: func(line string) { fmt.Println(line) }}
+	cfg := gpucheck.Config{Device: c.GPU, MemoryFraction: c.GPUMemory, Fuzz: c.Fuzz, Log: func(line string) { fmt.Fprintln(terminal.Out(), line) }}
 	steps := bench.CalibrateConfig{NewTokens: 2048, ContextTokens: 4096, Rows: 64}
 	err := errors.Join(canWrite("--json", c.JSON), canWrite("--profile", c.Profile))
 	if err != nil {
@@ -51,10 +52,10 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 		if err == nil {
 			all.Chat, err = c.chat(ctx)
 		}
-		fmt.Printf("\n%s", report)
+		fmt.Fprintf(terminal.Out(), "\n%s", report)
 		if all.Chat != nil {
-			fmt.Println("\nConversations, with the cache on and off:")
-			err = errors.Join(err, bench.WriteTable(os.Stdout, all.Chat))
+			fmt.Fprintln(terminal.Out(), "\nConversations, with the cache on and off:")
+			err = errors.Join(err, bench.WriteTable(terminal.Out(), all.Chat))
 		}
 		if c.JSON != "" {
 			err = errors.Join(err, writeJSON(c.JSON, all))

@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/coppice-llm/coppice/internal/hub"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // hubDirs returns the directory of the hub's settings and that of the cache by the rules of
@@ -107,7 +108,7 @@ func (p modelPath) find(ctx context.Context) (string, error) {
 	}
 	m, err := h.Find(ref)
 	if errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(os.Stderr, "coppice: %v is not in %s, pulling it\n", ref, h.Dir())
+		fmt.Fprintf(terminal.Err(), "coppice: %v is not in %s, pulling it\n", ref, h.Dir())
 		m, err = pull(ctx, h, ref)
 	}
 	if err != nil {

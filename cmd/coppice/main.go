@@ -17,6 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/coppice-llm/coppice/engine/backends"
+	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -61,7 +62,7 @@ type versionCmd struct{}
 
 // Run is called by kong.
 func (versionCmd) Run() error {
-	fmt.Println("coppice", version())
+	fmt.Fprintln(terminal.Out(), "coppice", version())
 	return nil
 }
 
@@ -78,7 +79,7 @@ func main() {
 	}
 	k, err := parser.Parse(helped(os.Args[1:]))
 	if wrong := (*kong.ParseError)(nil); errors.As(err, &wrong) {
-		fmt.Fprintf(os.Stderr, "coppice: %s\nSee %s --help.\n", sentence(err), meant(wrong))
+		fmt.Fprintf(terminal.Err(), "coppice: %s\nSee %s --help.\n", sentence(err), meant(wrong))
 		os.Exit(exitUsage)
 	}
 	if err == nil {
@@ -90,14 +91,14 @@ func main() {
 	failed := (*nodeFailed)(nil)
 	switch {
 	case errors.As(err, &failed):
-		fmt.Fprintln(os.Stderr, "coppice:", withoutName(err))
+		fmt.Fprintln(terminal.Err(), "coppice:", withoutName(err))
 		os.Exit(exitFailed)
 	case err == nil:
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "coppice: interrupted")
+		fmt.Fprintln(terminal.Err(), "coppice: interrupted")
 		os.Exit(130)
 	default:
-		fmt.Fprintln(os.Stderr, "coppice:", withoutName(err))
+		fmt.Fprintln(terminal.Err(), "coppice:", withoutName(err))
 		os.Exit(1)
 	}
 }

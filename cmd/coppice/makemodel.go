@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // makeModelCmd is coppice make-model.
@@ -35,7 +35,7 @@ func (c *makeModelCmd) Run() error {
 	}
 	defer m.Close()
 	cfg := m.Config()
-	fmt.Fprintf(os.Stderr, "coppice: wrote %s: %s, %d layers of %d, vocabulary %d, id %s\n",
+	fmt.Fprintf(terminal.Err(), "coppice: wrote %s: %s, %d layers of %d, vocabulary %d, id %s\n",
 		c.Path, cfg.Architecture, cfg.Layers, cfg.Hidden, cfg.Vocab, m.ID())
 	return nil
 }

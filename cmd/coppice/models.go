@@ -3,11 +3,11 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"text/tabwriter"
 
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/hub"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // modelsCmd is coppice models.
@@ -46,10 +46,10 @@ func (c *modelsCmd) Run() error {
 		return printJSON(map[string]any{"cache": h.Dir(), "models": listed})
 	}
 	if len(listed) == 0 {
-		fmt.Printf("There are no models in %s. For example:\n  coppice pull bartowski/SmolLM2-135M-Instruct-GGUF\n", h.Dir())
+		fmt.Fprintf(terminal.Out(), "There are no models in %s. For example:\n  coppice pull bartowski/SmolLM2-135M-Instruct-GGUF\n", h.Dir())
 		return nil
 	}
-	t := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	t := tabwriter.NewWriter(terminal.Out(), 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "NAME\tSIZE\tARCHITECTURE\tWEIGHTS\tLOADS")
 	for _, m := range listed {
 		loads := "yes"

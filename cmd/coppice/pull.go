@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/hub"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // pullCmd is coppice pull.
@@ -29,11 +29,11 @@ func (c *pullCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%v: %s at %s\n", m.Ref, decimalBytes(m.Bytes), m.Path)
+	fmt.Fprintf(terminal.Out(), "%v: %s at %s\n", m.Ref, decimalBytes(m.Bytes), m.Path)
 	if s := model.Inspect(m.Path); s.Err != nil {
-		fmt.Fprintf(os.Stderr, "coppice: the download is complete, but the model can't be loaded: %v\n", s.Err)
+		fmt.Fprintf(terminal.Err(), "coppice: the download is complete, but the model can't be loaded: %v\n", s.Err)
 	} else {
-		fmt.Fprintf(os.Stderr, "coppice: try  coppice chat --model %v\n", m.Ref)
+		fmt.Fprintf(terminal.Err(), "coppice: try  coppice chat --model %v\n", m.Ref)
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/internal/eventurl"
 	"github.com/coppice-llm/coppice/internal/gateway"
+	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -79,7 +80,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	if c.PrintConfig != "" {
-		return c.settings.print(os.Stdout, c.PrintConfig, nil)
+		return c.settings.print(terminal.Out(), c.PrintConfig, nil)
 	}
 	signals := make(chan os.Signal, 3) // before the rest, which may take long: loading a model's tokenizer
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -113,7 +114,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	files.Go(func() { c.watchedPools(g, log).run(watching, log) })
 	files.Go(func() { c.watchedWorkers(file, g).run(watching, log) })
 	defer func() { stop(); files.Wait() }()
-	c.greet(os.Stderr, l.Addr(), len(cfg.Workers), len(keys) > 0)
+	c.greet(terminal.Err(), l.Addr(), len(cfg.Workers), len(keys) > 0)
 	ended := make(chan error, 1)
 	go func() { ended <- g.Serve(l) }()
 	select {

@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-llm/coppice/fleet"
 	"github.com/coppice-llm/coppice/internal/eventurl"
 	"github.com/coppice-llm/coppice/internal/hub"
+	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -85,7 +86,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	if c.PrintConfig != "" {
-		return c.settings.print(os.Stdout, c.PrintConfig, c.settings.printTenants)
+		return c.settings.print(terminal.Out(), c.PrintConfig, c.settings.printTenants)
 	}
 	keys, certificates, log, err := c.serverFlags.open(&c.settings.settings)
 	if err != nil {
@@ -140,8 +141,8 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	greetWorker(os.Stderr, w)
-	c.greet(os.Stderr, l.Addr(), served, len(keys) > 0)
+	greetWorker(terminal.Err(), w)
+	c.greet(terminal.Err(), l.Addr(), served, len(keys) > 0)
 	return c.serve(srv, l, served.node, w, signals, log)
 }
 

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coppice-llm/coppice/internal/sites"
+	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/server"
 )
 
@@ -31,21 +32,21 @@ type logFlags struct {
 }
 
 // log returns a logger to standard error. It ignores SIGPIPE, which would end the process
-// if the reader of standard error has gone.
-func (c *logFlags) log() (*zap.Logger, error) {
+// if the reader of standard error has gone. The log has neither lines of code nor stacks: errors
+// concern the fleet or a client. No line is dropped: each request has one.
+func (c *logFlags) log() *zap.Logger {
 	signal.Ignore(syscall.SIGPIPE)
-	cfg := zap.NewProductionConfig()
-	cfg.Level = zap.NewAtomicLevelAt(c.LogLevel)
-	cfg.Sampling = nil                                    // no line may be dropped: each request has one
-	cfg.DisableCaller, cfg.DisableStacktrace = true, true // errors concern the fleet or a client, not a line of this program
-	cfg.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	cfg.EncoderConfig.EncodeDuration = zapcore.SecondsDurationEncoder
+	cfg := zap.NewProductionEncoderConfig()
+	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	cfg.EncodeDuration = zapcore.SecondsDurationEncoder
+	encoder := zapcore.NewJSONEncoder
 	if c.LogFormat == "console" || c.LogFormat == "auto" && term.IsTerminal(int(os.Stderr.Fd())) {
-		cfg.Encoding = "console"
-		cfg.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
-		cfg.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
+		encoder = zapcore.NewConsoleEncoder
+		cfg.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		cfg.EncodeDuration = zapcore.StringDurationEncoder
 	}
-	return cfg.Build()
+	out := zapcore.Lock(zapcore.AddSync(terminal.Err()))
+	return zap.New(zapcore.NewCore(encoder(cfg), out, c.LogLevel), zap.ErrorOutput(out))
 }
 
 // checkAddr returns an error if the port of addr is out of range.
@@ -109,10 +110,9 @@ func (c *serverFlags) open(s *settings) (keys []server.Key, certificates *tls.Co
 	if certificates, err = readCertificates(c.TLSCert, c.TLSKey); err != nil {
 		return nil, nil, nil, err
 	}
-	if log, err = c.log(); err == nil {
-		s.warn(log)
-	}
-	return keys, certificates, log, err
+	log = c.log()
+	s.warn(log)
+	return keys, certificates, log, nil
 }
 
 // greet prints an example request to the server at this address, and the URL of path, where the

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/internal/scheduler/schedtest"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // simCmd is coppice sim; see internal/scheduler/schedtest.
@@ -41,7 +41,7 @@ func (c *simCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Print(report)
+	fmt.Fprint(terminal.Out(), report)
 	return nil
 }
 
@@ -49,7 +49,7 @@ func (c *simCmd) Run(ctx context.Context) error {
 func (c *simCmd) play(seed uint64) (schedtest.Report, error) {
 	o := schedtest.Options{Seed: seed, Steps: c.Steps, Faults: c.Faults, Fair: c.Fair, Tiers: c.Tiers}
 	if c.Trace {
-		o.Trace = os.Stderr
+		o.Trace = terminal.Err()
 	}
 	if c.Twin {
 		return schedtest.RunTwin(o)
@@ -93,8 +93,8 @@ func (c *simCmd) playMany(ctx context.Context, play func(seed uint64) (schedtest
 	for _, d := range digests {
 		h.Write(binary.LittleEndian.AppendUint64(nil, d))
 	}
-	fmt.Printf("seeds:    %d to %d, no check failed\n", c.Seed, c.Seed+uint64(c.Seeds)-1)
-	fmt.Printf("steps:    %d, %d requests, %d tokens run\n", steps.Load(), requests.Load(), tokens.Load())
-	fmt.Printf("digest:   %016x (FNV-1a over the seeds' digests)\n", h.Sum64())
+	fmt.Fprintf(terminal.Out(), "seeds:    %d to %d, no check failed\n", c.Seed, c.Seed+uint64(c.Seeds)-1)
+	fmt.Fprintf(terminal.Out(), "steps:    %d, %d requests, %d tokens run\n", steps.Load(), requests.Load(), tokens.Load())
+	fmt.Fprintf(terminal.Out(), "digest:   %016x (FNV-1a over the seeds' digests)\n", h.Sum64())
 	return nil
 }

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/coppice-llm/coppice/bench"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // traceTokens returns how many tokens generated traces may have: a quarter of the memory, because
@@ -41,7 +41,7 @@ func loadTraces(requests int, seed uint64, tokens int, mooncake []string) ([]ben
 
 // printJSON prints a value as indented JSON.
 func printJSON(v any) error {
-	e := json.NewEncoder(os.Stdout)
+	e := json.NewEncoder(terminal.Out())
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
@@ -51,11 +51,11 @@ func printJSON(v any) error {
 func printReport(r bench.Report, asJSON, asMarkdown bool) error {
 	switch {
 	case asJSON:
-		return bench.WriteJSON(os.Stdout, r)
+		return bench.WriteJSON(terminal.Out(), r)
 	case asMarkdown:
-		return bench.WriteMarkdown(os.Stdout, r)
+		return bench.WriteMarkdown(terminal.Out(), r)
 	}
-	return bench.WriteTable(os.Stdout, r)
+	return bench.WriteTable(terminal.Out(), r)
 }
 
 // report calls run and shows a progress bar with this label and number of steps meanwhile; run
@@ -69,7 +69,7 @@ func report[R bench.Report](steps int, label, heading string, asJSON, asMarkdown
 		return err
 	}
 	if heading != "" && !asJSON {
-		fmt.Printf("%s\n\n", heading)
+		fmt.Fprintf(terminal.Out(), "%s\n\n", heading)
 	}
 	return printReport(r, asJSON, asMarkdown)
 }

@@ -15,9 +15,11 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"golang.org/x/term"
 
+	"github.com/coppice-llm/coppice/bench/load"
 	"github.com/coppice-llm/coppice/internal/eventurl"
 	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
 	"github.com/coppice-llm/coppice/internal/server/view"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // topCmd is coppice top, for a server or a router.
@@ -89,7 +91,7 @@ func topShow[S any](ctx context.Context, c *topCmd, first *S, err error, get fun
 			return err
 		}
 	}
-	_, err = fmt.Println(screen(m).frame())
+	_, err = fmt.Fprintln(terminal.Out(), screen(m).frame())
 	return err
 }
 
@@ -154,7 +156,7 @@ func (c *topClient) read(ctx context.Context, path string, into any, schema *int
 		return fmt.Errorf("%s has no %s: %w", eventurl.Redact(c.url), path, errTopNothing)
 	default:
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, 300))
-		return fmt.Errorf("%s answers %s: %s", eventurl.Redact(c.url), answer.Status, strings.TrimSpace(string(text)))
+		return fmt.Errorf("%s answers %s: %s", eventurl.Redact(c.url), load.StatusText(answer.StatusCode), load.Said(text))
 	}
 	if err := json.NewDecoder(io.LimitReader(answer.Body, maxSnapshotBytes)).Decode(into); err != nil {
 		return fmt.Errorf("%s%s is not a snapshot of coppice: %w", eventurl.Redact(c.url), path, err)

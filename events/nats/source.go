@@ -222,7 +222,7 @@ func (s *Source) ask(ctx context.Context, request string, each func(events.Messa
 			continue // answer of another process with the same name
 		}
 		if reason := m.Header.Get(headErr); reason != "" {
-			return end, fmt.Errorf("nats: the publisher says: %.200s", reason)
+			return end, fmt.Errorf("nats: the publisher says %.200q", reason)
 		}
 		if !ok {
 			return end, fmt.Errorf("nats: an answer without epoch or number")

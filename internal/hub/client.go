@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // Errors of a hub's responses; each names a remedy.
@@ -119,7 +121,7 @@ func (h *Hub) refused(resp *http.Response, repo string) error {
 	said := func(kind error, format string, args ...any) error {
 		text := fmt.Sprintf(format, args...)
 		if says != "" {
-			text += fmt.Sprintf(" (the hub says: %.300s)", says)
+			text += " (the hub says " + terminal.Quote(says) + ")"
 		}
 		return fmt.Errorf("%w: %s", kind, text)
 	}
