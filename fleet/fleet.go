@@ -19,6 +19,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -252,6 +253,9 @@ func (w *Worker) publish(cfg *Config) error {
 	}
 	w.card.BlockTokens = w.node.Limits().BlockTokens
 	if w.pub, err = events.NewPublisher(events.PublisherConfig{Form: wire.Form{Arrays: cfg.ArrayEvents}, Epoch: w.card.Epoch}, w.node.EventLog(), transports...); err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w; zmq://HOST:PORT takes PORT for events and the next one for replays, unless it ends in ?replay=PORT", err)
+		}
 		return err
 	}
 	if z := w.card.ZMQ; z != nil {
@@ -311,7 +315,10 @@ func (w *Worker) String() string {
 	for _, s := range w.senders {
 		line := fmt.Sprintf("events at tcp://%s", s.Addr())
 		if a := s.ReplayAddr(); a != nil {
-			line += fmt.Sprintf(", replays at %d", portOf(a))
+			line += fmt.Sprintf(", replays at tcp://%s", a)
+			if portOf(a) == portOf(s.Addr())+1 {
+				line += " (the next port; ?replay=PORT names another)"
+			}
 		}
 		lines = append(lines, line)
 	}

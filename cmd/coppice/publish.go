@@ -11,7 +11,7 @@ import (
 
 // fleetFlags make coppice serve a worker of a fleet.
 type fleetFlags struct {
-	Publish     []string `sep:"none" placeholder:"URL" help:"Publish cache events for routers at this URL: zmq://*:5557 or nats://host:4222, see above. Repeat the flag, or separate URLs by commas."`
+	Publish     []string `sep:"none" placeholder:"URL" help:"Publish cache events for routers at this URL: zmq://*:5557 (takes 5558 too, for replays) or nats://host:4222, see above. Repeat the flag, or separate URLs by commas."`
 	Name        string   `placeholder:"NAME" help:"Name of the worker, unique in its fleet. Default: host, port and a random number, which changes at a restart."`
 	Pool        string   `placeholder:"NAME" help:"Pool of the worker, for routers with --pools."`
 	Advertise   string   `placeholder:"URL" help:"URL at which routers reach this server. Default: http://host:port, from --addr."`

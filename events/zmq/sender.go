@@ -87,7 +87,7 @@ func (s *Sender) Start(h events.History) error {
 	}
 	if s.cfg.Bind || binds(s.cfg.Endpoint) {
 		if s.pub, err = net.Listen(network, address); err != nil {
-			return fmt.Errorf("zmq: PUB: %w", err)
+			return fmt.Errorf("zmq: the socket for events (PUB): %w", err)
 		}
 		s.wait.Go(func() {
 			s.accept(s.pub, make(chan struct{}, s.cfg.MaxSubscribers), func(nc net.Conn) { s.serveSubscriber(nc) })
@@ -105,7 +105,7 @@ func (s *Sender) Start(h events.History) error {
 		return err
 	}
 	if s.router, err = net.Listen(network, address); err != nil {
-		return fmt.Errorf("zmq: ROUTER: %w", err)
+		return fmt.Errorf("zmq: the socket for replays (ROUTER): %w", err)
 	}
 	s.wait.Go(func() { s.accept(s.router, make(chan struct{}, s.cfg.MaxReplays), s.serveReplay) })
 	return nil
