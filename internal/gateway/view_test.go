@@ -66,7 +66,7 @@ func TestView(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	i := slices.IndexFunc(v.Workers, func(w fleetview.Worker) bool { return w.Name == "a" })
-	if w := v.Workers[i]; w.HeldTokens != 400 || w.State != "healthy" || w.Sums.Requests != 2 || w.Sums.Failed != 1 || w.Sums.CachedTokens != 396 {
+	if w := v.Workers[i]; w.HeldTokens != 400 || w.State != "healthy" || w.Sums.Requests != 2 || w.Sums.Refused != 1 || w.Sums.CachedTokens != 396 {
 		t.Errorf("%+v", w)
 	}
 }

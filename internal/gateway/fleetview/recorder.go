@@ -2,6 +2,7 @@ package fleetview
 
 import (
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -35,7 +36,8 @@ type Routed struct {
 // Sums adds up the finished requests of one worker or of the fleet.
 type Sums struct {
 	Requests     uint64 `json:"requests"`
-	Failed       uint64 `json:"failed"` // status 400 or more, except 499, clients that left
+	Failed       uint64 `json:"failed"`  // status 429, or 500 and more: the fleet did not serve them
+	Refused      uint64 `json:"refused"` // other statuses from 400 on: the request's own fault. 499, clients that left, counts in neither
 	PromptTokens uint64 `json:"prompt_tokens"`
 	// ConfirmedTokens counts the prompt tokens of requests whose answers report their cached
 	// tokens. PredictedTokens and CachedTokens count the same requests only.
@@ -47,8 +49,12 @@ type Sums struct {
 // add adds one request to the sums.
 func (s *Sums) add(r *Routed) {
 	s.Requests++
-	if r.Status >= 400 && r.Status != clientGone {
+	switch {
+	case r.Status == clientGone:
+	case r.Status >= 500 || r.Status == http.StatusTooManyRequests:
 		s.Failed++
+	case r.Status >= 400:
+		s.Refused++
 	}
 	s.PromptTokens += uint64(r.PromptTokens)
 	if r.CachedTokens != nil {

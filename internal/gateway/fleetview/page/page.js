@@ -101,14 +101,14 @@ function routed(r) {
   const mark = el("i", "mark");
   mark.style.left = 100 * Math.min(1, r.predicted_tokens / all) + "%";
   bar.append(mark);
-  const gone = r.status === 499, failed = r.status >= 400 && !gone;
+  const gone = r.status === 499, failed = r.status === 429 || r.status >= 500, refused = r.status >= 400 && !gone && !failed;
   return el("li", "",
     el("span", "when", age(r.age_s)),
     el("b", failed ? "bad" : "", r.worker || "no worker"),
     bar,
     el("span", "tokens", r.prompt_tokens === 0 ? "" : r.cached_tokens == null ? `${count(r.prompt_tokens)} tokens, ${count(r.predicted_tokens)} predicted` : `${count(r.cached_tokens)} of ${count(r.prompt_tokens)} cached, ${count(r.predicted_tokens)} predicted`),
     el("span", "times", `${r.ttft_ms == null ? "" : duration(r.ttft_ms) + " to first, "}${duration(r.total_ms)}`),
-    el("span", failed ? "why bad" : "why", [gone ? "the client left" : failed ? `status ${r.status}${r.error ? ": " + r.error : ""}` : reasons[r.reason] || "", r.attempts > 1 ? `${r.attempts} workers asked` : "", r.model].filter(Boolean).join(" · ")));
+    el("span", failed ? "why bad" : "why", [gone ? "the client left" : failed || refused ? `${refused ? "refused, " : ""}status ${r.status}${r.error ? ": " + r.error : ""}` : reasons[r.reason] || "", r.attempts > 1 ? `${r.attempts} workers asked` : "", r.model].filter(Boolean).join(" · ")));
 }
 
 async function forever() {
