@@ -17,6 +17,7 @@ type Metrics struct {
 	Rows             uint64
 	PromptTokens     uint64 // of admitted requests
 	CachedTokens     uint64 // of PromptTokens, those found in the cache at first admission
+	PrefillTokens    uint64 // run in chunks of prompts, including RecomputedTokens
 	RecomputedTokens uint64 // run again after preemptions
 	VoidTokens       uint64 // run for samples that had ended by the time
 	OutputTokens     uint64
@@ -32,6 +33,7 @@ type Metrics struct {
 
 	// Gauges.
 	Waiting, Running                             int
+	Prefilling, PrefillLeft                      int // running samples whose prompt is not computed yet, and the tokens that they lack
 	IdlePages, HeldPages, CachedPages, PoolPages int
 	LeakedPages                                  int // granted, but without an owner; always 0
 	Tiers                                        [kv.Tiers]TierMetrics
@@ -66,6 +68,10 @@ func (s *Scheduler) Metrics() Metrics {
 	}
 	for _, q := range s.running.all {
 		owned += len(q.own())
+		if q.prefilling() {
+			m.Prefilling++
+			m.PrefillLeft += q.target - q.computed
+		}
 	}
 	if s.cache != nil {
 		m.Cache = s.cache.Stats()

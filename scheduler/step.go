@@ -130,6 +130,7 @@ func (s *Scheduler) prefill(now time.Duration, p *Plan) {
 		if q.computed == q.matched {
 			q.mark(now, FirstChunk, n)
 		}
+		s.metrics.PrefillTokens += uint64(n)
 		s.metrics.RecomputedTokens += uint64(max(min(q.computed+n, q.reached)-q.computed, 0))
 		q.count(q.computed, q.computed+n)
 		p.prefill(q, n)

@@ -129,9 +129,13 @@ func (m topModel) figures() []string {
 	if !hit.Known() && t.PromptTokens > 0 {
 		hit = view.Figure(t.HitRate)
 	}
+	prompts := fmt.Sprintf("prompt %s/s", topCount(float64(n.PromptRate)))
+	if t.Prefilling > 0 {
+		prompts = fmt.Sprintf("prompt %s/s, %s to go", topCount(float64(n.PrefillRate)), topCount(float64(t.PrefillLeft)))
+	}
 	lines := []string{
 		cell("hit", topShare(hit), fmt.Sprintf("of %s prompt", topCount(float64(t.PromptTokens))), s.History.HitRate, 1) + "  " +
-			cell("out", topCount(float64(n.OutputRate))+"/s", fmt.Sprintf("prompt %s/s", topCount(float64(n.PromptRate))), s.History.OutputRate, 0),
+			cell("out", topCount(float64(n.OutputRate))+"/s", prompts, s.History.OutputRate, 0),
 		cell("ttft", topMillis(n.TTFTp50Millis), "p99 "+topMillis(n.TTFTp99Millis), s.History.TTFTp50Millis, 0) + "  " +
 			cell("run", fmt.Sprint(t.Running), fmt.Sprintf("waiting %d of %s", t.Waiting, topCount(float64(t.Requests))), loads, 0),
 		cell("itl", topMillis(n.ITLp50Millis), "p99 "+topMillis(n.ITLp99Millis), s.History.ITLp50Millis, 0) + "  " +

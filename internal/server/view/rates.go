@@ -20,8 +20,8 @@ type rates struct {
 
 // counted holds running totals at one moment.
 type counted struct {
-	at                     time.Time
-	prompt, cached, output uint64
+	at                              time.Time
+	prompt, cached, prefill, output uint64
 }
 
 // next returns the point of the history at the time now, from the running totals in m. After a gap
@@ -30,14 +30,14 @@ type counted struct {
 func (r *rates) next(now time.Time, m *scheduler.Metrics) Point {
 	nan := Figure(math.NaN())
 	p := Point{
-		AtMillis: now.UnixMilli(), HitRate: nan, PromptRate: nan, CachedRate: nan, OutputRate: nan,
+		AtMillis: now.UnixMilli(), HitRate: nan, PromptRate: nan, CachedRate: nan, PrefillRate: nan, OutputRate: nan,
 		TTFTp50Millis: nan, TTFTp99Millis: nan, ITLp50Millis: nan, ITLp99Millis: nan,
 		Running: m.Running, Waiting: m.Waiting, UsedPages: m.HeldPages + m.CachedPages,
 	}
 	if n := len(r.past); n > 0 && now.Sub(r.past[n-1].at) > 4*r.period {
 		r.past = r.past[:0]
 	}
-	c := counted{now, m.PromptTokens, m.CachedTokens, m.OutputTokens}
+	c := counted{now, m.PromptTokens, m.CachedTokens, m.PrefillTokens, m.OutputTokens}
 	for len(r.past) > 0 && now.Sub(r.past[0].at) > window {
 		r.past = append(r.past[:0], r.past[1:]...)
 	}
@@ -53,6 +53,7 @@ func (r *rates) next(now time.Time, m *scheduler.Metrics) Point {
 			s := now.Sub(old.at).Seconds()
 			p.PromptRate = rounded(float64(c.prompt-old.prompt) / s)
 			p.CachedRate = rounded(float64(c.cached-old.cached) / s)
+			p.PrefillRate = rounded(float64(c.prefill-old.prefill) / s)
 			p.OutputRate = rounded(float64(c.output-old.output) / s)
 		}
 	}

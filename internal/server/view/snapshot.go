@@ -38,10 +38,11 @@ type Point struct {
 	TTFTp50Millis Figure `json:"ttft_p50_ms"`
 	TTFTp99Millis Figure `json:"ttft_p99_ms"` // time to first token, within the window
 	ITLp50Millis  Figure `json:"itl_p50_ms"`
-	ITLp99Millis  Figure `json:"itl_p99_ms"`      // between two tokens of an answer, within the window
-	PromptRate    Figure `json:"prompt_tokens_s"` // admitted per second, cached tokens included
-	CachedRate    Figure `json:"cached_tokens_s"` // cached prompt tokens per second, part of PromptRate
-	OutputRate    Figure `json:"output_tokens_s"` // per second
+	ITLp99Millis  Figure `json:"itl_p99_ms"`       // between two tokens of an answer, within the window
+	PromptRate    Figure `json:"prompt_tokens_s"`  // admitted per second, cached tokens included
+	CachedRate    Figure `json:"cached_tokens_s"`  // cached prompt tokens per second, part of PromptRate
+	PrefillRate   Figure `json:"prefill_tokens_s"` // prompt tokens computed per second
+	OutputRate    Figure `json:"output_tokens_s"`  // per second
 	Running       int    `json:"running"`
 	Waiting       int    `json:"waiting"`
 	UsedPages     int    `json:"used_pages"`
@@ -93,6 +94,7 @@ type History struct {
 	ITLp99Millis  []Figure `json:"itl_p99_ms"`
 	PromptRate    []Figure `json:"prompt_tokens_s"`
 	CachedRate    []Figure `json:"cached_tokens_s"`
+	PrefillRate   []Figure `json:"prefill_tokens_s"`
 	OutputRate    []Figure `json:"output_tokens_s"`
 	Running       []int    `json:"running"`
 	Waiting       []int    `json:"waiting"`

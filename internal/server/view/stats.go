@@ -69,6 +69,9 @@ type Totals struct {
 	Requests         uint64  `json:"requests" metric:"requests_total" help:"Requests accepted."`
 	Running          int     `json:"running" metric:"num_requests_running" alias:"vllm" help:"Samples that have a slot."`
 	Waiting          int     `json:"waiting" metric:"num_requests_waiting" alias:"vllm" help:"Samples that wait for a slot."`
+	Prefilling       int     `json:"prefilling" metric:"num_requests_prefilling" help:"Running samples whose prompt is not computed yet."`
+	PrefillLeft      int     `json:"prefill_left_tokens" metric:"prefill_left_tokens" help:"Prompt tokens that running samples have still to compute."`
+	PrefillTokens    uint64  `json:"prefill_tokens" metric:"prefill_tokens_total" help:"Prompt tokens computed in steps, including those computed again after preemptions."`
 	Steps            uint64  `json:"steps" metric:"steps_total" help:"Steps of the device."`
 	Rows             uint64  `json:"rows" metric:"step_rows_total" help:"Sequences in the steps of the device, added up."`
 	StepSeconds      float64 `json:"step_seconds" metric:"step_seconds_total" help:"Time that the device took for steps."`

@@ -86,8 +86,10 @@ function tiles(s) {
   $("itl-sub").textContent = n.itl_p99_ms == null ? "median" : `median, last ${seconds(h.window_ms / 1000)}; 99 %: ${duration(n.itl_p99_ms)}`;
   line(h.at_ms, [{ values: h.itl_p99_ms, color: faint }, { values: h.itl_p50_ms, color: strong, area: true }], $("itl-line"), { period, label: "Time between tokens, median and 99th percentile" });
   big("rate", count(n.output_tokens_s), "tokens/s");
-  $("rate-sub").textContent = n.prompt_tokens_s == null ? "" : `prompts: ${count(n.prompt_tokens_s)}/s, of them cached: ${count(n.cached_tokens_s)}/s`;
-  line(h.at_ms, [{ values: h.output_tokens_s, color: strong, area: true }], $("rate-line"), { period, label: "Output tokens per second" });
+  // A prompt counts as admitted at once, and may take minutes: its progress shows that the device works.
+  $("rate-sub").textContent = t.prefilling ? `prompts: ${count(n.prefill_tokens_s)}/s computed, ${count(t.prefill_left_tokens)} tokens of ${count(t.prefilling)} to go`
+    : n.prompt_tokens_s == null ? "" : `prompts: ${count(n.prompt_tokens_s)}/s, of them cached: ${count(n.cached_tokens_s)}/s`;
+  line(h.at_ms, [{ values: h.prefill_tokens_s, color: faint }, { values: h.output_tokens_s, color: strong, area: true }], $("rate-line"), { period, label: "Output tokens and computed prompt tokens per second" });
   big("load", count(t.running), "running");
   $("load-sub").textContent = `${count(t.waiting)} waiting, ${count(t.requests)} in all`;
   line(h.at_ms, [{ values: h.waiting, color: faint }, { values: h.running, color: strong, area: true }], $("load-line"), { period, label: "Running and waiting requests" });
