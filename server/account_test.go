@@ -27,7 +27,8 @@ func TestStatsOfATenant(t *testing.T) {
 		return all
 	}
 	a, other, all := stats("secret-of-a"), stats("secret-of-b"), stats("secret-of-root")
-	if a["requests"] != 2.0 || a["output_tokens"] != 4.0 || a["cached_tokens"].(float64) == 0 || a["prompt_tokens"] != 2*other["prompt_tokens"].(float64) || a["hit_rate"].(float64) < 0.4 {
+	if a["requests"] != 2.0 || a["output_tokens"] != 4.0 || a["cached_tokens"].(float64) == 0 ||
+		a["prompt_tokens"] != 2*other["prompt_tokens"].(float64) || a["hit_rate"].(float64) < 0.4 {
 		t.Errorf("a sees %v", a)
 	}
 	if other["requests"] != 1.0 || other["cached_tokens"] != 0.0 || other["output_tokens"] != 2.0 {
@@ -63,7 +64,8 @@ func TestStreamsOfOtherSites(t *testing.T) {
 	}
 	for range 64 {
 		for _, site := range []string{"cross-site", "same-site"} {
-			if res := open("/v1/view/stream", "Sec-Fetch-Site", site, "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"); res.StatusCode != 403 {
+			res := open("/v1/view/stream", "Sec-Fetch-Site", site, "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image")
+			if res.StatusCode != 403 {
 				t.Fatalf("an image of a page, %s: %s", site, res.Status)
 			}
 		}
@@ -95,7 +97,8 @@ func TestChoicesOfTheNode(t *testing.T) {
 	}
 	b.ask("/v1/completions", `{"prompt":"x","n":3,"max_tokens":1}`)
 	b.ask("/v1/completions", `{"prompt":["x","y"],"n":3,"max_tokens":1}`)
-	if a := b.refused("POST", "/v1/completions", `{"prompt":"x","n":4,"max_tokens":1}`, 400, "too_many_choices"); !strings.Contains(string(a.body), "n is 4, want at most 3") {
+	a := b.refused("POST", "/v1/completions", `{"prompt":"x","n":4,"max_tokens":1}`, 400, "too_many_choices")
+	if !strings.Contains(string(a.body), "n is 4, want at most 3") {
 		t.Errorf("%s", a.body)
 	}
 }

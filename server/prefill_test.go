@@ -20,7 +20,8 @@ func TestPrefillIsShown(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			if a := b.do("POST", "/v1/completions", fmt.Sprintf(`{"prompt":[%d%s],"max_tokens":1}`, 10+i, strings.Repeat(",5", 400))); a.StatusCode != 200 {
+			body := fmt.Sprintf(`{"prompt":[%d%s],"max_tokens":1}`, 10+i, strings.Repeat(",5", 400))
+			if a := b.do("POST", "/v1/completions", body); a.StatusCode != 200 {
 				t.Errorf("%s %s", a.Status, a.body)
 			}
 		})
@@ -40,7 +41,8 @@ func TestPrefillIsShown(t *testing.T) {
 	wg.Wait()
 	b.quiet()
 	b.ok(json.Unmarshal(b.do("GET", "/v1/cache/stats", "").body, &stats))
-	if stats["prefilling"] != 0.0 || stats["prefill_left_tokens"] != 0.0 || stats["prefill_tokens"] != stats["prompt_tokens"].(float64)-stats["cached_tokens"].(float64) {
+	computed := stats["prompt_tokens"].(float64) - stats["cached_tokens"].(float64)
+	if stats["prefilling"] != 0.0 || stats["prefill_left_tokens"] != 0.0 || stats["prefill_tokens"] != computed {
 		t.Errorf("at the end the API has %v", stats)
 	}
 }

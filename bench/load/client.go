@@ -135,7 +135,8 @@ func (c *Client) models(ctx context.Context) error {
 	}
 	var list openai.Models
 	if err := json.Unmarshal(body, &list); err != nil {
-		return fmt.Errorf("load: %s/v1/models is no list of models: is it an OpenAI-compatible server? %w: %s", c.shown, err, terminal.Quote(body))
+		return fmt.Errorf("load: %s/v1/models is no list of models: is it an OpenAI-compatible server? %w: %s",
+			c.shown, err, terminal.Quote(body))
 	}
 	if len(list.Data) == 0 || list.Data[0].ID == "" {
 		return fmt.Errorf("load: the server at %s lists no model: load one there, or name one with --model", c.shown)

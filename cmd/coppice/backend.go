@@ -21,7 +21,8 @@ import (
 // by default to standard error.
 func openBackend(name string, o backends.Options) (engine.Backend, error) {
 	if o.Log == nil {
-		o.Log = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.Lock(zapcore.AddSync(terminal.Err())), zapcore.WarnLevel))
+		out := zapcore.Lock(zapcore.AddSync(terminal.Err()))
+		o.Log = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), out, zapcore.WarnLevel))
 	}
 	finish := func() {}
 	if name == "cuda" {

@@ -318,6 +318,7 @@ func (p *pruned) print(dry bool) {
 	case p.Removed:
 		fmt.Fprintf(terminal.Out(), "%s: %s\n", p.Path, verb)
 	default:
-		fmt.Fprintf(terminal.Out(), "%s: %s %d damaged records, %d without a parent, %d temporary files\n", p.Path, verb, p.Damaged, p.Orphans, p.Temporary)
+		fmt.Fprintf(terminal.Out(), "%s: %s %d damaged records, %d without a parent, %d temporary files\n",
+			p.Path, verb, p.Damaged, p.Orphans, p.Temporary)
 	}
 }

@@ -150,20 +150,25 @@ func (c *calibrateCmd) write(samples []sim.Sample, p *sim.Profile, r *sim.FitRep
 		return printJSON(map[string]any{"profile": p, "fit": r})
 	}
 	e := &p.Eff
-	fmt.Fprintf(terminal.Out(), "%s: %.1f GB/s, %.1f GFLOP/s\n", p.Device.Name, p.Device.BW/1e9, p.Device.Flops/1e9)
-	fmt.Fprintf(terminal.Out(), "weights %.3g and decode KV %.3g of the bandwidth, products %.3g (half of it at %.3g tokens) and attention %.3g of the arithmetic,\n", e.Weights, e.KVRow, e.Flops, e.NHalf, e.Attend)
-	fmt.Fprintf(terminal.Out(), "KV of prompts %.3g and logits %.3g of the bandwidth, %.3g µs a row, %.3g µs a step\n", e.KVTile, e.Sample, 1e6*e.Row, 1e6*e.Step)
-	fmt.Fprintf(terminal.Out(), "mean error: %.1f %% of the %d steps fitted to, %.1f %% of the %d held out\n", 100*r.TrainMAPE, r.Train, 100*r.HeldOutMAPE, r.HeldOut)
-	fmt.Fprintf(terminal.Out(), "worst: %.0f %%, %.3g ms measured, %.3g ms predicted:", 100*r.WorstError, float64(r.Worst.Nanos)/1e6, float64(r.WorstNanos)/1e6)
+	out := terminal.Out()
+	fmt.Fprintf(out, "%s: %.1f GB/s, %.1f GFLOP/s\n", p.Device.Name, p.Device.BW/1e9, p.Device.Flops/1e9)
+	fmt.Fprintf(out, "weights %.3g and decode KV %.3g of the bandwidth, products %.3g (half of it at %.3g tokens) and attention %.3g of the arithmetic,\n",
+		e.Weights, e.KVRow, e.Flops, e.NHalf, e.Attend)
+	fmt.Fprintf(out, "KV of prompts %.3g and logits %.3g of the bandwidth, %.3g µs a row, %.3g µs a step\n",
+		e.KVTile, e.Sample, 1e6*e.Row, 1e6*e.Step)
+	fmt.Fprintf(out, "mean error: %.1f %% of the %d steps fitted to, %.1f %% of the %d held out\n",
+		100*r.TrainMAPE, r.Train, 100*r.HeldOutMAPE, r.HeldOut)
+	fmt.Fprintf(out, "worst: %.0f %%, %.3g ms measured, %.3g ms predicted:",
+		100*r.WorstError, float64(r.Worst.Nanos)/1e6, float64(r.WorstNanos)/1e6)
 	for _, s := range r.Worst.Shapes {
-		fmt.Fprintf(terminal.Out(), " %d rows of %d tokens after %d", s.Rows, s.New, s.Cached)
+		fmt.Fprintf(out, " %d rows of %d tokens after %d", s.Rows, s.New, s.Cached)
 	}
-	fmt.Fprintln(terminal.Out())
+	fmt.Fprintln(out)
 	if len(r.AtBound) > 0 {
-		fmt.Fprintf(terminal.Out(), "at the limit of what a profile can express: %s\n", strings.Join(r.AtBound, ", "))
+		fmt.Fprintf(out, "at the limit of what a profile can express: %s\n", strings.Join(r.AtBound, ", "))
 	}
 	if len(r.Undetermined) > 0 {
-		fmt.Fprintf(terminal.Out(), "not determined by any step: %s\n", strings.Join(r.Undetermined, ", "))
+		fmt.Fprintf(out, "not determined by any step: %s\n", strings.Join(r.Undetermined, ", "))
 	}
 	return nil
 }

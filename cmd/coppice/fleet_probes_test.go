@@ -13,11 +13,13 @@ func TestFleetProbes(t *testing.T) {
 	f := &realFleet{T: t}
 	f.workers = append(f.workers, startWorker(t, "w0", storyTokens, "zmq://127.0.0.1:0"))
 	f.route("--worker", f.workers[0].url)
-	if _, stderr, ok := command(t, "bench", "serve", "--url", f.router.url, "--requests", "2", "--input-tokens", "16", "--output-tokens", "2"); !ok {
+	bench := []string{"bench", "serve", "--url", f.router.url, "--requests", "2", "--input-tokens", "16", "--output-tokens", "2"}
+	if _, stderr, ok := command(t, bench...); !ok {
 		t.Fatal(stderr)
 	}
 	var view fleetview.Snapshot
-	if f.router.document("/v1/fleet/view", &view); view.Fleet.Failed != 0 || view.Fleet.Refused == 0 || view.Fleet.Requests <= view.Fleet.Refused {
+	f.router.document("/v1/fleet/view", &view)
+	if s := view.Fleet; s.Failed != 0 || s.Refused == 0 || s.Requests <= s.Refused {
 		t.Errorf("%+v", view.Fleet)
 	}
 }

@@ -30,7 +30,8 @@ type gpucheckCmd struct {
 
 // Run is called by kong.
 func (c *gpucheckCmd) Run(ctx context.Context) error {
-	cfg := gpucheck.Config{Device: c.GPU, MemoryFraction: c.GPUMemory, Fuzz: c.Fuzz, Log: func(line string) { fmt.Fprintln(terminal.Out(), line) }}
+	say := func(line string) { fmt.Fprintln(terminal.Out(), line) }
+	cfg := gpucheck.Config{Device: c.GPU, MemoryFraction: c.GPUMemory, Fuzz: c.Fuzz, Log: say}
 	steps := bench.CalibrateConfig{NewTokens: 2048, ContextTokens: 4096, Rows: 64}
 	err := errors.Join(canWrite("--json", c.JSON), canWrite("--profile", c.Profile))
 	if err != nil {

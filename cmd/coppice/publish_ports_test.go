@@ -25,7 +25,8 @@ func TestPublishPorts(t *testing.T) {
 		}
 	}
 	port := events.Addr().(*net.TCPAddr).Port
-	serve := []string{"serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--profile", "h200", "--no-page", "--publish", fmt.Sprintf("zmq://127.0.0.1:%d", port)}
+	serve := []string{"serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--profile", "h200", "--no-page",
+		"--publish", fmt.Sprintf("zmq://127.0.0.1:%d", port)}
 	_, stderr, ok := command(t, serve...)
 	for _, want := range []string{"socket for replays", fmt.Sprint(port + 1), "?replay=PORT"} {
 		if ok || !strings.Contains(stderr, want) {

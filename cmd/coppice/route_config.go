@@ -49,7 +49,8 @@ func (c *routeCmd) gateway(ctx context.Context, keys []server.Key, file []byte, 
 			BlockTokens: c.BlockTokens, Policy: c.Policy, Seed: c.Seed, MaxWorkers: c.MaxWorkers, MaxQueued: c.MaxQueued,
 			TierWeights: c.TierWeights, SessionTTL: c.SessionTTL, Order: c.QueueOrder, BusyFactor: c.BusyFactor,
 		},
-		GuessTTL: c.GuessTTL, EventOutlast: c.Outlast, NoPredict: !c.Predict, StallAfter: c.StallAfter, Retries: c.Retries, ProbeEvery: c.ProbeEvery, ProbeTimeout: c.ProbeTimeout, QueueTimeout: c.QueueTimeout,
+		GuessTTL: c.GuessTTL, EventOutlast: c.Outlast, NoPredict: !c.Predict, StallAfter: c.StallAfter, Retries: c.Retries,
+		ProbeEvery: c.ProbeEvery, ProbeTimeout: c.ProbeTimeout, QueueTimeout: c.QueueTimeout,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxOpen: c.MaxOpen, WriteTimeout: c.WriteTimeout, AllowHosts: c.AllowHost, CORS: c.CORS, NoPage: !c.Page, Version: version(), Log: log,
 	}
 	// The gateway takes zeros for its defaults: translate those that mean none.

@@ -23,7 +23,8 @@ func TestServeChoices(t *testing.T) {
 		t.Error("the document does not say 128")
 	}
 	for n, status := range map[string]int{"128": http.StatusOK, "129": http.StatusBadRequest} {
-		res, err := asker.Post(w.url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"What is light?","max_tokens":1,"n":`+n+`}`))
+		body := `{"prompt":"What is light?","max_tokens":1,"n":` + n + `}`
+		res, err := asker.Post(w.url+"/v1/completions", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -106,8 +106,9 @@ func TestTerminal(t *testing.T) {
 		t.Errorf("an error quotes more than 200 bytes: %q", text)
 	}
 	dir := nano(t)
-	checkShown(t, "generate", onTerminal(t, "", "generate", "--model", dir, "--regexp", `\x1b\]0;title\x07`, "--max-tokens", "40", "x"))
-	if stdout, stderr, ok := command(t, "generate", "--model", dir, "--regexp", `\x1b\]0;title\x07`, "--max-tokens", "40", "x"); !ok || stdout != "\x1b]0;title\x07\n" {
+	generate := []string{"generate", "--model", dir, "--regexp", `\x1b\]0;title\x07`, "--max-tokens", "40", "x"}
+	checkShown(t, "generate", onTerminal(t, "", generate...))
+	if stdout, stderr, ok := command(t, generate...); !ok || stdout != "\x1b]0;title\x07\n" {
 		t.Errorf("a pipe gets %q: %s", stdout, stderr)
 	}
 }

@@ -153,7 +153,9 @@ func (l *listing) readFiles(d *json.Decoder) error {
 		if s.LFS != nil {
 			f.size, f.hash, f.lfs = s.LFS.Size, s.LFS.SHA256, true
 		}
-		if !filepath.IsLocal(f.path) || strings.ContainsAny(f.path, "\\:\x00") || f.size < 0 || !hashForm.MatchString(f.hash) || f.lfs != (len(f.hash) == 64) {
+		goodPath := filepath.IsLocal(f.path) && !strings.ContainsAny(f.path, "\\:\x00")
+		goodHash := hashForm.MatchString(f.hash) && f.lfs == (len(f.hash) == 64)
+		if !goodPath || !goodHash || f.size < 0 {
 			return fmt.Errorf("it has a file %.120q of %d bytes with hash %.80q", f.path, f.size, f.hash)
 		}
 		l.files = append(l.files, f)

@@ -154,7 +154,8 @@ func (p *Policy) CheckPlace(r *http.Request) *Refusal {
 	if site == "" || site == "same-origin" || site == "none" || origin != "" && (p.anyOrigin || p.origins[origin]) {
 		return nil
 	}
-	return &Refusal{"cross_origin", "a page of another site sent this request; only programs, this server's own page and pages allowed by --cors may"}
+	return &Refusal{"cross_origin",
+		"a page of another site sent this request; only programs, this server's own page and pages allowed by --cors may"}
 }
 
 // exposed lists the response headers that pages may read in addition to the default ones.
