@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/coppice-llm/coppice/internal/server/view"
+	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
 // cacheStatCmd is coppice cache stat: of directories, or of the tiers of a running server.
@@ -45,13 +45,13 @@ func (c *cacheStatCmd) server(ctx context.Context) error {
 		return err
 	}
 	if c.JSON {
-		return json.NewEncoder(os.Stdout).Encode(figures.Tiers)
+		return json.NewEncoder(terminal.Out()).Encode(figures.Tiers)
 	}
 	if len(figures.Tiers) == 0 {
-		fmt.Println("the server has no tier below the device; its log names one that could not be opened")
+		fmt.Fprintln(terminal.Out(), "the server has no tier below the device; its log names one that could not be opened")
 	}
 	for i := range figures.Tiers {
-		printTier(os.Stdout, &figures.Tiers[i])
+		printTier(terminal.Out(), &figures.Tiers[i])
 	}
 	return nil
 }
