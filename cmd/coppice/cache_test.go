@@ -148,7 +148,7 @@ func TestCacheUnreadable(t *testing.T) {
 	if err := os.Rename(paths[0], paths[0]+"-away"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(paths[0], 0o700); err != nil { // reading it fails, also for root
+	if err := os.Symlink(paths[0], paths[0]); err != nil { // opening it fails, also for root
 		t.Fatal(err)
 	}
 	out, _, ok := command(t, "cache", "stat", dir)
