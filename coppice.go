@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice/actors"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
@@ -44,6 +45,10 @@ type Config struct {
 	FormatTimeout time.Duration
 	// FormatBytes bounds the memory of the cache of compiled formats. Default: 256 MiB.
 	FormatBytes int
+	// Memory bounds the bytes that open requests keep on the Go heap: package server charges bodies,
+	// texts, rendered conversations and outputs to it, and the Node buffers of its tokenizers.
+	// Several Nodes of a process may share one. Default: NewMemory(1 << 30).
+	Memory *Memory
 	// EventRing is the number of cache events kept for late readers. Default: 65536.
 	EventRing int
 	// Tiers hold KV evicted from the device. Default: none; evicted KV is dropped.
@@ -95,6 +100,12 @@ type Tiers struct {
 	TokenSeconds float64
 }
 
+// Memory is a number of bytes that open requests share. Used returns those in use, and Most all.
+type Memory = budget.Budget
+
+// NewMemory returns a Memory of the given number of bytes.
+func NewMemory(bytes int64) *Memory { return budget.New(bytes) }
+
 // Pool is a pool of pages that several Nodes share.
 type Pool struct{ inner *actors.Pool }
 
@@ -124,7 +135,7 @@ type Node struct {
 func Open(cfg Config) (*Node, error) {
 	inner := actors.Config{
 		Backend: cfg.Backend, Tokenizer: cfg.Tokenizer, EOS: cfg.EOS, Scheduler: cfg.Scheduler, MaxRequests: cfg.MaxRequests, Tokenizers: cfg.Tokenizers,
-		FormatTimeout: cfg.FormatTimeout, FormatBytes: cfg.FormatBytes, EventRing: cfg.EventRing, Tiers: actors.Tiers(cfg.Tiers),
+		FormatTimeout: cfg.FormatTimeout, FormatBytes: cfg.FormatBytes, EventRing: cfg.EventRing, Tiers: actors.Tiers(cfg.Tiers), Memory: cfg.Memory,
 		Log: slogcore.Choose(cfg.Log, cfg.LogHandler),
 	}
 	if cfg.Pool != nil {
@@ -169,6 +180,13 @@ func (n *Node) Enter() (leave func(), err error) {
 
 // Tokenizer returns Config.Tokenizer, nil if none was given.
 func (n *Node) Tokenizer() *tokenizer.Tokenizer { return n.sys.Tokenizer() }
+
+// PromptBytes returns the most bytes that the text of a prompt can have, because longer texts have too
+// many tokens; 0 if the tokenizer sets no such bound.
+func (n *Node) PromptBytes() int { return n.sys.PromptBytes() }
+
+// Memory returns Config.Memory, or its default.
+func (n *Node) Memory() *Memory { return n.sys.Memory() }
 
 // Template returns Config.Template, nil if none was given.
 func (n *Node) Template() *chat.Template { return n.template }

@@ -6,6 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/actors"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/internal/wording"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -24,6 +25,7 @@ var (
 	ErrAborted       = wording.Error(scheduler.ErrAborted)       // by Stream.Abort
 	ErrDeadline      = wording.Error(scheduler.ErrDeadline)      // after Request.Timeout
 	ErrQueueTimeout  = wording.Error(scheduler.ErrQueueTimeout)  // after Request.QueueTimeout
+	ErrMemory        = wording.Error(budget.ErrFull)             // Config.Memory has no room for the request
 	ErrFormatTimeout = wording.Error(actors.ErrFormatTimeout)    // Request.Format took too long to compile
 	ErrClosed        = wording.Error(actors.ErrClosed)           // the Node was closed
 	ErrLagged        = wording.Error(events.ErrLagged)           // events that are no longer kept

@@ -16,6 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/internal/bounds"
+	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -49,6 +50,9 @@ type Config struct {
 	FormatTimeout time.Duration `default:"5s" min:"0s"`
 	// FormatBytes bounds the memory of the cache of compiled formats. Default 256 MiB.
 	FormatBytes int `default:"256<<20" min:"1"`
+	// Memory bounds the memory of open requests; large buffers of the tokenizers are charged to it.
+	// Default: 1 GiB.
+	Memory *budget.Budget
 	// EventRing is the number of events that the log keeps for late readers. Default 65536.
 	EventRing int `default:"1<<16" min:"1"`
 	// Tiers configures the storage below device memory, to which evicted KV is offloaded.
@@ -66,6 +70,9 @@ func (c Config) withDefaults() Config {
 	c.Tokenizers = cmp.Or(c.Tokenizers, min(max(runtime.GOMAXPROCS(0)/2, 1), 4))
 	if c.EOS = slices.Clone(c.EOS); c.EOS == nil && c.Tokenizer != nil {
 		c.EOS = c.Tokenizer.EOS()
+	}
+	if c.Memory == nil {
+		c.Memory = budget.New(1 << 30)
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -268,6 +275,9 @@ func (s *System) end(p *process) {
 
 // Tokenizer returns Config.Tokenizer.
 func (s *System) Tokenizer() *tokenizer.Tokenizer { return s.cfg.Tokenizer }
+
+// Memory returns Config.Memory, or its default.
+func (s *System) Memory() *budget.Budget { return s.cfg.Memory }
 
 // MaxRequests returns Config.MaxRequests, defaults applied.
 func (s *System) MaxRequests() int { return s.cfg.MaxRequests }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
@@ -73,14 +74,61 @@ func (a *tokenizerActor) run(dst []kv.Token, t *Text) ([]kv.Token, error) {
 			return nil, tooMany
 		}
 	}
-	dst, err := a.encoder.EncodeWith(dst, t.Text, o)
+	if longest := a.sys.longestText(most); t.Bounded && longest > 0 && len(t.Text) > longest {
+		return nil, tooMany
+	}
+	dst, err := a.encodeWith(dst, t.Text, o)
 	switch {
 	case errors.Is(err, tokenizer.ErrTooLong):
 		return nil, tooMany
+	case errors.Is(err, budget.ErrFull):
+		return nil, err
 	case err != nil:
 		return nil, &scheduler.FieldError{Field: "Prompt", Err: fmt.Errorf("%w: %w", scheduler.ErrInvalid, err)}
 	}
 	return dst, nil
+}
+
+// ownScratch is the size, in bytes, of the buffers that a worker keeps for merging pieces: enough for
+// the pieces of usual texts. Larger ones are charged to the memory of open requests while they exist.
+const ownScratch = 8 << 20
+
+// encodeWith is Encoder.EncodeWith. A text with a piece too long for ownScratch is encoded again, after
+// memory for its buffers is reserved; without room for them encodeWith returns budget.ErrFull.
+func (a *tokenizerActor) encodeWith(dst []kv.Token, text string, o tokenizer.Options) ([]kv.Token, error) {
+	o.Scratch = ownScratch
+	n := len(dst)
+	dst, err := a.encoder.EncodeWith(dst, text, o)
+	for growth := 1; errors.Is(err, tokenizer.ErrScratch) && growth <= normalGrowth; growth += normalGrowth - 1 {
+		var large budget.Account
+		o.Scratch = growth * tokenizer.PieceBytes * len(text)
+		if err := large.Extend(a.sys.cfg.Memory, o.Scratch); err != nil {
+			return dst, err
+		}
+		dst, err = a.encoder.EncodeWith(dst[:n], text, o)
+		large.Close()
+	}
+	return dst, err
+}
+
+// normalGrowth is how many times longer a text is at most after normalization: a space of one byte
+// becomes a character of three.
+const normalGrowth = 3
+
+// longestText returns the most bytes that the text of a prompt with that many tokens can have; 0 if
+// there is no such number.
+func (s *System) longestText(tokens int) int {
+	if s.cfg.Tokenizer == nil {
+		return 0
+	}
+	return tokens * s.cfg.Tokenizer.TokenBytes()
+}
+
+// PromptBytes returns the most bytes that the text of a prompt can have; 0 if there is no such number. A
+// longer text has more tokens than can be served.
+func (s *System) PromptBytes() int {
+	most, _ := s.longestPrompt()
+	return s.longestText(most)
 }
 
 // longestPrompt returns the largest number of prompt tokens that can be served, and the error

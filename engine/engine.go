@@ -44,6 +44,7 @@ type Info struct {
 	NumPages     int // pages in the pool, ids [0, NumPages)
 	PageBytes    int // one page over all layers
 	KVType       kv.DType
+	HostBytes    int64 // memory of this machine that the backend has mapped outside the Go heap: weights, pool
 
 	MaxSlots    int // slots are in [0, MaxSlots)
 	MaxRows     int // rows per batch

@@ -207,6 +207,9 @@ func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 		}
 		now := time.Now()
 		last = f.pass(now, p)
+		if err == nil {
+			err = c.charge(keptBytes(&p.Piece))
+		}
 		b := (*buf)[:0]
 		switch {
 		case err == nil:
@@ -259,10 +262,13 @@ func (c *call) respond(reqs []coppice.Request, out *answer.Response, n int) erro
 			c.begun()
 			continue
 		}
+		last = f.pass(time.Now(), p)
+		if err == nil {
+			err = c.charge(keptBytes(&p.Piece) + collectedBytes(&p.Piece))
+		}
 		if err == nil {
 			out.Piece(p.prompt, &p.Piece)
 		}
-		last = f.pass(time.Now(), p)
 	}
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package server
 import (
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,14 +27,23 @@ func (c *call) body() (body []byte, release func(), err error) {
 	if c.most > 0 {
 		most = min(c.most, most)
 	}
+	if err := c.reserve(most); err != nil {
+		return nil, nil, err
+	}
 	buf := c.s.buffer()
-	*buf, err = c.s.bodies.Read(c.w, c.r, *buf, most)
+	if n := c.r.ContentLength; n > 0 {
+		*buf = slices.Grow(*buf, int(n)+1) // one more byte to see the end
+	}
+	*buf, err = c.s.bodies.Read(c.w, c.r, *buf, most, func(more int) error { return c.charge(decodedBytes * more) })
 	if c.held = len(*buf); err != nil {
 		c.s.release(buf)
 		return nil, nil, err
 	}
 	c.client.Out.SetReadDeadline(time.Time{}) // later reads only notice a disconnect
-	return *buf, func() { c.s.release(buf) }, nil
+	return *buf, func() {
+		c.s.release(buf)
+		c.memory.Shrink((decodedBytes - 1) * c.held)
+	}, nil
 }
 
 // read reads the request's body and decodes it with decode, which must not keep any part of the

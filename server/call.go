@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -31,10 +32,11 @@ type call struct {
 	caller caller // zero until identify, and for endpoints open to everyone
 	start  time.Time
 
-	status  int   // 0: no answer yet
-	most    int   // limit on the body, in bytes; 0: MaxBodyBytes
-	interim bool  // the interim response was sent, see progress.go
-	held    int   // body bytes counted in Server.bodies, against MaxBodiesBytes
+	status  int  // 0: no answer yet
+	most    int  // limit on the body, in bytes; 0: MaxBodyBytes
+	interim bool // the interim response was sent, see progress.go
+	held    int  // body bytes counted in Server.bodies, against MaxBodiesBytes
+	memory  budget.Account
 	gone    error // why writing failed, or the client's context ended
 	fault   error // the error that was answered
 	span    trace.Span

@@ -11,11 +11,13 @@ import (
 
 // scrape is read for each GET /metrics. The tags of its fields define the Prometheus metrics.
 type scrape struct {
-	Up        bool        `metric:"up" help:"1 while the node runs and takes requests."`
-	Conns     int64       `metric:"http_connections" help:"Open connections."`
-	BodyBytes int64       `metric:"http_body_bytes" help:"Bytes of the bodies of open requests."`
-	Stats     *view.Stats // nil if the node does not answer
-	Events    *publisher  // nil if events are not published
+	Up         bool        `metric:"up" help:"1 while the node runs and takes requests."`
+	Conns      int64       `metric:"http_connections" help:"Open connections."`
+	BodyBytes  int64       `metric:"http_body_bytes" help:"Bytes of the bodies of open requests."`
+	MemoryUsed int64       `metric:"http_memory_bytes" help:"Bytes of memory that open requests hold: bodies, texts, conversations and outputs."`
+	MemoryMost int64       `metric:"http_memory_limit_bytes" help:"Most bytes of memory that open requests may hold."`
+	Stats      *view.Stats // nil if the node does not answer
+	Events     *publisher  // nil if events are not published
 }
 
 // publisher has the fields of events.PublisherMetrics, by the same names.
@@ -50,7 +52,7 @@ func (s *Server) stats(ctx context.Context) (*view.Stats, error) {
 func (s *Server) scrape() scrape {
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
-	all := scrape{Conns: s.metrics.conns.Load(), BodyBytes: s.bodies.Load()}
+	all := scrape{Conns: s.metrics.conns.Load(), BodyBytes: s.bodies.Load(), MemoryUsed: s.memory.Used(), MemoryMost: s.memory.Most()}
 	if s.cfg.Events != nil {
 		all.Events = new(publisher)
 		figures.Copy(all.Events, s.cfg.Events())

@@ -79,6 +79,9 @@ type Config struct {
 	// MaxBodiesBytes bounds the bodies of all open requests together; beyond it, requests get
 	// status 503. Default 256 MiB, or MaxBodyBytes if that is more.
 	MaxBodiesBytes int `max:"1<<40"`
+	// BusyWait is how long a request waits for room in the node's Memory for its body, or for its turn
+	// to render a conversation, before it gets status 503. Default 10 s.
+	BusyWait time.Duration `default:"10s" above:"0s"`
 	// MaxHeaderBytes bounds a request's header. Default 64 KiB.
 	MaxHeaderBytes int `default:"64<<10" min:"1024" max:"1<<40"`
 	// MaxConns bounds the connections. A few more are accepted, on which only /health and /ready

@@ -20,6 +20,7 @@ var causes = []struct {
 	param  string
 	code   string
 }{
+	{coppice.ErrMemory, http.StatusServiceUnavailable, "", "server_busy"},
 	{coppice.ErrQueueFull, http.StatusTooManyRequests, "", "server_busy"},
 	{coppice.ErrDisplaced, http.StatusTooManyRequests, "", "displaced"},
 	{coppice.ErrTenantFull, http.StatusTooManyRequests, "", "rate_limit_exceeded"},

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 // completions answers POST /v1/completions.
 func (c *call) completions() error {
+	c.measure()
 	ask, err := read(c, func(b []byte) (*openai.Completion, error) { return openai.DecodeCompletion(b, c.s.screen.reading) })
 	if err != nil {
 		return err
@@ -26,6 +28,9 @@ func (c *call) completions() error {
 	reqs := make([]coppice.Request, len(ask.Prompts))
 	for i := range reqs {
 		if err := c.s.within("prompt", ask.Prompts[i].Tokens); err != nil {
+			return err
+		}
+		if err := c.s.fits("prompt", len(ask.Prompts[i].Text)); err != nil {
 			return err
 		}
 		reqs[i] = completionRequest(ask, i)
@@ -147,6 +152,38 @@ func (s *Server) within(param string, tokens []kv.Token) error {
 		return nil
 	}
 	return openai.NewError(http.StatusBadRequest, "context_length_exceeded", "%s has %d tokens, the model has %d positions", param, len(tokens), most).At(param)
+}
+
+// fits returns an error, which names the field param, if a prompt's text of that many bytes has more
+// tokens than can be served, whatever the text is.
+func (s *Server) fits(param string, bytes int) error {
+	most := s.screen.longest
+	if most == 0 || bytes <= most {
+		return nil
+	}
+	return openai.NewError(http.StatusBadRequest, "context_length_exceeded", "%s has over %d bytes of text, more tokens than fit: the model has %d positions", param, most, s.cfg.Node.Info().MaxPositions).At(param)
+}
+
+// measure makes the body of a completion end with an error as soon as a text of its prompt is too long.
+func (c *call) measure() {
+	if c.s.screen.longest > 0 {
+		c.r.Body = &measured{ReadCloser: c.r.Body, s: c.s}
+	}
+}
+
+// measured is the body of a completion.
+type measured struct {
+	io.ReadCloser
+	s     *Server
+	meter openai.Meter
+}
+
+func (m *measured) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
+	if long := m.s.fits("prompt", m.meter.Longest(p[:n])); long != nil {
+		return n, long
+	}
+	return n, err
 }
 
 // head returns the fields that all answers begin with.

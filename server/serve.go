@@ -124,6 +124,7 @@ func (c *call) recover() {
 // end counts the request in metrics, and writes its span and log line.
 func (c *call) end() {
 	c.s.bodies.Add(-int64(c.held))
+	c.memory.Close()
 	total := time.Since(c.start)
 	status := c.status
 	if c.gone != nil {

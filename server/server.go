@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/internal/server/view"
 	"github.com/coppice-llm/coppice/internal/sites"
@@ -33,7 +34,8 @@ type Server struct {
 	screen  screen
 	pace    pace
 	bodies  web.Bodies
-	buffers sync.Pool // of *[]byte
+	memory  *coppice.Memory // the node's
+	buffers sync.Pool       // of *[]byte
 
 	failed atomic.Pointer[error] // set once the node has ended: why
 	door   *web.Door
@@ -49,6 +51,7 @@ type fixed struct {
 type screen struct {
 	sites    *sites.Policy
 	controls *chat.Controls // nil without a tokenizer
+	longest  int            // Node.PromptBytes
 	thinks   bool           // the model may write its reasoning between tags
 	reading  openai.Options
 }

@@ -12,10 +12,12 @@ import (
 
 // Errors of [Encoder.EncodeWith]. ErrTooLong, which is wrapped, means that the text has more
 // tokens than Options.MaxTokens; ErrTooHard means that a regular expression of the file takes too
-// many steps on the text.
+// many steps on the text. ErrScratch means that merging
+// a piece needs larger buffers than Options.Scratch permits.
 var (
 	ErrTooLong = errors.New("tokenizer: text has more tokens than it may")
 	ErrTooHard = errors.New("tokenizer: the regular expressions of tokenizer.json take too many steps on this text")
+	ErrScratch = errors.New("tokenizer: a piece of the text needs larger buffers")
 )
 
 // Options configures an encoding. The zero value is [Encoder.Encode].
@@ -24,6 +26,9 @@ type Options struct {
 	Prompt bool
 	// MaxTokens bounds the number of tokens, special ones of Prompt included. 0: no bound.
 	MaxTokens int
+	// Scratch bounds the bytes of the buffers for merging one piece: PieceBytes for each byte of the
+	// piece. 0: no bound.
+	Scratch int
 	// Plain lists ascending byte offsets in the text at which no special token is recognised:
 	// text that begins there and looks like a special token is encoded as text. Some files search
 	// for special tokens in the normalized text, where these offsets are not valid. There the
@@ -42,7 +47,7 @@ type Options struct {
 // MaxTokens, because a pre-token that must have too many tokens is refused before it is merged.
 func (e *Encoder) EncodeWith(dst []kv.Token, text string, o Options) ([]kv.Token, error) {
 	defer e.s.trim()
-	e.s.bounds = bounds{bounded: true, most: math.MaxInt, tokens: o.MaxTokens, steps: allowance(len(text)), plain: o.Plain}
+	e.s.bounds = bounds{bounded: true, most: math.MaxInt, tokens: o.MaxTokens, steps: allowance(len(text)), scratch: o.Scratch, plain: o.Plain}
 	if o.MaxTokens > 0 {
 		e.s.most = len(dst) + o.MaxTokens
 	}
@@ -76,6 +81,7 @@ type bounds struct {
 	most    int // len(dst) may not exceed it
 	tokens  int // the limit as requested, for the final check
 	steps   int // steps of regular expressions that are left
+	scratch int // Options.Scratch
 	plain   []int
 	err     error
 }
@@ -106,6 +112,22 @@ func (s *scratch) exceeds(dst []kv.Token, symbols, longest int) bool {
 	}
 	if s.err == nil {
 		s.err = fmt.Errorf("%w: over %d", ErrTooLong, s.tokens)
+	}
+	return true
+}
+
+// PieceBytes is the most memory, in bytes, that merging a piece takes for each byte of the piece: its
+// symbol, its node, and two places in the queue of merges.
+const PieceBytes = 4 + 20 + 2*8
+
+// unfit reports whether a piece of that many bytes needs larger buffers than the bound permits. It
+// sets s.err if so.
+func (s *scratch) unfit(bytes int) bool {
+	if !s.bounded || s.scratch == 0 || bytes <= s.scratch/PieceBytes {
+		return false
+	}
+	if s.err == nil {
+		s.err = fmt.Errorf("%w: %d bytes without a place to cut", ErrScratch, bytes)
 	}
 	return true
 }

@@ -94,7 +94,10 @@ type scratch struct {
 
 // mergeLong does the same as mergeShort in O(n log n) time.
 func (t *Tokenizer) mergeLong(dst []kv.Token, piece string, s *scratch) []kv.Token {
-	s.ids = t.spell(s.ids[:0], piece)
+	if s.exceeds(dst, t.fewest(len(piece)), t.longest) || s.unfit(len(piece)) {
+		return dst
+	}
+	s.ids = t.spell(slices.Grow(s.ids[:0], len(piece)), piece)
 	if len(s.ids) == 0 || s.exceeds(dst, len(s.ids), t.longest) {
 		return dst
 	}

@@ -43,6 +43,7 @@ func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
 	if err := t.readConfig(configJSON); err != nil {
 		return nil, err
 	}
+	t.tokenBytes = t.longestToken()
 	return t, nil
 }
 

@@ -97,6 +97,23 @@ func byteNamed(name string) (byte, bool) {
 // complete reports whether every byte has a token, so that no text is unknown.
 func (y *symbols) complete() bool { return !slices.Contains(y.bytes[:], noToken) }
 
+// fewest returns the least number of symbols of a piece with that many bytes.
+func (y *symbols) fewest(bytes int) int {
+	switch {
+	case y.every:
+		return bytes
+	case y.drops():
+		return 0
+	}
+	return (bytes + utf8.UTFMax - 1) / utf8.UTFMax
+}
+
+// drops reports whether some texts, however long, have few symbols or none: bytes or runes without a
+// token are left out, or fuse to one unknown token.
+func (y *symbols) drops() bool {
+	return !y.complete() && (y.unk == noToken || y.fuseUnk)
+}
+
 // spell appends the tokens with which merging of piece begins, at most len(piece).
 func (y *symbols) spell(dst []kv.Token, piece string) []kv.Token {
 	if y.every {

@@ -31,6 +31,7 @@ type Tokenizer struct {
 	strip     int // maximum number of stripByte to drop there
 	stripByte byte
 
+	tokenBytes     int        // see TokenBytes
 	prefix, suffix []kv.Token // the tokens that EncodePrompt adds around the text
 	bos            kv.Token
 	hasBOS         bool

@@ -62,8 +62,7 @@ type routeCmd struct {
 	Salts     string `enum:"coppice,plain" default:"coppice" help:"How caches are separated: coppice (by tenant and cache_salt, as coppice serve does) or plain (by cache_salt alone, as vLLM does)."`
 
 	serverFlags
-	MaxBodies byteSize `name:"max-bodies" default:"256MiB" help:"Most bytes of the bodies of all open requests. A request beyond it gets status 503."`
-	MaxOpen   int      `name:"max-open" default:"16384" min:"1" max:"1<<24" help:"Most open requests."`
+	MaxOpen int `name:"max-open" default:"16384" min:"1" max:"1<<24" help:"Most open requests."`
 
 	settings settings      `kong:"-"`
 	ports    *eventurl.ZMQ // where all workers publish events, from --events zmq://*:PORT
@@ -99,6 +98,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	cfg.TLS = certificates
+	c.memoryFlags.apply(0, int64(c.MaxBody), log)
 	l, err := net.Listen("tcp", c.Addr)
 	if err != nil {
 		return withDoctor(fmt.Errorf("--addr: %w", err))

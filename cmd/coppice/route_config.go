@@ -32,13 +32,13 @@ func (c *routeCmd) check() error {
 	if err := checkAddr(c.Addr); err != nil {
 		errs = append(errs, err)
 	}
-	if c.MaxBodies < c.MaxBody || c.MaxBodies > 1<<40 {
-		bad("--max-bodies is %v, want --max-body (%v) to 1TiB", c.MaxBodies, c.MaxBody)
+	if err := c.serverFlags.check(); err != nil {
+		errs = append(errs, err)
 	}
 	if strings.ContainsFunc(c.WorkerKey, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		bad("--worker-key has characters that a header can't carry")
 	}
-	return errors.Join(append(errs, c.doorFlags.check(), c.poolFlags.check(&c.settings))...)
+	return errors.Join(append(errs, c.poolFlags.check(&c.settings))...)
 }
 
 // gateway returns the gateway's configuration from the flags and the contents of the

@@ -89,7 +89,7 @@ func TestRoutePools(t *testing.T) {
 	writeFile(t, path, "\ufeff"+strings.Replace(helpPools(t), "ttft_min_ms", "ttft_min", 1))
 	core, logs := observer.New(zapcore.WarnLevel)
 	ttft := 250.0
-	c := &routeCmd{Worker: []string{"http://a"}, serverFlags: serverFlags{MaxBody: 2}, MaxBodies: 3, poolFlags: poolFlags{Pools: path, DefaultTTFT: &ttft, PrefixBlocks: 7}}
+	c := &routeCmd{Worker: []string{"http://a"}, serverFlags: serverFlags{MaxBody: 2, MaxBodies: 3}, poolFlags: poolFlags{Pools: path, DefaultTTFT: &ttft, PrefixBlocks: 7}}
 	cfg, err := c.gateway(t.Context(), nil, nil, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestRoutePools(t *testing.T) {
 	if n := logs.Len(); n != 1 || !strings.Contains(fmt.Sprint(logs.All()[0].ContextMap()), "ttft_min_ms") {
 		t.Errorf("%d warnings: %v", n, logs.All())
 	}
-	c = &routeCmd{Worker: []string{"http://a"}, serverFlags: serverFlags{MaxBody: 2}, MaxBodies: 3, poolFlags: poolFlags{Buckets: 4, Stage: router.ByPrefix, PrefixBlocks: 64}}
+	c = &routeCmd{Worker: []string{"http://a"}, serverFlags: serverFlags{MaxBody: 2, MaxBodies: 3}, poolFlags: poolFlags{Buckets: 4, Stage: router.ByPrefix, PrefixBlocks: 64}}
 	if cfg, err = c.gateway(t.Context(), nil, nil, zap.NewNop()); err != nil || cfg.Buckets != 4 || cfg.Stage != router.ByPrefix || cfg.Router.PrefixBlocks != 64 || cfg.Pools != nil {
 		t.Errorf("%+v, %v", cfg, err)
 	}
@@ -126,7 +126,7 @@ func TestRoutePooledWorkers(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "pools.json")
 	writeFile(t, path, helpPools(t))
-	c := &routeCmd{serverFlags: serverFlags{MaxBody: 1 << 20}, MaxBodies: 1 << 20, WorkersFile: "w.json", poolFlags: poolFlags{Pools: path, PrefixBlocks: 4}}
+	c := &routeCmd{serverFlags: serverFlags{MaxBody: 1 << 20, MaxBodies: 1 << 20}, WorkersFile: "w.json", poolFlags: poolFlags{Pools: path, PrefixBlocks: 4}}
 	file := fmt.Sprintf(`{"workers": [{"url": %q, "pool": "cheap"}, {"url": %q}, {"url": %q}]}`, worker("a", "fast"), worker("b", "fast"), worker("c", ""))
 	cfg, err := c.gateway(t.Context(), nil, []byte(file), zap.NewNop())
 	if err != nil {
@@ -187,7 +187,7 @@ func TestRoutePoolsFile(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	log := zap.New(core)
 	ttft := 250.0
-	c := &routeCmd{serverFlags: serverFlags{MaxBody: 2}, MaxBodies: 3, WorkersFile: "w.json", ProbeEvery: 10 * time.Millisecond, poolFlags: poolFlags{Pools: path, DefaultTTFT: &ttft, PrefixBlocks: 4}}
+	c := &routeCmd{serverFlags: serverFlags{MaxBody: 2, MaxBodies: 3}, WorkersFile: "w.json", ProbeEvery: 10 * time.Millisecond, poolFlags: poolFlags{Pools: path, DefaultTTFT: &ttft, PrefixBlocks: 4}}
 	cfg, err := c.gateway(t.Context(), nil, []byte(fmt.Sprintf(`{"workers": [{"url": %q, "pool": "quick"}]}`, w.URL)), log)
 	if err != nil {
 		t.Fatal(err)

@@ -235,7 +235,7 @@ func TestRouteWorkersFaults(t *testing.T) {
 
 // TestRouteZeros checks that an accepted zero means none rather than the gateway's default.
 func TestRouteZeros(t *testing.T) {
-	c := &routeCmd{Worker: []string{"http://a"}, serverFlags: serverFlags{MaxBody: 2, APIKey: "very-secret"}, MaxBodies: 3}
+	c := &routeCmd{Worker: []string{"http://a"}, serverFlags: serverFlags{MaxBody: 2, MaxBodies: 3, APIKey: "very-secret"}}
 	cfg, err := c.gateway(t.Context(), []server.Key{{Secret: c.APIKey, Tenant: "t", Admin: true}}, nil, nil)
 	if err != nil {
 		t.Fatal(err)

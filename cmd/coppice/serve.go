@@ -128,7 +128,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	defer stopTracing()
 	cfg := server.Config{
 		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
-		MaxBodyBytes: int(c.MaxBody), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
+		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
 		Card: w.Card(), Bundle: served.bundle, Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
 	if tracer != nil {
@@ -171,7 +171,7 @@ func (c *serveCmd) check() error {
 			bad("--otlp-endpoint is %.80q, want a URL like http://host:4318/v1/traces", eventurl.Redact(at))
 		}
 	}
-	if err := c.doorFlags.check(); err != nil {
+	if err := c.serverFlags.check(); err != nil {
 		errs = append(errs, err)
 	}
 	if err := c.tierFlags.check(c.settings.given); err != nil {

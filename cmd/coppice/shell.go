@@ -96,10 +96,27 @@ type serverFlags struct {
 	TLSKey  string `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM)."`
 	logFlags
 
-	Drain        time.Duration `default:"30s" min:"0s" max:"8760h" help:"Time for open requests to finish after SIGTERM or an interrupt. A second signal ends them at once."`
-	MaxBody      byteSize      `name:"max-body" default:"8MiB" min:"1B" max:"1TiB" help:"Largest request body."`
+	Drain     time.Duration `default:"30s" min:"0s" max:"8760h" help:"Time for open requests to finish after SIGTERM or an interrupt. A second signal ends them at once."`
+	MaxBody   byteSize      `name:"max-body" default:"8MiB" min:"1B" max:"1TiB" help:"Largest request body."`
+	MaxBodies byteSize      `name:"max-bodies" default:"256MiB" help:"Most bytes of the bodies of all open requests. A request beyond it gets status 503."`
+	memoryFlags
 	MaxConns     int           `name:"max-conns" default:"8192" min:"1" max:"1<<24" help:"Most open connections. Beyond it, a few more get answers to /health and /ready, and status 503 for anything else."`
 	WriteTimeout time.Duration `name:"write-timeout" default:"30s" min:"1ms" max:"24h" help:"A client that reads nothing of its answer for this long loses its request."`
+}
+
+// leastMaxMemory is the least --max-memory, in bytes: the program, and some requests.
+const leastMaxMemory = 64 << 20
+
+// check reports faults of combinations of flags.
+func (c *serverFlags) check() error {
+	errs := []error{c.doorFlags.check()}
+	if c.MaxBodies < c.MaxBody || c.MaxBodies > 1<<40 {
+		errs = append(errs, fmt.Errorf("--max-bodies is %v, want --max-body (%v) to 1TiB", c.MaxBodies, c.MaxBody))
+	}
+	if c.MaxMemory > 0 && c.MaxMemory < leastMaxMemory {
+		errs = append(errs, fmt.Errorf("--max-memory is %v, want at least %v", c.MaxMemory, byteSize(leastMaxMemory)))
+	}
+	return errors.Join(errs...)
 }
 
 // open reads the keys and certificates and makes the log.

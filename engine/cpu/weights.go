@@ -183,6 +183,16 @@ func (w *weights) quantized() (some, all bool) {
 	return some, all
 }
 
+// mapped returns the bytes of the memory outside the Go heap.
+func (w *weights) mapped() (bytes int64) {
+	for _, m := range w.matrices() {
+		if m.store != nil {
+			bytes += m.store.Bytes()
+		}
+	}
+	return bytes
+}
+
 // close frees the memory outside the Go heap.
 func (w *weights) close() error {
 	var errs []error

@@ -107,7 +107,7 @@ func (p *proxiedRequest) poolName() string { return p.pools.Name(p.pool) }
 // readBody reads the request's body into the buffer. The error is for the client.
 func (p *proxiedRequest) readBody(r *http.Request) (err error) {
 	b := p.buffer
-	b.body, err = p.g.bodies.Read(p.w, r, b.body, p.g.cfg.MaxBodyBytes)
+	b.body, err = p.g.bodies.Read(p.w, r, b.body, p.g.cfg.MaxBodyBytes, nil)
 	if b.held = len(b.body); err == nil {
 		p.client.Out.SetReadDeadline(time.Time{}) // later reads only notice a disconnect
 	}

@@ -32,6 +32,9 @@ func NewArena(pageBytes, pages int) (*Arena, error) {
 	return &Arena{arena: arena, pageBytes: pageBytes}, nil
 }
 
+// Bytes returns the size of the arena, 0 after Close.
+func (s *Arena) Bytes() int64 { return int64(len(s.arena)) }
+
 // Page returns the memory of one page, pageBytes long. It is valid until Close.
 func (s *Arena) Page(id kv.PageID) []byte {
 	lo := int(id) * s.pageBytes

@@ -1,0 +1,129 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// ErrFull means that there was no room in the budget, in time.
+var ErrFull = errors.New("budget: the memory for open requests is in use")
+
+// small is the most bytes for which Open does not wait its turn: small requests pass large ones.
+const small = 64 << 10
+
+// Large accounts leave one byte of spareShare in the budget to Add and to small accounts.
+const spareShare = 4
+
+// Budget bounds the bytes of its accounts. Any goroutine may call its methods.
+type Budget struct {
+	most int64
+
+	mu      sync.Mutex
+	used    int64
+	waiting []*waiter // first come, first served
+}
+
+// waiter is an account that waits in Open.
+type waiter struct {
+	bytes   int64
+	granted chan struct{} // closed once the bytes are counted in Budget.used
+}
+
+// New returns a Budget of the given number of bytes, at least 1.
+func New(bytes int64) *Budget { return &Budget{most: max(bytes, 1)} }
+
+// Most returns the size of the budget in bytes.
+func (b *Budget) Most() int64 { return b.most }
+
+// Used returns the bytes that its accounts hold.
+func (b *Budget) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// large returns the bytes that large accounts may use together.
+func (b *Budget) large() int64 { return b.most - b.most/spareShare }
+
+// take adds n bytes if they fit at once. Accounts that wait come first, unless n is small.
+func (b *Budget) take(n int64) bool {
+	room, first := b.most, true
+	if n > small {
+		room, first = b.large(), len(b.waiting) == 0
+	}
+	if !first || b.used+n > room {
+		return false
+	}
+	b.used += n
+	return true
+}
+
+// enter counts n bytes, or fewer if the budget could never hold them, and returns their number. If
+// they don't fit it waits for room until ctx ends, and returns [ErrFull] then.
+func (b *Budget) enter(ctx context.Context, n int64) (int64, error) {
+	if n > small {
+		n = min(n, b.large())
+	}
+	b.mu.Lock()
+	if b.take(n) {
+		b.mu.Unlock()
+		return n, nil
+	}
+	w := &waiter{bytes: n, granted: make(chan struct{})}
+	b.waiting = append(b.waiting, w)
+	b.mu.Unlock()
+	select {
+	case <-w.granted:
+		return n, nil
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, other := range b.waiting {
+		if other == w {
+			b.waiting = append(b.waiting[:i], b.waiting[i+1:]...)
+			b.grant() // the next one may need less
+			return 0, ErrFull
+		}
+	}
+	return n, nil // granted just now
+}
+
+// add counts n more bytes if they fit, whether or not other accounts wait.
+func (b *Budget) add(n int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used+n > b.most {
+		return ErrFull
+	}
+	b.used += n
+	return nil
+}
+
+// leave subtracts n bytes and lets waiting accounts in.
+func (b *Budget) leave(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used -= n; b.used < 0 {
+		panic("budget: more bytes were given back than taken")
+	}
+	b.grant()
+}
+
+// grant lets accounts in, in the order of their arrival, as long as the first one fits.
+func (b *Budget) grant() {
+	for len(b.waiting) > 0 {
+		w, room := b.waiting[0], b.large()
+		if w.bytes <= small {
+			room = b.most
+		}
+		if b.used+w.bytes > room {
+			return
+		}
+		b.used += w.bytes
+		b.waiting[0] = nil
+		b.waiting = b.waiting[1:]
+		close(w.granted)
+	}
+}

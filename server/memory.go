@@ -1,0 +1,79 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/web"
+	"github.com/coppice-llm/coppice/openai"
+)
+
+// decodedBytes is the most bytes that a byte of a body takes while it is decoded: itself, and a copy of
+// its text together with the raw JSON of tools, or half a token id of four bytes.
+const decodedBytes = 3
+
+// errMemory is the answer to a request that the memory for open requests has no room for.
+var errMemory = openai.NewError(http.StatusServiceUnavailable, "server_busy", "the memory for open requests is in use; retry later")
+
+// reserve opens the memory account of the request, with the bytes for a body of the length that the
+// header gives and for the result of decoding it. It waits until they are free, at most BusyWait.
+func (c *call) reserve(most int) error {
+	if c.r.ContentLength > int64(most) {
+		return web.TooLong(c.w, most)
+	}
+	n := decodedBytes * int(max(c.r.ContentLength, 0))
+	if c.memory.TryOpen(c.s.memory, n) {
+		return nil
+	}
+	over := c.s.door.Over()
+	ctx, cancel := context.WithTimeout(over, c.s.cfg.BusyWait)
+	defer cancel()
+	if c.memory.Open(ctx, c.s.memory, n) != nil {
+		c.w.Header().Set("Connection", "close") // do not read the body
+		if over.Err() != nil {
+			return context.Cause(over)
+		}
+		return errMemory
+	}
+	c.client.Out.SetReadDeadline(time.Now().Add(c.s.cfg.ReadTimeout))
+	return nil
+}
+
+// charge counts n more bytes of memory for the request. It is called before they are allocated.
+func (c *call) charge(n int) error {
+	if c.memory.Add(n) != nil {
+		return errMemory
+	}
+	return nil
+}
+
+// Bytes of memory that parts of an output take: idBytes a token or its log-probability, in a slice
+// that may be half empty, listBytes a list of the most probable tokens without its elements.
+const idBytes, listBytes = 2 * 4, 2 * 24
+
+// Bytes that the JSON of a token id, and of a token with its log-probability, usually take.
+const idJSON, scoredJSON = 8, 120
+
+// keptBytes returns the bytes of a piece that its stream keeps until the end of the request.
+func keptBytes(p *coppice.Piece) int {
+	return idBytes*(len(p.Tokens)+len(p.Logprobs)+len(p.PromptLogprobs)) + listed(p.Top, listBytes, 8) + listed(p.PromptTop, listBytes, 8)
+}
+
+// collectedBytes returns the bytes that a piece takes in an answer that is sent as a whole: those of
+// the piece, and of its JSON. The text counts once kept and twice in JSON.
+func collectedBytes(p *coppice.Piece) int {
+	return 3*len(p.Text) + (idBytes+idJSON)*len(p.Tokens) + (idBytes+scoredJSON)*(len(p.Logprobs)+len(p.PromptLogprobs)) +
+		listed(p.Top, listBytes, scoredJSON) + listed(p.PromptTop, 0, scoredJSON)
+}
+
+// listed returns the bytes of lists of tokens that all have about the same length: list bytes each, and
+// element bytes an element.
+func listed(lists [][]engine.TokenLogprob, list, element int) int {
+	if len(lists) == 0 {
+		return 0
+	}
+	return len(lists) * (list + element*len(lists[len(lists)-1])) // the first of a prompt is empty
+}
