@@ -28,6 +28,9 @@ func (c *call) body() (body []byte, release func(), err error) {
 		most = min(c.most, most)
 	}
 	if err := c.reserve(most); err != nil {
+		if err == errMemory {
+			c.swallowLater(most)
+		}
 		return nil, nil, err
 	}
 	buf := c.s.buffer()
@@ -37,6 +40,9 @@ func (c *call) body() (body []byte, release func(), err error) {
 	*buf, err = c.s.bodies.Read(c.w, c.r, *buf, most, func(more int) error { return c.charge(decodedBytes * more) })
 	if c.held = len(*buf); err != nil {
 		c.s.release(buf)
+		if e := errorOf(err); e.Status == http.StatusServiceUnavailable || e.Code == tooLong {
+			c.swallowLater(most - c.held)
+		}
 		return nil, nil, err
 	}
 	c.client.Out.SetReadDeadline(time.Time{}) // later reads only notice a disconnect

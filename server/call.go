@@ -37,6 +37,7 @@ type call struct {
 	interim bool // the interim response was sent, see progress.go
 	held    int  // body bytes counted in Server.bodies, against MaxBodiesBytes
 	memory  budget.Account
+	rest    int   // most bytes of a refused body that are still read, see swallow
 	gone    error // why writing failed, or the client's context ended
 	fault   error // the error that was answered
 	span    trace.Span

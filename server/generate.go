@@ -143,6 +143,9 @@ func (s *Server) choices(prompts, n int) error {
 	return openai.NewError(http.StatusBadRequest, "too_many_choices", "prompts times n is %d, want at most %d outputs in one request", n, s.cfg.MaxChoices).At("n")
 }
 
+// tooLong is the code of errors about prompts with more tokens than fit.
+const tooLong = "context_length_exceeded"
+
 // within returns an error, which names the field param, if there are more tokens than the model
 // has positions. It is called before tokens are decoded: their text may be hundreds of times as
 // long as the body.
@@ -151,7 +154,7 @@ func (s *Server) within(param string, tokens []kv.Token) error {
 	if len(tokens) <= most {
 		return nil
 	}
-	return openai.NewError(http.StatusBadRequest, "context_length_exceeded", "%s has %d tokens, the model has %d positions", param, len(tokens), most).At(param)
+	return openai.NewError(http.StatusBadRequest, tooLong, "%s has %d tokens, the model has %d positions", param, len(tokens), most).At(param)
 }
 
 // fits returns an error, which names the field param, if a prompt's text of that many bytes has more
@@ -161,7 +164,7 @@ func (s *Server) fits(param string, bytes int) error {
 	if most == 0 || bytes <= most {
 		return nil
 	}
-	return openai.NewError(http.StatusBadRequest, "context_length_exceeded", "%s has over %d bytes of text, more tokens than fit: the model has %d positions", param, most, s.cfg.Node.Info().MaxPositions).At(param)
+	return openai.NewError(http.StatusBadRequest, tooLong, "%s has over %d bytes of text, more tokens than fit: the model has %d positions", param, most, s.cfg.Node.Info().MaxPositions).At(param)
 }
 
 // measure makes the body of a completion end with an error as soon as a text of its prompt is too long.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"time"
 
@@ -32,7 +33,6 @@ func (c *call) reserve(most int) error {
 	ctx, cancel := context.WithTimeout(over, c.s.cfg.BusyWait)
 	defer cancel()
 	if c.memory.Open(ctx, c.s.memory, n) != nil {
-		c.w.Header().Set("Connection", "close") // do not read the body
 		if over.Err() != nil {
 			return context.Cause(over)
 		}
@@ -40,6 +40,34 @@ func (c *call) reserve(most int) error {
 	}
 	c.client.Out.SetReadDeadline(time.Now().Add(c.s.cfg.ReadTimeout))
 	return nil
+}
+
+// swallowLater makes swallow read up to n more bytes of the body.
+func (c *call) swallowLater(n int) {
+	c.rest = n
+	c.w.Header().Set("Connection", "close")
+	c.client.Out.EnableFullDuplex() // else net/http reads a part of the body before the answer, and closes
+}
+
+// swallow reads the rest of a body that was refused while it arrived, after the answer: many clients read
+// no answer before they have sent all, and would see a broken connection instead. It keeps nothing.
+func (c *call) swallow() {
+	if c.rest == 0 || !c.flush() {
+		return
+	}
+	c.forget()
+	body := c.r.Body
+	if m, ok := body.(*measured); ok {
+		body = m.ReadCloser
+	}
+	io.Copy(io.Discard, io.LimitReader(body, int64(c.rest))) // until the read deadline at most
+}
+
+// forget gives back what is counted for the request.
+func (c *call) forget() {
+	c.s.bodies.Add(-int64(c.held))
+	c.held = 0
+	c.memory.Close()
 }
 
 // charge counts n more bytes of memory for the request. It is called before they are allocated.

@@ -113,3 +113,30 @@ func TestLongTextIsRefusedEarly(t *testing.T) {
 	}
 	b.until(func(*coppice.Stats) bool { return b.srv.memory.Used() == 0 })
 }
+
+// TestRefusedWhileSending: a client that reads no answer before it has sent its body gets the answer to a
+// body that was refused early.
+func TestRefusedWhileSending(t *testing.T) {
+	b := start(t, setup{Node: coppice.Config{Memory: coppice.NewMemory(1 << 20)}, Server: Config{BusyWait: time.Millisecond}})
+	held := b.holds(200_000)
+	most := b.node.PromptBytes()
+	for _, tc := range []struct{ body, status, code string }{
+		{`{"prompt":"` + strings.Repeat("a", 7<<20) + `"}`, "503", "server_busy"},
+		{`{"prompt":"` + strings.Repeat("a", most+1) + `","user":"` + strings.Repeat("a", 6<<20) + `"}`, "400", "context_length_exceeded"},
+	} {
+		if tc.status == "400" {
+			held.Close()
+			b.until(func(*coppice.Stats) bool { return b.srv.memory.Used() == 0 })
+		}
+		conn, err := net.Dial("tcp", b.address)
+		b.ok(err)
+		if _, err = io.WriteString(conn, post(len(tc.body), tc.body)); err != nil {
+			t.Errorf("%s: %v", tc.code, err)
+		}
+		got, err := io.ReadAll(conn)
+		if text := string(got); err != nil || !strings.HasPrefix(text, "HTTP/1.1 "+tc.status) || !strings.Contains(text, tc.code) {
+			t.Errorf("%v, %.300s", err, text)
+		}
+		conn.Close()
+	}
+}

@@ -49,6 +49,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 	defer c.recover()
 	if err := at.serve(c); err != nil {
 		c.fail(err)
+		c.swallow()
 	}
 }
 
@@ -123,8 +124,7 @@ func (c *call) recover() {
 
 // end counts the request in metrics, and writes its span and log line.
 func (c *call) end() {
-	c.s.bodies.Add(-int64(c.held))
-	c.memory.Close()
+	c.forget()
 	total := time.Since(c.start)
 	status := c.status
 	if c.gone != nil {

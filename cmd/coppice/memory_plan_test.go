@@ -47,7 +47,8 @@ func TestMaxMemoryRefused(t *testing.T) {
 // after the other, and the process stays small.
 func TestServeMemory(t *testing.T) {
 	p := startCoppice(t, "small", "serve", "--addr", "127.0.0.1:0", "--no-page", "--max-memory", "256MiB")
-	body := []byte(`{"max_tokens":1,"prompt":"` + strings.Repeat("a", 4<<20) + `"}`)
+	// The server finds "prompt" in this spelling only after it has read all.
+	body := []byte(`{"max_tokens":1,"pr\u006fmpt":"` + strings.Repeat("a", 4<<20) + `"}`)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	statuses := map[string]int{}
