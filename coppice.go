@@ -182,8 +182,11 @@ func (n *Node) Enter() (leave func(), err error) {
 func (n *Node) Tokenizer() *tokenizer.Tokenizer { return n.sys.Tokenizer() }
 
 // PromptBytes returns the most bytes that the text of a prompt can have, because longer texts have too
-// many tokens; 0 if the tokenizer sets no such bound.
-func (n *Node) PromptBytes() int { return n.sys.PromptBytes() }
+// many tokens, and the error for a longer one. It returns 0 if the tokenizer sets no such bound.
+func (n *Node) PromptBytes() (most int, tooLong error) {
+	most, tooLong = n.sys.PromptBytes()
+	return most, public(tooLong)
+}
 
 // Memory returns Config.Memory, or its default.
 func (n *Node) Memory() *Memory { return n.sys.Memory() }

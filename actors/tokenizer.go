@@ -124,11 +124,11 @@ func (s *System) longestText(tokens int) int {
 	return tokens * s.cfg.Tokenizer.TokenBytes()
 }
 
-// PromptBytes returns the most bytes that the text of a prompt can have; 0 if there is no such number. A
-// longer text has more tokens than can be served.
-func (s *System) PromptBytes() int {
-	most, _ := s.longestPrompt()
-	return s.longestText(most)
+// PromptBytes returns the most bytes that the text of a prompt can have, and the error for a longer one,
+// which has more tokens than can be served. It returns 0 if there is no such number.
+func (s *System) PromptBytes() (most int, tooLong error) {
+	tokens, tooMany := s.longestPrompt()
+	return s.longestText(tokens), tooMany
 }
 
 // longestPrompt returns the largest number of prompt tokens that can be served, and the error

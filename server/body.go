@@ -40,7 +40,7 @@ func (c *call) body() (body []byte, release func(), err error) {
 	*buf, err = c.s.bodies.Read(c.w, c.r, *buf, most, func(more int) error { return c.charge(decodedBytes * more) })
 	if c.held = len(*buf); err != nil {
 		c.s.release(buf)
-		if e := errorOf(err); e.Status == http.StatusServiceUnavailable || e.Code == tooLong {
+		if m, ok := c.r.Body.(*measured); ok && m.refused || errorOf(err).Status == http.StatusServiceUnavailable {
 			c.swallowLater(most - c.held)
 		}
 		return nil, nil, err

@@ -24,7 +24,7 @@ var causes = []struct {
 	{coppice.ErrQueueFull, http.StatusTooManyRequests, "", "server_busy"},
 	{coppice.ErrDisplaced, http.StatusTooManyRequests, "", "displaced"},
 	{coppice.ErrTenantFull, http.StatusTooManyRequests, "", "rate_limit_exceeded"},
-	{coppice.ErrPromptTooLong, http.StatusBadRequest, "", tooLong},
+	{coppice.ErrPromptTooLong, http.StatusBadRequest, "", "context_length_exceeded"},
 	{coppice.ErrTooLarge, http.StatusBadRequest, "", "request_too_large"},
 	{coppice.ErrEmptyPrompt, http.StatusBadRequest, "prompt", "empty_prompt"},
 	{coppice.ErrFormatTimeout, http.StatusBadRequest, "response_format", "format_timeout"},

@@ -12,12 +12,11 @@ import (
 	"github.com/coppice-llm/coppice/internal/server/answer"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
-	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // completions answers POST /v1/completions.
 func (c *call) completions() error {
-	c.measure()
+	c.s.measure(c.r)
 	ask, err := read(c, func(b []byte) (*openai.Completion, error) { return openai.DecodeCompletion(b, c.s.screen.reading) })
 	if err != nil {
 		return err
@@ -37,7 +36,7 @@ func (c *call) completions() error {
 	}
 	texts := make([]string, len(reqs))
 	if ask.Echo {
-		if err := c.s.echoes(texts, ask.Prompts, ask.N); err != nil {
+		if err := c.s.echoes(texts, ask.Prompts, ask.N, c.charge); err != nil {
 			return err
 		}
 	}
@@ -107,20 +106,6 @@ func (c *call) generate(p *openai.Params, out *answer.Answer, reqs []coppice.Req
 	return blame(p, c.respond(reqs, out.Whole(), p.N))
 }
 
-// render turns a conversation into a prompt. o are the template's further inputs. plain holds the
-// ranges of text in which control tokens are plain text. render fails if the server has no
-// template, or the template refuses the conversation.
-func (c *call) render(messages []chat.Message, o chat.Options) (text string, plain []int, err error) {
-	if c.s.cfg.Template == nil {
-		return "", nil, errNoTemplate
-	}
-	o.Now = c.start
-	r, err := c.s.cfg.Template.RenderAs(messages, o, c.s.screen.controls, c.s.cfg.Controls)
-	return r.Text, r.Plain, err
-}
-
-var errNoTemplate = openai.NewError(http.StatusBadRequest, "no_chat_template", "the model has no chat template, so it may be no chat model: send text to /v1/completions").At("messages")
-
 // knows returns an error if a request asks for a model that is not served here.
 func (s *Server) knows(model string) error {
 	if model == "" || model == s.cfg.Model || slices.Contains(s.cfg.Aliases, model) {
@@ -143,9 +128,6 @@ func (s *Server) choices(prompts, n int) error {
 	return openai.NewError(http.StatusBadRequest, "too_many_choices", "prompts times n is %d, want at most %d outputs in one request", n, s.cfg.MaxChoices).At("n")
 }
 
-// tooLong is the code of errors about prompts with more tokens than fit.
-const tooLong = "context_length_exceeded"
-
 // within returns an error, which names the field param, if there are more tokens than the model
 // has positions. It is called before tokens are decoded: their text may be hundreds of times as
 // long as the body.
@@ -154,36 +136,39 @@ func (s *Server) within(param string, tokens []kv.Token) error {
 	if len(tokens) <= most {
 		return nil
 	}
-	return openai.NewError(http.StatusBadRequest, tooLong, "%s has %d tokens, the model has %d positions", param, len(tokens), most).At(param)
+	return openai.NewError(http.StatusBadRequest, "context_length_exceeded", "%s has %d tokens, the model has %d positions", param, len(tokens), most).At(param)
 }
 
 // fits returns an error, which names the field param, if a prompt's text of that many bytes has more
 // tokens than can be served, whatever the text is.
 func (s *Server) fits(param string, bytes int) error {
-	most := s.screen.longest
-	if most == 0 || bytes <= most {
+	if s.screen.longest == 0 || bytes <= s.screen.longest {
 		return nil
 	}
-	return openai.NewError(http.StatusBadRequest, tooLong, "%s has over %d bytes of text, more tokens than fit: the model has %d positions", param, most, s.cfg.Node.Info().MaxPositions).At(param)
+	e := *s.screen.tooLong
+	e.Param = param
+	return &e
 }
 
 // measure makes the body of a completion end with an error as soon as a text of its prompt is too long.
-func (c *call) measure() {
-	if c.s.screen.longest > 0 {
-		c.r.Body = &measured{ReadCloser: c.r.Body, s: c.s}
+func (s *Server) measure(r *http.Request) {
+	if s.screen.longest > 0 {
+		r.Body = &measured{ReadCloser: r.Body, s: s}
 	}
 }
 
 // measured is the body of a completion.
 type measured struct {
 	io.ReadCloser
-	s     *Server
-	meter openai.Meter
+	s       *Server
+	meter   openai.Meter
+	refused bool // the text is too long
 }
 
 func (m *measured) Read(p []byte) (int, error) {
 	n, err := m.ReadCloser.Read(p)
 	if long := m.s.fits("prompt", m.meter.Longest(p[:n])); long != nil {
+		m.refused = true
 		return n, long
 	}
 	return n, err
@@ -229,6 +214,9 @@ func (c *call) encode(reqs []coppice.Request) error {
 		if node.Tokenizer() == nil {
 			return errNoTokenizer
 		}
+		if err := c.charge(tokenBytes * min(len(req.Prompt), node.Info().MaxPositions)); err != nil {
+			return err
+		}
 		tokens, err := node.Tokenize(ctx, coppice.Text{Tenant: c.caller.tenant, Text: req.Prompt, Rendered: req.Rendered, Plain: req.Plain, Bounded: true})
 		if err != nil {
 			return err
@@ -238,18 +226,31 @@ func (c *call) encode(reqs []coppice.Request) error {
 	return nil
 }
 
+// tokenBytes is the size of a token in memory. A token stands for a byte of text or more, or else for a
+// byte that normalization adds: these are few.
+const tokenBytes = 4
+
 // echoes sets texts to the prompts that an answer of n choices each repeats; prompts given as
 // tokens are decoded. The texts of all choices together may have at most MaxBodyBytes: decoded
-// tokens may be hundreds of times as long as the body.
-func (s *Server) echoes(texts []string, prompts []openai.Prompt, n int) error {
+// tokens may be hundreds of times as long as the body. They are charged before they are decoded.
+func (s *Server) echoes(texts []string, prompts []openai.Prompt, n int, charge func(bytes int) error) error {
 	tok, left := s.cfg.Node.Tokenizer(), s.cfg.MaxBodyBytes/n
 	for i := range texts {
 		p := &prompts[i]
-		if texts[i] = p.Text; p.Text == "" && tok != nil && len(p.Tokens) > 0 {
-			texts[i] = string(tok.Decode(nil, p.Tokens, true))
+		bytes := len(p.Text)
+		if tok != nil && p.Text == "" {
+			for _, token := range p.Tokens {
+				bytes += len(tok.Text(token))
+			}
 		}
-		if left -= len(texts[i]); left < 0 {
+		if left -= bytes; left < 0 {
 			return openai.NewError(http.StatusBadRequest, "invalid_value", "the echoed prompts of all choices have over %d bytes together: leave echo out, or ask for fewer choices", s.cfg.MaxBodyBytes).At("echo")
+		}
+		if err := charge(bytes * (1 + n)); err != nil { // once itself, and in the JSON of each choice
+			return err
+		}
+		if texts[i] = p.Text; p.Text == "" && bytes > 0 {
+			texts[i] = string(tok.Decode(nil, p.Tokens, true))
 		}
 	}
 	return nil

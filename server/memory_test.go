@@ -91,7 +91,7 @@ func TestOutputsAreCharged(t *testing.T) {
 // many bytes have arrived, although the body goes on. A text that could fit is read to its end.
 func TestLongTextIsRefusedEarly(t *testing.T) {
 	b := start(t, setup{Server: Config{ReadTimeout: time.Hour}})
-	most := b.node.PromptBytes()
+	most := b.srv.screen.longest
 	if most == 0 {
 		t.Fatal("the tokenizer sets no bound")
 	}
@@ -119,7 +119,7 @@ func TestLongTextIsRefusedEarly(t *testing.T) {
 func TestRefusedWhileSending(t *testing.T) {
 	b := start(t, setup{Node: coppice.Config{Memory: coppice.NewMemory(1 << 20)}, Server: Config{BusyWait: time.Millisecond}})
 	held := b.holds(200_000)
-	most := b.node.PromptBytes()
+	most := b.srv.screen.longest
 	for _, tc := range []struct{ body, status, code string }{
 		{`{"prompt":"` + strings.Repeat("a", 7<<20) + `"}`, "503", "server_busy"},
 		{`{"prompt":"` + strings.Repeat("a", most+1) + `","user":"` + strings.Repeat("a", 6<<20) + `"}`, "400", "context_length_exceeded"},

@@ -91,6 +91,9 @@ func (c *call) tokenize() error {
 	defer leave()
 	ctx, cancel := c.s.door.Bound(c.r.Context())
 	defer cancel()
+	if err := c.charge(tokenBytes * len(text.Text)); err != nil {
+		return err
+	}
 	tokens, err := c.s.cfg.Node.Tokenize(ctx, text)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 
 	"github.com/coppice-llm/coppice/internal/conns"
@@ -20,7 +21,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, door: web.NewDoor(0), bodies: web.Bodies{Most: cfg.MaxBodiesBytes}, memory: cfg.Node.Memory()}
+	s := &Server{cfg: cfg, log: cfg.Log, door: web.NewDoor(0), bodies: web.Bodies{Most: cfg.MaxBodiesBytes}, memory: cfg.Node.Memory(), renders: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	if cfg.Card != nil {
 		published := *cfg.Card
 		if cfg.Bundle != nil {
@@ -38,7 +39,8 @@ func New(cfg Config) (*Server, error) {
 	if tok := cfg.Node.Tokenizer(); tok != nil {
 		s.screen.controls, s.screen.thinks = chat.NewControls(tok.ControlTokens()), answer.Reasons(tok)
 	}
-	s.screen.longest = cfg.Node.PromptBytes()
+	most, tooLong := cfg.Node.PromptBytes()
+	s.screen.longest, s.screen.tooLong = most, errorOf(tooLong)
 	s.screen.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling)}
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
 	if err := newMetrics(s); err != nil {

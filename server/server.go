@@ -35,6 +35,7 @@ type Server struct {
 	pace    pace
 	bodies  web.Bodies
 	memory  *coppice.Memory // the node's
+	renders chan struct{}   // holds an element for each conversation that is rendered
 	buffers sync.Pool       // of *[]byte
 
 	failed atomic.Pointer[error] // set once the node has ended: why
@@ -51,7 +52,8 @@ type fixed struct {
 type screen struct {
 	sites    *sites.Policy
 	controls *chat.Controls // nil without a tokenizer
-	longest  int            // Node.PromptBytes
+	longest  int            // most bytes of a prompt's text; 0: no bound
+	tooLong  *openai.Error  // for a longer text
 	thinks   bool           // the model may write its reasoning between tags
 	reading  openai.Options
 }

@@ -107,7 +107,14 @@ func (t *Template) RenderAs(messages []Message, o Options, c *Controls, mode Con
 		}
 	}
 	m := marker{controls: c}
-	text, err := t.render(messages, o, m.mark)
+	marked := o
+	marked.MaxBytes *= markedBytes
+	if o.Charge != nil {
+		if err := o.Charge(markedBytes * o.textBytes(messages)); err != nil {
+			return Rendered{}, err
+		}
+	}
+	text, err := t.render(messages, marked, m.mark)
 	if err != nil {
 		return Rendered{}, err
 	}
@@ -115,12 +122,19 @@ func (t *Template) RenderAs(messages []Message, o Options, c *Controls, mode Con
 		return Rendered{}, fmt.Errorf("%w, and characters that no text has", ErrControl)
 	}
 	r := m.unmark(text)
+	if o.MaxBytes > 0 && len(r.Text) > o.MaxBytes {
+		return Rendered{}, fmt.Errorf("%w: over %d bytes", ErrTooLong, o.MaxBytes)
+	}
 	if mode == Refuse && len(r.Plain) > 0 {
 		token, _ := c.begins(r.Text[r.Plain[0]:])
 		return Rendered{}, fmt.Errorf("%w: %q, which this server does not take there; leave it out", ErrControl, token)
 	}
 	return r, nil
 }
+
+// markedBytes is the most times that a text with marks is as long as without: each character of a byte may
+// begin a control token, and gets a mark of three bytes.
+const markedBytes = 4
 
 var usualRoles = []string{"system", "developer", "user", "assistant", "tool", "function"}
 

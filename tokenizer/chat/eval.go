@@ -21,7 +21,7 @@ func (n *name) eval(r *run, s *scope) any {
 	if n.name == "strftime_now" {
 		return undefined{"strftime_now is undefined; Options.Now sets the time for it"}
 	}
-	return undefined{fmt.Sprintf("%q is undefined", n.name)}
+	return undefined{fmt.Sprintf("%q is undefined", n.name)} // not long: see maxName
 }
 
 func (q *sequence) eval(r *run, s *scope) any {
@@ -34,6 +34,7 @@ func (q *sequence) eval(r *run, s *scope) any {
 
 func (m *mapping) eval(r *run, s *scope) any {
 	out := newDict()
+	r.spend(dictSteps * (1 + len(m.keys)))
 	for i, e := range m.keys {
 		key := r.eval(e, s)
 		if !hashable(key) {
@@ -106,7 +107,8 @@ func (b *binary) eval(r *run, s *scope) any {
 	left, right := r.eval(b.left, s), r.eval(b.right, s)
 	if b.op == "~" {
 		l, t := r.text(left), r.text(right)
-		r.spendText(len(l) + len(t))
+		r.room(len(l), len(t))
+		r.spendText(len(l))
 		return l + t
 	}
 	return r.arithmetic(b.op, left, right)
@@ -244,7 +246,7 @@ func (x *slice) eval(r *run, s *scope) any {
 		r.sliced(len(v.items), start, stop, step, func(i int) { out.items = append(out.items, v.items[i]) })
 		return out
 	case string:
-		r.spendText(len(v))
+		r.spendText(runeBytes * len(v))
 		runes := []rune(v)
 		var b strings.Builder
 		r.sliced(len(runes), start, stop, step, func(i int) { b.WriteRune(runes[i]) })
@@ -255,6 +257,9 @@ func (x *slice) eval(r *run, s *scope) any {
 	fail("%s can't be sliced", described(v))
 	return nil
 }
+
+// runeBytes is the size of a rune in a list of runes.
+const runeBytes = 4
 
 // sliced calls take with each index that the slice [start:stop:step] selects of n items, in
 // order. A bound that the template omits is nil. It fails if step is 0.

@@ -27,16 +27,15 @@ func filters() map[string]filter {
 		"list":       func(r *run, v any, a *arguments) any { return &list{items: r.copied(v)} },
 		"string":     func(r *run, v any, a *arguments) any { return r.text(v) },
 		"trim":       func(r *run, v any, a *arguments) any { return r.strip(r.text(v), a, true, true) },
-		"upper":      onText(func(s string, _ *arguments) any { return upper(s) }),
-		"lower":      onText(func(s string, _ *arguments) any { return strings.ToLower(s) }),
-		"capitalize": onText(func(s string, _ *arguments) any { return capitalize(s) }),
-		"title":      onText(func(s string, _ *arguments) any { return titleWords(s) }),
-		"escape":     onText(func(s string, _ *arguments) any { return escapeHTML.Replace(s) }),
-		"e":          onText(func(s string, _ *arguments) any { return escapeHTML.Replace(s) }),
-		"safe":       onText(func(s string, _ *arguments) any { return s }),
+		"upper":      onText(upper),
+		"lower":      onText(strings.ToLower),
+		"capitalize": onText(capitalize),
+		"title":      onText(titleWords),
+		"escape":     escapeText,
+		"e":          escapeText,
+		"safe":       onText(func(s string) string { return s }),
 		"replace": func(r *run, v any, a *arguments) any {
 			s := r.text(v)
-			r.spendText(len(s))
 			return replace(r, s, a)
 		},
 		"indent": indent,
@@ -87,15 +86,29 @@ func filters() map[string]filter {
 }
 
 // onText makes a filter of a function on text; other values are converted to text first.
-func onText(f func(s string, a *arguments) any) filter {
-	return func(r *run, v any, a *arguments) any {
+func onText(f func(s string) string) filter {
+	return func(r *run, v any, _ *arguments) any {
 		s := r.text(v)
 		r.spendText(len(s))
-		return f(s, a)
+		return r.grown(s, f(s))
 	}
 }
 
-var escapeHTML = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
+// htmlEscapes are pairs of a character and its escape.
+var (
+	htmlEscapes = []string{"&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;"}
+	escapeHTML  = strings.NewReplacer(htmlEscapes...)
+)
+
+func escapeText(r *run, v any, _ *arguments) any {
+	s := r.text(v)
+	n := len(s)
+	for i := 0; i < len(htmlEscapes); i += 2 {
+		n += strings.Count(s, htmlEscapes[i]) * (len(htmlEscapes[i+1]) - 1)
+	}
+	r.room(0, n)
+	return escapeHTML.Replace(s)
+}
 
 // titleWords implements the filter title. Unlike in str.title, words begin after white space,
 // hyphens and opening brackets.
@@ -123,7 +136,7 @@ func toJSON(r *run, v any, a *arguments) any {
 		s.indent, s.lines, s.item = in, true, ","
 	default:
 		n := max(asInt(a.of, in), 0)
-		r.spendText(int(min(n, math.MaxInt32)))
+		r.room(0, int(min(n, math.MaxInt32)))
 		s.indent, s.lines, s.item = strings.Repeat(" ", int(min(n, math.MaxInt32))), true, ","
 	}
 	if sep, ok := a.or(2, "separators", nil).(*list); ok {
@@ -174,11 +187,10 @@ func (r *run) join(v any, by string, strict bool) string {
 			}
 			s = r.text(item)
 		}
-		r.spendText(len(s) + len(by))
 		if i > 0 {
-			b.WriteString(by)
+			r.add(&b, by)
 		}
-		b.WriteString(s)
+		r.add(&b, s)
 	}
 	return b.String()
 }
@@ -211,7 +223,7 @@ func indent(r *run, v any, a *arguments) any {
 		by = w
 	default:
 		n := max(asInt(a.of, w), 0)
-		r.spendText(product(1, n))
+		r.room(0, product(1, n))
 		by = strings.Repeat(" ", int(n))
 	}
 	first, blank := truth(a.or(1, "first", false)), truth(a.or(2, "blank", false))
@@ -220,13 +232,12 @@ func indent(r *run, v any, a *arguments) any {
 	for i, item := range lines {
 		line := item.(string)
 		if i > 0 {
-			b.WriteByte('\n')
+			r.add(&b, "\n")
 		}
 		if i == 0 && first || i > 0 && (blank || line != "") {
-			r.spendText(len(by))
-			b.WriteString(by)
+			r.add(&b, by)
 		}
-		b.WriteString(line)
+		r.add(&b, line)
 	}
 	return b.String()
 }

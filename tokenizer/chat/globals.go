@@ -47,13 +47,14 @@ func makeDict(r *run, a *arguments) any { return r.makeFields(a, "dict") }
 // then the keyword arguments. The parameter of is the name of the called function, for errors.
 func (r *run) makeFields(a *arguments, of string) *dict {
 	a.of = of
+	r.spend(dictSteps * (1 + len(a.names)))
 	out := newDict()
 	if v, ok := a.take(0, ""); ok {
 		from, ok := v.(*dict)
 		if !ok {
 			fail("%s of %s", of, described(v))
 		}
-		r.spend(len(from.keys))
+		r.spend(dictSteps * len(from.keys))
 		for i, key := range from.keys {
 			out.set(key, from.values[i])
 		}
@@ -69,5 +70,5 @@ func (r *run) makeFields(a *arguments, of string) *dict {
 // raise ends the rendering with the template's message.
 func raise(r *run, a *arguments) any {
 	a.of = "raise_exception"
-	panic(failure{fmt.Errorf("%w: %s", ErrRefused, r.text(a.need(0, "message")))})
+	panic(failure{fmt.Errorf("%w: %.1000s", ErrRefused, r.text(a.need(0, "message")))})
 }

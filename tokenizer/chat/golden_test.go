@@ -100,7 +100,7 @@ func renderWith(template string, variables map[string]json.RawMessage) (string, 
 		return "", err
 	}
 	o := Options{Now: goldenNow, Variables: variables}
-	return p.render(Limits{}.WithDefaults(), 0, func(globals map[string]any) error { return o.variables(globals, nil) })
+	return p.render(Limits{}.WithDefaults(), &o, 0, func(globals map[string]any) error { return o.variables(globals, nil) })
 }
 
 func TestChatsMatchJinja(t *testing.T) {

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // decodeJSON decodes one JSON value. Objects keep the order of their keys.
@@ -123,16 +125,14 @@ func (r *run) format(b *strings.Builder, v any, s *style, depth int) {
 	case int64:
 		b.WriteString(strconv.FormatInt(v, 10))
 	case wide:
-		r.spendText(len(v))
-		b.WriteString(string(v))
+		r.add(b, string(v))
 	case float64:
 		b.WriteString(s.pick(jsonFloat(v), floatText(v)))
 	case string:
-		r.spendText(len(v))
 		if s.json {
-			jsonString(b, v, s.ascii)
+			r.jsonString(b, v, s.ascii)
 		} else {
-			quote(b, v)
+			r.quote(b, v)
 		}
 	case *list:
 		open, end := "[", "]"
@@ -151,11 +151,11 @@ func (r *run) format(b *strings.Builder, v any, s *style, depth int) {
 		}
 		r.formatItems(b, "{", "}", len(v.keys), s, depth, func(i int) {
 			if s.json {
-				jsonString(b, r.jsonKey(v.keys[i]), s.ascii)
+				r.jsonString(b, r.jsonKey(v.keys[i]), s.ascii)
 			} else {
 				r.format(b, v.keys[i], s, depth+1)
 			}
-			b.WriteString(s.key)
+			r.add(b, s.key)
 			r.format(b, v.values[i], s, depth+1)
 		})
 	case undefined:
@@ -174,7 +174,7 @@ func (r *run) formatItems(b *strings.Builder, open, end string, n int, s *style,
 	b.WriteString(open)
 	for i := range n {
 		if i > 0 {
-			b.WriteString(s.item)
+			r.add(b, s.item)
 		}
 		r.newLine(b, s, depth+1)
 		write(i)
@@ -187,7 +187,7 @@ func (r *run) formatItems(b *strings.Builder, open, end string, n int, s *style,
 
 func (r *run) newLine(b *strings.Builder, s *style, depth int) {
 	if s.lines {
-		r.spendText(len(s.indent) * depth)
+		r.room(b.Len(), len(s.indent)*depth+1)
 		b.WriteByte('\n')
 		b.WriteString(strings.Repeat(s.indent, depth))
 	}
@@ -227,30 +227,48 @@ func jsonFloat(f float64) string {
 
 // jsonString writes s like Python: it escapes quotes, backslashes and characters below the
 // space, and with ascii also all characters that are not ASCII.
-func jsonString(b *strings.Builder, s string, ascii bool) {
+func (r *run) jsonString(b *strings.Builder, s string, ascii bool) {
+	r.spendText(len(s))
+	n := len(`""`)
+	for _, c := range s {
+		n += jsonLength(c, ascii)
+	}
+	r.room(b.Len(), n)
+	b.Grow(n)
 	b.WriteByte('"')
 	for _, c := range s {
-		switch {
-		case c == '"' || c == '\\':
+		switch jsonLength(c, ascii) {
+		case len(`\n`):
+			if c >= utf8.RuneSelf {
+				b.WriteRune(c)
+				break
+			}
 			b.WriteByte('\\')
-			b.WriteRune(c)
-		case c == '\n':
-			b.WriteString(`\n`)
-		case c == '\r':
-			b.WriteString(`\r`)
-		case c == '\t':
-			b.WriteString(`\t`)
-		case c == '\b':
-			b.WriteString(`\b`)
-		case c == '\f':
-			b.WriteString(`\f`)
-		case c < 0x20, ascii && 0x7E < c && c < 0x10000:
+			b.WriteByte(cmp.Or(shortEscapes[c], byte(c)))
+		case len(`\uffff`):
 			fmt.Fprintf(b, `\u%04x`, c)
-		case ascii && c >= 0x10000:
+		case len(`\uffff\uffff`):
 			fmt.Fprintf(b, `\u%04x\u%04x`, 0xD800+(c-0x10000)>>10, 0xDC00+(c-0x10000)&0x3FF)
 		default:
 			b.WriteRune(c)
 		}
 	}
 	b.WriteByte('"')
+}
+
+// shortEscapes are the letters after the backslash of control characters that have one.
+var shortEscapes = [utf8.RuneSelf]byte{'\n': 'n', '\r': 'r', '\t': 't', '\b': 'b', '\f': 'f'}
+
+// jsonLength returns the number of bytes that jsonString writes for c: 1 to 4 if it is not escaped, or
+// those of a short escape, of \uffff, or of two of these.
+func jsonLength(c rune, ascii bool) int {
+	switch {
+	case c == '"' || c == '\\' || c < 0x20 && shortEscapes[c] != 0:
+		return len(`\n`)
+	case c < 0x20, ascii && 0x7E < c && c < 0x10000:
+		return len(`\uffff`)
+	case ascii && c >= 0x10000:
+		return len(`\uffff\uffff`)
+	}
+	return utf8.RuneLen(c)
 }

@@ -200,6 +200,9 @@ func (l *lexer) skipSpace() {
 	l.skip(len(rest) - len(strings.TrimLeftFunc(rest, isSpace)))
 }
 
+// maxName bounds the names in a template, in bytes: to look one up is a single step.
+const maxName = 256
+
 // expression reads the tokens of a tag up to mark, for which it adds a token of kind end. Inside
 // brackets mark does not count as the end of the tag.
 func (l *lexer) expression(mark string, end tokenKind) error {
@@ -225,6 +228,8 @@ func (l *lexer) expression(mark string, end tokenKind) error {
 		case m == nil:
 			c, _ := utf8.DecodeRuneInString(rest)
 			return l.fail("unexpected character %q", c)
+		case len(m[2]) > maxName:
+			return fmt.Errorf("%w: line %d: a name of over %d bytes", ErrLimit, l.line, maxName)
 		case m[2] != "":
 			l.add(tokName, m[2])
 		case m[3] != "":

@@ -127,8 +127,9 @@ func TestLimitsAtTheirEdge(t *testing.T) {
 
 // A caller's number of many digits costs steps like text, however often a template writes it.
 func TestWideNumbersCostSteps(t *testing.T) {
+	few := Limits{Steps: small.Steps, OutputBytes: 1 << 30}
 	for _, source := range []string{`{{ [x] * 2000 }}`, `{{ ([x] * 2000) | tojson }}`} {
-		chat, err := NewNamed(map[string]string{defaultName: source}, nil, small)
+		chat, err := NewNamed(map[string]string{defaultName: source}, nil, few)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +177,7 @@ func FuzzTemplate(f *testing.F) {
 			return
 		}
 		o := Options{Now: goldenNow, Variables: g.Variables}
-		out, err := p.render(Limits{Steps: 20_000, OutputBytes: 1 << 20}, 0, func(globals map[string]any) error { return o.variables(globals, nil) })
+		out, err := p.render(Limits{Steps: 20_000, OutputBytes: 1 << 20}, &o, 0, func(globals map[string]any) error { return o.variables(globals, nil) })
 		if err != nil && !errors.Is(err, ErrRender) && !errors.Is(err, ErrRefused) && !errors.Is(err, ErrLimit) && !errors.Is(err, ErrUnsupported) {
 			t.Fatalf("%q: the error %v is of no kind", text, err)
 		}

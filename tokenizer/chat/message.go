@@ -55,6 +55,13 @@ type Options struct {
 	// Now is the time for strftime_now. With the zero time that function is undefined, and
 	// templates that use it fall back to a fixed date or fail.
 	Now time.Time
+	// MaxBytes bounds the prompt, if it is above 0 and below Limits.OutputBytes. A longer prompt fails
+	// with ErrTooLong.
+	MaxBytes int
+	// Charge, if not nil, is called with the bytes of memory that the rendering is about to use, by the
+	// goroutine that renders. They are an upper bound on what it makes, and count again what has become
+	// garbage. It is called about once a millisecond. An error ends the rendering, which returns it.
+	Charge func(bytes int) error
 	// Variables are further variables of the template, as JSON, such as enable_thinking and
 	// date_string.
 	Variables map[string]json.RawMessage

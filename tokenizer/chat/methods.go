@@ -180,7 +180,7 @@ func textMethods() map[string]textMethod {
 }
 
 func plain(f func(string) string) func(*run, string, *arguments) any {
-	return func(_ *run, s string, _ *arguments) any { return f(s) }
+	return func(r *run, s string, _ *arguments) any { return r.grown(s, f(s)) }
 }
 
 // plainTest returns true for non-empty text if f is true for all its runes.
@@ -240,108 +240,6 @@ func (r *run) strip(s string, a *arguments, left, right bool) any {
 	return s
 }
 
-// split implements str.split or, from the right, str.rsplit.
-func (r *run) split(s string, a *arguments, right bool) any {
-	sep, most := a.or(0, "sep", nil), a.integer(1, "maxsplit", -1)
-	if most < 0 {
-		most = int64(len(s))
-	}
-	var parts []string
-	if sep == nil {
-		parts = splitSpace(s, int(min(most, int64(len(s)))), right)
-	} else {
-		by := asString(a.of, sep)
-		if by == "" {
-			fail("%s by empty text", a.of)
-		}
-		parts = splitBy(s, by, int(min(most, int64(len(s)))), right)
-	}
-	return r.strings(parts)
-}
-
-func (r *run) strings(parts []string) *list {
-	r.spend(4 * len(parts)) // each is a new string
-	out := &list{}
-	for _, p := range parts {
-		out.items = append(out.items, p)
-	}
-	return out
-}
-
-func splitBy(s, by string, most int, right bool) []string {
-	if !right {
-		return strings.SplitN(s, by, most+1)
-	}
-	var parts []string
-	for ; most > 0; most-- {
-		i := strings.LastIndex(s, by)
-		if i < 0 {
-			break
-		}
-		parts = append(parts, s[i+len(by):])
-		s = s[:i]
-	}
-	parts = append(parts, s)
-	slices.Reverse(parts)
-	return parts
-}
-
-// splitSpace splits s at runs of white space, from the right if right is set. most is the largest
-// number of splits. The text that is left after the last split is one part.
-func splitSpace(s string, most int, right bool) []string {
-	trim, other := strings.TrimLeftFunc, strings.TrimRightFunc
-	if right {
-		trim, other = other, trim
-	}
-	var parts []string
-	for s = trim(s, isSpace); s != ""; s = trim(s, isSpace) {
-		i := strings.IndexFunc(s, isSpace)
-		if right {
-			i = strings.LastIndexFunc(s, isSpace)
-		}
-		switch {
-		case most <= 0:
-			parts, s = append(parts, s), ""
-		case i < 0:
-			parts, s = append(parts, other(s, isSpace)), ""
-		case right:
-			_, n := utf8.DecodeRuneInString(s[i:])
-			parts, s = append(parts, s[i+n:]), s[:i]
-		default:
-			parts, s = append(parts, s[:i]), s[i:]
-		}
-		most--
-	}
-	if right {
-		slices.Reverse(parts)
-	}
-	return parts
-}
-
-func splitLines(r *run, s string, a *arguments) any {
-	keep := truth(a.or(0, "keepends", false))
-	ends := "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029"
-	var parts []string
-	for s != "" {
-		i := strings.IndexAny(s, ends)
-		if i < 0 {
-			parts = append(parts, s)
-			break
-		}
-		_, n := utf8.DecodeRuneInString(s[i:])
-		if strings.HasPrefix(s[i:], "\r\n") {
-			n = 2
-		}
-		end := i
-		if keep {
-			end += n
-		}
-		parts = append(parts, s[:end])
-		s = s[i+n:]
-	}
-	return r.strings(parts)
-}
-
 // anyOf implements startswith and endswith, which take a text or a tuple of texts.
 func (r *run) anyOf(a *arguments, s string, is func(s, part string) bool) any {
 	v := a.need(0, "")
@@ -362,7 +260,8 @@ func replace(r *run, s string, a *arguments) any {
 	if n < 0 || n > int64(len(s))+1 {
 		n = int64(len(s)) + 1
 	}
-	r.spendText(product(len(by), min(n, int64(strings.Count(s, old)))))
+	r.spendText(len(s))
+	r.room(len(s), product(len(by), min(n, int64(strings.Count(s, old)))))
 	return strings.Replace(s, old, by, int(n))
 }
 
@@ -415,7 +314,7 @@ func format(r *run, s string, a *arguments) any {
 		if at < 0 {
 			at = len(s)
 		}
-		b.WriteString(s[:at])
+		r.add(&b, s[:at])
 		if s = s[at:]; s == "" {
 			break
 		}
@@ -440,8 +339,7 @@ func format(r *run, s string, a *arguments) any {
 			fail("the format wants a value for {%s}", name)
 		}
 		part := r.text(v)
-		r.spendText(len(part))
-		b.WriteString(part)
+		r.add(&b, part)
 		s = rest
 	}
 	return b.String()
@@ -467,14 +365,14 @@ func (r *run) percent(s string, v any) any {
 		}
 		i++
 		if i == len(s) || !strings.ContainsRune("sdir%", rune(s[i])) {
-			fail("the format %q; known are %%s, %%d, %%i, %%r and %%%%", s)
+			fail("the format %.100q; known are %%s, %%d, %%i, %%r and %%%%", s)
 		}
 		if s[i] == '%' {
 			b.WriteByte('%')
 			continue
 		}
 		if len(values) == 0 {
-			fail("the format %q wants more values", s)
+			fail("the format %.100q wants more values", s)
 		}
 		part := ""
 		switch s[i] {
@@ -485,12 +383,11 @@ func (r *run) percent(s string, v any) any {
 		default:
 			part = fmt.Sprint(asInt("%d", values[0]))
 		}
-		r.spendText(len(part))
-		b.WriteString(part)
+		r.add(&b, part)
 		values = values[1:]
 	}
 	if all && len(values) > 0 {
-		fail("the format %q wants fewer values", s)
+		fail("the format %.100q wants fewer values", s)
 	}
 	return b.String()
 }

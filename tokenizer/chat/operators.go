@@ -16,12 +16,13 @@ func (r *run) arithmetic(op string, left, right any) any {
 			return r.percent(l, right)
 		case op == "+":
 			if t, ok := right.(string); ok {
-				r.spendText(len(l) + len(t))
+				r.room(len(l), len(t))
+				r.spendText(len(l))
 				return l + t
 			}
 		case op == "*" && isInt(right):
 			n := max(asInt(op, right), 0)
-			r.spendText(product(len(l), n))
+			r.room(0, product(len(l), n))
 			return strings.Repeat(l, int(n))
 		}
 	case *list:

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -8,11 +9,19 @@ import (
 // run is the state of one rendering: the limits left and the output.
 type run struct {
 	*library
-	limits Limits
-	steps  int // steps left
-	out    *strings.Builder
-	calls  int // nesting of macro calls
+	limits  Limits
+	steps   int                   // steps left
+	charge  func(bytes int) error // Options.Charge, nil: none
+	charged int                   // steps left when charge was last called
+	out     *strings.Builder
+	prompt  *strings.Builder // the output that is returned; out may be a capture
+	most    int              // bytes of prompt
+	calls   int              // nesting of macro calls
 }
+
+// Memory is charged for each step, and at once for chargeSteps: 64 KiB. So a rendering that is no longer
+// wanted ends within about a millisecond.
+const stepBytes, chargeSteps = 16, 4096
 
 // maxCalls bounds the nesting of macro calls.
 const maxCalls = 64
@@ -46,10 +55,11 @@ func fail(format string, args ...any) {
 }
 
 // render runs the program and returns its output. variables fills in the global variables. expect
-// is an estimate of the output in bytes.
-func (p *program) render(limits Limits, expect int, variables func(globals map[string]any) error) (text string, err error) {
+// is an estimate of the output in bytes. Of o it uses MaxBytes and Charge.
+func (p *program) render(limits Limits, o *Options, expect int, variables func(globals map[string]any) error) (text string, err error) {
 	defer recovered(&err)
-	r := &run{library: p.library, limits: limits, steps: limits.Steps, out: &strings.Builder{}}
+	r := &run{library: p.library, limits: limits, steps: limits.Steps, charge: o.Charge, charged: limits.Steps, out: &strings.Builder{}}
+	r.prompt, r.most = r.out, min(cmp.Or(max(o.MaxBytes, 0), limits.OutputBytes), limits.OutputBytes)
 	r.out.Grow(min(expect, limits.OutputBytes))
 	outer := &scope{names: map[string]any{}}
 	for name, f := range p.library.functions {
@@ -69,6 +79,12 @@ func (r *run) spend(n int) {
 		panic(failure{fmt.Errorf("%w: the template takes over %d steps; is it sound, or is Limits.Steps too low?", ErrLimit, r.limits.Steps)})
 	}
 	r.steps -= n
+	if r.charge != nil && r.charged-r.steps >= chargeSteps {
+		if err := r.charge(stepBytes * (r.charged - r.steps)); err != nil {
+			panic(failure{err})
+		}
+		r.charged = r.steps
+	}
 }
 
 // spendText uses up the steps for n bytes of text. It ends the rendering with ErrLimit if too few
@@ -80,6 +96,29 @@ func (r *run) spendText(n int) {
 	r.spend(n/16 + 1)
 }
 
+// add appends s to b. It ends the rendering with ErrLimit if b becomes longer than a prompt may be.
+func (r *run) add(b *strings.Builder, s string) {
+	r.room(b.Len(), len(s))
+	b.WriteString(s)
+}
+
+// room uses up the steps for n more bytes of a text that has some already. It ends the rendering with
+// ErrLimit if the text becomes longer than a prompt may be. It must be called before the text is made.
+func (r *run) room(some, n int) {
+	r.spendText(n)
+	if some+n > r.limits.OutputBytes {
+		panic(failure{fmt.Errorf("%w: the template makes a text of over %d bytes, which is Limits.OutputBytes", ErrLimit, r.limits.OutputBytes)})
+	}
+}
+
+// grown uses up the steps for the bytes by which out is longer than s, from which it was made.
+func (r *run) grown(s, out string) string {
+	if n := len(out) - len(s); n > 0 {
+		r.room(len(s), n)
+	}
+	return out
+}
+
 // spendKey uses up the steps to look up key.
 func (r *run) spendKey(key any) {
 	if s, ok := key.(string); ok {
@@ -87,14 +126,13 @@ func (r *run) spendKey(key any) {
 	}
 }
 
-// write appends s to the output. It ends the rendering with ErrLimit if the output becomes too
-// large.
+// write appends s to the output. It ends the rendering with ErrLimit or ErrTooLong if the output
+// becomes too large.
 func (r *run) write(s string) {
-	r.spendText(len(s))
-	if r.out.Len()+len(s) > r.limits.OutputBytes {
-		panic(failure{fmt.Errorf("%w: the template writes over %d bytes, which is Limits.OutputBytes", ErrLimit, r.limits.OutputBytes)})
+	if r.out == r.prompt && r.out.Len()+len(s) > r.most && r.most < r.limits.OutputBytes {
+		panic(failure{fmt.Errorf("%w: over %d bytes", ErrTooLong, r.most)})
 	}
-	r.out.WriteString(s)
+	r.add(r.out, s)
 }
 
 // capture executes body in the scope s and returns what body writes.

@@ -12,10 +12,13 @@ func strftimeAt(now time.Time) function {
 		a.of = "strftime_now"
 		format := asString(a.of, a.need(0, "format"))
 		a.done()
-		r.spendText(len(format))
+		r.spendText(strftimeGrowth * len(format))
 		return strftime(now, format)
 	}
 }
+
+// strftimeGrowth is how many times longer a time may be than its format: "%c" has 24 characters.
+const strftimeGrowth = 12
 
 // layouts maps Python's directives in the C locale to layouts of package time.
 var layouts = map[byte]string{

@@ -29,6 +29,9 @@ var ErrRefused = errors.New("chat: the template refuses the conversation")
 // ErrLimit is wrapped by errors about a limit that was reached; the text names it.
 var ErrLimit = errors.New("chat: the template reached a limit")
 
+// ErrTooLong is wrapped by the error for a prompt of over Options.MaxBytes.
+var ErrTooLong = errors.New("chat: the prompt is too long")
+
 // Limits bound the resources of a template. A zero field means its default.
 type Limits struct {
 	// TemplateBytes bounds the size of a template; default 1 MiB. The longest published ones
@@ -37,9 +40,10 @@ type Limits struct {
 	// Steps bounds the work of one Render: one step per computed value, executed statement and
 	// visited element, plus one per 16 bytes of text. Default 10 million, a second or two at
 	// worst; a conversation of 100 turns takes some ten thousand. It also bounds memory: no step
-	// makes more than 16 bytes of text or one list element.
+	// makes more than 16 bytes, and it is spent before they are made.
 	Steps int `default:"10000000" min:"1" max:"2000000000"`
-	// OutputBytes bounds the size of the prompt; default 16 MiB.
+	// OutputBytes bounds the size of the prompt, and of every text from which it is made; default
+	// 16 MiB.
 	OutputBytes int `default:"16<<20" min:"1" max:"1<<30"`
 }
 
@@ -117,7 +121,15 @@ func (t *Template) render(messages []Message, o Options, change func(map[string]
 	for i := range messages {
 		expect += len(messages[i].Content) + 64
 	}
-	return p.render(t.limits, expect, func(globals map[string]any) error {
+	if o.MaxBytes > 0 {
+		expect = min(expect, o.MaxBytes)
+	}
+	if o.Charge != nil {
+		if err := o.Charge(expect + o.decodedBytes(messages)); err != nil {
+			return "", err
+		}
+	}
+	return p.render(t.limits, &o, expect, func(globals map[string]any) error {
 		for name, token := range t.special {
 			globals[name] = token
 		}

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -29,6 +30,10 @@ type dict struct {
 	values []any
 	at     map[any]int // index of a key, as converted by hashed
 }
+
+// dictSteps is the number of steps that a dictionary and each of its entries cost: an entry takes about
+// 100 bytes.
+const dictSteps = 8
 
 func newDict() *dict { return &dict{at: map[any]int{}} }
 
@@ -180,37 +185,65 @@ func floatText(f float64) string {
 	return s
 }
 
-// quote implements Python's repr of a string.
-func quote(b *strings.Builder, s string) {
+// quote appends Python's repr of a string to b.
+func (r *run) quote(b *strings.Builder, s string) {
 	mark := byte('\'')
 	if strings.ContainsRune(s, '\'') && !strings.ContainsRune(s, '"') {
 		mark = '"'
 	}
+	r.spendText(len(s))
+	total := len(`''`)
+	for i := 0; i < len(s); {
+		c, n := utf8.DecodeRuneInString(s[i:])
+		total += max(n, len(quoteEscapes[quoteKind(c, n, mark)]))
+		i += n
+	}
+	r.room(b.Len(), total)
+	b.Grow(total)
 	b.WriteByte(mark)
 	for i := 0; i < len(s); {
 		c, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case c == rune(mark) || c == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(c)
-		case c == '\n':
-			b.WriteString(`\n`)
-		case c == '\r':
-			b.WriteString(`\r`)
-		case c == '\t':
-			b.WriteString(`\t`)
-		case c == utf8.RuneError && n == 1, unicode.IsPrint(c):
+		switch kind := quoteKind(c, n, mark); kind {
+		case asItIs:
 			b.WriteString(s[i : i+n])
-		case c <= 0xFF:
-			fmt.Fprintf(b, `\x%02x`, c)
-		case c <= 0xFFFF:
-			fmt.Fprintf(b, `\u%04x`, c)
+		case shortEscape:
+			b.WriteByte('\\')
+			b.WriteByte(cmp.Or(shortEscapes[c], byte(c)))
 		default:
-			fmt.Fprintf(b, `\U%08x`, c)
+			fmt.Fprintf(b, quoteFormats[kind], c)
 		}
 		i += n
 	}
 	b.WriteByte(mark)
+}
+
+// Ways in which repr writes a character, with their formats and an example of each.
+const (
+	asItIs = iota
+	shortEscape
+	escape8
+	escape16
+	escape32
+)
+
+var (
+	quoteFormats = [...]string{escape8: `\x%02x`, escape16: `\u%04x`, escape32: `\U%08x`}
+	quoteEscapes = [...]string{asItIs: "", shortEscape: `\n`, escape8: `\xff`, escape16: `\uffff`, escape32: `\Uffffffff`}
+)
+
+// quoteKind returns how repr writes the character c of n bytes between marks.
+func quoteKind(c rune, n int, mark byte) int {
+	switch {
+	case c == rune(mark) || c == '\\' || c == '\n' || c == '\r' || c == '\t':
+		return shortEscape
+	case c == utf8.RuneError && n == 1, unicode.IsPrint(c):
+		return asItIs
+	case c <= 0xFF:
+		return escape8
+	case c <= 0xFFFF:
+		return escape16
+	}
+	return escape32
 }
 
 // isSpace implements Python's str.isspace of one character.
