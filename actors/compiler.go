@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/internal/grammar/jsonschema"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -19,6 +20,10 @@ const compileWork = 4096
 
 // compileBytes bounds the tables of one format.
 const compileBytes = 16 << 20
+
+// parseBytes is the memory that parsing takes for each byte of a format's text, in bytes: that of a regular
+// expression's parser.
+const parseBytes = 1 << 10
 
 // errUnwanted ends a compilation whose result no request needs.
 var errUnwanted = errors.New("actors: no request waits for this format")
@@ -43,6 +48,15 @@ func (a *compilerActor) receive(self *process, message any) {
 // system ends, and when no request waits for m.
 func (a *compilerActor) compile(m *compile) (*grammar.Grammar, error) {
 	began := a.sys.now()
+	var held budget.Account
+	err := held.Extend(a.sys.cfg.Memory, compileBytes+parseBytes*m.format.bytes())
+	switch {
+	case errors.Is(err, budget.ErrNever):
+		return nil, badFormat(err)
+	case err != nil:
+		return nil, err
+	}
+	defer held.Close()
 	rules, err := m.format.rules()
 	if err != nil {
 		return nil, badFormat(err)

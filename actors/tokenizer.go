@@ -102,7 +102,9 @@ func (a *tokenizerActor) encodeWith(dst []kv.Token, text string, o tokenizer.Opt
 	for growth := 1; errors.Is(err, tokenizer.ErrScratch) && growth <= normalGrowth; growth += normalGrowth - 1 {
 		var large budget.Account
 		o.Scratch = growth * tokenizer.PieceBytes * len(text)
-		if err := large.Extend(a.sys.cfg.Memory, o.Scratch); err != nil {
+		if err := large.Extend(a.sys.cfg.Memory, o.Scratch); errors.Is(err, budget.ErrNever) {
+			return dst, fmt.Errorf("%w: a text of %d bytes without a place to cut needs more memory than open requests may have", tokenizer.ErrScratch, len(text))
+		} else if err != nil {
 			return dst, err
 		}
 		dst, err = a.encoder.EncodeWith(dst[:n], text, o)

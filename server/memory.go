@@ -2,12 +2,14 @@ package server
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 )
@@ -18,6 +20,17 @@ const decodedBytes = 3
 
 // errMemory is the answer to a request that the memory for open requests has no room for.
 var errMemory = openai.NewError(http.StatusServiceUnavailable, "server_busy", "the memory for open requests is in use; retry later")
+
+// errNever is the answer to a request that needs more memory than there is for all.
+var errNever = openai.NewError(http.StatusRequestEntityTooLarge, "request_too_large", "the request needs more memory than this server has for open requests (--max-memory): send less")
+
+// noRoom returns the answer for an error of an account.
+func noRoom(err error) error {
+	if errors.Is(err, budget.ErrNever) {
+		return errNever
+	}
+	return errMemory
+}
 
 // reserve opens the memory account of the request, with the bytes for a body of the length that the
 // header gives and for the result of decoding it. It waits until they are free, at most BusyWait.
@@ -72,8 +85,8 @@ func (c *call) forget() {
 
 // charge counts n more bytes of memory for the request. It is called before they are allocated.
 func (c *call) charge(n int) error {
-	if c.memory.Add(n) != nil {
-		return errMemory
+	if err := c.memory.Add(n); err != nil {
+		return noRoom(err)
 	}
 	return nil
 }

@@ -78,9 +78,9 @@ func TestOutputsAreCharged(t *testing.T) {
 		Sim:  &sim.Config{Pages: 1 << 12, MaxSlots: 2, MaxRows: 2, MaxPositions: 1 << 16},
 		Node: coppice.Config{Memory: coppice.NewMemory(64 << 10)},
 	})
-	b.refused("POST", "/v1/completions", `{"prompt":"x","max_tokens":60000,"ignore_eos":true}`, 503, "server_busy")
+	b.refused("POST", "/v1/completions", `{"prompt":"x","max_tokens":60000,"ignore_eos":true}`, 413, "request_too_large")
 	a := b.do("POST", "/v1/completions", `{"prompt":"x","max_tokens":60000,"ignore_eos":true,"stream":true}`)
-	if !strings.Contains(string(a.body), "server_busy") {
+	if !strings.Contains(string(a.body), "request_too_large") {
 		t.Errorf("a stream of %d bytes ended without an error", len(a.body))
 	}
 	b.quiet()
@@ -138,5 +138,35 @@ func TestRefusedWhileSending(t *testing.T) {
 			t.Errorf("%v, %.300s", err, text)
 		}
 		conn.Close()
+	}
+}
+
+// TestLongWord: the buffers for merging a text without a place to cut are charged. Without memory for them
+// the request is refused.
+func TestLongWord(t *testing.T) {
+	for memory, status := range map[int64]int{8 << 20: 400, 64 << 20: 200} {
+		b := start(t, setup{
+			Sim:  &sim.Config{Pages: 1 << 15, MaxSlots: 2, MaxRows: 2, MaxPositions: 1 << 18},
+			Node: coppice.Config{Memory: coppice.NewMemory(memory)},
+		})
+		word := strings.Repeat("the", 100_000)
+		if tokens := len(b.tok.Encode(nil, word)); len(word) > b.srv.screen.longest || tokens >= 1<<18 {
+			t.Fatalf("the word does not fit: %d tokens", tokens)
+		}
+		if a := b.do("POST", "/v1/completions", `{"prompt":"`+word+`","max_tokens":1}`); a.StatusCode != status {
+			t.Errorf("with %d bytes: %s %.300s, want %d", memory, a.Status, a.body, status)
+		}
+		b.until(func(*coppice.Stats) bool { return b.srv.memory.Used() == 0 })
+	}
+}
+
+// TestFormatsAreCharged: compiling a format takes memory for open requests, and gives it back.
+func TestFormatsAreCharged(t *testing.T) {
+	for memory, status := range map[int64]int{8 << 20: 400, 64 << 20: 200} {
+		b := start(t, setup{Node: coppice.Config{Memory: coppice.NewMemory(memory)}})
+		if a := b.do("POST", "/v1/completions", `{"prompt":"x","max_tokens":2,"guided_regex":"[a-z]+"}`); a.StatusCode != status {
+			t.Errorf("with %d bytes: %s %.300s, want %d", memory, a.Status, a.body, status)
+		}
+		b.until(func(*coppice.Stats) bool { return b.srv.memory.Used() == 0 })
 	}
 }

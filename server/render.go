@@ -35,7 +35,7 @@ func (c *call) render(messages []chat.Message, o chat.Options) (text string, pla
 	defer func() { <-c.s.renders }()
 	var used budget.Account
 	if err := used.Extend(c.s.memory, 0); err != nil {
-		return "", nil, errMemory
+		return "", nil, noRoom(err)
 	}
 	defer used.Close()
 	o.Now, o.MaxBytes = c.start, c.s.screen.longest
@@ -43,8 +43,8 @@ func (c *call) render(messages []chat.Message, o chat.Options) (text string, pla
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if used.Add(n) != nil {
-			return errMemory
+		if err := used.Add(n); err != nil {
+			return noRoom(err)
 		}
 		return nil
 	}

@@ -53,7 +53,7 @@ func TestHostileTemplate(t *testing.T) {
 	b := start(t, setup{Server: Config{Template: grows}})
 	b.refused("POST", "/v1/chat/completions", askChat, 400, "template_limit")
 	small := start(t, setup{Node: coppice.Config{Memory: coppice.NewMemory(1 << 20)}, Server: Config{Template: grows}})
-	small.refused("POST", "/v1/chat/completions", askChat, 503, "server_busy")
+	small.refused("POST", "/v1/chat/completions", askChat, 413, "request_too_large")
 	small.until(func(*coppice.Stats) bool { return small.srv.memory.Used() == 0 })
 }
 

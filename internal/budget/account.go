@@ -39,7 +39,7 @@ func (a *Account) TryOpen(b *Budget, n int) bool {
 }
 
 // Extend opens the account with n bytes for a request that has another account, like Add: it does
-// not wait, and returns [ErrFull] if the bytes don't fit.
+// not wait, and returns [ErrFull] or [ErrNever] if the bytes don't fit.
 func (a *Account) Extend(b *Budget, n int) error {
 	held := max(int64(n), 0)
 	if err := b.add(held); err != nil {
@@ -49,11 +49,15 @@ func (a *Account) Extend(b *Budget, n int) error {
 	return nil
 }
 
-// Add counts n more bytes. It never waits: if they don't fit it returns [ErrFull] and counts nothing.
+// Add counts n more bytes. It never waits: if they don't fit it returns [ErrFull], or [ErrNever] if they
+// could not fit a budget that no other account uses, and counts nothing.
 // It must be called before the memory is allocated. A closed account takes any number of bytes.
 func (a *Account) Add(n int) error {
 	if a.of == nil || n <= 0 {
 		return nil
+	}
+	if a.used+int64(n) > a.of.most {
+		return ErrNever
 	}
 	if a.used+int64(n) > a.held {
 		more := max(a.used+int64(n)-a.held, block)

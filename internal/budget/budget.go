@@ -6,8 +6,12 @@ import (
 	"sync"
 )
 
-// ErrFull means that there was no room in the budget, in time.
-var ErrFull = errors.New("budget: the memory for open requests is in use")
+// ErrFull means that there was no room in the budget, in time. ErrNever means that the budget is smaller
+// than what one account needs, so waiting does not help.
+var (
+	ErrFull  = errors.New("budget: the memory for open requests is in use")
+	ErrNever = errors.New("budget: a request needs more memory than open requests may have together")
+)
 
 // small is the most bytes for which Open does not wait its turn: small requests pass large ones.
 const small = 64 << 10
@@ -94,7 +98,10 @@ func (b *Budget) enter(ctx context.Context, n int64) (int64, error) {
 func (b *Budget) add(n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.used+n > b.most {
+	switch {
+	case n > b.most:
+		return ErrNever
+	case b.used+n > b.most:
 		return ErrFull
 	}
 	b.used += n

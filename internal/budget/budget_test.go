@@ -113,6 +113,19 @@ func TestLargerThanAll(t *testing.T) {
 	if err := a.Open(t.Context(), b, 100*mib); err != nil || a.used != 6*mib {
 		t.Fatalf("%v, %d bytes", err, a.used)
 	}
+	if err := a.Add(2*mib + 1); !errors.Is(err, ErrNever) {
+		t.Errorf("more than all: %v", err)
+	}
+	var b2 Account
+	if err := b2.Extend(b, 8*mib+1); !errors.Is(err, ErrNever) {
+		t.Errorf("more than all: %v", err)
+	}
+	if err := errors.Join(a.Add(2*mib), b2.Extend(b, 0)); err != nil {
+		t.Error(err)
+	}
+	if err := b2.Add(1); !errors.Is(err, ErrFull) {
+		t.Errorf("one byte too many: %v", err)
+	}
 	a.Close()
 	a.Close()
 	if err := a.Add(100 * mib); err != nil || b.Used() != 0 {
