@@ -268,8 +268,9 @@ func (fs *fetches) tick(now time.Duration) {
 }
 
 // settle adopts the extents that have arrived, and ends fetches that bring nothing more:
-// all has arrived, a read failed, or the deadline has passed.
+// all has arrived, a read failed or can no longer begin, or the deadline has passed.
 func (fs *fetches) settle() {
+	fs.policy.Lapse(fs.now)
 	for i := 0; i < len(fs.waiting); i++ {
 		q := fs.waiting[i]
 		fs.adopt(q)

@@ -51,20 +51,35 @@ func nextDrops(p *Policy) {
 	p.drops = kept
 }
 
-// nextReads begins queued reads, for each tier in the order of the requests. It abandons reads
-// that are past their deadline or whose extent has gone. A read of an extent whose write is in
-// flight waits for that write.
-func nextReads(p *Policy, now time.Duration) {
+// Lapse ends queued reads that can no longer begin, as failed: those past their deadline, those
+// whose extent has gone, and those that waited for a write that has failed. The owner calls it
+// before it decides anything, since requests that wait for such reads can go on at once. Next
+// calls it too.
+func (p *Policy) Lapse(now time.Duration) {
 	kept := p.reads[:0]
 	for _, m := range p.reads {
 		switch t := p.tiers[m.From]; {
 		case m.canceled:
-		case m.early && now <= m.Deadline && t.expects(m.Extent.Key):
+		case now <= m.Deadline && (m.early && t.expects(m.Extent.Key) || !m.early && p.on(m.From, m.Extent.Key)):
 			kept = append(kept, m)
-		case m.early || !p.on(m.From, m.Extent.Key) || now > m.Deadline:
+		default:
 			p.unread(m)
 			p.answer(m, false)
-		case t.moves >= t.MaxMoves || t.kinds[Read] >= t.most():
+		}
+	}
+	clear(p.reads[len(kept):])
+	p.reads = kept
+}
+
+// nextReads begins queued reads, for each tier in the order of the requests. A read of an extent
+// whose write is in flight waits for that write.
+func nextReads(p *Policy, now time.Duration) {
+	p.Lapse(now)
+	kept := p.reads[:0]
+	for _, m := range p.reads {
+		switch t := p.tiers[m.From]; {
+		case m.canceled: // by an answer of Lapse, which gives up the reads after the failed one
+		case m.early || t.moves >= t.MaxMoves || t.kinds[Read] >= t.most():
 			kept = append(kept, m)
 		default:
 			p.begin(m)
