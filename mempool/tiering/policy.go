@@ -290,12 +290,23 @@ func (p *Policy) gone(t kv.Tier, k mempool.Key) {
 }
 
 // Found tells the policy that tier t has the extents xs, as a store's Contents or a Probe
-// returned them, parents first.
+// returned them, parents first. An extent that continues one that is being dropped, which another
+// process may have written meanwhile, is dropped too: without its parent no lookup reaches it.
 func (p *Policy) Found(t kv.Tier, xs []mempool.Extent) {
+	of := p.tiers[t]
 	for i := range xs {
-		p.node(&xs[i])
-		p.add(t, &xs[i], p.tiers[t].SlotBytes)
-		p.forget(xs[i].Key)
+		x := &xs[i]
+		switch m := of.writing[x.Key]; {
+		case of.dropping[x.Key] || m != nil && m.void: // found before its drop, or written by a void write
+		case of.dropping[x.Parent]:
+			if m == nil { // else wrote drops it
+				dropUnknown(p, t, x)
+			}
+		default:
+			p.node(x)
+			p.add(t, x, of.SlotBytes)
+			p.forget(x.Key)
+		}
 	}
 }
 

@@ -424,3 +424,40 @@ func TestConfig(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFoundWrong checks that an extent that was found wrong while it was being written is not used
+// when a look into the shared directory finds it there, before its write has ended and its drop has
+// begun. Once it has been dropped, another process may write it.
+func TestFoundWrong(t *testing.T) {
+	now := time.Duration(0)
+	c := Config{Mode: Through}
+	c.Tiers[kv.TierShared] = tierOf(20)
+	c.Tiers[kv.TierShared].Kept = true
+	p := newPolicy(t, c)
+	xs := sequence(32)
+	p.Computed(now, xs, nil)
+	writes := p.Next(now, nil)
+	p.Discard(xs[0].Key)
+	p.Begun(nil) // cancellations, which come too late
+	p.Found(kv.TierShared, xs)
+	if n := p.Worth(now, xs, 0); n > 0 {
+		t.Errorf("%d tokens would be read while their write is known to be wrong", n)
+	}
+	for _, m := range writes {
+		p.Moved(now, m.ID, nil, time.Millisecond)
+	}
+	p.Found(kv.TierShared, xs)
+	if n := p.Worth(now, xs, 0); n > 0 {
+		t.Errorf("%d tokens would be read that are to be dropped", n)
+	}
+	if got, want := kinds(p, now), []string{"drop shared-shared 1", "drop shared-shared 0"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	p.Found(kv.TierShared, xs)
+	if n := p.Worth(now, xs, 0); n != 32 {
+		t.Errorf("%d tokens would be read that another process has written, want 32", n)
+	}
+	if err := p.Check(); err != nil || p.Busy() {
+		t.Errorf("%v, busy %v", err, p.Busy())
+	}
+}

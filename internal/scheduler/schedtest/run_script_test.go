@@ -25,7 +25,9 @@ import (
 //	                of one move; without arguments they are fast and sound
 //	moved [n]       advance the clock until a move ends, or n of them; show how
 //	tiers           what each tier below the device has, and has done
+//	other [lose=(0..11)]   another process removes an extent from the shared tier, or writes it again
 //	abort id=1      expire      fail      tick 5ms
+//	fail row        the next row fails
 //	why id=1        metrics     tenants   tree      events
 //	post [n]        with init pool=manual: deliver n messages between scheduler and pool
 //
@@ -33,7 +35,8 @@ import (
 // backend (page-tokens, pages, positions, vocab, slots), and lease=(low,bulk,high),
 // by default such that the scheduler has all pages from the start. With host=8 there is a
 // host tier of 8 extents, of a page each, read at bandwidth=1000 bytes a second until that is
-// measured; with disk=8 a disk, which takes what was used once too. write=through writes at once.
+// measured; with disk=8 a disk, which takes what was used once too; with shared=8 a tier that others
+// write to. write=through writes at once.
 // Tokens are written as items, one after the other:
 //
 //	17       a token
@@ -49,6 +52,7 @@ type Script struct {
 	orders map[scheduler.RequestID]*order // all accepted requests
 	nextID scheduler.RequestID
 	manual bool
+	badRow bool     // the next row fails
 	lines  []string // outputs for callers since the previous command
 	quiet  bool     // show endings only
 }
@@ -60,7 +64,7 @@ func NewScript() *Script { return &Script{} }
 func (s *Script) commands() map[string]func(*args) (string, error) {
 	return map[string]func(*args) (string, error){
 		"init": s.init, "add": s.add, "next": s.next, "complete": s.complete, "step": s.step, "run": s.run,
-		"moved": s.moved, "stores": s.stores, "tiers": s.tiers,
+		"moved": s.moved, "stores": s.stores, "tiers": s.tiers, "other": s.other,
 		"abort": s.abort, "fail": s.fail, "tick": s.tick, "post": s.post,
 		"metrics": s.metrics, "events": s.events, "tree": s.tree, "expire": s.expire, "why": s.why, "tenants": s.tenants,
 	}
@@ -113,6 +117,7 @@ func (s *Script) init(a *args) (string, error) {
 		MaxPositions: a.number("positions", 4096), MaxSlots: a.number("slots", 8), MaxTokens: 512, MaxInflight: 3, Clock: sim.NewClock(),
 	}
 	device.MaxRows = device.MaxSlots
+	device.Faults.Row = s.rowFault
 	cfg, err := scriptConfig(a, device.Pages)
 	if err == nil {
 		cfg.Tiers, err = scriptTiers(a, device.PageTokens)

@@ -24,13 +24,28 @@ func (s *Script) abort(a *args) (string, error) {
 	return s.told(), nil
 }
 
-// fail loses the device. The scheduler runs nothing afterwards.
+// fail loses the device, and the scheduler runs nothing afterwards. fail row only makes the next
+// row fail.
 func (s *Script) fail(a *args) (string, error) {
+	row := a.has("row")
 	if err := a.done(); err != nil {
 		return "", err
 	}
+	if row {
+		s.badRow, s.rig.opts.Faults = true, true
+		return "", nil
+	}
 	s.rig.shut(errDevice)
 	return s.told(), nil
+}
+
+// rowFault is the device's Faults.Row.
+func (s *Script) rowFault(uint64, int) error {
+	if !s.badRow {
+		return nil
+	}
+	s.badRow = false
+	return errRow
 }
 
 // tick advances the clock. Plans that are done by then still need complete.

@@ -16,16 +16,20 @@ import (
 
 // scriptTiers parses the tiers of an init; nil if there are none.
 func scriptTiers(a *args, pageTokens int) (*tiering.Config, error) {
-	host, disk, bandwidth := a.number("host", 0), a.number("disk", 0), a.number("bandwidth", 0)
+	host, disk, shared, bandwidth := a.number("host", 0), a.number("disk", 0), a.number("shared", 0), a.number("bandwidth", 0)
 	var mode tiering.Mode
 	err := mode.UnmarshalText([]byte(a.text("write", "back")))
-	if host+disk == 0 {
+	if host+disk+shared == 0 {
 		return nil, err
 	}
 	c := hostTier(host, pageTokens)
 	c.Mode, c.Uses = mode, 1
 	c.Tiers[kv.TierDisk] = hostTier(disk, pageTokens).Tiers[kv.TierHost]
-	c.Tiers[kv.TierHost].Bandwidth, c.Tiers[kv.TierDisk].Bandwidth = float64(bandwidth), float64(bandwidth)
+	c.Tiers[kv.TierShared] = hostTier(shared, pageTokens).Tiers[kv.TierHost]
+	c.Tiers[kv.TierShared].Kept = true
+	for i := range c.Tiers {
+		c.Tiers[i].Bandwidth = float64(bandwidth)
+	}
 	return c, err
 }
 
@@ -45,6 +49,30 @@ func (s *Script) stores(a *args) (string, error) {
 		return err, false
 	}
 	return "", a.done()
+}
+
+// other plays another process at the shared tier: with lose=(tokens) it removes the last extent of
+// these tokens and what continues it; without, it writes the extent that was lost last.
+func (s *Script) other(a *args) (string, error) {
+	l := &s.rig.lower
+	tokens, err := s.parseTokens(a.values("lose"))
+	if err := errors.Join(err, a.done()); err != nil {
+		return "", err
+	}
+	if len(tokens) == 0 {
+		if len(l.lost) == 0 {
+			return "", errors.New("no extent was lost")
+		}
+		l.refind()
+		return "", nil
+	}
+	xs := l.layout.AppendExtents(nil, kv.Namespace{}, tokens, nil)
+	k := xs[len(xs)-1].Key
+	if l.stores[kv.TierShared][k] == nil {
+		return "", errors.New("the shared tier does not have it")
+	}
+	l.lose(kv.TierShared, k)
+	return "", nil
 }
 
 // moved advances the clock until n moves have ended, by default one.
