@@ -258,7 +258,7 @@ func (p *planting) read(l *lower, c *carried, rec *record) *record {
 				for len(pages) < len(rec.pages) {
 					pages = append(pages, pages[0])
 				}
-				return &record{o.extent, pages}
+				return &record{extent: o.extent, pages: pages}
 			}
 		}
 	}

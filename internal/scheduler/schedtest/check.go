@@ -80,7 +80,7 @@ func newCheckers(r *rig) []checker {
 		&endings{watcher{r, "endings"}},
 		&outputs{watcher{r, "outputs"}},
 		&computed{watcher: watcher{r, "computed"}},
-		newFailedKV(r),
+		r.failed,
 		r.mirror,
 		r.lower.ledger,
 		r.progress,

@@ -6,30 +6,25 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // failedKV checks that no request reads the KV of a request that failed before the reader
 // was admitted. A reader may do so if a third request has successfully sampled from that KV
-// before.
+// before. Contents follow their pages through the lower tiers: each record has those of the
+// write that stored it. The KV of another process is no request's of this one, and sound: a
+// process writes only what one of its requests has sampled from.
 type failedKV struct {
 	watcher
-	pages   []*content // current content by page
-	below   map[pageName]*content
-	written map[*sample][]*part // parts written by open samples
-	bound   map[*sample]int     // number of plans made at a sample's latest bind
-	proofs  map[uint64][]proof  // by running plan
+	pages   []*content                    // current content by page
+	leaving map[tiering.MoveID][]*content // by Write from the device that is about to begin, by page of its extent
+	written map[*sample][]*part           // parts written by open samples
+	bound   map[*sample]int               // number of plans made at a sample's latest bind
+	proofs  map[uint64][]proof            // by running plan
 }
 
-// pageName is a page of an extent that was written to a lower tier.
-type pageName struct {
-	key  mempool.Key
-	page int
-}
-
-// content is the content of a page, until the page is reused.
+// content is the content of a page, until the page is reused. It is nil for KV of no request.
 type content struct {
 	id    kv.PageID
 	parts []*part
@@ -53,7 +48,10 @@ type proof struct {
 }
 
 func newFailedKV(r *rig) *failedKV {
-	return &failedKV{watcher: watcher{r, "failed"}, pages: make([]*content, r.info.NumPages), below: map[pageName]*content{}, written: map[*sample][]*part{}, bound: map[*sample]int{}, proofs: map[uint64][]proof{}}
+	return &failedKV{
+		watcher: watcher{r, "failed"}, pages: make([]*content, r.info.NumPages), leaving: map[tiering.MoveID][]*content{},
+		written: map[*sample][]*part{}, bound: map[*sample]int{}, proofs: map[uint64][]proof{},
+	}
 }
 
 // bad returns a part that a reader must not use, or nil. The reader uses as many tokens of
@@ -80,18 +78,7 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) {
 		}
 	}
 	for i := range p.Moves {
-		m := &p.Moves[i]
-		for j, id := range m.Pages {
-			name := pageName{m.Extent.Key, j}
-			switch {
-			case m.Kind == tiering.Write:
-				c.below[name] = c.pages[id]
-			case id != kv.NoPage && c.below[name] != nil:
-				c.pages[id] = &content{id: id, parts: c.below[name].parts}
-			case id != kv.NoPage:
-				c.pages[id] = &content{id: id, parts: []*part{{proven: true}}} // KV of no sample
-			}
-		}
+		c.takes(&p.Moves[i])
 	}
 	for _, copied := range p.Batch.Copies {
 		from := c.pages[copied.Src]
@@ -106,6 +93,39 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) {
 	}
 	for i := range rows {
 		c.row(p, i, &rows[i])
+	}
+}
+
+// takes notes the contents of the pages that m, a Write from the device, reads before the
+// plan's batch can overwrite them.
+func (c *failedKV) takes(m *tiering.Move) {
+	if m.Kind != tiering.Write {
+		return
+	}
+	for _, id := range m.Pages {
+		c.leaving[m.ID] = append(c.leaving[m.ID], c.pages[id])
+	}
+}
+
+// taken returns and forgets the contents that the Write id took from the device, by page of
+// its extent.
+func (c *failedKV) taken(id tiering.MoveID) []*content {
+	all := c.leaving[id]
+	delete(c.leaving, id)
+	return all
+}
+
+// filled notes that a Read copies a record with the given contents to pages. All plans that
+// were made before read what the pages had until then.
+func (c *failedKV) filled(pages []kv.PageID, from []*content) {
+	for i, id := range pages {
+		switch {
+		case id == kv.NoPage:
+		case i < len(from) && from[i] != nil:
+			c.pages[id] = &content{id: id, parts: from[i].parts}
+		default:
+			c.pages[id] = &content{id: id, parts: []*part{{proven: true}}}
+		}
 	}
 }
 

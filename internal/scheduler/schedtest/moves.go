@@ -34,8 +34,9 @@ type lower struct {
 
 // record is an extent in a store.
 type record struct {
-	extent mempool.Extent
-	pages  [][]byte
+	extent   mempool.Extent
+	pages    [][]byte
+	contents []*content // of its pages; nil: KV of another process, or from before a restart
 }
 
 // carried is a move that has not ended.
@@ -43,6 +44,7 @@ type carried struct {
 	tiering.Move
 	began    []kv.PageID // Pages when the move began, which must stay so
 	memory   [][]byte
+	contents []*content // of memory
 	canceled bool
 	copying  bool       // pages are being copied to or from the device
 	stored   bool       // the move has ended, so puts of children need not wait for it
@@ -74,7 +76,7 @@ func (l *lower) begin(p *scheduler.Plan) error {
 			l.cancel(m.ID)
 			continue
 		}
-		c := &carried{Move: *m, began: slices.Clone(m.Pages)}
+		c := &carried{Move: *m, began: slices.Clone(m.Pages), contents: l.r.failed.taken(m.ID)}
 		l.moves[m.ID] = c
 		l.r.note("%v", formatMove(m))
 		switch {
@@ -171,6 +173,7 @@ func (l *lower) operate(c *carried, err error) {
 		}
 	case c.From != kv.TierDevice && err == nil:
 		if err = l.get(c); err == nil && c.Kind == tiering.Read {
+			l.r.failed.filled(c.Pages, c.contents)
 			if err := l.copy(c); err != nil {
 				l.r.shut(err)
 			}
@@ -213,7 +216,7 @@ func (l *lower) get(c *carried) error {
 		return mempool.ErrMiss
 	}
 	n := l.layout.Pages(&c.Extent)
-	c.memory = l.r.bug.read(l, c, rec).pages[:n:n]
+	c.memory, c.contents = l.r.bug.read(l, c, rec).pages[:n:n], rec.contents
 	return nil
 }
 
@@ -271,7 +274,7 @@ func (l *lower) put(c *carried) error {
 	case !t.Kept && int64(len(store)+1)*int64(t.SlotBytes) > t.Bytes:
 		return mempool.ErrFull
 	}
-	store[c.Extent.Key] = &record{extent: c.Extent.Clone(), pages: c.memory}
+	store[c.Extent.Key] = &record{extent: c.Extent.Clone(), pages: c.memory, contents: c.contents}
 	return nil
 }
 
@@ -351,7 +354,7 @@ func (l *lower) refind() {
 	rec, store := l.lost[last], l.stores[kv.TierShared]
 	l.lost = l.lost[:last]
 	if x := &rec.extent; store[x.Key] == nil && (x.Parent.IsZero() || store[x.Parent] != nil) {
-		store[x.Key], l.foreign[x.Key] = rec, true
+		store[x.Key], l.foreign[x.Key] = &record{extent: rec.extent, pages: rec.pages}, true
 		l.r.note("another process writes %s", x.Key.Short())
 		l.tell(func() { l.r.sched.Found(kv.TierShared, []mempool.Extent{*x}) })
 	}

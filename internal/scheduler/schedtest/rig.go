@@ -27,8 +27,9 @@ type rig struct {
 
 	book     book
 	checkers []checker
-	progress *progress // one of the checkers, as is the next
+	progress *progress // one of the checkers, as are the next two
 	mirror   *mirror
+	failed   *failedKV
 	bug      bug
 	sum      digest
 	report   Report
@@ -89,7 +90,7 @@ func newRig(o Options, b bug, device sim.Config, cfg scheduler.Config) (*rig, er
 	}
 	r.lower = newLower(r, cfg.Tiers)
 	r.book = newBook(r.info.MaxSlots)
-	r.progress, r.mirror, r.lower.ledger = &progress{watcher: watcher{r, "progress"}}, newMirror(r), newTierLedger(r)
+	r.progress, r.mirror, r.failed, r.lower.ledger = &progress{watcher: watcher{r, "progress"}}, newMirror(r), newFailedKV(r), newTierLedger(r)
 	r.checkers = newCheckers(r)
 	b.begin(r)
 	return r, nil

@@ -71,6 +71,7 @@ func (w *world) inherit(before *world) {
 		w.lower.stores[t] = before.lower.stores[t]
 		var all []mempool.Extent
 		for _, k := range sortedKeys(w.lower.stores[t]) {
+			w.lower.stores[t][k].contents = nil // their requests are not this process's
 			all = append(all, w.lower.stores[t][k].extent)
 		}
 		slices.SortStableFunc(all, func(a, b mempool.Extent) int { return cmp.Compare(a.Start, b.Start) }) // parents first

@@ -85,6 +85,8 @@ var onceFailed = []struct {
 	{Options{Seed: 188, Steps: 300, Fair: true, Faults: true}, "a sequence without a row ended while the plan that bound its slot was in flight, and rewrote the page list that the bind names"},
 	{Options{Seed: 271, Steps: 300, Fair: true}, "the same"},
 	{Options{Seed: 91500137, Steps: 300, Faults: true, Tiers: true}, "a drop of wrong KV waited for a child that another process had written meanwhile"},
+	{Options{Seed: 91600404, Steps: 300, Faults: true, Tiers: true}, "the failed checker took another process's record for that of a failed request"},
+	{Options{Seed: 91600700, Steps: 300, Faults: true, Tiers: true}, "the same"},
 	{Options{Seed: 91600632, Steps: 300, Faults: true, Tiers: true}, "a request waited for a read that could not begin: the write that it waited for had failed"},
 }
 
