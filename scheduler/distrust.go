@@ -42,7 +42,7 @@ func (x *prefixes) discardBelow(q *sequence) {
 	}
 	for _, e := range x.tiers.layout.AppendExtents(nil, q.req.Namespace, q.tokens, q.req.Media) {
 		if e.Start+len(e.Tokens) > q.first && x.tiers.residents[e.Key] == nil {
-			x.tiers.policy.Discard(e.Key) // with all extents that continue it
+			x.tiers.discard(e.Key) // with all extents that continue it
 			break
 		}
 	}
@@ -52,7 +52,7 @@ func (x *prefixes) discardBelow(q *sequence) {
 	// Tails of earlier stays are no extents of q's tokens now.
 	for _, k := range q.fetch.left {
 		if e, known := x.tiers.policy.Extent(k); known && e.Start+len(e.Tokens) > q.first && x.tiers.residents[k] == nil {
-			x.tiers.policy.Discard(k)
+			x.tiers.discard(k)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -105,7 +106,7 @@ func (p *player) submit() {
 		p.free = p.free[n:]
 	}
 	if every := p.preemptEvery; every > 0 && p.steps%every == 0 && len(s.running.all) > 1 {
-		if q := s.running.all[p.steps/every%len(s.running.all)]; q.preemptable() {
+		if q := s.running.all[p.steps/every%len(s.running.all)]; q.preemptable(planted.None) {
 			s.preempt(p.now(), q)
 		}
 	}

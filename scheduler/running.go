@@ -1,6 +1,10 @@
 package scheduler
 
-import "time"
+import (
+	"time"
+
+	"github.com/coppice-llm/coppice/internal/scheduler/planted"
+)
 
 // runningSet holds the sequences that have a slot, and those that lost theirs while a row
 // of them is in flight.
@@ -16,6 +20,7 @@ type runningSet struct {
 	reserved   int         // sum of growth in this pass; -1: not computed yet
 
 	candidates []*sequence // scratch of victims
+	fault      planted.Fault
 }
 
 // Run describes a sample that has a slot.

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"slices"
 
+	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 )
@@ -68,7 +69,7 @@ func (l *room) supply(d *demand) supply {
 func (r *runningSet) victims(d *demand, last uint64) []*sequence {
 	all := r.candidates[:0]
 	for _, q := range r.all {
-		if q.since <= last && q.preemptable() && d.mayPreempt(r.cfg, q) {
+		if q.since <= last && q.preemptable(r.fault) && d.mayPreempt(r.cfg, q) {
 			all = append(all, q)
 		}
 	}
@@ -78,9 +79,9 @@ func (r *runningSet) victims(d *demand, last uint64) []*sequence {
 
 // preemptable reports whether r may be preempted at all. An aborted sequence leaves
 // anyway. One that was preempted before must have sampled a token since; otherwise two
-// sequences could preempt each other for ever without progress.
-func (r *sequence) preemptable() bool {
-	return r.abort == nil && (r.preemptions == 0 || r.sampled > 0)
+// sequences could preempt each other for ever without progress. fault is a planted bug.
+func (r *sequence) preemptable(fault planted.Fault) bool {
+	return r.abort == nil && (r.preemptions == 0 || r.sampled > 0 || fault == planted.PreemptAgain)
 }
 
 // mayPreempt reports whether a running r may be preempted for d. If the sequence d.q waits,

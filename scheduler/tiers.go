@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/tiering"
@@ -37,6 +38,7 @@ type tiers struct {
 	coming  int                            // part of held: those of Reads that have not ended
 	idle    []idleExtent                   // conversations that may become idle, oldest first
 	blocks  *tierBlocks                    // nil without Config.Events
+	fault   planted.Fault
 }
 
 // resident is an extent that is on the device, all its pages in the tree, as registered
@@ -272,7 +274,7 @@ func (t *tiers) lose(pages []kv.PageID, to fate) {
 		case demoted:
 			t.policy.Demote(t.now, r.key)
 		case discarded:
-			t.policy.Discard(r.key)
+			t.discard(r.key)
 		}
 	}
 	t.collect() // before forget, which loses their pages
@@ -280,6 +282,13 @@ func (t *tiers) lose(pages []kv.PageID, to fate) {
 		t.policy.Evicted(r.key)
 		t.forget(r)
 		t.leaving[i] = nil
+	}
+}
+
+// discard removes the extent k and all that continue it from all tiers: its KV is wrong.
+func (t *tiers) discard(k mempool.Key) {
+	if t.fault != planted.KeepBelow {
+		t.policy.Discard(k)
 	}
 }
 

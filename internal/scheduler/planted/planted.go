@@ -13,4 +13,6 @@ const (
 	KeepCredit         // a tenant keeps the unused part of its share without limit
 	ChargeCached       // tokens from the cache are charged as computed ones are
 	StaleMask          // a row names the mask of another state of its format
+	PreemptAgain       // a sequence is preempted again before it has sampled a token
+	KeepBelow          // KV that counts as wrong stays in lower tiers
 )

@@ -22,7 +22,7 @@ type planting struct {
 
 // planted returns o with a bug.
 func (o Options) planted(kind Plant) Options {
-	o.Fair, o.Faults = o.Fair || kind.fair(), o.Faults || kind == KeepFailed
+	o.Fair, o.Faults = o.Fair || kind.fair(), o.Faults || kind == KeepFailed || kind == KeepBelow
 	o.plant = func() bug { return &planting{o: o, kind: kind} }
 	return o
 }
@@ -60,6 +60,12 @@ func (p *planting) setup(w *setup) {
 		w.cfg.Policy, w.cfg.Quantum = scheduler.DLPM, 1
 	case Eager:
 		w.cfg.Policy, w.cfg.PreemptThreshold = scheduler.Priority, 4
+	case PreemptAgain:
+		w.contend()
+	case KeepBelow:
+		w.shuttle(false)
+		w.cfg.Tiers.Mode = tiering.Through
+		w.failRows(p.o, 20)
 	case NoFloor:
 		w.crowd()
 	case TimidDoor, LoseDisplaced:
@@ -415,6 +421,15 @@ func (w *setup) crowd() {
 	w.cfg.StepTokens, w.cfg.MaxRunning, w.cfg.AttentionTokens = 8, 8, -1
 	w.device.Pages = 10 * kv.CeilPages(w.largest, w.device.PageTokens)
 	w.arrivals, w.group, w.gap, w.aborts = closedLoop, 20, 0, 0
+}
+
+// contend makes a world in which priorities preempt often, and a preempted request needs several
+// steps until it samples again.
+func (w *setup) contend() {
+	w.cfg.Policy, w.cfg.PreemptThreshold, w.cfg.Tenant = scheduler.Priority, 1, scheduler.TenantConfig{}
+	w.cfg.DisableCache, w.cfg.Tiers, w.speedup = true, nil, 1
+	w.cfg.StepTokens, w.cfg.MaxRunning, w.cfg.MaxQueued, w.cfg.AttentionTokens = 4, 2, 24, -1
+	w.arrivals, w.group, w.gap, w.aborts = closedLoop, 6, w.stepTime, 0
 }
 
 // shuttle makes a world in which pages move all the time, slowly. If failing is true, every other

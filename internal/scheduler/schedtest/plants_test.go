@@ -63,7 +63,8 @@ const (
 	NoFloor // the scheduler reserves nothing of a step for prompts
 
 	// precedence
-	Eager // the scheduler preempts for less than the threshold
+	Eager        // the scheduler preempts for less than the threshold
+	PreemptAgain // the scheduler preempts a sequence again before it has sampled a token
 
 	// computed
 	MisCount  // the backend counts one token too many
@@ -75,6 +76,7 @@ const (
 
 	// failed
 	KeepFailed // the scheduler is told that failed rows' KV is sound; only in worlds with faults
+	KeepBelow  // KV of failed requests stays in lower tiers; only in worlds with faults
 
 	// contents
 	OverwritePage // the backend writes to a page that only the cache uses
@@ -127,6 +129,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	RewriteRow:    {"rewrite-row", "inflight", ""},
 	NoFloor:       {"no-floor", "floor", ""},
 	Eager:         {"eager", "precedence", ""},
+	PreemptAgain:  {"preempt-again", "precedence", ""},
 	TimidDoor:     {"timid-door", "door", ""},
 	GrantTwice:    {"grant-twice", "ledger", ""},
 	LosePage:      {"lose-page", "ledger", ""},
@@ -141,6 +144,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	DropEvent:     {"drop-event", "mirror", ""},
 	DoubleEvent:   {"double-event", "mirror", ""},
 	KeepFailed:    {"keep-failed", "failed", ""},
+	KeepBelow:     {"keep-below", "failed", ""},
 	OverwritePage: {"overwrite-page", "contents", ""},
 	LoseGrant:     {"lose-grant", "progress", ""},
 	LoseResult:    {"lose-result", "progress", ""},
@@ -178,6 +182,7 @@ func (p Plant) checker() string { return plants[p].checker }
 // faults maps the bugs that the scheduler implements itself.
 var faults = map[Plant]planted.Fault{
 	ForgiveDebts: planted.ForgiveDebts, KeepCredit: planted.KeepCredit, ChargeCached: planted.ChargeCached, StaleMask: planted.StaleMask,
+	PreemptAgain: planted.PreemptAgain, KeepBelow: planted.KeepBelow,
 }
 
 // fair reports whether only fair worlds show the bug.

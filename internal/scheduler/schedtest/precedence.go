@@ -5,7 +5,7 @@ import "github.com/coppice-llm/coppice/scheduler"
 // precedence checks the reason of each preemption. Under the policy Priority, a sequence
 // may be preempted for a waiting one whose priority exceeds its own by the threshold. Under
 // every policy it may be preempted for a running one that needs a page and whose priority
-// is not lower.
+// is not lower. No sample may be preempted twice without a token in between.
 type precedence struct {
 	watcher
 	ran map[*sample]bool // samples that had a slot at the previous check
@@ -27,7 +27,13 @@ func (c *precedence) planned(p *scheduler.Plan, _ []rowView) {
 	c.ran = c.r.running()
 	for _, o := range c.r.book.live { // in order of arrival
 		for _, v := range o.samples {
-			if before[v] && !c.ran[v] && !v.ended && !c.justified(v, before) {
+			if !before[v] || c.ran[v] || v.ended {
+				continue
+			}
+			if v.binds > 1 && v.tokens() == v.target {
+				c.failf("plan %d: %s was preempted again before it sampled", p.Batch.Seq, label(v))
+			}
+			if !c.justified(v, before) {
 				c.failf("plan %d: request %d of priority %d was preempted, but no request of that priority, nor a waiting one that exceeds it by %d, took its place",
 					p.Batch.Seq, o.req.ID, o.req.Priority, c.r.cfg.PreemptThreshold)
 			}
