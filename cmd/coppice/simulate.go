@@ -20,7 +20,7 @@ type simCmd struct {
 	Steps  int    `default:"300" min:"1" help:"Number of steps during which requests arrive."`
 	Faults bool   `help:"Add faults: slow steps, failing rows, late answers of the pool, and in some worlds a lost device."`
 	Fair   bool   `help:"Use the policy dlpm and tenants that send one request at a time, many, or only now and then."`
-	Tiers  bool   `help:"Give every world with a cache tiers of KV below the device. Default: one world in three."`
+	Tiers  bool   `help:"Give every world with a cache tiers of KV below the device. Default: one world in three, with --faults one in two."`
 	Seeds  int    `default:"1" min:"1" help:"Number of worlds, with seeds from --seed on. They run on all processors."`
 	Twin   bool   `help:"Run each world twice and compare the two runs step by step."`
 	Trace  bool   `help:"Print every step to standard error. For one seed."`

@@ -21,7 +21,7 @@ type Options struct {
 	// Fair makes a world of tenants with different habits under the policy DLPM.
 	Fair bool
 	// Tiers adds tiers below the device to every world with a cache; without it one world of
-	// three has some.
+	// three has some, and with Faults one of two.
 	Tiers bool
 	// Trace, if set, gets a line for each event, and the stack of a panic. Write errors are
 	// ignored.

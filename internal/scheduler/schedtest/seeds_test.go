@@ -173,6 +173,20 @@ func TestTierSeeds(t *testing.T) {
 	}
 }
 
+// TestFaultsHaveTiers: half of the worlds with faults have tiers.
+func TestFaultsHaveTiers(t *testing.T) {
+	const worlds = 1000
+	n := 0
+	for seed := range uint64(worlds) {
+		if w := newSetup(Options{Seed: seed, Faults: true}, noBug{}); w.cfg.Tiers != nil {
+			n++
+		}
+	}
+	if n < worlds*45/100 || n > worlds*55/100 {
+		t.Errorf("%d of %d worlds with faults have tiers, want about half", n, worlds)
+	}
+}
+
 func (m *Moves) add(o *Moves) {
 	m.Reads += o.Reads
 	m.Failed += o.Failed

@@ -21,10 +21,15 @@ func hostTier(extents, pageTokens int) *tiering.Config {
 	return c
 }
 
-// drawTiers adds tiers below the device to one world of three, or to each if requested.
+// drawTiers adds tiers below the device to one world of three, with faults to half of the worlds,
+// or to each if requested.
 func (w *setup) drawTiers(o Options, rng stream) {
 	w.storeFault, w.speedup = func(*tiering.Move) (error, bool) { return nil, false }, 1
-	if !rng.one(3) && !o.Tiers || w.cfg.DisableCache {
+	some := rng.one(3) || o.Tiers
+	if o.Faults { // (1/3 + 2/3 * 5/14) of the worlds with a cache, which are 7 of 8
+		some = newStream(o.Seed, "tiers with faults").IntN(14) < 5 || some
+	}
+	if !some || w.cfg.DisableCache {
 		return
 	}
 	w.tier(rng)
