@@ -25,7 +25,7 @@ func (x *prefixes) distrust(q *sequence) {
 		switch {
 		case o.vouches:
 			x.cache.Trust(o.pin)
-		case o != q && o.borrowed > 0 && o.matched > q.first && o.req.Namespace == q.req.Namespace &&
+		case o != q && o.borrowed > 0 && o.matched > q.first && q.sharable(o, x.room.pageTokens) > q.first &&
 			q.shares(o, 0, o.tokens[:o.matched], q.tokens) > q.first:
 			o.doubtful = true
 		}

@@ -195,10 +195,10 @@ func (fs *fetches) leaderOf(q *sequence, have int) (leader *sequence, until int)
 	most, size := q.tokens[:q.matchable()], fs.layout.PageTokens
 	for _, r := range fs.waiting {
 		known := r.tokens[:r.fetch.parts[len(r.fetch.parts)-1].end()]
-		if r.req.Namespace != q.req.Namespace || have+size > min(len(known), len(most)) || known[have] != most[have] {
+		if have+size > min(len(known), len(most)) || known[have] != most[have] {
 			continue
 		}
-		if n := q.shares(r, 0, known, most); n >= have+size && n > until {
+		if n := min(q.shares(r, 0, known, most), q.together(r, size)); n >= have+size && n > until {
 			leader, until = r, n
 		}
 	}

@@ -30,10 +30,10 @@ func (x *prefixes) leaderOf(q *sequence, have int) (leader *sequence, until int)
 		}
 		known := r.tokens[:r.target]
 		// Nearly always one comparison decides: the first token that q has to compute differs.
-		if have+share > min(len(known), len(most)) || known[have] != most[have] || r.req.Namespace != q.req.Namespace || x.flushedSince(r) {
+		if have+share > min(len(known), len(most)) || known[have] != most[have] || x.flushedSince(r) {
 			continue
 		}
-		if n := q.shares(r, 0, known, most); n >= have+share && n > until && !x.doubtful(r, r.target) {
+		if n := min(q.shares(r, 0, known, most), q.together(r, x.room.pageTokens)); n >= have+share && n > until && !x.doubtful(r, r.target) {
 			leader, until = r, n
 		}
 	}

@@ -20,7 +20,8 @@ const (
 // 128) finds the waiting sequence. Comparing their next hashes shows how many more blocks
 // are equal.
 type index struct {
-	blockTokens int                        // 0: there is no cache
+	blockTokens int // 0: there is no cache
+	pageTokens  int
 	missing     map[kv.BlockHash]*sequence // first of the sequences that lack a block, linked by next
 	pending     []publishedBlock           // not yet handled by rerankPublished
 }
@@ -44,7 +45,7 @@ type indexing struct {
 
 // newIndex makes an empty index.
 func newIndex(pageTokens int) index {
-	return index{blockTokens: max(indexTokens, pageTokens), missing: make(map[kv.BlockHash]*sequence)}
+	return index{blockTokens: max(indexTokens, pageTokens), pageTokens: pageTokens, missing: make(map[kv.BlockHash]*sequence)}
 }
 
 // hash computes the chained hashes of q's whole blocks that q.chain does not have yet.
@@ -62,9 +63,19 @@ func (x *index) hash(q *sequence) {
 			q.chain = make([]kv.BlockHash, 0, len(q.tokens)/x.blockTokens)
 		}
 	}
-	seed := q.req.Namespace.Seed()
+	seed, public := q.req.Namespace.Seed(), 0
+	outer := seed
+	if q.req.PublicTokens > 0 { // blocks of public tokens have one hash with all salts
+		ns := q.req.Namespace
+		ns.Salt = ""
+		outer, public = ns.Seed(), q.publicTokens(x.pageTokens)
+	}
 	for lo := len(q.chain) * x.blockTokens; lo+x.blockTokens <= len(q.tokens); lo += x.blockTokens {
-		local := kv.HashLocal(q.tokens[lo:lo+x.blockTokens], seed)
+		of := seed
+		if lo+x.blockTokens <= public {
+			of = outer
+		}
+		local := kv.HashLocal(q.tokens[lo:lo+x.blockTokens], of)
 		h := kv.BlockHash(local)
 		if n := len(q.chain); n > 0 {
 			h = kv.Chain(q.chain[n-1], local)

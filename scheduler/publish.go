@@ -51,7 +51,7 @@ func (x *prefixes) openPage(q *sequence, m radixcache.Match) (r *sequence, token
 	at, most := m.Tokens, q.matchable()
 	tokens = m.Partial.Tokens
 	for _, o := range x.running.all {
-		if o.pin != m.Node || o.known() <= at+tokens || o.shared*x.room.pageTokens != at || o.req.Namespace != q.req.Namespace || o == q || x.flushedSince(o) || o.doubtful {
+		if o.pin != m.Node || o.known() <= at+tokens || o.shared*x.room.pageTokens != at || at >= q.sharable(o, x.room.pageTokens) || o == q || x.flushedSince(o) || o.doubtful {
 			continue
 		}
 		end := min(o.known(), at+x.room.pageTokens)

@@ -19,9 +19,9 @@ type Request struct {
 	ID        RequestID
 	Namespace kv.Namespace
 	// PublicTokens is the number of leading prompt tokens that requests with other salts
-	// may share, such as a system prompt without secrets. The rest belongs to the
-	// Namespace alone. It is rounded down to whole pages, and has no effect without a
-	// salt.
+	// may share, such as a system prompt without secrets. The rest, and all output, belongs
+	// to the Namespace alone. It is rounded down to whole pages, and has no effect without
+	// a salt.
 	PublicTokens int
 	// Media lists the spans of Prompt that are placeholders for something else, such as
 	// the patches of an image: ascending by At, without overlap. Spans with equal hashes

@@ -152,7 +152,7 @@ func (q *sequence) matchable() int {
 
 // key returns the cache key of the first n tokens.
 func (q *sequence) key(n int) radixcache.Key {
-	return radixcache.Key{Namespace: q.req.Namespace, Tokens: q.tokens[:n], PublicTokens: q.req.PublicTokens, Media: q.req.Media}
+	return radixcache.Key{Namespace: q.req.Namespace, Tokens: q.tokens[:n], PublicTokens: min(q.req.PublicTokens, q.prompt), Media: q.req.Media}
 }
 
 // outputTokens returns the number of tokens sampled so far, those in flight not included.

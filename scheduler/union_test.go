@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -44,6 +45,48 @@ func TestNothingIsComputedTwice(t *testing.T) {
 			b.request(Request{ID: id + 1, Prompt: prompt, Tenant: []string{"a", "b", "c"}[id%3], MaxTokens: 1 + rng.IntN(3), Priority: int32(rng.IntN(3))})
 			for n := range prompt {
 				union[text(prompt[:n+1])] = true
+			}
+		}
+		b.run()
+		if m := b.s.Metrics(); b.sim.given != len(union) {
+			t.Errorf("seed %d, %v: %d tokens computed, the union has %d:\n%v", seed, cfg.Policy, b.sim.given, len(union), m)
+		}
+	}
+}
+
+// TestPublicPrefixesOnce checks that requests with different salts that arrive together compute
+// their common public prefixes once, in whole pages, and share nothing else.
+func TestPublicPrefixesOnce(t *testing.T) {
+	for seed := range uint64(160) {
+		rng := rand.New(rand.NewPCG(seed, 6))
+		pageTokens := []int{1, 4, 16}[rng.IntN(3)]
+		cfg := Config{
+			Policy: Policies()[seed%uint64(len(Policies()))], MaxInflight: 1 + rng.IntN(2), ShareTokens: 1,
+			StepTokens: []int{3, 16, 50, 512}[rng.IntN(4)], MaxRunning: 1 + rng.IntN(8), MaxPrefilling: 1 + rng.IntN(8), Seed: seed,
+			PreemptThreshold: 3,
+		}
+		b := newBed(t, cfg, pageTokens, 4096/pageTokens)
+		union := map[string]bool{}
+		for id := range RequestID(20) {
+			stem := kv.Token(rng.IntN(3))
+			public := 10 + 30*int(stem)
+			prompt := slices.Repeat([]kv.Token{stem}, public)
+			for range pageTokens + rng.IntN(30) {
+				prompt = append(prompt, kv.Token(rng.IntN(2)))
+			}
+			prompt = append(prompt, kv.Token(10+id)) // a last token is always computed
+			salt := []string{"", "x", "y", "z"}[rng.IntN(4)]
+			b.request(Request{
+				ID: id + 1, Namespace: kv.Namespace{Salt: salt}, PublicTokens: public, Prompt: prompt,
+				Tenant: salt, MaxTokens: 1 + rng.IntN(3), Priority: int32(rng.IntN(3)),
+			})
+			shared := public - public%pageTokens
+			for n := range prompt {
+				if n < shared {
+					union[fmt.Sprint(prompt[:n+1])] = true
+				} else {
+					union[fmt.Sprint(salt, prompt[:n+1])] = true
+				}
 			}
 		}
 		b.run()

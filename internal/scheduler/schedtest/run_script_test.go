@@ -16,7 +16,7 @@ import (
 // may use it. The commands:
 //
 //	init policy=lpm page-tokens=4 pages=40 step-tokens=16 max-running=4 ...
-//	add id=1 prompt=(a*20) max=3 [stop=(7)] [salt=x] [temp=0.7] [seed=5]
+//	add id=1 prompt=(a*20) max=3 [stop=(7)] [salt=x] [public=16] [temp=0.7] [seed=5]
 //	next            make a plan and submit it; show it
 //	complete        take the result of the oldest plan; show what callers get
 //	step [n]        next and complete, n times
@@ -157,7 +157,7 @@ func (s *Script) add(a *args) (string, error) {
 	prompt, err := s.parseTokens(a.values("prompt"))
 	stop, err2 := s.parseTokens(a.values("stop"))
 	allowed, err3 := s.parseTokens(a.values("allowed"))
-	req := scheduler.Request{ID: id, Prompt: prompt, MaxTokens: a.number("max", 0), MinTokens: a.number("min", 0), StopTokens: stop, AllowedTokens: allowed, Digest: a.has("digest")}
+	req := scheduler.Request{ID: id, Prompt: prompt, PublicTokens: a.number("public", 0), MaxTokens: a.number("max", 0), MinTokens: a.number("min", 0), StopTokens: stop, AllowedTokens: allowed, Digest: a.has("digest")}
 	req.Namespace.Salt, req.Namespace.LoRA = a.text("salt", ""), a.text("lora", "")
 	// Seeds must differ, since they identify the sample of a bind.
 	req.Sampling = engine.SamplingParams{Seed: uint64(a.number("seed", int(id))), Temperature: a.fraction("temp")}
