@@ -95,7 +95,7 @@ type Quota struct {
 	// MinPages is the number of pages that Evict, and EvictFor another namespace,
 	// leave to the namespace. EvictAny ignores it.
 	MinPages int
-	// MaxPages is an upper bound: at their end Insert and Extend free unpinned
-	// pages that the namespace holds beyond it. 0 sets no limit.
+	// MaxPages is an upper bound: at their end Insert, Extend and KeepQuotas free
+	// unpinned pages that the namespace holds beyond it. 0 sets no limit.
 	MaxPages int
 }

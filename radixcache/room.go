@@ -85,20 +85,27 @@ func (t *tree) keepQuotaOf(ns kv.Namespace, at NodeID, freed []kv.PageID) []kv.P
 	if i < 0 || q.MaxPages == 0 || t.tenants[i].pages <= q.MaxPages {
 		return freed
 	}
-	o := t.tenants[i]
 	if at != Root {
 		t.pinPath(at)
 	}
-	for o.pages > q.MaxPages {
+	freed = t.trimToQuota(t.tenants[i], freed)
+	if at != Root {
+		t.unpinPath(at)
+	}
+	return freed
+}
+
+// trimToQuota removes unpinned leaves of an order with a quota until it holds at most
+// MaxPages, and returns freed with their pages appended.
+func (t *tree) trimToQuota(o *order, freed []kv.PageID) []kv.PageID {
+	q := o.quota
+	for q.MaxPages > 0 && o.pages > q.MaxPages {
 		id := t.victim(o)
 		if id == Root {
 			break
 		}
 		t.by.evicted(&t.nodes[id].use, t.nodes[id].end(), t.clock)
 		freed = t.trim(id, o.pages-q.MaxPages, ByQuota, freed)
-	}
-	if at != Root {
-		t.unpinPath(at)
 	}
 	return freed
 }

@@ -426,6 +426,7 @@ func (fs *fetches) unpin(q *sequence) {
 	if q.fetch != nil && q.fetch.pin != radixcache.Root {
 		fs.room.cache.Unpin(q.fetch.pin)
 		q.fetch.pin = radixcache.Root
+		fs.room.keepQuotas()
 	}
 	if i := slices.Index(fs.keepers, q); i >= 0 {
 		fs.keepers = slices.Delete(fs.keepers, i, i+1)

@@ -63,6 +63,7 @@ func (s *Scheduler) UnpinPrefix(ns kv.Namespace, tokens []kv.Token) error {
 		return err
 	}
 	err = s.cache.UnpinPrefix(key)
+	s.room.keepQuotas()
 	s.verify()
 	return err
 }

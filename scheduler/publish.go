@@ -125,6 +125,7 @@ func (x *prefixes) flushedSince(q *sequence) bool {
 func (x *prefixes) expire(now time.Duration) {
 	if x.cache != nil && (x.cfg.PinnedTokens > 0 || x.cfg.CacheTTL > 0) {
 		x.room.takeBack(x.cache.Expire(now, x.room.freed[:0]), forgotten)
+		x.room.keepQuotas()
 	}
 }
 

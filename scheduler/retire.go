@@ -70,6 +70,7 @@ func (s *Scheduler) leave(q *sequence, valid int) {
 	if s.cache != nil {
 		s.cache.Unpin(q.pin)
 		s.prefixes.purge() // it may have been the last holder of distrusted nodes
+		s.room.keepQuotas()
 	}
 	s.room.free(q.slot)
 	s.running.all = remove(s.running.all, q)

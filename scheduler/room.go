@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/radixcache"
@@ -25,6 +26,7 @@ type room struct {
 	slots      []engine.Slot     // free slots, a stack
 	swaps      []engine.PageSwap // page exchanges of slots in use, for the next plan
 	below      *tiers            // nil: no tiers below the device
+	fault      planted.Fault
 
 	// Scratch: freed has pages that the tree gave back, lent a copy of a page list that is
 	// passed to the tree; release, without and growing are used for preemption.
@@ -170,6 +172,14 @@ func (l *room) takeBack(freed []kv.PageID, to fate) {
 		}
 	}
 	l.freed = freed[:0]
+}
+
+// keepQuotas frees cached pages of namespaces beyond their quotas. It is called after pins
+// were released, which protected such pages until then.
+func (l *room) keepQuotas() {
+	if l.fault != planted.KeepOver {
+		l.reclaim(l.cache.KeepQuotas(l.freed[:0]))
+	}
 }
 
 // swap replaces pages of q, from q.shared on, by the entries of pages: the tree's pages

@@ -107,7 +107,7 @@ func (s *Scheduler) TakeEvents(dst []kv.Event) []kv.Event {
 // Plant puts a fault into s that package schedtest must find. No package outside
 // internal/scheduler can name its type.
 func (s *Scheduler) Plant(fault planted.Fault) {
-	s.accounts.fault, s.plans.masks.fault, s.running.fault = fault, fault, fault
+	s.accounts.fault, s.plans.masks.fault, s.running.fault, s.room.fault = fault, fault, fault, fault
 	if s.tiers != nil {
 		s.tiers.fault = fault
 	}

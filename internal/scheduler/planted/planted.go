@@ -15,4 +15,5 @@ const (
 	StaleMask          // a row names the mask of another state of its format
 	PreemptAgain       // a sequence is preempted again before it has sampled a token
 	KeepBelow          // KV that counts as wrong stays in lower tiers
+	KeepOver           // what a namespace holds beyond its quota stays when its pins are released
 )

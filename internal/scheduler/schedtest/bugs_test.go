@@ -62,6 +62,8 @@ func (p *planting) setup(w *setup) {
 		w.cfg.Policy, w.cfg.PreemptThreshold = scheduler.Priority, 4
 	case PreemptAgain:
 		w.contend()
+	case KeepOver:
+		w.cfg.DisableCache, w.cfg.Quotas = false, map[kv.Namespace]int{{}: w.device.PageTokens}
 	case KeepBelow:
 		w.shuttle(false)
 		w.cfg.Tiers.Mode = tiering.Through

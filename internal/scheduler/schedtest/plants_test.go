@@ -78,6 +78,9 @@ const (
 	KeepFailed // the scheduler is told that failed rows' KV is sound; only in worlds with faults
 	KeepBelow  // KV of failed requests stays in lower tiers; only in worlds with faults
 
+	// quotas
+	KeepOver // a namespace keeps what its pins protected beyond its quota
+
 	// contents
 	OverwritePage // the backend writes to a page that only the cache uses
 
@@ -145,6 +148,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	DoubleEvent:   {"double-event", "mirror", ""},
 	KeepFailed:    {"keep-failed", "failed", ""},
 	KeepBelow:     {"keep-below", "failed", ""},
+	KeepOver:      {"keep-over", "quotas", ""},
 	OverwritePage: {"overwrite-page", "contents", ""},
 	LoseGrant:     {"lose-grant", "progress", ""},
 	LoseResult:    {"lose-result", "progress", ""},
@@ -182,7 +186,7 @@ func (p Plant) checker() string { return plants[p].checker }
 // faults maps the bugs that the scheduler implements itself.
 var faults = map[Plant]planted.Fault{
 	ForgiveDebts: planted.ForgiveDebts, KeepCredit: planted.KeepCredit, ChargeCached: planted.ChargeCached, StaleMask: planted.StaleMask,
-	PreemptAgain: planted.PreemptAgain, KeepBelow: planted.KeepBelow,
+	PreemptAgain: planted.PreemptAgain, KeepBelow: planted.KeepBelow, KeepOver: planted.KeepOver,
 }
 
 // fair reports whether only fair worlds show the bug.

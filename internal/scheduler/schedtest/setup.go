@@ -82,6 +82,7 @@ func newSetup(o Options, b bug) setup {
 	}
 	w.drawTarget(newStream(o.Seed, "target"))
 	w.drawQuotas(newStream(o.Seed, "quotas"))
+	w.drawBounds(newStream(o.Seed, "upper quotas"))
 	w.drawTiers(o, newStream(o.Seed, "moves"))
 	if o.Fair {
 		w.fair(o.Seed)
@@ -224,6 +225,13 @@ func (w *setup) drawPriority(rng stream) {
 func (w *setup) drawTarget(rng stream) {
 	if w.profile != "" && rng.one(3) {
 		w.cfg.ITLTarget = max(time.Duration(float64(w.stepTime)*3*rng.Float64()), 1)
+	}
+}
+
+// drawBounds bounds the parts of the cache that namespaces keep in some worlds.
+func (w *setup) drawBounds(rng stream) {
+	if all := w.device.Pages * w.device.PageTokens; rng.one(4) {
+		w.cfg.Quotas = map[kv.Namespace]int{{}: rng.between(w.device.PageTokens, all), {Salt: "b"}: rng.between(w.device.PageTokens, all)}
 	}
 }
 
