@@ -16,9 +16,10 @@ const (
 	WhyEvicted               // the tree held the next page, and removed it
 	WhyElsewhere             // another namespace holds more of the key
 	WhyDistrusted            // the tree holds the next page, but distrusts it
+	WhyFlushed               // the tree has not held the next page since the latest Flush; it may have before
 )
 
-var whyNames = enum.New[Why]("radixcache", "why", "whole", "unaligned", "never stored", "evicted", "other namespace", "distrusted")
+var whyNames = enum.New[Why]("radixcache", "why", "whole", "unaligned", "never stored", "evicted", "other namespace", "distrusted", "flushed")
 
 // String returns the reason in words, such as "never stored".
 func (w Why) String() string { return whyNames.Name(w) }
@@ -78,9 +79,13 @@ func (c *Cache) Explain(key Key) Explanation {
 	if e.Why == WhyElsewhere {
 		return e
 	}
-	e.Why = WhyNever
-	if m.Partial.Tokens > 0 {
+	switch {
+	case m.Partial.Tokens > 0:
 		e.Why = WhyUnaligned
+	case c.epoch > 0: // what the tree held before is not remembered
+		e.Why = WhyFlushed
+	default:
+		e.Why = WhyNever
 	}
 	return e
 }

@@ -38,7 +38,12 @@ func TestExplain(t *testing.T) {
 	explain(third, Explanation{Why: WhyEvicted, Reason: ByAge, Unused: 6}, 1, 2, 3, 4)
 	explain(checker{t, x.c, kv.Namespace{Salt: "d"}}, Explanation{Why: WhyElsewhere, NamespaceTokens: 2}, 1, 2)
 	x.c.Flush()
-	explain(third, Explanation{Why: WhyNever}, 1, 2, 3, 4)
+	explain(third, Explanation{Why: WhyFlushed}, 1, 2, 3, 4)
+	x.c.Evict(99, nil)
+	explain(third, Explanation{Why: WhyFlushed}, 1, 2, 3, 4)
+	x.insert(toks(1, 2, 3, 4), 30, 31)
+	explain(x, Explanation{Tokens: 4, Why: WhyWhole}, 1, 2, 3, 4)
+	explain(x, Explanation{Tokens: 4, Why: WhyFlushed}, 1, 2, 3, 4, 5, 6)
 }
 
 // Explain does not show a tenant what another tenant had.
