@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 )
 
 // Add accepts a request into the queue, or refuses it. The error of a refusal wraps an
@@ -61,6 +62,9 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	req.Prompt = slices.Clone(req.Prompt) // the caller may change its slices
 	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
 	req.AllowedTokens, req.Media = slices.Clone(req.AllowedTokens), slices.Clone(req.Media)
+	if s.accounts.fault == planted.AllPublic {
+		req.PublicTokens = len(req.Prompt)
+	}
 	g := &group{req: req, allowed: newAllowed(&s.info, &req)}
 	if req.Format != nil {
 		g.format = s.plans.masks.format(&req, &g.allowed)

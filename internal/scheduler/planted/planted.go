@@ -15,5 +15,6 @@ const (
 	StaleMask          // a row names the mask of another state of its format
 	PreemptAgain       // a sequence is preempted again before it has sampled a token
 	KeepBelow          // KV that counts as wrong stays in lower tiers
+	AllPublic          // a salted prompt counts as public as a whole
 	KeepOver           // what a namespace holds beyond its quota stays when its pins are released
 )

@@ -62,6 +62,8 @@ func (p *planting) setup(w *setup) {
 		w.cfg.Policy, w.cfg.PreemptThreshold = scheduler.Priority, 4
 	case PreemptAgain:
 		w.contend()
+	case AllPublic:
+		w.cfg.DisableCache = false
 	case KeepOver:
 		w.cfg.DisableCache, w.cfg.Quotas = false, map[kv.Namespace]int{{}: w.device.PageTokens}
 	case KeepBelow:
@@ -80,6 +82,8 @@ func (p *planting) load(l *load) {
 	switch p.kind {
 	case Starve:
 		l.hot, l.many = true, false
+	case AllPublic:
+		l.salts = []kv.Namespace{{}, {Salt: "a"}, {Salt: "b"}}
 	case Favour:
 		l.hot, l.tenants = true, l.tenants[:cap(l.tenants)]
 	}

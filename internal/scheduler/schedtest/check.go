@@ -81,7 +81,7 @@ func newCheckers(r *rig) []checker {
 		&outputs{watcher{r, "outputs"}},
 		&computed{watcher: watcher{r, "computed"}},
 		r.failed,
-		&quotas{watcher{r, "quotas"}},
+		&quotas{watcher: watcher{r, "quotas"}},
 		r.mirror,
 		r.lower.ledger,
 		r.progress,

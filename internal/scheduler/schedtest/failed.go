@@ -22,11 +22,13 @@ type failedKV struct {
 	written map[*sample][]*part           // parts written by open samples
 	bound   map[*sample]int               // number of plans made at a sample's latest bind
 	proofs  map[uint64][]proof            // by running plan
+	salts   *salts
 }
 
 // content is the content of a page, until the page is reused. It is nil for KV of no request.
 type content struct {
 	id    kv.PageID
+	owner *sample // the last that wrote to the page as its own; nil: it came from a lower tier
 	parts []*part
 }
 
@@ -50,7 +52,7 @@ type proof struct {
 func newFailedKV(r *rig) *failedKV {
 	return &failedKV{
 		watcher: watcher{r, "failed"}, pages: make([]*content, r.info.NumPages), leaving: map[tiering.MoveID][]*content{},
-		written: map[*sample][]*part{}, bound: map[*sample]int{}, proofs: map[uint64][]proof{},
+		salts: &salts{watcher{r, "salts"}}, written: map[*sample][]*part{}, bound: map[*sample]int{}, proofs: map[uint64][]proof{},
 	}
 }
 
@@ -86,6 +88,9 @@ func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) {
 			c.failf("plan %d copies page %d, which only the failed %s computed", p.Batch.Seq, copied.Src, label(b.by))
 		}
 		to := &content{id: copied.Dst}
+		var at int
+		to.owner, at = c.salts.holder(p, copied.Dst)
+		c.salts.reads(to.owner, from, at, int(copied.Tokens))
 		if from != nil {
 			to.parts = slices.DeleteFunc(slices.Clone(from.parts), func(p *part) bool { return p.from >= int(copied.Tokens) })
 		}
@@ -138,7 +143,8 @@ func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) {
 	}
 	start, row := int(v.row.Start), v.row
 	if v.fresh {
-		for _, id := range v.pages[:min(start/size, len(v.pages))] {
+		for i, id := range v.pages[:min(start/size, len(v.pages))] {
+			c.salts.reads(s, c.pages[id], i*size, size)
 			if b := c.pages[id].bad(size, c.bound[s]); b != nil {
 				c.failf("%s begins at token %d on page %d, which only the failed %s computed", label(s), start, id, label(b.by))
 			}
@@ -154,6 +160,7 @@ func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) {
 			c.pages[id].parts = append(c.pages[id].parts, mine)
 			c.written[s] = append(c.written[s], mine)
 		}
+		c.pages[id].owner = s
 	}
 	if row.Sample {
 		reads := make([]*content, 0, len(v.pages))

@@ -24,7 +24,9 @@ type load struct {
 	nextID   scheduler.RequestID
 	freed    []scheduler.RequestID // of ended requests, for reuse
 	salts    []kv.Namespace
-	hot      bool // most prompts use the same stem
+	open     stream // declares tokens public
+	public   []int  // numbers of public tokens that requests with a salt declare; empty: none
+	hot      bool   // most prompts use the same stem
 	penalise bool
 	tenants  []string
 	many     bool                 // some requests have several samples
@@ -51,6 +53,10 @@ func newLoad(o Options, w *setup, b bug) *load {
 	l.salts = []kv.Namespace{{}, {}, {}, {Salt: "a"}, {Salt: "b"}, {LoRA: "a"}}
 	if rng.one(2) || w.speedup > 1 {
 		l.salts = l.salts[:1]
+	}
+	if l.open = newStream(o.Seed, "public"); l.open.one(2) {
+		most := l.open.between(1, max(1, w.largest/2))
+		l.public = []int{most, most, most, 0, l.open.between(1, 2*w.largest)}
 	}
 	if l.tenants = []string{"", "a", "a", "a", "b", "c"}; rng.one(3) {
 		l.tenants = l.tenants[:1]
@@ -105,6 +111,9 @@ func (l *load) next() scheduler.Request {
 	}
 	if l.w.cfg.Tiers != nil {
 		l.again(&req)
+	}
+	if req.Namespace.Salt != "" && len(l.public) > 0 {
+		req.PublicTokens = pick(l.open, l.public...)
 	}
 	if rng.one(10) {
 		req.MaxTokens = 0

@@ -78,6 +78,9 @@ const (
 	KeepFailed // the scheduler is told that failed rows' KV is sound; only in worlds with faults
 	KeepBelow  // KV of failed requests stays in lower tiers; only in worlds with faults
 
+	// salts
+	AllPublic // prompts count as public as a whole
+
 	// quotas
 	KeepOver // a namespace keeps what its pins protected beyond its quota
 
@@ -148,6 +151,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	DoubleEvent:   {"double-event", "mirror", ""},
 	KeepFailed:    {"keep-failed", "failed", ""},
 	KeepBelow:     {"keep-below", "failed", ""},
+	AllPublic:     {"all-public", "salts", ""},
 	KeepOver:      {"keep-over", "quotas", ""},
 	OverwritePage: {"overwrite-page", "contents", ""},
 	LoseGrant:     {"lose-grant", "progress", ""},
@@ -186,7 +190,7 @@ func (p Plant) checker() string { return plants[p].checker }
 // faults maps the bugs that the scheduler implements itself.
 var faults = map[Plant]planted.Fault{
 	ForgiveDebts: planted.ForgiveDebts, KeepCredit: planted.KeepCredit, ChargeCached: planted.ChargeCached, StaleMask: planted.StaleMask,
-	PreemptAgain: planted.PreemptAgain, KeepBelow: planted.KeepBelow, KeepOver: planted.KeepOver,
+	PreemptAgain: planted.PreemptAgain, KeepBelow: planted.KeepBelow, KeepOver: planted.KeepOver, AllPublic: planted.AllPublic,
 }
 
 // fair reports whether only fair worlds show the bug.
