@@ -291,19 +291,35 @@ func (ix *Index) Match(ns kv.Namespace, tokens []kv.Token, media []kv.Media, dst
 // number in best.Pages. It compares only the MaxSiblings extents that were added last. ok is
 // false if none shares a page.
 func (ix *Index) Part(x *Extent) (best Hit, ok bool) {
-	siblings := int32(none)
-	if p, ok := ix.at[x.Parent]; ok {
-		siblings = ix.entries[p].child
-	} else if s := ix.roots[x.Namespace]; s != nil && x.Parent.IsZero() {
-		siblings = s.roots
-	}
-	for i, n := siblings, 0; i != none && n < MaxSiblings; i, n = ix.entries[i].next, n+1 {
+	for i, n := ix.siblings(x), 0; i != none && n < MaxSiblings; i, n = ix.entries[i].next, n+1 {
 		e := &ix.entries[i]
 		if pages := ix.layout.SharedPages(&e.Extent, x); pages > best.Pages {
 			best = Hit{e.Key, e.place, pages}
 		}
 	}
 	return best, best.Pages > 0
+}
+
+// Parts returns dst with the keys of all other extents appended that have the parent of x and
+// share a page or more with x. Cost: the number of extents with that parent.
+func (ix *Index) Parts(x *Extent, dst []Key) []Key {
+	for i := ix.siblings(x); i != none; i = ix.entries[i].next {
+		if e := &ix.entries[i]; e.Key != x.Key && ix.layout.SharedPages(&e.Extent, x) > 0 {
+			dst = append(dst, e.Key)
+		}
+	}
+	return dst
+}
+
+// siblings returns the entry that was added last of those with the parent of x; none if there
+// is no such entry.
+func (ix *Index) siblings(x *Extent) int32 {
+	if p, ok := ix.at[x.Parent]; ok {
+		return ix.entries[p].child
+	} else if s := ix.roots[x.Namespace]; s != nil && x.Parent.IsZero() {
+		return s.roots
+	}
+	return none
 }
 
 // Contents returns dst with all extents appended in the order in which they were added, so

@@ -35,24 +35,25 @@ func (x *prefixes) distrust(q *sequence) {
 }
 
 // discardBelow drops from the lower tiers the KV of q that has left the device since q was
-// preempted. Extents that are still on the device are found through the tree.
+// preempted: its extents, and others that hold some of their pages, such as tails of q's earlier
+// stays and what other requests have read of q's KV and stored. Extents that are still on the
+// device are found through the tree.
 func (x *prefixes) discardBelow(q *sequence) {
 	if x.tiers == nil {
 		return
 	}
 	for _, e := range x.tiers.layout.AppendExtents(nil, q.req.Namespace, q.tokens, q.req.Media) {
-		if e.Start+len(e.Tokens) > q.first && x.tiers.residents[e.Key] == nil {
+		if e.Start+len(e.Tokens) <= q.first {
+			continue
+		}
+		for _, k := range x.tiers.policy.Parts(&e, nil) {
+			if x.tiers.residents[k] == nil {
+				x.tiers.discard(k)
+			}
+		}
+		if x.tiers.residents[e.Key] == nil {
 			x.tiers.discard(e.Key) // with all extents that continue it
 			break
-		}
-	}
-	if q.fetch == nil {
-		return
-	}
-	// Tails of earlier stays are no extents of q's tokens now.
-	for _, k := range q.fetch.left {
-		if e, known := x.tiers.policy.Extent(k); known && e.Start+len(e.Tokens) > q.first && x.tiers.residents[k] == nil {
-			x.tiers.discard(k)
 		}
 	}
 }

@@ -50,7 +50,7 @@ type fetch struct {
 	pin      radixcache.NodeID // of adopted; kept until admission, or until the pages are needed
 	spans    []span            // the adopted parts, by position
 	cached   [kv.Tiers]int     // prompt tokens at first admission, by the tier that they came from
-	left     []mempool.Key     // last extents that it left in the cache, at preemptions and at its end
+	left     mempool.Key       // last extent that it left in the cache, at its latest preemption or its end
 }
 
 // part is one read of a fetch: a whole extent, or the first pages of the last one.

@@ -28,8 +28,8 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	q.place = ended
 	s.expiries.drop(q)
 	if e.Reason == Stop || e.Reason == Length {
-		if s.tiers != nil && q.fetch != nil && len(q.fetch.left) > 0 {
-			s.tiers.rests(q.fetch.left[len(q.fetch.left)-1])
+		if s.tiers != nil && q.fetch != nil && !q.fetch.left.IsZero() {
+			s.tiers.rests(q.fetch.left)
 		}
 		q.class.learn(q.outputTokens())
 		if s.cfg.CurveSamples > 0 && s.cache != nil {
@@ -63,7 +63,7 @@ func (s *Scheduler) leave(q *sequence, valid int) {
 	s.prefixes.publish(q, valid, true)
 	if s.tiers != nil && q.vouches && !s.prefixes.flushedSince(q) && !q.doubtful {
 		if last := s.tiers.computed(q, valid, true); !last.IsZero() {
-			q.fetched().left = append(q.fetched().left, last)
+			q.fetched().left = last
 		}
 	}
 	s.room.lease.Drop(q.own())

@@ -23,6 +23,25 @@ func (p *Policy) Discard(k mempool.Key) {
 	p.forget(k)
 }
 
+// Parts returns dst with the keys of extents appended that have the parent of x and share a page
+// or more with x, in tiers below the device or on their way there. They may be copies of KV of x
+// under other keys: a request that reads the first pages of x, and ends within them, stores these
+// as an extent of its own.
+func (p *Policy) Parts(x *mempool.Extent, dst []mempool.Key) []mempool.Key {
+	for i, t := range p.tiers {
+		if t == nil || i == int(kv.TierDevice) {
+			continue
+		}
+		dst = t.index.Parts(x, dst)
+		for _, m := range t.children[x.Parent] {
+			if m.Extent.Key != x.Key && p.cfg.Layout.SharedPages(&m.Extent, x) > 0 {
+				dst = append(dst, m.Extent.Key)
+			}
+		}
+	}
+	return dst
+}
+
 // discardIn queues drops of an extent and its descendants in one tier, and ends their moves.
 func discardIn(p *Policy, of kv.Tier, k mempool.Key) {
 	t := p.tiers[of]

@@ -461,3 +461,27 @@ func TestFoundWrong(t *testing.T) {
 		t.Errorf("%v, busy %v", err, p.Busy())
 	}
 }
+
+// TestParts checks that Parts names the extents that share pages with an extent under the same
+// parent, stored or on their way to a tier, and no others.
+func TestParts(t *testing.T) {
+	now := time.Duration(0)
+	c := Config{Mode: Through}
+	c.Tiers[kv.TierHost], c.Tiers[kv.TierDisk] = tierOf(20), tierOf(20)
+	p := newPolicy(t, c)
+	of := func(salt string, tokens ...kv.Token) mempool.Extent {
+		xs := layout.AppendExtents(nil, kv.Namespace{Salt: salt}, tokens, nil)
+		return xs[len(xs)-1]
+	}
+	page := layout.PageTokens
+	whole := make([]kv.Token, layout.ExtentTokens())
+	x, stored, coming := of("", whole...), of("", whole[:page]...), of("", whole[:2*page]...)
+	other, foreign := of("", slices.Repeat([]kv.Token{1}, 2*page)...), of("a", whole[:page]...)
+	p.Found(kv.TierHost, []mempool.Extent{x})
+	p.Found(kv.TierDisk, []mempool.Extent{other, foreign, stored})
+	p.Computed(now, []mempool.Extent{coming}, nil)
+	p.Next(now, nil)
+	if got, want := p.Parts(&x, nil), []mempool.Key{coming.Key, stored.Key}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}

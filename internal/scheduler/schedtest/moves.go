@@ -238,7 +238,10 @@ func (l *lower) lose(t kv.Tier, k mempool.Key) {
 		}
 		delete(l.stores[t], k)
 	}
-	l.tell(func() { l.r.sched.Gone(t, gone) })
+	l.tell(func() {
+		l.ledger.informed(t, gone)
+		l.r.sched.Gone(t, gone)
+	})
 }
 
 // below appends to dst the descendants of the extent k in the store of t, children first,

@@ -22,10 +22,22 @@ type tierLedger struct {
 	watcher
 	begun    map[tiering.MoveID]bool // since the world began
 	canceled map[tiering.MoveID]bool
+	gone     [kv.Tiers]map[mempool.Key]bool // lost by a tier, as the scheduler was told since the latest plan
 }
 
 func newTierLedger(r *rig) *tierLedger {
-	return &tierLedger{watcher: watcher{r, "tiers"}, begun: map[tiering.MoveID]bool{}, canceled: map[tiering.MoveID]bool{}}
+	c := &tierLedger{watcher: watcher{r, "tiers"}, begun: map[tiering.MoveID]bool{}, canceled: map[tiering.MoveID]bool{}}
+	for i := range c.gone {
+		c.gone[i] = map[mempool.Key]bool{}
+	}
+	return c
+}
+
+// informed notes that the scheduler hears now that tier t has lost extents.
+func (c *tierLedger) informed(t kv.Tier, keys []mempool.Key) {
+	for _, k := range keys {
+		c.gone[t][k] = true
+	}
 }
 
 func (c *tierLedger) planned(p *scheduler.Plan, _ []rowView) {
@@ -48,6 +60,9 @@ func (c *tierLedger) planned(p *scheduler.Plan, _ []rowView) {
 		}
 		c.begun[m.ID] = true
 	}
+	for i := range c.gone {
+		clear(c.gone[i])
+	}
 	for _, id := range p.Batch.After {
 		if !c.begun[tiering.MoveID(id)] {
 			c.failf("plan %d waits for move %d, which has not begun", p.Batch.Seq, id)
@@ -60,7 +75,9 @@ func (c *tierLedger) written(m *tiering.Move, writes map[mempool.Key][]kv.Tier) 
 	if m.Extent.Parent.IsZero() || l.stores[m.To][m.Extent.Parent] != nil || slices.Contains(writes[m.Extent.Parent], m.To) || l.writing(m.Extent.Parent, m.To) {
 		return
 	}
-	if l.messages > 0 { // the scheduler may not have been told yet that the parent was dropped
+	// The scheduler may not have been told yet that the parent was lost, or only after it had decided
+	// on the write, which waits for the next plan: the store will refuse it.
+	if l.messages > 0 || c.gone[m.To][m.Extent.Parent] {
 		return
 	}
 	c.failf("move %d writes extent %s to %v before its parent %s", m.ID, m.Extent.Key.Short(), m.To, m.Extent.Parent.Short())
