@@ -363,6 +363,26 @@ func (l *lower) refind() {
 	}
 }
 
+// probe tells the scheduler what the shared store has of a prompt now, as a shell does when a
+// request arrives: that may be the scheduler's own writes, before it has heard of their ends.
+func (l *lower) probe(ns kv.Namespace, prompt []kv.Token) {
+	store := l.stores[kv.TierShared]
+	if len(store) == 0 {
+		return
+	}
+	var found []mempool.Extent
+	for _, x := range l.layout.AppendExtents(nil, ns, prompt, nil) {
+		if store[x.Key] == nil {
+			break
+		}
+		found = append(found, x)
+	}
+	if len(found) > 0 {
+		l.r.note("the shared tier has %d extents of a prompt", len(found))
+		l.tell(func() { l.r.sched.Found(kv.TierShared, found) })
+	}
+}
+
 // tell posts a message to the scheduler; the function what runs when the message arrives.
 func (l *lower) tell(what func()) {
 	l.messages++

@@ -92,6 +92,7 @@ type world struct {
 	mover  stream // moves between tiers
 	others stream // other processes at a shared tier
 	second bool   // the second one of a pair of twins
+	probes bool   // the shell looks into the shared tier for each request
 
 	steps    int                // number of plans while requests arrive
 	callerOf map[*order]*caller // used in a fair world
@@ -118,6 +119,8 @@ func newWorld(o Options) (*world, error) {
 	w.load.now = w.clock.Now
 	w.when, w.choice, w.post = newStream(o.Seed, "arrivals"), newStream(o.Seed, "aborts"), newStream(o.Seed, "delays")
 	w.mover, w.others = newStream(o.Seed, "moving"), newStream(o.Seed, "other processes")
+	probing := newStream(o.Seed, "probe")
+	w.probes = probing.one(2)
 	w.steps, w.lower.speedup = o.Steps, w.setup.speedup
 	if w.setup.restarts {
 		w.steps = (o.Steps + 1) / 2
@@ -287,6 +290,9 @@ func (w *world) arriveOne() {
 
 // send adds a request. If aborts is positive, one caller in that number gives up later.
 func (w *world) send(req scheduler.Request, aborts int) (*order, error) {
+	if w.probes && w.lost == nil {
+		w.lower.probe(req.Namespace, req.Prompt)
+	}
 	o, err := w.add(req)
 	if err == nil && aborts > 0 && w.choice.one(aborts) {
 		w.later(w.choice.wait(w.setup.stepTime*20), func() { w.giveUp(req.ID) })
