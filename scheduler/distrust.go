@@ -30,14 +30,15 @@ func (x *prefixes) distrust(q *sequence) {
 			o.doubtful = true
 		}
 	}
-	x.purge()
 	x.discardBelow(q)
+	x.purge()
 }
 
-// discardBelow drops from the lower tiers the KV of q that has left the device since q was
-// preempted: its extents, and others that hold some of their pages, such as tails of q's earlier
-// stays and what other requests have read of q's KV and stored. Extents that are still on the
-// device are found through the tree.
+// discardBelow drops the KV of q from the lower tiers: the first extent that q has computed a
+// part of, with all that continue it, and others that hold some of its pages, such as tails of q's
+// earlier stays and what other requests have read of q's KV and stored. It does not wait until the
+// tree gives up its copy: a marked node with private spaces below it stays, and what capacity
+// evicts would be written to a lower tier.
 func (x *prefixes) discardBelow(q *sequence) {
 	if x.tiers == nil {
 		return
@@ -47,14 +48,10 @@ func (x *prefixes) discardBelow(q *sequence) {
 			continue
 		}
 		for _, k := range x.tiers.policy.Parts(&e, nil) {
-			if x.tiers.residents[k] == nil {
-				x.tiers.discard(k)
-			}
+			x.tiers.discard(k)
 		}
-		if x.tiers.residents[e.Key] == nil {
-			x.tiers.discard(e.Key) // with all extents that continue it
-			break
-		}
+		x.tiers.discard(e.Key)
+		break
 	}
 }
 

@@ -228,8 +228,11 @@ func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID, hashes []kv.Blo
 	t.collect()
 }
 
-// forget removes the extent r from residents and byPage.
+// forget removes the extent r from residents and byPage, if it is there.
 func (t *tiers) forget(r *resident) {
+	if t.residents[r.key] != r {
+		return
+	}
 	delete(t.residents, r.key)
 	for _, p := range r.pages {
 		list := t.byPage[p]
@@ -285,11 +288,18 @@ func (t *tiers) lose(pages []kv.PageID, to fate) {
 	}
 }
 
-// discard removes the extent k and all that continue it from all tiers: its KV is wrong.
+// discard removes the extent k and all that continue it from all tiers: its KV is wrong. What is
+// on the device stays there, and is registered again if a request samples from it.
 func (t *tiers) discard(k mempool.Key) {
-	if t.fault != planted.KeepBelow {
-		t.policy.Discard(k)
+	if t.fault == planted.KeepBelow {
+		return
 	}
+	for _, k := range t.policy.Discard(k) {
+		if r := t.residents[k]; r != nil {
+			t.forget(r)
+		}
+	}
+	t.collect()
 }
 
 // clear forgets everything, as after new weights.

@@ -11,9 +11,13 @@ import (
 
 // Discard removes extent k, whose KV is wrong, and all its descendants from all tiers. They are
 // not found from now on. It cancels reads and writes of these extents that are in flight. If such
-// a write succeeds all the same, the policy drops its extent.
-func (p *Policy) Discard(k mempool.Key) {
-	p.gone(kv.TierDevice, k)
+// a write succeeds all the same, the policy drops its extent. Discard returns the keys of the
+// extents that were on the device.
+func (p *Policy) Discard(k mempool.Key) (device []mempool.Key) {
+	for _, h := range p.tiers[kv.TierDevice].index.RemoveTree(k, nil) {
+		device = append(device, h.Key)
+		p.removed(kv.TierDevice, h.Key)
+	}
 	for i := range p.tiers {
 		if i == int(kv.TierDevice) || p.tiers[i] == nil {
 			continue
@@ -21,6 +25,7 @@ func (p *Policy) Discard(k mempool.Key) {
 		discardIn(p, kv.Tier(i), k)
 	}
 	p.forget(k)
+	return device
 }
 
 // Parts returns dst with the keys of extents appended that have the parent of x and share a page

@@ -317,6 +317,9 @@ func (l *lower) end(c *carried, err error) {
 	took := l.took() / l.speedup
 	l.tell(func() {
 		l.r.note("move %d has ended: %v", c.ID, err)
+		if c.Kind == tiering.Write && err != nil {
+			l.ledger.informed(c.To, []mempool.Key{c.Extent.Key})
+		}
 		l.r.sched.Moved(l.r.clock.Now(), c.ID, err, took)
 	})
 	for _, child := range c.children {

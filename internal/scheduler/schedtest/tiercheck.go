@@ -22,7 +22,7 @@ type tierLedger struct {
 	watcher
 	begun    map[tiering.MoveID]bool // since the world began
 	canceled map[tiering.MoveID]bool
-	gone     [kv.Tiers]map[mempool.Key]bool // lost by a tier, as the scheduler was told since the latest plan
+	gone     [kv.Tiers]map[mempool.Key]bool // lost by a tier or not written, as the scheduler was told since the latest plan
 }
 
 func newTierLedger(r *rig) *tierLedger {
@@ -33,7 +33,7 @@ func newTierLedger(r *rig) *tierLedger {
 	return c
 }
 
-// informed notes that the scheduler hears now that tier t has lost extents.
+// informed notes that the scheduler hears now that tier t has lost extents, or did not get them.
 func (c *tierLedger) informed(t kv.Tier, keys []mempool.Key) {
 	for _, k := range keys {
 		c.gone[t][k] = true
