@@ -208,6 +208,7 @@ func (r *rig) expire() {
 		return
 	}
 	r.tell(r.sched.Expire(r.clock.Now(), r.out[:0]))
+	r.publish(r.sched.TakeEvents(r.events[:0])) // of what a quota takes from ended requests: no plan may follow
 	r.each(func(c checker) { c.expired() })
 }
 
