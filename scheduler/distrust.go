@@ -34,11 +34,11 @@ func (x *prefixes) distrust(q *sequence) {
 	x.purge()
 }
 
-// discardBelow drops the KV of q from the lower tiers: the first extent that q has computed a
-// part of, with all that continue it, and others that hold some of its pages, such as tails of q's
-// earlier stays and what other requests have read of q's KV and stored. It does not wait until the
-// tree gives up its copy: a marked node with private spaces below it stays, and what capacity
-// evicts would be written to a lower tier.
+// discardBelow drops the KV of q from the lower tiers: the extents that q has computed a part of,
+// each by itself, as writes of them may be in flight, with all that continue them; and others that
+// hold some of their pages, such as tails of q's earlier stays and what other requests have read of
+// q's KV and stored. It does not wait until the tree gives up its copy: a marked node with private
+// spaces below it stays, and what capacity evicts would be written to a lower tier.
 func (x *prefixes) discardBelow(q *sequence) {
 	if x.tiers == nil {
 		return
@@ -51,7 +51,6 @@ func (x *prefixes) discardBelow(q *sequence) {
 			x.tiers.discard(k)
 		}
 		x.tiers.discard(e.Key)
-		break
 	}
 }
 

@@ -297,7 +297,7 @@ func (p *Policy) Found(t kv.Tier, xs []mempool.Extent) {
 	for i := range xs {
 		x := &xs[i]
 		switch m := of.writing[x.Key]; {
-		case of.dropping[x.Key] || m != nil && m.void: // found before its drop, or written by a void write
+		case of.dropping[x.Key] || m != nil && m.void && m.begun: // found before its drop, or written by a void write
 		case of.dropping[x.Parent]:
 			if m == nil { // else wrote drops it
 				dropUnknown(p, t, x)

@@ -462,6 +462,25 @@ func TestFoundWrong(t *testing.T) {
 	}
 }
 
+// TestFoundUnwritten checks that an extent is used that another process has written, while a write
+// of it that was found wrong has not begun.
+func TestFoundUnwritten(t *testing.T) {
+	c := Config{Mode: Through}
+	c.Tiers[kv.TierShared] = tierOf(20)
+	c.Tiers[kv.TierShared].Kept = true
+	p := newPolicy(t, c)
+	xs := sequence(16)
+	p.Computed(0, xs, nil)
+	p.Discard(xs[0].Key)
+	p.Found(kv.TierShared, xs)
+	if n := p.Worth(0, xs, 0); n != 16 {
+		t.Errorf("%d tokens would be read, want 16", n)
+	}
+	if got := kinds(p, 0); len(got) > 0 || p.Busy() {
+		t.Errorf("%v begin, busy %v", got, p.Busy())
+	}
+}
+
 // TestParts checks that Parts names the extents that share pages with an extent under the same
 // parent, stored or on their way to a tier, and no others.
 func TestParts(t *testing.T) {
