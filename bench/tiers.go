@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type TiersConfig struct {
 	// Open starts a node with a device pool of kvTokens. Required.
 	Open func(kvTokens int, tiers coppice.Tiers) (*coppice.Node, error) `kong:"-"`
 
-	PoolTokens   int    `default:"8192" min:"1" max:"1<<28" help:"Size of the device's pool, in tokens."`
+	PoolTokens   int    `placeholder:"N" min:"1" max:"1<<28" help:"Size of the device's pool, in tokens. Default: 8192, or twice the prompt if that is more."`
 	PromptTokens int    `default:"512" min:"1" help:"Tokens of a document; each document is asked about once per round."`
 	WorkingSets  []int  `placeholder:"1,4,16" min:"1" max:"1<<16" help:"Sizes of the documents together, as multiples of the pool. Default: 1,4,16."`
 	Rounds       int    `default:"3" min:"1" max:"1000" help:"Rounds before the restart; the first computes everything."`
@@ -41,11 +42,15 @@ const (
 
 func (c TiersConfig) withDefaults() TiersConfig {
 	c = bounds.Fill(c)
+	c.PoolTokens = cmp.Or(c.PoolTokens, max(8192, 2*c.PromptTokens))
 	if len(c.WorkingSets) == 0 {
 		c.WorkingSets = []int{1, 4, 16}
 	}
 	return c
 }
+
+// Positions returns how many tokens a request has, with its answer.
+func (c TiersConfig) Positions() int { return c.withDefaults().PromptTokens + tierQuestion + tierAnswer }
 
 func (c *TiersConfig) validate() error {
 	errs := []error{bounds.Check("bench", c)}
@@ -166,7 +171,7 @@ func (p *tierPlay) reference(ctx context.Context) error {
 
 // tiers returns the tiers of the configuration name, one of TierConfigs, with the disk tier in
 // dir. In "host" and "disk" the tier has room for the whole working set; in "host+disk" the disk
-// has, and the host has room for half of it, at least 64 MiB.
+// has, and the host has room for half of it.
 func (p *tierPlay) tiers(name, dir string) coppice.Tiers {
 	var t coppice.Tiers
 	switch name {
@@ -175,7 +180,7 @@ func (p *tierPlay) tiers(name, dir string) coppice.Tiers {
 	case "disk":
 		t.Disk, t.DiskBytes = dir, p.bytes
 	case "host+disk":
-		t.HostBytes, t.Disk, t.DiskBytes = max(p.bytes/2, 64<<20), dir, p.bytes
+		t.HostBytes, t.Disk, t.DiskBytes = p.bytes/2, dir, p.bytes
 	}
 	return t
 }

@@ -27,7 +27,7 @@ type benchTiersCmd struct {
 
 // Run is called by kong.
 func (c *benchTiersCmd) Run(ctx context.Context) error {
-	dir, remove, err := c.Model.or(ctx, c.Preset)
+	dir, remove, err := c.model(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,6 +48,15 @@ func (c *benchTiersCmd) Run(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// model returns the path of the given model, or of a generated one with room for the prompts. remove
+// deletes the latter.
+func (c *benchTiersCmd) model(ctx context.Context) (dir string, remove func(), err error) {
+	if c.Model != "" {
+		return c.Model.or(ctx, c.Preset)
+	}
+	return generated(model.Spec{Preset: c.Preset, Seed: 1, Positions: c.Positions()}, c.Preset.String())
 }
 
 // open starts a node with the cpu backend and the model in dir. tokens is the size of the device's

@@ -96,7 +96,7 @@ func (c *gpucheckCmd) chat(ctx context.Context) (*bench.Comparison, error) {
 		cfg.Requests, cfg.Turns, cfg.SystemPrompts, cfg.SystemBytes, cfg.OutputTokens, cfg.Clients = 2, 2, 1, 40, 2, 1
 		play.KVTokens, play.StepTokens, preset = 1024, 128, model.Nano
 	}
-	dir, remove, err := generated(preset, preset.String())
+	dir, remove, err := generated(model.Spec{Preset: preset, Seed: 1}, preset.String())
 	if err != nil {
 		return nil, err
 	}

@@ -46,15 +46,15 @@ func (f *nodeFlags) modelDir(ctx context.Context) (dir string, remove func(), er
 	return f.Model.or(ctx, model.Demo)
 }
 
-// generated makes a model of the preset in a directory with this name, in a temporary directory.
+// generated makes the model of spec in a directory with this name, in a temporary directory.
 // remove deletes the temporary directory.
-func generated(preset model.Preset, name string) (dir string, remove func(), err error) {
+func generated(spec model.Spec, name string) (dir string, remove func(), err error) {
 	tmp, err := os.MkdirTemp("", "coppice-")
 	if err != nil {
 		return "", nil, fmt.Errorf("a directory for the generated model: %w", err)
 	}
 	dir, remove = filepath.Join(tmp, name), func() { os.RemoveAll(tmp) }
-	if err := model.Generate(dir, model.Spec{Preset: preset, Seed: 1}); err != nil {
+	if err := model.Generate(dir, spec); err != nil {
 		remove()
 		return "", nil, err
 	}
@@ -65,7 +65,7 @@ func generated(preset model.Preset, name string) (dir string, remove func(), err
 // deletes the generated model.
 func (p modelPath) or(ctx context.Context, preset model.Preset) (dir string, remove func(), err error) {
 	if p == "" {
-		return generated(preset, preset.String())
+		return generated(model.Spec{Preset: preset, Seed: 1}, preset.String())
 	}
 	dir, err = p.find(ctx)
 	return dir, func() {}, err

@@ -12,9 +12,10 @@ import (
 
 // Spec selects the model that Generate makes. Equal specs give equal bytes on every machine.
 type Spec struct {
-	Preset Preset
-	Seed   uint64
-	Arch   Arch // Llama if empty
+	Preset    Preset
+	Seed      uint64
+	Arch      Arch // Llama if empty
+	Positions int  // if more than the preset has, which is the default
 }
 
 // generatorVersion is written to config.json; it must change whenever the weights of a Spec do.
@@ -61,6 +62,7 @@ func (s Spec) parts() (c *Config, vocabulary []byte, err error) {
 	if c, err = s.config(); err != nil {
 		return nil, nil, err
 	}
+	c.MaxPositions = max(c.MaxPositions, s.Positions)
 	if vocabulary, err = trainTokenizer(c.Vocab); err != nil {
 		return nil, nil, err
 	}

@@ -100,8 +100,14 @@ func (t *tier) measure(now time.Duration, l *mempool.Layout, bytes int, took tim
 	}
 }
 
-// late records that a read missed its deadline: it doubles the estimated time per byte.
-func (t *tier) late(now time.Duration) {
+// late records that read m missed its deadline: it doubles the estimated time per byte. It does
+// nothing if m began before the latest read that counted: reads that are late together have one cause,
+// often a machine that stalls, and eight of them would make a tier look 256 times slower at once.
+func (t *tier) late(now time.Duration, m *move) {
+	if m.stalls < t.stalls {
+		return
+	}
+	t.stalls++
 	t.misses++
 	t.speed.value, t.speed.measured, t.readAt, t.bytes = 2*t.speed.relaxed(now-t.readAt), true, now, sum{}
 }

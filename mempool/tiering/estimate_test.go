@@ -1,6 +1,7 @@
 package tiering
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -68,5 +69,40 @@ func TestConcurrentReads(t *testing.T) {
 		if got := p.Worth(5*time.Millisecond, xs[:1], 0); got != c.want {
 			t.Errorf("computing takes %v: %d tokens are worth a fetch, want %d", c.computing, got, c.want)
 		}
+	}
+}
+
+// TestStallCountsOnce checks that eight reads which were in flight together, and are late together,
+// count as one late read: a machine that stalls once says little about a tier. A read that begins
+// after them and is late counts again.
+func TestStallCountsOnce(t *testing.T) {
+	cfg := Config{TokenSeconds: 1e-4} // 1.6 ms for an extent
+	cfg.Tiers[kv.TierHost] = tierOf(10)
+	cfg.Tiers[kv.TierHost].MaxMoves, cfg.Tiers[kv.TierHost].Bandwidth = 16, 1e7 // 0.1 ms for an extent
+	p := newPolicy(t, cfg)
+	xs := sequence(16 * leastExtents)
+	p.Found(kv.TierHost, xs)
+	stall := func(now time.Duration, id RequestID) {
+		t.Helper()
+		p.Want(now, id, xs, 0, nil)
+		moves := p.Next(now, nil)
+		if len(moves) < 2 {
+			t.Fatalf("%d reads begin, want several", len(moves))
+		}
+		for _, m := range moves {
+			p.Moved(m.Deadline, m.ID, mempool.ErrDeadline, m.Deadline-now)
+		}
+		p.Forget(id)
+	}
+	host := p.tiers[kv.TierHost]
+	before := host.speed.at()
+	for n, want := range []float64{2, 4} {
+		stall(time.Duration(n)*time.Second, RequestID(n))
+		if got := host.speed.at() / before; math.Abs(got-want) > 0.1 {
+			t.Errorf("after %d stalls a byte is guessed to take %.1f times as long, want %v", n+1, got, want)
+		}
+	}
+	if n := p.Worth(2*time.Second, xs, 0); n != 16*leastExtents {
+		t.Errorf("%d tokens are worth a fetch after two stalls, want all %d", n, 16*leastExtents)
 	}
 }

@@ -90,6 +90,7 @@ type tier struct {
 	bytes    sum                     // bytes read since the last measurement of speed
 	readAt   time.Duration           // end of the latest read
 	misses   int                     // late reads since the last one in time
+	stalls   int                     // late reads that began after the one before them was late
 	stats    Stats
 }
 
@@ -111,6 +112,7 @@ type move struct {
 	orphan   bool // a drop of an extent that the index does not have
 	early    bool // a read of an extent whose write to From is in flight
 	size     int64
+	stalls   int // of a read: those of its tier when it began
 	waiters  []*want
 }
 

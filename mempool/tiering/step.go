@@ -215,7 +215,7 @@ func (p *Policy) read(now time.Duration, m *move, err error, took time.Duration)
 		t.measure(now, &p.cfg.Layout, p.cfg.Layout.Bytes(&m.Extent), took)
 	case errors.Is(err, mempool.ErrDeadline), errors.Is(err, mempool.ErrCanceled), errors.Is(err, mempool.ErrBusy), errors.Is(err, mempool.ErrClosed), errors.Is(err, ErrCopy):
 		if errors.Is(err, mempool.ErrDeadline) {
-			t.late(now)
+			t.late(now, m)
 		}
 	default:
 		p.gone(m.From, m.Extent.Key)

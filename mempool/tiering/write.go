@@ -240,6 +240,7 @@ func (p *Policy) begin(m *move) {
 		p.tiers[m.To].kinds[Write]++
 	case Read:
 		p.tiers[m.From].kinds[Read]++
+		m.stalls = p.tiers[m.From].stalls
 	}
 	p.out = append(p.out, m.Move)
 }
