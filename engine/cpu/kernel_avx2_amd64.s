@@ -1164,7 +1164,7 @@ step:
 	RET
 
 // func quant4x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant4x16n4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -1177,9 +1177,11 @@ TEXT ·quant4x16n4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
 	VMOVUPS constantsAVX2<>+576(SB), Y8
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -1193,6 +1195,7 @@ TEXT ·quant4x16n4hAVX2(SB), NOSPLIT, $0-88
 
 block:
 	VMOVUPS      (DX), Y9
+	PREFETCHT0   (DX)(R11*1)
 	VPAND        Y8, Y9, Y6
 	VMOVUPS      32(DX), Y10
 	VPAND        Y8, Y10, Y7
@@ -1233,6 +1236,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y9
 	VPADDW       Y9, Y7, Y7
 	VMOVUPS      256(DX), Y11
+	PREFETCHT0   256(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      288(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -1281,6 +1285,7 @@ block:
 	VPMADDUBSW   Y9, Y12, Y9
 	VPADDW       Y9, Y7, Y7
 	VMOVUPS      512(DX), Y11
+	PREFETCHT0   512(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      544(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -1329,6 +1334,7 @@ block:
 	VPMADDUBSW   Y9, Y12, Y9
 	VPADDW       Y9, Y7, Y7
 	VMOVUPS      768(DX), Y11
+	PREFETCHT0   768(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      800(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -1400,6 +1406,7 @@ block:
 	VPSLLD       $0x03, Y9, Y9
 	VPSUBD       Y9, Y6, Y6
 	VPSUBD       Y9, Y7, Y7
+	PREFETCHT0   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y9, Y10, Y10
@@ -1452,7 +1459,7 @@ block:
 	RET
 
 // func quant2x16n4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant2x16n4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -1461,10 +1468,12 @@ TEXT ·quant2x16n4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    out+0(FP), SI
 	MOVQ    xStride+24(FP), DI
 	MOVQ    outStride+8(FP), R8
+	MOVQ    headStep+56(FP), R9
+	SHLQ    $0x03, R9
 	VMOVUPS constantsAVX2<>+576(SB), Y4
 	VMOVUPS constantsAVX2<>+672(SB), Y5
-	MOVQ    first+80(FP), R9
-	TESTQ   R9, R9
+	MOVQ    first+80(FP), R10
+	TESTQ   R10, R10
 	JZ      goOn
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
@@ -1480,6 +1489,7 @@ goOn:
 
 block:
 	VMOVUPS      (DX), Y10
+	PREFETCHT0   (DX)(R9*1)
 	VPAND        Y4, Y10, Y2
 	VMOVUPS      32(DX), Y11
 	VPAND        Y4, Y11, Y3
@@ -1504,6 +1514,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y10
 	VPADDW       Y10, Y3, Y3
 	VMOVUPS      256(DX), Y12
+	PREFETCHT0   256(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VMOVUPS      288(DX), Y13
 	VPAND        Y4, Y13, Y11
@@ -1532,6 +1543,7 @@ block:
 	VPMADDUBSW   Y10, Y13, Y10
 	VPADDW       Y10, Y3, Y3
 	VMOVUPS      512(DX), Y12
+	PREFETCHT0   512(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VMOVUPS      544(DX), Y13
 	VPAND        Y4, Y13, Y11
@@ -1560,6 +1572,7 @@ block:
 	VPMADDUBSW   Y10, Y13, Y10
 	VPADDW       Y10, Y3, Y3
 	VMOVUPS      768(DX), Y12
+	PREFETCHT0   768(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VMOVUPS      800(DX), Y13
 	VPAND        Y4, Y13, Y11
@@ -1599,6 +1612,7 @@ block:
 	VPSLLD       $0x03, Y10, Y10
 	VPSUBD       Y10, Y2, Y2
 	VPSUBD       Y10, Y3, Y3
+	PREFETCHT0   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
@@ -2058,7 +2072,7 @@ block:
 	RET
 
 // func quant4x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant4x16n4hmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -2071,9 +2085,11 @@ TEXT ·quant4x16n4hmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
 	VMOVUPS constantsAVX2<>+576(SB), Y8
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -2087,6 +2103,7 @@ TEXT ·quant4x16n4hmAVX2(SB), NOSPLIT, $0-88
 
 block:
 	VMOVUPS      (DX), Y9
+	PREFETCHT0   (DX)(R11*1)
 	VPAND        Y8, Y9, Y6
 	VMOVUPS      32(DX), Y10
 	VPAND        Y8, Y10, Y7
@@ -2127,6 +2144,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y9
 	VPADDW       Y9, Y7, Y7
 	VMOVUPS      256(DX), Y11
+	PREFETCHT0   256(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      288(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -2175,6 +2193,7 @@ block:
 	VPMADDUBSW   Y9, Y12, Y9
 	VPADDW       Y9, Y7, Y7
 	VMOVUPS      512(DX), Y11
+	PREFETCHT0   512(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      544(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -2223,6 +2242,7 @@ block:
 	VPMADDUBSW   Y9, Y12, Y9
 	VPADDW       Y9, Y7, Y7
 	VMOVUPS      768(DX), Y11
+	PREFETCHT0   768(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      800(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -2278,7 +2298,9 @@ block:
 	VPMADDUBSW   Y9, Y12, Y9
 	VPADDW       Y9, Y7, Y7
 	VPMADDWD     constantsAVX2<>+672(SB), Y7, Y7
+	PREFETCHT0   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y9
+	PREFETCHT0   128(CX)(R11*1)
 	VCVTPH2PS    128(CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y9, Y11, Y11
@@ -2348,7 +2370,7 @@ block:
 	RET
 
 // func quant2x16n4hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant2x16n4hmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -2357,10 +2379,12 @@ TEXT ·quant2x16n4hmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    out+0(FP), SI
 	MOVQ    xStride+24(FP), DI
 	MOVQ    outStride+8(FP), R8
+	MOVQ    headStep+56(FP), R9
+	SHLQ    $0x03, R9
 	VMOVUPS constantsAVX2<>+576(SB), Y4
 	VMOVUPS constantsAVX2<>+672(SB), Y5
-	MOVQ    first+80(FP), R9
-	TESTQ   R9, R9
+	MOVQ    first+80(FP), R10
+	TESTQ   R10, R10
 	JZ      goOn
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
@@ -2376,6 +2400,7 @@ goOn:
 
 block:
 	VMOVUPS      (DX), Y10
+	PREFETCHT0   (DX)(R9*1)
 	VPAND        Y4, Y10, Y2
 	VMOVUPS      32(DX), Y11
 	VPAND        Y4, Y11, Y3
@@ -2400,6 +2425,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y10
 	VPADDW       Y10, Y3, Y3
 	VMOVUPS      256(DX), Y12
+	PREFETCHT0   256(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VMOVUPS      288(DX), Y13
 	VPAND        Y4, Y13, Y11
@@ -2428,6 +2454,7 @@ block:
 	VPMADDUBSW   Y10, Y13, Y10
 	VPADDW       Y10, Y3, Y3
 	VMOVUPS      512(DX), Y12
+	PREFETCHT0   512(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VMOVUPS      544(DX), Y13
 	VPAND        Y4, Y13, Y11
@@ -2456,6 +2483,7 @@ block:
 	VPMADDUBSW   Y10, Y13, Y10
 	VPADDW       Y10, Y3, Y3
 	VMOVUPS      768(DX), Y12
+	PREFETCHT0   768(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VMOVUPS      800(DX), Y13
 	VPAND        Y4, Y13, Y11
@@ -2487,7 +2515,9 @@ block:
 	VPMADDUBSW   Y10, Y13, Y10
 	VPADDW       Y10, Y3, Y3
 	VPMADDWD     Y5, Y3, Y3
+	PREFETCHT0   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y10
+	PREFETCHT0   128(CX)(R9*1)
 	VCVTPH2PS    128(CX), Y11
 	VBROADCASTSS 32(AX), Y12
 	VMULPS       Y10, Y12, Y12
@@ -2972,7 +3002,7 @@ block:
 	RET
 
 // func quant4x16n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant4x16n4kmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -2985,11 +3015,13 @@ TEXT ·quant4x16n4kmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    more+48(FP), R11
-	MOVQ    $+8, R12
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    more+48(FP), R12
+	MOVQ    $+8, R13
 	VMOVUPS constantsAVX2<>+576(SB), Y8
-	MOVQ    first+80(FP), R13
-	TESTQ   R13, R13
+	MOVQ    first+80(FP), R14
+	TESTQ   R14, R14
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -3003,6 +3035,7 @@ TEXT ·quant4x16n4kmAVX2(SB), NOSPLIT, $0-88
 
 block:
 	VMOVUPS      (DX), Y9
+	PREFETCHT0   (DX)(R11*1)
 	VPAND        Y8, Y9, Y6
 	VMOVUPS      32(DX), Y10
 	VPAND        Y8, Y10, Y7
@@ -3043,6 +3076,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y9
 	VPADDW       Y9, Y7, Y7
 	VMOVUPS      256(DX), Y11
+	PREFETCHT0   256(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      288(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -3091,6 +3125,7 @@ block:
 	VPMADDUBSW   Y9, Y12, Y9
 	VPADDW       Y9, Y7, Y7
 	VMOVUPS      512(DX), Y11
+	PREFETCHT0   512(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      544(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -3139,6 +3174,7 @@ block:
 	VPMADDUBSW   Y9, Y12, Y9
 	VPADDW       Y9, Y7, Y7
 	VMOVUPS      768(DX), Y11
+	PREFETCHT0   768(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      800(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -3194,13 +3230,15 @@ block:
 	VPMADDUBSW   Y9, Y12, Y9
 	VPADDW       Y9, Y7, Y7
 	VPMADDWD     constantsAVX2<>+672(SB), Y7, Y7
+	PREFETCHT0   (CX)(R11*1)
 	VPMOVZXBD    (CX), Y9
 	VCVTDQ2PS    Y9, Y9
-	VCVTPH2PS    (R11), Y10
+	VCVTPH2PS    (R12), Y10
 	VMULPS       Y10, Y9, Y9
+	PREFETCHT0   64(CX)(R11*1)
 	VPMOVZXBD    64(CX), Y10
 	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    128(R11), Y11
+	VCVTPH2PS    128(R12), Y11
 	VMULPS       Y11, Y10, Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y9, Y11, Y11
@@ -3232,11 +3270,11 @@ block:
 	VMOVUPS      Y6, (R10)
 	VPMOVZXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R11), Y2
+	VCVTPH2PS    16(R12), Y2
 	VMULPS       Y2, Y0, Y0
 	VPMOVZXBD    72(CX), Y2
 	VCVTDQ2PS    Y2, Y2
-	VCVTPH2PS    144(R11), Y4
+	VCVTPH2PS    144(R12), Y4
 	VMULPS       Y4, Y2, Y2
 	VBROADCASTSS 32(AX), Y4
 	VMULPS       Y0, Y4, Y4
@@ -3268,10 +3306,10 @@ block:
 	VMOVUPS      Y7, 32(R10)
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R12
+	DECQ         R13
 	JNZ          sameSuper
-	ADDQ         $+256, R11
-	MOVQ         $+8, R12
+	ADDQ         $+256, R12
+	MOVQ         $+8, R13
 
 sameSuper:
 	ADDQ $+48, AX
@@ -3282,7 +3320,7 @@ sameSuper:
 	RET
 
 // func quant2x16n4kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant2x16n4kmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -3291,12 +3329,14 @@ TEXT ·quant2x16n4kmAVX2(SB), NOSPLIT, $0-88
 	MOVQ    out+0(FP), SI
 	MOVQ    xStride+24(FP), DI
 	MOVQ    outStride+8(FP), R8
-	MOVQ    more+48(FP), R9
-	MOVQ    $+8, R10
+	MOVQ    headStep+56(FP), R9
+	SHLQ    $0x03, R9
+	MOVQ    more+48(FP), R10
+	MOVQ    $+8, R11
 	VMOVUPS constantsAVX2<>+576(SB), Y4
 	VMOVUPS constantsAVX2<>+672(SB), Y5
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      goOn
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
@@ -3312,6 +3352,7 @@ goOn:
 
 block:
 	VMOVUPS      (DX), Y10
+	PREFETCHT0   (DX)(R9*1)
 	VPAND        Y4, Y10, Y2
 	VMOVUPS      32(DX), Y11
 	VPAND        Y4, Y11, Y3
@@ -3336,6 +3377,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y10
 	VPADDW       Y10, Y3, Y3
 	VMOVUPS      256(DX), Y12
+	PREFETCHT0   256(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VMOVUPS      288(DX), Y13
 	VPAND        Y4, Y13, Y11
@@ -3364,6 +3406,7 @@ block:
 	VPMADDUBSW   Y10, Y13, Y10
 	VPADDW       Y10, Y3, Y3
 	VMOVUPS      512(DX), Y12
+	PREFETCHT0   512(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VMOVUPS      544(DX), Y13
 	VPAND        Y4, Y13, Y11
@@ -3392,6 +3435,7 @@ block:
 	VPMADDUBSW   Y10, Y13, Y10
 	VPADDW       Y10, Y3, Y3
 	VMOVUPS      768(DX), Y12
+	PREFETCHT0   768(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VMOVUPS      800(DX), Y13
 	VPAND        Y4, Y13, Y11
@@ -3423,13 +3467,15 @@ block:
 	VPMADDUBSW   Y10, Y13, Y10
 	VPADDW       Y10, Y3, Y3
 	VPMADDWD     Y5, Y3, Y3
+	PREFETCHT0   (CX)(R9*1)
 	VPMOVZXBD    (CX), Y10
 	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    (R9), Y11
+	VCVTPH2PS    (R10), Y11
 	VMULPS       Y11, Y10, Y10
+	PREFETCHT0   64(CX)(R9*1)
 	VPMOVZXBD    64(CX), Y11
 	VCVTDQ2PS    Y11, Y11
-	VCVTPH2PS    128(R9), Y12
+	VCVTPH2PS    128(R10), Y12
 	VMULPS       Y12, Y11, Y11
 	VBROADCASTSS 32(AX), Y12
 	VMULPS       Y10, Y12, Y12
@@ -3445,11 +3491,11 @@ block:
 	VFMADD231PS  Y11, Y0, Y8
 	VPMOVZXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R9), Y2
+	VCVTPH2PS    16(R10), Y2
 	VMULPS       Y2, Y0, Y0
 	VPMOVZXBD    72(CX), Y2
 	VCVTDQ2PS    Y2, Y2
-	VCVTPH2PS    144(R9), Y10
+	VCVTPH2PS    144(R10), Y10
 	VMULPS       Y10, Y2, Y2
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y0, Y10, Y10
@@ -3465,10 +3511,10 @@ block:
 	VFMADD231PS  Y2, Y0, Y9
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R10
+	DECQ         R11
 	JNZ          sameSuper
-	ADDQ         $+256, R9
-	MOVQ         $+8, R10
+	ADDQ         $+256, R10
+	MOVQ         $+8, R11
 
 sameSuper:
 	ADDQ    $+48, AX
@@ -3980,7 +4026,7 @@ sameSuper:
 	RET
 
 // func quant4x16t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant4x16t4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -3993,11 +4039,13 @@ TEXT ·quant4x16t4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ           outStride+8(FP), R9
 	LEAQ           (SI)(R9*2), R10
 	ADDQ           R9, R10
+	MOVQ           headStep+56(FP), R11
+	SHLQ           $0x03, R11
 	VMOVUPS        constantsAVX2<>+576(SB), Y8
-	MOVQ           more+48(FP), R11
-	VBROADCASTI128 (R11), Y9
-	MOVQ           first+80(FP), R11
-	TESTQ          R11, R11
+	MOVQ           more+48(FP), R12
+	VBROADCASTI128 (R12), Y9
+	MOVQ           first+80(FP), R12
+	TESTQ          R12, R12
 	JZ             block
 	VPXOR          Y0, Y0, Y0
 	VMOVUPS        Y0, (SI)
@@ -4011,6 +4059,7 @@ TEXT ·quant4x16t4hAVX2(SB), NOSPLIT, $0-88
 
 block:
 	VMOVUPS      (DX), Y1
+	PREFETCHT0   (DX)(R11*1)
 	VPAND        Y8, Y1, Y3
 	VPSHUFB      Y3, Y9, Y3
 	VPABSB       Y3, Y5
@@ -4099,6 +4148,7 @@ block:
 	VPMADDWD     constantsAVX2<>+672(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	VMOVUPS      256(DX), Y11
+	PREFETCHT0   256(DX)(R11*1)
 	VPAND        Y8, Y11, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPABSB       Y10, Y12
@@ -4195,6 +4245,7 @@ block:
 	VPMADDWD     constantsAVX2<>+672(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	VMOVUPS      512(DX), Y11
+	PREFETCHT0   512(DX)(R11*1)
 	VPAND        Y8, Y11, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPABSB       Y10, Y12
@@ -4291,6 +4342,7 @@ block:
 	VPMADDWD     constantsAVX2<>+672(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
 	VMOVUPS      768(DX), Y11
+	PREFETCHT0   768(DX)(R11*1)
 	VPAND        Y8, Y11, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPABSB       Y10, Y12
@@ -4386,6 +4438,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y10
 	VPMADDWD     constantsAVX2<>+672(SB), Y10, Y10
 	VPADDD       Y10, Y7, Y7
+	PREFETCHT0   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
@@ -4438,7 +4491,7 @@ block:
 	RET
 
 // func quant2x16t4hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant2x16t4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -4447,12 +4500,14 @@ TEXT ·quant2x16t4hAVX2(SB), NOSPLIT, $0-88
 	MOVQ           out+0(FP), SI
 	MOVQ           xStride+24(FP), DI
 	MOVQ           outStride+8(FP), R8
+	MOVQ           headStep+56(FP), R9
+	SHLQ           $0x03, R9
 	VMOVUPS        constantsAVX2<>+576(SB), Y4
-	MOVQ           more+48(FP), R9
-	VBROADCASTI128 (R9), Y5
+	MOVQ           more+48(FP), R10
+	VBROADCASTI128 (R10), Y5
 	VMOVUPS        constantsAVX2<>+672(SB), Y6
-	MOVQ           first+80(FP), R9
-	TESTQ          R9, R9
+	MOVQ           first+80(FP), R10
+	TESTQ          R10, R10
 	JZ             goOn
 	VPXOR          Y7, Y7, Y7
 	VPXOR          Y8, Y8, Y8
@@ -4468,6 +4523,7 @@ goOn:
 
 block:
 	VMOVUPS      (DX), Y1
+	PREFETCHT0   (DX)(R9*1)
 	VPAND        Y4, Y1, Y2
 	VPSHUFB      Y2, Y5, Y2
 	VPABSB       Y2, Y3
@@ -4520,6 +4576,7 @@ block:
 	VPMADDWD     Y6, Y11, Y11
 	VPADDD       Y11, Y3, Y3
 	VMOVUPS      256(DX), Y12
+	PREFETCHT0   256(DX)(R9*1)
 	VPAND        Y4, Y12, Y11
 	VPSHUFB      Y11, Y5, Y11
 	VPABSB       Y11, Y13
@@ -4576,6 +4633,7 @@ block:
 	VPMADDWD     Y6, Y11, Y11
 	VPADDD       Y11, Y3, Y3
 	VMOVUPS      512(DX), Y12
+	PREFETCHT0   512(DX)(R9*1)
 	VPAND        Y4, Y12, Y11
 	VPSHUFB      Y11, Y5, Y11
 	VPABSB       Y11, Y13
@@ -4632,6 +4690,7 @@ block:
 	VPMADDWD     Y6, Y11, Y11
 	VPADDD       Y11, Y3, Y3
 	VMOVUPS      768(DX), Y12
+	PREFETCHT0   768(DX)(R9*1)
 	VPAND        Y4, Y12, Y11
 	VPSHUFB      Y11, Y5, Y11
 	VPABSB       Y11, Y13
@@ -4687,6 +4746,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y11
 	VPMADDWD     Y6, Y11, Y11
 	VPADDD       Y11, Y3, Y3
+	PREFETCHT0   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y11
 	VBROADCASTSS 32(AX), Y12
 	VMULPS       Y11, Y12, Y12
@@ -5386,7 +5446,7 @@ block:
 	RET
 
 // func quant4x16t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·quant4x16t4wAVX2(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -5399,11 +5459,13 @@ TEXT ·quant4x16t4wAVX2(SB), NOSPLIT, $0-88
 	MOVQ           outStride+8(FP), R9
 	LEAQ           (SI)(R9*2), R10
 	ADDQ           R9, R10
+	MOVQ           headStep+56(FP), R11
+	SHLQ           $0x03, R11
 	VMOVUPS        constantsAVX2<>+576(SB), Y8
-	MOVQ           more+48(FP), R11
-	VBROADCASTI128 (R11), Y9
-	MOVQ           first+80(FP), R11
-	TESTQ          R11, R11
+	MOVQ           more+48(FP), R12
+	VBROADCASTI128 (R12), Y9
+	MOVQ           first+80(FP), R12
+	TESTQ          R12, R12
 	JZ             block
 	VPXOR          Y0, Y0, Y0
 	VMOVUPS        Y0, (SI)
@@ -5417,6 +5479,7 @@ TEXT ·quant4x16t4wAVX2(SB), NOSPLIT, $0-88
 
 block:
 	VMOVUPS      (DX), Y1
+	PREFETCHT0   (DX)(R11*1)
 	VPAND        Y8, Y1, Y3
 	VPSHUFB      Y3, Y9, Y3
 	VPABSB       Y3, Y5
@@ -5489,6 +5552,7 @@ block:
 	VPMADDUBSW   Y10, Y11, Y10
 	VPADDW       Y10, Y7, Y7
 	VMOVUPS      256(DX), Y11
+	PREFETCHT0   256(DX)(R11*1)
 	VPAND        Y8, Y11, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPABSB       Y10, Y12
@@ -5569,6 +5633,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y10
 	VPADDW       Y10, Y7, Y7
 	VMOVUPS      512(DX), Y11
+	PREFETCHT0   512(DX)(R11*1)
 	VPAND        Y8, Y11, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPABSB       Y10, Y12
@@ -5649,6 +5714,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y10
 	VPADDW       Y10, Y7, Y7
 	VMOVUPS      768(DX), Y11
+	PREFETCHT0   768(DX)(R11*1)
 	VPAND        Y8, Y11, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VPABSB       Y10, Y12
@@ -5736,6 +5802,7 @@ block:
 	VPMADDUBSW   Y11, Y10, Y10
 	VPADDW       Y10, Y7, Y7
 	VPMADDWD     constantsAVX2<>+672(SB), Y7, Y7
+	PREFETCHT0   (CX)(R11*1)
 	VMOVUPS      (CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
@@ -5788,7 +5855,7 @@ block:
 	RET
 
 // func quant2x16t4wAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·quant2x16t4wAVX2(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -5797,12 +5864,14 @@ TEXT ·quant2x16t4wAVX2(SB), NOSPLIT, $0-88
 	MOVQ           out+0(FP), SI
 	MOVQ           xStride+24(FP), DI
 	MOVQ           outStride+8(FP), R8
+	MOVQ           headStep+56(FP), R9
+	SHLQ           $0x03, R9
 	VMOVUPS        constantsAVX2<>+576(SB), Y4
-	MOVQ           more+48(FP), R9
-	VBROADCASTI128 (R9), Y5
+	MOVQ           more+48(FP), R10
+	VBROADCASTI128 (R10), Y5
 	VMOVUPS        constantsAVX2<>+672(SB), Y6
-	MOVQ           first+80(FP), R9
-	TESTQ          R9, R9
+	MOVQ           first+80(FP), R10
+	TESTQ          R10, R10
 	JZ             goOn
 	VPXOR          Y7, Y7, Y7
 	VPXOR          Y8, Y8, Y8
@@ -5818,6 +5887,7 @@ goOn:
 
 block:
 	VMOVUPS      (DX), Y1
+	PREFETCHT0   (DX)(R9*1)
 	VPAND        Y4, Y1, Y2
 	VPSHUFB      Y2, Y5, Y2
 	VPABSB       Y2, Y3
@@ -5862,6 +5932,7 @@ block:
 	VPMADDUBSW   Y11, Y12, Y11
 	VPADDW       Y11, Y3, Y3
 	VMOVUPS      256(DX), Y12
+	PREFETCHT0   256(DX)(R9*1)
 	VPAND        Y4, Y12, Y11
 	VPSHUFB      Y11, Y5, Y11
 	VPABSB       Y11, Y13
@@ -5910,6 +5981,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y11
 	VPADDW       Y11, Y3, Y3
 	VMOVUPS      512(DX), Y12
+	PREFETCHT0   512(DX)(R9*1)
 	VPAND        Y4, Y12, Y11
 	VPSHUFB      Y11, Y5, Y11
 	VPABSB       Y11, Y13
@@ -5958,6 +6030,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y11
 	VPADDW       Y11, Y3, Y3
 	VMOVUPS      768(DX), Y12
+	PREFETCHT0   768(DX)(R9*1)
 	VPAND        Y4, Y12, Y11
 	VPSHUFB      Y11, Y5, Y11
 	VPABSB       Y11, Y13
@@ -6009,6 +6082,7 @@ block:
 	VPMADDUBSW   Y12, Y11, Y11
 	VPADDW       Y11, Y3, Y3
 	VPMADDWD     Y6, Y3, Y3
+	PREFETCHT0   (CX)(R9*1)
 	VMOVUPS      (CX), Y11
 	VBROADCASTSS 32(AX), Y12
 	VMULPS       Y11, Y12, Y12
@@ -6654,7 +6728,7 @@ block:
 	RET
 
 // func quant4x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant4x16b8hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -6667,8 +6741,10 @@ TEXT ·quant4x16b8hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -6682,6 +6758,7 @@ TEXT ·quant4x16b8hAVX2(SB), NOSPLIT, $0-88
 
 block:
 	VMOVUPS      (DX), Y6
+	PREFETCHT1   (DX)(R11*1)
 	VPXOR        constantsAVX2<>+704(SB), Y6, Y6
 	VMOVUPS      32(DX), Y7
 	VPXOR        constantsAVX2<>+704(SB), Y7, Y7
@@ -6716,6 +6793,7 @@ block:
 	VPMADDUBSW   Y7, Y8, Y7
 	VPMADDWD     constantsAVX2<>+672(SB), Y7, Y7
 	VMOVUPS      256(DX), Y8
+	PREFETCHT1   256(DX)(R11*1)
 	VPXOR        constantsAVX2<>+704(SB), Y8, Y8
 	VMOVUPS      288(DX), Y9
 	VPXOR        constantsAVX2<>+704(SB), Y9, Y9
@@ -6758,6 +6836,7 @@ block:
 	VPMADDWD     constantsAVX2<>+672(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	VMOVUPS      512(DX), Y8
+	PREFETCHT1   512(DX)(R11*1)
 	VPXOR        constantsAVX2<>+704(SB), Y8, Y8
 	VMOVUPS      544(DX), Y9
 	VPXOR        constantsAVX2<>+704(SB), Y9, Y9
@@ -6800,6 +6879,7 @@ block:
 	VPMADDWD     constantsAVX2<>+672(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	VMOVUPS      768(DX), Y8
+	PREFETCHT1   768(DX)(R11*1)
 	VPXOR        constantsAVX2<>+704(SB), Y8, Y8
 	VMOVUPS      800(DX), Y9
 	VPXOR        constantsAVX2<>+704(SB), Y9, Y9
@@ -6842,6 +6922,7 @@ block:
 	VPMADDWD     constantsAVX2<>+672(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	VMOVUPS      1024(DX), Y8
+	PREFETCHT1   1024(DX)(R11*1)
 	VPXOR        constantsAVX2<>+704(SB), Y8, Y8
 	VMOVUPS      1056(DX), Y9
 	VPXOR        constantsAVX2<>+704(SB), Y9, Y9
@@ -6884,6 +6965,7 @@ block:
 	VPMADDWD     constantsAVX2<>+672(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	VMOVUPS      1280(DX), Y8
+	PREFETCHT1   1280(DX)(R11*1)
 	VPXOR        constantsAVX2<>+704(SB), Y8, Y8
 	VMOVUPS      1312(DX), Y9
 	VPXOR        constantsAVX2<>+704(SB), Y9, Y9
@@ -6926,6 +7008,7 @@ block:
 	VPMADDWD     constantsAVX2<>+672(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	VMOVUPS      1536(DX), Y8
+	PREFETCHT1   1536(DX)(R11*1)
 	VPXOR        constantsAVX2<>+704(SB), Y8, Y8
 	VMOVUPS      1568(DX), Y9
 	VPXOR        constantsAVX2<>+704(SB), Y9, Y9
@@ -6968,6 +7051,7 @@ block:
 	VPMADDWD     constantsAVX2<>+672(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 	VMOVUPS      1792(DX), Y8
+	PREFETCHT1   1792(DX)(R11*1)
 	VPXOR        constantsAVX2<>+704(SB), Y8, Y8
 	VMOVUPS      1824(DX), Y9
 	VPXOR        constantsAVX2<>+704(SB), Y9, Y9
@@ -7009,6 +7093,7 @@ block:
 	VPMADDUBSW   Y8, Y11, Y8
 	VPMADDWD     constantsAVX2<>+672(SB), Y8, Y8
 	VPADDD       Y8, Y7, Y7
+	PREFETCHT1   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -7061,7 +7146,7 @@ block:
 	RET
 
 // func quant2x16b8hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant2x16b8hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -7070,10 +7155,12 @@ TEXT ·quant2x16b8hAVX2(SB), NOSPLIT, $0-88
 	MOVQ    out+0(FP), SI
 	MOVQ    xStride+24(FP), DI
 	MOVQ    outStride+8(FP), R8
+	MOVQ    headStep+56(FP), R9
+	SHLQ    $0x03, R9
 	VMOVUPS constantsAVX2<>+672(SB), Y4
 	VMOVUPS constantsAVX2<>+704(SB), Y5
-	MOVQ    first+80(FP), R9
-	TESTQ   R9, R9
+	MOVQ    first+80(FP), R10
+	TESTQ   R10, R10
 	JZ      goOn
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
@@ -7089,6 +7176,7 @@ goOn:
 
 block:
 	VMOVUPS      (DX), Y2
+	PREFETCHT1   (DX)(R9*1)
 	VPXOR        Y5, Y2, Y2
 	VMOVUPS      32(DX), Y3
 	VPXOR        Y5, Y3, Y3
@@ -7109,6 +7197,7 @@ block:
 	VPMADDUBSW   Y3, Y10, Y3
 	VPMADDWD     Y4, Y3, Y3
 	VMOVUPS      256(DX), Y10
+	PREFETCHT1   256(DX)(R9*1)
 	VPXOR        Y5, Y10, Y10
 	VMOVUPS      288(DX), Y11
 	VPXOR        Y5, Y11, Y11
@@ -7133,6 +7222,7 @@ block:
 	VPMADDWD     Y4, Y10, Y10
 	VPADDD       Y10, Y3, Y3
 	VMOVUPS      512(DX), Y10
+	PREFETCHT1   512(DX)(R9*1)
 	VPXOR        Y5, Y10, Y10
 	VMOVUPS      544(DX), Y11
 	VPXOR        Y5, Y11, Y11
@@ -7157,6 +7247,7 @@ block:
 	VPMADDWD     Y4, Y10, Y10
 	VPADDD       Y10, Y3, Y3
 	VMOVUPS      768(DX), Y10
+	PREFETCHT1   768(DX)(R9*1)
 	VPXOR        Y5, Y10, Y10
 	VMOVUPS      800(DX), Y11
 	VPXOR        Y5, Y11, Y11
@@ -7181,6 +7272,7 @@ block:
 	VPMADDWD     Y4, Y10, Y10
 	VPADDD       Y10, Y3, Y3
 	VMOVUPS      1024(DX), Y10
+	PREFETCHT1   1024(DX)(R9*1)
 	VPXOR        Y5, Y10, Y10
 	VMOVUPS      1056(DX), Y11
 	VPXOR        Y5, Y11, Y11
@@ -7205,6 +7297,7 @@ block:
 	VPMADDWD     Y4, Y10, Y10
 	VPADDD       Y10, Y3, Y3
 	VMOVUPS      1280(DX), Y10
+	PREFETCHT1   1280(DX)(R9*1)
 	VPXOR        Y5, Y10, Y10
 	VMOVUPS      1312(DX), Y11
 	VPXOR        Y5, Y11, Y11
@@ -7229,6 +7322,7 @@ block:
 	VPMADDWD     Y4, Y10, Y10
 	VPADDD       Y10, Y3, Y3
 	VMOVUPS      1536(DX), Y10
+	PREFETCHT1   1536(DX)(R9*1)
 	VPXOR        Y5, Y10, Y10
 	VMOVUPS      1568(DX), Y11
 	VPXOR        Y5, Y11, Y11
@@ -7253,6 +7347,7 @@ block:
 	VPMADDWD     Y4, Y10, Y10
 	VPADDD       Y10, Y3, Y3
 	VMOVUPS      1792(DX), Y10
+	PREFETCHT1   1792(DX)(R9*1)
 	VPXOR        Y5, Y10, Y10
 	VMOVUPS      1824(DX), Y11
 	VPXOR        Y5, Y11, Y11
@@ -7276,6 +7371,7 @@ block:
 	VPMADDUBSW   Y10, Y13, Y10
 	VPMADDWD     Y4, Y10, Y10
 	VPADDD       Y10, Y3, Y3
+	PREFETCHT1   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
@@ -7925,7 +8021,7 @@ block:
 	RET
 
 // func quant4x16b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant4x16b5hAVX2(SB), NOSPLIT, $256-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -7938,8 +8034,10 @@ TEXT ·quant4x16b5hAVX2(SB), NOSPLIT, $256-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -8160,6 +8258,7 @@ block:
 	VPSLLD       $0x04, Y8, Y8
 	VPSUBD       Y8, Y6, Y6
 	VPSUBD       Y8, Y7, Y7
+	PREFETCHT1   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -8212,7 +8311,7 @@ block:
 	RET
 
 // func quant2x16b5hAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant2x16b5hAVX2(SB), NOSPLIT, $128-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -8221,9 +8320,11 @@ TEXT ·quant2x16b5hAVX2(SB), NOSPLIT, $128-88
 	MOVQ    out+0(FP), SI
 	MOVQ    xStride+24(FP), DI
 	MOVQ    outStride+8(FP), R8
+	MOVQ    headStep+56(FP), R9
+	SHLQ    $0x03, R9
 	VMOVUPS constantsAVX2<>+672(SB), Y4
-	MOVQ    first+80(FP), R9
-	TESTQ   R9, R9
+	MOVQ    first+80(FP), R10
+	TESTQ   R10, R10
 	JZ      goOn
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
@@ -8350,6 +8451,7 @@ block:
 	VPSLLD       $0x04, Y9, Y9
 	VPSUBD       Y9, Y2, Y2
 	VPSUBD       Y9, Y3, Y3
+	PREFETCHT1   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y9, Y10, Y10
@@ -8776,7 +8878,7 @@ block:
 	RET
 
 // func quant4x16b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant4x16b5hmAVX2(SB), NOSPLIT, $256-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -8789,8 +8891,10 @@ TEXT ·quant4x16b5hmAVX2(SB), NOSPLIT, $256-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -8995,7 +9099,9 @@ block:
 	VPADDW       Y8, Y7, Y7
 	VPMADDWD     constantsAVX2<>+672(SB), Y7, Y7
 	VPADDD       224(SP), Y7, Y7
+	PREFETCHT1   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y8
+	PREFETCHT1   128(CX)(R11*1)
 	VCVTPH2PS    128(CX), Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y8, Y10, Y10
@@ -9065,7 +9171,7 @@ block:
 	RET
 
 // func quant2x16b5hmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant2x16b5hmAVX2(SB), NOSPLIT, $128-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -9074,9 +9180,11 @@ TEXT ·quant2x16b5hmAVX2(SB), NOSPLIT, $128-88
 	MOVQ    out+0(FP), SI
 	MOVQ    xStride+24(FP), DI
 	MOVQ    outStride+8(FP), R8
+	MOVQ    headStep+56(FP), R9
+	SHLQ    $0x03, R9
 	VMOVUPS constantsAVX2<>+672(SB), Y4
-	MOVQ    first+80(FP), R9
-	TESTQ   R9, R9
+	MOVQ    first+80(FP), R10
+	TESTQ   R10, R10
 	JZ      goOn
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
@@ -9195,7 +9303,9 @@ block:
 	VPADDW       Y9, Y3, Y3
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       96(SP), Y3, Y3
+	PREFETCHT1   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y9
+	PREFETCHT1   128(CX)(R9*1)
 	VCVTPH2PS    128(CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y9, Y11, Y11
@@ -9647,7 +9757,7 @@ block:
 	RET
 
 // func quant4x16b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant4x16b5kmAVX2(SB), NOSPLIT, $256-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -9660,10 +9770,12 @@ TEXT ·quant4x16b5kmAVX2(SB), NOSPLIT, $256-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    more+48(FP), R11
-	MOVQ    $+8, R12
-	MOVQ    first+80(FP), R13
-	TESTQ   R13, R13
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    more+48(FP), R12
+	MOVQ    $+8, R13
+	MOVQ    first+80(FP), R14
+	TESTQ   R14, R14
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -9868,13 +9980,15 @@ block:
 	VPADDW       Y8, Y7, Y7
 	VPMADDWD     constantsAVX2<>+672(SB), Y7, Y7
 	VPADDD       224(SP), Y7, Y7
+	PREFETCHT1   (CX)(R11*1)
 	VPMOVZXBD    (CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R11), Y9
+	VCVTPH2PS    (R12), Y9
 	VMULPS       Y9, Y8, Y8
+	PREFETCHT1   64(CX)(R11*1)
 	VPMOVZXBD    64(CX), Y9
 	VCVTDQ2PS    Y9, Y9
-	VCVTPH2PS    128(R11), Y10
+	VCVTPH2PS    128(R12), Y10
 	VMULPS       Y10, Y9, Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y8, Y10, Y10
@@ -9906,11 +10020,11 @@ block:
 	VMOVUPS      Y6, (R10)
 	VPMOVZXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R11), Y2
+	VCVTPH2PS    16(R12), Y2
 	VMULPS       Y2, Y0, Y0
 	VPMOVZXBD    72(CX), Y2
 	VCVTDQ2PS    Y2, Y2
-	VCVTPH2PS    144(R11), Y4
+	VCVTPH2PS    144(R12), Y4
 	VMULPS       Y4, Y2, Y2
 	VBROADCASTSS 32(AX), Y4
 	VMULPS       Y0, Y4, Y4
@@ -9942,10 +10056,10 @@ block:
 	VMOVUPS      Y7, 32(R10)
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R12
+	DECQ         R13
 	JNZ          sameSuper
-	ADDQ         $+256, R11
-	MOVQ         $+8, R12
+	ADDQ         $+256, R12
+	MOVQ         $+8, R13
 
 sameSuper:
 	ADDQ $+48, AX
@@ -9956,7 +10070,7 @@ sameSuper:
 	RET
 
 // func quant2x16b5kmAVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant2x16b5kmAVX2(SB), NOSPLIT, $128-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -9965,11 +10079,13 @@ TEXT ·quant2x16b5kmAVX2(SB), NOSPLIT, $128-88
 	MOVQ    out+0(FP), SI
 	MOVQ    xStride+24(FP), DI
 	MOVQ    outStride+8(FP), R8
-	MOVQ    more+48(FP), R9
-	MOVQ    $+8, R10
+	MOVQ    headStep+56(FP), R9
+	SHLQ    $0x03, R9
+	MOVQ    more+48(FP), R10
+	MOVQ    $+8, R11
 	VMOVUPS constantsAVX2<>+672(SB), Y4
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      goOn
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
@@ -10088,13 +10204,15 @@ block:
 	VPADDW       Y9, Y3, Y3
 	VPMADDWD     Y4, Y3, Y3
 	VPADDD       96(SP), Y3, Y3
+	PREFETCHT1   (CX)(R9*1)
 	VPMOVZXBD    (CX), Y9
 	VCVTDQ2PS    Y9, Y9
-	VCVTPH2PS    (R9), Y10
+	VCVTPH2PS    (R10), Y10
 	VMULPS       Y10, Y9, Y9
+	PREFETCHT1   64(CX)(R9*1)
 	VPMOVZXBD    64(CX), Y10
 	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    128(R9), Y11
+	VCVTPH2PS    128(R10), Y11
 	VMULPS       Y11, Y10, Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y9, Y11, Y11
@@ -10110,11 +10228,11 @@ block:
 	VFMADD231PS  Y10, Y0, Y7
 	VPMOVZXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R9), Y2
+	VCVTPH2PS    16(R10), Y2
 	VMULPS       Y2, Y0, Y0
 	VPMOVZXBD    72(CX), Y2
 	VCVTDQ2PS    Y2, Y2
-	VCVTPH2PS    144(R9), Y9
+	VCVTPH2PS    144(R10), Y9
 	VMULPS       Y9, Y2, Y2
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y0, Y9, Y9
@@ -10130,10 +10248,10 @@ block:
 	VFMADD231PS  Y2, Y0, Y8
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R10
+	DECQ         R11
 	JNZ          sameSuper
-	ADDQ         $+256, R9
-	MOVQ         $+8, R10
+	ADDQ         $+256, R10
+	MOVQ         $+8, R11
 
 sameSuper:
 	ADDQ    $+48, AX
@@ -10612,7 +10730,7 @@ sameSuper:
 	RET
 
 // func quant4x16b6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant4x16b6k2AVX2(SB), NOSPLIT, $256-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -10625,10 +10743,12 @@ TEXT ·quant4x16b6k2AVX2(SB), NOSPLIT, $256-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    more+48(FP), R11
-	MOVQ    $+8, R12
-	MOVQ    first+80(FP), R13
-	TESTQ   R13, R13
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    more+48(FP), R12
+	MOVQ    $+8, R13
+	MOVQ    first+80(FP), R14
+	TESTQ   R14, R14
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -10761,9 +10881,10 @@ block:
 	VPSLLD       $0x05, Y8, Y8
 	VPSUBD       Y8, Y6, Y6
 	VPSUBD       Y8, Y7, Y7
+	PREFETCHT1   (CX)(R11*1)
 	VPMOVSXBD    (CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R11), Y9
+	VCVTPH2PS    (R12), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -10787,7 +10908,7 @@ block:
 	VMOVUPS      Y6, (R10)
 	VPMOVSXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R11), Y2
+	VCVTPH2PS    16(R12), Y2
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 32(AX), Y2
 	VMULPS       Y0, Y2, Y2
@@ -10937,9 +11058,10 @@ block:
 	VPSLLD       $0x05, Y8, Y8
 	VPSUBD       Y8, Y6, Y6
 	VPSUBD       Y8, Y7, Y7
+	PREFETCHT1   64(CX)(R11*1)
 	VPMOVSXBD    64(CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R11), Y9
+	VCVTPH2PS    (R12), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -10963,7 +11085,7 @@ block:
 	VMOVUPS      Y6, (R10)
 	VPMOVSXBD    72(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R11), Y2
+	VCVTPH2PS    16(R12), Y2
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 32(AX), Y2
 	VMULPS       Y0, Y2, Y2
@@ -10987,10 +11109,10 @@ block:
 	VMOVUPS      Y7, 32(R10)
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R12
+	DECQ         R13
 	JNZ          sameSuper
-	ADDQ         $+128, R11
-	MOVQ         $+8, R12
+	ADDQ         $+128, R12
+	MOVQ         $+8, R13
 
 sameSuper:
 	ADDQ $+48, AX
@@ -11001,7 +11123,7 @@ sameSuper:
 	RET
 
 // func quant2x16b6k2AVX2(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·quant2x16b6k2AVX2(SB), NOSPLIT, $128-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -11010,11 +11132,13 @@ TEXT ·quant2x16b6k2AVX2(SB), NOSPLIT, $128-88
 	MOVQ    out+0(FP), SI
 	MOVQ    xStride+24(FP), DI
 	MOVQ    outStride+8(FP), R8
-	MOVQ    more+48(FP), R9
-	MOVQ    $+8, R10
+	MOVQ    headStep+56(FP), R9
+	SHLQ    $0x03, R9
+	MOVQ    more+48(FP), R10
+	MOVQ    $+8, R11
 	VMOVUPS constantsAVX2<>+672(SB), Y4
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      goOn
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
@@ -11093,9 +11217,10 @@ block:
 	VPSLLD       $0x05, Y9, Y9
 	VPSUBD       Y9, Y2, Y2
 	VPSUBD       Y9, Y3, Y3
+	PREFETCHT1   (CX)(R9*1)
 	VPMOVSXBD    (CX), Y9
 	VCVTDQ2PS    Y9, Y9
-	VCVTPH2PS    (R9), Y10
+	VCVTPH2PS    (R10), Y10
 	VMULPS       Y10, Y9, Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y9, Y10, Y10
@@ -11107,7 +11232,7 @@ block:
 	VFMADD231PS  Y0, Y2, Y7
 	VPMOVSXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R9), Y2
+	VCVTPH2PS    16(R10), Y2
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 32(AX), Y2
 	VMULPS       Y0, Y2, Y2
@@ -11185,9 +11310,10 @@ block:
 	VPSLLD       $0x05, Y9, Y9
 	VPSUBD       Y9, Y2, Y2
 	VPSUBD       Y9, Y3, Y3
+	PREFETCHT1   64(CX)(R9*1)
 	VPMOVSXBD    64(CX), Y9
 	VCVTDQ2PS    Y9, Y9
-	VCVTPH2PS    (R9), Y10
+	VCVTPH2PS    (R10), Y10
 	VMULPS       Y10, Y9, Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y9, Y10, Y10
@@ -11199,7 +11325,7 @@ block:
 	VFMADD231PS  Y0, Y2, Y7
 	VPMOVSXBD    72(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R9), Y2
+	VCVTPH2PS    16(R10), Y2
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 32(AX), Y2
 	VMULPS       Y0, Y2, Y2
@@ -11211,10 +11337,10 @@ block:
 	VFMADD231PS  Y1, Y3, Y8
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R10
+	DECQ         R11
 	JNZ          sameSuper
-	ADDQ         $+128, R9
-	MOVQ         $+8, R10
+	ADDQ         $+128, R10
+	MOVQ         $+8, R11
 
 sameSuper:
 	ADDQ    $+48, AX

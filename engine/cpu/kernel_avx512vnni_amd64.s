@@ -3,7 +3,7 @@
 #include "textflag.h"
 
 // func quant4x32n4hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·quant4x32n4hAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -16,9 +16,11 @@ TEXT ·quant4x32n4hAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
 	VMOVUPS constantsAVX512VNNI<>+1152(SB), Z8
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      goOn
 	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
@@ -66,8 +68,10 @@ block:
 	VPSUBD        Z17, Z6, Z6
 	VPSUBD        Z17, Z7, Z7
 	VMOVUPS       (DX), Z19
+	PREFETCHT0    (DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       64(DX), Z20
+	PREFETCHT0    64(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST (AX), Z17, Z0
 	VPDPBUSD.BCST (AX), Z18, Z1
@@ -90,8 +94,10 @@ block:
 	VPDPBUSD.BCST 4(R8), Z19, Z6
 	VPDPBUSD.BCST 4(R8), Z20, Z7
 	VMOVUPS       256(DX), Z19
+	PREFETCHT0    256(DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       320(DX), Z20
+	PREFETCHT0    320(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST 8(AX), Z17, Z0
 	VPDPBUSD.BCST 8(AX), Z18, Z1
@@ -114,8 +120,10 @@ block:
 	VPDPBUSD.BCST 12(R8), Z19, Z6
 	VPDPBUSD.BCST 12(R8), Z20, Z7
 	VMOVUPS       512(DX), Z19
+	PREFETCHT0    512(DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       576(DX), Z20
+	PREFETCHT0    576(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST 16(AX), Z17, Z0
 	VPDPBUSD.BCST 16(AX), Z18, Z1
@@ -138,8 +146,10 @@ block:
 	VPDPBUSD.BCST 20(R8), Z19, Z6
 	VPDPBUSD.BCST 20(R8), Z20, Z7
 	VMOVUPS       768(DX), Z19
+	PREFETCHT0    768(DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       832(DX), Z20
+	PREFETCHT0    832(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST 24(AX), Z17, Z0
 	VPDPBUSD.BCST 24(AX), Z18, Z1
@@ -161,6 +171,7 @@ block:
 	VPDPBUSD.BCST 28(AX)(DI*2), Z20, Z5
 	VPDPBUSD.BCST 28(R8), Z19, Z6
 	VPDPBUSD.BCST 28(R8), Z20, Z7
+	PREFETCHT0    (CX)(R11*1)
 	VCVTPH2PS     (CX), Z17
 	VBROADCASTSS  32(AX), Z18
 	VMULPS        Z17, Z18, Z18
@@ -844,7 +855,7 @@ block:
 	RET
 
 // func quant4x32n4hmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·quant4x32n4hmAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -857,9 +868,11 @@ TEXT ·quant4x32n4hmAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
 	VMOVUPS constantsAVX512VNNI<>+1152(SB), Z8
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      goOn
 	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
@@ -891,8 +904,10 @@ block:
 	VPXORD        Z6, Z6, Z6
 	VPXORD        Z7, Z7, Z7
 	VMOVUPS       (DX), Z19
+	PREFETCHT0    (DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       64(DX), Z20
+	PREFETCHT0    64(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST (AX), Z17, Z0
 	VPDPBUSD.BCST (AX), Z18, Z1
@@ -915,8 +930,10 @@ block:
 	VPDPBUSD.BCST 4(R8), Z19, Z6
 	VPDPBUSD.BCST 4(R8), Z20, Z7
 	VMOVUPS       256(DX), Z19
+	PREFETCHT0    256(DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       320(DX), Z20
+	PREFETCHT0    320(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST 8(AX), Z17, Z0
 	VPDPBUSD.BCST 8(AX), Z18, Z1
@@ -939,8 +956,10 @@ block:
 	VPDPBUSD.BCST 12(R8), Z19, Z6
 	VPDPBUSD.BCST 12(R8), Z20, Z7
 	VMOVUPS       512(DX), Z19
+	PREFETCHT0    512(DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       576(DX), Z20
+	PREFETCHT0    576(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST 16(AX), Z17, Z0
 	VPDPBUSD.BCST 16(AX), Z18, Z1
@@ -963,8 +982,10 @@ block:
 	VPDPBUSD.BCST 20(R8), Z19, Z6
 	VPDPBUSD.BCST 20(R8), Z20, Z7
 	VMOVUPS       768(DX), Z19
+	PREFETCHT0    768(DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       832(DX), Z20
+	PREFETCHT0    832(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST 24(AX), Z17, Z0
 	VPDPBUSD.BCST 24(AX), Z18, Z1
@@ -986,7 +1007,9 @@ block:
 	VPDPBUSD.BCST 28(AX)(DI*2), Z20, Z5
 	VPDPBUSD.BCST 28(R8), Z19, Z6
 	VPDPBUSD.BCST 28(R8), Z20, Z7
+	PREFETCHT0    (CX)(R11*1)
 	VCVTPH2PS     (CX), Z17
+	PREFETCHT0    128(CX)(R11*1)
 	VCVTPH2PS     128(CX), Z18
 	VBROADCASTSS  32(AX), Z19
 	VMULPS        Z17, Z19, Z19
@@ -1245,7 +1268,7 @@ block:
 	RET
 
 // func quant4x32n4kmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·quant4x32n4kmAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -1258,11 +1281,13 @@ TEXT ·quant4x32n4kmAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    more+48(FP), R11
-	MOVQ    $+8, R12
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    more+48(FP), R12
+	MOVQ    $+8, R13
 	VMOVUPS constantsAVX512VNNI<>+1152(SB), Z8
-	MOVQ    first+80(FP), R13
-	TESTQ   R13, R13
+	MOVQ    first+80(FP), R14
+	TESTQ   R14, R14
 	JZ      goOn
 	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
@@ -1294,8 +1319,10 @@ block:
 	VPXORD        Z6, Z6, Z6
 	VPXORD        Z7, Z7, Z7
 	VMOVUPS       (DX), Z19
+	PREFETCHT0    (DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       64(DX), Z20
+	PREFETCHT0    64(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST (AX), Z17, Z0
 	VPDPBUSD.BCST (AX), Z18, Z1
@@ -1318,8 +1345,10 @@ block:
 	VPDPBUSD.BCST 4(R8), Z19, Z6
 	VPDPBUSD.BCST 4(R8), Z20, Z7
 	VMOVUPS       256(DX), Z19
+	PREFETCHT0    256(DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       320(DX), Z20
+	PREFETCHT0    320(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST 8(AX), Z17, Z0
 	VPDPBUSD.BCST 8(AX), Z18, Z1
@@ -1342,8 +1371,10 @@ block:
 	VPDPBUSD.BCST 12(R8), Z19, Z6
 	VPDPBUSD.BCST 12(R8), Z20, Z7
 	VMOVUPS       512(DX), Z19
+	PREFETCHT0    512(DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       576(DX), Z20
+	PREFETCHT0    576(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST 16(AX), Z17, Z0
 	VPDPBUSD.BCST 16(AX), Z18, Z1
@@ -1366,8 +1397,10 @@ block:
 	VPDPBUSD.BCST 20(R8), Z19, Z6
 	VPDPBUSD.BCST 20(R8), Z20, Z7
 	VMOVUPS       768(DX), Z19
+	PREFETCHT0    768(DX)(R11*1)
 	VPANDD        Z8, Z19, Z17
 	VMOVUPS       832(DX), Z20
+	PREFETCHT0    832(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPDPBUSD.BCST 24(AX), Z17, Z0
 	VPDPBUSD.BCST 24(AX), Z18, Z1
@@ -1389,13 +1422,15 @@ block:
 	VPDPBUSD.BCST 28(AX)(DI*2), Z20, Z5
 	VPDPBUSD.BCST 28(R8), Z19, Z6
 	VPDPBUSD.BCST 28(R8), Z20, Z7
+	PREFETCHT0    (CX)(R11*1)
 	VPMOVZXBD     (CX), Z17
 	VCVTDQ2PS     Z17, Z17
-	VCVTPH2PS     (R11), Z18
+	VCVTPH2PS     (R12), Z18
 	VMULPS        Z18, Z17, Z17
+	PREFETCHT0    64(CX)(R11*1)
 	VPMOVZXBD     64(CX), Z18
 	VCVTDQ2PS     Z18, Z18
-	VCVTPH2PS     128(R11), Z19
+	VCVTPH2PS     128(R12), Z19
 	VMULPS        Z19, Z18, Z18
 	VBROADCASTSS  32(AX), Z19
 	VMULPS        Z17, Z19, Z19
@@ -1423,11 +1458,11 @@ block:
 	VFMADD231PS   Z18, Z17, Z15
 	VPMOVZXBD     16(CX), Z17
 	VCVTDQ2PS     Z17, Z17
-	VCVTPH2PS     32(R11), Z18
+	VCVTPH2PS     32(R12), Z18
 	VMULPS        Z18, Z17, Z17
 	VPMOVZXBD     80(CX), Z18
 	VCVTDQ2PS     Z18, Z18
-	VCVTPH2PS     160(R11), Z19
+	VCVTPH2PS     160(R12), Z19
 	VMULPS        Z19, Z18, Z18
 	VBROADCASTSS  32(AX), Z19
 	VMULPS        Z17, Z19, Z19
@@ -1455,10 +1490,10 @@ block:
 	VFMADD231PS   Z18, Z17, Z16
 	ADDQ          headStep+56(FP), CX
 	ADDQ          weightStep+64(FP), DX
-	DECQ          R12
+	DECQ          R13
 	JNZ           sameSuper
-	ADDQ          $+256, R11
-	MOVQ          $+8, R12
+	ADDQ          $+256, R12
+	MOVQ          $+8, R13
 
 sameSuper:
 	ADDQ    $+48, AX
@@ -1696,7 +1731,7 @@ sameSuper:
 	RET
 
 // func quant4x32t4hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·quant4x32t4hAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ            x+16(FP), AX
 	MOVQ            head+32(FP), CX
@@ -1709,11 +1744,13 @@ TEXT ·quant4x32t4hAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ            outStride+8(FP), R9
 	LEAQ            (SI)(R9*2), R10
 	ADDQ            R9, R10
+	MOVQ            headStep+56(FP), R11
+	SHLQ            $0x03, R11
 	VMOVUPS         constantsAVX512VNNI<>+1152(SB), Z8
-	MOVQ            more+48(FP), R11
-	VBROADCASTI32X4 (R11), Z9
-	MOVQ            first+80(FP), R11
-	TESTQ           R11, R11
+	MOVQ            more+48(FP), R12
+	VBROADCASTI32X4 (R12), Z9
+	MOVQ            first+80(FP), R12
+	TESTQ           R12, R12
 	JZ              goOn
 	VPXORD          Z10, Z10, Z10
 	VPXORD          Z11, Z11, Z11
@@ -1761,9 +1798,11 @@ block:
 	VPSUBD        Z18, Z6, Z6
 	VPSUBD        Z18, Z7, Z7
 	VMOVUPS       (DX), Z20
+	PREFETCHT0    (DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPSHUFB       Z18, Z9, Z18
 	VMOVUPS       64(DX), Z21
+	PREFETCHT0    64(DX)(R11*1)
 	VPANDD        Z8, Z21, Z19
 	VPSHUFB       Z19, Z9, Z19
 	VPDPBUSD.BCST (AX), Z18, Z0
@@ -1789,9 +1828,11 @@ block:
 	VPDPBUSD.BCST 4(R8), Z20, Z6
 	VPDPBUSD.BCST 4(R8), Z21, Z7
 	VMOVUPS       256(DX), Z20
+	PREFETCHT0    256(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPSHUFB       Z18, Z9, Z18
 	VMOVUPS       320(DX), Z21
+	PREFETCHT0    320(DX)(R11*1)
 	VPANDD        Z8, Z21, Z19
 	VPSHUFB       Z19, Z9, Z19
 	VPDPBUSD.BCST 8(AX), Z18, Z0
@@ -1817,9 +1858,11 @@ block:
 	VPDPBUSD.BCST 12(R8), Z20, Z6
 	VPDPBUSD.BCST 12(R8), Z21, Z7
 	VMOVUPS       512(DX), Z20
+	PREFETCHT0    512(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPSHUFB       Z18, Z9, Z18
 	VMOVUPS       576(DX), Z21
+	PREFETCHT0    576(DX)(R11*1)
 	VPANDD        Z8, Z21, Z19
 	VPSHUFB       Z19, Z9, Z19
 	VPDPBUSD.BCST 16(AX), Z18, Z0
@@ -1845,9 +1888,11 @@ block:
 	VPDPBUSD.BCST 20(R8), Z20, Z6
 	VPDPBUSD.BCST 20(R8), Z21, Z7
 	VMOVUPS       768(DX), Z20
+	PREFETCHT0    768(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPSHUFB       Z18, Z9, Z18
 	VMOVUPS       832(DX), Z21
+	PREFETCHT0    832(DX)(R11*1)
 	VPANDD        Z8, Z21, Z19
 	VPSHUFB       Z19, Z9, Z19
 	VPDPBUSD.BCST 24(AX), Z18, Z0
@@ -1872,6 +1917,7 @@ block:
 	VPDPBUSD.BCST 28(AX)(DI*2), Z21, Z5
 	VPDPBUSD.BCST 28(R8), Z20, Z6
 	VPDPBUSD.BCST 28(R8), Z21, Z7
+	PREFETCHT0    (CX)(R11*1)
 	VCVTPH2PS     (CX), Z18
 	VBROADCASTSS  32(AX), Z19
 	VMULPS        Z18, Z19, Z19
@@ -2139,7 +2185,7 @@ block:
 	RET
 
 // func quant4x32t4wAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·quant4x32t4wAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ            x+16(FP), AX
 	MOVQ            head+32(FP), CX
@@ -2152,11 +2198,13 @@ TEXT ·quant4x32t4wAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ            outStride+8(FP), R9
 	LEAQ            (SI)(R9*2), R10
 	ADDQ            R9, R10
+	MOVQ            headStep+56(FP), R11
+	SHLQ            $0x03, R11
 	VMOVUPS         constantsAVX512VNNI<>+1152(SB), Z8
-	MOVQ            more+48(FP), R11
-	VBROADCASTI32X4 (R11), Z9
-	MOVQ            first+80(FP), R11
-	TESTQ           R11, R11
+	MOVQ            more+48(FP), R12
+	VBROADCASTI32X4 (R12), Z9
+	MOVQ            first+80(FP), R12
+	TESTQ           R12, R12
 	JZ              goOn
 	VPXORD          Z10, Z10, Z10
 	VPXORD          Z11, Z11, Z11
@@ -2204,9 +2252,11 @@ block:
 	VPSUBD        Z18, Z6, Z6
 	VPSUBD        Z18, Z7, Z7
 	VMOVUPS       (DX), Z20
+	PREFETCHT0    (DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPSHUFB       Z18, Z9, Z18
 	VMOVUPS       64(DX), Z21
+	PREFETCHT0    64(DX)(R11*1)
 	VPANDD        Z8, Z21, Z19
 	VPSHUFB       Z19, Z9, Z19
 	VPDPBUSD.BCST (AX), Z18, Z0
@@ -2232,9 +2282,11 @@ block:
 	VPDPBUSD.BCST 4(R8), Z20, Z6
 	VPDPBUSD.BCST 4(R8), Z21, Z7
 	VMOVUPS       256(DX), Z20
+	PREFETCHT0    256(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPSHUFB       Z18, Z9, Z18
 	VMOVUPS       320(DX), Z21
+	PREFETCHT0    320(DX)(R11*1)
 	VPANDD        Z8, Z21, Z19
 	VPSHUFB       Z19, Z9, Z19
 	VPDPBUSD.BCST 8(AX), Z18, Z0
@@ -2260,9 +2312,11 @@ block:
 	VPDPBUSD.BCST 12(R8), Z20, Z6
 	VPDPBUSD.BCST 12(R8), Z21, Z7
 	VMOVUPS       512(DX), Z20
+	PREFETCHT0    512(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPSHUFB       Z18, Z9, Z18
 	VMOVUPS       576(DX), Z21
+	PREFETCHT0    576(DX)(R11*1)
 	VPANDD        Z8, Z21, Z19
 	VPSHUFB       Z19, Z9, Z19
 	VPDPBUSD.BCST 16(AX), Z18, Z0
@@ -2288,9 +2342,11 @@ block:
 	VPDPBUSD.BCST 20(R8), Z20, Z6
 	VPDPBUSD.BCST 20(R8), Z21, Z7
 	VMOVUPS       768(DX), Z20
+	PREFETCHT0    768(DX)(R11*1)
 	VPANDD        Z8, Z20, Z18
 	VPSHUFB       Z18, Z9, Z18
 	VMOVUPS       832(DX), Z21
+	PREFETCHT0    832(DX)(R11*1)
 	VPANDD        Z8, Z21, Z19
 	VPSHUFB       Z19, Z9, Z19
 	VPDPBUSD.BCST 24(AX), Z18, Z0
@@ -2315,6 +2371,7 @@ block:
 	VPDPBUSD.BCST 28(AX)(DI*2), Z21, Z5
 	VPDPBUSD.BCST 28(R8), Z20, Z6
 	VPDPBUSD.BCST 28(R8), Z21, Z7
+	PREFETCHT0    (CX)(R11*1)
 	VMOVUPS       (CX), Z18
 	VBROADCASTSS  32(AX), Z19
 	VMULPS        Z18, Z19, Z19
@@ -2332,6 +2389,7 @@ block:
 	VMULPS        Z18, Z19, Z19
 	VCVTDQ2PS     Z6, Z6
 	VFMADD231PS   Z19, Z6, Z16
+	PREFETCHT0    64(CX)(R11*1)
 	VMOVUPS       64(CX), Z18
 	VBROADCASTSS  32(AX), Z19
 	VMULPS        Z18, Z19, Z19
@@ -2584,7 +2642,7 @@ block:
 	RET
 
 // func quant4x32b8hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·quant4x32b8hAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ   x+16(FP), AX
 	MOVQ   head+32(FP), CX
@@ -2597,8 +2655,10 @@ TEXT ·quant4x32b8hAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ   outStride+8(FP), R9
 	LEAQ   (SI)(R9*2), R10
 	ADDQ   R9, R10
-	MOVQ   first+80(FP), R11
-	TESTQ  R11, R11
+	MOVQ   headStep+56(FP), R11
+	SHLQ   $0x03, R11
+	MOVQ   first+80(FP), R12
+	TESTQ  R12, R12
 	JZ     goOn
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
@@ -2646,7 +2706,9 @@ block:
 	VPSUBD        Z16, Z6, Z6
 	VPSUBD        Z16, Z7, Z7
 	VMOVUPS       (DX), Z16
+	PREFETCHT1    (DX)(R11*1)
 	VMOVUPS       64(DX), Z17
+	PREFETCHT1    64(DX)(R11*1)
 	VPDPBUSD.BCST (AX), Z16, Z0
 	VPDPBUSD.BCST (AX), Z17, Z1
 	VPDPBUSD.BCST (AX)(DI*1), Z16, Z2
@@ -2656,7 +2718,9 @@ block:
 	VPDPBUSD.BCST (R8), Z16, Z6
 	VPDPBUSD.BCST (R8), Z17, Z7
 	VMOVUPS       256(DX), Z16
+	PREFETCHT1    256(DX)(R11*1)
 	VMOVUPS       320(DX), Z17
+	PREFETCHT1    320(DX)(R11*1)
 	VPDPBUSD.BCST 4(AX), Z16, Z0
 	VPDPBUSD.BCST 4(AX), Z17, Z1
 	VPDPBUSD.BCST 4(AX)(DI*1), Z16, Z2
@@ -2666,7 +2730,9 @@ block:
 	VPDPBUSD.BCST 4(R8), Z16, Z6
 	VPDPBUSD.BCST 4(R8), Z17, Z7
 	VMOVUPS       512(DX), Z16
+	PREFETCHT1    512(DX)(R11*1)
 	VMOVUPS       576(DX), Z17
+	PREFETCHT1    576(DX)(R11*1)
 	VPDPBUSD.BCST 8(AX), Z16, Z0
 	VPDPBUSD.BCST 8(AX), Z17, Z1
 	VPDPBUSD.BCST 8(AX)(DI*1), Z16, Z2
@@ -2676,7 +2742,9 @@ block:
 	VPDPBUSD.BCST 8(R8), Z16, Z6
 	VPDPBUSD.BCST 8(R8), Z17, Z7
 	VMOVUPS       768(DX), Z16
+	PREFETCHT1    768(DX)(R11*1)
 	VMOVUPS       832(DX), Z17
+	PREFETCHT1    832(DX)(R11*1)
 	VPDPBUSD.BCST 12(AX), Z16, Z0
 	VPDPBUSD.BCST 12(AX), Z17, Z1
 	VPDPBUSD.BCST 12(AX)(DI*1), Z16, Z2
@@ -2686,7 +2754,9 @@ block:
 	VPDPBUSD.BCST 12(R8), Z16, Z6
 	VPDPBUSD.BCST 12(R8), Z17, Z7
 	VMOVUPS       1024(DX), Z16
+	PREFETCHT1    1024(DX)(R11*1)
 	VMOVUPS       1088(DX), Z17
+	PREFETCHT1    1088(DX)(R11*1)
 	VPDPBUSD.BCST 16(AX), Z16, Z0
 	VPDPBUSD.BCST 16(AX), Z17, Z1
 	VPDPBUSD.BCST 16(AX)(DI*1), Z16, Z2
@@ -2696,7 +2766,9 @@ block:
 	VPDPBUSD.BCST 16(R8), Z16, Z6
 	VPDPBUSD.BCST 16(R8), Z17, Z7
 	VMOVUPS       1280(DX), Z16
+	PREFETCHT1    1280(DX)(R11*1)
 	VMOVUPS       1344(DX), Z17
+	PREFETCHT1    1344(DX)(R11*1)
 	VPDPBUSD.BCST 20(AX), Z16, Z0
 	VPDPBUSD.BCST 20(AX), Z17, Z1
 	VPDPBUSD.BCST 20(AX)(DI*1), Z16, Z2
@@ -2706,7 +2778,9 @@ block:
 	VPDPBUSD.BCST 20(R8), Z16, Z6
 	VPDPBUSD.BCST 20(R8), Z17, Z7
 	VMOVUPS       1536(DX), Z16
+	PREFETCHT1    1536(DX)(R11*1)
 	VMOVUPS       1600(DX), Z17
+	PREFETCHT1    1600(DX)(R11*1)
 	VPDPBUSD.BCST 24(AX), Z16, Z0
 	VPDPBUSD.BCST 24(AX), Z17, Z1
 	VPDPBUSD.BCST 24(AX)(DI*1), Z16, Z2
@@ -2716,7 +2790,9 @@ block:
 	VPDPBUSD.BCST 24(R8), Z16, Z6
 	VPDPBUSD.BCST 24(R8), Z17, Z7
 	VMOVUPS       1792(DX), Z16
+	PREFETCHT1    1792(DX)(R11*1)
 	VMOVUPS       1856(DX), Z17
+	PREFETCHT1    1856(DX)(R11*1)
 	VPDPBUSD.BCST 28(AX), Z16, Z0
 	VPDPBUSD.BCST 28(AX), Z17, Z1
 	VPDPBUSD.BCST 28(AX)(DI*1), Z16, Z2
@@ -2725,6 +2801,7 @@ block:
 	VPDPBUSD.BCST 28(AX)(DI*2), Z17, Z5
 	VPDPBUSD.BCST 28(R8), Z16, Z6
 	VPDPBUSD.BCST 28(R8), Z17, Z7
+	PREFETCHT1    (CX)(R11*1)
 	VCVTPH2PS     (CX), Z16
 	VBROADCASTSS  32(AX), Z17
 	VMULPS        Z16, Z17, Z17
@@ -2941,7 +3018,7 @@ block:
 	RET
 
 // func quant4x32b5hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·quant4x32b5hAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ   x+16(FP), AX
 	MOVQ   head+32(FP), CX
@@ -2954,8 +3031,10 @@ TEXT ·quant4x32b5hAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ   outStride+8(FP), R9
 	LEAQ   (SI)(R9*2), R10
 	ADDQ   R9, R10
-	MOVQ   first+80(FP), R11
-	TESTQ  R11, R11
+	MOVQ   headStep+56(FP), R11
+	SHLQ   $0x03, R11
+	MOVQ   first+80(FP), R12
+	TESTQ  R12, R12
 	JZ     goOn
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
@@ -3082,6 +3161,7 @@ block:
 	VPDPBUSD.BCST 28(AX)(DI*2), Z17, Z5
 	VPDPBUSD.BCST 28(R8), Z16, Z6
 	VPDPBUSD.BCST 28(R8), Z17, Z7
+	PREFETCHT1    (CX)(R11*1)
 	VCVTPH2PS     (CX), Z16
 	VBROADCASTSS  32(AX), Z17
 	VMULPS        Z16, Z17, Z17
@@ -3298,7 +3378,7 @@ block:
 	RET
 
 // func quant4x32b5hmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·quant4x32b5hmAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ   x+16(FP), AX
 	MOVQ   head+32(FP), CX
@@ -3311,8 +3391,10 @@ TEXT ·quant4x32b5hmAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ   outStride+8(FP), R9
 	LEAQ   (SI)(R9*2), R10
 	ADDQ   R9, R10
-	MOVQ   first+80(FP), R11
-	TESTQ  R11, R11
+	MOVQ   headStep+56(FP), R11
+	SHLQ   $0x03, R11
+	MOVQ   first+80(FP), R12
+	TESTQ  R12, R12
 	JZ     goOn
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
@@ -3423,7 +3505,9 @@ block:
 	VPDPBUSD.BCST 28(AX)(DI*2), Z17, Z5
 	VPDPBUSD.BCST 28(R8), Z16, Z6
 	VPDPBUSD.BCST 28(R8), Z17, Z7
+	PREFETCHT1    (CX)(R11*1)
 	VCVTPH2PS     (CX), Z16
+	PREFETCHT1    128(CX)(R11*1)
 	VCVTPH2PS     128(CX), Z17
 	VBROADCASTSS  32(AX), Z18
 	VMULPS        Z16, Z18, Z18
@@ -3665,7 +3749,7 @@ block:
 	RET
 
 // func quant4x32b5kmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·quant4x32b5kmAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ   x+16(FP), AX
 	MOVQ   head+32(FP), CX
@@ -3678,10 +3762,12 @@ TEXT ·quant4x32b5kmAVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ   outStride+8(FP), R9
 	LEAQ   (SI)(R9*2), R10
 	ADDQ   R9, R10
-	MOVQ   more+48(FP), R11
-	MOVQ   $+8, R12
-	MOVQ   first+80(FP), R13
-	TESTQ  R13, R13
+	MOVQ   headStep+56(FP), R11
+	SHLQ   $0x03, R11
+	MOVQ   more+48(FP), R12
+	MOVQ   $+8, R13
+	MOVQ   first+80(FP), R14
+	TESTQ  R14, R14
 	JZ     goOn
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
@@ -3792,13 +3878,15 @@ block:
 	VPDPBUSD.BCST 28(AX)(DI*2), Z17, Z5
 	VPDPBUSD.BCST 28(R8), Z16, Z6
 	VPDPBUSD.BCST 28(R8), Z17, Z7
+	PREFETCHT1    (CX)(R11*1)
 	VPMOVZXBD     (CX), Z16
 	VCVTDQ2PS     Z16, Z16
-	VCVTPH2PS     (R11), Z17
+	VCVTPH2PS     (R12), Z17
 	VMULPS        Z17, Z16, Z16
+	PREFETCHT1    64(CX)(R11*1)
 	VPMOVZXBD     64(CX), Z17
 	VCVTDQ2PS     Z17, Z17
-	VCVTPH2PS     128(R11), Z18
+	VCVTPH2PS     128(R12), Z18
 	VMULPS        Z18, Z17, Z17
 	VBROADCASTSS  32(AX), Z18
 	VMULPS        Z16, Z18, Z18
@@ -3826,11 +3914,11 @@ block:
 	VFMADD231PS   Z17, Z16, Z14
 	VPMOVZXBD     16(CX), Z16
 	VCVTDQ2PS     Z16, Z16
-	VCVTPH2PS     32(R11), Z17
+	VCVTPH2PS     32(R12), Z17
 	VMULPS        Z17, Z16, Z16
 	VPMOVZXBD     80(CX), Z17
 	VCVTDQ2PS     Z17, Z17
-	VCVTPH2PS     160(R11), Z18
+	VCVTPH2PS     160(R12), Z18
 	VMULPS        Z18, Z17, Z17
 	VBROADCASTSS  32(AX), Z18
 	VMULPS        Z16, Z18, Z18
@@ -3858,10 +3946,10 @@ block:
 	VFMADD231PS   Z17, Z16, Z15
 	ADDQ          headStep+56(FP), CX
 	ADDQ          weightStep+64(FP), DX
-	DECQ          R12
+	DECQ          R13
 	JNZ           sameSuper
-	ADDQ          $+256, R11
-	MOVQ          $+8, R12
+	ADDQ          $+256, R12
+	MOVQ          $+8, R13
 
 sameSuper:
 	ADDQ    $+48, AX
@@ -4082,7 +4170,7 @@ sameSuper:
 	RET
 
 // func quant4x32b6k2AVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·quant4x32b6k2AVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ   x+16(FP), AX
 	MOVQ   head+32(FP), CX
@@ -4095,10 +4183,12 @@ TEXT ·quant4x32b6k2AVX512VNNI(SB), NOSPLIT, $0-88
 	MOVQ   outStride+8(FP), R9
 	LEAQ   (SI)(R9*2), R10
 	ADDQ   R9, R10
-	MOVQ   more+48(FP), R11
-	MOVQ   $+8, R12
-	MOVQ   first+80(FP), R13
-	TESTQ  R13, R13
+	MOVQ   headStep+56(FP), R11
+	SHLQ   $0x03, R11
+	MOVQ   more+48(FP), R12
+	MOVQ   $+8, R13
+	MOVQ   first+80(FP), R14
+	TESTQ  R14, R14
 	JZ     goOn
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
@@ -4185,9 +4275,10 @@ block:
 	VPDPBUSD.BCST 12(AX)(DI*2), Z17, Z5
 	VPDPBUSD.BCST 12(R8), Z16, Z6
 	VPDPBUSD.BCST 12(R8), Z17, Z7
+	PREFETCHT1    (CX)(R11*1)
 	VPMOVSXBD     (CX), Z16
 	VCVTDQ2PS     Z16, Z16
-	VCVTPH2PS     (R11), Z17
+	VCVTPH2PS     (R12), Z17
 	VMULPS        Z17, Z16, Z16
 	VBROADCASTSS  32(AX), Z17
 	VMULPS        Z16, Z17, Z17
@@ -4207,7 +4298,7 @@ block:
 	VFMADD231PS   Z17, Z6, Z14
 	VPMOVSXBD     16(CX), Z16
 	VCVTDQ2PS     Z16, Z16
-	VCVTPH2PS     32(R11), Z17
+	VCVTPH2PS     32(R12), Z17
 	VMULPS        Z17, Z16, Z16
 	VBROADCASTSS  32(AX), Z17
 	VMULPS        Z16, Z17, Z17
@@ -4297,9 +4388,10 @@ block:
 	VPDPBUSD.BCST 28(AX)(DI*2), Z17, Z5
 	VPDPBUSD.BCST 28(R8), Z16, Z6
 	VPDPBUSD.BCST 28(R8), Z17, Z7
+	PREFETCHT1    64(CX)(R11*1)
 	VPMOVSXBD     64(CX), Z16
 	VCVTDQ2PS     Z16, Z16
-	VCVTPH2PS     (R11), Z17
+	VCVTPH2PS     (R12), Z17
 	VMULPS        Z17, Z16, Z16
 	VBROADCASTSS  32(AX), Z17
 	VMULPS        Z16, Z17, Z17
@@ -4319,7 +4411,7 @@ block:
 	VFMADD231PS   Z17, Z6, Z14
 	VPMOVSXBD     80(CX), Z16
 	VCVTDQ2PS     Z16, Z16
-	VCVTPH2PS     32(R11), Z17
+	VCVTPH2PS     32(R12), Z17
 	VMULPS        Z17, Z16, Z16
 	VBROADCASTSS  32(AX), Z17
 	VMULPS        Z16, Z17, Z17
@@ -4339,10 +4431,10 @@ block:
 	VFMADD231PS   Z17, Z7, Z15
 	ADDQ          headStep+56(FP), CX
 	ADDQ          weightStep+64(FP), DX
-	DECQ          R12
+	DECQ          R13
 	JNZ           sameSuper
-	ADDQ          $+128, R11
-	MOVQ          $+8, R12
+	ADDQ          $+128, R12
+	MOVQ          $+8, R13
 
 sameSuper:
 	ADDQ    $+48, AX

@@ -3,7 +3,7 @@
 #include "textflag.h"
 
 // func quant4x16n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant4x16n4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -16,9 +16,11 @@ TEXT ·quant4x16n4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -56,6 +58,7 @@ block:
 	VPSUBD       Y9, Y6, Y6
 	VPSUBD       Y9, Y7, Y7
 	VMOVUPS      (DX), Y11
+	PREFETCHT0   (DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      32(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -88,6 +91,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
 	VMOVUPS      256(DX), Y11
+	PREFETCHT0   256(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      288(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -120,6 +124,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
 	VMOVUPS      512(DX), Y11
+	PREFETCHT0   512(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      544(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -152,6 +157,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
 	VMOVUPS      768(DX), Y11
+	PREFETCHT0   768(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      800(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -183,6 +189,7 @@ block:
 	VPBROADCASTD 28(R8), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
+	PREFETCHT0   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y9, Y10, Y10
@@ -461,7 +468,7 @@ DATA constantsAVXVNNI<>+892(SB)/4, $0x00000007
 GLOBL constantsAVXVNNI<>(SB), RODATA|NOPTR, $896
 
 // func quant2x16n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant2x16n4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -470,9 +477,11 @@ TEXT ·quant2x16n4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    out+0(FP), SI
 	MOVQ    xStride+24(FP), DI
 	MOVQ    outStride+8(FP), R8
+	MOVQ    headStep+56(FP), R9
+	SHLQ    $0x03, R9
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y4
-	MOVQ    first+80(FP), R9
-	TESTQ   R9, R9
+	MOVQ    first+80(FP), R10
+	TESTQ   R10, R10
 	JZ      goOn
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
@@ -500,6 +509,7 @@ block:
 	VPSUBD       Y9, Y2, Y2
 	VPSUBD       Y9, Y3, Y3
 	VMOVUPS      (DX), Y11
+	PREFETCHT0   (DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      32(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -520,6 +530,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
 	VMOVUPS      256(DX), Y11
+	PREFETCHT0   256(DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      288(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -540,6 +551,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
 	VMOVUPS      512(DX), Y11
+	PREFETCHT0   512(DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      544(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -560,6 +572,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
 	VMOVUPS      768(DX), Y11
+	PREFETCHT0   768(DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      800(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -579,6 +592,7 @@ block:
 	VPBROADCASTD 28(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
+	PREFETCHT0   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y9, Y10, Y10
@@ -981,7 +995,7 @@ block:
 	RET
 
 // func quant4x16n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant4x16n4hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -994,9 +1008,11 @@ TEXT ·quant4x16n4hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -1018,6 +1034,7 @@ block:
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
 	VMOVUPS      (DX), Y11
+	PREFETCHT0   (DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      32(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -1050,6 +1067,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
 	VMOVUPS      256(DX), Y11
+	PREFETCHT0   256(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      288(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -1082,6 +1100,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
 	VMOVUPS      512(DX), Y11
+	PREFETCHT0   512(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      544(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -1114,6 +1133,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
 	VMOVUPS      768(DX), Y11
+	PREFETCHT0   768(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      800(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -1145,7 +1165,9 @@ block:
 	VPBROADCASTD 28(R8), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
+	PREFETCHT0   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y9
+	PREFETCHT0   128(CX)(R11*1)
 	VCVTPH2PS    128(CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y9, Y11, Y11
@@ -1215,7 +1237,7 @@ block:
 	RET
 
 // func quant2x16n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant2x16n4hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -1224,9 +1246,11 @@ TEXT ·quant2x16n4hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    out+0(FP), SI
 	MOVQ    xStride+24(FP), DI
 	MOVQ    outStride+8(FP), R8
+	MOVQ    headStep+56(FP), R9
+	SHLQ    $0x03, R9
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y4
-	MOVQ    first+80(FP), R9
-	TESTQ   R9, R9
+	MOVQ    first+80(FP), R10
+	TESTQ   R10, R10
 	JZ      goOn
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
@@ -1246,6 +1270,7 @@ block:
 	VPXOR        Y2, Y2, Y2
 	VPXOR        Y3, Y3, Y3
 	VMOVUPS      (DX), Y11
+	PREFETCHT0   (DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      32(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -1266,6 +1291,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
 	VMOVUPS      256(DX), Y11
+	PREFETCHT0   256(DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      288(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -1286,6 +1312,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
 	VMOVUPS      512(DX), Y11
+	PREFETCHT0   512(DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      544(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -1306,6 +1333,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
 	VMOVUPS      768(DX), Y11
+	PREFETCHT0   768(DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      800(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -1325,7 +1353,9 @@ block:
 	VPBROADCASTD 28(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
+	PREFETCHT0   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y9
+	PREFETCHT0   128(CX)(R9*1)
 	VCVTPH2PS    128(CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y9, Y11, Y11
@@ -1753,7 +1783,7 @@ block:
 	RET
 
 // func quant4x16n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant4x16n4kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -1766,11 +1796,13 @@ TEXT ·quant4x16n4kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    more+48(FP), R11
-	MOVQ    $+8, R12
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    more+48(FP), R12
+	MOVQ    $+8, R13
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y8
-	MOVQ    first+80(FP), R13
-	TESTQ   R13, R13
+	MOVQ    first+80(FP), R14
+	TESTQ   R14, R14
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -1792,6 +1824,7 @@ block:
 	VPXOR        Y6, Y6, Y6
 	VPXOR        Y7, Y7, Y7
 	VMOVUPS      (DX), Y11
+	PREFETCHT0   (DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      32(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -1824,6 +1857,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
 	VMOVUPS      256(DX), Y11
+	PREFETCHT0   256(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      288(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -1856,6 +1890,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
 	VMOVUPS      512(DX), Y11
+	PREFETCHT0   512(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      544(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -1888,6 +1923,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
 	VMOVUPS      768(DX), Y11
+	PREFETCHT0   768(DX)(R11*1)
 	VPAND        Y8, Y11, Y9
 	VMOVUPS      800(DX), Y12
 	VPAND        Y8, Y12, Y10
@@ -1919,13 +1955,15 @@ block:
 	VPBROADCASTD 28(R8), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xf1 // VPDPBUSD     Y9, Y11, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf9 // VPDPBUSD     Y9, Y12, Y7
+	PREFETCHT0   (CX)(R11*1)
 	VPMOVZXBD    (CX), Y9
 	VCVTDQ2PS    Y9, Y9
-	VCVTPH2PS    (R11), Y10
+	VCVTPH2PS    (R12), Y10
 	VMULPS       Y10, Y9, Y9
+	PREFETCHT0   64(CX)(R11*1)
 	VPMOVZXBD    64(CX), Y10
 	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    128(R11), Y11
+	VCVTPH2PS    128(R12), Y11
 	VMULPS       Y11, Y10, Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y9, Y11, Y11
@@ -1957,11 +1995,11 @@ block:
 	VMOVUPS      Y6, (R10)
 	VPMOVZXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R11), Y2
+	VCVTPH2PS    16(R12), Y2
 	VMULPS       Y2, Y0, Y0
 	VPMOVZXBD    72(CX), Y2
 	VCVTDQ2PS    Y2, Y2
-	VCVTPH2PS    144(R11), Y4
+	VCVTPH2PS    144(R12), Y4
 	VMULPS       Y4, Y2, Y2
 	VBROADCASTSS 32(AX), Y4
 	VMULPS       Y0, Y4, Y4
@@ -1993,10 +2031,10 @@ block:
 	VMOVUPS      Y7, 32(R10)
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R12
+	DECQ         R13
 	JNZ          sameSuper
-	ADDQ         $+256, R11
-	MOVQ         $+8, R12
+	ADDQ         $+256, R12
+	MOVQ         $+8, R13
 
 sameSuper:
 	ADDQ $+48, AX
@@ -2007,7 +2045,7 @@ sameSuper:
 	RET
 
 // func quant2x16n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant2x16n4kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -2016,11 +2054,13 @@ TEXT ·quant2x16n4kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    out+0(FP), SI
 	MOVQ    xStride+24(FP), DI
 	MOVQ    outStride+8(FP), R8
-	MOVQ    more+48(FP), R9
-	MOVQ    $+8, R10
+	MOVQ    headStep+56(FP), R9
+	SHLQ    $0x03, R9
+	MOVQ    more+48(FP), R10
+	MOVQ    $+8, R11
 	VMOVUPS constantsAVXVNNI<>+576(SB), Y4
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      goOn
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
@@ -2040,6 +2080,7 @@ block:
 	VPXOR        Y2, Y2, Y2
 	VPXOR        Y3, Y3, Y3
 	VMOVUPS      (DX), Y11
+	PREFETCHT0   (DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      32(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -2060,6 +2101,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
 	VMOVUPS      256(DX), Y11
+	PREFETCHT0   256(DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      288(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -2080,6 +2122,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
 	VMOVUPS      512(DX), Y11
+	PREFETCHT0   512(DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      544(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -2100,6 +2143,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
 	VMOVUPS      768(DX), Y11
+	PREFETCHT0   768(DX)(R9*1)
 	VPAND        Y4, Y11, Y9
 	VMOVUPS      800(DX), Y12
 	VPAND        Y4, Y12, Y10
@@ -2119,13 +2163,15 @@ block:
 	VPBROADCASTD 28(AX)(DI*1), Y9
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x25; BYTE $0x50; BYTE $0xd1 // VPDPBUSD     Y9, Y11, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd9 // VPDPBUSD     Y9, Y12, Y3
+	PREFETCHT0   (CX)(R9*1)
 	VPMOVZXBD    (CX), Y9
 	VCVTDQ2PS    Y9, Y9
-	VCVTPH2PS    (R9), Y10
+	VCVTPH2PS    (R10), Y10
 	VMULPS       Y10, Y9, Y9
+	PREFETCHT0   64(CX)(R9*1)
 	VPMOVZXBD    64(CX), Y10
 	VCVTDQ2PS    Y10, Y10
-	VCVTPH2PS    128(R9), Y11
+	VCVTPH2PS    128(R10), Y11
 	VMULPS       Y11, Y10, Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y9, Y11, Y11
@@ -2141,11 +2187,11 @@ block:
 	VFMADD231PS  Y10, Y0, Y7
 	VPMOVZXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R9), Y2
+	VCVTPH2PS    16(R10), Y2
 	VMULPS       Y2, Y0, Y0
 	VPMOVZXBD    72(CX), Y2
 	VCVTDQ2PS    Y2, Y2
-	VCVTPH2PS    144(R9), Y9
+	VCVTPH2PS    144(R10), Y9
 	VMULPS       Y9, Y2, Y2
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y0, Y9, Y9
@@ -2161,10 +2207,10 @@ block:
 	VFMADD231PS  Y2, Y0, Y8
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R10
+	DECQ         R11
 	JNZ          sameSuper
-	ADDQ         $+256, R9
-	MOVQ         $+8, R10
+	ADDQ         $+256, R10
+	MOVQ         $+8, R11
 
 sameSuper:
 	ADDQ    $+48, AX
@@ -2619,7 +2665,7 @@ sameSuper:
 	RET
 
 // func quant4x16t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant4x16t4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -2632,11 +2678,13 @@ TEXT ·quant4x16t4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           outStride+8(FP), R9
 	LEAQ           (SI)(R9*2), R10
 	ADDQ           R9, R10
+	MOVQ           headStep+56(FP), R11
+	SHLQ           $0x03, R11
 	VMOVUPS        constantsAVXVNNI<>+576(SB), Y8
-	MOVQ           more+48(FP), R11
-	VBROADCASTI128 (R11), Y9
-	MOVQ           first+80(FP), R11
-	TESTQ          R11, R11
+	MOVQ           more+48(FP), R12
+	VBROADCASTI128 (R12), Y9
+	MOVQ           first+80(FP), R12
+	TESTQ          R12, R12
 	JZ             block
 	VPXOR          Y0, Y0, Y0
 	VMOVUPS        Y0, (SI)
@@ -2674,6 +2722,7 @@ block:
 	VPSUBD       Y10, Y6, Y6
 	VPSUBD       Y10, Y7, Y7
 	VMOVUPS      (DX), Y12
+	PREFETCHT0   (DX)(R11*1)
 	VPAND        Y8, Y12, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VMOVUPS      32(DX), Y13
@@ -2710,6 +2759,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y12, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y13, Y7
 	VMOVUPS      256(DX), Y12
+	PREFETCHT0   256(DX)(R11*1)
 	VPAND        Y8, Y12, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VMOVUPS      288(DX), Y13
@@ -2746,6 +2796,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y12, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y13, Y7
 	VMOVUPS      512(DX), Y12
+	PREFETCHT0   512(DX)(R11*1)
 	VPAND        Y8, Y12, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VMOVUPS      544(DX), Y13
@@ -2782,6 +2833,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y12, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y13, Y7
 	VMOVUPS      768(DX), Y12
+	PREFETCHT0   768(DX)(R11*1)
 	VPAND        Y8, Y12, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VMOVUPS      800(DX), Y13
@@ -2817,6 +2869,7 @@ block:
 	VPBROADCASTD 28(R8), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y12, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y13, Y7
+	PREFETCHT0   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
@@ -2869,7 +2922,7 @@ block:
 	RET
 
 // func quant2x16t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant2x16t4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -2878,11 +2931,13 @@ TEXT ·quant2x16t4hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           out+0(FP), SI
 	MOVQ           xStride+24(FP), DI
 	MOVQ           outStride+8(FP), R8
+	MOVQ           headStep+56(FP), R9
+	SHLQ           $0x03, R9
 	VMOVUPS        constantsAVXVNNI<>+576(SB), Y4
-	MOVQ           more+48(FP), R9
-	VBROADCASTI128 (R9), Y5
-	MOVQ           first+80(FP), R9
-	TESTQ          R9, R9
+	MOVQ           more+48(FP), R10
+	VBROADCASTI128 (R10), Y5
+	MOVQ           first+80(FP), R10
+	TESTQ          R10, R10
 	JZ             goOn
 	VPXOR          Y6, Y6, Y6
 	VPXOR          Y7, Y7, Y7
@@ -2910,6 +2965,7 @@ block:
 	VPSUBD       Y10, Y2, Y2
 	VPSUBD       Y10, Y3, Y3
 	VMOVUPS      (DX), Y12
+	PREFETCHT0   (DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VPSHUFB      Y10, Y5, Y10
 	VMOVUPS      32(DX), Y13
@@ -2934,6 +2990,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y12, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y13, Y3
 	VMOVUPS      256(DX), Y12
+	PREFETCHT0   256(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VPSHUFB      Y10, Y5, Y10
 	VMOVUPS      288(DX), Y13
@@ -2958,6 +3015,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y12, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y13, Y3
 	VMOVUPS      512(DX), Y12
+	PREFETCHT0   512(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VPSHUFB      Y10, Y5, Y10
 	VMOVUPS      544(DX), Y13
@@ -2982,6 +3040,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y12, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y13, Y3
 	VMOVUPS      768(DX), Y12
+	PREFETCHT0   768(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VPSHUFB      Y10, Y5, Y10
 	VMOVUPS      800(DX), Y13
@@ -3005,6 +3064,7 @@ block:
 	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y12, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y13, Y3
+	PREFETCHT0   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
@@ -3473,7 +3533,7 @@ block:
 	RET
 
 // func quant4x16t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, FMA3
+// Requires: AVX, AVX2, AVXVNNI, FMA3, MMX+
 TEXT ·quant4x16t4wAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -3486,11 +3546,13 @@ TEXT ·quant4x16t4wAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           outStride+8(FP), R9
 	LEAQ           (SI)(R9*2), R10
 	ADDQ           R9, R10
+	MOVQ           headStep+56(FP), R11
+	SHLQ           $0x03, R11
 	VMOVUPS        constantsAVXVNNI<>+576(SB), Y8
-	MOVQ           more+48(FP), R11
-	VBROADCASTI128 (R11), Y9
-	MOVQ           first+80(FP), R11
-	TESTQ          R11, R11
+	MOVQ           more+48(FP), R12
+	VBROADCASTI128 (R12), Y9
+	MOVQ           first+80(FP), R12
+	TESTQ          R12, R12
 	JZ             block
 	VPXOR          Y0, Y0, Y0
 	VMOVUPS        Y0, (SI)
@@ -3528,6 +3590,7 @@ block:
 	VPSUBD       Y10, Y6, Y6
 	VPSUBD       Y10, Y7, Y7
 	VMOVUPS      (DX), Y12
+	PREFETCHT0   (DX)(R11*1)
 	VPAND        Y8, Y12, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VMOVUPS      32(DX), Y13
@@ -3564,6 +3627,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y12, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y13, Y7
 	VMOVUPS      256(DX), Y12
+	PREFETCHT0   256(DX)(R11*1)
 	VPAND        Y8, Y12, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VMOVUPS      288(DX), Y13
@@ -3600,6 +3664,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y12, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y13, Y7
 	VMOVUPS      512(DX), Y12
+	PREFETCHT0   512(DX)(R11*1)
 	VPAND        Y8, Y12, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VMOVUPS      544(DX), Y13
@@ -3636,6 +3701,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y12, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y13, Y7
 	VMOVUPS      768(DX), Y12
+	PREFETCHT0   768(DX)(R11*1)
 	VPAND        Y8, Y12, Y10
 	VPSHUFB      Y10, Y9, Y10
 	VMOVUPS      800(DX), Y13
@@ -3671,6 +3737,7 @@ block:
 	VPBROADCASTD 28(R8), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y12, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y13, Y7
+	PREFETCHT0   (CX)(R11*1)
 	VMOVUPS      (CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
@@ -3723,7 +3790,7 @@ block:
 	RET
 
 // func quant2x16t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, FMA3
+// Requires: AVX, AVX2, AVXVNNI, FMA3, MMX+
 TEXT ·quant2x16t4wAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           x+16(FP), AX
 	MOVQ           head+32(FP), CX
@@ -3732,11 +3799,13 @@ TEXT ·quant2x16t4wAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ           out+0(FP), SI
 	MOVQ           xStride+24(FP), DI
 	MOVQ           outStride+8(FP), R8
+	MOVQ           headStep+56(FP), R9
+	SHLQ           $0x03, R9
 	VMOVUPS        constantsAVXVNNI<>+576(SB), Y4
-	MOVQ           more+48(FP), R9
-	VBROADCASTI128 (R9), Y5
-	MOVQ           first+80(FP), R9
-	TESTQ          R9, R9
+	MOVQ           more+48(FP), R10
+	VBROADCASTI128 (R10), Y5
+	MOVQ           first+80(FP), R10
+	TESTQ          R10, R10
 	JZ             goOn
 	VPXOR          Y6, Y6, Y6
 	VPXOR          Y7, Y7, Y7
@@ -3764,6 +3833,7 @@ block:
 	VPSUBD       Y10, Y2, Y2
 	VPSUBD       Y10, Y3, Y3
 	VMOVUPS      (DX), Y12
+	PREFETCHT0   (DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VPSHUFB      Y10, Y5, Y10
 	VMOVUPS      32(DX), Y13
@@ -3788,6 +3858,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y12, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y13, Y3
 	VMOVUPS      256(DX), Y12
+	PREFETCHT0   256(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VPSHUFB      Y10, Y5, Y10
 	VMOVUPS      288(DX), Y13
@@ -3812,6 +3883,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y12, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y13, Y3
 	VMOVUPS      512(DX), Y12
+	PREFETCHT0   512(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VPSHUFB      Y10, Y5, Y10
 	VMOVUPS      544(DX), Y13
@@ -3836,6 +3908,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y12, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y13, Y3
 	VMOVUPS      768(DX), Y12
+	PREFETCHT0   768(DX)(R9*1)
 	VPAND        Y4, Y12, Y10
 	VPSHUFB      Y10, Y5, Y10
 	VMOVUPS      800(DX), Y13
@@ -3859,6 +3932,7 @@ block:
 	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y12, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x15; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y13, Y3
+	PREFETCHT0   (CX)(R9*1)
 	VMOVUPS      (CX), Y10
 	VBROADCASTSS 32(AX), Y11
 	VMULPS       Y10, Y11, Y11
@@ -4329,7 +4403,7 @@ block:
 	RET
 
 // func quant4x16b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant4x16b8hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -4342,8 +4416,10 @@ TEXT ·quant4x16b8hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -4381,6 +4457,7 @@ block:
 	VPSUBD       Y8, Y6, Y6
 	VPSUBD       Y8, Y7, Y7
 	VMOVUPS      (DX), Y8
+	PREFETCHT1   (DX)(R11*1)
 	VMOVUPS      32(DX), Y9
 	VPBROADCASTD (AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4395,6 +4472,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      256(DX), Y8
+	PREFETCHT1   256(DX)(R11*1)
 	VMOVUPS      288(DX), Y9
 	VPBROADCASTD 4(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4409,6 +4487,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      512(DX), Y8
+	PREFETCHT1   512(DX)(R11*1)
 	VMOVUPS      544(DX), Y9
 	VPBROADCASTD 8(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4423,6 +4502,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      768(DX), Y8
+	PREFETCHT1   768(DX)(R11*1)
 	VMOVUPS      800(DX), Y9
 	VPBROADCASTD 12(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4437,6 +4517,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      1024(DX), Y8
+	PREFETCHT1   1024(DX)(R11*1)
 	VMOVUPS      1056(DX), Y9
 	VPBROADCASTD 16(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4451,6 +4532,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      1280(DX), Y8
+	PREFETCHT1   1280(DX)(R11*1)
 	VMOVUPS      1312(DX), Y9
 	VPBROADCASTD 20(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4465,6 +4547,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      1536(DX), Y8
+	PREFETCHT1   1536(DX)(R11*1)
 	VMOVUPS      1568(DX), Y9
 	VPBROADCASTD 24(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4479,6 +4562,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
 	VMOVUPS      1792(DX), Y8
+	PREFETCHT1   1792(DX)(R11*1)
 	VMOVUPS      1824(DX), Y9
 	VPBROADCASTD 28(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4492,6 +4576,7 @@ block:
 	VPBROADCASTD 28(R8), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
+	PREFETCHT1   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -4544,7 +4629,7 @@ block:
 	RET
 
 // func quant2x16b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant2x16b8hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -4553,8 +4638,10 @@ TEXT ·quant2x16b8hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  out+0(FP), SI
 	MOVQ  xStride+24(FP), DI
 	MOVQ  outStride+8(FP), R8
-	MOVQ  first+80(FP), R9
-	TESTQ R9, R9
+	MOVQ  headStep+56(FP), R9
+	SHLQ  $0x03, R9
+	MOVQ  first+80(FP), R10
+	TESTQ R10, R10
 	JZ    goOn
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
@@ -4582,6 +4669,7 @@ block:
 	VPSUBD       Y8, Y2, Y2
 	VPSUBD       Y8, Y3, Y3
 	VMOVUPS      (DX), Y8
+	PREFETCHT1   (DX)(R9*1)
 	VMOVUPS      32(DX), Y9
 	VPBROADCASTD (AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4590,6 +4678,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
 	VMOVUPS      256(DX), Y8
+	PREFETCHT1   256(DX)(R9*1)
 	VMOVUPS      288(DX), Y9
 	VPBROADCASTD 4(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4598,6 +4687,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
 	VMOVUPS      512(DX), Y8
+	PREFETCHT1   512(DX)(R9*1)
 	VMOVUPS      544(DX), Y9
 	VPBROADCASTD 8(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4606,6 +4696,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
 	VMOVUPS      768(DX), Y8
+	PREFETCHT1   768(DX)(R9*1)
 	VMOVUPS      800(DX), Y9
 	VPBROADCASTD 12(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4614,6 +4705,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
 	VMOVUPS      1024(DX), Y8
+	PREFETCHT1   1024(DX)(R9*1)
 	VMOVUPS      1056(DX), Y9
 	VPBROADCASTD 16(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4622,6 +4714,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
 	VMOVUPS      1280(DX), Y8
+	PREFETCHT1   1280(DX)(R9*1)
 	VMOVUPS      1312(DX), Y9
 	VPBROADCASTD 20(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4630,6 +4723,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
 	VMOVUPS      1536(DX), Y8
+	PREFETCHT1   1536(DX)(R9*1)
 	VMOVUPS      1568(DX), Y9
 	VPBROADCASTD 24(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4638,6 +4732,7 @@ block:
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
 	VMOVUPS      1792(DX), Y8
+	PREFETCHT1   1792(DX)(R9*1)
 	VMOVUPS      1824(DX), Y9
 	VPBROADCASTD 28(AX), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xc2 // VPDPBUSD     Y10, Y8, Y0
@@ -4645,6 +4740,7 @@ block:
 	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
+	PREFETCHT1   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -4998,7 +5094,7 @@ block:
 	RET
 
 // func quant4x16b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant4x16b5hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -5011,8 +5107,10 @@ TEXT ·quant4x16b5hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -5161,6 +5259,7 @@ block:
 	VPBROADCASTD 28(R8), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
+	PREFETCHT1   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -5213,7 +5312,7 @@ block:
 	RET
 
 // func quant2x16b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant2x16b5hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -5222,8 +5321,10 @@ TEXT ·quant2x16b5hAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  out+0(FP), SI
 	MOVQ  xStride+24(FP), DI
 	MOVQ  outStride+8(FP), R8
-	MOVQ  first+80(FP), R9
-	TESTQ R9, R9
+	MOVQ  headStep+56(FP), R9
+	SHLQ  $0x03, R9
+	MOVQ  first+80(FP), R10
+	TESTQ R10, R10
 	JZ    goOn
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
@@ -5314,6 +5415,7 @@ block:
 	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
+	PREFETCHT1   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -5667,7 +5769,7 @@ block:
 	RET
 
 // func quant4x16b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant4x16b5hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -5680,8 +5782,10 @@ TEXT ·quant4x16b5hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    first+80(FP), R11
-	TESTQ   R11, R11
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    first+80(FP), R12
+	TESTQ   R12, R12
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -5814,7 +5918,9 @@ block:
 	VPBROADCASTD 28(R8), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
+	PREFETCHT1   (CX)(R11*1)
 	VCVTPH2PS    (CX), Y8
+	PREFETCHT1   128(CX)(R11*1)
 	VCVTPH2PS    128(CX), Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y8, Y10, Y10
@@ -5884,7 +5990,7 @@ block:
 	RET
 
 // func quant2x16b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant2x16b5hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -5893,8 +5999,10 @@ TEXT ·quant2x16b5hmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  out+0(FP), SI
 	MOVQ  xStride+24(FP), DI
 	MOVQ  outStride+8(FP), R8
-	MOVQ  first+80(FP), R9
-	TESTQ R9, R9
+	MOVQ  headStep+56(FP), R9
+	SHLQ  $0x03, R9
+	MOVQ  first+80(FP), R10
+	TESTQ R10, R10
 	JZ    goOn
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
@@ -5977,7 +6085,9 @@ block:
 	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
+	PREFETCHT1   (CX)(R9*1)
 	VCVTPH2PS    (CX), Y8
+	PREFETCHT1   128(CX)(R9*1)
 	VCVTPH2PS    128(CX), Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y8, Y10, Y10
@@ -6356,7 +6466,7 @@ block:
 	RET
 
 // func quant4x16b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant4x16b5kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -6369,10 +6479,12 @@ TEXT ·quant4x16b5kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    more+48(FP), R11
-	MOVQ    $+8, R12
-	MOVQ    first+80(FP), R13
-	TESTQ   R13, R13
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    more+48(FP), R12
+	MOVQ    $+8, R13
+	MOVQ    first+80(FP), R14
+	TESTQ   R14, R14
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -6505,13 +6617,15 @@ block:
 	VPBROADCASTD 28(R8), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
+	PREFETCHT1   (CX)(R11*1)
 	VPMOVZXBD    (CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R11), Y9
+	VCVTPH2PS    (R12), Y9
 	VMULPS       Y9, Y8, Y8
+	PREFETCHT1   64(CX)(R11*1)
 	VPMOVZXBD    64(CX), Y9
 	VCVTDQ2PS    Y9, Y9
-	VCVTPH2PS    128(R11), Y10
+	VCVTPH2PS    128(R12), Y10
 	VMULPS       Y10, Y9, Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y8, Y10, Y10
@@ -6543,11 +6657,11 @@ block:
 	VMOVUPS      Y6, (R10)
 	VPMOVZXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R11), Y2
+	VCVTPH2PS    16(R12), Y2
 	VMULPS       Y2, Y0, Y0
 	VPMOVZXBD    72(CX), Y2
 	VCVTDQ2PS    Y2, Y2
-	VCVTPH2PS    144(R11), Y4
+	VCVTPH2PS    144(R12), Y4
 	VMULPS       Y4, Y2, Y2
 	VBROADCASTSS 32(AX), Y4
 	VMULPS       Y0, Y4, Y4
@@ -6579,10 +6693,10 @@ block:
 	VMOVUPS      Y7, 32(R10)
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R12
+	DECQ         R13
 	JNZ          sameSuper
-	ADDQ         $+256, R11
-	MOVQ         $+8, R12
+	ADDQ         $+256, R12
+	MOVQ         $+8, R13
 
 sameSuper:
 	ADDQ $+48, AX
@@ -6593,7 +6707,7 @@ sameSuper:
 	RET
 
 // func quant2x16b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant2x16b5kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -6602,10 +6716,12 @@ TEXT ·quant2x16b5kmAVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  out+0(FP), SI
 	MOVQ  xStride+24(FP), DI
 	MOVQ  outStride+8(FP), R8
-	MOVQ  more+48(FP), R9
-	MOVQ  $+8, R10
-	MOVQ  first+80(FP), R11
-	TESTQ R11, R11
+	MOVQ  headStep+56(FP), R9
+	SHLQ  $0x03, R9
+	MOVQ  more+48(FP), R10
+	MOVQ  $+8, R11
+	MOVQ  first+80(FP), R12
+	TESTQ R12, R12
 	JZ    goOn
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
@@ -6688,13 +6804,15 @@ block:
 	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
+	PREFETCHT1   (CX)(R9*1)
 	VPMOVZXBD    (CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R9), Y9
+	VCVTPH2PS    (R10), Y9
 	VMULPS       Y9, Y8, Y8
+	PREFETCHT1   64(CX)(R9*1)
 	VPMOVZXBD    64(CX), Y9
 	VCVTDQ2PS    Y9, Y9
-	VCVTPH2PS    128(R9), Y10
+	VCVTPH2PS    128(R10), Y10
 	VMULPS       Y10, Y9, Y9
 	VBROADCASTSS 32(AX), Y10
 	VMULPS       Y8, Y10, Y10
@@ -6710,11 +6828,11 @@ block:
 	VFMADD231PS  Y9, Y0, Y6
 	VPMOVZXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R9), Y2
+	VCVTPH2PS    16(R10), Y2
 	VMULPS       Y2, Y0, Y0
 	VPMOVZXBD    72(CX), Y2
 	VCVTDQ2PS    Y2, Y2
-	VCVTPH2PS    144(R9), Y8
+	VCVTPH2PS    144(R10), Y8
 	VMULPS       Y8, Y2, Y2
 	VBROADCASTSS 32(AX), Y8
 	VMULPS       Y0, Y8, Y8
@@ -6730,10 +6848,10 @@ block:
 	VFMADD231PS  Y2, Y0, Y7
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R10
+	DECQ         R11
 	JNZ          sameSuper
-	ADDQ         $+256, R9
-	MOVQ         $+8, R10
+	ADDQ         $+256, R10
+	MOVQ         $+8, R11
 
 sameSuper:
 	ADDQ    $+48, AX
@@ -7139,7 +7257,7 @@ sameSuper:
 	RET
 
 // func quant4x16b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant4x16b6k2AVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    x+16(FP), AX
 	MOVQ    head+32(FP), CX
@@ -7152,10 +7270,12 @@ TEXT ·quant4x16b6k2AVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ    outStride+8(FP), R9
 	LEAQ    (SI)(R9*2), R10
 	ADDQ    R9, R10
-	MOVQ    more+48(FP), R11
-	MOVQ    $+8, R12
-	MOVQ    first+80(FP), R13
-	TESTQ   R13, R13
+	MOVQ    headStep+56(FP), R11
+	SHLQ    $0x03, R11
+	MOVQ    more+48(FP), R12
+	MOVQ    $+8, R13
+	MOVQ    first+80(FP), R14
+	TESTQ   R14, R14
 	JZ      block
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SI)
@@ -7248,9 +7368,10 @@ block:
 	VPBROADCASTD 12(R8), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
+	PREFETCHT1   (CX)(R11*1)
 	VPMOVSXBD    (CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R11), Y9
+	VCVTPH2PS    (R12), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -7274,7 +7395,7 @@ block:
 	VMOVUPS      Y6, (R10)
 	VPMOVSXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R11), Y2
+	VCVTPH2PS    16(R12), Y2
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 32(AX), Y2
 	VMULPS       Y0, Y2, Y2
@@ -7384,9 +7505,10 @@ block:
 	VPBROADCASTD 28(R8), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xf2 // VPDPBUSD     Y10, Y8, Y6
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xfa // VPDPBUSD     Y10, Y9, Y7
+	PREFETCHT1   64(CX)(R11*1)
 	VPMOVSXBD    64(CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R11), Y9
+	VCVTPH2PS    (R12), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -7410,7 +7532,7 @@ block:
 	VMOVUPS      Y6, (R10)
 	VPMOVSXBD    72(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R11), Y2
+	VCVTPH2PS    16(R12), Y2
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 32(AX), Y2
 	VMULPS       Y0, Y2, Y2
@@ -7434,10 +7556,10 @@ block:
 	VMOVUPS      Y7, 32(R10)
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R12
+	DECQ         R13
 	JNZ          sameSuper
-	ADDQ         $+128, R11
-	MOVQ         $+8, R12
+	ADDQ         $+128, R12
+	MOVQ         $+8, R13
 
 sameSuper:
 	ADDQ $+48, AX
@@ -7448,7 +7570,7 @@ sameSuper:
 	RET
 
 // func quant2x16b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3
+// Requires: AVX, AVX2, AVXVNNI, F16C, FMA3, MMX+
 TEXT ·quant2x16b6k2AVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  x+16(FP), AX
 	MOVQ  head+32(FP), CX
@@ -7457,10 +7579,12 @@ TEXT ·quant2x16b6k2AVXVNNI(SB), NOSPLIT, $0-88
 	MOVQ  out+0(FP), SI
 	MOVQ  xStride+24(FP), DI
 	MOVQ  outStride+8(FP), R8
-	MOVQ  more+48(FP), R9
-	MOVQ  $+8, R10
-	MOVQ  first+80(FP), R11
-	TESTQ R11, R11
+	MOVQ  headStep+56(FP), R9
+	SHLQ  $0x03, R9
+	MOVQ  more+48(FP), R10
+	MOVQ  $+8, R11
+	MOVQ  first+80(FP), R12
+	TESTQ R12, R12
 	JZ    goOn
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
@@ -7519,9 +7643,10 @@ block:
 	VPBROADCASTD 12(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
+	PREFETCHT1   (CX)(R9*1)
 	VPMOVSXBD    (CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R9), Y9
+	VCVTPH2PS    (R10), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -7533,7 +7658,7 @@ block:
 	VFMADD231PS  Y0, Y2, Y6
 	VPMOVSXBD    8(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R9), Y2
+	VCVTPH2PS    16(R10), Y2
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 32(AX), Y2
 	VMULPS       Y0, Y2, Y2
@@ -7591,9 +7716,10 @@ block:
 	VPBROADCASTD 28(AX)(DI*1), Y10
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x3d; BYTE $0x50; BYTE $0xd2 // VPDPBUSD     Y10, Y8, Y2
 	BYTE $0xc4; BYTE $0xc2; BYTE $0x35; BYTE $0x50; BYTE $0xda // VPDPBUSD     Y10, Y9, Y3
+	PREFETCHT1   64(CX)(R9*1)
 	VPMOVSXBD    64(CX), Y8
 	VCVTDQ2PS    Y8, Y8
-	VCVTPH2PS    (R9), Y9
+	VCVTPH2PS    (R10), Y9
 	VMULPS       Y9, Y8, Y8
 	VBROADCASTSS 32(AX), Y9
 	VMULPS       Y8, Y9, Y9
@@ -7605,7 +7731,7 @@ block:
 	VFMADD231PS  Y0, Y2, Y6
 	VPMOVSXBD    72(CX), Y0
 	VCVTDQ2PS    Y0, Y0
-	VCVTPH2PS    16(R9), Y2
+	VCVTPH2PS    16(R10), Y2
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 32(AX), Y2
 	VMULPS       Y0, Y2, Y2
@@ -7617,10 +7743,10 @@ block:
 	VFMADD231PS  Y1, Y3, Y7
 	ADDQ         headStep+56(FP), CX
 	ADDQ         weightStep+64(FP), DX
-	DECQ         R10
+	DECQ         R11
 	JNZ          sameSuper
-	ADDQ         $+128, R9
-	MOVQ         $+8, R10
+	ADDQ         $+128, R10
+	MOVQ         $+8, R11
 
 sameSuper:
 	ADDQ    $+48, AX

@@ -35,6 +35,9 @@ type quantKind struct {
 	most    int // largest magnitude of a weight as AVX2 multiplies it
 }
 
+// expanded reports whether the weights are those that expand writes, which are in the first-level cache.
+func (k *quantKind) expanded() bool { return k.weights == asBytes && k.most < 128 }
+
 // packing is the storage of weights: bytes, nibbles that are integers themselves or their lower bits,
 // or nibbles that are indices into a table.
 type packing int
@@ -86,6 +89,7 @@ type quant struct {
 	x, x3, xStride     reg.Register
 	out, out3, oStride reg.Register
 	head, weights      reg.Register
+	ahead              reg.Register     // bytes from a block to that of the next part of the panel; nil for a single row
 	super, left        reg.Register     // pointer to the f16 of factors, and how many blocks still share them
 	acc                []reg.VecVirtual // [row][vector] of the chain; nil if they are in memory, at out
 	sums               []reg.VecVirtual // [row][vector] of integers
@@ -108,6 +112,10 @@ func (t *target) quant(shape tile, kind quantKind) {
 	q.out = Load(Param("out"), GP64())
 	q.xStride, q.x3 = t.thirdRow(q.rows, q.x, "xStride")
 	q.oStride, q.out3 = t.thirdRow(q.rows, q.out, "outStride")
+	if q.rows > 1 {
+		q.ahead = Load(Param("headStep"), GP64())
+		SHLQ(U8(3), q.ahead)
+	}
 	q.sums = t.vectors(q.rows * q.vectors)
 	if !t.vnni && q.period() < 8/kind.subs && q.period() > 1 {
 		q.halfway = AllocLocal(len(q.sums) * t.bytes())
@@ -339,8 +347,29 @@ func (q *quant) pair(j, v, n int, use func(w []reg.VecVirtual, j int)) {
 func (q *quant) load(i, v int) reg.VecVirtual {
 	w, at := q.vector(), Mem{Base: q.weights, Disp: i*panelCols*4 + v*q.bytes()}
 	VMOVUPS(at, w)
+	if !q.kind.expanded() {
+		q.fetchNext(at, v*q.bytes())
+	}
 	return w
 }
+
+// fetchNext generates the prefetch of what is at the given address in the next part of the panel, for tiles
+// of several rows. They read a panel in columns of a cache line, so the processor's own prefetcher sees
+// no sequence. offset is the address's distance from the tile's first column.
+func (q *quant) fetchNext(at Mem, offset int) {
+	if q.ahead == nil || offset%cacheLine != 0 {
+		return
+	}
+	at.Index, at.Scale = q.ahead, 1
+	if q.kind.weights == asBytes { // two parts are too large for the first-level cache
+		PREFETCHT1(at)
+	} else {
+		PREFETCHT0(at)
+	}
+}
+
+// cacheLine is the size of a cache line in bytes.
+const cacheLine = 64
 
 // fetch generates what is due of a single row's prefetches, once quads j and j+1 of vector v are done.
 // They go through the block in the order of addresses, whatever the order of use: the processor's own
@@ -349,7 +378,6 @@ func (q *quant) fetch(j, v int) {
 	if q.rows != 1 {
 		return
 	}
-	const cacheLine = 64
 	lines, turns := q.weightBytes()/cacheLine, 4*q.vectors
 	for turn := j/2*q.vectors + v + 1; q.fetched*turns < turn*lines; q.fetched++ {
 		PREFETCHT0(Mem{Base: q.weights, Disp: aheadWeights + cacheLine*q.fetched})
@@ -516,9 +544,10 @@ func (q *quant) addPairs(a, size reg.VecVirtual, i, j int) {
 func (q *quant) scale(i, v int) reg.VecVirtual {
 	dst, size := q.vector(), []int{halves: 2, floats: 4, factors: 1}[q.kind.scales]
 	at := Mem{Base: q.head, Disp: size * (i*panelCols + v*q.lanes)}
-	if q.rows == 1 && v*q.lanes*size%64 == 0 {
+	if q.rows == 1 && v*q.lanes*size%cacheLine == 0 {
 		PREFETCHT0(at.Offset(aheadWeights))
 	}
+	q.fetchNext(at, v*q.lanes*size)
 	switch q.kind.scales {
 	case floats:
 		VMOVUPS(at, dst)
