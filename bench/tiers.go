@@ -50,7 +50,9 @@ func (c TiersConfig) withDefaults() TiersConfig {
 }
 
 // Positions returns how many tokens a request has, with its answer.
-func (c TiersConfig) Positions() int { return c.withDefaults().PromptTokens + tierQuestion + tierAnswer }
+func (c TiersConfig) Positions() int {
+	return c.withDefaults().PromptTokens + tierQuestion + tierAnswer
+}
 
 func (c *TiersConfig) validate() error {
 	errs := []error{bounds.Check("bench", c)}
