@@ -96,7 +96,7 @@ func (s *Scheduler) Found(tier kv.Tier, xs []mempool.Extent) {
 // of the scheduler: the store reports them in Done.Gone.
 func (s *Scheduler) Gone(tier kv.Tier, keys []mempool.Key) {
 	if s.tiers != nil && s.tiers.policy.Has(tier) {
-		s.tiers.policy.Gone(tier, keys...)
+		s.tiers.policy.Gone(tier, keys)
 		s.verify()
 	}
 }
@@ -282,7 +282,7 @@ func (t *tiers) lose(pages []kv.PageID, to fate) {
 	}
 	t.collect() // before forget, which loses their pages
 	for i, r := range t.leaving {
-		t.policy.Gone(kv.TierDevice, r.key)
+		t.policy.Evicted(r.key)
 		t.forget(r)
 		t.leaving[i] = nil
 	}

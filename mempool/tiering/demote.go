@@ -11,7 +11,7 @@ import (
 // Demote must be called before the device evicts an extent. It begins a write to the fastest
 // lower tier that can take it now, preceded by writes of the parents that are missing there;
 // Begun returns these moves. If no tier takes it, the extent counts as lost. The caller calls
-// Gone afterwards in any case.
+// Evicted afterwards in any case.
 func (p *Policy) Demote(now time.Duration, k mempool.Key) {
 	n, first := p.nodes[k], p.below(kv.TierDevice)
 	if n == nil || p.flushing || int(first) == kv.Tiers || !p.serves(n, first) {

@@ -112,7 +112,7 @@ func (p *Policy) Clear() {
 			switch {
 			case !x.Parent.IsZero():
 			case i == int(kv.TierDevice) || t.Kept:
-				p.Gone(kv.Tier(i), x.Key)
+				p.gone(kv.Tier(i), x.Key)
 			default:
 				discardIn(p, kv.Tier(i), x.Key)
 			}

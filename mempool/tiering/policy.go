@@ -148,7 +148,7 @@ func (p *Policy) Computed(now time.Duration, xs []mempool.Extent, dst []mempool.
 		}
 		if tail, ok := outgrown(p, kv.TierDevice, &xs[i]); ok && !device.Has(xs[i].Key) {
 			dst = append(dst, tail)
-			p.Gone(kv.TierDevice, tail)
+			p.gone(kv.TierDevice, tail)
 		}
 		if !p.add(kv.TierDevice, &xs[i], 0) { // its parent is not on the device
 			p.forget(xs[i].Key)
@@ -273,13 +273,21 @@ func (p *Policy) on(t kv.Tier, k mempool.Key) bool {
 	return int(t) < kv.Tiers && p.tiers[t] != nil && p.tiers[t].index.Has(k) && !p.tiers[t].dropping[k]
 }
 
-// Gone reports that a tier no longer has some extents. They and their descendants leave its index. If the
-// tier is the device, which has evicted them, writes of them from it that have not begun are abandoned.
-func (p *Policy) Gone(t kv.Tier, keys ...mempool.Key) {
+// Evicted reports that the device has evicted an extent and its descendants. Writes of them from
+// the device that have not begun are abandoned.
+func (p *Policy) Evicted(k mempool.Key) { p.gone(kv.TierDevice, k) }
+
+// Gone reports that a tier's store no longer has some extents.
+func (p *Policy) Gone(t kv.Tier, keys []mempool.Key) {
 	for _, k := range keys {
-		for _, h := range p.tiers[t].index.RemoveTree(k, nil) {
-			p.removed(t, h.Key)
-		}
+		p.gone(t, k)
+	}
+}
+
+// gone removes an extent and its descendants from a tier's index.
+func (p *Policy) gone(t kv.Tier, k mempool.Key) {
+	for _, h := range p.tiers[t].index.RemoveTree(k, nil) {
+		p.removed(t, h.Key)
 	}
 }
 

@@ -218,7 +218,7 @@ func (p *Policy) read(now time.Duration, m *move, err error, took time.Duration)
 			t.late(now, m)
 		}
 	default:
-		p.Gone(m.From, m.Extent.Key)
+		p.gone(m.From, m.Extent.Key)
 	}
 	p.answer(m, err == nil)
 	p.forget(m.Extent.Key)
@@ -234,5 +234,5 @@ func (p *Policy) dropped(m *move) {
 		}
 	}
 	t.index.Unpin(m.Extent.Key)
-	p.Gone(m.From, m.Extent.Key)
+	p.gone(m.From, m.Extent.Key)
 }

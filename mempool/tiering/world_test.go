@@ -168,7 +168,7 @@ func (w *world) discard() {
 
 func (w *world) evict(k mempool.Key) {
 	delete(w.tiers[kv.TierDevice], k)
-	w.p.Gone(kv.TierDevice, k)
+	w.p.Evicted(k)
 }
 
 // next takes the moves to begin and checks that each is allowed.
@@ -256,7 +256,7 @@ func (w *world) do(m Move, fault bool) error {
 			return mempool.ErrDeadline
 		case ok && fault:
 			w.failed[key] = true
-			w.p.Gone(m.From, w.remove(m.From, k)...)
+			w.p.Gone(m.From, w.remove(m.From, k))
 			return mempool.ErrCorrupt
 		case !ok:
 			w.failed[key] = true
