@@ -1,6 +1,7 @@
 package schedtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,12 +25,11 @@ type lower struct {
 	moves    map[tiering.MoveID]*carried
 	ledger   *tierLedger
 	messages int                                 // messages to the scheduler in flight
-	took     func() time.Duration                // draws the duration of the next operation
+	took     func(m *tiering.Move) time.Duration // draws the duration of the next operation of a move
 	fault    func(m *tiering.Move) (error, bool) // draws the operation's error, and whether it misses its deadline
 	ended    func(c *carried, err error)         // called with each ending; may be nil
 	speedup  time.Duration                       // factor by which stores report too short times
 	lost     []*record                           // that the shared store had
-	foreign  map[mempool.Key]bool                // written to the shared store by other processes
 }
 
 // record is an extent in a store.
@@ -37,6 +37,7 @@ type record struct {
 	extent   mempool.Extent
 	pages    [][]byte
 	contents []*content // of its pages; nil: KV of another process, or from before a restart
+	foreign  bool       // another process has written it; the scheduler may not know it
 }
 
 // carried is a move that has not ended.
@@ -52,8 +53,8 @@ type carried struct {
 }
 
 func newLower(r *rig, cfg *tiering.Config) lower {
-	l := lower{r: r, cfg: cfg, moves: map[tiering.MoveID]*carried{}, speedup: 1, foreign: map[mempool.Key]bool{}}
-	l.took = func() time.Duration { return 0 }
+	l := lower{r: r, cfg: cfg, moves: map[tiering.MoveID]*carried{}, speedup: 1}
+	l.took = func(*tiering.Move) time.Duration { return 0 }
 	l.fault = func(*tiering.Move) (error, bool) { return nil, false }
 	if cfg != nil {
 		l.layout = cfg.Layout
@@ -145,7 +146,7 @@ func (l *lower) copied() {
 func (l *lower) later(c *carried, do func(*carried, error)) {
 	now := l.r.clock.Now()
 	err, late := l.fault(&c.Move)
-	at := now + l.took()
+	at := now + l.took(&c.Move)
 	if late && c.Deadline > 0 || c.Deadline > 0 && at > c.Deadline {
 		at, err = max(c.Deadline, now), mempool.ErrDeadline
 	}
@@ -199,7 +200,7 @@ func (l *lower) mayDrop(t kv.Tier, k mempool.Key) error {
 	for _, c := range sortedKeys(l.stores[t]) {
 		switch r := l.stores[t][c]; {
 		case r == nil || r.extent.Parent != k:
-		case l.foreign[c]: // the scheduler may not know it yet
+		case r.foreign:
 			l.lose(t, c)
 		default:
 			l.r.fail("tiers", "extent %s is dropped from %v before its child %s", k.Short(), t, r.extent.Key.Short())
@@ -290,7 +291,7 @@ func (l *lower) cancel(id tiering.MoveID) {
 	}
 	c.canceled = true
 	if !c.copying {
-		l.r.clock.At(l.r.clock.Now()+l.took(), func() {
+		l.r.clock.At(l.r.clock.Now()+l.took(&c.Move), func() {
 			if !l.r.closed && l.moves[id] == c && !c.copying {
 				l.end(c, mempool.ErrCanceled)
 			}
@@ -314,7 +315,7 @@ func (l *lower) end(c *carried, err error) {
 	if !ok {
 		return
 	}
-	took := l.took() / l.speedup
+	took := l.took(&c.Move) / l.speedup
 	l.tell(func() {
 		l.r.note("move %d has ended: %v", c.ID, err)
 		if c.Kind == tiering.Write && err != nil {
@@ -360,10 +361,30 @@ func (l *lower) refind() {
 	rec, store := l.lost[last], l.stores[kv.TierShared]
 	l.lost = l.lost[:last]
 	if x := &rec.extent; store[x.Key] == nil && (x.Parent.IsZero() || store[x.Parent] != nil) {
-		store[x.Key], l.foreign[x.Key] = &record{extent: rec.extent, pages: rec.pages}, true
+		store[x.Key] = &record{extent: rec.extent, pages: rec.pages, foreign: true}
 		l.r.note("another process writes %s", x.Key.Short())
 		l.tell(func() { l.r.sched.Found(kv.TierShared, []mempool.Extent{*x}) })
 	}
+}
+
+// lookAgain tells the scheduler all that other processes have written to the shared store, if it
+// knows less than the store has. The scheduler ignores what it hears of while its own write under
+// the same key is in flight, if that write is of wrong KV: it can't tell the records apart.
+func (l *lower) lookAgain() {
+	store := l.stores[kv.TierShared]
+	if len(store) == l.r.sched.Metrics().Tiers[kv.TierShared].Extents {
+		return
+	}
+	var found []mempool.Extent
+	for _, k := range sortedKeys(store) {
+		if store[k].foreign {
+			found = append(found, store[k].extent)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b mempool.Extent) int { return cmp.Compare(a.Start, b.Start) }) // parents first
+	l.r.note("another look at the shared tier finds %d extents of other processes", len(found))
+	l.r.sched.Found(kv.TierShared, found)
+	l.r.publish(l.r.sched.TakeEvents(l.r.events[:0]))
 }
 
 // probe tells the scheduler what the shared store has of a prompt now, as a shell does when a

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -125,7 +126,7 @@ func newWorld(o Options) (*world, error) {
 	if w.setup.restarts {
 		w.steps = (o.Steps + 1) / 2
 	}
-	w.lower.took = func() time.Duration { return w.mover.wait(w.setup.store) }
+	w.lower.took = func(*tiering.Move) time.Duration { return w.mover.wait(w.setup.store) }
 	w.lower.fault = w.setup.storeFault
 	w.mail.delay = func() time.Duration { return w.post.wait(w.setup.pool) }
 	w.listener = w.heard

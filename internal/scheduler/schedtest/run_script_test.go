@@ -21,8 +21,9 @@ import (
 //	complete        take the result of the oldest plan; show what callers get
 //	step [n]        next and complete, n times
 //	run [n]         until nothing is open, or n steps; show the endings
-//	stores took=5ms fail=io|corrupt|hang [move=7]   how operations of stores go from now on, or that
-//	                of one move; without arguments they are fast and sound
+//	stores took=5ms [slow=7] fail=io|corrupt|hang [move=7]   how operations of stores go from now
+//	                on; slow and move name the only move that takes so long or fails; without
+//	                arguments they are fast and sound
 //	moved [n]       advance the clock until a move ends, or n of them; show how
 //	tiers           what each tier below the device has, and has done
 //	other [lose=(0..11)]   another process removes an extent from the shared tier, or writes it again

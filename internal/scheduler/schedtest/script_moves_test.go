@@ -35,13 +35,18 @@ func scriptTiers(a *args, pageTokens int) (*tiering.Config, error) {
 
 // stores sets the duration and the error of later operations of stores.
 func (s *Script) stores(a *args) (string, error) {
-	took, fail, only := a.duration("took"), a.text("fail", ""), a.number("move", 0)
+	took, fail, only, slow := a.duration("took"), a.text("fail", ""), a.number("move", 0), a.number("slow", 0)
 	faults := map[string]error{"": nil, "io": errIO, "corrupt": mempool.ErrCorrupt, "hang": errHangs}
 	err, known := faults[fail]
 	if !known {
 		a.fail("fail: want io, corrupt or hang")
 	}
-	s.rig.lower.took = func() time.Duration { return took }
+	s.rig.lower.took = func(m *tiering.Move) time.Duration {
+		if slow > 0 && m.ID != tiering.MoveID(slow) {
+			return 0
+		}
+		return took
+	}
 	s.rig.lower.fault = func(m *tiering.Move) (error, bool) {
 		if only > 0 && m.ID != tiering.MoveID(only) {
 			return nil, false

@@ -122,9 +122,10 @@ func (c *tierLedger) waiting(known bool) []scheduler.Wait {
 	return c.r.sched.Waiting(nil)
 }
 
-// holdings returns an error if the contents of a tier differ from the scheduler's figures
-// or from its events, or exceed the quota.
+// holdings fails if the contents of a tier differ from the scheduler's figures or from its
+// events, or exceed the quota.
 func (c *tierLedger) holdings() {
+	c.r.lower.lookAgain()
 	l, m := &c.r.lower, c.r.sched.Metrics()
 	for i := kv.TierHost; int(i) < kv.Tiers; i++ {
 		t := &l.cfg.Tiers[i]
