@@ -40,17 +40,37 @@ func (x *prefixes) distrust(q *sequence) {
 // q's KV and stored. It does not wait until the tree gives up its copy: a marked node with private
 // spaces below it stays, and what capacity evicts would be written to a lower tier.
 func (x *prefixes) discardBelow(q *sequence) {
-	if x.tiers == nil {
+	if x.fetches == nil {
 		return
 	}
-	for _, e := range x.tiers.layout.AppendExtents(nil, q.req.Namespace, q.tokens, q.req.Media) {
+	x.fetches.distrust(q)
+	for _, e := range x.fetches.layout.AppendExtents(nil, q.req.Namespace, q.tokens, q.req.Media) {
 		if e.Start+len(e.Tokens) <= q.first {
 			continue
 		}
-		for _, k := range x.tiers.policy.Parts(&e, nil) {
-			x.tiers.discard(k)
+		for _, k := range x.fetches.policy.Parts(&e, nil) {
+			x.fetches.discard(k)
 		}
-		x.tiers.discard(e.Key)
+		x.fetches.discard(e.Key)
+	}
+}
+
+// distrust gives up those parts of fetches that may hold wrong KV of q: KV of tokens after
+// q.first that the fetching sequence has in common with q, and what continues it. The policy
+// discards what is in the tiers and cancels reads; but a part may have arrived, or arrive in
+// spite of that, while it waits for an earlier one. The fetch ends at the gap.
+func (fs *fetches) distrust(q *sequence) {
+	for _, r := range fs.waiting {
+		if r.req.Namespace != q.req.Namespace || q.shares(r, 0, r.tokens, q.tokens) <= q.first {
+			continue
+		}
+		for i := range r.fetch.parts[r.fetch.next:] {
+			p := &r.fetch.parts[r.fetch.next+i]
+			// A read that has not begun never will: the policy takes it out of its queue.
+			if a := fs.reading[p.Move]; p.end() > q.first && (a == nil || a.begun) {
+				fs.giveUp(r, p)
+			}
+		}
 	}
 }
 
@@ -62,8 +82,8 @@ func (x *prefixes) vouch(q *sequence) {
 	if x.cache != nil {
 		x.cache.Trust(q.pin)
 	}
-	if x.tiers != nil && x.cfg.Tiers.Mode == tiering.Through && q.done >= q.target && !x.flushedSince(q) {
-		x.tiers.computed(q, q.done, false)
+	if x.fetches != nil && x.cfg.Tiers.Mode == tiering.Through && q.done >= q.target && !x.flushedSince(q) {
+		x.fetches.computed(q, q.done, false)
 	}
 }
 

@@ -299,10 +299,7 @@ func (fs *fetches) goOn(q *sequence) {
 	fs.queue.requeue(q)
 }
 
-// letGo ends the fetch of q before all of it has been adopted, if q is fetching. It
-// releases the pages of parts that have arrived after a part that has not, and the pages of
-// reads that have not begun. A read in progress still writes to its pages, so those are
-// released when it ends.
+// letGo ends the fetch of q before all of it has been adopted, if q is fetching.
 func (fs *fetches) letGo(q *sequence) {
 	i := slices.Index(fs.waiting, q)
 	if i < 0 {
@@ -310,24 +307,32 @@ func (fs *fetches) letGo(q *sequence) {
 	}
 	fs.waiting = slices.Delete(fs.waiting, i, i+1)
 	f := q.fetch
-	for _, p := range f.parts[f.next:] {
-		if p.arrived {
-			fs.release(p.pages)
-			continue
-		}
-		a := fs.reading[p.Move]
-		if a == nil || a.q != q {
-			continue
-		}
-		if a.q = nil; !a.begun {
-			delete(fs.reading, p.Move)
-			fs.coming -= count(a.pages)
-			fs.release(a.pages)
-		}
+	for i := range f.parts[f.next:] {
+		fs.giveUp(q, &f.parts[f.next+i])
 	}
 	f.parts, f.next = nil, 0
 	fs.policy.Forget(q.fetchID())
 	fs.collect()
+}
+
+// giveUp releases the pages of a part of q's fetch that is not adopted: those of a part that
+// has arrived after one that has not, and those of a read that has not begun. A read in
+// progress still writes to its pages, so those are released when it ends.
+func (fs *fetches) giveUp(q *sequence, p *part) {
+	if p.arrived {
+		fs.release(p.pages)
+		p.pages, p.arrived = nil, false
+		return
+	}
+	a := fs.reading[p.Move]
+	if a == nil || a.q != q {
+		return
+	}
+	if a.q = nil; !a.begun {
+		delete(fs.reading, p.Move)
+		fs.coming -= count(a.pages)
+		fs.release(a.pages)
+	}
 }
 
 // adopt puts parts of q's fetch into the tree and moves q's pin to their end. It takes the

@@ -18,7 +18,7 @@ type prefixes struct {
 	queue   *queue
 	running *runningSet
 	plans   *plans
-	tiers   *tiers // nil: no tiers below the device
+	fetches *fetches // nil: no tiers below the device
 }
 
 // found is the part of a waiting sequence's tokens whose KV exists: whole pages, and after

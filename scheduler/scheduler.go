@@ -69,9 +69,10 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 	}
 	s.tiers, s.room.below = tiers, tiers
 	s.running = runningSet{cfg: &s.cfg, classes: &s.classes, pageTokens: info.PageTokens}
-	s.prefixes = prefixes{cfg: &s.cfg, cache: s.cache, room: &s.room, queue: &s.queue, running: &s.running, plans: &s.plans, tiers: tiers}
+	s.prefixes = prefixes{cfg: &s.cfg, cache: s.cache, room: &s.room, queue: &s.queue, running: &s.running, plans: &s.plans}
 	if tiers != nil {
 		s.fetches = &fetches{tiers: tiers, prefixes: &s.prefixes, queue: &s.queue, running: &s.running}
+		s.prefixes.fetches = s.fetches
 	}
 	s.budget.cfg = &s.cfg
 	s.budget.time = newStepTime(&s.cfg, &info)
