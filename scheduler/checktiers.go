@@ -58,12 +58,16 @@ func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 	return fs.checkResidents()
 }
 
-// checkResidents checks that each resident's pages are in the tree and in byPage.
+// checkResidents checks that the policy knows each resident, and that its pages are in the tree and
+// in byPage.
 func (t *tiers) checkResidents() error {
 	pages := 0
 	for k, r := range t.residents { // any order: only checks
 		if pages += len(r.pages); r.key != k {
 			return fmt.Errorf("scheduler: extent %s is filed as %s", r.key.Short(), k.Short())
+		}
+		if !t.policy.Holds(kv.TierDevice, k) {
+			return fmt.Errorf("scheduler: extent %s has left the device by the policy", k.Short())
 		}
 		for _, p := range r.pages {
 			if !t.room.lease.Cached(p) {

@@ -26,7 +26,7 @@ type tiers struct {
 
 	residents map[mempool.Key]*resident // the extents whose pages are all in the tree
 	byPage    map[kv.PageID][]*resident // the residents on each page
-	tails     []mempool.Key             // scratch of register
+	removed   []mempool.Key             // scratch of register and lose
 	leaving   []*resident               // scratch of lose
 
 	due     []tiering.Move                 // moves for the next plan
@@ -204,12 +204,8 @@ func (t *tiers) hashedAlike(q *sequence) bool {
 // the pages of the sequence by position, and hashes those of its blocks from the start, or
 // nil if unknown. If a longer extent replaces a partial one, the partial one is forgotten.
 func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID, hashes []kv.BlockHash) {
-	t.tails = t.policy.Computed(t.now, xs, t.tails[:0])
-	for _, k := range t.tails {
-		if r := t.residents[k]; r != nil {
-			t.forget(r)
-		}
-	}
+	t.removed = t.policy.Computed(t.now, xs, t.removed[:0])
+	t.forgetAll(t.removed)
 	for i := range xs {
 		x := &xs[i]
 		if t.residents[x.Key] != nil || !t.policy.Holds(kv.TierDevice, x.Key) {
@@ -272,19 +268,29 @@ func (t *tiers) lose(pages []kv.PageID, to fate) {
 	}
 	// Children first: a parent stays on the device while its child is written.
 	slices.SortStableFunc(t.leaving, func(a, b *resident) int { return cmp.Compare(b.start, a.start) })
-	for _, r := range t.leaving {
+	for i, r := range t.leaving {
 		switch to {
 		case demoted:
 			t.policy.Demote(t.now, r.key)
+			t.collect() // before forget, which loses its pages
 		case discarded:
 			t.discard(r.key)
 		}
-	}
-	t.collect() // before forget, which loses their pages
-	for i, r := range t.leaving {
-		t.policy.Evicted(r.key)
+		t.removed = t.policy.Evicted(r.key, t.removed[:0])
+		t.forgetAll(t.removed)
 		t.forget(r)
 		t.leaving[i] = nil
+	}
+}
+
+// forgetAll forgets the extents keys, which the policy has removed from the device. Extents that
+// continue an evicted one are among them. Their own pages may stay in the tree: it keeps the same
+// tokens of one salt on two paths if two requests declare different numbers of them public.
+func (t *tiers) forgetAll(keys []mempool.Key) {
+	for _, k := range keys {
+		if r := t.residents[k]; r != nil {
+			t.forget(r)
+		}
 	}
 }
 
@@ -294,11 +300,7 @@ func (t *tiers) discard(k mempool.Key) {
 	if t.fault == planted.KeepBelow {
 		return
 	}
-	for _, k := range t.policy.Discard(k) {
-		if r := t.residents[k]; r != nil {
-			t.forget(r)
-		}
-	}
+	t.forgetAll(t.policy.Discard(k))
 	t.collect()
 }
 

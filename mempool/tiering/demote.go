@@ -10,25 +10,36 @@ import (
 
 // Demote must be called before the device evicts an extent. It begins a write to the fastest
 // lower tier that can take it now, preceded by writes of the parents that are missing there;
-// Begun returns these moves. If no tier takes it, the extent counts as lost. The caller calls
-// Evicted afterwards in any case.
+// Begun returns these moves. If no tier takes it, the extent counts as lost. Descendants on the
+// device are written first, since they leave with the extent. The caller calls Evicted afterwards
+// in any case.
 func (p *Policy) Demote(now time.Duration, k mempool.Key) {
-	n, first := p.nodes[k], p.below(kv.TierDevice)
-	if n == nil || p.flushing || int(first) == kv.Tiers || !p.serves(n, first) {
+	first := p.below(kv.TierDevice)
+	if p.flushing || int(first) == kv.Tiers {
 		return
 	}
+	for _, x := range p.tiers[kv.TierDevice].index.Subtree(k, nil) {
+		if n := p.nodes[x.Key]; p.serves(n, first) && !saved(p, now, n, first) {
+			p.tiers[first].stats.Lost++
+		}
+	}
+}
+
+// saved begins the write of an extent on the device to a lower tier, the tier first or one below,
+// and reports whether it could, or a tier has the extent's KV already.
+func saved(p *Policy, now time.Duration, n *node, first kv.Tier) bool {
 	for to := first; int(to) < kv.Tiers; to = p.below(to) {
-		if p.on(to, k) || covered(p, to, &n.Extent) {
-			return
+		if p.on(to, n.Key) || covered(p, to, &n.Extent) {
+			return true
 		}
 		if !p.serves(n, to) {
 			continue
 		}
-		if p.write(now, k, kv.TierDevice, to, false); hasten(p, now, to, k) {
-			return
+		if p.write(now, n.Key, kv.TierDevice, to, false); hasten(p, now, to, n.Key) {
+			return true
 		}
 	}
-	p.tiers[first].stats.Lost++
+	return false
 }
 
 // serves reports whether an extent that leaves the tier above should be written to tier to. It

@@ -14,10 +14,7 @@ import (
 // a write succeeds all the same, the policy drops its extent. Discard returns the keys of the
 // extents that were on the device.
 func (p *Policy) Discard(k mempool.Key) (device []mempool.Key) {
-	for _, h := range p.tiers[kv.TierDevice].index.RemoveTree(k, nil) {
-		device = append(device, h.Key)
-		p.removed(kv.TierDevice, h.Key)
-	}
+	device = p.Evicted(k, nil)
 	for i := range p.tiers {
 		if i == int(kv.TierDevice) || p.tiers[i] == nil {
 			continue

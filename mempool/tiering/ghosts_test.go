@@ -21,7 +21,7 @@ func TestGhosts(t *testing.T) {
 	for round, want := range []int{0, 1} {
 		p.Computed(now, xs, nil)
 		p.Demote(now, xs[0].Key)
-		p.Evicted(xs[0].Key)
+		p.Evicted(xs[0].Key, nil)
 		if moves := p.Next(now, nil); len(moves) != want {
 			t.Errorf("round %d: %v, want %d moves", round, moves, want)
 		}

@@ -273,9 +273,16 @@ func (p *Policy) on(t kv.Tier, k mempool.Key) bool {
 	return int(t) < kv.Tiers && p.tiers[t] != nil && p.tiers[t].index.Has(k) && !p.tiers[t].dropping[k]
 }
 
-// Evicted reports that the device has evicted an extent and its descendants. Writes of them from
-// the device that have not begun are abandoned.
-func (p *Policy) Evicted(k mempool.Key) { p.gone(kv.TierDevice, k) }
+// Evicted reports that the device has evicted an extent. Its descendants leave the device with it,
+// as no lookup reaches them. Writes of them from the device that have not begun are abandoned.
+// Evicted returns dst with the keys of all of them appended that were on the device, children first.
+func (p *Policy) Evicted(k mempool.Key, dst []mempool.Key) []mempool.Key {
+	for _, h := range p.tiers[kv.TierDevice].index.RemoveTree(k, nil) {
+		p.removed(kv.TierDevice, h.Key)
+		dst = append(dst, h.Key)
+	}
+	return dst
+}
 
 // Gone reports that a tier's store no longer has some extents.
 func (p *Policy) Gone(t kv.Tier, keys []mempool.Key) {

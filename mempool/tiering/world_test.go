@@ -92,11 +92,9 @@ func (w *world) step(faults bool) {
 	case op < 5:
 		if all := w.sorted(kv.TierDevice); len(all) > 0 {
 			x := all[w.rng.IntN(len(all))]
-			if !w.children(kv.TierDevice, x.Key) {
-				w.p.Demote(w.now, x.Key)
-				w.took(w.p.Begun(nil))
-				w.evict(x.Key)
-			}
+			w.p.Demote(w.now, x.Key)
+			w.took(w.p.Begun(nil))
+			w.evict(x.Key)
 		}
 	case op < 7:
 		xs := w.chain()
@@ -167,8 +165,9 @@ func (w *world) discard() {
 }
 
 func (w *world) evict(k mempool.Key) {
-	delete(w.tiers[kv.TierDevice], k)
-	w.p.Evicted(k)
+	for _, k := range w.p.Evicted(k, nil) {
+		delete(w.tiers[kv.TierDevice], k)
+	}
 }
 
 // next takes the moves to begin and checks that each is allowed.
