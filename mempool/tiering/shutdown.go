@@ -25,7 +25,10 @@ func (p *Policy) Shutdown(now, until time.Duration) {
 			p.answer(m, false)
 		}
 	}
-	p.reads, p.writes = nil, p.abandon(p.writes)
+	for _, m := range p.writes {
+		p.unwrite(m)
+	}
+	p.reads, p.writes = nil, nil
 	p.flush, p.flushing = until, true
 	for to := kv.TierDisk; int(to) < kv.Tiers; to++ {
 		for from := kv.TierDevice; from < kv.TierDisk && p.tiers[to] != nil; from++ {
@@ -48,8 +51,9 @@ func nextLast(p *Policy, now time.Duration) {
 		}
 		for _, m := range p.writes {
 			p.tiers[m.To].stats.Lost++
+			p.unwrite(m)
 		}
-		p.last, p.writes = nil, p.abandon(p.writes)
+		p.last, p.writes = nil, nil
 	}
 	for len(p.last) > 0 && len(p.writes) < p.cfg.MaxQueue {
 		w := p.last[0]
@@ -63,12 +67,4 @@ func (p *Policy) writeLast(now time.Duration, k mempool.Key, from, to kv.Tier) {
 	if n := p.nodes[k]; n != nil && p.tiers[to] != nil && p.on(from, k) && !covered(p, to, &n.Extent) {
 		p.write(now, k, from, to, true)
 	}
-}
-
-// abandon releases the reservations of queued writes and returns nil, the new queue.
-func (p *Policy) abandon(moves []*move) []*move {
-	for _, m := range moves {
-		p.unwrite(m)
-	}
-	return nil
 }

@@ -113,8 +113,8 @@ func nextWrites(p *Policy, now time.Duration) {
 	}
 	clear(p.writes[len(kept):])
 	p.writes = kept
-	p.abandon(lost)
 	for _, m := range lost {
+		p.unwrite(m)
 		p.forget(m.Extent.Key)
 	}
 }
