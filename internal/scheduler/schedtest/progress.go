@@ -1,6 +1,10 @@
 package schedtest
 
-import "github.com/coppice-llm/coppice/scheduler"
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/scheduler"
+)
 
 // progress checks that every wait has a cause and ends.
 type progress struct {
@@ -11,6 +15,7 @@ type progress struct {
 	drainAt  int             // plan at which arrivals ended
 	drain    int             // maximum number of plans for the requests open then; 0 while requests arrive
 	passed   map[*sample]int // by waiting sample: later samples that were admitted before it
+	again    map[*sample]int // by waiting sample: admissions of earlier samples that had been preempted
 }
 
 // These limits are far beyond what correct runs need; with a bug, waits are unbounded.
@@ -30,14 +35,19 @@ func (c *progress) completed(uint64)                { c.moved() }
 func (c *progress) planned(p *scheduler.Plan, rows []rowView) {
 	c.moved()
 	if c.passed == nil {
-		c.passed = map[*sample]int{}
+		c.passed, c.again = map[*sample]int{}, map[*sample]int{}
 	}
 	for i := range p.Batch.Binds {
 		s := c.r.book.seeds[p.Batch.Binds[i].Sampling.Seed]
-		if s == nil || s.binds > 0 {
+		if s == nil {
+			continue
+		}
+		if s.binds > 0 {
+			c.readmitted(s)
 			continue
 		}
 		delete(c.passed, s)
+		delete(c.again, s)
 		for _, o := range c.r.book.live {
 			if o == s.of {
 				break
@@ -57,6 +67,19 @@ func (c *progress) planned(p *scheduler.Plan, rows []rowView) {
 	}
 }
 
+// readmitted counts, for each waiting request that is later than s, that s was preempted and is
+// admitted again.
+func (c *progress) readmitted(s *sample) {
+	for _, o := range slices.Backward(c.r.book.live) {
+		if o == s.of {
+			return
+		}
+		if later := o.samples[0]; later.binds == 0 {
+			c.again[later]++
+		}
+	}
+}
+
 func boundIn(p *scheduler.Plan, s *sample) bool {
 	for i := range p.Batch.Binds {
 		if p.Batch.Binds[i].Sampling.Seed == s.seed {
@@ -70,7 +93,8 @@ func boundIn(p *scheduler.Plan, s *sample) bool {
 // MaxBypass while o does not fit; those admitted while o waits for the same prefix to be
 // computed; and those that the policy prefers. Each OldestEvery-th admission goes to the
 // oldest, and counts as a bypass if the oldest does not fit, so the policy's preference is
-// bounded too. The result 0 means no bound: under DLPM, which is fair to tenants and not to
+// bounded too. An older request that is preempted may be the oldest several times: under
+// Priority once for each of its tokens. The result 0 means no bound: under DLPM, which is fair to tenants and not to
 // requests, and for tenants with a limit.
 func (c *progress) overtakers(o *order) int {
 	cfg := &c.r.cfg
@@ -79,7 +103,7 @@ func (c *progress) overtakers(o *order) int {
 	}
 	n := cfg.MaxBypass + followers*cfg.MaxRunning
 	if cfg.Policy != scheduler.FCFS {
-		n += cfg.OldestEvery * (cfg.MaxBypass + o.older + len(o.samples))
+		n += cfg.OldestEvery * (cfg.MaxBypass + o.older + c.again[o.samples[0]] + len(o.samples))
 	}
 	return n
 }
