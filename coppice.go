@@ -79,6 +79,9 @@ type Tiers struct {
 	// recorded in the directory. Without it, a disk keeps room for what it holds, and a shared
 	// directory keeps its size; the log says so.
 	Shrink bool
+	// Sealer, unless nil, encrypts and authenticates the KV in Disk and Share. Host memory is not
+	// sealed. mempool.NewSealer makes one from secrets.
+	Sealer *mempool.Sealer
 	// Required makes Open fail if a tier can't be opened. Without it the node starts without
 	// that tier and logs a warning. An invalid configuration always fails.
 	Required bool

@@ -17,7 +17,7 @@ type TierFailures struct {
 	Late     int64 // not ended by their deadline, including lookups of prompts, or refused while no call returns
 	Busy     int64 // refused, because too many were open
 	Full     int64 // writes that found no room
-	Foreign  int64 // reads that found a record of another model, type or version
+	Foreign  int64 // reads that found a record of another model, type, version or key
 	Damaged  int64 // reads that found wrong bytes; their KV was computed again
 	IOErrors int64 // errors of the operating system
 	Failing  int   // 1 from the log line that says so to the one that says that the tier works again, else 0

@@ -48,6 +48,9 @@ type Tiers struct {
 	// recorded in the directory. Without it, a disk keeps room for what it holds, and a shared
 	// directory keeps its size; the log says so.
 	Shrink bool
+	// Sealer, unless nil, encrypts and authenticates the KV in Disk and Share. Host memory is not
+	// sealed.
+	Sealer *mempool.Sealer
 	// Required makes Start fail if a tier can't be opened. Without it the system starts without
 	// that tier and logs a warning. An invalid configuration always fails.
 	Required bool
@@ -125,12 +128,13 @@ func (t *Tiers) openers(id mempool.Identity, log *zap.Logger) (all []opener) {
 		c := hostmem.Config{Identity: id, Bytes: t.HostBytes}.WithDefaults()
 		all = append(all, opener{kv.TierHost, "", c.Validate, func() (mempool.Store, error) { return hostmem.Open(c) }})
 	}
+	id.Sealed = t.Sealer != nil
 	if t.Disk != "" {
-		c := diskmem.Config{Dir: t.Disk, Identity: id, Bytes: t.DiskBytes, Shrink: t.Shrink}.WithDefaults()
+		c := diskmem.Config{Dir: t.Disk, Identity: id, Sealer: t.Sealer, Bytes: t.DiskBytes, Shrink: t.Shrink}.WithDefaults()
 		all = append(all, opener{kv.TierDisk, t.Disk, c.Validate, func() (mempool.Store, error) { return diskmem.Open(c) }})
 	}
 	if t.Share != "" {
-		c := dirmem.Config{Dir: t.Share, Identity: id, Bytes: t.ShareBytes, Shrink: t.Shrink, Upkeep: upkeep(log, t.Share)}.WithDefaults()
+		c := dirmem.Config{Dir: t.Share, Identity: id, Sealer: t.Sealer, Bytes: t.ShareBytes, Shrink: t.Shrink, Upkeep: upkeep(log, t.Share)}.WithDefaults()
 		open := func() (mempool.Store, error) { return dirmem.Open(c) }
 		all = append(all, opener{kv.TierShared, t.Share, c.Validate, func() (mempool.Store, error) {
 			return within(openLimit, t.Share, open, func(s mempool.Store) { _ = s.Close() })
@@ -279,7 +283,7 @@ func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 		log := s.log.With(zap.Stringer("tier", info.Tier))
 		log.Info("tier opened", zap.Int("extents", len(found)), zap.Int64("bytes", info.CapacityBytes), zap.Bool("direct", info.Direct))
 		for _, name := range info.Others {
-			log.Info("left alone: KV of another model, type or version", zap.String("directory", name))
+			log.Info("left alone: KV of another model, type, version or key", zap.String("directory", name))
 		}
 		for _, text := range info.Warnings {
 			log.Warn("check the tier's directory", zap.String("reason", text))

@@ -41,5 +41,6 @@
 //
 // A [Store] keeps extents of one [Identity]: model, numerics, KV type, order of the axes
 // in a page, and its sizes. Records ([Format]) contain all of that, with checksums, and a
-// load compares it. No record is trusted for its hash alone.
+// load compares it. No record is trusted for its hash alone. A checksum finds damage; only a
+// [Sealer] keeps processes without a secret from reading or making records.
 package mempool

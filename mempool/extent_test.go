@@ -125,7 +125,7 @@ func TestTail(t *testing.T) {
 
 func TestRecordRoundTrip(t *testing.T) {
 	id := Identity{ModelID: "m", NumericsID: "n", PageLayout: PageLayout, Layout: testLayout}
-	f := Format{id.Fingerprint(), testLayout}
+	f := id.Format(nil)
 	media := []kv.Media{{At: 18, Tokens: 2, Hash: 5}}
 	xs := testLayout.AppendExtents(nil, kv.Namespace{Model: "x", LoRA: "y", Salt: "z"}, seq(3, 24), media)
 	r := Record{Extent: xs[1], Seq: 9, PayloadBytes: testLayout.Bytes(&xs[1]), PayloadSum: 77}
@@ -151,7 +151,7 @@ func TestRecordRoundTrip(t *testing.T) {
 		t.Errorf("zeros: %v", err)
 	}
 	id.NumericsID = "n2"
-	g := Format{id.Fingerprint(), testLayout}
+	g := id.Format(nil)
 	if _, err := g.ParseHeader(b); !errors.Is(err, ErrForeign) {
 		t.Errorf("other numerics: %v", err)
 	}
@@ -159,7 +159,7 @@ func TestRecordRoundTrip(t *testing.T) {
 
 func FuzzParseHeader(f *testing.F) {
 	id := Identity{ModelID: "m", NumericsID: "n", PageLayout: PageLayout, Layout: testLayout}
-	form := Format{id.Fingerprint(), testLayout}
+	form := id.Format(nil)
 	for _, x := range testLayout.AppendExtents(nil, kv.Namespace{Salt: "z"}, seq(3, 24), []kv.Media{{At: 1, Tokens: 1, Hash: 3}}) {
 		f.Add(form.AppendHeader(nil, &Record{Extent: x, PayloadBytes: testLayout.Bytes(&x)})[:])
 	}

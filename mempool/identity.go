@@ -21,6 +21,7 @@ type Identity struct {
 	KVType     kv.DType `json:"kv_type"`
 	PageLayout string   `json:"page_layout"` // order of the axes in a page
 	Layout     Layout   `json:"layout"`
+	Sealed     bool     `json:"sealed,omitempty"` // records are sealed, by a Sealer that the store has
 }
 
 // Fingerprint names an [Identity]: half a SHA-256 of it and of the version of the format.
@@ -40,12 +41,24 @@ func (id *Identity) Fingerprint() Fingerprint {
 	for _, n := range [...]int{id.Layout.PageTokens, id.Layout.PageBytes, id.Layout.ExtentPages} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
+	if id.Sealed { // sealed and unsealed records have directories of their own
+		b = append(b, "sealed"...)
+	}
 	sum := sha256.Sum256(b)
 	return Fingerprint(sum[:16])
 }
 
-// Format returns the format of the records of a store with this identity.
-func (id *Identity) Format() Format { return Format{id.Fingerprint(), id.Layout} }
+// Format returns the format of the records of a store with this identity. s must be nil unless
+// id.Sealed.
+func (id *Identity) Format(s *Sealer) Format { return Format{id.Fingerprint(), id.Layout, s} }
+
+// CheckSealer returns an error if s is missing for sealed records, or given for others.
+func (id *Identity) CheckSealer(s *Sealer) error {
+	if id.Sealed != (s != nil) {
+		return fmt.Errorf("mempool: Identity.Sealed is %v, and that a Sealer is given is %v; want both or none", id.Sealed, s != nil)
+	}
+	return nil
+}
 
 // Validate returns an error if a name in id is empty or its layout is invalid, or nil.
 func (id *Identity) Validate() error {

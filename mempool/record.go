@@ -2,6 +2,7 @@ package mempool
 
 import (
 	"bytes"
+	"crypto/cipher"
 	"encoding/binary"
 	"fmt"
 
@@ -35,10 +36,12 @@ const (
 //	[72, 104)   parent           [144, 152)  number of tokens
 //
 // From 152 on: the three strings, tokens (u32), media (At, Tokens, Hash: u64 each), and
-// the XXH3-64 of all header bytes before it. Numbers are little-endian.
+// the XXH3-64 of all header bytes before it. Numbers are little-endian. A Sealer encrypts header
+// and pages; seal.go has that form.
 type Format struct {
 	Fingerprint Fingerprint
 	Layout      Layout
+	Sealer      *Sealer // nil: records are not sealed
 }
 
 // Record is an extent in a store.
@@ -54,19 +57,67 @@ type Record struct {
 // 152 + 1024 + 24·64 + 4·256 + 8 = 3,744 bytes, so HeaderBytes is 4,096.
 func (f *Format) HeaderBytes() int {
 	most := recordFixed + MaxNamespaceBytes + 24*MaxExtentMedia + 4*f.Layout.ExtentTokens() + 8
+	if f.Sealer != nil {
+		most += sealedBytes
+	}
 	return roundUp(most, recordAlign)
 }
 
-// SlotBytes returns the bytes that a header and the pages of a full extent take in a store,
-// a multiple of 4096.
-func (f *Format) SlotBytes() int {
-	return f.HeaderBytes() + roundUp(f.Layout.ExtentBytes(), recordAlign)
+// RecordBytes returns the bytes that a header and a payload take in a store, a multiple of 4096.
+func (f *Format) RecordBytes(payload int) int {
+	if f.Sealer != nil {
+		payload += tagBytes
+	}
+	return f.HeaderBytes() + roundUp(payload, recordAlign)
 }
+
+// SlotBytes returns the RecordBytes of a full extent.
+func (f *Format) SlotBytes() int { return f.RecordBytes(f.Layout.ExtentBytes()) }
 
 // roundUp returns the smallest multiple of the number of that is at least n.
 func roundUp(n, of int) int { return (n + of - 1) / of * of }
 
-// AppendHeader returns dst with the header of r appended, without padding.
+// Encode makes buf the bytes of r. buf has RecordBytes of the payload, with the pages after
+// HeaderBytes. Encode writes the header before them, pads both with zeros, and seals both if the
+// format has a Sealer. It fails only if the Sealer's source of random bytes does.
+func (f *Format) Encode(buf []byte, r *Record) error {
+	head, at := f.HeaderBytes(), 0
+	if f.Sealer != nil {
+		at = sealedFixed
+	}
+	clear(buf[head+r.PayloadBytes:])
+	n := len(f.AppendHeader(buf[:at], r))
+	clear(buf[n:head])
+	if f.Sealer == nil {
+		return nil
+	}
+	return f.seal(buf, r.PayloadBytes)
+}
+
+// Decode reads the record in buf: its header, and its pages, which it returns as a part of buf. It
+// opens sealed pages in place, so that buf can be decoded only once. It does not compare PayloadSum.
+// Errors are those of ParseHeader, and ErrCorrupt if buf is shorter than the record.
+func (f *Format) Decode(buf []byte) (r Record, pages []byte, err error) {
+	var aead cipher.AEAD
+	if f.Sealer != nil {
+		r, aead, err = f.openHeader(buf)
+	} else {
+		r, err = f.ParseHeader(buf)
+	}
+	if err != nil {
+		return r, nil, err
+	}
+	if n := f.RecordBytes(r.PayloadBytes); len(buf) < n {
+		return r, nil, fmt.Errorf("%w: %d bytes of %d", ErrCorrupt, len(buf), n)
+	}
+	if aead != nil {
+		err = f.openPages(buf, aead, &r)
+	}
+	head := f.HeaderBytes()
+	return r, buf[head : head+r.PayloadBytes], err
+}
+
+// AppendHeader returns dst with the unsealed header of r appended, without padding.
 func (f *Format) AppendHeader(dst []byte, r *Record) []byte {
 	at := len(dst)
 	ns := &r.Namespace
@@ -100,10 +151,17 @@ func (f *Format) AppendHeader(dst []byte, r *Record) []byte {
 // ParseHeader verifies the checksum before it compares the fingerprint, so that damage to
 // the fingerprint gives ErrCorrupt and not ErrForeign.
 func (f *Format) ParseHeader(b []byte) (Record, error) {
+	if f.Sealer != nil {
+		r, _, err := f.openHeader(b)
+		return r, err
+	}
 	if len(b) < recordFixed+8 {
 		return Record{}, fmt.Errorf("%w: a header of %d bytes", ErrCorrupt, len(b))
 	}
 	if string(b[:8]) != recordMagic {
+		if string(b[:8]) == sealedRecord {
+			return Record{}, fmt.Errorf("%w: the record is sealed", ErrForeign)
+		}
 		if bytes.Count(b[:recordFixed], []byte{0}) == recordFixed {
 			return Record{}, ErrMiss
 		}

@@ -133,7 +133,7 @@ var (
 	ErrOrphan   = errors.New("mempool: parent is not in the store")
 	ErrChildren = errors.New("mempool: extent has children")
 	ErrCorrupt  = errors.New("mempool: record is damaged")
-	ErrForeign  = errors.New("mempool: record of another model, type or version")
+	ErrForeign  = errors.New("mempool: record of another model, type, version or key")
 	ErrDeadline = errors.New("mempool: deadline passed")
 	ErrCanceled = errors.New("mempool: canceled")
 	ErrLocked   = errors.New("mempool: directory is in use by another process")

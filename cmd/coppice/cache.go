@@ -29,11 +29,13 @@ type cacheCmd struct {
 type cacheDir struct {
 	Dir  string `arg:"" type:"path" help:"Directory of --kv-disk or --kv-share, or one fingerprint's directory in it."`
 	JSON bool   `name:"json" help:"Print JSON."`
+
+	KVKey sealFile `name:"kv-key" placeholder:"FILE" help:"File of secrets, as of coppice serve, to open sealed KV."`
 }
 
 // find returns the directories of KV, one for each fingerprint. It fails if there is none.
 func (c *cacheDir) find() ([]inspect.Dir, error) {
-	dirs, err := inspect.Find(c.Dir)
+	dirs, err := inspect.Find(c.Dir, c.KVKey.sealer)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("%s does not exist; give the directory that holds the KV, or one of the directories in it", c.Dir)
@@ -133,6 +135,7 @@ type dirStat struct {
 	Path       string           `json:"path"`
 	Kind       string           `json:"kind"`
 	InUse      bool             `json:"in_use"`
+	Keys       []string         `json:"keys,omitempty"` // ids of the secrets that seal its records
 	Identity   mempool.Identity `json:"identity"`
 	SizeBytes  int64            `json:"size_bytes,omitempty"` // as recorded in the directory
 	Extents    int              `json:"extents"`
@@ -140,7 +143,7 @@ type dirStat struct {
 	Bytes      int64            `json:"bytes"`
 	Namespaces int              `json:"namespaces"`
 	Damaged    []string         `json:"damaged"`
-	Foreign    []string         `json:"foreign"`    // of another model, type or version
+	Foreign    []string         `json:"foreign"`    // of another model, type, version or key
 	Unreadable []string         `json:"unreadable"` // the system reports an error; the record may be intact
 	Error      string           `json:"error,omitempty"`
 }
@@ -148,7 +151,7 @@ type dirStat struct {
 // statOf walks the records of a directory and sums them up. With payload it reads the pages
 // and compares checksums.
 func statOf(d *inspect.Dir, payload bool) dirStat {
-	s := dirStat{Path: d.Path, Kind: d.Kind, InUse: d.InUse, Identity: d.Identity, SizeBytes: d.SizeBytes, Damaged: []string{}, Foreign: []string{}, Unreadable: []string{}}
+	s := dirStat{Path: d.Path, Kind: d.Kind, InUse: d.InUse, Keys: d.Keys, Identity: d.Identity, SizeBytes: d.SizeBytes, Damaged: []string{}, Foreign: []string{}, Unreadable: []string{}}
 	spaces := map[kv.Namespace]bool{}
 	for r := range d.Records(payload) {
 		if r.Err != nil {
@@ -189,6 +192,9 @@ func (s *dirStat) print(w io.Writer, verified string) {
 		use += ", in use by a process"
 	}
 	fmt.Fprintf(w, "  %s tier%s\n  model %s, numerics %s, KV %s, page layout %s\n", s.Kind, use, id.ModelID, id.NumericsID, id.KVType, id.PageLayout)
+	if len(s.Keys) > 0 {
+		fmt.Fprintf(w, "  sealed, key id %s\n", strings.Join(s.Keys, ", "))
+	}
 	fmt.Fprintf(w, "  pages of %d tokens and %d bytes, %d in an extent\n", id.Layout.PageTokens, id.Layout.PageBytes, id.Layout.ExtentPages)
 	fmt.Fprintf(w, "  %d extents%s, %d tokens, %d bytes, %d namespaces, %d damaged, %d foreign, %d unreadable\n", s.Extents, verified, s.Tokens, s.Bytes, s.Namespaces,
 		len(s.Damaged), len(s.Foreign), len(s.Unreadable))
@@ -230,12 +236,18 @@ func (c *cacheVerifyCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	damaged, unreadable := 0, 0
+	damaged, unreadable, closed := 0, 0, 0
 	for i := range all {
+		if all[i].Error != "" {
+			closed++
+		}
 		damaged += len(all[i].Damaged)
 		unreadable += len(all[i].Unreadable)
 	}
 	var errs []error
+	if closed > 0 {
+		errs = append(errs, fmt.Errorf("%d directories can't be read, for the reasons above", closed))
+	}
 	if damaged > 0 {
 		errs = append(errs, fmt.Errorf("%d records are damaged; coppice cache prune removes them", damaged))
 	}

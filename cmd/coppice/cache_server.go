@@ -17,6 +17,8 @@ type cacheStatCmd struct {
 	URL    string `name:"url" placeholder:"http://127.0.0.1:8080" help:"Print what the tiers of a running server hold, and how often they failed, by reason. Instead of a directory."`
 	APIKey string `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"API key of that server, if it needs one."`
 	JSON   bool   `name:"json" help:"Print JSON."`
+
+	KVKey sealFile `name:"kv-key" placeholder:"FILE" help:"File of secrets, as of coppice serve, to open sealed KV."`
 }
 
 // Run is called by kong.
@@ -29,7 +31,7 @@ func (c *cacheStatCmd) Run(ctx context.Context) error {
 	case c.URL != "":
 		return c.server(ctx)
 	}
-	_, err := (&cacheDir{Dir: c.Dir, JSON: c.JSON}).stats(false, "")
+	_, err := (&cacheDir{Dir: c.Dir, JSON: c.JSON, KVKey: c.KVKey}).stats(false, "")
 	return err
 }
 

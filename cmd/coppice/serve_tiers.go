@@ -18,6 +18,7 @@ type tierFlags struct {
 	KVShare    sizedDir      `name:"kv-share" placeholder:"DIR:SIZE" help:"Directory for KV that several processes share, and its size, for example /mnt/kv:100GiB. The directory keeps one size for all processes: the largest given."`
 	KVShrink   bool          `name:"kv-shrink" help:"Permit that KV is dropped because the SIZE of --kv-disk or --kv-share is smaller than before. Without it a disk keeps what it holds and a shared directory its size."`
 	KVRequired bool          `name:"kv-required" help:"Refuse to start if a tier can't be opened. Without it the server warns and runs without that tier."`
+	KVKey      sealFile      `name:"kv-key" placeholder:"FILE" help:"File of secrets that seal the KV in --kv-disk and --kv-share: 64 hexadecimal digits on a line. The first seals, all open. See above."`
 	KVWrite    tiering.Mode  `name:"kv-write" default:"back" help:"When KV is copied from the device to the tier below: back (when the device needs room), selective (on its second use) or through (when it is computed). Disk and share take KV that was used twice, idle conversations, and everything at shutdown. A disk less than 85 % full also takes KV that the tier above drops."`
 	KVToken    time.Duration `name:"kv-token-time" min:"0s" help:"Time to compute a prompt token, which decides whether to fetch a prefix from a tier or to compute it. Default: measured."`
 	KVFlush    time.Duration `name:"kv-flush" default:"10s" min:"0s" help:"How long a shutdown may write KV to disk and share, after --drain. 0: write nothing."`
@@ -30,7 +31,7 @@ func (f *tierFlags) none() bool { return f.KVHost == 0 && f.KVDisk.dir == "" && 
 func (f *tierFlags) tiers() coppice.Tiers {
 	t := coppice.Tiers{
 		HostBytes: int64(f.KVHost), Disk: f.KVDisk.dir, DiskBytes: int64(f.KVDisk.size), Share: f.KVShare.dir, ShareBytes: int64(f.KVShare.size),
-		Shrink: f.KVShrink, Required: f.KVRequired, Write: f.KVWrite, Flush: f.KVFlush, TokenSeconds: f.KVToken.Seconds(),
+		Shrink: f.KVShrink, Required: f.KVRequired, Sealer: f.KVKey.sealer, Write: f.KVWrite, Flush: f.KVFlush, TokenSeconds: f.KVToken.Seconds(),
 	}
 	if f.KVFlush == 0 {
 		t.Flush = -1
@@ -50,6 +51,9 @@ func (f *tierFlags) check(given func(string) bool) error {
 	}
 	if f.KVShrink && f.KVDisk.dir == "" && f.KVShare.dir == "" {
 		errs = append(errs, errors.New("--kv-shrink is about directories: give --kv-disk or --kv-share too"))
+	}
+	if f.KVKey.path != "" && f.KVDisk.dir == "" && f.KVShare.dir == "" {
+		errs = append(errs, errors.New("--kv-key seals the KV in directories: give --kv-disk or --kv-share too"))
 	}
 	return errors.Join(errs...)
 }

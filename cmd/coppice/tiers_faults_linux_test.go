@@ -61,7 +61,7 @@ func (l *tierLoad) askAll(t *testing.T, client *http.Client, p *process) {
 // sound returns the number of records in a directory. All must be intact.
 func sound(t *testing.T, dir string) (n int) {
 	t.Helper()
-	dirs, err := inspect.Find(dir)
+	dirs, err := inspect.Find(dir, nil)
 	if err != nil || len(dirs) != 1 {
 		t.Fatalf("%d directories, %v", len(dirs), err)
 	}

@@ -172,7 +172,7 @@ func (l *tierLoad) put(t *testing.T, p *process, answers int) {
 // intact.
 func (l *tierLoad) onDisk(t *testing.T, dir string) map[int]int {
 	t.Helper()
-	dirs, err := inspect.Find(dir)
+	dirs, err := inspect.Find(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

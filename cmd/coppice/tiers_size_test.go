@@ -11,7 +11,7 @@ import (
 // extentsIn returns the number of intact extents below a directory of tiers.
 func extentsIn(t *testing.T, dir string) (n int) {
 	t.Helper()
-	dirs, err := inspect.Find(dir)
+	dirs, err := inspect.Find(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,12 +39,15 @@ func checkOwnFault(r *rig) {
 }
 
 // file returns the path of the file that holds a record of x. A shared directory has a file for each
-// record, with the key in its name.
+// record, with the name of the key's record.
 func (r *rig) file(x *mempool.Extent) (path string) {
 	r.Helper()
+	f := r.opts.Identity.Format(r.opts.Sealer)
 	err := filepath.WalkDir(r.opts.Dir, func(at string, d fs.DirEntry, err error) error {
-		if err == nil && strings.Contains(d.Name(), x.Key.String()) {
-			path = at
+		for n := range f.Names(x.Key) {
+			if err == nil && strings.Contains(d.Name(), n.String()) {
+				path = at
+			}
 		}
 		return err
 	})

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 	"github.com/coppice-llm/coppice/mempool"
 )
 
@@ -58,7 +57,7 @@ const (
 func load(h Harness, seed uint64, dir string) error {
 	var end error
 	r := &rig{TB: &process{fail: func(err error) { end = err; panic(err) }}, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
-	r.opts = Options{Dir: dir, Identity: Identity(), Extents: killExtents, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
+	r.opts = h.options(dir, killExtents, 3, 64)
 	r.layout = r.opts.Identity.Layout
 	over := make(chan struct{})
 	go func() {
@@ -195,7 +194,7 @@ func (c *child) kill(t testing.TB, there map[[2]int]bool) {
 // store must be found again, and all that are found must have the right bytes.
 func Kill(t *testing.T, h Harness, rounds int) {
 	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
-	r.opts = Options{Dir: t.TempDir(), Identity: Identity(), Extents: killExtents, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
+	r.opts = h.options(t.TempDir(), killExtents, 3, 64)
 	r.layout = r.opts.Identity.Layout
 	other := r.opts
 	other.Identity.ModelID = "another"

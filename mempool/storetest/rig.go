@@ -32,7 +32,7 @@ const patience = time.Minute
 
 func newRig(t testing.TB, h Harness) *rig {
 	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
-	r.opts = Options{Dir: t.TempDir(), Identity: Identity(), Extents: 24, Workers: 3, MaxOps: 64, Inject: &blockio.Injector{}}
+	r.opts = h.options(t.TempDir(), 24, 3, 64)
 	r.layout = r.opts.Identity.Layout
 	r.open()
 	t.Cleanup(func() { // in case the check fails early

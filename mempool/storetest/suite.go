@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"bytes"
+	"crypto/rand"
 	"os"
 	"slices"
 	"testing"
@@ -19,6 +21,7 @@ type Options struct {
 	Extents  int // capacity: at least this many full extents, at most twice as many
 	Workers  int
 	MaxOps   int
+	Sealer   *mempool.Sealer   // that of the Harness
 	Inject   *blockio.Injector // must see the store's calls; it has no faults at the start
 }
 
@@ -27,6 +30,15 @@ type Harness struct {
 	Open    func(o Options) (mempool.Store, error)
 	Durable bool            // a second Open of the directory finds the extents of the first
 	Faults  []blockio.Point // kinds of calls that the store makes and that may fail
+	Sealer  *mempool.Sealer // seals the records; nil: they are not sealed
+}
+
+// options returns options with the harness's Sealer and an Injector without faults.
+func (h *Harness) options(dir string, extents, workers, maxOps int) Options {
+	o := Options{Dir: dir, Identity: Identity(), Extents: extents, Workers: workers, MaxOps: maxOps, Sealer: h.Sealer}
+	o.Inject = &blockio.Injector{}
+	o.Identity.Sealed = h.Sealer != nil
+	return o
 }
 
 // Identity returns the identity of the suite's extents: 4 pages of 4 tokens and 1020 bytes each.
@@ -34,6 +46,20 @@ type Harness struct {
 func Identity() mempool.Identity {
 	return mempool.Identity{ModelID: "model", NumericsID: "numerics", KVType: kv.F32, PageLayout: mempool.PageLayout,
 		Layout: mempool.Layout{PageTokens: 4, PageBytes: 1020, ExtentPages: 4}}
+}
+
+// Sealer returns a Sealer whose secrets are bytes of the given values.
+func Sealer(t testing.TB, secrets ...byte) *mempool.Sealer {
+	t.Helper()
+	var long [][]byte
+	for _, b := range secrets {
+		long = append(long, bytes.Repeat([]byte{b}, mempool.MinSecretBytes))
+	}
+	s, err := mempool.NewSealer(rand.Reader, long...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // check tests one promise of a store.
@@ -97,7 +123,7 @@ func Run(t *testing.T, h Harness) {
 // isShared reports whether several processes share the stores of h.
 func isShared(t *testing.T, h Harness) bool {
 	t.Helper()
-	s, err := h.Open(Options{Dir: t.TempDir(), Identity: Identity(), Extents: 4, Workers: 1, MaxOps: 1})
+	s, err := h.Open(h.options(t.TempDir(), 4, 1, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,6 @@ var ErrNotRegular = errors.New("blockio: not a regular file")
 // that needs a larger one is used through the page cache.
 const Align = 4096
 
-// Aligned returns n rounded up to a multiple of Align.
-func Aligned(n int) int { return (n + Align - 1) / Align * Align }
-
 // File is an open file.
 type File struct {
 	f      *os.File

@@ -64,7 +64,7 @@ func TestCardBounded(t *testing.T) {
 	if err := errors.Join(os.Mkdir(path, 0o700), os.Symlink("/dev/zero", filepath.Join(path, IdentityFile))); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Place(dir, Shared, &id, nil); err != nil {
+	if _, _, err := Place(dir, Shared, &id, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if card, err := ReadCard(path); err != nil || card.Identity != id {

@@ -104,19 +104,19 @@ func TestDamagedIsRemoved(t *testing.T) {
 		},
 		"other": func(path string) error {
 			y := s.cfg.Identity.Layout.AppendExtents(nil, kv.Namespace{Model: "n"}, make([]kv.Token, len(x.Tokens)), nil)[0]
-			return errors.Join(put(t, s, y).Err, os.Rename(s.path(y.Key), path))
+			return errors.Join(put(t, s, y).Err, os.Rename(s.path(s.name(y.Key)), path))
 		},
 	} {
 		if d := put(t, s, x); d.Err != nil {
 			t.Fatal(d.Err)
 		}
-		if err := spoil(s.path(x.Key)); err != nil {
+		if err := spoil(s.path(s.name(x.Key))); err != nil {
 			t.Fatal(err)
 		}
 		if d := get(t, s, x); !errors.Is(d.Err, mempool.ErrCorrupt) || len(d.Gone) != 1 {
 			t.Errorf("%s: %+v", name, d)
 		}
-		if _, err := os.Stat(s.path(x.Key)); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(s.path(s.name(x.Key))); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: the damaged record is left: %v", name, err)
 		}
 	}
@@ -146,10 +146,10 @@ func TestOtherIdentityReplaced(t *testing.T) {
 	if d := put(t, theirs, x); d.Err != nil {
 		t.Fatal(d.Err)
 	}
-	if err := os.Mkdir(filepath.Dir(mine.path(x.Key)), blockio.DirMode); err != nil {
+	if err := os.Mkdir(filepath.Dir(mine.path(mine.name(x.Key))), blockio.DirMode); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Link(theirs.path(x.Key), mine.path(x.Key)); err != nil {
+	if err := os.Link(theirs.path(theirs.name(x.Key)), mine.path(mine.name(x.Key))); err != nil {
 		t.Fatal(err)
 	}
 	if d := get(t, mine, x); !errors.Is(d.Err, mempool.ErrForeign) || len(d.Gone) != 1 {

@@ -22,18 +22,18 @@ type keeper struct {
 	s     *Store
 	owner string // name of this store, unique among all processes
 
-	mu      sync.Mutex                  // one listing at a time
-	parents map[mempool.Key]mempool.Key // parents of the records whose headers were read
-	has     bool                        // it had the lease in the last round
-	lease   string                      // path of the lease
-	now     time.Time                   // time of the last round by the file system's clock
-	left    map[mempool.Key]struct{}    // records of other formats, which are left alone
-	evicted int                         // records removed for the quota
+	mu      sync.Mutex                   // one listing at a time
+	parents map[mempool.Name]mempool.Key // parents of the records whose headers were read
+	has     bool                         // it had the lease in the last round
+	lease   string                       // path of the lease
+	now     time.Time                    // time of the last round by the file system's clock
+	left    map[mempool.Name]struct{}    // records of other formats or keys, which are left alone
+	evicted int                          // records removed for the quota
 }
 
 // file is a record as found by listing the directory.
 type file struct {
-	key      mempool.Key
+	name     mempool.Name
 	size     int64
 	used     time.Time
 	children int
@@ -41,7 +41,7 @@ type file struct {
 
 func (k *keeper) init(s *Store) {
 	host, _ := os.Hostname()
-	k.s, k.lease, k.parents, k.left = s, filepath.Join(s.dir, "keeper"), map[mempool.Key]mempool.Key{}, map[mempool.Key]struct{}{}
+	k.s, k.lease, k.parents, k.left = s, filepath.Join(s.dir, "keeper"), map[mempool.Name]mempool.Key{}, map[mempool.Name]struct{}{}
 	host = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
@@ -66,12 +66,12 @@ func (k *keeper) round() error {
 }
 
 // look lists the records in the directory and returns them. It updates the store's table of sizes.
-func (k *keeper) look() (map[mempool.Key]*file, error) {
+func (k *keeper) look() (map[mempool.Name]*file, error) {
 	s := k.s
 	s.mu.Lock()
 	clear(s.changed)
 	s.mu.Unlock()
-	files := map[mempool.Key]*file{}
+	files := map[mempool.Name]*file{}
 	shards, err := k.list(s.dir)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,8 @@ func (k *keeper) look() (map[mempool.Key]*file, error) {
 				return nil, err
 			}
 			if st.Mode().IsRegular() {
-				files[key] = &file{key: key, size: st.Size(), used: st.ModTime()}
+				n := mempool.Name(key)
+				files[n] = &file{name: n, size: st.Size(), used: st.ModTime()}
 			}
 		}
 	}
@@ -123,8 +124,8 @@ func (k *keeper) children(of mempool.Key) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for key := range files {
-		if p, ok := k.parent(key); ok && p == of {
+	for name := range files {
+		if p, ok := k.parent(name); ok && p == of {
 			n++
 		}
 	}
@@ -134,31 +135,31 @@ func (k *keeper) children(of mempool.Key) (n int, err error) {
 // parent returns the parent of a record, from the record's header. ok is false if the header can't be
 // read, or if the record has another format or is damaged. parent removes damaged records, but not
 // those that a failed call hides: the fault may pass, or be this process's own.
-func (k *keeper) parent(key mempool.Key) (p mempool.Key, ok bool) {
-	if p, ok := k.parents[key]; ok {
+func (k *keeper) parent(name mempool.Name) (p mempool.Key, ok bool) {
+	if p, ok := k.parents[name]; ok {
 		return p, true
 	}
-	if _, other := k.left[key]; other {
+	if _, other := k.left[name]; other {
 		return p, false
 	}
-	r, err := k.header(key)
+	r, err := k.header(name)
 	switch {
 	case err == nil:
-		k.parents[key] = r.Parent
+		k.parents[name] = r.Parent
 		return r.Parent, true
 	case errors.Is(err, mempool.ErrForeign):
-		k.left[key] = struct{}{}
+		k.left[name] = struct{}{}
 	case errors.Is(err, mempool.ErrCorrupt):
-		if _, again := k.header(key); errors.Is(again, mempool.ErrCorrupt) { // a wrong byte of one read may be this process's fault
-			_ = k.s.remove(key)
+		if _, again := k.header(name); errors.Is(again, mempool.ErrCorrupt) { // a wrong byte of one read may be this process's fault
+			_ = k.s.remove(name)
 		}
 	}
 	return p, false
 }
 
 // header reads the header of a record. It fails with ErrCorrupt only if the file's own bytes are wrong.
-func (k *keeper) header(key mempool.Key) (r mempool.Record, err error) {
-	f, err := blockio.Open(k.s.path(key), os.O_RDONLY, k.s.cfg.Inject)
+func (k *keeper) header(name mempool.Name) (r mempool.Record, err error) {
+	f, err := blockio.Open(k.s.path(name), os.O_RDONLY, k.s.cfg.Inject)
 	if err != nil {
 		return r, err
 	}
@@ -174,7 +175,7 @@ func (k *keeper) header(key mempool.Key) (r mempool.Record, err error) {
 	if err == nil {
 		r, err = k.s.format.ParseHeader(head)
 	}
-	if errors.Is(err, mempool.ErrMiss) || err == nil && r.Key != key {
+	if errors.Is(err, mempool.ErrMiss) || err == nil && !k.s.named(&r, name) {
 		err = fmt.Errorf("%w: %s has another record or none", mempool.ErrCorrupt, f.Name())
 	}
 	return r, err
@@ -184,7 +185,7 @@ func (k *keeper) header(key mempool.Key) (r mempool.Record, err error) {
 // Config.High. files are the records in the directory. It removes only leaves: first those whose
 // parent is missing, then the least recently used. A parent becomes a leaf when its last child is
 // removed, and counts as used no earlier than that child.
-func (k *keeper) evict(files map[mempool.Key]*file) error {
+func (k *keeper) evict(files map[mempool.Name]*file) error {
 	var bytes int64
 	for _, f := range files {
 		bytes += f.size
@@ -197,12 +198,14 @@ func (k *keeper) evict(files map[mempool.Key]*file) error {
 	for _, f := range files {
 		all = append(all, f)
 	}
-	slices.SortFunc(all, func(a, b *file) int { return slices.Compare(a.key[:], b.key[:]) })
+	slices.SortFunc(all, func(a, b *file) int { return slices.Compare(a.name[:], b.name[:]) })
 	for _, f := range all {
-		p, ok := k.parent(f.key)
-		switch up := files[p]; {
+		p, ok := k.parent(f.name)
+		_, other := k.left[f.name]
+		switch up := k.up(files, p); {
 		case ok && up != nil:
 			up.children++
+		case other: // other processes may have its key
 		case !ok || !p.IsZero():
 			f.used = time.Time{} // without its parent no lookup reaches it
 		}
@@ -215,12 +218,12 @@ func (k *keeper) evict(files map[mempool.Key]*file) error {
 	}
 	for bytes > low && len(leaves.Items) > 0 {
 		f := leaves.Remove(unplaced{}, 0)
-		if err := k.s.remove(f.key); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := k.s.remove(f.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		bytes -= f.size
 		k.evicted++
-		if up := files[k.parents[f.key]]; up != nil {
+		if up := k.up(files, k.parents[f.name]); up != nil {
 			if up.used.Before(f.used) {
 				up.used = f.used
 			}
@@ -228,7 +231,20 @@ func (k *keeper) evict(files map[mempool.Key]*file) error {
 				leaves.Push(unplaced{}, leaf{up})
 			}
 		}
-		delete(k.parents, f.key)
+		delete(k.parents, f.name)
+	}
+	return nil
+}
+
+// up returns the file of a record's parent, or nil.
+func (k *keeper) up(files map[mempool.Name]*file, parent mempool.Key) *file {
+	if parent.IsZero() {
+		return nil
+	}
+	for n := range k.s.format.Names(parent) {
+		if f := files[n]; f != nil {
+			return f
+		}
 	}
 	return nil
 }
@@ -238,7 +254,7 @@ type leaf struct{ *file }
 
 // Before implements heap.Element.
 func (l leaf) Before(m leaf) bool {
-	return cmp.Or(l.used.Compare(m.used), slices.Compare(l.key[:], m.key[:])) < 0
+	return cmp.Or(l.used.Compare(m.used), slices.Compare(l.name[:], m.name[:])) < 0
 }
 
 // unplaced implements heap.Places for a heap whose elements are never looked up.

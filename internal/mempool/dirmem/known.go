@@ -8,40 +8,40 @@ import (
 
 // learn records the size of a record's file, which is no longer hidden; size 0 means that there is
 // no such record.
-func (s *Store) learn(k mempool.Key, size int64) {
+func (s *Store) learn(n mempool.Name, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.hidden, k)
-	s.know(k, size)
-	s.changed[k] = true
+	delete(s.hidden, n)
+	s.know(n, size)
+	s.changed[n] = true
 }
 
 // know sets the size of a record in the table; 0 removes it. The lock is held.
-func (s *Store) know(k mempool.Key, size int64) {
-	s.bytes += size - s.known[k]
-	if s.known[k] = size; size == 0 {
-		delete(s.known, k)
+func (s *Store) know(n mempool.Name, size int64) {
+	s.bytes += size - s.known[n]
+	if s.known[n] = size; size == 0 {
+		delete(s.known, n)
 	}
 }
 
 // hide makes a record count as missing in this process for Config.forget, because it could not be
 // read. The file stays: the fault may be this process's own, and other processes may read it.
-func (s *Store) hide(k mempool.Key) {
+func (s *Store) hide(n mempool.Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	size := s.known[k]
-	s.know(k, 0)
-	s.hidden[k] = hidden{time.Now().Add(s.cfg.forget), size}
-	s.changed[k] = true
+	size := s.known[n]
+	s.know(n, 0)
+	s.hidden[n] = hidden{time.Now().Add(s.cfg.forget), size}
+	s.changed[n] = true
 }
 
 // hides reports whether a record counts as missing because it could not be read.
-func (s *Store) hides(k mempool.Key) bool {
+func (s *Store) hides(n mempool.Name) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, ok := s.hidden[k]
+	h, ok := s.hidden[n]
 	if ok && !time.Now().Before(h.until) {
-		delete(s.hidden, k)
+		delete(s.hidden, n)
 		return false
 	}
 	return ok
@@ -49,25 +49,25 @@ func (s *Store) hides(k mempool.Key) bool {
 
 // relearn replaces the table of sizes by a listing of the directory, except for records that have
 // changed since the listing began. Hidden records stay hidden until their time is over.
-func (s *Store) relearn(files map[mempool.Key]*file) {
+func (s *Store) relearn(files map[mempool.Name]*file) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	for key, h := range s.hidden {
-		if f := files[key]; f == nil && !s.changed[key] || !now.Before(h.until) {
-			delete(s.hidden, key)
+	for name, h := range s.hidden {
+		if f := files[name]; f == nil && !s.changed[name] || !now.Before(h.until) {
+			delete(s.hidden, name)
 		} else if f != nil {
-			s.hidden[key] = hidden{h.until, f.size}
+			s.hidden[name] = hidden{h.until, f.size}
 		}
 	}
-	for key := range s.known {
-		if files[key] == nil && !s.changed[key] {
-			s.know(key, 0)
+	for name := range s.known {
+		if files[name] == nil && !s.changed[name] {
+			s.know(name, 0)
 		}
 	}
-	for key, f := range files {
-		if _, hides := s.hidden[key]; !hides && !s.changed[key] {
-			s.know(key, f.size)
+	for name, f := range files {
+		if _, hides := s.hidden[name]; !hides && !s.changed[name] {
+			s.know(name, f.size)
 		}
 	}
 }

@@ -26,9 +26,14 @@ func (s *Store) agree() (warnings []string, err error) {
 	return warnings, nil
 }
 
-// renew takes over a quota that another process has recorded.
+// renew takes over a quota that another process has recorded. It records this process's key again, if
+// another process has overwritten that at the same time.
 func (s *Store) renew() {
-	if c, err := blockio.ReadCard(s.dir); err == nil && c.Bytes >= int64(s.info.SlotBytes) {
+	c, err := blockio.ReadCard(s.dir)
+	if err == nil && c.Bytes >= int64(s.info.SlotBytes) {
 		s.quota.Store(c.Bytes)
+	}
+	if err == nil && c.Identity == s.info.Identity {
+		_ = blockio.Readmit(s.dir, c, s.cfg.Sealer, s.cfg.Inject) // the next round repeats it
 	}
 }

@@ -16,52 +16,52 @@ import (
 // that it is damaged.
 func (s *Store) get(w int, j *ops.Job) mempool.Done {
 	want := &j.Op.Extent
-	if s.hides(want.Key) {
+	n := s.name(want.Key)
+	if s.hides(n) {
 		return mempool.Done{Err: fmt.Errorf("%w: %s could not be read a short time ago", mempool.ErrMiss, want.Key.Short())}
 	}
-	sum, err := s.fetch(w, j)
+	sum, err := s.fetch(w, j, n)
 	switch {
 	case err == nil:
 		return mempool.Done{Bytes: s.info.Identity.Layout.Bytes(want), Sum: sum}
 	case errors.Is(err, fs.ErrNotExist):
-		return s.vanished(want.Key, err)
+		d := mempool.Done{Err: fmt.Errorf("%w: %w", mempool.ErrMiss, err)}
+		if s.vanished(n) {
+			d.Gone = []mempool.Key{want.Key}
+		}
+		return d
 	case err == ops.ErrEnded || errors.Is(err, mempool.ErrMiss):
 		return mempool.Done{Err: err}
 	case !j.Commit():
 		return mempool.Done{Err: ops.ErrEnded}
 	}
-	if !errors.Is(err, mempool.ErrCorrupt) || !s.removeDamaged(w, want.Key) {
-		s.hide(want.Key)
+	if !errors.Is(err, mempool.ErrCorrupt) || !s.removeDamaged(w, n) {
+		s.hide(n)
 	}
 	return mempool.Done{Err: err, Gone: []mempool.Key{want.Key}}
 }
 
-// vanished returns the result of a get that found no file. The store reports a record that it knew as
-// gone. If the file is there after all, the record is hidden: after a failed read it must not be found
-// again.
-func (s *Store) vanished(k mempool.Key, err error) mempool.Done {
-	d := mempool.Done{Err: fmt.Errorf("%w: %w", mempool.ErrMiss, err)}
+// vanished forgets a record that a get found no file of, and reports whether the store knew it. If the
+// file is there after all, the record is hidden: after a failed read it must not be found again.
+func (s *Store) vanished(n mempool.Name) (known bool) {
 	s.mu.Lock()
-	known := s.known[k] > 0
+	known = s.known[n] > 0
 	s.mu.Unlock()
-	if known {
-		d.Gone = []mempool.Key{k}
-	}
-	if _, err := blockio.Stat(s.path(k), s.cfg.Inject); known && !errors.Is(err, fs.ErrNotExist) {
-		s.hide(k)
+	if _, err := blockio.Stat(s.path(n), s.cfg.Inject); known && !errors.Is(err, fs.ErrNotExist) {
+		s.hide(n)
 	} else {
-		s.learn(k, 0)
+		s.learn(n, 0)
 	}
-	return d
+	return known
 }
 
 // removeDamaged reads a record a second time, removes it if it is damaged then too, and reports
 // whether it is gone. A wrong byte of the first read may come from this process's memory or from its
 // connection to the file system, and then the record is sound for others.
-func (s *Store) removeDamaged(w int, k mempool.Key) bool {
+func (s *Store) removeDamaged(w int, n mempool.Name) bool {
 	var r mempool.Record
-	st, body, err := s.load(w, k, &r)
-	if err == nil && (r.Key != k || mempool.Sum(body) != r.PayloadSum) {
+	st, body, err := s.load(w, n, &r)
+	if err == nil && (!s.named(&r, n) || mempool.Sum(body) != r.PayloadSum) {
 		err = mempool.ErrCorrupt
 	}
 	switch {
@@ -71,18 +71,18 @@ func (s *Store) removeDamaged(w int, k mempool.Key) bool {
 		return false
 	}
 	// Another process may have replaced the file meanwhile.
-	if now, err := blockio.Stat(s.path(k), s.cfg.Inject); err != nil || !os.SameFile(st, now) {
+	if now, err := blockio.Stat(s.path(n), s.cfg.Inject); err != nil || !os.SameFile(st, now) {
 		return false
 	}
-	err = s.remove(k)
+	err = s.remove(n)
 	return err == nil || errors.Is(err, fs.ErrNotExist)
 }
 
 // fetch reads and checks a whole record, and copies its first pages to the job.
-func (s *Store) fetch(w int, j *ops.Job) (sum uint64, err error) {
+func (s *Store) fetch(w int, j *ops.Job, n mempool.Name) (sum uint64, err error) {
 	want := &j.Op.Extent
 	var r mempool.Record
-	st, body, err := s.load(w, want.Key, &r)
+	st, body, err := s.load(w, n, &r)
 	if err != nil {
 		return 0, err
 	}
@@ -93,13 +93,13 @@ func (s *Store) fetch(w int, j *ops.Job) (sum uint64, err error) {
 		return 0, ops.ErrEnded
 	}
 	if sum != r.PayloadSum {
-		return 0, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, s.path(want.Key))
+		return 0, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, s.path(n))
 	}
-	s.touch(s.path(want.Key), st.ModTime())
+	s.touch(s.path(n), st.ModTime())
 	if !j.Commit() {
 		return 0, ops.ErrEnded
 	}
-	s.learn(want.Key, st.Size())
+	s.learn(n, st.Size())
 	return r.PayloadSum, nil
 }
 
@@ -107,8 +107,8 @@ func (s *Store) fetch(w int, j *ops.Job) (sum uint64, err error) {
 // header. It fails with ErrCorrupt only if the file's own bytes are wrong. If the file could be
 // opened, st describes it also after an error. The file is closed when load returns: a close that hangs
 // then hangs before the job commits, while it can still be canceled.
-func (s *Store) load(w int, k mempool.Key, r *mempool.Record) (st os.FileInfo, body []byte, err error) {
-	f, err := blockio.Open(s.path(k), os.O_RDONLY, s.cfg.Inject)
+func (s *Store) load(w int, n mempool.Name, r *mempool.Record) (st os.FileInfo, body []byte, err error) {
+	f, err := blockio.Open(s.path(n), os.O_RDONLY, s.cfg.Inject)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,11 +119,11 @@ func (s *Store) load(w int, k mempool.Key, r *mempool.Record) (st os.FileInfo, b
 	if !s.plausible(st) {
 		return st, nil, fmt.Errorf("%w: %s has %d bytes", mempool.ErrCorrupt, f.Name(), st.Size())
 	}
-	buf, head := s.buffers[w][:st.Size()], s.format.HeaderBytes()
+	buf := s.buffers[w][:st.Size()]
 	if err := f.ReadAt(buf, 0); err != nil {
 		return st, nil, err
 	}
-	if *r, err = s.format.ParseHeader(buf[:head]); errors.Is(err, mempool.ErrMiss) {
+	if *r, body, err = s.format.Decode(buf); errors.Is(err, mempool.ErrMiss) {
 		err = fmt.Errorf("%w: %s has no record", mempool.ErrCorrupt, f.Name())
 	}
 	if err != nil {
@@ -132,5 +132,15 @@ func (s *Store) load(w int, k mempool.Key, r *mempool.Record) (st os.FileInfo, b
 	if int64(s.fileBytes(&r.Extent)) != st.Size() {
 		return st, nil, fmt.Errorf("%w: %s has %d bytes, its record %d", mempool.ErrCorrupt, f.Name(), st.Size(), s.fileBytes(&r.Extent))
 	}
-	return st, buf[head : head+r.PayloadBytes], nil
+	return st, body, nil
+}
+
+// named reports whether name is a name of the record r.
+func (s *Store) named(r *mempool.Record, name mempool.Name) bool {
+	for n := range s.format.Names(r.Key) {
+		if n == name {
+			return true
+		}
+	}
+	return false
 }

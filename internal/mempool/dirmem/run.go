@@ -37,12 +37,12 @@ func (s *Store) run(w int, j *ops.Job) mempool.Done {
 // probe looks for each extent's file, so it also finds records that other processes have written
 // since the last listing of the directory.
 func (s *Store) probe(j *ops.Job) mempool.Done {
-	if _, err := s.find(j.Op.Extent.Key); err != nil {
+	if _, _, err := s.find(j.Op.Extent.Key); err != nil {
 		return mempool.Done{Err: err}
 	}
 	d := mempool.Done{Found: 1}
 	for _, k := range j.Op.Then {
-		if _, err := s.find(k); err != nil { // any error ends the count
+		if _, _, err := s.find(k); err != nil { // any error ends the count
 			break
 		}
 		d.Found++
@@ -50,23 +50,24 @@ func (s *Store) probe(j *ops.Job) mempool.Done {
 	return d
 }
 
-// find returns the size of a record's file, and renews the record's time of use. It fails with
-// ErrMiss if there is no such record, if what is there can't be a record, or if it is hidden.
-func (s *Store) find(k mempool.Key) (size int64, err error) {
-	if s.hides(k) {
-		return 0, fmt.Errorf("%w: %s could not be read a short time ago", mempool.ErrMiss, k.Short())
+// find returns the name of a record and the size of its file, and renews the record's time of use. It
+// fails with ErrMiss if there is no such record, if what is there can't be a record, or if it is hidden.
+func (s *Store) find(k mempool.Key) (n mempool.Name, size int64, err error) {
+	n = s.name(k)
+	if s.hides(n) {
+		return n, 0, fmt.Errorf("%w: %s could not be read a short time ago", mempool.ErrMiss, k.Short())
 	}
-	st, err := blockio.Stat(s.path(k), s.cfg.Inject)
+	st, err := blockio.Stat(s.path(n), s.cfg.Inject)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && !s.plausible(st):
-		s.learn(k, 0)
-		return 0, fmt.Errorf("%w: %s", mempool.ErrMiss, k.Short())
+		s.learn(n, 0)
+		return n, 0, fmt.Errorf("%w: %s", mempool.ErrMiss, k.Short())
 	case err != nil:
-		return 0, err
+		return n, 0, err
 	}
-	s.learn(k, st.Size())
-	s.touch(s.path(k), st.ModTime())
-	return st.Size(), nil
+	s.learn(n, st.Size())
+	s.touch(s.path(n), st.ModTime())
+	return n, st.Size(), nil
 }
 
 // plausible reports whether a file can be a record, by its kind and size.
@@ -93,7 +94,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	want := int64(s.fileBytes(x))
 	fits, release := s.reserve(want)
 	defer release()
-	if size, err := s.find(x.Key); err == nil && size == want {
+	if _, size, err := s.find(x.Key); err == nil && size == want {
 		return mempool.Done{}
 	}
 	if parent == nil {
@@ -116,8 +117,9 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	if err == nil && !j.Commit() {
 		err = ops.ErrEnded
 	}
+	n := s.newName(x.Key)
 	if err == nil {
-		err = s.cfg.Inject.Do(blockio.Rename, func() error { return rename(tmp, s.path(x.Key)) })
+		err = s.cfg.Inject.Do(blockio.Rename, func() error { return rename(tmp, s.path(n)) })
 	}
 	if err != nil {
 		if tmp != "" {
@@ -125,7 +127,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 		}
 		return mempool.Done{Err: err}
 	}
-	s.learn(x.Key, want)
+	s.learn(n, want)
 	return mempool.Done{Bytes: r.PayloadBytes, Sum: r.PayloadSum}
 }
 
@@ -146,8 +148,8 @@ func (s *Store) hasParent(x *mempool.Extent) error {
 	if x.Parent.IsZero() {
 		return nil
 	}
-	if !s.hides(x.Parent) {
-		st, err := blockio.Stat(s.path(x.Parent), s.cfg.Inject)
+	if n := s.name(x.Parent); !s.hides(n) {
+		st, err := blockio.Stat(s.path(n), s.cfg.Inject)
 		if err == nil && s.plausible(st) && st.Size() == int64(s.format.SlotBytes()) {
 			return nil
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -157,22 +159,20 @@ func (s *Store) hasParent(x *mempool.Extent) error {
 	return fmt.Errorf("%w: %s below %s", mempool.ErrOrphan, x.Key.Short(), x.Parent.Short())
 }
 
-// fileBytes returns the size of x's file: header and payload, each rounded up to blockio.Align.
+// fileBytes returns the size of x's file.
 func (s *Store) fileBytes(x *mempool.Extent) int {
-	return s.format.HeaderBytes() + blockio.Aligned(s.info.Identity.Layout.Bytes(x))
+	return s.format.RecordBytes(s.info.Identity.Layout.Bytes(x))
 }
 
 // write writes a whole record to a temporary file and returns the file's name.
 func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err error) {
-	head := s.format.HeaderBytes()
 	buf := s.buffers[w][:s.fileBytes(&r.Extent)]
-	body := buf[head:]
-	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(body, pages) }) {
+	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(buf[s.format.HeaderBytes():], pages) }) {
 		return "", ops.ErrEnded
 	}
-	clear(body[r.PayloadBytes:])
-	n := len(s.format.AppendHeader(buf[:0], r))
-	clear(buf[n:head])
+	if err := s.format.Encode(buf, r); err != nil {
+		return "", err
+	}
 	tmp = filepath.Join(s.dir, "tmp", fmt.Sprintf("%s%s-%d-%d", blockio.TempPrefix, s.keeper.owner, w, r.Seq))
 	f, err := blockio.Open(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, s.cfg.Inject)
 	if err != nil {
@@ -188,7 +188,7 @@ func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err err
 // children. To find children it lists the directory and reads all headers not read before. That is
 // slow, but removals for the quota don't use drop: the keeper makes them.
 func (s *Store) drop(k mempool.Key) error {
-	if _, err := s.find(k); err != nil {
+	if _, _, err := s.find(k); err != nil {
 		return err
 	}
 	children, err := s.keeper.children(k)
@@ -198,19 +198,24 @@ func (s *Store) drop(k mempool.Key) error {
 	if children > 0 {
 		return fmt.Errorf("%w: %s has %d", mempool.ErrChildren, k.Short(), children)
 	}
-	err = s.remove(k)
-	if errors.Is(err, fs.ErrNotExist) { // another process was first
-		err = fmt.Errorf("%w: %w", mempool.ErrMiss, err)
+	missed := fmt.Errorf("%w: another process has removed %s", mempool.ErrMiss, k.Short())
+	for n := range s.format.Names(k) {
+		switch err := s.remove(n); {
+		case err == nil:
+			missed = nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
 	}
-	return err
+	return missed
 }
 
 // remove removes a record's file and forgets its size. It fails with fs.ErrNotExist if another process
 // was faster.
-func (s *Store) remove(k mempool.Key) error {
-	err := s.cfg.Inject.Do(blockio.Remove, func() error { return os.Remove(s.path(k)) })
+func (s *Store) remove(n mempool.Name) error {
+	err := s.cfg.Inject.Do(blockio.Remove, func() error { return os.Remove(s.path(n)) })
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		s.learn(k, 0)
+		s.learn(n, 0)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,11 +28,11 @@ type Store struct {
 	quota   atomic.Int64 // most bytes in the directory
 
 	mu      sync.Mutex
-	known   map[mempool.Key]int64  // file sizes of the known records
-	bytes   int64                  // sum of known
-	writing int64                  // bytes of records that are being written
-	changed map[mempool.Key]bool   // records learnt about since the last listing began
-	hidden  map[mempool.Key]hidden // records that this process failed to read; none is in known
+	known   map[mempool.Name]int64  // file sizes of the known records
+	bytes   int64                   // sum of known
+	writing int64                   // bytes of records that are being written
+	changed map[mempool.Name]bool   // records learnt about since the last listing began
+	hidden  map[mempool.Name]hidden // records that this process failed to read; none is in known
 
 	stop   chan struct{}
 	rounds sync.WaitGroup
@@ -49,21 +50,21 @@ func Open(c Config) (*Store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	dir, others, err := blockio.Place(c.Dir, blockio.Shared, &c.Identity, nil)
+	dir, others, err := blockio.Place(c.Dir, blockio.Shared, &c.Identity, c.Sealer, nil)
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(dir, "tmp"), blockio.DirMode)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("dirmem: %w", err)
 	}
-	s := &Store{cfg: c, dir: dir, format: c.Identity.Format(), known: map[mempool.Key]int64{}, changed: map[mempool.Key]bool{},
-		hidden: map[mempool.Key]hidden{}, stop: make(chan struct{})}
+	s := &Store{cfg: c, dir: dir, format: c.Identity.Format(c.Sealer), known: map[mempool.Name]int64{}, changed: map[mempool.Name]bool{},
+		hidden: map[mempool.Name]hidden{}, stop: make(chan struct{})}
 	s.info = mempool.StoreInfo{Tier: kv.TierShared, Identity: c.Identity, CapacityBytes: c.Bytes, SlotBytes: s.format.SlotBytes(),
 		MaxOps: c.MaxOps, Shared: true, Durable: true, Others: others, Direct: blockio.Direct(filepath.Join(dir, blockio.IdentityFile))}
 	if s.info.Warnings, err = s.agree(); err != nil {
 		return nil, fmt.Errorf("dirmem: %w", err)
 	}
-	s.info.Warnings = append(s.info.Warnings, blockio.Exposed(c.Dir, dir)...)
+	s.info.Warnings = slices.Concat(s.info.Warnings, blockio.Exposed(c.Dir, dir), blockio.Counterpart(c.Dir, c.Identity))
 	s.info.CapacityBytes = s.quota.Load()
 	for range c.Workers + 1 { // the last is the keeper's
 		b, err := blockio.Alloc(s.info.SlotBytes)
@@ -133,9 +134,30 @@ func (s *Store) Close() error {
 }
 
 // path returns the path of a record's file.
-func (s *Store) path(k mempool.Key) string {
-	name := k.String()
+func (s *Store) path(n mempool.Name) string {
+	name := n.String()
 	return filepath.Join(s.dir, name[:2], name+suffix)
+}
+
+// newName returns the name of a new record of k.
+func (s *Store) newName(k mempool.Key) (n mempool.Name) {
+	for n = range s.format.Names(k) {
+		break
+	}
+	return n
+}
+
+// name returns the name of the record of k. If it could have several, from several secrets, that is the
+// first one with a file that is not hidden, or else that of a new record.
+func (s *Store) name(k mempool.Key) mempool.Name {
+	if len(s.cfg.Sealer.IDs()) > 1 {
+		for n := range s.format.Names(k) {
+			if _, err := blockio.Stat(s.path(n), s.cfg.Inject); err == nil && !s.hides(n) {
+				return n
+			}
+		}
+	}
+	return s.newName(k)
 }
 
 const suffix = ".kvx"

@@ -18,8 +18,8 @@ import (
 )
 
 func testConfig(o storetest.Options) Config {
-	f := mempool.Format{Layout: o.Identity.Layout}
-	return Config{Dir: o.Dir, Identity: o.Identity, Bytes: int64(o.Extents * f.SlotBytes()), Shrink: true, Round: time.Hour, quiet: true,
+	f := o.Identity.Format(o.Sealer)
+	return Config{Dir: o.Dir, Identity: o.Identity, Sealer: o.Sealer, Bytes: int64(o.Extents * f.SlotBytes()), Shrink: true, Round: time.Hour, quiet: true,
 		Workers: o.Workers, MaxOps: o.MaxOps, Inject: o.Inject}
 }
 
@@ -39,6 +39,14 @@ func TestMain(m *testing.M) {
 }
 
 func TestStore(t *testing.T) { storetest.Run(t, harness()) }
+
+func TestSealedStore(t *testing.T) {
+	h := harness()
+	h.Sealer = storetest.Sealer(t, 1, 2)
+	storetest.Run(t, h)
+}
+
+func TestSealing(t *testing.T) { storetest.RunSealed(t, harness()) }
 
 func TestBrokenStores(t *testing.T) { storetest.RunControls(t, harness()) }
 
@@ -221,7 +229,7 @@ func TestQuota(t *testing.T) {
 			t.Fatal(d.Err)
 		}
 		used := now.Add(time.Duration(i-100) * time.Minute) // parents are older than children
-		if err := os.Chtimes(b.path(all[i].Key), used, used); err != nil {
+		if err := os.Chtimes(b.path(b.name(all[i].Key)), used, used); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -259,7 +267,7 @@ func TestKeeperReadError(t *testing.T) {
 	check := func(name string, header bool, left error) {
 		t.Helper()
 		clear(s.keeper.parents)
-		if _, ok := s.keeper.parent(x.Key); ok != header {
+		if _, ok := s.keeper.parent(s.name(x.Key)); ok != header {
 			t.Errorf("%s: the header is read: %v, want %v", name, ok, header)
 		}
 		c.Inject.Clear()
@@ -276,11 +284,11 @@ func TestKeeperReadError(t *testing.T) {
 		check(f.String(), false, nil)
 	}
 	check("sound", true, nil)
-	if err := os.Truncate(s.path(x.Key), 100); err != nil {
+	if err := os.Truncate(s.path(s.name(x.Key)), 100); err != nil {
 		t.Fatal(err)
 	}
 	check("cut short", false, mempool.ErrMiss)
-	if _, err := os.Stat(s.path(x.Key)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(s.path(s.name(x.Key))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a record that is cut short is left: %v", err)
 	}
 }

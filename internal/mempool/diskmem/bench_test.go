@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 
@@ -13,7 +14,12 @@ import (
 // same blocks, by as many goroutines, to a reserved file in the same directory.
 //
 //	go test ./internal/mempool/diskmem -run xxx -bench Store -benchtime 11x
-func BenchmarkStore(b *testing.B) {
+func BenchmarkStore(b *testing.B) { bench(b, nil) }
+
+// BenchmarkSealedStore does the same with records that are sealed.
+func BenchmarkSealedStore(b *testing.B) { bench(b, storetest.Sealer(b, 1)) }
+
+func bench(b *testing.B, seal *mempool.Sealer) {
 	const extents = 96
 	dir := os.Getenv("COPPICE_BENCH_DIR")
 	if dir == "" {
@@ -21,6 +27,7 @@ func BenchmarkStore(b *testing.B) {
 	}
 	const workers = 4 // as by default
 	c := Config{Dir: dir, Identity: storetest.BenchIdentity(), Bytes: 256 << 20}
+	c.Sealer, c.Identity.Sealed = seal, seal != nil
 	s, err := Open(c)
 	if err != nil {
 		b.Fatal(err)

@@ -14,8 +14,9 @@ import (
 type Config struct {
 	Dir          string // created if it does not exist
 	Identity     mempool.Identity
-	Bytes        int64 // most bytes of all slots, headers included
-	SegmentBytes int64 `default:"256<<20" min:"1"` // size of a file of slots; room on the disk is reserved one file at a time
+	Sealer       *mempool.Sealer // if Identity.Sealed; else nil
+	Bytes        int64           // most bytes of all slots, headers included
+	SegmentBytes int64           `default:"256<<20" min:"1"` // size of a file of slots; room on the disk is reserved one file at a time
 	// Shrink permits that records are dropped because Bytes is smaller than before. Without it, a
 	// directory keeps room for what it holds.
 	Shrink bool
@@ -41,12 +42,12 @@ func (c Config) WithDefaults() Config {
 
 // Validate returns an error that names all invalid fields, or nil.
 func (c *Config) Validate() error {
-	errs := []error{c.Identity.Validate(), bounds.Check("diskmem", c)}
+	errs := []error{errors.Join(c.Identity.Validate(), c.Identity.CheckSealer(c.Sealer)), bounds.Check("diskmem", c)}
 	if c.Dir == "" {
 		errs = append(errs, errors.New("diskmem: Dir is empty"))
 	}
 	if errs[0] == nil {
-		if f := c.Identity.Format(); c.Bytes < int64(f.SlotBytes()) {
+		if f := c.Identity.Format(c.Sealer); c.Bytes < int64(f.SlotBytes()) {
 			errs = append(errs, fmt.Errorf("diskmem: Bytes is %d, want at least %d, one extent", c.Bytes, f.SlotBytes()))
 		}
 	}

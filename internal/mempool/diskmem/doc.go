@@ -23,6 +23,9 @@
 // bounded number of goroutines reads and writes. The package does not use io_uring, which
 // container runtimes forbid, nor mmap, which turns a bad sector into a signal.
 //
+// With a Sealer, records and index are sealed. Slots with records of a secret that the Sealer lacks count
+// as free.
+//
 // Directories of other fingerprints are left alone and listed in Info.
 //
 //	store, err := diskmem.Open(diskmem.Config{Dir: dir, Identity: id, Bytes: 20 << 30})

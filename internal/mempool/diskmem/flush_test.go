@@ -36,7 +36,7 @@ func TestFlushDuringPut(t *testing.T) {
 	}
 	info := first.Info()
 	first.Close()
-	dir, _, err := blockio.Place(c.Dir, blockio.Disk, &c.Identity, nil)
+	dir, _, err := blockio.Place(c.Dir, blockio.Disk, &c.Identity, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

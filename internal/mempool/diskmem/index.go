@@ -22,8 +22,12 @@ func (m *medium) indexPath() string { return filepath.Join(m.dir, "index") }
 // each file it has the number in its name and the number of its slots (u32 each), and the time of
 // its last change in nanoseconds (u64); for each record its file, as an index in the list before,
 // its slot in that file, the length of its header (u32 each), and the header. XXH3-64 of all bytes
-// before is at the end. The times show that a file was replaced.
-const indexMagic = "CPPCKV2\n"
+// before is at the end. The times show that a file was replaced. With a key all of it is sealed, which
+// adds at most indexSeal bytes.
+const (
+	indexMagic = "CPPCKV2\n"
+	indexSeal  = 1 << 10
+)
 
 // Flush implements slotted.Medium. It syncs the slots and then writes the index, unless a slot is
 // changing or has changed meanwhile. Without an index, the next Open reads the headers.
@@ -50,6 +54,9 @@ func (m *medium) Flush(_ int, contents func() ([]slotted.Placed, bool)) error {
 	}
 	b, err := m.appendIndex(nil, records)
 	if err == nil {
+		b, err = m.format.SealIndex(b)
+	}
+	if err == nil {
 		err = blockio.Replace(m.indexPath(), b, m.in)
 	}
 	if blockio.NoRoom(err) {
@@ -63,7 +70,7 @@ func (m *medium) Flush(_ int, contents func() ([]slotted.Placed, bool)) error {
 
 // appendIndex appends the index of the records to b. The lock is held.
 func (m *medium) appendIndex(b []byte, records []slotted.Placed) ([]byte, error) {
-	le := binary.LittleEndian
+	le, plain := binary.LittleEndian, m.format.Unsealed()
 	b = append(b, indexMagic...)
 	b = le.AppendUint32(le.AppendUint32(b, uint32(len(m.files))), uint32(len(records)))
 	for _, f := range m.files {
@@ -78,7 +85,7 @@ func (m *medium) appendIndex(b []byte, records []slotted.Placed) ([]byte, error)
 		p := m.places[records[i].Slot]
 		b = le.AppendUint32(le.AppendUint32(b, uint32(p.file)), uint32(p.at))
 		at := len(b)
-		b = m.format.AppendHeader(append(b, 0, 0, 0, 0), &records[i].Record)
+		b = plain.AppendHeader(append(b, 0, 0, 0, 0), &records[i].Record)
 		le.PutUint32(b[at:], uint32(len(b)-at-4))
 	}
 	return le.AppendUint64(b, xxh3.Hash(b)), nil
@@ -88,10 +95,11 @@ func (m *medium) appendIndex(b []byte, records []slotted.Placed) ([]byte, error)
 // otherwise from the headers.
 func (m *medium) recover() ([]slotted.Placed, error) {
 	m.stale = make([]bool, len(m.places))
-	limit := 24 + 16*len(m.files) + len(m.places)*(12+m.format.HeaderBytes())
+	limit := indexSeal + 24 + 16*len(m.files) + len(m.places)*(12+m.format.HeaderBytes())
 	b, err := blockio.ReadSmall(m.indexPath(), limit, nil)
 	if err == nil || errors.Is(err, blockio.ErrTooLarge) || errors.Is(err, blockio.ErrNotRegular) {
-		if found, ok := m.parseIndex(b); ok && m.confirm(found) {
+		plain, err := m.format.OpenIndex(b)
+		if found, ok := m.parseIndex(plain); err == nil && ok && m.confirm(found) {
 			m.indexed = true
 			return found, nil
 		}
@@ -106,7 +114,7 @@ func (m *medium) recover() ([]slotted.Placed, error) {
 
 // parseIndex parses an index; ok is false unless all of it is valid and its files are the open files.
 func (m *medium) parseIndex(b []byte) (found []slotted.Placed, ok bool) {
-	le := binary.LittleEndian
+	le, plain := binary.LittleEndian, m.format.Unsealed()
 	if len(b) < 24 || string(b[:8]) != indexMagic || xxh3.Hash(b[:len(b)-8]) != le.Uint64(b[len(b)-8:]) {
 		return nil, false
 	}
@@ -134,7 +142,7 @@ func (m *medium) parseIndex(b []byte) (found []slotted.Placed, ok bool) {
 		if b = b[12:]; int64(length) > int64(len(b)) || file >= files || at >= uint32(m.files[file].slots) {
 			return nil, false
 		}
-		r, err := m.format.ParseHeader(b[:length])
+		r, err := plain.ParseHeader(b[:length])
 		if err != nil {
 			return nil, false
 		}

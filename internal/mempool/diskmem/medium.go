@@ -37,7 +37,7 @@ type medium struct {
 }
 
 func newMedium(c *Config, dir string, lock *os.File) (*medium, error) {
-	m := &medium{dir: dir, format: c.Identity.Format(), lock: lock, in: c.Inject, now: c.now}
+	m := &medium{dir: dir, format: c.Identity.Format(c.Sealer), lock: lock, in: c.Inject, now: c.now}
 	m.slotBytes = m.format.SlotBytes()
 	m.most = int32(min(c.Bytes/int64(m.slotBytes), 1<<31-1))
 	m.perFile = int32(max(1, min(c.SegmentBytes/int64(m.slotBytes), int64(m.most))))
@@ -96,28 +96,27 @@ func (m *medium) Write(w int, slot int32, stale bool, j *ops.Job, r *mempool.Rec
 			return err
 		}
 	}
-	body := buf[head : head+blockio.Aligned(r.PayloadBytes)]
-	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(body, pages) }) {
+	buf = buf[:m.format.RecordBytes(r.PayloadBytes)]
+	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(buf[head:], pages) }) {
 		return ops.ErrEnded
 	}
-	clear(body[r.PayloadBytes:])
-	if err := f.WriteAt(body, at+int64(head)); err != nil {
+	if err := m.format.Encode(buf, r); err != nil {
 		return err
 	}
-	n := len(m.format.AppendHeader(buf[:0], r))
-	clear(buf[n:head])
+	if err := f.WriteAt(buf[head:], at+int64(head)); err != nil {
+		return err
+	}
 	return f.WriteAt(buf[:head], at)
 }
 
 // Read implements slotted.Medium.
 func (m *medium) Read(w int, slot int32, j *ops.Job, r *mempool.Record) error {
 	f, at := m.at(slot)
-	head := m.format.HeaderBytes()
-	buf := m.buffers[w][:head+blockio.Aligned(r.PayloadBytes)]
+	buf := m.buffers[w][:m.format.RecordBytes(r.PayloadBytes)]
 	if err := f.ReadAt(buf, at); err != nil {
 		return err
 	}
-	got, err := m.format.ParseHeader(buf[:head])
+	got, body, err := m.format.Decode(buf)
 	switch {
 	case errors.Is(err, mempool.ErrMiss): // the store's index has a record here
 		return fmt.Errorf("%w: slot %d has no record", mempool.ErrCorrupt, slot)
@@ -127,7 +126,7 @@ func (m *medium) Read(w int, slot int32, j *ops.Job, r *mempool.Record) error {
 		return fmt.Errorf("%w: slot %d has the record %s", mempool.ErrCorrupt, slot, got.Key.Short())
 	}
 	var sum uint64
-	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, buf[head:head+r.PayloadBytes]) }) {
+	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, body) }) {
 		return ops.ErrEnded
 	}
 	if sum != r.PayloadSum {

@@ -107,7 +107,7 @@ func (d *disk) found(n int) (found int) {
 func (d *disk) path(file int) string { return filepath.Join(d.dir, fmt.Sprintf("slots-%04d", file)) }
 
 func (d *disk) slotBytes() int64 {
-	f := d.c.Identity.Format()
+	f := d.c.Identity.Format(d.c.Sealer)
 	return int64(f.SlotBytes())
 }
 

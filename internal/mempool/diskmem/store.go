@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
@@ -25,7 +26,7 @@ func Open(c Config) (*Store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	dir, others, err := blockio.Place(c.Dir, blockio.Disk, &c.Identity, c.Inject)
+	dir, others, err := blockio.Place(c.Dir, blockio.Disk, &c.Identity, c.Sealer, c.Inject)
 	if err != nil {
 		return nil, fmt.Errorf("diskmem: %w", err)
 	}
@@ -42,7 +43,8 @@ func Open(c Config) (*Store, error) {
 		return nil, fmt.Errorf("diskmem: %w", errors.Join(err, m.closeFiles()))
 	}
 	info := mempool.StoreInfo{Tier: kv.TierDisk, Identity: c.Identity, CapacityBytes: int64(m.most) * int64(m.slotBytes),
-		SlotBytes: m.slotBytes, MaxOps: c.MaxOps, Durable: true, Others: others, Warnings: append(blockio.Exposed(c.Dir, dir), warnings...)}
+		SlotBytes: m.slotBytes, MaxOps: c.MaxOps, Durable: true, Others: others}
+	info.Warnings = slices.Concat(blockio.Exposed(c.Dir, dir), blockio.Counterpart(c.Dir, c.Identity), warnings)
 	info.Direct = blockio.Direct(filepath.Join(dir, blockio.IdentityFile))
 	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, m)
 	s.Load(int32(len(m.places)), found, func(slot int32) bool { return m.stale[slot] })

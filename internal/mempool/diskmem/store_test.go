@@ -13,8 +13,8 @@ import (
 )
 
 func testConfig(o storetest.Options) Config {
-	f := mempool.Format{Layout: o.Identity.Layout}
-	return Config{Dir: o.Dir, Identity: o.Identity, Bytes: int64(o.Extents * f.SlotBytes()), SegmentBytes: int64(7 * f.SlotBytes()),
+	f := o.Identity.Format(o.Sealer)
+	return Config{Dir: o.Dir, Identity: o.Identity, Sealer: o.Sealer, Bytes: int64(o.Extents * f.SlotBytes()), SegmentBytes: int64(7 * f.SlotBytes()),
 		Shrink: true, Workers: o.Workers, MaxOps: o.MaxOps, Inject: o.Inject}
 }
 
@@ -34,6 +34,14 @@ func TestMain(m *testing.M) {
 }
 
 func TestStore(t *testing.T) { storetest.Run(t, harness()) }
+
+func TestSealedStore(t *testing.T) {
+	h := harness()
+	h.Sealer = storetest.Sealer(t, 1, 2)
+	storetest.Run(t, h)
+}
+
+func TestSealing(t *testing.T) { storetest.RunSealed(t, harness()) }
 
 func TestBrokenStores(t *testing.T) { storetest.RunControls(t, harness()) }
 

@@ -28,11 +28,14 @@ type Dir struct {
 	Fingerprint string
 	Kind        string // disk or Shared
 	Identity    mempool.Identity
-	SizeBytes   int64 // most bytes of KV, as the servers agreed; 0 if that is not recorded
-	InUse       bool  // a process has it open as a disk tier
+	SizeBytes   int64    // most bytes of KV, as the servers agreed; 0 if that is not recorded
+	InUse       bool     // a process has it open as a disk tier
+	Keys        []string // ids of the secrets that seal records
 	// Err is the reason why the records can't be read: the identity file is missing, damaged or
-	// of another version.
+	// of another version, or the records are sealed with a secret that is not given.
 	Err error
+
+	sealer *mempool.Sealer // nil if records are not sealed
 }
 
 // Record is a record in a directory.
@@ -51,14 +54,15 @@ func (r *Record) Damaged() bool {
 }
 
 // Find returns the directories of identities in dir, in order of their names. If dir is named by a
-// fingerprint, it returns only dir. It fails with fs.ErrNotExist if dir does not exist.
-func Find(dir string) ([]Dir, error) {
+// fingerprint, it returns only dir. s opens sealed records; it may be nil. Find fails with
+// fs.ErrNotExist if dir does not exist.
+func Find(dir string, s *mempool.Sealer) ([]Dir, error) {
 	dir = filepath.Clean(dir)
 	if blockio.IsFingerprint(filepath.Base(dir)) {
 		if _, err := os.Stat(dir); err != nil {
 			return nil, err
 		}
-		return []Dir{look(dir)}, nil
+		return []Dir{look(dir, s)}, nil
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -67,20 +71,23 @@ func Find(dir string) ([]Dir, error) {
 	var found []Dir
 	for _, e := range entries {
 		if e.IsDir() && blockio.IsFingerprint(e.Name()) {
-			found = append(found, look(filepath.Join(dir, e.Name())))
+			found = append(found, look(filepath.Join(dir, e.Name()), s))
 		}
 	}
 	return found, nil
 }
 
 // look describes the directory of one identity. If the directory is not valid, Dir.Err says why.
-func look(path string) Dir {
+func look(path string, s *mempool.Sealer) Dir {
 	d := Dir{Path: path, Fingerprint: filepath.Base(path)}
 	card, err := blockio.ReadCard(path)
 	if err == nil {
 		err = card.Identity.Validate()
 	}
-	d.Kind, d.Identity, d.SizeBytes = card.Kind, card.Identity, card.Bytes
+	d.Kind, d.Identity, d.SizeBytes, d.Keys = card.Kind, card.Identity, card.Bytes, card.Keys
+	if d.Identity.Sealed {
+		d.sealer = s
+	}
 	switch {
 	case err != nil:
 		d.Err = fmt.Errorf("inspect: %s: %w", blockio.IdentityFile, err)
@@ -88,6 +95,8 @@ func look(path string) Dir {
 		d.Err = fmt.Errorf("inspect: unknown kind %q", d.Kind)
 	case card.Identity.Fingerprint().String() != d.Fingerprint:
 		d.Err = fmt.Errorf("inspect: %w: the name is not the fingerprint of its identity", mempool.ErrForeign)
+	case card.Opens(s) != nil:
+		d.Err = fmt.Errorf("inspect: %w", card.Opens(s))
 	}
 	if lock, err := d.lock(); err != nil {
 		d.InUse = errors.Is(err, mempool.ErrLocked)
@@ -126,7 +135,7 @@ func (d *Dir) Records(payload bool) iter.Seq[Record] {
 		if d.Err != nil {
 			return
 		}
-		f := d.Identity.Format()
+		f := d.Identity.Format(d.sealer)
 		pattern, step := filepath.Join(d.Path, "slots-*"), int64(f.SlotBytes())
 		if d.Kind == Shared {
 			pattern, step = filepath.Join(d.Path, "[0-9a-f][0-9a-f]", "*.kvx"), 0
@@ -155,12 +164,12 @@ func (d *Dir) file(path string, step int64, payload bool, yield func(Record) boo
 	if err != nil {
 		return yield(Record{Path: path, Err: err})
 	}
-	f := d.Identity.Format()
+	f := d.Identity.Format(d.sealer)
 	buf := make([]byte, f.SlotBytes())
 	for at := int64(0); at == 0 || at < st.Size(); at += step {
 		r := Record{Path: path, At: at, Used: st.ModTime()}
 		r.Record, r.Err = read(file, at, &f, buf, payload)
-		if name := strings.TrimSuffix(filepath.Base(path), ".kvx"); r.Err == nil && step == 0 && name != r.Key.String() {
+		if name := strings.TrimSuffix(filepath.Base(path), ".kvx"); r.Err == nil && step == 0 && !named(&f, r.Key, name) {
 			r.Err = fmt.Errorf("%w: the file has the record %s", mempool.ErrCorrupt, r.Key.Short())
 		}
 		if step > 0 && errors.Is(r.Err, mempool.ErrMiss) || errors.Is(r.Err, blockio.ErrNotRegular) {
@@ -193,15 +202,29 @@ func read(file *os.File, at int64, f *mempool.Format, buf []byte, payload bool) 
 	if err != nil || !payload {
 		return r, err
 	}
-	body := buf[len(head) : len(head)+r.PayloadBytes]
-	if n, err := file.ReadAt(body, at+int64(len(head))); n < len(body) {
+	buf = buf[:f.RecordBytes(r.PayloadBytes)]
+	if n, err := file.ReadAt(buf, at); n < len(head)+r.PayloadBytes {
 		if err == io.EOF {
-			err = fmt.Errorf("%w: %d bytes of %d", mempool.ErrCorrupt, n, len(body))
+			err = fmt.Errorf("%w: %d bytes of %d", mempool.ErrCorrupt, n, len(buf))
 		}
+		return mempool.Record{}, err
+	}
+	r, body, err := f.Decode(buf)
+	if err != nil {
 		return mempool.Record{}, err
 	}
 	if mempool.Sum(body) != r.PayloadSum {
 		return mempool.Record{}, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, r.Key.Short())
 	}
 	return r, nil
+}
+
+// named reports whether name is a name of the record of k.
+func named(f *mempool.Format, k mempool.Key, name string) bool {
+	for n := range f.Names(k) {
+		if n.String() == name {
+			return true
+		}
+	}
+	return false
 }

@@ -38,10 +38,12 @@ func (d *Dir) Prune(dry bool) (p Pruned, err error) {
 		defer lock.Close()
 	}
 	whole := map[mempool.Key]Record{}
+	foreign := 0
 	var remove []Record
 	for r := range d.Records(true) {
 		switch _, twice := whole[r.Key]; {
 		case errors.Is(r.Err, mempool.ErrForeign):
+			foreign++
 		case r.Err != nil && !r.Damaged(): // its children would count as orphans
 			return Pruned{}, fmt.Errorf("a record can't be read, but may be intact: %w", r.Err)
 		case r.Err != nil, twice:
@@ -51,7 +53,7 @@ func (d *Dir) Prune(dry bool) (p Pruned, err error) {
 			whole[r.Key] = r
 		}
 	}
-	for more := true; more; {
+	for more := foreign == 0 || !d.Identity.Sealed; more; { // a parent may be sealed with a key that is not given
 		more = false
 		for k, r := range whole {
 			if _, ok := whole[r.Parent]; !ok && !r.Parent.IsZero() {

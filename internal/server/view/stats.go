@@ -58,7 +58,7 @@ type Tier struct {
 	Late          int64   `json:"late,omitempty" metric:"tier_late_total" help:"Operations of a tier that did not end by their deadline."`
 	Busy          int64   `json:"busy,omitempty" metric:"tier_busy_total" help:"Operations that a tier refused because too many were open."`
 	Full          int64   `json:"full,omitempty" metric:"tier_full_total" help:"Writes for which a tier had no room."`
-	Foreign       int64   `json:"foreign,omitempty" metric:"tier_foreign_total" help:"Reads from a tier that found a record of another model, type or version."`
+	Foreign       int64   `json:"foreign,omitempty" metric:"tier_foreign_total" help:"Reads from a tier that found a record of another model, type, version or key."`
 	IOErrors      int64   `json:"io_errors,omitempty" metric:"tier_io_errors_total" help:"Operations of a tier that failed with an error of the operating system."`
 	Failing       int     `json:"failing,omitempty" metric:"tier_failing" help:"1 while reads from a tier or writes to it fail, else 0."`
 	Damaged       int64   `json:"damaged,omitempty" metric:"tier_damaged_total" help:"Records of a tier with wrong bytes. Their tokens were computed."`
