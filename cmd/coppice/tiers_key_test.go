@@ -120,7 +120,12 @@ func TestKeyFiles(t *testing.T) {
 			t.Errorf("%s: %v, says %q, want %q", tc.name, ok, out, tc.says)
 		}
 	}
-	_, out, ok := command(t, "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--kv-tokens", "4096", "--kv-key", secretFile(t, dir, "c3"))
+	path := secretFile(t, dir, "c3")
+	out, _, ok := command(t, "serve", "--print-config=json", "--kv-disk", dir+"/kv:1GiB", "--kv-key", path)
+	if !ok || !strings.Contains(out, path) || strings.Contains(out, "c3c3") {
+		t.Errorf("--print-config: %v, %s", ok, out)
+	}
+	_, out, ok = command(t, "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--kv-tokens", "4096", "--kv-key", path)
 	if ok || !strings.Contains(out, "give --kv-disk or --kv-share too") {
 		t.Errorf("a key without a directory: %v, says %q", ok, out)
 	}
