@@ -62,7 +62,9 @@ func (s *settings) printed() []*kong.Flag {
 }
 
 // secret reports whether a flag's value must not be shown. Those of --tls-key and --kv-key are names of files.
-func secret(f *kong.Flag) bool { return strings.HasSuffix(f.Name, "-key") && f.Name != "tls-key" && f.Name != "kv-key" }
+func secret(f *kong.Flag) bool {
+	return strings.HasSuffix(f.Name, "-key") && f.Name != "tls-key" && f.Name != "kv-key"
+}
 
 // table prints each setting with its value and source, then the lines of more.
 func (s *settings) table(w io.Writer, more func(io.Writer)) error {
