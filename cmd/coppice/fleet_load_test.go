@@ -54,14 +54,28 @@ func (s *shape) prompt(i int) []int {
 	return append(s.prefix(s.group(i)), ids(suffixTokens, 3, uint64(i))...)
 }
 
+func (s *shape) call(i int) call {
+	return call{path: "/v1/completions", body: completion(s.prompt(i), s.outputTokens, true)}
+}
+
+// call is one request of a load.
+type call struct {
+	path  string
+	body  []byte
+	leave int // the client leaves after this many events of the stream, or if negative once a worker has begun; 0: never
+}
+
 // answer is the outcome of one request.
 type answer struct {
+	number      int // of the request
 	sent, ended time.Time
 	status      int
 	worker      string // the worker that began to answer
 	attempts    int
 	began       bool // a worker had it in a plan
 	tokens      int
+	text        string // of the first choice
+	left        bool   // the client left before the end
 	done        bool   // complete
 	fault       string // code of the error that ended it
 	broken      error  // error of the connection
@@ -79,8 +93,10 @@ func (a *answer) well() bool {
 // crowd is a closed loop of clients of a server. A client whose connection breaks stops.
 type crowd struct {
 	shape
+	calls   func(i int) call // the i-th request
 	clients int
 	url     string
+	timeout time.Duration // of a request; 0: none
 	http    *http.Client
 	next    atomic.Int64
 	stop    chan struct{}
@@ -93,27 +109,34 @@ type crowd struct {
 // gather starts this many clients, which send requests of shape s to url. from is the number of
 // the first request. At the end of the test it waits for the clients.
 func gather(t *testing.T, url string, clients, from int, s shape) *crowd {
-	c := &crowd{shape: s, clients: clients, url: url, stop: make(chan struct{}), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}}
+	c := &crowd{shape: s, clients: clients, url: url}
+	c.calls = c.call
+	c.begin(t, from)
+	return c
+}
+
+// begin starts the clients.
+func (c *crowd) begin(t *testing.T, from int) {
+	c.stop, c.http = make(chan struct{}), &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: c.clients}, Timeout: c.timeout}
 	c.next.Store(int64(from))
-	for range clients {
+	for range c.clients {
 		c.wait.Go(func() {
 			for c.goesOn() {
-				a := &answer{sent: time.Now()}
+				a := &answer{sent: time.Now(), number: int(c.next.Add(1) - 1)}
 				c.mu.Lock()
 				c.answers = append(c.answers, a)
 				c.mu.Unlock()
-				err := c.ask(a, int(c.next.Add(1)-1))
+				err := c.ask(a, c.calls(a.number))
 				c.mu.Lock()
 				a.ended, a.broken = time.Now(), err
 				c.mu.Unlock()
-				if err != nil || s.once {
+				if err != nil || c.once {
 					return
 				}
 			}
 		})
 	}
 	t.Cleanup(func() { c.disperse() })
-	return c
 }
 
 func (c *crowd) goesOn() bool {
@@ -161,6 +184,22 @@ func (c *crowd) fine(t *testing.T) {
 	}
 }
 
+// take removes the answers of requests that have ended and returns them.
+func (c *crowd) take() (ended []*answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	still := c.answers[:0:0]
+	for _, a := range c.answers {
+		if open(a) {
+			still = append(still, a)
+		} else {
+			ended = append(ended, a)
+		}
+	}
+	c.answers = still
+	return ended
+}
+
 // untilMore waits until n more requests are done.
 func (c *crowd) untilMore(t *testing.T, n int) {
 	t.Helper()
@@ -203,24 +242,39 @@ func completion(prompt []int, outputTokens int, stream bool) []byte {
 	return body
 }
 
-// ask sends the i-th request and reads its answer. Errors are those of the connection.
-func (c *crowd) ask(a *answer, i int) error {
-	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
+// ask sends a request and reads its answer. Errors are those of the connection, unless the client left.
+func (c *crowd) ask(a *answer, q call) error {
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		a.began = true
+		if a.began = true; q.leave < 0 {
+			a.left = true
+			leave()
+		}
 		return nil
 	}})
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/v1/completions", bytes.NewReader(completion(c.prompt(i), c.outputTokens, true)))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+q.path, bytes.NewReader(q.body))
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Coppice-Progress", "103")
 	res, err := c.http.Do(r)
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.read(a, q, res)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.left {
+		return nil
+	}
+	return err
+}
+
+// read reads an answer, up to the event at which the client leaves.
+func (c *crowd) read(a *answer, q call, res *http.Response) error {
 	defer res.Body.Close()
 	attempts, _ := strconv.Atoi(res.Header.Get("X-Coppice-Attempts"))
 	c.mu.Lock()
@@ -231,6 +285,13 @@ func (c *crowd) ask(a *answer, i int) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		a.fault = codeOf(text)
+		return err
+	}
+	if res.Header.Get("Content-Type") == "application/json" {
+		text, err := io.ReadAll(res.Body)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		a.tokens, a.text, a.done = 1, textOf(text), err == nil
 		return err
 	}
 	lines := bufio.NewScanner(res.Body)
@@ -249,10 +310,31 @@ func (c *crowd) ask(a *answer, i int) error {
 			a.fault = codeOf([]byte(data))
 		default:
 			a.tokens++
+			a.text += textOf([]byte(data))
 		}
+		a.left = a.left || q.leave > 0 && a.tokens == q.leave
+		left := a.left
 		c.mu.Unlock()
+		if left {
+			return nil
+		}
 	}
 	return lines.Err()
+}
+
+// textOf returns the text of the first choice of an answer or of an event.
+func textOf(data []byte) string {
+	var a struct {
+		Choices []struct {
+			Text           string
+			Message, Delta struct{ Content string }
+		}
+	}
+	if json.Unmarshal(data, &a) != nil || len(a.Choices) == 0 {
+		return ""
+	}
+	c := &a.Choices[0]
+	return c.Text + c.Message.Content + c.Delta.Content
 }
 
 // codeOf returns the code of an error object of the API.

@@ -97,20 +97,20 @@ var (
 // startCoppice starts a server of coppice and waits until it prints its address.
 func startCoppice(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	return startProcess(t, name, serverGreets, "COPPICE_TEST_MAIN=1", args...)
+	return startProcess(t, name, serverGreets, []string{"COPPICE_TEST_MAIN=1"}, args...)
 }
 
 // startNATS starts a NATS server at an address.
 func startNATS(t *testing.T, at string) *process {
 	t.Helper()
-	return startProcess(t, "nats", natsGreets, natsVariable+"="+at)
+	return startProcess(t, "nats", natsGreets, []string{natsVariable + "=" + at})
 }
 
-func startProcess(t *testing.T, name string, greets *regexp.Regexp, variable string, args ...string) *process {
+func startProcess(t *testing.T, name string, greets *regexp.Regexp, variables []string, args ...string) *process {
 	t.Helper()
 	p := &process{T: t, name: name, cmd: exec.Command(os.Args[0], args...), done: make(chan struct{}),
 		said: &transcript{expr: greets, found: make(chan string, 1)}}
-	p.cmd.Env = append(os.Environ(), variable)
+	p.cmd.Env = append(os.Environ(), variables...)
 	p.cmd.Stderr = p.said
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
