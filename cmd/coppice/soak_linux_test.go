@@ -253,8 +253,8 @@ func (s *soak) untilQuiet() {
 // soakLeft counts what a process has at rest, without connections that stay open for the next request: their number
 // changes.
 type soakLeft struct {
-	goroutines  int
-	descriptors []string
+	goroutines, sockets int
+	descriptors         []string
 }
 
 // left returns the counts of each process, the router last.
@@ -262,10 +262,13 @@ func (s *soak) left() (all []soakLeft) {
 	s.Helper()
 	idle := 0
 	for _, p := range append(s.workers[:soakWorkers:soakWorkers], s.router) {
-		m := p.figures()
-		l := soakLeft{goroutines: m["go_goroutines"] - m["coppice_http_connections"], descriptors: p.descriptors()}
-		if idle += m["coppice_http_connections"]; p == s.router {
-			l.goroutines -= 2 * idle // the router's side of the workers' connections
+		conns, l := p.figures()["coppice_http_connections"], soakLeft{}
+		l.descriptors, l.sockets = p.descriptors()
+		l.goroutines = p.figures()["go_goroutines"] - conns
+		l.sockets -= conns
+		if idle += conns; p == s.router { // the other ends of the workers' connections, with two goroutines each
+			l.goroutines -= 2 * idle
+			l.sockets -= idle
 		}
 		all = append(all, l)
 	}
@@ -275,10 +278,11 @@ func (s *soak) left() (all []soakLeft) {
 // checkLeft compares what processes have at rest with what they had before the faults.
 func (s *soak) checkLeft(before []soakLeft) {
 	s.Helper()
-	const slack = 8 // goroutines that come and go, such as those of probes and connections that end
+	const slack = 8 // of those that come and go, such as of probes and of connections that end
 	until(s.T, "nothing is left", func() string {
 		for i, l := range s.left() {
-			if b := before[i]; l.goroutines > b.goroutines+slack || len(l.descriptors) > len(b.descriptors)+2 {
+			b := before[i]
+			if l.goroutines > b.goroutines+slack || l.sockets > b.sockets+slack || len(l.descriptors) > len(b.descriptors)+2 {
 				return fmt.Sprintf("process %d has %+v, had before %+v", i, l, b)
 			}
 		}

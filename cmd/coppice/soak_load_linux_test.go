@@ -9,11 +9,15 @@ import (
 	"testing"
 )
 
-// soakLoad is a load of long prompts with few prefixes, short prompts and conversations, and the
+// soakLong is the number of long prompts. Four are in use at a time, and change with the number of the request, so
+// that there is always KV to write to tiers and to drop there.
+const soakLong = 32
+
+// soakLoad is a load of long prompts, short prompts with shared prefixes and conversations, and the
 // right answer to each.
 type soakLoad struct {
 	seed  uint64
-	cards []soakCard
+	cards []soakCard // the long prompts first
 }
 
 // soakCard is a request without stream, and its answer.
@@ -30,10 +34,9 @@ func newSoakLoad(t *testing.T, seed uint64, model string) *soakLoad {
 	l := &soakLoad{seed: seed}
 	quiet := startCoppice(t, "quiet", "serve", "--addr", "127.0.0.1:0", "--model", model, "--kv-tokens", "16384", "--no-page", "--no-curve")
 	rng := rand.New(rand.NewPCG(seed, 1))
-	for n := range 8 {
+	for n := range soakLong {
 		// Only whole extents are shared: 2,048 tokens of this model.
-		prompt := append(ids(2060, seed, uint64(n%4)), ids(suffixTokens, seed, 100+uint64(n))...)
-		l.add(t, quiet, "/v1/completions", map[string]any{"prompt": prompt, "max_tokens": 60 + rng.IntN(200)})
+		l.add(t, quiet, "/v1/completions", map[string]any{"prompt": ids(2060+n, seed, uint64(n)), "max_tokens": 20 + rng.IntN(100)})
 	}
 	for n := range 12 {
 		prompt := append(ids(300, seed, 200+uint64(n%3)), ids(suffixTokens, seed, 300+uint64(n))...)
@@ -77,7 +80,10 @@ func (l *soakLoad) add(t *testing.T, quiet *process, path string, body map[strin
 // draw returns the random numbers of the i-th request, and its card.
 func (l *soakLoad) draw(i int) (*rand.Rand, *soakCard) {
 	rng := rand.New(rand.NewPCG(l.seed, uint64(i)))
-	return rng, &l.cards[rng.IntN(len(l.cards))]
+	if rng.IntN(4) == 0 {
+		return rng, &l.cards[(i/200+rng.IntN(4))%soakLong]
+	}
+	return rng, &l.cards[soakLong+rng.IntN(len(l.cards)-soakLong)]
 }
 
 // call makes the i-th request: of eight one without a stream, and two whose client leaves.

@@ -75,8 +75,8 @@ func fill(t *testing.T, dir string) (freed func()) {
 	return func() { os.Remove(path) }
 }
 
-// descriptors returns what the descriptors of a process are open for, without sockets.
-func (p *process) descriptors() (open []string) {
+// descriptors returns what the descriptors of a process are open for. Sockets are only counted.
+func (p *process) descriptors() (open []string, sockets int) {
 	p.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid)
 	entries, err := os.ReadDir(dir)
@@ -84,9 +84,14 @@ func (p *process) descriptors() (open []string) {
 		p.Fatal(err)
 	}
 	for _, e := range entries {
-		if at, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && !strings.HasPrefix(at, "socket:") {
+		at, err := os.Readlink(filepath.Join(dir, e.Name()))
+		switch {
+		case err != nil: // closed meanwhile
+		case strings.HasPrefix(at, "socket:"):
+			sockets++
+		default:
 			open = append(open, at)
 		}
 	}
-	return open
+	return open, sockets
 }
