@@ -98,7 +98,8 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	cfg.TLS = certificates
-	c.memoryFlags.apply(0, int64(c.MaxBody), log)
+	plan := c.memoryFlags.apply(0, int64(c.MaxBody), log)
+	cfg.MaxBodiesBytes = min(cfg.MaxBodiesBytes, int(plan.Requests/routedBytes))
 	l, err := net.Listen("tcp", c.Addr)
 	if err != nil {
 		return withDoctor(fmt.Errorf("--addr: %w", err))
@@ -125,6 +126,10 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	}
 	return errors.Join(drain(g, c.Drain, signals, log), <-ended)
 }
+
+// routedBytes is the number of bytes that a byte of a body takes at the most while the router reads and routes it: its
+// buffer, which grows by half, the buffer before, and the text that the tokenizer reads.
+const routedBytes = 4
 
 // greet prints the address of the router and how to watch it.
 func (c *routeCmd) greet(w io.Writer, at net.Addr, workers int, keys bool) {

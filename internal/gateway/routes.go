@@ -138,10 +138,11 @@ func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant s
 		p := g.newRequest(w, r, admin)
 		defer p.close()
 		defer p.ended(r)
-		if err = p.readBody(r); err == nil {
-			err = read(p, r, tenant)
+		if err = p.readBody(r); err != nil {
+			p.status, p.fault = p.refuseBody(r, err), err
+			return
 		}
-		if err != nil {
+		if err = read(p, r, tenant); err != nil {
 			p.status, p.fault = g.refuse(w, r, err), err
 			return
 		}
