@@ -118,7 +118,7 @@ func (s *soak) begin(f soakFault) {
 		}
 		h.undo = fill(s.T, s.dir)
 	case "large":
-		for n := range 24 {
+		for n := range 64 {
 			s.large.Go(func() {
 				if err := postLarge(s.router.url, n); err != nil {
 					s.Errorf("a large body: %v", err)

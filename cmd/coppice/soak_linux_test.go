@@ -141,9 +141,9 @@ func (s *soak) play() {
 	s.note("the faults begin")
 	due, end, healthy := time.Now().Add(next.after), time.Now().Add(*soakFor), time.Now()
 	for now := time.Now(); now.Before(end) && !s.Failed(); now = time.Now() {
+		s.alive()
 		s.heal(now, false)
 		s.judge()
-		s.alive()
 		switch {
 		case now.Before(due):
 			healthy = now
@@ -162,10 +162,12 @@ func (s *soak) play() {
 // rest ends the faults and checks that requests are answered again.
 func (s *soak) rest() {
 	s.Helper()
+	s.alive()
 	s.heal(time.Now(), true)
 	s.crowd.disperse()
 	s.judge()
 	s.large.Wait()
+	s.alive()
 	s.untilWhole()
 	s.heal(time.Now(), true)
 	lost := s.lost
