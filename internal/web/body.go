@@ -18,6 +18,10 @@ type Bodies struct {
 	Most         int // limit of all open requests together
 }
 
+// small is the length up to which a body may use all of Bodies.Most. Longer bodies leave a part in spareShare, unless one
+// body of the limit would not fit then. Long bodies thus don't keep short ones out.
+const small, spareShare = 64 << 10, 4
+
 // firstRead is the room for the first bytes of a body whose length the header does not give.
 const firstRead = 4 << 10
 
@@ -48,7 +52,11 @@ func (b *Bodies) Read(w http.ResponseWriter, r *http.Request, dst []byte, limit 
 		}
 		n, err := in.Read(dst[len(dst):cap(dst)])
 		dst = dst[:len(dst)+n]
-		if b.Add(int64(n)) > int64(b.Most) {
+		most := b.Most
+		if len(dst) > small {
+			most = max(most-most/spareShare, min(limit, most))
+		}
+		if b.Add(int64(n)) > int64(most) {
 			return dst, errBodies
 		}
 		refusal := (*openai.Error)(nil)
