@@ -81,7 +81,8 @@ func TestServeWithoutDescriptors(t *testing.T) {
 	failed := 0
 	for try := 0; failed == 0 && try < 5; try++ { // a lookup may be late on a stalled machine, and then nothing is read
 		p := startCoppice(t, "without descriptors", args...)
-		client := &http.Client{Timeout: patience} // it keeps its one connection
+		// The server can't accept a second connection, so a request waits until the first is free again.
+		client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxConnsPerHost: 1}}
 		res, err := client.Get(p.url + "/health")
 		if err != nil {
 			t.Fatal(err)
