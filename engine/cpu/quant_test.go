@@ -137,7 +137,7 @@ func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 			for _, hi := range []int{1, 2, 3, 4, 5, 6, 7, rows} {
 				out := make([]float32, rows*m.stride())
 				for panel := range m.panelCount() {
-					ops.productPanel(&scratch{weights: make([]byte, quantBlocks*expandedBytes)}, out, a, m, panel, 0, hi)
+					ops.productPanel(newScratch(), out, a, m, panel, 0, hi)
 				}
 				for r := range hi {
 					for c, want := range twinQuantMul(tensor, x[r]) {

@@ -28,7 +28,7 @@ func BenchmarkQuantizedProducts(b *testing.B) {
 			for r := range most {
 				a.set(r, weights[r%64*k:][:k])
 			}
-			w := &scratch{weights: make([]byte, quantBlocks*expandedBytes)}
+			w := newScratch()
 			for _, rows := range []int{1, 2, 8, most} {
 				b.Run(fmt.Sprintf("type=%v/isa=%s/rows=%d", typ, ops.isa, rows), func(b *testing.B) {
 					for b.Loop() {
