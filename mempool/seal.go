@@ -274,6 +274,16 @@ type Name Key
 // String returns the name in hexadecimal.
 func (n Name) String() string { return Key(n).String() }
 
+// Named reports whether a record of k may have the name n.
+func (f *Format) Named(k Key, n Name) bool {
+	for name := range f.Names(k) {
+		if name == n {
+			return true
+		}
+	}
+	return false
+}
+
 // Names yields the names that a record of k may have: first that of new records, then those under
 // earlier secrets.
 func (f *Format) Names(k Key) iter.Seq[Name] {

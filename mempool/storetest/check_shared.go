@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,20 +124,7 @@ func checkFutureLease(r *rig) {
 // small returns the content of the directory's files that hold no record, by path.
 func (r *rig) small() map[string][]byte {
 	r.Helper()
-	files := map[string][]byte{}
-	err := filepath.WalkDir(r.opts.Dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		st, err := d.Info()
-		if err != nil || st.Size() >= blockio.Align {
-			return err
-		}
-		files[path], err = os.ReadFile(path)
-		return err
-	})
-	if err != nil {
-		r.Fatal(err)
-	}
+	files := r.files()
+	maps.DeleteFunc(files, func(_ string, content []byte) bool { return len(content) >= blockio.Align })
 	return files
 }

@@ -104,8 +104,8 @@ func sealedHides(r *rig) {
 		secrets["key "+xs[i].Key.Short()] = xs[i].Key[:]
 		secrets["key in hexadecimal "+xs[i].Key.Short()] = []byte(xs[i].Key.String())
 	}
-	for _, tok := range xs[1].Tokens {
-		secrets["token"] = binary.LittleEndian.AppendUint32(nil, uint32(tok))
+	for pair := range slices.Chunk(xs[1].Tokens, 2) { // a single token's four bytes may occur by chance
+		secrets["tokens"] = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, uint32(pair[0])), uint32(pair[1]))
 		for path, b := range r.files() {
 			for what, secret := range secrets {
 				if bytes.Contains(b, secret) || strings.Contains(path, string(secret)) {

@@ -175,7 +175,7 @@ func (k *keeper) header(name mempool.Name) (r mempool.Record, err error) {
 	if err == nil {
 		r, err = k.s.format.ParseHeader(head)
 	}
-	if errors.Is(err, mempool.ErrMiss) || err == nil && !k.s.named(&r, name) {
+	if errors.Is(err, mempool.ErrMiss) || err == nil && !k.s.format.Named(r.Key, name) {
 		err = fmt.Errorf("%w: %s has another record or none", mempool.ErrCorrupt, f.Name())
 	}
 	return r, err

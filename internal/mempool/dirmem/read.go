@@ -61,7 +61,7 @@ func (s *Store) vanished(n mempool.Name) (known bool) {
 func (s *Store) removeDamaged(w int, n mempool.Name) bool {
 	var r mempool.Record
 	st, body, err := s.load(w, n, &r)
-	if err == nil && (!s.named(&r, n) || mempool.Sum(body) != r.PayloadSum) {
+	if err == nil && (!s.format.Named(r.Key, n) || mempool.Sum(body) != r.PayloadSum) {
 		err = mempool.ErrCorrupt
 	}
 	switch {
@@ -133,14 +133,4 @@ func (s *Store) load(w int, n mempool.Name, r *mempool.Record) (st os.FileInfo, 
 		return st, nil, fmt.Errorf("%w: %s has %d bytes, its record %d", mempool.ErrCorrupt, f.Name(), st.Size(), s.fileBytes(&r.Extent))
 	}
 	return st, body, nil
-}
-
-// named reports whether name is a name of the record r.
-func (s *Store) named(r *mempool.Record, name mempool.Name) bool {
-	for n := range s.format.Names(r.Key) {
-		if n == name {
-			return true
-		}
-	}
-	return false
 }

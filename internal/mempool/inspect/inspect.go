@@ -219,12 +219,8 @@ func read(file *os.File, at int64, f *mempool.Format, buf []byte, payload bool) 
 	return r, nil
 }
 
-// named reports whether name is a name of the record of k.
-func named(f *mempool.Format, k mempool.Key, name string) bool {
-	for n := range f.Names(k) {
-		if n.String() == name {
-			return true
-		}
-	}
-	return false
+// named reports whether text is a name of the record of k.
+func named(f *mempool.Format, k mempool.Key, text string) bool {
+	var name mempool.Key
+	return name.UnmarshalText([]byte(text)) == nil && f.Named(k, mempool.Name(name))
 }
