@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"time"
 
@@ -58,12 +57,10 @@ func (c *call) reserve(most int) error {
 // swallowLater makes swallow read up to n more bytes of the body.
 func (c *call) swallowLater(n int) {
 	c.rest = n
-	c.w.Header().Set("Connection", "close")
-	c.client.Out.EnableFullDuplex() // else net/http reads a part of the body before the answer, and closes
+	c.client.ReadOn(c.w.Header())
 }
 
-// swallow reads the rest of a body that was refused while it arrived, after the answer: many clients read
-// no answer before they have sent all, and would see a broken connection instead. It keeps nothing.
+// swallow reads the rest of a body that was refused while it arrived, after the answer.
 func (c *call) swallow() {
 	if c.rest == 0 || !c.flush() {
 		return
@@ -73,7 +70,7 @@ func (c *call) swallow() {
 	if m, ok := body.(*measured); ok {
 		body = m.ReadCloser
 	}
-	io.Copy(io.Discard, io.LimitReader(body, int64(c.rest))) // until the read deadline at most
+	c.client.Swallow(body, c.rest)
 }
 
 // forget gives back what is counted for the request.

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -116,19 +115,17 @@ func (p *proxiedRequest) readBody(r *http.Request) (err error) {
 }
 
 // refuseBody answers a request whose body was not read to its end, and returns the status. If there was no room
-// for the body, refuseBody then reads the rest and keeps nothing: many clients read no answer before they have sent
-// all, and would see a broken connection instead.
+// for the body, refuseBody then reads the rest and keeps nothing.
 func (p *proxiedRequest) refuseBody(r *http.Request, err error) int {
 	rest := p.g.cfg.MaxBodyBytes - p.buffer.held
 	if translate(err).Status != http.StatusServiceUnavailable {
 		return p.g.refuse(p.w, r, err)
 	}
 	p.release()
-	p.w.Header().Set("Connection", "close")
-	p.client.Out.EnableFullDuplex() // else net/http reads a part of the body before the answer, and closes
+	p.client.ReadOn(p.w.Header())
 	status := p.g.refuse(p.w, r, err)
 	if p.client.Out.Flush() == nil {
-		io.Copy(io.Discard, io.LimitReader(r.Body, int64(rest))) // until the read deadline at most
+		p.client.Swallow(r.Body, rest)
 	}
 	return status
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"io"
 	"log"
 	"net/http"
 	"time"
@@ -17,6 +18,17 @@ type Client struct {
 	until time.Time     // current write deadline
 	http2 bool
 }
+
+// ReadOn prepares an answer that refuses a body before its end, with header h. After the answer, Swallow
+// reads the rest: many clients read no answer before they have sent all, and would see a broken connection.
+func (c *Client) ReadOn(h http.Header) {
+	h.Set("Connection", "close")
+	c.Out.EnableFullDuplex() // else net/http reads a part of the body before the answer, and closes
+}
+
+// Swallow reads up to n more bytes of a body, until the read deadline at most, and keeps nothing. The
+// answer must have been flushed.
+func (c *Client) Swallow(body io.Reader, n int) { io.Copy(io.Discard, io.LimitReader(body, int64(n))) }
 
 // NewClient returns the Client of a request. limit is the longest time that the client may read
 // nothing while there are bytes for it.
