@@ -9,6 +9,16 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
+// unionConfig draws a config, and the tokens of a page, under which no request is preempted for another.
+func unionConfig(rng *rand.Rand, seed uint64) (cfg Config, pageTokens int) {
+	pageTokens = []int{1, 4, 16}[rng.IntN(3)]
+	return Config{
+		Policy: Policies()[seed%uint64(len(Policies()))], MaxInflight: 1 + rng.IntN(2), ShareTokens: 1,
+		StepTokens: []int{3, 16, 50, 512}[rng.IntN(4)], MaxRunning: 1 + rng.IntN(8), MaxPrefilling: 1 + rng.IntN(8), Seed: seed,
+		PreemptThreshold: 3,
+	}, pageTokens
+}
+
 // TestNothingIsComputedTwice checks that requests that arrive together compute, in total,
 // as many tokens as the union of their prefixes has, whatever the policy, page size,
 // chunks and overlap. Each prompt ends with a token of its own, since a last token is
@@ -16,12 +26,7 @@ import (
 func TestNothingIsComputedTwice(t *testing.T) {
 	for seed := range uint64(160) {
 		rng := rand.New(rand.NewPCG(seed, 5))
-		pageTokens := []int{1, 4, 16}[rng.IntN(3)]
-		cfg := Config{
-			Policy: Policies()[seed%uint64(len(Policies()))], MaxInflight: 1 + rng.IntN(2), ShareTokens: 1,
-			StepTokens: []int{3, 16, 50, 512}[rng.IntN(4)], MaxRunning: 1 + rng.IntN(8), MaxPrefilling: 1 + rng.IntN(8), Seed: seed,
-			PreemptThreshold: 3,
-		}
+		cfg, pageTokens := unionConfig(rng, seed)
 		b := newBed(t, cfg, pageTokens, 4096/pageTokens)
 		stems := [][]kv.Token{nil}
 		union := map[string]bool{}
@@ -59,12 +64,7 @@ func TestNothingIsComputedTwice(t *testing.T) {
 func TestPublicPrefixesOnce(t *testing.T) {
 	for seed := range uint64(160) {
 		rng := rand.New(rand.NewPCG(seed, 6))
-		pageTokens := []int{1, 4, 16}[rng.IntN(3)]
-		cfg := Config{
-			Policy: Policies()[seed%uint64(len(Policies()))], MaxInflight: 1 + rng.IntN(2), ShareTokens: 1,
-			StepTokens: []int{3, 16, 50, 512}[rng.IntN(4)], MaxRunning: 1 + rng.IntN(8), MaxPrefilling: 1 + rng.IntN(8), Seed: seed,
-			PreemptThreshold: 3,
-		}
+		cfg, pageTokens := unionConfig(rng, seed)
 		b := newBed(t, cfg, pageTokens, 4096/pageTokens)
 		union := map[string]bool{}
 		for id := range RequestID(20) {

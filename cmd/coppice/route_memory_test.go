@@ -1,11 +1,8 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -16,31 +13,7 @@ func TestRouteMemory(t *testing.T) {
 	p := startCoppice(t, "small", "route", "--addr", "127.0.0.1:0", "--no-page", "--worker", worker.url, "--events", "none", "--max-memory", "256MiB")
 	untilFleet(t, p, map[string]string{worker.url: "healthy"})
 	body := `{"max_tokens":1,"messages":[{"role":"user","content":"` + strings.Repeat("light ", 8<<20/6-100) + `"}]}`
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	statuses := map[string]int{}
-	for range 64 {
-		all.Go(func() {
-			res, err := asker.Post(p.url+"/v1/chat/completions", "application/json", strings.NewReader(body))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer res.Body.Close()
-			text, err := io.ReadAll(res.Body)
-			if err != nil {
-				t.Error(err)
-			}
-			outcome := fmt.Sprint(res.StatusCode)
-			if res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") == "" || !strings.Contains(string(text), `"error"`) {
-				outcome += " " + string(text)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			statuses[outcome]++
-		})
-	}
-	all.Wait()
+	statuses := postAtOnce(t, p.url+"/v1/chat/completions", []byte(body), 64)
 	if statuses["503"] == 0 || statuses["400"]+statuses["503"] != 64 {
 		t.Errorf("answers: %v", statuses)
 	}
