@@ -44,9 +44,9 @@ type quantFormat struct {
 	codes  [256]byte // lowest code of each weight; the index is the weight as a byte
 	// biased holds the first values plus 128, for instructions that need one unsigned factor.
 	biased [16]byte
-	// pairs holds, for a byte of two nibbles, the value of the lower one and, from bit 32 on, that of
+	// pairs holds, for a byte of two nibbles, the value of the lower one and, from bit 16 on, that of
 	// the upper one, each plus half the range of bits().
-	pairs [256]uint64
+	pairs [256]uint32
 }
 
 // scaling is the storage type of scales and minima.
@@ -144,7 +144,7 @@ func makeFormats() map[gguf.Type]*quantFormat {
 		}
 		for i := range f.pairs {
 			centre := 1 << (f.bits() - 1)
-			f.pairs[i] = uint64(int(f.values[i&15])+centre) | uint64(int(f.values[i>>4])+centre)<<32
+			f.pairs[i] = uint32(int(f.values[i&15])+centre) | uint32(int(f.values[i>>4])+centre)<<16
 		}
 		out[typ] = f
 	}

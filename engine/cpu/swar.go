@@ -10,10 +10,11 @@ import (
 
 // The portable products with quantised weights compute four products of small integers by one
 // multiplication of 64-bit words ("SIMD within a register"). A word of weights has four lanes of 16
-// bits. Lanes 0 and 1 hold the weights of one column for k and k+2, lanes 2 and 3 those of the next
-// column. The word is multiplied by q(k+2) + q(k)·2^16. As in a product of polynomials in 2^16, lane
-// 1 of the result is w(k)·q(k) + w(k+2)·q(k+2) of the first column, and lane 3 is the same of the
-// second. Lanes 0 and 2 hold products of no use.
+// bits. Lanes 0 and 1 hold the weights of one column for k and k+2 (for k and k+4, the nibbles of one
+// byte, if nibbles are indices into a table), lanes 2 and 3 those of the next column. With k' for k+2
+// or k+4, the word is multiplied by q(k') + q(k)·2^16. As in a product of polynomials in 2^16, lane 1
+// of the result is w(k)·q(k) + w(k')·q(k') of the first column, and lane 3 is the same of the second.
+// Lanes 0 and 2 hold products of no use.
 //
 // Words are added modulo 2^64. The result is exact if each lane of the final sum fits into 16 bits;
 // what overflows on the way cancels. Lanes may be negative, so a sum starts at 2^15 in each lane, and
@@ -151,16 +152,18 @@ func (s *swarPanel) loadWeights(src []byte) {
 	}
 }
 
-// loadTable unpacks nibbles that are indices into a table.
+// loadTable unpacks nibbles that are indices into a table. Word 4i+j of two columns holds both nibbles
+// of byte j of l[i]: k is j in quad 2i and in quad 2i+1.
 func (s *swarPanel) loadTable(l *[4]lines) {
 	pairs := &s.format.pairs
 	for c := range s.words {
+		w := &s.words[c]
 		for i := range l {
-			x, w := l[i].word(c), (*[4]uint64)(s.words[c][4*i:])
-			first, second := pairs[x&255]|pairs[x>>16&255]<<16, pairs[x>>32&255]|pairs[x>>48&255]<<16
-			w[0], w[2] = first&(1<<32-1)|second<<32, first>>32|second&^(1<<32-1)
-			first, second = pairs[x>>8&255]|pairs[x>>24&255]<<16, pairs[x>>40&255]|pairs[x>>56]<<16
-			w[1], w[3] = first&(1<<32-1)|second<<32, first>>32|second&^(1<<32-1)
+			x, w := &l[i][c], (*[4]uint64)(w[4*i:])
+			w[0] = uint64(pairs[x[0]]) | uint64(pairs[x[4]])<<32
+			w[1] = uint64(pairs[x[1]]) | uint64(pairs[x[5]])<<32
+			w[2] = uint64(pairs[x[2]]) | uint64(pairs[x[6]])<<32
+			w[3] = uint64(pairs[x[3]]) | uint64(pairs[x[7]])<<32
 		}
 	}
 }
@@ -221,8 +224,11 @@ func (s *swarPanel) addBlock(out *[vectorCols]float32, record *[recordBytes]byte
 func (s *swarPanel) sum(dst *[2][vectorCols]int32, record *[recordBytes]byte) {
 	var q [blockWords]uint64
 	for i := range q {
-		k := i/2*4 + i%2
-		q[i] = uint64(int64(int8(record[k+2])) + int64(int8(record[k]))<<16)
+		k, next := i/2*4+i%2, 2
+		if s.format.packed == byTable {
+			k, next = i/4*8+i%4, 4
+		}
+		q[i] = uint64(int64(int8(record[k+next])) + int64(int8(record[k]))<<16)
 	}
 	if s.format.bits() == 8 {
 		s.sumBytes(&dst[0], &q)
