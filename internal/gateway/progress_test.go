@@ -156,6 +156,37 @@ func TestPoison(t *testing.T) {
 	}
 }
 
+// TestAskedAgain: once each worker has failed a request, and none has begun it, the ones that failed first are asked
+// again, because they may have recovered, until the retries are used up.
+func TestAskedAgain(t *testing.T) {
+	const failures = 4
+	for _, retries := range []int{failures, failures - 1} {
+		var workers []*worker
+		var asked, last atomic.Int32
+		for i := range 3 {
+			w := newWorker(t, fmt.Sprint("w", i), false, nil)
+			w.does(func(rw http.ResponseWriter, r *http.Request) {
+				if last.Swap(int32(i+1)) == int32(i+1) {
+					t.Errorf("w%d is asked twice in a row", i)
+				}
+				if asked.Add(1) <= failures {
+					io.Copy(io.Discard, r.Body)
+					panic(http.ErrAbortHandler)
+				}
+				w.complete(rw, r)
+			})
+			workers = append(workers, w)
+		}
+		s := newStand(t, Config{ProbeEvery: time.Hour, Retries: retries}, workers...)
+		s.ready(3)
+		want := map[bool]int{true: 200, false: 502}[retries == failures]
+		if r := s.ask(t.Context(), run(0, 40), `,"max_tokens":2`); r.StatusCode != want || int(asked.Load()) != retries+1 {
+			t.Errorf("%s after %d attempts, want %d after %d: %s", r.Status, asked.Load(), want, retries+1, r.text)
+		}
+		s.idle()
+	}
+}
+
 // TestInterimResponses: a client gets interim responses only if it asks for them.
 func TestInterimResponses(t *testing.T) {
 	a := newWorker(t, "a", false, nil)

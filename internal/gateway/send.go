@@ -74,6 +74,10 @@ func (p *proxiedRequest) choose(ctx context.Context) error {
 		d, err := g.dispatch.Choose(ctx, ask, g.cfg.QueueTimeout)
 		p.took.choose = time.Since(began)
 		if errors.Is(err, router.ErrNoWorkers) {
+			if avoid := &ask.Request.Avoid; len(*avoid) > 1 { // the workers that failed first may have recovered
+				*avoid = append((*avoid)[:0], (*avoid)[len(*avoid)-1])
+				continue
+			}
 			if p.fault != nil {
 				return p.fault // the first failure explains more than ErrNoWorkers
 			}
