@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/internal/intake"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/internal/engine/intake"
 	levels "github.com/coppice-llm/coppice/internal/isa"
 	"github.com/coppice-llm/coppice/kv"
 )

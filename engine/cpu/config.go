@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/engine/internal/intake"
 	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/internal/engine/intake"
 	"github.com/coppice-llm/coppice/kv"
 )
 

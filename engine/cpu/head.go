@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/internal/engine/sampling"
+	"github.com/coppice-llm/coppice/engine/internal/sampling"
 )
 
 // lastLogits holds the raw logits after the last position of a chunk with PromptLogprobs. The next

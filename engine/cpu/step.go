@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/internal/sampling"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/internal/engine/sampling"
 	"github.com/coppice-llm/coppice/kv"
 )
 

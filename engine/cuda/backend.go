@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/internal/intake"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/internal/engine/intake"
 	"github.com/coppice-llm/coppice/kv"
 )
 

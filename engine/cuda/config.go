@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/internal/intake"
 	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/internal/engine/intake"
 )
 
 // Config configures a backend. Driver is required; zero values of other fields mean the default.

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/internal/engine/sampling"
+	"github.com/coppice-llm/coppice/engine/internal/sampling"
 	"github.com/coppice-llm/coppice/kv"
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/internal/engine/sampling"
+	"github.com/coppice-llm/coppice/engine/internal/sampling"
 	"github.com/coppice-llm/coppice/kv"
 )
 

@@ -2,7 +2,7 @@ package sim
 
 import (
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/internal/engine/sampling"
+	"github.com/coppice-llm/coppice/engine/internal/sampling"
 	"github.com/coppice-llm/coppice/kv"
 )
 

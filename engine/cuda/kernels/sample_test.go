@@ -9,7 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
-	"github.com/coppice-llm/coppice/internal/engine/sampling"
+	"github.com/coppice-llm/coppice/engine/internal/sampling"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -95,7 +95,7 @@ func (d *draws) device(t *testing.T) (out []drawn, counts []uint32, last []int32
 	return get[drawn](r, result, n), get[uint32](r, device, n*d.vocab), get[int32](r, lastTokens, n)
 }
 
-// host samples with internal/engine/sampling.
+// host samples with engine/internal/sampling.
 func (d *draws) host() []engine.RowOut {
 	s := sampling.New(len(d.rows), d.vocab)
 	out := make([]engine.RowOut, len(d.rows))
@@ -106,7 +106,7 @@ func (d *draws) host() []engine.RowOut {
 	return out
 }
 
-// TestSampleAsTheHost checks that the kernel samples the same tokens as internal/engine/sampling from
+// TestSampleAsTheHost checks that the kernel samples the same tokens as engine/internal/sampling from
 // equal logits, for all parameters and with ties among the logits.
 func TestSampleAsTheHost(t *testing.T) {
 	const vocab = 700
@@ -210,7 +210,7 @@ func TestLogprobs(t *testing.T) {
 }
 
 // TestPromptLogprobs compares log-probabilities of prompt tokens, also deferred ones, with
-// internal/engine/sampling, and checks that NaN and infinite logits fail their row.
+// engine/internal/sampling, and checks that NaN and infinite logits fail their row.
 func TestPromptLogprobs(t *testing.T) {
 	const vocab, top = 700, 3
 	logits := floats(seeded(4), 3*vocab, 4)
