@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/internal/radixcache/missratio"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
 )
 
 // ErrConfig is wrapped by the errors of [Config.Validate] and [New].

@@ -5,8 +5,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/coppice-llm/coppice/internal/radixcache/missratio"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
 )
 
 // DefaultCurveSamples is a [Config.CurveSamples] that suits most loads: it takes 2 MB of

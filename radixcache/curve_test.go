@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/internal/invariants"
-	"github.com/coppice-llm/coppice/internal/radixcache/missratio"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
 )
 
 func newCurveCache(t testing.TB) *Cache {
