@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/heap"
-	"github.com/coppice-llm/coppice/internal/scheduler/planted"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // accounts are the tenants. Under DLPM each tenant has a position: the tokens that it was

@@ -1,6 +1,6 @@
 package scheduler
 
-import "github.com/coppice-llm/coppice/internal/scheduler/planted"
+import "github.com/coppice-llm/coppice/scheduler/internal/planted"
 
 // chargePrompt charges q's tenant, at q's first admission, for the prompt tokens that will
 // be computed. Charging them as they are computed would let a tenant have many prompts

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/internal/scheduler/planted"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // Add accepts a request into the queue, or refuses it. The error of a refusal wraps an

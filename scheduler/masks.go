@@ -8,8 +8,8 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
-	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // maskTable mirrors the masks that the backend keeps, by id. Rows that may sample the same

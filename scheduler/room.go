@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // room owns pages and slots. It connects the lease, the pool's last answer and the cache.

@@ -3,7 +3,7 @@ package scheduler
 import (
 	"time"
 
-	"github.com/coppice-llm/coppice/internal/scheduler/planted"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // runningSet holds the sequences that have a slot, and those that lost theirs while a row

@@ -8,8 +8,8 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
-	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // allowed are the masks of tokens that the samples of a request may draw; nil allows all.

@@ -3,9 +3,9 @@ package scheduler
 import (
 	"slices"
 
-	"github.com/coppice-llm/coppice/internal/scheduler/planted"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // demand describes the needs of a waiting sequence that may start, or of a running one

@@ -10,11 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/coppice-llm/coppice/internal/scheduler/schedtest"
 	"github.com/coppice-llm/coppice/internal/terminal"
+	"github.com/coppice-llm/coppice/scheduler/schedtest"
 )
 
-// simCmd is coppice sim; see internal/scheduler/schedtest.
+// simCmd is coppice sim; see scheduler/schedtest.
 type simCmd struct {
 	Seed   uint64 `default:"1" help:"Seed of the world, its load and its faults."`
 	Steps  int    `default:"300" min:"1" help:"Number of steps during which requests arrive."`

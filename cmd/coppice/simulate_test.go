@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-llm/coppice/internal/scheduler/schedtest"
+	"github.com/coppice-llm/coppice/scheduler/schedtest"
 )
 
 func TestSim(t *testing.T) {

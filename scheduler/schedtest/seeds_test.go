@@ -46,7 +46,7 @@ func eachSeed(t *testing.T, first uint64, n int, play func(Options) error) {
 // TestSeeds: whatever requests, aborts and faults occur, with any pool, page size, chunk and
 // policy, no checker fails. To run thousands:
 //
-//	go test ./internal/scheduler/schedtest -run 'TestSeeds|TestTwins' -timeout 1h -args -seeds=10000
+//	go test ./scheduler/schedtest -run 'TestSeeds|TestTwins' -timeout 1h -args -seeds=10000
 func TestSeeds(t *testing.T) {
 	n := *seedCount
 	if invariants.Enabled {

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/coppice-llm/coppice/internal/enum"
-	"github.com/coppice-llm/coppice/internal/scheduler/planted"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // Plant is a deliberate bug, to test the checkers: in the scheduler as its plans show it, in

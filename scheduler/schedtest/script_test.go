@@ -9,7 +9,7 @@ import (
 // TestScripts runs the scripts in testdata, which also document the scheduler. After an
 // intended change of behaviour, rewrite them and review the diff:
 //
-//	go test ./internal/scheduler/schedtest -run TestScripts -rewrite
+//	go test ./scheduler/schedtest -run TestScripts -rewrite
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		script := NewScript()
