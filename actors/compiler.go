@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/grammar/jsonschema"
 	"github.com/coppice-llm/coppice/internal/budget"
-	"github.com/coppice-llm/coppice/internal/grammar/jsonschema"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/events/nats"
-	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 	"github.com/coppice-llm/coppice/internal/leaks"
+	"github.com/coppice-llm/coppice/internal/natstest"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -34,7 +34,7 @@ func openNode(t *testing.T, events bool) *coppice.Node {
 // TestJoin: a worker is registered until it leaves, and may be closed before or after its node.
 func TestJoin(t *testing.T) {
 	defer leaks.Check(t, goleak.IgnoreCurrent())
-	broker, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0"})
+	broker, err := natstest.Start(natstest.Config{Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

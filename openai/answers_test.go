@@ -14,7 +14,7 @@ import (
 func TestAnswersFitTheDocument(t *testing.T) {
 	doc := readDocument(t)
 	n := 0
-	datadriven.RunTest(t, "../internal/server/answer/testdata/answers", func(t *testing.T, d *datadriven.TestData) string {
+	datadriven.RunTest(t, "../server/internal/answer/testdata/answers", func(t *testing.T, d *datadriven.TestData) string {
 		schema := "Completion"
 		if d.Cmd == "chat" {
 			schema = "ChatCompletion"

@@ -1,7 +1,7 @@
 // Package openai owns the wire types of OpenAI's HTTP API, with this server's extensions:
 // requests and their only parser, errors, models, usage, chunks of streams for clients, and the
 // OpenAPI document. It never serves HTTP and knows no node: package server converts decoded
-// requests for a node, and internal/server/answer writes answers.
+// requests for a node, and server/internal/answer writes answers.
 //
 // Requests are read strictly, because ignoring a field silently gives an answer to a different
 // request. A field that is unknown, has the wrong type or is out of range is an [Error] that

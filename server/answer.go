@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/internal/server/answer"
-	"github.com/coppice-llm/coppice/internal/server/view"
+	"github.com/coppice-llm/coppice/server/internal/answer"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // piece is a result of coppice.Stream.Next with the index of the prompt it belongs to.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/figures"
-	"github.com/coppice-llm/coppice/internal/server/view"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // scrape is read for each GET /metrics. The tags of its fields define the Prometheus metrics.

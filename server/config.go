@@ -20,10 +20,10 @@ import (
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/internal/server/answer"
 	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server/internal/answer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/internal/figures"
-	"github.com/coppice-llm/coppice/internal/server/view"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // TestFiguresAgree: every figure has one value on the page, in /v1/cache/stats and in /metrics,

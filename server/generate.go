@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/internal/server/answer"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server/internal/answer"
 )
 
 // completions answers POST /v1/completions.

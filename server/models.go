@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/internal/server/answer"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server/internal/answer"
 )
 
 // model describes the model by one of its names.

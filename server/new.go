@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/internal/conns"
-	"github.com/coppice-llm/coppice/internal/server/answer"
 	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server/internal/answer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 

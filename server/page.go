@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/coppice-llm/coppice/internal/server/view"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // newFeed returns the feed of the live page of s.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/internal/server/view"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // TestPrefillIsShown: while long prompts are computed, the page and the API have their number, the tokens

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/internal/server/view"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // mount registers all routes.

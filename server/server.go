@@ -12,10 +12,10 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/internal/conns"
-	"github.com/coppice-llm/coppice/internal/server/view"
 	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server/view"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 

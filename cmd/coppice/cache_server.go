@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/coppice-llm/coppice/internal/server/view"
 	"github.com/coppice-llm/coppice/internal/terminal"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // cacheStatCmd is coppice cache stat: of directories, or of the tiers of a running server.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/bench/load"
-	"github.com/coppice-llm/coppice/internal/eventurl"
+	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )

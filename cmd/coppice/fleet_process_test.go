@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
+	"github.com/coppice-llm/coppice/internal/natstest"
 )
 
 // patience is the longest wait of a test for an expected event. It measures nothing.
@@ -33,7 +33,7 @@ const natsVariable = "FLEET_TEST_NATS"
 func serveNATS(at string) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
-	s, err := embedded.Start(embedded.Config{Addr: at})
+	s, err := natstest.Start(natstest.Config{Addr: at})
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/coppice-llm/coppice/bench/load"
 
-	"github.com/coppice-llm/coppice/internal/eventurl"
+	"github.com/coppice-llm/coppice/events/eventurl"
 )
 
 // benchPeersCmd is coppice bench peers.

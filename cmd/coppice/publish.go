@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/fleet"
-	"github.com/coppice-llm/coppice/internal/eventurl"
 )
 
 // fleetFlags make coppice serve a worker of a fleet.

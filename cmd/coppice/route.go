@@ -17,8 +17,8 @@ import (
 	"github.com/alecthomas/kong"
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/internal/conns"
-	"github.com/coppice-llm/coppice/internal/eventurl"
 	"github.com/coppice-llm/coppice/internal/gateway"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/router"

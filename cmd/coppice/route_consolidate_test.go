@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/zmq"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
 	"github.com/coppice-llm/coppice/internal/gateway"
 	"github.com/coppice-llm/coppice/internal/gateway/members"
 	"github.com/coppice-llm/coppice/kv"

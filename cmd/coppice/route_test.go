@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-llm/coppice/internal/eventurl"
+	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/internal/gateway"
 	"github.com/coppice-llm/coppice/internal/gateway/members"
 	"github.com/coppice-llm/coppice/server"

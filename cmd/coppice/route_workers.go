@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/internal/eventurl"
+	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/internal/gateway"
 	"github.com/coppice-llm/coppice/internal/gateway/members"
 )

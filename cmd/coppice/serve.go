@@ -20,8 +20,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/fleet"
-	"github.com/coppice-llm/coppice/internal/eventurl"
 	"github.com/coppice-llm/coppice/internal/hub"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/server"

@@ -26,8 +26,8 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/events/zmq"
 	"github.com/coppice-llm/coppice/fleet"
-	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 	"github.com/coppice-llm/coppice/internal/leaks"
+	"github.com/coppice-llm/coppice/internal/natstest"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -209,7 +209,7 @@ func (w *workerProcess) blocks(size int) int {
 // server, over either transport, during evictions, after a flush and after the end.
 func TestServePublish(t *testing.T) {
 	t.Parallel()
-	broker, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0"})
+	broker, err := natstest.Start(natstest.Config{Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

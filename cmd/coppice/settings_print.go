@@ -12,7 +12,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/coppice-llm/coppice/internal/eventurl"
+	"github.com/coppice-llm/coppice/events/eventurl"
 )
 
 // printMode is the form of --print-config: "" for none, a table with the source of each

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coppice-llm/coppice/bench/load"
-	"github.com/coppice-llm/coppice/internal/eventurl"
+	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
-	"github.com/coppice-llm/coppice/internal/server/view"
 	"github.com/coppice-llm/coppice/internal/terminal"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // topCmd is coppice top, for a server or a router.

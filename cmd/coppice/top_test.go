@@ -17,7 +17,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
-	"github.com/coppice-llm/coppice/internal/server/view"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // topSample returns a snapshot of a busy server whose prompts contain control characters.

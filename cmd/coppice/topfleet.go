@@ -8,7 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
-	"github.com/coppice-llm/coppice/internal/server/view"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // topFleet is the state of coppice top for a router: its workers and recent requests.

@@ -9,7 +9,7 @@ import (
 
 	"charm.land/lipgloss/v2"
 
-	"github.com/coppice-llm/coppice/internal/server/view"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // Smallest size of the screen; below it there is no room for lists.

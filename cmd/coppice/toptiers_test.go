@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/coppice-llm/coppice/internal/server/view"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // TestTopTiers checks the line of tiers: used shares, tokens found, and failures.

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/wire"
 	"github.com/coppice-llm/coppice/events/zmq"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
 	"github.com/coppice-llm/coppice/kv"
 )
 

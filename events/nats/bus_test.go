@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/coppice-llm/coppice/events"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
+	"github.com/coppice-llm/coppice/events/eventstest"
 )
 
 func bus(t testing.TB, cfg BusConfig) *Bus {

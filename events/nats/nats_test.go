@@ -14,10 +14,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
-	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 	"github.com/coppice-llm/coppice/internal/leaks"
+	"github.com/coppice-llm/coppice/internal/natstest"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -30,10 +30,10 @@ const patience = time.Minute
 
 // server starts a server, at the port in addr if given. For a moment another process's
 // connection may use a released port.
-func server(t testing.TB, addr string) *embedded.Server {
+func server(t testing.TB, addr string) *natstest.Server {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		s, err := embedded.Start(embedded.Config{Addr: addr})
+		s, err := natstest.Start(natstest.Config{Addr: addr})
 		if err == nil {
 			t.Cleanup(s.Close)
 			return s
@@ -45,7 +45,7 @@ func server(t testing.TB, addr string) *embedded.Server {
 }
 
 // connect returns a plain client of a server.
-func connect(t *testing.T, s *embedded.Server) *nats.Conn {
+func connect(t *testing.T, s *natstest.Server) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(s.URL(), nats.Timeout(patience))
 	if err != nil {
@@ -61,12 +61,12 @@ func TestPortTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := embedded.Start(embedded.Config{Addr: at.Host}); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := natstest.Start(natstest.Config{Addr: at.Host}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("%v", err)
 	}
 }
 
-func config(s *embedded.Server) Config {
+func config(s *natstest.Server) Config {
 	return Config{URL: s.URL(), Worker: "w1", Retry: time.Millisecond}
 }
 
@@ -330,8 +330,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("sender of %q", worker)
 		}
 	}
-	for _, cfg := range []embedded.Config{{}, {Addr: "127.0.0.1:x"}} {
-		if s, err := embedded.Start(cfg); err == nil {
+	for _, cfg := range []natstest.Config{{}, {Addr: "127.0.0.1:x"}} {
+		if s, err := natstest.Start(cfg); err == nil {
 			s.Close()
 			t.Errorf("%+v", cfg)
 		}

@@ -9,13 +9,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
+	"github.com/coppice-llm/coppice/internal/natstest"
 )
 
 // guarded starts a server that requires a password.
-func guarded(t *testing.T) *embedded.Server {
+func guarded(t *testing.T) *natstest.Server {
 	t.Helper()
-	s, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0", User: "me", Password: "hush"})
+	s, err := natstest.Start(natstest.Config{Addr: "127.0.0.1:0", User: "me", Password: "hush"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
+	"github.com/coppice-llm/coppice/events/eventstest"
 )
 
 // The bytes of ZMTP 3.1: flags of a command, its length, the length of its name, its name. A

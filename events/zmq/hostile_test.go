@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
+	"github.com/coppice-llm/coppice/events/eventstest"
 )
 
 // TestSlowSubscriber: a subscriber that reads nothing does not affect the others, and costs no

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
+	"github.com/coppice-llm/coppice/events/eventstest"
 )
 
 var pythonSeconds = flag.Int("python-seconds", 0, "how long TestForPython publishes")

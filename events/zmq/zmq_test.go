@@ -22,8 +22,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/wire"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 )

@@ -25,11 +25,11 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/zmq"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
-	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 	"github.com/coppice-llm/coppice/internal/gateway/members"
 	"github.com/coppice-llm/coppice/internal/leaks"
+	"github.com/coppice-llm/coppice/internal/natstest"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -292,11 +292,11 @@ func (s *stand) patience(d time.Duration) {
 	s.attempts.patience = d
 }
 
-func natsServer(t testing.TB, addr string) *embedded.Server {
+func natsServer(t testing.TB, addr string) *natstest.Server {
 	t.Helper()
-	var s *embedded.Server
+	var s *natstest.Server
 	bind(t, func() (err error) {
-		s, err = embedded.Start(embedded.Config{Addr: addr})
+		s, err = natstest.Start(natstest.Config{Addr: addr})
 		return err
 	})
 	t.Cleanup(s.Close)

@@ -11,9 +11,9 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/nats"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
-	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
+	"github.com/coppice-llm/coppice/internal/natstest"
 )
 
 // overNATS starts a worker whose events go over NATS.
@@ -39,7 +39,7 @@ func (w *worker) publishOverNATS(url string) {
 
 // outage is a gateway of two workers, with ten blocks of run(0, 40) at a and of run(1000, 40) at b,
 // whose NATS has gone away.
-func outage(t *testing.T, cfg Config) (s *stand, a, b *worker, broker *embedded.Server) {
+func outage(t *testing.T, cfg Config) (s *stand, a, b *worker, broker *natstest.Server) {
 	t.Helper()
 	broker = natsServer(t, "127.0.0.1:0")
 	a, b = overNATS(t, "a", broker.URL()), overNATS(t, "b", broker.URL())
@@ -63,7 +63,7 @@ func (s *stand) held(name string) int {
 }
 
 // back starts a NATS server at the address of one that is closed.
-func (s *stand) back(broker *embedded.Server) {
+func (s *stand) back(broker *natstest.Server) {
 	s.t.Helper()
 	natsServer(s.t, broker.URL()[len("nats://"):])
 }

@@ -10,15 +10,15 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/coppice-llm/coppice/events/nats"
-	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 	"github.com/coppice-llm/coppice/internal/gateway/members"
 	"github.com/coppice-llm/coppice/internal/gateway/replica"
+	"github.com/coppice-llm/coppice/internal/natstest"
 	"github.com/coppice-llm/coppice/router"
 )
 
 // TestNATSTrouble: a refused NATS password is logged for each connection that needs it.
 func TestNATSTrouble(t *testing.T) {
-	s, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:0", User: "me", Password: "hush"})
+	s, err := natstest.Start(natstest.Config{Addr: "127.0.0.1:0", User: "me", Password: "hush"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/nats"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
 	"github.com/coppice-llm/coppice/kv"
 )
 

@@ -21,8 +21,8 @@ import (
 
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/zmq"
-	"github.com/coppice-llm/coppice/internal/events/eventstest"
 	"github.com/coppice-llm/coppice/internal/gateway"
 	"github.com/coppice-llm/coppice/internal/gateway/dispatch"
 	"github.com/coppice-llm/coppice/internal/gateway/members"

@@ -13,17 +13,17 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/events/nats"
-	"github.com/coppice-llm/coppice/internal/events/nats/embedded"
 	"github.com/coppice-llm/coppice/internal/gateway"
 	"github.com/coppice-llm/coppice/internal/gateway/members"
+	"github.com/coppice-llm/coppice/internal/natstest"
 	"github.com/coppice-llm/coppice/router"
 )
 
-func natsServer(t testing.TB, addr string) *embedded.Server {
+func natsServer(t testing.TB, addr string) *natstest.Server {
 	t.Helper()
-	var s *embedded.Server
+	var s *natstest.Server
 	bind(t, func() (err error) {
-		s, err = embedded.Start(embedded.Config{Addr: addr})
+		s, err = natstest.Start(natstest.Config{Addr: addr})
 		return err
 	})
 	t.Cleanup(s.Close)

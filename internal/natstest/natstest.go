@@ -1,11 +1,11 @@
-// Package embedded owns a NATS server inside this process, for tests and for
+// Package natstest owns a NATS server inside this process, for tests and for
 // fleets on one machine. It never serves more than events: no accounts, no
 // clustering.
 //
-//	server, err := embedded.Start(embedded.Config{Addr: "127.0.0.1:4222"})
+//	server, err := natstest.Start(natstest.Config{Addr: "127.0.0.1:4222"})
 //	...
 //	defer server.Close()
-package embedded
+package natstest
 
 import (
 	"fmt"

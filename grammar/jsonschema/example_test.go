@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/coppice-llm/coppice/internal/grammar/jsonschema"
+	"github.com/coppice-llm/coppice/grammar/jsonschema"
 )
 
 func ExampleRules() {
