@@ -4,10 +4,11 @@ import (
 	"maps"
 	"slices"
 
+	"go.uber.org/zap"
+
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
-	"go.uber.org/zap"
 )
 
 // schedulerActor drives a scheduler.Scheduler: each message becomes an input, and after each

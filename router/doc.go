@@ -22,5 +22,5 @@
 // Several routers of the same workers share their reservations: Drain returns
 // the events, Apply takes them, and Snapshot serves a router that starts late or missed
 // events. Subpackage kvindex is the index. A request may be restricted to a pool of
-// workers; [Buckets] chooses one by prompt, internal/router/global by length and target.
+// workers; [Buckets] chooses one by prompt, gateway/internal/global by length and target.
 package router

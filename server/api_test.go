@@ -9,13 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
-
-	"github.com/coppice-llm/coppice"
 )
 
 // TestCompletions: an answer is the same whole and streamed, and cached the second time.

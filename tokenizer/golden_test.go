@@ -3,13 +3,12 @@ package tokenizer
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
-	"unicode/utf8"
-
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/internal/opticks"
 	"github.com/coppice-llm/coppice/kv"

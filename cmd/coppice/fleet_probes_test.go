@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
+	"github.com/coppice-llm/coppice/gateway/fleetview"
 )
 
 // TestFleetProbes: the probes of coppice bench serve, for token ids that a model may lack, do not make the

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/bench/load"
-	"github.com/coppice-llm/coppice/internal/gateway"
+	"github.com/coppice-llm/coppice/gateway"
 )
 
 var fleetRequests = flag.Int("fleet-requests", 480, "requests of TestFleetComputesOnce")

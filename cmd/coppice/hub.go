@@ -14,7 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/coppice-llm/coppice/internal/hub"
+	"github.com/coppice-llm/coppice/cmd/internal/hub"
 	"github.com/coppice-llm/coppice/internal/terminal"
 )
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"text/tabwriter"
 
+	"github.com/coppice-llm/coppice/cmd/internal/hub"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/internal/hub"
 	"github.com/coppice-llm/coppice/internal/terminal"
 )
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/bench/load"
-
 	"github.com/coppice-llm/coppice/events/eventurl"
 )
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/coppice-llm/coppice/cmd/internal/hub"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/internal/hub"
 )
 
 // exampleModel is a small chat model that this program can load, for use in messages.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-llm/coppice/cmd/internal/hub"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
-	"github.com/coppice-llm/coppice/internal/hub"
 )
 
 // TestPickModel checks that the newest model is chosen that loads and leaves half the memory.

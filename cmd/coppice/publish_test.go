@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/internal/gateway"
+	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/kv"
 )
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/coppice-llm/coppice/cmd/internal/hub"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/internal/hub"
 	"github.com/coppice-llm/coppice/internal/terminal"
 )
 

@@ -18,13 +18,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/events/eventurl"
+	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/internal/conns"
-	"github.com/coppice-llm/coppice/internal/gateway"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/router"
 )
 
-// routeCmd is coppice route; see internal/gateway.
+// routeCmd is coppice route; see gateway.
 type routeCmd struct {
 	Config string `type:"path" placeholder:"FILE" help:"JSON file of settings, for example {\"addr\": \":8000\"}."`
 

@@ -12,10 +12,8 @@ import (
 
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/events/nats"
-	"github.com/coppice-llm/coppice/internal/gateway"
-	"github.com/coppice-llm/coppice/internal/gateway/members"
-	"github.com/coppice-llm/coppice/internal/gateway/prompt"
-	"github.com/coppice-llm/coppice/internal/gateway/replica"
+	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/gateway/replica"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/openai"
@@ -124,7 +122,7 @@ func (c *routeCmd) workerKey(keys []server.Key, register bool) (string, error) {
 
 // prompts returns how the gateway reads prompts: with the tokenizer and template of
 // --model, if given, and the namespaces of --salts. digest identifies the tokenizer.
-func (c *routeCmd) prompts(ctx context.Context) (cfg prompt.Config, digest string, err error) {
+func (c *routeCmd) prompts(ctx context.Context) (cfg gateway.PromptConfig, digest string, err error) {
 	cfg.Namespace = openai.Namespace
 	if c.Salts == "plain" {
 		cfg.Namespace = plainNamespace
@@ -223,7 +221,7 @@ func (c *routeCmd) consolidate(cfg *gateway.Config) error {
 		if err != nil {
 			return fmt.Errorf("--consolidate %s: %w", eventurl.Redact(text), err)
 		}
-		cfg.Consolidate = append(cfg.Consolidate, members.Sockets{Port: t.ZMQ.Port, ReplayPort: max(0, t.ZMQ.Replay), Topic: t.ZMQ.Topic})
+		cfg.Consolidate = append(cfg.Consolidate, gateway.Sockets{Port: t.ZMQ.Port, ReplayPort: max(0, t.ZMQ.Replay), Topic: t.ZMQ.Topic})
 	}
 	return nil
 }

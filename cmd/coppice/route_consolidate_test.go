@@ -10,8 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/eventstest"
 	"github.com/coppice-llm/coppice/events/zmq"
-	"github.com/coppice-llm/coppice/internal/gateway"
-	"github.com/coppice-llm/coppice/internal/gateway/members"
+	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -82,7 +81,7 @@ func TestConsolidateFlag(t *testing.T) {
 		}
 	}
 	c, cfg := routeCmd{Consolidate: []string{"zmq://*:5700,zmq://*:5800?replay=0&topic=T"}}, gateway.Config{}
-	if err := c.consolidate(&cfg); err != nil || !slices.Equal(cfg.Consolidate, []members.Sockets{{Port: 5700, ReplayPort: 5701}, {Port: 5800, Topic: "T"}}) {
+	if err := c.consolidate(&cfg); err != nil || !slices.Equal(cfg.Consolidate, []gateway.Sockets{{Port: 5700, ReplayPort: 5701}, {Port: 5800, Topic: "T"}}) {
 		t.Errorf("%+v, %v", cfg.Consolidate, err)
 	}
 }

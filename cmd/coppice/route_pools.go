@@ -9,8 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/coppice-llm/coppice/internal/gateway"
-	"github.com/coppice-llm/coppice/internal/router/global"
+	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -68,12 +67,12 @@ func readPools(path string) ([]byte, error) {
 }
 
 // parse parses the contents of the file of pools and logs its warnings.
-func (f *poolFlags) parse(data []byte, log *zap.Logger) (*global.Config, error) {
-	p, warnings, err := global.Parse(bytes.TrimPrefix(data, []byte("\ufeff")))
+func (f *poolFlags) parse(data []byte, log *zap.Logger) (*gateway.PoolsConfig, error) {
+	p, warnings, err := gateway.ParsePools(bytes.TrimPrefix(data, []byte("\ufeff")))
 	for _, w := range warnings {
 		log.Warn("pools' file", zap.String("file", f.Pools), zap.String("says", w))
 	}
-	if err == global.ErrDisaggregated {
+	if err == gateway.ErrDisaggregated {
 		return nil, fmt.Errorf(`--pools %s: its "mode" is disagg, which is also the default: this router does not split a request between prefill and decode workers; want "mode": "agg", with agg_pool_selection_strategy`, f.Pools)
 	}
 	if err != nil {

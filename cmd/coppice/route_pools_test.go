@@ -18,7 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/internal/gateway"
+	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/router"
 )
 

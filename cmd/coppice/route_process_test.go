@@ -16,7 +16,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/coppice-llm/coppice/internal/gateway"
+	"github.com/coppice-llm/coppice/gateway"
 )
 
 // otherMake is a worker that is not coppice serve. Its answers have a first event, and a

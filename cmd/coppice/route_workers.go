@@ -12,23 +12,22 @@ import (
 
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/events/eventurl"
-	"github.com/coppice-llm/coppice/internal/gateway"
-	"github.com/coppice-llm/coppice/internal/gateway/members"
+	"github.com/coppice-llm/coppice/gateway"
 )
 
 // givenWorker is a worker with the place where it is configured, for error messages.
 type givenWorker struct {
-	members.Worker
+	gateway.Worker
 	by string // the flag, or the file and the worker's number in it
 }
 
 // workers returns the workers given by flags and by the contents of the workers' file. It
 // reports all faults at once.
-func (c *routeCmd) workers(file []byte) ([]members.Worker, error) {
+func (c *routeCmd) workers(file []byte) ([]gateway.Worker, error) {
 	var given []givenWorker
 	for _, text := range c.Worker {
 		at := strings.TrimRight(strings.TrimSpace(text), "/")
-		given = append(given, givenWorker{members.Worker{URL: at}, fmt.Sprintf("--worker %.100q", eventurl.Redact(at))})
+		given = append(given, givenWorker{gateway.Worker{URL: at}, fmt.Sprintf("--worker %.100q", eventurl.Redact(at))})
 	}
 	if c.WorkersFile != "" {
 		more, err := parseWorkers(file)
@@ -39,7 +38,7 @@ func (c *routeCmd) workers(file []byte) ([]members.Worker, error) {
 			given = append(given, givenWorker{w, fmt.Sprintf("--workers-file %s: worker %d, %.100q", c.WorkersFile, i+1, eventurl.Redact(w.URL))})
 		}
 	}
-	var all []members.Worker
+	var all []gateway.Worker
 	var errs []error
 	urls, names := map[string]string{}, map[string]string{}
 	for i := range given {
@@ -165,9 +164,9 @@ const workersForm = `want {"workers": [{"url": "http://host:8080"}]}`
 
 // parseWorkers parses a file of workers. It does not validate the single workers: see
 // givenWorker.check.
-func parseWorkers(data []byte) ([]members.Worker, error) {
+func parseWorkers(data []byte) ([]gateway.Worker, error) {
 	var file struct {
-		Workers *[]members.Worker `json:"workers"`
+		Workers *[]gateway.Worker `json:"workers"`
 	}
 	if err := strict(data, &file); err != nil {
 		return nil, fmt.Errorf("%w; %s", err, workersForm)

@@ -20,9 +20,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/coppice-llm/coppice/cmd/internal/hub"
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/fleet"
-	"github.com/coppice-llm/coppice/internal/hub"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer/chat"

@@ -17,7 +17,7 @@ import (
 
 	"github.com/coppice-llm/coppice/bench/load"
 	"github.com/coppice-llm/coppice/events/eventurl"
-	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
+	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/server/view"
 )

@@ -16,7 +16,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/coppice-llm/coppice/internal/gateway/fleetview"
+	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/server/view"
 )
 

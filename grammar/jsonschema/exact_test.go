@@ -11,8 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-llm/coppice/grammar"
 	"github.com/dlclark/regexp2"
+
+	"github.com/coppice-llm/coppice/grammar"
 )
 
 // exact holds schemas for which the rules match every valid text whose properties are in

@@ -44,7 +44,7 @@ var anyRiddle = func() *regexp.Regexp {
 
 // texts matches the names of the files that must have no riddle at all: all .md files, and prose in
 // other formats.
-var texts = regexp.MustCompile(`\.md$|^openai/.*\.json$|^internal/gateway/.*\.json$|/page/.*\.js$|^cmd/coppice/help/`)
+var texts = regexp.MustCompile(`\.md$|^openai/.*\.json$|^gateway/.*\.json$|/page/.*\.js$|^cmd/coppice/help/`)
 
 // TestPlainEnglish finds riddles in documents, comments and messages. Documents may have none.
 // testdata/words.txt holds the number in the comments of each package and in its strings outside of

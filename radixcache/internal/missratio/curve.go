@@ -1,9 +1,10 @@
 package missratio
 
 import (
+	"github.com/zeebo/xxh3"
+
 	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/zeebo/xxh3"
 )
 
 // Curve estimates the hit rate of caches of all sizes at once. One goroutine owns

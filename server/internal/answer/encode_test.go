@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
 	coppice "github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/jsontext"

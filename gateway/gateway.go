@@ -1,0 +1,259 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/gateway/internal/dispatch"
+	"github.com/coppice-llm/coppice/gateway/internal/global"
+	"github.com/coppice-llm/coppice/gateway/internal/members"
+	"github.com/coppice-llm/coppice/gateway/internal/prompt"
+	"github.com/coppice-llm/coppice/internal/sites"
+	"github.com/coppice-llm/coppice/internal/web"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/router"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
+)
+
+// Gateway routes requests to the workers of a fleet. It is an http.Handler and can serve
+// listeners itself. Its methods may be called from any goroutine.
+type Gateway struct {
+	cfg       Config
+	log       *zap.Logger
+	sites     *sites.Policy
+	members   *members.Fleet
+	dispatch  *dispatch.Dispatcher
+	peers     dispatch.Peers // nil if this is the only gateway
+	reading   atomic.Pointer[reading]
+	attempts  attempts
+	transport *http.Transport
+	proxy     *httputil.ReverseProxy
+	routes    *http.ServeMux
+	http      http.Server
+	metrics   *metrics
+	requests  sync.Pool // of *requestBuffer
+	buffers   sync.Pool // of *[]byte
+	via       string    // this gateway's entry in the header Via; a request that has it already is in a loop
+	bodies    web.Bodies
+	door      *web.Door
+	clock     sync.WaitGroup // the goroutine of tick
+}
+
+// reading converts prompts into tokens with the tokenizer in use.
+type reading struct {
+	*prompt.Reader
+	exact bool // there is a tokenizer; else tokens are made of the prompts' bytes
+}
+
+// New makes a gateway and starts to probe its workers. It reports all faults of cfg at once.
+func New(cfg Config) (*Gateway, error) {
+	keyed, tenants := cfg.Tenant != nil, cfg.Prompt.Namespace != nil
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Replicas != nil {
+		nameReplica(&cfg.Router)
+	}
+	g := &Gateway{cfg: cfg, log: cfg.Log, via: fmt.Sprintf("1.1 coppice-%016x", rand.Uint64()), door: web.NewDoor(cfg.MaxOpen),
+		bodies: web.Bodies{Most: cfg.MaxBodiesBytes}}
+	g.attempts = attempts{at: map[*members.Member]map[*attempt]struct{}{}, patience: lostPatience}
+	g.requests.New = func() any { return &requestBuffer{} }
+	g.buffers.New = func() any { b := make([]byte, 32<<10); return &b }
+	dialer := net.Dialer{Timeout: cfg.DialTimeout, KeepAlive: 15 * time.Second}
+	g.transport = &http.Transport{
+		DialContext: dialer.DialContext, MaxIdleConnsPerHost: 4096, IdleConnTimeout: 90 * time.Second,
+		DisableCompression: true, TLSHandshakeTimeout: 5 * time.Second, WriteBufferSize: 64 << 10, ReadBufferSize: 16 << 10,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	var err error
+	if g.sites, err = sites.New(sites.Config{AnyHost: keyed, AllowHosts: cfg.AllowHosts, Origins: cfg.CORS}); err != nil {
+		return nil, fmt.Errorf("gateway: AllowHosts or CORS: %w", err)
+	}
+	if g.dispatch, err = dispatch.New(cfg.dispatch()); err != nil {
+		return nil, err
+	}
+	given := members.TokenizerSet{Tokenizer: cfg.Prompt.Tokenizer, Template: cfg.Prompt.Template, Digest: cfg.Tokenizer}
+	if err := g.read(&given); err != nil {
+		return nil, err
+	}
+	if g.metrics, err = newMetrics(g); err != nil {
+		return nil, err
+	}
+	g.mount()
+	// Parts that can fail and must then be closed come last.
+	if g.members, err = members.New(members.Config{
+		MaxWorkers: cfg.Router.MaxWorkers, BlockTokens: g.dispatch.BlockTokens(), Sink: g.dispatch.Sink(), Apply: g.apply,
+		Admit:     func(url string, c *card.Card) error { return g.dispatch.Pools().Admit(url, c) },
+		Tokenizer: given, NATS: cfg.NATS, Consolidate: cfg.Consolidate, Approximate: cfg.Approximate, Keyed: keyed, Tenants: tenants,
+		Silence: cfg.EventSilence, Outlast: max(0, cfg.EventOutlast), Quiet: cfg.quiet,
+		Transport: g.transport, Key: cfg.WorkerKey, ProbeEvery: cfg.ProbeEvery, ProbeTimeout: cfg.ProbeTimeout, FailAfter: cfg.FailAfter, Log: cfg.Log,
+	}); err != nil {
+		return nil, err
+	}
+	if err := g.start(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// start starts everything that runs until Close.
+func (g *Gateway) start() error {
+	if err := g.SetWorkers(g.cfg.Workers); err != nil {
+		return err
+	}
+	if err := g.members.Start(); err != nil {
+		return err
+	}
+	if g.cfg.Replicas != nil {
+		peers, err := g.cfg.Replicas(g.dispatch, g.log, g.members.Notify("replicas"))
+		if err != nil {
+			return err
+		}
+		g.peers = peers
+		if p, ok := peers.(interface{ Collector() prometheus.Collector }); ok {
+			if err := g.cfg.Registry.Register(p.Collector()); err != nil {
+				return err
+			}
+		}
+	}
+	g.clock.Go(g.tick)
+	return nil
+}
+
+// tick does the periodic work, once a second, until the gateway is closed.
+func (g *Gateway) tick() {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-g.door.Over().Done():
+			return
+		case now := <-t.C:
+			g.dispatch.Tick()
+			g.takeBack(g.dispatch.Loads())
+			g.redeal(g.members.Snapshot(), now)
+		}
+	}
+}
+
+// redeal divides the workers into buckets again if that is due by the snapshot s. It does so with a
+// new snapshot, in order with other changes of the fleet: s may be outdated by then.
+func (g *Gateway) redeal(s *members.Snapshot, now time.Time) {
+	if g.dispatch.DealDue(s, now) {
+		g.members.Enroll()
+	}
+}
+
+// takeBack takes the requests that late workers have not begun back from them, if a healthy
+// worker is on time.
+func (g *Gateway) takeBack(loads []router.Load) {
+	prompt := func(l router.Load) bool { return l.Health == router.Healthy && !l.Stalled }
+	if !slices.ContainsFunc(loads, prompt) {
+		return
+	}
+	fleet := g.members.Snapshot()
+	for _, l := range loads {
+		if m := fleet.ByID[l.Worker.Worker]; l.Stalled && m != nil {
+			g.attempts.takeBack(m)
+		}
+	}
+}
+
+// apply applies a change c of a worker to the router, the attempts or the metrics. An error
+// refuses a worker that joins or changes, or a tokenizer.
+func (g *Gateway) apply(c members.Change) error {
+	switch c := c.(type) {
+	case members.Joined:
+		return g.dispatch.Join(c.Rank, c.Card, c.Blind)
+	case members.Changed:
+		return g.dispatch.Respec(c.Rank, c.Card)
+	case members.Health:
+		health := map[members.State]router.Health{members.Healthy: router.Healthy, members.Draining: router.Draining, members.Lost: router.Lost}
+		g.dispatch.SetHealth(c.Rank, health[c.State])
+	case members.EventsLive:
+		g.dispatch.SetEventsLive(c.Rank, c.Live)
+	case members.Left:
+		g.dispatch.Leave(c.Rank)
+	case members.Enrolled:
+		g.dispatch.Regroup(c.Snapshot, time.Now())
+	case members.StillLost:
+		g.attempts.cancelSilent(c.Member, c.Since, time.Now())
+	case members.NameUnused:
+		g.metrics.forget(c.Name)
+	case members.TokenizerChanged:
+		return g.read(c.Tokenizer)
+	}
+	return nil
+}
+
+// read switches to the tokenizer and template of set for reading prompts.
+func (g *Gateway) read(set *members.TokenizerSet) error {
+	cfg := g.cfg.Prompt
+	cfg.Tokenizer, cfg.Template = set.Tokenizer, set.Template
+	r, err := prompt.New(cfg)
+	if err == nil {
+		g.reading.Store(&reading{r, set.Exact()})
+	}
+	return err
+}
+
+// SetWorkers replaces the list of configured workers: workers of the earlier list that are not
+// in all leave. Workers that registered themselves stay in any case. An invalid list is an error
+// and changes nothing.
+func (g *Gateway) SetWorkers(all []members.Worker) error { return g.members.SetWorkers(all) }
+
+// SetPools replaces Config.Pools from the next request on; requests under way keep the old
+// pools. Workers of a pool that no longer exists are refused, workers of a new pool admitted.
+// The gateway takes ownership of c. It is an error, and changes nothing, if c is invalid or the
+// gateway was made without Pools.
+func (g *Gateway) SetPools(c *global.Config) error {
+	if err := g.dispatch.SetPools(c); err != nil {
+		return err
+	}
+	g.metrics.begin(g.dispatch.Pools())
+	g.members.Enroll()
+	for _, m := range g.members.All() {
+		m.Nudge()
+	}
+	return nil
+}
+
+// noWorkers returns the error for a fleet in which no worker can be asked. workers is the number of
+// known workers; if it is 0, the error explains how to add some.
+func (g *Gateway) noWorkers(workers int) *openai.Error {
+	if workers > 0 {
+		return errNoWorkers
+	}
+	if why := g.members.Troubles(); g.members.Registers() && len(why) > 0 {
+		return openai.NewError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers, and none can register: %s", why[0])
+	}
+	return errEmpty
+}
+
+// readAs returns how to read prompts for the current workers. A prompt need not be read beyond
+// the longest prompt that any of them takes. Control tokens in messages are treated as most
+// workers treat them.
+func readAs(s *members.Snapshot) prompt.As {
+	as := prompt.As{MaxTokens: math.MaxInt}
+	if s.Longest > 0 {
+		as.MaxTokens = s.Longest
+	}
+	if 2*s.Plain > len(s.ByID) {
+		as.Controls = chat.Text
+	}
+	return as
+}

@@ -1,0 +1,243 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/gateway/internal/dispatch"
+	"github.com/coppice-llm/coppice/gateway/internal/members"
+	"github.com/coppice-llm/coppice/gateway/internal/prompt"
+	"github.com/coppice-llm/coppice/internal/web"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// The gateway's own headers.
+const (
+	headerWorker = "X-Coppice-Worker" // in an answer: the worker that answered
+	// headerOverlap, in an answer, is the number of prompt blocks that the worker held.
+	headerOverlap  = "X-Coppice-Overlap-Blocks"
+	headerBlocks   = "X-Coppice-Prompt-Blocks"
+	headerAttempts = "X-Coppice-Attempts"
+	headerSession  = "X-Session-Id"         // in a request: one session, one worker
+	headerRank     = "X-Data-Parallel-Rank" // vLLM's name
+	headerWeights  = "X-Coppice-Weights"    // in an admin's request: ttft=1,itl=0.1
+	headerPin      = "X-Coppice-Pin"        // in an admin's request: the name of the worker to use
+)
+
+// proxiedRequest is one request on its way to a worker, and its answer.
+type proxiedRequest struct {
+	g      *Gateway
+	w      http.ResponseWriter
+	client web.Client
+	start  time.Time
+	admin  bool
+	buffer *requestBuffer // nil once a worker has begun to answer
+	// ctx is the request's context, without the reverse proxy's trace of interim responses.
+	ctx context.Context
+	summary
+
+	member   *members.Member // the worker that was asked last
+	decision router.Decision
+	attempt  *attempt
+	attempts int
+	pools    *dispatch.Pools // the pools at the time of the request's arrival; nil without pools
+	pool     router.PoolID   // current pool; 0 without pools
+	status   int
+	fault    error
+	stuck    bool // no other worker may be asked, because the last one may have begun the request
+	answer   answer
+	doubted  []kv.BlockHash // blocks that an outdated index says the worker has, see dispatch.Ask.Doubted
+}
+
+// summary holds the facts about a prompt for headers and metrics.
+type summary struct {
+	model                string
+	blocks, promptTokens int
+	inexact              bool
+	took                 struct{ read, hash, choose time.Duration } // time in the gateway itself
+}
+
+// requestKey is the key under which a request's context holds its *proxiedRequest, for RoundTrip
+// and failed.
+type requestKey struct{}
+
+func (g *Gateway) newRequest(w http.ResponseWriter, r *http.Request, admin bool) *proxiedRequest {
+	return &proxiedRequest{
+		g: g, w: w, client: web.NewClient(w, r, g.cfg.WriteTimeout), start: time.Now(), pools: g.dispatch.Pools(),
+		buffer: g.requests.Get().(*requestBuffer), admin: admin,
+	}
+}
+
+// close ends the request, however it went.
+func (p *proxiedRequest) close() {
+	p.answer.Close()
+	p.release()
+}
+
+// release gives back the request's buffer, which is needed only until a worker answers. It may
+// be called again.
+func (p *proxiedRequest) release() {
+	b := p.buffer
+	if b == nil {
+		return
+	}
+	p.buffer = nil
+	p.doubted = b.ask.Doubted(&p.decision)
+	for _, pool := range b.ask.Left {
+		p.g.metrics.PoolLeft.WithLabelValues(pool).Inc()
+	}
+	p.g.bodies.Add(-int64(b.held))
+	if b.reset() {
+		p.g.requests.Put(b)
+	}
+}
+
+// poolName returns the name of the request's pool, "" without pools.
+func (p *proxiedRequest) poolName() string { return p.pools.Name(p.pool) }
+
+// readBody reads the request's body into the buffer. The error is for the client.
+func (p *proxiedRequest) readBody(r *http.Request) (err error) {
+	b := p.buffer
+	b.body, err = p.g.bodies.Read(p.w, r, b.body, p.g.cfg.MaxBodyBytes, nil)
+	if b.held = len(b.body); err == nil {
+		p.client.Out.SetReadDeadline(time.Time{}) // later reads only notice a disconnect
+	}
+	return err
+}
+
+// refuseBody answers a request whose body was not read to its end, and returns the status. If there was no room
+// for the body, refuseBody then reads the rest and keeps nothing.
+func (p *proxiedRequest) refuseBody(r *http.Request, err error) int {
+	rest := p.g.cfg.MaxBodyBytes - p.buffer.held
+	if translate(err).Status != http.StatusServiceUnavailable {
+		return p.g.refuse(p.w, r, err)
+	}
+	p.release()
+	p.client.ReadOn(p.w.Header())
+	status := p.g.refuse(p.w, r, err)
+	if p.client.Out.Flush() == nil {
+		p.client.Swallow(r.Body, rest)
+	}
+	return status
+}
+
+// readPrompt reads the prompt and options of a request to the endpoint kind, and fills the
+// question to the dispatcher. tenant is the caller's. The error is for the client.
+func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant string) error {
+	g, in, ask := p.g, &p.buffer.prompt, &p.buffer.ask
+	began := time.Now()
+	reading, fleet := g.reading.Load(), g.members.Snapshot()
+	if err := reading.ReadAs(kind, tenant, p.buffer.body, readAs(fleet), in); err != nil {
+		return badBody(err)
+	}
+	p.took.read = time.Since(began)
+	_, known := fleet.Served[in.Model]
+	if in.Model != "" && !known && len(fleet.Models) > 0 {
+		return noModel(in.Model, fleet.Models)
+	}
+	ns := in.Namespace
+	if fleet.LoRAs[in.Model] {
+		ns.LoRA = in.Model
+	}
+	began = time.Now()
+	ask.Reset()
+	ask.Exact = in.Exact
+	req := &ask.Request
+	// Only the first of several prompts is read: the others count as equally long.
+	req.PromptTokens, req.Untold = atMost(max(1, len(in.Tokens)), in.Prompts, router.MaxPromptTokens), !in.Exact
+	if in.Exact || !reading.exact { // otherwise tokens and bytes would be mixed in one index
+		ask.SetPrompt(in.Tokens, ns, in.PublicTokens, g.dispatch.BlockTokens())
+	}
+	p.took.hash = time.Since(began)
+	p.blocks, p.promptTokens, p.inexact, p.model = len(req.Hashes), req.PromptTokens, !in.Exact, in.Model
+	if !in.Stream {
+		req.Reply = router.AtOnce
+	}
+	req.ExpectedOutput = atMost(in.OutputTokens, in.Choices, router.MaxPromptTokens)
+	if known {
+		req.Model = dispatch.ModelID(in.Model)
+	}
+	if s := r.Header.Get(headerSession); s != "" {
+		req.Session = max(1, xxh3.HashString(tenant+"\x00"+s))
+	} else if in.User != "" {
+		req.Session = max(1, xxh3.HashString(tenant+"\x00"+in.User))
+	}
+	if err := p.readTargets(r, &in.Hints); err != nil {
+		return err
+	}
+	return p.readSteering(r)
+}
+
+// atMost returns min(n * times, most) without overflow. times 0 means unknown and counts as 1.
+func atMost(n, times, most int) int {
+	if times = max(times, 1); n > most/times {
+		return most
+	}
+	return n * times
+}
+
+// readSteering reads the two headers by which an admin overrides, for this request, the weights
+// or the choice of the worker. Other callers may use neither. The error is for the client.
+func (p *proxiedRequest) readSteering(r *http.Request) error {
+	weights, pin := r.Header.Get(headerWeights), r.Header.Get(headerPin)
+	if weights == "" && pin == "" {
+		return nil
+	}
+	if !p.admin {
+		return openai.ErrAdminOnly
+	}
+	g, req := p.g, &p.buffer.ask.Request
+	if weights != "" {
+		w := g.dispatch.Weights()
+		for text := range strings.SplitSeq(weights, ",") {
+			name, value, _ := strings.Cut(strings.TrimSpace(text), "=")
+			v, err := strconv.ParseFloat(value, 64)
+			if err == nil {
+				err = w.Set(name, v)
+			}
+			if err != nil {
+				return badHeader(headerWeights, err)
+			}
+		}
+		if err := w.Validate(); err != nil {
+			return badHeader(headerWeights, err)
+		}
+		req.Weights = &w
+	}
+	if pin == "" {
+		return nil
+	}
+	w := kv.Rank{Worker: kv.WorkerID(card.IDOf(pin))}
+	if g.members.Snapshot().ByID[w.Worker] == nil {
+		return badHeader(headerPin, fmt.Errorf("there is no worker %.100q; /v1/fleet lists them", pin))
+	}
+	req.Pinned = &w
+	return nil
+}
+
+// readModel prepares the question to the dispatcher for a request that is not routed by its
+// prompt, with the model that its body names. It never returns an error.
+func (p *proxiedRequest) readModel() error {
+	b := p.buffer
+	b.ask.Reset()
+	req := &b.ask.Request
+	req.PromptTokens, req.ExpectedOutput, req.Reply = 1, 1, router.Unknown
+	p.promptTokens = 1
+	if openai.PeekCompletion(b.body, &b.peeked) != nil {
+		return nil // the worker will report the fault
+	}
+	p.model = b.peeked.Model
+	if _, known := p.g.members.Snapshot().Served[p.model]; known {
+		req.Model = dispatch.ModelID(p.model)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/coppice-llm/coppice/gateway/fleetview"
+	"github.com/coppice-llm/coppice/gateway/internal/prompt"
+	"github.com/coppice-llm/coppice/internal/conns"
+	"github.com/coppice-llm/coppice/internal/web"
+	"github.com/coppice-llm/coppice/openai"
+)
+
+// mount sets up the routes and the reverse proxy.
+func (g *Gateway) mount() {
+	g.proxy = &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetXForwarded()
+			r.Out.Header.Add("Via", g.via)
+			r.Out.Header.Del("Accept-Encoding") // a compressed answer can't be scanned for events and usage
+			r.Out.Header.Del("Origin")          // the gateway enforces CORS, workers must not
+			r.Out.Header.Del("Sec-Fetch-Site")
+		},
+		Transport:     g,
+		FlushInterval: -1,
+		BufferPool:    (*pool)(g),
+		ErrorHandler:  g.failed,
+		ErrorLog:      web.Log(g.log),
+	}
+	g.routes = http.NewServeMux()
+	g.on("/v1/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Completions)})
+	g.on("/v1/chat/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Chat)})
+	for _, path := range []string{"/v1/embeddings", "/tokenize", "/detokenize"} {
+		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
+	}
+	scrape := promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
+	g.on("/v1/models", map[string]http.HandlerFunc{"GET": g.withKey(g.models)})
+	g.on("/v1/models/{id...}", map[string]http.HandlerFunc{"GET": g.withKey(g.model)})
+	g.on("/health", map[string]http.HandlerFunc{"GET": g.health})
+	g.on("/ready", map[string]http.HandlerFunc{"GET": g.ready})
+	g.on("/metrics", map[string]http.HandlerFunc{"GET": scrape.ServeHTTP})
+	g.on("/v1/fleet", map[string]http.HandlerFunc{"GET": g.adminOnly(g.fleet)})
+	g.on("/v1/fleet/weights", map[string]http.HandlerFunc{"GET": g.adminOnly(g.showWeights), "PUT": g.adminOnly(g.putWeights)})
+	g.on("/v1/fleet/explain", map[string]http.HandlerFunc{"POST": g.adminOnly(g.explainRequest)})
+	g.on("/v1/fleet/view", map[string]http.HandlerFunc{"GET": g.adminOnly(serveView(g))})
+	g.on("/openapi.json", map[string]http.HandlerFunc{"GET": g.withKey(serveOpenAPI)})
+	if page := fleetview.Page(); !g.cfg.NoPage {
+		g.routes.Handle("GET /{$}", page)
+		g.routes.Handle("GET /page/{file}", page)
+	}
+	g.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		g.refuse(w, r, openai.NewError(http.StatusNotFound, "unknown_url",
+			"the gateway does not serve %.10s %.100q: see /openapi.json; a worker's own endpoints, such as those of its cache, are at its URL in /v1/fleet", r.Method, r.URL.Path))
+	})
+	g.http = http.Server{
+		Handler: g, TLSConfig: g.cfg.TLS, ConnContext: conns.Context, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
+		MaxHeaderBytes: g.cfg.MaxHeaderBytes, ErrorLog: web.Log(g.log),
+	}
+}
+
+// on adds a path with a handler for each of its methods. Other methods get status 405.
+func (g *Gateway) on(path string, methods map[string]http.HandlerFunc) {
+	allow := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
+	for method, serve := range methods {
+		g.routes.HandleFunc(method+" "+path, serve)
+	}
+	g.routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", allow)
+		g.refuse(w, r, openai.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not allow %.20s, only %s", path, r.Method, allow))
+	})
+}
+
+// ServeHTTP answers a request. It sets deadlines for reading and writing on every path, because
+// before net/http answers, it reads what is left of a body, however slowly that arrives.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	out, now := http.NewResponseController(w), time.Now() // only test writers lack deadlines
+	if r.Body != http.NoBody {
+		out.SetReadDeadline(now.Add(g.cfg.ReadTimeout))
+	}
+	out.SetWriteDeadline(now.Add(g.cfg.ReadTimeout + g.cfg.WriteTimeout))
+	if g.Draining() {
+		w.Header().Set("Connection", "close")
+	}
+	probe := r.URL.Path == "/health" || r.URL.Path == "/ready"
+	if !conns.Admitted(r.Context()) {
+		if w.Header().Set("Connection", "close"); !probe {
+			g.refuse(w, r, errConns)
+			return
+		}
+	}
+	preflight, refusal := g.sites.Check(w.Header(), r)
+	switch {
+	case refusal != nil:
+		g.refuse(w, r, openai.NewError(http.StatusForbidden, refusal.Code, "%s", refusal.Message))
+	case preflight:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		g.routes.ServeHTTP(w, r)
+	}
+}
+
+// generate returns the handler for requests to the endpoint kind, which are routed by their
+// prompt.
+func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
+	return g.proxied(func(p *proxiedRequest, r *http.Request, tenant string) error {
+		if err := p.readPrompt(r, kind, tenant); err != nil {
+			return err
+		}
+		return p.stage(false)
+	})
+}
+
+// forward handles requests that any worker with the model can answer.
+func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
+	g.proxied(func(p *proxiedRequest, _ *http.Request, _ string) error { return p.readModel() })(w, r)
+}
+
+// proxied returns a handler that admits a request, reads its body, calls read to prepare the
+// question to the dispatcher, and forwards the request to a worker.
+func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant string) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		tenant, admin, err := g.cfg.Tenant(r)
+		if err == nil {
+			err = g.enter(r)
+		}
+		if err != nil {
+			g.refuse(w, r, err)
+			return
+		}
+		defer g.door.Leave()
+		p := g.newRequest(w, r, admin)
+		defer p.close()
+		defer p.ended(r)
+		if err = p.readBody(r); err != nil {
+			p.status, p.fault = p.refuseBody(r, err), err
+			return
+		}
+		if err = read(p, r, tenant); err != nil {
+			p.status, p.fault = g.refuse(w, r, err), err
+			return
+		}
+		r.Header.Del("Expect") // the body has been read already
+		r.Header.Del("Upgrade")
+		ctx, end := g.door.Bound(context.WithValue(r.Context(), requestKey{}, p))
+		defer end()
+		p.client.Out.SetWriteDeadline(time.Time{}) // none until there is something to write
+		p.ctx = ctx
+		g.proxy.ServeHTTP(w, r.WithContext(ctx))
+	}
+}

@@ -1,0 +1,258 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/gateway/internal/members"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// headerProgress asks a Coppice worker for an interim response 103 when the request first enters
+// a plan. That response has the header headerPhase: running.
+const (
+	headerProgress  = "X-Coppice-Progress"
+	headerPhase     = "X-Coppice-Phase"
+	progressInterim = "103"
+	phaseRunning    = "running"
+)
+
+// RoundTrip sends a request to the worker chosen for it. If the worker fails before it has begun
+// the request, other workers are asked, up to Config.Retries of them. The reverse proxy calls
+// RoundTrip with a request that RoundTrip may change.
+func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
+	p := r.Context().Value(requestKey{}).(*proxiedRequest)
+	ctx := p.ctx
+	if r.Header.Get(headerProgress) == progressInterim { // the client itself wants interim responses
+		ctx = r.Context()
+	}
+	for {
+		if err := p.choose(ctx); err != nil {
+			return nil, err
+		}
+		res, again, err := p.send(r)
+		if err == nil {
+			p.release()
+			return res, nil
+		}
+		if r.Context().Err() != nil {
+			return nil, context.Cause(r.Context())
+		}
+		if p.stuck || p.attempts > max(0, g.cfg.Retries) {
+			return nil, err
+		}
+		ask := &p.buffer.ask
+		ask.Request.Session = 0
+		var avoid bool
+		if late := errors.Is(context.Cause(p.attempt.ctx), errStalled); late {
+			avoid = p.others() // otherwise the next probe, if answered, may make it the best choice again
+		} else {
+			avoid = !g.dispatch.Ascend(ask, p.served(g.members.Snapshot())) && (!again || p.attempts > 1 || p.others())
+		}
+		if avoid {
+			ask.Request.Avoid = append(ask.Request.Avoid, p.decision.Worker)
+		}
+		g.metrics.Retries.Inc()
+	}
+}
+
+// choose reserves a worker and starts an attempt there, which ends with ctx. While all workers
+// are busy, it waits for up to QueueTimeout.
+func (p *proxiedRequest) choose(ctx context.Context) error {
+	g, ask, began := p.g, &p.buffer.ask, time.Now()
+	for {
+		d, err := g.dispatch.Choose(ctx, ask, g.cfg.QueueTimeout)
+		p.took.choose = time.Since(began)
+		if errors.Is(err, router.ErrNoWorkers) {
+			if avoid := &ask.Request.Avoid; len(*avoid) > 1 { // the workers that failed first may have recovered
+				*avoid = append((*avoid)[:0], (*avoid)[len(*avoid)-1])
+				continue
+			}
+			if p.fault != nil {
+				return p.fault // the first failure explains more than ErrNoWorkers
+			}
+			return p.noWorkers()
+		}
+		if err != nil {
+			return err
+		}
+		p.decision = d
+		if p.pool = ask.Request.Pool; p.pool == 0 {
+			p.pool = g.dispatch.PoolOf(d.Worker.Worker)
+		}
+		if m := g.members.Snapshot().ByID[d.Worker.Worker]; m != nil {
+			if p.attempt = g.attempts.start(ctx, m, p.attempts < g.cfg.Retries); p.attempt != nil {
+				p.member = m
+				return nil
+			}
+		}
+		g.dispatch.Rollback(d.Reservation) // the worker has just left, so it will not be chosen again
+	}
+}
+
+// served returns the request's model if a worker lists it, else "", which means any.
+func (p *proxiedRequest) served(s *members.Snapshot) string {
+	if _, ok := s.Served[p.model]; ok {
+		return p.model
+	}
+	return ""
+}
+
+// others reports whether there is a healthy worker for the request that was not asked yet, by
+// their number.
+func (p *proxiedRequest) others() bool {
+	ask := &p.buffer.ask
+	return p.g.dispatch.Reachable(ask, p.served(p.g.members.Snapshot())) > ask.Asked
+}
+
+// noWorkers returns the error for a request that no worker can take.
+func (p *proxiedRequest) noWorkers() error {
+	pools := p.buffer.ask.GridPools()
+	if len(pools) == 0 {
+		return p.g.noWorkers(p.g.members.Snapshot().Total)
+	}
+	return noWorkerInPool(pools, p.model)
+}
+
+// send sends the request to the chosen worker and waits for the beginning of the answer. On an
+// error nothing of an answer has been used and the reservation has ended; again says that the
+// same worker may be asked once more.
+func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, err error) {
+	g, m, d, a := p.g, p.member, p.decision, p.attempt
+	p.attempts++
+	p.buffer.ask.Asked++
+	out := p.outgoing(r.WithContext(httptrace.WithClientTrace(a.ctx, p.trace())))
+	if res, err = g.transport.RoundTrip(out); err == nil {
+		if err = p.receive(res); err == nil && !a.begin() {
+			err = errStalled
+		}
+		if err == nil {
+			return res, false, nil
+		}
+		res.Body.Close()
+	}
+	g.attempts.end(m, a)
+	gone := r.Context().Err() != nil
+	switch {
+	case members.Exhausted(err):
+		g.dispatch.Rollback(d.Reservation)
+		g.log.Error("out of file descriptors: raise the limit or lower --max-conns", zap.Error(err))
+		return nil, false, errInternal
+	case unconnected(err) && !a.sent.Load():
+		g.dispatch.Rollback(d.Reservation)
+		if !gone {
+			g.members.Suspect(m, d.Worker, err)
+		}
+	case errors.As(err, new(*busyError)):
+		g.dispatch.Release(d.Reservation)
+	default:
+		g.dispatch.Abandon(d.Reservation)
+		if again = true; !gone {
+			m.Nudge()
+		}
+	}
+	if p.stuck = !a.movable(err); p.stuck {
+		p.fault = failedLate(m.Name(), a.phase.Load() == begun)
+	} else {
+		p.fault = unavailable(m.Name(), err)
+	}
+	if !gone {
+		g.log.Warn("worker did not answer", m.Field(), zap.Int("attempt", p.attempts), zap.Bool("begun", a.phase.Load() == begun), zap.Error(err))
+	}
+	return nil, again, p.fault
+}
+
+// trace returns hooks that record in the attempt that the header was written and that the worker
+// has begun. The transport calls them from its own goroutines.
+func (p *proxiedRequest) trace() *httptrace.ClientTrace {
+	a, d, reservation := p.attempt, p.g.dispatch, p.decision.Reservation
+	return &httptrace.ClientTrace{
+		WroteHeaders: func() { a.sent.Store(true) },
+		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+			if code == http.StatusEarlyHints && header.Get(headerPhase) == phaseRunning && a.begin() {
+				d.Started(reservation)
+			}
+			return nil
+		},
+	}
+}
+
+// outgoing changes out, a copy of the client's request, into the request for the worker.
+func (p *proxiedRequest) outgoing(out *http.Request) *http.Request {
+	at, to, b := *out.URL, p.member.URL(), p.buffer
+	at.Scheme, at.Host, at.Path, at.RawPath = to.Scheme, to.Host, to.Path+out.URL.Path, ""
+	out.URL, out.Host = &at, ""
+	out.Body, out.ContentLength = http.NoBody, int64(len(b.body))
+	if len(b.body) > 0 {
+		out.Body = b.reader()
+		out.GetBody = func() (io.ReadCloser, error) { return b.reader(), nil } // to retry on a stale connection
+	}
+	ranks := p.member.Ranks() > 1
+	if ranks || p.attempt.own {
+		out.Header = out.Header.Clone()
+	}
+	if ranks {
+		out.Header.Set(headerRank, strconv.Itoa(int(p.decision.Worker.DP)))
+	}
+	if p.attempt.own {
+		out.Header.Set(headerProgress, progressInterim)
+	}
+	return out
+}
+
+// receive checks the status of res and waits for the first bytes of the answer. If it returns an
+// error, another worker can still be asked. Otherwise it replaces the body of res by p.answer
+// and adds the gateway's headers.
+func (p *proxiedRequest) receive(res *http.Response) error {
+	p.status = res.StatusCode
+	if res.StatusCode < http.StatusOK {
+		return fmt.Errorf("it answers with status %d and switches protocols, without a request to do so", res.StatusCode)
+	}
+	if p.attempt.declined(res) && p.attempts <= p.g.cfg.Retries && p.others() {
+		return &busyError{res.StatusCode}
+	}
+	if res.StatusCode == http.StatusServiceUnavailable {
+		p.member.Nudge()
+	}
+	if err := p.answer.begin(p, res); err != nil {
+		return err
+	}
+	h := res.Header
+	for name := range h { // CORS headers are the gateway's, not the worker's
+		if strings.HasPrefix(name, "Access-Control-") {
+			delete(h, name)
+		}
+	}
+	h.Set(headerWorker, p.member.Name())
+	if pool := p.poolName(); pool != "" {
+		h.Set(headerPool, pool)
+	}
+	h.Set(headerOverlap, strconv.Itoa(p.decision.Overlap.Blocks()))
+	h.Set(headerBlocks, strconv.Itoa(p.blocks))
+	h.Set(headerAttempts, strconv.Itoa(p.attempts))
+	res.Body = &p.answer
+	return nil
+}
+
+// failed answers a request that no worker answered, with err. The reverse proxy calls it.
+func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
+	p := r.Context().Value(requestKey{}).(*proxiedRequest)
+	if cause := context.Cause(r.Context()); cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause // the gateway is shutting down
+	} else if cause != nil {
+		p.status = statusGone
+		return
+	}
+	p.client.Extend()
+	p.status = g.refuse(w, r, err)
+}
