@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/coppice-llm/coppice/gateway/internal/dispatch"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
 )
@@ -90,10 +91,13 @@ func noWorkerInPool(pools []string, model string) error {
 // becomes errInternal.
 func translate(err error) *openai.Error {
 	e := (*openai.Error)(nil)
+	refusal := (*web.Refusal)(nil)
 	full := (*router.QueueFullError)(nil)
 	switch {
 	case errors.As(err, &e):
 		return e
+	case errors.As(err, &refusal):
+		return openai.NewError(refusal.Status, refusal.Code, "%s", refusal.Message)
 	case errors.Is(err, router.ErrNoWorkers):
 		return errNoWorkers
 	case errors.As(err, &full), errors.Is(err, router.ErrFull):

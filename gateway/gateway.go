@@ -21,7 +21,6 @@ import (
 	"github.com/coppice-llm/coppice/gateway/internal/global"
 	"github.com/coppice-llm/coppice/gateway/internal/members"
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
-	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
@@ -33,7 +32,7 @@ import (
 type Gateway struct {
 	cfg       Config
 	log       *zap.Logger
-	sites     *sites.Policy
+	sites     *web.Sites
 	members   *members.Fleet
 	dispatch  *dispatch.Dispatcher
 	peers     dispatch.Peers // nil if this is the only gateway
@@ -80,7 +79,7 @@ func New(cfg Config) (*Gateway, error) {
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 	var err error
-	if g.sites, err = sites.New(sites.Config{AnyHost: keyed, AllowHosts: cfg.AllowHosts, Origins: cfg.CORS}); err != nil {
+	if g.sites, err = web.NewSites(web.SitesConfig{AnyHost: keyed, AllowHosts: cfg.AllowHosts, Origins: cfg.CORS}); err != nil {
 		return nil, fmt.Errorf("gateway: AllowHosts or CORS: %w", err)
 	}
 	if g.dispatch, err = dispatch.New(cfg.dispatch()); err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
-	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 )
@@ -60,7 +59,7 @@ func (g *Gateway) mount() {
 			"the gateway does not serve %.10s %.100q: see /openapi.json; a worker's own endpoints, such as those of its cache, are at its URL in /v1/fleet", r.Method, r.URL.Path))
 	})
 	g.http = http.Server{
-		Handler: g, TLSConfig: g.cfg.TLS, ConnContext: conns.Context, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
+		Handler: g, TLSConfig: g.cfg.TLS, ConnContext: web.ConnContext, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
 		MaxHeaderBytes: g.cfg.MaxHeaderBytes, ErrorLog: web.Log(g.log),
 	}
 }
@@ -89,7 +88,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 	probe := r.URL.Path == "/health" || r.URL.Path == "/ready"
-	if !conns.Admitted(r.Context()) {
+	if !web.Admitted(r.Context()) {
 		if w.Header().Set("Connection", "close"); !probe {
 			g.refuse(w, r, errConns)
 			return
@@ -98,7 +97,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	preflight, refusal := g.sites.Check(w.Header(), r)
 	switch {
 	case refusal != nil:
-		g.refuse(w, r, openai.NewError(http.StatusForbidden, refusal.Code, "%s", refusal.Message))
+		g.refuse(w, r, refusal)
 	case preflight:
 		w.WriteHeader(http.StatusNoContent)
 	default:

@@ -20,8 +20,8 @@ import (
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/internal/slogcore"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/internal/answer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
@@ -230,6 +230,6 @@ func (c Config) Validate() error {
 }
 
 // sites returns the part of c that decides which hosts and web pages are admitted.
-func (c *Config) sites() sites.Config {
-	return sites.Config{AnyHost: len(c.Keys) > 0, AllowHosts: c.AllowHosts, Origins: c.CORS}
+func (c *Config) sites() web.SitesConfig {
+	return web.SitesConfig{AnyHost: len(c.Keys) > 0, AllowHosts: c.AllowHosts, Origins: c.CORS}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/internal/wording"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -43,12 +44,15 @@ var causes = []struct {
 	{coppice.ErrNoCache, http.StatusBadRequest, "", "unsupported"},
 }
 
-// errorOf returns the error to send for err: an openai.Error unchanged; errors of package coppice
-// and of chat templates by their kind, with their text. Any other error gives status 500 without
+// errorOf returns the error to send for err: an openai.Error unchanged; a web.Refusal as it is; errors of package
+// coppice and of chat templates by their kind, with their text. Any other error gives status 500 without
 // its text, which is for the log only.
 func errorOf(err error) *openai.Error {
 	if e := (*openai.Error)(nil); errors.As(err, &e) {
 		return e
+	}
+	if r := (*web.Refusal)(nil); errors.As(err, &r) {
+		return openai.NewError(r.Status, r.Code, "%s", r.Message)
 	}
 	for _, c := range causes {
 		if errors.Is(err, c.is) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/internal/answer"
@@ -169,7 +170,7 @@ func (m *measured) Read(p []byte) (int, error) {
 	n, err := m.ReadCloser.Read(p)
 	if long := m.s.fits("prompt", m.meter.Longest(p[:n])); long != nil {
 		m.refused = true
-		return n, long
+		return n, &web.Stop{Err: long}
 	}
 	return n, err
 }

@@ -6,8 +6,6 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/coppice-llm/coppice/internal/conns"
-	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/internal/answer"
@@ -33,7 +31,7 @@ func New(cfg Config) (*Server, error) {
 		s.fixed.card = published.Append(nil)
 	}
 	var err error
-	if s.screen.sites, err = sites.New(cfg.sites()); err != nil {
+	if s.screen.sites, err = web.NewSites(cfg.sites()); err != nil {
 		return nil, fmt.Errorf("server: AllowHosts or CORS: %w", err)
 	}
 	if tok := cfg.Node.Tokenizer(); tok != nil {
@@ -59,7 +57,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.mount()
 	s.http = http.Server{
-		Handler: s, TLSConfig: cfg.TLS, ConnContext: conns.Context,
+		Handler: s, TLSConfig: cfg.TLS, ConnContext: web.ConnContext,
 		ReadHeaderTimeout: cfg.ReadHeaderTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
 		ErrorLog: web.Log(s.log),
 	}

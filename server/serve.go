@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 )
@@ -21,7 +20,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 	c := &call{s: s, at: at, w: w, client: web.NewClient(w, r, s.cfg.WriteTimeout), r: r, start: time.Now()}
 	c.id = requestID(r)
 	w.Header().Set("X-Request-Id", c.id)
-	if s.Draining() || !conns.Admitted(r.Context()) {
+	if s.Draining() || !web.Admitted(r.Context()) {
 		w.Header().Set("Connection", "close")
 	}
 	if !at.quiet {
@@ -58,7 +57,7 @@ var errConns = openai.NewError(http.StatusServiceUnavailable, "too_many_connecti
 // admit returns an error for a caller that may not use this endpoint. It answers CORS preflights
 // itself; answered is true then.
 func (c *call) admit() (answered bool, err error) {
-	if !c.at.probe && !conns.Admitted(c.r.Context()) {
+	if !c.at.probe && !web.Admitted(c.r.Context()) {
 		return false, errConns
 	}
 	preflight, refusal := c.s.screen.sites.Check(c.w.Header(), c.r)
@@ -67,7 +66,7 @@ func (c *call) admit() (answered bool, err error) {
 	}
 	switch {
 	case refusal != nil:
-		return false, openai.NewError(http.StatusForbidden, refusal.Code, "%s", refusal.Message)
+		return false, refusal
 	case preflight:
 		c.w.Header().Del("Allow") // the path's methods, set by the mux: not the answer to a preflight
 		c.status = http.StatusNoContent

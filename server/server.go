@@ -11,8 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/internal/conns"
-	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/view"
@@ -50,7 +48,7 @@ type fixed struct {
 
 // screen holds the policies that requests are checked against.
 type screen struct {
-	sites    *sites.Policy
+	sites    *web.Sites
 	controls *chat.Controls // nil without a tokenizer
 	longest  int            // most bytes of a prompt's text; 0: no bound
 	tooLong  *openai.Error  // for a longer text
@@ -66,7 +64,7 @@ var (
 
 // Serve answers on l until Shutdown or Close, then returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
-	l = conns.Limit(l, conns.Config{Conns: s.cfg.MaxConns, Spare: conns.Spare}, &s.metrics.conns)
+	l = web.LimitConns(l, web.ConnLimits{Conns: s.cfg.MaxConns, Spare: web.SpareConns}, &s.metrics.conns)
 	return web.Serve(&s.http, l)
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/system"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/internal/conns"
+	"github.com/coppice-llm/coppice/internal/web"
 )
 
 // doctorWait bounds the time that doctor waits for file systems and drivers, of which some never
@@ -118,7 +118,7 @@ type filesFacts struct {
 const spareFiles = 64
 
 // need returns the number of open files that the server needs with all its connections.
-func (f filesFacts) need() uint64 { return uint64(f.Conns) + conns.Spare + spareFiles }
+func (f filesFacts) need() uint64 { return uint64(f.Conns) + web.SpareConns + spareFiles }
 
 // clockFacts describe the clocks.
 type clockFacts struct {

@@ -19,8 +19,8 @@ import (
 
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/gateway"
-	"github.com/coppice-llm/coppice/internal/conns"
 	"github.com/coppice-llm/coppice/internal/terminal"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -104,7 +104,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return withDoctor(fmt.Errorf("--addr: %w", err))
 	}
-	l = conns.Limit(l, conns.Config{Conns: c.MaxConns, Spare: conns.Spare}, new(atomic.Int64))
+	l = web.LimitConns(l, web.ConnLimits{Conns: c.MaxConns, Spare: web.SpareConns}, new(atomic.Int64))
 	defer l.Close()
 	g, err := gateway.New(cfg)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/term"
 
-	"github.com/coppice-llm/coppice/internal/sites"
 	"github.com/coppice-llm/coppice/internal/terminal"
+	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/server"
 )
 
@@ -69,7 +69,7 @@ type doorFlags struct {
 
 // check reports bad names and origins, before anything is opened.
 func (c *doorFlags) check() error {
-	_, err := sites.New(sites.Config{AllowHosts: c.AllowHost, Origins: c.CORS})
+	_, err := web.NewSites(web.SitesConfig{AllowHosts: c.AllowHost, Origins: c.CORS})
 	if err != nil {
 		return fmt.Errorf("--allow-host or --cors: %w", err)
 	}

@@ -1,4 +1,4 @@
-package conns
+package web
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-type Config struct {
+type ConnLimits struct {
 	Conns int // most usual (not spare) connections at a time; less than 1 means 1
 	// Spare is how many more connections are accepted, each for a short time: enough to answer
 	// a health check, or to say that there are too many connections. Further ones wait in the
@@ -16,23 +16,23 @@ type Config struct {
 	Spare int
 }
 
-// Spare is a reasonable value of Config.Spare.
-const Spare = 16
+// SpareConns is a reasonable value of ConnLimits.Spare.
+const SpareConns = 16
 
 // spareTime is how long a spare connection lasts, so that idle ones do not use up the spares.
 const spareTime = 2 * time.Second
 
-// Limit returns a listener that accepts connections of l within the bounds of cfg. It also
+// LimitConns returns a listener that accepts connections of l within the bounds of cfg. It also
 // bounds the kernel's buffer for data that a client does not read. The listener keeps the number
 // of usual connections in open. That number never exceeds cfg.Conns, because a closing
 // connection is subtracted before its place is free.
-func Limit(l net.Listener, cfg Config, open *atomic.Int64) net.Listener {
+func LimitConns(l net.Listener, cfg ConnLimits, open *atomic.Int64) net.Listener {
 	most := max(cfg.Conns, 1)
-	return &listener{Listener: l, places: make(chan struct{}, most+max(cfg.Spare, 0)), most: int64(most), open: open, closed: make(chan struct{})}
+	return &limitListener{Listener: l, places: make(chan struct{}, most+max(cfg.Spare, 0)), most: int64(most), open: open, closed: make(chan struct{})}
 }
 
-// listener is the listener of Limit. A connection holds a place until it is closed.
-type listener struct {
+// limitListener is the listener of LimitConns. A connection holds a place until it is closed.
+type limitListener struct {
 	net.Listener
 	places chan struct{} // for usual and spare connections
 	most   int64         // usual connections
@@ -46,7 +46,7 @@ type listener struct {
 const writeBuffer = 128 << 10
 
 // Accept waits for a place, and then for a connection.
-func (l *listener) Accept() (net.Conn, error) {
+func (l *limitListener) Accept() (net.Conn, error) {
 	select {
 	case l.places <- struct{}{}:
 	case <-l.closed:
@@ -70,7 +70,7 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 // enter counts one more usual connection, unless there are as many as may be.
-func (l *listener) enter() bool {
+func (l *limitListener) enter() bool {
 	for n := l.open.Load(); n < l.most; n = l.open.Load() {
 		if l.open.CompareAndSwap(n, n+1) {
 			return true
@@ -80,7 +80,7 @@ func (l *listener) enter() bool {
 }
 
 // Close closes the listener and makes waiting calls of Accept return.
-func (l *listener) Close() error {
+func (l *limitListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
@@ -88,7 +88,7 @@ func (l *listener) Close() error {
 // conn is a connection that frees its place when it is closed.
 type conn struct {
 	net.Conn
-	from *listener
+	from *limitListener
 
 	mu     sync.Mutex
 	usual  bool // not a spare one
@@ -134,9 +134,9 @@ func (c *conn) Close() error {
 
 type contextKey struct{}
 
-// Context returns a copy of ctx with the connection nc, for Admitted. Use it as an http.Server's
+// ConnContext returns a copy of ctx with the connection nc, for Admitted. Use it as an http.Server's
 // ConnContext.
-func Context(ctx context.Context, nc net.Conn) context.Context {
+func ConnContext(ctx context.Context, nc net.Conn) context.Context {
 	if secure, ok := nc.(interface{ NetConn() net.Conn }); ok {
 		nc = secure.NetConn()
 	}

@@ -1,4 +1,4 @@
-package conns
+package web
 
 import (
 	"errors"
@@ -55,7 +55,7 @@ func TestLimitListener(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			under := newFakeListener()
 			var count atomic.Int64
-			l := Limit(under, Config{Conns: tc.conns}, &count)
+			l := LimitConns(under, ConnLimits{Conns: tc.conns}, &count)
 			defer l.Close()
 			var open []net.Conn // from Accept; used by its goroutine alone until that waits
 			done := make(chan error, 1)
@@ -120,7 +120,7 @@ func TestSpare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under := newFakeListener()
 		var count atomic.Int64
-		l := Limit(under, Config{Conns: 1, Spare: 3}, &count)
+		l := LimitConns(under, ConnLimits{Conns: 1, Spare: 3}, &count)
 		defer l.Close()
 		accepted := make(chan *conn, 9)
 		go func() {
@@ -172,8 +172,8 @@ func TestSpare(t *testing.T) {
 		spare.Close()
 		time.Sleep(spareTime)
 		synctest.Wait()
-		if count.Load() != 0 || len(l.(*listener).places) > 1 { // the one that Accept has for the next
-			t.Errorf("%d are counted, %d places are taken", count.Load(), len(l.(*listener).places))
+		if count.Load() != 0 || len(l.(*limitListener).places) > 1 { // the one that Accept has for the next
+			t.Errorf("%d are counted, %d places are taken", count.Load(), len(l.(*limitListener).places))
 		}
 	})
 }

@@ -1,10 +1,25 @@
-// Package web owns the parts shared by the HTTP servers of a node and of a fleet: the count of
-// open requests and their shutdown, their bodies, write deadlines, a page with its files, and
-// net/http's log. It knows no route and no key.
+// Package web owns the parts shared by the HTTP servers of a node and of a fleet: the limit on connections, the names and
+// sites that a server answers to, the count of open requests and their shutdown, their bodies, write deadlines, a page
+// with its files, and net/http's log. It knows no route and no key.
 //
+//	l = web.LimitConns(l, web.ConnLimits{Conns: 8192, Spare: web.SpareConns}, &open)
+//	srv := http.Server{Handler: h, ConnContext: web.ConnContext}
 //	door := web.NewDoor(0)
-//	if door.Enter() == nil {
-//		defer door.Leave()
+//	...
+//	func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+//		preflight, refusal := sites.Check(w.Header(), r)
+//		switch {
+//		case !web.Admitted(r.Context()):
+//			http.Error(w, "too many connections", http.StatusServiceUnavailable)
+//		case refusal != nil:
+//			http.Error(w, refusal.Message, refusal.Status)
+//		case preflight:
+//			w.WriteHeader(http.StatusNoContent)
+//		case door.Enter() == nil:
+//			defer door.Leave()
+//			...
+//		}
 //	}
-//	err := door.Shutdown(ctx, &httpServer, errors.New("shutting down"), nil)
+//	...
+//	err := door.Shutdown(ctx, &srv, errors.New("shutting down"), nil)
 package web

@@ -1,4 +1,4 @@
-package sites
+package web
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Config configures a Policy. The zero value answers to IP addresses and localhost, and allows no
+// SitesConfig configures Sites. The zero value answers to IP addresses and localhost, and allows no
 // page of another site.
-type Config struct {
+type SitesConfig struct {
 	// AnyHost answers to every host name. It is for servers that require keys: a page that
 	// reaches the server by DNS rebinding has no key.
 	AnyHost bool
@@ -25,8 +25,8 @@ type Config struct {
 	Origins []string
 }
 
-// Policy decides, by a Config, which requests a server answers.
-type Policy struct {
+// Sites decides, by a SitesConfig, which requests a server answers.
+type Sites struct {
 	anyHost   bool
 	hosts     map[string]bool // canonical host names
 	below     []string        // suffixes such as ".example.com"
@@ -35,12 +35,9 @@ type Policy struct {
 	cross     *http.CrossOriginProtection
 }
 
-// Refusal is the reason why a request is refused, with status 403.
-type Refusal struct{ Code, Message string }
-
-// New returns the policy of cfg, or an error that lists all invalid hosts and origins.
-func New(cfg Config) (*Policy, error) {
-	p := &Policy{anyHost: cfg.AnyHost, hosts: map[string]bool{"localhost": true}, origins: map[string]bool{}, cross: http.NewCrossOriginProtection()}
+// NewSites returns the policy of cfg, or an error that lists all invalid hosts and origins.
+func NewSites(cfg SitesConfig) (*Sites, error) {
+	p := &Sites{anyHost: cfg.AnyHost, hosts: map[string]bool{"localhost": true}, origins: map[string]bool{}, cross: http.NewCrossOriginProtection()}
 	var errs []error
 	for _, name := range cfg.AllowHosts {
 		under, wild := strings.CutPrefix(name, "*.")
@@ -104,7 +101,7 @@ func isAddress(host string) bool {
 // answersTo reports whether the server answers to requests with this Host header. A request
 // without Host is allowed: it is HTTP/1.0 and not from a browser, which always sends Host.
 // X-Forwarded-Host and similar headers are ignored, because any client can set them.
-func (p *Policy) answersTo(host string) bool {
+func (p *Sites) answersTo(host string) bool {
 	if p.anyHost || host == "" {
 		return true
 	}
@@ -118,9 +115,9 @@ func (p *Policy) answersTo(host string) bool {
 // Check decides about request r: refusal is nil if r is allowed. Check adds the CORS headers to
 // h, the response's header, that let pages of the allowed origins read the response. preflight
 // reports that r is an allowed CORS preflight; answer it with status 204 and an empty body.
-func (p *Policy) Check(h http.Header, r *http.Request) (preflight bool, refusal *Refusal) {
+func (p *Sites) Check(h http.Header, r *http.Request) (preflight bool, refusal *Refusal) {
 	if !p.answersTo(r.Host) {
-		return false, &Refusal{"unknown_host", fmt.Sprintf("this server has no keys, so it answers only to IP addresses, localhost and its allowed hosts, and %.100q is none of these: "+
+		return false, &Refusal{http.StatusForbidden, "unknown_host", fmt.Sprintf("this server has no keys, so it answers only to IP addresses, localhost and its allowed hosts, and %.100q is none of these: "+
 			"start it with --allow-host %.100s to allow that name", r.Host, canonical(r.Host))}
 	}
 	origin := r.Header.Get("Origin")
@@ -131,14 +128,14 @@ func (p *Policy) Check(h http.Header, r *http.Request) (preflight bool, refusal 
 	if allowed {
 		p.share(h, origin)
 	} else if p.cross.Check(r) != nil {
-		return false, &Refusal{"cross_origin", fmt.Sprintf("a page of another site sent this request (Origin %.100q); only programs, this server's own page and pages allowed by --cors may", origin)}
+		return false, &Refusal{http.StatusForbidden, "cross_origin", fmt.Sprintf("a page of another site sent this request (Origin %.100q); only programs, this server's own page and pages allowed by --cors may", origin)}
 	}
 	method := r.Header.Get("Access-Control-Request-Method")
 	if r.Method != http.MethodOptions || method == "" || origin == "" || !p.anyOrigin && len(p.origins) == 0 {
 		return false, nil
 	}
 	if !allowed {
-		return false, &Refusal{"cross_origin", fmt.Sprintf("pages of %.100q may not call this server: start it with --cors %.100s to allow them", origin, origin)}
+		return false, &Refusal{http.StatusForbidden, "cross_origin", fmt.Sprintf("pages of %.100q may not call this server: start it with --cors %.100s to allow them", origin, origin)}
 	}
 	p.invite(h, r, method)
 	return true, nil
@@ -149,19 +146,19 @@ func (p *Policy) Check(h http.Header, r *http.Request) (preflight bool, refusal 
 // though it can't read the answers. CheckPlace refuses these unless the page is the server's own or of an
 // allowed origin. Browsers say where a request comes from in Sec-Fetch-Site; old ones, and programs, don't,
 // and are allowed.
-func (p *Policy) CheckPlace(r *http.Request) *Refusal {
+func (p *Sites) CheckPlace(r *http.Request) *Refusal {
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	if site == "" || site == "same-origin" || site == "none" || origin != "" && (p.anyOrigin || p.origins[origin]) {
 		return nil
 	}
-	return &Refusal{"cross_origin",
+	return &Refusal{http.StatusForbidden, "cross_origin",
 		"a page of another site sent this request; only programs, this server's own page and pages allowed by --cors may"}
 }
 
 // exposed lists the response headers that pages may read in addition to the default ones.
 const exposed = "X-Request-Id, Retry-After, X-Coppice-Ignored"
 
-func (p *Policy) share(h http.Header, origin string) {
+func (p *Sites) share(h http.Header, origin string) {
 	if p.anyOrigin {
 		origin = "*" // sufficient without credentials: pages send their keys in a header of their own
 	}
@@ -171,7 +168,7 @@ func (p *Policy) share(h http.Header, origin string) {
 
 // invite adds the headers that answer preflight r to h: they allow method and the headers that
 // the page asks for. The request that follows is checked when it arrives.
-func (p *Policy) invite(h http.Header, r *http.Request, method string) {
+func (p *Sites) invite(h http.Header, r *http.Request, method string) {
 	if token(method) {
 		h.Set("Access-Control-Allow-Methods", method)
 	}

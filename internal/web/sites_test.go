@@ -1,4 +1,4 @@
-package sites
+package web
 
 import (
 	"bufio"
@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-func policy(t *testing.T, cfg Config) *Policy {
+func policy(t *testing.T, cfg SitesConfig) *Sites {
 	t.Helper()
-	p, err := New(cfg)
+	p, err := NewSites(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func read(t *testing.T, text string) *http.Request {
 // TestHosts checks that a server without keys answers to addresses, localhost and the allowed names,
 // in any spelling, and to no others.
 func TestHosts(t *testing.T) {
-	p := policy(t, Config{AllowHosts: []string{"LLM.example.com.", "*.lab.example"}})
+	p := policy(t, SitesConfig{AllowHosts: []string{"LLM.example.com.", "*.lab.example"}})
 	for text, want := range map[string]bool{
 		"GET / HTTP/1.1\nHost: 127.0.0.1":                                        true,
 		"GET / HTTP/1.1\nHost: 127.0.0.1:8080":                                   true,
@@ -78,7 +78,7 @@ func TestHosts(t *testing.T) {
 			t.Errorf("%q: %v", text, refusal)
 		}
 	}
-	if _, refusal := policy(t, Config{AnyHost: true}).Check(http.Header{}, read(t, "GET / HTTP/1.1\nHost: evil.example")); refusal != nil {
+	if _, refusal := policy(t, SitesConfig{AnyHost: true}).Check(http.Header{}, read(t, "GET / HTTP/1.1\nHost: evil.example")); refusal != nil {
 		t.Errorf("a server with keys answers to any name, and %v", refusal)
 	}
 }
@@ -86,7 +86,7 @@ func TestHosts(t *testing.T) {
 // TestOrigins checks which pages may send requests and which may read responses.
 func TestOrigins(t *testing.T) {
 	const off, app, all = 0, 1, 2
-	policies := []*Policy{policy(t, Config{}), policy(t, Config{Origins: []string{"https://APP.example:443", "http://localhost:3000"}}), policy(t, Config{Origins: []string{"*"}})}
+	policies := []*Sites{policy(t, SitesConfig{}), policy(t, SitesConfig{Origins: []string{"https://APP.example:443", "http://localhost:3000"}}), policy(t, SitesConfig{Origins: []string{"*"}})}
 	ask := "OPTIONS / HTTP/1.1\nHost: localhost\nAccess-Control-Request-Method: POST\nAccess-Control-Request-Headers: authorization, x-stainless-os, b@d\nOrigin: "
 	for _, tc := range []struct {
 		name      string
@@ -131,12 +131,12 @@ func TestOrigins(t *testing.T) {
 
 // TestFaults checks that New reports every invalid host and origin.
 func TestFaults(t *testing.T) {
-	_, err := New(Config{
+	_, err := NewSites(SitesConfig{
 		AllowHosts: []string{"", "http://x", "a b", "*", "*.", "x/y", "*.*.x"},
 		Origins:    []string{"", "app.example", "https://", "https://x/", "https://x?y", "ftp://x", "null", "https://u@x"},
 	})
 	if err == nil || len(strings.Split(err.Error(), "\n")) != 15 {
 		t.Errorf("%v", err)
 	}
-	policy(t, Config{AllowHosts: []string{"x:80", "[::1]:80", "a_b"}, Origins: []string{"https://x:8443"}})
+	policy(t, SitesConfig{AllowHosts: []string{"x:80", "[::1]:80", "a_b"}, Origins: []string{"https://x:8443"}})
 }
