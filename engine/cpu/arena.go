@@ -2,14 +2,14 @@ package cpu
 
 import (
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/internal/mempool/hostmem"
+	"github.com/coppice-llm/coppice/internal/offheap"
 	"github.com/coppice-llm/coppice/kv"
 )
 
 // arena is the KV pool, laid out [page][layer][K|V][kv head][token of the page]. Each entry is one
 // row: one head of one token, stored as kvtype.go describes.
 type arena struct {
-	store    *hostmem.Arena
+	store    *offheap.Arena
 	data     []float32 // the store's memory as f32; nil unless kind is F32
 	kind     kv.DType
 	rowBytes int
@@ -21,7 +21,7 @@ type arena struct {
 
 func newArena(c *model.Config, cfg Config) (*arena, error) {
 	a := &arena{kind: cfg.KVType, rowBytes: cfg.KVType.Size(c.HeadDim), tokens: cfg.PageTokens, dim: c.HeadDim, heads: c.KVHeads, layers: c.Layers}
-	store, err := hostmem.NewArena(a.pageBytes(), cfg.Pages)
+	store, err := offheap.NewArena(a.pageBytes(), cfg.Pages)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func halfV(layer int) int { return 2*layer + 1 }
 func (a *arena) part(page kv.PageID, half, head int) []byte {
 	n := a.partBytes()
 	lo := (half*a.heads + head) * n
-	return a.store.Page(page)[lo : lo+n : lo+n]
+	return a.store.Page(int(page))[lo : lo+n : lo+n]
 }
 
 // floats returns the same rows as part, as [slot][head dim]. The arena must be of F32.
@@ -83,7 +83,7 @@ func (a *arena) rows(k *kernels, buf []float32, page kv.PageID, half, head, n in
 }
 
 // bytes returns a whole page as transfers copy it. It aliases the arena.
-func (a *arena) bytes(page kv.PageID) []byte { return a.store.Page(page) }
+func (a *arena) bytes(page kv.PageID) []byte { return a.store.Page(int(page)) }
 
 // copyPage copies the first tokens entries of every part of page src to page dst: K and V of all
 // heads and layers.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/f32"
-	"github.com/coppice-llm/coppice/internal/mempool/hostmem"
+	"github.com/coppice-llm/coppice/internal/offheap"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -96,10 +96,10 @@ func packVector(m *matrix, tensors []*model.Tensor) error {
 
 // reserve maps n words of 4 bytes outside the Go heap, in huge pages where the system has
 // them.
-func reserve(n int) (*hostmem.Arena, error) {
-	store, err := hostmem.NewArena(4*n, 1)
+func reserve(n int) (*offheap.Arena, error) {
+	store, err := offheap.NewArena(4*n, 1)
 	if err == nil {
-		adviseHuge(store.Page(0))
+		offheap.Huge(store.Page(0))
 	}
 	return store, err
 }

@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/internal/mempool/hostmem"
+	"github.com/coppice-llm/coppice/internal/offheap"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -25,7 +25,7 @@ type matrix struct {
 	words  []uint32       // bf16 or f16, two in each word
 	kind   kv.DType       // of panels and words
 	quant  []quantPanel   // by panel
-	store  *hostmem.Arena // memory of panels, words or quant; nil if it is on the Go heap
+	store  *offheap.Arena // memory of panels, words or quant; nil if it is on the Go heap
 	// exps bounds the exponents (floor of log2) of the non-zero weights. acts.safe derives
 	// from it for which inputs the fast portable kernels are exact.
 	exps exponents

@@ -8,9 +8,9 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/internal/cudamem"
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/mempool/cudamem"
 )
 
 // device holds the state of a backend on its device. The launching goroutine owns it.

@@ -14,9 +14,9 @@ import (
 
 // packages are the names that errors of this module begin with; a test of internal/lint
 // compares them with the sources.
-var packages = strings.Fields(`actors backends bench blockio budget bundle card carrier chat cpu cu cuda cudamem cudrv dirmem diskmem dlopen engine events fleet
-	gguf gpucheck grammar hostmem hub inspect intake jsonschema kv kvindex load local mempool missratio mocker model nats openai ops
-	ptxvm radixcache router sampling scheduler server sim sites slotted stub tiering tokenizer view vm wire zmq`)
+var packages = strings.Fields(`actors backends bench blockio budget bundle card chat cpu cu cuda cudamem cudrv dirmem diskmem dlopen engine events fleet
+	gguf gpucheck grammar hostmem hub intake jsonschema kv kvindex load local mempool missratio mocker model nats offheap openai ops
+	ptxvm radixcache router sampling scheduler server sim sites slotted stores stub tiering tokenizer view vm wire zmq`)
 
 // Name begins the errors of the module's public packages.
 const Name = "coppice: "

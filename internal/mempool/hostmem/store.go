@@ -9,6 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/mempool/blockio"
 	"github.com/coppice-llm/coppice/internal/mempool/ops"
 	"github.com/coppice-llm/coppice/internal/mempool/slotted"
+	"github.com/coppice-llm/coppice/internal/offheap"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 )
@@ -52,11 +53,11 @@ func Open(c Config) (*Store, error) {
 	}
 	slot := c.Identity.Layout.ExtentBytes()
 	slots := min(c.Bytes/int64(slot), math.MaxInt32)
-	memory, err := reserve(int(slots) * slot)
+	memory, err := offheap.Reserve(int(slots) * slot)
 	if err != nil {
 		return nil, fmt.Errorf("hostmem: reserving %d extents of %d bytes: %w", slots, slot, err)
 	}
-	huge(memory)
+	offheap.Huge(memory)
 	info := mempool.StoreInfo{Tier: kv.TierHost, Identity: c.Identity, CapacityBytes: int64(len(memory)), SlotBytes: slot, MaxOps: c.MaxOps}
 	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, &medium{bytes: memory, layout: c.Identity.Layout, in: c.Inject})
 	return &Store{Store: s}, nil
@@ -123,5 +124,5 @@ func (*medium) Flush(int, func() ([]slotted.Placed, bool)) error { return nil }
 func (m *medium) Close(func() ([]slotted.Placed, bool)) error {
 	b := m.bytes
 	m.bytes = nil
-	return release(b)
+	return offheap.Release(b)
 }

@@ -1,10 +1,8 @@
-package hostmem
+package offheap
 
 import (
 	"math"
 	"testing"
-
-	"github.com/coppice-llm/coppice/kv"
 )
 
 func TestPagesDoNotOverlap(t *testing.T) {
@@ -13,7 +11,7 @@ func TestPagesDoNotOverlap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	for id := range kv.PageID(3) {
+	for id := range 3 {
 		page := s.Page(id)
 		if len(page) != 64 || cap(page) != 64 {
 			t.Fatalf("page %d: len %d cap %d", id, len(page), cap(page))

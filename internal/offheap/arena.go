@@ -1,11 +1,9 @@
-package hostmem
+package offheap
 
 import (
 	"fmt"
 	"math"
 	"unsafe"
-
-	"github.com/coppice-llm/coppice/kv"
 )
 
 // Arena is one block of memory for pages. Its memory is zero at the start.
@@ -19,15 +17,15 @@ type Arena struct {
 func NewArena(pageBytes, pages int) (*Arena, error) {
 	switch {
 	case pageBytes < 4 || pageBytes%4 != 0:
-		return nil, fmt.Errorf("hostmem: a page of %d bytes, want a positive multiple of 4", pageBytes)
+		return nil, fmt.Errorf("offheap: a page of %d bytes, want a positive multiple of 4", pageBytes)
 	case pages < 1:
-		return nil, fmt.Errorf("hostmem: %d pages, want at least 1", pages)
+		return nil, fmt.Errorf("offheap: %d pages, want at least 1", pages)
 	case pages > math.MaxInt/pageBytes:
-		return nil, fmt.Errorf("hostmem: %d pages of %d bytes exceed the address space", pages, pageBytes)
+		return nil, fmt.Errorf("offheap: %d pages of %d bytes exceed the address space", pages, pageBytes)
 	}
-	arena, err := reserve(pages * pageBytes)
+	arena, err := Reserve(pages * pageBytes)
 	if err != nil {
-		return nil, fmt.Errorf("hostmem: reserving %d pages of %d bytes (use a smaller pool): %w", pages, pageBytes, err)
+		return nil, fmt.Errorf("offheap: reserving %d pages of %d bytes (use a smaller pool): %w", pages, pageBytes, err)
 	}
 	return &Arena{arena: arena, pageBytes: pageBytes}, nil
 }
@@ -36,8 +34,8 @@ func NewArena(pageBytes, pages int) (*Arena, error) {
 func (s *Arena) Bytes() int64 { return int64(len(s.arena)) }
 
 // Page returns the memory of one page, pageBytes long. It is valid until Close.
-func (s *Arena) Page(id kv.PageID) []byte {
-	lo := int(id) * s.pageBytes
+func (s *Arena) Page(page int) []byte {
+	lo := page * s.pageBytes
 	return s.arena[lo : lo+s.pageBytes : lo+s.pageBytes]
 }
 
@@ -54,5 +52,5 @@ func (s *Arena) Close() error {
 	if arena == nil {
 		return nil
 	}
-	return release(arena)
+	return Release(arena)
 }

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package offheap
+
+// Huge does nothing here.
+func Huge([]byte) {}
