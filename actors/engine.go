@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/internal/mempool/carrier"
+	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )

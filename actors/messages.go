@@ -6,7 +6,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
-	"github.com/coppice-llm/coppice/internal/mempool/carrier"
+	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/scheduler"

@@ -1,7 +1,7 @@
 // Package mempool owns page ids and the names of KV below the device: which pages of the
 // pool are free, the owner of each other page, and the names, records and contract of
-// stores. Stores keep extents of pages in host memory (internal/mempool/hostmem), on disk
-// (internal/mempool/diskmem) and in a shared directory (internal/mempool/dirmem). It never
+// stores. Stores keep extents of pages in host memory (mempool/internal/hostmem), on disk
+// (mempool/internal/diskmem) and in a shared directory (mempool/internal/dirmem). It never
 // owns the contents of a page and moves no bytes.
 //
 // A [Pool] belongs to the pool actor and grants pages in bulk. A [Lease] belongs to a

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-llm/coppice/internal/mempool/dirmem"
-	"github.com/coppice-llm/coppice/internal/mempool/diskmem"
+	"github.com/coppice-llm/coppice/mempool/internal/dirmem"
+	"github.com/coppice-llm/coppice/mempool/internal/diskmem"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 )

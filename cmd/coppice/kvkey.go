@@ -10,7 +10,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
 )
 

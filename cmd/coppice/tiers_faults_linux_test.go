@@ -13,7 +13,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/coppice-llm/coppice/internal/mempool/dirmem"
+	"github.com/coppice-llm/coppice/mempool/internal/dirmem"
 	"github.com/coppice-llm/coppice/internal/mempool/inspect"
 )
 

@@ -28,7 +28,7 @@ var onlyImporters = map[string][]string{
 	"golang.org/x/text":                       {"tokenizer"},
 	"github.com/dlclark/regexp2":              {"tokenizer"},
 	"golang.org/x/sync":                       {"bench"},
-	"golang.org/x/sys":                        {"internal/mempool/blockio"},
+	"golang.org/x/sys":                        {"mempool/internal/blockio"},
 	"github.com/klauspost/cpuid":              {"cmd/coppice", "internal/isa", "internal/isa/isatest"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"bench/load", "server/view"},
 	"github.com/nats-io/nats.go":              {"events/nats"},

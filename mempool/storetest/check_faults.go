@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
 )
 

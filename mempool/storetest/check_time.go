@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
 )
 

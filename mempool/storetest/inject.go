@@ -1,6 +1,6 @@
 package storetest
 
-import "github.com/coppice-llm/coppice/internal/mempool/blockio"
+import "github.com/coppice-llm/coppice/mempool/internal/blockio"
 
 // Injector plants faults in the calls of a store, for tests of code that drives stores.
 type Injector = blockio.Injector

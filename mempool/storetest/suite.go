@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/leaks"
-	"github.com/coppice-llm/coppice/internal/mempool/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 )
