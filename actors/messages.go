@@ -6,9 +6,9 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
-	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -103,7 +103,7 @@ type carried struct{}
 type hasten struct{ until time.Time }
 
 // moved tells the scheduler which moves have ended, and how.
-type moved struct{ ended []carrier.Ended }
+type moved struct{ ended []stores.Ended }
 
 // flush asks the scheduler to write the cache to the tiers that survive the process, up to the
 // time until, and then to close done.

@@ -3,35 +3,21 @@ package actors
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/mempool/stores"
-	"github.com/coppice-llm/coppice/mempool/internal/dirmem"
-	"github.com/coppice-llm/coppice/mempool/internal/diskmem"
-	"github.com/coppice-llm/coppice/mempool/internal/hostmem"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Defaults of Tiers. Extents move through buffers in host memory. The buffers of a tier
-// take stagingBytes together, or an eighth of the tier's capacity if that is less. But a
-// tier has at least tiering.DefaultMaxMoves buffers if stagingBytes has room for that many,
-// at most one for every two operations that its store can run at a time, and never fewer
-// than leastMoves. When one long prompt evicts more than fits into the buffers at once, the
-// excess is lost.
-const (
-	DefaultFlush = 10 * time.Second
-	stagingBytes = 128 << 20
-	leastMoves   = 2
-)
+// DefaultFlush is the default of Tiers.Flush.
+const DefaultFlush = 10 * time.Second
 
 // Tiers configures the storage below device memory. The zero value: none.
 type Tiers struct {
@@ -114,108 +100,27 @@ func identity(info *engine.Info) mempool.Identity {
 	}
 }
 
-// opener opens the store of a tier.
-type opener struct {
-	tier  kv.Tier
-	dir   string // empty for host memory
-	check func() error
-	open  func() (mempool.Store, error)
-}
-
-// openers returns the openers of the stores that t names.
-func (t *Tiers) openers(id mempool.Identity, log *zap.Logger) (all []opener) {
-	if t.HostBytes > 0 {
-		c := hostmem.Config{Identity: id, Bytes: t.HostBytes}.WithDefaults()
-		all = append(all, opener{kv.TierHost, "", c.Validate, func() (mempool.Store, error) { return hostmem.Open(c) }})
-	}
-	id.Sealed = t.Sealer != nil
-	if t.Disk != "" {
-		c := diskmem.Config{Dir: t.Disk, Identity: id, Sealer: t.Sealer, Bytes: t.DiskBytes, Shrink: t.Shrink}.WithDefaults()
-		all = append(all, opener{kv.TierDisk, t.Disk, c.Validate, func() (mempool.Store, error) { return diskmem.Open(c) }})
-	}
-	if t.Share != "" {
-		c := dirmem.Config{Dir: t.Share, Identity: id, Sealer: t.Sealer, Bytes: t.ShareBytes, Shrink: t.Shrink, Upkeep: upkeep(log, t.Share)}.WithDefaults()
-		open := func() (mempool.Store, error) { return dirmem.Open(c) }
-		all = append(all, opener{kv.TierShared, t.Share, c.Validate, func() (mempool.Store, error) {
-			return within(openLimit, t.Share, open, func(s mempool.Store) { _ = s.Close() })
-		}})
-	}
-	return all
-}
-
-// open opens the stores that t names and returns them, followed by t.Stores. A store that can't be
-// opened is left out with a warning, unless t.Required is set. If open fails, it closes the stores
-// that it opened and returns all errors.
-func (t *Tiers) open(info *engine.Info, log *zap.Logger) ([]mempool.Store, error) {
+// stores returns the configuration of the stores that t names.
+func (t *Tiers) stores(info *engine.Info, log *zap.Logger) stores.Config {
 	id := identity(info)
 	if t.ExtentPages > 0 {
 		id.Layout.ExtentPages = t.ExtentPages
 	}
-	openers := t.openers(id, log)
-	var errs []error
-	for _, o := range openers {
-		errs = append(errs, o.check())
+	return stores.Config{
+		Identity: id, HostBytes: t.HostBytes, Disk: t.Disk, DiskBytes: t.DiskBytes, Share: t.Share, ShareBytes: t.ShareBytes,
+		Shrink: t.Shrink, Sealer: t.Sealer, Required: t.Required, Log: log,
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	var opened []mempool.Store
-	for _, o := range openers {
-		s, err := o.open()
-		switch {
-		case err == nil:
-			opened = append(opened, s)
-		case t.Required:
-			errs = append(errs, err)
-		default:
-			log.Warn("tier can't be opened, so the node runs without it", zap.Stringer("tier", o.tier), zap.String("directory", o.dir), zap.Error(err))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, errors.Join(err, carrier.CloseStores(opened, time.Now().Add(closeTime)))
-	}
-	return append(opened, t.Stores...), nil
-}
-
-// upkeep returns a function that logs when the upkeep of a shared directory begins to fail, and when it
-// succeeds again.
-func upkeep(log *zap.Logger, dir string) func(error) {
-	log = log.With(zap.Stringer("tier", kv.TierShared), zap.String("directory", dir))
-	return func(err error) {
-		if err != nil {
-			log.Warn("the upkeep of a tier fails; if it does in all processes, no quota is kept", zap.Error(err))
-		} else {
-			log.Info("the upkeep of a tier succeeds again")
-		}
-	}
-}
-
-// policy returns the scheduler's tiering configuration for the stores, and the number of
-// buffers: the sum of the extents that may be in flight in each tier.
-func (t *Tiers) policy(stores []mempool.Store) (c tiering.Config, buffers int) {
-	c = tiering.Config{Mode: t.Write, TokenSeconds: t.TokenSeconds}
-	for _, s := range stores {
-		info := s.Info()
-		c.Layout = info.Identity.Layout
-		extent := c.Layout.ExtentBytes()
-		moves := max(min(stagingBytes/extent, max(int(info.CapacityBytes/8)/extent, tiering.DefaultMaxMoves), info.MaxOps/2), leastMoves)
-		c.Tiers[info.Tier] = tiering.TierConfig{
-			Bytes: info.CapacityBytes, SlotBytes: info.SlotBytes, MaxMoves: moves, FullOnly: info.Shared, Kept: info.Shared,
-		}
-		buffers += moves
-	}
-	return c, buffers
 }
 
 // hierarchy holds the open tiers of a system.
 type hierarchy struct {
 	stores  []mempool.Store         // each a watchedStore
 	watched [kv.Tiers]*watchedStore // the same, by tier
-	own     int                     // the first own stores were opened by Tiers.open; the rest are the caller's
+	own     int                     // the first own stores were opened by openTiers; the rest are the caller's
 	buffers int
 	sharing int      // tokens per extent, if a tier is shared with other processes; else 0
-	made    []string // directories that Tiers.open created
-	carrier *carrier.Carrier
+	made    []string // directories that openTiers created
+	carrier *stores.Carrier
 
 	patience time.Duration // closeTime; tests set less
 	until    atomic.Int64  // when stores that do not answer are given up, on System.now; 0: not ending yet
@@ -234,20 +139,20 @@ func openTiers(c *Config) (*hierarchy, error) {
 	if c.Scheduler.DisableCache {
 		return nil, errors.New("actors: Tiers need a cache: leave out Scheduler.DisableCache")
 	}
-	find := func() ([]string, error) { return missing(c.Tiers.Disk, c.Tiers.Share), nil }
-	made, _ := within(openLimit, c.Tiers.Share, find, func([]string) {}) // open finds out the same and says it
-	stores, err := c.Tiers.open(&info, c.Log)
+	opened, made, err := stores.Open(c.Tiers.stores(&info, c.Log))
 	if err != nil {
 		return nil, fmt.Errorf("actors: Tiers: %w", err)
 	}
-	if len(stores) == 0 {
+	all := append(opened, c.Tiers.Stores...)
+	if len(all) == 0 {
 		return nil, nil
 	}
-	h := &hierarchy{stores: stores, own: len(stores) - len(c.Tiers.Stores), made: made, patience: closeTime}
-	policy, buffers := c.Tiers.policy(stores)
-	c.Scheduler.Tiers, h.buffers = &policy, buffers
+	h := &hierarchy{stores: all, own: len(opened), made: made, patience: closeTime}
+	policy := tiering.Config{Mode: c.Tiers.Write, TokenSeconds: c.Tiers.TokenSeconds}
+	policy.Layout, policy.Tiers, h.buffers = stores.Budget(all)
+	c.Scheduler.Tiers = &policy
 	dirs := c.Tiers.dirs()
-	for i, s := range stores {
+	for i, s := range all {
 		tier := s.Info().Tier
 		h.watched[tier] = watchStore(s, dirs[tier], c.Log)
 		h.stores[i] = h.watched[tier]
@@ -256,16 +161,6 @@ func openTiers(c *Config) (*hierarchy, error) {
 		}
 	}
 	return h, nil
-}
-
-// missing returns the given directories that do not exist.
-func missing(dirs ...string) (names []string) {
-	for _, dir := range dirs {
-		if _, err := os.Stat(dir); dir != "" && errors.Is(err, fs.ErrNotExist) {
-			names = append(names, dir)
-		}
-	}
-	return names
 }
 
 // begin tells core which extents the stores hold, and opens the carrier.
@@ -290,7 +185,7 @@ func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 		}
 	}
 	var err error
-	h.carrier, err = carrier.Open(carrier.Config{
+	h.carrier, err = stores.NewCarrier(stores.CarrierConfig{
 		Backend: s.cfg.Backend, Layout: h.stores[0].Info().Identity.Layout, Stores: h.stores, Buffers: h.buffers, Start: s.started,
 	})
 	return err
@@ -312,7 +207,7 @@ func (h *hierarchy) abandon() error {
 	if h == nil {
 		return nil
 	}
-	return carrier.CloseStores(h.stores[:h.own], time.Now().Add(closeTime))
+	return stores.Close(h.stores[:h.own], time.Now().Add(closeTime))
 }
 
 // stats returns the figures of each tier, the fastest tier first.
@@ -320,10 +215,10 @@ func (h *hierarchy) stats(m *scheduler.Metrics) (all []TierStats) {
 	if h == nil || h.carrier == nil {
 		return nil
 	}
-	stores, there := h.carrier.Metrics()
-	for t := range stores {
+	figures, there := h.carrier.Metrics()
+	for t := range figures {
 		if there[t] {
-			all = append(all, TierStats{kv.Tier(t), m.Tiers[t], stores[t].CapacityBytes, h.watched[t].counts()})
+			all = append(all, TierStats{kv.Tier(t), m.Tiers[t], figures[t].CapacityBytes, h.watched[t].counts()})
 		}
 	}
 	return all

@@ -11,11 +11,9 @@ import (
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/sim"
-	"github.com/coppice-llm/coppice/mempool/internal/dirmem"
-	"github.com/coppice-llm/coppice/mempool/internal/diskmem"
-	"github.com/coppice-llm/coppice/mempool/internal/hostmem"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
@@ -161,20 +159,20 @@ func tierStore(t *testing.T, tier kv.Tier, dir string, info engine.Info, in *sto
 	t.Helper()
 	id := identity(&info)
 	id.Layout.ExtentPages = 4
-	var s mempool.Store
-	var err error
+	c := stores.Config{Identity: id, Required: true, Inject: in}
 	switch tier {
 	case kv.TierHost:
-		s, err = hostmem.Open(hostmem.Config{Identity: id, Bytes: 8 << 20, Inject: in})
+		c.HostBytes = 8 << 20
 	case kv.TierDisk:
-		s, err = diskmem.Open(diskmem.Config{Dir: dir, Identity: id, Bytes: 16 << 20, SegmentBytes: 4 << 20, Inject: in})
+		c.Disk, c.DiskBytes = dir, 16<<20
 	default:
-		s, err = dirmem.Open(dirmem.Config{Dir: dir, Identity: id, Bytes: 16 << 20, Inject: in})
+		c.Share, c.ShareBytes = dir, 16<<20
 	}
+	opened, _, err := stores.Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return opened[0]
 }
 
 // TestTiersFaults: whatever a store's calls return, every request completes with the tokens of

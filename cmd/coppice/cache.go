@@ -11,10 +11,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/coppice-llm/coppice/internal/mempool/inspect"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/stores"
 )
 
 // cacheCmd holds the commands of coppice cache.
@@ -34,8 +34,8 @@ type cacheDir struct {
 }
 
 // find returns the directories of KV, one for each fingerprint. It fails if there is none.
-func (c *cacheDir) find() ([]inspect.Dir, error) {
-	dirs, err := inspect.Find(c.Dir, c.KVKey.sealer)
+func (c *cacheDir) find() ([]stores.Dir, error) {
+	dirs, err := stores.Find(c.Dir, c.KVKey.sealer)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("%s does not exist; give the directory that holds the KV, or one of the directories in it", c.Dir)
@@ -100,7 +100,7 @@ func (c *cacheLsCmd) Run() error {
 }
 
 // lineOf describes a record. A damaged record has the error and no key.
-func lineOf(d *inspect.Dir, r *inspect.Record) extentLine {
+func lineOf(d *stores.Dir, r *stores.Record) extentLine {
 	l := extentLine{Fingerprint: d.Fingerprint, Start: r.Start, Tokens: len(r.Tokens), Bytes: r.PayloadBytes, Namespace: r.Namespace}
 	if r.Err != nil {
 		l.Error = r.Err.Error()
@@ -110,7 +110,7 @@ func lineOf(d *inspect.Dir, r *inspect.Record) extentLine {
 	if !r.Parent.IsZero() {
 		l.Parent = r.Parent.String()
 	}
-	if d.Kind == inspect.Shared {
+	if d.Kind == stores.Shared {
 		l.Used = &r.Used
 	}
 	return l
@@ -150,7 +150,7 @@ type dirStat struct {
 
 // statOf walks the records of a directory and sums them up. With payload it reads the pages
 // and compares checksums.
-func statOf(d *inspect.Dir, payload bool) dirStat {
+func statOf(d *stores.Dir, payload bool) dirStat {
 	s := dirStat{Path: d.Path, Kind: d.Kind, InUse: d.InUse, Keys: d.Keys, Identity: d.Identity, SizeBytes: d.SizeBytes, Damaged: []string{}, Foreign: []string{}, Unreadable: []string{}}
 	spaces := map[kv.Namespace]bool{}
 	for r := range d.Records(payload) {
@@ -281,7 +281,7 @@ func (c *cachePruneCmd) Run() error {
 		return err
 	}
 	for _, f := range c.Fingerprint {
-		if !slices.ContainsFunc(dirs, func(d inspect.Dir) bool { return d.Fingerprint == f }) {
+		if !slices.ContainsFunc(dirs, func(d stores.Dir) bool { return d.Fingerprint == f }) {
 			return fmt.Errorf("%s has no directory with the fingerprint %s; coppice cache stat lists them", c.Dir, f)
 		}
 	}
@@ -293,7 +293,7 @@ func (c *cachePruneCmd) Run() error {
 		var err error
 		switch {
 		case len(c.Fingerprint) == 0:
-			var n inspect.Pruned
+			var n stores.Pruned
 			n, err = d.Prune(c.DryRun)
 			p.Damaged, p.Orphans, p.Temporary = n.Damaged, n.Orphans, n.Temporary
 		case !slices.Contains(c.Fingerprint, d.Fingerprint):

@@ -6,12 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/coppice-llm/coppice/mempool/internal/dirmem"
-	"github.com/coppice-llm/coppice/mempool/internal/diskmem"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/stores"
 )
 
 // fillStore puts three extents of one sequence into a store and closes it.
@@ -61,10 +59,10 @@ func TestCache(t *testing.T) {
 	t.Parallel()
 	for kind, open := range map[string]func(dir, model string) (mempool.Store, error){
 		"disk": func(dir, model string) (mempool.Store, error) {
-			return diskmem.Open(diskmem.Config{Dir: dir, Identity: cacheIdentity(model), Bytes: 1 << 20})
+			return openStore(stores.Config{Disk: dir, DiskBytes: 1 << 20, Identity: cacheIdentity(model)})
 		},
 		"shared": func(dir, model string) (mempool.Store, error) {
-			return dirmem.Open(dirmem.Config{Dir: dir, Identity: cacheIdentity(model), Bytes: 1 << 20, Round: time.Hour})
+			return openStore(stores.Config{Share: dir, ShareBytes: 1 << 20, Identity: cacheIdentity(model)})
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -133,10 +131,20 @@ func checkCache(t *testing.T, kind, dir string) {
 
 // TestCacheUnreadable: a record that the system can't read is not called damaged, and prune removes
 // neither it nor what continues it.
+// openStore opens the only store that c names.
+func openStore(c stores.Config) (mempool.Store, error) {
+	c.Required = true
+	opened, _, err := stores.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	return opened[0], nil
+}
+
 func TestCacheUnreadable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, err := dirmem.Open(dirmem.Config{Dir: dir, Identity: cacheIdentity("one"), Bytes: 1 << 20, Round: time.Hour})
+	s, err := openStore(stores.Config{Share: dir, ShareBytes: 1 << 20, Identity: cacheIdentity("one")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +179,7 @@ func TestCacheUnreadable(t *testing.T) {
 // TestCacheInUse checks that a disk tier which a process has open is unchanged.
 func TestCacheInUse(t *testing.T) {
 	dir := t.TempDir()
-	s, err := diskmem.Open(diskmem.Config{Dir: dir, Identity: cacheIdentity("one"), Bytes: 1 << 20})
+	s, err := openStore(stores.Config{Disk: dir, DiskBytes: 1 << 20, Identity: cacheIdentity("one")})
 	if err != nil {
 		t.Fatal(err)
 	}

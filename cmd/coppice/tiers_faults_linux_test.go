@@ -13,8 +13,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/coppice-llm/coppice/mempool/internal/dirmem"
-	"github.com/coppice-llm/coppice/internal/mempool/inspect"
+	"github.com/coppice-llm/coppice/mempool/stores"
 )
 
 // sharedLoad fills a new shared directory by a server that it stops. It returns the load, the
@@ -61,7 +60,7 @@ func (l *tierLoad) askAll(t *testing.T, client *http.Client, p *process) {
 // sound returns the number of records in a directory. All must be intact.
 func sound(t *testing.T, dir string) (n int) {
 	t.Helper()
-	dirs, err := inspect.Find(dir, nil)
+	dirs, err := stores.Find(dir, nil)
 	if err != nil || len(dirs) != 1 {
 		t.Fatalf("%d directories, %v", len(dirs), err)
 	}
@@ -158,7 +157,7 @@ func TestServePipe(t *testing.T) {
 func TestCachePipe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, err := dirmem.Open(dirmem.Config{Dir: dir, Identity: cacheIdentity("one"), Bytes: 1 << 20})
+	s, err := openStore(stores.Config{Share: dir, ShareBytes: 1 << 20, Identity: cacheIdentity("one")})
 	if err != nil {
 		t.Fatal(err)
 	}

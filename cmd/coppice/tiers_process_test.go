@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/coppice-llm/coppice/internal/mempool/inspect"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/stores"
 )
 
 var serveKills = flag.Int("kills", 5, "how often TestServeKilled kills a server")
@@ -172,7 +172,7 @@ func (l *tierLoad) put(t *testing.T, p *process, answers int) {
 // intact.
 func (l *tierLoad) onDisk(t *testing.T, dir string) map[int]int {
 	t.Helper()
-	dirs, err := inspect.Find(dir, nil)
+	dirs, err := stores.Find(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-llm/coppice/internal/mempool/inspect"
+	"github.com/coppice-llm/coppice/mempool/stores"
 )
 
 // extentsIn returns the number of intact extents below a directory of tiers.
 func extentsIn(t *testing.T, dir string) (n int) {
 	t.Helper()
-	dirs, err := inspect.Find(dir, nil)
+	dirs, err := stores.Find(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

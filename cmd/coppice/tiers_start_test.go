@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-llm/coppice/internal/mempool/inspect"
+	"github.com/coppice-llm/coppice/mempool/stores"
 )
 
 // TestServeSickDirectory starts servers on directories that are damaged, not writable or open to other
@@ -49,7 +49,7 @@ func TestServeSickDirectory(t *testing.T) {
 			}
 			flags := append(args, "--kv-"+kind, dir+":16MiB")
 			startCoppice(t, "first", flags...).stop()
-			dirs, err := inspect.Find(dir, nil)
+			dirs, err := stores.Find(dir, nil)
 			if err != nil || len(dirs) != 1 {
 				t.Fatalf("%v: %v", dirs, err)
 			}
@@ -84,7 +84,7 @@ func TestServeTierFails(t *testing.T) {
 	dir := t.TempDir()
 	p := startCoppice(t, "server", "serve", "--addr", "127.0.0.1:0", "--model", nano(t), "--kv-tokens", "8192", "--no-page",
 		"--kv-share", dir+":512MiB", "--kv-write", "through", "--kv-token-time", "1s")
-	dirs, err := inspect.Find(dir, nil)
+	dirs, err := stores.Find(dir, nil)
 	if err != nil || len(dirs) != 1 {
 		t.Fatalf("%v: %v", dirs, err)
 	}

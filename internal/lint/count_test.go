@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-var counts = flag.Bool("counts", false, "print the size of the house: TestCounts and TestRooms")
+var counts = flag.Bool("counts", false, "print the size of the house: TestCounts")
 
 // maxColumns is the width of a line in counts. A longer line counts as several.
 const maxColumns = 140
@@ -111,12 +111,12 @@ func drawn(t *testing.T, pkgs ...string) (ours, third []string) {
 	return ours, third
 }
 
-// TestRooms checks that imports between rooms, the top-level folders, make no circle, and prints their floors: a room
-// stands one floor above the highest room that it imports.
+// maxFloors is the largest number of floors of the house.
+const maxFloors = 12
+
+// TestRooms checks that imports between rooms, the top-level folders, make no circle, and that the floors are those that
+// ARCHITECTURE.md shows: a room stands one floor above the highest room that it imports.
 func TestRooms(t *testing.T) {
-	if !*counts {
-		t.Skip("imports between rooms still make circles; run it with -args -counts")
-	}
 	imported := map[string]map[string]bool{}
 	for _, s := range sources(t) {
 		from := room(s.pkg)
@@ -146,6 +146,10 @@ func TestRooms(t *testing.T) {
 	for _, name := range sorted(imported) {
 		floor(imported, name, floors)
 	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for at := 1; at <= len(floors); at++ {
 		var here []string
 		for _, name := range sorted(floors) {
@@ -153,8 +157,13 @@ func TestRooms(t *testing.T) {
 				here = append(here, name)
 			}
 		}
+		if at > maxFloors && len(here) > 0 {
+			t.Errorf("floor %d: %v; at most %d floors can be kept in mind", at, here, maxFloors)
+		}
 		if len(here) > 0 {
-			t.Logf("floor %2d: %v", at, here)
+			if line := fmt.Sprintf("\n%2d  %s\n", at, strings.Join(here, "  ")); !strings.Contains(string(text), line) {
+				t.Errorf("ARCHITECTURE.md lacks the floor %q", line)
+			}
 		}
 	}
 	t.Logf("%d imports between %d rooms, none in a circle", arrows, len(floors))

@@ -1,4 +1,4 @@
-package carrier
+package stores
 
 import (
 	"errors"
@@ -11,14 +11,14 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// Config configures a carrier. Backend, Layout, Stores and Buffers are required.
-type Config struct {
+// CarrierConfig configures a Carrier. Backend, Layout, Stores and Buffers are required.
+type CarrierConfig struct {
 	// Backend must be an engine.Mover.
 	Backend engine.Backend
 	// Layout is the layout of the stores' extents.
 	Layout mempool.Layout
 	// Stores are the stores of the tiers below the device, at most one per tier. After a
-	// successful Open, the carrier owns them and closes them.
+	// successful NewCarrier, the carrier owns them and closes them.
 	Stores []mempool.Store
 	// Buffers is how many extents can be in flight; use the sum of the tiers' MaxMoves. A move
 	// that finds no free buffer ends with mempool.ErrBusy.
@@ -29,12 +29,12 @@ type Config struct {
 }
 
 // Validate returns an error that names all invalid fields, or nil.
-func (c *Config) Validate() error {
+func (c *CarrierConfig) Validate() error {
 	errs := []error{c.Layout.Validate()}
 	if _, ok := c.Backend.(engine.Mover); !ok {
-		errs = append(errs, fmt.Errorf("carrier: the backend %T does not copy pages to host memory", c.Backend))
+		errs = append(errs, fmt.Errorf("stores: the backend %T does not copy pages to host memory", c.Backend))
 	} else if info := c.Backend.Info(); info.PageBytes != c.Layout.PageBytes || info.PageTokens != c.Layout.PageTokens {
-		errs = append(errs, fmt.Errorf("carrier: pages of %d tokens and %d bytes, the backend %s has %d and %d",
+		errs = append(errs, fmt.Errorf("stores: pages of %d tokens and %d bytes, the backend %s has %d and %d",
 			c.Layout.PageTokens, c.Layout.PageBytes, info.Name, info.PageTokens, info.PageBytes))
 	}
 	var seen [kv.Tiers]bool
@@ -42,17 +42,17 @@ func (c *Config) Validate() error {
 		info := s.Info()
 		switch t := info.Tier; {
 		case t == kv.TierDevice || t >= kv.Tiers:
-			errs = append(errs, fmt.Errorf("carrier: a store of tier %v", t))
+			errs = append(errs, fmt.Errorf("stores: a store of tier %v", t))
 		case seen[t]:
-			errs = append(errs, fmt.Errorf("carrier: two stores of tier %v", t))
+			errs = append(errs, fmt.Errorf("stores: two stores of tier %v", t))
 		case info.Identity.Layout != c.Layout:
-			errs = append(errs, fmt.Errorf("carrier: the store of tier %v has layout %+v, want %+v", t, info.Identity.Layout, c.Layout))
+			errs = append(errs, fmt.Errorf("stores: the store of tier %v has layout %+v, want %+v", t, info.Identity.Layout, c.Layout))
 		default:
 			seen[t] = true
 		}
 	}
 	if len(c.Stores) == 0 || c.Buffers < 1 {
-		errs = append(errs, fmt.Errorf("carrier: %d Stores, Buffers %d, want at least 1 and 1", len(c.Stores), c.Buffers))
+		errs = append(errs, fmt.Errorf("stores: %d Stores, Buffers %d, want at least 1 and 1", len(c.Stores), c.Buffers))
 	}
 	return errors.Join(errs...)
 }
@@ -73,9 +73,9 @@ type Ended struct {
 	GoneFrom kv.Tier
 }
 
-// Carrier carries out moves. Use Open to make one.
+// Carrier carries out moves. Use NewCarrier to make one.
 type Carrier struct {
-	cfg     Config
+	cfg     CarrierConfig
 	mover   engine.Mover
 	stores  [kv.Tiers]mempool.Store // nil if there is no such tier
 	buffers []*buffer               // free buffers
@@ -103,9 +103,9 @@ type buffer struct {
 	pages  [][]byte
 }
 
-// Open allocates the buffers and begins to watch the stores. If it fails, the caller still owns
+// NewCarrier allocates the buffers and begins to watch the stores. If it fails, the caller still owns
 // the stores.
-func Open(c Config) (*Carrier, error) {
+func NewCarrier(c CarrierConfig) (*Carrier, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func Open(c Config) (*Carrier, error) {
 		m, err := x.mover.HostAlloc(c.Layout.ExtentBytes())
 		if err != nil {
 			x.free()
-			return nil, fmt.Errorf("carrier: host memory for %d extents of %d bytes: %w", c.Buffers, c.Layout.ExtentBytes(), err)
+			return nil, fmt.Errorf("stores: host memory for %d extents of %d bytes: %w", c.Buffers, c.Layout.ExtentBytes(), err)
 		}
 		b := &buffer{memory: m, pages: make([][]byte, c.Layout.ExtentPages)}
 		for i := range b.pages {

@@ -1,4 +1,4 @@
-package inspect
+package stores
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // The kinds of directories.

@@ -1,4 +1,4 @@
-package carrier
+package stores
 
 import (
 	"time"

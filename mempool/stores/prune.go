@@ -1,4 +1,4 @@
-package inspect
+package stores
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // tmpAge is the least age of temporary files to remove. Another process may be writing a younger

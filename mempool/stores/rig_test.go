@@ -1,4 +1,4 @@
-package carrier
+package stores
 
 import (
 	"bytes"
@@ -16,12 +16,12 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/internal/leaks"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/dirmem"
 	"github.com/coppice-llm/coppice/mempool/internal/diskmem"
 	"github.com/coppice-llm/coppice/mempool/internal/hostmem"
-	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
@@ -158,7 +158,7 @@ func newRig(t testing.TB, b engine.Backend, buffers int, wrap func(mempool.Store
 		}
 		stores = append(stores, s)
 	}
-	c, err := Open(Config{Backend: r.tap, Layout: r.layout, Stores: stores, Buffers: buffers, Start: time.Now()})
+	c, err := NewCarrier(CarrierConfig{Backend: r.tap, Layout: r.layout, Stores: stores, Buffers: buffers, Start: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}

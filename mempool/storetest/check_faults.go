@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // checkFaults plants each fault at each kind of call, once and permanently. Whichever call fails,

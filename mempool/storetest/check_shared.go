@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // checkOwnFault checks that a fault of this process does not cost other processes a record: the read

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // stuck waits until a call hangs in a planted Slow fault.

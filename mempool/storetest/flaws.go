@@ -7,8 +7,8 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // controls returns all controls. Every check has at least one.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // unlinks returns a flaw that removes a record's file after a read that failed with cause.

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/leaks"
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // Options are the options with which a check opens a store.

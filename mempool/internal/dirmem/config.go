@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 const (

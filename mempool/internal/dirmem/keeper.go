@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/heap"
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // keeper lists the whole directory, and enforces its quota while it has the lease.

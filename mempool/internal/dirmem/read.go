@@ -6,9 +6,9 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
-	"github.com/coppice-llm/coppice/mempool"
 )
 
 // get reads a record. If that fails, the record is gone for this process, unless the job has been

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
-	"github.com/coppice-llm/coppice/mempool"
 )
 
 // touchAge is the age that a record's modification time must exceed before a use renews it. So most

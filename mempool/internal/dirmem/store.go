@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
-	"github.com/coppice-llm/coppice/mempool/internal/ops"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/ops"
 )
 
 // Store is the shared tier. It implements mempool.Store.

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/coppice-llm/coppice/internal/leaks"
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
 // Config configures a store. Dir, Identity and Bytes are required.

@@ -4,10 +4,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
-	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 

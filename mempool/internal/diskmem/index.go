@@ -11,9 +11,9 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/slotted"
-	"github.com/coppice-llm/coppice/mempool"
 )
 
 func (m *medium) indexPath() string { return filepath.Join(m.dir, "index") }

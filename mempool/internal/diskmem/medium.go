@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
 	"github.com/coppice-llm/coppice/mempool/internal/slotted"
-	"github.com/coppice-llm/coppice/mempool"
 )
 
 // medium holds the files of slots. It implements slotted.Medium.

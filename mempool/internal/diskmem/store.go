@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
-	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 )
 
 // Store is the disk tier. It implements mempool.Store.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/internal/leaks"
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 

@@ -3,6 +3,7 @@ package hostmem
 import (
 	"testing"
 
+	"github.com/coppice-llm/coppice/internal/offheap"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 
@@ -17,12 +18,12 @@ func BenchmarkStore(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	far, err := reserve(extents << 20)
+	far, err := offheap.Reserve(extents << 20)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer release(far)
-	huge(far)
+	defer offheap.Release(far)
+	offheap.Huge(far)
 	near := make([]byte, 64<<20)
 	at := func(i int) (far1, near1 []byte) {
 		n := i % 64

@@ -6,12 +6,12 @@ import (
 	"math"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/mempool/internal/blockio"
-	"github.com/coppice-llm/coppice/mempool/internal/ops"
-	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 	"github.com/coppice-llm/coppice/internal/offheap"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/ops"
+	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 )
 
 // Config configures a store. Identity and Bytes are required.

@@ -3,8 +3,8 @@ package slotted
 import (
 	"fmt"
 
-	"github.com/coppice-llm/coppice/mempool/internal/ops"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/ops"
 )
 
 // run executes one operation on worker w.

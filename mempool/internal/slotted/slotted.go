@@ -12,8 +12,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/coppice-llm/coppice/mempool/internal/ops"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/ops"
 )
 
 // Medium stores bytes in slots. Several workers call its methods at once. They never write or erase a

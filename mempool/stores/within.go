@@ -1,4 +1,4 @@
-package actors
+package stores
 
 import (
 	"fmt"
@@ -6,10 +6,6 @@ import (
 
 	"github.com/coppice-llm/coppice/mempool"
 )
-
-// openLimit bounds the time to look for a shared directory, and that to open it. On a network file
-// system that does not answer, both would wait for ever.
-const openLimit = 30 * time.Second
 
 // within returns the results of call, or an error that names the directory dir if call takes longer
 // than limit. If call returns later without an error, its result goes to late.

@@ -1,0 +1,165 @@
+package stores
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/dirmem"
+	"github.com/coppice-llm/coppice/mempool/internal/diskmem"
+	"github.com/coppice-llm/coppice/mempool/internal/hostmem"
+	"github.com/coppice-llm/coppice/mempool/tiering"
+)
+
+// Config says which stores there are below the device. The zero value: none.
+type Config struct {
+	// Identity is that of the KV: stores keep no other.
+	Identity mempool.Identity
+	// HostBytes is the host memory that holds KV; 0: none.
+	HostBytes int64
+	// Disk is a directory for at most DiskBytes of KV, used by one process at a time. Its
+	// contents survive a restart. "": none.
+	Disk      string
+	DiskBytes int64
+	// Share is a directory for at most ShareBytes of KV that several processes use at once. "": none.
+	Share      string
+	ShareBytes int64
+	// Shrink permits that KV is dropped because DiskBytes or ShareBytes is smaller than the size
+	// recorded in the directory.
+	Shrink bool
+	// Sealer, unless nil, encrypts and authenticates the KV in Disk and Share.
+	Sealer *mempool.Sealer
+	// Required makes Open fail if a store can't be opened. Without it, Open leaves that store out and logs a
+	// warning. An invalid configuration always fails.
+	Required bool
+	// Log gets the warnings. nil: none.
+	Log *zap.Logger
+	// Inject, in tests, makes the system calls of all stores fail; see package storetest.
+	Inject *blockio.Injector
+}
+
+// openLimit bounds the time to look for a shared directory, and that to open it. On a network file
+// system that does not answer, both would wait for ever.
+const openLimit = 30 * time.Second
+
+// closeLimit bounds the time to close the opened stores if another can't be opened.
+const closeLimit = 3 * time.Second
+
+// opener opens the store of a tier.
+type opener struct {
+	tier  kv.Tier
+	dir   string // empty for host memory
+	check func() error
+	open  func() (mempool.Store, error)
+}
+
+// openers returns the openers of the stores that c names.
+func (c *Config) openers() (all []opener) {
+	id := c.Identity
+	if c.HostBytes > 0 {
+		h := hostmem.Config{Identity: id, Bytes: c.HostBytes, Inject: c.Inject}.WithDefaults()
+		all = append(all, opener{kv.TierHost, "", h.Validate, func() (mempool.Store, error) { return hostmem.Open(h) }})
+	}
+	id.Sealed = c.Sealer != nil
+	if c.Disk != "" {
+		d := diskmem.Config{Dir: c.Disk, Identity: id, Sealer: c.Sealer, Bytes: c.DiskBytes, Shrink: c.Shrink, Inject: c.Inject}.WithDefaults()
+		all = append(all, opener{kv.TierDisk, c.Disk, d.Validate, func() (mempool.Store, error) { return diskmem.Open(d) }})
+	}
+	if c.Share != "" {
+		d := dirmem.Config{
+			Dir: c.Share, Identity: id, Sealer: c.Sealer, Bytes: c.ShareBytes, Shrink: c.Shrink, Upkeep: upkeep(c.Log, c.Share), Inject: c.Inject,
+		}.WithDefaults()
+		open := func() (mempool.Store, error) { return dirmem.Open(d) }
+		all = append(all, opener{kv.TierShared, c.Share, d.Validate, func() (mempool.Store, error) {
+			return within(openLimit, c.Share, open, func(s mempool.Store) { _ = s.Close() })
+		}})
+	}
+	return all
+}
+
+// Open opens the stores that c names, the fastest tier first. created lists the directories that it made. If
+// Open fails, it closes the stores that it opened and returns all errors.
+func Open(c Config) (opened []mempool.Store, created []string, err error) {
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	openers := c.openers()
+	var errs []error
+	for _, o := range openers {
+		errs = append(errs, o.check())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, err
+	}
+	find := func() ([]string, error) { return missing(c.Disk, c.Share), nil }
+	created, _ = within(openLimit, c.Share, find, func([]string) {}) // what follows finds out the same and says it
+	for _, o := range openers {
+		s, err := o.open()
+		switch {
+		case err == nil:
+			opened = append(opened, s)
+		case c.Required:
+			errs = append(errs, err)
+		default:
+			c.Log.Warn("tier can't be opened, so the node runs without it", zap.Stringer("tier", o.tier), zap.String("directory", o.dir), zap.Error(err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, errors.Join(err, Close(opened, time.Now().Add(closeLimit)))
+	}
+	return opened, created, nil
+}
+
+// missing returns the given directories that do not exist.
+func missing(dirs ...string) (names []string) {
+	for _, dir := range dirs {
+		if _, err := os.Stat(dir); dir != "" && errors.Is(err, fs.ErrNotExist) {
+			names = append(names, dir)
+		}
+	}
+	return names
+}
+
+// upkeep returns a function that logs when the upkeep of a shared directory begins to fail, and when it
+// succeeds again.
+func upkeep(log *zap.Logger, dir string) func(error) {
+	return func(err error) {
+		log := log.With(zap.Stringer("tier", kv.TierShared), zap.String("directory", dir))
+		if err != nil {
+			log.Warn("the upkeep of a tier fails; if it does in all processes, no quota is kept", zap.Error(err))
+		} else {
+			log.Info("the upkeep of a tier succeeds again")
+		}
+	}
+}
+
+// Extents move through buffers in host memory. The buffers of a tier take stagingBytes together, or an eighth of the
+// tier's capacity if that is less. But a tier has at least tiering.DefaultMaxMoves buffers if stagingBytes has
+// room for that many, at most one for every two operations that its store can run at a time, and never fewer
+// than leastMoves. When one long prompt evicts more than fits into the buffers at once, the excess is lost.
+const (
+	stagingBytes = 128 << 20
+	leastMoves   = 2
+)
+
+// Budget returns what a policy must know of the stores, and the number of buffers that a carrier needs for
+// them: the sum of the extents that may be in flight in each tier.
+func Budget(stores []mempool.Store) (layout mempool.Layout, tiers [kv.Tiers]tiering.TierConfig, buffers int) {
+	for _, s := range stores {
+		info := s.Info()
+		layout = info.Identity.Layout
+		extent := layout.ExtentBytes()
+		moves := max(min(stagingBytes/extent, max(int(info.CapacityBytes/8)/extent, tiering.DefaultMaxMoves), info.MaxOps/2), leastMoves)
+		tiers[info.Tier] = tiering.TierConfig{
+			Bytes: info.CapacityBytes, SlotBytes: info.SlotBytes, MaxMoves: moves, FullOnly: info.Shared, Kept: info.Shared,
+		}
+		buffers += moves
+	}
+	return layout, tiers, buffers
+}
