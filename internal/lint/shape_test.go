@@ -2,7 +2,6 @@ package lint
 
 import (
 	"go/ast"
-	"go/token"
 	"path"
 	"regexp"
 	"slices"
@@ -17,25 +16,74 @@ const (
 	maxMethods   = 60
 )
 
-// large lists the functions and types beyond these bounds, with their sizes. Entries may shrink and be
-// removed, but not grow or be added: split the function, or give part of the struct a type.
-var large = map[string]int{
-	"bench fields schedPlay":                            23,
-	"bench/fleet fields play":                           21,
-	"engine/cpu fields step":                            28,
-	"actors/look_test.go func TestPinPrefix":            85,
-	"actors/storm_test.go func storm":                   138,
-	"cmd/coppice/route_test.go func TestRouteRefuses":   75,
-	"grammar/hostile_test.go func TestHostileRules":     83,
-	"grammar/jsonschema/refuse_test.go func TestErrors": 93,
-	"router/buckets_test.go func TestPools":             93,
-	"router/fleet_test.go func playFleet":               122,
-	"router/model_test.go func world.step":              92,
-	"router/models_test.go func TestModels":             81,
-	"router/router_test.go func TestWorkersComeAndGo":   71,
-	"router/tree_test.go func playTree":                 77,
-	"server/api_test.go func TestSmallEndpoints":        73,
-	"tokenizer/chat/filters.go func filters":            72,
+// exception is a function or type beyond the bounds, with its size and the reason why it stands so.
+type exception struct {
+	size int
+	why  string
+}
+
+// large lists the functions and types beyond these bounds. Entries may shrink and be removed, but not grow or be
+// added: split the function, or give part of the struct a type of its own that is a named field.
+var large = map[string]exception{
+	"bench fields schedPlay":                            {23, "the state of one replay, which one function drives"},
+	"bench/fleet fields play":                           {21, "the state of one simulated fleet, which one function drives"},
+	"engine/cpu fields step":                            {37, "buffers of one step, each a matrix of the transformer, and the kernels that it calls by name"},
+	"engine/cuda fields Backend":                        {22, "the device, its queues and its result memory have one owner"},
+	"engine/cuda fields launcher":                       {22, "each field is one argument that kernels share"},
+	"engine/cuda fields plan":                           {42, "one step's arrays, as the kernels read them"},
+	"engine/cuda fields planner":                        {68, "a plan, and the scratch that makes the next one without allocation"},
+	"engine/cuda fields uploader":                       {26, "one step's arrays on their way to the device"},
+	"events fields follower":                            {45, "one subscriber: its log, its request for a snapshot and its timers; to be made of named parts"},
+	"grammar fields Grammar":                            {35, "a compiled grammar: tables, one field each"},
+	"grammar fields stepper":                            {22, "a grammar's tables and one position in them"},
+	"grammar fields walker":                             {43, "a grammar's tables and the scratch of a walk over a vocabulary"},
+	"mempool/internal/dirmem fields Store":              {32, "a store is its queue of operations (ops) and its directory"},
+	"mempool/internal/diskmem fields Store":             {27, "a store is its queue of operations (ops) and its slots"},
+	"mempool/internal/hostmem fields Store":             {27, "a store is its queue of operations (ops) and its slots"},
+	"mempool/internal/slotted fields Store":             {26, "a store is its queue of operations (ops) and its slots"},
+	"mempool/storetest methods rig":                     {67, "each check of the suite is one method"},
+	"mempool/tiering methods Policy":                    {83, "the policy of all tiers in one hand; moves of KV become shorter with their one book"},
+	"openai fields Chat":                                {36, "fields of the wire"},
+	"openai fields Completion":                          {34, "fields of the wire"},
+	"openai fields Params":                              {31, "fields of the wire"},
+	"openai fields peeking":                             {63, "fields of the wire, and the scanner that fills them"},
+	"openai fields reading":                             {57, "fields of the wire, and the scanner that fills them"},
+	"openai methods peeking":                            {71, "each field of the wire has a method that reads it"},
+	"openai methods reading":                            {70, "each field of the wire has a method that reads it"},
+	"radixcache fields Cache":                           {38, "the tree, its namespaces and its journal have one owner, which the compiler lays out as one"},
+	"radixcache fields spaces":                          {25, "namespaces are the tree's roots"},
+	"radixcache fields tree":                            {32, "arenas of nodes, edges and pages: one field an arena"},
+	"radixcache methods Cache":                          {183, "the tree's operations in files by verb: match, insert, split, evict, pin, check"},
+	"radixcache methods eviction":                       {80, "five policies over the same leaves; each is one file"},
+	"radixcache methods spaces":                         {88, "namespaces over the tree's operations"},
+	"radixcache methods tree":                           {126, "operations on nodes, which eviction and namespaces build on"},
+	"router fields Router":                              {35, "workers, reservations, sessions and the queue change in one step, so they have one owner"},
+	"router fields reservation":                         {32, "a reservation, and the prediction that it is scored by"},
+	"router fields worker":                              {26, "a worker's state, and its predicted load"},
+	"router methods Router":                             {97, "the router's calls in files by verb; no part has a life of its own"},
+	"scheduler fields fetches":                          {26, "a fetch of a sequence and the counts of all; to be made of named parts"},
+	"scheduler fields queueing":                         {23, "a sequence's place in the queues; to be made of named parts"},
+	"scheduler fields sequence":                         {84, "a request in all its roles; to be made of named parts"},
+	"scheduler methods Scheduler":                       {67, "the state machine's inputs, and the verbs of its step"},
+	"scheduler/schedtest fields rig":                    {33, "a scheduler, its device and each checker"},
+	"scheduler/schedtest fields sample":                 {22, "all that is drawn for one world"},
+	"scheduler/schedtest fields world":                  {49, "a rig, what was drawn for it, and its clock"},
+	"server methods call":                               {64, "each endpoint is one method of the call"},
+	"tokenizer fields Tokenizer":                        {30, "a vocabulary: tables, one field each"},
+	"tokenizer/chat methods run":                        {73, "each node of a template is one method of its interpreter"},
+	"actors/look_test.go func TestPinPrefix":            {85, "one story, told in order"},
+	"actors/storm_test.go func storm":                   {138, "one world of random calls"},
+	"cmd/coppice/route_test.go func TestRouteRefuses":   {75, "a table of cases"},
+	"grammar/hostile_test.go func TestHostileRules":     {83, "a table of cases"},
+	"grammar/jsonschema/refuse_test.go func TestErrors": {93, "a table of cases"},
+	"router/buckets_test.go func TestPools":             {93, "one story, told in order"},
+	"router/fleet_test.go func playFleet":               {122, "one world of random calls"},
+	"router/model_test.go func world.step":              {92, "one world of random calls"},
+	"router/models_test.go func TestModels":             {81, "one story, told in order"},
+	"router/router_test.go func TestWorkersComeAndGo":   {71, "one story, told in order"},
+	"router/tree_test.go func playTree":                 {77, "one world of random calls"},
+	"server/api_test.go func TestSmallEndpoints":        {73, "a table of cases"},
+	"tokenizer/chat/filters.go func filters":            {72, "a table of the filters of templates"},
 }
 
 // plain lists the endings of the names of structs that hold independent values and no state:
@@ -53,49 +101,154 @@ func isPlain(name string, fields *ast.FieldList) bool {
 	return !slices.ContainsFunc(fields.List, func(f *ast.Field) bool { return f.Tag == nil })
 }
 
-// TestShape bounds functions, the fields of structs with state, and the methods of types.
-func TestShape(t *testing.T) {
-	sizes := map[string]int{}
-	methods := map[string]int{}
-	for _, s := range sources(t) {
+// house holds the structs and the methods of the module, by "package type".
+type house struct {
+	structs map[string]*ast.StructType
+	plain   map[string]bool     // structs that are lists of values
+	embeds  map[string][]string // types that a struct embeds
+	methods map[string]int
+	nearly  map[string]int // functions whose first parameter is the type: methods by another name
+}
+
+// survey finds all types of product code. Wire types have the fields that others chose.
+func survey(all []source) *house {
+	h := &house{map[string]*ast.StructType{}, map[string]bool{}, map[string][]string{}, map[string]int{}, map[string]int{}}
+	for _, s := range all {
+		if s.test {
+			continue
+		}
+		names := importNames(&s)
 		for _, decl := range s.file.Decls {
 			switch d := decl.(type) {
 			case *ast.FuncDecl:
-				name := d.Name.Name
 				if of := receiver(d); of != "" {
-					name = of + "." + name
-					if !s.test {
-						methods[s.pkg+" "+of]++
+					h.methods[s.pkg+" "+of]++
+				} else if params := d.Type.Params.List; len(params) > 0 {
+					if of := named(params[0].Type); of != "" && len(params[0].Names) > 0 {
+						h.nearly[s.pkg+" "+of]++
 					}
 				}
-				lines := s.set.Position(d.End()).Line - s.set.Position(d.Pos()).Line + 1
-				over(sizes, s.path+" func "+name, lines, maxFuncLines)
 			case *ast.GenDecl:
-				if d.Tok != token.TYPE || s.test || s.pkg == "events/wire" {
-					continue
-				}
 				for _, spec := range d.Specs {
-					spec := spec.(*ast.TypeSpec)
-					if of, ok := spec.Type.(*ast.StructType); ok && !isPlain(spec.Name.Name, of.Fields) {
-						over(sizes, s.pkg+" fields "+spec.Name.Name, of.Fields.NumFields(), maxFields)
+					spec, ok := spec.(*ast.TypeSpec)
+					if !ok || s.pkg == "events/wire" {
+						continue
+					}
+					if of, ok := spec.Type.(*ast.StructType); ok {
+						name := s.pkg + " " + spec.Name.Name
+						h.structs[name], h.plain[name] = of, isPlain(spec.Name.Name, of.Fields)
+						h.embeds[name] = embedded(s.pkg, of, names)
 					}
 				}
 			}
 		}
 	}
-	for of, n := range methods {
-		over(sizes, strings.Replace(of, " ", " methods ", 1), n, maxMethods)
+	return h
+}
+
+// embedded lists the types of the module that a struct embeds.
+func embedded(pkg string, of *ast.StructType, imports map[string]string) (all []string) {
+	for _, f := range of.Fields.List {
+		if len(f.Names) > 0 {
+			continue
+		}
+		x := f.Type
+		if star, ok := x.(*ast.StarExpr); ok {
+			x = star.X
+		}
+		if sel, ok := x.(*ast.SelectorExpr); ok {
+			if from, ok := sel.X.(*ast.Ident); ok && imports[from.Name] != "" {
+				all = append(all, imports[from.Name]+" "+sel.Sel.Name)
+			}
+		} else if name := named(f.Type); name != "" {
+			all = append(all, pkg+" "+name)
+		}
 	}
-	for what, n := range sizes {
-		if known := large[what]; n > known {
-			t.Errorf("%s: %d, listed are %d; bounds are %d lines a function, %d fields a struct with state, %d methods a type", what, n, known, maxFuncLines, maxFields, maxMethods)
+	return all
+}
+
+// importNames returns the packages of the module that a file imports, by their names in it.
+func importNames(s *source) map[string]string {
+	names := map[string]string{}
+	for _, spec := range s.file.Imports {
+		rel := within(strings.Trim(spec.Path.Value, `"`))
+		switch {
+		case rel == "":
+		case spec.Name != nil:
+			names[spec.Name.Name] = rel
+		case rel == ".":
+			names["coppice"] = rel
+		default:
+			names[path.Base(rel)] = rel
+		}
+	}
+	return names
+}
+
+// fields counts the fields of a struct that code can write without naming a part: its own, and those of the
+// structs with state that it embeds.
+func (h *house) fields(name string) int {
+	of := h.structs[name]
+	if of == nil {
+		return 0
+	}
+	n := of.Fields.NumFields() // an embedded field is counted once by itself, and by what it brings
+	for _, part := range h.embeds[name] {
+		if !h.plain[part] {
+			n += h.fields(part)
+		}
+	}
+	return n
+}
+
+// calls counts the methods of a type with those of the types that it embeds, and the functions that take it first.
+func (h *house) calls(name string) int {
+	n := h.methods[name] + h.nearly[name]
+	for _, part := range h.embeds[name] {
+		n += h.calls(part)
+	}
+	return n
+}
+
+// TestShape bounds functions, the fields of structs with state, and the methods of types, as a reader meets them: with
+// what is embedded.
+func TestShape(t *testing.T) {
+	sizes := map[string]int{}
+	for _, s := range sources(t) {
+		for _, decl := range s.file.Decls {
+			if d, ok := decl.(*ast.FuncDecl); ok {
+				name := d.Name.Name
+				if of := receiver(d); of != "" {
+					name = of + "." + name
+				}
+				lines := s.set.Position(d.End()).Line - s.set.Position(d.Pos()).Line + 1
+				over(sizes, s.path+" func "+name, lines, maxFuncLines)
+			}
+		}
+	}
+	h := survey(sources(t))
+	for name := range h.structs {
+		if !h.plain[name] {
+			over(sizes, strings.Replace(name, " ", " fields ", 1), h.fields(name), maxFields)
+		}
+	}
+	for name := range h.methods {
+		over(sizes, strings.Replace(name, " ", " methods ", 1), h.calls(name), maxMethods)
+	}
+	for _, what := range sorted(sizes) {
+		if n, known := sizes[what], large[what]; n > known.size {
+			t.Errorf("%s: %d, listed are %d; bounds are %d lines a function, and with what is embedded %d fields a struct with state, %d methods a type",
+				what, n, known.size, maxFuncLines, maxFields, maxMethods)
 		}
 	}
 	for what, known := range large {
 		if n := sizes[what]; n == 0 {
 			t.Errorf("%s is within bounds now: take it off the list", what)
-		} else if n < known {
-			t.Logf("%s is %d, listed as %d: lower it", what, n, known)
+		} else if n < known.size {
+			t.Errorf("%s is %d, listed as %d: lower it", what, n, known.size)
+		}
+		if known.why == "" {
+			t.Errorf("%s: say why it is so large", what)
 		}
 	}
 }
@@ -111,7 +264,11 @@ func receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""
 	}
-	of := d.Recv.List[0].Type
+	return named(d.Recv.List[0].Type)
+}
+
+// named returns the name of a type of its own package, or of what a pointer points to, "" for another type.
+func named(of ast.Expr) string {
 	for {
 		switch x := of.(type) {
 		case *ast.StarExpr:
