@@ -50,7 +50,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestAllFail: each worker is asked once, and the client gets the reason.
+// TestAllFail: workers are asked in turns until the retries are used up, and the client gets the reason.
 func TestAllFail(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
 	s := newStand(t, Config{Retries: 5}, a, b)
@@ -59,7 +59,7 @@ func TestAllFail(t *testing.T) {
 		w.does(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	}
 	r := s.ask(t.Context(), run(0, 8), `,"max_tokens":2`)
-	if r.StatusCode != 502 || !strings.Contains(r.text, "worker_failed") || a.requests() != 1 || b.requests() != 1 {
+	if r.StatusCode != 502 || !strings.Contains(r.text, "worker_failed") || a.requests() != 3 || b.requests() != 3 {
 		t.Errorf("%s %s after %d and %d", r.Status, r.text, a.requests(), b.requests())
 	}
 	for _, w := range []*worker{a, b} {

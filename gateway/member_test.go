@@ -312,7 +312,7 @@ func TestSteer(t *testing.T) {
 // refuses a worker with another one.
 func TestTakesTokenizer(t *testing.T) {
 	dir := t.TempDir()
-	text, err := os.ReadFile(filepath.Join("..", "..", "tokenizer", "testdata", "tokenizer.json"))
+	text, err := os.ReadFile(filepath.Join("..", "tokenizer", "testdata", "tokenizer.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
