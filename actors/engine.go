@@ -23,8 +23,8 @@ type engineActor struct {
 	pending chan pendingStep
 	waiter  sync.WaitGroup
 	carrier *stores.Carrier // nil: there are no tiers
-	stop    chan struct{}    // closed to stop watcher
-	watcher sync.WaitGroup   // the goroutine that watches the carrier
+	stop    chan struct{}   // closed to stop watcher
+	watcher sync.WaitGroup  // the goroutine that watches the carrier
 	sought  map[stores.ProbeID]*seek
 	probes  stores.ProbeID // the last one used
 }

@@ -33,8 +33,8 @@ var onlyImporters = map[string][]string{
 	"github.com/prometheus/client_golang":     {"server", "gateway", "gateway/replica", "internal/figures"},
 	"charm.land/bubbletea":                    {"cmd/coppice"},
 	"charm.land/lipgloss":                     {"cmd/coppice"},
-	"github.com/ebitengine/purego":            {"engine/cuda/cudrv/dlopen"},
-	"gorgonia.org/cu":                         {"engine/cuda/cudrv/cu"},
+	"github.com/ebitengine/purego":            {"engine/cuda/cudrv/internal/dlopen"},
+	"gorgonia.org/cu":                         {"engine/cuda/cudrv/internal/cu"},
 }
 
 // coreNever lists packages of the standard library and zap that packages of ring core may not import.

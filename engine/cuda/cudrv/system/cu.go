@@ -4,7 +4,7 @@ package system
 
 import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/cu"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/cu"
 )
 
 // Open returns the driver that the program is linked with.

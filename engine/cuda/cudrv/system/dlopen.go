@@ -4,7 +4,7 @@ package system
 
 import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/dlopen"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/dlopen"
 )
 
 // Open opens the driver's library. It fails with cudrv.ErrUnavailable without a usable driver, and

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/cudrvtest"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/cudrvtest"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )

@@ -5,7 +5,7 @@
 // that cuda.h declares, so that a program for the toolkit's library links with this one
 // too. Only CI runs it.
 //
-//	go run ./engine/cuda/cudrv/stub/source -header cuda.h >stub.c
+//	go run ./engine/cuda/cudrv/internal/stub/source -header cuda.h >stub.c
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"os"
 	"regexp"
 
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/stub"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub"
 )
 
 var declared = regexp.MustCompile(`\bcu[A-Z]\w*`)

@@ -4,7 +4,7 @@
 // headers and build tag cuda; without the tag it is empty.
 //
 // The package init of gorgonia.org/cu ends the process if cuInit fails. So other packages
-// import this one only with the tag, and the default driver is cudrv/dlopen.
+// import this one only with the tag, and the default driver is cudrv/internal/dlopen.
 //
 //	driver := cu.Driver{}
 //	c, err := driver.Open(0)

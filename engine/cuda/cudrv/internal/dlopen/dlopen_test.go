@@ -15,8 +15,8 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/cudrvtest"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/stub"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/cudrvtest"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )

@@ -9,7 +9,7 @@ import (
 // TestNotInTheDefaultBinary checks that no package of a build without tags depends on gorgonia.org/cu,
 // which ends a process on a machine without a GPU, and that this package with the tag cuda does.
 func TestNotInTheDefaultBinary(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "../../../../...").CombinedOutput()
+	out, err := exec.Command("go", "list", "-deps", "../../../../../...").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -5,9 +5,9 @@ package cu
 import (
 	"testing"
 
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/cudrvtest"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/stub"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/stub/linked"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/cudrvtest"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub/linked"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )

@@ -11,7 +11,7 @@ import "C"
 import (
 	"unsafe"
 
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/stub"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub"
 )
 
 var current *stub.Stub
