@@ -73,25 +73,39 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-var every = flag.Bool("every", false, "run the whole suite on models of all architectures and head sizes, two minutes")
+var (
+	every     = flag.Bool("every", false, "run the whole suite on models of all architectures and head sizes, two minutes")
+	allShapes = flag.Bool("shapes", false, "run the checks of kernels on these models, and the whole suite without graphs")
+)
+
+// modelFree names the checks of sampling, of copies and of the contract, which depend on no model. TestConformance runs them.
+var modelFree = []string{
+	"preempt-resume", "moves", "slot-reuse", "ownership", "stale-poison", "row-error", "seed", "penalties", "mask", "masks", "bias",
+	"answers", "validation", "busy", "close", "stats",
+}
 
 // TestConformanceOfShapes runs check batch-mix on models of several architectures and head sizes, and
-// check deferred on the nano model without graphs. With -every it runs all checks, on more models.
+// check deferred on the nano model without graphs. With -shapes it runs all checks of kernels, on
+// more models; with -every all checks.
 func TestConformanceOfShapes(t *testing.T) {
 	if cuda.RaceDetector {
 		t.Skip("the nano model is enough")
 	}
 	shapes := []string{"qwen3-d32-bf16", "llama-d80-f16", "qwen3-d96-bf16"}
-	if *every {
+	if *every || *allShapes {
 		shapes = append(shapes, "llama3-d64-bf16", "llama-bias-f16", "mistral-bf16", "qwen2-d16-bf16", "qwen2-d128-f16", "qwen3-d16-bf16")
 	}
 	for _, name := range shapes {
 		m := cuda.OpenGolden(t, name, false)
 		factory := func(t testing.TB, o enginetest.Options) engine.Backend { return open(t, m, o) }
-		if *every {
+		if *every || *allShapes {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel() // each uses one processor
-				enginetest.Run(t, factory)
+				if *every {
+					enginetest.Run(t, factory)
+				} else {
+					enginetest.Run(t, factory, modelFree...)
+				}
 			})
 		} else if err := enginetest.Try(t, factory, "batch-mix"); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -103,7 +117,7 @@ func TestConformanceOfShapes(t *testing.T) {
 	}
 	t.Cleanup(func() { m.Close() })
 	factory := func(t testing.TB, o enginetest.Options) engine.Backend { return open(t, m, o, noGraphs) }
-	if *every {
+	if *every || *allShapes {
 		t.Run("without graphs", func(t *testing.T) {
 			t.Parallel()
 			enginetest.Run(t, factory)
