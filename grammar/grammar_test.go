@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/coppice-llm/coppice/kv"
 )
+
+var grammars = flag.Uint64("grammars", 120, "how many random grammars TestMasksMatchRules tries")
 
 func vocabularyOf(tokens []string) *Vocabulary {
 	return NewVocabulary(len(tokens), func(t kv.Token) []byte { return []byte(tokens[t]) })
@@ -205,7 +208,7 @@ func TestBytesWithoutTokens(t *testing.T) {
 
 func TestMasksMatchRules(t *testing.T) {
 	tried, compiled := 0, 0
-	seeds := uint64(240)
+	seeds := *grammars
 	if testing.Short() {
 		seeds = 60
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	chaosFor  = flag.Duration("chaos-for", 10*time.Second, "duration of TestFleetChaos")
+	chaosFor  = flag.Duration("chaos-for", 5*time.Second, "duration of TestFleetChaos")
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the faults of TestFleetChaos")
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/gateway"
 )
 
-var fleetRequests = flag.Int("fleet-requests", 480, "requests of TestFleetComputesOnce")
+var fleetRequests = flag.Int("fleet-requests", 240, "requests of TestFleetComputesOnce")
 
 // realFleet is a fleet of workers and a router, each a separate process.
 type realFleet struct {

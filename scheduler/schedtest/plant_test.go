@@ -2,8 +2,11 @@ package schedtest
 
 import (
 	"errors"
+	"flag"
 	"testing"
 )
+
+var plantWorlds = flag.Int("plant-worlds", 2, "TestPlants: in how many worlds each bug must be found")
 
 // TestPlants: each bug that can be planted is found in several worlds, always by its own
 // checker. In some worlds a bug has no opportunity, or no effect.
@@ -14,7 +17,7 @@ func TestPlants(t *testing.T) {
 			if plant == Starve || plant == Favour || plant.fair() {
 				steps = 300 // a waiting request must be passed over often
 			}
-			for seed := uint64(1); seed <= 200 && found < 3; seed++ {
+			for seed := uint64(1); seed <= 200 && found < *plantWorlds; seed++ {
 				_, err := RunTwin(Options{Seed: seed, Steps: steps}.planted(plant))
 				if err == nil {
 					continue
@@ -30,8 +33,8 @@ func TestPlants(t *testing.T) {
 					t.Log(err)
 				}
 			}
-			if found < 3 {
-				t.Errorf("found in %d of 200 worlds, want 3 or more", found)
+			if found < *plantWorlds {
+				t.Errorf("found in %d of 200 worlds, want %d or more", found, *plantWorlds)
 			}
 		})
 	}

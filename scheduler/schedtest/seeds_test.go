@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	seedCount = flag.Int("seeds", 60, "how many worlds TestSeeds plays")
+	seedCount = flag.Int("seeds", 30, "how many worlds TestSeeds and its like play")
 	firstSeed = flag.Uint64("first", 1, "the first seed of TestSeeds")
 	stepCount = flag.Int("steps", 300, "plans while requests arrive, in TestSeeds")
 )
