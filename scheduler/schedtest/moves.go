@@ -68,6 +68,17 @@ func newLower(r *rig, cfg *tiering.Config) lower {
 // busy reports whether the scheduler has not been told the end of some move.
 func (l *lower) busy() bool { return len(l.moves)+l.messages > 0 }
 
+// reading reports whether a part of o's prompt is read from a lower tier.
+func (l *lower) reading(o *order) bool {
+	for _, c := range l.moves {
+		x := &c.Extent
+		if end := x.Start + len(x.Tokens); c.Kind == tiering.Read && end <= len(o.req.Prompt) && slices.Equal(o.req.Prompt[x.Start:end], x.Tokens) {
+			return true
+		}
+	}
+	return false
+}
+
 // begin starts the moves of the plan p and applies its cancellations. It returns an error
 // if the device is lost.
 func (l *lower) begin(p *scheduler.Plan) error {

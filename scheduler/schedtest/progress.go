@@ -53,7 +53,7 @@ func (c *progress) planned(p *scheduler.Plan, rows []rowView) {
 				break
 			}
 			older := o.samples[0]
-			if older.binds > 0 || older.ended || boundIn(p, older) {
+			if older.binds > 0 || older.ended || boundIn(p, older) || c.r.lower.reading(o) {
 				continue
 			}
 			c.passed[older]++
@@ -91,7 +91,8 @@ func boundIn(p *scheduler.Plan, s *sample) bool {
 
 // overtakers returns how many later samples may be admitted before the samples of o:
 // MaxBypass while o does not fit; those admitted while o waits for the same prefix to be
-// computed; and those that the policy prefers. Each OldestEvery-th admission goes to the
+// computed; and those that the policy prefers. Those admitted while a part of o's prompt is read from a lower tier don't count:
+// o may wait for it until the read's deadline, however many are served. Each OldestEvery-th admission goes to the
 // oldest, and counts as a bypass if the oldest does not fit, so the policy's preference is
 // bounded too. An older request that is preempted may be the oldest several times: under
 // Priority once for each of its tokens. The result 0 means no bound: under DLPM, which is fair to tenants and not to

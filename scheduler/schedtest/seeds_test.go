@@ -96,6 +96,7 @@ var onceFailed = []struct {
 	{Options{Seed: 110010519, Steps: 300, Faults: true, Tiers: true}, "a write began of an extent that had left the device with its parent, whose pages another public length had put on another path"},
 	{Options{Seed: 120009754, Steps: 300}, "the same"},
 	{Options{Seed: 120019851, Steps: 300}, "the progress checker counted an older request as the oldest once, though it was preempted and admitted again"},
+	{Options{Seed: 120041770, Steps: 300}, "the progress checker counted requests that were served while an older one waited for a read from disk"},
 	{Options{Seed: 91600404, Steps: 300, Faults: true, Tiers: true}, "the failed checker took another process's record for that of a failed request"},
 	{Options{Seed: 91600700, Steps: 300, Faults: true, Tiers: true}, "the same"},
 	{Options{Seed: 91600632, Steps: 300, Faults: true, Tiers: true}, "a request waited for a read that could not begin: the write that it waited for had failed"},
