@@ -2,128 +2,32 @@ package coppice
 
 import (
 	"context"
-	"log/slog"
-	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/actors"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/budget"
-	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool"
-	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Config configures a Node. Backend is required.
-type Config struct {
-	// Backend computes; engine/cpu has one. Once Open has succeeded, the Node owns and closes
-	// it.
-	Backend engine.Backend
-	// Tokenizer encodes prompts and decodes outputs. Default: none; requests are given as
-	// tokens then, and pieces have no text.
-	Tokenizer *tokenizer.Tokenizer
-	// Template renders the conversations of Chat. Default: none; Chat fails then.
-	Template *chat.Template
-	// EOS lists the tokens that end an output, such as Config().EOS of a model. Default: the
-	// tokenizer's.
-	EOS []kv.Token
-	// Scheduler sets the policy, the token budget of a step, priorities, tenants, the cache and
-	// its events. Its MaxQueued has a default of its own here: MaxRequests, or with Displace
-	// (MaxRequests - MaxRunning) * 3/4.
-	Scheduler scheduler.Config
-	// MaxRequests bounds the open requests, waiting ones included; a request with n samples
-	// counts n times. Default: 1024.
-	MaxRequests int
-	// Tokenizers is the number of workers that encode. Default: half of GOMAXPROCS, 1 to 4.
-	Tokenizers int
-	// FormatTimeout bounds the compilation of one Request.Format. Default: 5 s.
-	FormatTimeout time.Duration
-	// FormatBytes bounds the memory of the cache of compiled formats. Default: 256 MiB.
-	FormatBytes int
-	// Memory bounds the bytes that open requests keep on the Go heap: package server charges bodies,
-	// texts, rendered conversations and outputs to it, and the Node buffers of its tokenizers.
-	// Several Nodes of a process may share one. Default: NewMemory(1 << 30).
-	Memory *Memory
-	// EventRing is the number of cache events kept for late readers. Default: 65536.
-	EventRing int
-	// Tiers hold KV evicted from the device. Default: none; evicted KV is dropped.
-	Tiers Tiers
-	// Pool is a page pool shared with other Nodes of this process whose backends keep their KV
-	// in the same memory; it must have as many pages as the backend. Each Node is guaranteed its
-	// share, and may use pages that the others do not need. Default: a pool of the Node's own.
-	Pool *Pool
-	// Log receives failures and, at debug level, steps. Default: LogHandler.
-	Log *zap.Logger
-	// LogHandler receives the same where Log is nil. Default: nothing is logged.
-	LogHandler slog.Handler
-}
-
-// Tiers configures the storage below device memory, to which evicted KV is offloaded.
-type Tiers struct {
-	// HostBytes is the host memory for KV. Default: 0, none.
-	HostBytes int64
-	// Disk is a directory for at most DiskBytes of KV, used by one process at a time. Its
-	// contents survive a restart. Default: none.
-	Disk      string
-	DiskBytes int64
-	// Share is a directory for at most ShareBytes of KV that several processes use at once.
-	// Default: none.
-	Share      string
-	ShareBytes int64
-	// Shrink permits that KV is dropped because DiskBytes or ShareBytes is smaller than the size
-	// recorded in the directory. Without it, a disk keeps room for what it holds, and a shared
-	// directory keeps its size; the log says so.
-	Shrink bool
-	// Sealer, unless nil, encrypts and authenticates the KV in Disk and Share. Host memory is not
-	// sealed. mempool.NewSealer makes one from secrets.
-	Sealer *mempool.Sealer
-	// Required makes Open fail if a tier can't be opened. Without it the node starts without
-	// that tier and logs a warning. An invalid configuration always fails.
-	Required bool
-	// Stores are further stores, at most one per tier. Once Open has succeeded, the Node owns
-	// and closes them.
-	Stores []mempool.Store
-	// ExtentPages is the number of pages that move together. Default: the smallest power of two
-	// whose pages hold at least 1 MiB.
-	ExtentPages int
-	// Write selects when KV is copied from the device to the tier below. Default:
-	// tiering.WriteBack.
-	Write tiering.Mode
-	// Flush bounds the time for which Close writes KV from the device and host memory to Disk
-	// and Share. Default: 10 s; negative: nothing is written.
-	Flush time.Duration
-	// TokenSeconds is the time to compute one prompt token, used until steps have been measured.
-	// KV whose fetch would take longer than computing it is not fetched. Default: 0, at first
-	// everything is fetched.
-	TokenSeconds float64
-}
-
 // Memory is a number of bytes that open requests share. Used returns those in use, and Most all.
-type Memory = budget.Budget
+type Memory = actors.Memory
 
 // NewMemory returns a Memory of the given number of bytes.
 func NewMemory(bytes int64) *Memory { return budget.New(bytes) }
 
-// Pool is a pool of pages that several Nodes share.
-type Pool struct{ inner *actors.Pool }
+// Pool is a pool of pages that several Nodes share. SharePages returns the number of pages guaranteed to each Node; no
+// request may need more.
+type Pool = actors.Pool
 
 // NewPool makes a pool of that many pages, for at most as many Nodes at a time as nodes
 // says.
 func NewPool(pages, nodes int) (*Pool, error) {
 	p, err := actors.NewPool(pages, nodes)
-	if err != nil {
-		return nil, public(err)
-	}
-	return &Pool{p}, nil
+	return p, public(err)
 }
-
-// SharePages returns the number of pages guaranteed to each Node; no request may need more.
-func (p *Pool) SharePages() int { return p.inner.SharePages() }
 
 // Node is a running scheduler around one backend. Its methods may be called from any goroutine.
 type Node struct {
@@ -136,15 +40,7 @@ type Node struct {
 // Open starts a Node. It reports all faults of cfg at once. If it fails, the caller still owns
 // Backend.
 func Open(cfg Config) (*Node, error) {
-	inner := actors.Config{
-		Backend: cfg.Backend, Tokenizer: cfg.Tokenizer, EOS: cfg.EOS, Scheduler: cfg.Scheduler, MaxRequests: cfg.MaxRequests, Tokenizers: cfg.Tokenizers,
-		FormatTimeout: cfg.FormatTimeout, FormatBytes: cfg.FormatBytes, EventRing: cfg.EventRing, Tiers: actors.Tiers(cfg.Tiers), Memory: cfg.Memory,
-		Log: slogcore.Choose(cfg.Log, cfg.LogHandler),
-	}
-	if cfg.Pool != nil {
-		inner.Pool = cfg.Pool.inner
-	}
-	sys, err := actors.Start(inner)
+	sys, err := actors.Start(cfg)
 	if err != nil {
 		return nil, public(err)
 	}
@@ -155,21 +51,10 @@ func Open(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// Text is a text for Node.Tokenize.
-type Text struct {
-	Tenant   string // the tenant whose turn it takes
-	Text     string
-	Rendered bool  // as in Request
-	Plain    []int // as in Request
-	// Bounded refuses a text that is too long for any prompt, as Generate does. Otherwise the
-	// whole text is encoded.
-	Bounded bool
-}
-
 // Tokenize encodes a text as a prompt is encoded, when its tenant has its turn. It does not
 // count against MaxRequests; see Enter. Without a tokenizer it fails with ErrInvalid.
 func (n *Node) Tokenize(ctx context.Context, t Text) ([]kv.Token, error) {
-	tokens, err := n.sys.Tokenize(ctx, actors.Text(t))
+	tokens, err := n.sys.Tokenize(ctx, t)
 	return tokens, public(err)
 }
 

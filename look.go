@@ -7,47 +7,16 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/actors"
-	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Stats holds the figures of a Node.
-type Stats struct {
-	Scheduler scheduler.Metrics
-	// Tenants lists the tenants with open requests, and under the policy DLPM also those with
-	// debt or credit left, by name.
-	Tenants []scheduler.TenantUsage
-	// Engine sums the backend's figures over all steps.
-	Engine engine.StepStats
-	// Tiers lists the tiers below the device, the fastest first.
-	Tiers []TierStats
-	// LeakedPages is the number of pages without an owner: neither free nor in use, or after
-	// Close not returned to the pool. Always 0, else a bug.
-	LeakedPages int
-}
-
-// TierStats holds the figures of a tier below the device.
-type TierStats struct {
-	Tier kv.Tier
-	scheduler.TierMetrics
-	CapacityBytes int64
-	TierFailures
-}
-
-// TierFailures counts the operations of a tier that failed, by reason.
-type TierFailures = actors.TierFailures
-
 // Stats returns the current figures, or the final ones after Close.
 func (n *Node) Stats(ctx context.Context) (Stats, error) {
 	st, err := n.sys.Stats(ctx)
-	tiers := make([]TierStats, len(st.Tiers))
-	for i, t := range st.Tiers {
-		tiers[i] = TierStats(t)
-	}
-	return Stats{Scheduler: st.Scheduler, Tenants: st.Tenants, Engine: st.Engine, Tiers: tiers, LeakedPages: st.LeakedPages}, public(err)
+	return st, public(err)
 }
 
 // ask calls the function at on the scheduler's goroutine, between two steps, and returns

@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"sync"
-	"time"
 
 	"github.com/coppice-llm/coppice/actors"
 	"github.com/coppice-llm/coppice/engine"
@@ -33,60 +32,13 @@ type Output struct {
 	Ending
 }
 
-// Piece is the output of one sample since its previous Piece: usually the token of one step,
-// more for a slow caller. Pieces of different samples alternate.
-type Piece struct {
-	Sample int        // index of the sample, from 0
-	Text   string     // complete UTF-8; empty while a character is incomplete
-	Tokens []kv.Token // as sampled, including stop tokens; read only
-	// Logprobs are the log-probabilities of Tokens, and Top the most probable tokens at each
-	// position, best first. Both are nil unless Request.Sampling requests them.
-	Logprobs []float32
-	Top      [][]engine.TokenLogprob
-	// PromptLogprobs are the log-probabilities of the prompt's tokens, NaN for the first;
-	// PromptTop are the most probable tokens at each position. They are in the first piece of
-	// sample 0, if Request.PromptLogprobs is set.
-	PromptLogprobs []float32
-	PromptTop      [][]engine.TokenLogprob
-	Ending         *Ending // in the last piece of the sample, else nil
-	Final          bool    // the last piece of the request
-	// Begun marks a piece without output, before all others, if Request.Begun is set: a sample
-	// has entered a step for the first time.
-	Begun bool
-}
-
-// Reason is the reason that a sample ended.
-type Reason = scheduler.Reason
-
-// The reasons of an Ending.
+// The reasons of an Ending, of type scheduler.Reason.
 const (
 	Stop   = scheduler.Stop   // a stop or end-of-text token, a stop string, a complete Format
 	Length = scheduler.Length // MaxTokens
 	Abort  = scheduler.Abort  // the caller left, or a time limit passed
 	Failed = scheduler.Failed // see Ending.Err
 )
-
-// Ending describes how a sample ended, and the tokens, KV and time that it used.
-type Ending struct {
-	Reason       Reason
-	Err          error      // nil for Stop and Length
-	Tokens       []kv.Token // prompt and output, from which a next turn can continue; read only
-	PromptTokens int
-	CachedTokens int // prompt tokens found in the cache
-	// CachedByTier splits CachedTokens by the tier that held them when the request came.
-	CachedByTier [kv.Tiers]int
-	// ComputedTokens counts the other prompt tokens; fewer if the sample ended early.
-	ComputedTokens int
-	OutputTokens   int
-	StopString     string // the stop string that ended the output, or ""
-	Preemptions    int
-	LogitDigest    uint64        // over the logit bits of all output tokens, if Request.Digest is set
-	Queued         time.Duration // time in the scheduler's queue
-	FirstToken     time.Duration // time from the submission to the scheduler to the first token
-	Total          time.Duration // time from the submission to the scheduler to the end
-	// Timeline lists the events of the sample, oldest first, if Request.Timeline is set.
-	Timeline []scheduler.Mark
-}
 
 // Bill sums up the samples of one request, whatever order they ended in. The prompt counts
 // once. Aborted and failed samples count as far as they were computed.
@@ -120,7 +72,7 @@ type Stream struct{ inner *actors.Stream }
 // Stream starts a request and returns a handle. Call Next until io.EOF, or Abort. Its error is
 // a refusal; errors found later are returned by Next.
 func (n *Node) Stream(req Request) (*Stream, error) {
-	s, err := n.sys.Open(req.inner())
+	s, err := n.sys.Open(req)
 	if err != nil {
 		return nil, public(err)
 	}
@@ -132,13 +84,9 @@ func (n *Node) Stream(req Request) (*Stream, error) {
 // Next aborts the request and returns the cause; the endings can then still be read by a Next
 // with another context, once the current step has finished.
 func (s *Stream) Next(ctx context.Context) (Piece, error) {
-	p, err := s.inner.Next(ctx)
-	if err == io.EOF && p.Ending == nil {
+	piece, err := s.inner.Next(ctx)
+	if err == io.EOF && piece.Ending == nil {
 		return Piece{}, err
-	}
-	piece := Piece{
-		Sample: p.Sample, Text: p.Text, Tokens: p.Tokens, Logprobs: p.Logprobs, Top: p.Top, PromptLogprobs: p.PromptLogprobs, PromptTop: p.PromptTop,
-		Ending: (*Ending)(p.Ending), Final: p.Final, Begun: p.Begun,
 	}
 	if err != nil {
 		if err = public(err); piece.Ending != nil {

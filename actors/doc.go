@@ -3,6 +3,10 @@
 // nothing about requests, pages or tokens: the scheduler does, a plain value
 // that its actor drives. Only this package imports protoactor.
 //
+// Config, Request, Piece, Ending and the types in them are also those of package coppice, whose
+// Node is a System with its Template and the words of public errors: their comments are for its
+// users, and api.go of the root shows them.
+//
 // The stages of a request, and where they run:
 //
 //	Open (caller)  door.go       a credit, or refusal; the stream is registered

@@ -9,16 +9,15 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Format constrains the text of an output. At most one field may be set; the zero value permits
-// any text.
+// Format constrains the text of an output. At most one field may be set.
 type Format struct {
 	// JSON permits any JSON object.
 	JSON bool
-	// JSONSchema permits the JSON values that the schema describes. The schema is JSON itself.
+	// JSONSchema permits the JSON values that this schema describes. The schema is JSON itself.
 	JSONSchema string
-	// Regexp permits the texts that the expression matches from beginning to end. Syntax: RE2.
+	// Regexp permits the texts that this expression matches from beginning to end. Syntax: RE2.
 	Regexp string
-	// Calls permits calls of tools, as jsonschema.Calls describes them, given as JSON: {"tools":
+	// Calls permits calls of tools, as jsonschema.Calls describes them, in JSON: {"tools":
 	// [{"name": …, "parameters": SCHEMA}], "most": 4, "answer": SCHEMA}. Both parameters and
 	// answer are optional.
 	Calls string

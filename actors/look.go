@@ -30,17 +30,18 @@ func ask[T any](ctx context.Context, s *System, at func(*schedulerActor) T) (ans
 	return answer, err
 }
 
-// Stats holds a system's figures.
+// Stats holds the figures of a Node.
 type Stats struct {
 	Scheduler scheduler.Metrics
 	// Tenants lists the tenants with open requests, and under the policy DLPM also those with
 	// debt or credit left, by name.
 	Tenants []scheduler.TenantUsage
-	Engine  engine.StepStats // summed over all steps, as the backend counted them
+	// Engine sums the backend's figures over all steps.
+	Engine engine.StepStats
 	// Tiers lists the tiers below the device, the fastest first.
 	Tiers []TierStats
-	// LeakedPages counts pages without an owner: pages granted to the scheduler that its books
-	// do not have, or, after the end, pages not returned to the pool. Always 0, else a bug.
+	// LeakedPages is the number of pages without an owner: neither free nor in use, or after
+	// Close not returned to the pool. Always 0, else a bug.
 	LeakedPages int
 }
 

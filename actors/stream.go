@@ -17,48 +17,46 @@ import (
 )
 
 // Piece is the output of one sample since its previous Piece: usually the token of one step,
-// more if the caller reads slowly. Pieces of different samples alternate.
+// more for a slow caller. Pieces of different samples alternate.
 type Piece struct {
 	Sample int        // index of the sample, from 0
 	Text   string     // complete UTF-8; empty while a character is incomplete
 	Tokens []kv.Token // as sampled, including stop tokens; read only
 	// Logprobs are the log-probabilities of Tokens, and Top the most probable tokens at each
-	// position, best first. Both are nil unless requested.
+	// position, best first. Both are nil unless Request.Sampling requests them.
 	Logprobs []float32
 	Top      [][]engine.TokenLogprob
-	// PromptLogprobs, if requested, are in the first piece of sample 0: one for each token of
-	// the prompt, NaN for the first.
+	// PromptLogprobs are the log-probabilities of the prompt's tokens, NaN for the first;
+	// PromptTop are the most probable tokens at each position. They are in the first piece of
+	// sample 0, if Request.PromptLogprobs is set.
 	PromptLogprobs []float32
-	// PromptTop, if requested, comes with PromptLogprobs: the most probable tokens at each
-	// position.
-	PromptTop [][]engine.TokenLogprob
-	Ending    *Ending // set in the last piece of the sample
-	Final     bool    // the last piece of the request
-	// Begun marks a piece without output: a sample of the request is in a step for the first
-	// time. Requested by Request.Begun, it comes before all other pieces.
+	PromptTop      [][]engine.TokenLogprob
+	Ending         *Ending // in the last piece of the sample, else nil
+	Final          bool    // the last piece of the request
+	// Begun marks a piece without output, before all others, if Request.Begun is set: a sample
+	// has entered a step for the first time.
 	Begun bool
 }
 
-// Ending describes how a request, or one of its samples, ended, and the tokens, KV and time that it used.
+// Ending describes how a sample ended, and the tokens, KV and time that it used.
 type Ending struct {
 	Reason       scheduler.Reason
-	Err          error
+	Err          error      // nil for Stop and Length
 	Tokens       []kv.Token // prompt and output, from which a next turn can continue; read only
 	PromptTokens int
-	CachedTokens int
-	// CachedByTier splits CachedTokens by the tier that held them when the request arrived.
+	CachedTokens int // prompt tokens found in the cache
+	// CachedByTier splits CachedTokens by the tier that held them when the request came.
 	CachedByTier [kv.Tiers]int
-	// ComputedTokens counts the prompt tokens that were computed: those not cached, or fewer
-	// if the sample ended before.
+	// ComputedTokens counts the other prompt tokens; fewer if the sample ended early.
 	ComputedTokens int
 	OutputTokens   int
 	StopString     string // the stop string that ended the output, or ""
 	Preemptions    int
-	LogitDigest    uint64        // over the logit bits of all output tokens, if requested
-	Queued         time.Duration // Queued, FirstToken and Total count from the submission to the scheduler
-	FirstToken     time.Duration
-	Total          time.Duration
-	// Timeline, if requested, lists the request's events, oldest first.
+	LogitDigest    uint64        // over the logit bits of all output tokens, if Request.Digest is set
+	Queued         time.Duration // time in the scheduler's queue
+	FirstToken     time.Duration // time from the submission to the scheduler to the first token
+	Total          time.Duration // time from the submission to the scheduler to the end
+	// Timeline lists the events of the sample, oldest first, if Request.Timeline is set.
 	Timeline []scheduler.Mark
 }
 

@@ -1,11 +1,8 @@
 package actors
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,8 +12,6 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/grammar"
-	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -25,87 +20,6 @@ import (
 
 // ErrClosed ends requests that are open at Close, and refuses later ones.
 var ErrClosed = errors.New("actors: closed")
-
-// Config configures a System. Backend is required.
-type Config struct {
-	// Backend computes. Once Start has succeeded, the System owns and closes it.
-	Backend engine.Backend
-	// Tokenizer turns text into tokens and back. Without one, requests must be
-	// given as tokens and pieces carry no text.
-	Tokenizer *tokenizer.Tokenizer
-	// EOS lists the tokens that end an output. Default: the tokenizer's.
-	EOS []kv.Token
-	// Scheduler sets policy and limits. Its MaxQueued counts waiting samples; its default and
-	// maximum is MaxRequests. With Displace the default is (MaxRequests - MaxRunning) * 3/4: the
-	// scheduler's queue then fills before this door does, so that a request of higher priority
-	// still reaches the queue and can displace a waiting one.
-	Scheduler scheduler.Config
-	// MaxRequests bounds the open requests; a request with n samples counts n times. Beyond it
-	// Open returns scheduler.ErrQueueFull. Default 1024.
-	MaxRequests int `default:"1024" min:"1"`
-	// Tokenizers is the number of tokenizer workers. Default: half of GOMAXPROCS, at least 1 and
-	// at most 4.
-	Tokenizers int `min:"1"`
-	// FormatTimeout bounds the time to compile one Request.Format. Default 5 s.
-	FormatTimeout time.Duration `default:"5s" min:"0s"`
-	// FormatBytes bounds the memory of the cache of compiled formats. Default 256 MiB.
-	FormatBytes int `default:"256<<20" min:"1"`
-	// Memory bounds the memory of open requests; large buffers of the tokenizers are charged to it.
-	// Default: 1 GiB.
-	Memory *budget.Budget
-	// EventRing is the number of events that the log keeps for late readers. Default 65536.
-	EventRing int `default:"1<<16" min:"1"`
-	// Tiers configures the storage below device memory, to which evicted KV is offloaded.
-	// Default: none. With tiers, Backend must implement engine.Mover.
-	Tiers Tiers
-	// Pool is a page pool shared with other Systems whose backends keep their KV in the same
-	// memory. It must have as many pages as the backend. Default: a pool of the System's own.
-	Pool *Pool
-	// Log receives failures and, at debug level, steps. Default: none.
-	Log *zap.Logger
-}
-
-func (c Config) withDefaults() Config {
-	c = bounds.Fill(c)
-	c.Tokenizers = cmp.Or(c.Tokenizers, min(max(runtime.GOMAXPROCS(0)/2, 1), 4))
-	if c.EOS = slices.Clone(c.EOS); c.EOS == nil && c.Tokenizer != nil {
-		c.EOS = c.Tokenizer.EOS()
-	}
-	if c.Memory == nil {
-		c.Memory = budget.New(1 << 30)
-	}
-	if c.Log == nil {
-		c.Log = zap.NewNop()
-	}
-	if c.Tiers.Flush == 0 {
-		c.Tiers.Flush = DefaultFlush
-	}
-	// MaxRequests is usually the limit that binds; the scheduler's MaxQueued counts samples,
-	// too.
-	if c.Scheduler.MaxQueued == 0 {
-		c.Scheduler.MaxQueued = c.MaxRequests
-		if c.Scheduler.Displace && c.Backend != nil {
-			running := c.Scheduler.WithDefaults(c.Backend.Info()).MaxRunning
-			c.Scheduler.MaxQueued = max(1, (c.MaxRequests-running)*3/4)
-		}
-	}
-	return c
-}
-
-func (c Config) validate() error {
-	errs := []error{bounds.Check("actors", c), c.Tiers.validate()}
-	if c.Backend == nil {
-		errs = append(errs, errors.New("actors: Backend is nil, give one (engine/cpu has one)"))
-	}
-	if q := c.Scheduler.MaxQueued; q > c.MaxRequests {
-		errs = append(errs, fmt.Errorf("actors: Scheduler.MaxQueued is %d, want at most MaxRequests, %d", q, c.MaxRequests))
-	}
-	if c.Backend != nil && c.Tokenizer != nil && c.Tokenizer.VocabSize() > c.Backend.Info().Vocab {
-		errs = append(errs, fmt.Errorf("actors: the tokenizer has %d tokens, the model %d: the tokenizer belongs to another model",
-			c.Tokenizer.VocabSize(), c.Backend.Info().Vocab))
-	}
-	return errors.Join(errs...)
-}
 
 // System is a running set of actors around one backend. Its methods may be
 // called from any goroutine.
@@ -277,7 +191,7 @@ func (s *System) end(p *process) {
 func (s *System) Tokenizer() *tokenizer.Tokenizer { return s.cfg.Tokenizer }
 
 // Memory returns Config.Memory, or its default.
-func (s *System) Memory() *budget.Budget { return s.cfg.Memory }
+func (s *System) Memory() *Memory { return s.cfg.Memory }
 
 // MaxRequests returns Config.MaxRequests, defaults applied.
 func (s *System) MaxRequests() int { return s.cfg.MaxRequests }

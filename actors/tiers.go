@@ -19,15 +19,16 @@ import (
 // DefaultFlush is the default of Tiers.Flush.
 const DefaultFlush = 10 * time.Second
 
-// Tiers configures the storage below device memory. The zero value: none.
+// Tiers configures the storage below device memory, to which evicted KV is offloaded.
 type Tiers struct {
-	// HostBytes is the host memory that holds KV; 0: none.
+	// HostBytes is the host memory for KV. Default: 0, none.
 	HostBytes int64
 	// Disk is a directory for at most DiskBytes of KV, used by one process at a time. Its
-	// contents survive a restart.
+	// contents survive a restart. Default: none.
 	Disk      string
 	DiskBytes int64
 	// Share is a directory for at most ShareBytes of KV that several processes use at once.
+	// Default: none.
 	Share      string
 	ShareBytes int64
 	// Shrink permits that KV is dropped because DiskBytes or ShareBytes is smaller than the size
@@ -35,29 +36,30 @@ type Tiers struct {
 	// directory keeps its size; the log says so.
 	Shrink bool
 	// Sealer, unless nil, encrypts and authenticates the KV in Disk and Share. Host memory is not
-	// sealed.
+	// sealed. mempool.NewSealer makes one from secrets.
 	Sealer *mempool.Sealer
-	// Required makes Start fail if a tier can't be opened. Without it the system starts without
+	// Required makes Open fail if a tier can't be opened. Without it the node starts without
 	// that tier and logs a warning. An invalid configuration always fails.
 	Required bool
-	// Stores are further stores, at most one per tier. Once Start has succeeded, the System owns
+	// Stores are further stores, at most one per tier. Once Open has succeeded, the Node owns
 	// and closes them.
 	Stores []mempool.Store
-	// ExtentPages is the number of pages that move together, for HostBytes, Disk and Share.
-	// Default: that of mempool.LayoutOf, the smallest power-of-two number of pages that holds at least 1 MiB.
+	// ExtentPages is the number of pages that move together. Default: the smallest power of two
+	// whose pages hold at least 1 MiB.
 	ExtentPages int
-	// Write selects when KV is copied from the device to the tier below. Default
+	// Write selects when KV is copied from the device to the tier below. Default:
 	// tiering.WriteBack.
 	Write tiering.Mode
 	// Flush bounds the time for which Close writes KV from the device and host memory to Disk
-	// and Share. Default DefaultFlush; negative: nothing is written.
+	// and Share. Default: 10 s; negative: nothing is written.
 	Flush time.Duration
-	// TokenSeconds is the time to compute one prompt token; KV whose fetch would take longer
-	// than computing it is not fetched. Default 0: measured from the steps.
+	// TokenSeconds is the time to compute one prompt token, used until steps have been measured.
+	// KV whose fetch would take longer than computing it is not fetched. Default: 0, at first
+	// everything is fetched.
 	TokenSeconds float64
 }
 
-// TierStats are the figures of one tier below the device.
+// TierStats holds the figures of a tier below the device.
 type TierStats struct {
 	Tier kv.Tier
 	scheduler.TierMetrics

@@ -9,14 +9,14 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// Text is a text for Tokenize.
+// Text is a text for Node.Tokenize.
 type Text struct {
 	Tenant   string // the tenant whose turn it takes
 	Text     string
 	Rendered bool  // as in Request
 	Plain    []int // as in Request
-	// Bounded refuses a text that is longer than any prompt may be, with Open's error. Otherwise
-	// the whole text is encoded.
+	// Bounded refuses a text that is too long for any prompt, as Generate does. Otherwise the
+	// whole text is encoded.
 	Bounded bool
 }
 
