@@ -5,7 +5,7 @@ import (
 
 	"github.com/coppice-llm/coppice/actors"
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/internal/wording"
 	"github.com/coppice-llm/coppice/radixcache"
@@ -28,7 +28,7 @@ var (
 	ErrMemory        = wording.Error(budget.ErrFull)             // Config.Memory has no room for the request
 	ErrFormatTimeout = wording.Error(actors.ErrFormatTimeout)    // Request.Format took too long to compile
 	ErrClosed        = wording.Error(actors.ErrClosed)           // the Node was closed
-	ErrLagged        = wording.Error(events.ErrLagged)           // events that are no longer kept
+	ErrLagged        = wording.Error(eventlog.ErrLagged)         // events that are no longer kept
 	ErrNoCache       = wording.Error(scheduler.ErrNoCache)       // Scheduler.DisableCache is set
 	ErrContract      = wording.Error(scheduler.ErrContract)      // the backend broke its contract
 	ErrLogits        = wording.Error(engine.ErrLogits)           // the backend computed no usable logits

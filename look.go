@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/actors"
-	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -155,4 +155,4 @@ func (n *Node) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, erro
 }
 
 // EventLog returns the log that Events reads, for an [events.Publisher].
-func (n *Node) EventLog() *events.Log { return n.sys.EventLog() }
+func (n *Node) EventLog() *eventlog.Log { return n.sys.EventLog() }

@@ -5,17 +5,17 @@ import (
 	"errors"
 	"iter"
 
-	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // EventLog returns the log of cache events. It stays empty unless Config.Scheduler.Events is
 // set.
-func (s *System) EventLog() *events.Log { return s.events }
+func (s *System) EventLog() *eventlog.Log { return s.events }
 
 // Events yields the cache events in order, beginning with those of the batch whose number
-// is from, until ctx or the System ends. It yields [events.ErrLagged] if that batch is no
+// is from, until ctx or the System ends. It yields [eventlog.ErrLagged] if that batch is no
 // longer kept, and an error if Config.Scheduler.Events is not set.
 func (s *System) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, error] {
 	return func(yield func(kv.Event, error) bool) {
@@ -42,7 +42,7 @@ func (s *System) Events(ctx context.Context, from uint64) iter.Seq2[kv.Event, er
 }
 
 // dump returns Stored events of the whole cache, and the number of the first batch that is
-// not contained in them. It runs between two steps. It implements [events.Dump].
+// not contained in them. It runs between two steps. It implements [eventlog.Dump].
 func (s *System) dump(ctx context.Context) ([]kv.Event, uint64, error) {
 	type held struct {
 		stored []kv.Event

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
@@ -38,7 +38,7 @@ type System struct {
 	deliverer *process
 	processes []*process // all of the above
 	tiers     *hierarchy // nil: none configured
-	events    *events.Log
+	events    *eventlog.Log
 
 	started time.Time
 	cause   error         // why the system ended; set before ending is closed
@@ -91,7 +91,7 @@ func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*Sy
 	if err := tiers.begin(s, core); err != nil {
 		return nil, errors.Join(err, tiers.abandon())
 	}
-	s.events = events.NewLog(events.LogConfig{KeepEvents: cfg.EventRing}, s.dump)
+	s.events = eventlog.New(eventlog.Config{KeepEvents: cfg.EventRing}, s.dump)
 	s.door = newDoor(s)
 	// Spawn receivers before senders, so that every sender finds its receiver's address.
 	s.deliverer = s.spawn("deliverer", stopOnPanic, func() receiver { return &delivererActor{} })

@@ -3,8 +3,8 @@
 // decides where a request goes and keeps no index of its own: a [Subscriber] feeds a
 // [Sink].
 //
-// A [Log] numbers the events of one cache in batches without gaps, and keeps the last
-// ones. A snapshot is read from the cache itself. A [Publisher] sends the log's batches
+// A log (package eventlog) numbers the events of one cache in batches without gaps, and keeps
+// the last ones. A snapshot is read from the cache itself. A [Publisher] sends the log's batches
 // and never waits for a reader; readers notice lost batches by the numbers.
 //
 // A Subscriber has one [Cursor] per (worker, rank). After a gap it asks for a replay. If

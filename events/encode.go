@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/events/wire"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -28,23 +29,11 @@ func newEncoder(form wire.Form, dp uint32) *encoder {
 }
 
 // message returns the payload of a batch.
-func (o *encoder) message(b *Batch) []byte {
+func (o *encoder) message(b *eventlog.Batch) []byte {
 	for i := range b.Events {
 		o.add(&b.Events[i])
 	}
 	return o.payload(b.Time)
-}
-
-// snapshot returns the payloads of a cache's contents, given as Stored events. Each payload
-// keeps within the limits of a batch of log l, because a snapshot travels as ordinary batches.
-func (o *encoder) snapshot(stored []kv.Event, l *Log) (payloads [][]byte) {
-	now := time.Now()
-	for len(stored) > 0 {
-		var batch []kv.Event
-		batch, stored = l.cut(stored)
-		payloads = append(payloads, o.message(&Batch{Time: now, Events: batch}))
-	}
-	return payloads
 }
 
 // payload encodes the collected events as a batch with time at, and clears them.
@@ -57,13 +46,6 @@ func (o *encoder) payload(at time.Time) []byte {
 	return payload
 }
 
-// namesSalt reports whether the first block of Stored event ev must name its salt. That is so at
-// the start of a sequence and after a public parent. Elsewhere a reader knows the salt from the
-// parent.
-func namesSalt(ev *kv.Event) bool {
-	return ev.Namespace.Salt != "" && (!ev.HasParent || ev.PublicParent)
-}
-
 // add adds ev to the events of the batch. It panics on an event of another kind than those of a
 // log.
 func (o *encoder) add(ev *kv.Event) {
@@ -72,7 +54,7 @@ func (o *encoder) add(ev *kv.Event) {
 		parent, hasParent := ev.Parent, ev.HasParent
 		for i := range ev.Blocks {
 			b := &ev.Blocks[i]
-			o.store(ev, b, parent, hasParent, i == 0 && namesSalt(ev))
+			o.store(ev, b, parent, hasParent, i == 0 && ev.NamesSalt())
 			parent, hasParent = b.Hash, true
 		}
 	case kv.Removed:

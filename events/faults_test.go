@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -18,7 +19,6 @@ type world struct {
 	tree    *tree
 	tap     *tap
 	pub     *voice
-	ring    int                         // batches kept
 	history []map[tierHash]kv.LocalHash // before batch i
 	pipe    *pipe
 	sink    *naive
@@ -30,16 +30,16 @@ type kind struct {
 	name             string
 	epoch            bool // told by each message
 	replay, snapshot bool
-	ring             int // batches kept
+	ring             int // events that the log keeps; a batch has three, usually
 }
 
 var kinds = []kind{
-	{"ours over NATS", true, true, true, 1000},
-	{"ours over NATS, short ring", true, true, true, 3},
-	{"ours over ZMQ", false, true, true, 20},
+	{"ours over NATS", true, true, true, 3000},
+	{"ours over NATS, short ring", true, true, true, 9},
+	{"ours over ZMQ", false, true, true, 60},
 	{"snapshots alone", false, false, true, 1},
-	{"vLLM with replay", false, true, false, 1000},
-	{"vLLM with replay, short ring", false, true, false, 5},
+	{"vLLM with replay", false, true, false, 3000},
+	{"vLLM with replay, short ring", false, true, false, 15},
 	{"vLLM", false, false, false, 1},
 }
 
@@ -68,8 +68,7 @@ func newWorld(t *testing.T, k kind, seed, epoch uint64) *world {
 // begin starts a publisher over an empty cache.
 func (w *world) begin(k kind, epoch uint64) {
 	w.tap = newTap()
-	w.pub = mustPublisher(w.t, PublisherConfig{Epoch: epoch}, LogConfig{}, w.tree, w.tap)
-	w.ring = k.ring
+	w.pub = mustPublisher(w.t, PublisherConfig{Epoch: epoch}, eventlog.Config{KeepEvents: k.ring}, w.tree, w.tap)
 	w.history = []map[tierHash]kv.LocalHash{{}}
 }
 
@@ -91,7 +90,6 @@ func (w *world) restart(k kind, seed, epoch uint64) {
 func (w *world) publish(n int) Message {
 	w.pub.step(n)
 	m := w.tap.wait(len(w.history)-1, 1)[0]
-	w.pub.keep(w.ring)
 	w.history = append(w.history, maps.Clone(w.tree.held))
 	return m
 }
@@ -294,7 +292,7 @@ func TestReconnectToAnother(t *testing.T) {
 // TestReplayAlone: a publisher without snapshots is recovered exactly while it keeps all
 // its batches and none is damaged.
 func TestReplayAlone(t *testing.T) {
-	k := kind{"vLLM with replay", false, true, false, 1000}
+	k := kind{"vLLM with replay", false, true, false, 3000}
 	w := newWorld(t, k, 3, 5)
 	defer w.pub.Close()
 	for range 10 {
@@ -319,7 +317,7 @@ func TestReplayAlone(t *testing.T) {
 // TestFirstBatchesMissed: the first batches were sent after the replay request and before
 // the subscription was active. They are requested, not skipped.
 func TestFirstBatchesMissed(t *testing.T) {
-	w := newWorld(t, kind{"vLLM with replay", false, true, false, 1000}, 8, 5)
+	w := newWorld(t, kind{"vLLM with replay", false, true, false, 3000}, 8, 5)
 	defer w.pub.Close()
 	w.pipe.frames <- Frame{Kind: FrameConnected}
 	w.check("before the first batch", false)

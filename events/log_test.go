@@ -1,108 +1,20 @@
 package events
 
 import (
-	"context"
-	"errors"
 	"runtime"
 	"slices"
 	"testing"
 
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/kv"
 )
-
-// numbers returns the numbers of the kept batches from a number on.
-func numbers(t *testing.T, l *Log, from uint64) (seqs []uint64) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	for {
-		batches, err := l.Read(ctx, from)
-		if errors.Is(err, context.Canceled) {
-			return seqs
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range batches {
-			for _, ev := range b.Events {
-				if ev.Seq != b.Seq {
-					t.Errorf("an event of batch %d has number %d", b.Seq, ev.Seq)
-				}
-			}
-			seqs = append(seqs, b.Seq)
-			from = b.Seq + 1
-		}
-	}
-}
-
-func TestLogKeepsTheLast(t *testing.T) {
-	l := NewLog(LogConfig{KeepEvents: 10}, nil)
-	for n := range kv.Token(7) {
-		l.Append([]kv.Event{chain(nil, 2*n), chain(nil, 2*n+1)})
-	}
-	if got := numbers(t, l, 2); !slices.Equal(got, []uint64{2, 3, 4, 5, 6}) {
-		t.Errorf("kept are %v", got)
-	}
-	for _, from := range []uint64{0, 1, 8} {
-		if _, err := l.Read(context.Background(), from); !errors.Is(err, ErrLagged) {
-			t.Errorf("from %d: %v", from, err)
-		}
-	}
-	if !l.beat(7) || l.beat(7) {
-		t.Error("a heartbeat has the next number, or none")
-	}
-	if got := numbers(t, l, 3); !slices.Equal(got, []uint64{3, 4, 5, 6, 7}) {
-		t.Errorf("kept are %v", got)
-	}
-	l.Append(slices.Repeat([]kv.Event{{Kind: kv.Removed}}, 100)) // more than it keeps: the newest stays
-	if first, next := l.Kept(); first != 8 || next != 9 {
-		t.Errorf("kept are [%d, %d)", first, next)
-	}
-	small := NewLog(LogConfig{KeepBytes: 1000}, nil)
-	for range 9 {
-		small.Append([]kv.Event{chain(nil, 1)})
-	}
-	if first, _ := small.Kept(); first != 6 || small.bytes > 1000 {
-		t.Errorf("from %d on %d bytes are kept", first, small.bytes)
-	}
-}
-
-// TestLogEnds: a batch or the end of the log wakes a waiting reader.
-func TestLogEnds(t *testing.T) {
-	l := NewLog(LogConfig{}, nil)
-	read := make(chan error)
-	go func() {
-		_, err := l.Read(context.Background(), 0)
-		read <- err
-		_, err = l.Read(context.Background(), 1)
-		read <- err
-		_, err = l.Read(context.Background(), 2)
-		read <- err
-	}()
-	l.Append([]kv.Event{chain(nil, 1)})
-	if err := <-read; err != nil {
-		t.Error(err)
-	}
-	gone := errors.New("gone")
-	l.Close(gone)
-	if err := <-read; err != nil { // all that it held is gone
-		t.Error(err)
-	}
-	if err := <-read; err != gone {
-		t.Error(err)
-	}
-	l.Append([]kv.Event{chain(nil, 1)})
-	if _, next := l.Kept(); next != 2 {
-		t.Error("it goes on after its end")
-	}
-}
 
 // TestLogBatchLimits: no batch exceeds the limits, however many events a step has, so that
 // NATS and our own decoder accept it; and no event is lost between two batches.
 func TestLogBatchLimits(t *testing.T) {
 	const size = 64
 	tap := newTap()
-	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, tap)
+	p := mustPublisher(t, PublisherConfig{}, eventlog.Config{}, nil, tap)
 	number, hasher := kv.Token(1<<20), kv.NewHasher(kv.Namespace{}, size)
 	run := func(blocks int, media ...uint64) kv.Event {
 		ev := kv.Event{Kind: kv.Stored}
@@ -115,7 +27,7 @@ func TestLogBatchLimits(t *testing.T) {
 		hasher = kv.NewHasher(kv.Namespace{}, size)
 		return ev
 	}
-	most, events := 512<<10/(9+5*size), p.log.cfg.BatchEvents
+	most, events := 512<<10/(9+5*size), eventlog.Config{}.WithDefaults().BatchEvents
 	var evs []kv.Event
 	for range events - 2 {
 		evs = append(evs, run(1))
@@ -163,8 +75,8 @@ func heap() int64 {
 func TestEventMemory(t *testing.T) {
 	const blocks, size, step = 1_000_000 / 16, 16, 25
 	before := heap()
-	p := mustPublisher(t, PublisherConfig{}, LogConfig{KeepEvents: 500}, nil)
-	full := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil)
+	p := mustPublisher(t, PublisherConfig{}, eventlog.Config{KeepEvents: 500}, nil)
+	full := mustPublisher(t, PublisherConfig{}, eventlog.Config{}, nil)
 	fill := func(p *voice) int64 {
 		hasher := kv.NewHasher(kv.Namespace{}, size)
 		for at := 0; at < blocks; at += step {

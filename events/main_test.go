@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/events/wire"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
@@ -301,7 +302,7 @@ func differ(a, b map[tierHash]kv.LocalHash) string {
 // voice is a publisher with its log and its cache.
 type voice struct {
 	*Publisher
-	log *Log
+	log *eventlog.Log
 
 	mu   sync.Mutex
 	tree *tree
@@ -314,23 +315,16 @@ func (v *voice) step(n int) {
 	v.log.Append(v.tree.steps(n))
 }
 
-// keep makes the log drop all but the last batches.
-func (v *voice) keep(batches int) {
-	v.log.mu.Lock()
-	defer v.log.mu.Unlock()
-	v.log.batches = v.log.batches[max(0, len(v.log.batches)-batches):]
-}
-
 func (v *voice) publish(evs ...kv.Event) { v.log.Append(evs) }
 
 // mustPublisher publishes the changes of tree; a nil tree has no dump.
-func mustPublisher(t testing.TB, cfg PublisherConfig, lc LogConfig, tree *tree, transports ...Transport) *voice {
+func mustPublisher(t testing.TB, cfg PublisherConfig, lc eventlog.Config, tree *tree, transports ...Transport) *voice {
 	t.Helper()
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = -1
 	}
 	v := &voice{tree: tree}
-	v.log = NewLog(lc, func(context.Context) ([]kv.Event, uint64, error) {
+	v.log = eventlog.New(lc, func(context.Context) ([]kv.Event, uint64, error) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		_, next := v.log.Kept()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/events/wire"
 )
 
@@ -29,7 +30,7 @@ type PublisherConfig struct {
 // batches. It never waits for a reader.
 type Publisher struct {
 	cfg        PublisherConfig
-	log        *Log
+	log        *eventlog.Log
 	transports []Transport
 	ctx        context.Context
 	cancel     context.CancelFunc
@@ -52,7 +53,7 @@ type dump struct {
 // NewPublisher starts the transports and sends the batches that are appended to the log from now
 // on. Earlier batches can be replayed. The Publisher owns the transports. If a transport fails
 // to start, all are closed.
-func NewPublisher(cfg PublisherConfig, log *Log, transports ...Transport) (*Publisher, error) {
+func NewPublisher(cfg PublisherConfig, log *eventlog.Log, transports ...Transport) (*Publisher, error) {
 	if cfg.Epoch == 0 {
 		cfg.Epoch = uint64(time.Now().UnixNano())
 	}
@@ -102,10 +103,10 @@ func (p *Publisher) run(next uint64) {
 		batches, err := p.read(next)
 		switch { // by identity: the error with which a log ends may wrap anything
 		case err == errPause:
-			if p.log.beat(next) {
+			if p.log.Beat(next) {
 				p.count(func(m *PublisherMetrics) { m.Heartbeats++ })
 			}
-		case err == ErrLagged:
+		case err == eventlog.ErrLagged:
 			first, _ := p.log.Kept()
 			p.count(func(m *PublisherMetrics) { m.Lost += first - next })
 			next = first
@@ -124,7 +125,7 @@ var errPause = errors.New("events: a pause")
 
 // read returns batches of the log, starting with number next. It waits for them, at most for the
 // time of a heartbeat.
-func (p *Publisher) read(next uint64) ([]Batch, error) {
+func (p *Publisher) read(next uint64) ([]eventlog.Batch, error) {
 	ctx := p.ctx
 	if p.cfg.Heartbeat > 0 {
 		var cancel context.CancelFunc
@@ -160,7 +161,7 @@ func (p *Publisher) Metrics() PublisherMetrics {
 	p.mu.Lock()
 	m := p.metrics
 	p.mu.Unlock()
-	events, held, next := p.log.figures()
+	events, held, next := p.log.Figures()
 	m.Events, m.HeldBlocks, m.NextSeq = events, uint64(max(0, held)), next
 	return m
 }
@@ -174,7 +175,7 @@ func (p *Publisher) Replay(from uint64) iter.Seq[Message] {
 		first, next := p.log.Kept()
 		out := newEncoder(p.cfg.Form, p.cfg.DP)
 		for from = max(from, first); from < next; {
-			batches, _, err := p.log.since(from)
+			batches, err := p.log.Read(p.ctx, from)
 			if err != nil { // dropped meanwhile: the reader asks again, or for a snapshot
 				return
 			}
@@ -223,13 +224,17 @@ func (p *Publisher) make(d *dump) {
 	defer close(d.done)
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
-	stored, next, err := p.log.dump(ctx)
+	contents, next, err := p.log.Snapshot(ctx)
 	if err != nil {
 		if d.err = err; p.ctx.Err() != nil {
 			d.err = ErrClosed
 		}
 		return
 	}
-	d.snap = Snapshot{Epoch: p.cfg.Epoch, Next: next, Batches: newEncoder(p.cfg.Form, p.cfg.DP).snapshot(stored, p.log)}
+	d.snap = Snapshot{Epoch: p.cfg.Epoch, Next: next}
+	out := newEncoder(p.cfg.Form, p.cfg.DP)
+	for i := range contents {
+		d.snap.Batches = append(d.snap.Batches, out.message(&contents[i]))
+	}
 	p.count(func(m *PublisherMetrics) { m.Snapshots++ })
 }

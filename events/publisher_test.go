@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/events/wire"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -25,7 +26,7 @@ func payloads(messages []Message) (p [][]byte) {
 // any time and in both forms.
 func TestPublisherContents(t *testing.T) {
 	for _, form := range []wire.Form{{}, {Arrays: true}} {
-		for _, lc := range []LogConfig{{}, {BatchEvents: 1}, {BatchBlocks: 3}} {
+		for _, lc := range []eventlog.Config{{}, {BatchEvents: 1}, {BatchBlocks: 3}} {
 			tap, tree := newTap(), newTree(7)
 			p := mustPublisher(t, PublisherConfig{Form: form}, lc, tree, tap)
 			for round := range 20 {
@@ -33,8 +34,8 @@ func TestPublisherContents(t *testing.T) {
 				s := mustSnapshot(t, p)
 				got := make(map[tierHash]kv.LocalHash)
 				residency(t, got, s.Batches...)
-				if d := differ(got, tree.held); d != "" || s.Next != p.log.next {
-					t.Fatalf("%+v: round %d: snapshot before %d: %s", lc, round, s.Next, d)
+				if _, next := p.log.Kept(); differ(got, tree.held) != "" || s.Next != next {
+					t.Fatalf("%+v: round %d: snapshot before %d: %s", lc, round, s.Next, differ(got, tree.held))
 				}
 			}
 			again := slices.Collect(p.Replay(0))
@@ -99,7 +100,7 @@ func decoded(t *testing.T, m Message) *wire.Batch {
 // Consecutive blocks are one wire event, even across events of the cache.
 func TestPublisherMerges(t *testing.T) {
 	tap := newTap()
-	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, tap)
+	p := mustPublisher(t, PublisherConfig{}, eventlog.Config{}, nil, tap)
 	abc := chain(nil, 1, 2, 3)
 	b := abc.Blocks
 	more := chain(&b[2], 4)
@@ -119,7 +120,7 @@ func TestPublisherMerges(t *testing.T) {
 func TestPublisherHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tap := newTap()
-		p := mustPublisher(t, PublisherConfig{Heartbeat: time.Second, DP: 3}, LogConfig{}, nil, tap)
+		p := mustPublisher(t, PublisherConfig{Heartbeat: time.Second, DP: 3}, eventlog.Config{}, nil, tap)
 		for range 10 { // events put it off
 			time.Sleep(time.Second / 2)
 			p.publish(chain(nil, 1))
@@ -152,7 +153,7 @@ func (h holdUp) Send(m Message) error {
 // readers notice by the numbers.
 func TestPublisherHeldUp(t *testing.T) {
 	h := holdUp{newTap(), make(chan struct{}, 100), make(chan struct{})}
-	p := mustPublisher(t, PublisherConfig{}, LogConfig{KeepEvents: 3}, nil, h)
+	p := mustPublisher(t, PublisherConfig{}, eventlog.Config{KeepEvents: 3}, nil, h)
 	p.publish(chain(nil, 1))
 	<-h.entered
 	for n := range kv.Token(9) {
@@ -173,7 +174,7 @@ func TestPublisherHeldUp(t *testing.T) {
 // ends.
 func TestPublisherEndsWithItsLog(t *testing.T) {
 	tap := newTap()
-	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, tap)
+	p := mustPublisher(t, PublisherConfig{}, eventlog.Config{}, nil, tap)
 	p.publish(chain(nil, 1))
 	p.log.Close(errors.New("the node has failed"))
 	p.publish(chain(nil, 2))
@@ -190,9 +191,9 @@ func TestPublisherEndsWithItsLog(t *testing.T) {
 // TestPublisherEndsByATimeout: a node whose backend ran into a timeout of its own has failed,
 // and is not taken for a log without news.
 func TestPublisherEndsByATimeout(t *testing.T) {
-	for _, cause := range []error{context.DeadlineExceeded, ErrLagged} {
+	for _, cause := range []error{context.DeadlineExceeded, eventlog.ErrLagged} {
 		synctest.Test(t, func(t *testing.T) {
-			p := mustPublisher(t, PublisherConfig{Heartbeat: time.Hour}, LogConfig{}, nil, newTap())
+			p := mustPublisher(t, PublisherConfig{Heartbeat: time.Hour}, eventlog.Config{}, nil, newTap())
 			p.log.Close(fmt.Errorf("backend: %w", cause))
 			time.Sleep(time.Minute)
 			select {
@@ -210,7 +211,7 @@ func TestPublisherEndsByATimeout(t *testing.T) {
 func TestSnapshotsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, free, dumps := 0, make(chan struct{}), atomic.Int64{}
-		log := NewLog(LogConfig{}, func(context.Context) ([]kv.Event, uint64, error) {
+		log := eventlog.New(eventlog.Config{}, func(context.Context) ([]kv.Event, uint64, error) {
 			began++
 			<-free
 			return nil, uint64(dumps.Add(1)), nil
@@ -261,7 +262,7 @@ func TestSaltLikeAdapter(t *testing.T) {
 		want[tierHash{hash: hash}] = local
 	}
 	tap := newTap()
-	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, tap)
+	p := mustPublisher(t, PublisherConfig{}, eventlog.Config{}, nil, tap)
 	p.publish(ev)
 	p.Close()
 	got := make(map[tierHash]kv.LocalHash)
@@ -273,7 +274,7 @@ func TestSaltLikeAdapter(t *testing.T) {
 
 func TestPublisherRefuses(t *testing.T) {
 	tap, broken := newTap(), errors.New("no such port")
-	if _, err := NewPublisher(PublisherConfig{}, NewLog(LogConfig{}, nil), failing{tap, broken}); !errors.Is(err, broken) || !tap.closed {
+	if _, err := NewPublisher(PublisherConfig{}, eventlog.New(eventlog.Config{}, nil), failing{tap, broken}); !errors.Is(err, broken) || !tap.closed {
 		t.Errorf("%v", err)
 	}
 }
@@ -288,7 +289,7 @@ func (f failing) Start(History) error { return f.err }
 func BenchmarkPublish(b *testing.B) {
 	const blocks, size = 64, 16
 	tap := newTap()
-	p := mustPublisher(b, PublisherConfig{}, LogConfig{KeepEvents: 100}, nil, tap)
+	p := mustPublisher(b, PublisherConfig{}, eventlog.Config{KeepEvents: 100}, nil, tap)
 	ev := kv.Event{Kind: kv.Stored}
 	hasher := kv.NewHasher(kv.Namespace{}, size)
 	for i := range blocks {
@@ -324,7 +325,7 @@ func (w *witness) Send(m Message) error {
 // TestFiguresComeFirst: a reader that has received a message finds it in the metrics.
 func TestFiguresComeFirst(t *testing.T) {
 	w := &witness{tap: newTap(), saw: make(chan PublisherMetrics, 100)}
-	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, w)
+	p := mustPublisher(t, PublisherConfig{}, eventlog.Config{}, nil, w)
 	defer p.Close()
 	w.pub.Store(p)
 	tree := newTree(1)

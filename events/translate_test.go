@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/events/wire"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -15,7 +16,7 @@ import (
 func via(t *testing.T, evs ...kv.Event) *naive {
 	t.Helper()
 	tap, sink := newTap(), newNaive()
-	p := mustPublisher(t, PublisherConfig{}, LogConfig{}, nil, tap)
+	p := mustPublisher(t, PublisherConfig{}, eventlog.Config{}, nil, tap)
 	p.publish(evs...)
 	p.Close()
 	held := make(map[tierHash]kv.LocalHash)

@@ -36,6 +36,12 @@ type Event struct {
 	Hashes       []BlockHash // Removed: in any order
 }
 
+// NamesSalt reports whether the first block of a Stored event must name its salt. That is so at the start of a sequence
+// and after a public parent. Elsewhere a reader knows the salt from the parent.
+func (e *Event) NamesSalt() bool {
+	return e.Namespace.Salt != "" && (!e.HasParent || e.PublicParent)
+}
+
 // Block is one stored block.
 type Block struct {
 	Hash   BlockHash

@@ -5,13 +5,14 @@ import (
 	"sync"
 
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/kv"
 )
 
 // Publisher publishes a cache of which only the events are given.
 type Publisher struct {
 	*events.Publisher
-	log *events.Log
+	log *eventlog.Log
 
 	mu    sync.Mutex
 	order []*held // in the order of the blocks' first events
@@ -27,7 +28,7 @@ type held struct {
 // NewPublisher starts a Publisher of an empty cache.
 func NewPublisher(cfg events.PublisherConfig, transports ...events.Transport) (*Publisher, error) {
 	p := &Publisher{at: map[kv.BlockHash]*held{}}
-	p.log = events.NewLog(events.LogConfig{}, p.dump)
+	p.log = eventlog.New(eventlog.Config{}, p.dump)
 	var err error
 	p.Publisher, err = events.NewPublisher(cfg, p.log, transports...)
 	return p, err

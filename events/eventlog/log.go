@@ -1,4 +1,4 @@
-package events
+package eventlog
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // ErrLagged is returned by Read for a number whose batch the log no longer keeps, or for one
 // beyond the next batch.
-var ErrLagged = errors.New("events: the log no longer keeps these batches")
+var ErrLagged = errors.New("eventlog: the log no longer keeps these batches")
 
 // Batch has the changes of a cache in one step.
 type Batch struct {
@@ -22,7 +22,8 @@ type Batch struct {
 	Events []kv.Event // shared and immutable; empty in a heartbeat
 }
 
-type LogConfig struct {
+// Config bounds a Log. The zero value works.
+type Config struct {
 	// Bounds of the kept batches together. An empty batch counts as one event.
 	KeepEvents int `default:"1<<16" min:"1" max:"1<<30"`  // Default: 65536.
 	KeepBytes  int `default:"64<<20" min:"1" max:"1<<40"` // Default: 64 MiB.
@@ -34,10 +35,10 @@ type LogConfig struct {
 
 // WithDefaults returns a copy in which zero fields have their defaults, except
 // BatchBlocks.
-func (c LogConfig) WithDefaults() LogConfig { return bounds.Fill(c) }
+func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 
 // Validate returns all fields that are out of range.
-func (c LogConfig) Validate() error { return bounds.Check("events", c.WithDefaults()) }
+func (c Config) Validate() error { return bounds.Check("eventlog", c.WithDefaults()) }
 
 // Dump returns Stored events for all blocks of a cache, parents first. next is the number of the
 // first batch whose changes are not in them. Block.Local may be 0.
@@ -47,7 +48,7 @@ type Dump func(context.Context) (stored []kv.Event, next uint64, err error)
 // It never waits for a reader. Its methods are safe for concurrent use, except that one
 // goroutine calls Append.
 type Log struct {
-	cfg  LogConfig
+	cfg  Config
 	dump Dump
 
 	mu      sync.Mutex
@@ -61,8 +62,8 @@ type Log struct {
 	ended   error
 }
 
-// NewLog returns an empty log of the cache that dump reads. cfg must be valid.
-func NewLog(cfg LogConfig, dump Dump) *Log {
+// New returns an empty log of the cache that dump reads. cfg must be valid.
+func New(cfg Config, dump Dump) *Log {
 	return &Log{cfg: cfg.WithDefaults(), dump: dump}
 }
 
@@ -81,10 +82,10 @@ func (l *Log) Append(events []kv.Event) {
 	}
 }
 
-// beat appends an empty batch with number next. If batch next exists already or the log has
+// Beat appends an empty batch with number next. If batch next exists already or the log has
 // ended, it does nothing and returns false. Without an empty batch a reader could not notice the
 // loss of the last batch before a pause.
-func (l *Log) beat(next uint64) (beaten bool) {
+func (l *Log) Beat(next uint64) (beaten bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended != nil || l.next != next {
@@ -220,7 +221,7 @@ func fit(ev *kv.Event, runs, blocks int) (n, used int) {
 	plain := false
 	for i := range ev.Blocks {
 		follows := plain
-		plain = len(ev.Blocks[i].Media) == 0 && !(i == 0 && namesSalt(ev))
+		plain = len(ev.Blocks[i].Media) == 0 && !(i == 0 && ev.NamesSalt())
 		if !(plain && follows) {
 			used++
 		}
@@ -279,10 +280,26 @@ func (l *Log) Kept() (first, next uint64) {
 	return l.next - uint64(len(l.batches)), l.next
 }
 
-// figures returns the number of events appended so far, the number of blocks stored and not
+// Figures returns the number of events appended so far, the number of blocks stored and not
 // removed, and the number of the next batch.
-func (l *Log) figures() (events uint64, held int, next uint64) {
+func (l *Log) Figures() (events uint64, held int, next uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.total, l.held, l.next
+}
+
+// Snapshot returns the contents of the cache as batches without numbers: a snapshot travels as ordinary batches do, so
+// each keeps within the limits of one. next is the number of the first batch whose changes are not in them.
+func (l *Log) Snapshot(ctx context.Context) (batches []Batch, next uint64, err error) {
+	stored, next, err := l.dump(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	now := time.Now()
+	for len(stored) > 0 {
+		var batch []kv.Event
+		batch, stored = l.cut(stored)
+		batches = append(batches, Batch{Time: now, Events: batch})
+	}
+	return batches, next, nil
 }
