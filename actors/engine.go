@@ -11,7 +11,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool/stores"
+	"github.com/coppice-llm/coppice/mempool/carrier"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -22,11 +22,11 @@ type engineActor struct {
 	backend engine.Backend
 	pending chan pendingStep
 	waiter  sync.WaitGroup
-	carrier *stores.Carrier // nil: there are no tiers
-	stop    chan struct{}   // closed to stop watcher
-	watcher sync.WaitGroup  // the goroutine that watches the carrier
-	sought  map[stores.ProbeID]*seek
-	probes  stores.ProbeID // the last one used
+	carrier *carrier.Carrier // nil: there are no tiers
+	stop    chan struct{}    // closed to stop watcher
+	watcher sync.WaitGroup   // the goroutine that watches the carrier
+	sought  map[carrier.ProbeID]*seek
+	probes  carrier.ProbeID // the last one used
 }
 
 type pendingStep struct {
@@ -38,7 +38,7 @@ func newEngineActor(s *System, backend engine.Backend) *engineActor {
 	a := &engineActor{sys: s, backend: backend, pending: make(chan pendingStep, backend.Info().MaxInflight)}
 	a.waiter.Go(a.wait)
 	if s.tiers != nil {
-		a.carrier, a.stop, a.sought = s.tiers.carrier, make(chan struct{}), map[stores.ProbeID]*seek{}
+		a.carrier, a.stop, a.sought = s.tiers.carrier, make(chan struct{}), map[carrier.ProbeID]*seek{}
 		a.watcher.Go(func() { a.watch(s) })
 	}
 	return a

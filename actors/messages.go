@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
-	"github.com/coppice-llm/coppice/mempool/stores"
+	"github.com/coppice-llm/coppice/mempool/carrier"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -103,7 +103,7 @@ type carried struct{}
 type hasten struct{ until time.Time }
 
 // moved tells the scheduler which moves have ended, and how.
-type moved struct{ ended []stores.Ended }
+type moved struct{ ended []carrier.Ended }
 
 // flush asks the scheduler to write the cache to the tiers that survive the process, up to the
 // time until, and then to close done.

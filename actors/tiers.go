@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/carrier"
 	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -122,7 +123,7 @@ type hierarchy struct {
 	buffers int
 	sharing int      // tokens per extent, if a tier is shared with other processes; else 0
 	made    []string // directories that openTiers created
-	carrier *stores.Carrier
+	carrier *carrier.Carrier
 
 	patience time.Duration // closeTime; tests set less
 	until    atomic.Int64  // when stores that do not answer are given up, on System.now; 0: not ending yet
@@ -151,7 +152,7 @@ func openTiers(c *Config) (*hierarchy, error) {
 	}
 	h := &hierarchy{stores: all, own: len(opened), made: made, patience: closeTime}
 	policy := tiering.Config{Mode: c.Tiers.Write, TokenSeconds: c.Tiers.TokenSeconds}
-	policy.Layout, policy.Tiers, h.buffers = stores.Budget(all)
+	policy.Layout, policy.Tiers, h.buffers = carrier.Budget(all)
 	c.Scheduler.Tiers = &policy
 	dirs := c.Tiers.dirs()
 	for i, s := range all {
@@ -187,7 +188,7 @@ func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 		}
 	}
 	var err error
-	h.carrier, err = stores.NewCarrier(stores.CarrierConfig{
+	h.carrier, err = carrier.New(carrier.Config{
 		Backend: s.cfg.Backend, Layout: h.stores[0].Info().Identity.Layout, Stores: h.stores, Buffers: h.buffers, Start: s.started,
 	})
 	return err
@@ -209,7 +210,7 @@ func (h *hierarchy) abandon() error {
 	if h == nil {
 		return nil
 	}
-	return stores.Close(h.stores[:h.own], time.Now().Add(closeTime))
+	return carrier.CloseStores(h.stores[:h.own], time.Now().Add(closeTime))
 }
 
 // stats returns the figures of each tier, the fastest tier first.

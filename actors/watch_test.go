@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
-	"github.com/coppice-llm/coppice/mempool/stores"
+	"github.com/coppice-llm/coppice/mempool/carrier"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
@@ -72,7 +72,7 @@ func TestCloseIsNotMissed(t *testing.T) {
 		open := sync.OnceFunc(func() { close(inbox.open) })
 		pid, _ := shared().ProcessRegistry.Add(inbox, shared().ProcessRegistry.NextId())
 		store := &lateStore{info: mempool.StoreInfo{Tier: kv.TierDisk, Identity: id, MaxOps: 1}, ready: make(chan struct{}, 1)}
-		c, err := stores.NewCarrier(stores.CarrierConfig{Backend: b, Layout: id.Layout, Stores: []mempool.Store{store}, Buffers: 1})
+		c, err := carrier.New(carrier.Config{Backend: b, Layout: id.Layout, Stores: []mempool.Store{store}, Buffers: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,29 +1,7 @@
-// Package stores opens the stores of the tiers below the device, and carries out the moves between them that package
-// mempool/tiering decides on. It owns the stores and the host buffers between them and the device. It never decides
-// which extents move, and touches the device's pages only through the backend's moves.
-//
-// A move goes through a buffer of host memory that the backend allocated (engine.Mover.HostAlloc):
-//
-//	write from the device   device -> buffer (Copied), buffer -> store
-//	write between tiers     store -> buffer, buffer -> store
-//	read                    store -> buffer, buffer -> device
-//
-// So a store that hangs occupies a buffer, but never a page of the device.
-//
-// Ready and Metrics of a Carrier may be called from any goroutine, all other methods only from the one that
-// submits batches to the backend. Poll reports the end of each move exactly once, even if its
-// store hangs. Only a device that neither ends a copy nor fails delays the end.
-//
-// The carrier alone keeps the deadlines of moves and probes, and it alone cancels operations of stores.
-// The policy sets a move's deadline; the stores know none.
+// Package stores opens the stores of the tiers below the device: host memory, a disk, a shared directory. It owns nothing
+// afterwards: a node moves KV between them with package mempool/carrier. Its functions may be called from any goroutine.
 //
 //	all, created, err := stores.Open(stores.Config{Identity: id, HostBytes: 4 << 30, Disk: dir, DiskBytes: 1 << 40})
-//	layout, tiers, buffers := stores.Budget(all)
-//	c, err := stores.NewCarrier(stores.CarrierConfig{Backend: backend, Layout: layout, Stores: all, Buffers: buffers})
-//	c.Begin(&move)               // before submitting the batch of the same plan
-//	<-c.Ready()
-//	ended = c.Poll(ended[:0])
-//	err = c.Close(until)         // before the backend's
 //
 // Find reads the directories of disk and shared tiers without opening them as stores: it lists their records, checks
 // them, and removes those that are of no use.

@@ -1,4 +1,4 @@
-package stores
+package carrier
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ func (x *Carrier) Close(until time.Time) error {
 	}
 	err := closeStores(stores, limit.C)
 	if x.kept > len(x.moves)+len(x.lost) {
-		err = errors.Join(err, fmt.Errorf("stores: %d buffers are in use without a move in flight", x.kept-len(x.moves)-len(x.lost)))
+		err = errors.Join(err, fmt.Errorf("carrier: %d buffers are in use without a move in flight", x.kept-len(x.moves)-len(x.lost)))
 	}
 	x.free()
 	return err
@@ -55,9 +55,9 @@ func (x *Carrier) unfinished() bool {
 	return len(x.moves)+len(x.lost) > 0
 }
 
-// Close closes stores at the same time. It returns at the time until with an error that names the
+// CloseStores closes stores at the same time. It returns at the time until with an error that names the
 // tiers whose stores do not answer. These release what they hold if their calls return later.
-func Close(stores []mempool.Store, until time.Time) error {
+func CloseStores(stores []mempool.Store, until time.Time) error {
 	limit := time.NewTimer(time.Until(until))
 	defer limit.Stop()
 	return closeStores(stores, limit.C)

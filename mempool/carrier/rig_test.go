@@ -1,4 +1,4 @@
-package stores
+package carrier
 
 import (
 	"bytes"
@@ -158,7 +158,7 @@ func newRig(t testing.TB, b engine.Backend, buffers int, wrap func(mempool.Store
 		}
 		stores = append(stores, s)
 	}
-	c, err := NewCarrier(CarrierConfig{Backend: r.tap, Layout: r.layout, Stores: stores, Buffers: buffers, Start: time.Now()})
+	c, err := New(Config{Backend: r.tap, Layout: r.layout, Stores: stores, Buffers: buffers, Start: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}

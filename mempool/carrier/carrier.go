@@ -1,4 +1,4 @@
-package stores
+package carrier
 
 import (
 	"errors"
@@ -11,14 +11,14 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// CarrierConfig configures a Carrier. Backend, Layout, Stores and Buffers are required.
-type CarrierConfig struct {
+// Config configures a Carrier. Backend, Layout, Stores and Buffers are required.
+type Config struct {
 	// Backend must be an engine.Mover.
 	Backend engine.Backend
 	// Layout is the layout of the stores' extents.
 	Layout mempool.Layout
 	// Stores are the stores of the tiers below the device, at most one per tier. After a
-	// successful NewCarrier, the carrier owns them and closes them.
+	// successful New, the carrier owns them and closes them.
 	Stores []mempool.Store
 	// Buffers is how many extents can be in flight; use the sum of the tiers' MaxMoves. A move
 	// that finds no free buffer ends with mempool.ErrBusy.
@@ -29,12 +29,12 @@ type CarrierConfig struct {
 }
 
 // Validate returns an error that names all invalid fields, or nil.
-func (c *CarrierConfig) Validate() error {
+func (c *Config) Validate() error {
 	errs := []error{c.Layout.Validate()}
 	if _, ok := c.Backend.(engine.Mover); !ok {
-		errs = append(errs, fmt.Errorf("stores: the backend %T does not copy pages to host memory", c.Backend))
+		errs = append(errs, fmt.Errorf("carrier: the backend %T does not copy pages to host memory", c.Backend))
 	} else if info := c.Backend.Info(); info.PageBytes != c.Layout.PageBytes || info.PageTokens != c.Layout.PageTokens {
-		errs = append(errs, fmt.Errorf("stores: pages of %d tokens and %d bytes, the backend %s has %d and %d",
+		errs = append(errs, fmt.Errorf("carrier: pages of %d tokens and %d bytes, the backend %s has %d and %d",
 			c.Layout.PageTokens, c.Layout.PageBytes, info.Name, info.PageTokens, info.PageBytes))
 	}
 	var seen [kv.Tiers]bool
@@ -42,17 +42,17 @@ func (c *CarrierConfig) Validate() error {
 		info := s.Info()
 		switch t := info.Tier; {
 		case t == kv.TierDevice || t >= kv.Tiers:
-			errs = append(errs, fmt.Errorf("stores: a store of tier %v", t))
+			errs = append(errs, fmt.Errorf("carrier: a store of tier %v", t))
 		case seen[t]:
-			errs = append(errs, fmt.Errorf("stores: two stores of tier %v", t))
+			errs = append(errs, fmt.Errorf("carrier: two stores of tier %v", t))
 		case info.Identity.Layout != c.Layout:
-			errs = append(errs, fmt.Errorf("stores: the store of tier %v has layout %+v, want %+v", t, info.Identity.Layout, c.Layout))
+			errs = append(errs, fmt.Errorf("carrier: the store of tier %v has layout %+v, want %+v", t, info.Identity.Layout, c.Layout))
 		default:
 			seen[t] = true
 		}
 	}
 	if len(c.Stores) == 0 || c.Buffers < 1 {
-		errs = append(errs, fmt.Errorf("stores: %d Stores, Buffers %d, want at least 1 and 1", len(c.Stores), c.Buffers))
+		errs = append(errs, fmt.Errorf("carrier: %d Stores, Buffers %d, want at least 1 and 1", len(c.Stores), c.Buffers))
 	}
 	return errors.Join(errs...)
 }
@@ -73,9 +73,9 @@ type Ended struct {
 	GoneFrom kv.Tier
 }
 
-// Carrier carries out moves. Use NewCarrier to make one.
+// Carrier carries out moves. Use New to make one.
 type Carrier struct {
-	cfg     CarrierConfig
+	cfg     Config
 	mover   engine.Mover
 	stores  [kv.Tiers]mempool.Store // nil if there is no such tier
 	buffers []*buffer               // free buffers
@@ -103,9 +103,9 @@ type buffer struct {
 	pages  [][]byte
 }
 
-// NewCarrier allocates the buffers and begins to watch the stores. If it fails, the caller still owns
+// New allocates the buffers and begins to watch the stores. If it fails, the caller still owns
 // the stores.
-func NewCarrier(c CarrierConfig) (*Carrier, error) {
+func New(c Config) (*Carrier, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func NewCarrier(c CarrierConfig) (*Carrier, error) {
 		m, err := x.mover.HostAlloc(c.Layout.ExtentBytes())
 		if err != nil {
 			x.free()
-			return nil, fmt.Errorf("stores: host memory for %d extents of %d bytes: %w", c.Buffers, c.Layout.ExtentBytes(), err)
+			return nil, fmt.Errorf("carrier: host memory for %d extents of %d bytes: %w", c.Buffers, c.Layout.ExtentBytes(), err)
 		}
 		b := &buffer{memory: m, pages: make([][]byte, c.Layout.ExtentPages)}
 		for i := range b.pages {

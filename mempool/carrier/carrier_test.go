@@ -1,4 +1,4 @@
-package stores
+package carrier
 
 import (
 	"bytes"
@@ -460,18 +460,18 @@ type immobile struct{ engine.Backend }
 func TestConfig(t *testing.T) {
 	r := newRig(t, openSim(t), 1, nil, kv.TierDisk)
 	store := r.c.stores[kv.TierDisk]
-	good := CarrierConfig{Backend: r.tap, Layout: r.layout, Stores: []mempool.Store{store}, Buffers: 1}
-	for name, change := range map[string]func(*CarrierConfig){
-		"no mover":   func(c *CarrierConfig) { c.Backend = immobile{r.tap} },
-		"layout":     func(c *CarrierConfig) { c.Layout.PageBytes *= 2 },
-		"extents":    func(c *CarrierConfig) { c.Layout.ExtentPages *= 2 },
-		"two stores": func(c *CarrierConfig) { c.Stores = append(c.Stores, store) },
-		"no stores":  func(c *CarrierConfig) { c.Stores = nil },
-		"no buffers": func(c *CarrierConfig) { c.Buffers = 0 },
+	good := Config{Backend: r.tap, Layout: r.layout, Stores: []mempool.Store{store}, Buffers: 1}
+	for name, change := range map[string]func(*Config){
+		"no mover":   func(c *Config) { c.Backend = immobile{r.tap} },
+		"layout":     func(c *Config) { c.Layout.PageBytes *= 2 },
+		"extents":    func(c *Config) { c.Layout.ExtentPages *= 2 },
+		"two stores": func(c *Config) { c.Stores = append(c.Stores, store) },
+		"no stores":  func(c *Config) { c.Stores = nil },
+		"no buffers": func(c *Config) { c.Buffers = 0 },
 	} {
 		c := good
 		change(&c)
-		if x, err := NewCarrier(c); err == nil {
+		if x, err := New(c); err == nil {
 			x.Close(time.Now())
 			t.Errorf("%s: it opens", name)
 		}
