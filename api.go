@@ -55,37 +55,18 @@ type Config = actors.Config
 // Tiers configures the storage below device memory, to which evicted KV is offloaded.
 //
 //	type Tiers struct {
-//		// HostBytes is the host memory for KV. Default: 0, none.
-//		HostBytes int64
-//		// Disk is a directory for at most DiskBytes of KV, used by one process at a time. Its
-//		// contents survive a restart. Default: none.
-//		Disk      string
-//		DiskBytes int64
-//		// Share is a directory for at most ShareBytes of KV that several processes use at once.
-//		// Default: none.
-//		Share      string
-//		ShareBytes int64
-//		// Shrink permits that KV is dropped because DiskBytes or ShareBytes is smaller than the size
-//		// recorded in the directory. Without it, a disk keeps room for what it holds, and a shared
-//		// directory keeps its size; the log says so.
-//		Shrink bool
-//		// Sealer, unless nil, encrypts and authenticates the KV in Disk and Share. Host memory is not
-//		// sealed. mempool.NewSealer makes one from secrets.
-//		Sealer *mempool.Sealer
-//		// Required makes Open fail if a tier can't be opened. Without it the node starts without
-//		// that tier and logs a warning. An invalid configuration always fails.
-//		Required bool
+//		// Open opens stores for KV of the identity id, which is that of the backend's pages, the fastest
+//		// tier first; created lists the directories that it made. Config.Open of package mempool/stores
+//		// opens host memory, a disk and a shared directory. The Node closes the stores. Default: none.
+//		Open func(id mempool.Identity, log *zap.Logger) (opened []mempool.Store, created []string, err error)
 //		// Stores are further stores, at most one per tier. Once Open has succeeded, the Node owns
 //		// and closes them.
 //		Stores []mempool.Store
-//		// ExtentPages is the number of pages that move together. Default: the smallest power of two
-//		// whose pages hold at least 1 MiB.
-//		ExtentPages int
 //		// Write selects when KV is copied from the device to the tier below. Default:
 //		// tiering.WriteBack.
 //		Write tiering.Mode
-//		// Flush bounds the time for which Close writes KV from the device and host memory to Disk
-//		// and Share. Default: 10 s; negative: nothing is written.
+//		// Flush bounds the time for which Close writes KV from the device and host memory to the
+//		// tiers that survive the process. Default: 10 s; negative: nothing is written.
 //		Flush time.Duration
 //		// TokenSeconds is the time to compute one prompt token, used until steps have been measured.
 //		// KV whose fetch would take longer than computing it is not fetched. Default: 0, at first

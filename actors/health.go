@@ -7,7 +7,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 )
 
@@ -51,11 +50,12 @@ const (
 	mostGood  = 1 << 12
 )
 
-// watchStore returns a store that watches s. dir is its directory, empty if it has none.
-func watchStore(s mempool.Store, dir string, log *zap.Logger) *watchedStore {
-	log = log.With(zap.Stringer("tier", s.Info().Tier))
-	if dir != "" {
-		log = log.With(zap.String("directory", dir))
+// watchStore returns a store that watches s.
+func watchStore(s mempool.Store, log *zap.Logger) *watchedStore {
+	info := s.Info()
+	log = log.With(zap.Stringer("tier", info.Tier))
+	if info.Dir != "" {
+		log = log.With(zap.String("directory", info.Dir))
 	}
 	return &watchedStore{Store: s, log: log}
 }
@@ -166,10 +166,4 @@ func (s *streak) succeed() {
 	if s.need = max(s.need, leastGood); s.failing && s.good >= s.need {
 		s.failing, s.need = false, min(2*s.need, mostGood)
 	}
-}
-
-// dirs returns the directories of the tiers that have one.
-func (t *Tiers) dirs() (dirs [kv.Tiers]string) {
-	dirs[kv.TierDisk], dirs[kv.TierShared] = t.Disk, t.Share
-	return dirs
 }

@@ -90,7 +90,8 @@ func TestTierLate(t *testing.T) {
 	b, in := simDevice(t), &storetest.Injector{}
 	defer b.Close()
 	core, logs := observer.New(zap.InfoLevel)
-	w := watchStore(tierStore(t, kv.TierDisk, t.TempDir(), b.Info(), in), "/kv", zap.New(core))
+	dir := t.TempDir()
+	w := watchStore(tierStore(t, kv.TierDisk, dir, b.Info(), in), zap.New(core))
 	defer w.Close()
 	l := w.Info().Identity.Layout
 	x := l.AppendExtents(nil, kv.Namespace{}, make([]kv.Token, l.ExtentTokens()), nil)[0]

@@ -3,6 +3,7 @@ package actors
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/carrier"
-	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -22,37 +22,18 @@ const DefaultFlush = 10 * time.Second
 
 // Tiers configures the storage below device memory, to which evicted KV is offloaded.
 type Tiers struct {
-	// HostBytes is the host memory for KV. Default: 0, none.
-	HostBytes int64
-	// Disk is a directory for at most DiskBytes of KV, used by one process at a time. Its
-	// contents survive a restart. Default: none.
-	Disk      string
-	DiskBytes int64
-	// Share is a directory for at most ShareBytes of KV that several processes use at once.
-	// Default: none.
-	Share      string
-	ShareBytes int64
-	// Shrink permits that KV is dropped because DiskBytes or ShareBytes is smaller than the size
-	// recorded in the directory. Without it, a disk keeps room for what it holds, and a shared
-	// directory keeps its size; the log says so.
-	Shrink bool
-	// Sealer, unless nil, encrypts and authenticates the KV in Disk and Share. Host memory is not
-	// sealed. mempool.NewSealer makes one from secrets.
-	Sealer *mempool.Sealer
-	// Required makes Open fail if a tier can't be opened. Without it the node starts without
-	// that tier and logs a warning. An invalid configuration always fails.
-	Required bool
+	// Open opens stores for KV of the identity id, which is that of the backend's pages, the fastest
+	// tier first; created lists the directories that it made. Config.Open of package mempool/stores
+	// opens host memory, a disk and a shared directory. The Node closes the stores. Default: none.
+	Open func(id mempool.Identity, log *zap.Logger) (opened []mempool.Store, created []string, err error)
 	// Stores are further stores, at most one per tier. Once Open has succeeded, the Node owns
 	// and closes them.
 	Stores []mempool.Store
-	// ExtentPages is the number of pages that move together. Default: the smallest power of two
-	// whose pages hold at least 1 MiB.
-	ExtentPages int
 	// Write selects when KV is copied from the device to the tier below. Default:
 	// tiering.WriteBack.
 	Write tiering.Mode
-	// Flush bounds the time for which Close writes KV from the device and host memory to Disk
-	// and Share. Default: 10 s; negative: nothing is written.
+	// Flush bounds the time for which Close writes KV from the device and host memory to the
+	// tiers that survive the process. Default: 10 s; negative: nothing is written.
 	Flush time.Duration
 	// TokenSeconds is the time to compute one prompt token, used until steps have been measured.
 	// KV whose fetch would take longer than computing it is not fetched. Default: 0, at first
@@ -69,30 +50,10 @@ type TierStats struct {
 }
 
 func (t *Tiers) validate() error {
-	var errs []error
-	for _, d := range [...]struct {
-		dir, name string
-		bytes     int64
-	}{{t.Disk, "Disk", t.DiskBytes}, {t.Share, "Share", t.ShareBytes}} {
-		if (d.dir == "") != (d.bytes == 0) || d.bytes < 0 {
-			errs = append(errs, fmt.Errorf("actors: Tiers.%s is %q and %sBytes %d, want both or none", d.name, d.dir, d.name, d.bytes))
-		}
-	}
-	if t.ExtentPages < 0 {
-		errs = append(errs, fmt.Errorf("actors: Tiers.ExtentPages is %d, want 0 (as many as have 1 MiB) or more", t.ExtentPages))
-	}
-	if t.HostBytes < 0 {
-		errs = append(errs, fmt.Errorf("actors: Tiers.HostBytes is %d, want 0 (none) or more", t.HostBytes))
-	}
 	if t.Write > tiering.Through {
-		errs = append(errs, fmt.Errorf("actors: Tiers.Write is %v, want back, selective or through", t.Write))
+		return fmt.Errorf("actors: Tiers.Write is %v, want back, selective or through", t.Write)
 	}
-	return errors.Join(errs...)
-}
-
-// none reports whether there is no tier below the device.
-func (t *Tiers) none() bool {
-	return t.HostBytes == 0 && t.Disk == "" && t.Share == "" && len(t.Stores) == 0
+	return nil
 }
 
 // identity returns the identity of a backend's pages.
@@ -100,18 +61,6 @@ func identity(info *engine.Info) mempool.Identity {
 	return mempool.Identity{
 		ModelID: info.ModelID, NumericsID: info.NumericsID, KVType: info.KVType, PageLayout: mempool.PageLayout,
 		Layout: mempool.LayoutOf(info.PageTokens, info.PageBytes),
-	}
-}
-
-// stores returns the configuration of the stores that t names.
-func (t *Tiers) stores(info *engine.Info, log *zap.Logger) stores.Config {
-	id := identity(info)
-	if t.ExtentPages > 0 {
-		id.Layout.ExtentPages = t.ExtentPages
-	}
-	return stores.Config{
-		Identity: id, HostBytes: t.HostBytes, Disk: t.Disk, DiskBytes: t.DiskBytes, Share: t.Share, ShareBytes: t.ShareBytes,
-		Shrink: t.Shrink, Sealer: t.Sealer, Required: t.Required, Log: log,
 	}
 }
 
@@ -132,7 +81,7 @@ type hierarchy struct {
 // openTiers opens the stores of c.Tiers and sets c.Scheduler.Tiers for them. It returns nil
 // and no error if no tier is configured, or none that can be opened is required.
 func openTiers(c *Config) (*hierarchy, error) {
-	if c.Tiers.none() {
+	if c.Tiers.Open == nil && len(c.Tiers.Stores) == 0 {
 		return nil, nil
 	}
 	info := c.Backend.Info()
@@ -142,11 +91,15 @@ func openTiers(c *Config) (*hierarchy, error) {
 	if c.Scheduler.DisableCache {
 		return nil, errors.New("actors: Tiers need a cache: leave out Scheduler.DisableCache")
 	}
-	opened, made, err := stores.Open(c.Tiers.stores(&info, c.Log))
-	if err != nil {
-		return nil, fmt.Errorf("actors: Tiers: %w", err)
+	var opened []mempool.Store
+	var made []string
+	if c.Tiers.Open != nil {
+		var err error
+		if opened, made, err = c.Tiers.Open(identity(&info), c.Log); err != nil {
+			return nil, fmt.Errorf("actors: Tiers: %w", err)
+		}
 	}
-	all := append(opened, c.Tiers.Stores...)
+	all := append(slices.Clip(opened), c.Tiers.Stores...)
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -154,10 +107,9 @@ func openTiers(c *Config) (*hierarchy, error) {
 	policy := tiering.Config{Mode: c.Tiers.Write, TokenSeconds: c.Tiers.TokenSeconds}
 	policy.Layout, policy.Tiers, h.buffers = carrier.Budget(all)
 	c.Scheduler.Tiers = &policy
-	dirs := c.Tiers.dirs()
 	for i, s := range all {
 		tier := s.Info().Tier
-		h.watched[tier] = watchStore(s, dirs[tier], c.Log)
+		h.watched[tier] = watchStore(s, c.Log)
 		h.stores[i] = h.watched[tier]
 		if s.Info().Shared {
 			h.sharing = policy.Layout.ExtentTokens()

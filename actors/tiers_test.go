@@ -42,9 +42,10 @@ func tierAsk(t *testing.T, s *System, n int) *Ending {
 }
 
 // startTiers starts a system with a small pool on the cpu backend.
-func startTiers(t *testing.T, tiers Tiers) *System {
+func startTiers(t *testing.T, c stores.Config) *System {
 	t.Helper()
-	tiers.ExtentPages, tiers.TokenSeconds = 4, 1 // 1 s per token, or this small model would compute instead of fetching
+	c.ExtentPages = 4
+	tiers := Tiers{Open: c.Open, TokenSeconds: 1} // 1 s per token, or this small model would compute instead of fetching
 	return start(t, Config{Tiers: tiers}, cpu.Config{KVTokens: tierPool, PageTokens: 16})
 }
 
@@ -90,7 +91,7 @@ func digests(t *testing.T, n int) (all []uint64) {
 func TestTiersHost(t *testing.T) {
 	const prompts = 6
 	want := digests(t, prompts)
-	s := startTiers(t, Tiers{HostBytes: 32 << 20})
+	s := startTiers(t, stores.Config{HostBytes: 32 << 20})
 	fetched, missed := 0, 0
 	for round := range 3 {
 		for n := range prompts {
@@ -123,18 +124,18 @@ func TestTiersRestart(t *testing.T) {
 	const prompts = 3
 	want := digests(t, prompts)
 	dir := t.TempDir()
-	s := startTiers(t, Tiers{HostBytes: 32 << 20, Disk: dir, DiskBytes: 64 << 20})
+	s := startTiers(t, stores.Config{HostBytes: 32 << 20, Disk: dir, DiskBytes: 64 << 20})
 	for n := range prompts {
 		tierAsk(t, s, n)
 	}
 	closeTiers(t, s)
-	other := start(t, Config{Tiers: Tiers{Disk: dir, DiskBytes: 64 << 20, ExtentPages: 4}}, cpu.Config{KVTokens: tierPool, PageTokens: 16, KVType: kv.BF16})
+	other := start(t, Config{Tiers: Tiers{Open: stores.Config{Disk: dir, DiskBytes: 64 << 20, ExtentPages: 4}.Open}}, cpu.Config{KVTokens: tierPool, PageTokens: 16, KVType: kv.BF16})
 	if e := tierAsk(t, other, 0); e.CachedTokens != 0 {
 		t.Errorf("KV of another type is used: %v", e.CachedByTier)
 	}
 	closeTiers(t, other)
 	for _, host := range []int64{0, 32 << 20} {
-		s := startTiers(t, Tiers{HostBytes: host, Disk: dir, DiskBytes: 64 << 20})
+		s := startTiers(t, stores.Config{HostBytes: host, Disk: dir, DiskBytes: 64 << 20})
 		cached := 0
 		for n := range prompts {
 			e := tierAsk(t, s, n)
@@ -159,7 +160,7 @@ func tierStore(t *testing.T, tier kv.Tier, dir string, info engine.Info, in *sto
 	t.Helper()
 	id := identity(&info)
 	id.Layout.ExtentPages = 4
-	c := stores.Config{Identity: id, Required: true, Inject: in}
+	c := stores.Config{Required: true, Inject: in}
 	switch tier {
 	case kv.TierHost:
 		c.HostBytes = 8 << 20
@@ -168,7 +169,7 @@ func tierStore(t *testing.T, tier kv.Tier, dir string, info engine.Info, in *sto
 	default:
 		c.Share, c.ShareBytes = dir, 16<<20
 	}
-	opened, _, err := stores.Open(c)
+	opened, _, err := c.Open(id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,9 +240,9 @@ func TestTiersCUDA(t *testing.T) {
 	}
 	dir := t.TempDir()
 	var want []uint64
-	for i, tiers := range []Tiers{{HostBytes: 1 << 20}, {HostBytes: 1 << 20, Disk: dir, DiskBytes: 8 << 20}, {Disk: dir, DiskBytes: 8 << 20}} {
-		tiers.ExtentPages, tiers.TokenSeconds = 1, 1
-		s := start(t, Config{Backend: device(), Tiers: tiers}, cpu.Config{})
+	for i, c := range []stores.Config{{HostBytes: 1 << 20}, {HostBytes: 1 << 20, Disk: dir, DiskBytes: 8 << 20}, {Disk: dir, DiskBytes: 8 << 20}} {
+		c.ExtentPages = 1
+		s := start(t, Config{Backend: device(), Tiers: Tiers{Open: c.Open, TokenSeconds: 1}}, cpu.Config{})
 		var below [kv.Tiers]int
 		for n := range 8 {
 			if n == 4 {
@@ -290,11 +291,11 @@ func TestTiersSlowWrite(t *testing.T) {
 func TestTiersRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, tiers := range map[string]Tiers{
-		"no size":      {Disk: dir},
-		"no directory": {ShareBytes: 1},
-		"too small":    {HostBytes: 100},
-		"negative":     {HostBytes: -1},
-		"mode":         {HostBytes: 1 << 30, Write: 9},
+		"no size":      {Open: stores.Config{Disk: dir}.Open},
+		"no directory": {Open: stores.Config{ShareBytes: 1}.Open},
+		"too small":    {Open: stores.Config{HostBytes: 100}.Open},
+		"negative":     {Open: stores.Config{HostBytes: -1}.Open},
+		"mode":         {Open: stores.Config{HostBytes: 1 << 30}.Open, Write: 9},
 	} {
 		b := backend(t, cpu.Config{})
 		s, err := Start(Config{Backend: b, Tiers: tiers})
@@ -305,18 +306,18 @@ func TestTiersRefused(t *testing.T) {
 		}
 		b.Close()
 	}
-	first := startTiers(t, Tiers{Disk: dir, DiskBytes: 16 << 20})
+	first := startTiers(t, stores.Config{Disk: dir, DiskBytes: 16 << 20})
 	b := backend(t, cpu.Config{KVTokens: tierPool, PageTokens: 16})
-	if s, err := Start(Config{Backend: b, Tiers: Tiers{Disk: dir, DiskBytes: 16 << 20, ExtentPages: 4, Required: true}}); err == nil {
+	if s, err := Start(Config{Backend: b, Tiers: Tiers{Open: stores.Config{Disk: dir, DiskBytes: 16 << 20, ExtentPages: 4, Required: true}.Open}}); err == nil {
 		s.Close()
 		t.Error("two systems opened one directory")
 	}
 	b.Close()
-	second := startTiers(t, Tiers{HostBytes: 8 << 20, Disk: dir, DiskBytes: 16 << 20})
+	second := startTiers(t, stores.Config{HostBytes: 8 << 20, Disk: dir, DiskBytes: 16 << 20})
 	if st := closeTiers(t, second); len(st.Tiers) != 1 || st.Tiers[0].Tier != kv.TierHost {
 		t.Errorf("a system whose disk is in use has the tiers %+v, want host memory", st.Tiers)
 	}
-	third := startTiers(t, Tiers{Disk: dir, DiskBytes: 16 << 20})
+	third := startTiers(t, stores.Config{Disk: dir, DiskBytes: 16 << 20})
 	tierAsk(t, third, 0)
 	if st := closeTiers(t, third); len(st.Tiers) != 0 {
 		t.Errorf("a system whose only tier is in use has the tiers %+v", st.Tiers)

@@ -16,6 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/stores"
 )
 
 // TiersConfig sizes a [PlayTiers]. 0 means the default. Its tags state the defaults, the bounds, and flags
@@ -23,6 +24,8 @@ import (
 type TiersConfig struct {
 	// Open starts a node with a device pool of kvTokens. Required.
 	Open func(kvTokens int, tiers coppice.Tiers) (*coppice.Node, error) `kong:"-"`
+	// ExtentPages is that of stores.Config.
+	ExtentPages int `kong:"-"`
 
 	PoolTokens   int    `placeholder:"N" min:"1" max:"1<<28" help:"Size of the device's pool, in tokens. Default: 8192, or twice the prompt if that is more."`
 	PromptTokens int    `default:"512" min:"1" help:"Tokens of a document; each document is asked about once per round."`
@@ -175,16 +178,18 @@ func (p *tierPlay) reference(ctx context.Context) error {
 // dir. In "host" and "disk" the tier has room for the whole working set; in "host+disk" the disk
 // has, and the host has room for half of it.
 func (p *tierPlay) tiers(name, dir string) coppice.Tiers {
-	var t coppice.Tiers
+	c := stores.Config{ExtentPages: p.cfg.ExtentPages}
 	switch name {
 	case "host":
-		t.HostBytes = p.bytes
+		c.HostBytes = p.bytes
 	case "disk":
-		t.Disk, t.DiskBytes = dir, p.bytes
+		c.Disk, c.DiskBytes = dir, p.bytes
 	case "host+disk":
-		t.HostBytes, t.Disk, t.DiskBytes = p.bytes/2, dir, p.bytes
+		c.HostBytes, c.Disk, c.DiskBytes = p.bytes/2, dir, p.bytes
+	default:
+		return coppice.Tiers{}
 	}
-	return t
+	return coppice.Tiers{Open: c.Open}
 }
 
 // run plays all rounds but the last on one node, and the last on another node with the

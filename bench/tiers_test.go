@@ -31,12 +31,9 @@ func TestTiersBench(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			if tiers.HostBytes > 0 || tiers.DiskBytes > 0 {
-				tiers.ExtentPages = 4
-			}
 			return coppice.Open(coppice.Config{Backend: b, Tiers: tiers})
 		},
-		Dir: t.TempDir(), PoolTokens: 512, PromptTokens: 100, WorkingSets: []int{1, 4}, Clients: 2, Seed: 1,
+		Dir: t.TempDir(), ExtentPages: 4, PoolTokens: 512, PromptTokens: 100, WorkingSets: []int{1, 4}, Clients: 2, Seed: 1,
 	}
 	asked := 0
 	runs, err := PlayTiers(t.Context(), cfg, func() { asked++ })

@@ -61,6 +61,7 @@ type Store interface {
 type StoreInfo struct {
 	Tier          kv.Tier
 	Identity      Identity
+	Dir           string   // its directory, "" if it has none
 	CapacityBytes int64    // of extents, headers included
 	SlotBytes     int      // taken by an extent; a tail may take less
 	MaxOps        int      // open operations

@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/internal/figures"
+	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -22,7 +23,7 @@ import (
 // or a documented reason for its absence.
 func TestFiguresAgree(t *testing.T) {
 	b := start(t, setup{
-		CPU: cpu.Config{KVTokens: 512, PageTokens: 16}, Node: coppice.Config{Tiers: coppice.Tiers{HostBytes: 4 << 20, ExtentPages: 4}},
+		CPU: cpu.Config{KVTokens: 512, PageTokens: 16}, Node: coppice.Config{Tiers: coppice.Tiers{Open: stores.Config{HostBytes: 4 << 20, ExtentPages: 4}.Open}},
 		Server: Config{Page: true},
 	})
 	for n := range 8 { // four prompts fill the pool; the second time all are in host memory

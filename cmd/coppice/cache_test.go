@@ -59,10 +59,10 @@ func TestCache(t *testing.T) {
 	t.Parallel()
 	for kind, open := range map[string]func(dir, model string) (mempool.Store, error){
 		"disk": func(dir, model string) (mempool.Store, error) {
-			return openStore(stores.Config{Disk: dir, DiskBytes: 1 << 20, Identity: cacheIdentity(model)})
+			return openStore(stores.Config{Disk: dir, DiskBytes: 1 << 20}, cacheIdentity(model))
 		},
 		"shared": func(dir, model string) (mempool.Store, error) {
-			return openStore(stores.Config{Share: dir, ShareBytes: 1 << 20, Identity: cacheIdentity(model)})
+			return openStore(stores.Config{Share: dir, ShareBytes: 1 << 20}, cacheIdentity(model))
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -132,9 +132,9 @@ func checkCache(t *testing.T, kind, dir string) {
 // TestCacheUnreadable: a record that the system can't read is not called damaged, and prune removes
 // neither it nor what continues it.
 // openStore opens the only store that c names.
-func openStore(c stores.Config) (mempool.Store, error) {
+func openStore(c stores.Config, id mempool.Identity) (mempool.Store, error) {
 	c.Required = true
-	opened, _, err := stores.Open(c)
+	opened, _, err := c.Open(id, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func openStore(c stores.Config) (mempool.Store, error) {
 func TestCacheUnreadable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, err := openStore(stores.Config{Share: dir, ShareBytes: 1 << 20, Identity: cacheIdentity("one")})
+	s, err := openStore(stores.Config{Share: dir, ShareBytes: 1 << 20}, cacheIdentity("one"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestCacheUnreadable(t *testing.T) {
 // TestCacheInUse checks that a disk tier which a process has open is unchanged.
 func TestCacheInUse(t *testing.T) {
 	dir := t.TempDir()
-	s, err := openStore(stores.Config{Disk: dir, DiskBytes: 1 << 20, Identity: cacheIdentity("one")})
+	s, err := openStore(stores.Config{Disk: dir, DiskBytes: 1 << 20}, cacheIdentity("one"))
 	if err != nil {
 		t.Fatal(err)
 	}

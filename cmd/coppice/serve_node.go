@@ -89,7 +89,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 				return nil, errors.Join(err, backend.Close())
 			}
 			cfg.Scheduler = c.scheduler(info)
-			plan := c.memoryFlags.apply(info.HostBytes+cfg.Tiers.HostBytes, int64(c.MaxBody), log)
+			plan := c.memoryFlags.apply(info.HostBytes+int64(c.KVHost), int64(c.MaxBody), log)
 			cfg.Memory, cfg.FormatBytes = coppice.NewMemory(plan.Requests), int(plan.Formats)
 			return backend, nil
 		},

@@ -157,7 +157,7 @@ func TestServePipe(t *testing.T) {
 func TestCachePipe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, err := openStore(stores.Config{Share: dir, ShareBytes: 1 << 20, Identity: cacheIdentity("one")})
+	s, err := openStore(stores.Config{Share: dir, ShareBytes: 1 << 20}, cacheIdentity("one"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,8 @@
 // Package stores opens the stores of the tiers below the device: host memory, a disk, a shared directory. It owns nothing
 // afterwards: a node moves KV between them with package mempool/carrier. Its functions may be called from any goroutine.
 //
-//	all, created, err := stores.Open(stores.Config{Identity: id, HostBytes: 4 << 30, Disk: dir, DiskBytes: 1 << 40})
+//	cfg := stores.Config{HostBytes: 4 << 30, Disk: dir, DiskBytes: 1 << 40}
+//	node, err := local.Open(model, local.Options{Node: coppice.Config{Tiers: coppice.Tiers{Open: cfg.Open}}})
 //
 // Find reads the directories of disk and shared tiers without opening them as stores: it lists their records, checks
 // them, and removes those that are of no use.

@@ -2,6 +2,7 @@ package stores
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"time"
@@ -19,29 +20,51 @@ import (
 
 // Config says which stores there are below the device. The zero value: none.
 type Config struct {
-	// Identity is that of the KV: stores keep no other.
-	Identity mempool.Identity
-	// HostBytes is the host memory that holds KV; 0: none.
+	// HostBytes is the host memory for KV. Default: 0, none.
 	HostBytes int64
 	// Disk is a directory for at most DiskBytes of KV, used by one process at a time. Its
-	// contents survive a restart. "": none.
+	// contents survive a restart. Default: none.
 	Disk      string
 	DiskBytes int64
-	// Share is a directory for at most ShareBytes of KV that several processes use at once. "": none.
+	// Share is a directory for at most ShareBytes of KV that several processes use at once.
+	// Default: none.
 	Share      string
 	ShareBytes int64
 	// Shrink permits that KV is dropped because DiskBytes or ShareBytes is smaller than the size
-	// recorded in the directory.
+	// recorded in the directory. Without it, a disk keeps room for what it holds, and a shared
+	// directory keeps its size; the log says so.
 	Shrink bool
-	// Sealer, unless nil, encrypts and authenticates the KV in Disk and Share.
+	// Sealer, unless nil, encrypts and authenticates the KV in Disk and Share. Host memory is not
+	// sealed. ReadKey and mempool.NewSealer make one.
 	Sealer *mempool.Sealer
 	// Required makes Open fail if a store can't be opened. Without it, Open leaves that store out and logs a
 	// warning. An invalid configuration always fails.
 	Required bool
-	// Log gets the warnings. nil: none.
-	Log *zap.Logger
+	// ExtentPages is the number of pages that move together. Default: that of the identity, which is the
+	// smallest power of two whose pages hold at least 1 MiB.
+	ExtentPages int
 	// Inject, in tests, makes the system calls of all stores fail; see package storetest.
 	Inject *blockio.Injector
+}
+
+// Validate returns an error that names all invalid fields, or nil.
+func (c *Config) Validate() error {
+	var errs []error
+	for _, d := range [...]struct {
+		dir, name string
+		bytes     int64
+	}{{c.Disk, "Disk", c.DiskBytes}, {c.Share, "Share", c.ShareBytes}} {
+		if (d.dir == "") != (d.bytes == 0) || d.bytes < 0 {
+			errs = append(errs, fmt.Errorf("stores: %s is %q and %sBytes %d, want both or none", d.name, d.dir, d.name, d.bytes))
+		}
+	}
+	if c.ExtentPages < 0 {
+		errs = append(errs, fmt.Errorf("stores: ExtentPages is %d, want 0 (as many as have 1 MiB) or more", c.ExtentPages))
+	}
+	if c.HostBytes < 0 {
+		errs = append(errs, fmt.Errorf("stores: HostBytes is %d, want 0 (none) or more", c.HostBytes))
+	}
+	return errors.Join(errs...)
 }
 
 // openLimit bounds the time to look for a shared directory, and that to open it. On a network file
@@ -60,8 +83,7 @@ type opener struct {
 }
 
 // openers returns the openers of the stores that c names.
-func (c *Config) openers() (all []opener) {
-	id := c.Identity
+func (c *Config) openers(id mempool.Identity, log *zap.Logger) (all []opener) {
 	if c.HostBytes > 0 {
 		h := hostmem.Config{Identity: id, Bytes: c.HostBytes, Inject: c.Inject}.WithDefaults()
 		all = append(all, opener{kv.TierHost, "", h.Validate, func() (mempool.Store, error) { return hostmem.Open(h) }})
@@ -73,7 +95,7 @@ func (c *Config) openers() (all []opener) {
 	}
 	if c.Share != "" {
 		d := dirmem.Config{
-			Dir: c.Share, Identity: id, Sealer: c.Sealer, Bytes: c.ShareBytes, Shrink: c.Shrink, Upkeep: upkeep(c.Log, c.Share), Inject: c.Inject,
+			Dir: c.Share, Identity: id, Sealer: c.Sealer, Bytes: c.ShareBytes, Shrink: c.Shrink, Upkeep: upkeep(log, c.Share), Inject: c.Inject,
 		}.WithDefaults()
 		open := func() (mempool.Store, error) { return dirmem.Open(d) }
 		all = append(all, opener{kv.TierShared, c.Share, d.Validate, func() (mempool.Store, error) {
@@ -83,13 +105,20 @@ func (c *Config) openers() (all []opener) {
 	return all
 }
 
-// Open opens the stores that c names, the fastest tier first. created lists the directories that it made. If
-// Open fails, it closes the stores that it opened and returns all errors.
-func Open(c Config) (opened []mempool.Store, created []string, err error) {
-	if c.Log == nil {
-		c.Log = zap.NewNop()
+// Open opens the stores that c names for KV of the identity id, and no other: the fastest tier first. created lists the
+// directories that it made. log gets the warnings, also later ones; nil: none. If Open fails, it closes the stores that
+// it opened and returns all errors.
+func (c Config) Open(id mempool.Identity, log *zap.Logger) (opened []mempool.Store, created []string, err error) {
+	if log == nil {
+		log = zap.NewNop()
 	}
-	openers := c.openers()
+	if err := c.Validate(); err != nil {
+		return nil, nil, err
+	}
+	if c.ExtentPages > 0 {
+		id.Layout.ExtentPages = c.ExtentPages
+	}
+	openers := c.openers(id, log)
 	var errs []error
 	for _, o := range openers {
 		errs = append(errs, o.check())
@@ -107,7 +136,7 @@ func Open(c Config) (opened []mempool.Store, created []string, err error) {
 		case c.Required:
 			errs = append(errs, err)
 		default:
-			c.Log.Warn("tier can't be opened, so the node runs without it", zap.Stringer("tier", o.tier), zap.String("directory", o.dir), zap.Error(err))
+			log.Warn("tier can't be opened, so the node runs without it", zap.Stringer("tier", o.tier), zap.String("directory", o.dir), zap.Error(err))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

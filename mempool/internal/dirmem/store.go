@@ -59,7 +59,7 @@ func Open(c Config) (*Store, error) {
 	}
 	s := &Store{cfg: c, dir: dir, format: c.Identity.Format(c.Sealer), known: map[mempool.Name]int64{}, changed: map[mempool.Name]bool{},
 		hidden: map[mempool.Name]hidden{}, stop: make(chan struct{})}
-	s.info = mempool.StoreInfo{Tier: kv.TierShared, Identity: c.Identity, CapacityBytes: c.Bytes, SlotBytes: s.format.SlotBytes(),
+	s.info = mempool.StoreInfo{Tier: kv.TierShared, Identity: c.Identity, Dir: c.Dir, CapacityBytes: c.Bytes, SlotBytes: s.format.SlotBytes(),
 		MaxOps: c.MaxOps, Shared: true, Durable: true, Others: others, Direct: blockio.Direct(filepath.Join(dir, blockio.IdentityFile))}
 	if s.info.Warnings, err = s.agree(); err != nil {
 		return nil, fmt.Errorf("dirmem: %w", err)

@@ -42,7 +42,7 @@ func Open(c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("diskmem: %w", errors.Join(err, m.closeFiles()))
 	}
-	info := mempool.StoreInfo{Tier: kv.TierDisk, Identity: c.Identity, CapacityBytes: int64(m.most) * int64(m.slotBytes),
+	info := mempool.StoreInfo{Tier: kv.TierDisk, Identity: c.Identity, Dir: c.Dir, CapacityBytes: int64(m.most) * int64(m.slotBytes),
 		SlotBytes: m.slotBytes, MaxOps: c.MaxOps, Durable: true, Others: others}
 	info.Warnings = slices.Concat(blockio.Exposed(c.Dir, dir), blockio.Counterpart(c.Dir, c.Identity), warnings)
 	info.Direct = blockio.Direct(filepath.Join(dir, blockio.IdentityFile))
