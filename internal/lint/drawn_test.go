@@ -1,0 +1,35 @@
+package lint
+
+import (
+	"go/ast"
+	"slices"
+	"testing"
+)
+
+// TestEmbedderDraws bounds the code that a program links for the packages that it imports: lines of code of this module,
+// as in TestCounts, and packages of other modules. What a program may do without stands behind a door of its own:
+// mempool/stores, events, engine/cpu. A bound may only fall.
+//
+// The goal is 110 third-party packages. protoactor alone needs 108 (its package actor imports OpenTelemetry's SDK,
+// a Prometheus exporter and protobuf), zap ten, of which none is protoactor's; xxh3, cpuid and the two of
+// golang.org/x/text are the others. So 110 needs another actor library or another logger.
+func TestEmbedderDraws(t *testing.T) {
+	for _, tc := range []struct {
+		imports      []string
+		lines, third int
+	}{
+		{[]string{"."}, 34_000, 122},
+		{[]string{".", "./local"}, 41_000, 122},
+	} {
+		ours, third := drawn(t, tc.imports...)
+		lines := 0
+		for _, s := range sources(t) {
+			if !s.test && !ast.IsGenerated(s.file) && slices.Contains(ours, s.pkg) {
+				lines += codeLines(t, &s)
+			}
+		}
+		if lines > tc.lines || len(third) > tc.third {
+			t.Errorf("a program that imports %v links %d lines and %d third-party packages, at most %d and %d: go list -deps shows which", tc.imports, lines, len(third), tc.lines, tc.third)
+		}
+	}
+}
