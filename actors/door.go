@@ -95,29 +95,6 @@ type Request struct {
 	QueueTimeout time.Duration
 }
 
-// lastTime is 73 years, later than any process lives, and still small enough that adding a time
-// since Start does not overflow a time.Duration.
-const lastTime = time.Duration(1) << 61
-
-// check returns an error if a field of req is invalid, as far as that is known before the
-// prompt's tokens are.
-func (s *System) check(req *Request) error {
-	switch most := s.cfg.Scheduler.MaxSamples; {
-	case req.Prompt != "" && s.cfg.Tokenizer == nil:
-		return fmt.Errorf("%w: a text prompt needs a tokenizer, give tokens", scheduler.ErrInvalid)
-	case req.Prompt == "" && len(req.Tokens) == 0:
-		return fmt.Errorf("%w: give text or tokens", scheduler.ErrEmptyPrompt)
-	case req.Samples < 0 || req.Samples > min(most, s.cfg.MaxRequests):
-		err := fmt.Errorf("%w: Samples is %d, want 0 (one) to %d", scheduler.ErrInvalid, req.Samples, min(most, s.cfg.MaxRequests))
-		return &scheduler.FieldError{Field: "Samples", Err: err}
-	case s.cfg.Tokenizer == nil && (len(req.StopStrings) > 0 || req.Format != Format{}):
-		return fmt.Errorf("%w: StopStrings and Format need a tokenizer", scheduler.ErrInvalid)
-	case req.Timeout < 0 || req.QueueTimeout < 0:
-		return fmt.Errorf("%w: Timeout is %v and QueueTimeout %v, want 0 (none) or more", scheduler.ErrInvalid, req.Timeout, req.QueueTimeout)
-	}
-	return req.Format.check()
-}
-
 // door admits requests while there are credits, and holds every open stream: whatever happens
 // to the actors, it can end them all.
 type door struct {
@@ -175,6 +152,29 @@ func (s *System) Open(req Request) (*Stream, error) {
 	return stream, nil
 }
 
+// lastTime is 73 years, later than any process lives, and still small enough that adding a time
+// since Start does not overflow a time.Duration.
+const lastTime = time.Duration(1) << 61
+
+// check returns an error if a field of req is invalid, as far as that is known before the
+// prompt's tokens are.
+func (s *System) check(req *Request) error {
+	switch most := s.cfg.Scheduler.MaxSamples; {
+	case req.Prompt != "" && s.cfg.Tokenizer == nil:
+		return fmt.Errorf("%w: a text prompt needs a tokenizer, give tokens", scheduler.ErrInvalid)
+	case req.Prompt == "" && len(req.Tokens) == 0:
+		return fmt.Errorf("%w: give text or tokens", scheduler.ErrEmptyPrompt)
+	case req.Samples < 0 || req.Samples > min(most, s.cfg.MaxRequests):
+		err := fmt.Errorf("%w: Samples is %d, want 0 (one) to %d", scheduler.ErrInvalid, req.Samples, min(most, s.cfg.MaxRequests))
+		return &scheduler.FieldError{Field: "Samples", Err: err}
+	case s.cfg.Tokenizer == nil && (len(req.StopStrings) > 0 || req.Format != Format{}):
+		return fmt.Errorf("%w: StopStrings and Format need a tokenizer", scheduler.ErrInvalid)
+	case req.Timeout < 0 || req.QueueTimeout < 0:
+		return fmt.Errorf("%w: Timeout is %v and QueueTimeout %v, want 0 (none) or more", scheduler.ErrInvalid, req.Timeout, req.QueueTimeout)
+	}
+	return req.Format.check()
+}
+
 // submit passes on the request req, whose prompt is tokens. If a tier is shared and may
 // hold part of the prompt, the engine looks the prompt up first. Then the request goes to
 // the formats actor if it has a Format, and otherwise to the scheduler.
@@ -227,6 +227,13 @@ func (d *door) enter(samples int) (*Stream, error) {
 	return stream, nil
 }
 
+// dismiss gives the ending e to all samples of a request that the scheduler has never
+// received.
+func (d *door) dismiss(stream *Stream, e scheduler.Ending) {
+	d.leave(stream) // before the caller sees the ending
+	stream.end(e)
+}
+
 // leave returns the credits of a request. It is called when no message about the request is
 // left in flight. After close it does nothing.
 func (d *door) leave(stream *Stream) {
@@ -236,13 +243,6 @@ func (d *door) leave(stream *Stream) {
 		delete(d.open, stream.id)
 		d.taken -= len(stream.samples)
 	}
-}
-
-// dismiss gives the ending e to all samples of a request that the scheduler has never
-// received.
-func (d *door) dismiss(stream *Stream, e scheduler.Ending) {
-	d.leave(stream) // before the caller sees the ending
-	stream.end(e)
 }
 
 // close makes the door refuse later requests with the error cause. The open requests fail

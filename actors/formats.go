@@ -93,9 +93,6 @@ func (a *formatsActor) receive(self *process, message any) {
 	}
 }
 
-// release stops the timer, however the actor ended.
-func (a *formatsActor) release() { a.alarm.stop() }
-
 // need passes the request of m on if its format is compiled, ends it if the format is known
 // to be invalid or the caller has aborted, and otherwise lets it wait for the format.
 func (a *formatsActor) need(m *needFormat) {
@@ -133,57 +130,6 @@ func (a *formatsActor) waiter(m *submit) waiter {
 		a.alarm.wakeAt(now, w.until)
 	}
 	return w
-}
-
-// expire ends the requests that have waited too long.
-func (a *formatsActor) expire() {
-	a.alarm.rang()
-	now, next := a.sys.now(), lastTime
-	for f, waits := range a.waiting {
-		kept := waits[:0]
-		for _, w := range waits {
-			if w.until <= now {
-				a.sys.door.dismiss(w.stream, scheduler.Ending{Reason: scheduler.Abort, Err: fmt.Errorf("%w: its format is not compiled yet", w.late)})
-				continue
-			}
-			next = min(next, w.until)
-			kept = append(kept, w)
-		}
-		clear(waits[len(kept):])
-		a.setWaiting(f, kept)
-	}
-	if next < lastTime {
-		a.alarm.wakeAt(now, next)
-	}
-}
-
-// setWaiting replaces the list of requests that wait for the format f. If waits is empty,
-// no request needs the format: it leaves the queues, or its compiler is told to stop.
-func (a *formatsActor) setWaiting(f Format, waits []waiter) {
-	if len(waits) > 0 {
-		a.waiting[f] = waits
-		return
-	}
-	delete(a.waiting, f)
-	if c := a.compiling[f]; c != nil {
-		c.unwanted.Store(true)
-	} else {
-		a.remove(f)
-	}
-}
-
-// start gives formats to the free compilers.
-func (a *formatsActor) start() {
-	for {
-		tenant, f, worker, ok := a.take()
-		if !ok {
-			return
-		}
-		c := &compile{worker: worker, tenant: tenant, format: f}
-		a.compiling[f] = c
-		a.remove(f)
-		a.sys.compilers[worker].tell(c)
-	}
 }
 
 func (a *formatsActor) compiled(m *compiled) {
@@ -225,6 +171,20 @@ func (a *formatsActor) pass(m *submit, f *format) {
 	a.sys.scheduler.tell(m)
 }
 
+// start gives formats to the free compilers.
+func (a *formatsActor) start() {
+	for {
+		tenant, f, worker, ok := a.take()
+		if !ok {
+			return
+		}
+		c := &compile{worker: worker, tenant: tenant, format: f}
+		a.compiling[f] = c
+		a.remove(f)
+		a.sys.compilers[worker].tell(c)
+	}
+}
+
 // abort ends a request that waits for its format.
 func (a *formatsActor) abort(m *abort) {
 	for f, waits := range a.waiting {
@@ -235,3 +195,43 @@ func (a *formatsActor) abort(m *abort) {
 		}
 	}
 }
+
+// expire ends the requests that have waited too long.
+func (a *formatsActor) expire() {
+	a.alarm.rang()
+	now, next := a.sys.now(), lastTime
+	for f, waits := range a.waiting {
+		kept := waits[:0]
+		for _, w := range waits {
+			if w.until <= now {
+				a.sys.door.dismiss(w.stream, scheduler.Ending{Reason: scheduler.Abort, Err: fmt.Errorf("%w: its format is not compiled yet", w.late)})
+				continue
+			}
+			next = min(next, w.until)
+			kept = append(kept, w)
+		}
+		clear(waits[len(kept):])
+		a.setWaiting(f, kept)
+	}
+	if next < lastTime {
+		a.alarm.wakeAt(now, next)
+	}
+}
+
+// setWaiting replaces the list of requests that wait for the format f. If waits is empty,
+// no request needs the format: it leaves the queues, or its compiler is told to stop.
+func (a *formatsActor) setWaiting(f Format, waits []waiter) {
+	if len(waits) > 0 {
+		a.waiting[f] = waits
+		return
+	}
+	delete(a.waiting, f)
+	if c := a.compiling[f]; c != nil {
+		c.unwanted.Store(true)
+	} else {
+		a.remove(f)
+	}
+}
+
+// release stops the timer, however the actor ended.
+func (a *formatsActor) release() { a.alarm.stop() }

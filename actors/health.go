@@ -89,20 +89,6 @@ func (w *watchedStore) Poll(dst []mempool.Done) []mempool.Done {
 	return dst
 }
 
-// counts returns the failures so far.
-func (w *watchedStore) counts() TierFailures {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f := w.failures
-	if w.failing() {
-		f.Failing = 1
-	}
-	return f
-}
-
-// failing reports whether reads or writes fail. The lock is held.
-func (w *watchedStore) failing() bool { return w.reads.failing || w.writes.failing }
-
 // judge counts an ended operation. The lock is held.
 func (w *watchedStore) judge(d *mempool.Done) {
 	failing := w.failing()
@@ -167,3 +153,17 @@ func (s *streak) succeed() {
 		s.failing, s.need = false, min(2*s.need, mostGood)
 	}
 }
+
+// counts returns the failures so far.
+func (w *watchedStore) counts() TierFailures {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.failures
+	if w.failing() {
+		f.Failing = 1
+	}
+	return f
+}
+
+// failing reports whether reads or writes fail. The lock is held.
+func (w *watchedStore) failing() bool { return w.reads.failing || w.writes.failing }

@@ -17,19 +17,6 @@ func Ask[T any](ctx context.Context, s *System, at func(core *scheduler.Schedule
 	return ask(ctx, s, func(a *schedulerActor) T { return at(a.core, s.now()) })
 }
 
-func ask[T any](ctx context.Context, s *System, at func(*schedulerActor) T) (answer T, err error) {
-	reply := make(chan T, 1)
-	s.scheduler.tell(&look{func(a *schedulerActor) { reply <- at(a) }})
-	select {
-	case answer = <-reply:
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-s.ended:
-		err = s.cause
-	}
-	return answer, err
-}
-
 // Stats holds the figures of a Node.
 type Stats struct {
 	Scheduler scheduler.Metrics
@@ -60,4 +47,17 @@ func (s *System) Stats(ctx context.Context) (Stats, error) {
 func (a *schedulerActor) stats() Stats {
 	m := a.core.Metrics()
 	return Stats{Scheduler: m, Tenants: a.core.Tenants(), Engine: a.ran, Tiers: a.sys.tiers.stats(&m), LeakedPages: m.LeakedPages}
+}
+
+func ask[T any](ctx context.Context, s *System, at func(*schedulerActor) T) (answer T, err error) {
+	reply := make(chan T, 1)
+	s.scheduler.tell(&look{func(a *schedulerActor) { reply <- at(a) }})
+	select {
+	case answer = <-reply:
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-s.ended:
+		err = s.cause
+	}
+	return answer, err
 }

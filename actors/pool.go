@@ -35,6 +35,23 @@ func NewPool(pages, systems int) (*Pool, error) {
 // SharePages returns the number of pages guaranteed to each System; no request may need more.
 func (p *Pool) SharePages() int { return p.division.SharePages() }
 
+// joinPool joins cfg.Pool, or makes a pool for this System alone, and returns the pool and
+// the new owner. pages is the number of pages of the backend; it fails if cfg.Pool has
+// another number.
+func joinPool(cfg *Config, pages int) (*Pool, mempool.Owner, error) {
+	p := cfg.Pool
+	if p == nil {
+		var err error
+		if p, err = NewPool(pages, 1); err != nil {
+			return nil, 0, err
+		}
+	} else if p.pages != pages {
+		return nil, 0, fmt.Errorf("actors: Pool has %d pages, the backend %d", p.pages, pages)
+	}
+	owner, err := p.join()
+	return p, owner, err
+}
+
 // join adds an owner, for a System that is about to start, and returns it. Notices for the
 // owner are dropped until tell is called for it.
 func (p *Pool) join() (mempool.Owner, error) {
@@ -48,49 +65,6 @@ func (p *Pool) tell(o mempool.Owner, s *System) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.members[o] = s
-}
-
-// leave removes an owner and returns the number of pages that it still held.
-func (p *Pool) leave(o mempool.Owner) (pages int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.members, o)
-	pages = p.division.Leave(o)
-	p.notify()
-	return pages
-}
-
-func (p *Pool) ask(o mempool.Owner, n int) (pages []kv.PageID, free int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	pages, free = p.division.Ask(o, n, nil)
-	p.notify()
-	return pages, free
-}
-
-func (p *Pool) give(o mempool.Owner, pages []kv.PageID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.division.Give(o, pages)
-	p.notify()
-}
-
-func (p *Pool) decline(o mempool.Owner) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.division.Decline(o)
-	p.notify()
-}
-
-// notify sends the division's new notices to the schedulers that they are for. The caller
-// holds the mutex; nothing in notify blocks.
-func (p *Pool) notify() {
-	p.news = p.division.Notices(p.news[:0])
-	for _, n := range p.news {
-		if s := p.members[n.Owner]; s != nil {
-			s.scheduler.tell(&poolNews{recall: n.Recall, offer: n.Offer})
-		}
-	}
 }
 
 // poolActor leases pages in bulk from the pool for the scheduler of its System.
@@ -145,19 +119,45 @@ func (a *poolActor) shutdown(self *process) {
 	self.quit()
 }
 
-// joinPool joins cfg.Pool, or makes a pool for this System alone, and returns the pool and
-// the new owner. pages is the number of pages of the backend; it fails if cfg.Pool has
-// another number.
-func joinPool(cfg *Config, pages int) (*Pool, mempool.Owner, error) {
-	p := cfg.Pool
-	if p == nil {
-		var err error
-		if p, err = NewPool(pages, 1); err != nil {
-			return nil, 0, err
+func (p *Pool) ask(o mempool.Owner, n int) (pages []kv.PageID, free int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pages, free = p.division.Ask(o, n, nil)
+	p.notify()
+	return pages, free
+}
+
+func (p *Pool) give(o mempool.Owner, pages []kv.PageID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.division.Give(o, pages)
+	p.notify()
+}
+
+func (p *Pool) decline(o mempool.Owner) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.division.Decline(o)
+	p.notify()
+}
+
+// leave removes an owner and returns the number of pages that it still held.
+func (p *Pool) leave(o mempool.Owner) (pages int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.members, o)
+	pages = p.division.Leave(o)
+	p.notify()
+	return pages
+}
+
+// notify sends the division's new notices to the schedulers that they are for. The caller
+// holds the mutex; nothing in notify blocks.
+func (p *Pool) notify() {
+	p.news = p.division.Notices(p.news[:0])
+	for _, n := range p.news {
+		if s := p.members[n.Owner]; s != nil {
+			s.scheduler.tell(&poolNews{recall: n.Recall, offer: n.Offer})
 		}
-	} else if p.pages != pages {
-		return nil, 0, fmt.Errorf("actors: Pool has %d pages, the backend %d", p.pages, pages)
 	}
-	owner, err := p.join()
-	return p, owner, err
 }

@@ -36,15 +36,15 @@ type process struct {
 	done chan struct{} // closed when it has stopped
 }
 
-// tell sends a message; it never blocks. A message to a stopped actor is lost, on purpose: the
-// system is ending at that time, and the door has ended all requests.
-func (p *process) tell(message any) { shared().Root.Send(p.pid, message) }
-
 // stop asks the process to end after the messages that are in its mailbox already.
 func (p *process) stop() { p.tell(&shutdown{}) }
 
 // quit ends the process from inside its receive.
 func (p *process) quit() { shared().Root.Stop(p.pid) }
+
+// tell sends a message; it never blocks. A message to a stopped actor is lost, on purpose: the
+// system is ending at that time, and the door has ended all requests.
+func (p *process) tell(message any) { shared().Root.Send(p.pid, message) }
 
 var (
 	// A state actor stops after a panic: restarted, it would have lost its state.

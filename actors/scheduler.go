@@ -94,13 +94,6 @@ func (a *schedulerActor) refuse(stream *Stream, e scheduler.Ending) {
 	}
 }
 
-// wake sets the alarm for the next time limit, including those of fetches that pump began.
-func (a *schedulerActor) wake() {
-	if at, some := a.core.NextExpiry(); some {
-		a.alarm.wakeAt(a.sys.now(), at)
-	}
-}
-
 func (a *schedulerActor) stepDone(m *stepDone) {
 	if a.broken { // for the plans in flight together with the one that failed
 		return
@@ -112,6 +105,25 @@ func (a *schedulerActor) stepDone(m *stepDone) {
 	}
 	a.count(&m.result.Stats)
 	a.out = a.core.Complete(a.sys.now(), m.plan, m.result, a.out)
+}
+
+func (a *schedulerActor) count(st *engine.StepStats) {
+	a.ran.GivenTokens += st.GivenTokens
+	a.ran.DeferredTokens += st.DeferredTokens
+	a.ran.KVTokensRead += st.KVTokensRead
+	a.ran.Samples += st.Samples
+	a.ran.CopiedPages += st.CopiedPages
+	a.ran.Nanos += st.Nanos
+}
+
+// poolNews passes a recall and an offer of the pool on to the core. Other schedulers on the
+// pool have caused them.
+func (a *schedulerActor) poolNews(m *poolNews) {
+	a.core.Recall(m.recall)
+	if m.offer > 0 {
+		a.offered = true
+		a.core.Offer(m.offer)
+	}
 }
 
 // moved reports ended moves to the core.
@@ -146,29 +158,16 @@ func (a *schedulerActor) flush(m *flush) {
 	a.alarm.wakeAt(now, m.until)
 }
 
-// flushed logs a finished flush and answers it.
-func (a *schedulerActor) flushed() {
-	if a.last == nil || !a.broken && a.core.Flushing() {
-		return
-	}
-	for t, m := range a.core.Metrics().Tiers {
-		before := &a.last.before[t]
-		if n, lost := m.Writes-before.Writes, m.Lost-before.Lost; t >= int(kv.TierDisk) && n+lost > 0 {
-			a.sys.log.Info("KV written at shutdown", zap.Stringer("tier", kv.Tier(t)), zap.Uint64("extents", n),
-				zap.Uint64("bytes", m.WriteBytes-before.WriteBytes), zap.Uint64("lost", lost), zap.Duration("took", a.sys.now()-a.last.begun))
-		}
-	}
-	close(a.last.done)
-	a.last = nil
-}
-
-func (a *schedulerActor) count(st *engine.StepStats) {
-	a.ran.GivenTokens += st.GivenTokens
-	a.ran.DeferredTokens += st.DeferredTokens
-	a.ran.KVTokensRead += st.KVTokensRead
-	a.ran.Samples += st.Samples
-	a.ran.CopiedPages += st.CopiedPages
-	a.ran.Nanos += st.Nanos
+// shutdown ends the open requests, returns every page and stores the final figures. The engine
+// has stopped by now.
+func (a *schedulerActor) shutdown(self *process) {
+	a.out = a.core.Fail(a.sys.now(), a.sys.cause, a.out)
+	a.deliver()
+	final := a.stats()
+	a.sys.pool.tell(&give{a.core.Drain(nil), a.asked})
+	a.announce()
+	a.sys.final.Store(&final)
+	self.quit()
 }
 
 // deliver sends the outputs of the current message to the deliverer, as one message.
@@ -221,26 +220,27 @@ func (a *schedulerActor) pump() {
 	a.announce()
 }
 
-// poolNews passes a recall and an offer of the pool on to the core. Other schedulers on the
-// pool have caused them.
-func (a *schedulerActor) poolNews(m *poolNews) {
-	a.core.Recall(m.recall)
-	if m.offer > 0 {
-		a.offered = true
-		a.core.Offer(m.offer)
+// flushed logs a finished flush and answers it.
+func (a *schedulerActor) flushed() {
+	if a.last == nil || !a.broken && a.core.Flushing() {
+		return
 	}
+	for t, m := range a.core.Metrics().Tiers {
+		before := &a.last.before[t]
+		if n, lost := m.Writes-before.Writes, m.Lost-before.Lost; t >= int(kv.TierDisk) && n+lost > 0 {
+			a.sys.log.Info("KV written at shutdown", zap.Stringer("tier", kv.Tier(t)), zap.Uint64("extents", n),
+				zap.Uint64("bytes", m.WriteBytes-before.WriteBytes), zap.Uint64("lost", lost), zap.Duration("took", a.sys.now()-a.last.begun))
+		}
+	}
+	close(a.last.done)
+	a.last = nil
 }
 
-// shutdown ends the open requests, returns every page and stores the final figures. The engine
-// has stopped by now.
-func (a *schedulerActor) shutdown(self *process) {
-	a.out = a.core.Fail(a.sys.now(), a.sys.cause, a.out)
-	a.deliver()
-	final := a.stats()
-	a.sys.pool.tell(&give{a.core.Drain(nil), a.asked})
-	a.announce()
-	a.sys.final.Store(&final)
-	self.quit()
+// wake sets the alarm for the next time limit, including those of fetches that pump began.
+func (a *schedulerActor) wake() {
+	if at, some := a.core.NextExpiry(); some {
+		a.alarm.wakeAt(a.sys.now(), at)
+	}
 }
 
 // release stops the timer, however the actor ended.

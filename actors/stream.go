@@ -144,13 +144,6 @@ func (s *Stream) Next(ctx context.Context) (Piece, error) {
 	}
 }
 
-// runs reports whether a sample has no ending yet.
-func (s *Stream) runs() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open > 0
-}
-
 // take returns the next piece and true, or false if there is nothing to return yet. A piece
 // is the unread output of one sample; the samples take turns. The error is that of the
 // sample's Ending, or io.EOF when the caller has all endings.
@@ -214,6 +207,25 @@ func (s *Stream) Abort(err error) {
 		if s.formatted.Load() {
 			s.sys.formats.tell(&abort{s.id, err})
 		}
+	}
+}
+
+// runs reports whether a sample has no ending yet.
+func (s *Stream) runs() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open > 0
+}
+
+// setPrompt records the prompt's tokens, before the scheduler gets them.
+func (s *Stream) setPrompt(tokens []kv.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.prompt = len(tokens)
+	for i := range s.samples {
+		// The capacity is cut to the length, so that appending output tokens copies the array:
+		// it is the caller's, and all samples share it.
+		s.samples[i].tokens, s.samples[i].taken = tokens[:len(tokens):len(tokens)], len(tokens)
 	}
 }
 
@@ -288,18 +300,6 @@ func (s *Stream) hold(o *sample, stop string) {
 	n -= s.stops.Held(o.stopState)
 	s.buf = append(s.buf[:0], o.held[:n]...)
 	o.held = o.held[:copy(o.held, o.held[n:])]
-}
-
-// setPrompt records the prompt's tokens, before the scheduler gets them.
-func (s *Stream) setPrompt(tokens []kv.Token) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.prompt = len(tokens)
-	for i := range s.samples {
-		// The capacity is cut to the length, so that appending output tokens copies the array:
-		// it is the caller's, and all samples share it.
-		s.samples[i].tokens, s.samples[i].taken = tokens[:len(tokens):len(tokens)], len(tokens)
-	}
 }
 
 // finish ends the sample of out with the scheduler's ending. It runs on the deliverer's

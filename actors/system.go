@@ -114,15 +114,6 @@ func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*Sy
 // now returns the time since Start. It is monotonic and the only clock that the scheduler sees.
 func (s *System) now() time.Duration { return time.Since(s.started) }
 
-// fail starts the shutdown. cause becomes the reason of the end, unless an earlier call has
-// set one. It never blocks.
-func (s *System) fail(cause error) {
-	s.once.Do(func() {
-		s.cause = cause
-		close(s.ending)
-	})
-}
-
 // Close ends every open request with ErrClosed, stops the actors and closes the backend. It
 // returns once all actors have stopped: nil, the failure that had ended the system before, or
 // an error if pages were leaked.
@@ -136,6 +127,15 @@ func (s *System) Close() error {
 		return fmt.Errorf("actors: %d pages were not returned to the pool", st.LeakedPages)
 	}
 	return nil
+}
+
+// fail starts the shutdown. cause becomes the reason of the end, unless an earlier call has
+// set one. It never blocks.
+func (s *System) fail(cause error) {
+	s.once.Do(func() {
+		s.cause = cause
+		close(s.ending)
+	})
 }
 
 // Done returns a channel that is closed when the system begins to end, by Close or after a

@@ -56,14 +56,6 @@ func (t *Tiers) validate() error {
 	return nil
 }
 
-// identity returns the identity of a backend's pages.
-func identity(info *engine.Info) mempool.Identity {
-	return mempool.Identity{
-		ModelID: info.ModelID, NumericsID: info.NumericsID, KVType: info.KVType, PageLayout: mempool.PageLayout,
-		Layout: mempool.LayoutOf(info.PageTokens, info.PageBytes),
-	}
-}
-
 // hierarchy holds the open tiers of a system.
 type hierarchy struct {
 	stores  []mempool.Store         // each a watchedStore
@@ -116,6 +108,14 @@ func openTiers(c *Config) (*hierarchy, error) {
 		}
 	}
 	return h, nil
+}
+
+// identity returns the identity of a backend's pages.
+func identity(info *engine.Info) mempool.Identity {
+	return mempool.Identity{
+		ModelID: info.ModelID, NumericsID: info.NumericsID, KVType: info.KVType, PageLayout: mempool.PageLayout,
+		Layout: mempool.LayoutOf(info.PageTokens, info.PageBytes),
+	}
 }
 
 // begin tells core which extents the stores hold, and opens the carrier.
@@ -204,14 +204,6 @@ func (s *System) flush() {
 	}
 }
 
-// lastMoves is how long flush waits after its limit for the moves in flight, whose deadline is then that
-// limit. closeTime is how long the close of the tiers may take after that. Together they are less than
-// the 5 s within which a process ends after --drain and --kv-flush.
-const (
-	lastMoves = time.Second
-	closeTime = 3 * time.Second
-)
-
 // close closes the carrier, by the time that flush has set.
 func (h *hierarchy) close(s *System) error {
 	until := time.Duration(h.until.Load())
@@ -220,3 +212,11 @@ func (h *hierarchy) close(s *System) error {
 	}
 	return h.carrier.Close(s.started.Add(until))
 }
+
+// lastMoves is how long flush waits after its limit for the moves in flight, whose deadline is then that
+// limit. closeTime is how long the close of the tiers may take after that. Together they are less than
+// the 5 s within which a process ends after --drain and --kv-flush.
+const (
+	lastMoves = time.Second
+	closeTime = 3 * time.Second
+)

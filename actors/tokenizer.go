@@ -117,6 +117,13 @@ func (a *tokenizerActor) encodeWith(dst []kv.Token, text string, o tokenizer.Opt
 // becomes a character of three.
 const normalGrowth = 3
 
+// PromptBytes returns the most bytes that the text of a prompt can have, and the error for a longer one,
+// which has more tokens than can be served. It returns 0 if there is no such number.
+func (s *System) PromptBytes() (most int, tooLong error) {
+	tokens, tooMany := s.longestPrompt()
+	return s.longestText(tokens), tooMany
+}
+
 // longestText returns the most bytes that the text of a prompt with that many tokens can have; 0 if
 // there is no such number.
 func (s *System) longestText(tokens int) int {
@@ -124,13 +131,6 @@ func (s *System) longestText(tokens int) int {
 		return 0
 	}
 	return tokens * s.cfg.Tokenizer.TokenBytes()
-}
-
-// PromptBytes returns the most bytes that the text of a prompt can have, and the error for a longer one,
-// which has more tokens than can be served. It returns 0 if there is no such number.
-func (s *System) PromptBytes() (most int, tooLong error) {
-	tokens, tooMany := s.longestPrompt()
-	return s.longestText(tokens), tooMany
 }
 
 // longestPrompt returns the largest number of prompt tokens that can be served, and the error
