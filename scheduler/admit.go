@@ -33,7 +33,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	}
 	s.running.reserved = -1
 	blocked := s.queue.blocked
-	if blocked != nil && (blocked.lane == nil || s.queue.closed(blocked.lane) || !s.queue.hasTurn(blocked)) {
+	if blocked != nil && (blocked.wait.lane == nil || s.queue.closed(blocked.wait.lane) || !s.queue.hasTurn(blocked)) {
 		blocked = nil // it waits for something other than pages, so keeping pages would not help it
 	}
 	if blocked != nil && !s.outranked(blocked) {
@@ -58,7 +58,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 		if s.try(now, p, q) {
 			s.metrics.Bypasses += uint64(len(s.queue.skipped))
 			s.queue.keepRoomFor(s.queue.skipped)
-		} else if slots == 0 && q.lane != nil {
+		} else if slots == 0 && q.wait.lane != nil {
 			break // the next candidate would find no slot either
 		}
 		if s.queue.blocked != nil && (s.queue.blocked != was || s.queue.blocked == q) {

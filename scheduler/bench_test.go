@@ -182,8 +182,8 @@ func BenchmarkWaiting(b *testing.B) {
 func BenchmarkFollowers(b *testing.B) {
 	w, r := &queue{}, &sequence{}
 	for range 10_000 {
-		q := &sequence{queueing: queueing{leader: r, until: 1000, followAt: len(r.followers)}}
-		r.followers = append(r.followers, follower{q, q.until})
+		q := &sequence{wait: queueing{follow: followState{leader: r, until: 1000, at: len(r.wait.follow.followers)}}}
+		r.wait.follow.followers = append(r.wait.follow.followers, follower{q, q.wait.follow.until})
 	}
 	for b.Loop() {
 		w.release(r, 0, false)

@@ -28,7 +28,7 @@ func (s *Scheduler) Check() error {
 func checkPages(s *Scheduler) error {
 	owner := make(map[kv.PageID]RequestID)
 	for _, q := range s.running.all {
-		for _, id := range q.own() {
+		for _, id := range q.table.own() {
 			if other, taken := owner[id]; taken {
 				return fmt.Errorf("scheduler: page %d belongs to request %d and to request %d", id, other, q.req.ID)
 			}
@@ -37,13 +37,13 @@ func checkPages(s *Scheduler) error {
 			}
 			owner[id] = q.req.ID
 		}
-		for _, id := range q.pages[:q.shared] {
+		for _, id := range q.table.pages[:q.table.shared] {
 			if s.room.lease.Held(id) {
 				return fmt.Errorf("scheduler: page %d, shared by request %d, is not in the tree", id, q.req.ID)
 			}
 		}
-		if q.computed > len(q.pages)*s.info.PageTokens {
-			return fmt.Errorf("scheduler: request %d has %d tokens computed on %d pages", q.req.ID, q.computed, len(q.pages))
+		if q.computed > len(q.table.pages)*s.info.PageTokens {
+			return fmt.Errorf("scheduler: request %d has %d tokens computed on %d pages", q.req.ID, q.computed, len(q.table.pages))
 		}
 	}
 	if err := s.fetches.check(owner); err != nil {
@@ -82,17 +82,17 @@ func checkPlaces(s *Scheduler) error {
 		if q.place != running {
 			return fmt.Errorf("scheduler: request %d is listed as running, but is at place %d", q.req.ID, q.place)
 		}
-		if used[int32(q.slot)] {
-			return fmt.Errorf("scheduler: slot %d of request %d is taken twice", q.slot, q.req.ID)
+		if used[int32(q.table.slot)] {
+			return fmt.Errorf("scheduler: slot %d of request %d is taken twice", q.table.slot, q.req.ID)
 		}
-		used[int32(q.slot)] = true
+		used[int32(q.table.slot)] = true
 		if q.done < q.target {
 			filling++
 			if !slices.Contains(s.running.prefilling, q) {
 				return fmt.Errorf("scheduler: request %d prefills, but is not listed", q.req.ID)
 			}
-		} else if len(q.followers) > 0 {
-			return fmt.Errorf("scheduler: request %d has computed its prompt, but %d followers wait for it", q.req.ID, len(q.followers))
+		} else if len(q.wait.follow.followers) > 0 {
+			return fmt.Errorf("scheduler: request %d has computed its prompt, but %d followers wait for it", q.req.ID, len(q.wait.follow.followers))
 		}
 	}
 	if filling != len(s.running.prefilling) {
@@ -114,13 +114,13 @@ func checkFlights(s *Scheduler) error {
 		}
 	}
 	for q, n := range rows { // any order: only checks
-		if q.place != ended && q.inflight != n {
-			return fmt.Errorf("scheduler: request %d has %d rows in flight, counts %d", q.req.ID, n, q.inflight)
+		if q.place != ended && q.rows.inflight != n {
+			return fmt.Errorf("scheduler: request %d has %d rows in flight, counts %d", q.req.ID, n, q.rows.inflight)
 		}
 	}
 	for _, q := range s.running.preempted {
-		if q.place != preempted || q.inflight == 0 {
-			return fmt.Errorf("scheduler: request %d waits for %d rows at place %d", q.req.ID, q.inflight, q.place)
+		if q.place != preempted || q.rows.inflight == 0 {
+			return fmt.Errorf("scheduler: request %d waits for %d rows at place %d", q.req.ID, q.rows.inflight, q.place)
 		}
 	}
 	return nil
@@ -130,36 +130,36 @@ func checkFlights(s *Scheduler) error {
 // that followers are listed by their leaders, and the index.
 func (w *queue) check() error {
 	n, lined, displaceable := 0, 0, 0
-	for q := w.oldest; q != nil; q = q.newer {
+	for q := w.oldest; q != nil; q = q.wait.newer {
 		n++
-		if q.displaceable {
+		if q.wait.displaceable {
 			displaceable++
 		}
-		if q.newer != nil && q.newer.arrival <= q.arrival {
+		if q.wait.newer != nil && q.wait.newer.arrival <= q.arrival {
 			return fmt.Errorf("scheduler: request %d waits out of order", q.req.ID)
 		}
 		switch {
 		case q.place == fetching:
-			if q.lane != nil || q.fetch == nil || len(q.fetch.parts) == 0 {
+			if q.wait.lane != nil || q.fetch == nil || len(q.fetch.parts) == 0 {
 				return fmt.Errorf("scheduler: request %d has no fetch, or is in a lane", q.req.ID)
 			}
 		case q.place == following:
-			follows := slices.ContainsFunc(q.leader.followers, func(f follower) bool { return f.q == q })
-			if q.lane != nil || q.leader.place != running && q.leader.place != fetching || !follows {
-				return fmt.Errorf("scheduler: request %d follows %d, which is at place %d", q.req.ID, q.leader.req.ID, q.leader.place)
+			follows := slices.ContainsFunc(q.wait.follow.leader.wait.follow.followers, func(f follower) bool { return f.q == q })
+			if q.wait.lane != nil || q.wait.follow.leader.place != running && q.wait.follow.leader.place != fetching || !follows {
+				return fmt.Errorf("scheduler: request %d follows %d, which is at place %d", q.req.ID, q.wait.follow.leader.req.ID, q.wait.follow.leader.place)
 			}
-		case q.place != waiting || q.lane == nil || q.lane.ranked.Items[q.heapAt[byRank]].q != q:
+		case q.place != waiting || q.wait.lane == nil || q.wait.lane.ranked.Items[q.wait.heapAt[byRank]].q != q:
 			return fmt.Errorf("scheduler: request %d waits at place %d without its lane", q.req.ID, q.place)
 		default:
 			lined++
 		}
-		if len(q.pages) > 0 || q.inflight > 0 {
-			return fmt.Errorf("scheduler: request %d waits with %d pages and %d rows", q.req.ID, len(q.pages), q.inflight)
+		if len(q.table.pages) > 0 || q.rows.inflight > 0 {
+			return fmt.Errorf("scheduler: request %d waits with %d pages and %d rows", q.req.ID, len(q.table.pages), q.rows.inflight)
 		}
 		if x := &w.index; w.ranksByCache(q) {
-			i := q.cached / x.blockTokens
-			if missing := (i+1)*x.blockTokens < len(q.tokens); q.filed != missing || missing && q.block != q.chain[i] {
-				return fmt.Errorf("scheduler: request %d with %d tokens cached is filed wrongly", q.req.ID, q.cached)
+			i := q.wait.cached / x.blockTokens
+			if missing := (i+1)*x.blockTokens < len(q.tokens); q.wait.index.filed != missing || missing && q.wait.index.block != q.wait.index.chain[i] {
+				return fmt.Errorf("scheduler: request %d with %d tokens cached is filed wrongly", q.req.ID, q.wait.cached)
 			}
 		}
 	}

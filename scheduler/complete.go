@@ -55,15 +55,15 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOut, out []Output) []Output {
 	r := &p.rows[i]
 	q := r.q
-	q.inflight--
+	q.rows.inflight--
 	if r.sample {
-		q.sampling--
+		q.rows.sampling--
 	}
 	if q.place == ended { // the sample ended while this row ran
 		s.metrics.VoidTokens += uint64(r.end - r.start)
 		return out
 	}
-	held := q.life == r.life // false: q was preempted meanwhile and lost the pages that the row wrote to
+	held := q.rows.life == r.life // false: q was preempted meanwhile and lost the pages that the row wrote to
 	if err := p.checkRow(&s.info, i, row); err != nil {
 		// The KV that the row wrote may be wrong, and so may the KV that it read.
 		if !errors.Is(err, engine.ErrNoToken) {
@@ -78,9 +78,9 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 		}
 	}
 	if row != nil && held && q.wantsPrompt() {
-		q.addPromptLogprobs(int(r.start), row.Prompt, row.PromptTop)
+		q.text.addPrompt(q.req, int(r.start), row.Prompt, row.PromptTop)
 	}
-	if r.sample && held && !q.vouches && p.Batch.Seq > q.swapped {
+	if r.sample && held && !q.cache.vouches && p.Batch.Seq > q.cache.swapped {
 		s.prefixes.vouch(q)
 	}
 	if r.sample && q.abort == nil {
@@ -88,7 +88,7 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 			return out
 		}
 	}
-	if q.inflight > 0 {
+	if q.rows.inflight > 0 {
 		return out
 	}
 	switch {
@@ -107,24 +107,24 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 // token gives Stop and not Length.
 func (s *Scheduler) sampled(now time.Duration, q *sequence, row *engine.RowOut, out []Output) []Output {
 	q.tokens = append(q.tokens, row.Token)
-	q.sampled++
-	q.tenant.serve(1)
+	q.rows.sampled++
+	q.group.tenant.serve(1)
 	s.metrics.OutputTokens++
-	if !q.seenToken {
-		q.seenToken, q.firstToken = true, now-q.arrived
-		q.mark(now, FirstToken, 1)
+	if !q.bill.seenToken {
+		q.bill.seenToken, q.bill.firstToken = true, now-q.bill.arrived
+		q.bill.mark(now, FirstToken, 1)
 	}
 	o := Output{
 		Request: q.req.ID, Sample: q.sample, Sampled: true,
 		Token: row.Token, Logprob: row.Logprob, Top: row.Top, Digest: row.Digest,
 	}
-	if q.promptLogprobs != nil && q.outputTokens() == 1 {
-		o.Prompt, o.PromptTop = q.promptLogprobs, q.promptTop
+	if q.text.promptLogprobs != nil && q.outputTokens() == 1 {
+		o.Prompt, o.PromptTop = q.text.promptLogprobs, q.text.promptTop
 	}
 	switch {
 	case len(q.req.StopTokens) > 0 && slices.Contains(q.req.StopTokens, row.Token):
 		o.Ending.Reason, o.Ending.StopToken = Stop, true
-	case q.shaped && q.completes(&s.cfg, row.Token, &o.Ending):
+	case q.text.checked && q.completes(&s.cfg, row.Token, &o.Ending):
 	case q.outputTokens() >= q.limit:
 		o.Ending.Reason = Length
 	default:

@@ -16,18 +16,18 @@ import "github.com/coppice-llm/coppice/mempool/tiering"
 // beyond token 64 are marked, whichever request computed them, since their pages may be
 // copies of q's.
 func (x *prefixes) distrust(q *sequence) {
-	if x.cache == nil || x.flushedSince(q) || q.first == noTokens {
+	if x.cache == nil || x.flushedSince(q) || q.cache.first == noTokens {
 		return
 	}
-	x.cache.Distrust(q.key(len(q.tokens)), q.first)
-	q.vouches = false
+	x.cache.Distrust(q.key(len(q.tokens)), q.cache.first)
+	q.cache.vouches = false
 	for _, o := range x.running.all {
 		switch {
-		case o.vouches:
-			x.cache.Trust(o.pin)
-		case o != q && o.borrowed > 0 && o.matched > q.first && q.sharable(o, x.room.pageTokens) > q.first &&
-			q.shares(o, 0, o.tokens[:o.matched], q.tokens) > q.first:
-			o.doubtful = true
+		case o.cache.vouches:
+			x.cache.Trust(o.table.pin)
+		case o != q && o.cache.borrowed > 0 && o.cache.matched > q.cache.first && q.sharable(o, x.room.pageTokens) > q.cache.first &&
+			q.shares(o, 0, o.tokens[:o.cache.matched], q.tokens) > q.cache.first:
+			o.cache.doubtful = true
 		}
 	}
 	x.discardBelow(q)
@@ -45,7 +45,7 @@ func (x *prefixes) discardBelow(q *sequence) {
 	}
 	x.fetches.distrust(q)
 	for _, e := range x.fetches.layout.AppendExtents(nil, q.req.Namespace, q.tokens, q.req.Media) {
-		if e.Start+len(e.Tokens) <= q.first {
+		if e.Start+len(e.Tokens) <= q.cache.first {
 			continue
 		}
 		for _, k := range x.fetches.policy.Parts(&e, nil) {
@@ -61,13 +61,13 @@ func (x *prefixes) discardBelow(q *sequence) {
 // spite of that, while it waits for an earlier one. The fetch ends at the gap.
 func (fs *fetches) distrust(q *sequence) {
 	for _, r := range fs.waiting {
-		if r.req.Namespace != q.req.Namespace || q.shares(r, 0, r.tokens, q.tokens) <= q.first {
+		if r.req.Namespace != q.req.Namespace || q.shares(r, 0, r.tokens, q.tokens) <= q.cache.first {
 			continue
 		}
 		for i := range r.fetch.parts[r.fetch.next:] {
 			p := &r.fetch.parts[r.fetch.next+i]
 			// A read that has not begun never will: the policy takes it out of its queue.
-			if a := fs.reading[p.Move]; p.end() > q.first && (a == nil || a.begun) {
+			if a := fs.reading[p.Move]; p.end() > q.cache.first && (a == nil || a.begun) {
 				fs.giveUp(r, p)
 			}
 		}
@@ -78,9 +78,9 @@ func (fs *fetches) distrust(q *sequence) {
 // with wrong KV would have failed for its logits. The prompt may now be written to lower
 // tiers.
 func (x *prefixes) vouch(q *sequence) {
-	q.vouches, q.doubtful = true, false
+	q.cache.vouches, q.cache.doubtful = true, false
 	if x.cache != nil {
-		x.cache.Trust(q.pin)
+		x.cache.Trust(q.table.pin)
 	}
 	if x.fetches != nil && x.cfg.Tiers.Mode == tiering.Through && q.done >= q.target && !x.flushedSince(q) {
 		x.fetches.computed(q, q.done, false)
@@ -98,5 +98,5 @@ func (x *prefixes) purge() {
 // says. It must not if q may have read wrong KV, or if the cache holds the same tokens on
 // distrusted pages: publishing would exchange q's sound pages for these.
 func (x *prefixes) doubtful(q *sequence, tokens int) bool {
-	return q.doubtful || x.cache.Distrusted() > 0 && x.cache.Match(q.key(tokens)).Distrusted
+	return q.cache.doubtful || x.cache.Distrusted() > 0 && x.cache.Match(q.key(tokens)).Distrusted
 }

@@ -65,9 +65,12 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	if s.accounts.fault == planted.AllPublic {
 		req.PublicTokens = len(req.Prompt)
 	}
-	g := &group{req: req, allowed: newAllowed(&s.info, &req)}
+	g := &group{
+		req: req, born: s.work, allowed: newAllowed(&s.info, &req),
+		tenant: s.accounts.find(now, req.Tenant), class: s.classes.of(&req),
+	}
 	if req.Format != nil {
-		g.format = s.plans.masks.format(&req, &g.allowed)
+		g.allowed.format = s.plans.masks.format(&req, &g.allowed)
 	}
 	s.open[req.ID] = g
 	for i := range req.Samples {
@@ -83,19 +86,16 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 // prompt.
 func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 	q := &sequence{
-		identity: identity{
-			req: &g.req, group: g, sample: i, arrival: s.arrived, born: s.work,
-			tenant: s.accounts.find(now, g.req.Tenant), class: s.classes.of(&g.req),
-		},
+		req: &g.req, group: g, sample: i, arrival: s.arrived,
 		tokens: g.req.Prompt[:len(g.req.Prompt):len(g.req.Prompt)],
-		prompt: len(g.req.Prompt), limit: limit, digest: g.req.Digest,
+		prompt: len(g.req.Prompt), limit: limit, rows: rowsOut{digest: g.req.Digest},
 	}
-	q.arrived, q.first = now, noTokens
+	q.bill.arrived, q.bill.timed, q.cache.first = now, g.req.Timeline, noTokens
 	q.shapeAs(&g.req)
-	q.tenant.open++
+	q.group.tenant.open++
 	s.arrived++
 	g.samples = append(g.samples, q)
-	q.mark(now, Queued, q.prompt)
+	q.bill.mark(now, Queued, q.prompt)
 	s.queue.enqueue(q)
 	s.queue.offer(q)
 	s.expiries.file(q)
@@ -124,7 +124,7 @@ func (s *Scheduler) Abort(now time.Duration, id RequestID, err error, out []Outp
 // q is in flight, it only notes err, and q ends with its last row; a later call does not
 // replace the noted error.
 func (s *Scheduler) abortSample(now time.Duration, q *sequence, err error, out []Output) []Output {
-	if q.inflight == 0 {
+	if q.rows.inflight == 0 {
 		return s.end(now, q, Ending{Reason: Abort, Err: err}, out)
 	}
 	if q.abort == nil {
@@ -140,7 +140,7 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	for _, p := range s.plans.inflight {
 		for i := range p.rows {
 			q := p.rows[i].q
-			q.inflight, q.sampling = 0, 0
+			q.rows.inflight, q.rows.sampling = 0, 0
 			q.computed = q.done
 		}
 	}
@@ -169,8 +169,8 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 // pages, and for penalties the tokens that they count. A sequence that was preempted has
 // output tokens already when it gets a slot again.
 func (q *sequence) bindOf() engine.SlotBind {
-	bind := engine.SlotBind{Slot: q.slot, Sampling: q.req.Sampling, Pages: q.pages}
-	q.given = len(q.pages)
+	bind := engine.SlotBind{Slot: q.table.slot, Sampling: q.req.Sampling, Pages: q.table.pages}
+	q.table.given = len(q.table.pages)
 	bind.Sampling.Seed = engine.BranchSeed(bind.Sampling.Seed, q.sample)
 	if q.req.Sampling.Penalised() {
 		bind.Prompt, bind.Output = q.tokens[:q.prompt], q.tokens[q.prompt:]

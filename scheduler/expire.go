@@ -34,7 +34,7 @@ func (expiryPlaces) Place(x expiry, at int) { x.q.expiry = at + 1 }
 func (x *expiries) file(q *sequence) {
 	at, some := q.req.Deadline, q.req.Deadline > 0
 	// A sum that overflows is negative; so long a timeout is as good as none.
-	if t := q.arrived + q.req.QueueTimeout; q.req.QueueTimeout > 0 && t > 0 && !q.seenSlot && (!some || t < at) {
+	if t := q.bill.arrived + q.req.QueueTimeout; q.req.QueueTimeout > 0 && t > 0 && !q.bill.seenSlot && (!some || t < at) {
 		at, some = t, true
 	}
 	switch e := (expiry{at, q.arrival, q}); {

@@ -81,13 +81,13 @@ func (q *sequence) fetched() *fetch {
 	return q.fetch
 }
 
-// cachedByTier divides the cached tokens of q's prompt by tier. Tokens that no fetch
-// brought were on the device.
-func (q *sequence) cachedByTier() (by [kv.Tiers]int) {
-	by[kv.TierDevice] = q.cachedTokens
-	if q.fetch != nil {
+// byTier divides the cached tokens of a sequence's prompt by tier. Tokens that no fetch
+// brought were on the device, as all are if f is nil.
+func (f *fetch) byTier(cached int) (by [kv.Tiers]int) {
+	by[kv.TierDevice] = cached
+	if f != nil {
 		for t := kv.TierHost; int(t) < kv.Tiers; t++ {
-			by[t] = q.fetch.cached[t]
+			by[t] = f.cached[t]
 			by[kv.TierDevice] -= by[t]
 		}
 	}
@@ -275,7 +275,7 @@ func (fs *fetches) settle() {
 		q := fs.waiting[i]
 		fs.adopt(q)
 		if _, waits := fs.policy.Arrived(q.fetchID()); waits && fs.now < q.fetch.until {
-			if len(q.followers) > 0 {
+			if len(q.wait.follow.followers) > 0 {
 				fs.queue.release(q, q.fetch.adopted, false)
 			}
 			continue
@@ -414,7 +414,7 @@ func (fs *fetches) admitted(q *sequence) {
 		return
 	}
 	fs.unpin(q)
-	if !q.seenSlot {
+	if !q.bill.seenSlot {
 		for _, x := range f.spans {
 			n := max(min(x.hi, q.computed, q.prompt)-x.lo, 0)
 			f.cached[x.tier] += n

@@ -7,6 +7,14 @@ type follower struct {
 	until int
 }
 
+// followState tells which sequence another one follows, and which follow it.
+type followState struct {
+	leader    *sequence  // while following: the sequence that computes or fetches the shared prefix
+	until     int        // while following: tokens that the leader must have first
+	at        int        // while following: index in the leader's followers
+	followers []follower // the sequences that follow this one
+}
+
 // leaderOf returns the sequence whose prompt q should wait for, and until, the number of
 // leading tokens that q waits for; nil if there is none. have is the number of q's tokens
 // whose KV exists already. The leader's prompt must be in the course of being computed, and
@@ -44,20 +52,27 @@ func (x *prefixes) leaderOf(q *sequence, have int) (leader *sequence, until int)
 // q, as many as until says.
 func (w *queue) follow(q, leader *sequence, until int) {
 	w.leaveLane(q)
-	q.place, q.leader, q.until, q.followAt = following, leader, until, len(leader.followers)
-	leader.followers = append(leader.followers, follower{q, until})
+	q.place = following
+	f := &leader.wait.follow
+	q.wait.follow.leader, q.wait.follow.until, q.wait.follow.at = leader, until, len(f.followers)
+	f.followers = append(f.followers, follower{q, until})
 	w.follows++
 }
 
-// unfollow removes q from the followers of r. The last entry of r.followers moves to the
-// index of q, so removing costs O(1).
-func (r *sequence) unfollow(q *sequence) {
-	i, last := q.followAt, len(r.followers)-1
-	r.followers[i] = r.followers[last]
-	r.followers[i].q.followAt = i
-	r.followers[last] = follower{}
-	r.followers = r.followers[:last]
-	q.leader, q.place = nil, waiting
+// unfollow undoes follow.
+func (w *queue) unfollow(q *sequence) {
+	q.wait.follow.leader.wait.follow.remove(q.wait.follow.at)
+	q.wait.follow.leader, q.place = nil, waiting
+}
+
+// remove removes the follower at index at. The last follower moves to that index, so
+// removing costs O(1).
+func (f *followState) remove(at int) {
+	last := len(f.followers) - 1
+	f.followers[at] = f.followers[last]
+	f.followers[at].q.wait.follow.at = at
+	f.followers[last] = follower{}
+	f.followers = f.followers[:last]
 }
 
 // release puts followers of r back into their lanes. have is the number of r's tokens that
@@ -65,21 +80,21 @@ func (r *sequence) unfollow(q *sequence) {
 // all set every follower is. A follower that is released early, because r has ended,
 // computes the missing tokens itself or finds another leader.
 func (w *queue) release(r *sequence, have int, all bool) {
-	kept := r.followers[:0]
-	for i, f := range r.followers {
+	kept := r.wait.follow.followers[:0]
+	for i, f := range r.wait.follow.followers {
 		if !all && f.until > have {
 			if i > len(kept) {
-				f.q.followAt = len(kept)
+				f.q.wait.follow.at = len(kept)
 			}
 			kept = append(kept, f)
 			continue
 		}
-		f.q.leader = nil
+		f.q.wait.follow.leader = nil
 		if w.cache != nil {
-			f.q.cached = max(f.q.cached, min(f.until, have))
+			f.q.wait.cached = max(f.q.wait.cached, min(f.until, have))
 		}
 		w.requeue(f.q)
 	}
-	clear(r.followers[len(kept):])
-	r.followers = kept
+	clear(r.wait.follow.followers[len(kept):])
+	r.wait.follow.followers = kept
 }

@@ -32,7 +32,7 @@ const (
 func (o order) item(q *sequence) item {
 	switch o {
 	case byRank:
-		return item{q.rank, q.arrival, q}
+		return item{q.wait.rank, q.arrival, q}
 	case byWorth:
 		return item{int64(q.req.Priority), ^q.arrival, q}
 	}
@@ -45,7 +45,7 @@ func (a item) Before(b item) bool {
 }
 
 // Place implements heap.Places.
-func (o order) Place(x item, at int) { x.q.heapAt[o] = at }
+func (o order) Place(x item, at int) { x.q.wait.heapAt[o] = at }
 
 // first returns the first sequence of a heap that is not empty.
 func (h *seqHeap) first() *sequence { return h.Items[0].q }
@@ -54,4 +54,4 @@ func (h *seqHeap) empty() bool { return len(h.Items) == 0 }
 
 func (h *seqHeap) push(q *sequence) { h.Push(h.order, h.order.item(q)) }
 
-func (h *seqHeap) remove(q *sequence) { h.Remove(h.order, q.heapAt[h.order]) }
+func (h *seqHeap) remove(q *sequence) { h.Remove(h.order, q.wait.heapAt[h.order]) }

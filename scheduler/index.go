@@ -52,15 +52,15 @@ func newIndex(pageTokens int) index {
 // Samples of one request share the hashes of their prompt; the shared slice's capacity is
 // cut, so that an append copies it.
 func (x *index) hash(q *sequence) {
-	if (len(q.chain)+1)*x.blockTokens > len(q.tokens) {
+	if (len(q.wait.index.chain)+1)*x.blockTokens > len(q.tokens) {
 		return
 	}
-	if q.chain == nil {
-		if first := q.group.samples[0]; first != q && len(first.chain) > 0 {
-			n := min(len(first.chain), q.prompt/x.blockTokens)
-			q.chain = first.chain[:n:n]
+	if q.wait.index.chain == nil {
+		if first := q.group.samples[0]; first != q && len(first.wait.index.chain) > 0 {
+			n := min(len(first.wait.index.chain), q.prompt/x.blockTokens)
+			q.wait.index.chain = first.wait.index.chain[:n:n]
 		} else {
-			q.chain = make([]kv.BlockHash, 0, len(q.tokens)/x.blockTokens)
+			q.wait.index.chain = make([]kv.BlockHash, 0, len(q.tokens)/x.blockTokens)
 		}
 	}
 	seed, public := q.req.Namespace.Seed(), 0
@@ -70,71 +70,71 @@ func (x *index) hash(q *sequence) {
 		ns.Salt = ""
 		outer, public = ns.Seed(), q.publicTokens(x.pageTokens)
 	}
-	for lo := len(q.chain) * x.blockTokens; lo+x.blockTokens <= len(q.tokens); lo += x.blockTokens {
+	for lo := len(q.wait.index.chain) * x.blockTokens; lo+x.blockTokens <= len(q.tokens); lo += x.blockTokens {
 		of := seed
 		if lo+x.blockTokens <= public {
 			of = outer
 		}
 		local := kv.HashLocal(q.tokens[lo:lo+x.blockTokens], of)
 		h := kv.BlockHash(local)
-		if n := len(q.chain); n > 0 {
-			h = kv.Chain(q.chain[n-1], local)
+		if n := len(q.wait.index.chain); n > 0 {
+			h = kv.Chain(q.wait.index.chain[n-1], local)
 		}
-		q.chain = append(q.chain, h)
+		q.wait.index.chain = append(q.wait.index.chain, h)
 	}
 }
 
 // file files q under its first block that is not cached, or removes it if all are cached.
 func (x *index) file(q *sequence) {
 	x.hash(q)
-	i := q.cached / x.blockTokens
+	i := q.wait.cached / x.blockTokens
 	// The last token is always computed, so a block that ends with it is never cached.
 	missing := (i+1)*x.blockTokens < len(q.tokens)
-	if q.filed && missing && q.block == q.chain[i] {
+	if q.wait.index.filed && missing && q.wait.index.block == q.wait.index.chain[i] {
 		return
 	}
 	x.drop(q)
 	if !missing {
 		return
 	}
-	q.block, q.filed = q.chain[i], true
-	first := x.missing[q.block]
-	q.next = first
+	q.wait.index.block, q.wait.index.filed = q.wait.index.chain[i], true
+	first := x.missing[q.wait.index.block]
+	q.wait.index.next = first
 	if first != nil {
-		first.prev = q
+		first.wait.index.prev = q
 	}
-	x.missing[q.block] = q
+	x.missing[q.wait.index.block] = q
 }
 
 // drop removes q from the index, if it is filed.
 func (x *index) drop(q *sequence) {
-	if !q.filed {
+	if !q.wait.index.filed {
 		return
 	}
 	switch {
-	case q.prev != nil:
-		q.prev.next = q.next
-	case q.next != nil:
-		x.missing[q.block] = q.next
+	case q.wait.index.prev != nil:
+		q.wait.index.prev.wait.index.next = q.wait.index.next
+	case q.wait.index.next != nil:
+		x.missing[q.wait.index.block] = q.wait.index.next
 	default:
-		delete(x.missing, q.block)
+		delete(x.missing, q.wait.index.block)
 	}
-	if q.next != nil {
-		q.next.prev = q.prev
+	if q.wait.index.next != nil {
+		q.wait.index.next.wait.index.prev = q.wait.index.prev
 	}
-	q.next, q.prev, q.filed = nil, nil, false
+	q.wait.index.next, q.wait.index.prev, q.wait.index.filed = nil, nil, false
 }
 
 // published notes that r has put its tokens [from, to) into the cache: it lists in
 // x.pending the blocks of these tokens that some waiting sequence lacks.
 func (x *index) published(r *sequence, from, to int) {
-	r.published = max(r.published, to)
+	r.wait.index.published = max(r.wait.index.published, to)
 	if len(x.missing) == 0 {
 		return
 	}
 	x.hash(r)
 	for i := from / x.blockTokens; (i+1)*x.blockTokens <= to; i++ {
-		if x.missing[r.chain[i]] != nil {
+		if x.missing[r.wait.index.chain[i]] != nil {
 			x.pending = append(x.pending, publishedBlock{r, i})
 		}
 	}
@@ -146,9 +146,9 @@ func (x *index) published(r *sequence, from, to int) {
 func (x *index) next() (q *sequence, cached int) {
 	for len(x.pending) > 0 {
 		n := x.pending[0]
-		if q := x.missing[n.r.chain[n.block]]; q != nil {
+		if q := x.missing[n.r.wait.index.chain[n.block]]; q != nil {
 			to := n.block + 1
-			for (to+1)*x.blockTokens <= n.r.published && to < len(q.chain) && q.chain[to] == n.r.chain[to] {
+			for (to+1)*x.blockTokens <= n.r.wait.index.published && to < len(q.wait.index.chain) && q.wait.index.chain[to] == n.r.wait.index.chain[to] {
 				to++
 			}
 			return q, to * x.blockTokens

@@ -135,7 +135,7 @@ func TestVictimLosesLeast(t *testing.T) {
 	for i := 0; b.s.Open() > 0 && i < 1000; i++ {
 		b.step()
 		for _, q := range []RequestID{1, 2, 3, 9} {
-			if g := b.s.open[q]; g != nil && g.samples[0].preemptions > 0 && first == 0 {
+			if g := b.s.open[q]; g != nil && g.samples[0].bill.preemptions > 0 && first == 0 {
 				first = q
 			}
 		}

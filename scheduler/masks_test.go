@@ -136,11 +136,11 @@ func TestFormatMasksAreTheMatchers(t *testing.T) {
 			}
 			for i := range p.Batch.Rows {
 				if id, q := p.Batch.Rows[i].Mask, p.rows[i].q; id != 0 {
-					base, late := q.group.always, int(p.Batch.Rows[i].SampleIndex) >= q.req.MinTokens
+					base, late := q.group.allowed.always, int(p.Batch.Rows[i].SampleIndex) >= q.req.MinTokens
 					if !late {
-						base = q.group.early
+						base = q.group.allowed.early
 					}
-					want := q.formatMask(make([]uint64, p.masks.words), base, late && q.matcher.CanEnd())
+					want := q.text.mask(make([]uint64, p.masks.words), base, q.req.StopTokens, late && q.text.matcher.CanEnd())
 					if rows++; !slices.Equal(p.masks.kept[id].bits, want) {
 						t.Fatalf("request %d, token %d: mask %x, want %x", q.req.ID, q.outputTokens(), p.masks.kept[id].bits, want)
 					}

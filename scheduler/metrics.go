@@ -67,7 +67,7 @@ func (s *Scheduler) Metrics() Metrics {
 		m.Tiers, m.Fetches = s.fetches.metrics(), s.fetches.begun
 	}
 	for _, q := range s.running.all {
-		owned += len(q.own())
+		owned += len(q.table.own())
 		if q.prefilling() {
 			m.Prefilling++
 			m.PrefillLeft += q.target - q.computed

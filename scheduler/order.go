@@ -12,26 +12,26 @@ import "math/bits"
 // work cancels out, so the inequality holds at all times or never. The rank, lowest first,
 // is therefore born/Aging - cached.
 func (w *queue) rank(q *sequence) laneKey {
-	key := laneKey{long: w.cfg.isLong(q.cached, len(q.tokens))}
-	if q.tenant.cfg.MaxRunning > 0 || w.cfg.Policy == DLPM {
-		key.tenant = q.tenant
+	key := laneKey{long: w.cfg.isLong(q.wait.cached, len(q.tokens))}
+	if q.group.tenant.cfg.MaxRunning > 0 || w.cfg.Policy == DLPM {
+		key.tenant = q.group.tenant
 	}
 	switch w.cfg.Policy {
 	case LPM, DLPM:
-		q.rank = int64(q.born)/int64(w.cfg.Aging) - int64(q.cached)
+		q.wait.rank = int64(q.group.born)/int64(w.cfg.Aging) - int64(q.wait.cached)
 	case DFSWeight:
-		q.rank = q.treeRank
+		q.wait.rank = q.wait.treeRank
 	case LOF:
-		q.rank = -int64(q.limit)
+		q.wait.rank = -int64(q.limit)
 	case HRRN:
-		q.rank = int64(q.born)
-		key.ratio = ratioClass(len(q.tokens) - q.cached)
+		q.wait.rank = int64(q.group.born)
+		key.ratio = ratioClass(len(q.tokens) - q.wait.cached)
 	case Random:
-		q.rank = int64(mix(w.cfg.Seed, uint64(q.req.ID), uint64(q.sample)) >> 1) // >> 1: not negative
+		q.wait.rank = int64(mix(w.cfg.Seed, uint64(q.req.ID), uint64(q.sample)) >> 1) // >> 1: not negative
 	case Priority:
-		q.rank = -int64(q.req.Priority)
+		q.wait.rank = -int64(q.req.Priority)
 	default:
-		q.rank = 0
+		q.wait.rank = 0
 	}
 	return key
 }
@@ -68,7 +68,7 @@ func (w *queue) closed(l *lane) bool {
 // excluded reports whether q, in a lane or not, can't be taken now, for the reasons of
 // closed.
 func (w *queue) excluded(q *sequence) bool {
-	return w.lastLong != nil && w.cfg.isLong(q.cached, len(q.tokens)) && w.longFull(q) || q.tenant.atLimit()
+	return w.lastLong != nil && w.cfg.isLong(q.wait.cached, len(q.tokens)) && w.longFull(q) || q.group.tenant.atLimit()
 }
 
 // longFull reports whether q, which is long, must wait for long prompts that are being
@@ -96,7 +96,7 @@ func (w *queue) best(work uint64) *sequence {
 		}
 		q := l.head()
 		if w.cfg.Policy == HRRN {
-			r := float64(work-q.born+1) / float64(max(len(q.tokens)-q.cached, 1))
+			r := float64(work-q.group.born+1) / float64(max(len(q.tokens)-q.wait.cached, 1))
 			if best == nil || r > ratio || r == ratio && q.arrival < best.arrival {
 				best, ratio = q, r
 			}
@@ -109,8 +109,8 @@ func (w *queue) best(work uint64) *sequence {
 
 // outranks reports whether q precedes o in the policy's order: by rank, then by age.
 func (q *sequence) outranks(o *sequence) bool {
-	if q.rank != o.rank {
-		return q.rank < o.rank
+	if q.wait.rank != o.wait.rank {
+		return q.wait.rank < o.wait.rank
 	}
 	return q.arrival < o.arrival
 }
@@ -152,7 +152,7 @@ func (w *queue) bestByDeficit() (best *sequence) {
 func (w *queue) hasTurn(q *sequence) bool {
 	turn := true
 	if w.cfg.Policy == DLPM {
-		w.choosable(func(l *lane) { turn = turn && max(l.key.tenant.round(), w.accounts.round-1) >= q.tenant.round() })
+		w.choosable(func(l *lane) { turn = turn && max(l.key.tenant.round(), w.accounts.round-1) >= q.group.tenant.round() })
 	}
 	return turn
 }
@@ -166,7 +166,7 @@ func (w *queue) owe(unfit []*sequence) {
 	}
 	for _, q := range unfit {
 		if q.place == waiting {
-			w.owed = min(w.owed, q.tenant.round())
+			w.owed = min(w.owed, q.group.tenant.round())
 		}
 	}
 }
@@ -213,11 +213,11 @@ func (w *queue) candidate(work uint64, freeSlots int) *sequence {
 			return nil
 		}
 		if w.cfg.Policy == DLPM { // only here: a look ahead must not end the credit of tenants that it passes
-			w.accounts.round = max(w.accounts.round, q.tenant.round())
+			w.accounts.round = max(w.accounts.round, q.group.tenant.round())
 		}
-		was := q.cached
+		was := q.wait.cached
 		w.lookup(q)
-		if !w.ranksByCache(q) || q.cached+w.index.blockTokens > was {
+		if !w.ranksByCache(q) || q.wait.cached+w.index.blockTokens > was {
 			return q
 		}
 		w.rerank(q) // its rank was too high
@@ -232,8 +232,8 @@ func (w *queue) bypass(q *sequence) {
 	if q == w.blocked {
 		return
 	}
-	if !q.unfit {
-		q.unfit, q.unfitAt = true, w.admissions
+	if !q.wait.unfit {
+		q.wait.unfit, q.wait.unfitAt = true, w.admissions
 	}
 	w.leaveLane(q)
 	w.skipped = append(w.skipped, q)
@@ -245,7 +245,7 @@ func (w *queue) bypass(q *sequence) {
 // can't be taken anyway, see excluded.
 func (w *queue) keepRoomFor(unfit []*sequence) {
 	for _, q := range unfit {
-		if w.blocked == nil && q.place == waiting && w.admissions-q.unfitAt >= uint64(w.cfg.MaxBypass) && !w.excluded(q) {
+		if w.blocked == nil && q.place == waiting && w.admissions-q.wait.unfitAt >= uint64(w.cfg.MaxBypass) && !w.excluded(q) {
 			w.blocked = q
 		}
 	}

@@ -144,8 +144,8 @@ func TestQueueLearnsOfCachedPrefixes(t *testing.T) {
 	b.step() // 1 publishes 96 tokens, 64 of which are a block of the index
 	b.s.queue.rerankPublished()
 	q := b.s.open[3].samples[0]
-	if q.cached != 64 {
-		t.Errorf("%d tokens of 3 are known to be cached", q.cached)
+	if q.wait.cached != 64 {
+		t.Errorf("%d tokens of 3 are known to be cached", q.wait.cached)
 	}
 	if got := b.order(); got != "1 3 2" {
 		t.Errorf("order %s", got)
@@ -163,7 +163,7 @@ func TestStaleRanksAreUpdated(t *testing.T) {
 	b.request(Request{ID: 2, Prompt: seq(50, 200)})
 	b.s.room.reclaim(b.s.cache.Evict(12, nil)) // of 1's 13 pages
 	b.request(Request{ID: 3, Prompt: seq(0, 50)})
-	if was := b.s.open[2].samples[0].cached; was < 90 {
+	if was := b.s.open[2].samples[0].wait.cached; was < 90 {
 		t.Fatalf("%d tokens cached", was)
 	}
 	if got := b.order(); got != "3 2" {
@@ -178,8 +178,8 @@ func TestLaneSorts(t *testing.T) {
 	var all []*sequence
 	for i := range uint64(2000) {
 		if rng.IntN(3) > 0 || len(all) == 0 {
-			q := &sequence{identity: identity{arrival: i}}
-			q.rank = int64(rng.IntN(20))
+			q := &sequence{arrival: i}
+			q.wait.rank = int64(rng.IntN(20))
 			all = append(all, q)
 			l.push(q)
 		} else {

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
@@ -50,7 +49,7 @@ func (ps *plans) take() *Plan {
 // read reports whether a plan in flight reads q's page list: one with a row of q, or the one
 // that binds q's slot, which may have no row of q.
 func (ps *plans) read(q *sequence) bool {
-	return q.inflight > 0 || len(ps.inflight) > 0 && ps.inflight[0].Batch.Seq <= q.since
+	return q.rows.inflight > 0 || len(ps.inflight) > 0 && ps.inflight[0].Batch.Seq <= q.table.since
 }
 
 // planned is a row of a plan on the side of the scheduler. life is a copy of the sequence's
@@ -105,12 +104,12 @@ func (p *Plan) decode(q *sequence) {
 	}
 	p.Batch.Rows = p.Batch.Rows[:n+1]
 	r := &p.Batch.Rows[n] // zero: release has cleared it
-	r.Slot, r.Start, r.Deferred, r.Sample, r.Digest = q.slot, int32(q.computed), true, true, q.digest
-	r.Pages = q.newPages()
+	r.Slot, r.Start, r.Deferred, r.Sample, r.Digest = q.table.slot, int32(q.computed), true, true, q.rows.digest
+	r.Pages = q.table.newPages()
 	// Samples in flight have their index already: with 5 known tokens and 1 in flight, the
 	// indices 0 to 5 are taken, and this row samples token 6.
-	r.SampleIndex = int32(q.outputTokens() + int(q.sampling))
-	if q.shaped {
+	r.SampleIndex = int32(q.outputTokens() + int(q.rows.sampling))
+	if q.text.checked {
 		p.maskRow(q, r)
 	}
 	p.add(q, 1, true)
@@ -122,45 +121,37 @@ func (p *Plan) prefill(q *sequence, n int) {
 	end := q.computed + n
 	sample := end == q.target
 	p.Batch.Rows = append(p.Batch.Rows, engine.Row{
-		Slot:        q.slot,
+		Slot:        q.table.slot,
 		Start:       int32(q.computed),
 		Tokens:      q.tokens[q.computed:end],
-		Pages:       q.newPages(),
+		Pages:       q.table.newPages(),
 		Sample:      sample,
 		SampleIndex: int32(q.outputTokens()),
-		Digest:      sample && q.digest, // other rows have no logits
+		Digest:      sample && q.rows.digest, // other rows have no logits
 
 		PromptLogprobs: q.wantsPrompt(),
 	})
 	if r := &p.Batch.Rows[len(p.Batch.Rows)-1]; r.PromptLogprobs {
 		r.PromptTop = q.req.PromptTop
 	}
-	if q.shaped && sample {
+	if q.text.checked && sample {
 		p.maskRow(q, &p.Batch.Rows[len(p.Batch.Rows)-1])
 	}
 	p.add(q, n, sample)
 }
 
-// newPages returns the pages that the backend's page table of q's slot lacks, and counts
-// them as given. So rows send each page id once instead of the whole table in every step.
-func (q *sequence) newPages() []kv.PageID {
-	pages := q.pages[q.given:]
-	q.given = len(q.pages)
-	return pages
-}
-
 // add records that the plan has a row of q's next n tokens; sample says whether the row
 // samples a token.
 func (p *Plan) add(q *sequence, n int, sample bool) {
-	p.rows = append(p.rows, planned{q, q.life, int32(q.computed), int32(q.computed + n), sample})
+	p.rows = append(p.rows, planned{q, q.rows.life, int32(q.computed), int32(q.computed + n), sample})
 	q.computed += n
-	q.inflight++
+	q.rows.inflight++
 	if sample {
-		q.sampling++
+		q.rows.sampling++
 	}
 	p.tokens += n
-	if !q.begun {
-		q.begun = true
+	if !q.bill.begun {
+		q.bill.begun = true
 		if !q.group.begun {
 			q.group.begun = true
 			p.begun = append(p.begun, q.req.ID)

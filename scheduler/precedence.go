@@ -43,7 +43,7 @@ func compareCost(a, b *sequence) int {
 	if lead := a.lead(b); lead != 0 {
 		return cmp.Compare(lead, 0)
 	}
-	if c := cmp.Compare(a.done-a.matched, b.done-b.matched); c != 0 {
+	if c := cmp.Compare(a.done-a.cache.matched, b.done-b.cache.matched); c != 0 {
 		return c
 	}
 	return cmp.Compare(b.arrival, a.arrival)

@@ -14,7 +14,7 @@ func (s *Scheduler) grow(now time.Duration) {
 	for _, q := range s.running.all {
 		switch {
 		case !q.wantsRow():
-		case q.computed == len(q.pages)*pageTokens:
+		case q.computed == len(q.table.pages)*pageTokens:
 			short++
 		case !q.awaitsToken():
 			decoding++
@@ -31,8 +31,8 @@ func (s *Scheduler) grow(now time.Duration) {
 		return
 	}
 	for _, q := range s.running.all {
-		if q.wantsRow() && q.computed == len(q.pages)*pageTokens {
-			q.pages = s.room.hold(1, q.pages)
+		if q.wantsRow() && q.computed == len(q.table.pages)*pageTokens {
+			q.table.pages = s.room.hold(1, q.table.pages)
 			if !q.awaitsToken() {
 				s.budget.decoding++
 				s.budget.context += int64(q.computed)
@@ -44,12 +44,12 @@ func (s *Scheduler) grow(now time.Duration) {
 // wantsRow reports whether q decodes and will need another token: the tokens in flight do
 // not reach its output limit yet, and it is not aborted.
 func (q *sequence) wantsRow() bool {
-	return q.computed >= q.target && q.abort == nil && q.outputTokens()+int(q.sampling) < q.limit
+	return q.computed >= q.target && q.abort == nil && q.outputTokens()+int(q.rows.sampling) < q.limit
 }
 
 // full reports whether q decodes and needs a page for its next token.
 func (q *sequence) full(pageTokens int) bool {
-	return q.wantsRow() && q.computed == len(q.pages)*pageTokens
+	return q.wantsRow() && q.computed == len(q.table.pages)*pageTokens
 }
 
 // growByPreempting finds pages one by one, for the first sequence in precedence first, and
@@ -78,7 +78,7 @@ func (s *Scheduler) growOne(now time.Duration, q, first *sequence) {
 			return
 		}
 	}
-	q.pages = s.room.hold(1, q.pages)
+	q.table.pages = s.room.hold(1, q.table.pages)
 }
 
 // preemptFor preempts running sequences if that frees all that d lacks, and reports whether
@@ -106,14 +106,14 @@ func (s *Scheduler) preemptFor(now time.Duration, d *demand) bool {
 // flight, the token that the row samples still counts, and q is queued when the row has
 // ended.
 func (s *Scheduler) preempt(now time.Duration, q *sequence) {
-	q.reached = max(q.reached, q.computed) // rows in flight run, although their KV is dropped
-	q.mark(now, Preempted, q.done)
+	q.bill.reached = max(q.bill.reached, q.computed) // rows in flight run, although their KV is dropped
+	q.bill.mark(now, Preempted, q.done)
 	s.leave(q, q.done)
-	q.preemptions++
+	q.bill.preemptions++
 	s.budget.decoding = -1
 	s.metrics.Preemptions++
 	s.classes.caution()
-	if q.inflight > 0 {
+	if q.rows.inflight > 0 {
 		q.place = preempted
 		s.running.preempted = append(s.running.preempted, q)
 		return

@@ -51,7 +51,7 @@ func (x *prefixes) openPage(q *sequence, m radixcache.Match) (r *sequence, token
 	at, most := m.Tokens, q.matchable()
 	tokens = m.Partial.Tokens
 	for _, o := range x.running.all {
-		if o.pin != m.Node || o.known() <= at+tokens || o.shared*x.room.pageTokens != at || at >= q.sharable(o, x.room.pageTokens) || o == q || x.flushedSince(o) || o.doubtful {
+		if o.table.pin != m.Node || o.known() <= at+tokens || o.table.shared*x.room.pageTokens != at || at >= q.sharable(o, x.room.pageTokens) || o == q || x.flushedSince(o) || o.cache.doubtful {
 			continue
 		}
 		end := min(o.known(), at+x.room.pageTokens)
@@ -70,7 +70,7 @@ func (x *prefixes) publishChunk(q *sequence) {
 	if q.done == q.target {
 		x.running.prefilling = remove(x.running.prefilling, q)
 	}
-	if len(q.followers) > 0 {
+	if len(q.wait.follow.followers) > 0 {
 		x.queue.release(q, q.done, q.done == q.target)
 	}
 }
@@ -89,35 +89,35 @@ func (x *prefixes) publish(q *sequence, valid int, tail bool) {
 		valid -= valid % x.room.pageTokens
 	}
 	n := kv.CeilPages(valid, x.room.pageTokens)
-	if n <= q.shared {
+	if n <= q.table.shared {
 		return
 	}
 	// Extend may rewrite the list it gets, and plans in flight alias q's own.
-	x.room.lent = append(x.room.lent[:0], q.pages[:n]...)
-	pin, freed := x.cache.Extend(q.pin, q.key(valid), x.room.lent, x.room.freed[:0])
+	x.room.lent = append(x.room.lent[:0], q.table.pages[:n]...)
+	pin, freed := x.cache.Extend(q.table.pin, q.key(valid), x.room.lent, x.room.freed[:0])
 	x.room.reclaim(freed)
 	rankPrefix(x.cache, pin, q)
-	for i := q.shared; i < n; i++ {
+	for i := q.table.shared; i < n; i++ {
 		if id := x.room.lent[i]; id != kv.NoPage && x.room.lease.Held(id) {
 			x.room.lease.Publish(x.room.lent[i : i+1])
 		}
 	}
-	if !slices.Equal(x.room.lent[q.shared:], q.pages[q.shared:n]) {
+	if !slices.Equal(x.room.lent[q.table.shared:], q.table.pages[q.table.shared:n]) {
 		if x.plans.read(q) {
-			q.pages = slices.Clone(q.pages)
+			q.table.pages = slices.Clone(q.table.pages)
 		}
 		x.room.swap(q, x.room.lent)
-		q.swapped, q.vouches = x.plans.last, false
+		q.cache.swapped, q.cache.vouches = x.plans.last, false
 	}
-	from := q.shared * x.room.pageTokens
-	q.pin, q.shared = pin, n
+	from := q.table.shared * x.room.pageTokens
+	q.table.pin, q.table.shared = pin, n
 	x.queue.published(q, from, valid)
 }
 
 // flushedSince reports whether the cache was flushed since q was admitted. Part of q's KV
 // is from before the flush, so no other sequence may use it.
 func (x *prefixes) flushedSince(q *sequence) bool {
-	return x.cache != nil && q.epoch != x.cache.Epoch()
+	return x.cache != nil && q.cache.epoch != x.cache.Epoch()
 }
 
 // expire unpins prefixes whose time of PinPrefix is over, and evicts prefixes that were not

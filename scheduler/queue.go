@@ -46,14 +46,11 @@ type queueing struct {
 
 	match  radixcache.Match // of the latest lookup, where the next one continues
 	cached int              // tokens known to be cached; may be too high after an eviction
-	indexing
+	index  indexing
+	follow followState
 
-	leader    *sequence  // while following: the sequence that computes or fetches the shared prefix
-	until     int        // while following: tokens that the leader must have first
-	followAt  int        // while following: index in leader.followers
-	followers []follower // the sequences that follow this one
-	unfit     bool       // at a turn since its latest admission it did not fit
-	unfitAt   uint64     // queue.admissions when unfit was set
+	unfit   bool   // at a turn since its latest admission it did not fit
+	unfitAt uint64 // queue.admissions when unfit was set
 }
 
 // newQueue makes an empty queue. Without a cache it has no index.
@@ -83,19 +80,19 @@ func (w *queue) add(q *sequence) {
 	if prev != nil && prev.arrival > q.arrival {
 		prev, next = nil, w.oldest
 		for next.arrival < q.arrival {
-			prev, next = next, next.newer
+			prev, next = next, next.wait.newer
 		}
 	}
-	q.older, q.newer = prev, next
+	q.wait.older, q.wait.newer = prev, next
 	if prev == nil {
 		w.oldest = q
 	} else {
-		prev.newer = q
+		prev.wait.newer = q
 	}
 	if next == nil {
 		w.youngest = q
 	} else {
-		next.older = q
+		next.wait.older = q
 	}
 	w.size++
 }
@@ -103,7 +100,7 @@ func (w *queue) add(q *sequence) {
 // enqueue adds q to the queue and to the lane that its cached prefix gives.
 func (w *queue) enqueue(q *sequence) {
 	w.add(q)
-	q.tenant.waiting++
+	q.group.tenant.waiting++
 	if w.ranksByCache(q) {
 		w.lookup(q)
 	}
@@ -113,10 +110,10 @@ func (w *queue) enqueue(q *sequence) {
 // dequeue undoes enqueue, for a sequence that is admitted or ends.
 func (w *queue) dequeue(q *sequence) {
 	if q.place == following {
-		q.leader.unfollow(q)
+		w.unfollow(q)
 	}
 	w.drop(q)
-	q.tenant.waiting--
+	q.group.tenant.waiting--
 	if w.blocked == q {
 		w.blocked = nil
 	}
@@ -124,17 +121,17 @@ func (w *queue) dequeue(q *sequence) {
 
 // drop removes q from all lists of the queue.
 func (w *queue) drop(q *sequence) {
-	if q.older == nil {
-		w.oldest = q.newer
+	if q.wait.older == nil {
+		w.oldest = q.wait.newer
 	} else {
-		q.older.newer = q.newer
+		q.wait.older.wait.newer = q.wait.newer
 	}
-	if q.newer == nil {
-		w.youngest = q.older
+	if q.wait.newer == nil {
+		w.youngest = q.wait.older
 	} else {
-		q.newer.older = q.older
+		q.wait.newer.wait.older = q.wait.older
 	}
-	q.older, q.newer = nil, nil
+	q.wait.older, q.wait.newer = nil, nil
 	w.size--
 	w.stale++
 	w.leaveLane(q)
@@ -149,10 +146,10 @@ func (w *queue) lookup(q *sequence) radixcache.Match {
 	if w.cache == nil {
 		return radixcache.Match{}
 	}
-	q.match = w.peek(q)
-	q.cached = q.match.Tokens + q.match.Partial.Tokens
+	q.wait.match = w.peek(q)
+	q.wait.cached = q.wait.match.Tokens + q.wait.match.Partial.Tokens
 	w.file(q)
-	return q.match
+	return q.wait.match
 }
 
 // peek returns the match that lookup would return, and stores nothing.
@@ -160,12 +157,12 @@ func (w *queue) peek(q *sequence) radixcache.Match {
 	if w.cache == nil {
 		return radixcache.Match{}
 	}
-	return w.cache.Resume(q.key(q.matchable()), q.match)
+	return w.cache.Resume(q.key(q.matchable()), q.wait.match)
 }
 
 // requeue puts q back into a lane, by the rank that its cached tokens give.
 func (w *queue) requeue(q *sequence) {
-	q.place, q.treeRank = waiting, notRanked
+	q.place, q.wait.treeRank = waiting, notRanked
 	w.enterLane(q)
 	w.file(q)
 	w.stale++
@@ -185,7 +182,7 @@ func (w *queue) enterLane(q *sequence) {
 		w.byKey[key] = l
 		w.lanes = append(w.lanes, l)
 	}
-	q.lane = l
+	q.wait.lane = l
 	l.ranked.push(q)
 	if w.needsOldest() {
 		l.aged.push(q)
@@ -195,7 +192,7 @@ func (w *queue) enterLane(q *sequence) {
 // leaveLane removes q from its lane, if it is in one. A lane that becomes empty is kept in
 // spare; otherwise each tenant that comes and goes would allocate one.
 func (w *queue) leaveLane(q *sequence) {
-	l := q.lane
+	l := q.wait.lane
 	if l == nil {
 		return
 	}
@@ -203,7 +200,7 @@ func (w *queue) leaveLane(q *sequence) {
 	if w.needsOldest() {
 		l.aged.remove(q)
 	}
-	q.lane = nil
+	q.wait.lane = nil
 	if !l.ranked.empty() {
 		return
 	}
@@ -220,7 +217,7 @@ func (w *queue) leaveLane(q *sequence) {
 // rejoin puts the sequences that a pass skipped back into their lanes.
 func (w *queue) rejoin() {
 	for i, q := range w.skipped {
-		if q.lane == nil && q.place == waiting {
+		if q.wait.lane == nil && q.place == waiting {
 			w.enterLane(q)
 		}
 		w.skipped[i] = nil
@@ -231,7 +228,7 @@ func (w *queue) rejoin() {
 // rerank moves q to the lane and the rank that its cached tokens give now. A q without a
 // lane is only filed in the index.
 func (w *queue) rerank(q *sequence) {
-	if q.lane != nil {
+	if q.wait.lane != nil {
 		w.leaveLane(q)
 		w.enterLane(q)
 	}
@@ -262,7 +259,7 @@ func (w *queue) rerankPublished() {
 		if q == nil {
 			return
 		}
-		q.cached = min(cached, len(q.tokens)-1)
+		q.wait.cached = min(cached, len(q.tokens)-1)
 		w.rerank(q)
 	}
 }
@@ -271,15 +268,15 @@ func (w *queue) rerankPublished() {
 // admitted.
 func (w *queue) offer(q *sequence) {
 	if w.cfg.Displace {
-		q.displaceable = true
+		q.wait.displaceable = true
 		w.displaceable.push(q)
 	}
 }
 
 // keep undoes offer, because q leaves the queue or a sample of its request is admitted.
 func (w *queue) keep(q *sequence) {
-	if q.displaceable {
-		q.displaceable = false
+	if q.wait.displaceable {
+		q.wait.displaceable = false
 		w.displaceable.remove(q)
 	}
 }

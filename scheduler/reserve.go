@@ -7,14 +7,14 @@ import "github.com/coppice-llm/coppice/kv"
 // more expected, the last of which is never run, it needs CeilPages(179) = 12 pages; if it
 // holds 8, growth is 4.
 func (c *classes) growth(q *sequence, pageTokens int) int {
-	out := q.outputTokens() + int(q.sampling)
+	out := q.outputTokens() + int(q.rows.sampling)
 	if out >= q.limit {
 		return 0
 	}
-	more := q.class.remaining(out, q.limit) * c.care / careOne
+	more := q.group.class.remaining(out, q.limit) * c.care / careOne
 	more = min(more, q.limit-out)
 	// The last token is sampled and never run.
-	return max(kv.CeilPages(q.prompt+out+more-1, pageTokens)-len(q.pages), 0)
+	return max(kv.CeilPages(q.prompt+out+more-1, pageTokens)-len(q.table.pages), 0)
 }
 
 // reserve returns how many pages running sequences are expected to need beyond those that

@@ -31,16 +31,16 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 		if s.tiers != nil && q.fetch != nil && !q.fetch.left.IsZero() {
 			s.tiers.rests(q.fetch.left)
 		}
-		q.class.learn(q.outputTokens())
+		q.group.class.learn(q.outputTokens())
 		if s.cfg.CurveSamples > 0 && s.cache != nil {
 			s.cache.Observe(q.key(len(q.tokens)))
 		}
 	}
-	q.mark(now, Ended, q.outputTokens())
-	e.PromptTokens, e.CachedTokens, e.OutputTokens = q.prompt, q.cachedTokens, q.outputTokens()
-	e.CachedByTier = q.cachedByTier()
-	e.Preemptions, e.Queued, e.FirstToken, e.Total = q.preemptions, q.queued, q.firstToken, now-q.arrived
-	e.Timeline = q.timeline
+	q.bill.mark(now, Ended, q.outputTokens())
+	e.PromptTokens, e.CachedTokens, e.OutputTokens = q.prompt, q.bill.cachedTokens, q.outputTokens()
+	e.CachedByTier = q.fetch.byTier(q.bill.cachedTokens)
+	e.Preemptions, e.Queued, e.FirstToken, e.Total = q.bill.preemptions, q.bill.queued, q.bill.firstToken, now-q.bill.arrived
+	e.Timeline = q.bill.timeline
 	s.metrics.Endings[e.Reason]++
 
 	g := q.group
@@ -49,8 +49,8 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	if final {
 		delete(s.open, q.req.ID)
 	}
-	q.tenant.open--
-	s.accounts.rest(now, q.tenant)
+	q.group.tenant.open--
+	s.accounts.rest(now, q.group.tenant)
 	return append(out, Output{Request: q.req.ID, Sample: q.sample, Final: final, Ending: e})
 }
 
@@ -61,26 +61,26 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 // rows.
 func (s *Scheduler) leave(q *sequence, valid int) {
 	s.prefixes.publish(q, valid, true)
-	if s.tiers != nil && q.vouches && !s.prefixes.flushedSince(q) && !q.doubtful {
+	if s.tiers != nil && q.cache.vouches && !s.prefixes.flushedSince(q) && !q.cache.doubtful {
 		if last := s.tiers.computed(q, valid, true); !last.IsZero() {
 			q.fetched().left = last
 		}
 	}
-	s.room.lease.Drop(q.own())
+	s.room.lease.Drop(q.table.own())
 	if s.cache != nil {
-		s.cache.Unpin(q.pin)
+		s.cache.Unpin(q.table.pin)
 		s.prefixes.purge() // it may have been the last holder of distrusted nodes
 		s.room.keepQuotas()
 	}
-	s.room.free(q.slot)
+	s.room.free(q.table.slot)
 	s.running.all = remove(s.running.all, q)
 	if q.done < q.target {
 		s.running.prefilling = remove(s.running.prefilling, q)
 	}
 	s.queue.release(q, q.done, true)
-	q.tenant.running--
-	q.life++
-	q.pin, q.shared, q.computed, q.done, q.matched, q.target, q.pages, q.given = radixcache.Root, 0, 0, 0, 0, 0, nil, 0
+	q.group.tenant.running--
+	q.rows.life++
+	q.table.pin, q.table.shared, q.computed, q.done, q.cache.matched, q.target, q.table.pages, q.table.given = radixcache.Root, 0, 0, 0, 0, 0, nil, 0
 }
 
 // remove removes q from a list and keeps the order.

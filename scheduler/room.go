@@ -186,11 +186,11 @@ func (l *room) keepQuotas() {
 // with the same KV. Where the backend's page table of the slot has the old page already,
 // the next plan tells the backend to replace it.
 func (r *room) swap(q *sequence, pages []kv.PageID) {
-	for i := q.shared; i < len(pages); i++ {
-		if pages[i] != q.pages[i] && i < q.given && pages[i] != kv.NoPage {
-			r.swaps = append(r.swaps, engine.PageSwap{Slot: q.slot, At: int32(i), Page: pages[i]})
+	for i := q.table.shared; i < len(pages); i++ {
+		if pages[i] != q.table.pages[i] && i < q.table.given && pages[i] != kv.NoPage {
+			r.swaps = append(r.swaps, engine.PageSwap{Slot: q.table.slot, At: int32(i), Page: pages[i]})
 		}
-		q.pages[i] = pages[i]
+		q.table.pages[i] = pages[i]
 	}
 }
 

@@ -42,8 +42,8 @@ func (s *Scheduler) Running(now time.Duration, dst []Run) []Run {
 	for _, q := range s.running.all {
 		dst = append(dst, Run{
 			Request: q.req.ID, Sample: q.sample, Tenant: q.req.Tenant,
-			PromptTokens: q.prompt, CachedTokens: q.cachedTokens, ComputedTokens: q.done,
-			OutputTokens: q.outputTokens(), Preemptions: q.preemptions, Age: now - q.arrived,
+			PromptTokens: q.prompt, CachedTokens: q.bill.cachedTokens, ComputedTokens: q.done,
+			OutputTokens: q.outputTokens(), Preemptions: q.bill.preemptions, Age: now - q.bill.arrived,
 		})
 	}
 	return dst
@@ -58,7 +58,7 @@ func (s *Scheduler) Timeline(id RequestID) [][]Mark {
 	}
 	all := make([][]Mark, g.req.Samples)
 	for _, q := range g.samples {
-		all[q.sample] = append([]Mark(nil), q.timeline...)
+		all[q.sample] = append([]Mark(nil), q.bill.timeline...)
 	}
 	return all
 }

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"math"
-	"time"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
@@ -39,68 +38,66 @@ const (
 // its completion done 100.
 type sequence struct {
 	// The fields that each decode step reads come first, to share cache lines.
-	slot   engine.Slot
-	place  place
-	digest bool // copy of Request.Digest
-	shaped bool // its tokens are checked or masked, see shape
-	rowsOut
+	place    place
+	rows     rowsOut
 	target   int // prefill runs up to here: len(tokens) at the latest admission
 	computed int
 	done     int
 	prompt   int // length of the prompt, which is tokens[:prompt]
 	limit    int // maximum of output tokens
-	holding
+	table    pageTable
 	// tokens are the prompt, shared with other samples until admission, and the output.
 	// Rows in flight alias them, so they are only appended to.
 	tokens []kv.Token
 	abort  error // if set, the sequence ends when no row of it is in flight
+	text   text
 
-	identity
-	admission
-	queueing
-	limits
-	shape
-	bill
-	fetch *fetch // nil without Config.Tiers, and before the lower tiers were asked
+	req     *Request // that of group
+	group   *group
+	sample  int
+	arrival uint64 // order of Add: the lower is older
+	cache   origin
+	wait    queueing
+	bill    bill
+	fetch   *fetch // nil without Config.Tiers, and before the lower tiers were asked
+	expiry  int    // index in Scheduler.expiries plus 1; 0: not in it
 }
 
-// rowsOut counts a sequence's rows in plans in flight.
+// rowsOut counts the rows of a sequence, for the plans that run them.
 type rowsOut struct {
 	inflight int8
 	sampling int8   // those of them that sample
+	digest   bool   // copy of Request.Digest
 	life     uint32 // times that it left the device; rows of earlier lives wrote to pages it lost
+	sampled  int    // tokens sampled since the latest admission
 }
 
-// holding is the pages of a running sequence.
-type holding struct {
+// pageTable is the slot of a running sequence and its pages.
+type pageTable struct {
+	slot   engine.Slot
 	pages  []kv.PageID       // by position; only appended to while plans.read(q)
 	given  int               // length of the backend's page table for the slot after the plans so far
 	shared int               // pages[:shared] are the tree's, pinned by pin; the rest is the sequence's own
 	pin    radixcache.NodeID // SGLang: lock_ref; Root: nothing is pinned
+	since  uint64            // Seq of the plan that bound the slot
 }
 
-// identity holds the values that a sequence was added with. It does not change.
-type identity struct {
-	req     *Request // shared by the samples
-	sample  int
-	group   *group
-	arrival uint64 // order of Add: the lower is older
-	born    uint64 // Scheduler.work at Add
-	tenant  *tenant
-	class   *class
+// own returns the pages that the sequence holds itself, as opposed to the tree's.
+func (t *pageTable) own() []kv.PageID { return t.pages[t.shared:] }
+
+// newPages returns the pages that the backend's page table of the slot lacks, and counts
+// them as given. So rows send each page id once instead of the whole table in every step.
+func (t *pageTable) newPages() []kv.PageID {
+	pages := t.pages[t.given:]
+	t.given = len(t.pages)
+	return pages
 }
 
-// admission is the state of the latest admission.
-type admission struct {
-	matched int    // tokens computed at admission, by other requests or by itself before a preemption
-	epoch   uint64 // of the cache at admission, see flushedSince
-	sampled int    // tokens sampled since admission
-	since   uint64 // Seq of the plan that bound its slot
-	origin         // whose KV the sequence reads
-}
-
-// origin tells the sequence's own KV from that of others, for distrust.
+// origin tells whose KV a sequence reads since its latest admission, and for distrust what of it is
+// its own.
 type origin struct {
+	matched  int    // tokens computed at admission, by other requests or by itself before a preemption
+	epoch    uint64 // of the cache at admission, see flushedSince
 	borrowed int    // of matched, the tokens after whole pages: copied from another sequence's page
 	first    int    // position of the first token that the sequence ever computed itself; noTokens: none
 	swapped  uint64 // Seq of the latest plan when pages of it were exchanged for the tree's
@@ -112,32 +109,15 @@ type origin struct {
 // large.
 const noTokens = math.MaxInt
 
-// group is a request with its samples.
+// group is a request with its samples, and with what these have in common.
 type group struct {
 	req     Request
 	samples []*sequence // those that have not ended
 	begun   bool        // a sample has had a row
-	allowed             // masks of all samples
-}
-
-// limits locates a sequence in the heap of time limits.
-type limits struct {
-	expiry int // index in Scheduler.expiries plus 1; 0: not in it
-}
-
-// bill collects the figures of an Ending.
-type bill struct {
-	reached      int // highest position computed before a preemption; below it, rows recompute
-	cachedTokens int // at first admission
-	ran, ranTo   int // prompt tokens that its rows ran, each counted once; largest end of these rows
-	preemptions  int
-	arrived      time.Duration // time of Add
-	queued       time.Duration
-	firstToken   time.Duration
-	seenToken    bool // firstToken is set
-	seenSlot     bool // it was admitted before
-	begun        bool // it has had a row
-	timeline     []Mark
+	born    uint64      // Scheduler.work at Add
+	tenant  *tenant
+	class   *class
+	allowed allowed // masks of all samples
 }
 
 // matchable returns how many tokens of q may come from the cache. The last token must be
@@ -174,13 +154,3 @@ func (q *sequence) prefilling() bool { return q.computed < q.target }
 // only for an aborted sequence: rows in flight still run, but their samples are not
 // appended.
 func (q *sequence) known() int { return min(q.done, len(q.tokens)) }
-
-// own returns the pages that q holds itself, as opposed to the tree's.
-func (q *sequence) own() []kv.PageID { return q.pages[q.shared:] }
-
-// mark appends to the timeline if the request asked for one.
-func (q *sequence) mark(now time.Duration, what Moment, tokens int) {
-	if q.req.Timeline {
-		q.timeline = append(q.timeline, Mark{now - q.arrived, what, tokens})
-	}
-}

@@ -19,8 +19,9 @@ type allowed struct {
 	format *formatMasks // of Format
 }
 
-// shape holds the constraints on the text of a sample, and how far the text has come.
-type shape struct {
+// text holds the constraints on the text of a sample, and how far the text has come.
+type text struct {
+	checked   bool              // its tokens are checked or masked
 	matcher   *grammar.Matcher  // of Format, or nil
 	stopState grammar.StopState // of Stops
 
@@ -88,15 +89,15 @@ func newAllowed(info *engine.Info, req *Request) (a allowed) {
 // masked.
 func (q *sequence) shapeAs(req *Request) {
 	if req.Format != nil {
-		q.matcher = req.Format.NewMatcher()
+		q.text.matcher = req.Format.NewMatcher()
 	}
-	q.shaped = q.matcher != nil || req.Stops != nil || q.group.early != nil
+	q.text.checked = q.text.matcher != nil || req.Stops != nil || q.group.allowed.early != nil
 }
 
 // awaitsToken reports whether the mask of q's next token depends on a token that a plan in
 // flight samples. Such a sequence gets no row until that token is known, so a request with
 // a format gains nothing from overlap.
-func (q *sequence) awaitsToken() bool { return q.matcher != nil && q.sampling > 0 }
+func (q *sequence) awaitsToken() bool { return q.text.matcher != nil && q.rows.sampling > 0 }
 
 // maskRow sets the mask of r, a row of q in p. Without a format, the mask is that of
 // AllowedTokens, or within MinTokens the same without stop tokens. With a format, the mask
@@ -108,46 +109,46 @@ func (p *Plan) maskRow(q *sequence, r *engine.Row) {
 	if int(r.SampleIndex) < q.req.MinTokens {
 		base, phase = a.early, 0
 	}
-	if q.matcher == nil {
+	if q.text.matcher == nil {
 		r.Mask = p.masks.fixed(&p.Batch, base)
 		return
 	}
-	if phase == 1 && q.matcher.CanEnd() {
+	if phase == 1 && q.text.matcher.CanEnd() {
 		phase = 2
 	}
-	at := formatState{q.matcher.State(), phase}
+	at := formatState{q.text.matcher.State(), phase}
 	if p.masks.fault == planted.StaleMask {
 		at.state = 0
 	}
 	place := a.format.places[at]
 	if !p.masks.still(place) {
-		place = p.masks.find(&p.Batch, q.formatMask(p.masks.scratch(), base, phase == 2))
+		place = p.masks.find(&p.Batch, q.text.mask(p.masks.scratch(), base, q.req.StopTokens, phase == 2))
 		a.format.keep(at, place)
 	}
 	r.Mask = p.masks.name(&p.Batch, place.id)
 }
 
-// formatMask computes the mask of the tokens that the matcher of q accepts. If ends is set,
-// the output may end here, and stop tokens are added; otherwise they are removed. Then it
-// removes tokens that base does not allow; a nil base allows all. formatMask writes the
-// bits to mask and returns it.
-func (q *sequence) formatMask(mask []uint64, base *fixedMask, ends bool) []uint64 {
-	q.matcher.Mask(mask)
-	for _, t := range q.req.StopTokens { // even a stop token with text is no text of the format
+// mask computes the mask of the tokens that the matcher accepts. If ends is set, the output
+// may end here, and the stop tokens are added; otherwise they are removed. Then it removes
+// tokens that base does not allow; a nil base allows all. It writes the bits to into and
+// returns into.
+func (t *text) mask(into []uint64, base *fixedMask, stopTokens []kv.Token, ends bool) []uint64 {
+	t.matcher.Mask(into)
+	for _, t := range stopTokens { // even a stop token with text is no text of the format
 		switch {
-		case int(t/64) >= len(mask):
+		case int(t/64) >= len(into):
 		case ends:
-			mask[t/64] |= 1 << (t % 64)
+			into[t/64] |= 1 << (t % 64)
 		default:
-			mask[t/64] &^= 1 << (t % 64)
+			into[t/64] &^= 1 << (t % 64)
 		}
 	}
 	if base != nil {
 		for i, w := range base.bits {
-			mask[i] &= w
+			into[i] &= w
 		}
 	}
-	return mask
+	return into
 }
 
 // completes passes t, a sampled token that is no stop token, to the matcher and the stop
@@ -155,13 +156,13 @@ func (q *sequence) formatMask(mask []uint64, base *fixedMask, ends bool) []uint6
 // and for a token that the format forbids an error. A stop string that ends within
 // MinTokens is passed over, and the search continues after it.
 func (q *sequence) completes(cfg *Config, t kv.Token, e *Ending) bool {
-	if q.matcher != nil {
-		if !q.matcher.Accept(t) {
+	if q.text.matcher != nil {
+		if !q.text.matcher.Accept(t) {
 			e.Reason = Failed
 			e.Err = fmt.Errorf("scheduler: the backend sampled token %d, which the row's mask forbids", t)
 			return true
 		}
-		if q.matcher.MustEnd() {
+		if q.text.matcher.MustEnd() {
 			e.Reason = Stop
 			return true
 		}
@@ -171,7 +172,7 @@ func (q *sequence) completes(cfg *Config, t kv.Token, e *Ending) bool {
 	}
 	for text := cfg.Vocabulary.Bytes(t); len(text) > 0; {
 		var which, end int
-		q.stopState, which, end = q.req.Stops.Next(q.stopState, text)
+		q.text.stopState, which, end = q.req.Stops.Next(q.text.stopState, text)
 		if which < 0 {
 			break
 		}
@@ -192,9 +193,9 @@ func (q *sequence) blame(err error) error {
 	}
 	field := "Sampling"
 	switch {
-	case q.matcher != nil:
+	case q.text.matcher != nil:
 		field = "Format"
-	case q.group.early != nil:
+	case q.group.allowed.early != nil:
 		field = "AllowedTokens"
 	}
 	return &FieldError{field, fmt.Errorf("%w: after %d tokens of output no token is allowed: %w", ErrInvalid, q.outputTokens(), err)}
@@ -203,30 +204,30 @@ func (q *sequence) blame(err error) error {
 // wantsPrompt reports whether log-probabilities of the prompt are asked for and not
 // complete.
 func (q *sequence) wantsPrompt() bool {
-	return q.req.PromptLogprobs && q.sample == 0 && len(q.promptLogprobs) < q.prompt
+	return q.req.PromptLogprobs && q.sample == 0 && len(q.text.promptLogprobs) < q.prompt
 }
 
-// addPromptLogprobs appends log-probabilities of prompt tokens to those of q. logprobs[0]
-// is that of the token at position start, or at position 1 if start is 0. top has the most
-// probable tokens for the same positions, or nothing. Positions that q has already, because
-// the prompt is computed again after a preemption, are skipped. It panics if logprobs begin
+// addPrompt appends log-probabilities of the tokens of req's prompt. logprobs[0] is that of
+// the token at position start, or at position 1 if start is 0. top has the most probable
+// tokens for the same positions, or nothing. Positions that t has already, because the
+// prompt is computed again after a preemption, are skipped. It panics if logprobs begin
 // after the next missing position.
-func (q *sequence) addPromptLogprobs(start int, logprobs []float32, top [][]engine.TokenLogprob) {
-	if q.promptLogprobs == nil {
-		if q.req.PromptTop > 0 {
-			q.promptTop = make([][]engine.TokenLogprob, 1, q.prompt)
+func (t *text) addPrompt(req *Request, start int, logprobs []float32, top [][]engine.TokenLogprob) {
+	if t.promptLogprobs == nil {
+		if req.PromptTop > 0 {
+			t.promptTop = make([][]engine.TokenLogprob, 1, len(req.Prompt))
 		}
-		q.promptLogprobs = append(make([]float32, 0, q.prompt), float32(math.NaN()))
+		t.promptLogprobs = append(make([]float32, 0, len(req.Prompt)), float32(math.NaN()))
 	}
 	// After a preemption the prompt is computed again from its beginning.
-	known := len(q.promptLogprobs) - max(start, 1)
+	known := len(t.promptLogprobs) - max(start, 1)
 	if known < 0 {
-		panic(fmt.Sprintf("scheduler: log-probabilities begin at position %d, want %d", start, len(q.promptLogprobs)))
+		panic(fmt.Sprintf("scheduler: log-probabilities begin at position %d, want %d", start, len(t.promptLogprobs)))
 	}
-	for i := known; i < len(logprobs) && len(q.promptLogprobs) < q.prompt; i++ {
-		q.promptLogprobs = append(q.promptLogprobs, logprobs[i])
-		if q.req.PromptTop > 0 {
-			q.promptTop = append(q.promptTop, top[i])
+	for i := known; i < len(logprobs) && len(t.promptLogprobs) < len(req.Prompt); i++ {
+		t.promptLogprobs = append(t.promptLogprobs, logprobs[i])
+		if req.PromptTop > 0 {
+			t.promptTop = append(t.promptTop, top[i])
 		}
 	}
 }

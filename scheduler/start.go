@@ -31,7 +31,7 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 		pages = s.cache.AppendPages(m, pages)
 		switch {
 		case from != nil:
-			source = from.pages[shared]
+			source = from.table.pages[shared]
 		case boundary > 0:
 			source = s.cache.PartialPage(m)
 		}
@@ -48,21 +48,21 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 	if from == nil && boundary > 0 {
 		s.cache.Unpin(m.Partial.Node)
 	}
-	q.pin, q.shared, q.computed = pin, shared, m.Tokens+boundary
-	q.done, q.matched, q.sampled = q.computed, q.computed, 0
-	q.borrowed, q.vouches, q.doubtful = boundary, false, false
-	if s.cache != nil && q.epoch != s.cache.Epoch() {
-		q.epoch, q.first = s.cache.Epoch(), noTokens
+	q.table.pin, q.table.shared, q.computed = pin, shared, m.Tokens+boundary
+	q.done, q.cache.matched, q.rows.sampled = q.computed, q.computed, 0
+	q.cache.borrowed, q.cache.vouches, q.cache.doubtful = boundary, false, false
+	if s.cache != nil && q.cache.epoch != s.cache.Epoch() {
+		q.cache.epoch, q.cache.first = s.cache.Epoch(), noTokens
 	}
 	// q.first never rises: after a preemption, q finds in the cache tokens that it computed
 	// itself before, and these are still its own work.
-	q.first = min(q.first, q.matched)
-	q.pages = s.room.hold(own, pages)
+	q.cache.first = min(q.cache.first, q.cache.matched)
+	q.table.pages = s.room.hold(own, pages)
 	if boundary > 0 {
 		// The source may be evicted from here on: copies run before rows and batches in
 		// order, so the next owner of the page writes after this copy.
 		p.Batch.Copies = append(p.Batch.Copies, engine.PageCopy{
-			Src: source, Dst: q.pages[q.shared], Tokens: int32(boundary),
+			Src: source, Dst: q.table.pages[q.table.shared], Tokens: int32(boundary),
 		})
 	}
 }
@@ -79,24 +79,24 @@ func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	}
 	s.queue.admissions++
 	q.ownTokens()
-	q.place, q.target, q.unfit = running, len(q.tokens), false
+	q.place, q.target, q.wait.unfit = running, len(q.tokens), false
 	s.running.all = append(s.running.all, q)
 	s.running.prefilling = append(s.running.prefilling, q)
-	q.tenant.running++
-	q.slot, s.room.slots = s.room.slots[len(s.room.slots)-1], s.room.slots[:len(s.room.slots)-1]
-	q.since = p.Batch.Seq
+	q.group.tenant.running++
+	q.table.slot, s.room.slots = s.room.slots[len(s.room.slots)-1], s.room.slots[:len(s.room.slots)-1]
+	q.table.since = p.Batch.Seq
 	p.Batch.Binds = append(p.Batch.Binds, q.bindOf())
-	q.mark(now, Matched, q.computed)
+	q.bill.mark(now, Matched, q.computed)
 	if s.fetches != nil {
 		s.fetches.admitted(q)
 	}
-	if q.expiry > 0 && !q.seenSlot {
+	if q.expiry > 0 && !q.bill.seenSlot {
 		defer s.expiries.file(q) // after seenSlot is set: the queue timeout no longer counts
 	}
-	if !q.seenSlot {
-		q.seenSlot, q.queued, q.cachedTokens = true, now-q.arrived, min(q.computed, q.prompt)
+	if !q.bill.seenSlot {
+		q.bill.seenSlot, q.bill.queued, q.bill.cachedTokens = true, now-q.bill.arrived, min(q.computed, q.prompt)
 		s.accounts.chargePrompt(q)
 		s.metrics.PromptTokens += uint64(q.prompt)
-		s.metrics.CachedTokens += uint64(q.cachedTokens)
+		s.metrics.CachedTokens += uint64(q.bill.cachedTokens)
 	}
 }

@@ -80,7 +80,7 @@ func (s *Scheduler) launch(p *Plan) *Plan {
 // decodes reports whether q can have a decode row now: its prompt is computed or in flight,
 // it has a page for the token, and its mask and its end do not depend on a token in flight.
 func (q *sequence) decodes(pageTokens int) bool {
-	return q.wantsRow() && !q.awaitsToken() && q.computed < len(q.pages)*pageTokens
+	return q.wantsRow() && !q.awaitsToken() && q.computed < len(q.table.pages)*pageTokens
 }
 
 // decoding returns the number of sequences that can have a decode row now, as grow has
@@ -127,12 +127,12 @@ func (r *runningSet) decode(p *Plan, budget int) {
 func (s *Scheduler) prefill(now time.Duration, p *Plan) {
 	for _, c := range s.budget.chunks {
 		q, n := c.q, c.tokens
-		if q.computed == q.matched {
-			q.mark(now, FirstChunk, n)
+		if q.computed == q.cache.matched {
+			q.bill.mark(now, FirstChunk, n)
 		}
 		s.metrics.PrefillTokens += uint64(n)
-		s.metrics.RecomputedTokens += uint64(max(min(q.computed+n, q.reached)-q.computed, 0))
-		q.count(q.computed, q.computed+n)
+		s.metrics.RecomputedTokens += uint64(max(min(q.computed+n, q.bill.reached)-q.computed, 0))
+		q.bill.count(q.computed, q.computed+n, q.prompt)
 		p.prefill(q, n)
 	}
 	clear(s.budget.chunks)

@@ -69,7 +69,7 @@ func (l *room) supply(d *demand) supply {
 func (r *runningSet) victims(d *demand, last uint64) []*sequence {
 	all := r.candidates[:0]
 	for _, q := range r.all {
-		if q.since <= last && q.preemptable(r.fault) && d.mayPreempt(r.cfg, q) {
+		if q.table.since <= last && q.preemptable(r.fault) && d.mayPreempt(r.cfg, q) {
 			all = append(all, q)
 		}
 	}
@@ -81,7 +81,7 @@ func (r *runningSet) victims(d *demand, last uint64) []*sequence {
 // anyway. One that was preempted before must have sampled a token since; otherwise two
 // sequences could preempt each other for ever without progress. fault is a planted bug.
 func (r *sequence) preemptable(fault planted.Fault) bool {
-	return r.abort == nil && (r.preemptions == 0 || r.sampled > 0 || fault == planted.PreemptAgain)
+	return r.abort == nil && (r.bill.preemptions == 0 || r.rows.sampled > 0 || fault == planted.PreemptAgain)
 }
 
 // mayPreempt reports whether a running r may be preempted for d. If the sequence d.q waits,
@@ -150,10 +150,10 @@ func (l *room) count(d *demand, o *supply, victims []*sequence) {
 
 // countIn adds the pages and the slot that preempting r frees to o.freed and o.freesSlot.
 func (l *room) countIn(o *supply, r *sequence) {
-	o.freed += len(r.own())
+	o.freed += len(r.table.own())
 	o.freesSlot = true
 	if l.cache != nil {
-		o.freed += l.release.Unpin(r.pin)
+		o.freed += l.release.Unpin(r.table.pin)
 	}
 }
 

@@ -171,7 +171,7 @@ func (fs *fetches) metrics() (all [kv.Tiers]TierMetrics) {
 // it from now on. It returns the key of the last extent, zero if there is none.
 func (t *tiers) computed(q *sequence, valid int, tail bool) (last mempool.Key) {
 	size := t.layout.PageTokens
-	n := min(q.wholeMedia(min(valid, len(q.tokens)))/size, q.shared) * size
+	n := min(q.wholeMedia(min(valid, len(q.tokens)))/size, q.table.shared) * size
 	if !tail {
 		n -= n % t.layout.ExtentTokens()
 	}
@@ -179,7 +179,7 @@ func (t *tiers) computed(q *sequence, valid int, tail bool) (last mempool.Key) {
 	if len(xs) == 0 {
 		return last
 	}
-	t.register(xs, q.pages, t.hashes(q, q.pin, n))
+	t.register(xs, q.table.pages, t.hashes(q, q.table.pin, n))
 	return xs[len(xs)-1].Key
 }
 

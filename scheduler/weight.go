@@ -43,15 +43,15 @@ func (w *queue) orderByWeight() {
 	}
 	clear(t.byID)
 	t.nodes = append(t.nodes[:0], weighed{kid: -1, sibling: -1})
-	for q := w.oldest; q != nil; q = q.newer {
-		if q.lane != nil {
+	for q := w.oldest; q != nil; q = q.wait.newer {
+		if q.wait.lane != nil {
 			t.weigh(w.cache, w.lookup(q), q)
 		}
 	}
 	rank := int64(0)
 	t.emit(0, &rank)
-	for q := w.oldest; q != nil; q = q.newer {
-		if q.lane != nil {
+	for q := w.oldest; q != nil; q = q.wait.newer {
+		if q.wait.lane != nil {
 			w.rerank(q)
 		}
 	}
@@ -76,7 +76,7 @@ func (t *weights) weigh(cache *radixcache.Cache, m radixcache.Match, q *sequence
 		at = n
 		t.nodes[at].weight++
 	}
-	q.nextOwn, t.nodes[at].own = t.nodes[at].own, q
+	q.wait.nextOwn, t.nodes[at].own = t.nodes[at].own, q
 }
 
 // emit ranks the sequences that end in node at or below it. They get the ranks *rank,
@@ -96,8 +96,8 @@ func (t *weights) emit(at int32, rank *int64) {
 		t.kids = t.kids[:hi]
 	}
 	t.kids = t.kids[:lo]
-	for q := t.nodes[at].own; q != nil; q = q.nextOwn {
-		q.treeRank = *rank // equal ranks go by age
+	for q := t.nodes[at].own; q != nil; q = q.wait.nextOwn {
+		q.wait.treeRank = *rank // equal ranks go by age
 	}
 	*rank++
 }

@@ -95,7 +95,7 @@ func (s *Scheduler) Why(id RequestID) []Wait {
 // and sample. It passes over the running sequences once and not once per sample.
 func (s *Scheduler) Waiting(dst []Wait) []Wait {
 	all := slices.Clone(s.running.preempted)
-	for q := s.queue.oldest; q != nil; q = q.newer {
+	for q := s.queue.oldest; q != nil; q = q.wait.newer {
 		all = append(all, q)
 	}
 	slices.SortFunc(all, comparePrecedence)
@@ -142,8 +142,8 @@ func (s *Scheduler) view() view {
 func (v *view) explain(w *Wait, q *sequence, reserve int) {
 	s := v.s
 	w.Request, w.Sample = q.req.ID, q.sample
-	if q.unfit {
-		w.Bypassed = int(s.queue.admissions - q.unfitAt)
+	if q.wait.unfit {
+		w.Bypassed = int(s.queue.admissions - q.wait.unfitAt)
 	}
 	switch q.place {
 	case running:
@@ -159,7 +159,7 @@ func (v *view) explain(w *Wait, q *sequence, reserve int) {
 	}
 	switch {
 	case q.place == following:
-		w.Cause, w.Behind, w.Tokens = AwaitsPrefix, q.leader.req.ID, q.until
+		w.Cause, w.Behind, w.Tokens = AwaitsPrefix, q.wait.follow.leader.req.ID, q.wait.follow.until
 		return
 	case q.place == fetching:
 		w.Cause = AwaitsTier
@@ -170,7 +170,7 @@ func (v *view) explain(w *Wait, q *sequence, reserve int) {
 			w.Tokens += p.Tokens
 		}
 		return
-	case q.tenant.atLimit():
+	case q.group.tenant.atLimit():
 		w.Cause = AwaitsTenant
 		return
 	case v.lastLong != nil && s.cfg.isLong(w.CachedTokens, len(q.tokens)) && s.cfg.ranks(q, v.lastLong) <= 0:

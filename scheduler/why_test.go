@@ -14,15 +14,15 @@ import (
 func plainWait(s *Scheduler, q *sequence) Wait {
 	m, last := s.queue.peek(q), s.cfg.lastLong(s.running.prefilling)
 	w := Wait{Request: q.req.ID, Sample: q.sample, CachedTokens: m.Tokens}
-	if q.unfit {
-		w.Bypassed = int(s.queue.admissions - q.unfitAt)
+	if q.wait.unfit {
+		w.Bypassed = int(s.queue.admissions - q.wait.unfitAt)
 	}
 	switch b := s.queue.blocked; {
 	case q.place == preempted:
 		w.Cause, w.CachedTokens = AwaitsResult, 0
 	case q.place == following:
-		w.Cause, w.Behind, w.Tokens = AwaitsPrefix, q.leader.req.ID, q.until
-	case q.tenant.atLimit():
+		w.Cause, w.Behind, w.Tokens = AwaitsPrefix, q.wait.follow.leader.req.ID, q.wait.follow.until
+	case q.group.tenant.atLimit():
 		w.Cause = AwaitsTenant
 	case last != nil && s.cfg.isLong(m.Tokens, len(q.tokens)) && s.cfg.ranks(q, last) <= 0:
 		w.Cause = AwaitsLong
