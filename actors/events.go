@@ -7,7 +7,6 @@ import (
 
 	"github.com/coppice-llm/coppice/events/eventlog"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // EventLog returns the log of cache events. It stays empty unless Config.Scheduler.Events is
@@ -51,7 +50,7 @@ func (s *System) dump(ctx context.Context) ([]kv.Event, uint64, error) {
 	h, err := ask(ctx, s, func(a *schedulerActor) held {
 		a.announce()
 		_, next := s.events.Kept()
-		return held{scheduler.Dump(a.core, nil), next}
+		return held{a.core.Dump(nil), next}
 	})
 	return h.stored, h.next, err
 }

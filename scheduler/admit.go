@@ -27,7 +27,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	if s.queue.size == 0 || len(s.room.slots) == 0 && s.cfg.Policy != Priority {
 		return
 	}
-	budget := s.budget.prompts(s.decoding())
+	budget := s.budget.prompts(s.budget.count(&s.running))
 	if budget == 0 {
 		return
 	}
@@ -36,7 +36,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	if blocked != nil && (blocked.wait.lane == nil || s.queue.closed(blocked.wait.lane) || !s.queue.hasTurn(blocked)) {
 		blocked = nil // it waits for something other than pages, so keeping pages would not help it
 	}
-	if blocked != nil && !s.outranked(blocked) {
+	if blocked != nil && !s.queue.outranked(blocked, s.work) {
 		if !s.try(now, p, blocked) {
 			return
 		}
@@ -70,13 +70,13 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 
 // outranked reports whether, under the policy Priority, a waiting sequence has a higher
 // priority than b, which blocks the queue. That sequence is tried before b, however often b
-// was bypassed.
-func (s *Scheduler) outranked(b *sequence) bool {
-	if s.cfg.Policy != Priority {
+// was bypassed. work is Scheduler.work.
+func (w *queue) outranked(b *sequence, work uint64) bool {
+	if w.cfg.Policy != Priority {
 		return false
 	}
-	q := s.queue.best(s.work)
-	return q != nil && s.cfg.ranks(q, b) > 0
+	q := w.best(work)
+	return q != nil && w.cfg.ranks(q, b) > 0
 }
 
 // try starts q in the plan p and returns true, if it can. Otherwise it returns false, after

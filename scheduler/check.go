@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -20,95 +21,97 @@ func (s *Scheduler) Check() error {
 			errs = append(errs, fmt.Errorf("scheduler: the tree holds %d pages, the lease says %d", tree, lease))
 		}
 	}
-	return errors.Join(append(errs, checkPages(s), checkPlaces(s), s.plans.masks.check(s.plans.inflight))...)
-}
-
-// checkPages checks that each held page belongs to one sequence or one read, that the pages
-// which a sequence shares are in the tree, and that computed tokens have pages.
-func checkPages(s *Scheduler) error {
 	owner := make(map[kv.PageID]RequestID)
-	for _, q := range s.running.all {
-		for _, id := range q.table.own() {
-			if other, taken := owner[id]; taken {
-				return fmt.Errorf("scheduler: page %d belongs to request %d and to request %d", id, other, q.req.ID)
-			}
-			if !s.room.lease.Held(id) {
-				return fmt.Errorf("scheduler: request %d uses page %d, which is not held", q.req.ID, id)
-			}
-			owner[id] = q.req.ID
-		}
-		for _, id := range q.table.pages[:q.table.shared] {
-			if s.room.lease.Held(id) {
-				return fmt.Errorf("scheduler: page %d, shared by request %d, is not in the tree", id, q.req.ID)
-			}
-		}
-		if q.computed > len(q.table.pages)*s.info.PageTokens {
-			return fmt.Errorf("scheduler: request %d has %d tokens computed on %d pages", q.req.ID, q.computed, len(q.table.pages))
-		}
-	}
-	if err := s.fetches.check(owner); err != nil {
-		return err
-	}
+	errs = append(errs, s.running.check(&s.room, owner), s.fetches.check(owner))
 	if held := s.room.lease.HeldPages(); held != len(owner) {
-		return fmt.Errorf("scheduler: %d pages are held, requests own %d", held, len(owner))
+		errs = append(errs, fmt.Errorf("scheduler: %d pages are held, requests own %d", held, len(owner)))
 	}
-	return nil
-}
-
-// checkPlaces checks that each open sample is in one place, that slots are free or in use
-// once, and that the lists of running sequences agree with their state.
-func checkPlaces(s *Scheduler) error {
 	samples := 0
 	for id, g := range s.open { // any order: only checks
 		for _, q := range g.samples {
 			if q.req.ID != id || q.place == ended {
-				return fmt.Errorf("scheduler: request %d is open with a sample of request %d at place %d", id, q.req.ID, q.place)
+				errs = append(errs, fmt.Errorf("scheduler: request %d is open with a sample of request %d at place %d", id, q.req.ID, q.place))
 			}
 		}
 		samples += len(g.samples)
 	}
 	if n := s.queue.size + len(s.running.all) + len(s.running.preempted); n != samples {
-		return fmt.Errorf("scheduler: %d waiting, %d running and %d returned of %d open", s.queue.size, len(s.running.all), len(s.running.preempted), samples)
+		errs = append(errs, fmt.Errorf("scheduler: %d waiting, %d running and %d returned of %d open", s.queue.size, len(s.running.all), len(s.running.preempted), samples))
 	}
-	if err := errors.Join(s.queue.check(), s.accounts.check()); err != nil {
-		return err
-	}
-	used := make(map[int32]bool)
-	for _, slot := range s.room.slots {
-		used[int32(slot)] = true
+	errs = append(errs, s.queue.check(), s.accounts.check(), s.plans.check(), s.plans.masks.check(s.plans.inflight))
+	return errors.Join(errs...)
+}
+
+// check checks that the pages which a sequence shares are in the tree, that each held page
+// belongs to one sequence, that computed tokens have pages, that slots of l are free or in use
+// once, and that the lists agree with the state of their sequences. It adds held pages to
+// owner.
+func (r *runningSet) check(l *room, owner map[kv.PageID]RequestID) error {
+	used := make(map[engine.Slot]bool)
+	for _, slot := range l.slots {
+		used[slot] = true
 	}
 	filling := 0
-	for _, q := range s.running.all {
+	for _, q := range r.all {
 		if q.place != running {
 			return fmt.Errorf("scheduler: request %d is listed as running, but is at place %d", q.req.ID, q.place)
 		}
-		if used[int32(q.table.slot)] {
+		if used[q.table.slot] {
 			return fmt.Errorf("scheduler: slot %d of request %d is taken twice", q.table.slot, q.req.ID)
 		}
-		used[int32(q.table.slot)] = true
+		used[q.table.slot] = true
+		if err := q.checkPages(l, owner); err != nil {
+			return err
+		}
 		if q.done < q.target {
 			filling++
-			if !slices.Contains(s.running.prefilling, q) {
+			if !slices.Contains(r.prefilling, q) {
 				return fmt.Errorf("scheduler: request %d prefills, but is not listed", q.req.ID)
 			}
 		} else if len(q.wait.follow.followers) > 0 {
 			return fmt.Errorf("scheduler: request %d has computed its prompt, but %d followers wait for it", q.req.ID, len(q.wait.follow.followers))
 		}
 	}
-	if filling != len(s.running.prefilling) {
-		return fmt.Errorf("scheduler: %d sequences prefill, %d are listed", filling, len(s.running.prefilling))
+	if filling != len(r.prefilling) {
+		return fmt.Errorf("scheduler: %d sequences prefill, %d are listed", filling, len(r.prefilling))
 	}
-	if len(used) != s.cfg.MaxRunning {
-		return fmt.Errorf("scheduler: %d slots are free or taken, there are %d", len(used), s.cfg.MaxRunning)
+	if len(used) != r.cfg.MaxRunning {
+		return fmt.Errorf("scheduler: %d slots are free or taken, there are %d", len(used), r.cfg.MaxRunning)
 	}
-	return checkFlights(s)
+	for _, q := range r.preempted {
+		if q.place != preempted || q.rows.inflight == 0 {
+			return fmt.Errorf("scheduler: request %d waits for %d rows at place %d", q.req.ID, q.rows.inflight, q.place)
+		}
+	}
+	return nil
 }
 
-// checkFlights checks that each sequence counts as many rows in flight as the plans in
-// flight have of it.
-func checkFlights(s *Scheduler) error {
+// checkPages checks the pages of q, which runs, and adds its own to owner.
+func (q *sequence) checkPages(l *room, owner map[kv.PageID]RequestID) error {
+	for _, id := range q.table.own() {
+		if other, taken := owner[id]; taken {
+			return fmt.Errorf("scheduler: page %d belongs to request %d and to request %d", id, other, q.req.ID)
+		}
+		if !l.lease.Held(id) {
+			return fmt.Errorf("scheduler: request %d uses page %d, which is not held", q.req.ID, id)
+		}
+		owner[id] = q.req.ID
+	}
+	for _, id := range q.table.pages[:q.table.shared] {
+		if l.lease.Held(id) {
+			return fmt.Errorf("scheduler: page %d, shared by request %d, is not in the tree", id, q.req.ID)
+		}
+	}
+	if q.computed > len(q.table.pages)*l.pageTokens {
+		return fmt.Errorf("scheduler: request %d has %d tokens computed on %d pages", q.req.ID, q.computed, len(q.table.pages))
+	}
+	return nil
+}
+
+// check checks that each sequence counts as many rows in flight as the plans have of it.
+func (ps *plans) check() error {
 	rows := make(map[*sequence]int8)
-	for _, p := range s.plans.inflight {
+	for _, p := range ps.inflight {
 		for i := range p.rows {
 			rows[p.rows[i].q]++
 		}
@@ -116,11 +119,6 @@ func checkFlights(s *Scheduler) error {
 	for q, n := range rows { // any order: only checks
 		if q.place != ended && q.rows.inflight != n {
 			return fmt.Errorf("scheduler: request %d has %d rows in flight, counts %d", q.req.ID, n, q.rows.inflight)
-		}
-	}
-	for _, q := range s.running.preempted {
-		if q.place != preempted || q.rows.inflight == 0 {
-			return fmt.Errorf("scheduler: request %d waits for %d rows at place %d", q.req.ID, q.rows.inflight, q.place)
 		}
 	}
 	return nil

@@ -6,19 +6,14 @@ import "slices"
 // running sequence that needs pages takes any pin, and a waiting sequence takes pins at
 // its turn if it fits then. So waiting sequences can't block each other with their pins.
 
-// take makes n pages idle for a running sequence, and reports whether it did: by eviction,
-// then by taking the pins of waiting sequences. These have lost nothing that can't be
-// fetched again; a running sequence would have to be preempted.
-func (s *Scheduler) take(n int) bool {
-	return s.room.take(n) || s.fetches != nil && s.fetches.giveWay(n)
-}
-
-// giveWay makes n pages idle and reports whether it did. First it unpins prefixes that
+// giveWay makes n pages idle for a running sequence and reports whether it did. The waiting
+// sequences whose pins it takes lose nothing that can't be fetched again; a running sequence
+// would have to be preempted. First it unpins prefixes that
 // waiting sequences have fetched, of the last sequence in precedence first. Then it ends
 // fetches in progress. The pages of a fetch come free only when its reads have ended, so
 // giveWay stops once n pages are on their way, although it returns false then.
 func (fs *fetches) giveWay(n int) bool {
-	if fs.room.waitsForGrant() {
+	if fs == nil || fs.room.waitsForGrant() {
 		return false
 	}
 	for len(fs.keepers) > 0 {

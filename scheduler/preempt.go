@@ -25,7 +25,7 @@ func (s *Scheduler) grow(now time.Duration) {
 	if short == 0 {
 		return
 	}
-	if !s.take(short) {
+	if !s.room.take(short) && !s.fetches.giveWay(short) {
 		s.growByPreempting(now)
 		s.budget.decoding = -1
 		return
@@ -72,7 +72,7 @@ func (s *Scheduler) growByPreempting(now time.Duration) {
 // q itself may be preempted, but never first, the first running sequence in precedence. If
 // there is no page and no victim, growOne does nothing.
 func (s *Scheduler) growOne(now time.Duration, q, first *sequence) {
-	if !s.take(1) {
+	if !s.room.take(1) && !s.fetches.giveWay(1) {
 		d := demand{q: q, pages: 1, spared: first}
 		if !s.preemptFor(now, &d) || q.place != running || !s.room.take(1) {
 			return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 )
@@ -38,7 +39,7 @@ func (s *Scheduler) FlushCache() {
 // d or a token outside the vocabulary; radixcache.ErrNotCached; radixcache.ErrPinBudget
 // beyond Config.PinnedTokens.
 func (s *Scheduler) PinPrefix(now time.Duration, ns kv.Namespace, tokens []kv.Token, d time.Duration) error {
-	key, err := s.prefix(ns, tokens)
+	key, err := s.prefixes.key(&s.info, ns, tokens)
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (s *Scheduler) PinPrefix(now time.Duration, ns kv.Namespace, tokens []kv.To
 // UnpinPrefix ends the pin of a prefix. It returns radixcache.ErrNotCached if that prefix
 // is not pinned, and ErrNoCache or ErrInvalid as PinPrefix does.
 func (s *Scheduler) UnpinPrefix(ns kv.Namespace, tokens []kv.Token) error {
-	key, err := s.prefix(ns, tokens)
+	key, err := s.prefixes.key(&s.info, ns, tokens)
 	if err != nil {
 		return err
 	}
@@ -68,14 +69,14 @@ func (s *Scheduler) UnpinPrefix(ns kv.Namespace, tokens []kv.Token) error {
 	return err
 }
 
-// prefix makes the cache key of the tokens under ns. It fails with ErrNoCache, or with
+// key makes the cache key of the tokens under ns. It fails with ErrNoCache, or with
 // ErrInvalid if a token is outside the vocabulary.
-func (s *Scheduler) prefix(ns kv.Namespace, tokens []kv.Token) (radixcache.Key, error) {
-	if s.cache == nil {
+func (x *prefixes) key(info *engine.Info, ns kv.Namespace, tokens []kv.Token) (radixcache.Key, error) {
+	if x.cache == nil {
 		return radixcache.Key{}, ErrNoCache
 	}
-	if i := foreign(&s.info, tokens); i >= 0 {
-		return radixcache.Key{}, fmt.Errorf("%w: token %d is %d, the vocabulary has %d", ErrInvalid, i, tokens[i], s.info.Vocab)
+	if i := foreign(info, tokens); i >= 0 {
+		return radixcache.Key{}, fmt.Errorf("%w: token %d is %d, the vocabulary has %d", ErrInvalid, i, tokens[i], info.Vocab)
 	}
 	return radixcache.Key{Namespace: ns, Tokens: tokens}, nil
 }

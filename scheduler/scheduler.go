@@ -16,7 +16,6 @@ import (
 type Scheduler struct {
 	cfg  Config
 	info engine.Info
-	sharing
 
 	open     map[RequestID]*group // requests that have not ended
 	accounts accounts
@@ -52,7 +51,6 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		open:    make(map[RequestID]*group),
 		classes: newClasses(),
 	}
-	s.sharing.s = s
 	if !cfg.DisableCache {
 		cache, err := cfg.newCache(info)
 		if err != nil {
@@ -101,6 +99,20 @@ func (s *Scheduler) TakeEvents(dst []kv.Event) []kv.Event {
 	dst = s.cache.TakeEvents(dst)
 	if s.tiers != nil {
 		dst = s.tiers.takeEvents(dst)
+	}
+	return dst
+}
+
+// Dump appends to dst Stored events of all blocks that the cache and the tiers below
+// hold, parents first: the blocks that TakeEvents has announced and not removed.
+// Block.Local may be 0. A new subscriber begins with these events.
+func (s *Scheduler) Dump(dst []kv.Event) []kv.Event {
+	if s.cache == nil {
+		return dst
+	}
+	dst = s.cache.Dump(dst)
+	if s.tiers != nil && s.tiers.blocks != nil {
+		dst = s.tiers.blocks.dump(dst)
 	}
 	return dst
 }

@@ -76,6 +76,21 @@ type budget struct {
 	order    []*sequence // scratch of deal
 }
 
+// count returns the number of sequences that can have a decode row now, as grow has counted
+// them. After a preemption it counts again.
+func (b *budget) count(r *runningSet) int {
+	if b.decoding < 0 {
+		b.decoding, b.context = 0, 0
+		for _, q := range r.all {
+			if q.decodes(r.pageTokens) {
+				b.decoding++
+				b.context += int64(q.computed)
+			}
+		}
+	}
+	return b.decoding
+}
+
 // share sets b.chunks, the prompts' parts of the step, and returns their cost. prefilling
 // lists the sequences whose prompts are being computed, by admission; decoding is the
 // number of decode rows.

@@ -2,14 +2,12 @@ package scheduler
 
 import "github.com/coppice-llm/coppice/kv"
 
-// sharing has the methods of a scheduler that leases from a pool together with others
-// (mempool.Division). Each can rely on Config.SharePages.
-type sharing struct{ s *Scheduler }
+// These methods are for schedulers that lease from one pool (mempool.Division). Each can rely on
+// Config.SharePages.
 
 // Offer notes that the pool has poolFree free pages. It is called after a Grant that left
 // the pool none.
-func (h sharing) Offer(poolFree int) {
-	s := h.s
+func (s *Scheduler) Offer(poolFree int) {
 	if s.room.asked > 0 { // the answer on its way may be older than the offer
 		s.room.offered = poolFree
 		return
@@ -19,7 +17,7 @@ func (h sharing) Offer(poolFree int) {
 
 // Recall notes that the pool needs that many pages back, for schedulers that have less than
 // their share. Later calls of Return give them back as they come free.
-func (h sharing) Recall(pages int) { h.s.room.owed += pages }
+func (s *Scheduler) Recall(pages int) { s.room.owed += pages }
 
 // Return appends to dst pages that the pool recalled: idle pages, and if they are too few
 // also evicted ones, whose KV is not written to lower tiers.
@@ -29,8 +27,8 @@ func (h sharing) Recall(pages int) { h.s.room.owed += pages }
 // pages. It then returns wait true: the caller makes no more plans until those plans or
 // Writes have ended. But if Writes hold it up, no plan is in flight and moves are due, wait
 // is false, because moves need a plan.
-func (h sharing) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
-	s, l := h.s, &h.s.room
+func (s *Scheduler) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
+	l := &s.room
 	if l.owed == 0 {
 		return dst, false
 	}

@@ -32,7 +32,7 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	s.admit(now, p)
 	cost := 0
 	if len(s.running.prefilling) > 0 {
-		cost = s.budget.share(s.running.prefilling, s.decoding())
+		cost = s.budget.share(s.running.prefilling, s.budget.count(&s.running))
 	}
 	s.running.decode(p, s.cfg.StepTokens-cost)
 	s.prefill(now, p)
@@ -81,21 +81,6 @@ func (s *Scheduler) launch(p *Plan) *Plan {
 // it has a page for the token, and its mask and its end do not depend on a token in flight.
 func (q *sequence) decodes(pageTokens int) bool {
 	return q.wantsRow() && !q.awaitsToken() && q.computed < len(q.table.pages)*pageTokens
-}
-
-// decoding returns the number of sequences that can have a decode row now, as grow has
-// counted them. After a preemption it counts again.
-func (s *Scheduler) decoding() int {
-	if s.budget.decoding < 0 {
-		s.budget.decoding, s.budget.context = 0, 0
-		for _, q := range s.running.all {
-			if q.decodes(s.info.PageTokens) {
-				s.budget.decoding++
-				s.budget.context += int64(q.computed)
-			}
-		}
-	}
-	return s.budget.decoding
 }
 
 // decode gives decoding sequences a row of one token each in p, at most as many rows as

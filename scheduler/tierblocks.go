@@ -162,20 +162,6 @@ func (b *tierBlocks) stored(t *tiers, tier kv.Tier, k mempool.Key, dst []kv.Even
 	return dst
 }
 
-// Dump appends to dst Stored events of all blocks that the cache of s and the tiers below
-// hold, parents first: the blocks that TakeEvents has announced and not removed.
-// Block.Local may be 0. A new subscriber begins with these events.
-func Dump(s *Scheduler, dst []kv.Event) []kv.Event {
-	if s.cache == nil {
-		return dst
-	}
-	dst = s.cache.Dump(dst)
-	if s.tiers != nil && s.tiers.blocks != nil {
-		dst = s.tiers.blocks.dump(dst)
-	}
-	return dst
-}
-
 // dump appends to dst Stored events of all blocks in lower tiers. dst already has the
 // events of the device. A block whose parent is in no tier is left out: no request could
 // reach it.
