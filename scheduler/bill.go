@@ -1,20 +1,6 @@
 package scheduler
 
-import (
-	"time"
-
-	"github.com/coppice-llm/coppice/scheduler/internal/planted"
-)
-
-// chargePrompt charges q's tenant, at q's first admission, for the prompt tokens that will
-// be computed. Charging them as they are computed would let a tenant have many prompts
-// admitted in one pass before the first is counted.
-func (a *accounts) chargePrompt(q *sequence) {
-	q.group.tenant.serve(q.prompt - q.bill.cachedTokens)
-	if a.fault == planted.ChargeCached {
-		q.group.tenant.position += int64(q.bill.cachedTokens)
-	}
-}
+import "time"
 
 // bill collects the figures of an Ending.
 type bill struct {
@@ -55,7 +41,7 @@ func (q *sequence) settlePrompt() (computed int) {
 	if q.bill.seenSlot {
 		charged := q.prompt - q.bill.cachedTokens
 		computed = min(q.bill.ran, charged)
-		q.group.tenant.serve(computed - charged)
+		q.group.tenant.Serve(computed - charged)
 	}
 	return computed
 }

@@ -38,7 +38,7 @@ func (s *Scheduler) Check() error {
 	if n := s.queue.size + len(s.running.all) + len(s.running.preempted); n != samples {
 		errs = append(errs, fmt.Errorf("scheduler: %d waiting, %d running and %d returned of %d open", s.queue.size, len(s.running.all), len(s.running.preempted), samples))
 	}
-	errs = append(errs, s.queue.check(), s.accounts.check(), s.plans.check(), s.plans.masks.check(s.plans.inflight))
+	errs = append(errs, s.queue.check(), s.accounts.Check(), s.plans.check(), s.plans.masks.check(s.plans.inflight))
 	return errors.Join(errs...)
 }
 
@@ -179,27 +179,6 @@ func (w *queue) check() error {
 	}
 	if n != w.size || lined != 0 {
 		return fmt.Errorf("scheduler: %d sequences wait, counted %d; %d are in no lane or in two", n, w.size, lined)
-	}
-	return nil
-}
-
-// check walks the accounts. It checks that each has open requests or is in the heap of
-// resting ones.
-func (a *accounts) check() error {
-	resting := 0
-	for name, t := range a.known { // any order: only checks
-		if t.name != name || (t.open > 0) != (t.restAt == 0) || t.waiting+t.running > t.open {
-			return fmt.Errorf("scheduler: tenant %q has %d samples open, %d waiting, %d running, and index %d in resting", name, t.open, t.waiting, t.running, t.restAt)
-		}
-		if t.restAt > 0 {
-			resting++
-			if a.resting.Items[t.restAt-1].t != t {
-				return fmt.Errorf("scheduler: tenant %q is not at index %d of resting", name, t.restAt)
-			}
-		}
-	}
-	if resting != len(a.resting.Items) || resting > a.cfg.MaxDebtors {
-		return fmt.Errorf("scheduler: %d of %d accounts are resting, at most %d may be, %d are listed", resting, len(a.known), a.cfg.MaxDebtors, len(a.resting.Items))
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 func (s *Scheduler) sampled(now time.Duration, q *sequence, row *engine.RowOut, out []Output) []Output {
 	q.tokens = append(q.tokens, row.Token)
 	q.rows.sampled++
-	q.group.tenant.serve(1)
+	q.group.tenant.Serve(1)
 	s.metrics.OutputTokens++
 	if !q.bill.seenToken {
 		q.bill.seenToken, q.bill.firstToken = true, now-q.bill.arrived

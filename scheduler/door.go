@@ -46,8 +46,8 @@ func (s *Scheduler) admissible(req *Request) (limit int, err error) {
 	}
 	if most := s.cfg.tenantConfig(req.Tenant).MaxQueued; most > 0 {
 		n := 0
-		if t := s.accounts.known[req.Tenant]; t != nil {
-			n = t.waiting
+		if t := s.accounts.Known(req.Tenant); t != nil {
+			n = t.Waiting
 		}
 		if n+req.Samples > most {
 			return 0, fmt.Errorf("%w: %d samples of tenant %q wait, at most %d may", ErrTenantFull, n, req.Tenant, most)
@@ -62,12 +62,13 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	req.Prompt = slices.Clone(req.Prompt) // the caller may change its slices
 	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
 	req.AllowedTokens, req.Media = slices.Clone(req.AllowedTokens), slices.Clone(req.Media)
-	if s.accounts.fault == planted.AllPublic {
+	if s.running.fault == planted.AllPublic {
 		req.PublicTokens = len(req.Prompt)
 	}
+	limits := s.cfg.tenantConfig(req.Tenant)
 	g := &group{
 		req: req, born: s.work, allowed: newAllowed(&s.info, &req),
-		tenant: s.accounts.find(now, req.Tenant), class: s.classes.of(&req),
+		tenant: s.accounts.Find(now, req.Tenant, limits.Weight, limits.MaxRunning), class: s.classes.of(&req),
 	}
 	if req.Format != nil {
 		g.allowed.format = s.plans.masks.format(&req, &g.allowed)
@@ -92,7 +93,7 @@ func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 	}
 	q.bill.arrived, q.bill.timed, q.cache.first = now, g.req.Timeline, noTokens
 	q.shapeAs(&g.req)
-	q.group.tenant.open++
+	q.group.tenant.Open++
 	s.arrived++
 	g.samples = append(g.samples, q)
 	q.bill.mark(now, Queued, q.prompt)

@@ -1,5 +1,7 @@
 package scheduler
 
+import "github.com/coppice-llm/coppice/scheduler/internal/accounts"
+
 // lane is a part of the queue whose sequences can be taken or skipped together. They belong
 // to one tenant where tenants are told apart, and all or none of them are long. A lane has
 // a heap by rank, lowest first, and a heap by age.
@@ -16,8 +18,8 @@ type lane struct {
 // ratios grow at different speeds. Long prompts have lanes of their own, so that others can
 // pass them while enough long prompts are being computed.
 type laneKey struct {
-	tenant *tenant // nil: not told apart
-	ratio  int     // see ratioClass
+	tenant *accounts.Tenant // nil: not told apart
+	ratio  int              // see ratioClass
 	long   bool
 }
 

@@ -1,9 +1,7 @@
 package scheduler
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -98,10 +96,9 @@ type TenantUsage struct {
 // Tenants returns the accounts, sorted by name.
 func (s *Scheduler) Tenants() []TenantUsage {
 	var all []TenantUsage
-	for _, t := range s.accounts.known {
-		all = append(all, TenantUsage{t.name, t.waiting, t.running, t.served, s.accounts.left(t)})
+	for _, t := range s.accounts.All() {
+		all = append(all, TenantUsage{t.Name, t.Waiting, t.Running, t.Served, s.accounts.Left(t)})
 	}
-	slices.SortFunc(all, func(a, b TenantUsage) int { return cmp.Compare(a.Tenant, b.Tenant) })
 	return all
 }
 

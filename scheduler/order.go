@@ -1,6 +1,10 @@
 package scheduler
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/coppice-llm/coppice/scheduler/internal/accounts"
+)
 
 // rank sets q.rank from the present state and returns the key of the lane that q belongs
 // to. The rank of q does not change while q waits in that lane, so heaps stay sorted. Under
@@ -13,7 +17,7 @@ import "math/bits"
 // is therefore born/Aging - cached.
 func (w *queue) rank(q *sequence) laneKey {
 	key := laneKey{long: w.cfg.isLong(q.wait.cached, len(q.tokens))}
-	if q.group.tenant.cfg.MaxRunning > 0 || w.cfg.Policy == DLPM {
+	if q.group.tenant.Limited() || w.cfg.Policy == DLPM {
 		key.tenant = q.group.tenant
 	}
 	switch w.cfg.Policy {
@@ -62,13 +66,13 @@ func mix(words ...uint64) uint64 {
 // limit, or it is a lane of long prompts and even its head must wait for long prompts that
 // are being computed.
 func (w *queue) closed(l *lane) bool {
-	return l.key.long && w.longFull(l.head()) || l.key.tenant != nil && l.key.tenant.atLimit()
+	return l.key.long && w.longFull(l.head()) || l.key.tenant != nil && l.key.tenant.AtLimit()
 }
 
 // excluded reports whether q, in a lane or not, can't be taken now, for the reasons of
 // closed.
 func (w *queue) excluded(q *sequence) bool {
-	return w.lastLong != nil && w.cfg.isLong(q.wait.cached, len(q.tokens)) && w.longFull(q) || q.group.tenant.atLimit()
+	return w.lastLong != nil && w.cfg.isLong(q.wait.cached, len(q.tokens)) && w.longFull(q) || q.group.tenant.AtLimit()
 }
 
 // longFull reports whether q, which is long, must wait for long prompts that are being
@@ -131,14 +135,14 @@ func (w *queue) choosable(do func(l *lane)) {
 func (w *queue) bestByDeficit() (best *sequence) {
 	lowest := w.owed
 	w.choosable(func(l *lane) {
-		w.accounts.lift(l.key.tenant)
-		lowest = min(lowest, l.key.tenant.round())
+		w.accounts.Lift(l.key.tenant)
+		lowest = min(lowest, l.key.tenant.Round())
 	})
-	if lowest == never {
+	if lowest == accounts.Never {
 		return nil
 	}
 	w.choosable(func(l *lane) {
-		if q := l.head(); l.key.tenant.round() == lowest && (best == nil || q.outranks(best)) {
+		if q := l.head(); l.key.tenant.Round() == lowest && (best == nil || q.outranks(best)) {
 			best = q
 		}
 	})
@@ -152,21 +156,23 @@ func (w *queue) bestByDeficit() (best *sequence) {
 func (w *queue) hasTurn(q *sequence) bool {
 	turn := true
 	if w.cfg.Policy == DLPM {
-		w.choosable(func(l *lane) { turn = turn && max(l.key.tenant.round(), w.accounts.round-1) >= q.group.tenant.round() })
+		w.choosable(func(l *lane) {
+			turn = turn && max(l.key.tenant.Round(), w.accounts.Round()-1) >= q.group.tenant.Round()
+		})
 	}
 	return turn
 }
 
 // owe sets w.owed to the lowest round among the tenants of the waiting sequences in unfit,
-// under DLPM; to never if there are none, or under other policies.
+// under DLPM; to Never if there are none, or under other policies.
 func (w *queue) owe(unfit []*sequence) {
-	w.owed = never
+	w.owed = accounts.Never
 	if w.cfg.Policy != DLPM {
 		return
 	}
 	for _, q := range unfit {
 		if q.place == waiting {
-			w.owed = min(w.owed, q.group.tenant.round())
+			w.owed = min(w.owed, q.group.tenant.Round())
 		}
 	}
 }
@@ -213,7 +219,7 @@ func (w *queue) candidate(work uint64, freeSlots int) *sequence {
 			return nil
 		}
 		if w.cfg.Policy == DLPM { // only here: a look ahead must not end the credit of tenants that it passes
-			w.accounts.round = max(w.accounts.round, q.group.tenant.round())
+			w.accounts.Reach(q.group.tenant.Round())
 		}
 		was := q.wait.cached
 		w.lookup(q)

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler/internal/accounts"
 )
 
 // queue holds the waiting sequences: in lanes by rank, and in one list by age. It knows
@@ -9,9 +10,9 @@ import (
 // first block that is not cached, and finds the sequence when that block is published. So
 // the cost of a step does not depend on the length of the queue.
 type queue struct {
-	cfg      *Config           // the scheduler's
-	cache    *radixcache.Cache // nil: none
-	accounts *accounts         // the scheduler's
+	cfg      *Config            // the scheduler's
+	cache    *radixcache.Cache  // nil: none
+	accounts *accounts.Accounts // the scheduler's
 
 	lanes []*lane // the lanes that are not empty, in no order
 	byKey map[laneKey]*lane
@@ -54,8 +55,8 @@ type queueing struct {
 }
 
 // newQueue makes an empty queue. Without a cache it has no index.
-func newQueue(cfg *Config, pageTokens int, cache *radixcache.Cache, accounts *accounts) queue {
-	w := queue{cfg: cfg, cache: cache, accounts: accounts, owed: never, byKey: make(map[laneKey]*lane), displaceable: seqHeap{order: byWorth}}
+func newQueue(cfg *Config, pageTokens int, cache *radixcache.Cache, tenants *accounts.Accounts) queue {
+	w := queue{cfg: cfg, cache: cache, accounts: tenants, owed: accounts.Never, byKey: make(map[laneKey]*lane), displaceable: seqHeap{order: byWorth}}
 	if cache != nil {
 		w.index = newIndex(pageTokens)
 	}
@@ -100,7 +101,7 @@ func (w *queue) add(q *sequence) {
 // enqueue adds q to the queue and to the lane that its cached prefix gives.
 func (w *queue) enqueue(q *sequence) {
 	w.add(q)
-	q.group.tenant.waiting++
+	q.group.tenant.Waiting++
 	if w.ranksByCache(q) {
 		w.lookup(q)
 	}
@@ -113,7 +114,7 @@ func (w *queue) dequeue(q *sequence) {
 		w.unfollow(q)
 	}
 	w.drop(q)
-	q.group.tenant.waiting--
+	q.group.tenant.Waiting--
 	if w.blocked == q {
 		w.blocked = nil
 	}

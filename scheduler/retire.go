@@ -49,8 +49,8 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	if final {
 		delete(s.open, q.req.ID)
 	}
-	q.group.tenant.open--
-	s.accounts.rest(now, q.group.tenant)
+	q.group.tenant.Open--
+	s.accounts.Rest(now, q.group.tenant)
 	return append(out, Output{Request: q.req.ID, Sample: q.sample, Final: final, Ending: e})
 }
 
@@ -78,7 +78,7 @@ func (s *Scheduler) leave(q *sequence, valid int) {
 		s.running.prefilling = remove(s.running.prefilling, q)
 	}
 	s.queue.release(q, q.done, true)
-	q.group.tenant.running--
+	q.group.tenant.Running--
 	q.rows.life++
 	q.table.pin, q.table.shared, q.computed, q.done, q.cache.matched, q.target, q.table.pages, q.table.given = radixcache.Root, 0, 0, 0, 0, 0, nil, 0
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler/internal/accounts"
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
@@ -18,7 +19,7 @@ type Scheduler struct {
 	info engine.Info
 
 	open     map[RequestID]*group // requests that have not ended
-	accounts accounts
+	accounts *accounts.Accounts
 	classes  classes
 	arrived  uint64 // samples added so far
 	work     uint64 // tokens in plans so far: the clock by which policies measure waiting time
@@ -74,8 +75,8 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 	}
 	s.budget.cfg = &s.cfg
 	s.budget.time = newStepTime(&s.cfg, &info)
-	s.accounts = newAccounts(&s.cfg)
-	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache, &s.accounts)
+	s.accounts = accounts.New(accounts.Config{Rounds: cfg.Policy == DLPM, Quantum: cfg.Quantum, MaxDebtors: cfg.MaxDebtors, DebtAge: cfg.DebtAge})
+	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache, s.accounts)
 	return s, nil
 }
 
@@ -120,7 +121,8 @@ func (s *Scheduler) Dump(dst []kv.Event) []kv.Event {
 // Plant puts a fault into s that package schedtest must find. No package outside
 // internal/scheduler can name its type.
 func (s *Scheduler) Plant(fault planted.Fault) {
-	s.accounts.fault, s.plans.masks.fault, s.running.fault, s.room.fault = fault, fault, fault, fault
+	s.accounts.Plant(fault)
+	s.plans.masks.fault, s.running.fault, s.room.fault = fault, fault, fault
 	if s.tiers != nil {
 		s.tiers.fault = fault
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler/internal/accounts"
 )
 
 // place is where a sequence is. Each is in exactly one place.
@@ -115,7 +116,7 @@ type group struct {
 	samples []*sequence // those that have not ended
 	begun   bool        // a sample has had a row
 	born    uint64      // Scheduler.work at Add
-	tenant  *tenant
+	tenant  *accounts.Tenant
 	class   *class
 	allowed allowed // masks of all samples
 }

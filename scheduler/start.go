@@ -82,7 +82,7 @@ func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	q.place, q.target, q.wait.unfit = running, len(q.tokens), false
 	s.running.all = append(s.running.all, q)
 	s.running.prefilling = append(s.running.prefilling, q)
-	q.group.tenant.running++
+	q.group.tenant.Running++
 	q.table.slot, s.room.slots = s.room.slots[len(s.room.slots)-1], s.room.slots[:len(s.room.slots)-1]
 	q.table.since = p.Batch.Seq
 	p.Batch.Binds = append(p.Batch.Binds, q.bindOf())
@@ -95,7 +95,7 @@ func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	}
 	if !q.bill.seenSlot {
 		q.bill.seenSlot, q.bill.queued, q.bill.cachedTokens = true, now-q.bill.arrived, min(q.computed, q.prompt)
-		s.accounts.chargePrompt(q)
+		s.accounts.Admit(q.group.tenant, q.prompt-q.bill.cachedTokens, q.bill.cachedTokens)
 		s.metrics.PromptTokens += uint64(q.prompt)
 		s.metrics.CachedTokens += uint64(q.bill.cachedTokens)
 	}

@@ -170,7 +170,7 @@ func (v *view) explain(w *Wait, q *sequence, reserve int) {
 			w.Tokens += p.Tokens
 		}
 		return
-	case q.group.tenant.atLimit():
+	case q.group.tenant.AtLimit():
 		w.Cause = AwaitsTenant
 		return
 	case v.lastLong != nil && s.cfg.isLong(w.CachedTokens, len(q.tokens)) && s.cfg.ranks(q, v.lastLong) <= 0:

@@ -22,7 +22,7 @@ func plainWait(s *Scheduler, q *sequence) Wait {
 		w.Cause, w.CachedTokens = AwaitsResult, 0
 	case q.place == following:
 		w.Cause, w.Behind, w.Tokens = AwaitsPrefix, q.wait.follow.leader.req.ID, q.wait.follow.until
-	case q.group.tenant.atLimit():
+	case q.group.tenant.AtLimit():
 		w.Cause = AwaitsTenant
 	case last != nil && s.cfg.isLong(m.Tokens, len(q.tokens)) && s.cfg.ranks(q, last) <= 0:
 		w.Cause = AwaitsLong
