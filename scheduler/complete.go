@@ -22,7 +22,7 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 		panic(fmt.Sprintf("scheduler: Complete of plan %d, which is not the next one", p.Batch.Seq))
 	}
 	p.checkResult(&s.info, result)
-	if tokens, took := s.budget.time.learn(p, result.Stats.Nanos); s.tiers != nil {
+	if tokens, took := s.budget.learn(p, result.Stats.Nanos); s.tiers != nil {
 		s.tiers.policy.Cost(tokens, took)
 	}
 	s.plans.inflight = slices.Delete(s.plans.inflight, 0, 1)

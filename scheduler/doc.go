@@ -27,11 +27,12 @@
 //   - Next: step.go. preempt.go gives decoding sequences their pages, admit.go admits
 //     waiting sequences onto cached prefixes, follow.go lets them wait for a prompt in
 //     flight, share.go and budget.go divide the rest of the budget among prompts,
-//     steptime.go predicts the time of a step, plan.go builds its rows, masks.go and
+//     internal/predict predicts the time of a step, plan.go builds its rows, masks.go and
 //     text.go their masks.
 //   - Pages: supply.go counts the pages that a sequence can get from the lease, by
 //     eviction and by preemption; room.go takes them. reserve.go estimates how many pages
-//     the running sequences will need, with class.go. precedence.go compares priorities.
+//     the running sequences will need, from the output lengths that internal/predict has
+//     learnt. precedence.go compares priorities.
 //   - Complete: complete.go. receipt.go checks the answers, publish.go puts prefixes into
 //     the radix cache, retire.go and bill.go end samples. distrust.go hides the KV of a
 //     failed request from others.

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -68,7 +69,7 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	limits := s.cfg.tenantConfig(req.Tenant)
 	g := &group{
 		req: req, born: s.work, allowed: newAllowed(&s.info, &req),
-		tenant: s.accounts.Find(now, req.Tenant, limits.Weight, limits.MaxRunning), class: s.classes.of(&req),
+		tenant: s.accounts.Find(now, req.Tenant, limits.Weight, limits.MaxRunning), class: s.lengths.Of(cmp.Or(req.Class, req.Tenant)),
 	}
 	if req.Format != nil {
 		g.allowed.format = s.plans.masks.format(&req, &g.allowed)

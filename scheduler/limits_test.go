@@ -164,48 +164,18 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestClassesLearn checks that a class learns the lengths of its outputs and forgets old
-// ones.
-func TestClassesLearn(t *testing.T) {
-	cs := newClasses()
-	k := cs.of(&Request{Tenant: "a"})
-	if k != cs.of(&Request{Class: "a", Tenant: "b"}) || k == cs.of(&Request{Tenant: "b"}) {
+// TestClassOfRequest checks that the class of a request is the one that it names, or else its
+// tenant's.
+func TestClassOfRequest(t *testing.T) {
+	b := newBed(t, Config{}, 4, 40)
+	for id, req := range []Request{{Tenant: "a"}, {Class: "a", Tenant: "b"}, {Tenant: "b"}} {
+		req.ID, req.Prompt = RequestID(id), seq(0, 5)
+		if err := b.s.Add(b.now, req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if k := b.s.open[0].class; k != b.s.open[1].class || k == b.s.open[2].class {
 		t.Error("classes are told apart otherwise than by name")
-	}
-	if got := k.remaining(0, 1000); got != 700 {
-		t.Errorf("of one unknown: %d", got)
-	}
-	for range 50 {
-		k.learn(100)
-	}
-	if got := k.remaining(0, 1000); got < 100 || got > 105 {
-		t.Errorf("after outputs of 100: %d more", got)
-	}
-	if got := k.remaining(60, 1000); got < 40 || got > 45 {
-		t.Errorf("after 60 of 100: %d more", got)
-	}
-	if got := k.remaining(90, 92); got != 2 {
-		t.Errorf("near the limit: %d more", got)
-	}
-	for range 50 {
-		k.learn(20)
-	}
-	if got := k.remaining(0, 1000); got < 20 || got > 25 {
-		t.Errorf("after outputs of 20: %d more", got)
-	}
-	for i := range 2 * maxClasses {
-		cs.of(&Request{Class: fmt.Sprint(i)})
-	}
-	if len(cs.byName) > maxClasses {
-		t.Errorf("%d classes", len(cs.byName))
-	}
-	cs.caution()
-	was := cs.care
-	for range 1000 {
-		cs.decay()
-	}
-	if was != careOne*3/2 || cs.care != careOne {
-		t.Errorf("care %d, then %d", was, cs.care)
 	}
 }
 

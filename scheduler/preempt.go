@@ -112,7 +112,7 @@ func (s *Scheduler) preempt(now time.Duration, q *sequence) {
 	q.bill.preemptions++
 	s.budget.decoding = -1
 	s.metrics.Preemptions++
-	s.classes.caution()
+	s.lengths.Caution()
 	if q.rows.inflight > 0 {
 		q.place = preempted
 		s.running.preempted = append(s.running.preempted, q)

@@ -6,15 +6,14 @@ import "github.com/coppice-llm/coppice/kv"
 // it holds. Example: with pages of 16, a prompt of 100 tokens, 20 of output so far and 60
 // more expected, the last of which is never run, it needs CeilPages(179) = 12 pages; if it
 // holds 8, growth is 4.
-func (c *classes) growth(q *sequence, pageTokens int) int {
+func (r *runningSet) growth(q *sequence) int {
 	out := q.outputTokens() + int(q.rows.sampling)
 	if out >= q.limit {
 		return 0
 	}
-	more := q.group.class.remaining(out, q.limit) * c.care / careOne
-	more = min(more, q.limit-out)
+	more := r.lengths.Remaining(q.group.class, out, q.limit)
 	// The last token is sampled and never run.
-	return max(kv.CeilPages(q.prompt+out+more-1, pageTokens)-len(q.table.pages), 0)
+	return max(kv.CeilPages(q.prompt+out+more-1, r.pageTokens)-len(q.table.pages), 0)
 }
 
 // reserve returns how many pages running sequences are expected to need beyond those that
@@ -27,7 +26,7 @@ func (r *runningSet) reserve(newcomer *sequence) int {
 		if r.reserved < 0 {
 			r.reserved = 0
 			for _, q := range r.all {
-				r.reserved += r.classes.growth(q, r.pageTokens)
+				r.reserved += r.growth(q)
 			}
 		}
 		return r.reserved
@@ -35,7 +34,7 @@ func (r *runningSet) reserve(newcomer *sequence) int {
 	n := 0
 	for _, q := range r.all {
 		if !r.cfg.mayReplace(newcomer, q) {
-			n += r.classes.growth(q, r.pageTokens)
+			n += r.growth(q)
 		}
 	}
 	return n
@@ -45,6 +44,6 @@ func (r *runningSet) reserve(newcomer *sequence) int {
 // reserve has computed one.
 func (r *runningSet) reserveFor(q *sequence) {
 	if r.reserved >= 0 {
-		r.reserved += r.classes.growth(q, r.pageTokens)
+		r.reserved += r.growth(q)
 	}
 }

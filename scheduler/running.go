@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
+	"github.com/coppice-llm/coppice/scheduler/internal/predict"
 )
 
 // runningSet holds the sequences that have a slot, and those that lost theirs while a row
 // of them is in flight.
 type runningSet struct {
-	cfg        *Config // the scheduler's
-	classes    *classes
+	cfg        *Config          // the scheduler's
+	lengths    *predict.Lengths // the scheduler's
 	pageTokens int
 
 	all        []*sequence // by admission, oldest first

@@ -9,6 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler/internal/accounts"
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
+	"github.com/coppice-llm/coppice/scheduler/internal/predict"
 )
 
 // Scheduler decides what runs next. One goroutine at a time may call it. Its parts own
@@ -20,7 +21,7 @@ type Scheduler struct {
 
 	open     map[RequestID]*group // requests that have not ended
 	accounts *accounts.Accounts
-	classes  classes
+	lengths  predict.Lengths
 	arrived  uint64 // samples added so far
 	work     uint64 // tokens in plans so far: the clock by which policies measure waiting time
 
@@ -50,7 +51,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		cfg:     cfg,
 		info:    info,
 		open:    make(map[RequestID]*group),
-		classes: newClasses(),
+		lengths: predict.NewLengths(),
 	}
 	if !cfg.DisableCache {
 		cache, err := cfg.newCache(info)
@@ -67,14 +68,14 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		return nil, err
 	}
 	s.tiers, s.room.below = tiers, tiers
-	s.running = runningSet{cfg: &s.cfg, classes: &s.classes, pageTokens: info.PageTokens}
+	s.running = runningSet{cfg: &s.cfg, lengths: &s.lengths, pageTokens: info.PageTokens}
 	s.prefixes = prefixes{cfg: &s.cfg, cache: s.cache, room: &s.room, queue: &s.queue, running: &s.running, plans: &s.plans}
 	if tiers != nil {
 		s.fetches = &fetches{tiers: tiers, prefixes: &s.prefixes, queue: &s.queue, running: &s.running}
 		s.prefixes.fetches = s.fetches
 	}
 	s.budget.cfg = &s.cfg
-	s.budget.time = newStepTime(&s.cfg, &info)
+	s.budget.time = predict.NewSteps(info.Cost, cfg.ITLTarget, cfg.Tiers != nil)
 	s.accounts = accounts.New(accounts.Config{Rounds: cfg.Policy == DLPM, Quantum: cfg.Quantum, MaxDebtors: cfg.MaxDebtors, DebtAge: cfg.DebtAge})
 	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache, s.accounts)
 	return s, nil

@@ -7,6 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler/internal/accounts"
+	"github.com/coppice-llm/coppice/scheduler/internal/predict"
 )
 
 // place is where a sequence is. Each is in exactly one place.
@@ -117,7 +118,7 @@ type group struct {
 	begun   bool        // a sample has had a row
 	born    uint64      // Scheduler.work at Add
 	tenant  *accounts.Tenant
-	class   *class
+	class   *predict.Class
 	allowed allowed // masks of all samples
 }
 
@@ -140,10 +141,10 @@ func (q *sequence) key(n int) radixcache.Key {
 func (q *sequence) outputTokens() int { return len(q.tokens) - q.prompt }
 
 // ownTokens gives q tokens of its own, with capacity for the whole output, at most
-// farthest tokens: a larger MaxTokens is rarely reached, and would reserve memory for
+// predict.Farthest tokens: a larger MaxTokens is rarely reached, and would reserve memory for
 // nothing.
 func (q *sequence) ownTokens() {
-	if most := q.prompt + min(q.limit, farthest); cap(q.tokens) < most {
+	if most := q.prompt + min(q.limit, predict.Farthest); cap(q.tokens) < most {
 		q.tokens = append(make([]kv.Token, 0, most), q.tokens...)
 	}
 }

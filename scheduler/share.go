@@ -3,6 +3,10 @@ package scheduler
 import (
 	"cmp"
 	"slices"
+	"time"
+
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/scheduler/internal/predict"
 )
 
 // chunk is a prompt's part of a step: the next tokens of q, as many as tokens says.
@@ -20,8 +24,8 @@ func oldestShare(budget int) int { return (budget + 3) / 4 }
 // target time.
 func (b *budget) prompts(decoding int) int {
 	n := b.cfg.promptBudget(decoding)
-	if decoding > 0 && b.time.target > 0 {
-		n = min(n, b.time.fits(decoding, b.context))
+	if decoding > 0 && b.time.Targets() {
+		n = min(n, b.time.Fits(decoding, b.context))
 	}
 	return n
 }
@@ -72,7 +76,7 @@ type budget struct {
 	chunks   []chunk // of the step that is being planned
 	decoding int     // sequences that decode in it; -1: must be counted
 	context  int64   // sum of their context in tokens
-	time     stepTime
+	time     predict.Steps
 	order    []*sequence // scratch of deal
 }
 
@@ -89,6 +93,21 @@ func (b *budget) count(r *runningSet) int {
 		}
 	}
 	return b.decoding
+}
+
+// learn corrects the predictions by the time that the device measured for the plan p, in
+// nanoseconds. It returns the number of prompt tokens in p and the time that they took, for the
+// tiering policy; zeros if nothing uses the corrections, the time is not positive, or p has no
+// rows or no prompt tokens.
+func (b *budget) learn(p *Plan, nanos int64) (tokens int, prompts time.Duration) {
+	if !b.time.Learns() || nanos <= 0 || len(p.rows) == 0 {
+		return 0, 0
+	}
+	var shape engine.StepShape
+	for i := range p.rows {
+		shape.Add(int(p.rows[i].start), int(p.rows[i].end-p.rows[i].start))
+	}
+	return b.time.Learn(&shape, len(p.rows), p.tokens, nanos)
 }
 
 // share sets b.chunks, the prompts' parts of the step, and returns their cost. prefilling

@@ -23,7 +23,7 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	if len(s.open) == 0 {
 		return s.planMoves(now)
 	}
-	s.classes.decay()
+	s.lengths.Decay()
 	s.prefixes.expire(now)
 	s.queue.rerankPublished()
 	s.queue.lastLong = s.cfg.lastLong(s.running.prefilling)

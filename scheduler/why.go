@@ -107,7 +107,7 @@ func (s *Scheduler) Waiting(dst []Wait) []Wait {
 		// all and running are sorted by precedence, so the reserve only grows from one q to
 		// the next.
 		for len(running) > 0 && !s.cfg.mayReplace(q, running[0]) {
-			reserve += s.classes.growth(running[0], s.info.PageTokens)
+			reserve += s.running.growth(running[0])
 			running = running[1:]
 		}
 		dst = append(dst, Wait{})

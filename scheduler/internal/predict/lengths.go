@@ -1,21 +1,21 @@
-package scheduler
+package predict
 
-// class estimates the output lengths of one kind of request. It learns as TCP learns
+// Class estimates the output lengths of one kind of request. It learns as TCP learns
 // round-trip times (Jacobson 1988): a mean and a mean deviation, each moved by an eighth
 // of the error with each output that ends. The values are fixed-point integers, so that
 // every machine learns the same.
 //
 // For example, after outputs of 100 and 180 tokens the mean is 100 + 80/8 = 110 and the
 // deviation 25 + (80-25)/8, about 32.
-type class struct {
+type Class struct {
 	mean, deviation int  // tokens << lengthBits
 	seen            bool // an output has ended
 }
 
-// classes holds the class of each name, and a common safety factor for their estimates.
-type classes struct {
-	byName map[string]*class
-	rest   *class // for names beyond maxClasses
+// Lengths holds the class of each name, and a common safety factor for their estimates.
+type Lengths struct {
+	byName map[string]*Class
+	rest   *Class // for names beyond maxClasses
 	care   int    // factor on estimates, in units of 1/careOne
 }
 
@@ -27,35 +27,32 @@ const (
 	maxClasses = 1024
 	careOne    = 256
 	careMost   = 4 * careOne
-	// farthest is the longest estimate, in tokens. Pages that a sequence needs after more
+	// Farthest is the longest estimate, in tokens. Pages that a sequence needs after more
 	// tokens than that come free when other sequences end (SGLang clips its estimate there
 	// too).
-	farthest = 4096
+	Farthest = 4096
 )
 
-func newClasses() classes {
-	return classes{byName: make(map[string]*class), rest: new(class), care: careOne}
+// NewLengths returns the lengths of no outputs.
+func NewLengths() Lengths {
+	return Lengths{byName: make(map[string]*Class), rest: new(Class), care: careOne}
 }
 
-// of returns the class of a request: the one that it names, or its tenant's.
-func (c *classes) of(req *Request) *class {
-	name := req.Class
-	if name == "" {
-		name = req.Tenant
-	}
+// Of returns the class with that name.
+func (c *Lengths) Of(name string) *Class {
 	k := c.byName[name]
 	if k == nil {
 		if len(c.byName) >= maxClasses {
 			return c.rest
 		}
-		k = new(class)
+		k = new(Class)
 		c.byName[name] = k
 	}
 	return k
 }
 
-// learn adds the length, in tokens, of an output that ended with Stop or Length.
-func (k *class) learn(tokens int) {
+// Learn adds the length, in tokens, of an output that was not cut short.
+func (k *Class) Learn(tokens int) {
 	x := tokens << lengthBits
 	if !k.seen {
 		k.mean, k.deviation, k.seen = x, x/4, true
@@ -69,9 +66,9 @@ func (k *class) learn(tokens int) {
 // remaining estimates how many more tokens an output will get. tokens is its length so far,
 // and limit the most that it may reach. The estimate includes one mean deviation as margin.
 // The result is between 1 and limit-tokens (0 if the limit is reached) and at most
-// farthest. For a class of which no output has ended, it is seven tenths of limit-tokens,
+// Farthest. For a class of which no output has ended, it is seven tenths of limit-tokens,
 // which is SGLang's initial new_token_ratio.
-func (k *class) remaining(tokens, limit int) int {
+func (k *Class) remaining(tokens, limit int) int {
 	most := limit - tokens
 	expect := most * 7 / 10
 	if k.seen {
@@ -79,17 +76,23 @@ func (k *class) remaining(tokens, limit int) int {
 		// and deviation 30 give 130 at the start, 50 at 80 tokens, and 30 from 100 on.
 		expect = max((k.mean+k.deviation)>>lengthBits-tokens, k.deviation>>lengthBits)
 	}
-	return max(min(expect, most, farthest), min(1, most))
+	return max(min(expect, most, Farthest), min(1, most))
 }
 
-// caution raises the factor on all estimates by half, up to careMost. It is called after a
-// preemption, which shows that the estimates were too low.
-func (c *classes) caution() { c.care = min(c.care*3/2, careMost) }
+// Remaining estimates how many more tokens an output of class k will get, raised by the safety
+// factor. tokens and limit are those of Class.remaining.
+func (c *Lengths) Remaining(k *Class, tokens, limit int) int {
+	return min(k.remaining(tokens, limit)*c.care/careOne, limit-tokens)
+}
 
-// decay lowers the factor towards 1, once per step: by 1/256 of the excess, at least 1. So
+// Caution raises the factor on all estimates by half, up to careMost. It is called after a
+// preemption, which shows that the estimates were too low.
+func (c *Lengths) Caution() { c.care = min(c.care*3/2, careMost) }
+
+// Decay lowers the factor towards 1, once per step: by 1/256 of the excess, at least 1. So
 // the effect of one preemption ends after 128 steps, and that of the highest factor after
 // about 640.
-func (c *classes) decay() {
+func (c *Lengths) Decay() {
 	if c.care > careOne {
 		c.care -= max((c.care-careOne)/256, 1)
 	}

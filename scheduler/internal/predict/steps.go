@@ -1,4 +1,4 @@
-package scheduler
+package predict
 
 import (
 	"math"
@@ -11,12 +11,12 @@ import (
 // decode, however little of the target time is left, so that prompts finish.
 const leastPrompt = 16
 
-// stepTime predicts the duration of steps: from the backend's figures, corrected by the
+// Steps predicts the duration of steps: from the backend's figures, corrected by the
 // measured times of earlier steps. Times are seconds.
-type stepTime struct {
+type Steps struct {
 	cost    engine.StepCost
 	target  float64 // of a step while sequences decode; 0: none
-	learns  bool    // steps are measured: a target or Config.Tiers uses the corrections
+	learns  bool    // steps are measured: something uses the corrections
 	factors [stepParts]factor
 	spread  float64 // mean relative error of predictions of steps with prompts
 }
@@ -31,12 +31,13 @@ const (
 	stepParts
 )
 
-// newStepTime makes a predictor with factors of 1 and the highest doubt, so that the first
-// steps correct the factors most. It sets a target only if the backend gives its costs.
-func newStepTime(cfg *Config, info *engine.Info) stepTime {
-	t := stepTime{cost: info.Cost, learns: cfg.Tiers != nil, spread: leastSpread}
-	if info.Cost.Known() && cfg.ITLTarget > 0 {
-		t.target, t.learns = cfg.ITLTarget.Seconds(), true
+// NewSteps makes a predictor with factors of 1 and the highest doubt, so that the first
+// steps correct the factors most. It has the target only if the backend's cost is known;
+// target 0 is none. learns says that measured times are used without a target too.
+func NewSteps(cost engine.StepCost, target time.Duration, learns bool) Steps {
+	t := Steps{cost: cost, learns: learns, spread: leastSpread}
+	if cost.Known() && target > 0 {
+		t.target, t.learns = target.Seconds(), true
 	}
 	for i := range t.factors {
 		t.factors[i] = factor{1, mostDoubt}
@@ -47,7 +48,7 @@ func newStepTime(cfg *Config, info *engine.Info) stepTime {
 // predict returns the corrected seconds of each part of a step, and their sum. With Step 6
 // ms, Token 20 µs and factors of 1, a step with a prompt chunk of 500 tokens alone takes 6
 // + 10 = 16 ms, if rows and context cost nothing.
-func (t *stepTime) predict(shape *engine.StepShape) (parts [stepParts]float64, sum float64) {
+func (t *Steps) predict(shape *engine.StepShape) (parts [stepParts]float64, sum float64) {
 	parts = [stepParts]float64{partStep: t.cost.Step, partRows: t.cost.Fixed(shape) - t.cost.Step, partPrompts: t.cost.Prompts(shape)}
 	for i := range parts {
 		parts[i] *= t.factors[i].value
@@ -69,7 +70,7 @@ const (
 	timeNoise   = 0.1        // relative deviation between the times of equal steps
 	outlier     = 3          // deviations at which an error is cut off
 	leastFactor = 1.0 / 1024 // so that no factor reaches 0
-	leastSpread = 1.0 / 16   // bounds of spread: margins of 1/8 to 1/4 of a step, see fits
+	leastSpread = 1.0 / 16   // bounds of spread: margins of 1/8 to 1/4 of a step, see Fits
 	mostSpread  = 1.0 / 8
 )
 
@@ -83,7 +84,7 @@ const (
 // a factor moves by d·p/V times the error, and its doubt shrinks by the share of d·p² in V.
 // An error beyond 3 deviations is cut off there, because other work on the machine may have
 // delayed the step. Doubts do not shrink then, so that a lasting change is still learnt.
-func (t *stepTime) correct(parts *[stepParts]float64, sum, took float64) {
+func (t *Steps) correct(parts *[stepParts]float64, sum, took float64) {
 	variance := float64(timeNoise * sum * timeNoise * sum)
 	for i, p := range parts {
 		variance += float64(t.factors[i].doubt * p * p)
@@ -102,46 +103,45 @@ func (t *stepTime) correct(parts *[stepParts]float64, sum, took float64) {
 	}
 }
 
-// learn corrects the factors by the time that the device measured for the plan p, in
-// nanoseconds. It returns the number of prompt tokens in p and the time that they took, for
-// the tiering policy: what remains of nanos when the predicted time of the other parts is
-// subtracted. If the backend's costs are unknown, the time is divided evenly among all
-// tokens of the step. learn returns zeros if nothing uses the corrections, the time is not
-// positive, or p has no rows or no prompt tokens.
-func (t *stepTime) learn(p *Plan, nanos int64) (tokens int, prompts time.Duration) {
-	if !t.learns || nanos <= 0 || len(p.rows) == 0 {
-		return 0, 0
-	}
-	var shape engine.StepShape
-	for i := range p.rows {
-		shape.Add(int(p.rows[i].start), int(p.rows[i].end-p.rows[i].start))
-	}
+// Targets reports whether steps have a target.
+func (t *Steps) Targets() bool { return t.target > 0 }
+
+// Learns reports whether measured times of steps are used.
+func (t *Steps) Learns() bool { return t.learns }
+
+// Learn corrects the factors by the time that the device measured for a step of that shape, in
+// nanoseconds, which is above 0. The step had that many rows and tokens in all, at least one of
+// each. Learn returns the number of prompt tokens in the step and the time that they took: what
+// remains of nanos when the predicted time of the other parts is subtracted. If the backend's
+// costs are unknown, the time is divided evenly among all tokens of the step. Learn returns zeros
+// if the step has no prompt tokens.
+func (t *Steps) Learn(shape *engine.StepShape, rows, all int, nanos int64) (tokens int, prompts time.Duration) {
 	tokens = shape.PromptTokens
 	if !t.cost.Known() {
-		return tokens, time.Duration(nanos / int64(p.tokens) * int64(tokens))
+		return tokens, time.Duration(nanos / int64(all) * int64(tokens))
 	}
 	took := time.Duration(nanos).Seconds()
-	parts, sum := t.predict(&shape)
+	parts, sum := t.predict(shape)
 	t.correct(&parts, sum, took)
 	if tokens == 0 {
 		return 0, 0
 	}
-	if len(p.rows) == 1 { // a prompt alone accounts for the whole step
+	if rows == 1 { // a prompt alone accounts for the whole step
 		return tokens, time.Duration(nanos)
 	}
 	t.spread += float64((min(math.Abs(took-sum)/sum, mostSpread) - t.spread) / 16)
 	return tokens, time.Duration(max(took-sum+parts[partPrompts], 0) * 1e9)
 }
 
-// fits returns how many prompt tokens fit into the target time of a step, counted as tokens
+// Fits returns how many prompt tokens fit into the target time of a step, counted as tokens
 // without context, and at least leastPrompt. decoding is the number of sequences that
-// decode in that step, and context the sum of their contexts in tokens. fits leaves a
+// decode in that step, and context the sum of their contexts in tokens. Fits leaves a
 // margin of twice the mean error, between 1/8 and 1/4 of the predicted time, so that nearly
 // all steps keep the target.
 //
 // For example, with a target of 50 ms, the least margin, decode rows that take 20 ms and 20
 // µs for a prompt token, prompts get (50/1.125 - 20) ms / 20 µs = 1,222 tokens.
-func (t *stepTime) fits(decoding int, context int64) int {
+func (t *Steps) Fits(decoding int, context int64) int {
 	shape := engine.StepShape{Rows: decoding + 1, Context: context}
 	_, sum := t.predict(&shape)
 	left := t.target/(1+float64(2*max(t.spread, leastSpread))) - sum
