@@ -38,7 +38,7 @@ func (s *Scheduler) Check() error {
 	if n := s.queue.size + len(s.running.all) + len(s.running.preempted); n != samples {
 		errs = append(errs, fmt.Errorf("scheduler: %d waiting, %d running and %d returned of %d open", s.queue.size, len(s.running.all), len(s.running.preempted), samples))
 	}
-	errs = append(errs, s.queue.check(), s.accounts.Check(), s.plans.check(), s.plans.masks.check(s.plans.inflight))
+	errs = append(errs, s.queue.check(), s.accounts.Check(), s.plans.check())
 	return errors.Join(errs...)
 }
 
@@ -108,10 +108,13 @@ func (q *sequence) checkPages(l *room, owner map[kv.PageID]RequestID) error {
 	return nil
 }
 
-// check checks that each sequence counts as many rows in flight as the plans have of it.
+// check checks that each sequence counts as many rows in flight as the plans have of it, and that
+// the masks agree with the plans.
 func (ps *plans) check() error {
 	rows := make(map[*sequence]int8)
+	var batches []*engine.Batch
 	for _, p := range ps.inflight {
+		batches = append(batches, &p.Batch)
 		for i := range p.rows {
 			rows[p.rows[i].q]++
 		}
@@ -121,7 +124,7 @@ func (ps *plans) check() error {
 			return fmt.Errorf("scheduler: request %d has %d rows in flight, counts %d", q.req.ID, n, q.rows.inflight)
 		}
 	}
-	return nil
+	return ps.masks.Check(batches)
 }
 
 // check walks the queue. It checks the order of sequences by age, their lanes and heaps,

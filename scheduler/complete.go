@@ -35,7 +35,7 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 		}
 		out = s.advance(now, p, i, row, out)
 		if id := p.Batch.Rows[i].Mask; id != 0 {
-			s.plans.masks.done(id)
+			s.plans.masks.Done(id)
 		}
 	}
 	p.release()

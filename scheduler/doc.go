@@ -27,8 +27,8 @@
 //   - Next: step.go. preempt.go gives decoding sequences their pages, admit.go admits
 //     waiting sequences onto cached prefixes, follow.go lets them wait for a prompt in
 //     flight, share.go and budget.go divide the rest of the budget among prompts,
-//     internal/predict predicts the time of a step, plan.go builds its rows, masks.go and
-//     text.go their masks.
+//     internal/predict predicts the time of a step, plan.go builds its rows, and
+//     text.go their masks with internal/masks.
 //   - Pages: supply.go counts the pages that a sequence can get from the lease, by
 //     eviction and by preemption; room.go takes them. reserve.go estimates how many pages
 //     the running sequences will need, from the output lengths that internal/predict has

@@ -72,7 +72,7 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 		tenant: s.accounts.Find(now, req.Tenant, limits.Weight, limits.MaxRunning), class: s.lengths.Of(cmp.Or(req.Class, req.Tenant)),
 	}
 	if req.Format != nil {
-		g.allowed.format = s.plans.masks.format(&req, &g.allowed)
+		g.allowed.format = s.plans.masks.Format(req.Format, req.StopTokens, g.allowed.early != nil)
 	}
 	s.open[req.ID] = g
 	for i := range req.Samples {
@@ -147,7 +147,7 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 		}
 	}
 	s.plans.inflight = s.plans.inflight[:0]
-	s.plans.masks.reset()
+	s.plans.masks.Reset()
 	if s.fetches != nil {
 		s.fetches.drop()
 	}

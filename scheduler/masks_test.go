@@ -11,69 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler/internal/masks"
 )
-
-// TestMaskTable plays plans of random rows, up to three in flight, on a table with no more
-// ids than the rows can name, with a backend that keeps masks as package engine defines.
-// Each row must find its own bits when its batch runs, and again when it completes.
-func TestMaskTable(t *testing.T) {
-	const rows, inflight, words = 5, 3, 2
-	info := engine.Info{Name: "null", Vocab: 64 * words, MaxPositions: 64, PageTokens: 16, NumPages: 8, MaxSlots: 1,
-		MaxRows: rows, MaxTokens: rows, MaxInflight: inflight, MaxMasks: rows * inflight}
-	for seed := range uint64(20) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		table, sent, device := newMaskTable(&info), engine.NewSubmitted(&info), engine.NewMasks(info.MaxMasks)
-		different := 3 + rng.IntN(60)
-		fixed := make([]fixedMask, 6)
-		for i := range fixed {
-			fixed[i].bits = []uint64{1 << i, uint64(i)}
-		}
-		var plans []*Plan
-		want := map[*Plan][][]uint64{}
-		complete := func() {
-			p := plans[0]
-			plans = plans[1:]
-			device.Apply(&p.Batch)
-			for i, bits := range want[p] {
-				if id := p.Batch.Rows[i].Mask; !slices.Equal(device.Of(id), bits) || !slices.Equal(table.kept[id].bits, bits) {
-					t.Fatalf("seed %d, plan %d, row %d: mask %d has %x, want %x", seed, p.Batch.Seq, i, id, device.Of(id), bits)
-				}
-				table.done(p.Batch.Rows[i].Mask)
-			}
-		}
-		for seq := uint64(1); seq < 3000; seq++ {
-			p := &Plan{Batch: engine.Batch{Seq: seq}, masks: &table}
-			if rng.IntN(400) == 0 {
-				p.Batch.Seq += maskLife
-				seq += maskLife
-			}
-			for range rng.IntN(rows + 1) {
-				r := engine.Row{Tokens: []kv.Token{1}, Sample: true}
-				bits := []uint64{rng.Uint64N(uint64(different)), 7}
-				if f := &fixed[rng.IntN(len(fixed))]; rng.IntN(3) == 0 {
-					r.Mask, bits = table.fixed(&p.Batch, f), f.bits
-				} else {
-					r.Mask = table.name(&p.Batch, table.find(&p.Batch, bits).id)
-				}
-				p.Batch.Rows = append(p.Batch.Rows, r)
-				want[p] = append(want[p], bits)
-			}
-			table.expire(&p.Batch)
-			p.Batch.Binds = []engine.SlotBind{{Pages: make([]kv.PageID, 1)}}
-			if err := p.Batch.Validate(&info, 0, &sent); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
-			sent.Take(&p.Batch)
-			plans = append(plans, p)
-			if err := table.check(plans); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
-			for len(plans) == inflight || len(plans) > 0 && rng.IntN(2) == 0 {
-				complete()
-			}
-		}
-	}
-}
 
 // TestMasksAreSetOnce checks that requests of one format share the masks of its states,
 // and that a later request finds all of them.
@@ -110,7 +49,7 @@ func TestMasksAreSetOnce(t *testing.T) {
 func TestFormatMasksAreTheMatchers(t *testing.T) {
 	b, vocab := formatBed(t)
 	b.s.info.MaxMasks = 16 // for 8 rows in 2 plans, so ids are reused
-	b.s.plans.masks = newMaskTable(&b.s.info)
+	b.s.plans.masks = masks.New(&b.s.info)
 	formats := []*grammar.Grammar{compiled(t, vocab, "([ab]{2}[cd]?)*"), compiled(t, vocab, "(x[a-f]{0,3}y){1,4}|z+")}
 	rng := rand.New(rand.NewPCG(1, 1))
 	rows := 0
@@ -140,9 +79,12 @@ func TestFormatMasksAreTheMatchers(t *testing.T) {
 					if !late {
 						base = q.group.allowed.early
 					}
-					want := q.text.mask(make([]uint64, p.masks.words), base, q.req.StopTokens, late && q.text.matcher.CanEnd())
-					if rows++; !slices.Equal(p.masks.kept[id].bits, want) {
-						t.Fatalf("request %d, token %d: mask %x, want %x", q.req.ID, q.outputTokens(), p.masks.kept[id].bits, want)
+					want := q.text.mask(make([]uint64, b.s.info.MaskWords()), base, q.req.StopTokens, late && q.text.matcher.CanEnd())
+					rows++
+					for token := range kv.Token(b.s.info.Vocab) {
+						if got := p.masks.Allows(id, token); got != (want[token/64]>>(token%64)&1 == 1) {
+							t.Fatalf("request %d, token %d of output: its mask allows token %d: %v", q.req.ID, q.outputTokens(), token, got)
+						}
 					}
 				}
 			}
@@ -155,46 +97,6 @@ func TestFormatMasksAreTheMatchers(t *testing.T) {
 	}
 	if rows < 500 {
 		t.Errorf("%d rows with masks", rows)
-	}
-}
-
-// TestFormatsAreForgotten checks that the table stays within its bounds for any number of
-// formats and stop tokens.
-func TestFormatsAreForgotten(t *testing.T) {
-	b, vocab := formatBed(t)
-	table, format := &b.s.plans.masks, compiled(t, vocab, "a+")
-	for i := range 2*mostFormats + 5 {
-		f := table.format(&Request{Format: format, StopTokens: []kv.Token{kv.Token(i)}}, &allowed{})
-		if f != table.format(&Request{Format: format, StopTokens: []kv.Token{kv.Token(i)}}, &allowed{}) {
-			t.Fatal("equal requests share nothing")
-		}
-		for state := range uint64(mostStates + 2) {
-			f.keep(formatState{state, 1}, maskPlace{})
-		}
-		if len(table.formats) > mostFormats || len(f.places) > mostStates {
-			t.Fatalf("%d formats, %d states are remembered", len(table.formats), len(f.places))
-		}
-	}
-}
-
-// TestMasksAreDropped checks that a mask that no row has named for long is dropped.
-func TestMasksAreDropped(t *testing.T) {
-	info := engine.Info{Vocab: 64, MaxMasks: 4}
-	table := newMaskTable(&info)
-	first := engine.Batch{Seq: 1}
-	for i := range uint64(3) {
-		table.done(table.name(&first, table.find(&first, []uint64{i + 1}).id))
-	}
-	for seq, want := range map[uint64]int{maskLife: 0, maskLife + 1: 1} {
-		b := engine.Batch{Seq: seq}
-		table.expire(&b)
-		if len(b.Drops) != want {
-			t.Errorf("at plan %d masks %v are dropped, want %d", seq, b.Drops, want)
-		}
-	}
-	again := engine.Batch{Seq: maskLife + 2}
-	if id := table.find(&again, []uint64{1}).id; id != 1 || len(again.Masks) != 1 {
-		t.Errorf("a dropped mask gets id %d and is set in %v", id, again.Masks)
 	}
 }
 
@@ -265,7 +167,7 @@ func BenchmarkMasks(b *testing.B) {
 		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
 			l := newLoaded(b, Config{MaxInflight: 1}, rows, 0, 64)
 			l.s.info.Vocab, l.s.info.MaxMasks = len(tokens), max(2*rows, 256)
-			l.s.plans.masks = newMaskTable(&l.s.info)
+			l.s.plans.masks = masks.New(&l.s.info)
 			for i := range rows {
 				l.out = l.s.Abort(0, RequestID(i), errors.New("not of this benchmark"), l.out[:0])
 			}
@@ -294,7 +196,7 @@ func BenchmarkMasks(b *testing.B) {
 					}
 					named++
 					t := kv.Token(rng.IntN(len(tokens)))
-					for !p.masks.allows(r.Mask, t) {
+					for !p.masks.Allows(r.Mask, t) {
 						t = (t + 1) % kv.Token(len(tokens))
 					}
 					l.res.Out = append(l.res.Out, engine.RowOut{Row: i, Token: t})

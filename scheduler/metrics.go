@@ -75,7 +75,7 @@ func (s *Scheduler) Metrics() Metrics {
 		m.Cache = s.cache.Stats()
 		owned += m.Cache.Pages
 	}
-	m.MaskedRows, m.MasksSet = s.plans.masks.rows, s.plans.masks.sets
+	m.MaskedRows, m.MasksSet = s.plans.masks.Counts()
 	m.LeakedPages = l.GrantedPages() - owned
 	return m
 }

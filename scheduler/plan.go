@@ -5,6 +5,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/mempool/tiering"
+	"github.com/coppice-llm/coppice/scheduler/internal/masks"
 )
 
 // Plan is one step: the batch for the backend, and the sequences of its rows. The backend
@@ -22,7 +23,7 @@ type Plan struct {
 	rows   []planned   // by row of Batch
 	tokens int         // see Tokens
 	begun  []RequestID // see Begun
-	masks  *maskTable
+	masks  *masks.Table
 }
 
 // plans are the plans in flight, the masks that they name, and plans to reuse.
@@ -30,7 +31,7 @@ type plans struct {
 	inflight []*Plan // oldest first
 	spare    []*Plan
 	last     uint64 // Seq of the latest plan that was launched
-	masks    maskTable
+	masks    masks.Table
 }
 
 // take returns an empty plan with the next Seq. The Seq is used only if the plan is

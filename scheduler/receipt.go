@@ -75,7 +75,7 @@ func (p *Plan) checkSample(info *engine.Info, i int, out *engine.RowOut) error {
 	switch {
 	case uint64(t) >= uint64(info.Vocab):
 		return breach(info, i, "it sampled token %d, the vocabulary has %d", t, info.Vocab)
-	case !p.masks.allows(p.Batch.Rows[i].Mask, t):
+	case !p.masks.Allows(p.Batch.Rows[i].Mask, t):
 		return breach(info, i, "it sampled token %d, which the row's mask forbids", t)
 	case (asked.Logprobs || asked.TopLogprobs > 0) && !(out.Logprob <= 0): // negated, so that NaN fails too
 		return breach(info, i, "the log-probability of token %d is %v", t, out.Logprob)

@@ -105,7 +105,7 @@ func TestFaultyAnswersFailOneRequest(t *testing.T) {
 					t.Errorf("it ends with %v", e[0].Err)
 				}
 				beside := asksAll(2, seq(40, 30))
-				want := b.sim.Expect(beside.Prompt, beside.Sampling, 4, func([]kv.Token) []uint64 { return newAllowed(&b.s.info, &beside).always.bits })
+				want := b.sim.Expect(beside.Prompt, beside.Sampling, 4, func([]kv.Token) []uint64 { return newAllowed(&b.s.info, &beside).always.Bits })
 				if e := endings[2]; len(e) != 1 || e[0].Reason != Length || !slices.Equal(tokens[2], want) {
 					t.Errorf("the other request got %v, want %v, and ends with %+v", tokens[2], want, e)
 				}

@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler/internal/accounts"
+	"github.com/coppice-llm/coppice/scheduler/internal/masks"
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 	"github.com/coppice-llm/coppice/scheduler/internal/predict"
 )
@@ -60,7 +61,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		}
 		s.cache = cache
 	}
-	s.plans.masks = newMaskTable(&info)
+	s.plans.masks = masks.New(&info)
 	s.cfg.Tenants = maps.Clone(cfg.Tenants) // the caller may change its own map
 	s.room = newRoom(info, s.cache, cfg.MaxRunning)
 	tiers, err := newTiers(&s.cfg, &info, &s.room)
@@ -123,7 +124,8 @@ func (s *Scheduler) Dump(dst []kv.Event) []kv.Event {
 // internal/scheduler can name its type.
 func (s *Scheduler) Plant(fault planted.Fault) {
 	s.accounts.Plant(fault)
-	s.plans.masks.fault, s.running.fault, s.room.fault = fault, fault, fault
+	s.plans.masks.Plant(fault)
+	s.running.fault, s.room.fault = fault, fault
 	if s.tiers != nil {
 		s.tiers.fault = fault
 	}

@@ -66,7 +66,7 @@ func (s *Scheduler) launch(p *Plan) *Plan {
 	if s.tiers != nil {
 		s.tiers.plan(p)
 	}
-	s.plans.masks.expire(&p.Batch)
+	s.plans.masks.Expire(&p.Batch)
 	p.Batch.Swaps, s.room.swaps = append(p.Batch.Swaps, s.room.swaps...), s.room.swaps[:0]
 	s.plans.last++
 	s.plans.inflight = append(s.plans.inflight, p)

@@ -9,14 +9,14 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/scheduler/internal/planted"
+	"github.com/coppice-llm/coppice/scheduler/internal/masks"
 )
 
 // allowed are the masks of tokens that the samples of a request may draw; nil allows all.
 type allowed struct {
-	always *fixedMask   // AllowedTokens
-	early  *fixedMask   // within MinTokens: the same without stop tokens
-	format *formatMasks // of Format
+	always *masks.Fixed  // AllowedTokens
+	early  *masks.Fixed  // within MinTokens: the same without stop tokens
+	format *masks.Format // of Format
 }
 
 // text holds the constraints on the text of a sample, and how far the text has come.
@@ -62,24 +62,24 @@ func validateShape(cfg *Config, info *engine.Info, req *Request) error {
 func newAllowed(info *engine.Info, req *Request) (a allowed) {
 	words := info.MaskWords()
 	if len(req.AllowedTokens) > 0 {
-		a.always = &fixedMask{bits: make([]uint64, words)}
+		a.always = &masks.Fixed{Bits: make([]uint64, words)}
 		for _, t := range req.AllowedTokens {
-			a.always.bits[t/64] |= 1 << (t % 64)
+			a.always.Bits[t/64] |= 1 << (t % 64)
 		}
 	}
 	a.early = a.always
 	if req.MinTokens == 0 || len(req.StopTokens) == 0 {
 		return a
 	}
-	a.early = &fixedMask{bits: make([]uint64, words)}
-	for i := range a.early.bits {
-		if a.early.bits[i] = math.MaxUint64; a.always != nil {
-			a.early.bits[i] = a.always.bits[i]
+	a.early = &masks.Fixed{Bits: make([]uint64, words)}
+	for i := range a.early.Bits {
+		if a.early.Bits[i] = math.MaxUint64; a.always != nil {
+			a.early.Bits[i] = a.always.Bits[i]
 		}
 	}
 	for _, t := range req.StopTokens {
 		if uint64(t) < uint64(info.Vocab) {
-			a.early.bits[t/64] &^= 1 << (t % 64)
+			a.early.Bits[t/64] &^= 1 << (t % 64)
 		}
 	}
 	return a
@@ -110,29 +110,23 @@ func (p *Plan) maskRow(q *sequence, r *engine.Row) {
 		base, phase = a.early, 0
 	}
 	if q.text.matcher == nil {
-		r.Mask = p.masks.fixed(&p.Batch, base)
+		r.Mask = p.masks.Fixed(&p.Batch, base)
 		return
 	}
 	if phase == 1 && q.text.matcher.CanEnd() {
 		phase = 2
 	}
-	at := formatState{q.text.matcher.State(), phase}
-	if p.masks.fault == planted.StaleMask {
-		at.state = 0
+	at, kept := masks.State{State: q.text.matcher.State(), Phase: phase}, false
+	if r.Mask, kept = p.masks.Kept(&p.Batch, a.format, at); !kept {
+		r.Mask = p.masks.Keep(&p.Batch, a.format, at, q.text.mask(p.masks.Scratch(), base, q.req.StopTokens, phase == 2))
 	}
-	place := a.format.places[at]
-	if !p.masks.still(place) {
-		place = p.masks.find(&p.Batch, q.text.mask(p.masks.scratch(), base, q.req.StopTokens, phase == 2))
-		a.format.keep(at, place)
-	}
-	r.Mask = p.masks.name(&p.Batch, place.id)
 }
 
 // mask computes the mask of the tokens that the matcher accepts. If ends is set, the output
 // may end here, and the stop tokens are added; otherwise they are removed. Then it removes
 // tokens that base does not allow; a nil base allows all. It writes the bits to into and
 // returns into.
-func (t *text) mask(into []uint64, base *fixedMask, stopTokens []kv.Token, ends bool) []uint64 {
+func (t *text) mask(into []uint64, base *masks.Fixed, stopTokens []kv.Token, ends bool) []uint64 {
 	t.matcher.Mask(into)
 	for _, t := range stopTokens { // even a stop token with text is no text of the format
 		switch {
@@ -144,7 +138,7 @@ func (t *text) mask(into []uint64, base *fixedMask, stopTokens []kv.Token, ends 
 		}
 	}
 	if base != nil {
-		for i, w := range base.bits {
+		for i, w := range base.Bits {
 			into[i] &= w
 		}
 	}

@@ -1,4 +1,7 @@
-package scheduler
+// Package masks owns a mirror of the masks of tokens that the backend keeps, and decides under which
+// id a row's mask is there, so that bits are sent only if they are new. It never decides what a mask
+// allows: the bits come from the caller. The owner of the scheduler calls it.
+package masks
 
 import (
 	"fmt"
@@ -12,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
-// maskTable mirrors the masks that the backend keeps, by id. Rows that may sample the same
+// Table mirrors the masks that the backend keeps, by id. Rows that may sample the same
 // tokens name the same mask, wherever it comes from: a state of a grammar that occurs
 // again, another sample, or another request with the same format. So bits are sent to the
 // backend only if they are new, or if they were unused for so long that their id was given
@@ -20,11 +23,11 @@ import (
 // per row and step.
 //
 // The ids that no plan in flight names form a list, the one unused for longest first.
-type maskTable struct {
-	kept    []keptMask               // by id; kept[0] is the head of the list
+type Table struct {
+	kept    []entry                  // by id; kept[0] is the head of the list
 	most    int                      // Info.MaxMasks: the largest id
 	byHash  map[uint64]engine.MaskID // id by hash of the bits
-	formats map[formatKey]*formatMasks
+	formats map[formatKey]*Format
 	words   int      // uint64 words of a mask: a bit per token
 	work    []uint64 // the bits of the row being planned; nil until a row has a format
 	sets    uint64   // masks sent so far
@@ -32,39 +35,39 @@ type maskTable struct {
 	fault   planted.Fault
 }
 
-// keptMask mirrors the mask that the backend keeps under an id.
-type keptMask struct {
+// entry mirrors the mask that the backend keeps under an id.
+type entry struct {
 	bits       []uint64 // owned by the table; they change only while no plan in flight names the id
 	hash       uint64
-	set        uint64 // value of maskTable.sets when it was sent; 0: dropped
+	set        uint64 // value of Table.sets when it was sent; 0: dropped
 	last       uint64 // Seq of the last plan that named it
 	rows       int    // rows in flight that name it; in the list if 0
 	prev, next engine.MaskID
 }
 
-// maskPlace remembers under which id a mask was kept. The mask is still there if set equals
-// keptMask.set of that id.
-type maskPlace struct {
+// place remembers under which id a mask was kept. The mask is still there if set equals
+// entry.set of that id.
+type place struct {
 	id  engine.MaskID
-	set uint64 // keptMask.set then; 0: nowhere yet
+	set uint64 // entry.set then; 0: nowhere yet
 }
 
-// fixedMask is a mask that does not change from row to row.
-type fixedMask struct {
-	bits []uint64
-	maskPlace
+// Fixed is a mask that does not change from row to row.
+type Fixed struct {
+	Bits []uint64
+	place
 }
 
-// formatMasks remembers, for each state of a format, which id of the backend holds the mask
-// of that state (see maskPlace). Requests with the same format and equal stop tokens share
-// one formatMasks. While the backend still holds a state's mask, the matcher does not
+// Format remembers, for each state of a format, which id of the backend holds the mask
+// of that state (see place). Requests with the same format and equal stop tokens share
+// one Format. While the backend still holds a state's mask, the matcher does not
 // compute it again.
-type formatMasks struct{ places map[formatState]maskPlace }
+type Format struct{ places map[State]place }
 
-// formatState determines which tokens a row may sample under a format.
-type formatState struct {
-	state uint64 // of the matcher
-	phase uint64 // 0 within MinTokens, then 1, or 2 where the text may end, so that stop tokens are allowed
+// State determines which tokens a row may sample under a format.
+type State struct {
+	State uint64 // of the matcher
+	Phase uint64 // 0 within MinTokens, then 1, or 2 where the text may end, so that stop tokens are allowed
 }
 
 // formatKey identifies a format without keeping it alive.
@@ -85,27 +88,33 @@ const (
 // that the backend can free its memory.
 const maskLife = 4096
 
-// newMaskTable makes an empty table for a backend.
-func newMaskTable(info *engine.Info) maskTable {
-	return maskTable{kept: make([]keptMask, 1), most: info.MaxMasks, words: info.MaskWords(), byHash: map[uint64]engine.MaskID{}, formats: map[formatKey]*formatMasks{}}
+// New makes an empty table for a backend.
+func New(info *engine.Info) Table {
+	return Table{kept: make([]entry, 1), most: info.MaxMasks, words: info.MaskWords(), byHash: map[uint64]engine.MaskID{}, formats: map[formatKey]*Format{}}
 }
 
-// reset forgets all masks: the backend that kept them was lost.
-func (t *maskTable) reset() {
-	t.kept = append(t.kept[:0], keptMask{})
+// Reset forgets all masks: the backend that kept them was lost.
+func (t *Table) Reset() {
+	t.kept = append(t.kept[:0], entry{})
 	clear(t.byHash)
 }
 
-// format returns the places of the masks for the format of req. a has the request's other
-// masks. A request with AllowedTokens, or with MinTokens and stop tokens, gets places of
-// its own, because its masks differ. Other requests with the same format and equal stop
-// tokens share their places.
-func (t *maskTable) format(req *Request, a *allowed) *formatMasks {
-	f := &formatMasks{map[formatState]maskPlace{}}
-	if a.early != nil {
+// Plant puts a fault into t that package schedtest must find.
+func (t *Table) Plant(fault planted.Fault) { t.fault = fault }
+
+// Counts returns the number of rows so far that named a mask, and of masks that were sent for
+// them.
+func (t *Table) Counts() (rows, sets uint64) { return t.rows, t.sets }
+
+// Format returns the places of the masks of a format for requests with these stop tokens. A
+// request with other masks that depend on its rows, apart, gets places of its own; others with
+// the same format and equal stop tokens share theirs.
+func (t *Table) Format(format *grammar.Grammar, stopTokens []kv.Token, apart bool) *Format {
+	f := &Format{map[State]place{}}
+	if apart {
 		return f
 	}
-	key := formatKey{weak.Make(req.Format), fmt.Sprint(req.StopTokens)}
+	key := formatKey{weak.Make(format), fmt.Sprint(stopTokens)}
 	if known := t.formats[key]; known != nil {
 		return known
 	}
@@ -116,43 +125,69 @@ func (t *maskTable) format(req *Request, a *allowed) *formatMasks {
 	return f
 }
 
-// keep remembers that the mask of the state at is kept at place.
-func (f *formatMasks) keep(at formatState, place maskPlace) {
+// Kept returns the id of the mask of the state at for a row of the batch b, if the backend still
+// has that mask. Otherwise it returns false, and the caller passes the bits to Keep.
+func (t *Table) Kept(b *engine.Batch, f *Format, at State) (engine.MaskID, bool) {
+	p := f.places[t.planted(at)]
+	if !t.still(p) {
+		return 0, false
+	}
+	return t.name(b, p.id), true
+}
+
+// Keep returns the id of the mask of the state at for a row of the batch b. If the backend does
+// not have a mask with these bits under any id, they are added to b.
+func (t *Table) Keep(b *engine.Batch, f *Format, at State, bits []uint64) engine.MaskID {
+	p := t.find(b, bits)
+	f.keep(t.planted(at), p)
+	return t.name(b, p.id)
+}
+
+// planted returns the state at, or with the fault StaleMask the same one for all states.
+func (t *Table) planted(at State) State {
+	if t.fault == planted.StaleMask {
+		at.State = 0
+	}
+	return at
+}
+
+// keep remembers that the mask of the state at is kept at p.
+func (f *Format) keep(at State, p place) {
 	if len(f.places) >= mostStates {
 		clear(f.places)
 	}
-	f.places[at] = place
+	f.places[at] = p
 }
 
-// scratch returns memory for one mask, valid until the next call.
-func (t *maskTable) scratch() []uint64 {
+// Scratch returns memory for one mask, valid until the next call.
+func (t *Table) Scratch() []uint64 {
 	if t.work == nil {
 		t.work = make([]uint64, t.words)
 	}
 	return t.work
 }
 
-// fixed returns the id of f's mask for a row of the batch b. If the backend does not have
+// Fixed returns the id of f's mask for a row of the batch b. If the backend does not have
 // the mask, its bits are added to b. For a nil f it returns 0, the id that allows all
 // tokens.
-func (t *maskTable) fixed(b *engine.Batch, f *fixedMask) engine.MaskID {
+func (t *Table) Fixed(b *engine.Batch, f *Fixed) engine.MaskID {
 	if f == nil {
 		return 0
 	}
-	if !t.still(f.maskPlace) {
-		f.maskPlace = t.find(b, f.bits)
+	if !t.still(f.place) {
+		f.place = t.find(b, f.Bits)
 	}
 	return t.name(b, f.id)
 }
 
 // still reports whether the backend still keeps the mask that was put at p.
-func (t *maskTable) still(p maskPlace) bool {
+func (t *Table) still(p place) bool {
 	return p.set != 0 && int(p.id) < len(t.kept) && t.kept[p.id].set == p.set
 }
 
 // name notes that one more row of b names the mask id, and returns id. From now on b counts
 // as a plan in flight.
-func (t *maskTable) name(b *engine.Batch, id engine.MaskID) engine.MaskID {
+func (t *Table) name(b *engine.Batch, id engine.MaskID) engine.MaskID {
 	k := &t.kept[id]
 	if k.rows == 0 {
 		t.unlink(id)
@@ -163,25 +198,25 @@ func (t *maskTable) name(b *engine.Batch, id engine.MaskID) engine.MaskID {
 	return id
 }
 
-// done notes that a row that named the mask id has completed.
-func (t *maskTable) done(id engine.MaskID) {
+// Done notes that a row that named the mask id has completed.
+func (t *Table) Done(id engine.MaskID) {
 	k := &t.kept[id]
 	if k.rows--; k.rows == 0 {
 		t.append(id)
 	}
 }
 
-// allows reports whether the mask id allows token, which must be of the vocabulary.
-func (t *maskTable) allows(id engine.MaskID, token kv.Token) bool {
+// Allows reports whether the mask id allows token, which must be of the vocabulary.
+func (t *Table) Allows(id engine.MaskID, token kv.Token) bool {
 	return id == 0 || t.kept[id].bits[token/64]>>(token%64)&1 == 1
 }
 
 // find returns the place where a mask with these bits is kept. If there is none, it takes
 // an id, stores a copy of bits under it, and adds the mask to b.Masks.
-func (t *maskTable) find(b *engine.Batch, bits []uint64) maskPlace {
+func (t *Table) find(b *engine.Batch, bits []uint64) place {
 	h := hashMask(bits)
 	if id, ok := t.byHash[h]; ok && sameMask(t.kept[id].bits, bits) {
-		return maskPlace{id, t.kept[id].set}
+		return place{id, t.kept[id].set}
 	}
 	id := t.room()
 	k := &t.kept[id]
@@ -190,28 +225,28 @@ func (t *maskTable) find(b *engine.Batch, bits []uint64) maskPlace {
 	k.bits, k.hash, k.set = append(k.bits[:0], bits...), h, t.sets
 	t.byHash[h] = id
 	b.Masks = append(b.Masks, engine.MaskSet{ID: id, Bits: k.bits})
-	return maskPlace{id, k.set}
+	return place{id, k.set}
 }
 
 // room returns an id that no plan in flight names: a dropped or new one if possible, else
 // the one unused for longest. Config.Validate bounds the rows in flight by the number of
 // masks, so there is always such an id; if there is none, room panics.
-func (t *maskTable) room() engine.MaskID {
+func (t *Table) room() engine.MaskID {
 	if first := t.kept[0].next; first != 0 && (len(t.kept) > t.most || t.kept[first].set == 0) {
 		return first
 	}
 	if len(t.kept) > t.most {
 		panic(fmt.Sprintf("scheduler: plans in flight use all %d masks", t.most))
 	}
-	t.kept = append(t.kept, keptMask{})
+	t.kept = append(t.kept, entry{})
 	id := engine.MaskID(len(t.kept) - 1)
 	t.append(id)
 	return id
 }
 
-// expire drops the mask that was unused for longest, if no row has named it for maskLife
+// Expire drops the mask that was unused for longest, if no row has named it for maskLife
 // plans. It adds the id to b.Drops. It drops at most one mask in a step.
-func (t *maskTable) expire(b *engine.Batch) {
+func (t *Table) Expire(b *engine.Batch) {
 	id := t.kept[0].next
 	if id == 0 || t.kept[id].set == 0 || t.kept[id].last+maskLife > b.Seq {
 		return
@@ -223,21 +258,21 @@ func (t *maskTable) expire(b *engine.Batch) {
 }
 
 // forget removes the bits of id from byHash, so that find no longer returns id for them.
-func (t *maskTable) forget(id engine.MaskID) {
+func (t *Table) forget(id engine.MaskID) {
 	if k := &t.kept[id]; k.set != 0 && t.byHash[k.hash] == id {
 		delete(t.byHash, k.hash)
 	}
 }
 
 // append puts id at the end of the list of ids that no plan in flight names.
-func (t *maskTable) append(id engine.MaskID) {
+func (t *Table) append(id engine.MaskID) {
 	last := t.kept[0].prev
 	t.kept[id].prev, t.kept[id].next = last, 0
 	t.kept[last].next, t.kept[0].prev = id, id
 }
 
 // unlink takes id out of the list.
-func (t *maskTable) unlink(id engine.MaskID) {
+func (t *Table) unlink(id engine.MaskID) {
 	k := &t.kept[id]
 	t.kept[k.prev].next, t.kept[k.next].prev = k.next, k.prev
 }
@@ -274,12 +309,12 @@ func hashMask(mask []uint64) uint64 {
 	return a ^ bits.RotateLeft64(b, 16) ^ bits.RotateLeft64(c, 32) ^ bits.RotateLeft64(d, 48)
 }
 
-// check walks the table and compares it with the plans in flight.
-func (t *maskTable) check(inflight []*Plan) error {
+// Check walks the table and compares it with the batches of the plans in flight.
+func (t *Table) Check(inflight []*engine.Batch) error {
 	named := make([]int, len(t.kept))
-	for _, p := range inflight {
-		for i := range p.Batch.Rows {
-			if id := p.Batch.Rows[i].Mask; id != 0 {
+	for _, b := range inflight {
+		for i := range b.Rows {
+			if id := b.Rows[i].Mask; id != 0 {
 				named[id]++
 			}
 		}
