@@ -24,7 +24,7 @@ const maxTries = 64
 //   - a sequence that blocks the queue does not fit,
 //   - or maxTries candidates were tried.
 func (s *Scheduler) admit(now time.Duration, p *Plan) {
-	if s.queue.size == 0 || len(s.room.slots) == 0 && s.cfg.Policy != Priority {
+	if s.queue.size == 0 || len(s.room.slots) == 0 && !s.cfg.byPriority() {
 		return
 	}
 	budget := s.budget.prompts(s.budget.count(&s.running))
@@ -33,7 +33,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 	}
 	s.running.reserved = -1
 	blocked := s.queue.blocked
-	if blocked != nil && (blocked.wait.lane == nil || s.queue.closed(blocked.wait.lane) || !s.queue.hasTurn(blocked)) {
+	if blocked != nil && (blocked.wait.lane == nil || s.queue.closed(blocked.wait.lane) || !s.queue.order.hasTurn(&s.queue, blocked)) {
 		blocked = nil // it waits for something other than pages, so keeping pages would not help it
 	}
 	if blocked != nil && !s.queue.outranked(blocked, s.work) {
@@ -43,11 +43,11 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 		blocked = nil
 	}
 	for range maxTries {
-		if s.cfg.Policy != Priority && (len(s.room.slots) == 0 || !s.cfg.hasBudget(s.running.prefilling, budget, nil)) {
+		if !s.cfg.byPriority() && (len(s.room.slots) == 0 || !s.cfg.hasBudget(s.running.prefilling, budget, nil)) {
 			break
 		}
 		q := s.queue.candidate(s.work, len(s.room.slots))
-		if q == nil || s.cfg.Policy == Priority && !s.cfg.hasBudget(s.running.prefilling, budget, q) {
+		if q == nil || s.cfg.byPriority() && !s.cfg.hasBudget(s.running.prefilling, budget, q) {
 			break
 		}
 		if blocked != nil && s.cfg.ranks(q, blocked) <= 0 {
@@ -72,7 +72,7 @@ func (s *Scheduler) admit(now time.Duration, p *Plan) {
 // priority than b, which blocks the queue. That sequence is tried before b, however often b
 // was bypassed. work is Scheduler.work.
 func (w *queue) outranked(b *sequence, work uint64) bool {
-	if w.cfg.Policy != Priority {
+	if !w.policy.preempts {
 		return false
 	}
 	q := w.best(work)
@@ -104,7 +104,7 @@ func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence) bool {
 		f = s.prefixes.find(q)
 		fits, copies = s.room.fits(&f, q, reserve)
 	}
-	if !fits && s.cfg.Policy == Priority {
+	if !fits && s.cfg.byPriority() {
 		if d := s.room.startDemand(q, f.match, false, reserve); s.preemptFor(now, &d) {
 			f = s.prefixes.find(q) // the KV of the victims is in the tree now, and may match
 			if fits, copies = s.room.fits(&f, q, reserve); !fits {

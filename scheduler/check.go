@@ -166,7 +166,7 @@ func (w *queue) check() error {
 	}
 	for i, l := range w.lanes {
 		lined -= len(l.ranked.Items)
-		if l.at != i || len(l.ranked.Items) == 0 || w.byKey[l.key] != l || w.needsOldest() && len(l.aged.Items) != len(l.ranked.Items) {
+		if l.at != i || len(l.ranked.Items) == 0 || w.byKey[l.key] != l || w.policy.starves && len(l.aged.Items) != len(l.ranked.Items) {
 			return fmt.Errorf("scheduler: lane %d of %d is at %d with %d and %d", i, len(w.lanes), l.at, len(l.ranked.Items), len(l.aged.Items))
 		}
 		for _, p := range []*seqHeap{&l.ranked, &l.aged, &w.displaceable} {

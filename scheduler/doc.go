@@ -21,9 +21,9 @@
 //
 //   - Add: door.go checks the request with validate.go and puts it into the queue;
 //     displace.go makes room in a full one.
-//   - Queue: queue.go and lane.go hold the waiting sequences. Their policy ranks them:
-//     policy.go, order.go, dfsweight.go; internal/accounts has the tenants. index.go ranks a sequence
-//     again when more of its prompt gets cached.
+//   - Queue: queue.go and lane.go hold the waiting sequences, order.go takes the next one.
+//     policy.go lists the policies that rank them; each has a file. internal/accounts has the
+//     tenants. index.go ranks a sequence again when more of its prompt gets cached.
 //   - Next: step.go. preempt.go gives decoding sequences their pages, admit.go admits
 //     waiting sequences onto cached prefixes, follow.go lets them wait for a prompt in
 //     flight, share.go and budget.go divide the rest of the budget among prompts,

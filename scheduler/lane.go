@@ -9,17 +9,16 @@ type lane struct {
 	key    laneKey
 	at     int // index in queue.lanes
 	ranked seqHeap
-	aged   seqHeap // empty unless needsOldest
+	aged   seqHeap // empty unless policy.starves
 }
 
-// laneKey names a lane. If tenants are told apart (limits, or DLPM), each has lanes of its
-// own, so that the lanes of a tenant at its limit are skipped without a look at their
-// sequences. Under HRRN there is a lane for each class of uncached tokens, because response
-// ratios grow at different speeds. Long prompts have lanes of their own, so that others can
-// pass them while enough long prompts are being computed.
+// laneKey names a lane. If tenants are told apart (limits, or policy.byTenant), each has lanes of
+// its own, so that the lanes of a tenant at its limit are skipped without a look at their
+// sequences. Long prompts have lanes of their own, so that others can pass them while enough long
+// prompts are being computed.
 type laneKey struct {
 	tenant *accounts.Tenant // nil: not told apart
-	ratio  int              // see ratioClass
+	class  int              // see ordering.class
 	long   bool
 }
 

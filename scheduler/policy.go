@@ -2,71 +2,115 @@ package scheduler
 
 import (
 	"github.com/coppice-llm/coppice/internal/enum"
+	"github.com/coppice-llm/coppice/scheduler/internal/accounts"
 )
 
-// Policy orders the waiting requests.
+// Policy orders the waiting requests. Cached and uncached tokens are those of a request's prompt;
+// work is the number of tokens that the device has computed. Under all policies except FCFS and
+// DLPM, Config.OldestEvery bounds the wait of any request; under LPM and DLPM, Config.Aging does
+// too.
 type Policy uint8
 
-// The policies. Cached and uncached tokens are those of a request's prompt; work is the
-// number of tokens that the device has computed. Under all policies except FCFS and DLPM,
-// Config.OldestEvery bounds the wait of any request; under LPM and DLPM, Config.Aging does
-// too.
-const (
-	// FCFS serves in order of arrival.
-	FCFS Policy = iota
-	// LPM serves the longest cached prefix first (SGLang: lpm), so that cached prefixes
-	// are used before they are evicted. Waiting time counts as cached tokens, see
-	// Config.Aging.
-	LPM
-	// DFSWeight goes depth first through the prefix tree, and visits first the subtrees
-	// for which most requests wait (SGLang: dfs-weight).
-	DFSWeight
-	// LOF serves the longest output limit first (SGLang: lof).
-	LOF
-	// HRRN serves the highest response ratio: work since arrival over uncached tokens
-	// (Brinch Hansen 1971; SGLang: hrrn).
-	HRRN
-	// Random serves in an order that Config.Seed and the request's ID determine.
-	Random
-	// Priority serves the highest Request.Priority first, then by arrival. A waiting
-	// request may preempt a running one of lower priority, see Config.PreemptThreshold.
-	Priority
-	// DLPM is deficit longest prefix match: LPM among the tenants that have some of their
-	// share left, charged by uncached prompt tokens and output tokens (Cao et al. 2025,
-	// "Locality-aware Fair Scheduling in LLM Serving").
-	//
-	// The promise: take any time throughout which a tenant has an admissible request. Another
-	// tenant of equal weight is served at most
-	//
-	//	2·(Quantum + P + R·O)
-	//
-	// tokens more than that tenant in this time, where P is the longest uncached prompt, R
-	// the most samples that one tenant runs at a time, and O the longest output. A request
-	// is admissible unless it follows a prompt in flight, waits for a fetch, meets its
-	// tenant's limit, is a long prompt that waits for other long prompts, or does not fit.
-	// Two tenants that both wait all the time differ by no more than that.
-	//
-	// The other tenant may do anything: have many requests open or one at a time, come and
-	// go. With weights, count tokens per weight: 2·Quantum, plus P + R·O of each tenant
-	// divided by its weight. A request that is aborted or fails is charged for the tokens
-	// that it computed and no others. A tenant whose admitted prompt was not computed for
-	// that reason is promised nothing for the turn that it lost. Debts are remembered
-	// within MaxDebtors and DebtAge.
-	DLPM
-)
+// policies lists the policies by number. Each has a file with its constant, its description and its
+// ordering. A new policy adds itself to the list. CONTRIBUTING.md has the recipe.
+var policies = [...]policy{
+	FCFS:      fcfs,
+	LPM:       lpm,
+	DFSWeight: dfsWeight,
+	LOF:       lof,
+	HRRN:      hrrn,
+	Random:    random,
+	Priority:  priority,
+	DLPM:      dlpm,
+}
 
-var policyNames = enum.New[Policy]("scheduler", "policy", "fcfs", "lpm", "dfs-weight", "lof", "hrrn", "random", "priority", "dlpm")
+// policy describes a Policy.
+type policy struct {
+	name  string // as flags take it
+	about string // for the help of flags, after the name; empty if the name says it
+	// order makes the ordering of one queue.
+	order func(cfg *Config, tenants *accounts.Accounts) ordering
+	// byCache: the rank depends on cached tokens, so a sequence is ranked again when more of it is
+	// cached.
+	byCache bool
+	// byTenant: each tenant has lanes of its own.
+	byTenant bool
+	// starves: newer requests could overtake one without end, so each Config.OldestEvery-th
+	// admission goes to the oldest.
+	starves bool
+	// preempts: priorities order the queue and the prompts of a step, and a waiting sequence may
+	// preempt running ones of lower priority.
+	preempts bool
+}
+
+// ordering is the implementation of a policy in one queue. It changes no sequence but its mark and
+// its rank. An implementation embeds [plainOrdering], which has all methods but rank.
+type ordering interface {
+	// rank returns q's rank: of the sequences in a lane, the one with the lowest rank goes first,
+	// and of equal ranks the oldest. A rank is set when q enters a lane, so it must not depend on
+	// what changes while q waits, except q.wait.cached, with policy.byCache.
+	rank(q *sequence) int64
+	// class returns the class of q: sequences of different classes are in different lanes. An
+	// ordering whose ranks can't compare all sequences gives those that they can one class, and
+	// compares the heads of lanes in best.
+	class(q *sequence) int
+	// best returns the sequence to take next, nil if there is none: the head of a lane that is not
+	// closed. work is Scheduler.work.
+	best(w *queue, work uint64) *sequence
+	// tries records that q, which best returned, is about to be tried.
+	tries(q *sequence)
+	// passes records the sequences that did not fit so far in a pass.
+	passes(unfit []*sequence)
+	// hasTurn reports whether no other sequence goes before q, so that pages may be kept for q.
+	hasTurn(w *queue, q *sequence) bool
+}
+
+// plainOrdering implements all methods of an ordering but rank, for a policy that ranks alone
+// decide.
+type plainOrdering struct{}
+
+func (plainOrdering) class(*sequence) int            { return 0 }
+func (plainOrdering) tries(*sequence)                {}
+func (plainOrdering) passes([]*sequence)             {}
+func (plainOrdering) hasTurn(*queue, *sequence) bool { return true }
+func (plainOrdering) best(w *queue, _ uint64) (best *sequence) {
+	for _, l := range w.lanes {
+		if w.closed(l) {
+			continue
+		}
+		if q := l.head(); best == nil || q.outranks(best) {
+			best = q
+		}
+	}
+	return best
+}
+
+var policyNames = enum.New[Policy]("scheduler", "policy", namesOf(policies[:])...)
+
+func namesOf(all []policy) (names []string) {
+	for i := range all {
+		names = append(names, all[i].name)
+	}
+	return names
+}
 
 // Policies returns all policies.
 func Policies() []Policy { return policyNames.Values() }
 
-// usesMatches reports whether the order of waiting requests under p depends on how much of
-// each prompt is cached.
-func (p Policy) usesMatches() bool {
-	return p == LPM || p == DFSWeight || p == HRRN || p == DLPM
+// About describes p in a few words, for the help of a flag: its name, and for most policies in
+// brackets what goes first. p must be one of Policies.
+func (p Policy) About() string {
+	if about := policies[p].about; about != "" {
+		return policies[p].name + " (" + about + ")"
+	}
+	return policies[p].name
 }
 
 func (p Policy) String() string { return policyNames.Name(p) }
 
 // UnmarshalText sets p from a policy's name, such as "lpm". It fails for an unknown name.
 func (p *Policy) UnmarshalText(text []byte) error { return policyNames.Read(p, text) }
+
+// byPriority reports whether priorities order more than preemption for lack of pages: see
+// policy.preempts.
+func (c *Config) byPriority() bool { return policies[c.Policy].preempts }

@@ -22,7 +22,7 @@ func comparePrecedence(a, b *sequence) int {
 // higher. Under other policies it returns 0: there priority only decides which sequence is
 // preempted first when pages run out, and which request a full queue ends.
 func (c *Config) ranks(a, b *sequence) int64 {
-	if c.Policy != Priority {
+	if !c.byPriority() {
 		return 0
 	}
 	return a.lead(b)
@@ -31,7 +31,7 @@ func (c *Config) ranks(a, b *sequence) int64 {
 // mayReplace reports whether a waiting q may preempt a running r, as opposed to a running
 // sequence that needs a page, see demand.mayPreempt.
 func (c *Config) mayReplace(q, r *sequence) bool {
-	return c.Policy == Priority && q.lead(r) >= int64(c.PreemptThreshold)
+	return c.byPriority() && q.lead(r) >= int64(c.PreemptThreshold)
 }
 
 // compareCost sorts sequences by the cost of preempting them: lower priority first, then

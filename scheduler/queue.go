@@ -10,9 +10,10 @@ import (
 // first block that is not cached, and finds the sequence when that block is published. So
 // the cost of a step does not depend on the length of the queue.
 type queue struct {
-	cfg      *Config            // the scheduler's
-	cache    *radixcache.Cache  // nil: none
-	accounts *accounts.Accounts // the scheduler's
+	cfg    *Config           // the scheduler's
+	cache  *radixcache.Cache // nil: none
+	policy *policy
+	order  ordering
 
 	lanes []*lane // the lanes that are not empty, in no order
 	byKey map[laneKey]*lane
@@ -21,13 +22,11 @@ type queue struct {
 	oldest, youngest *sequence // ends of the list by arrival; followers and fetching ones included
 	size             int
 	lastLong         *sequence // within a pass: if not nil, a long prompt must outrank it to be taken
-	owed             int64     // under DLPM, within a pass: lowest round of the tenants that did not fit
 
 	index      index
-	stale      int     // changes of the queue since the latest orderByWeight
-	weights    weights // scratch of orderByWeight
-	admissions uint64  // since New; each OldestEvery-th takes the oldest
-	follows    uint64  // since New: waits for another sequence's prefix
+	changes    uint64 // since New: sequences that came or left
+	admissions uint64 // since New; each OldestEvery-th takes the oldest
+	follows    uint64 // since New: waits for another sequence's prefix
 
 	blocked *sequence   // was bypassed MaxBypass times: no other is admitted before it
 	skipped []*sequence // within a pass: candidates that can't start now; rejoin puts them back
@@ -38,8 +37,7 @@ type queue struct {
 // queueing is the queue's part of a sequence.
 type queueing struct {
 	rank         int64       // lower goes first; set by queue.rank, constant while in a lane
-	treeRank     int64       // rank by the latest orderByWeight
-	nextOwn      *sequence   // scratch of orderByWeight
+	mark         int64       // the ordering's own value; 0 when the sequence enters the queue
 	lane         *lane       // nil: in none
 	heapAt       [orders]int // index in each heap: the lane's two, and displaceable
 	displaceable bool        // it is in queue.displaceable
@@ -56,21 +54,20 @@ type queueing struct {
 
 // newQueue makes an empty queue. Without a cache it has no index.
 func newQueue(cfg *Config, pageTokens int, cache *radixcache.Cache, tenants *accounts.Accounts) queue {
-	w := queue{cfg: cfg, cache: cache, accounts: tenants, owed: accounts.Never, byKey: make(map[laneKey]*lane), displaceable: seqHeap{order: byWorth}}
+	w := queue{
+		cfg: cfg, cache: cache, policy: &policies[cfg.Policy], order: policies[cfg.Policy].order(cfg, tenants),
+		byKey: make(map[laneKey]*lane), displaceable: seqHeap{order: byWorth},
+	}
 	if cache != nil {
 		w.index = newIndex(pageTokens)
 	}
 	return w
 }
 
-// needsOldest reports whether each OldestEvery-th admission goes to the oldest. FCFS takes
-// the oldest anyway; under DLPM it would break the promise to other tenants.
-func (w *queue) needsOldest() bool { return w.cfg.Policy != FCFS && w.cfg.Policy != DLPM }
-
 // ranksByCache reports whether the number of cached tokens of q matters before its turn:
 // for its rank, or because q may be long, which depends on its uncached part.
 func (w *queue) ranksByCache(q *sequence) bool {
-	return w.cache != nil && !q.wantsPrompt() && (w.cfg.Policy.usesMatches() || w.cfg.isLong(0, len(q.tokens)))
+	return w.cache != nil && !q.wantsPrompt() && (w.policy.byCache || w.cfg.isLong(0, len(q.tokens)))
 }
 
 // add links q into the list by arrival. A new sequence is the youngest. A preempted one
@@ -134,7 +131,7 @@ func (w *queue) drop(q *sequence) {
 	}
 	q.wait.older, q.wait.newer = nil, nil
 	w.size--
-	w.stale++
+	w.changes++
 	w.leaveLane(q)
 	w.keep(q)
 	w.index.drop(q)
@@ -163,10 +160,10 @@ func (w *queue) peek(q *sequence) radixcache.Match {
 
 // requeue puts q back into a lane, by the rank that its cached tokens give.
 func (w *queue) requeue(q *sequence) {
-	q.place, q.wait.treeRank = waiting, notRanked
+	q.place, q.wait.mark = waiting, 0
 	w.enterLane(q)
 	w.file(q)
-	w.stale++
+	w.changes++
 }
 
 // enterLane ranks q and adds it to its lane, which is made if it does not exist.
@@ -185,7 +182,7 @@ func (w *queue) enterLane(q *sequence) {
 	}
 	q.wait.lane = l
 	l.ranked.push(q)
-	if w.needsOldest() {
+	if w.policy.starves {
 		l.aged.push(q)
 	}
 }
@@ -198,7 +195,7 @@ func (w *queue) leaveLane(q *sequence) {
 		return
 	}
 	l.ranked.remove(q)
-	if w.needsOldest() {
+	if w.policy.starves {
 		l.aged.remove(q)
 	}
 	q.wait.lane = nil

@@ -22,7 +22,7 @@ func (r *runningSet) growth(q *sequence) int {
 // newcomer may preempt do not count, so the sum depends on newcomer. Under other policies
 // the sum is computed once in a pass.
 func (r *runningSet) reserve(newcomer *sequence) int {
-	if r.cfg.Policy != Priority {
+	if !r.cfg.byPriority() {
 		if r.reserved < 0 {
 			r.reserved = 0
 			for _, q := range r.all {

@@ -77,7 +77,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 	}
 	s.budget.cfg = &s.cfg
 	s.budget.time = predict.NewSteps(info.Cost, cfg.ITLTarget, cfg.Tiers != nil)
-	s.accounts = accounts.New(accounts.Config{Rounds: cfg.Policy == DLPM, Quantum: cfg.Quantum, MaxDebtors: cfg.MaxDebtors, DebtAge: cfg.DebtAge})
+	s.accounts = accounts.New(accounts.Config{Quantum: cfg.Quantum, MaxDebtors: cfg.MaxDebtors, DebtAge: cfg.DebtAge})
 	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache, s.accounts)
 	return s, nil
 }

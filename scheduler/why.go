@@ -130,7 +130,7 @@ type view struct {
 // view finds the answers that all waiting samples share.
 func (s *Scheduler) view() view {
 	v := view{s: s, lastLong: s.cfg.lastLong(s.running.prefilling), supply: s.room.supply(&demand{})}
-	if b := s.queue.blocked; b != nil && !s.queue.excluded(b) && s.queue.hasTurn(b) {
+	if b := s.queue.blocked; b != nil && !s.queue.excluded(b) && s.queue.order.hasTurn(&s.queue, b) {
 		v.blocked = b
 	}
 	return v

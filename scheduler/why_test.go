@@ -28,7 +28,7 @@ func plainWait(s *Scheduler, q *sequence) Wait {
 		w.Cause = AwaitsLong
 	case len(s.room.slots) == 0:
 		w.Cause = AwaitsSlot
-	case b != nil && b != q && !s.queue.excluded(b) && s.queue.hasTurn(b):
+	case b != nil && b != q && !s.queue.excluded(b) && s.queue.order.hasTurn(&s.queue, b):
 		w.Cause, w.Behind = AwaitsReserved, b.req.ID
 	default:
 		s.running.reserved = -1

@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
-// Accounts are the tenants. With Config.Rounds each tenant has a position: the tokens that it was
+// Accounts are the tenants. With rounds, each tenant has a position: the tokens that it was
 // charged, on a line divided into rounds of w·r tokens, where r is half a quantum and w its
 // weight. Among the tenants that could be served now, one in the lowest round goes next.
 // The highest round chosen so far is the current one.
@@ -49,14 +49,12 @@ type Accounts struct {
 	known   map[string]*Tenant // by name: open, or resting
 	resting resting            // subset of known, without open requests
 	round   int64              // the current one
+	rounds  bool               // see KeepRounds
 	fault   planted.Fault
 }
 
 // Config says how long accounts without open requests are kept.
 type Config struct {
-	// Rounds turns rounds on: without it tenants have no positions, and an account is closed
-	// with its last sample.
-	Rounds bool
 	// Quantum, MaxDebtors and DebtAge are those of scheduler.Config.
 	Quantum, MaxDebtors int
 	DebtAge             time.Duration
@@ -69,6 +67,10 @@ func New(cfg Config) *Accounts {
 
 // Plant puts a fault into a that package schedtest must find.
 func (a *Accounts) Plant(fault planted.Fault) { a.fault = fault }
+
+// KeepRounds turns rounds on, before the first account is made. Without them tenants have no
+// positions, and an account is closed with its last sample.
+func (a *Accounts) KeepRounds() { a.rounds = true }
 
 // Known returns the account of a tenant, nil if there is none.
 func (a *Accounts) Known(name string) *Tenant { return a.known[name] }
@@ -108,7 +110,7 @@ func (a *Accounts) Lift(t *Tenant) {
 // Left returns how many tokens t may still be charged before it passes the end of the
 // current round; negative if t is beyond it. Without rounds it returns 0.
 func (a *Accounts) Left(t *Tenant) int64 {
-	if !a.cfg.Rounds {
+	if !a.rounds {
 		return 0
 	}
 	return (a.round+1)*t.share - max(t.position, a.start(t))
@@ -142,7 +144,7 @@ func (a *Accounts) Rest(now time.Duration, t *Tenant) {
 	if t.Open > 0 {
 		return
 	}
-	if !a.cfg.Rounds || a.fault == planted.ForgiveDebts {
+	if !a.rounds || a.fault == planted.ForgiveDebts {
 		delete(a.known, t.Name)
 		return
 	}
