@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // cli is the tree of commands.
@@ -138,7 +139,17 @@ func meant(err *kong.ParseError) string {
 // vars are the values of ${} in the tags of flags.
 var vars = kong.Vars{
 	"evictions": either(texts(radixcache.Policies())),
+	"policies":  either(abouts(scheduler.Policies())),
 	"backends":  strings.Join(backends.Names(), ","),
+}
+
+// abouts returns the descriptions of policies.
+func abouts(policies []scheduler.Policy) []string {
+	var all []string
+	for _, p := range policies {
+		all = append(all, p.About())
+	}
+	return all
 }
 
 // texts returns the names of values.

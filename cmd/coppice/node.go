@@ -25,7 +25,7 @@ type nodeFlags struct {
 	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
 	StepTokens int              `name:"step-tokens" default:"128" min:"1" help:"Token budget of a step. Smaller steps make output steadier beside long prompts. The default of serve is 640 (128 without --itl-target, 2048 on cuda and sim), or twice --max-running if that is more."`
 	Inflight   int              `default:"1" help:"Steps in flight: 2 plans a step while the previous one runs; a stop then takes effect one step later."`
-	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: fcfs, lpm (longest cached prefix), dfs-weight (depth first, subtrees with most requests), lof (longest output limit), hrrn (highest ratio of waiting time to length), random, priority or dlpm (lpm with fair shares of tenants; the default of serve with --api-key-file)."`
+	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: ${policies}. The default of serve with --api-key-file is dlpm."`
 	Threads    int              `default:"0" help:"Compute threads. Default: one per processor."`
 	gpuFlags
 

@@ -11,7 +11,7 @@ import (
 // schedCmd is coppice bench sched; see bench.PlaySched.
 type schedCmd struct {
 	bench.SchedConfig
-	Policy scheduler.Policy `default:"lpm" help:"Order of waiting requests: fcfs, lpm, dfs-weight, lof, hrrn, random, priority or dlpm."`
+	Policy scheduler.Policy `default:"lpm" help:"Order of waiting requests: ${policies}."`
 	Seed   uint64           `default:"7" help:"Seed of the prompts."`
 	JSON   bool             `name:"json" help:"Print one JSON object instead of the table."`
 }
