@@ -35,7 +35,7 @@ func (w *queue) full() error {
 // AddOrDisplace must not end a waiting request for one that would then be refused for
 // another reason.
 func (s *Scheduler) admissible(req *Request) (limit int, err error) {
-	if limit, err = validate(&s.cfg, &s.info, req); err != nil {
+	if limit, err = s.cfg.checkRequest(&s.info, req); err != nil {
 		return 0, err
 	}
 	if _, dup := s.open[req.ID]; dup {

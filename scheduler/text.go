@@ -29,10 +29,10 @@ type text struct {
 	promptTop      [][]engine.TokenLogprob // for the same positions, if asked for
 }
 
-// validateShape checks the constraints of a request on the text of its outputs.
-func validateShape(cfg *Config, info *engine.Info, req *Request) error {
+// checkText checks the constraints of a request on the text of its outputs.
+func (c *Config) checkText(info *engine.Info, req *Request) error {
 	switch {
-	case req.Stops != nil && cfg.Vocabulary == nil:
+	case req.Stops != nil && c.Vocabulary == nil:
 		return refuse("Stops", ErrInvalid, "Stops need Config.Vocabulary")
 	case req.Format != nil && req.Format.Vocabulary().Size() != info.Vocab:
 		return refuse("Format", ErrInvalid, "Format is compiled for %d tokens, the vocabulary has %d", req.Format.Vocabulary().Size(), info.Vocab)

@@ -7,11 +7,11 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// validate checks the parts of a request that do not depend on time, and returns its output
+// checkRequest checks the parts of a request that do not depend on time, and returns its output
 // limit. A request that passes can run to its end on an otherwise empty pool. For example,
 // with 100 pages of 16 tokens and 200 pinned tokens, prompt and output may have 1,401
 // tokens together: the last one is never run.
-func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err error) {
+func (c *Config) checkRequest(info *engine.Info, req *Request) (maxTokens int, err error) {
 	n := len(req.Prompt)
 	if n == 0 {
 		return 0, refuse("Prompt", ErrEmptyPrompt, "give at least one token")
@@ -20,7 +20,7 @@ func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err 
 		return 0, refuse("Prompt", ErrPromptTooLong, "%d tokens, the model has %d positions", n, info.MaxPositions)
 	}
 	// Pinned prefixes never make room.
-	poolTokens := cfg.poolPages(info.NumPages)*info.PageTokens - cfg.PinnedTokens
+	poolTokens := c.poolPages(info.NumPages)*info.PageTokens - c.PinnedTokens
 	if n > poolTokens {
 		return 0, refuse("Prompt", ErrTooLarge, "%d prompt tokens, the pool holds %d", n, poolTokens)
 	}
@@ -38,8 +38,8 @@ func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err 
 		return 0, refuse("PublicTokens", ErrInvalid, "PublicTokens is %d, want 0 (none) or more", req.PublicTokens)
 	case len(req.StopTokens) > maxStopTokens:
 		return 0, refuse("StopTokens", ErrInvalid, "%d StopTokens, want at most %d", len(req.StopTokens), maxStopTokens)
-	case req.Samples < 0 || req.Samples > cfg.MaxSamples:
-		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, cfg.MaxSamples)
+	case req.Samples < 0 || req.Samples > c.MaxSamples:
+		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, c.MaxSamples)
 	case req.Deadline < 0:
 		return 0, refuse("Deadline", ErrInvalid, "Deadline is %v, want 0 (none) or more", req.Deadline)
 	case req.QueueTimeout < 0:
@@ -48,7 +48,7 @@ func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err 
 	if err := validMedia(req); err != nil {
 		return 0, err
 	}
-	if err := validateShape(cfg, info, req); err != nil {
+	if err := c.checkText(info, req); err != nil {
 		return 0, err
 	}
 	// The last output token is sampled and never run, so it needs neither position nor
@@ -66,7 +66,7 @@ func validate(cfg *Config, info *engine.Info, req *Request) (maxTokens int, err 
 	}
 	maxTokens = req.MaxTokens
 	if maxTokens == 0 {
-		maxTokens = min(cfg.DefaultMaxTokens, modelRoom, poolRoom)
+		maxTokens = min(c.DefaultMaxTokens, modelRoom, poolRoom)
 	}
 	if req.MinTokens < 0 || req.MinTokens > maxTokens {
 		return 0, refuse("MinTokens", ErrInvalid, "MinTokens is %d, want 0 to the output limit, %d", req.MinTokens, maxTokens)
