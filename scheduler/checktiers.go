@@ -28,7 +28,7 @@ func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 		}
 		return nil
 	}
-	for id, a := range fs.reading { // any order: only checks
+	for id, a := range fs.tiers.reading { // any order: only checks
 		if err := own(a.pages, 0); err != nil {
 			return err
 		}
@@ -47,15 +47,15 @@ func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 			}
 		}
 	}
-	if held != fs.held || coming != fs.coming {
-		return fmt.Errorf("scheduler: %d pages are held for reads, %d for reads in flight; counted %d and %d", held, coming, fs.held, fs.coming)
+	if held != fs.tiers.held || coming != fs.tiers.coming {
+		return fmt.Errorf("scheduler: %d pages are held for reads, %d for reads in flight; counted %d and %d", held, coming, fs.tiers.held, fs.tiers.coming)
 	}
 	for _, q := range fs.keepers {
 		if q.place != waiting && q.place != following || q.fetch.pin == radixcache.Root {
 			return fmt.Errorf("scheduler: request %d at place %d keeps a fetched prefix at node %d", q.req.ID, q.place, q.fetch.pin)
 		}
 	}
-	return fs.checkResidents()
+	return fs.tiers.checkResidents()
 }
 
 // checkResidents checks that the policy knows each resident, and that its pages are in the tree and

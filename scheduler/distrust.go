@@ -44,14 +44,14 @@ func (x *prefixes) discardBelow(q *sequence) {
 		return
 	}
 	x.fetches.distrust(q)
-	for _, e := range x.fetches.layout.AppendExtents(nil, q.req.Namespace, q.tokens, q.req.Media) {
+	for _, e := range x.fetches.tiers.layout.AppendExtents(nil, q.req.Namespace, q.tokens, q.req.Media) {
 		if e.Start+len(e.Tokens) <= q.cache.first {
 			continue
 		}
-		for _, k := range x.fetches.policy.Parts(&e, nil) {
-			x.fetches.discard(k)
+		for _, k := range x.fetches.tiers.policy.Parts(&e, nil) {
+			x.fetches.tiers.discard(k)
 		}
-		x.fetches.discard(e.Key)
+		x.fetches.tiers.discard(e.Key)
 	}
 }
 
@@ -67,7 +67,7 @@ func (fs *fetches) distrust(q *sequence) {
 		for i := range r.fetch.parts[r.fetch.next:] {
 			p := &r.fetch.parts[r.fetch.next+i]
 			// A read that has not begun never will: the policy takes it out of its queue.
-			if a := fs.reading[p.Move]; p.end() > q.cache.first && (a == nil || a.begun) {
+			if a := fs.tiers.reading[p.Move]; p.end() > q.cache.first && (a == nil || a.begun) {
 				fs.giveUp(r, p)
 			}
 		}
@@ -83,7 +83,7 @@ func (x *prefixes) vouch(q *sequence) {
 		x.cache.Trust(q.table.pin)
 	}
 	if x.fetches != nil && x.cfg.Tiers.Mode == tiering.Through && q.done >= q.target && !x.flushedSince(q) {
-		x.fetches.computed(q, q.done, false)
+		x.fetches.tiers.computed(q, q.done, false)
 	}
 }
 

@@ -19,7 +19,8 @@ const maxAhead = 8
 // fetches starts and ends the fetches of waiting sequences: reads of prefixes from lower
 // tiers.
 type fetches struct {
-	*tiers
+	tiers    *tiers
+	room     *room
 	prefixes *prefixes
 	queue    *queue
 	running  *runningSet
@@ -149,7 +150,7 @@ func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahea
 	if q.wantsPrompt() || m.Distrusted {
 		return false
 	}
-	f, layout := q.fetched(), &fs.layout
+	f, layout := q.fetched(), &fs.tiers.layout
 	if f.tried {
 		return false
 	}
@@ -160,9 +161,9 @@ func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahea
 	if i >= len(f.extents) {
 		return false
 	}
-	tokens := fs.policy.Worth(now, f.extents[i:], m.Tokens)
+	tokens := fs.tiers.policy.Worth(now, f.extents[i:], m.Tokens)
 	pages := (f.extents[i].Start + tokens - m.Tokens) / layout.PageTokens
-	if tokens == 0 || pages <= 0 || ahead && (fs.held+pages > fs.room.lease.Capacity()/4 || fs.queue.blocked != nil) {
+	if tokens == 0 || pages <= 0 || ahead && (fs.tiers.held+pages > fs.room.lease.Capacity()/4 || fs.queue.blocked != nil) {
 		return false
 	}
 	if !fs.room.spares(m, pages, fs.running.reserve(q)) {
@@ -192,7 +193,7 @@ func (fs *fetches) leaderOf(q *sequence, have int) (leader *sequence, until int)
 	if len(fs.waiting) == 0 || q.fetch != nil && (q.fetch.followed || q.fetch.tried) {
 		return nil, 0
 	}
-	most, size := q.tokens[:q.matchable()], fs.layout.PageTokens
+	most, size := q.tokens[:q.matchable()], fs.tiers.layout.PageTokens
 	for _, r := range fs.waiting {
 		known := r.tokens[:r.fetch.parts[len(r.fetch.parts)-1].end()]
 		if have+size > min(len(known), len(most)) || known[have] != most[have] {
@@ -212,11 +213,11 @@ func (fs *fetches) leaderOf(q *sequence, have int) (leader *sequence, until int)
 // reports whether that worked. It may fail because making room has evicted from a tier what
 // should be read, or because another sequence reads the same extent already.
 func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bool {
-	f, size := q.fetch, fs.layout.PageTokens
+	f, size := q.fetch, fs.tiers.layout.PageTokens
 	f.parts, f.next, f.until = f.parts[:0], 0, 0
 	fs.waiting = append(fs.waiting, q)
 	good := true
-	for _, p := range fs.policy.Want(now, q.fetchID(), xs, f.adopted, nil) {
+	for _, p := range fs.tiers.policy.Want(now, q.fetchID(), xs, f.adopted, nil) {
 		pages := make([]kv.PageID, 0, p.Tokens/size)
 		for at := p.Start; at < p.Start+p.Tokens; at += size {
 			if at < f.adopted {
@@ -224,14 +225,14 @@ func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bo
 			}
 		}
 		f.parts = append(f.parts, part{Part: p})
-		if fs.reading[p.Move] != nil {
+		if fs.tiers.reading[p.Move] != nil {
 			good = false // another sequence's read
 			break
 		}
 		if pages, good = fs.room.lease.Hold(p.Tokens/size-len(pages), pages); !good {
 			break
 		}
-		fs.holdFor(p.Move, q, pages)
+		fs.tiers.holdFor(p.Move, q, pages)
 		f.until = max(f.until, p.Deadline)
 	}
 	if good = good && len(f.parts) > 0; !good {
@@ -244,14 +245,14 @@ func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bo
 // sequence that waits for them. If no sequence waits for them, or the Read failed, the
 // pages are released.
 func (fs *fetches) read(id tiering.MoveID, err error) {
-	a := fs.reading[id]
+	a := fs.tiers.reading[id]
 	if a == nil {
 		return
 	}
-	delete(fs.reading, id)
-	fs.coming -= count(a.pages)
+	delete(fs.tiers.reading, id)
+	fs.tiers.coming -= count(a.pages)
 	if a.q == nil || err != nil {
-		fs.release(a.pages)
+		fs.tiers.release(a.pages)
 		return
 	}
 	parts := a.q.fetch.parts
@@ -262,19 +263,19 @@ func (fs *fetches) read(id tiering.MoveID, err error) {
 // tick handles the passing of time: conversations become idle, and fetches reach their
 // deadline.
 func (fs *fetches) tick(now time.Duration) {
-	fs.now = now
-	fs.wake(now)
+	fs.tiers.now = now
+	fs.tiers.wake(now)
 	fs.settle()
 }
 
 // settle adopts the extents that have arrived, and ends fetches that bring nothing more:
 // all has arrived, a read failed or can no longer begin, or the deadline has passed.
 func (fs *fetches) settle() {
-	fs.policy.Lapse(fs.now)
+	fs.tiers.policy.Lapse(fs.tiers.now)
 	for i := 0; i < len(fs.waiting); i++ {
 		q := fs.waiting[i]
 		fs.adopt(q)
-		if _, waits := fs.policy.Arrived(q.fetchID()); waits && fs.now < q.fetch.until {
+		if _, waits := fs.tiers.policy.Arrived(q.fetchID()); waits && fs.tiers.now < q.fetch.until {
 			if len(q.wait.follow.followers) > 0 {
 				fs.queue.release(q, q.fetch.adopted, false)
 			}
@@ -311,8 +312,8 @@ func (fs *fetches) letGo(q *sequence) {
 		fs.giveUp(q, &f.parts[f.next+i])
 	}
 	f.parts, f.next = nil, 0
-	fs.policy.Forget(q.fetchID())
-	fs.collect()
+	fs.tiers.policy.Forget(q.fetchID())
+	fs.tiers.collect()
 }
 
 // giveUp releases the pages of a part of q's fetch that is not adopted: those of a part that
@@ -320,18 +321,18 @@ func (fs *fetches) letGo(q *sequence) {
 // progress still writes to its pages, so those are released when it ends.
 func (fs *fetches) giveUp(q *sequence, p *part) {
 	if p.arrived {
-		fs.release(p.pages)
+		fs.tiers.release(p.pages)
 		p.pages, p.arrived = nil, false
 		return
 	}
-	a := fs.reading[p.Move]
+	a := fs.tiers.reading[p.Move]
 	if a == nil || a.q != q {
 		return
 	}
 	if a.q = nil; !a.begun {
-		delete(fs.reading, p.Move)
-		fs.coming -= count(a.pages)
-		fs.release(a.pages)
+		delete(fs.tiers.reading, p.Move)
+		fs.tiers.coming -= count(a.pages)
+		fs.tiers.release(a.pages)
 	}
 }
 
@@ -339,7 +340,7 @@ func (fs *fetches) giveUp(q *sequence, p *part) {
 // parts that have arrived, in order, and stops at the first one that has not. The tree
 // holds media as wholes, so a part that ends within a medium waits for the next one.
 func (fs *fetches) adopt(q *sequence) {
-	f, l, size := q.fetch, fs.room, fs.layout.PageTokens
+	f, l, size := q.fetch, fs.room, fs.tiers.layout.PageTokens
 	for f.next < len(f.parts) && f.parts[f.next].arrived {
 		upto := f.next
 		for upto < len(f.parts) && f.parts[upto].arrived && q.wholeMedia(f.parts[upto].end()) != f.parts[upto].end() {
@@ -359,7 +360,7 @@ func (fs *fetches) adopt(q *sequence) {
 		}
 		for i := f.next; i <= upto; i++ {
 			lent = append(lent, f.parts[i].pages...)
-			fs.held -= count(f.parts[i].pages)
+			fs.tiers.held -= count(f.parts[i].pages)
 			f.parts[i].pages = nil
 		}
 		pin, freed := l.cache.ExtendHashed(f.pin, key, fs.knownHashes(q, upto), lent, l.freed[:0])
@@ -380,13 +381,13 @@ func (fs *fetches) adopt(q *sequence) {
 // knownHashes returns the hashes of q's first blocks that the tree or the events of lower
 // tiers have already, at most up to the end of part upto.
 func (fs *fetches) knownHashes(q *sequence, upto int) []kv.BlockHash {
-	if !fs.hashedAlike(q) {
+	if !fs.tiers.hashedAlike(q) {
 		return nil
 	}
 	f := q.fetch
-	hashes := fs.hashes(q, f.pin, f.adopted)
+	hashes := fs.tiers.hashes(q, f.pin, f.adopted)
 	for _, p := range f.parts[f.next : upto+1] {
-		hashes = fs.blocks.appendKnown(hashes, &f.extents[p.Start/fs.layout.ExtentTokens()], p.end())
+		hashes = fs.tiers.blocks.appendKnown(hashes, &f.extents[p.Start/fs.tiers.layout.ExtentTokens()], p.end())
 	}
 	return hashes
 }
@@ -399,9 +400,9 @@ func (fs *fetches) adopted(q *sequence, upto int, pages []kv.PageID) {
 	for i := f.next; i <= upto; i++ {
 		p := &f.parts[i]
 		f.spans = append(f.spans, span{p.From, max(p.Start, f.adopted), p.end()})
-		x := f.extents[p.Start/fs.layout.ExtentTokens()]
-		if len(x.Tokens) == p.Tokens && !slices.Contains(pages[p.Start/fs.layout.PageTokens:p.end()/fs.layout.PageTokens], kv.NoPage) {
-			fs.register([]mempool.Extent{x}, pages, fs.hashes(q, q.fetch.pin, p.end()))
+		x := f.extents[p.Start/fs.tiers.layout.ExtentTokens()]
+		if len(x.Tokens) == p.Tokens && !slices.Contains(pages[p.Start/fs.tiers.layout.PageTokens:p.end()/fs.tiers.layout.PageTokens], kv.NoPage) {
+			fs.tiers.register([]mempool.Extent{x}, pages, fs.tiers.hashes(q, q.fetch.pin, p.end()))
 		}
 	}
 }
@@ -420,7 +421,7 @@ func (fs *fetches) admitted(q *sequence) {
 			f.cached[x.tier] += n
 			fs.hits[x.tier] += uint64(n)
 		}
-		fs.used(f.extents, q.computed)
+		fs.tiers.used(f.extents, q.computed)
 	}
 	f.extents, f.spans, f.parts, f.tried, f.followed = nil, nil, nil, false, false
 }
@@ -474,8 +475,8 @@ func (fs *fetches) drop() {
 // nextWake returns the time of the next deadline of a fetch or the next idle conversation,
 // and false if there is neither.
 func (fs *fetches) nextWake() (at time.Duration, some bool) {
-	if len(fs.idle) > 0 {
-		at, some = fs.idle[0].at, true
+	if len(fs.tiers.idle) > 0 {
+		at, some = fs.tiers.idle[0].at, true
 	}
 	for _, q := range fs.waiting {
 		if !some || q.fetch.until < at {

@@ -34,7 +34,7 @@ func (fs *fetches) giveWay(n int) bool {
 // ending counts the pages that come free when reads in flight end: those of reads for which
 // no sequence waits.
 func (fs *fetches) ending() (n int) {
-	for _, a := range fs.reading { // a sum, in any order
+	for _, a := range fs.tiers.reading { // a sum, in any order
 		if a.q == nil {
 			n += count(a.pages)
 		}

@@ -72,7 +72,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 	s.running = runningSet{cfg: &s.cfg, lengths: &s.lengths, pageTokens: info.PageTokens}
 	s.prefixes = prefixes{cfg: &s.cfg, cache: s.cache, room: &s.room, queue: &s.queue, running: &s.running, plans: &s.plans}
 	if tiers != nil {
-		s.fetches = &fetches{tiers: tiers, prefixes: &s.prefixes, queue: &s.queue, running: &s.running}
+		s.fetches = &fetches{tiers: tiers, room: &s.room, prefixes: &s.prefixes, queue: &s.queue, running: &s.running}
 		s.prefixes.fetches = s.fetches
 	}
 	s.budget.cfg = &s.cfg

@@ -156,7 +156,7 @@ func (t *tiers) busy() bool { return len(t.due) > 0 || t.policy.Busy() }
 // metrics returns the counters of each tier.
 func (fs *fetches) metrics() (all [kv.Tiers]TierMetrics) {
 	for i := range all {
-		c := fs.policy.Stats(kv.Tier(i))
+		c := fs.tiers.policy.Stats(kv.Tier(i))
 		all[i] = TierMetrics{
 			HeldBytes: c.HeldBytes, Extents: c.Extents, HitTokens: fs.hits[i], Reads: c.Reads, Writes: c.Writes,
 			ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes, ReadNanos: c.ReadNanos, Errors: c.Errors, Lost: c.Lost,
