@@ -58,8 +58,8 @@ func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 	return fs.tiers.checkResidents()
 }
 
-// checkResidents checks that the policy knows each resident, and that its pages are in the tree and
-// in byPage.
+// checkResidents checks that the residents are the extents that the device has by the policy, and
+// that their pages are in the tree and in byPage.
 func (t *tiers) checkResidents() error {
 	pages := 0
 	for k, r := range t.residents { // any order: only checks
@@ -81,5 +81,5 @@ func (t *tiers) checkResidents() error {
 	if pages != 0 {
 		return fmt.Errorf("scheduler: extents have %d pages more than byPage", pages)
 	}
-	return t.policy.Check()
+	return t.policy.Check(len(t.residents))
 }

@@ -268,3 +268,29 @@ func TestFailedTailIsDropped(t *testing.T) {
 		t.Errorf("moves %v, want the drop of the tail", got)
 	}
 }
+
+// TestExtentsAfterFail checks that after Fail, and after Drain, no extent counts as on the device
+// until a request computes or reads it again, and that the extent can then be written.
+func TestExtentsAfterFail(t *testing.T) {
+	for _, drain := range []bool{false, true} {
+		h := newShelf(t, tiering.Config{Mode: tiering.Selective, Uses: 2}, 60, 2)
+		h.add(1, seq(0, 100), 4)
+		h.run()
+		h.s.Fail(h.now, errRow, nil)
+		if drain {
+			pages := h.s.Drain(nil)
+			h.s.Grant(pages[:h.s.Want()], 0)
+		}
+		if err := h.s.Check(); err != nil {
+			t.Error(err)
+		}
+		var moves []string
+		for id := RequestID(2); id < 6; id++ {
+			h.add(id, seq(0, 100+10*int(id)), 4)
+			moves = append(moves, h.run()...)
+		}
+		if !slices.Contains(moves, "write [0,32)") {
+			t.Errorf("drained %v: moves %v", drain, moves)
+		}
+	}
+}

@@ -1,9 +1,11 @@
 package scheduler
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -431,8 +433,15 @@ func (t *tiers) plan(p *Plan) {
 	t.due, t.after = t.due[:0], t.after[:0]
 }
 
-// drop ends all moves as failed: the device is lost, or the scheduler is drained.
+// drop ends all moves as failed: the device is lost, or the scheduler is drained. No extent counts
+// as on the device from then on, also where its pages stay in the tree: the policy would else begin
+// writes of extents whose pages are not known.
 func (t *tiers) drop() {
+	for _, r := range slices.SortedFunc(maps.Values(t.residents), func(a, b *resident) int {
+		return cmp.Or(cmp.Compare(b.start, a.start), bytes.Compare(a.key[:], b.key[:]))
+	}) {
+		t.removed = t.policy.Evicted(r.key, t.removed[:0])
+	}
 	for _, a := range t.reading {
 		t.release(a.pages)
 	}

@@ -41,7 +41,7 @@ func TestFoundWrong(t *testing.T) {
 	if n := p.Worth(now, xs, 0); n != 32 {
 		t.Errorf("%d tokens would be read that another process has written, want 32", n)
 	}
-	if err := p.Check(); err != nil || p.Busy() {
+	if err := p.Check(p.tiers[kv.TierDevice].index.Len()); err != nil || p.Busy() {
 		t.Errorf("%v, busy %v", err, p.Busy())
 	}
 }

@@ -409,8 +409,12 @@ func (p *Policy) forget(k mempool.Key) {
 }
 
 // Check returns an error unless, in every tier, the reserved bytes are those of the writes queued
-// and in flight, the counts of moves are right, and the quota is not exceeded.
-func (p *Policy) Check() error {
+// and in flight, the counts of moves are right, and the quota is not exceeded. device is the number
+// of extents that the owner knows on the device; it must be the policy's.
+func (p *Policy) Check(device int) error {
+	if n := p.tiers[kv.TierDevice].index.Len(); n != device {
+		return fmt.Errorf("tiering: %d extents are on the device, the owner knows %d", n, device)
+	}
 	var moves [kv.Tiers]int
 	var kinds [kv.Tiers][Drop]int
 	for _, m := range p.flights {

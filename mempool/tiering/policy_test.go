@@ -271,7 +271,7 @@ func TestReadDuringWrite(t *testing.T) {
 			t.Errorf("%v: %d tokens, waiting %v", failed, tokens, waiting)
 		}
 		p.Forget(1)
-		if err := p.Check(); err != nil || p.Busy() {
+		if err := p.Check(p.tiers[kv.TierDevice].index.Len()); err != nil || p.Busy() {
 			t.Error(err, p.Busy())
 		}
 	}

@@ -268,7 +268,7 @@ func (w *world) do(m Move, fault bool) error {
 }
 
 func (w *world) check() {
-	if err := w.p.Check(); err != nil {
+	if err := w.p.Check(w.p.tiers[kv.TierDevice].index.Len()); err != nil {
 		w.t.Fatal(err)
 	}
 	for _, c := range w.p.Changes(nil) {
