@@ -71,7 +71,7 @@ func TestNamesOfEnums(t *testing.T) {
 	if err := p.UnmarshalText([]byte("best")); err == nil || !strings.Contains(err.Error(), `"best"`) || !strings.Contains(err.Error(), "cost-aware") {
 		t.Errorf("policy best: %v", err)
 	}
-	for want, got := range map[string]fmt.Stringer{"policy(99)": Policy(99), "reason(9)": Reason(9), "why(9)": Why(9), "quota": ByQuota, "evicted": WhyEvicted} {
+	for want, got := range map[string]fmt.Stringer{"policy(99)": Policy(99), "reason(9)": Reason(9), "why(9)": Why(9), "quota": ByQuota, "evicted": WhyEvicted, "flushed": WhyFlushed} {
 		if got.String() != want {
 			t.Errorf("%q, want %q", got, want)
 		}

@@ -1,9 +1,6 @@
 package radixcache
 
-import (
-	"github.com/coppice-llm/coppice/internal/enum"
-	"github.com/coppice-llm/coppice/kv"
-)
+import "github.com/coppice-llm/coppice/internal/enum"
 
 // Why is the reason why a match ended where it did.
 type Why uint8
@@ -14,12 +11,11 @@ const (
 	WhyUnaligned             // some page of the tree shares only a part of the next page
 	WhyNever                 // the tree never held the next page, or its removal was forgotten
 	WhyEvicted               // the tree held the next page, and removed it
-	WhyElsewhere             // another namespace holds more of the key
 	WhyDistrusted            // the tree holds the next page, but distrusts it
 	WhyFlushed               // the tree has not held the next page since the latest Flush; it may have before
 )
 
-var whyNames = enum.New[Why]("radixcache", "why", "whole", "unaligned", "never stored", "evicted", "other namespace", "distrusted", "flushed")
+var whyNames = enum.New[Why]("radixcache", "why", "whole", "unaligned", "never stored", "evicted", "distrusted", "flushed")
 
 // String returns the reason in words, such as "never stored".
 func (w Why) String() string { return whyNames.Name(w) }
@@ -37,17 +33,13 @@ type Explanation struct {
 	Policy Policy
 	Ago    uint64
 	Unused uint64
-
-	// Set with WhyElsewhere: the namespace that holds most of the key, and the number
-	// of the key's tokens that it holds, in whole pages.
-	Namespace       kv.Namespace
-	NamespaceTokens int
 }
 
-// Explain returns how many tokens of a key match, and why not more. It changes nothing.
-// It remembers 4,096 removals at most: a later removal may overwrite an earlier one with
-// the same hash. It ignores the part of a key from the first medium on that is not in the
-// tree. Cost: a match in each namespace.
+// Explain returns how many tokens of a key match, and why not more. It changes nothing,
+// and does not depend on what other namespaces hold, except in a public prefix: the result
+// may be shown to the key's tenant. It remembers 4,096 removals at most: a later removal may overwrite an
+// earlier one with the same hash. It ignores the part of a key from the first medium on
+// that is not in the tree. Cost: that of Match.
 func (c *Cache) Explain(key Key) Explanation {
 	m := c.Match(key)
 	e := Explanation{Tokens: m.Tokens, PartialTokens: m.Partial.Tokens, Policy: c.Config().Policy}
@@ -64,19 +56,6 @@ func (c *Cache) Explain(key Key) Explanation {
 	r.tokens, r.public = c.read(&key)
 	if g := c.ghostOf(m, &r); g != nil {
 		e.Why, e.Reason, e.Ago, e.Unused = WhyEvicted, g.reason, c.clock-g.clock, g.clock-g.stamp
-		return e
-	}
-	for sk, sp := range c.alive {
-		if sk.anchor != Root || sk.ns == key.Namespace {
-			continue
-		}
-		other := route{tokens: r.tokens, ns: &sp.ns}
-		cur, _ := c.follow(cursor{node: sp.root}, &other, len(other.tokens), false)
-		if cur.tokens > max(e.Tokens, e.NamespaceTokens) || cur.tokens == e.NamespaceTokens && cur.tokens > e.Tokens && before(sk.ns, e.Namespace) {
-			e.Why, e.Namespace, e.NamespaceTokens = WhyElsewhere, sk.ns, cur.tokens
-		}
-	}
-	if e.Why == WhyElsewhere {
 		return e
 	}
 	switch {

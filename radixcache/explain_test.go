@@ -24,8 +24,8 @@ func TestExplain(t *testing.T) {
 	explain(x, Explanation{Tokens: 2, PartialTokens: 1, Why: WhyUnaligned}, 1, 2, 3, 9)
 	explain(x, Explanation{Tokens: 2, Why: WhyNever}, 1, 2, 9, 9)
 	explain(x, Explanation{Why: WhyNever}, 8, 8)
-	explain(x, Explanation{Tokens: 6, Why: WhyElsewhere, Namespace: other.ns, NamespaceTokens: 8}, 1, 2, 3, 4, 5, 6, 7, 8)
-	explain(x, Explanation{Tokens: 6, Why: WhyElsewhere, Namespace: other.ns, NamespaceTokens: 10}, 1, 2, 3, 4, 5, 6, 7, 8, 20, 20)
+	explain(x, Explanation{Tokens: 6, Why: WhyNever}, 1, 2, 3, 4, 5, 6, 7, 8)
+	explain(x, Explanation{Tokens: 6, Why: WhyNever}, 1, 2, 3, 4, 5, 6, 7, 8, 20, 20)
 
 	x.c.Expire(0, nil)
 	x.c.clock += 5
@@ -36,7 +36,7 @@ func TestExplain(t *testing.T) {
 	explain(x, Explanation{Tokens: 4, PartialTokens: 0, Why: WhyNever}, 1, 2, 3, 4, 9, 9)
 	x.c.Expire(2*time.Minute, nil)
 	explain(third, Explanation{Why: WhyEvicted, Reason: ByAge, Unused: 6}, 1, 2, 3, 4)
-	explain(checker{t, x.c, kv.Namespace{Salt: "d"}}, Explanation{Why: WhyElsewhere, NamespaceTokens: 2}, 1, 2)
+	explain(checker{t, x.c, kv.Namespace{Salt: "d"}}, Explanation{Why: WhyNever}, 1, 2)
 	x.c.Flush()
 	explain(third, Explanation{Why: WhyFlushed}, 1, 2, 3, 4)
 	x.c.Evict(99, nil)

@@ -226,6 +226,3 @@ func (ss *spaces) follow(cur cursor, r *route, end int, reads bool) (cursor, Par
 func compareNamespaces(a, b kv.Namespace) int {
 	return cmp.Or(strings.Compare(a.Model, b.Model), strings.Compare(a.LoRA, b.LoRA), strings.Compare(a.Salt, b.Salt))
 }
-
-// before reports whether namespace a sorts before b.
-func before(a, b kv.Namespace) bool { return compareNamespaces(a, b) < 0 }
