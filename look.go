@@ -72,7 +72,12 @@ func (n *Node) UnpinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Tok
 // set.
 func (n *Node) HitRates(ctx context.Context, capacityTokens []int) ([]float64, error) {
 	capacityTokens = slices.Clone(capacityTokens)
-	return ask(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) []float64 { return core.HitRates(capacityTokens, nil) })
+	return ask(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) (rates []float64) {
+		if cache := core.Cache(); cache != nil {
+			rates = cache.HitRates(capacityTokens, nil)
+		}
+		return rates
+	})
 }
 
 // TreeQuery bounds the result of Node.Tree.

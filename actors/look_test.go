@@ -43,7 +43,9 @@ func (s *System) unpin(t *testing.T, tokens []kv.Token) error {
 }
 
 func (s *System) hitRates(t *testing.T, capacities ...int) ([]float64, error) {
-	return Ask(patience(t), s, func(core *scheduler.Scheduler, _ time.Duration) []float64 { return core.HitRates(capacities, nil) })
+	return Ask(patience(t), s, func(core *scheduler.Scheduler, _ time.Duration) []float64 {
+		return core.Cache().HitRates(capacities, nil)
+	})
 }
 
 func (s *System) flushCache(t *testing.T) error {

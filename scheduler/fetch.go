@@ -161,7 +161,7 @@ func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahea
 	if i >= len(f.extents) {
 		return false
 	}
-	tokens := fs.tiers.policy.Worth(now, f.extents[i:], m.Tokens)
+	_, tokens := fs.tiers.policy.Lookup(now, f.extents[i:], m.Tokens, nil)
 	pages := (f.extents[i].Start + tokens - m.Tokens) / layout.PageTokens
 	if tokens == 0 || pages <= 0 || ahead && (fs.tiers.held+pages > fs.room.lease.Capacity()/4 || fs.queue.blocked != nil) {
 		return false

@@ -80,13 +80,3 @@ func (x *prefixes) key(info *engine.Info, ns kv.Namespace, tokens []kv.Token) (r
 	}
 	return radixcache.Key{Namespace: ns, Tokens: tokens}, nil
 }
-
-// HitRates appends to dst, for each capacity in tokens, the part of prompt tokens that a
-// cache of that size would have found so far. Without Config.CurveSamples or a cache it
-// appends nothing.
-func (s *Scheduler) HitRates(capacityTokens []int, dst []float64) []float64 {
-	if s.cache == nil {
-		return dst
-	}
-	return s.cache.HitRates(capacityTokens, dst)
-}

@@ -88,7 +88,7 @@ func (s *Scheduler) Config() Config { return s.cfg }
 // Open returns the number of requests that were accepted and have not ended.
 func (s *Scheduler) Open() int { return len(s.open) }
 
-// Cache returns the prefix tree for reading: Walk, Explain, Stats. It is nil with
+// Cache returns the prefix tree for reading: Walk, Stats, HitRates. It is nil with
 // DisableCache. Only the scheduler may change it, since each page that the tree takes or
 // gives up must agree with the lease.
 func (s *Scheduler) Cache() *radixcache.Cache { return s.cache }

@@ -24,21 +24,21 @@ func TestFoundWrong(t *testing.T) {
 	p.Discard(xs[0].Key)
 	p.Begun(nil) // cancellations, which come too late
 	p.Found(kv.TierShared, xs)
-	if n := p.Worth(now, xs, 0); n > 0 {
+	if _, n := p.Lookup(now, xs, 0, nil); n > 0 {
 		t.Errorf("%d tokens would be read while their write is known to be wrong", n)
 	}
 	for _, m := range writes {
 		p.Moved(now, m.ID, nil, time.Millisecond)
 	}
 	p.Found(kv.TierShared, xs)
-	if n := p.Worth(now, xs, 0); n > 0 {
+	if _, n := p.Lookup(now, xs, 0, nil); n > 0 {
 		t.Errorf("%d tokens would be read that are to be dropped", n)
 	}
 	if got, want := kinds(p, now), []string{"drop shared-shared 1", "drop shared-shared 0"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	p.Found(kv.TierShared, xs)
-	if n := p.Worth(now, xs, 0); n != 32 {
+	if _, n := p.Lookup(now, xs, 0, nil); n != 32 {
 		t.Errorf("%d tokens would be read that another process has written, want 32", n)
 	}
 	if err := p.Check(p.tiers[kv.TierDevice].index.Len()); err != nil || p.Busy() {
@@ -57,7 +57,7 @@ func TestFoundUnwritten(t *testing.T) {
 	p.Computed(0, xs, nil)
 	p.Discard(xs[0].Key)
 	p.Found(kv.TierShared, xs)
-	if n := p.Worth(0, xs, 0); n != 16 {
+	if _, n := p.Lookup(0, xs, 0, nil); n != 16 {
 		t.Errorf("%d tokens would be read, want 16", n)
 	}
 	if got := kinds(p, 0); len(got) > 0 || p.Busy() {

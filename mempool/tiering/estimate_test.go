@@ -20,7 +20,7 @@ func TestMeasuredSpeeds(t *testing.T) {
 	now := time.Duration(0)
 	worth := func(what string, want int) {
 		t.Helper()
-		if got := p.Worth(now, xs, 0); got != want {
+		if _, got := p.Lookup(now, xs, 0, nil); got != want {
 			t.Errorf("%s: %d tokens are worth a fetch, want %d", what, got, want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestConcurrentReads(t *testing.T) {
 		for _, m := range p.Next(0, nil) {
 			p.Moved(4*time.Millisecond, m.ID, nil, 4*time.Millisecond)
 		}
-		if got := p.Worth(5*time.Millisecond, xs[:1], 0); got != c.want {
+		if _, got := p.Lookup(5*time.Millisecond, xs[:1], 0, nil); got != c.want {
 			t.Errorf("computing takes %v: %d tokens are worth a fetch, want %d", c.computing, got, c.want)
 		}
 	}
@@ -102,7 +102,7 @@ func TestStallCountsOnce(t *testing.T) {
 			t.Errorf("after %d stalls a byte is guessed to take %.1f times as long, want %v", n+1, got, want)
 		}
 	}
-	if n := p.Worth(2*time.Second, xs, 0); n != 16*leastExtents {
+	if _, n := p.Lookup(2*time.Second, xs, 0, nil); n != 16*leastExtents {
 		t.Errorf("%d tokens are worth a fetch after two stalls, want all %d", n, 16*leastExtents)
 	}
 }

@@ -40,16 +40,30 @@ type Part struct {
 	Deadline time.Duration
 }
 
-// Worth returns the number of tokens of the extents, or parts of extents, that Want would fetch
-// now, including tokens that the device has. xs and have are as for Want. It changes nothing.
-func (p *Policy) Worth(now time.Duration, xs []mempool.Extent, have int) (tokens int) {
+// Run is a run of a prompt's tokens in a tier below the device.
+type Run struct {
+	From   kv.Tier
+	Start  int // position of its first token
+	Tokens int
+}
+
+// Lookup returns dst with the runs appended in which lower tiers have the first tokens of xs, in
+// order and without a gap, each in the fastest tier that has it; a tier to which a run is being
+// written has it too. worth is the number of their first tokens that Want would fetch now,
+// including tokens that the device has. xs and have are as for Want. It changes nothing.
+func (p *Policy) Lookup(now time.Duration, xs []mempool.Extent, have int, dst []Run) (runs []Run, worth int) {
+	all := sources(p, xs)
+	for i := range all {
+		x := &all[i].extent
+		dst = append(dst, Run{all[i].tier, x.Start, len(x.Tokens)})
+	}
 	if p.flushing {
-		return 0
+		return dst, 0
 	}
-	for _, s := range p.worth(now, sources(p, xs), have) {
-		tokens += len(s.extent.Tokens)
+	for _, s := range p.worth(now, all, have) {
+		worth += len(s.extent.Tokens)
 	}
-	return tokens
+	return dst, worth
 }
 
 // Want begins to fetch extents of a request. xs are extents of its prompt, parents first. have is

@@ -11,7 +11,6 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/tiering"
-	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -222,8 +221,8 @@ func (w *world) look() {
 			w.fail("twin", "Why(%d) is %v, but the list of all waiting requests has %v", o.req.ID, why, waiting[o.req.ID])
 		}
 		w.sched.Timeline(o.req.ID)
-		if w.cache != nil {
-			w.cache.Explain(radixcache.Key{Namespace: o.req.Namespace, Tokens: o.req.Prompt})
+		if _, err := w.sched.Explain(w.clock.Now(), &o.req); err != nil && !errors.Is(err, scheduler.ErrNoCache) {
+			w.fail("twin", "Explain of request %d: %v", o.req.ID, err)
 		}
 	}
 	w.sched.Metrics()

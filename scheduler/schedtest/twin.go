@@ -4,8 +4,8 @@ import "fmt"
 
 // RunTwin runs one world twice and compares the digests step by step: a decision that depends
 // on map order, an address or a clock shows as a difference. At every turn the second run also
-// calls all read-only methods of the scheduler (Why, Timeline, Tenants, Metrics, the cache's
-// Explain), which must change nothing. The report is that of the first run.
+// calls all read-only methods of the scheduler (Why, Explain, Timeline, Tenants, Metrics),
+// which must change nothing. The report is that of the first run.
 func RunTwin(o Options) (Report, error) {
 	first, err := run(o, false)
 	if err != nil {
