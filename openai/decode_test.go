@@ -16,7 +16,7 @@ import (
 func TestDecode(t *testing.T) {
 	schemas := map[string]string{
 		"completion": "CompletionRequest", "chat": "ChatRequest",
-		"tokenize": "TokenizeRequest", "detokenize": "DetokenizeRequest", "pin": "PinRequest",
+		"tokenize": "TokenizeRequest", "detokenize": "DetokenizeRequest", "pin": "PinRequest", "explain": "ExplainRequest",
 	}
 	doc := readDocument(t)
 	doc.request = true
@@ -76,6 +76,15 @@ func decodeLine(kind, line string) (string, error) {
 			return "", err
 		}
 		return nonZero(*v), nil
+	case "explain":
+		v, err := DecodeExplain([]byte(line), Options{})
+		if err != nil {
+			return "", err
+		}
+		if v.Chat != nil {
+			return "chat " + nonZero(*v.Chat), nil
+		}
+		return "completion " + nonZero(*v.Completion), nil
 	}
 	return "", fmt.Errorf("unknown command %q", kind)
 }
@@ -233,6 +242,7 @@ func FuzzDecode(f *testing.F) {
 		DecodeTokenize(body)
 		DecodeDetokenize(body)
 		DecodePin(body)
+		DecodeExplain(body, Options{})
 	})
 }
 

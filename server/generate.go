@@ -27,13 +27,9 @@ func (c *call) completions() error {
 	}
 	reqs := make([]coppice.Request, len(ask.Prompts))
 	for i := range reqs {
-		if err := c.s.within("prompt", ask.Prompts[i].Tokens); err != nil {
+		if reqs[i], err = c.s.completionRequest(ask, i); err != nil {
 			return err
 		}
-		if err := c.s.fits("prompt", len(ask.Prompts[i].Text)); err != nil {
-			return err
-		}
-		reqs[i] = completionRequest(ask, i)
 	}
 	texts := make([]string, len(reqs))
 	if ask.Echo {
@@ -54,20 +50,41 @@ func (c *call) chatCompletions() error {
 	if err := c.accept(&ask.Params, 1); err != nil {
 		return err
 	}
-	text, plain, err := c.render(ask.Messages, ask.Options)
+	req, err := c.chatRequest(ask)
 	if err != nil {
 		return err
 	}
+	out := answer.Chat(ask, c.s.head(answer.ChatID(rand.Uint64())), c.s.cfg.Node.Tokenizer())
+	if c.s.screen.thinks {
+		out.SetReasoning(answer.OpensReasoning(req.Prompt))
+	}
+	return c.generate(&ask.Params, out, []coppice.Request{req}, []string{req.Prompt}, ask.WantsPromptTokens())
+}
+
+// completionRequest returns the request of prompt i of a completion, or an error if the prompt is
+// too long.
+func (s *Server) completionRequest(ask *openai.Completion, i int) (coppice.Request, error) {
+	if err := s.within("prompt", ask.Prompts[i].Tokens); err != nil {
+		return coppice.Request{}, err
+	}
+	if err := s.fits("prompt", len(ask.Prompts[i].Text)); err != nil {
+		return coppice.Request{}, err
+	}
+	return completionRequest(ask, i), nil
+}
+
+// chatRequest returns the request of a chat, with the rendered conversation as its prompt.
+func (c *call) chatRequest(ask *openai.Chat) (coppice.Request, error) {
+	text, plain, err := c.render(ask.Messages, ask.Options)
+	if err != nil {
+		return coppice.Request{}, err
+	}
 	if text, err = ask.CutFinal(text); err != nil {
-		return err
+		return coppice.Request{}, err
 	}
 	req := request(&ask.Params)
 	req.Prompt, req.Rendered, req.Plain = text, true, plain
-	out := answer.Chat(ask, c.s.head(answer.ChatID(rand.Uint64())), c.s.cfg.Node.Tokenizer())
-	if c.s.screen.thinks {
-		out.SetReasoning(answer.OpensReasoning(text))
-	}
-	return c.generate(&ask.Params, out, []coppice.Request{req}, []string{text}, ask.WantsPromptTokens())
+	return req, nil
 }
 
 // accept returns an error if this server can't serve a request with parameters p and this number

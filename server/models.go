@@ -49,12 +49,10 @@ func tokenizerInfo(c *call) error {
 }
 
 var (
+	// errNoEmbeddings is the answer of POST /v1/embeddings: a reason is more helpful than a 404.
 	errNoEmbeddings = openai.NewError(http.StatusBadRequest, "unsupported", "embeddings are not supported: the models here generate text")
 	errNoTokenizer  = openai.NewError(http.StatusBadRequest, "unsupported", "this server has no tokenizer: send prompts as token ids")
 )
-
-// embeddings refuses POST /v1/embeddings with a reason, which is more helpful than a 404.
-func (c *call) embeddings() error { return errNoEmbeddings }
 
 // readText reads the body of a request to /tokenize or /detokenize and decodes it with decode.
 // model returns the name of the model in the decoded request. readText fails if the node has no

@@ -47,7 +47,7 @@ func (s *Server) mount() {
 	}
 	on("/v1/completions", post((*call).completions))
 	on("/v1/chat/completions", post((*call).chatCompletions))
-	on("/v1/embeddings", post((*call).embeddings))
+	on("/v1/embeddings", post(refusal(errNoEmbeddings)))
 	on("/v1/models", get(endpoint{access: holders, serve: (*call).models}))
 	on("/v1/models/{id}", get(endpoint{access: holders, serve: (*call).model}))
 	on("/tokenize", post((*call).tokenize))
@@ -57,18 +57,10 @@ func (s *Server) mount() {
 	on("/health", get(endpoint{drained: true, quiet: true, probe: true, serve: (*call).health}))
 	on("/ready", get(endpoint{drained: true, quiet: true, probe: true, serve: (*call).ready}))
 	on("/metrics", get(endpoint{drained: true, quiet: true, serve: s.metrics.serve()}))
-	on("/openapi.json", get(endpoint{drained: true, serve: (*call).document}))
+	on("/openapi.json", get(endpoint{drained: true, serve: whole(s.fixed.document)}))
 	on(card.Path, get(endpoint{access: holders, drained: true, quiet: true, serve: (*call).worker}))
 	on(card.TokenizerPath, get(endpoint{access: holders, serve: (*call).tokenizer}))
-	on("/v1/cache/stats", get(endpoint{access: holders, drained: true, quiet: true, serve: (*call).cacheStats}))
-	on("/v1/cache/tree", get(endpoint{access: holders, drained: true, serve: (*call).cacheTree}))
-	for _, path := range []string{"/v1/cache/flush", "/reset_prefix_cache"} { // the second is vLLM's name
-		on(path, map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})
-	}
-	on("/v1/cache/pin", map[string]endpoint{
-		http.MethodPost:   {access: admins, serve: (*call).cachePin},
-		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},
-	})
+	s.mountCache(on)
 	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
 	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
 
@@ -85,6 +77,20 @@ func (s *Server) mount() {
 	s.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rest) })
 }
 
+// mountCache registers the routes of the cache with on.
+func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
+	on("/v1/cache/stats", map[string]endpoint{http.MethodGet: {access: holders, drained: true, quiet: true, serve: (*call).cacheStats}})
+	on("/v1/cache/tree", map[string]endpoint{http.MethodGet: {access: holders, drained: true, serve: (*call).cacheTree}})
+	on("/v1/cache/explain", map[string]endpoint{http.MethodPost: {access: holders, serve: (*call).explain}})
+	for _, path := range []string{"/v1/cache/flush", "/reset_prefix_cache"} { // the second is vLLM's name
+		on(path, map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})
+	}
+	on("/v1/cache/pin", map[string]endpoint{
+		http.MethodPost:   {access: admins, serve: (*call).cachePin},
+		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},
+	})
+}
+
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.ServeHTTP(w, r) }
 
@@ -93,7 +99,15 @@ func (c *call) notFound() error {
 	return openai.NewError(http.StatusNotFound, "unknown_url", "there is no route for %.100q; /openapi.json lists the routes", c.r.URL.Path)
 }
 
-func (c *call) document() error { return c.json(http.StatusOK, c.s.fixed.document) }
+// whole returns an endpoint that answers with body, which is JSON.
+func whole(body []byte) func(*call) error {
+	return func(c *call) error { return c.json(http.StatusOK, body) }
+}
+
+// refusal returns an endpoint that refuses every request with err.
+func refusal(err error) func(*call) error {
+	return func(*call) error { return err }
+}
 
 var errNoPprof = openai.NewError(http.StatusNotFound, "unknown_url", "profiles are off; coppice serve --pprof turns them on")
 

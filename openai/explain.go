@@ -1,0 +1,34 @@
+package openai
+
+// Explain is a request to /v1/cache/explain: a completion or a chat that is not to run. The other
+// field is nil.
+type Explain struct {
+	Completion *Completion
+	Chat       *Chat
+}
+
+// DecodeExplain decodes the body of a request to /v1/cache/explain: with messages as DecodeChat
+// does, else as DecodeCompletion. The error is an *Error. The result does not refer to body.
+func DecodeExplain(body []byte, o Options) (*Explain, error) {
+	v, fault := parse(body)
+	if fault != nil {
+		return nil, fault
+	}
+	d := &decoder{}
+	for _, f := range d.object(v, "an object") {
+		if string(f.name) == "messages" {
+			c, err := DecodeChat(body, o)
+			return &Explain{Chat: c}, err
+		}
+	}
+	c, err := DecodeCompletion(body, o)
+	return &Explain{Completion: c}, err
+}
+
+// Params returns the parameters of the request.
+func (e *Explain) Params() *Params {
+	if e.Chat != nil {
+		return &e.Chat.Params
+	}
+	return &e.Completion.Params
+}
