@@ -19,10 +19,11 @@ import (
 
 // cacheCmd holds the commands of coppice cache.
 type cacheCmd struct {
-	Ls     cacheLsCmd     `cmd:"" help:"List the extents in a directory of KV."`
-	Stat   cacheStatCmd   `cmd:"" help:"Print model, format and totals of a directory of KV, or the failures of a server's tiers."`
-	Verify cacheVerifyCmd `cmd:"" help:"Read all KV in a directory and verify its checksums."`
-	Prune  cachePruneCmd  `cmd:"" help:"Remove damaged and unreachable records, or all KV of one model."`
+	Explain cacheExplainCmd `cmd:"" help:"Ask a running server how much of a prompt is cached, and why not more."`
+	Ls      cacheLsCmd      `cmd:"" help:"List the extents in a directory of KV."`
+	Stat    cacheStatCmd    `cmd:"" help:"Print model, format and totals of a directory of KV, or the failures of a server's tiers."`
+	Verify  cacheVerifyCmd  `cmd:"" help:"Read all KV in a directory and verify its checksums."`
+	Prune   cachePruneCmd   `cmd:"" help:"Remove damaged and unreachable records, or all KV of one model."`
 }
 
 // cacheDir is the common argument of the cache commands.

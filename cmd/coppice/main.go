@@ -45,7 +45,7 @@ type cli struct {
 		Peers    benchPeersCmd `cmd:"" help:"Send the same loads to two running servers in turns, and compare."`
 	} `cmd:"" help:"Benchmark servers, caches, the engine and the scheduler."`
 	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces of prompts."`
-	Cache     cacheCmd     `cmd:"" help:"List, verify and prune directories of KV on disk."`
+	Cache     cacheCmd     `cmd:"" help:"Look into the cache of a running server; list, verify and prune directories of KV."`
 	Top       topCmd       `cmd:"" help:"Watch a server in the terminal: pool, requests, prefixes, latencies."`
 	GPUCheck  gpucheckCmd  `cmd:"" name:"gpucheck" help:"Check that a GPU computes correctly, and measure its speed."`
 	Calibrate calibrateCmd `cmd:"" help:"Measure steps of the CPU engine and fit a simulated device to them."`

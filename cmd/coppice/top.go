@@ -136,27 +136,16 @@ var errTopNothing = errors.New("only servers of coppice serve and routers of cop
 // read gets the JSON document at a path into into. schema points to the document's schema number,
 // which must be want.
 func (c *topClient) read(ctx context.Context, path string, into any, schema *int, want int) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
+	answer, err := c.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
-		return fmt.Errorf("--url: %w", err)
-	}
-	if c.key != "" {
-		req.Header.Set("Authorization", "Bearer "+c.key)
-	}
-	answer, err := c.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("no answer (does coppice serve or route run there?): %w", err)
+		return err
 	}
 	defer answer.Body.Close()
-	switch answer.StatusCode {
-	case http.StatusOK:
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%s refuses the key: give one with --api-key or COPPICE_API_KEY", eventurl.Redact(c.url))
-	case http.StatusNotFound:
+	if answer.StatusCode == http.StatusNotFound {
 		return fmt.Errorf("%s has no %s: %w", eventurl.Redact(c.url), path, errTopNothing)
-	default:
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 300))
-		return fmt.Errorf("%s answers %s: %s", eventurl.Redact(c.url), load.StatusText(answer.StatusCode), load.Said(text))
+	}
+	if err := c.refused(answer); err != nil {
+		return err
 	}
 	if err := json.NewDecoder(io.LimitReader(answer.Body, maxSnapshotBytes)).Decode(into); err != nil {
 		return fmt.Errorf("%s%s is not a snapshot of coppice: %w", eventurl.Redact(c.url), path, err)
@@ -165,4 +154,35 @@ func (c *topClient) read(ctx context.Context, path string, into any, schema *int
 		return fmt.Errorf("%s has snapshots of schema %d, want %d: use coppice top of the server's version", eventurl.Redact(c.url), *schema, want)
 	}
 	return nil
+}
+
+// send sends a request, with a body in JSON unless that is nil. The caller closes the answer's body.
+func (c *topClient) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.url+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("--url: %w", err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	answer, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no answer (does coppice serve or route run there?): %w", err)
+	}
+	return answer, nil
+}
+
+// refused returns an error with the server's words, or nil if the status of the answer is 200.
+func (c *topClient) refused(answer *http.Response) error {
+	switch answer.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("%s refuses the key: give one with --api-key or COPPICE_API_KEY", eventurl.Redact(c.url))
+	}
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 300))
+	return fmt.Errorf("%s answers %s: %s", eventurl.Redact(c.url), load.StatusText(answer.StatusCode), load.Said(text))
 }
