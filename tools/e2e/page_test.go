@@ -192,6 +192,9 @@ func TestPage(t *testing.T) {
 	b.send("What was the first railway of the country, who built it, and what was it for? " + words("Say it of line", 6))
 	first := value[int](b, cachedTokens)
 	all := value[int](b, `document.querySelectorAll("#tokens span").length`)
+	if why := b.text("#why"); !strings.Contains(why, "the next page ") || !strings.Contains(why, fmt.Sprintf("of its %d tokens", all)) {
+		t.Errorf("of a prompt that is not cached it says %q", why)
+	}
 	run(b, "send it again", chromedp.Click("#send"))
 	b.see("more of it comes from the cache", cachedTokens+" > "+strconv.Itoa(first))
 	second := value[int](b, cachedTokens)
@@ -203,6 +206,9 @@ func TestPage(t *testing.T) {
 	}
 	if said := b.text("#prompt-sub"); !strings.HasPrefix(said, fmt.Sprintf("%d of %d tokens", second, all)) {
 		t.Errorf("it says %q of %d of %d tokens", said, second, all)
+	}
+	if why := b.text("#why"); !strings.Contains(why, fmt.Sprintf("compute %d of its %d tokens", all-second, all)) {
+		t.Errorf("%d of %d tokens were cached, before it said %q", second, all, why)
 	}
 	const background = `getComputedStyle(document.querySelector("#tokens .%s")).backgroundColor`
 	b.see("they have colours of their own", fmt.Sprintf(background+" !== "+background, "cached", "computed"))

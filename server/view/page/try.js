@@ -73,9 +73,10 @@ export function tryBox(model, refused) {
   async function send(prompt, signal) {
     $("tokens").replaceChildren(prompt);
     $("answer").textContent = "";
-    $("prompt-sub").textContent = $("answer-sub").textContent = "";
+    $("prompt-sub").textContent = $("answer-sub").textContent = $("why").textContent = "";
     $("result").hidden = false;
     const pieces = pieced(prompt, signal);
+    $("why").textContent = await explained({ prompt }, signal);
     const got = await stream("v1/completions", { prompt, return_token_ids: true }, signal, (choice, so) => {
       $("answer").append(choice.text || "");
       $("answer").scrollTop = $("answer").scrollHeight;
@@ -100,6 +101,7 @@ export function tryBox(model, refused) {
     $("prompt").value = "";
     let words = "";
     try {
+      sub.title = await explained({ messages: [...list, asked] }, signal);
       const got = await stream("v1/chat/completions", { messages: [...list, asked] }, signal, (choice) => {
         const delta = choice.delta || {};
         words += delta.content || "";
@@ -151,6 +153,14 @@ export function tryBox(model, refused) {
       if (chunk.usage) { so.usage = chunk.usage; so.tokens = chunk.usage.completion_tokens; }
     }
     return so;
+  }
+
+  // explained says how much of a prompt is cached before it runs, and why not more.
+  async function explained(body, signal) {
+    try { return (await (await ask("v1/cache/explain", { model: model(), ...body }, signal)).json()).text; } catch (err) {
+      if (err.name === "AbortError") throw err;
+      return ""; // the cache is off, or what is wrong with the prompt will be said when it runs
+    }
   }
 
   // pieced shows the prompt token by token; a server without /tokenize shows it whole.
