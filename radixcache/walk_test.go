@@ -1,15 +1,9 @@
 package radixcache
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
-	"io"
 	"slices"
-	"strings"
 	"testing"
-
-	"github.com/coppice-llm/coppice/kv"
 )
 
 // TestWalkShowsEverything: nodes, tokens and pages as Stats counts them, parents first.
@@ -67,58 +61,6 @@ func TestWalkTo(t *testing.T) {
 	}
 }
 
-func TestWriteJSON(t *testing.T) {
-	c := grown(t, Config{PageTokens: 2})
-	var b bytes.Buffer
-	if err := c.WriteJSON(&b); err != nil {
-		t.Fatal(err)
-	}
-	tokens := 0
-	dec := json.NewDecoder(&b)
-	for {
-		var n struct {
-			ID     NodeID
-			Tokens []kv.Token
-			Pages  []kv.PageID
-		}
-		if err := dec.Decode(&n); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if n.ID == Root || len(n.Pages) == 0 {
-			t.Errorf("node %+v", n)
-		}
-		tokens += len(n.Tokens)
-	}
-	if tokens != c.Stats().Tokens {
-		t.Errorf("%d tokens, want %d", tokens, c.Stats().Tokens)
-	}
-}
-
-func TestWriteDOT(t *testing.T) {
-	c := newCache(t, Config{PageTokens: 2})
-	ns := kv.Namespace{LoRA: `say "hi"\`, Salt: "s"}
-	id, _ := c.Insert(Key{Namespace: ns, Tokens: toks(1, 2, 3), PublicTokens: 2}, []kv.PageID{0, 1}, nil)
-	c.PinNode(id)
-	var b strings.Builder
-	if err := c.WriteDOT(&b); err != nil {
-		t.Fatal(err)
-	}
-	want := `digraph radixcache {
-	node [shape=box fontname=monospace]
-	root [shape=point]
-	n2 [label="#2 [0,2)\n[1 2]\n1 pages" penwidth=3]
-	root -> n2 [label="say \"hi\"\\"]
-	n4 [label="#4 [2,3)\n[3]\n1 pages" style=dashed]
-	n2 -> n4 [label="say \"hi\"\\/s"]
-}
-`
-	if b.String() != want {
-		t.Errorf("wrote\n%s, want\n%s", b.String(), want)
-	}
-}
-
 type brokenWriter struct{ left int }
 
 var errBroken = errors.New("no room")
@@ -131,13 +73,11 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestWritersReportErrors(t *testing.T) {
+func TestSnapshotReportsErrors(t *testing.T) {
 	c := grown(t, Config{PageTokens: 2})
-	for name, write := range map[string]func(io.Writer) error{"json": c.WriteJSON, "dot": c.WriteDOT, "snapshot": c.Snapshot} {
-		for _, room := range []int{0, 10, 100} {
-			if err := write(&brokenWriter{room}); !errors.Is(err, errBroken) {
-				t.Errorf("%s with room for %d bytes: %v", name, room, err)
-			}
+	for _, room := range []int{0, 10, 100} {
+		if err := c.Snapshot(&brokenWriter{room}); !errors.Is(err, errBroken) {
+			t.Errorf("with room for %d bytes: %v", room, err)
 		}
 	}
 }

@@ -195,7 +195,7 @@ func TestSmallEndpoints(t *testing.T) {
 	if got := b.stats().Scheduler.Cache.ProtectedTokens; got != pinned.Tokens {
 		t.Errorf("%d tokens protected, %d pinned", got, pinned.Tokens)
 	}
-	var tree treeFigures
+	var tree struct{ Nodes []NodeFigures }
 	if err := json.Unmarshal([]byte(get("/v1/cache/tree?tokens=8&depth=3&nodes=10")), &tree); err != nil || len(tree.Nodes) == 0 {
 		t.Fatalf("%v %+v", err, tree)
 	}

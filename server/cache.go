@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/tokenizer"
 )
 
 // cacheStats answers GET /v1/cache/stats. Admins see the figures of the node, and others those of
@@ -47,14 +49,8 @@ func (c *call) marshal(v any) error {
 	return c.json(http.StatusOK, b)
 }
 
-// treeFigures is the answer of GET /v1/cache/tree.
-type treeFigures struct {
-	Nodes     []nodeFigures `json:"nodes"`
-	Truncated int           `json:"truncated"`
-}
-
-// nodeFigures is a node of the tree in JSON.
-type nodeFigures struct {
+// NodeFigures is a node in the answer of GET /v1/cache/tree.
+type NodeFigures struct {
 	ID     radixcache.NodeID `json:"id"`
 	Parent radixcache.NodeID `json:"parent"` // 0 for the root of a namespace
 	Model  string            `json:"model,omitempty"`
@@ -115,20 +111,35 @@ func (c *call) cacheTree() error {
 		tree.Nodes = slices.DeleteFunc(tree.Nodes, func(n coppice.TreeNode) bool { return !strings.HasPrefix(n.Namespace.Salt, own) })
 		tree.Hidden += all - len(tree.Nodes)
 	}
-	tok := c.s.cfg.Node.Tokenizer()
-	f := treeFigures{Nodes: make([]nodeFigures, 0, len(tree.Nodes)), Truncated: tree.Hidden}
+	return c.long(func(w *bufio.Writer) error { return writeTree(w, &tree, c.s.cfg.Node.Tokenizer()) })
+}
+
+// writeTree writes a tree as JSON, node by node: with many tokens in a node its text may be long. The nodes
+// have texts if tok is not nil.
+func writeTree(w *bufio.Writer, tree *coppice.Tree, tok *tokenizer.Tokenizer) error {
+	w.WriteString(`{"nodes":[`)
 	for i := range tree.Nodes {
 		n := &tree.Nodes[i]
-		v := nodeFigures{
+		v := NodeFigures{
 			ID: n.ID, Parent: n.Parent, Model: n.Namespace.Model, LoRA: n.Namespace.LoRA, Salted: n.Namespace.Salt != "",
 			Start: n.Start, Tokens: n.Tokens, First: n.First, Pages: n.Pages, Leaf: n.Leaf, Tail: n.Tail, Pins: n.Pins, Hits: n.Hits, Stamp: n.Stamp,
 		}
 		if tok != nil && len(n.First) > 0 {
 			v.Text = string(tok.Decode(nil, n.First, false))
 		}
-		f.Nodes = append(f.Nodes, v)
+		b, err := json.Marshal(&v)
+		if err != nil {
+			return fmt.Errorf("server: encode node %d: %w", v.ID, err)
+		}
+		if i > 0 {
+			w.WriteByte(',')
+		}
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
 	}
-	return c.marshal(f)
+	fmt.Fprintf(w, `],"truncated":%d}`, tree.Hidden)
+	return w.Flush()
 }
 
 // cacheFlush answers POST /v1/cache/flush and vLLM's /reset_prefix_cache.

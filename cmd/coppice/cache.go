@@ -19,6 +19,7 @@ import (
 
 // cacheCmd holds the commands of coppice cache.
 type cacheCmd struct {
+	Dump    cacheDumpCmd    `cmd:"" help:"Print the prefix tree of a running server: text, a graph, or JSON."`
 	Explain cacheExplainCmd `cmd:"" help:"Ask a running server how much of a prompt is cached, and why not more."`
 	Ls      cacheLsCmd      `cmd:"" help:"List the extents in a directory of KV."`
 	Stat    cacheStatCmd    `cmd:"" help:"Print model, format and totals of a directory of KV, or the failures of a server's tiers."`
