@@ -19,7 +19,6 @@ type Cache struct {
 	ages     ages
 	curve    curve
 	epoch    uint64 // number of flushes
-	born     uint64 // version at which Restore replaced the tree: an older Match is of the tree before
 }
 
 // New returns an empty cache, or an error that wraps [ErrConfig].

@@ -44,9 +44,6 @@ func (ca *costAware) evicted(u *use, end int, clock uint64) {
 	ca.horizon = min(clock-min(clock, ca.rank(u, end)), math.MaxInt32)
 }
 
-func (ca *costAware) memory() uint64        { return ca.horizon }
-func (ca *costAware) recall(horizon uint64) { ca.horizon = horizon }
-
 // credit returns the number of accesses by which CostAware evicts a leaf later than LRU
 // would: the horizon at the leaf's last use, times the leaf's worth minus 1. end is the
 // number of tokens from the root to the end of the leaf.

@@ -90,7 +90,7 @@ func (c *Cache) Resume(key Key, m Match) (now Match) {
 // and after a join inside a longer node, but the path to m.Node has the same tokens.
 // place finds that m.Node was removed by its gen, and that it was trimmed by its end.
 func (c *Cache) place(m Match, key *Key) (cursor, bool) {
-	if m.Node == Root || m.version < c.born || m.Tokens > len(key.Tokens) {
+	if m.Node == Root || m.Tokens > len(key.Tokens) {
 		return cursor{}, false
 	}
 	n := &c.nodes[m.Node]

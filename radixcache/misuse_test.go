@@ -1,18 +1,10 @@
 package radixcache
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
-	"runtime"
 	"slices"
-	"strings"
 	"testing"
-	"time"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -97,88 +89,6 @@ func TestExtendOfAnotherNamespace(t *testing.T) {
 		}()
 		if err := c.Check(); err != nil || c.Stats().Tokens != 32 {
 			t.Errorf("%s: %v, %v", tc.name, err, c.Stats())
-		}
-	}
-}
-
-// TestResumeAfterRestore: a match from before Restore names nodes of another tree.
-func TestResumeAfterRestore(t *testing.T) {
-	src := newCache(t, Config{})
-	src.Insert(Key{Tokens: countUp(5000, 64)}, pageRange(50, 4), nil)
-	var snap bytes.Buffer
-	if err := src.Snapshot(&snap); err != nil {
-		t.Fatal(err)
-	}
-	c := newCache(t, Config{TTL: 10 * time.Second})
-	key := Key{Tokens: countUp(1, 64)}
-	c.Insert(key, pageRange(0, 4), nil)
-	m, lookups := c.Match(key), c.Stats().Lookups
-	c.Flush()
-	c.Evict(100, nil)
-	c.Expire(5*time.Second, nil)
-	if _, err := c.Restore(&snap, nil); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.Resume(key, m); got.Tokens != 0 {
-		t.Errorf("resumed %+v", got)
-	}
-	if c.Stats().Lookups != lookups {
-		t.Errorf("lookups %d, want %d", c.Stats().Lookups, lookups)
-	}
-	c.Expire(14*time.Second, nil)
-	c.Insert(Key{Tokens: countUp(9000, 32)}, pageRange(90, 2), nil)
-	if freed := c.Expire(15*time.Second+1, nil); slices.Contains(freed, 90) {
-		t.Errorf("entries a second old expired: %v", freed)
-	}
-}
-
-// TestRestoreMemory checks that a bad snapshot of many empty nodes does not make Restore allocate much more
-// than its bytes.
-func TestRestoreMemory(t *testing.T) {
-	const nodes = 1 << 18
-	c := newCache(t, Config{})
-	text := fmt.Sprintf(`{"Format":2,"PageTokens":%d,"Nodes":%d}%s`, c.cfg.PageTokens, nodes, strings.Repeat(`{"Names":[]}`, nodes))
-	bad := binary.LittleEndian.AppendUint64([]byte(text), xxh3.HashString(text))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	_, err := c.Restore(bytes.NewReader(bad), nil)
-	runtime.ReadMemStats(&after)
-	if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrSnapshot) || took > 8*uint64(len(bad)) {
-		t.Errorf("%d bytes: %v, after allocating %d bytes", len(bad), err, took)
-	}
-}
-
-// TestRestoreRefusesWrongSnapshots: a right checksum and wrong contents.
-func TestRestoreRefusesWrongSnapshots(t *testing.T) {
-	src := newCache(t, Config{})
-	src.Insert(Key{Tokens: countUp(5000, 64)}, pageRange(50, 4), nil)
-	var snap bytes.Buffer
-	if err := src.Snapshot(&snap); err != nil {
-		t.Fatal(err)
-	}
-	good := snap.String()[:snap.Len()-8]
-	for name, lie := range map[string][2]string{
-		"format":    {`"Format":2`, `"Format":1`},
-		"pages":     {`"Pages":[50,`, `"Pages":[`},
-		"a page":    {`"Pages":[50,`, `"Pages":[-50,`},
-		"clock":     {`"Clock":`, `"Clock":1844674407370955161`},
-		"horizon":   {`"Memory":`, `"Memory":109951162777`},
-		"no parent": {`"Parent":0`, `"Parent":-1`},
-		"a name":    {`"Names":[`, `"Names":[1,`},
-		"a node":    {`"Nodes":1`, `"Nodes":0`},
-		"cut":       {`"Nodes":1`, `"Nodes":2`},
-	} {
-		bad := strings.Replace(good, lie[0], lie[1], 1)
-		if bad == good {
-			t.Fatalf("%s: there is no %s in %s", name, lie[0], good)
-		}
-		b := binary.LittleEndian.AppendUint64([]byte(bad), xxh3.HashString(bad))
-		c := newCache(t, Config{})
-		if _, err := c.Restore(bytes.NewReader(b), nil); !errors.Is(err, ErrSnapshot) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if c.Stats().Nodes != 0 {
-			t.Errorf("%s: half restored", name)
 		}
 	}
 }

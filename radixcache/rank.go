@@ -49,10 +49,6 @@ type ranking interface {
 	// nothing: if the node absorbed the child, it would have the rank that the child
 	// has now.
 	alike(upper, lower *use) bool
-	// memory returns the policy's state that is not in marks, for a snapshot; recall
-	// sets that state from the result of memory.
-	memory() uint64
-	recall(memory uint64)
 }
 
 // plainRanking implements all methods of a ranking but rank, for a policy without marks
@@ -64,8 +60,6 @@ func (plainRanking) used(*use)                 {}
 func (plainRanking) absorb(_, _ *use, _ bool)  {}
 func (plainRanking) divide(*use) uint64        { return 0 }
 func (plainRanking) evicted(*use, int, uint64) {}
-func (plainRanking) memory() uint64            { return 0 }
-func (plainRanking) recall(uint64)             {}
 func (plainRanking) alike(upper, lower *use) bool {
 	return upper.stamp <= lower.stamp && upper.hits == 0 && upper.mark <= lower.mark
 }

@@ -20,8 +20,6 @@ type NodeView struct {
 	Pins      int    // 1 if there are handles on it, plus the number of children with pins
 	Stamp     uint64 // clock at the last walk that ended here
 	Hits      uint64 // number of reuses that ended here
-	Priority  int32  // highest priority of a request that ended here
-	Mark      uint64 // the policy's own value
 }
 
 // Walk iterates over all nodes but those of flushed trees. Parents come before their
@@ -55,7 +53,7 @@ func (c *Cache) walkBelow(spaces map[NodeID][]*space, parent NodeID, depth int, 
 		v := NodeView{
 			ID: id, Parent: c.outer(n.parent), Namespace: n.space.ns, Start: int(n.start),
 			Tokens: n.tokens.Slice(), Pages: n.pages.Slice(), Leaf: n.isLeaf(), Tail: c.isTail(n),
-			Pins: int(n.pins), Stamp: n.stamp, Hits: uint64(n.hits), Priority: n.prio, Mark: n.mark,
+			Pins: int(n.pins), Stamp: n.stamp, Hits: uint64(n.hits),
 		}
 		if !yield(v) {
 			return false

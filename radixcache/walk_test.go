@@ -1,9 +1,11 @@
 package radixcache
 
 import (
-	"errors"
+	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // TestWalkShowsEverything: nodes, tokens and pages as Stats counts them, parents first.
@@ -61,23 +63,37 @@ func TestWalkTo(t *testing.T) {
 	}
 }
 
-type brokenWriter struct{ left int }
-
-var errBroken = errors.New("no room")
-
-func (w *brokenWriter) Write(p []byte) (int, error) {
-	if len(p) > w.left {
-		return 0, errBroken
-	}
-	w.left -= len(p)
-	return len(p), nil
-}
-
-func TestSnapshotReportsErrors(t *testing.T) {
-	c := grown(t, Config{PageTokens: 2})
-	for _, room := range []int{0, 10, 100} {
-		if err := c.Snapshot(&brokenWriter{room}); !errors.Is(err, errBroken) {
-			t.Errorf("with room for %d bytes: %v", room, err)
+// grown returns a cache with a bit of everything: namespaces, private spaces, media, tails,
+// removed and pinned nodes.
+func grown(t testing.TB, cfg Config) *Cache {
+	c := newCache(t, cfg)
+	rng := rand.New(rand.NewPCG(5, 6))
+	next := kv.PageID(0)
+	for i := range 60 {
+		key := Key{Namespace: kv.Namespace{Salt: []string{"", "a", "b"}[rng.IntN(3)], Model: []string{"", "m"}[rng.IntN(2)]}}
+		for range 1 + rng.IntN(12) {
+			key.Tokens = append(key.Tokens, kv.Token(rng.IntN(3)))
+		}
+		if rng.IntN(2) == 0 {
+			key.PublicTokens = 4
+		}
+		if rng.IntN(3) == 0 {
+			at := rng.IntN(len(key.Tokens))
+			key.Media = []kv.Media{{At: at, Tokens: 1 + rng.IntN(len(key.Tokens)-at), Hash: uint64(rng.IntN(2))}}
+		}
+		m := c.Match(key)
+		pages := c.AppendPages(m, nil)
+		h := c.Pin(m)
+		for len(pages) < kv.CeilPages(len(key.Tokens), c.cfg.PageTokens) {
+			pages = append(pages, next)
+			next++
+		}
+		h, _ = c.Extend(h, key, pages, nil)
+		c.Prioritize(h, int32(rng.IntN(3)))
+		c.Unpin(h)
+		if i%7 == 6 {
+			c.Evict(2, nil)
 		}
 	}
+	return c
 }
