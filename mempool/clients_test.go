@@ -5,9 +5,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/coppice-llm/coppice/kv"
 )
 
-// BenchmarkEightClients: reserving and releasing 64 pages under one lock, as the owner of
+// BenchmarkEightClients: granting and returning 64 pages under one lock, as the owner of
 // a pool serves eight clients. The specification asks for less than 1 ms and 0.5 ms.
 //
 //	go test ./mempool -run xxx -bench EightClients
@@ -17,36 +19,36 @@ func BenchmarkEightClients(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := NewReservations(p)
 	var mu sync.Mutex
-	var reserve, release []time.Duration
+	var grant, giveBack []time.Duration
 	for b.Loop() {
 		var all sync.WaitGroup
-		for c := range clients {
+		for range clients {
 			all.Go(func() {
 				var took [2][]time.Duration
+				var pages []kv.PageID
 				for range rounds {
 					begun := time.Now()
 					mu.Lock()
-					_, err := r.Reserve(Owner(c), 64)
+					granted, err := p.Grant(64, pages[:0])
 					mu.Unlock()
 					held := time.Now()
 					mu.Lock()
-					released := r.Release(Owner(c))
+					p.Return(granted)
 					mu.Unlock()
 					took[0], took[1] = append(took[0], held.Sub(begun)), append(took[1], time.Since(held))
-					if err != nil || released != nil {
-						b.Error(err, released)
+					if pages = granted; err != nil {
+						b.Error(err)
 					}
 				}
 				mu.Lock()
-				reserve, release = append(reserve, took[0]...), append(release, took[1]...)
+				grant, giveBack = append(grant, took[0]...), append(giveBack, took[1]...)
 				mu.Unlock()
 			})
 		}
 		all.Wait()
 	}
-	for name, took := range map[string][]time.Duration{"reserve": reserve, "release": release} {
+	for name, took := range map[string][]time.Duration{"grant": grant, "return": giveBack} {
 		slices.Sort(took)
 		b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), name+"-p99-us")
 	}

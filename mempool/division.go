@@ -10,6 +10,9 @@ import (
 // ErrDivided is returned by Join when a [Division] has all its owners.
 var ErrDivided = errors.New("mempool: all shares of the pool are taken")
 
+// Owner numbers a scheduler on a shared pool.
+type Owner uint64
+
 // Division divides a pool among a fixed number of schedulers, its owners. Each owner is
 // entitled to its share: the pool's pages divided by the number of owners. Beyond its
 // share an owner may have pages that no other owner needs. When an owner with less than

@@ -37,7 +37,7 @@
 //   - If two sequences differ inside an extent, each has a whole extent of its own there, and
 //     both extents have the shared pages: a split of the tree changes no extent. If the
 //     extent of one sequence is absent, that sequence uses the first pages of the other's
-//     ([Index.Match], Op.Extent of a Get).
+//     ([Index.Part], Op.Extent of a Get).
 //
 // A [Store] keeps extents of one [Identity]: model, numerics, KV type, order of the axes
 // in a page, and its sizes. Records ([Format]) contain all of that, with checksums, and a

@@ -270,23 +270,6 @@ func (ix *Index) Victim(of *kv.Namespace) (k Key, ok bool) {
 	return ix.entries[h.Items[0].entry].Key, true
 }
 
-// Match returns dst with the extents appended that hold the beginning of a sequence without a
-// gap, in order. For the first extent that is not in the index, it also appends the Part, if
-// there is one. Cost: a hash for each extent of the sequence.
-func (ix *Index) Match(ns kv.Namespace, tokens []kv.Token, media []kv.Media, dst []Hit) []Hit {
-	for _, x := range ix.layout.AppendExtents(nil, ns, tokens, media) {
-		i, ok := ix.at[x.Key]
-		if !ok {
-			if part, ok := ix.Part(&x); ok {
-				dst = append(dst, part)
-			}
-			break
-		}
-		dst = append(dst, Hit{x.Key, ix.entries[i].place, ix.layout.Pages(&x)})
-	}
-	return dst
-}
-
 // Part returns the extent with the parent of x that shares most first pages with x, and their
 // number in best.Pages. It compares only the MaxSiblings extents that were added last. ok is
 // false if none shares a page.

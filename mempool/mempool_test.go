@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
@@ -139,5 +140,22 @@ func TestLeaseDoesNotAllocate(t *testing.T) {
 		l.Drop(pages)
 	}); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+// TestStoreMetricsString checks the text that people and logs see.
+func TestStoreMetricsString(t *testing.T) {
+	m := StoreMetrics{Extents: 3, Bytes: 300, CapacityBytes: 1000, OpenOps: 1, Damaged: 2}
+	m.Puts = OpMetrics{OK: 4, Bytes: 400, Time: 5 * time.Millisecond}
+	m.Gets = OpMetrics{OK: 1, Missed: 2, Late: 3, Canceled: 4, Failed: 5}
+	const want = `extents 3  bytes 300 of 1000 (30.0%)  open 1  damaged 2
+put    ok 4  missed 0  late 0  canceled 0  failed 0  bytes 400  time 5ms
+get    ok 1  missed 2  late 3  canceled 4  failed 5  bytes 0  time 0s
+drop   ok 0  missed 0  late 0  canceled 0  failed 0  bytes 0  time 0s
+probe  ok 0  missed 0  late 0  canceled 0  failed 0  bytes 0  time 0s
+flush  ok 0  missed 0  late 0  canceled 0  failed 0  bytes 0  time 0s
+`
+	if m.String() != want {
+		t.Errorf("got\n%s", m)
 	}
 }
