@@ -33,6 +33,11 @@ var kept = []recipe{
 		tests: []string{"./radixcache", "./cmd/coppice", "-run", "Fuzz|Model|Polic|BenchRadix$"},
 	},
 	{
+		title: "a store for tiers",
+		files: []string{"mempool/internal/mapmem/mapmem.go", "mempool/internal/mapmem/mapmem_test.go"},
+		tests: []string{"./mempool/internal/mapmem"},
+	},
+	{
 		title: "an endpoint",
 		files: []string{"server/limits.go"},
 		edits: []edit{
@@ -114,7 +119,7 @@ func TestRecipes(t *testing.T) {
 				}
 				write(t, path, before+e.behind+e.text+after)
 			}
-			run(t, tree, "gofmt", "-w", "radixcache", "scheduler", "server")
+			run(t, tree, "gofmt", "-w", "mempool", "radixcache", "scheduler", "server")
 			run(t, tree, "go", append([]string{"test"}, r.tests...)...)
 		})
 	}
@@ -148,6 +153,9 @@ func copyTree(t *testing.T) string {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
