@@ -187,6 +187,53 @@ func TestAskedAgain(t *testing.T) {
 	}
 }
 
+// TestLateAskedAgain: a request that two late workers have not begun goes back to the first once that one has recovered, while
+// the second, asked last, is lost.
+func TestLateAskedAgain(t *testing.T) {
+	a, b := newWorker(t, "a", true, nil), newWorker(t, "b", true, nil)
+	s := newStand(t, Config{StallAfter: time.Millisecond, Retries: 5, ProbeEvery: time.Hour}, a, b)
+	s.ready(2)
+	a.holds(run(0, 4000)) // a is asked first
+	s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 1000 })
+	for _, w := range []*worker{a, b} {
+		var asked atomic.Int32
+		w.does(func(rw http.ResponseWriter, r *http.Request) {
+			if asked.Add(1) == 1 {
+				io.Copy(io.Discard, r.Body)
+				<-r.Context().Done() // taken back
+				return
+			}
+			if w == b {
+				t.Error("b is asked again, although it is lost")
+			}
+			w.complete(rw, r)
+		})
+	}
+	done := make(chan reply, 1)
+	go func() { done <- s.ask(t.Context(), run(0, 4000), `,"max_tokens":2`) }()
+	for {
+		select {
+		case r := <-done:
+			if r.StatusCode != 200 || r.worker() != "a" {
+				t.Errorf("%s by %q: %s", r.Status, r.worker(), r.text)
+			}
+			return
+		default:
+			s.dispatch.Tick()
+			for _, l := range s.dispatch.Loads() {
+				switch m := s.members.Snapshot().ByID[l.Worker.Worker]; {
+				case m == nil || b.requests() == 0:
+				case m.Name() == "a":
+					s.dispatch.SetHealth(l.Worker, router.Healthy) // as an answered probe does
+				default:
+					s.dispatch.SetHealth(l.Worker, router.Lost)
+				}
+			}
+			s.takeBack(s.dispatch.Loads())
+		}
+	}
+}
+
 // TestInterimResponses: a client gets interim responses only if it asks for them.
 func TestInterimResponses(t *testing.T) {
 	a := newWorker(t, "a", false, nil)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/gateway/internal/members"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -74,8 +76,10 @@ func (p *proxiedRequest) choose(ctx context.Context) error {
 		d, err := g.dispatch.Choose(ctx, ask, g.cfg.QueueTimeout)
 		p.took.choose = time.Since(began)
 		if errors.Is(err, router.ErrNoWorkers) {
-			if avoid := &ask.Request.Avoid; len(*avoid) > 1 { // the workers that failed first may have recovered
-				*avoid = append((*avoid)[:0], (*avoid)[len(*avoid)-1])
+			// Workers that failed before the last one may have recovered.
+			avoided := len(ask.Request.Avoid)
+			ask.Request.Avoid = slices.DeleteFunc(ask.Request.Avoid, func(w kv.Rank) bool { return w != p.decision.Worker })
+			if len(ask.Request.Avoid) < avoided {
 				continue
 			}
 			if p.fault != nil {
