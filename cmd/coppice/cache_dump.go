@@ -30,7 +30,7 @@ type cacheDumpCmd struct {
 
 // Run is called by kong.
 func (c *cacheDumpCmd) Run(ctx context.Context) error {
-	from, err := newTopClient(c.URL, c.APIKey)
+	from, err := newServerClient(c.URL, c.APIKey)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (c *cacheExplainCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	to, err := newTopClient(c.URL, c.APIKey)
+	to, err := newServerClient(c.URL, c.APIKey)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (c *cacheStatCmd) Run(ctx context.Context) error {
 
 // server prints the figures of a server's tiers below the device.
 func (c *cacheStatCmd) server(ctx context.Context) error {
-	from, err := newTopClient(c.URL, c.APIKey)
+	from, err := newServerClient(c.URL, c.APIKey)
 	if err != nil {
 		return err
 	}

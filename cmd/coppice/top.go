@@ -38,7 +38,7 @@ const (
 
 // Run is called by kong.
 func (c *topCmd) Run(ctx context.Context) error {
-	from, err := newTopClient(c.URL, c.APIKey)
+	from, err := newServerClient(c.URL, c.APIKey)
 	if err != nil {
 		return err
 	}
@@ -95,25 +95,25 @@ func topShow[S any](ctx context.Context, c *topCmd, first *S, err error, get fun
 	return err
 }
 
-// topClient gets snapshots from a server.
-type topClient struct {
+// serverClient gets snapshots from a server.
+type serverClient struct {
 	url, key string
 	http     http.Client
 }
 
-func newTopClient(base, key string) (*topClient, error) {
+func newServerClient(base, key string) (*serverClient, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User == nil && strings.Contains(base, "@") {
 		return nil, fmt.Errorf("--url is %q, want something as http://127.0.0.1:8080", eventurl.Redact(base))
 	}
-	return &topClient{url: strings.TrimRight(base, "/"), key: key, http: http.Client{Timeout: 10 * time.Second}}, nil
+	return &serverClient{url: strings.TrimRight(base, "/"), key: key, http: http.Client{Timeout: 10 * time.Second}}, nil
 }
 
 // maxSnapshotBytes bounds the bytes read of an answer.
 const maxSnapshotBytes = 64 << 20
 
 // get returns a snapshot of a server.
-func (c *topClient) get(ctx context.Context) (*view.Snapshot, error) {
+func (c *serverClient) get(ctx context.Context) (*view.Snapshot, error) {
 	snap := &view.Snapshot{}
 	if err := c.read(ctx, "/v1/view", snap, &snap.Schema, view.Schema); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (c *topClient) get(ctx context.Context) (*view.Snapshot, error) {
 }
 
 // getFleet returns a snapshot of a router's fleet.
-func (c *topClient) getFleet(ctx context.Context) (*fleetview.Snapshot, error) {
+func (c *serverClient) getFleet(ctx context.Context) (*fleetview.Snapshot, error) {
 	snap := &fleetview.Snapshot{}
 	if err := c.read(ctx, "/v1/fleet/view", snap, &snap.Schema, fleetview.Schema); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ var errTopNothing = errors.New("only servers of coppice serve and routers of cop
 
 // read gets the JSON document at a path into into. schema points to the document's schema number,
 // which must be want.
-func (c *topClient) read(ctx context.Context, path string, into any, schema *int, want int) error {
+func (c *serverClient) read(ctx context.Context, path string, into any, schema *int, want int) error {
 	answer, err := c.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (c *topClient) read(ctx context.Context, path string, into any, schema *int
 }
 
 // send sends a request, with a body in JSON unless that is nil. The caller closes the answer's body.
-func (c *topClient) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+func (c *serverClient) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.url+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("--url: %w", err)
@@ -176,7 +176,7 @@ func (c *topClient) send(ctx context.Context, method, path string, body io.Reade
 }
 
 // refused returns an error with the server's words, or nil if the status of the answer is 200.
-func (c *topClient) refused(answer *http.Response) error {
+func (c *serverClient) refused(answer *http.Response) error {
 	switch answer.StatusCode {
 	case http.StatusOK:
 		return nil
