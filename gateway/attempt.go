@@ -50,7 +50,7 @@ var errSilent = errors.New("gateway: the worker is lost and its answer silent")
 var errStalled = errors.New("gateway: the worker is late and has not begun the request")
 
 // lostPatience is how long a worker must be lost, and its answer silent, before the attempt
-// ends. A worker that is only too busy for probes keeps its requests.
+// ends. A worker that is only too busy for probes keeps its requests, and new ones wait for it if no other can take them.
 const lostPatience = 5 * time.Second
 
 // attempts holds the attempts that have not ended, by worker.
@@ -90,6 +90,13 @@ func (s *attempts) end(m *members.Member, a *attempt) {
 		m.Done()
 		a.cancel(nil)
 	}
+}
+
+// lostPatience returns the patience.
+func (s *attempts) lostPatience() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.patience
 }
 
 // cancelSilent cancels attempts at worker m, which has been lost since the time lost. It does

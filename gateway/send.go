@@ -68,8 +68,8 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// choose reserves a worker and starts an attempt there, which ends with ctx. While all workers
-// are busy, it waits for up to QueueTimeout.
+// choose reserves a worker and starts an attempt there, which ends with ctx. It waits for up to
+// QueueTimeout while all workers are busy, and while all are lost but one has been lost only just now.
 func (p *proxiedRequest) choose(ctx context.Context) error {
 	g, ask, began := p.g, &p.buffer.ask, time.Now()
 	for {
@@ -79,7 +79,7 @@ func (p *proxiedRequest) choose(ctx context.Context) error {
 			// Workers that failed before the last one may have recovered.
 			avoided := len(ask.Request.Avoid)
 			ask.Request.Avoid = slices.DeleteFunc(ask.Request.Avoid, func(w kv.Rank) bool { return w != p.decision.Worker })
-			if len(ask.Request.Avoid) < avoided {
+			if len(ask.Request.Avoid) < avoided || p.awaitReturn(ctx, g.cfg.QueueTimeout-time.Since(began)) {
 				continue
 			}
 			if p.fault != nil {
@@ -102,6 +102,39 @@ func (p *proxiedRequest) choose(ctx context.Context) error {
 		}
 		g.dispatch.Rollback(d.Reservation) // the worker has just left, so it will not be chosen again
 	}
+}
+
+// returnPoll is the time after which a request that no worker can take asks again.
+const returnPoll = 20 * time.Millisecond
+
+// awaitReturn waits for a moment and returns true if a lost worker that could take the request may be back by then. A worker that is only
+// too busy for probes, or was restarted, is back soon; one that has been lost for longer than lostPatience is not waited for.
+func (p *proxiedRequest) awaitReturn(ctx context.Context, left time.Duration) bool {
+	patience, now := p.g.attempts.lostPatience(), time.Now()
+	if left <= 0 || !slices.ContainsFunc(p.g.members.All(), func(m *members.Member) bool {
+		away := m.Away()
+		return !away.IsZero() && now.Sub(away) < patience && p.couldTake(m)
+	}) {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(min(left, returnPoll)):
+		return true
+	}
+}
+
+// couldTake reports whether m, if it were healthy, could be chosen for the request.
+func (p *proxiedRequest) couldTake(m *members.Member) bool {
+	s, ask := m.Status(), &p.buffer.ask
+	if s.Card == nil {
+		return false // it has not joined
+	}
+	id := kv.WorkerID(s.Card.ID())
+	return (p.served(p.g.members.Snapshot()) == "" || slices.Contains(s.Models, p.model)) &&
+		(ask.Request.Pool == 0 || ask.Request.Pool == p.g.dispatch.PoolOf(id)) &&
+		!slices.ContainsFunc(ask.Request.Avoid, func(w kv.Rank) bool { return w.Worker == id })
 }
 
 // served returns the request's model if a worker lists it, else "", which means any.

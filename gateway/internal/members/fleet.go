@@ -126,9 +126,7 @@ func (f *Fleet) Suspect(m *Member, rank kv.Rank, err error) {
 	if f.Snapshot().ByID[rank.Worker] != m {
 		return // another member has the ID by now
 	}
-	m.mu.Lock()
-	m.fails = max(m.fails, f.cfg.FailAfter-1) // one more failure makes it lost
-	m.mu.Unlock()
+	m.suspect(f.cfg.FailAfter)
 	f.cfg.Apply(Health{rank, Lost})
 	f.log.Warn("worker does not take requests", m.Field(), zap.Error(err))
 	m.Nudge()

@@ -47,6 +47,7 @@ type Member struct {
 	err         error     // why it is Lost or Refused
 	fails       int       // failed probes in a row
 	lost        time.Time // time of the loss, if it is Lost
+	away        time.Time // since when it has not answered, if it is lost or suspected
 	users       int       // requests running there
 	left        bool      // closed for new requests
 }
@@ -172,7 +173,7 @@ func (m *Member) setState(to State) (was State) {
 	defer m.mu.Unlock()
 	was = m.state
 	if m.state = to; to == Healthy || to == Draining {
-		m.err, m.fails = nil, 0
+		m.err, m.fails, m.away = nil, 0, time.Time{}
 	}
 	return was
 }
@@ -189,7 +190,27 @@ func (m *Member) failed(to State, err error, failAfter int) bool {
 	if m.state != to {
 		m.lost = time.Now()
 	}
+	if to == Lost && m.away.IsZero() {
+		m.away = time.Now()
+	}
 	return true
+}
+
+// suspect notes that a request could not connect. One more failed probe makes the worker lost.
+func (m *Member) suspect(failAfter int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fails = max(m.fails, failAfter-1)
+	if m.away.IsZero() {
+		m.away = time.Now()
+	}
+}
+
+// Away returns the time since when the worker does not answer, if it is lost or suspected, else the zero time.
+func (m *Member) Away() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.away
 }
 
 // lostSince returns the time at which the worker was lost.
