@@ -5,6 +5,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
 )
 
 // Cache is the prefix tree with its eviction order, quotas and events. One
@@ -28,7 +29,9 @@ func New(cfg Config) (*Cache, error) {
 	}
 	c := &Cache{}
 	c.spaces = newSpaces(cfg.WithDefaults())
-	c.curve = newCurve(c.cfg.CurveSamples, c.cfg.PageTokens)
+	if c.cfg.CurveSamples > 0 {
+		c.curve.live = missratio.New(c.cfg.CurveSamples, c.cfg.PageTokens)
+	}
 	return c, nil
 }
 

@@ -92,8 +92,8 @@ func (c Config) Validate() error {
 // private spaces after public prefixes. A public prefix itself belongs to the
 // namespace without salt. The zero Quota means no quota.
 type Quota struct {
-	// MinPages is the number of pages that Evict, and EvictFor another namespace,
-	// leave to the namespace. EvictAny ignores it.
+	// MinPages is the number of pages that Evict leaves to the namespace. EvictAny
+	// ignores it.
 	MinPages int
 	// MaxPages is an upper bound: at their end Insert, Extend and KeepQuotas free
 	// unpinned pages that the namespace holds beyond it. 0 sets no limit.

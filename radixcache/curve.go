@@ -1,8 +1,6 @@
 package radixcache
 
 import (
-	"fmt"
-
 	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -19,26 +17,6 @@ const DefaultCurveSamples = missratio.DefaultSamples
 type curve struct {
 	live    *missratio.Curve // nil without a curve
 	scratch []kv.Token       // scratch memory for keys with media or public tokens
-}
-
-// newCurve returns a curve, or none for 0 samples. It panics for numbers that
-// [Config.Validate] refuses.
-func newCurve(samples, pageTokens int) curve {
-	if samples == 0 {
-		return curve{}
-	}
-	live, err := missratio.New(missratio.Config{Samples: samples, PageTokens: pageTokens})
-	if err != nil {
-		panic(fmt.Sprintf("radixcache: CurveSamples %d, PageTokens %d: %v", samples, pageTokens, err))
-	}
-	return curve{live: live}
-}
-
-// reset forgets all requests.
-func (cv *curve) reset() {
-	if cv.live != nil {
-		cv.live.Reset()
-	}
 }
 
 // Observe counts a request in the estimate of [Cache.HitRates]. Call it once per request,

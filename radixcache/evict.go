@@ -15,7 +15,7 @@ import "github.com/coppice-llm/coppice/kv"
 // search among its siblings; with quotas, also the number of namespaces that
 // have one.
 func (c *Cache) Evict(pages int, freed []kv.PageID) []kv.PageID {
-	freed = c.evict(pages, nil, freed)
+	freed = c.evict(pages, false, freed)
 	c.verify("Evict")
 	return freed
 }
@@ -23,15 +23,7 @@ func (c *Cache) Evict(pages int, freed []kv.PageID) []kv.PageID {
 // EvictAny is Evict without regard to [Quota.MinPages], for requests that could not run
 // otherwise.
 func (c *Cache) EvictAny(pages int, freed []kv.PageID) []kv.PageID {
-	freed = c.evict(pages, everyQuota, freed)
+	freed = c.evict(pages, true, freed)
 	c.verify("EvictAny")
-	return freed
-}
-
-// EvictFor is Evict to make room for the namespace ns. It ignores the [Quota.MinPages]
-// of ns, which protects pages of ns from other namespaces only, and respects all others.
-func (c *Cache) EvictFor(ns kv.Namespace, pages int, freed []kv.PageID) []kv.PageID {
-	freed = c.evict(pages, c.quotas[ns], freed)
-	c.verify("EvictFor")
 	return freed
 }

@@ -2,7 +2,6 @@ package radixcache_test
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
@@ -27,17 +26,18 @@ func Example() {
 	chunk := radixcache.Key{Tokens: prompt.Tokens[:6]}
 	handle, _ = cache.Extend(handle, chunk, pages[:3], nil)
 	handle, _ = cache.Extend(handle, prompt, pages, nil)
-	cache.WriteTo(os.Stdout)
+	for v := range cache.Walk() {
+		fmt.Println("node", v.ID, "below", v.Parent, "has tokens", v.Tokens, "in pages", v.Pages)
+	}
 	fmt.Println("evicted:", cache.Evict(9, nil))
 	cache.Unpin(handle)
 	fmt.Println("evicted:", cache.Evict(1, nil))
 	// Output:
 	// cached: 4 tokens in pages [10 11] and 1 of page 12
-	// namespace model="" lora="" salt=""
-	//   #3 [0,4) tokens [1 2 3 4] pages [10 11] pins 1 stamp 2
-	//     #2 [4,6) tokens [5 6] pages [12] stamp 1
-	//     #4 [4,6) tokens [5 9] pages [13] pins 1 stamp 3
-	//       #5 [6,8) tokens [7 8] pages [14] pins 1 stamp 4
+	// node 3 below 0 has tokens [1 2 3 4] in pages [10 11]
+	// node 2 below 3 has tokens [5 6] in pages [12]
+	// node 4 below 3 has tokens [5 9] in pages [13]
+	// node 5 below 4 has tokens [7 8] in pages [14]
 	// evicted: [12]
 	// evicted: [14]
 }

@@ -30,7 +30,9 @@ func (c *Cache) Flush() {
 	c.tenants = nil
 	c.common = c.newOrder(c.newNode(&node{}))
 	c.ghosts.reset()
-	c.curve.reset()
+	if c.curve.live != nil {
+		c.curve.live.Reset()
+	}
 	c.prefixes.dead = append(c.prefixes.dead, c.prefixes.pins...)
 	c.prefixes.pins, c.prefixes.tokens = c.prefixes.pins[:0], 0
 	for _, p := range c.prefixes.dead {

@@ -78,7 +78,7 @@ func (e *everywhere) check(t *testing.T) {
 		reached = reached && (s.EvictedPages[r] > 0 || r == ByDistrust) // which has a world of its own
 	}
 	for _, name := range []string{
-		"lossy join", "resume after a removal", "resume after growth", "freed by quota", "extend in a dead tree", "evict for one",
+		"lossy join", "resume after a removal", "resume after growth", "freed by quota", "extend in a dead tree", "evict any",
 		"expired", "pinned prefix", "unpinned prefix", "budget for prefixes used up", "flush with handles", "door in a dead tree",
 	} {
 		reached = reached && e.seen[name] > 0

@@ -74,10 +74,8 @@ func newHarness(t testing.TB, name string, w world, pick func(int) int) *harness
 
 func (h *harness) fail(format string, args ...any) {
 	h.t.Helper()
-	var tree strings.Builder
-	h.c.WriteTo(&tree)
 	last := h.log[max(0, len(h.log)-25):]
-	h.t.Fatalf("%s: step %d: %s\nlast steps:\n  %s\ntree:\n%s", h.name, len(h.log), fmt.Sprintf(format, args...), strings.Join(last, "\n  "), tree.String())
+	h.t.Fatalf("%s: step %d: %s\nlast steps:\n  %s\ntree:\n%s", h.name, len(h.log), fmt.Sprintf(format, args...), strings.Join(last, "\n  "), dump(h.c))
 }
 
 func (h *harness) note(format string, args ...any) {
@@ -104,9 +102,9 @@ func (h *harness) step() {
 	case op < 22:
 		h.prioritize()
 	case op < 25:
-		h.evict(h.pick(6), -1)
+		h.evict(h.pick(6), false)
 	case op < 26:
-		h.evict(h.pick(6), h.namespace())
+		h.evict(h.pick(6), true)
 	case op < 27:
 		h.setQuota()
 	case op < 29:

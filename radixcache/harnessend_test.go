@@ -11,22 +11,22 @@ import (
 // Steps that remove pages, and those that keep them: eviction, quotas, ages, prefix pins,
 // flushes.
 
-func (h *harness) evict(pages, own int) {
-	h.note("evict %d for %d", pages, own)
+func (h *harness) evict(pages int, all bool) {
+	h.note("evict %d, all %v", pages, all)
 	before := h.c.Stats()
-	weakest := h.weakest(own)
+	weakest := h.weakest(all)
 	var got []kv.PageID
-	if own < 0 {
+	if !all {
 		got = h.c.Evict(pages, nil)
 	} else {
-		got = h.c.EvictFor(modelNamespaces[own], pages, nil)
-		h.seen["evict for one"]++
+		got = h.c.EvictAny(pages, nil)
+		h.seen["evict any"]++
 	}
 	h.free = append(h.free, got...)
 	if !modeled(h.m.policy) {
-		h.judgeEvict(got, pages, own, weakest)
-	} else if want := h.m.evict(pages, own); !sameIDs(got, want) || h.m.whole && !slices.Equal(got, want) {
-		h.fail("evict %d for %d: freed %v, want %v", pages, own, got, want)
+		h.judgeEvict(got, pages, all, weakest)
+	} else if want := h.m.evict(pages, all); !sameIDs(got, want) || h.m.whole && !slices.Equal(got, want) {
+		h.fail("evict %d, all %v: freed %v, want %v", pages, all, got, want)
 	}
 	_, was := before.Evicted()
 	now, after := h.c.Stats(), uint64(0)
@@ -38,7 +38,7 @@ func (h *harness) evict(pages, own int) {
 
 // weakest returns the pages of the living node from which Evict must take first, by a
 // search through all nodes.
-func (h *harness) weakest(own int) []kv.PageID {
+func (h *harness) weakest(all bool) []kv.PageID {
 	if modeled(h.m.policy) {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (h *harness) weakest(own int) []kv.PageID {
 			continue
 		}
 		k, _ := h.pageKey(n.pages.Slice()[0])
-		if h.m.mayGo(k, own) && (best == Root || (heapKey{h.c.rank(n), n.stamp, id}).Before(heapKey{h.c.rank(&h.c.nodes[best]), h.c.nodes[best].stamp, best})) {
+		if h.m.mayGo(k, all) && (best == Root || (heapKey{h.c.rank(n), n.stamp, id}).Before(heapKey{h.c.rank(&h.c.nodes[best]), h.c.nodes[best].stamp, best})) {
 			best = id
 		}
 	}
@@ -61,11 +61,11 @@ func (h *harness) weakest(own int) []kv.PageID {
 
 // judgeEvict checks an eviction under a policy whose ranks depend on node ends: the removed
 // pages were unpinned leaves, flushed ones first, then the weakest, as many as were asked
-// for, and every namespace keeps its MinPages.
-func (h *harness) judgeEvict(freed []kv.PageID, pages, own int, weakest []kv.PageID) {
+// for, and every namespace keeps its MinPages unless all may go.
+func (h *harness) judgeEvict(freed []kv.PageID, pages int, all bool, weakest []kv.PageID) {
 	dead := h.m.victimOfDead()
 	if len(freed) > 0 && dead.seq == "" && !slices.Contains(weakest, freed[0]) {
-		h.fail("evict %d for %d: freed %v, the weakest node had %v", pages, own, freed, weakest)
+		h.fail("evict %d, all %v: freed %v, the weakest node had %v", pages, all, freed, weakest)
 	}
 	held := map[int]int{}
 	for ns := range h.m.quotas {
@@ -79,15 +79,15 @@ func (h *harness) judgeEvict(freed []kv.PageID, pages, own int, weakest []kv.Pag
 	}
 	h.removeLeaves(freed)
 	if k := h.m.victimOfDead(); k.seq != "" && (living > 0 || len(freed) < pages) {
-		h.fail("evict %d for %d: freed %v, not the dead page of %+v", pages, own, freed, k)
+		h.fail("evict %d, all %v: freed %v, not the dead page of %+v", pages, all, freed, k)
 	}
 	for ns, q := range h.m.quotas {
-		if now := h.m.pagesOf(ns); ns != own && now < min(held[ns], q.MinPages) && !h.m.whole {
-			h.fail("evict %d for %d: namespace %d has %d of its %d pages", pages, own, ns, now, q.MinPages)
+		if now := h.m.pagesOf(ns); !all && now < min(held[ns], q.MinPages) && !h.m.whole {
+			h.fail("evict %d, all %v: namespace %d has %d of its %d pages", pages, all, ns, now, q.MinPages)
 		}
 	}
-	if k, ok := h.m.victim(func(k mkey, _ *entry) bool { return h.m.mayGo(k, own) }); ok && len(freed) < pages || len(freed) > pages && !h.m.whole {
-		h.fail("evict %d for %d: freed %v; %+v might go", pages, own, freed, k)
+	if k, ok := h.m.victim(func(k mkey, _ *entry) bool { return h.m.mayGo(k, all) }); ok && len(freed) < pages || len(freed) > pages && !h.m.whole {
+		h.fail("evict %d, all %v: freed %v; %+v might go", pages, all, freed, k)
 	}
 	h.m.settle()
 }

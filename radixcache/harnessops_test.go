@@ -127,7 +127,7 @@ func (h *harness) release(x handle) {
 // room evicts until there are this many free pages; false if too much is pinned.
 func (h *harness) room(pages int) bool {
 	if short := pages - len(h.free); short > 0 {
-		h.evict(short, -1)
+		h.evict(short, false)
 	}
 	return len(h.free) >= pages
 }

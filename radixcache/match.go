@@ -25,6 +25,14 @@ type Match struct { // eight words, so that calls pass it in registers
 	version uint64 // the cache's version when the match was made
 }
 
+// checkMatch panics if the tree's shape changed since m was made. call is the method to which a
+// caller passed m, for the panic's text.
+func (c *Cache) checkMatch(m Match, call string) {
+	if m.version != c.version {
+		panic(fmt.Sprintf("radixcache: %s: match of %d tokens at node %d is stale: version %d, now %d", call, m.Tokens, m.Node, m.version, c.version))
+	}
+}
+
 // PartialPage returns the page of a match's Partial. It panics if the tree's shape
 // changed since m was made, or if there is no Partial.
 func (c *Cache) PartialPage(m Match) kv.PageID {
@@ -116,9 +124,7 @@ func (c *Cache) walkOn(m *Match, cur cursor, r *route, asked int) {
 // keeps them from being evicted. It panics if the tree's shape changed since m was
 // made. Cost: a copy of the ids, and the path.
 func (c *Cache) AppendPages(m Match, dst []kv.PageID) []kv.PageID {
-	if m.version != c.version {
-		panic(fmt.Sprintf("radixcache: AppendPages: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
-	}
+	c.checkMatch(m, "AppendPages")
 	return c.appendPath(m.Node, m.Tokens, dst)
 }
 
@@ -127,9 +133,7 @@ func (c *Cache) AppendPages(m Match, dst []kv.PageID) []kv.PageID {
 // group requests by them. It panics if the tree's shape changed since m was made. Cost:
 // the path.
 func (c *Cache) AppendNodes(m Match, dst []NodeID) []NodeID {
-	if m.version != c.version {
-		panic(fmt.Sprintf("radixcache: AppendNodes: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
-	}
+	c.checkMatch(m, "AppendNodes")
 	base := len(dst)
 	for id := m.Node; id != Root; id = c.outer(c.nodes[id].parent) {
 		dst = append(dst, id)

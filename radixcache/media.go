@@ -1,6 +1,10 @@
 package radixcache
 
-import "github.com/coppice-llm/coppice/kv"
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/kv"
+)
 
 // MediaToken is the upper bound of the tokens of a key, exclusive: in the tree, values
 // from MediaToken on stand for the tokens of media. Vocabularies are far below 2^31.
@@ -155,10 +159,8 @@ func (m *media) plain(block []kv.Token, hashes []uint64) []uint64 {
 // appendOnce returns hashes with hash appended, unless hash is among them already. Blocks
 // have few media, so a linear search is fast enough.
 func appendOnce(hashes []uint64, hash uint64) []uint64 {
-	for _, h := range hashes {
-		if h == hash {
-			return hashes
-		}
+	if slices.Contains(hashes, hash) {
+		return hashes
 	}
 	return append(hashes, hash)
 }

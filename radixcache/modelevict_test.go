@@ -73,19 +73,19 @@ func (m *model) pagesOf(ns int) int {
 	return n
 }
 
-// mayGo reports whether Evict on behalf of namespace own (-1: of none) may take page k. It may
-// if k is in a flushed tree or in own, or if k's namespace has more pages than its MinPages.
-func (m *model) mayGo(k mkey, own int) bool {
+// mayGo reports whether Evict, or with all EvictAny, may take page k. Evict may if k is in a
+// flushed tree, or if k's namespace has more pages than its MinPages.
+func (m *model) mayGo(k mkey, all bool) bool {
 	q, bound := m.quotas[k.ns]
-	return k.tree != m.epoch || !bound || k.ns == own || m.pagesOf(k.ns) > q.MinPages
+	return all || k.tree != m.epoch || !bound || m.pagesOf(k.ns) > q.MinPages
 }
 
-func (m *model) evict(pages, own int) []kv.PageID {
+func (m *model) evict(pages int, all bool) []kv.PageID {
 	var freed []kv.PageID
 	for len(freed) < pages {
 		k, ok := m.victim(func(k mkey, _ *entry) bool { return k.tree != m.epoch })
 		if !ok {
-			k, ok = m.victim(func(k mkey, _ *entry) bool { return m.mayGo(k, own) })
+			k, ok = m.victim(func(k mkey, _ *entry) bool { return m.mayGo(k, all) })
 		}
 		if !ok {
 			break

@@ -42,9 +42,7 @@ func (c *Cache) pin(m Match, call string) NodeID {
 	if m.Node == Root {
 		return Root
 	}
-	if m.version != c.version {
-		panic(fmt.Sprintf("radixcache: %s: match of %d tokens at node %d is stale: version %d, now %d", call, m.Tokens, m.Node, m.version, c.version))
-	}
+	c.checkMatch(m, call)
 	id := m.Node
 	if n := &c.nodes[id]; m.Tokens < n.end() {
 		id = c.split(id, m.Tokens-int(n.start))

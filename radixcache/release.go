@@ -9,8 +9,8 @@ import "fmt"
 // match it panics if the tree's shape changed since the match was made. Cost: the part
 // of the path that is not pinned.
 func (c *Cache) EvictableBeside(m Match, partial bool) int {
-	if m != (Match{}) && m.version != c.version {
-		panic(fmt.Sprintf("radixcache: EvictableBeside: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
+	if m != (Match{}) {
+		c.checkMatch(m, "EvictableBeside")
 	}
 	pages := c.evictable.pages
 	if partial && m.Partial.Tokens > 0 && m.Partial.Node != m.Node {
@@ -57,8 +57,8 @@ type Release struct {
 // Match they assume nothing. Reset panics if the tree's shape changed since m was made.
 // Cost: the path of m.
 func (r *Release) Reset(c *Cache, m Match, partial bool) {
-	if m != (Match{}) && m.version != c.version {
-		panic(fmt.Sprintf("radixcache: Release: match of %d tokens at node %d is stale: version %d, now %d", m.Tokens, m.Node, m.version, c.version))
+	if m != (Match{}) {
+		c.checkMatch(m, "Release")
 	}
 	if r.kept == nil {
 		r.kept, r.held, r.pins = make(map[NodeID]int), make(map[NodeID]int32), make(map[NodeID]int32)

@@ -6,25 +6,20 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// everyQuota as the argument own of evict makes evict ignore the MinPages of all
-// namespaces.
-var everyQuota = new(Quota)
-
 // evict removes leaves until it has freed the given number of pages or no leaf is left that
-// may be evicted, and returns freed with the freed pages appended. own is the quota of the
-// namespace that needs the room: evict ignores the MinPages of that quota. With nil it
-// respects all quotas.
-func (t *tree) evict(pages int, own *Quota, freed []kv.PageID) []kv.PageID {
+// may be evicted, and returns freed with the freed pages appended. If all is true, it ignores the
+// MinPages of namespaces.
+func (t *tree) evict(pages int, all bool, freed []kv.PageID) []kv.PageID {
 	before := len(freed)
 	for len(freed)-before < pages {
-		id, reason := t.weakest(own)
+		id, reason := t.weakest(all)
 		if id == Root {
 			break
 		}
 		if t.ranked {
 			t.by.evicted(&t.nodes[id].use, t.nodes[id].end(), t.clock)
 		}
-		freed = t.trim(id, t.allowance(id, own, pages-(len(freed)-before)), reason, freed)
+		freed = t.trim(id, t.allowance(id, all, pages-(len(freed)-before)), reason, freed)
 	}
 	if len(freed) > before {
 		t.tidy()
@@ -34,8 +29,8 @@ func (t *tree) evict(pages int, own *Quota, freed []kv.PageID) []kv.PageID {
 
 // weakest returns the next leaf to evict among all orders, or Root if there is none, and the
 // reason for the eviction. Leaves of flushed trees come first, as no match finds them.
-// weakest skips a namespace at or below its MinPages, unless own is its quota or everyQuota.
-func (t *tree) weakest(own *Quota) (NodeID, Reason) {
+// weakest skips a namespace at or below its MinPages, unless all is true.
+func (t *tree) weakest(all bool) (NodeID, Reason) {
 	for _, o := range t.dead {
 		if id := t.victim(o); id != Root {
 			return id, ByFlush
@@ -43,7 +38,7 @@ func (t *tree) weakest(own *Quota) (NodeID, Reason) {
 	}
 	best := t.victim(t.common)
 	for _, o := range t.tenants {
-		if o.quota != own && own != everyQuota && o.pages <= o.quota.MinPages {
+		if !all && o.pages <= o.quota.MinPages {
 			continue
 		}
 		if id := t.victim(o); id != Root && (best == Root || t.weaker(id, best)) {
@@ -54,11 +49,11 @@ func (t *tree) weakest(own *Quota) (NodeID, Reason) {
 }
 
 // allowance returns how many of the wanted pages leaf id may lose if its namespace must keep
-// its MinPages; all of them if own is that namespace's quota or everyQuota. Example: of a
+// its MinPages; all of them if all is true. Example: of a
 // namespace with 10 pages and MinPages 8, a leaf of 5 pages may lose 2.
-func (t *tree) allowance(id NodeID, own *Quota, wanted int) int {
+func (t *tree) allowance(id NodeID, all bool, wanted int) int {
 	o := t.nodes[id].space.order
-	if o.dead || o.quota == nil || o.quota == own || own == everyQuota {
+	if all || o.dead || o.quota == nil {
 		return wanted
 	}
 	return min(wanted, o.pages-o.quota.MinPages)

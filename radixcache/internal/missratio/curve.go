@@ -10,7 +10,7 @@ import (
 // Curve estimates the hit rate of caches of all sizes at once. One goroutine owns
 // it. The package comment describes the method.
 type Curve struct {
-	cfg    Config
+	cfg    config
 	head   int // tokens per block in the first headOctaves octaves
 	table  table
 	line   line
@@ -21,8 +21,7 @@ type Curve struct {
 	trust  rate   // decides which blocks are new if they are not in the table; at most take
 	raised uint32 // index of the walk at which take rose; used while trust < take
 
-	seen    float64 // number of tokens looked up, decayed
-	pending int     // number of tokens looked up since the last halving
+	seen float64 // number of tokens looked up
 
 	// Estimates of a run's end are cut to the possible range. These sums say by how many
 	// tokens, so far, the runs after such ends were made too short.
@@ -30,23 +29,24 @@ type Curve struct {
 	owedOld float64 // for runs last touched by an older walk than the run before them
 }
 
-// New returns an empty curve, or an error that wraps [errConfig]. It allocates all
-// memory that the curve will ever use.
-func New(cfg Config) (*Curve, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	cfg = cfg.WithDefaults()
+// New returns an empty curve that tracks at most samples blocks, MinSamples to MaxSamples, of a cache
+// with pages of pageTokens tokens, 1 to 1<<15. It allocates all memory that the curve will ever use.
+func New(samples, pageTokens int) *Curve {
+	return newCurve(config{samples: samples, pageTokens: pageTokens})
+}
+
+func newCurve(cfg config) *Curve {
+	cfg = cfg.withDefaults()
 	c := &Curve{
 		cfg:    cfg,
 		head:   cfg.headBlock(),
-		table:  newTable(cfg.Samples),
-		line:   newLine(2 * cfg.Samples),
-		gains:  newGains(cfg.MaxTokens),
-		refers: make([]bool, 2*cfg.Samples),
+		table:  newTable(cfg.samples),
+		line:   newLine(2 * cfg.samples),
+		gains:  newGains(cfg.maxTokens),
+		refers: make([]bool, 2*cfg.samples),
 	}
 	c.Reset()
-	return c, nil
+	return c
 }
 
 // Reset forgets all requests.
@@ -56,12 +56,12 @@ func (c *Curve) Reset() {
 	c.gains.reset()
 	c.take.set(everything)
 	c.trust.set(everything)
-	c.seen, c.pending, c.owedNew, c.owedOld = 0, 0, 0, 0
+	c.seen, c.owedNew, c.owedOld = 0, 0, 0
 }
 
 // rate returns the share, in [0, 1], of the tokens of all requests so far that an LRU
 // cache of capacityTokens would have held. A larger capacity never has a smaller rate.
-// Capacities beyond MaxTokens count as MaxTokens. Before the first request the rate is
+// Capacities beyond maxTokens count as maxTokens. Before the first request the rate is
 // 0. Cost: a pass over at most 5,000 buckets.
 func (c *Curve) rate(capacityTokens int) float64 {
 	if c.seen == 0 {
@@ -69,7 +69,7 @@ func (c *Curve) rate(capacityTokens int) float64 {
 	}
 	hits := c.gains.hits(capacityTokens)
 	// Hits for which no run was found are spread over the runs that were found.
-	if all := c.gains.hits(c.cfg.MaxTokens); c.owedNew < 0 && all > 0 {
+	if all := c.gains.hits(c.cfg.maxTokens); c.owedNew < 0 && all > 0 {
 		hits *= 1 - c.owedNew/all
 	}
 	return min(max(hits/c.seen, 0), 1)
@@ -97,12 +97,12 @@ func (c *Curve) Access(ns kv.Namespace, tokens []kv.Token) {
 	hash, at := rootHash(ns), 0
 	for octave := 0; at+w.block <= len(tokens); octave++ {
 		if octave == headOctaves {
-			if w.block = c.cfg.BlockTokens; at+w.block > len(tokens) {
+			if w.block = c.cfg.blockTokens; at+w.block > len(tokens) {
 				break
 			}
 		}
 		block := w.block
-		for last := min(len(tokens), c.cfg.BlockTokens*(2<<octave-1)); at+block <= last; at += block {
+		for last := min(len(tokens), c.cfg.blockTokens*(2<<octave-1)); at+block <= last; at += block {
 			rest := tokens[at : at+block]
 			if w.open && w.end-at < block && w.end > at {
 				w.tryEnd(chain(rest[:w.end-at], hash))
@@ -125,26 +125,11 @@ func (c *Curve) Access(ns kv.Namespace, tokens []kv.Token) {
 	}
 	w.finish(at)
 	c.line.walks[w.now] = walk{len(tokens), hash}
-	c.count(len(tokens))
+	c.seen += float64(len(tokens))
 }
 
 // wholePages rounds a number of tokens down to whole pages.
-func (c *Curve) wholePages(tokens int) int { return tokens - tokens%c.cfg.PageTokens }
-
-// count adds a request's tokens to c.seen, and halves all sums once for each
-// HalfLifeTokens tokens. Only that halving costs a pass over the buckets; decaying the
-// sums at each request would cost a pass each time.
-func (c *Curve) count(tokens int) {
-	c.seen += float64(tokens)
-	if c.cfg.HalfLifeTokens == 0 {
-		return
-	}
-	for c.pending += tokens; c.pending >= c.cfg.HalfLifeTokens; c.pending -= c.cfg.HalfLifeTokens {
-		c.seen /= 2
-		c.owedNew /= 2
-		c.gains.halve()
-	}
-}
+func (c *Curve) wholePages(tokens int) int { return tokens - tokens%c.cfg.pageTokens }
 
 // rootHash hashes a namespace: each field with the hash of the one before as its seed,
 // so that ("bc", "a") and ("c", "ab") differ.

@@ -9,12 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-func play(t testing.TB, cfg Config, requests [][]kv.Token) *Curve {
-	t.Helper()
-	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+func play(cfg config, requests [][]kv.Token) *Curve {
+	c := newCurve(cfg)
 	for _, r := range requests {
 		c.Access(kv.Namespace{}, r)
 	}
@@ -30,7 +26,7 @@ func TestCurveAgreesWithLRU(t *testing.T) {
 	for shape := range shapes {
 		t.Run(shape, func(t *testing.T) {
 			tr := paged(generate(shape, 3000, 1), 16)
-			full, small := play(t, Config{PageTokens: 16}, tr.requests), play(t, Config{PageTokens: 16, Samples: 1024}, tr.requests)
+			full, small := play(config{pageTokens: 16}, tr.requests), play(config{pageTokens: 16, samples: 1024}, tr.requests)
 			for _, percent := range []int{2, 5, 10, 25, 50, 100} {
 				capacity := tr.distinct * percent / 100 * tr.page
 				want := tr.lru(capacity)
@@ -56,7 +52,7 @@ func TestCurveAgreesWithLRU(t *testing.T) {
 func checkCurve(t testing.TB, c *Curve) {
 	t.Helper()
 	last := 0.0
-	for capacity := 1; capacity <= c.cfg.MaxTokens; capacity += 1 + capacity/37 {
+	for capacity := 1; capacity <= c.cfg.maxTokens; capacity += 1 + capacity/37 {
 		rate := c.rate(capacity)
 		if rate < last-1e-9 || rate < 0 || rate > 1 {
 			t.Fatalf("rate %v at %d after %v", rate, capacity, last)
@@ -68,7 +64,7 @@ func checkCurve(t testing.TB, c *Curve) {
 func TestAccessDoesNotAllocate(t *testing.T) {
 	requests := generate("chat", 2000, 3)
 	ns := kv.Namespace{LoRA: "a", Salt: "b"}
-	c := play(t, Config{Samples: 256, MaxTokens: 1 << 17}, requests[:1000])
+	c := play(config{samples: 256, maxTokens: 1 << 17}, requests[:1000])
 	held, at := bytesOf(c), 1000
 	if n := testing.AllocsPerRun(900, func() { c.Access(ns, requests[at]); at++ }); n != 0 {
 		t.Errorf("%v allocations an access, want 0", n)
@@ -90,14 +86,14 @@ func bytesOf(c *Curve) int {
 }
 
 func TestBytes(t *testing.T) {
-	c := play(t, Config{}, nil)
+	c := play(config{}, nil)
 	if b := bytesOf(c); b > 3<<20 {
 		t.Errorf("%d bytes at the defaults", b)
 	}
 }
 
 func TestNamespacesShareNothing(t *testing.T) {
-	c := play(t, Config{}, nil)
+	c := play(config{}, nil)
 	tokens := generate("unique", 1, 1)[0]
 	spaces := []kv.Namespace{{}, {LoRA: "x"}, {Salt: "x"}, {Model: "x"}, {Model: "bc", LoRA: "a"}, {Model: "c", LoRA: "ab"}, {LoRA: "bc", Salt: "a"}, {LoRA: "c", Salt: "ab"}}
 	for _, ns := range spaces {
@@ -121,7 +117,7 @@ func TestNamespacesShareNothing(t *testing.T) {
 // part that fills no block, once the capacity suffices.
 func TestEndsAreExactToTheToken(t *testing.T) {
 	tokens := generate("unique", 1, 1)[0][:101]
-	c := play(t, Config{}, [][]kv.Token{tokens[:100], tokens})
+	c := play(config{}, [][]kv.Token{tokens[:100], tokens})
 	for capacity, want := range map[int]float64{50: 50, 99: 99, 100: 100, 1000: 100} {
 		if got := c.rate(capacity) * 201; math.Abs(got-want) > 1e-9 {
 			t.Errorf("capacity %d: %v hits, want %v", capacity, got, want)
@@ -132,7 +128,7 @@ func TestEndsAreExactToTheToken(t *testing.T) {
 func TestEndsAreWholePages(t *testing.T) {
 	tokens := generate("unique", 1, 1)[0][:101]
 	for page, want := range map[int]float64{16: 96, 32: 96, 7: 98, 40: 80, 100: 100, 128: 0} {
-		c := play(t, Config{PageTokens: page}, [][]kv.Token{tokens[:100], tokens})
+		c := play(config{pageTokens: page}, [][]kv.Token{tokens[:100], tokens})
 		for capacity, want := range map[int]float64{40: min(40, want), 1000: want} {
 			if got := c.rate(capacity) * 201; math.Abs(got-want) > 1e-9 {
 				t.Errorf("pages of %d, capacity %d: %v hits, want %v", page, capacity, got, want)
@@ -158,7 +154,7 @@ func TestCommonPrefixesOfAllLengths(t *testing.T) {
 			if page == 1 || prefix > 480 {
 				bound = 16.0 / float64(size) // a guess within a block
 			}
-			c := play(t, Config{PageTokens: page}, requests)
+			c := play(config{pageTokens: page}, requests)
 			if got := c.rate(1 << 20); math.Abs(got-want) > bound {
 				t.Errorf("pages of %d, common %d of %d tokens: rate %.4f, want %.4f", page, prefix, size, got, want)
 			}
@@ -168,7 +164,7 @@ func TestCommonPrefixesOfAllLengths(t *testing.T) {
 
 func TestResetForgets(t *testing.T) {
 	requests := generate("tree", 300, 1)
-	c, fresh := play(t, Config{Samples: 128}, generate("chat", 300, 1)), play(t, Config{Samples: 128}, requests)
+	c, fresh := play(config{samples: 128}, generate("chat", 300, 1)), play(config{samples: 128}, requests)
 	c.Reset()
 	if r := c.rate(1000); r != 0 {
 		t.Errorf("rate %v after Reset", r)
@@ -183,19 +179,10 @@ func TestResetForgets(t *testing.T) {
 	}
 }
 
-func TestOldRequestsFade(t *testing.T) {
-	old, late := generate("unique", 400, 1), generate("fewshot", 400, 1)
-	all := append(append([][]kv.Token{}, old...), late...)
-	keeps, fades, only := play(t, Config{}, all), play(t, Config{HalfLifeTokens: 100000}, all), play(t, Config{}, late)
-	if k, f, o := keeps.rate(1<<20), fades.rate(1<<20), only.rate(1<<20); f < o-0.03 || k > o-0.2 {
-		t.Errorf("rate %v without fading, %v with, %v of the late ones alone", k, f, o)
-	}
-}
-
 // A flood of one-block requests makes sampling sparse; when it is forgotten,
 // sampling grows dense again, and the curve is as good as a fresh one.
 func TestRateOfSamplingRecovers(t *testing.T) {
-	c := play(t, Config{Samples: 1024, MaxTokens: 1 << 18}, nil)
+	c := play(config{samples: 1024, maxTokens: 1 << 18}, nil)
 	for _, r := range generate("unique", 40000, 9) {
 		c.Access(kv.Namespace{}, r[:32])
 	}
@@ -223,7 +210,7 @@ func BenchmarkAccess(b *testing.B) {
 		}
 		tokens += len(requests[i])
 	}
-	c, _ := New(Config{})
+	c := New(DefaultSamples, 1)
 	i := 0
 	for b.Loop() {
 		c.Access(kv.Namespace{}, requests[i%len(requests)])

@@ -38,7 +38,7 @@
 // short common prompt are not all guessed wrong. Shared tokens are rounded down
 // to whole pages, as a cache of pages holds no more.
 //
-//	curve, err := missratio.New(missratio.Config{})
+//	curve := missratio.New(missratio.DefaultSamples, pageTokens)
 //	curve.Access(ns, tokens) // for each request when it ends
 //	rates := curve.Rates([]int{capacityTokens, 2 * capacityTokens}, nil)
 package missratio

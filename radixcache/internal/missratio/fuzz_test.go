@@ -57,10 +57,7 @@ func FuzzExact(f *testing.F) {
 			return
 		}
 		block := 1 + int(shape%4)
-		c, err := New(Config{BlockTokens: block, Samples: 1024, MaxTokens: 1 << 12})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newCurve(config{blockTokens: block, samples: 1024, maxTokens: 1 << 12})
 		var w twin
 		requests := 0
 		for lo, hi := 0, 0; hi <= len(data); hi++ {
@@ -102,7 +99,7 @@ func FuzzSparse(f *testing.F) {
 	f.Add(uint64(2), uint16(300))
 	f.Fuzz(func(t *testing.T, seed uint64, limit uint16) {
 		for _, shape := range []string{"chat", "fewshot", "tree", "unique"} {
-			c := play(t, Config{BlockTokens: 1 + int(seed%40), Samples: MinSamples, MaxTokens: 1 + int(limit), HalfLifeTokens: int(limit)}, generate(shape, 300, seed))
+			c := play(config{blockTokens: 1 + int(seed%40), samples: MinSamples, maxTokens: 1 + int(limit)}, generate(shape, 300, seed))
 			checkCurve(t, c)
 		}
 	})

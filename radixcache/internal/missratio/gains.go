@@ -17,7 +17,7 @@ const subBits = 7
 // of the turns before it, minus the sum of their places. Within a bucket the curve is
 // interpolated linearly.
 //
-// The counts are float64, which holds whole numbers exactly up to 2^53 and halves exactly.
+// The counts are float64, which holds whole numbers exactly up to 2^53.
 type gains struct {
 	turns  []float64 // by bucket: sum of the weights of the turns in it, negative for turns down
 	places []float64 // by bucket: sum of weight times place of the turns in it
@@ -64,14 +64,6 @@ func (g *gains) hits(capacity int) float64 {
 	high := min(edge(last+1), g.limit)
 	atHigh := float64(high)*(turns+g.turns[last]) - (places + g.places[last])
 	return atLow + (atHigh-atLow)*float64(capacity-low)/float64(high-low)
-}
-
-// halve halves all counts.
-func (g *gains) halve() {
-	for b := range g.turns {
-		g.turns[b] /= 2
-		g.places[b] /= 2
-	}
 }
 
 func (g *gains) reset() {

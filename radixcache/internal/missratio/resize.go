@@ -1,6 +1,6 @@
 package missratio
 
-// thin lowers take until at most five sixths of Config.Samples blocks are sampled, and drops
+// thin lowers take until at most five sixths of samples blocks are sampled, and drops
 // the other blocks from the table.
 func (c *Curve) thin() {
 	base := c.take.base
@@ -11,7 +11,7 @@ func (c *Curve) thin() {
 			base = max(base, 1/thinning(int(c.table.entries[i].octave)))
 		}
 	}
-	for left := c.table.n; left > c.cfg.Samples*5/6; {
+	for left := c.table.n; left > c.cfg.samples*5/6; {
 		base *= 0.9
 		c.take.set(base)
 		left = 0
@@ -37,7 +37,7 @@ func (c *Curve) thin() {
 func (c *Curve) sampled(e *entry) bool { return e.hash != 0 && e.hash <= c.take.limit[e.octave] }
 
 // compact makes room in the line, and drops the blocks of walks that the line forgot. If
-// less than half of Config.Samples blocks remain, it raises take.
+// less than half of samples blocks remain, it raises take.
 func (c *Curve) compact() {
 	clear(c.refers)
 	for i := range c.table.entries {
@@ -45,7 +45,7 @@ func (c *Curve) compact() {
 			c.refers[e.walk] = true
 		}
 	}
-	moved := c.line.compact(c.cfg.MaxTokens, c.refers)
+	moved := c.line.compact(c.cfg.maxTokens, c.refers)
 	c.table.spare = c.table.spare[:0]
 	for i := range c.table.entries {
 		if e := &c.table.entries[i]; e.hash != 0 && moved[e.walk] != forgotten {
@@ -62,7 +62,7 @@ func (c *Curve) compact() {
 		if c.raised = moved[c.raised]; c.raised == forgotten {
 			c.trust.set(c.take.base)
 		}
-	case c.take.base < everything && c.table.n < c.cfg.Samples/2:
+	case c.take.base < everything && c.table.n < c.cfg.samples/2:
 		c.take.set(min(2*c.take.base, everything))
 		c.raised = uint32(len(c.line.walks) - 1)
 	}

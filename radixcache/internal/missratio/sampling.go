@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// octaves is the number of octaves of depth. Block i, counted in blocks of BlockTokens also
+// octaves is the number of octaves of depth. Block i, counted in blocks of blockTokens also
 // in the head, is in octave floor(log2(i+1)): block 0 is in octave 0, blocks 1 and 2 are in
 // octave 1, blocks 3 to 6 in octave 2, and so on.
 const octaves = 40
@@ -44,7 +44,7 @@ func (r *rate) set(base float64) {
 }
 
 // seen returns the probability that at least one of the blocks [lo, hi) is sampled. split is
-// the number of head blocks in BlockTokens tokens: each block in the head counts split times.
+// the number of head blocks in blockTokens tokens: each block in the head counts split times.
 // If n blocks are sampled on average, the probability is 1 - e^-n.
 func (r *rate) seen(lo, hi, split int) float64 {
 	expected := 0.0

@@ -55,7 +55,7 @@ func (w *walker) probe(hash uint64, octave, end int) {
 			w.leave(end, c.take.share[octave])
 		}
 		*e = entry{hash, w.now, uint32(octave)}
-		if c.table.n++; c.table.n > c.cfg.Samples {
+		if c.table.n++; c.table.n > c.cfg.samples {
 			c.thin()
 		}
 		return
@@ -100,7 +100,7 @@ func (w *walker) leave(end int, share float64) {
 // the block's tokens, less half a page, still belong to the run before. With blocks of 32,
 // pages of 16 and a share of 1/4, the result is 128 - 8 = 120 tokens.
 func (w *walker) before(share float64) float64 {
-	return float64(w.block)/share - float64((w.block-w.c.cfg.PageTokens)/2)
+	return float64(w.block)/share - float64((w.block-w.c.cfg.pageTokens)/2)
 }
 
 // boundary estimates the token at which the open run ends, given that the block that ends at
@@ -108,7 +108,7 @@ func (w *walker) before(share float64) float64 {
 // is sampled there. It cuts the estimate to the possible range, adds the tokens that were cut
 // to *owed, and lets later estimates make up for them.
 func (w *walker) boundary(end int, share float64, owed *float64) int {
-	low, high := w.last, end-w.c.cfg.PageTokens
+	low, high := w.last, end-w.c.cfg.pageTokens
 	if w.ended && low >= end-w.block {
 		if share < 1 {
 			*owed += w.before(share) - float64(end-low)
@@ -152,7 +152,7 @@ func (w *walker) unforked(whole int) int {
 	if w.missed {
 		high = min(high, c.wholePages(w.end-1))
 	}
-	blocks := max(whole/c.cfg.BlockTokens, 1)
+	blocks := max(whole/c.cfg.blockTokens, 1)
 	exact := c.take.share[bits.Len(uint(blocks))-1] == 1
 	switch {
 	case high <= low || w.ended && exact:
@@ -175,7 +175,7 @@ func (w *walker) close(at int) {
 	if c.owedNew < 0 {
 		// The run also stands for similar runs of which no block is sampled, as far as hits
 		// are missing.
-		block := c.cfg.BlockTokens
+		block := c.cfg.blockTokens
 		seen := c.take.seen(w.start/block, kv.CeilPages(at, block), block/c.head)
 		extra = int(min(-c.owedNew, float64(n)*(1/seen-1)))
 		c.owedNew += float64(extra)

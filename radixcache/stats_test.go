@@ -1,8 +1,6 @@
 package radixcache
 
 import (
-	"errors"
-	"strings"
 	"testing"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -25,7 +23,8 @@ func golden(t *testing.T) *Cache {
 	return c
 }
 
-func TestWriteTo(t *testing.T) {
+// The tree of golden, as Walk shows it.
+func TestTree(t *testing.T) {
 	const want = `namespace model="" lora="" salt=""
   #5 [0,4) tokens [1 2 3 4] pages [0] pins 1 stamp 4
     #4 [4,12) tokens [5 6 7 8 9 10 11 12] pages [1 2] stamp 2
@@ -36,41 +35,8 @@ func TestWriteTo(t *testing.T) {
 namespace model="" lora="sql" salt="tenant-a"
   #2 [0,2) tokens [1 2] pages [9] stamp 9 tail
 `
-	var b strings.Builder
-	n, err := golden(t).WriteTo(&b)
-	if b.String() != want || n != int64(len(want)) || err != nil {
-		t.Errorf("%d bytes, %v:\n%s\nwant:\n%s", n, err, b.String(), want)
-	}
-}
-
-func TestWriteToShortensEdges(t *testing.T) {
-	c := newCache(t, Config{})
-	c.Insert(keyOf(make([]kv.Token, 9)...), []kv.PageID{0}, nil)
-	var b strings.Builder
-	c.WriteTo(&b)
-	if want := "tokens [0 0 0 0 0 0 0 0 …] pages [0]"; !strings.Contains(b.String(), want) {
-		t.Errorf("%s\nwant %q in it", b.String(), want)
-	}
-}
-
-// failing is a writer that takes as many bytes as room says and then fails.
-type failing struct{ room int }
-
-var errFull = errors.New("full")
-
-func (f *failing) Write(p []byte) (int, error) {
-	n := min(f.room, len(p))
-	f.room -= n
-	if n < len(p) {
-		return n, errFull
-	}
-	return n, nil
-}
-
-func TestWriteToStopsAtAnError(t *testing.T) {
-	n, err := golden(t).WriteTo(&failing{room: 100})
-	if n != 100 || !errors.Is(err, errFull) {
-		t.Errorf("%d bytes, %v", n, err)
+	if got := dump(golden(t)); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
 
