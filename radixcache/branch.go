@@ -89,8 +89,8 @@ func (t *tree) trim(id NodeID, pages int, reason Reason, freed []kv.PageID) []kv
 	return freed
 }
 
-// hold adds the tokens and pages that a node gains to the sums of the tree and of the node's
-// space; negative numbers are tokens and pages that the node loses. The pages also count in
+// hold adds the tokens and pages that a node gains to the sums of the tree; negative numbers
+// are tokens and pages that the node loses. The pages also count in
 // the node's order, and so against its quota.
 func (t *tree) hold(n *node, tokens, pages int) {
 	t.weigh(n, tokens, pages)

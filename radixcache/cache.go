@@ -35,9 +35,6 @@ func New(cfg Config) (*Cache, error) {
 	return c, nil
 }
 
-// Config returns the configuration in use, with defaults filled in.
-func (c *Cache) Config() Config { return c.cfg }
-
 // verify runs Check after a mutation and panics if it fails, under -tags invariants only.
 // call names the method that made the change, for the panic's text.
 func (c *Cache) verify(call string) {

@@ -93,8 +93,6 @@ func (w *walk) space(root NodeID) (int32, error) {
 	switch {
 	case n.pins != pins:
 		return 0, fmt.Errorf("radixcache: root %d of namespace %+v has %d pins, %d below", root, sp.ns, n.pins, pins)
-	case sum.evictable != sp.evictable || sum.protected != sp.protected:
-		return 0, fmt.Errorf("radixcache: namespace %+v at node %d: evictable %+v, protected %+v; counted %+v, %+v", sp.ns, sp.anchor, sp.evictable, sp.protected, sum.evictable, sum.protected)
 	case !sp.dead:
 		w.living++
 	}

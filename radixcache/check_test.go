@@ -184,8 +184,6 @@ var plantedFaults = map[string]func(*planted){
 	"edge free":              func(p *planted) { p.free = append(p.free, p.common.edge) },
 	"evictable":              func(p *planted) { p.evictable.tokens++ },
 	"protected":              func(p *planted) { p.protected.pages-- },
-	"evictable of a space":   func(p *planted) { p.space(p.private).evictable.tokens++ },
-	"protected of the dead":  func(p *planted) { p.space(p.dead).protected.pages++ },
 	"nodes":                  func(p *planted) { p.counts.Nodes++ },
 	"leaves":                 func(p *planted) { p.counts.Leaves-- },
 	"tails":                  func(p *planted) { p.counts.Tails-- },

@@ -23,7 +23,7 @@ func TestConfigDefaults(t *testing.T) {
 		c, err := New(tc.in)
 		if err != nil {
 			t.Errorf("%+v: %v", tc.in, err)
-		} else if got := c.Config(); got != tc.want {
+		} else if got := c.cfg; got != tc.want {
 			t.Errorf("%+v became %+v, want %+v", tc.in, got, tc.want)
 		}
 	}

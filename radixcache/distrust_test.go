@@ -192,7 +192,7 @@ func (w *doubtWorld) step() {
 	switch w.rng.IntN(7) {
 	case 0, 1: // computed and published, unless it meets a mark
 		if !m.Distrusted {
-			pages := make([]kv.PageID, kv.CeilPages(len(tokens), w.c.Config().PageTokens))
+			pages := make([]kv.PageID, kv.CeilPages(len(tokens), w.c.cfg.PageTokens))
 			for i := range pages {
 				pages[i] = w.next
 				w.next++
@@ -269,7 +269,7 @@ func (w *doubtWorld) judge(m Match) {
 func (w *doubtWorld) distrust(key Key, m Match) {
 	from := w.rng.IntN(len(key.Tokens) + 1)
 	w.note("distrust %v from %d", key.Tokens, from)
-	page := w.c.Config().PageTokens
+	page := w.c.cfg.PageTokens
 	r := route{ns: &key.Namespace}
 	r.tokens, r.public = w.c.read(&key)
 	if root, ok := w.c.enter(r.outer(), Root); ok {

@@ -42,7 +42,7 @@ type Explanation struct {
 // that is not in the tree. Cost: that of Match.
 func (c *Cache) Explain(key Key) Explanation {
 	m := c.Match(key)
-	e := Explanation{Tokens: m.Tokens, PartialTokens: m.Partial.Tokens, Policy: c.Config().Policy}
+	e := Explanation{Tokens: m.Tokens, PartialTokens: m.Partial.Tokens, Policy: c.cfg.Policy}
 	whole := c.floorTokens(len(key.Tokens))
 	if m.Tokens == whole {
 		e.Why = WhyWhole

@@ -49,9 +49,7 @@ func (c *Cache) Insert(key Key, pages []kv.PageID, freed []kv.PageID) (NodeID, [
 	at, base, reused, freed := c.insert(cur, &r, pages, freed)
 	c.lookedUp(len(key.Tokens), reused)
 	if reused > 0 {
-		n := &c.nodes[base]
-		n.reused(1)
-		n.space.hits += uint64(reused)
+		c.nodes[base].reused(1)
 		c.rerank(base)
 	}
 	c.media.release()

@@ -251,22 +251,3 @@ func (m *model) freshNodes() int {
 	}
 	return n
 }
-
-// usage returns PrivateUsage without its hits.
-func (m *model) usage(ns int) Usage {
-	var u Usage
-	for k, e := range m.entries {
-		if k.ns != ns || k.tree != m.epoch {
-			continue
-		}
-		n := len(k.seq) - len(m.above(k).seq)
-		if e.pins > 0 {
-			u.ProtectedTokens += n
-			u.ProtectedPages++
-		} else {
-			u.EvictableTokens += n
-			u.EvictablePages++
-		}
-	}
-	return u
-}

@@ -17,9 +17,7 @@ func (c *Cache) Pin(m Match) NodeID {
 	if id == Root {
 		return Root
 	}
-	n := &c.nodes[id]
-	n.reused(1)
-	n.space.hits += uint64(m.Tokens)
+	c.nodes[id].reused(1)
 	c.touch(id)
 	c.verify("Pin") // no tidy before: a join could remove the match's Partial.Node
 	return id

@@ -63,26 +63,3 @@ func (c *Cache) Stats() Stats {
 	s.Namespaces = c.open
 	return s
 }
-
-// Usage returns the usage of a namespace's own tree, without its private tokens after
-// public prefixes; [Cache.PrivateUsage] includes these. Cost: O(1).
-func (c *Cache) Usage(ns kv.Namespace) Usage { return c.alive[spaceKey{ns, Root}].usage() }
-
-// PrivateUsage returns the usage of a namespace: its own tree and its private tokens after
-// all public prefixes. Cost: the number of namespaces in the tree, of which each counts
-// again after each public prefix.
-func (c *Cache) PrivateUsage(ns kv.Namespace) Usage {
-	var sum Usage
-	for key, sp := range c.alive { // in any order, as sums don't depend on it
-		if key.ns != ns {
-			continue
-		}
-		u := sp.usage()
-		sum.EvictableTokens += u.EvictableTokens
-		sum.ProtectedTokens += u.ProtectedTokens
-		sum.EvictablePages += u.EvictablePages
-		sum.ProtectedPages += u.ProtectedPages
-		sum.HitTokens += u.HitTokens
-	}
-	return sum
-}

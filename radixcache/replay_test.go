@@ -63,7 +63,7 @@ type sums struct {
 // the way a scheduler does, and fails on a page that is lost or given twice.
 func replay(t *testing.T, c *Cache, pool, turns int) sums {
 	t.Helper()
-	w, page := newWorkload(3), c.Config().PageTokens
+	w, page := newWorkload(3), c.cfg.PageTokens
 	free := make([]kv.PageID, pool)
 	for i := range free {
 		free[i] = kv.PageID(i)

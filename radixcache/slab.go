@@ -88,16 +88,13 @@ func (s *slab) firstPage(id NodeID) []kv.Token {
 	return tokens[:min(s.cfg.PageTokens, len(tokens))]
 }
 
-// weigh adds tokens and pages of a node to the sums of the whole tree and of the node's
-// space: to the protected sums if the node has pins, otherwise to the evictable ones.
-// Negative numbers subtract.
+// weigh adds tokens and pages of a node to the sums: to the protected ones if the node has
+// pins, otherwise to the evictable ones. Negative numbers subtract.
 func (s *slab) weigh(n *node, tokens, pages int) {
 	if n.pins > 0 {
 		s.protected.add(tokens, pages)
-		n.space.protected.add(tokens, pages)
 	} else {
 		s.evictable.add(tokens, pages)
-		n.space.evictable.add(tokens, pages)
 	}
 }
 

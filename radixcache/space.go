@@ -25,31 +25,10 @@ type space struct {
 	order  *order    // order in which its leaves are evicted
 	dead   bool      // flushed: matches don't find it, and it exists until its last node is evicted
 
-	evictable, protected size
-	hits                 uint64 // number of tokens that pins and inserts found here
 }
 
 // spaceKey identifies a space that was not flushed.
 type spaceKey struct {
 	ns     kv.Namespace
 	anchor NodeID
-}
-
-// Usage has the tokens and pages that one namespace holds, and the tokens that
-// requests found in it.
-type Usage struct {
-	EvictableTokens, ProtectedTokens int
-	EvictablePages, ProtectedPages   int
-	// HitTokens sums the tokens, in whole pages, that reuses found, of the reuses
-	// that ended in this namespace. It starts at 0 again when the namespace held no
-	// tokens in between.
-	HitTokens uint64
-}
-
-// usage returns the Usage of one space, the zero Usage for nil.
-func (sp *space) usage() Usage {
-	if sp == nil {
-		return Usage{}
-	}
-	return Usage{sp.evictable.tokens, sp.protected.tokens, sp.evictable.pages, sp.protected.pages, sp.hits}
 }

@@ -52,20 +52,8 @@ so far 8 inserts (2 pages returned), 1 splits, 0 joins; pages removed by reason:
 	}
 }
 
-func TestUsage(t *testing.T) {
-	c := golden(t)
-	c.Unpin(c.Pin(c.Match(keyOf(1, 2, 3, 4))))
-	if got, want := c.Usage(kv.Namespace{}), (Usage{EvictableTokens: 19, ProtectedTokens: 4, EvictablePages: 6, ProtectedPages: 1, HitTokens: 16}); got != want {
-		t.Errorf("public: %+v, want %+v", got, want)
-	}
-	sql := kv.Namespace{LoRA: "sql", Salt: "tenant-a"}
-	if got, want := c.Usage(sql), (Usage{EvictableTokens: 2, EvictablePages: 1}); got != want || c.PrivateUsage(sql) != want {
-		t.Errorf("%+v: %+v, want %+v", sql, got, want)
-	}
-	if got := c.Usage(kv.Namespace{Model: "none"}); got != (Usage{}) {
-		t.Errorf("of no namespace: %+v", got)
-	}
-	tokens, pages := c.Stats().Evicted()
+func TestEvicted(t *testing.T) {
+	tokens, pages := golden(t).Stats().Evicted()
 	if tokens != 4 || pages != 1 {
 		t.Errorf("%d tokens in %d pages were evicted, want 4 in 1: superseded ones do not count", tokens, pages)
 	}

@@ -13,9 +13,13 @@ import (
 func TestQuotaAtRest(t *testing.T) {
 	ns := kv.Namespace{Salt: "a"}
 	prompt := func(first kv.Token) []kv.Token { return append([]kv.Token{first}, make([]kv.Token, 39)...) }
-	held := func(b *bed) int {
-		u := b.s.Cache().PrivateUsage(ns)
-		return u.EvictableTokens + u.ProtectedTokens
+	held := func(b *bed) (tokens int) {
+		for v := range b.s.Cache().Walk() {
+			if v.Namespace == ns {
+				tokens += len(v.Tokens)
+			}
+		}
+		return tokens
 	}
 	cfg := Config{Quotas: map[kv.Namespace]int{ns: 16}, PinnedTokens: 64}
 	t.Run("ended", func(t *testing.T) {

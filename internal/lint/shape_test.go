@@ -53,7 +53,7 @@ var large = map[string]exception{
 	"radixcache fields Cache":                           {37, "the tree, its namespaces and its journal have one owner, which the compiler lays out as one"},
 	"radixcache fields spaces":                          {25, "namespaces are the tree's roots"},
 	"radixcache fields tree":                            {32, "arenas of nodes, edges and pages: one field an arena"},
-	"radixcache methods Cache":                          {178, "the tree's operations in files by verb: match, insert, split, evict, pin, check"},
+	"radixcache methods Cache":                          {175, "the tree's operations in files by verb: match, insert, split, evict, pin, check"},
 	"radixcache methods eviction":                       {80, "five policies over the same leaves; each is one file"},
 	"radixcache methods spaces":                         {88, "namespaces over the tree's operations"},
 	"radixcache methods tree":                           {126, "operations on nodes, which eviction and namespaces build on"},

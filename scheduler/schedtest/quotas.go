@@ -16,12 +16,15 @@ func (c *quotas) added(o *order, err error) {
 
 func (c *quotas) settled() {
 	r := c.r
-	if r.cache == nil || r.lost != nil || len(r.book.live) > 0 {
+	if r.cache == nil || r.cfg.Quotas == nil || r.lost != nil || len(r.book.live) > 0 {
 		return
 	}
+	held := map[kv.Namespace]int{}
+	for v := range r.cache.Walk() {
+		held[v.Namespace] += len(v.Pages)
+	}
 	for _, ns := range [...]kv.Namespace{{}, {Salt: "b"}} { // those to which drawBounds gives one
-		u, most := r.cache.PrivateUsage(ns), r.cfg.Quotas[ns]/r.info.PageTokens
-		if n := u.EvictablePages + u.ProtectedPages; most > 0 && n > most && !(c.public && ns.Salt == "") {
+		if n, most := held[ns], r.cfg.Quotas[ns]/r.info.PageTokens; most > 0 && n > most && !(c.public && ns.Salt == "") {
 			c.failf("namespace %+v holds %d pages at rest, its quota is %d", ns, n, most)
 		}
 	}
