@@ -14,6 +14,7 @@ import (
 
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/diskmem"
 )
 
 // The kinds of directories.
@@ -98,33 +99,25 @@ func look(path string, s *mempool.Sealer) Dir {
 	case card.Opens(s) != nil:
 		d.Err = fmt.Errorf("inspect: %w", card.Opens(s))
 	}
-	if lock, err := d.lock(); err != nil {
+	if unlock, err := d.lock(); err == nil {
+		unlock()
+	} else {
 		d.InUse = errors.Is(err, mempool.ErrLocked)
-	} else if lock != nil {
-		lock.Close()
 	}
 	return d
 }
 
-// lock prevents disk tiers from opening the directory until the returned file is closed. The file
-// is nil if the directory has no lock. It fails with mempool.ErrLocked if a process has a disk
-// tier open there.
-func (d *Dir) lock() (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(d.Path, "lock"), os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
+// lock prevents disk tiers from opening the directory until unlock is called. It does nothing if the
+// directory has no lock. It fails with mempool.ErrLocked if a process has a disk tier open there.
+func (d *Dir) lock() (unlock func(), err error) {
+	f, err := diskmem.Lock(d.Path, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return func() {}, nil
+	case errors.Is(err, mempool.ErrLocked):
+		return nil, fmt.Errorf("%w: %s", mempool.ErrLocked, d.Path)
 	}
-	ok, err := blockio.TryLock(f)
-	if err == nil && !ok {
-		err = fmt.Errorf("%w: %s", mempool.ErrLocked, d.Path)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return func() { f.Close() }, err
 }
 
 // Records yields the records in the directory in an unspecified order, none if d.Err is set. If

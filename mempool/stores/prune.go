@@ -30,13 +30,11 @@ func (d *Dir) Prune(dry bool) (p Pruned, err error) {
 	if d.Err != nil {
 		return p, d.Err
 	}
-	lock, err := d.lock()
+	unlock, err := d.lock()
 	if err != nil {
 		return p, err
 	}
-	if lock != nil {
-		defer lock.Close()
-	}
+	defer unlock()
 	whole := map[mempool.Key]Record{}
 	foreign := 0
 	var remove []Record
@@ -119,12 +117,10 @@ func (d *Dir) temporary() (paths []string) {
 // RemoveAll removes the directory with its contents. It fails with mempool.ErrLocked while a
 // process has a disk tier open.
 func (d *Dir) RemoveAll() error {
-	lock, err := d.lock()
+	unlock, err := d.lock()
 	if err != nil {
 		return err
 	}
-	if lock != nil {
-		defer lock.Close()
-	}
+	defer unlock()
 	return os.RemoveAll(d.Path)
 }

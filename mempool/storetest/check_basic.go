@@ -26,16 +26,12 @@ func checkRoundTrip(r *rig) {
 	if d := r.tryPut(&xs[1]); d.Err != nil || d.Bytes != 0 {
 		r.Errorf("a second put: %+v", d)
 	}
-	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
-		r.Error(d.Err)
-	}
+	r.flush()
 	r.balance(8)
 	for _, chain := range [][]mempool.Extent{xs, other, media} {
-		for _, x := range slices.Backward(chain) {
-			if d := r.drop(&x); d.Err != nil {
-				r.Error(d.Err)
-			}
-			r.expect(r.tryGet(&x), mempool.ErrMiss)
+		r.remove(chain...)
+		for i := range chain {
+			r.expect(r.tryGet(&chain[i]), mempool.ErrMiss)
 		}
 	}
 	r.balance(0)
@@ -55,7 +51,7 @@ func checkPart(r *rig) {
 		if d.Err != nil || d.Sum != r.sum(&x) {
 			r.Fatalf("%d pages: %+v", pages, d)
 		}
-		r.same(got, r.content(&x)[:pages])
+		same(r, got, r.content(&x)[:pages])
 	}
 }
 
@@ -80,9 +76,7 @@ func checkProbe(r *rig) {
 		probe(i + 1)
 	}
 	for i := len(xs) - 1; i >= 0; i-- {
-		if d := r.drop(&xs[i]); d.Err != nil {
-			r.Error(d.Err)
-		}
+		r.remove(xs[i])
 		probe(i)
 	}
 	r.expect(r.do(mempool.Op{Kind: mempool.Probe, Extent: xs[0], Then: then}), mempool.ErrMiss)
@@ -114,7 +108,7 @@ func checkOrder(r *rig) {
 	// Each parent's put is submitted before its child's, without waiting for its end.
 	var ids []mempool.OpID
 	for i := range xs {
-		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[i], Pages: r.content(&xs[i])}))
+		ids = append(ids, r.beginPut(&xs[i]))
 	}
 	for _, id := range ids {
 		if d := r.wait(id); d.Err != nil {
@@ -133,11 +127,7 @@ func checkOrder(r *rig) {
 	if err := r.store.Submit(mempool.Op{ID: 1000, Kind: mempool.Put, Extent: below, Pages: r.content(&below)}); !errors.Is(err, mempool.ErrInvalid) {
 		r.Errorf("an extent with a wrong key: %v", err)
 	}
-	for _, x := range slices.Backward(xs) {
-		if d := r.drop(&x); d.Err != nil {
-			r.Error(d.Err)
-		}
-	}
+	r.remove(xs...)
 	r.balance(1)
 }
 
@@ -186,9 +176,7 @@ func checkCapacity(r *rig) {
 	r.balance(len(in))
 	r.get(in...)
 	for i := range in[:3] {
-		if d := r.drop(&in[i]); d.Err != nil {
-			r.Error(d.Err)
-		}
+		r.remove(in[i])
 		x := r.chain("b", 100*i, 16)[0]
 		r.put(x)
 		r.get(x)

@@ -3,12 +3,12 @@ package storetest
 import (
 	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/coppice-llm/coppice/mempool"
@@ -111,9 +111,7 @@ func checkReadOnce(r *rig) {
 		r.get(xs[0])
 		r.put(xs...)
 		r.get(xs...)
-		for _, x := range slices.Backward(xs) {
-			r.drop(&x)
-		}
+		r.remove(xs...)
 	}
 	r.balance(0)
 }
@@ -146,7 +144,7 @@ func checkConcurrent(r *rig) {
 		}
 		once[d.ID] = true
 		if a, ok := gets[d.ID]; ok && d.Err == nil {
-			r.same(a.pages, r.content(&a.x))
+			same(r, a.pages, r.content(&a.x))
 		}
 	}
 	all := slices.Concat(r.chain("kept", 0, 48), r.chain("0", 0, 48), r.chain("1", 0, 48), r.chain("2", 0, 48))
@@ -251,9 +249,7 @@ func checkReopen(r *rig) {
 	ys := r.chain("b", 0, 32)
 	r.put(xs...)
 	r.put(ys...)
-	if d := r.drop(&ys[1]); d.Err != nil {
-		r.Fatal(d.Err)
-	}
+	r.remove(ys[1])
 	for range 3 {
 		r.reopen()
 		if !r.store.Info().Shared {
@@ -286,9 +282,7 @@ func checkReopenFewer(r *rig) {
 	}
 	r.opts.Extents /= 2
 	r.reopen()
-	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
-		r.Fatal(d.Err)
-	}
+	r.flush()
 	n := 0
 	for i := range all {
 		if r.tryGet(&all[i]).Err == nil {
@@ -343,7 +337,7 @@ func checkDamage(r *rig) {
 	for round := range 12 {
 		r.put(xs...)
 		r.close()
-		r.damage(rng, round)
+		damage(r, r.opts.Dir, rng, round)
 		r.open()
 		for i := range xs {
 			r.tryGet(&xs[i])
@@ -353,39 +347,25 @@ func checkDamage(r *rig) {
 	r.get(xs...)
 }
 
-func (r *rig) damage(rng *rand.Rand, round int) {
-	r.Helper()
-	err := filepath.WalkDir(r.opts.Dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || rng.IntN(2) == 0 {
-			return err
-		}
-		st, err := d.Info()
-		if err != nil {
-			return err
-		}
-		switch size := st.Size(); round % 3 {
-		case 0: // bits, in headers and pages
-			f, err := os.OpenFile(path, os.O_RDWR, 0)
-			if err != nil {
-				return err
+func damage(t testing.TB, dir string, rng *rand.Rand, round int) {
+	t.Helper()
+	files := filesOf(t, dir)
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		b := files[path]
+		switch at := rng.IntN(len(b) + 1); {
+		case rng.IntN(2) == 0:
+			continue
+		case round%3 == 0: // bits, in headers and pages
+			for range min(4, len(b)) {
+				b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
 			}
-			defer f.Close()
-			for range 4 {
-				b := []byte{0}
-				at := rng.Int64N(size + 1)
-				if _, err := f.ReadAt(b, at); err == nil {
-					b[0] ^= 1 << rng.IntN(8)
-					f.WriteAt(b, at)
-				}
-			}
-		case 1:
-			return os.Truncate(path, rng.Int64N(size+1))
+		case round%3 == 1:
+			b = b[:at]
 		default:
-			return os.Truncate(path, size+1+rng.Int64N(8192))
+			b = append(b, make([]byte, 1+rng.IntN(8192))...)
 		}
-		return nil
-	})
-	if err != nil {
-		r.Fatal(err)
+		if err := os.WriteFile(path, b, blockio.FileMode); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

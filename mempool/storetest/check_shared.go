@@ -1,11 +1,10 @@
 package storetest
 
 import (
-	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/coppice-llm/coppice/mempool"
@@ -32,30 +31,25 @@ func checkOwnFault(r *rig) {
 			}
 			r.reopen()
 			r.get(xs...)
-			for i := range xs {
-				r.drop(&xs[len(xs)-1-i])
-			}
+			r.remove(xs...)
 		}
 	}
 }
 
 // file returns the path of the file that holds a record of x. A shared directory has a file for each
 // record, with the name of the key's record.
-func (r *rig) file(x *mempool.Extent) (path string) {
+func (r *rig) file(x *mempool.Extent) string {
 	r.Helper()
 	f := r.opts.Identity.Format(r.opts.Sealer)
-	err := filepath.WalkDir(r.opts.Dir, func(at string, d fs.DirEntry, err error) error {
+	for at := range filesOf(r, r.opts.Dir) {
 		for n := range f.Names(x.Key) {
-			if err == nil && strings.Contains(d.Name(), n.String()) {
-				path = at
+			if strings.Contains(at, n.String()) {
+				return at
 			}
 		}
-		return err
-	})
-	if err != nil || path == "" {
-		r.Fatalf("no file is named by %v: %v", x.Key, err)
 	}
-	return path
+	r.Fatalf("no file is named by %v", x.Key)
+	return ""
 }
 
 // checkPipe puts a pipe in the place of a record. A read of it must end, without a writer of the pipe,
@@ -76,9 +70,7 @@ func checkPipe(r *rig) {
 	if r.has(&x) {
 		r.Error("a pipe is found as a record")
 	}
-	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
-		r.Error(d.Err)
-	}
+	r.flush()
 	r.put(x)
 	r.get(x)
 	r.balance(1)
@@ -90,10 +82,8 @@ func checkFutureLease(r *rig) {
 	for i := range r.opts.Extents / 4 {
 		r.put(r.chain(string(rune('a'+i)), 0, 64)...)
 	}
-	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
-		r.Fatal(d.Err)
-	}
-	before := r.small()
+	r.flush()
+	before := small(r, r.opts.Dir)
 	r.close()
 	future, leases := time.Now().AddDate(1, 0, 0), 0
 	for path, content := range before {
@@ -113,18 +103,16 @@ func checkFutureLease(r *rig) {
 	}
 	r.opts.Extents /= 2
 	r.open()
-	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
-		r.Fatal(d.Err)
-	}
+	r.flush()
 	if n := r.store.Metrics().Extents; n == 0 || n > r.opts.Extents {
 		r.Errorf("%d extents are left in a store of %d", n, r.opts.Extents)
 	}
 }
 
 // small returns the content of the directory's files that hold no record, by path.
-func (r *rig) small() map[string][]byte {
-	r.Helper()
-	files := r.files()
+func small(t testing.TB, dir string) map[string][]byte {
+	t.Helper()
+	files := filesOf(t, dir)
 	maps.DeleteFunc(files, func(_ string, content []byte) bool { return len(content) >= blockio.Align })
 	return files
 }

@@ -34,7 +34,7 @@ func checkWhole(r *rig) {
 	in := r.opts.Inject
 	x := r.chain("a", 0, 16)[0]
 	in.Plant(blockio.Write, blockio.Slow, 1, false)
-	id := r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)})
+	id := r.beginPut(&x)
 	r.stuck()
 	if r.has(&x) {
 		r.Error("an extent that is being written can be found")
@@ -60,7 +60,7 @@ func checkDeadline(r *rig) {
 	in := r.opts.Inject
 	xs := r.chain("a", 0, 48)
 	r.put(xs[0])
-	id := r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[1], Pages: r.content(&xs[1])})
+	id := r.beginPut(&xs[1])
 	r.store.Cancel(id, mempool.ErrDeadline)
 	if d := r.wait(id); d.Err == nil {
 		r.drop(&xs[1]) // it had ended before
@@ -116,7 +116,7 @@ func checkNoAnswer(r *rig) {
 		var ids []mempool.OpID
 		for n := range 2 * r.opts.Workers {
 			x := r.chain(p.String(), 100*n, 16)[0]
-			ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)}),
+			ids = append(ids, r.beginPut(&x),
 				r.submit(mempool.Op{Kind: mempool.Get, Extent: before[1], Pages: r.memory(&before[1])}),
 				r.submit(mempool.Op{Kind: mempool.Probe, Extent: before[0], Then: []mempool.Key{before[1].Key}}))
 		}
@@ -176,11 +176,10 @@ func checkCancel(r *rig) {
 	in.Plant(blockio.Write, blockio.Slow, 1, true)
 	var ids []mempool.OpID
 	for i := range xs[1:] {
-		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[1+i], Pages: r.content(&xs[1+i])}))
+		ids = append(ids, r.beginPut(&xs[1+i]))
 	}
 	for range 20 { // more operations than workers
-		x := r.chain("b", int(r.last), 16)[0]
-		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)}))
+		ids = append(ids, r.beginPut(&r.chain("b", int(r.last), 16)[0]))
 	}
 	r.stuck()
 	for _, id := range ids {
@@ -201,11 +200,7 @@ func checkBusy(r *rig) {
 	in := r.opts.Inject
 	in.Plant(blockio.Write, blockio.Slow, 1, true)
 	most := r.store.Info().MaxOps
-	var ids []mempool.OpID
-	for i := range most {
-		x := r.chain("a", 100*i, 16)[0]
-		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)}))
-	}
+	ids := r.beginPuts(most)
 	x := r.chain("b", 0, 16)[0]
 	if err := r.store.Submit(mempool.Op{ID: 5000, Kind: mempool.Put, Extent: x, Pages: r.content(&x)}); !errors.Is(err, mempool.ErrBusy) {
 		r.Errorf("operation %d: %v", most+1, err)
@@ -227,11 +222,7 @@ func checkBusy(r *rig) {
 func checkClose(r *rig) {
 	in := r.opts.Inject
 	in.Plant(blockio.Write, blockio.Slow, 1, true)
-	var ids []mempool.OpID
-	for i := range 12 {
-		x := r.chain("a", 100*i, 16)[0]
-		ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: x, Pages: r.content(&x)}))
-	}
+	ids := r.beginPuts(12)
 	r.stuck()
 	closed := make(chan error, 1)
 	var closing sync.WaitGroup

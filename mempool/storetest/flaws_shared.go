@@ -2,10 +2,8 @@ package storetest
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/coppice-llm/coppice/mempool"
@@ -16,12 +14,10 @@ import (
 func unlinks(cause error) flaw {
 	return ending(mempool.Get, func(b *broken, op mempool.Op, d *mempool.Done) {
 		if errors.Is(d.Err, cause) {
-			_ = filepath.WalkDir(b.options.Dir, func(path string, e fs.DirEntry, err error) error {
-				if err == nil && strings.Contains(e.Name(), op.Extent.Key.String()) {
-					return os.Remove(path)
-				}
-				return err
-			})
+			records, _ := filepath.Glob(filepath.Join(b.options.Dir, "*", "*", op.Extent.Key.String()+"*"))
+			for _, path := range records {
+				_ = os.Remove(path)
+			}
 		}
 	})
 }

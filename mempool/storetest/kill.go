@@ -56,9 +56,7 @@ const (
 // put and before each drop, so that the lines name only extents that must be in the store.
 func load(h Harness, seed uint64, dir string) error {
 	var end error
-	r := &rig{TB: &process{fail: func(err error) { end = err; panic(err) }}, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
-	r.opts = h.options(dir, killExtents, 3, 64)
-	r.layout = r.opts.Identity.Layout
+	r := rigOf(&process{fail: func(err error) { end = err; panic(err) }}, h, dir, killExtents)
 	over := make(chan struct{})
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
@@ -91,7 +89,7 @@ func (r *rig) loadOnce(rng *rand.Rand) error {
 	case 0, 1:
 		var ids []mempool.OpID
 		for i := range xs {
-			ids = append(ids, r.submit(mempool.Op{Kind: mempool.Put, Extent: xs[i], Pages: r.content(&xs[i])}))
+			ids = append(ids, r.beginPut(&xs[i]))
 		}
 		for i, id := range ids {
 			if d := r.wait(id); d.Err == nil {
@@ -193,9 +191,7 @@ func (c *child) kill(t testing.TB, there map[[2]int]bool) {
 // often as rounds says, in one directory. Over all these runs, at least 95 % of the extents in the
 // store must be found again, and all that are found must have the right bytes.
 func Kill(t *testing.T, h Harness, rounds int) {
-	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
-	r.opts = h.options(t.TempDir(), killExtents, 3, 64)
-	r.layout = r.opts.Identity.Layout
+	r := rigOf(t, h, t.TempDir(), killExtents)
 	other := r.opts
 	other.Identity.ModelID = "another"
 	o, err := h.Open(other)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,10 +31,15 @@ type rig struct {
 // patience bounds the waits of rigs whose store is expected to be sound.
 const patience = time.Minute
 
-func newRig(t testing.TB, h Harness) *rig {
-	r := &rig{TB: t, h: h, ended: map[mempool.OpID]mempool.Done{}, patience: patience}
-	r.opts = h.options(t.TempDir(), 24, 3, 64)
+// rigOf returns a rig whose store, in dir and with room for that many extents, is not open yet.
+func rigOf(t testing.TB, h Harness, dir string, extents int) *rig {
+	r := &rig{TB: t, h: h, opts: h.options(dir, extents, 3, 64), ended: map[mempool.OpID]mempool.Done{}, patience: patience}
 	r.layout = r.opts.Identity.Layout
+	return r
+}
+
+func newRig(t testing.TB, h Harness) *rig {
+	r := rigOf(t, h, t.TempDir(), 24)
 	r.open()
 	t.Cleanup(func() { // in case the check fails early
 		r.opts.Inject.Clear()
@@ -95,9 +101,8 @@ func (r *rig) chain(salt string, from, n int) []mempool.Extent {
 
 // content returns the pages of x: bytes derived from its key and the page's index.
 func (r *rig) content(x *mempool.Extent) [][]byte {
-	pages := make([][]byte, r.layout.Pages(x))
+	pages := r.memory(x)
 	for i := range pages {
-		pages[i] = make([]byte, r.layout.PageBytes)
 		for j := range pages[i] {
 			pages[i][j] = x.Key[j%len(x.Key)] + byte(i) + byte(j/len(x.Key))
 		}
@@ -157,9 +162,24 @@ func (r *rig) wait(id mempool.OpID) mempool.Done {
 
 func (r *rig) do(op mempool.Op) mempool.Done { r.Helper(); return r.wait(r.submit(op)) }
 
+// beginPut begins a put of x and returns its number.
+func (r *rig) beginPut(x *mempool.Extent) mempool.OpID {
+	r.Helper()
+	return r.submit(mempool.Op{Kind: mempool.Put, Extent: *x, Pages: r.content(x)})
+}
+
+// beginPuts begins puts of n extents without parents, and returns their numbers.
+func (r *rig) beginPuts(n int) (ids []mempool.OpID) {
+	r.Helper()
+	for i := range n {
+		ids = append(ids, r.beginPut(&r.chain("a", 100*i, 16)[0]))
+	}
+	return ids
+}
+
 func (r *rig) tryPut(x *mempool.Extent) mempool.Done {
 	r.Helper()
-	return r.do(mempool.Op{Kind: mempool.Put, Extent: *x, Pages: r.content(x)})
+	return r.wait(r.beginPut(x))
 }
 
 func (r *rig) put(xs ...mempool.Extent) {
@@ -177,7 +197,7 @@ func (r *rig) tryGet(x *mempool.Extent) mempool.Done {
 	pages := r.memory(x)
 	d := r.do(mempool.Op{Kind: mempool.Get, Extent: *x, Pages: pages})
 	if d.Err == nil {
-		r.same(pages, r.content(x))
+		same(r, pages, r.content(x))
 	}
 	return d
 }
@@ -193,11 +213,11 @@ func (r *rig) get(xs ...mempool.Extent) {
 	}
 }
 
-func (r *rig) same(got, want [][]byte) {
-	r.Helper()
+func same(t testing.TB, got, want [][]byte) {
+	t.Helper()
 	for i := range want {
 		if !bytes.Equal(got[i], want[i]) {
-			r.Fatalf("page %d of %d has wrong bytes", i, len(want))
+			t.Fatalf("page %d of %d has wrong bytes", i, len(want))
 		}
 	}
 }
@@ -213,6 +233,24 @@ func (r *rig) expect(d mempool.Done, want error) {
 func (r *rig) drop(x *mempool.Extent) mempool.Done {
 	r.Helper()
 	return r.do(mempool.Op{Kind: mempool.Drop, Extent: *x})
+}
+
+// remove drops extents, the last one first, which must succeed.
+func (r *rig) remove(xs ...mempool.Extent) {
+	r.Helper()
+	for _, x := range slices.Backward(xs) {
+		if d := r.drop(&x); d.Err != nil {
+			r.Error(d.Err)
+		}
+	}
+}
+
+// flush requires that a Flush succeeds.
+func (r *rig) flush() {
+	r.Helper()
+	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
+		r.Fatal(d.Err)
+	}
 }
 
 // has reports whether a Probe finds an extent.

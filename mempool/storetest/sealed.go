@@ -52,7 +52,7 @@ func (r *rig) places() map[mempool.Key]place {
 	r.Helper()
 	found := map[mempool.Key]place{}
 	f := r.opts.Identity.Format(r.opts.Sealer)
-	for path, b := range r.files() {
+	for path, b := range filesOf(r, r.opts.Dir) {
 		for at := 0; at+f.HeaderBytes() <= len(b); at += f.SlotBytes() {
 			if rec, err := f.ParseHeader(b[at:]); err == nil {
 				found[rec.Key] = place{path, int64(at)}
@@ -62,32 +62,32 @@ func (r *rig) places() map[mempool.Key]place {
 	return found
 }
 
-// files returns the content of the directory's files, by path.
-func (r *rig) files() map[string][]byte {
-	r.Helper()
+// filesOf returns the content of a directory's files, by path.
+func filesOf(t testing.TB, dir string) map[string][]byte {
+	t.Helper()
 	all := map[string][]byte{}
-	err := filepath.WalkDir(r.opts.Dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			all[path], err = os.ReadFile(path)
 		}
 		return err
 	})
 	if err != nil {
-		r.Fatal(err)
+		t.Fatal(err)
 	}
 	return all
 }
 
 // overwrite writes b at a place.
-func (r *rig) overwrite(p place, b []byte) {
-	r.Helper()
+func overwrite(t testing.TB, p place, b []byte) {
+	t.Helper()
 	f, err := os.OpenFile(p.path, os.O_RDWR, 0)
 	if err == nil {
 		_, err = f.WriteAt(b, p.at)
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		r.Fatal(err)
+		t.Fatal(err)
 	}
 }
 
@@ -95,9 +95,7 @@ func (r *rig) overwrite(p place, b []byte) {
 func sealedHides(r *rig) {
 	xs := r.chain("salt-of-the-tenant", 0x51525354, 56)
 	r.put(xs...)
-	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
-		r.Fatal(d.Err)
-	}
+	r.flush()
 	r.close()
 	secrets := map[string][]byte{"salt": []byte("salt-of-the-tenant"), "page": r.content(&xs[0])[1][:32]}
 	for i := range xs {
@@ -106,7 +104,7 @@ func sealedHides(r *rig) {
 	}
 	for pair := range slices.Chunk(xs[1].Tokens, 2) { // a single token's four bytes may occur by chance
 		secrets["tokens"] = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, uint32(pair[0])), uint32(pair[1]))
-		for path, b := range r.files() {
+		for path, b := range filesOf(r, r.opts.Dir) {
 			for what, secret := range secrets {
 				if bytes.Contains(b, secret) || strings.Contains(path, string(secret)) {
 					r.Errorf("%s shows the %s", path, what)
@@ -117,9 +115,9 @@ func sealedHides(r *rig) {
 	if n := len(r.places()); n != len(xs) {
 		r.Errorf("%d sealed records are in the files, want %d", n, len(xs))
 	}
-	before := r.files()
+	before := filesOf(r, r.opts.Dir)
 	r.open()
-	if !maps.EqualFunc(before, r.files(), bytes.Equal) { // a disk's index is removed if it is not understood
+	if !maps.EqualFunc(before, filesOf(r, r.opts.Dir), bytes.Equal) { // a disk's index is removed if it is not understood
 		r.Error("opening the directory changes its files")
 	}
 	r.get(xs...)
@@ -133,7 +131,7 @@ func sealedForged(r *rig) {
 	for what, forge := range map[string]func(x *mempool.Extent, p place){
 		"zeroed pages": func(_ *mempool.Extent, p place) {
 			p.at += int64(f.HeaderBytes())
-			r.overwrite(p, make([]byte, r.layout.ExtentBytes()))
+			overwrite(r, p, make([]byte, r.layout.ExtentBytes()))
 		},
 		"not sealed": func(x *mempool.Extent, p place) {
 			n := r.layout.Bytes(x)
@@ -142,7 +140,7 @@ func sealedForged(r *rig) {
 			if err := plain.Encode(b[:plain.RecordBytes(n)], &rec); err != nil {
 				r.Fatal(err)
 			}
-			r.overwrite(p, b)
+			overwrite(r, p, b)
 		},
 	} {
 		x := r.chain(what, 0, 16)[0]
@@ -166,13 +164,13 @@ func sealedSwapped(r *rig) {
 		x, y := r.chain("x", from, 16)[0], r.chain("y", from, 16)[0]
 		r.put(x, y)
 		r.close()
-		files, at := r.files(), r.places()
+		files, at := filesOf(r, r.opts.Dir), r.places()
 		cut := func(p place) []byte { return files[p.path][p.at+int64(from) : p.at+int64(f.SlotBytes())] }
 		px, py := at[x.Key], at[y.Key]
 		bx, by := slices.Clone(cut(px)), slices.Clone(cut(py))
 		px.at, py.at = px.at+int64(from), py.at+int64(from)
-		r.overwrite(px, by)
-		r.overwrite(py, bx)
+		overwrite(r, px, by)
+		overwrite(r, py, bx)
 		r.open()
 		for _, z := range []mempool.Extent{x, y} { // tryGet compares the bytes
 			if d := r.tryGet(&z); d.Err == nil && (from > 0 || r.store.Info().Shared) {
@@ -219,7 +217,7 @@ func sealedWrong(r *rig) {
 	xs := r.chain("a", 0, 48)
 	r.put(xs...)
 	r.close()
-	before := r.files()
+	before := filesOf(r, r.opts.Dir)
 	o := r.opts
 	o.Sealer = Sealer(r, 2)
 	if s, err := r.h.Open(o); !errors.Is(err, mempool.ErrForeign) || !strings.Contains(err.Error(), "further line") {
@@ -228,7 +226,7 @@ func sealedWrong(r *rig) {
 			s.Close()
 		}
 	}
-	if !maps.EqualFunc(before, r.files(), bytes.Equal) {
+	if !maps.EqualFunc(before, filesOf(r, r.opts.Dir), bytes.Equal) {
 		r.Error("the files have changed")
 	}
 	r.open()
@@ -251,9 +249,7 @@ func sealedRotated(r *rig) {
 	r.drop(&xs[3])
 	r.expect(r.tryGet(&xs[3]), mempool.ErrMiss)
 	r.with(Sealer(r, 2))
-	if d := r.do(mempool.Op{Kind: mempool.Flush}); d.Err != nil {
-		r.Error(d.Err)
-	}
+	r.flush()
 	r.get(young...)
 	r.expect(r.tryGet(&xs[0]), mempool.ErrMiss)
 	r.opts.Sealer = old

@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 
@@ -26,7 +27,7 @@ type disk struct {
 	*testing.T
 	c    Config
 	dir  string // of the identity
-	s    *Store
+	s    *slotted.Store
 	last mempool.OpID
 }
 

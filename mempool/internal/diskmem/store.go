@@ -14,14 +14,9 @@ import (
 	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 )
 
-// Store is the disk tier. It implements mempool.Store.
-type Store struct {
-	*slotted.Store
-}
-
 // Open opens the directory of c.Identity below c.Dir, creating it if needed, and recovers its
 // records. It fails with mempool.ErrLocked while another process has it open.
-func Open(c Config) (*Store, error) {
+func Open(c Config) (*slotted.Store, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -49,7 +44,7 @@ func Open(c Config) (*Store, error) {
 	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, m)
 	s.Load(int32(len(m.places)), found, func(slot int32) bool { return m.stale[slot] })
 	m.stale = nil
-	return &Store{Store: s}, nil
+	return s, nil
 }
 
 // load opens the files of slots, finds their records and adapts the number of slots to c.Bytes.
@@ -79,14 +74,11 @@ func (m *medium) load(c *Config) (found []slotted.Placed, warnings []string, err
 	return found, warnings, nil
 }
 
-// takeLock locks the directory against other processes until the file is closed or this process
-// ends. It also removes temporary files that a killed process left.
-func takeLock(dir string) (*os.File, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, blockio.FileMode)
+// Lock locks a directory against other processes until the returned file is closed or this process
+// ends. flag is os.O_CREATE to make that file if there is none, or else 0; then Lock fails with
+// fs.ErrNotExist. It fails with mempool.ErrLocked if another process has the lock.
+func Lock(dir string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|flag, blockio.FileMode)
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +88,19 @@ func takeLock(dir string) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// takeLock locks the directory of a store. It also removes temporary files that a killed process left.
+func takeLock(dir string) (*os.File, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	f, err := Lock(dir, os.O_CREATE)
+	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries { // with the lock held, no other process is writing them

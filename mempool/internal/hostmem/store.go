@@ -39,14 +39,9 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Store is the host tier: extents in slots of memory, in huge pages where the system has them. It
-// implements mempool.Store. Its contents end with the process.
-type Store struct {
-	*slotted.Store
-}
-
-// Open reserves the memory and returns an empty store.
-func Open(c Config) (*Store, error) {
+// Open reserves the memory, in huge pages where the system has them, and returns an empty store.
+// Its contents end with the process.
+func Open(c Config) (*slotted.Store, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -59,8 +54,7 @@ func Open(c Config) (*Store, error) {
 	}
 	offheap.Huge(memory)
 	info := mempool.StoreInfo{Tier: kv.TierHost, Identity: c.Identity, CapacityBytes: int64(len(memory)), SlotBytes: slot, MaxOps: c.MaxOps}
-	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, &medium{bytes: memory, layout: c.Identity.Layout, in: c.Inject})
-	return &Store{Store: s}, nil
+	return slotted.New(slotted.Config{Info: info, Workers: c.Workers}, &medium{bytes: memory, layout: c.Identity.Layout, in: c.Inject}), nil
 }
 
 // medium is memory cut into slots.
@@ -90,9 +84,7 @@ func (m *medium) Write(_ int, at int32, _ bool, j *ops.Job, r *mempool.Record) e
 // Read implements slotted.Medium.
 func (m *medium) Read(_ int, at int32, j *ops.Job, r *mempool.Record) error {
 	src := m.slot(at, r.PayloadBytes)
-	n, err := m.in.Move(blockio.Read, src, func() (int, error) {
-		return len(src), nil
-	})
+	n, err := m.in.Move(blockio.Read, src, func() (int, error) { return len(src), nil })
 	if err != nil {
 		return err
 	}
