@@ -1,6 +1,7 @@
 package schedtest
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -115,6 +116,31 @@ func (b *book) release(s *sample) {
 	s.bound = false
 }
 
+// bound iterates over the binds of a plan, each with the open sample that it is for; nil if there is
+// none.
+func (b *book) bound(p *engine.Batch) iter.Seq2[*engine.SlotBind, *sample] {
+	return func(yield func(*engine.SlotBind, *sample) bool) {
+		for i := range p.Binds {
+			if bind := &p.Binds[i]; !yield(bind, b.seeds[bind.Sampling.Seed]) {
+				return
+			}
+		}
+	}
+}
+
+// liveSamples iterates over the samples of the live requests, the oldest first. Some may have ended.
+func (b *book) liveSamples() iter.Seq[*sample] {
+	return func(yield func(*sample) bool) {
+		for _, o := range b.live {
+			for _, s := range o.samples {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // rowView is a row of a plan with its sample.
 type rowView struct {
 	row   *engine.Row
@@ -136,9 +162,9 @@ func (b *book) read(p *scheduler.Plan, pageTokens int, dst []rowView) []rowView 
 				v.fresh = !v.of.ranSince
 			}
 		}
-		for j := range p.Batch.Binds {
-			if bind := &p.Batch.Binds[j]; bind.Slot == row.Slot {
-				v.of, v.fresh, rebound = b.seeds[bind.Sampling.Seed], true, true
+		for bind, s := range b.bound(&p.Batch) {
+			if bind.Slot == row.Slot {
+				v.of, v.fresh, rebound = s, true, true
 			}
 		}
 		if s := v.of; s != nil {
@@ -178,9 +204,7 @@ func (b *book) pages(batch *engine.Batch, row *engine.Row, pageTokens int) []kv.
 // it.
 func (b *book) apply(now time.Duration, p *scheduler.Plan, rows []rowView) {
 	b.tables.Apply(&p.Batch)
-	for i := range p.Batch.Binds {
-		bind := &p.Batch.Binds[i]
-		s := b.seeds[bind.Sampling.Seed]
+	for bind, s := range b.bound(&p.Batch) {
 		if old := b.slots[bind.Slot]; old != nil {
 			b.release(old) // preempted, or ended since the previous plan
 		}

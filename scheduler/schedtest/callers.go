@@ -60,20 +60,18 @@ func (w *setup) fair(seed uint64) {
 		case 1:
 			t.habit = agent
 		}
+		steps := 0 // of the gap
 		switch t.habit {
 		case openLoop:
-			t.gap = w.stepTime * time.Duration(rng.between(1, 30))
-		case agent, crowd:
-			t.gap = w.stepTime * time.Duration(pick(rng, 0, 0, 1, 10))
-		case visitor:
-			t.gap = w.stepTime * time.Duration(rng.between(20, 200))
-		}
-		switch t.habit {
+			steps = rng.between(1, 30)
+		case agent:
+			steps = pick(rng, 0, 0, 1, 10)
 		case crowd:
-			t.width = rng.between(2, 10)
+			steps, t.width = pick(rng, 0, 0, 1, 10), rng.between(2, 10)
 		case visitor:
-			t.width = rng.between(2, 40)
+			steps, t.width = rng.between(20, 200), rng.between(2, 40)
 		}
+		t.gap = w.stepTime * time.Duration(steps)
 		if rng.one(2) {
 			t.stem = make([]kv.Token, rng.between(1, most))
 			for j := range t.stem {

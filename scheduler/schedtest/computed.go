@@ -23,8 +23,8 @@ func (c *computed) added(_ *order, err error) {
 func (c *computed) planned(p *scheduler.Plan, rows []rowView) {
 	c.counts.Steps++
 	c.counts.Rows += uint64(len(rows))
-	for i := range p.Batch.Binds {
-		c.bind(c.r.book.seeds[p.Batch.Binds[i].Sampling.Seed])
+	for _, s := range c.r.book.bound(&p.Batch) {
+		c.bind(s)
 	}
 	for _, v := range rows {
 		s := v.of

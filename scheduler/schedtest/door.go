@@ -10,9 +10,7 @@ import (
 
 // door checks that a request is refused with an error that applies to it, and accepted if none
 // does.
-type door struct {
-	watcher
-}
+type door struct{ watcher }
 
 func (c *door) added(o *order, err error) {
 	reasons := c.reasons(o, err == nil)
@@ -22,13 +20,10 @@ func (c *door) added(o *order, err error) {
 		}
 		return
 	}
-	for _, want := range reasons {
-		if errors.Is(err, want) {
-			return
-		}
+	if !slices.ContainsFunc(reasons, func(want error) bool { return errors.Is(err, want) }) {
+		c.failf("request %d of %d prompt and %d output tokens is refused (%v), the allowed reasons are %v",
+			o.req.ID, len(o.req.Prompt), o.req.MaxTokens, err, reasons)
 	}
-	c.failf("request %d of %d prompt and %d output tokens is refused (%v), the allowed reasons are %v",
-		o.req.ID, len(o.req.Prompt), o.req.MaxTokens, err, reasons)
 }
 
 // reasons lists the errors with which the request o may be refused. accepted says that the
@@ -96,12 +91,7 @@ func (c *door) displaces(req *scheduler.Request, samples, lack int) bool {
 
 // foreignToken reports whether a token is outside the vocabulary.
 func foreignToken(tokens []kv.Token, vocab int) bool {
-	for _, t := range tokens {
-		if uint64(t) >= uint64(vocab) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tokens, func(t kv.Token) bool { return uint64(t) >= uint64(vocab) })
 }
 
 // unreachable reports whether MinTokens can't be reached because all AllowedTokens are stop

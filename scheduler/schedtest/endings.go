@@ -13,9 +13,7 @@ import (
 // endings checks that every sample of every accepted request ends once, for a valid reason and
 // with a bill that agrees with the plans; that no output follows an ending; and that aborts and
 // deadlines end requests at once.
-type endings struct {
-	watcher
-}
+type endings struct{ watcher }
 
 // planned: a request that was aborted or is past its deadline gets no more rows.
 func (c *endings) planned(p *scheduler.Plan, rows []rowView) {
@@ -161,17 +159,15 @@ func (c *endings) mayAbort(s *sample, err error) bool {
 // expired: a sample past its deadline has ended, or ends with its last row in flight.
 func (c *endings) expired() {
 	now := c.r.clock.Now()
-	for _, o := range c.r.book.live {
-		for _, s := range o.samples {
-			late := o.req.Deadline > 0 && o.req.Deadline <= now ||
-				o.req.QueueTimeout > 0 && o.added+o.req.QueueTimeout <= now && s.binds == 0
-			switch {
-			case s.ended || !late:
-			case !c.r.runs(s):
-				c.failf("request %d is out of time, is in no plan in flight, and is still open", o.req.ID)
-			case s.endBy == 0:
-				s.endBy = s.lastSeq
-			}
+	for s := range c.r.book.liveSamples() {
+		req := &s.of.req
+		late := req.Deadline > 0 && req.Deadline <= now || req.QueueTimeout > 0 && s.of.added+req.QueueTimeout <= now && s.binds == 0
+		switch {
+		case s.ended || !late:
+		case !c.r.runs(s):
+			c.failf("request %d is out of time, is in no plan in flight, and is still open", req.ID)
+		case s.endBy == 0:
+			s.endBy = s.lastSeq
 		}
 	}
 }
@@ -212,9 +208,7 @@ func (c *endings) finished() {
 
 // outputs checks that callers get exactly the model's tokens for their prompt, however it was
 // cached, batched, chunked or preempted.
-type outputs struct {
-	watcher
-}
+type outputs struct{ watcher }
 
 func (c *outputs) told(s *sample, o *scheduler.Output) {
 	got := len(s.got)
@@ -238,9 +232,7 @@ func (c *outputs) told(s *sample, o *scheduler.Output) {
 
 // sanitizer reports errors of the simulated backend, which checks each batch and the contents
 // of each page that a row reads.
-type sanitizer struct {
-	watcher
-}
+type sanitizer struct{ watcher }
 
 func (c *sanitizer) resulted(f *flight, _ *engine.Result, err error) {
 	switch {

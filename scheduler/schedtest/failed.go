@@ -74,8 +74,8 @@ func (c *content) bad(slots, boundAt int) *part {
 }
 
 func (c *failedKV) planned(p *scheduler.Plan, rows []rowView) {
-	for i := range p.Batch.Binds {
-		if s := c.r.book.seeds[p.Batch.Binds[i].Sampling.Seed]; s != nil {
+	for _, s := range c.r.book.bound(&p.Batch) {
+		if s != nil {
 			c.bound[s] = c.r.plans
 		}
 	}

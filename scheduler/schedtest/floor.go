@@ -4,9 +4,7 @@ import "github.com/coppice-llm/coppice/scheduler"
 
 // promptFloor checks that prompts in flight get their share of each step, however many
 // sequences decode.
-type promptFloor struct {
-	watcher
-}
+type promptFloor struct{ watcher }
 
 func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) {
 	cfg := &c.r.cfg
@@ -22,14 +20,12 @@ func (c *promptFloor) planned(p *scheduler.Plan, rows []rowView) {
 		return
 	}
 	wanted, token, running := 0, 0, c.r.running()
-	for _, o := range c.r.book.live {
-		for _, s := range o.samples {
-			if !s.bound || s.ended || s.computed >= s.target || !s.ranSince || o.abort != nil || s.endBy > 0 || !running[s] || boundIn(p, s) {
-				continue
-			}
-			wanted += min(c.cost(s.target-s.computed, s.computed), cfg.ChunkTokens)
-			token = max(token, c.cost(1, s.target-1)) // the last token costs most
+	for s := range c.r.book.liveSamples() {
+		if !s.bound || s.ended || s.computed >= s.target || !s.ranSince || s.of.abort != nil || s.endBy > 0 || !running[s] || boundIn(p, s) {
+			continue
 		}
+		wanted += min(c.cost(s.target-s.computed, s.computed), cfg.ChunkTokens)
+		token = max(token, c.cost(1, s.target-1)) // the last token costs most
 	}
 	// The unused budget is less than the cost of one more token.
 	kept := cfg.PromptFloor

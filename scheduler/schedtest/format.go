@@ -14,13 +14,8 @@ import (
 func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "plan %d: %s", p.Batch.Seq, plural(p.Tokens(), "token"))
-	for i := range p.Batch.Binds {
-		bind := &p.Batch.Binds[i]
-		of := "?"
-		if s := b.seeds[bind.Sampling.Seed]; s != nil {
-			of = label(s)
-		}
-		fmt.Fprintf(&text, "\n  slot %d is %s's", bind.Slot, of)
+	for bind, s := range b.bound(&p.Batch) {
+		fmt.Fprintf(&text, "\n  slot %d is %s's", bind.Slot, label(s))
 	}
 	for _, c := range p.Batch.Copies {
 		fmt.Fprintf(&text, "\n  copy %d tokens of page %d to page %d", c.Tokens, c.Src, c.Dst)
@@ -36,11 +31,7 @@ func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
 		fmt.Fprintf(&text, "\n  mask %d allows %s", m.ID, plural(n, "token"))
 	}
 	for _, v := range rows {
-		of := "?"
-		if v.of != nil {
-			of = label(v.of)
-		}
-		fmt.Fprintf(&text, "\n  %s[%d,%d) pages=%s", of, v.row.Start, int(v.row.Start)+v.row.Len(), formatPages(v.pages))
+		fmt.Fprintf(&text, "\n  %s[%d,%d) pages=%s", label(v.of), v.row.Start, int(v.row.Start)+v.row.Len(), formatPages(v.pages))
 		if v.row.Deferred {
 			text.WriteString(" deferred")
 		}
@@ -54,9 +45,12 @@ func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
 	return text.String()
 }
 
-// label returns a sample's request ID, and its index if there are several samples.
+// label returns a sample's request ID, and its index if there are several samples; "?" for nil.
 func label(s *sample) string {
-	if len(s.of.samples) == 1 {
+	switch {
+	case s == nil:
+		return "?"
+	case len(s.of.samples) == 1:
 		return fmt.Sprint(s.of.req.ID)
 	}
 	return fmt.Sprintf("%d.%d", s.of.req.ID, s.index)

@@ -25,18 +25,16 @@ func (r *rig) running() map[*sample]bool {
 func (c *precedence) planned(p *scheduler.Plan, _ []rowView) {
 	before := c.ran
 	c.ran = c.r.running()
-	for _, o := range c.r.book.live { // in order of arrival
-		for _, v := range o.samples {
-			if !before[v] || c.ran[v] || v.ended {
-				continue
-			}
-			if v.binds > 1 && v.tokens() == v.target {
-				c.failf("plan %d: %s was preempted again before it sampled", p.Batch.Seq, label(v))
-			}
-			if !c.justified(v, before) {
-				c.failf("plan %d: request %d of priority %d was preempted, but no request of that priority, nor a waiting one that exceeds it by %d, took its place",
-					p.Batch.Seq, o.req.ID, o.req.Priority, c.r.cfg.PreemptThreshold)
-			}
+	for v := range c.r.book.liveSamples() {
+		if !before[v] || c.ran[v] || v.ended {
+			continue
+		}
+		if v.binds > 1 && v.tokens() == v.target {
+			c.failf("plan %d: %s was preempted again before it sampled", p.Batch.Seq, label(v))
+		}
+		if !c.justified(v, before) {
+			c.failf("plan %d: request %d of priority %d was preempted, but no request of that priority, nor a waiting one that exceeds it by %d, took its place",
+				p.Batch.Seq, v.of.req.ID, v.of.req.Priority, c.r.cfg.PreemptThreshold)
 		}
 	}
 }
@@ -47,17 +45,15 @@ func (c *precedence) planned(p *scheduler.Plan, _ []rowView) {
 // slot and needs a page. before has the samples that had a slot before the plan.
 func (c *precedence) justified(v *sample, before map[*sample]bool) bool {
 	cfg, lowest := &c.r.cfg, int(v.of.req.Priority)
-	for _, o := range c.r.book.live {
-		for _, s := range o.samples {
-			switch priority := int(o.req.Priority); {
-			case c.ran[s] && !before[s]:
-				if cfg.Policy == scheduler.Priority && priority-lowest >= cfg.PreemptThreshold {
-					return true
-				}
-			case before[s] && s.computed >= s.target && s.computed%c.r.info.PageTokens == 0:
-				if priority >= lowest {
-					return true
-				}
+	for s := range c.r.book.liveSamples() {
+		switch priority := int(s.of.req.Priority); {
+		case c.ran[s] && !before[s]:
+			if cfg.Policy == scheduler.Priority && priority-lowest >= cfg.PreemptThreshold {
+				return true
+			}
+		case before[s] && s.computed >= s.target && s.computed%c.r.info.PageTokens == 0:
+			if priority >= lowest {
+				return true
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package schedtest
 import (
 	"slices"
 
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -37,8 +38,7 @@ func (c *progress) planned(p *scheduler.Plan, rows []rowView) {
 	if c.passed == nil {
 		c.passed, c.again = map[*sample]int{}, map[*sample]int{}
 	}
-	for i := range p.Batch.Binds {
-		s := c.r.book.seeds[p.Batch.Binds[i].Sampling.Seed]
+	for _, s := range c.r.book.bound(&p.Batch) {
 		if s == nil {
 			continue
 		}
@@ -81,12 +81,7 @@ func (c *progress) readmitted(s *sample) {
 }
 
 func boundIn(p *scheduler.Plan, s *sample) bool {
-	for i := range p.Batch.Binds {
-		if p.Batch.Binds[i].Sampling.Seed == s.seed {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Batch.Binds, func(b engine.SlotBind) bool { return b.Sampling.Seed == s.seed })
 }
 
 // overtakers returns how many later samples may be admitted before the samples of o:

@@ -17,13 +17,24 @@ import (
 // Its methods are the actions of a shell; a world or a script decides when to call them.
 type rig struct {
 	opts Options
-	system
-	lower lower
-	mail  mail
-	rival *rival // nil: no other scheduler leases from the pool
-	flying
-	lost   error // the error that ended the device; no more plans are made
-	closed bool  // everything has ended, except messages in flight
+
+	clock  *sim.Clock
+	info   engine.Info
+	cfg    scheduler.Config  // as the checkers assume it
+	cache  *radixcache.Cache // read only; nil if there is none
+	sched  *scheduler.Scheduler
+	oracle *sim.Backend
+	device engine.Backend // oracle, or a wrapper with a planted bug
+	pool   *mempool.Pool
+	lower  lower
+	mail   mail
+	rival  *rival // nil: no other scheduler leases from the pool
+
+	flights []*flight // submitted, oldest first
+	plans   int       // number of plans made
+	lastSeq uint64    // Seq of the latest plan
+	lost    error     // the error that ended the device; no more plans are made
+	closed  bool      // everything has ended, except messages in flight
 
 	book     book
 	checkers []checker
@@ -36,31 +47,8 @@ type rig struct {
 
 	log      *[]kv.Event                      // collects the events for a script; may be nil
 	listener func(*sample, *scheduler.Output) // called with each output; may be nil
-	scratch
-}
 
-// system is the scheduler under test with its backend and pool.
-type system struct {
-	clock  *sim.Clock
-	info   engine.Info
-	cfg    scheduler.Config  // as the checkers assume it
-	cache  *radixcache.Cache // read only; nil if there is none
-	sched  *scheduler.Scheduler
-	oracle *sim.Backend
-	device engine.Backend // oracle, or a wrapper with a planted bug
-	pool   *mempool.Pool
-}
-
-// flying are the plans in flight.
-type flying struct {
-	flights []*flight // submitted, oldest first
-	plans   int       // number of plans made
-	lastSeq uint64    // Seq of the latest plan
-}
-
-// scratch is reused memory.
-type scratch struct {
-	out    []scheduler.Output
+	out    []scheduler.Output // scratch, as are the next two
 	events []kv.Event
 	rows   []rowView
 }
@@ -68,7 +56,7 @@ type scratch struct {
 // newRig makes a rig with a simulated backend of the configuration device, and with a
 // scheduler of the configuration cfg, in which it fills in defaults.
 func newRig(o Options, b bug, device sim.Config, cfg scheduler.Config) (*rig, error) {
-	r := &rig{opts: o, system: system{clock: device.Clock}, bug: b}
+	r := &rig{opts: o, clock: device.Clock, bug: b}
 	var err error
 	if r.oracle, err = sim.Open(device); err != nil {
 		return nil, fmt.Errorf("schedtest: opening the backend: %w", err)
@@ -214,12 +202,7 @@ func (r *rig) expire() {
 
 // runs reports whether a plan in flight has a row of the sample.
 func (r *rig) runs(s *sample) bool {
-	for _, f := range r.flights {
-		if s.lastSeq == f.seq {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.flights, func(f *flight) bool { return s.lastSeq == f.seq })
 }
 
 // countAbort counts in the report the phase in which o was aborted. It notes in o the last

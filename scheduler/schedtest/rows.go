@@ -79,9 +79,7 @@ func (c *rowLimits) cost(rows []rowView) int {
 // binds checks that each slot is bound once, to an open request, with its tokens so far.
 func (c *rowLimits) binds(b *engine.Batch) {
 	c.slots = c.slots[:0]
-	for i := range b.Binds {
-		bind := &b.Binds[i]
-		s := c.r.book.seeds[bind.Sampling.Seed]
+	for bind, s := range c.r.book.bound(b) {
 		switch {
 		case slices.Contains(c.slots, bind.Slot):
 			c.failf("slot %d is bound twice", bind.Slot)
@@ -138,18 +136,16 @@ func (c *rowLimits) row(v *rowView) {
 func (c *rowLimits) writes(rows []rowView) {
 	pageTokens := c.r.info.PageTokens
 	c.writers = c.writers[:0]
-	for i := range rows {
-		row := &rows[i]
-		for _, id := range row.pages[min(int(row.row.Start)/pageTokens, len(row.pages)):] {
+	for i, v := range rows {
+		for _, id := range v.pages[min(int(v.row.Start)/pageTokens, len(v.pages)):] {
 			if slices.Contains(c.writers, id) {
 				c.failf("page %d is written by two rows, or twice by row %d", id, i)
 			}
 			c.writers = append(c.writers, id)
 		}
 	}
-	for i := range rows {
-		row := &rows[i]
-		for _, id := range row.pages[:min(int(row.row.Start)/pageTokens, len(row.pages))] {
+	for i, v := range rows {
+		for _, id := range v.pages[:min(int(v.row.Start)/pageTokens, len(v.pages))] {
 			if slices.Contains(c.writers, id) {
 				c.failf("page %d is read by row %d and written by another", id, i)
 			}

@@ -25,19 +25,17 @@ func run(o Options, second bool) (report Report, err error) {
 	if err := o.Validate(); err != nil {
 		return Report{Options: o}, err
 	}
-	w, err := newWorld(o)
+	w, err := newWorld(o, second)
 	if err != nil {
 		return Report{Options: o}, err
 	}
-	w.second = second
 	if report, err = w.live(nil); err != nil || !w.setup.restarts {
 		return report, err
 	}
-	next, err := newWorld(o)
+	next, err := newWorld(o, second)
 	if err != nil {
 		return report, err
 	}
-	next.second = second
 	return next.live(w)
 }
 
@@ -103,12 +101,12 @@ type world struct {
 	alarm    time.Duration // time of the scheduled expiry; 0 if none
 }
 
-func newWorld(o Options) (*world, error) {
+func newWorld(o Options, second bool) (*world, error) {
 	b := bug(noBug{})
 	if o.plant != nil {
 		b = o.plant()
 	}
-	w := &world{setup: newSetup(o, b)}
+	w := &world{setup: newSetup(o, b), second: second}
 	w.load = newLoad(o, &w.setup, b)
 	w.setup.device.Logits = w.load.penalise // without logits the simulated device would ignore penalties
 	var err error

@@ -28,10 +28,9 @@ func (c *salts) reads(s *sample, page *content, at, n int) {
 // holder returns the sample that is bound in p with the page id among its own, and the page's
 // position in tokens.
 func (c *salts) holder(p *scheduler.Plan, id kv.PageID) (s *sample, at int) {
-	for i := range p.Batch.Binds {
-		b := &p.Batch.Binds[i]
-		if at := slices.Index(b.Pages, id); at >= 0 {
-			return c.r.book.seeds[b.Sampling.Seed], at * c.r.info.PageTokens
+	for bind, s := range c.r.book.bound(&p.Batch) {
+		if at := slices.Index(bind.Pages, id); at >= 0 {
+			return s, at * c.r.info.PageTokens
 		}
 	}
 	return nil, 0

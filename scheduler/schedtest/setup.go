@@ -1,6 +1,7 @@
 package schedtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -251,10 +252,6 @@ func (w *setup) share() {
 
 func (w *setup) String() string {
 	c := &w.cfg
-	profile := w.profile
-	if profile == "" {
-		profile = "no cost"
-	}
 	cache := "cache"
 	if c.DisableCache {
 		cache = "no cache"
@@ -263,6 +260,6 @@ func (w *setup) String() string {
 		cache += fmt.Sprintf(", a share of %d pages", c.SharePages)
 	}
 	return fmt.Sprintf("%d pages of %d, requests to %d tokens, %v, %d tokens a step, %d run, %d wait, %d in flight, %s, %s, %v by %d every %v",
-		w.device.Pages, w.device.PageTokens, w.largest, c.Policy, c.StepTokens, c.MaxRunning, c.MaxQueued, max(c.MaxInflight, 1), cache, profile,
+		w.device.Pages, w.device.PageTokens, w.largest, c.Policy, c.StepTokens, c.MaxRunning, c.MaxQueued, max(c.MaxInflight, 1), cache, cmp.Or(w.profile, "no cost"),
 		w.arrivals, w.group, w.gap)
 }

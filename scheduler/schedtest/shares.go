@@ -63,12 +63,8 @@ func (c *shares) planned(p *scheduler.Plan, _ []rowView) {
 	for _, a := range c.of {
 		a.runs = max(a.runs, runs[a.name])
 	}
-	for i := range p.Batch.Binds {
-		s := c.r.book.seeds[p.Batch.Binds[i].Sampling.Seed]
-		if s == nil {
-			continue
-		}
-		if _, known := c.charged[s]; known {
+	for _, s := range c.r.book.bound(&p.Batch) {
+		if _, known := c.charged[s]; s == nil || known {
 			continue
 		}
 		n := len(s.of.req.Prompt) - cached[[2]uint64{uint64(s.of.req.ID), uint64(s.index)}]
