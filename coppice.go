@@ -31,10 +31,9 @@ func NewPool(pages, nodes int) (*Pool, error) {
 
 // Node is a running scheduler around one backend. Its methods may be called from any goroutine.
 type Node struct {
-	sys         *actors.System
-	template    *chat.Template
-	controls    *chat.Controls
-	maxRequests int
+	sys      *actors.System
+	template *chat.Template
+	controls *chat.Controls
 }
 
 // Open starts a Node. It reports all faults of cfg at once. If it fails, the caller still owns
@@ -44,7 +43,7 @@ func Open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, public(err)
 	}
-	n := &Node{sys: sys, template: cfg.Template, maxRequests: sys.MaxRequests()}
+	n := &Node{sys: sys, template: cfg.Template}
 	if cfg.Tokenizer != nil {
 		n.controls = chat.NewControls(cfg.Tokenizer.ControlTokens())
 	}

@@ -36,16 +36,8 @@ var (
 	ErrPinBudget     = wording.Error(radixcache.ErrPinBudget)    // more pinned tokens than Scheduler.PinnedTokens
 )
 
-// FieldError is an error caused by one field of a Request. Its text is that of Err.
-type FieldError struct {
-	Field string // "MaxTokens"
-	Err   error
-}
-
-func (e *FieldError) Error() string { return e.Err.Error() }
-
-// Unwrap returns Err.
-func (e *FieldError) Unwrap() error { return e.Err }
+// FieldError is an error caused by one field of a Request, such as "MaxTokens". Its text is that of Err.
+type FieldError = scheduler.FieldError
 
 // public returns err with the words of this package. An error of a field becomes a
 // *FieldError of this package; nil stays nil.
@@ -54,7 +46,7 @@ func public(err error) error {
 		return nil
 	}
 	if field := (*scheduler.FieldError)(nil); errors.As(err, &field) {
-		return &FieldError{field.Field, wording.Error(err)}
+		return &FieldError{Field: field.Field, Err: wording.Error(err)}
 	}
 	return wording.Error(err)
 }

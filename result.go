@@ -162,7 +162,7 @@ func (n *Node) Batch(ctx context.Context, reqs []Request) (results []Result, err
 		b.todo[i] = len(reqs) - 1 - i // take removes the last entry
 	}
 	var workers sync.WaitGroup
-	for range min(len(reqs), n.maxRequests) {
+	for range min(len(reqs), n.sys.MaxRequests()) {
 		workers.Go(func() {
 			for t, ok := b.take(); ok; t, ok = b.take() {
 				var err error

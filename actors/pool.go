@@ -81,7 +81,7 @@ func (a *poolActor) receive(self *process, message any) {
 	case *give:
 		a.give(m)
 	case *decline:
-		a.pool.decline(a.owner)
+		a.pool.do(func(d *mempool.Division) { d.Decline(a.owner) })
 	case *shutdown:
 		a.shutdown(self)
 	default:
@@ -92,16 +92,19 @@ func (a *poolActor) receive(self *process, message any) {
 // want grants as many of the pages asked for as are available. If they are fewer, the
 // scheduler plans smaller steps or evicts.
 func (a *poolActor) want(s *System, m *want) {
-	pages, free := a.pool.ask(a.owner, m.n)
-	a.last = append(a.last[:0], pages...)
-	s.scheduler.tell(&granted{pages, free})
+	var g granted
+	a.pool.do(func(d *mempool.Division) { g.pages, g.poolFree = d.Ask(a.owner, m.n, nil) })
+	a.last = append(a.last[:0], g.pages...)
+	s.scheduler.tell(&g)
 }
 
 func (a *poolActor) give(m *give) {
-	a.pool.give(a.owner, m.pages)
-	if m.asked {
-		a.pool.give(a.owner, a.last)
-	}
+	a.pool.do(func(d *mempool.Division) {
+		d.Give(a.owner, m.pages)
+		if m.asked {
+			d.Give(a.owner, a.last)
+		}
+	})
 }
 
 // shutdown leaves the pool. Pages that the actor's System has not returned count as leaked
@@ -119,41 +122,21 @@ func (a *poolActor) shutdown(self *process) {
 	self.quit()
 }
 
-func (p *Pool) ask(o mempool.Owner, n int) (pages []kv.PageID, free int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	pages, free = p.division.Ask(o, n, nil)
-	p.notify()
-	return pages, free
-}
-
-func (p *Pool) give(o mempool.Owner, pages []kv.PageID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.division.Give(o, pages)
-	p.notify()
-}
-
-func (p *Pool) decline(o mempool.Owner) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.division.Decline(o)
-	p.notify()
-}
-
 // leave removes an owner and returns the number of pages that it still held.
 func (p *Pool) leave(o mempool.Owner) (pages int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.members, o)
-	pages = p.division.Leave(o)
-	p.notify()
+	p.do(func(d *mempool.Division) {
+		delete(p.members, o)
+		pages = d.Leave(o)
+	})
 	return pages
 }
 
-// notify sends the division's new notices to the schedulers that they are for. The caller
-// holds the mutex; nothing in notify blocks.
-func (p *Pool) notify() {
+// do calls change with the mutex held, and then sends the division's new notices to the schedulers
+// that they are for. Nothing in it blocks.
+func (p *Pool) do(change func(d *mempool.Division)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(p.division)
 	p.news = p.division.Notices(p.news[:0])
 	for _, n := range p.news {
 		if s := p.members[n.Owner]; s != nil {

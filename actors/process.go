@@ -54,19 +54,17 @@ var (
 )
 
 // spawn starts an actor with the given name. strategy determines what happens after a
-// panic. spawn calls make once for the receiver; under restartOnPanic make is called again
+// panic. spawn calls produce once for the receiver; under restartOnPanic produce is called again
 // after each panic.
-func (s *System) spawn(name string, strategy actor.SupervisorStrategy, make func() receiver) *process {
-	p := &process{sys: s, name: name, loop: newLoop(), done: newDone()}
+func (s *System) spawn(name string, strategy actor.SupervisorStrategy, produce func() receiver) *process {
+	p := &process{sys: s, name: name, loop: newLoop(), done: make(chan struct{})}
 	props := actor.PropsFromProducer(func() actor.Actor {
-		return &supervised{process: p, inner: make()}
+		return &supervised{process: p, inner: produce()}
 	}, actor.WithDispatcher(p.loop), actor.WithGuardian(strategy))
 	p.pid = shared().Root.Spawn(props)
 	s.processes = append(s.processes, p)
 	return p
 }
-
-func newDone() chan struct{} { return make(chan struct{}) }
 
 // supervised wraps a receiver for protoactor: before protoactor handles a panic, it fails the
 // system, or only the request that a stateless worker was processing.
