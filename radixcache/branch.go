@@ -18,16 +18,18 @@ func (t *tree) attach(n node) NodeID {
 	t.by.used(&t.nodes[id].use)
 	t.link(parent, id)
 	t.reshaped(parent, was)
-	added := &t.nodes[id]
-	t.hold(added, added.tokens.Len(), added.pages.Len())
-	t.media.count(added.tokens.Slice(), 1)
-	t.counts.Nodes++
-	t.counts.Leaves++
-	if t.isTail(added) {
-		t.counts.Tails++
-	}
-	t.version++
+	t.countLeaf(&t.nodes[id], 1)
 	return id
+}
+
+// countLeaf counts a leaf that is added to the tree if sign is 1, and one that is removed if it is -1.
+func (t *tree) countLeaf(n *node, sign int) {
+	t.hold(n, sign*n.tokens.Len(), sign*n.pages.Len())
+	t.media.count(n.tokens.Slice(), sign)
+	t.counts.Nodes += sign
+	t.counts.Leaves += sign
+	t.counts.Tails += sign * count(t.isTail(n))
+	t.version++
 }
 
 // detach removes an unpinned leaf and returns freed with the leaf's pages appended; the
@@ -45,17 +47,10 @@ func (t *tree) detach(id NodeID, freed []kv.PageID) []kv.PageID {
 	t.unlink(parent, id)
 	t.journalRemoved(n, 0)
 	freed = n.pages.AppendTo(freed, 0)
-	t.hold(n, -n.tokens.Len(), -n.pages.Len())
-	t.media.count(n.tokens.Slice(), -1)
-	t.counts.Nodes--
-	t.counts.Leaves--
-	if t.isTail(n) {
-		t.counts.Tails--
-	}
+	t.countLeaf(n, -1)
 	t.absorb(parent, id)
 	t.freeNode(id)
 	t.reshaped(parent, was)
-	t.version++
 	t.orphaned(parent)
 	return freed
 }

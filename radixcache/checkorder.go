@@ -1,9 +1,6 @@
 package radixcache
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
 // allOrders returns the orders in use: first the common order, then those of namespaces
 // with a quota, then those of flushed trees.
@@ -14,48 +11,36 @@ func (e *eviction) allOrders() []*order {
 // eviction checks the orders: their counts, and that every unpinned leaf is in the heaps
 // and the line where enlist puts it. Other nodes must be in no heap, but may be in a line:
 // oldest removes them when they come to the line's front.
-func (w *walk) eviction() error {
+func (w *walk) eviction() {
 	c := w.c
 	for kind, places := range c.places {
 		if want := len(c.nodes); len(places) != want && !(kind == byRank && !c.ranked && places == nil) || len(c.line) != want {
-			return fmt.Errorf("radixcache: %d links, %d places for %d nodes", len(c.line), len(places), want)
+			failf("%d links, %d places for %d nodes", len(c.line), len(places), want)
 		}
 	}
 	inLines := 0
 	for i, o := range c.allOrders() {
-		if err := w.orderAlone(i, o); err != nil {
-			return err
-		}
-		n, err := c.checkLine(o)
-		if err != nil {
-			return err
-		}
+		w.orderAlone(i, o)
+		n := c.checkLine(o)
 		inLines += n
-		if err := c.checkHeap(o, &o.late, byAge); err != nil {
-			return err
-		}
-		if err := c.checkHeap(o, &o.ranked, byRank); err != nil {
-			return err
-		}
+		c.checkHeap(o, &o.late, byAge)
+		c.checkHeap(o, &o.ranked, byRank)
 		delete(w.orders, o)
 	}
 	if len(w.orders) > 0 {
-		return fmt.Errorf("radixcache: namespaces stand in %d orders that are not in use", len(w.orders))
+		failf("namespaces stand in %d orders that are not in use", len(w.orders))
 	}
 	for id := range c.nodes {
-		if err := c.checkListed(NodeID(id)); err != nil {
-			return err
-		}
+		c.checkListed(NodeID(id))
 		inLines -= count(c.nodes[id].flags&inLine != 0)
 	}
 	if inLines != 0 {
-		return fmt.Errorf("radixcache: the lines hold %d nodes more than say so", inLines)
+		failf("the lines hold %d nodes more than say so", inLines)
 	}
-	return nil
 }
 
 // orderAlone checks an order's fields and counts; i is its index in allOrders.
-func (w *walk) orderAlone(i int, o *order) error {
+func (w *walk) orderAlone(i int, o *order) {
 	c, sum := w.c, w.orders[o]
 	if sum == nil {
 		sum = &tally{}
@@ -64,66 +49,64 @@ func (w *walk) orderAlone(i int, o *order) error {
 	pages := sum.evictable.pages + sum.protected.pages
 	switch {
 	case o.dead != (i > len(c.tenants)) || tenant != (o.quota != nil) && !o.dead:
-		return fmt.Errorf("radixcache: order %d of %d has quota %v, flushed: %v", i, len(c.tenants), o.quota, o.dead)
+		failf("order %d of %d has quota %v, flushed: %v", i, len(c.tenants), o.quota, o.dead)
 	case o.pages != pages || o.spaces != sum.spaces || o != c.common && o.spaces == 0:
-		return fmt.Errorf("radixcache: order %d has %d pages, %d namespaces; counted %d, %d", i, o.pages, o.spaces, pages, sum.spaces)
+		failf("order %d has %d pages, %d namespaces; counted %d, %d", i, o.pages, o.spaces, pages, sum.spaces)
 	case o.edge == Root && o != c.common && !o.dead:
-		return fmt.Errorf("radixcache: order %d has no edge", i)
+		failf("order %d has no edge", i)
 	}
-	return nil
 }
 
 // checkLine checks that the links of an order's line agree and that its stamps rise. It
 // returns the number of nodes in the line.
-func (e *eviction) checkLine(o *order) (int, error) {
+func (e *eviction) checkLine(o *order) int {
 	length, prev := 0, o.edge
 	for id := e.line[o.edge].next; id != o.edge; prev, id = id, e.line[id].next {
 		if length++; int(id) >= len(e.nodes) || length > len(e.nodes) {
-			return 0, fmt.Errorf("radixcache: the line at %d goes round, or to node %d", o.edge, id)
+			failf("the line at %d goes round, or to node %d", o.edge, id)
 		}
 		n := &e.nodes[id]
 		if n.space == nil || n.space.order != o || n.flags&inLine == 0 || n.flags&isRoot != 0 || e.line[id].prev != prev {
-			return 0, fmt.Errorf("radixcache: node %d after %d in the line at %d has flags %b, goes back to %d, or is not of this order", id, prev, o.edge, n.flags, e.line[id].prev)
+			failf("node %d after %d in the line at %d has flags %b, goes back to %d, or is not of this order", id, prev, o.edge, n.flags, e.line[id].prev)
 		}
 		if prev != o.edge && e.nodes[prev].stamp > n.stamp {
-			return 0, fmt.Errorf("radixcache: node %d, stamp %d, is in the line before node %d, stamp %d", prev, e.nodes[prev].stamp, id, n.stamp)
+			failf("node %d, stamp %d, is in the line before node %d, stamp %d", prev, e.nodes[prev].stamp, id, n.stamp)
 		}
 	}
 	if e.line[o.edge].prev != prev || length > 0 && !e.byLine() {
-		return 0, fmt.Errorf("radixcache: the line at %d ends at node %d, not %d, or is not in use", o.edge, prev, e.line[o.edge].prev)
+		failf("the line at %d ends at node %d, not %d, or is not in use", o.edge, prev, e.line[o.edge].prev)
 	}
-	return length, nil
+	return length
 }
 
 // checkHeap checks heap h of an order: that no entry comes before its parent entry, that
 // places[kind] has the index of each entry, and that the copied ranks and stamps are those
 // of the nodes.
-func (e *eviction) checkHeap(o *order, h *leafHeap, kind int) error {
+func (e *eviction) checkHeap(o *order, h *leafHeap, kind int) {
 	for i, k := range h.Items {
 		if int(k.id) >= len(e.nodes) || e.places[kind] == nil || int(e.places[kind][k.id]) != i {
-			return fmt.Errorf("radixcache: entry %d of heap %d is node %d, which stands elsewhere", i, kind, k.id)
+			failf("entry %d of heap %d is node %d, which stands elsewhere", i, kind, k.id)
 		}
 		n := &e.nodes[k.id]
 		if n.space == nil || n.space.order != o {
-			return fmt.Errorf("radixcache: entry %d of heap %d is node %d, of another order", i, kind, k.id)
+			failf("entry %d of heap %d is node %d, of another order", i, kind, k.id)
 		}
 		want := heapKey{n.stamp, n.stamp, k.id}
 		if kind == byRank {
 			want.key = e.rank(n)
 		}
 		if k != want {
-			return fmt.Errorf("radixcache: entry %d of heap %d is %+v, node %d now %+v", i, kind, k, k.id, want)
+			failf("entry %d of heap %d is %+v, node %d now %+v", i, kind, k, k.id, want)
 		}
 		if i > 0 && k.Before(h.Items[(i-1)/2]) {
-			return fmt.Errorf("radixcache: entry %d of heap %d, %+v, is below %+v", i, kind, k, h.Items[(i-1)/2])
+			failf("entry %d of heap %d, %+v, is below %+v", i, kind, k, h.Items[(i-1)/2])
 		}
 	}
-	return nil
 }
 
 // checkListed checks that the node in a slot is in the heaps and lines where it should be,
 // and in no other.
-func (e *eviction) checkListed(id NodeID) error {
+func (e *eviction) checkListed(id NodeID) {
 	n := &e.nodes[id]
 	var in [heapKinds]bool
 	for kind, places := range e.places {
@@ -135,37 +118,36 @@ func (e *eviction) checkListed(id NodeID) error {
 			continue
 		}
 		if n.space == nil {
-			return fmt.Errorf("radixcache: node %d is not in use but in heap %d at %d", id, kind, at)
+			failf("node %d is not in use but in heap %d at %d", id, kind, at)
 		}
 		h := [heapKinds]*leafHeap{&n.space.order.late, &n.space.order.ranked}[kind]
 		if at < 0 || at >= len(h.Items) || h.Items[at].id != id {
-			return fmt.Errorf("radixcache: node %d is not at %d in heap %d", id, at, kind)
+			failf("node %d is not at %d in heap %d", id, at, kind)
 		}
 	}
 	leaf := n.space != nil && n.flags&isRoot == 0 && n.pins == 0 && n.isLeaf()
 	waits := n.flags&inLine != 0 // true also for nodes that are no longer leaves
 	switch {
 	case in[byRank] != (leaf && e.ranked), in[byAge] && (!leaf || waits), leaf && e.byLine() && !in[byAge] && !waits:
-		return fmt.Errorf("radixcache: node %d, a leaf to evict: %v; by rank: %v, by age: %v, in line: %v", id, leaf, in[byRank], in[byAge], waits)
+		failf("node %d, a leaf to evict: %v; by rank: %v, by age: %v, in line: %v", id, leaf, in[byRank], in[byAge], waits)
 	}
-	return nil
 }
 
 // queues checks that each node with the flag queued is in one queue, once, and that every
 // unpinned link is queued.
-func (w *walk) queues() error {
+func (w *walk) queues() {
 	c := w.c
 	found := make([]bool, len(c.nodes))
 	for _, queue := range [][]linkID{c.links.loose, c.links.stiff} {
 		for _, l := range queue {
 			if int(l.id) >= len(c.nodes) || l.gen > c.nodes[l.id].gen || c.cfg.WholeLeaves {
-				return fmt.Errorf("radixcache: link %+v was never there, or links are not joined", l)
+				failf("link %+v was never there, or links are not joined", l)
 			}
 			if l.gen < c.nodes[l.id].gen {
 				continue
 			}
 			if found[l.id] {
-				return fmt.Errorf("radixcache: link %d is queued twice", l.id)
+				failf("link %d is queued twice", l.id)
 			}
 			found[l.id] = true
 		}
@@ -173,11 +155,10 @@ func (w *walk) queues() error {
 	for id := range c.nodes {
 		n := &c.nodes[id]
 		if (n.flags&queued != 0) != found[id] {
-			return fmt.Errorf("radixcache: node %d has flags %b, queued: %v", id, n.flags, found[id])
+			failf("node %d has flags %b, queued: %v", id, n.flags, found[id])
 		}
 		if !found[id] && n.space != nil && n.pins == 0 && c.isLink(n) && !c.cfg.WholeLeaves {
-			return fmt.Errorf("radixcache: link %d is not queued", id)
+			failf("link %d is not queued", id)
 		}
 	}
-	return nil
 }

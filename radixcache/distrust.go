@@ -219,7 +219,7 @@ func (s *slab) doubt(m *Match, cur cursor, r *route) {
 }
 
 // doubts checks that each marked node is counted and is in the list that Purge reads.
-func (w *walk) doubts() error {
+func (w *walk) doubts() {
 	c := w.c
 	marked, known := 0, map[NodeID]bool{}
 	for _, d := range c.doubts.nodes {
@@ -230,12 +230,11 @@ func (w *walk) doubts() error {
 	for id := range c.nodes {
 		if n := &c.nodes[id]; n.space != nil && n.flags&distrusted != 0 {
 			if marked++; !known[NodeID(id)] || n.flags&isRoot != 0 {
-				return fmt.Errorf("node %d is distrusted, and Purge does not know", id)
+				failf("node %d is distrusted, and Purge does not know", id)
 			}
 		}
 	}
 	if marked != c.doubts.count {
-		return fmt.Errorf("%d nodes are distrusted, the count is %d", marked, c.doubts.count)
+		failf("%d nodes are distrusted, the count is %d", marked, c.doubts.count)
 	}
-	return nil
 }

@@ -41,7 +41,7 @@ const (
 )
 
 func newEviction(cfg Config) eviction {
-	by := newRanking(cfg)
+	by := rankings[cfg.Policy](cfg)
 	e := eviction{slab: slab{cfg: cfg, nodes: make([]node, 1)}, line: make([]lineLink, 1), by: by, ranked: !by.ranksByAge()}
 	e.places[byAge] = places{nowhere}
 	if e.ranked {

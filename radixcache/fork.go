@@ -1,6 +1,8 @@
 package radixcache
 
 import (
+	"sort"
+
 	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -73,29 +75,13 @@ func (f *fork) last() NodeID {
 
 // below returns the number of keys less than bound. keys must ascend.
 func below(keys []uint32, bound uint64) int {
-	lo, hi := 0, len(keys)
-	for lo < hi {
-		if mid := int(uint(lo+hi) >> 1); uint64(keys[mid]) < bound {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo
+	return sort.Search(len(keys), func(i int) bool { return uint64(keys[i]) >= bound })
 }
 
 // kidsBelow returns the number of children whose key is less than the argument key. kids
 // must ascend by key.
 func kidsBelow(kids []kid, key uint32) int {
-	lo, hi := 0, len(kids)
-	for lo < hi {
-		if mid := int(uint(lo+hi) >> 1); kids[mid].key < key {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo
+	return sort.Search(len(kids), func(i int) bool { return kids[i].key >= key })
 }
 
 // endOf returns the index in run r of a key that sorts before or after all children of the

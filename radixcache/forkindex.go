@@ -55,16 +55,21 @@ func (x *forkIndex) lookup(hash uint32, at *uint32) NodeID {
 // put adds a child, after doubling the table if it would be over three quarters full.
 func (x *forkIndex) put(hash uint32, id NodeID) {
 	if 4*(x.used+1) > 3*len(x.slots) {
-		old := x.slots
-		x.slots = make([]indexSlot, max(8, 2*len(old)))
-		for _, s := range old {
-			if s.id != Root {
-				x.place(s)
-			}
-		}
+		x.resize(max(8, 2*len(x.slots)))
 	}
 	x.place(indexSlot{hash, id})
 	x.used++
+}
+
+// resize moves all children to a new table of n slots.
+func (x *forkIndex) resize(n int) {
+	old := x.slots
+	x.slots = make([]indexSlot, n)
+	for _, s := range old {
+		if s.id != Root {
+			x.place(s)
+		}
+	}
 }
 
 // place stores s in the first empty slot, searching from the index that its hash gives.
@@ -103,12 +108,6 @@ func (x *forkIndex) take(hash uint32, id NodeID) {
 	x.slots[hole] = indexSlot{}
 	x.used--
 	if len(x.slots) > 64 && 8*x.used < len(x.slots) {
-		old := x.slots
-		x.slots = make([]indexSlot, len(old)/4)
-		for _, s := range old {
-			if s.id != Root {
-				x.place(s)
-			}
-		}
+		x.resize(len(x.slots) / 4)
 	}
 }

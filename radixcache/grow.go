@@ -94,7 +94,7 @@ func (t *tree) copyRun(cur *cursor, r *route, from, whole int) (run wide.Vec[kv.
 	if bits := wide.Or(r.tokens[from:]); bits >= MediaToken {
 		t.memory.Free(&run)
 		t.orphaned(cur.node)
-		t.checkTokens(bits)
+		checkTokens(bits)
 	}
 	return run
 }
@@ -214,7 +214,7 @@ func (t *tree) checkPages(key *Key, pages []kv.PageID, from int) {
 
 // checkTokens panics if a token of a key is MediaToken or above; these values are
 // reserved for media. bits is the bitwise or of the key's tokens.
-func (t *tree) checkTokens(bits kv.Token) {
+func checkTokens(bits kv.Token) {
 	if bits >= MediaToken {
 		panic(fmt.Sprintf("radixcache: a key has tokens that are not below MediaToken, %d", MediaToken))
 	}

@@ -16,16 +16,12 @@ func (t *tree) pinPath(id NodeID) {
 			n.pins++
 			return
 		}
-		if n.flags&isRoot == 0 {
-			if at == id && n.isLeaf() {
-				t.unheap(at)
-			}
-			t.weighAll(n, -1)
-			n.pins = 1
-			t.weighAll(n, 1)
-		} else {
-			n.pins = 1
+		if at == id && n.isLeaf() {
+			t.unheap(at)
 		}
+		t.weighAll(n, -1)
+		n.pins = 1
+		t.weighAll(n, 1)
 	}
 }
 
@@ -43,17 +39,13 @@ func (t *tree) unpinPath(id NodeID) {
 			n.pins--
 			return
 		}
-		if n.flags&isRoot == 0 {
-			t.weighAll(n, -1)
-			n.pins = 0
-			t.weighAll(n, 1)
-			if at == id && n.isLeaf() {
-				t.enlist(at)
-			} else if t.isLink(n) {
-				t.loosen(at)
-			}
-		} else {
-			n.pins = 0
+		t.weighAll(n, -1)
+		n.pins = 0
+		t.weighAll(n, 1)
+		if at == id && n.isLeaf() {
+			t.enlist(at)
+		} else if t.isLink(n) {
+			t.loosen(at)
 		}
 	}
 }

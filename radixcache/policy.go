@@ -14,9 +14,6 @@ var (
 	rankings    = [...]func(Config) ranking{newLRU, newLFU, newFIFO, newMRU, newSLRU, newPriority, newCostAware}
 )
 
-// newRanking returns the ranking of a valid configuration's policy.
-func newRanking(cfg Config) ranking { return rankings[cfg.Policy](cfg) }
-
 // Policies returns all policies, in the order of their numbers.
 func Policies() []Policy { return policyNames.Values() }
 

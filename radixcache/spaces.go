@@ -55,16 +55,14 @@ func (ss *spaces) openSpace(ns kv.Namespace, anchor NodeID) NodeID {
 		sp.hasher = *kv.NewHasher(ns, ss.cfg.BlockTokens)
 	}
 	n := node{space: sp, parent: anchor, flags: isRoot}
-	if anchor == Root {
-		sp.order = ss.orderOf(ns)
-	} else {
+	if anchor != Root {
 		public := &ss.nodes[anchor]
-		n.start = int32(public.end())
-		if sp.dead = public.space.dead; sp.dead {
-			sp.order = public.space.order
-		} else {
-			sp.order = ss.orderOf(ns)
-		}
+		n.start, sp.dead, sp.order = int32(public.end()), public.space.dead, public.space.order
+	}
+	if !sp.dead {
+		sp.order = ss.orderOf(ns)
+	}
+	if anchor != Root {
 		was := ss.shapeOf(anchor)
 		ss.delist(anchor)
 		ss.nodes[anchor].flags |= hasDoors // orderOf may have moved the slab

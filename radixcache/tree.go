@@ -41,7 +41,7 @@ func (t *tree) readIn(key *Key) (tokens []kv.Token, public int, raw bool) {
 	if len(key.Media) == 0 && public == 0 {
 		return tokens, 0, true
 	}
-	t.checkTokens(wide.Or(tokens))
+	checkTokens(wide.Or(tokens))
 	if len(key.Media) > 0 {
 		tokens = t.media.write(key)
 	}

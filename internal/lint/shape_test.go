@@ -39,7 +39,7 @@ var large = map[string]exception{
 	"grammar fields walker":                             {43, "a grammar's tables and the scratch of a walk over a vocabulary"},
 	"mempool/internal/dirmem fields Store":              {32, "a store is its queue of operations (ops) and its directory"},
 	"mempool/internal/slotted fields Store":             {26, "a store is its queue of operations (ops) and its slots"},
-	"mempool/storetest methods rig":                     {67, "each check of the suite is one method"},
+	"mempool/storetest methods rig":                     {66, "each check of the suite is one method"},
 	"mempool/tiering methods Policy":                    {83, "the policy of all tiers in one hand; moves of KV become shorter with their one book"},
 	"openai fields Chat":                                {36, "fields of the wire"},
 	"openai fields Completion":                          {34, "fields of the wire"},

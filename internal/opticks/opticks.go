@@ -2,6 +2,7 @@ package opticks
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -25,13 +26,7 @@ func Text() string { return text }
 // paragraphs: each has at least 80 bytes and no newline. The caller owns the slice. The cost is
 // linear in the length of the text.
 func Paragraphs() []string {
-	var out []string
-	for _, p := range all() {
-		if len(p) >= minParagraphBytes {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(all(), func(p string) bool { return len(p) < minParagraphBytes })
 }
 
 // Questions returns the sentences of Text that end in a question mark and have 20 to 400 bytes,
@@ -78,11 +73,5 @@ func sentenceEnd(p string) int {
 }
 
 func endsInAbbreviation(s string) bool {
-	word := s[strings.LastIndexAny(s, " [(")+1:]
-	for _, a := range abbreviations {
-		if word == a {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(abbreviations, s[strings.LastIndexAny(s, " [(")+1:])
 }

@@ -21,13 +21,7 @@ func (c *Curve) thin() {
 			}
 		}
 	}
-	c.table.spare = c.table.spare[:0]
-	for i := range c.table.entries {
-		if e := &c.table.entries[i]; c.sampled(e) {
-			c.table.spare = append(c.table.spare, *e)
-		}
-	}
-	c.table.refill()
+	c.table.filter(c.sampled)
 	if c.trust.base > base {
 		c.trust.set(base)
 	}
@@ -46,14 +40,10 @@ func (c *Curve) compact() {
 		}
 	}
 	moved := c.line.compact(c.cfg.maxTokens, c.refers)
-	c.table.spare = c.table.spare[:0]
-	for i := range c.table.entries {
-		if e := &c.table.entries[i]; e.hash != 0 && moved[e.walk] != forgotten {
-			e.walk = moved[e.walk]
-			c.table.spare = append(c.table.spare, *e)
-		}
-	}
-	c.table.refill()
+	c.table.filter(func(e *entry) bool {
+		e.walk = moved[e.walk]
+		return e.walk != forgotten
+	})
 	switch {
 	case c.trust.base < c.take.base:
 		// A block that was not sampled before take rose may be missing in the table

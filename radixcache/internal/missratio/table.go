@@ -33,8 +33,14 @@ func (t *table) find(hash uint64) *entry {
 	}
 }
 
-// refill replaces all entries by those in spare.
-func (t *table) refill() {
+// filter removes the entries for which keep returns false. keep may change an entry that it keeps.
+func (t *table) filter(keep func(e *entry) bool) {
+	t.spare = t.spare[:0]
+	for i := range t.entries {
+		if e := &t.entries[i]; e.hash != 0 && keep(e) {
+			t.spare = append(t.spare, *e)
+		}
+	}
 	clear(t.entries)
 	for _, e := range t.spare {
 		*t.find(e.hash) = e
