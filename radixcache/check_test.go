@@ -290,8 +290,7 @@ var plantedFaults = map[string]func(*planted){
 		p.Cache.prefixes.pins = append(p.Cache.prefixes.pins, p.Cache.prefixes.pins[0])
 		p.Cache.prefixes.tokens *= 2
 	},
-	"prefix flushed":   func(p *planted) { p.Cache.prefixes.pins[0].node = p.dead },
-	"prefix left over": func(p *planted) { p.Cache.prefixes.dead = p.Cache.prefixes.pins[:1] },
+	"prefix flushed": func(p *planted) { p.Cache.prefixes.pins[0].node = p.dead },
 }
 
 // rankedFaults exist only under a policy with ranks.

@@ -166,7 +166,7 @@ func (c *Cache) Purge(freed []kv.PageID) []kv.PageID {
 // stops and returns false; otherwise gone is true.
 func (t *tree) uproot(id NodeID, freed []kv.PageID) (_ []kv.PageID, gone bool) {
 	for at := id; ; {
-		if kid := t.firstKid(at); kid != Root {
+		if kid := t.kidAt(at, place{}); kid != Root {
 			at = kid
 			continue
 		}
@@ -182,14 +182,6 @@ func (t *tree) uproot(id NodeID, freed []kv.PageID) (_ []kv.PageID, gone bool) {
 		}
 		at = parent
 	}
-}
-
-// firstKid returns the lowest child of a node, or Root.
-func (s *slab) firstKid(id NodeID) NodeID {
-	for kid := range s.children(id) {
-		return kid
-	}
-	return Root
 }
 
 // isDistrusted reports whether a node or one above it is marked.

@@ -33,12 +33,11 @@ func (c *Cache) Flush() {
 	if c.curve.live != nil {
 		c.curve.live.Reset()
 	}
-	c.prefixes.dead = append(c.prefixes.dead, c.prefixes.pins...)
-	c.prefixes.pins, c.prefixes.tokens = c.prefixes.pins[:0], 0
-	for _, p := range c.prefixes.dead {
+	pins := c.prefixes.pins
+	c.prefixes = prefixPins{}
+	for _, p := range pins {
 		c.unpinPath(p.node)
 	}
-	c.prefixes.dead = c.prefixes.dead[:0]
 	c.tidy()
 	if c.cfg.Events {
 		c.journal.add(kv.Event{Kind: kv.Cleared})

@@ -99,8 +99,7 @@ func (c *Cache) Extend(handle NodeID, key Key, pages []kv.PageID, freed []kv.Pag
 		if ns := c.nodes[handle].space.ns; ns != *r.ns && (ns != r.outer() || cur.tokens > r.public) {
 			panic(fmt.Sprintf("radixcache: Extend: node %d is of namespace %+v, the key of %+v, %d tokens of it public", handle, ns, *r.ns, r.public))
 		}
-	}
-	if handle == Root && len(r.tokens) > 0 {
+	} else if len(r.tokens) > 0 {
 		cur.node = c.openSpace(r.outer(), Root)
 	}
 	at, _, _, freed := c.insert(cur, &r, pages, freed)

@@ -19,7 +19,6 @@ var ErrNotCached = errors.New("radixcache: prefix is not cached")
 type prefixPins struct {
 	pins   []prefixPin // in the order in which they were pinned
 	tokens int         // sum over pins, at most Config.PinnedTokens
-	dead   []prefixPin // scratch memory of Flush
 }
 
 // prefixPin is one handle: on node, at whose end the prefix of this length ends.

@@ -35,13 +35,10 @@ func Child(h Harness) (status int, ok bool) {
 	}
 	seed, dir, _ := strings.Cut(arg, " ")
 	n, err := strconv.ParseUint(seed, 10, 64)
-	if err == nil {
-		err = load(h, n, dir)
-	}
 	if err != nil {
-		fmt.Println("failed", err)
 		return 1, true
 	}
+	load(h, n, dir)
 	return 0, true
 }
 
@@ -54,18 +51,12 @@ const (
 
 // load puts, reads and drops extents until its standard input ends. It prints a line after each
 // put and before each drop, so that the lines name only extents that must be in the store.
-func load(h Harness, seed uint64, dir string) error {
-	var end error
-	r := rigOf(&process{fail: func(err error) { end = err; panic(err) }}, h, dir, killExtents)
+func load(h Harness, seed uint64, dir string) {
+	r := rigOf(&process{}, h, dir, killExtents)
 	over := make(chan struct{})
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
 		close(over)
-	}()
-	defer func() {
-		if p := recover(); p != nil && end == nil {
-			panic(p)
-		}
 	}()
 	r.open()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -73,16 +64,14 @@ func load(h Harness, seed uint64, dir string) error {
 		select {
 		case <-over:
 			r.close()
-			return end
+			return
 		default:
-		}
-		if err := r.loadOnce(rng); err != nil {
-			return err
+			r.loadOnce(rng)
 		}
 	}
 }
 
-func (r *rig) loadOnce(rng *rand.Rand) error {
+func (r *rig) loadOnce(rng *rand.Rand) {
 	n := rng.IntN(killChains)
 	xs := r.chain(fmt.Sprint(n), 0, 48+8)
 	switch rng.IntN(4) {
@@ -95,13 +84,13 @@ func (r *rig) loadOnce(rng *rand.Rand) error {
 			if d := r.wait(id); d.Err == nil {
 				fmt.Println("put", n, i)
 			} else if !errors.Is(d.Err, mempool.ErrFull) && !errors.Is(d.Err, mempool.ErrOrphan) {
-				return d.Err
+				r.Error(d.Err)
 			}
 		}
 	case 2:
 		for i := range xs {
 			if d := r.tryGet(&xs[i]); d.Err != nil && !errors.Is(d.Err, mempool.ErrMiss) {
-				return d.Err
+				r.Error(d.Err)
 			}
 		}
 	default:
@@ -109,25 +98,22 @@ func (r *rig) loadOnce(rng *rand.Rand) error {
 			fmt.Println("drop", n, i)
 			d := r.drop(&xs[i])
 			if d.Err != nil && !errors.Is(d.Err, mempool.ErrMiss) && !errors.Is(d.Err, mempool.ErrChildren) {
-				return d.Err
+				r.Error(d.Err)
 			}
 		}
 	}
 	clear(r.ended)
-	return nil
 }
 
-// process is the testing.TB of a rig in a child process.
-type process struct {
-	testing.TB
-	fail func(error)
-}
+// process is the testing.TB of a rig in a child process, which ends with the first error.
+type process struct{ testing.TB }
 
 func (*process) Helper() {}
 func (p *process) Error(args ...any) {
-	p.fail(errors.New(fmt.Sprint(args...)))
+	fmt.Println("failed", fmt.Sprint(args...))
+	os.Exit(1)
 }
-func (p *process) Errorf(format string, args ...any) { p.fail(fmt.Errorf(format, args...)) }
+func (p *process) Errorf(format string, args ...any) { p.Error(fmt.Sprintf(format, args...)) }
 func (p *process) Fatal(args ...any)                 { p.Error(args...) }
 func (p *process) Fatalf(format string, args ...any) { p.Errorf(format, args...) }
 

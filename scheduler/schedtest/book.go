@@ -22,9 +22,8 @@ type book struct {
 
 	coming *scheduler.Request // while Add runs: it may displace other requests
 
-	accepted int
-	ended    int // number of ended samples
-	samples  int
+	ended   int // number of ended samples
+	samples int
 }
 
 // order is one accepted request.
@@ -92,7 +91,6 @@ func (b *book) open(o *order) {
 	for _, s := range o.samples {
 		b.seeds[s.seed] = s
 	}
-	b.accepted++
 	b.samples += len(o.samples)
 }
 

@@ -344,9 +344,6 @@ func (l *lower) end(c *carried, err error) {
 // count counts the move c, which has ended with err, in the report.
 func (l *lower) count(c *carried, err error) {
 	m := &l.r.report.Moves
-	if err != nil {
-		l.r.report.FailedMoves++
-	}
 	switch {
 	case c.Kind == tiering.Write && err == nil:
 		m.Writes++

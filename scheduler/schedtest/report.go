@@ -27,7 +27,6 @@ type Report struct {
 	CachedTokens int // prompt tokens found in the cache
 	CopiedPages  int // copies of boundary pages
 	MovedPages   int // pages moved between tiers
-	FailedMoves  int
 	Moves        Moves
 	Preemptions  int
 	Displaced    int    // displaced samples

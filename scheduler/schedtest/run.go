@@ -305,13 +305,11 @@ func (w *world) heard(s *sample, _ *scheduler.Output) {
 		return
 	}
 	w.load.ended(s)
-	if w.setup.callers != nil {
-		if s.of.open == 0 && !w.over {
-			w.answered(s.of)
-		}
-		return
-	}
-	if w.setup.arrivals == closedLoop && s.of.open == 0 && !w.over {
+	switch {
+	case s.of.open > 0 || w.over:
+	case w.setup.callers != nil:
+		w.answered(s.of)
+	case w.setup.arrivals == closedLoop:
 		w.later(w.when.wait(w.setup.gap), w.arriveOne)
 	}
 }

@@ -174,3 +174,12 @@ func formatMoves(p *scheduler.Plan) string {
 	}
 	return b.String()
 }
+
+// hostTier returns a configuration with a host tier alone, for that many extents of one
+// page each. pageTokens is the page size in tokens.
+func hostTier(extents, pageTokens int) *tiering.Config {
+	l := mempool.Layout{PageTokens: pageTokens, PageBytes: entryBytes * pageTokens, ExtentPages: 1}
+	c := &tiering.Config{Layout: l}
+	c.Tiers[kv.TierHost] = tiering.TierConfig{Bytes: int64(extents * l.ExtentBytes()), SlotBytes: l.ExtentBytes()}
+	return c
+}

@@ -12,15 +12,6 @@ import (
 // entryBytes is the size of a token's KV in a page of the simulated device.
 const entryBytes = 16
 
-// hostTier returns a configuration with a host tier alone, for that many extents of one
-// page each. pageTokens is the page size in tokens.
-func hostTier(extents, pageTokens int) *tiering.Config {
-	l := mempool.Layout{PageTokens: pageTokens, PageBytes: entryBytes * pageTokens, ExtentPages: 1}
-	c := &tiering.Config{Layout: l}
-	c.Tiers[kv.TierHost] = tiering.TierConfig{Bytes: int64(extents * l.ExtentBytes()), SlotBytes: l.ExtentBytes()}
-	return c
-}
-
 // drawTiers adds tiers below the device to one world of three, with faults to half of the worlds,
 // or to each if requested.
 func (w *setup) drawTiers(o Options, rng stream) {
