@@ -2,6 +2,7 @@ package actors
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -250,10 +251,7 @@ func (d *door) leave(stream *Stream) {
 func (d *door) close(cause error) {
 	d.mu.Lock()
 	d.closed = cause
-	streams := make([]*Stream, 0, len(d.open))
-	for _, stream := range d.open {
-		streams = append(streams, stream)
-	}
+	streams := slices.Collect(maps.Values(d.open))
 	clear(d.open)
 	d.mu.Unlock()
 	for _, stream := range streams {
