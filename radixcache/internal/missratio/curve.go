@@ -25,8 +25,8 @@ type Curve struct {
 
 	// Estimates of a run's end are cut to the possible range. These sums say by how many
 	// tokens, so far, the runs after such ends were made too short.
-	owedNew float64 // for runs that are new; below zero, too few tokens counted as hits
-	owedOld float64 // for runs last touched by an older walk than the run before them
+	shortNew float64 // for runs that are new; below zero, too few tokens counted as hits
+	shortOld float64 // for runs last touched by an older walk than the run before them
 }
 
 // New returns an empty curve that tracks at most samples blocks, MinSamples to MaxSamples, of a cache
@@ -56,7 +56,7 @@ func (c *Curve) Reset() {
 	c.gains.reset()
 	c.take.set(everything)
 	c.trust.set(everything)
-	c.seen, c.owedNew, c.owedOld = 0, 0, 0
+	c.seen, c.shortNew, c.shortOld = 0, 0, 0
 }
 
 // rate returns the share, in [0, 1], of the tokens of all requests so far that an LRU
@@ -69,8 +69,8 @@ func (c *Curve) rate(capacityTokens int) float64 {
 	}
 	hits := c.gains.hits(capacityTokens)
 	// Hits for which no run was found are spread over the runs that were found.
-	if all := c.gains.hits(c.cfg.maxTokens); c.owedNew < 0 && all > 0 {
-		hits *= 1 - c.owedNew/all
+	if all := c.gains.hits(c.cfg.maxTokens); c.shortNew < 0 && all > 0 {
+		hits *= 1 - c.shortNew/all
 	}
 	return min(max(hits/c.seen, 0), 1)
 }

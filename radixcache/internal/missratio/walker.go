@@ -69,7 +69,7 @@ func (w *walker) probe(hash uint64, octave, end int) {
 	case old == w.walk:
 		w.last = max(w.last, end)
 	default:
-		at := w.boundary(end, c.take.share[octave], &c.owedOld)
+		at := w.boundary(end, c.take.share[octave], &c.shortOld)
 		w.close(at)
 		w.begin(old, at, end)
 	}
@@ -88,10 +88,10 @@ func (w *walker) begin(walk uint32, start, last int) {
 func (w *walker) leave(end int, share float64) {
 	w.fork = true
 	if w.open {
-		w.close(w.boundary(end, share, &w.c.owedNew))
+		w.close(w.boundary(end, share, &w.c.shortNew))
 	} else if share < 1 || end > w.block {
 		// No sample shows how the tokens before would hit, so they count as new.
-		w.c.owedNew += w.before(share) - float64(end)
+		w.c.shortNew += w.before(share) - float64(end)
 	}
 }
 
@@ -106,12 +106,12 @@ func (w *walker) before(share float64) float64 {
 // boundary estimates the token at which the open run ends, given that the block that ends at
 // token end is the first sampled block of the next run; share is the fraction of blocks that
 // is sampled there. It cuts the estimate to the possible range, adds the tokens that were cut
-// to *owed, and lets later estimates make up for them.
-func (w *walker) boundary(end int, share float64, owed *float64) int {
+// to *short, and lets later estimates make up for them.
+func (w *walker) boundary(end int, share float64, short *float64) int {
 	low, high := w.last, end-w.c.cfg.pageTokens
 	if w.ended && low >= end-w.block {
 		if share < 1 {
-			*owed += w.before(share) - float64(end-low)
+			*short += w.before(share) - float64(end-low)
 		}
 		return min(low, high)
 	}
@@ -126,8 +126,8 @@ func (w *walker) boundary(end int, share float64, owed *float64) int {
 		return (low + high) / 2
 	}
 	want := w.before(share)
-	at := min(max(int(math.Round(float64(end)-want-*owed)), low), high)
-	*owed += want - float64(end-at)
+	at := min(max(int(math.Round(float64(end)-want-*short)), low), high)
+	*short += want - float64(end-at)
 	return at
 }
 
@@ -140,7 +140,7 @@ func (w *walker) finish(whole int) {
 	case w.open:
 		w.close(w.unforked(whole))
 	case whole > 0:
-		c.owedNew -= float64(w.size) // no sample was met, neither new nor old
+		c.shortNew -= float64(w.size) // no sample was met, neither new nor old
 	}
 	c.line.add(w.now, w.size)
 }
@@ -160,8 +160,8 @@ func (w *walker) unforked(whole int) int {
 	case exact && low >= whole:
 		return (low + high) / 2
 	}
-	at := min(max(int(math.Round(float64(w.size)-c.owedNew)), low), high)
-	c.owedNew -= float64(w.size - at)
+	at := min(max(int(math.Round(float64(w.size)-c.shortNew)), low), high)
+	c.shortNew -= float64(w.size - at)
 	return at
 }
 
@@ -172,13 +172,13 @@ func (w *walker) close(at int) {
 		return
 	}
 	c, extra := w.c, 0
-	if c.owedNew < 0 {
+	if c.shortNew < 0 {
 		// The run also stands for similar runs of which no block is sampled, as far as hits
 		// are missing.
 		block := c.cfg.blockTokens
 		seen := c.take.seen(w.start/block, kv.CeilPages(at, block), block/c.head)
-		extra = int(min(-c.owedNew, float64(n)*(1/seen-1)))
-		c.owedNew += float64(extra)
+		extra = int(min(-c.shortNew, float64(n)*(1/seen-1)))
+		c.shortNew += float64(extra)
 	}
 	// Sums are noisy when few blocks are sampled, hence max. This walk took the first start
 	// tokens from newer walks, so they are nearer than the run.
