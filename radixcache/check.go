@@ -61,14 +61,14 @@ type walk struct {
 	hashes []kv.BlockHash       // hashes of the blocks of path
 	block  []kv.Token           // scratch memory of plain
 
-	orders map[*order]*tally
-	all    tally
-	arena  int // bytes of the arena that the nodes' tokens use
-	leaves int
-	tails  int
-	links  int
-	living int // spaces found that are not flushed
-	doors  int // nodes at which private spaces begin
+	orders  map[*order]*tally
+	all     tally
+	arena   int // bytes of the arena that the nodes' tokens use
+	leaves  int
+	tails   int
+	links   int
+	living  int // spaces found that are not flushed
+	anchors int // nodes at which private spaces begin
 }
 
 // tally sums up the nodes of a space, of an order, or of the whole cache.
@@ -218,10 +218,10 @@ func (w *walk) node(parent, id NodeID, sum *tally) {
 // returns how many of these children and spaces have pins.
 func (w *walk) below(id NodeID, sum *tally) int32 {
 	c, roots := w.c, w.roots[id]
-	if doors := int(c.doors[id]); doors != len(roots) || (c.nodes[id].flags&hasDoors != 0) != (doors > 0) {
-		failf("node %d has flags %b, %d doors, and namespaces at nodes %v", id, c.nodes[id].flags, doors, roots)
+	if n := int(c.anchors[id]); n != len(roots) || (c.nodes[id].flags&isAnchor != 0) != (n > 0) {
+		failf("node %d has flags %b, %d private spaces, and namespaces at nodes %v", id, c.nodes[id].flags, n, roots)
 	}
-	w.doors += count(len(roots) > 0)
+	w.anchors += count(len(roots) > 0)
 	pins := w.children(id, sum)
 	for _, root := range roots {
 		pins += int32(count(w.space(root) > 0))
@@ -287,8 +287,8 @@ func (w *walk) slab() {
 			failf("node %d is neither reachable nor free", id)
 		}
 	}
-	if w.living != len(c.alive) || w.doors != len(c.doors) || c.latest != nil && c.alive[spaceKey{c.latest.ns, Root}] != c.latest {
-		failf("%d namespaces and %d nodes with doors; reached %d, %d; last entered: %+v", len(c.alive), len(c.doors), w.living, w.doors, c.latest)
+	if w.living != len(c.alive) || w.anchors != len(c.anchors) || c.latest != nil && c.alive[spaceKey{c.latest.ns, Root}] != c.latest {
+		failf("%d namespaces and %d anchors; reached %d, %d; last entered: %+v", len(c.alive), len(c.anchors), w.living, w.anchors, c.latest)
 	}
 }
 

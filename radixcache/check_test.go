@@ -15,7 +15,7 @@ type planted struct {
 	stem, five, nine, tail NodeID   // tokens 1 2 3 4; below it 5 6 7 8, 9 9 and 0
 	link, linked           NodeID   // of a namespace on its own: 31 to 34, then 35 to 38
 	public, private        NodeID   // 21 22; 23 24 of one tenant
-	door                   NodeID   // the root of private's space
+	privateRoot            NodeID   // the root of private's space
 	held, below            NodeID   // 41 42 with a handle, 43 44
 	media                  NodeID   // 51, a medium of two tokens, 52
 	quota                  NodeID   // 61 62 of a namespace with a quota
@@ -49,8 +49,8 @@ func plant(t *testing.T, policy Policy) *planted {
 	insert(keyOf(1, 2, 3, 4, 0))
 	p.tail = c.Match(keyOf(1, 2, 3, 4, 0)).Partial.Node
 	p.private = insert(Key{Namespace: tenant, Tokens: toks(21, 22, 23, 24), PublicTokens: 2})
-	p.door = c.nodes[p.private].parent
-	p.public = c.nodes[p.door].parent
+	p.privateRoot = c.nodes[p.private].parent
+	p.public = c.nodes[p.privateRoot].parent
 	p.link = insert(Key{Namespace: tenant, Tokens: countUp(31, 4)})
 	p.linked = insert(Key{Namespace: tenant, Tokens: countUp(31, 8)})
 	p.below = insert(keyOf(41, 42, 43, 44))
@@ -115,20 +115,20 @@ var plantedFaults = map[string]func(*planted){
 	"parent":                func(p *planted) { p.nodes[p.five].parent = p.held },
 	"space":                 func(p *planted) { p.nodes[p.five].space = p.space(p.link) },
 	"stamp above clock":     func(p *planted) { p.nodes[p.stem].stamp = 99 },
-	"root's stamp":          func(p *planted) { p.nodes[p.door].stamp = 99 },
+	"root's stamp":          func(p *planted) { p.nodes[p.privateRoot].stamp = 99 },
 	"a node as root":        func(p *planted) { p.nodes[p.quota].flags |= isRoot },
 
 	"tokens without a node": func(p *planted) { p.memory.Of(make([]kv.Token, wide.ArenaWords)) },
 
 	// Pins.
-	"pins":              func(p *planted) { p.nodes[p.held].pins++ },
-	"pins of the stem":  func(p *planted) { p.nodes[p.stem].pins = 0 },
-	"held":              func(p *planted) { p.nodes[p.held].held = 0 },
-	"held negative":     func(p *planted) { p.nodes[p.nine].held = -1 },
-	"pins of a root":    func(p *planted) { p.nodes[p.wide].pins++ },
-	"pins of a door":    func(p *planted) { p.nodes[p.door].pins++ },
-	"handle on a root":  func(p *planted) { p.nodes[p.wide].held = 1 },
-	"pins of an anchor": func(p *planted) { p.PinNode(p.private); p.nodes[p.public].pins-- },
+	"pins":                   func(p *planted) { p.nodes[p.held].pins++ },
+	"pins of the stem":       func(p *planted) { p.nodes[p.stem].pins = 0 },
+	"held":                   func(p *planted) { p.nodes[p.held].held = 0 },
+	"held negative":          func(p *planted) { p.nodes[p.nine].held = -1 },
+	"pins of a root":         func(p *planted) { p.nodes[p.wide].pins++ },
+	"pins of a private root": func(p *planted) { p.nodes[p.privateRoot].pins++ },
+	"handle on a root":       func(p *planted) { p.nodes[p.wide].held = 1 },
+	"pins of an anchor":      func(p *planted) { p.PinNode(p.private); p.nodes[p.public].pins-- },
 
 	// Children.
 	"children order": func(p *planted) {
@@ -193,24 +193,24 @@ var plantedFaults = map[string]func(*planted){
 	"namespaces of an order": func(p *planted) { p.common.spaces-- },
 
 	// Spaces.
-	"namespace lost":         func(p *planted) { delete(p.alive, spaceKey{tenant, Root}) },
-	"namespace nil":          func(p *planted) { p.alive[spaceKey{tenant, Root}] = nil },
-	"namespace too many":     func(p *planted) { p.alive[spaceKey{kv.Namespace{LoRA: "new"}, Root}] = p.space(p.link) },
-	"namespace empty":        func(p *planted) { p.openSpace(kv.Namespace{LoRA: "new"}, Root) },
-	"namespace seed":         func(p *planted) { p.space(p.link).ns.LoRA = "y" },
-	"namespace's root":       func(p *planted) { p.space(p.link).root = p.link },
-	"namespace entered last": func(p *planted) { p.latest = p.space(p.dead) },
-	"root's edge":            func(p *planted) { p.setTokens(p.wide, 1, 2) },
-	"root's flags":           func(p *planted) { p.nodes[p.wide].flags |= inLine },
-	"root's start":           func(p *planted) { p.nodes[p.door].start += 2 },
-	"door uncounted":         func(p *planted) { delete(p.doors, p.public) },
-	"door counted twice":     func(p *planted) { p.doors[p.public]++ },
-	"door without a space":   func(p *planted) { p.doors[p.five] = 1 },
-	"door of a free node":    func(p *planted) { p.doors[p.free[0]] = 1 },
-	"door without a flag":    func(p *planted) { p.nodes[p.public].flags &^= hasDoors },
-	"door's anchor":          func(p *planted) { p.space(p.private).anchor = p.stem },
-	"door without a salt":    func(p *planted) { p.rename(p.private, kv.Namespace{}) },
-	"door of another model":  func(p *planted) { p.rename(p.private, kv.Namespace{Model: "m", Salt: "x"}) },
+	"namespace lost":                 func(p *planted) { delete(p.alive, spaceKey{tenant, Root}) },
+	"namespace nil":                  func(p *planted) { p.alive[spaceKey{tenant, Root}] = nil },
+	"namespace too many":             func(p *planted) { p.alive[spaceKey{kv.Namespace{LoRA: "new"}, Root}] = p.space(p.link) },
+	"namespace empty":                func(p *planted) { p.openSpace(kv.Namespace{LoRA: "new"}, Root) },
+	"namespace seed":                 func(p *planted) { p.space(p.link).ns.LoRA = "y" },
+	"namespace's root":               func(p *planted) { p.space(p.link).root = p.link },
+	"namespace entered last":         func(p *planted) { p.latest = p.space(p.dead) },
+	"root's edge":                    func(p *planted) { p.setTokens(p.wide, 1, 2) },
+	"root's flags":                   func(p *planted) { p.nodes[p.wide].flags |= inLine },
+	"root's start":                   func(p *planted) { p.nodes[p.privateRoot].start += 2 },
+	"anchor uncounted":               func(p *planted) { delete(p.anchors, p.public) },
+	"anchor counted twice":           func(p *planted) { p.anchors[p.public]++ },
+	"anchor without a space":         func(p *planted) { p.anchors[p.five] = 1 },
+	"anchor of a free node":          func(p *planted) { p.anchors[p.free[0]] = 1 },
+	"anchor without a flag":          func(p *planted) { p.nodes[p.public].flags &^= isAnchor },
+	"space at another anchor":        func(p *planted) { p.space(p.private).anchor = p.stem },
+	"private space without a salt":   func(p *planted) { p.rename(p.private, kv.Namespace{}) },
+	"private space of another model": func(p *planted) { p.rename(p.private, kv.Namespace{Model: "m", Salt: "x"}) },
 	"flushed but found": func(p *planted) {
 		p.alive[spaceKey{kv.Namespace{LoRA: "old"}, Root}] = p.space(p.dead)
 		p.space(p.dead).ns.LoRA = "old"

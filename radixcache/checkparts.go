@@ -46,8 +46,8 @@ func (w *walk) fork(id NodeID) {
 		failf("node %d has a fork of %d children, and %d besides", id, kids, n.count)
 	case (f.keys == nil) != (len(f.runs) == 1):
 		failf("node %d has %d runs of children, %d keys", id, len(f.runs), len(f.keys))
-	case f.keys != nil && f.skip > c.shared(f.first(), f.last()):
-		failf("the children of node %d skip %d tokens, they share %d", id, f.skip, c.shared(f.first(), f.last()))
+	case f.keys != nil && f.skip > c.shared(f.lowest(), f.highest()):
+		failf("the children of node %d skip %d tokens, they share %d", id, f.skip, c.shared(f.lowest(), f.highest()))
 	}
 	w.index(id, f)
 }

@@ -109,7 +109,7 @@ func (s *slab) find(parent NodeID, key []kv.Token) (place, bool) {
 //   - Otherwise shared is f.skip and order 0, and the caller searches run r.
 func (s *slab) findRun(f *fork, key []kv.Token) (r, order, shared int) {
 	if len(key) <= f.skip {
-		order, shared = s.compare(f.first(), key)
+		order, shared = s.compare(f.lowest(), key)
 		return 0, order, shared
 	}
 	k := uint32(key[f.skip])

@@ -50,7 +50,7 @@ func (s *slab) widenRuns(f *fork) {
 		return
 	}
 	f.edge = 0
-	if skip := s.shared(f.first(), f.last()); skip > f.skip {
+	if skip := s.shared(f.lowest(), f.highest()); skip > f.skip {
 		s.keyRuns(f, skip)
 	}
 }
@@ -76,7 +76,7 @@ func (s *slab) splitRun(f *fork, at int) {
 	s.widen(&upper)
 	f.runs = slices.Insert(f.runs, at+1, upper)
 	if f.keys == nil {
-		s.keyRuns(f, s.shared(f.first(), f.last()))
+		s.keyRuns(f, s.shared(f.lowest(), f.highest()))
 		return
 	}
 	f.keys = slices.Insert(f.keys, at+1, s.keyOf(upper.kids[0].id, f.skip))
@@ -127,5 +127,5 @@ func (s *slab) restem(f *fork) {
 		f.stem = f.stem[:n]
 		return
 	}
-	f.stem = append(f.stem[:0], s.nodes[f.first()].tokens.Slice()[:n]...)
+	f.stem = append(f.stem[:0], s.nodes[f.lowest()].tokens.Slice()[:n]...)
 }

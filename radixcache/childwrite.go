@@ -81,14 +81,14 @@ func (s *slab) linkEdge(f *fork, at place) {
 	if lastRun := at.r == len(f.runs)-1 && at.i == len(f.runs[at.r].kids)-1; at != (place{}) && !lastRun {
 		return // other children sort after the first child of their run, so no key changes
 	}
-	if skip := s.shared(f.first(), f.last()); skip < f.skip {
+	if skip := s.shared(f.lowest(), f.highest()); skip < f.skip {
 		key := s.keyOf(f.runs[1].kids[0].id, skip) // any child but the new one will do
 		for i := range f.keys {
 			f.keys[i] = key
 		}
 		f.skip = skip
 	}
-	f.keys[0] = s.keyOf(f.first(), f.skip)
+	f.keys[0] = s.keyOf(f.lowest(), f.skip)
 }
 
 // unlink removes node id from its parent's children. When two children are left in a

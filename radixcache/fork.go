@@ -64,11 +64,11 @@ func (r *run) narrow(skip int, key uint32) {
 	r.skip = skip
 }
 
-// first returns the lowest child.
-func (f *fork) first() NodeID { return f.runs[0].kids[0].id }
+// lowest returns the lowest child.
+func (f *fork) lowest() NodeID { return f.runs[0].kids[0].id }
 
-// last returns the highest child.
-func (f *fork) last() NodeID {
+// highest returns the highest child.
+func (f *fork) highest() NodeID {
 	kids := f.runs[len(f.runs)-1].kids
 	return kids[len(kids)-1].id
 }
@@ -108,7 +108,7 @@ func (f *fork) beside(rest []kv.Token) (id NodeID, shared int, ok bool) {
 	key, r := uint32(rest[shared]), 0
 	if f.keys != nil {
 		if r = below(f.keys, uint64(key)+1) - 1; r < 0 {
-			return f.first(), shared, true
+			return f.lowest(), shared, true
 		}
 		if f.keys[r] == key {
 			return Root, 0, false

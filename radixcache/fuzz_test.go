@@ -79,7 +79,7 @@ func (e *everywhere) check(t *testing.T) {
 	}
 	for _, name := range []string{
 		"lossy join", "resume after a removal", "resume after growth", "freed by quota", "extend in a dead tree", "evict any",
-		"expired", "pinned prefix", "unpinned prefix", "budget for prefixes used up", "flush with handles", "door in a dead tree",
+		"expired", "pinned prefix", "unpinned prefix", "budget for prefixes used up", "flush with handles", "private space in a dead tree",
 	} {
 		reached = reached && e.seen[name] > 0
 	}

@@ -291,7 +291,7 @@ func (h *harness) publish(x *handle, s spec) {
 	if !h.room(want - from) {
 		return
 	}
-	l := line{s, x.line.tree, x.line.door}
+	l := line{s, x.line.tree, x.line.private}
 	if x.id == Root {
 		l = h.m.live(s)
 	}
@@ -299,9 +299,9 @@ func (h *harness) publish(x *handle, s spec) {
 	if l.tree != h.m.epoch {
 		h.seen["extend in a dead tree"]++
 		if public > 0 && len(s.seq) > public && len(x.end.seq) <= public {
-			h.m.doors++
-			l.door = h.m.doors
-			h.seen["door in a dead tree"]++
+			h.m.privates++
+			l.private = h.m.privates
+			h.seen["private space in a dead tree"]++
 		}
 	}
 	pages := slices.Repeat([]kv.PageID{kv.NoPage}, from) // not looked at
@@ -323,9 +323,9 @@ func (h *harness) publish(x *handle, s spec) {
 	} else if id != x.id {
 		h.fail("extend moved the handle %d to %d", x.id, id)
 	}
-	x.id, x.end, x.line.tree, x.line.door = id, end, l.tree, 0
+	x.id, x.end, x.line.tree, x.line.private = id, end, l.tree, 0
 	if end.anchor != "" {
-		x.line.door = l.door
+		x.line.private = l.private
 	}
 	h.afterInsert(handle{id, end, l}, key, pages, wantPages, freed, wantFreed)
 }

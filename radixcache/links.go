@@ -41,7 +41,7 @@ type linkID struct {
 // is no tail leaf, no private space begins at the node's end, and either both or
 // neither of the two are distrusted.
 func (s *slab) isLink(n *node) bool {
-	if n.count != 1 || n.fork != nil || n.flags&(hasDoors|isRoot) != 0 {
+	if n.count != 1 || n.fork != nil || n.flags&(isAnchor|isRoot) != 0 {
 		return false
 	}
 	child := &s.nodes[n.few[0].id]

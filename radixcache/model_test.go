@@ -18,7 +18,7 @@ type model struct {
 	whole       bool // WholeLeaves
 	clock       uint64
 	epoch       int
-	doors       int // private spaces opened in dead trees
+	privates    int // private spaces opened in dead trees
 	groups      int // orders that died
 	entries     map[mkey]*entry
 

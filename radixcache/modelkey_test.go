@@ -84,10 +84,10 @@ func (m *model) boundary(s spec) int {
 // mspace identifies a set of keys that share pages: a namespace, or a private space after a
 // public sequence.
 type mspace struct {
-	tree   int // flushes before it
-	ns     int
-	anchor string // the public sequence before it
-	door   int    // of a dead tree: private spaces that were opened twice are different ones
+	tree    int // flushes before it
+	ns      int
+	anchor  string // the public sequence before it
+	private int    // of a dead tree: private spaces that were opened twice are different ones
 }
 
 // mkey names a page by all tokens up to its last.
@@ -99,7 +99,7 @@ type mkey struct {
 // line is a path through one tree, from its root.
 type line struct {
 	spec
-	tree, door int
+	tree, private int
 }
 
 func (m *model) live(s spec) line { return line{spec: s, tree: m.epoch} }
@@ -111,7 +111,7 @@ func (m *model) at(l line, n int) mkey {
 	case n <= public && public > 0:
 		return mkey{mspace{tree: l.tree, ns: outerOf(l.ns)}, l.seq[:n]}
 	case public > 0:
-		return mkey{mspace{l.tree, l.ns, l.seq[:public], l.door}, l.seq[:n]}
+		return mkey{mspace{l.tree, l.ns, l.seq[:public], l.private}, l.seq[:n]}
 	}
 	return mkey{mspace{tree: l.tree, ns: l.ns}, l.seq[:n]}
 }

@@ -40,7 +40,7 @@ type node struct {
 // Flags of a node.
 const (
 	isRoot     = 1 << iota // the node is the root of a space
-	hasDoors               // private spaces begin at the node's end: see space
+	isAnchor               // private spaces begin at the node's end: see space
 	inLine                 // the node is in its order's line: see eviction
 	queued                 // the node is queued as a link: see links.go
 	distrusted             // the node's KV may be wrong: see distrust.go
@@ -51,4 +51,4 @@ func (n *node) end() int { return int(n.start) + n.tokens.Len() }
 
 // isLeaf reports whether a node has nothing below it: no children and no private
 // space. Only leaves can be evicted; otherwise tokens below would lose their prefix.
-func (n *node) isLeaf() bool { return n.count == 0 && n.fork == nil && n.flags&hasDoors == 0 }
+func (n *node) isLeaf() bool { return n.count == 0 && n.fork == nil && n.flags&isAnchor == 0 }

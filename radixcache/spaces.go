@@ -12,15 +12,15 @@ import (
 // begin, and how many pages each namespace may hold.
 type spaces struct {
 	eviction
-	alive  map[spaceKey]*space     // spaces that were not flushed; each holds something
-	latest *space                  // space without anchor that enter found last, or nil
-	doors  map[NodeID]int32        // number of private spaces that begin at a node
-	quotas map[kv.Namespace]*Quota // quotas as set by SetQuota, also of namespaces that hold nothing
-	open   int                     // number of spaces, dead ones included
+	alive   map[spaceKey]*space     // spaces that were not flushed; each holds something
+	latest  *space                  // space without anchor that enter found last, or nil
+	anchors map[NodeID]int32        // number of private spaces that begin at a node
+	quotas  map[kv.Namespace]*Quota // quotas as set by SetQuota, also of namespaces that hold nothing
+	open    int                     // number of spaces, dead ones included
 }
 
 func newSpaces(cfg Config) spaces {
-	return spaces{eviction: newEviction(cfg), alive: map[spaceKey]*space{}, doors: map[NodeID]int32{}, quotas: map[kv.Namespace]*Quota{}}
+	return spaces{eviction: newEviction(cfg), alive: map[spaceKey]*space{}, anchors: map[NodeID]int32{}, quotas: map[kv.Namespace]*Quota{}}
 }
 
 // enter returns the root of a namespace's space that begins at anchor, and true, or false
@@ -65,8 +65,8 @@ func (ss *spaces) openSpace(ns kv.Namespace, anchor NodeID) NodeID {
 	if anchor != Root {
 		was := ss.shapeOf(anchor)
 		ss.delist(anchor)
-		ss.nodes[anchor].flags |= hasDoors // orderOf may have moved the slab
-		ss.doors[anchor]++
+		ss.nodes[anchor].flags |= isAnchor // orderOf may have moved the slab
+		ss.anchors[anchor]++
 		ss.reshaped(anchor, was)
 	}
 	sp.root = ss.newNode(&n)
@@ -90,9 +90,9 @@ func (ss *spaces) close(sp *space) {
 	ss.open--
 	if anchor := sp.anchor; anchor != Root {
 		was := ss.shapeOf(anchor)
-		if ss.doors[anchor]--; ss.doors[anchor] == 0 {
-			delete(ss.doors, anchor)
-			ss.nodes[anchor].flags &^= hasDoors
+		if ss.anchors[anchor]--; ss.anchors[anchor] == 0 {
+			delete(ss.anchors, anchor)
+			ss.nodes[anchor].flags &^= isAnchor
 		}
 		ss.absorb(anchor, sp.root)
 		ss.freeNode(sp.root)
@@ -209,7 +209,7 @@ func (ss *spaces) follow(cur cursor, r *route, end int, reads bool) (cursor, Par
 	}
 	if r.public > 0 && cur.tokens == r.public && ss.nodes[cur.node].space.ns != *r.ns {
 		root, ok := Root, false
-		if cur.offset == ss.nodes[cur.node].tokens.Len() && ss.nodes[cur.node].flags&hasDoors != 0 {
+		if cur.offset == ss.nodes[cur.node].tokens.Len() && ss.nodes[cur.node].flags&isAnchor != 0 {
 			root, ok = ss.enter(*r.ns, cur.node)
 		}
 		if !ok {

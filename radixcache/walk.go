@@ -61,7 +61,7 @@ func (c *Cache) walkBelow(spaces map[NodeID][]*space, parent NodeID, depth int, 
 		if depth == 1 {
 			continue
 		}
-		if !c.walkBelow(spaces, id, depth-1, yield) || n.flags&hasDoors != 0 && !c.walkSpaces(spaces, id, depth-1, yield) {
+		if !c.walkBelow(spaces, id, depth-1, yield) || n.flags&isAnchor != 0 && !c.walkSpaces(spaces, id, depth-1, yield) {
 			return false
 		}
 	}
