@@ -100,7 +100,7 @@ func (f Format) rules() (grammar.Rules, error) {
 
 // callRules parses the JSON text of Format.Calls and returns the grammar of the calls.
 func callRules(text string) (grammar.Rules, error) {
-	var given struct {
+	var described struct {
 		Tools []struct {
 			Name       string          `json:"name"`
 			Parameters json.RawMessage `json:"parameters"`
@@ -108,11 +108,11 @@ func callRules(text string) (grammar.Rules, error) {
 		Most   int             `json:"most"`
 		Answer json.RawMessage `json:"answer"`
 	}
-	if err := json.Unmarshal([]byte(text), &given); err != nil {
+	if err := json.Unmarshal([]byte(text), &described); err != nil {
 		return nil, fmt.Errorf("the description of tool calls is malformed: %w", err)
 	}
-	calls := jsonschema.Calls{Most: given.Most, Answer: given.Answer}
-	for _, t := range given.Tools {
+	calls := jsonschema.Calls{Most: described.Most, Answer: described.Answer}
+	for _, t := range described.Tools {
 		calls.Tools = append(calls.Tools, jsonschema.Tool{Name: t.Name, Parameters: t.Parameters})
 	}
 	return calls.Rules(jsonschema.Config{})

@@ -14,20 +14,20 @@ type format struct {
 	size    int
 }
 
-// shelf is an LRU cache of formats, bounded by the sum of their sizes.
-type shelf struct {
+// formatCache is an LRU cache of formats, bounded by the sum of their sizes.
+type formatCache struct {
 	room  int
 	size  int
 	byKey map[Format]*list.Element // of *format
 	byUse *list.List               // latest first
 }
 
-func newShelf(room int) shelf {
-	return shelf{room: room, byKey: make(map[Format]*list.Element), byUse: list.New()}
+func newFormatCache(room int) formatCache {
+	return formatCache{room: room, byKey: make(map[Format]*list.Element), byUse: list.New()}
 }
 
 // take returns a cached format and marks it as used, or returns nil.
-func (s *shelf) take(key Format) *format {
+func (s *formatCache) take(key Format) *format {
 	e := s.byKey[key]
 	if e == nil {
 		return nil
@@ -39,7 +39,7 @@ func (s *shelf) take(key Format) *format {
 // put adds f, which is not cached yet, with the given size. It drops the formats that were
 // not used for longest until all fit. A format that is larger than the whole cache is not
 // added.
-func (s *shelf) put(f *format, size int) {
+func (s *formatCache) put(f *format, size int) {
 	if size > s.room {
 		return
 	}

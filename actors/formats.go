@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,14 +28,14 @@ type Format struct {
 var ErrFormatTimeout = errors.New("actors: format takes too long to compile")
 
 func (f Format) check() error {
-	given := 0
+	set := 0
 	for _, is := range []bool{f.JSON, f.JSONSchema != "", f.Regexp != "", f.Calls != ""} {
 		if is {
-			given++
+			set++
 		}
 	}
-	if given > 1 {
-		return &scheduler.FieldError{Field: "Format", Err: fmt.Errorf("%w: Format has %d of JSON, JSONSchema, Regexp and Calls, want one", scheduler.ErrInvalid, given)}
+	if set > 1 {
+		return &scheduler.FieldError{Field: "Format", Err: fmt.Errorf("%w: Format has %d of JSON, JSONSchema, Regexp and Calls, want one", scheduler.ErrInvalid, set)}
 	}
 	return nil
 }
@@ -48,8 +49,8 @@ type formatsActor struct {
 	shares[Format] // of the compilers: formats not yet compiled; a format may be in the queues of several tenants
 
 	sys       *System
-	kept      shelf               // compiled grammars
-	refused   shelf               // errors of invalid formats, apart so that they can't displace grammars
+	kept      formatCache         // compiled grammars
+	refused   formatCache         // errors of invalid formats, apart so that they can't displace grammars
 	waiting   map[Format][]waiter // requests by the format that they wait for
 	compiling map[Format]*compile // formats at a compiler
 	alarm     alarm               // rings at the next time limit of a waiting request
@@ -69,7 +70,7 @@ const refusedFormats, refusedBytes = 256, 4 << 10
 
 func newFormatsActor(s *System) *formatsActor {
 	a := &formatsActor{
-		shares: newShares[Format](compilers, 1), sys: s, kept: newShelf(s.cfg.FormatBytes), refused: newShelf(refusedFormats * refusedBytes),
+		shares: newShares[Format](compilers, 1), sys: s, kept: newFormatCache(s.cfg.FormatBytes), refused: newFormatCache(refusedFormats * refusedBytes),
 		waiting: make(map[Format][]waiter), compiling: make(map[Format]*compile),
 	}
 	a.alarm.ring = func() { s.formats.tell(&tick{}) }
@@ -100,11 +101,7 @@ func (a *formatsActor) need(m *needFormat) {
 		a.sys.door.dismiss(m.submit.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
 		return
 	}
-	f := a.kept.take(m.format)
-	if f == nil {
-		f = a.refused.take(m.format)
-	}
-	if f != nil {
+	if f := cmp.Or(a.kept.take(m.format), a.refused.take(m.format)); f != nil {
 		a.pass(m.submit, f)
 		return
 	}

@@ -252,15 +252,15 @@ func TestCompilingDoesNotStopDeadlines(t *testing.T) {
 	ended(t, open(t, s, Request{Prompt: prompt, Timeout: 1, Format: Format{Regexp: "a"}}), scheduler.ErrDeadline)
 }
 
-// A shelf keeps the most recently used formats within its limit of bytes.
-func TestShelf(t *testing.T) {
-	s := newShelf(10)
+// A formatCache holds the most recently used formats within its limit of bytes.
+func TestFormatCache(t *testing.T) {
+	s := newFormatCache(10)
 	key := func(i int) Format { return Format{Regexp: fmt.Sprint(i)} }
 	for i := range 5 {
 		s.put(&format{key: key(i)}, 3)
 		s.take(key(0))
 	}
-	s.put(&format{key: key(9)}, 11) // larger than the whole shelf
+	s.put(&format{key: key(9)}, 11) // larger than the whole cache
 	for i, want := range []bool{true, false, false, true, true} {
 		if (s.take(key(i)) != nil) != want {
 			t.Errorf("format %d is kept: %v", i, !want)

@@ -107,7 +107,7 @@ func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*Sy
 	for range cfg.Tokenizers {
 		s.workers = append(s.workers, s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s, tok: cfg.Tokenizer} }))
 	}
-	go s.keep()
+	go s.awaitEnd()
 	return s, nil
 }
 
@@ -152,9 +152,9 @@ func (s *System) Err() error {
 	}
 }
 
-// keep waits for the cause of the end, then runs the shutdown. The order of the shutdown is
+// awaitEnd waits for the cause of the end, then runs the shutdown. The order of the shutdown is
 // written only here.
-func (s *System) keep() {
+func (s *System) awaitEnd() {
 	<-s.ending
 	defer close(s.ended)
 	// From here on Open refuses, and every open request has its ending, even if a later stage
