@@ -79,7 +79,7 @@ func (b *broken) Info() mempool.StoreInfo {
 func (b *broken) Submit(op mempool.Op) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	given := op
+	submitted := op
 	if b.flaw.submit != nil {
 		b.flaw.submit(b, &op)
 	}
@@ -88,7 +88,7 @@ func (b *broken) Submit(op mempool.Op) error {
 		err = b.flaw.refused(b, op, err)
 	}
 	if err == nil {
-		b.open[op.ID] = given
+		b.open[op.ID] = submitted
 	}
 	return err
 }

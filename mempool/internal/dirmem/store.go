@@ -77,13 +77,13 @@ func Open(c Config) (*Store, error) {
 	s.Queue = ops.New(s.info, c.Workers, s.run)
 	if !c.quiet {
 		s.rounds.Add(1)
-		go s.keep()
+		go s.runRounds()
 	}
 	return s, nil
 }
 
-// keep runs a round at once and then every Config.Round.
-func (s *Store) keep() {
+// runRounds runs a round at once and then every Config.Round.
+func (s *Store) runRounds() {
 	defer s.rounds.Done()
 	tick := time.NewTicker(s.cfg.Round)
 	defer tick.Stop()
