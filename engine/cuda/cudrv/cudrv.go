@@ -54,11 +54,8 @@ type Context interface {
 
 	// Load loads a module from PTX or a cubin.
 	Load(image []byte) (Module, error)
-	Unload(m Module) error
 	// Function returns a kernel of a module. It fails with ErrNotFound.
 	Function(m Module, name string) (Function, error)
-	// Attributes returns the resources of a compiled function.
-	Attributes(f Function) (Attributes, error)
 	// SetMaxDynamicShared allows launches of f with up to bytes bytes of dynamic shared memory. It
 	// is needed if static and dynamic shared memory exceed 48 KiB.
 	SetMaxDynamicShared(f Function, bytes int) error
@@ -66,23 +63,17 @@ type Context interface {
 	Launch(f Function, l Launch) error
 
 	NewStream() (Stream, error)
-	DestroyStream(s Stream) error
-	// StreamDone reports whether all work queued on s is done.
-	StreamDone(s Stream) (bool, error)
 	// SyncStream waits for all work queued on s.
 	SyncStream(s Stream) error
 
 	NewEvent() (Event, error)
-	DestroyEvent(e Event) error
 	// Record makes e mark the work queued on s so far.
 	Record(e Event, s Stream) error
 	// Wait makes the work that is queued on s after this call wait for the work that e marks now.
 	Wait(s Stream, e Event) error
-	// EventDone reports whether the marked work is done.
-	EventDone(e Event) (bool, error)
 	// SyncEvent waits for the marked work.
 	SyncEvent(e Event) error
-	// Elapsed returns the device's time between two events, in ns.
+	// Elapsed returns the device's time between two events, in ns. It fails if one of them is still pending.
 	Elapsed(from, to Event) (int64, error)
 
 	// CopyIn, CopyOut, CopyWithin and Fill queue work. Host memory must come from HostAlloc.
@@ -102,14 +93,6 @@ type Context interface {
 	LaunchGraph(x GraphExec, s Stream) error
 	DestroyGraph(g Graph) error
 	DestroyGraphExec(x GraphExec) error
-}
-
-// Attributes of a function.
-type Attributes struct {
-	StaticShared int // bytes
-	Registers    int // per thread; 0 if unknown
-	LocalBytes   int // per thread: spilled registers and arrays
-	MaxThreads   int // per block
 }
 
 // Launch configures a launch. Grid and block sizes of 0 mean 1.

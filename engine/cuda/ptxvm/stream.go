@@ -152,37 +152,11 @@ func (m *Machine) SyncEvent(e Event) error {
 	return err
 }
 
-// Query reports whether the event has passed. It runs at most one operation that the event waits
-// for, so a polling program makes progress, as late as possible.
-func (m *Machine) Query(e Event) (passed bool, err error) {
-	ev := m.events[e]
-	if !ev.recorded || m.fault != nil {
-		return m.fault == nil, m.fault
-	}
-	s := m.streams[ev.stream]
-	if len(s.queue) == 0 || m.ops[s.queue[0].op].number > ev.number {
-		m.host = join(m.host, ev.known)
-		return true, nil
-	}
-	return false, m.through(ev.stream, m.ops[s.queue[0].op].number)
-}
-
 // Passed reports whether the event has passed. It runs nothing.
 func (m *Machine) Passed(e Event) (bool, error) {
 	ev := m.events[e]
 	s := ev.stream
 	return !ev.recorded || len(m.streams[s].queue) == 0 || m.ops[m.streams[s].queue[0].op].number > ev.number, m.fault
-}
-
-// QueryStream reports whether all operations of a stream are done. Like Query, it runs at most one
-// operation.
-func (m *Machine) QueryStream(id Stream) (done bool, err error) {
-	s := m.streams[id]
-	if len(s.queue) == 0 || m.fault != nil {
-		m.host = join(m.host, s.known)
-		return m.fault == nil, m.fault
-	}
-	return false, m.through(id, m.ops[s.queue[0].op].number)
 }
 
 // SyncStream runs all operations of a stream, and those that they wait for.

@@ -100,29 +100,6 @@ func TestTwoReadersThenWriter(t *testing.T) {
 	}
 }
 
-// TestQuery checks that polling runs one operation at a time.
-func TestQuery(t *testing.T) {
-	b := newBench(t, ptxvm.Config{})
-	x, y := b.words(64), b.room(64)
-	b.queue(b.s, "copy_words", 1, 64, y, x, int32(1))
-	e := b.m.NewEvent()
-	if passed, err := b.m.Query(e); err != nil || !passed {
-		t.Errorf("an event without Record: %v, %v", passed, err)
-	}
-	_ = b.m.Record(e, b.s)
-	polls := 0
-	for ; ; polls++ {
-		if passed, err := b.m.Query(e); err != nil {
-			t.Fatal(err)
-		} else if passed {
-			break
-		}
-	}
-	if polls != 2 || b.m.Stats("copy_words").Launches != 1 {
-		t.Errorf("%d polls, want one for the copy and one for the kernel", polls)
-	}
-}
-
 // TestMemory checks that all memory can be allocated, no more, and again after Free.
 func TestMemory(t *testing.T) {
 	m := ptxvm.New(ptxvm.Config{MemoryBytes: 1 << 10})

@@ -88,7 +88,6 @@ type Context struct {
 
 type function struct {
 	kernel  *ptxvm.Kernel
-	module  cudrv.Module
 	dynamic int // bytes of dynamic shared memory allowed
 }
 

@@ -15,11 +15,6 @@ func (c *Context) NewStream() (cudrv.Stream, error) {
 	return add(c, c.streams, &stream{id: c.m.NewStream()}), nil
 }
 
-// DestroyStream implements cudrv.Context.
-func (c *Context) DestroyStream(s cudrv.Stream) error {
-	return destroy(c, "cuStreamDestroy", c.streams, s)
-}
-
 // idle returns a function that calls do for a stream, which must not be capturing.
 func idle(do func(ptxvm.Stream) error) func(*stream) error {
 	return func(s *stream) error {
@@ -28,15 +23,6 @@ func idle(do func(ptxvm.Stream) error) func(*stream) error {
 		}
 		return do(s.id)
 	}
-}
-
-// StreamDone implements cudrv.Context.
-func (c *Context) StreamDone(s cudrv.Stream) (done bool, err error) {
-	err = on(c, "cuStreamQuery", c.streams, s, idle(func(id ptxvm.Stream) (err error) {
-		done, err = c.m.QueryStream(id)
-		return err
-	}))
-	return done, err
 }
 
 // SyncStream implements cudrv.Context.
@@ -49,11 +35,6 @@ func (c *Context) NewEvent() (cudrv.Event, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return add(c, c.events, c.m.NewEvent()), nil
-}
-
-// DestroyEvent implements cudrv.Context.
-func (c *Context) DestroyEvent(e cudrv.Event) error {
-	return destroy(c, "cuEventDestroy", c.events, e)
 }
 
 // order calls do for an event and a stream, which must not be capturing.
@@ -75,15 +56,6 @@ func (c *Context) Record(e cudrv.Event, s cudrv.Stream) error {
 // Wait implements cudrv.Context.
 func (c *Context) Wait(s cudrv.Stream, e cudrv.Event) error {
 	return c.order("cuStreamWaitEvent", e, s, func(event ptxvm.Event, id ptxvm.Stream) error { return c.m.Wait(id, event) })
-}
-
-// EventDone implements cudrv.Context.
-func (c *Context) EventDone(e cudrv.Event) (done bool, err error) {
-	err = on(c, "cuEventQuery", c.events, e, func(event ptxvm.Event) (err error) {
-		done, err = c.m.Query(event)
-		return err
-	})
-	return done, err
 }
 
 // SyncEvent implements cudrv.Context.

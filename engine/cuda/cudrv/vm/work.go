@@ -3,7 +3,6 @@ package vm
 import (
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
@@ -23,15 +22,6 @@ func (c *Context) Load(image []byte) (cudrv.Module, error) {
 	return add(c, c.modules, m), nil
 }
 
-// Unload implements cudrv.Context.
-func (c *Context) Unload(m cudrv.Module) error {
-	return on(c, "cuModuleUnload", c.modules, m, func(*ptxvm.Module) error {
-		delete(c.modules, m)
-		maps.DeleteFunc(c.functions, func(_ cudrv.Function, f *function) bool { return f.module == m })
-		return nil
-	})
-}
-
 // Function implements cudrv.Context.
 func (c *Context) Function(m cudrv.Module, name string) (f cudrv.Function, err error) {
 	const call = "cuModuleGetFunction"
@@ -40,19 +30,10 @@ func (c *Context) Function(m cudrv.Module, name string) (f cudrv.Function, err e
 		if k == nil {
 			return fail(call, cudrv.CodeNotFound, fmt.Errorf("%q", name))
 		}
-		f = add(c, c.functions, &function{k, m, defaultShared - k.SharedBytes})
+		f = add(c, c.functions, &function{k, defaultShared - k.SharedBytes})
 		return nil
 	})
 	return f, err
-}
-
-// Attributes implements cudrv.Context.
-func (c *Context) Attributes(f cudrv.Function) (a cudrv.Attributes, err error) {
-	err = on(c, "cuFuncGetAttribute", c.functions, f, func(fn *function) error {
-		a.StaticShared, a.MaxThreads = fn.kernel.SharedBytes, fn.kernel.MaxThreads
-		return nil
-	})
-	return a, err
 }
 
 // SetMaxDynamicShared implements cudrv.Context.

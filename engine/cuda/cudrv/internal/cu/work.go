@@ -4,7 +4,6 @@ package cu
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"unsafe"
 
@@ -59,55 +58,16 @@ func (c *context) Load(image []byte) (cudrv.Module, error) {
 	return handle[cudrv.Module](m), err
 }
 
-// Unload implements cudrv.Context.
-func (c *context) Unload(m cudrv.Module) error {
-	return check("cuModuleUnload", of[cu.Module](m).Unload())
-}
-
 // Function implements cudrv.Context.
 func (c *context) Function(m cudrv.Module, name string) (cudrv.Function, error) {
 	f, err := of[cu.Module](m).Function(name)
 	return handle[cudrv.Function](f), check("cuModuleGetFunction", err)
 }
 
-// Attributes implements cudrv.Context.
-func (c *context) Attributes(f cudrv.Function) (cudrv.Attributes, error) {
-	var a cudrv.Attributes
-	for _, x := range []struct {
-		attribute cu.FunctionAttribute
-		to        *int
-	}{{cu.FnMaxThreadsPerBlock, &a.MaxThreads}, {cu.SharedSizeBytes, &a.StaticShared}, {cu.LocalSizeBytes, &a.LocalBytes}, {cu.NumRegs, &a.Registers}} {
-		var err error
-		if *x.to, err = of[cu.Function](f).Attribute(x.attribute); err != nil {
-			return a, check("cuFuncGetAttribute", err)
-		}
-	}
-	return a, nil
-}
-
 // NewStream implements cudrv.Context.
 func (c *context) NewStream() (cudrv.Stream, error) {
 	s, err := cu.MakeStream(cu.NonBlocking)
 	return handle[cudrv.Stream](s), check("cuStreamCreate", err)
-}
-
-// DestroyStream implements cudrv.Context.
-func (c *context) DestroyStream(s cudrv.Stream) error {
-	h := stream(s)
-	return check("cuStreamDestroy", h.Destroy())
-}
-
-// ready converts the result of a query: CUDA_ERROR_NOT_READY means false, not an error.
-func ready(call string, err error) (bool, error) {
-	if errors.Is(err, cu.NotReady) {
-		return false, nil
-	}
-	return err == nil, check(call, err)
-}
-
-// StreamDone implements cudrv.Context.
-func (c *context) StreamDone(s cudrv.Stream) (bool, error) {
-	return ready("cuStreamQuery", stream(s).Query())
 }
 
 // SyncStream implements cudrv.Context.
@@ -121,12 +81,6 @@ func (c *context) NewEvent() (cudrv.Event, error) {
 	return handle[cudrv.Event](e), check("cuEventCreate", err)
 }
 
-// DestroyEvent implements cudrv.Context.
-func (c *context) DestroyEvent(e cudrv.Event) error {
-	h := event(e)
-	return check("cuEventDestroy", cu.DestroyEvent(&h))
-}
-
 // Record implements cudrv.Context.
 func (c *context) Record(e cudrv.Event, s cudrv.Stream) error {
 	return check("cuEventRecord", event(e).Record(stream(s)))
@@ -135,11 +89,6 @@ func (c *context) Record(e cudrv.Event, s cudrv.Stream) error {
 // Wait implements cudrv.Context.
 func (c *context) Wait(s cudrv.Stream, e cudrv.Event) error {
 	return check("cuStreamWaitEvent", stream(s).Wait(event(e), 0))
-}
-
-// EventDone implements cudrv.Context.
-func (c *context) EventDone(e cudrv.Event) (bool, error) {
-	return ready("cuEventQuery", event(e).Query())
 }
 
 // SyncEvent implements cudrv.Context.

@@ -4,17 +4,6 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
-// completes polls done until it is true.
-func (b *bench) completes(what string, done func() (bool, error)) {
-	b.t.Helper()
-	for range 1 << 24 {
-		if ok, _ := done(); ok {
-			return
-		}
-	}
-	b.t.Fatalf("%s does not complete", what)
-}
-
 // streams checks that events order streams: work after Wait sees earlier writes.
 func streams(b *bench) {
 	w := newWriter(b, 3, 9)
@@ -29,21 +18,15 @@ func streams(b *bench) {
 	if h[12] != 9 {
 		b.t.Errorf("the other stream read %v", h[:16])
 	}
-	b.completes("the stream", func() (bool, error) { return b.StreamDone(b.s) })
-	b.ok(b.DestroyStream(other))
-	b.ok(b.DestroyEvent(e))
 }
 
 func events(b *bench) {
 	w := newWriter(b, 2, 8)
 	before, after := must(b, b.NewEvent), must(b, b.NewEvent)
-	if done, err := b.EventDone(after); err != nil || !done {
-		b.t.Errorf("an event without Record: %v, %v", done, err)
-	}
+	b.ok(b.SyncEvent(after)) // an event without Record
 	b.ok(b.Record(before, b.s))
 	w.launch(b.s, w.table)
 	b.ok(b.Record(after, b.s))
-	b.completes("the event", func() (bool, error) { return b.EventDone(after) })
 	b.ok(b.SyncEvent(after))
 	if ns, err := b.Elapsed(before, after); err != nil || ns < 0 {
 		b.t.Errorf("%d ns between the events: %v", ns, err)

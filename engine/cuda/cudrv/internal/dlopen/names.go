@@ -23,20 +23,14 @@ const (
 	cuMemHostAlloc
 	cuMemFreeHost
 	cuModuleLoadDataEx
-	cuModuleUnload
 	cuModuleGetFunction
-	cuFuncGetAttribute
 	cuFuncSetAttribute
 	cuLaunchKernel
 	cuStreamCreate
-	cuStreamDestroy
-	cuStreamQuery
 	cuStreamSynchronize
 	cuStreamWaitEvent
 	cuEventCreate
-	cuEventDestroy
 	cuEventRecord
-	cuEventQuery
 	cuEventSynchronize
 	cuEventElapsedTime
 	cuMemcpyHtoDAsync
@@ -58,9 +52,9 @@ var names = [functions]string{
 	"cuInit", "cuGetErrorString", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2",
 	"cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxSetCurrent",
 	"cuMemGetInfo_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemFreeHost",
-	"cuModuleLoadDataEx", "cuModuleUnload", "cuModuleGetFunction", "cuFuncGetAttribute", "cuFuncSetAttribute", "cuLaunchKernel",
-	"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent",
-	"cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuEventElapsedTime",
+	"cuModuleLoadDataEx", "cuModuleGetFunction", "cuFuncSetAttribute", "cuLaunchKernel",
+	"cuStreamCreate", "cuStreamSynchronize", "cuStreamWaitEvent",
+	"cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime",
 	"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemsetD8Async", "cuMemsetD32Async",
 	"cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy",
 }

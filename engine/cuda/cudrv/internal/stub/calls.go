@@ -65,13 +65,8 @@ var calls = []call{
 	{"cuMemFreeHost", 1, in(func(c cudrv.Context, a []uint64) error { return c.HostFree(bytesAt(a[0], 1)) })},
 
 	{"cuModuleLoadDataEx", 5, ask(load)},
-	{"cuModuleUnload", 1, in(func(c cudrv.Context, a []uint64) error { return c.Unload(cudrv.Module(a[0])) })},
 	{"cuModuleGetFunction", 3, ask(func(c cudrv.Context, a []uint64) (cudrv.Function, error) {
 		return c.Function(cudrv.Module(a[1]), string(text(a[2])))
-	})},
-	{"cuFuncGetAttribute", 3, ask(func(c cudrv.Context, a []uint64) (int32, error) {
-		f, err := c.Attributes(cudrv.Function(a[2]))
-		return int32(map[uint32]int{0: f.MaxThreads, 1: f.StaticShared, 3: f.LocalBytes, 4: f.Registers}[uint32(a[1])]), err
 	})},
 	{"cuFuncSetAttribute", 3, in(func(c cudrv.Context, a []uint64) error {
 		if uint32(a[1]) != 8 {
@@ -82,15 +77,11 @@ var calls = []call{
 	{"cuLaunchKernel", 11, in(launch)},
 
 	{"cuStreamCreate", 2, ask(func(c cudrv.Context, a []uint64) (cudrv.Stream, error) { return c.NewStream() })},
-	{"cuStreamDestroy_v2", 1, in(func(c cudrv.Context, a []uint64) error { return c.DestroyStream(cudrv.Stream(a[0])) })},
-	{"cuStreamQuery", 1, done(func(c cudrv.Context, a []uint64) (bool, error) { return c.StreamDone(cudrv.Stream(a[0])) })},
 	{"cuStreamSynchronize", 1, in(func(c cudrv.Context, a []uint64) error { return c.SyncStream(cudrv.Stream(a[0])) })},
 	{"cuStreamWaitEvent", 3, in(func(c cudrv.Context, a []uint64) error { return c.Wait(cudrv.Stream(a[0]), cudrv.Event(a[1])) })},
 
 	{"cuEventCreate", 2, ask(func(c cudrv.Context, a []uint64) (cudrv.Event, error) { return c.NewEvent() })},
-	{"cuEventDestroy_v2", 1, in(func(c cudrv.Context, a []uint64) error { return c.DestroyEvent(cudrv.Event(a[0])) })},
 	{"cuEventRecord", 2, in(func(c cudrv.Context, a []uint64) error { return c.Record(cudrv.Event(a[0]), cudrv.Stream(a[1])) })},
-	{"cuEventQuery", 1, done(func(c cudrv.Context, a []uint64) (bool, error) { return c.EventDone(cudrv.Event(a[0])) })},
 	{"cuEventSynchronize", 1, in(func(c cudrv.Context, a []uint64) error { return c.SyncEvent(cudrv.Event(a[0])) })},
 	{"cuEventElapsedTime", 3, ask(func(c cudrv.Context, a []uint64) (float32, error) {
 		ns, err := c.Elapsed(cudrv.Event(a[1]), cudrv.Event(a[2]))

@@ -92,17 +92,6 @@ func ask[T any](do func(c cudrv.Context, a []uint64) (T, error)) func(*Stub, []u
 	})
 }
 
-// done makes a query that needs a context: it returns CUDA_ERROR_NOT_READY for false.
-func done(do func(c cudrv.Context, a []uint64) (bool, error)) func(*Stub, []uint64) error {
-	return in(func(c cudrv.Context, a []uint64) error {
-		ready, err := do(c, a)
-		if err == nil && !ready {
-			err = fail(cudrv.CodeNotReady)
-		}
-		return err
-	})
-}
-
 func (s *Stub) retain(a []uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
