@@ -50,8 +50,6 @@ func (p *pool) prefix(r *engine.Row, ran *progress) (hash uint64, finite bool, e
 		return last.hash, last.pos != posNaN && last.pos != posPoisoned, nil
 	case p.mode == Boundary && continues:
 		hash, finite, err = p.lastSlot(r)
-	case p.mode == Boundary:
-		hash, finite, err = p.seams(r)
 	default:
 		hash, finite, err = p.chain(r)
 	}
@@ -61,51 +59,28 @@ func (p *pool) prefix(r *engine.Row, ran *progress) (hash uint64, finite bool, e
 	return hash, finite, err
 }
 
-// chain checks every KV slot of positions [0, Start) and returns the results of prefix.
+// chain checks every KV slot of positions [0, Start), in mode Boundary only the first and the last
+// slot of each page, and returns the results of prefix. A slot is checked against the slot before
+// it, which may be on the previous page.
 func (p *pool) chain(r *engine.Row) (hash uint64, finite bool, err error) {
 	hash = p.root
-	pos := 0
+	pos, ends := 0, p.mode == Boundary
 	for _, id := range r.Pages {
 		n := min(p.mask+1, int(r.Start)-pos)
 		if n <= 0 {
 			break
 		}
 		page := p.page(id)[:n]
-		for i := range page {
+		for i := 0; i < n; i++ {
+			if ends && i > 0 {
+				i = n - 1
+				hash = page[i-1].hash
+			}
 			e := &page[i]
 			hash = extend(hash, e.token)
 			if int(e.pos) != pos+i || e.hash != hash {
 				return 0, false, p.judge(e, id, pos+i)
 			}
-		}
-		p.mark(id, n)
-		pos += n
-	}
-	return hash, true, nil
-}
-
-// seams checks the first and the last KV slot of each page of positions [0, Start): the first
-// against the previous page, the last against the slot before it. It returns the results of
-// prefix.
-func (p *pool) seams(r *engine.Row) (hash uint64, finite bool, err error) {
-	hash = p.root
-	pos := 0
-	for _, id := range r.Pages {
-		n := min(p.mask+1, int(r.Start)-pos)
-		if n <= 0 {
-			break
-		}
-		page := p.page(id)[:n]
-		if e := &page[0]; int(e.pos) != pos || e.hash != extend(hash, e.token) {
-			return 0, false, p.judge(e, id, pos)
-		}
-		hash = page[0].hash
-		if n > 1 {
-			before, e := &page[n-2], &page[n-1]
-			if int(e.pos) != pos+n-1 || e.hash != extend(before.hash, e.token) {
-				return 0, false, p.judge(e, id, pos+n-1)
-			}
-			hash = e.hash
 		}
 		p.mark(id, n)
 		pos += n
