@@ -12,19 +12,12 @@ import (
 type MoveID uint64
 
 // Move describes a copy of pages between the device and a lower tier. It holds no bytes of
-// KV: it names the pages and the tokens whose KV they hold. The owner of the lower tier
-// finds the place of that KV by namespace and tokens.
+// KV: it names the pages. The owner of the lower tier knows what they hold.
 type Move struct {
 	ID       MoveID
 	From, To kv.Tier // exactly one of them is kv.TierDevice
 	// Pages of the device, by ascending position.
 	Pages []kv.PageID
-	// The pages hold the KV of Tokens[Start:]; Tokens[:Start] are the prefix before it. Start and
-	// len(Tokens) are multiples of PageTokens.
-	Namespace    kv.Namespace
-	PublicTokens int // number of first Tokens that form a public prefix, as in a request
-	Tokens       []kv.Token
-	Start        int
 }
 
 // Moved reports the end of move ID. If Err is nil, all pages are copied. Otherwise the source is

@@ -105,10 +105,6 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 // Info returns the backend's sizes and identity. It never changes.
 func (b *Backend) Info() engine.Info { return b.info }
 
-// ISA returns the path that the kernels take. Results, ModelID and NumericsID do not depend
-// on it.
-func (b *Backend) ISA() ISA { return b.step.ops.isa }
-
 // HostAlloc returns ordinary memory, because no device needs page-locked memory here. It fails if
 // bytes is not positive.
 func (b *Backend) HostAlloc(bytes int) ([]byte, error) {

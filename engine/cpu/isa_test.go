@@ -20,11 +20,11 @@ func TestISAIsChosen(t *testing.T) {
 	}{{"", "", best}, {"portable", "", Portable}, {"portable", best, best}, {string(best), Portable, Portable}} {
 		t.Setenv(ISAVariable, c.env)
 		b := openTest(t, m, Config{KVTokens: 16, ISA: c.config})
-		if b.ISA() != c.want {
-			t.Errorf("%s=%q and Config.ISA %q: path %s, want %s", ISAVariable, c.env, c.config, b.ISA(), c.want)
+		if b.step.ops.isa != c.want {
+			t.Errorf("%s=%q and Config.ISA %q: path %s, want %s", ISAVariable, c.env, c.config, b.step.ops.isa, c.want)
 		}
 		if b.Info().NumericsID != NumericsID {
-			t.Errorf("path %s changes the numerics id to %s", b.ISA(), b.Info().NumericsID)
+			t.Errorf("path %s changes the numerics id to %s", b.step.ops.isa, b.Info().NumericsID)
 		}
 	}
 }
@@ -36,7 +36,7 @@ func TestUnknownISAIsRefused(t *testing.T) {
 		b, err := Open(m, cfg)
 		if err == nil {
 			b.Close()
-			t.Fatalf("Open made a backend on %s", b.ISA())
+			t.Fatalf("Open made a backend on %s", b.step.ops.isa)
 		}
 		for _, w := range wants {
 			if !strings.Contains(err.Error(), w) {

@@ -120,7 +120,7 @@ func TestPresets(t *testing.T) {
 		t.Fatal(err)
 	}
 	var p Preset
-	for _, known := range Presets() {
+	for _, known := range presets {
 		if err := p.UnmarshalText([]byte(known)); err != nil || p != known || p.String() != string(known) {
 			t.Errorf("%q: %v, %v", known, p, err)
 		}

@@ -3,7 +3,6 @@ package model
 import (
 	"cmp"
 	"errors"
-	"slices"
 
 	"github.com/coppice-llm/coppice/internal/enum"
 )
@@ -23,9 +22,6 @@ const (
 )
 
 var presets = []Preset{Nano, Demo, Mini, Tiny, Small, Half}
-
-// Presets lists the presets, smallest first.
-func Presets() []Preset { return slices.Clone(presets) }
 
 func (p Preset) String() string { return string(p) }
 

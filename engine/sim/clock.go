@@ -53,14 +53,6 @@ func (c *Clock) Now() time.Duration { return c.now }
 // Len returns the number of pending events.
 func (c *Clock) Len() int { return len(c.heap.Items) }
 
-// Next returns the time of the earliest event; ok is false if there is none.
-func (c *Clock) Next() (at time.Duration, ok bool) {
-	if c.Len() == 0 {
-		return 0, false
-	}
-	return c.heap.Items[0].at, true
-}
-
 // At schedules f for time t and returns an id for Cancel. Events of equal time run in the order of
 // the calls of At. A time in the past counts as now. At panics if f is nil. Cost O(log pending),
 // no allocation in steady state.

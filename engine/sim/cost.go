@@ -128,13 +128,6 @@ func (p *Profile) Cost() engine.StepCost {
 	}
 }
 
-// BalanceTokens returns the context length, in tokens, at which attention costs a token of a
-// long prompt as much as everything else; 0 for the zero Profile.
-func (p *Profile) BalanceTokens() int {
-	c := p.Cost()
-	return c.BalanceTokens()
-}
-
 // KVTokenBytes returns the bytes of one token's KV over all layers, on the device; 0 for the
 // zero Profile.
 func (p *Profile) KVTokenBytes() int {

@@ -65,8 +65,9 @@ func TestCostTable(t *testing.T) {
 	}
 	var out strings.Builder
 	for _, p := range append([]Profile{{}}, profiles(t)...) {
+		cost := p.Cost()
 		fmt.Fprintf(&out, "profile %q: %d KV tokens, balance at %d tokens, host for 1 and 256 rows %v %v, transfer of 1 and 64 pages %v %v\n",
-			p.Name, p.KVTokens(), p.BalanceTokens(), p.Host(1), p.Host(256),
+			p.Name, p.KVTokens(), cost.BalanceTokens(), p.Host(1), p.Host(256),
 			p.Transfer(16*p.KVTokenBytes()), p.Transfer(64*16*p.KVTokenBytes()))
 		for _, c := range cases {
 			fmt.Fprintf(&out, "  %-28s %v\n", c.name, p.Step(c.batch, 16*p.KVTokenBytes()))
@@ -155,7 +156,8 @@ func TestCostAgainstVLLM(t *testing.T) {
 // chunk about as much as the rest.
 func TestBalance(t *testing.T) {
 	for _, p := range profiles(t) {
-		c, n := p.BalanceTokens(), 1<<13
+		cost := p.Cost()
+		c, n := cost.BalanceTokens(), 1<<13
 		chunk := func(cached int) float64 {
 			m := p
 			m.Eff.Step, m.Eff.Row, m.Eff.NHalf = 1e-12, 1e-12, 1e-9

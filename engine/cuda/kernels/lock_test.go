@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
 // TestLock checks that sources and PTX have the hashes in lock.json, here and in the interpreter's
@@ -93,7 +94,7 @@ func TestNames(t *testing.T) {
 		t.Errorf("%v, want %v", names, made)
 	}
 	for _, n := range names {
-		if _, err := newRig(t).m.Load(n, kernels.PTX(n)); err != nil {
+		if _, err := ptxvm.Parse(n, kernels.PTX(n)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -97,7 +97,7 @@ func TestOrderOfSums(t *testing.T) {
 	p.bias = make([]float32, p.columns)
 	r := newRig(t, "gemm")
 	right := p.f32(r, kernels.GEMMFor(1))
-	other, err := r.m.Load("faults", text)
+	other, err := ptxvm.Parse("faults", text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func newRig(t testing.TB, names ...string) *rig {
 	r.s = r.m.NewStream()
 	for _, n := range names {
 		if modules[n] == nil {
-			m, err := r.m.Load(n, kernels.PTX(n))
+			m, err := ptxvm.Parse(n, kernels.PTX(n))
 			if err != nil {
 				t.Fatal(err)
 			}

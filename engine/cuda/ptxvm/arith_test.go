@@ -32,7 +32,7 @@ func evaluate(t *testing.T, instruction string, operands ...uint64) uint64 {
 	}
 	fmt.Fprintf(&text, "\t%s \t%%%s0%s;\n\tst.global.%s \t[%%d7], %%%s0;\n\tret;\n}\n", opcode, reg(0), names.String(), load[reg(0)], reg(0))
 	m := ptxvm.New(ptxvm.Config{})
-	module, err := m.Load("k", []byte(text.String()))
+	module, err := ptxvm.Parse("k", []byte(text.String()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func newBench(t testing.TB, c ptxvm.Config) *bench {
 		t.Fatal(err)
 	}
 	m := ptxvm.New(c)
-	module, err := m.Load("faults.ptx", text)
+	module, err := ptxvm.Parse("faults.ptx", text)
 	if err != nil {
 		t.Fatal(err)
 	}

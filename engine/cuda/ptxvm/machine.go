@@ -56,14 +56,6 @@ func New(c Config) *Machine {
 	return &Machine{config: c.WithDefaults(), next: firstAddress, ops: make([]operation, 1), kernels: map[string]*KernelStats{}, blocks: map[*Kernel]*block{}}
 }
 
-// Load decodes a module.
-func (m *Machine) Load(name string, text []byte) (*Module, error) {
-	if m.fault != nil {
-		return nil, m.fault
-	}
-	return Parse(name, text)
-}
-
 // Stats returns the sums of all launches so far of the kernel with that name.
 func (m *Machine) Stats(kernel string) KernelStats { return *m.stats(kernel) }
 

@@ -41,32 +41,23 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint32(k))
 }
 
-// Value is one metadata value; it refers to the file's bytes.
-type Value struct {
-	Kind Kind
-	Elem Kind   // kind of an array's elements
+// value is one metadata value; it refers to the file's bytes.
+type value struct {
+	kind Kind
+	elem Kind   // kind of an array's elements
 	n    int    // number of an array's elements
 	raw  []byte // a string's text, or all elements of an array
 }
 
-// Len returns the number of elements of an array, 0 for other kinds.
-func (v Value) Len() int { return v.n }
-
 // Meta is the metadata by key. It refers to the file's bytes, but the values that its methods
 // return are copies.
 type Meta struct {
-	values map[string]Value
+	values map[string]value
 	keys   []string // in the order of the file
 }
 
 // Keys lists the keys in the order of the file.
 func (m *Meta) Keys() []string { return slices.Clone(m.keys) }
-
-// Value returns the value of a key.
-func (m *Meta) Value(key string) (Value, bool) {
-	v, ok := m.values[key]
-	return v, ok
-}
 
 // Has reports whether the key has a value.
 func (m *Meta) Has(key string) bool {
@@ -77,7 +68,7 @@ func (m *Meta) Has(key string) bool {
 // String returns the value of key; false if the key is absent or of another kind.
 func (m *Meta) String(key string) (string, bool) {
 	v := m.values[key]
-	return string(v.raw), v.Kind == String && m.Has(key)
+	return string(v.raw), v.kind == String && m.Has(key)
 }
 
 // Uint returns the value of key if it is a non-negative integer of any width; otherwise 0, false.
@@ -88,7 +79,7 @@ func (m *Meta) Float(key string) (float64, bool) { return scalar(m, key, number)
 
 func scalar[T any](m *Meta, key string, decode func(Kind, []byte) (T, bool)) (value T, ok bool) {
 	if v, ok := m.values[key]; ok {
-		return decode(v.Kind, v.raw)
+		return decode(v.kind, v.raw)
 	}
 	return value, false
 }
@@ -96,7 +87,7 @@ func scalar[T any](m *Meta, key string, decode func(Kind, []byte) (T, bool)) (va
 // Bool returns a boolean; false, false if the key is absent or of another kind.
 func (m *Meta) Bool(key string) (value, ok bool) {
 	v, ok := m.values[key]
-	if !ok || v.Kind != Bool {
+	if !ok || v.kind != Bool {
 		return false, false
 	}
 	return v.raw[0] != 0, true
@@ -106,7 +97,7 @@ func (m *Meta) Bool(key string) (value, ok bool) {
 // time linear in their bytes.
 func (m *Meta) Strings(key string) ([]string, bool) {
 	v, ok := m.values[key]
-	if !ok || v.Kind != Array || v.Elem != String {
+	if !ok || v.kind != Array || v.elem != String {
 		return nil, false
 	}
 	out, rest := make([]string, v.n), v.raw
@@ -127,13 +118,13 @@ func (m *Meta) Floats(key string) ([]float64, bool) { return array(m, key, numbe
 
 func array[T any](m *Meta, key string, decode func(Kind, []byte) (T, bool)) ([]T, bool) {
 	v := m.values[key]
-	if v.Kind != Array || v.Elem == String {
+	if v.kind != Array || v.elem == String {
 		return nil, false
 	}
-	out, size := make([]T, v.n), kindBytes[v.Elem]
+	out, size := make([]T, v.n), kindBytes[v.elem]
 	for i := range out {
 		var ok bool
-		if out[i], ok = decode(v.Elem, v.raw[i*size:]); !ok {
+		if out[i], ok = decode(v.elem, v.raw[i*size:]); !ok {
 			return nil, false
 		}
 	}
@@ -147,14 +138,14 @@ func (m *Meta) Text(key string) string {
 	switch {
 	case !ok:
 		return "absent"
-	case v.Kind == Array:
-		return fmt.Sprintf("an array of %d %v", v.n, v.Elem)
-	case v.Kind == String:
+	case v.kind == Array:
+		return fmt.Sprintf("an array of %d %v", v.n, v.elem)
+	case v.kind == String:
 		return fmt.Sprintf("%q", clip(string(v.raw)))
-	case v.Kind == Bool:
+	case v.kind == Bool:
 		return fmt.Sprint(v.raw[0] != 0)
 	}
-	n, _ := number(v.Kind, v.raw)
+	n, _ := number(v.kind, v.raw)
 	return fmt.Sprint(n)
 }
 

@@ -149,7 +149,7 @@ func (r *reader) count(what string, size int) uint64 {
 
 // metadata parses n pairs of key and value.
 func (r *reader) metadata(m *Meta, n uint64) {
-	m.values = map[string]Value{}
+	m.values = map[string]value{}
 	for range n {
 		start := r.at
 		key := string(r.text("a metadata key", maxKeyBytes))
@@ -174,25 +174,25 @@ func (r *reader) kind(key string) Kind {
 	return Kind(k)
 }
 
-func (r *reader) value(key string) Value {
-	v := Value{Kind: r.kind(key)}
+func (r *reader) value(key string) value {
+	v := value{kind: r.kind(key)}
 	what := "metadata " + clip(key)
-	switch v.Kind {
+	switch v.kind {
 	case String:
 		v.raw = r.text(what, uint64(r.left()))
 	case Array:
 		r.array(&v, key, what)
 	default:
-		v.raw = r.take(uint64(kindBytes[v.Kind]), what)
+		v.raw = r.take(uint64(kindBytes[v.kind]), what)
 	}
 	return v
 }
 
 // array parses the elements of v. what names v in errors.
-func (r *reader) array(v *Value, key, what string) {
-	v.Elem = r.kind(key)
-	size := kindBytes[v.Elem]
-	switch v.Elem {
+func (r *reader) array(v *value, key, what string) {
+	v.elem = r.kind(key)
+	size := kindBytes[v.elem]
+	switch v.elem {
 	case Array:
 		r.fail(ErrUnsupported, r.at-4, "metadata %q is an array of arrays", clip(key))
 		return
@@ -201,7 +201,7 @@ func (r *reader) array(v *Value, key, what string) {
 	}
 	n := r.count("elements of "+what, size)
 	v.n = int(n)
-	if v.Elem != String {
+	if v.elem != String {
 		v.raw = r.take(n*uint64(size), what)
 		return
 	}

@@ -65,7 +65,7 @@ func (d *Driver) Open(i int) (cudrv.Context, error) {
 	if _, err := d.Properties(i); err != nil {
 		return nil, err
 	}
-	return d.newContext(), nil
+	return d.OpenDevice(), nil
 }
 
 // Context is an open device.
@@ -101,10 +101,8 @@ type graph struct {
 	work []func(s ptxvm.Stream) error
 }
 
-// NewContext opens the device of a new driver, for tests that need the Machine.
-func NewContext(c ptxvm.Config) *Context { return New(c).newContext() }
-
-func (d *Driver) newContext() *Context {
+// OpenDevice opens the only device.
+func (d *Driver) OpenDevice() *Context {
 	c := d.config
 	return &Context{driver: d, config: c, m: ptxvm.New(c), pinned: map[*byte][]byte{}, modules: map[cudrv.Module]*ptxvm.Module{},
 		functions: map[cudrv.Function]*function{}, streams: map[cudrv.Stream]*stream{}, events: map[cudrv.Event]ptxvm.Event{},

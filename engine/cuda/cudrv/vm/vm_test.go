@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 // TestOnlyPinnedMemory checks that copies refuse memory of Go's heap: a real driver could read it
 // after the program has reused it.
 func TestOnlyPinnedMemory(t *testing.T) {
-	c := vm.NewContext(ptxvm.Config{})
+	c := vm.New(ptxvm.Config{}).OpenDevice()
 	s, err := c.NewStream()
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestOnlyPinnedMemory(t *testing.T) {
 
 // TestFaultCode checks that an error has the driver's code and wraps the interpreter's report.
 func TestFaultCode(t *testing.T) {
-	c := vm.NewContext(ptxvm.Config{})
+	c := vm.New(ptxvm.Config{}).OpenDevice()
 	s, err := c.NewStream()
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{Context: vm.NewContext(ptxvm.Config{}), t: t}
+	r := &rig{Context: vm.New(ptxvm.Config{}).OpenDevice(), t: t}
 	var err error
 	if r.s, err = r.NewStream(); err == nil {
 		r.pool, err = cudamem.New(r, r.s, pageBytes, 8)
@@ -128,7 +128,7 @@ func TestBadPage(t *testing.T) {
 
 // TestNoMemory checks that a pool that does not fit fails with the driver's error.
 func TestNoMemory(t *testing.T) {
-	c := vm.NewContext(ptxvm.Config{MemoryBytes: 1 << 20})
+	c := vm.New(ptxvm.Config{MemoryBytes: 1 << 20}).OpenDevice()
 	s, err := c.NewStream()
 	if err != nil {
 		t.Fatal(err)
