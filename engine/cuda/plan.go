@@ -127,9 +127,16 @@ type planner struct {
 	after   []engine.MoveID // the batch's
 	first   []int           // by row: its first token
 	decodes []int           // rows of one token
-	ints    [11][]int32
 
 	newMasks []engine.MaskSet // scratch
+	lists    lists
+}
+
+// lists has the values of a plan's lists before they are laid out, as scratch.
+type lists struct {
+	ids, slots, positions, rowOf, entries, rowSlots []int32
+	prefill, splits, order                          []int32
+	want, topK                                      []int32
 }
 
 // make plans a batch, and updates the host's copy of page tables and parameters. The plan is valid
@@ -146,7 +153,7 @@ func (p *planner) make(b *engine.Batch) {
 	p.attention(b)
 	p.logits(b)
 	p.prompts(b)
-	p.splitTokens(p.ints[8])
+	p.splitTokens(p.lists.order)
 	p.live()
 	p.stats.CopiedPages = len(b.Copies)
 }
@@ -222,7 +229,8 @@ func (p *planner) setMasks(b *engine.Batch) {
 // layOut lists the tokens of all rows: first the tokens of rows of one token, then those of longer
 // rows.
 func (p *planner) layOut(b *engine.Batch) {
-	ids, slots, positions, rowOf, entries, rowSlots := p.ints[0][:0], p.ints[1][:0], p.ints[2][:0], p.ints[3][:0], p.ints[4][:0], p.ints[5][:0]
+	s := &p.lists
+	s.ids, s.slots, s.positions, s.rowOf, s.entries, s.rowSlots = s.ids[:0], s.slots[:0], s.positions[:0], s.rowOf[:0], s.entries[:0], s.rowSlots[:0]
 	p.first, p.decodes = slices.Grow(p.first[:0], len(b.Rows))[:len(b.Rows)], p.decodes[:0]
 	for _, single := range []bool{true, false} {
 		for i := range b.Rows {
@@ -233,13 +241,13 @@ func (p *planner) layOut(b *engine.Batch) {
 			if single {
 				p.decodes = append(p.decodes, i)
 			}
-			p.first[i] = len(ids)
+			p.first[i] = len(s.ids)
 			for j := range r.Len() {
 				id := int32(-1)
 				if !r.Deferred {
 					id = int32(r.Tokens[j])
 				}
-				ids, slots, positions, rowOf = append(ids, id), append(slots, int32(r.Slot)), append(positions, r.Start+int32(j)), append(rowOf, int32(i))
+				s.ids, s.slots, s.positions, s.rowOf = append(s.ids, id), append(s.slots, int32(r.Slot)), append(s.positions, r.Start+int32(j)), append(s.rowOf, int32(i))
 				p.stats.KVTokensRead += int64(r.Start) + int64(j) + 1
 			}
 			if r.Deferred {
@@ -250,15 +258,14 @@ func (p *planner) layOut(b *engine.Batch) {
 		}
 	}
 	for i := range b.Rows {
-		r := &b.Rows[i]
-		rowSlots = append(rowSlots, int32(r.Slot))
+		s.rowSlots = append(s.rowSlots, int32(b.Rows[i].Slot))
 	}
-	entries = p.tableEntries(b, entries)
-	p.ints[0], p.ints[1], p.ints[2], p.ints[3], p.ints[4], p.ints[5] = ids, slots, positions, rowOf, entries, rowSlots
-	p.tokens, p.decoding = len(ids), len(p.decodes)
+	entries := p.tableEntries(b, s.entries)
+	s.entries = entries
+	p.tokens, p.decoding = len(s.ids), len(p.decodes)
 	n := p.size(&p.sizes.tokens, p.tokens, 16, p.cfg.MaxRows)
-	p.ids, p.slots, p.positions, p.rowOf = p.list(1, n, ids...), p.list(1, n, slots...), p.list(1, n, positions...), p.list(1, n, rowOf...)
-	p.rowSlots = p.list(1, n, rowSlots...)
+	p.ids, p.slots, p.positions, p.rowOf = p.list(1, n, s.ids...), p.list(1, n, s.slots...), p.list(1, n, s.positions...), p.list(1, n, s.rowOf...)
+	p.rowSlots = p.list(1, n, s.rowSlots...)
 	if p.tablesFirst = !p.graph || len(entries) > 3*n; p.tablesFirst {
 		p.tables, entries = p.before(3, entries...), nil
 	}
@@ -316,7 +323,7 @@ func (p *planner) appended(b *engine.Batch, s engine.Slot) (n int) {
 // same pages in a full split share an item.
 func (p *planner) attention(b *engine.Batch) {
 	group := p.model.Heads / p.model.KVHeads
-	prefill, splits, order := p.ints[6][:0], p.ints[7][:0], p.ints[8][:0]
+	prefill, splits, order := p.lists.prefill[:0], p.lists.splits[:0], p.lists.order[:0]
 	for i := range b.Rows {
 		n := b.Rows[i].Len()
 		for at := 0; n > 1 && at < n; at += 64 / group {
@@ -363,7 +370,7 @@ func (p *planner) attention(b *engine.Batch) {
 			}
 		}
 	}
-	p.ints[6], p.ints[7], p.ints[8] = prefill, splits, order
+	p.lists.prefill, p.lists.splits, p.lists.order = prefill, splits, order
 	p.prefill = p.list(2, 0, prefill...)
 	p.splits = p.list(4, p.size(&p.sizes.splits, len(splits)/4, 1, math.MaxInt), splits...)
 }
@@ -386,7 +393,8 @@ func splitPages(pages []kv.PageID, s, pageTokens int) []kv.PageID {
 
 // logits lists the rows that sample or ask for a digest, and their sampling parameters.
 func (p *planner) logits(b *engine.Batch) {
-	want, topK := p.ints[9][:0], p.ints[10][:0]
+	s := &p.lists
+	s.want, s.topK = s.want[:0], s.topK[:0]
 	var biases []engine.TokenBias
 	draws := p.list(1, 0)
 	for i := range b.Rows {
@@ -395,7 +403,7 @@ func (p *planner) logits(b *engine.Batch) {
 			continue
 		}
 		sp := &p.params[r.Slot]
-		want = append(want, int32(p.first[i]+r.Len()-1))
+		s.want = append(s.want, int32(p.first[i]+r.Len()-1))
 		p.wantRow = append(p.wantRow, i)
 		p.digests = p.digests || r.Digest
 		flags := uint32(0)
@@ -410,21 +418,20 @@ func (p *planner) logits(b *engine.Batch) {
 			asked = int(sp.TopLogprobs)
 		}
 		p.top, p.asked = max(p.top, asked), append(p.asked, asked)
-		topK = append(topK, int32(max(asked, 0)))
+		s.topK = append(s.topK, int32(max(asked, 0)))
 		p.data = cudrv.AppendArgs(p.data, sp.Seed, int32(r.Slot), r.SampleIndex, sp.Temperature, sp.TopP, sp.MinP, sp.RepetitionPenalty,
 			sp.PresencePenalty, sp.FrequencyPenalty, sp.TopK, flags, int32(len(biases)), int32(len(sp.Bias)), int32(r.Mask)-1, int32(i))
 		biases = append(biases, sp.Bias...)
 	}
-	p.draws = part{draws.at, len(want)}
-	p.ints[9], p.ints[10] = want, topK
-	p.sizes.want = len(want)
+	p.draws = part{draws.at, len(s.want)}
+	p.sizes.want = len(s.want)
 	if p.graph {
 		p.sizes.want = p.sizes.tokens
 	}
-	for range sampleRowSize * (p.sizes.want - len(want)) {
+	for range sampleRowSize * (p.sizes.want - len(s.want)) {
 		p.data = append(p.data, 0)
 	}
-	p.want, p.topK = p.list(1, p.sizes.want, want...), p.list(1, p.sizes.want, topK...)
+	p.want, p.topK = p.list(1, p.sizes.want, s.want...), p.list(1, p.sizes.want, s.topK...)
 	p.biases = part{p.list(1, 0).at, len(biases)}
 	for _, x := range biases {
 		p.data = cudrv.AppendArgs(p.data, uint32(x.Token), math.Float32bits(x.Bias))

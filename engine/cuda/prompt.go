@@ -1,12 +1,9 @@
 package cuda
 
 import (
-	"encoding/binary"
-	"math"
-
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
-	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/engine/internal/sampling"
 )
 
 // promptLists has lists with an entry for each prompt token whose log-probability is requested.
@@ -21,8 +18,8 @@ type promptLists struct {
 // span is the range of promptLists' entries that belongs to a row: n entries from index at.
 // unknown reports that the logits before the row's first token are not available.
 type span struct {
-	row, at, n int
-	unknown    bool
+	at, n   int
+	unknown bool
 }
 
 // prompts lists the prompt tokens whose log-probability is requested. The logits before a row's
@@ -36,7 +33,7 @@ func (p *planner) prompts(b *engine.Batch) {
 			continue
 		}
 		p.promptTop = max(p.promptTop, int(r.PromptTop))
-		s := span{row: i, at: len(sources)}
+		s := span{at: len(sources)}
 		for j := range r.Len() {
 			from := int32(p.first[i] + j - 1)
 			switch {
@@ -104,26 +101,16 @@ func (b *Backend) readPrompt(ro *engine.RowOut, r *engine.Row, j *job, s span) {
 	if ro.Err != nil {
 		return
 	}
-	o, out := &j.plan, j.place.out
-	float := func(at int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(out[at:])) }
+	o, out := &j.plan, reply(j.place.out)
 	ro.Prompt = make([]float32, 0, s.n+1)
 	if s.unknown {
-		ro.Prompt = append(ro.Prompt, float32(math.NaN()))
-		if r.PromptTop > 0 {
-			ro.PromptTop = append(ro.PromptTop, nil)
-		}
+		sampling.PromptUnknown(r, ro)
 	}
 	for i := s.at; i < s.at+s.n; i++ {
-		most, logSum := float(o.promptNormsAt()+normBytes*i), float(o.promptNormsAt()+normBytes*i+4)
-		ro.Prompt = append(ro.Prompt, (float(o.promptPickedAt()+4*i)-most)-logSum)
-		if r.PromptTop == 0 {
-			continue
+		norm := o.promptNormsAt() + normBytes*i
+		ro.Prompt = append(ro.Prompt, out.logprob(o.promptPickedAt()+4*i, norm))
+		if r.PromptTop > 0 {
+			ro.PromptTop = append(ro.PromptTop, out.top(o.promptTopsAt()+topBytes*i*o.promptTop, min(int(r.PromptTop), b.info.Vocab), norm))
 		}
-		var top []engine.TokenLogprob
-		for k := range min(int(r.PromptTop), b.info.Vocab) {
-			at := o.promptTopsAt() + topBytes*(i*o.promptTop+k)
-			top = append(top, engine.TokenLogprob{Token: kv.Token(binary.LittleEndian.Uint32(out[at+4:])), Logprob: (float(at) - most) - logSum})
-		}
-		ro.PromptTop = append(ro.PromptTop, top)
 	}
 }

@@ -11,15 +11,35 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
+// reply holds the data that the device has sent back for a batch, see place.out.
+type reply []byte
+
+func (r reply) word(at int) uint32   { return binary.LittleEndian.Uint32(r[at:]) }
+func (r reply) float(at int) float32 { return math.Float32frombits(r.word(at)) }
+
+// logprob returns the log-probability for the logit at an offset. norm is the offset of the largest
+// logit and of the logarithm of the sum.
+func (r reply) logprob(logit, norm int) float32 {
+	return (r.float(logit) - r.float(norm)) - r.float(norm+4)
+}
+
+// top returns the n most probable tokens that are listed at an offset.
+func (r reply) top(at, n, norm int) (top []engine.TokenLogprob) {
+	for range n {
+		top = append(top, engine.TokenLogprob{Token: kv.Token(r.word(at + 4)), Logprob: r.logprob(at, norm)})
+		at += topBytes
+	}
+	return top
+}
+
 // result returns the result of a job from the data that the device has sent back.
 func (b *Backend) result(j *job) *engine.Result {
-	o, out := &j.plan, j.place.out
+	o, out := &j.plan, reply(j.place.out)
 	res := &engine.Result{Seq: j.Batch.Seq, Stats: o.stats}
-	word := func(at int) uint32 { return binary.LittleEndian.Uint32(out[at:]) }
 	next, spans := 0, o.spans
 	for i := range j.Batch.Rows {
 		r := &j.Batch.Rows[i]
-		failed := word(4*i) != 0
+		failed := out.word(4*i) != 0
 		w := -1
 		if next < len(o.wantRow) && o.wantRow[next] == i {
 			w = next
@@ -49,16 +69,14 @@ func (b *Backend) result(j *job) *engine.Result {
 
 // read sets the output of row r in ro. w is the row's index among the rows with logits.
 func (b *Backend) read(ro *engine.RowOut, r *engine.Row, j *job, w int) {
-	o, out := &j.plan, j.place.out
-	word := func(at int) uint32 { return binary.LittleEndian.Uint32(out[at:]) }
-	float := func(at int) float32 { return math.Float32frombits(word(at)) }
+	o, out := &j.plan, reply(j.place.out)
 	if r.Digest {
 		n := 4 * b.info.Vocab
 		ro.Digest = xxh3.Hash(out[o.logitsAt()+w*n:][:n])
 	}
 	drawn := o.drawnAt() + drawnBytes*w
-	token := int(int32(word(drawn + 4)))
-	switch word(drawn) {
+	token := int(int32(out.word(drawn + 4)))
+	switch out.word(drawn) {
 	case drawnNaN, drawnFailed:
 		ro.Err = fmt.Errorf("%w: row %d, token %d", engine.ErrLogits, ro.Row, token)
 		return
@@ -73,10 +91,7 @@ func (b *Backend) read(ro *engine.RowOut, r *engine.Row, j *job, w int) {
 	if o.asked[w] < 0 {
 		return
 	}
-	most, logSum := float(o.normsAt()+normBytes*w), float(o.normsAt()+normBytes*w+4)
-	ro.Logprob = (float(drawn+8) - most) - logSum
-	for k := range min(o.asked[w], b.info.Vocab) {
-		at := o.topsAt() + topBytes*(w*max(o.top, 1)+k)
-		ro.Top = append(ro.Top, engine.TokenLogprob{Token: kv.Token(word(at + 4)), Logprob: (float(at) - most) - logSum})
-	}
+	norm := o.normsAt() + normBytes*w
+	ro.Logprob = out.logprob(drawn+8, norm)
+	ro.Top = out.top(o.topsAt()+topBytes*w*max(o.top, 1), min(o.asked[w], b.info.Vocab), norm)
 }

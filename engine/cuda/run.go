@@ -21,16 +21,11 @@ type place struct {
 // outcome is a copy of the parts of a plan that the waiting goroutine needs. The planner reuses the
 // plan for the next batch.
 type outcome struct {
-	rows    int
-	wantRow []int // for each row with logits, its index in the batch
-	top     int   // highest number of most probable tokens that a row asks for, -1: no log-probabilities
-	asked   []int // as in logitLists
-	logits  int   // bytes of logits to copy to the host, 0 if no digest is requested
-
-	spans     []span // of rows with log-probabilities of their prompt
-	prompts   int    // number of tokens in spans
-	promptTop int
-	stats     engine.StepStats
+	rows int
+	logitLists
+	promptLists
+	logits int // bytes of logits to copy to the host, 0 if no digest is requested
+	stats  engine.StepStats
 }
 
 // Offsets in place.out: failed by row; drawn, norms, tops and logits by row with logits; norms,
@@ -41,12 +36,15 @@ func (o *outcome) topsAt() int   { return o.normsAt() + normBytes*len(o.wantRow)
 func (o *outcome) logitsAt() int { return o.topsAt() + topBytes*max(o.top, 1)*len(o.wantRow) }
 
 func (o *outcome) promptNormsAt() int  { return o.logitsAt() + o.logits }
-func (o *outcome) promptPickedAt() int { return o.promptNormsAt() + normBytes*o.prompts }
-func (o *outcome) promptTopsAt() int   { return o.promptPickedAt() + 4*o.prompts }
-func (o *outcome) bytes() int          { return o.promptTopsAt() + topBytes*o.promptTop*o.prompts }
+func (o *outcome) promptPickedAt() int { return o.promptNormsAt() + normBytes*o.sources.n }
+func (o *outcome) promptTopsAt() int   { return o.promptPickedAt() + 4*o.sources.n }
+func (o *outcome) bytes() int          { return o.promptTopsAt() + topBytes*o.promptTop*o.sources.n }
 
-// lostError wraps an error of the driver in the type that package engine requires.
+// lostError wraps an error of the driver in the type that package engine requires; nil stays nil.
 func lostError(op string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return &engine.Error{Backend: "cuda", Op: op, Err: err}
 }
 
@@ -61,10 +59,7 @@ func (b *Backend) launch() {
 		}
 	}()
 	p := &planner{device: b.dev}
-	err := b.dev.ctx.Bind()
-	if err != nil {
-		err = lostError("bind", err)
-	}
+	err := lostError("bind", b.dev.ctx.Bind())
 	for queued := range b.Jobs() {
 		j := &job{Job: queued}
 		if !b.watch.take(j) {
@@ -105,10 +100,7 @@ func (b *Backend) queue(p *planner, j *job) error {
 	}
 	if j.Batch == nil {
 		c := cudamem.Copy{ID: uint64(j.Move.ID), ToDevice: j.Move.To == kv.TierDevice, Pages: j.Move.Pages, Memory: j.Memory, Done: pl.event}
-		if err := d.pool.Begin(c, d.stream); err != nil {
-			return lostError("move", err)
-		}
-		return nil
+		return lostError("move", d.pool.Begin(c, d.stream))
 	}
 	for _, id := range p.after {
 		if err := d.pool.Await(d.stream, uint64(id)); err != nil {
@@ -118,10 +110,7 @@ func (b *Backend) queue(p *planner, j *job) error {
 	if err := b.step(p, j); err != nil {
 		return lostError("step", err)
 	}
-	if err := d.ctx.Record(pl.event, d.stream); err != nil {
-		return lostError("record", err)
-	}
-	return nil
+	return lostError("record", d.ctx.Record(pl.event, d.stream))
 }
 
 // step queues the batch that p has planned: the upload of its data, its kernels, and the copies of
@@ -151,9 +140,9 @@ func (b *Backend) step(p *planner, j *job) error {
 		return err
 	}
 	o := &j.plan
-	*o = outcome{rows: plan.rows, wantRow: slices.Clone(plan.wantRow), asked: slices.Clone(plan.asked), top: plan.top, stats: plan.stats,
-		spans: slices.Clone(plan.spans), prompts: plan.sources.n, promptTop: plan.promptTop}
-	if plan.digests {
+	*o = outcome{rows: plan.rows, logitLists: plan.logitLists, promptLists: plan.promptLists, stats: plan.stats}
+	o.wantRow, o.asked, o.spans = slices.Clone(o.wantRow), slices.Clone(o.asked), slices.Clone(o.spans)
+	if o.digests {
 		o.logits = 4 * d.model.Vocab * len(o.wantRow)
 	}
 	return b.fetch(pl, o)
@@ -178,9 +167,9 @@ func (b *Backend) fetch(pl *place, o *outcome) error {
 	get(0, 4*o.rows, r.failed)
 	get(o.drawnAt(), drawnBytes*want, r.drawn)
 	get(o.logitsAt(), o.logits, r.logits)
-	get(o.promptNormsAt(), normBytes*o.prompts, r.prompt.norms)
-	get(o.promptPickedAt(), 4*o.prompts, r.prompt.picked)
-	get(o.promptTopsAt(), topBytes*o.promptTop*o.prompts, r.prompt.tops)
+	get(o.promptNormsAt(), normBytes*o.sources.n, r.prompt.norms)
+	get(o.promptPickedAt(), 4*o.sources.n, r.prompt.picked)
+	get(o.promptTopsAt(), topBytes*o.promptTop*o.sources.n, r.prompt.tops)
 	if o.top >= 0 {
 		get(o.normsAt(), normBytes*want, r.norms)
 		for i, k := range o.asked {
@@ -218,11 +207,7 @@ func (b *Backend) wait(queued <-chan *job) {
 			b.finish(j, engine.ErrClosed)
 			continue
 		}
-		err := errors.Join(bound, b.dev.ctx.SyncEvent(j.place.event))
-		if err != nil {
-			err = lostError("step", err)
-		}
-		b.finish(j, err)
+		b.finish(j, lostError("step", errors.Join(bound, b.dev.ctx.SyncEvent(j.place.event))))
 	}
 	if b.waiting.Add(-1) == 0 {
 		b.closing = b.dev.ctx.Close()

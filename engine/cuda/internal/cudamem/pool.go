@@ -2,6 +2,7 @@ package cudamem
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -104,7 +105,8 @@ func (p *Pool) order(c *Copy, s cudrv.Stream) error {
 	}
 	for i := range p.open {
 		o := &p.open[i]
-		if o.ToDevice == c.ToDevice || !o.touches(mine) && !o.meets(c) {
+		touches := slices.ContainsFunc(o.Pages, func(id kv.PageID) bool { return mine[id] })
+		if o.ToDevice == c.ToDevice || !touches && !o.meets(c) {
 			continue
 		}
 		if err := p.ctx.Wait(s, o.Done); err != nil {
@@ -113,16 +115,6 @@ func (p *Pool) order(c *Copy, s cudrv.Stream) error {
 	}
 	p.open = append(p.open, *c)
 	return nil
-}
-
-// touches reports whether c copies any of pages.
-func (c *Copy) touches(pages map[kv.PageID]bool) bool {
-	for _, id := range c.Pages {
-		if pages[id] {
-			return true
-		}
-	}
-	return false
 }
 
 // meets reports whether the spans of c's and o's host memory overlap.
@@ -147,10 +139,8 @@ func (c *Copy) span() (lo, hi uintptr) {
 func (p *Pool) Await(s cudrv.Stream, id uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range p.open {
-		if p.open[i].ID == id {
-			return p.ctx.Wait(s, p.open[i].Done)
-		}
+	if i := slices.IndexFunc(p.open, func(c Copy) bool { return c.ID == id }); i >= 0 {
+		return p.ctx.Wait(s, p.open[i].Done)
 	}
 	return nil
 }
@@ -160,10 +150,5 @@ func (p *Pool) Await(s cudrv.Stream, id uint64) error {
 func (p *Pool) End(id uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range p.open {
-		if p.open[i].ID == id {
-			p.open = append(p.open[:i], p.open[i+1:]...)
-			return
-		}
-	}
+	p.open = slices.DeleteFunc(p.open, func(c Copy) bool { return c.ID == id })
 }
