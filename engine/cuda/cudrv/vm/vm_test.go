@@ -5,14 +5,9 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/cudrvtest"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
-
-func TestConformance(t *testing.T) {
-	cudrvtest.Run(t, vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
-}
 
 // TestOnlyPinnedMemory checks that copies refuse memory of Go's heap: a real driver could read it
 // after the program has reused it.

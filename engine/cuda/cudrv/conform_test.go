@@ -1,4 +1,4 @@
-package cudrvtest
+package cudrv_test
 
 import (
 	"bytes"
@@ -8,12 +8,21 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
+	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// Run checks a driver on its first device. The checks that make the device fail run last: a process
+// TestConformance checks the interpreter's driver. Those of real devices have tests in files of their
+// own, with build constraints.
+func TestConformance(t *testing.T) {
+	conform(t, vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
+}
+
+// conform checks a driver on its first device: the properties that the CUDA backend relies on, with
+// kernels of the backend. Every driver passes, on a device or without one. The checks that make the device fail run last: a process
 // with a real device must end after them.
-func Run(t *testing.T, d cudrv.Driver) {
+func conform(t *testing.T, d cudrv.Driver) {
 	for _, c := range []struct {
 		name  string
 		check func(b *bench)

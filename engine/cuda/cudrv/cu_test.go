@@ -1,25 +1,25 @@
 //go:build cuda && linux
 
-package cu
+package cudrv_test
 
 import (
 	"testing"
 
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/cudrvtest"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/cu"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub/linked"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
-// TestConformance runs the suite through a static library of stubs that call the interpreter, or on
+// TestConformanceCu runs the checks through a static library of stubs that call the interpreter, or on
 // a device if the program is linked with a real libcuda.
-func TestConformance(t *testing.T) {
+func TestConformanceCu(t *testing.T) {
 	s := stub.New(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
 	if !linked.Use(s) {
 		t.Log("linked with a real libcuda")
 	}
-	cudrvtest.Run(t, Driver{})
+	conform(t, cu.Driver{})
 	if n := s.Retained(); n != 0 {
 		t.Errorf("%d contexts are still open", n)
 	}

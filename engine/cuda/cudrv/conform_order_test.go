@@ -1,4 +1,4 @@
-package cudrvtest
+package cudrv_test
 
 import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"

@@ -1,12 +1,13 @@
-//go:build linux && (amd64 || arm64) && (cgo || purego)
+//go:build linux && (amd64 || arm64) && (cgo || purego) && !cuda
 
-package dlopen
+package cudrv_test
 
 import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/dlopen"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
@@ -29,7 +30,7 @@ func TestBackend(t *testing.T) {
 	path := library(t, "libcuda-backend.so.1", stub.Source(nil))
 	s := stub.New(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
 	connect(t, path, s)
-	d, err := Open(path)
+	d, err := dlopen.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}

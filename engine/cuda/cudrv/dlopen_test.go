@@ -1,6 +1,6 @@
-//go:build linux && (amd64 || arm64) && (cgo || purego)
+//go:build linux && (amd64 || arm64) && (cgo || purego) && !cuda
 
-package dlopen
+package cudrv_test
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/cudrvtest"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/dlopen"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
@@ -38,19 +38,19 @@ func library(t *testing.T, name, source string) string {
 	return path
 }
 
-// TestConformance runs the suite through a shared library of stubs that call the interpreter.
-func TestConformance(t *testing.T) {
+// TestConformanceDlopen runs the checks through a shared library of stubs that call the interpreter.
+func TestConformanceDlopen(t *testing.T) {
 	path := library(t, "libcuda.so.1", stub.Source(nil))
-	if _, err := Open(path); !errors.Is(err, cudrv.ErrNoDevice) {
+	if _, err := dlopen.Open(path); !errors.Is(err, cudrv.ErrNoDevice) {
 		t.Errorf("a driver without a device: %v", err)
 	}
 	s := stub.New(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
 	connect(t, path, s)
-	d, err := Open(path)
+	d, err := dlopen.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cudrvtest.Run(t, d)
+	conform(t, d)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	c, err := d.Open(0)
@@ -83,17 +83,17 @@ func connect(t *testing.T, path string, s *stub.Stub) {
 }
 
 func TestUnavailable(t *testing.T) {
-	_, err := Open("libcuda-that-is-not-there.so.1")
+	_, err := dlopen.Open("libcuda-that-is-not-there.so.1")
 	if !errors.Is(err, cudrv.ErrUnavailable) || !strings.Contains(err.Error(), "libcuda-that-is-not-there.so.1: ") {
 		t.Errorf("no library: %v", err)
 	}
 	path := library(t, "libold.so", "int cuInit(int x) { return 0; }\n")
-	if _, err := Open(path); !errors.Is(err, cudrv.ErrUnavailable) {
+	if _, err := dlopen.Open(path); !errors.Is(err, cudrv.ErrUnavailable) {
 		t.Errorf("a library without most calls: %v", err)
 	}
 	// Like the toolkit's stub, which exists only for linking.
 	path = library(t, "libstub.so", strings.Replace(stub.Source(nil), ": 100;", ": 34;", 1))
-	if _, err := Open(path); !errors.Is(err, cudrv.ErrUnavailable) {
+	if _, err := dlopen.Open(path); !errors.Is(err, cudrv.ErrUnavailable) {
 		t.Errorf("a library that can't be initialised: %v", err)
 	}
 }
@@ -102,7 +102,7 @@ func TestUnavailable(t *testing.T) {
 func TestThreads(t *testing.T) {
 	path := library(t, "libcuda-threads.so.1", stub.Source(nil))
 	connect(t, path, stub.New(vm.New(ptxvm.Config{MemoryBytes: 1 << 20})))
-	d, err := Open(path)
+	d, err := dlopen.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
