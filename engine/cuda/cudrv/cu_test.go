@@ -6,8 +6,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/cu"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub/linked"
+	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/linked"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
@@ -15,12 +14,12 @@ import (
 // TestConformanceCu runs the checks through a static library of stubs that call the interpreter, or on
 // a device if the program is linked with a real libcuda.
 func TestConformanceCu(t *testing.T) {
-	s := stub.New(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
-	if !linked.Use(s) {
+	s := newStub(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
+	if !linked.Use(s.call) {
 		t.Log("linked with a real libcuda")
 	}
 	conform(t, cu.Driver{})
-	if n := s.Retained(); n != 0 {
+	if n := s.openContexts(); n != 0 {
 		t.Errorf("%d contexts are still open", n)
 	}
 }

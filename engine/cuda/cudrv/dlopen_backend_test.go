@@ -8,7 +8,6 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/dlopen"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
@@ -27,8 +26,8 @@ func TestBackend(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	path := library(t, "libcuda-backend.so.1", stub.Source(nil))
-	s := stub.New(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
+	path := library(t, "libcuda-backend.so.1", stubSource(nil))
+	s := newStub(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
 	connect(t, path, s)
 	d, err := dlopen.Open(path)
 	if err != nil {
@@ -66,7 +65,7 @@ func TestBackend(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.Retained(); n != 0 {
+	if n := s.openContexts(); n != 0 {
 		t.Errorf("%d contexts are still open", n)
 	}
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/dlopen"
-	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/stub"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
@@ -40,11 +39,11 @@ func library(t *testing.T, name, source string) string {
 
 // TestConformanceDlopen runs the checks through a shared library of stubs that call the interpreter.
 func TestConformanceDlopen(t *testing.T) {
-	path := library(t, "libcuda.so.1", stub.Source(nil))
+	path := library(t, "libcuda.so.1", stubSource(nil))
 	if _, err := dlopen.Open(path); !errors.Is(err, cudrv.ErrNoDevice) {
 		t.Errorf("a driver without a device: %v", err)
 	}
-	s := stub.New(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
+	s := newStub(vm.New(ptxvm.Config{MemoryBytes: 64 << 20}))
 	connect(t, path, s)
 	d, err := dlopen.Open(path)
 	if err != nil {
@@ -63,13 +62,13 @@ func TestConformanceDlopen(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.Retained(); n != 0 {
+	if n := s.openContexts(); n != 0 {
 		t.Errorf("%d contexts are still open", n)
 	}
 }
 
 // connect makes the library's stubs call s.
-func connect(t *testing.T, path string, s *stub.Stub) {
+func connect(t *testing.T, path string, s *stub) {
 	t.Helper()
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW)
 	if err != nil {
@@ -79,7 +78,7 @@ func connect(t *testing.T, path string, s *stub.Stub) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	**(**uintptr)(unsafe.Pointer(&variable)) = purego.NewCallback(func(f uintptr, args *uint64) uintptr { return uintptr(s.Call(int(f), args)) })
+	**(**uintptr)(unsafe.Pointer(&variable)) = purego.NewCallback(func(f uintptr, args *uint64) uintptr { return uintptr(s.call(int(f), args)) })
 }
 
 func TestUnavailable(t *testing.T) {
@@ -92,7 +91,7 @@ func TestUnavailable(t *testing.T) {
 		t.Errorf("a library without most calls: %v", err)
 	}
 	// Like the toolkit's stub, which exists only for linking.
-	path = library(t, "libstub.so", strings.Replace(stub.Source(nil), ": 100;", ": 34;", 1))
+	path = library(t, "libstub.so", strings.Replace(stubSource(nil), ": 100;", ": 34;", 1))
 	if _, err := dlopen.Open(path); !errors.Is(err, cudrv.ErrUnavailable) {
 		t.Errorf("a library that can't be initialised: %v", err)
 	}
@@ -100,8 +99,8 @@ func TestUnavailable(t *testing.T) {
 
 // TestThreads checks that calls fail on a thread without current context, and work after Bind.
 func TestThreads(t *testing.T) {
-	path := library(t, "libcuda-threads.so.1", stub.Source(nil))
-	connect(t, path, stub.New(vm.New(ptxvm.Config{MemoryBytes: 1 << 20})))
+	path := library(t, "libcuda-threads.so.1", stubSource(nil))
+	connect(t, path, newStub(vm.New(ptxvm.Config{MemoryBytes: 1 << 20})))
 	d, err := dlopen.Open(path)
 	if err != nil {
 		t.Fatal(err)

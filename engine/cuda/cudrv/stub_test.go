@@ -1,6 +1,6 @@
 //go:build linux
 
-package stub
+package cudrv_test
 
 import (
 	"errors"
@@ -14,8 +14,13 @@ import (
 // codeInvalidContext means that the thread has no current context.
 const codeInvalidContext = 201
 
-// Stub implements driver calls.
-type Stub struct {
+// stub is a libcuda without a device: it implements the calls that the drivers of real devices make,
+// by any cudrv.Driver. So these drivers can be tested on a machine without a GPU: C stubs, whose
+// source stubSource returns, pass their arguments to call.
+//
+// It checks threads as a driver does: a call on a thread without current context fails with
+// CUDA_ERROR_INVALID_CONTEXT.
+type stub struct {
 	mu       sync.Mutex
 	driver   cudrv.Driver
 	next     uint64
@@ -29,9 +34,9 @@ type primary struct {
 	device, retained int
 }
 
-// New returns a stub with the devices of d.
-func New(d cudrv.Driver) *Stub {
-	return &Stub{driver: d, contexts: map[uint64]*primary{}, bound: map[int]uint64{}}
+// newStub returns a stub with the devices of d.
+func newStub(d cudrv.Driver) *stub {
+	return &stub{driver: d, contexts: map[uint64]*primary{}, bound: map[int]uint64{}}
 }
 
 // call is one function of the driver API. Every argument is an integer or a
@@ -39,12 +44,12 @@ func New(d cudrv.Driver) *Stub {
 type call struct {
 	name string
 	args int
-	do   func(s *Stub, a []uint64) error
+	do   func(s *stub, a []uint64) error
 }
 
-// Call makes call f of the table with the arguments at args, and returns a CUresult. It runs on the
+// call makes call f of the table with the arguments at args, and returns a CUresult. It runs on the
 // thread of the C caller.
-func (s *Stub) Call(f int, args *uint64) int {
+func (s *stub) call(f int, args *uint64) int {
 	err := calls[f].do(s, unsafe.Slice(args, calls[f].args))
 	var e *cudrv.Error
 	switch {
@@ -61,7 +66,7 @@ func fail(code int) error {
 }
 
 // current returns the current context of the calling thread.
-func (s *Stub) current() (cudrv.Context, error) {
+func (s *stub) current() (cudrv.Context, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.contexts[s.bound[syscall.Gettid()]]; p != nil {
@@ -71,8 +76,8 @@ func (s *Stub) current() (cudrv.Context, error) {
 }
 
 // in makes a call that needs a current context.
-func in(do func(c cudrv.Context, a []uint64) error) func(*Stub, []uint64) error {
-	return func(s *Stub, a []uint64) error {
+func in(do func(c cudrv.Context, a []uint64) error) func(*stub, []uint64) error {
+	return func(s *stub, a []uint64) error {
 		c, err := s.current()
 		if err != nil {
 			return err
@@ -82,7 +87,7 @@ func in(do func(c cudrv.Context, a []uint64) error) func(*Stub, []uint64) error 
 }
 
 // ask makes a call that needs a context and writes its result through its first argument.
-func ask[T any](do func(c cudrv.Context, a []uint64) (T, error)) func(*Stub, []uint64) error {
+func ask[T any](do func(c cudrv.Context, a []uint64) (T, error)) func(*stub, []uint64) error {
 	return in(func(c cudrv.Context, a []uint64) error {
 		v, err := do(c, a)
 		if err == nil {
@@ -92,7 +97,7 @@ func ask[T any](do func(c cudrv.Context, a []uint64) (T, error)) func(*Stub, []u
 	})
 }
 
-func (s *Stub) retain(a []uint64) error {
+func (s *stub) retain(a []uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	device := int(int32(a[1]))
@@ -113,7 +118,7 @@ func (s *Stub) retain(a []uint64) error {
 	return nil
 }
 
-func (s *Stub) release(a []uint64) error {
+func (s *stub) release(a []uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for h, p := range s.contexts {
@@ -129,7 +134,7 @@ func (s *Stub) release(a []uint64) error {
 	return fail(codeInvalidContext)
 }
 
-func (s *Stub) setCurrent(a []uint64) error {
+func (s *stub) setCurrent(a []uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.contexts[a[0]] == nil {
@@ -139,8 +144,8 @@ func (s *Stub) setCurrent(a []uint64) error {
 	return nil
 }
 
-// Retained returns the number of open contexts.
-func (s *Stub) Retained() int {
+// openContexts returns the number of open contexts.
+func (s *stub) openContexts() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.contexts)

@@ -1,51 +1,55 @@
 //go:build linux
 
-package stub
+package cudrv_test
 
 import (
+	"flag"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
+	"testing"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
 // calls lists the supported functions; all others fail with CUDA_ERROR_NOT_SUPPORTED.
 var calls = []call{
-	{"cuInit", 1, func(*Stub, []uint64) error { return nil }},
-	{"cuDriverGetVersion", 1, func(s *Stub, a []uint64) error {
+	{"cuInit", 1, func(*stub, []uint64) error { return nil }},
+	{"cuDriverGetVersion", 1, func(s *stub, a []uint64) error {
 		v, err := s.driver.Version()
 		put(a[0], int32(v))
 		return err
 	}},
-	{"cuDeviceGetCount", 1, func(s *Stub, a []uint64) error {
+	{"cuDeviceGetCount", 1, func(s *stub, a []uint64) error {
 		n, err := s.driver.Devices()
 		put(a[0], int32(n))
 		return err
 	}},
-	{"cuDeviceGet", 2, func(s *Stub, a []uint64) error {
+	{"cuDeviceGet", 2, func(s *stub, a []uint64) error {
 		_, err := s.driver.Properties(int(int32(a[1])))
 		put(a[0], int32(a[1]))
 		return err
 	}},
-	{"cuDeviceGetName", 3, func(s *Stub, a []uint64) error {
+	{"cuDeviceGetName", 3, func(s *stub, a []uint64) error {
 		p, err := s.driver.Properties(int(int32(a[2])))
 		copy(bytesAt(a[0], a[1]&0xffff), p.Name+"\x00")
 		return err
 	}},
-	{"cuDeviceTotalMem_v2", 2, func(s *Stub, a []uint64) error {
+	{"cuDeviceTotalMem_v2", 2, func(s *stub, a []uint64) error {
 		p, err := s.driver.Properties(int(int32(a[1])))
 		put(a[0], uint64(p.MemoryBytes))
 		return err
 	}},
-	{"cuDeviceGetAttribute", 3, func(s *Stub, a []uint64) error {
+	{"cuDeviceGetAttribute", 3, func(s *stub, a []uint64) error {
 		p, err := s.driver.Properties(int(int32(a[2])))
 		put(a[0], int32(map[uint32]int{1: p.MaxThreadsPerBlock, 16: p.Multiprocessors, 75: p.Major, 76: p.Minor, 97: p.SharedPerBlock}[uint32(a[1])]))
 		return err
 	}},
-	{"cuDevicePrimaryCtxRetain", 2, (*Stub).retain},
-	{"cuDevicePrimaryCtxRelease_v2", 1, (*Stub).release},
-	{"cuCtxSetCurrent", 1, (*Stub).setCurrent},
-	{"cuGetErrorString", 2, func(_ *Stub, a []uint64) error { return fail(cudrv.CodeInvalidValue) }},
+	{"cuDevicePrimaryCtxRetain", 2, (*stub).retain},
+	{"cuDevicePrimaryCtxRelease_v2", 1, (*stub).release},
+	{"cuCtxSetCurrent", 1, (*stub).setCurrent},
+	{"cuGetErrorString", 2, func(_ *stub, a []uint64) error { return fail(cudrv.CodeInvalidValue) }},
 
 	{"cuMemGetInfo_v2", 2, in(func(c cudrv.Context, a []uint64) error {
 		free, total, err := c.MemInfo()
@@ -74,7 +78,7 @@ var calls = []call{
 		}
 		return c.SetMaxDynamicShared(cudrv.Function(a[0]), int(int32(a[2])))
 	})},
-	{"cuLaunchKernel", 11, in(launch)},
+	{"cuLaunchKernel", 11, in(launchKernel)},
 
 	{"cuStreamCreate", 2, ask(func(c cudrv.Context, a []uint64) (cudrv.Stream, error) { return c.NewStream() })},
 	{"cuStreamSynchronize", 1, in(func(c cudrv.Context, a []uint64) error { return c.SyncStream(cudrv.Stream(a[0])) })},
@@ -137,9 +141,9 @@ func load(c cudrv.Context, a []uint64) (cudrv.Module, error) {
 	return m, err
 }
 
-// launch launches a kernel. It takes the parameters from extra: CU_LAUNCH_PARAM_BUFFER_POINTER and
+// launchKernel launches a kernel. It takes the parameters from extra: CU_LAUNCH_PARAM_BUFFER_POINTER and
 // CU_LAUNCH_PARAM_BUFFER_SIZE.
-func launch(c cudrv.Context, a []uint64) error {
+func launchKernel(c cudrv.Context, a []uint64) error {
 	extra := a[10]
 	if a[9] != 0 || extra == 0 {
 		return fail(cudrv.CodeInvalidValue)
@@ -160,11 +164,11 @@ func launch(c cudrv.Context, a []uint64) error {
 		Args: bytesAt(buffer, size)})
 }
 
-// Source returns C source of the stubs. They pass their arguments to the function pointer
-// coppice_stub, in the form of Stub.Call. While coppice_stub is NULL, cuInit returns
+// stubSource returns C source of the stubs. They pass their arguments to the function pointer
+// coppice_stub, in the form of stub.call. While coppice_stub is NULL, cuInit returns
 // CUDA_ERROR_NO_DEVICE and other calls CUDA_ERROR_NOT_INITIALIZED. Functions in others that the
 // table lacks return CUDA_ERROR_NOT_SUPPORTED.
-func Source(others []string) string {
+func stubSource(others []string) string {
 	var b strings.Builder
 	b.WriteString("#include <stdint.h>\n\nint (*coppice_stub)(int f, uint64_t *a);\n\n")
 	known := map[string]bool{}
@@ -188,4 +192,34 @@ func Source(others []string) string {
 		}
 	}
 	return b.String()
+}
+
+var (
+	header  = flag.String("header", "", "for TestStubSource: cuda.h, of which every function gets a stub")
+	sourceC = flag.String("to", "", "for TestStubSource: the file for the C source of a libcuda of stubs")
+)
+
+// TestStubSource checks that the stubs have the calls of a driver. With -to it writes their source, so
+// that a program for the toolkit's library links with them:
+//
+//	go test ./engine/cuda/cudrv -run '^TestStubSource$' -args -header cuda.h -to libcuda.c
+func TestStubSource(t *testing.T) {
+	var names []string
+	if *header != "" {
+		text, err := os.ReadFile(*header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Names of functions, and the names that macros give them. An additional type does no harm.
+		names = regexp.MustCompile(`\bcu[A-Z]\w*`).FindAllString(string(text), -1)
+	}
+	source := stubSource(names)
+	if n := strings.Count(source, "int cuInit("); n != 1 {
+		t.Errorf("%d stubs of cuInit, want 1", n)
+	}
+	if *sourceC != "" {
+		if err := os.WriteFile(*sourceC, []byte(source), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
