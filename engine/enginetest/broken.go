@@ -10,10 +10,11 @@ import (
 // backend. Hooks get copies; nil hooks change nothing.
 type broken struct {
 	engine.Backend
+	engine.Mover // the sound backend's, or nil
+
 	info    func(info *engine.Info)
 	batch   func(b *broken, x *engine.Batch)
 	move    func(b *broken, m *engine.Move, memory [][]byte) error // called in place of the sound backend's Move
-	mover   engine.Mover                                           // the sound backend's, or nil
 	result  func(res *engine.Result)
 	refused func(b *broken, err error) (engine.Ticket, error) // called when Submit failed
 	close   func(b *broken) error
@@ -53,13 +54,8 @@ func (b *broken) Move(m *engine.Move, memory [][]byte) error {
 	if b.move != nil {
 		return b.move(b, m, slices.Clone(memory))
 	}
-	return b.mover.Move(m, memory)
+	return b.Mover.Move(m, memory)
 }
-
-func (b *broken) Moved(dst []engine.Moved) []engine.Moved { return b.mover.Moved(dst) }
-func (b *broken) Ready() <-chan struct{}                  { return b.mover.Ready() }
-func (b *broken) HostAlloc(bytes int) ([]byte, error)     { return b.mover.HostAlloc(bytes) }
-func (b *broken) HostFree(memory []byte)                  { b.mover.HostFree(memory) }
 
 func (b *broken) Close() error {
 	if b.close != nil {

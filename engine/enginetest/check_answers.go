@@ -121,22 +121,10 @@ func wrongEntry(info *engine.Info, top []engine.TokenLogprob) int {
 // answerControls are the faults of single answers and of whole results, each in the first row
 // that can show it.
 func answerControls(info *engine.Info) []control {
-	can := info.Capabilities
 	var all []control
 	for _, f := range Faults() {
-		switch f.Needs {
-		case NeedsMask:
-			if info.MaxMasks == 0 {
-				continue
-			}
-		case NeedsLogprobs, NeedsTop:
-			if !can.Logprobs {
-				continue
-			}
-		case NeedsPrompt, NeedsPromptTop:
-			if !can.PromptLogprobs {
-				continue
-			}
+		if !needs[f.Needs].offered(info) {
+			continue
 		}
 		all = append(all, control{"answers", f.Name, func(sound engine.Backend) engine.Backend {
 			return f.Plant(sound, func(x *engine.Batch) (int, bool) {

@@ -133,7 +133,7 @@ func moveControls() []control {
 		{"moves", "writes to a move's memory after its end", with(broken{
 			move: func(b *broken, m *engine.Move, memory [][]byte) error {
 				used = memory
-				return b.mover.Move(m, memory)
+				return b.Mover.Move(m, memory)
 			},
 			batch: func(b *broken, x *engine.Batch) {
 				if len(used) > 0 && len(x.After) == 0 {
@@ -145,16 +145,16 @@ func moveControls() []control {
 			if m.To == kv.TierDevice {
 				m, memory = &engine.Move{ID: m.ID, From: m.From, To: m.To}, nil
 			}
-			return b.mover.Move(m, memory)
+			return b.Mover.Move(m, memory)
 		}})},
 		{"moves", "mixes up the pages of moves to the host", with(broken{move: func(b *broken, m *engine.Move, memory [][]byte) error {
 			if n := len(memory); n > 1 && m.From == kv.TierDevice {
 				memory[0], memory[n-1] = memory[n-1], memory[0]
 			}
-			return b.mover.Move(m, memory)
+			return b.Mover.Move(m, memory)
 		}})},
 		{"moves", "begins moves that can't be", with(broken{move: func(b *broken, m *engine.Move, memory [][]byte) error {
-			if err := b.mover.Move(m, memory); !errors.Is(err, engine.ErrInvalid) {
+			if err := b.Mover.Move(m, memory); !errors.Is(err, engine.ErrInvalid) {
 				return err
 			}
 			return nil

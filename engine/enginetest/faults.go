@@ -35,6 +35,20 @@ const (
 	NeedsPromptTop // NeedsPrompt, and the most probable tokens at each position
 )
 
+// needs has, by Need, whether a backend offers it, and whether a row with its slot's sampling
+// parameters requests it.
+var needs = [...]struct {
+	offered   func(info *engine.Info) bool
+	requested func(r *engine.Row, p *engine.SamplingParams) bool
+}{
+	NeedsSample:    {func(*engine.Info) bool { return true }, func(r *engine.Row, _ *engine.SamplingParams) bool { return r.Sample }},
+	NeedsMask:      {offersMasks, func(r *engine.Row, _ *engine.SamplingParams) bool { return r.Sample && r.Mask != 0 }},
+	NeedsLogprobs:  {offersLogprobs, func(r *engine.Row, p *engine.SamplingParams) bool { return r.Sample && p.Logprobs }},
+	NeedsTop:       {offersLogprobs, func(r *engine.Row, p *engine.SamplingParams) bool { return r.Sample && p.TopLogprobs > 1 }},
+	NeedsPrompt:    {offersPrompt, func(r *engine.Row, _ *engine.SamplingParams) bool { return r.PromptLogprobs && r.Len() > 1 }},
+	NeedsPromptTop: {offersPrompt, func(r *engine.Row, _ *engine.SamplingParams) bool { return r.PromptTop > 1 && r.Len() > 1 }},
+}
+
 // pastVocabulary is larger than any backend's vocabulary.
 const pastVocabulary = kv.Token(math.MaxUint32)
 
@@ -138,20 +152,7 @@ func (f Fault) Plant(sound engine.Backend, due func(x *engine.Batch) (row int, o
 
 // Fits reports whether a row, with its slot's sampling parameters, requests f.Needs.
 func (f Fault) Fits(r *engine.Row, p *engine.SamplingParams) bool {
-	switch f.Needs {
-	case NeedsMask:
-		return r.Sample && r.Mask != 0
-	case NeedsLogprobs:
-		return r.Sample && p.Logprobs
-	case NeedsTop:
-		return r.Sample && p.TopLogprobs > 1
-	case NeedsPrompt:
-		return r.PromptLogprobs && r.Len() > 1
-	case NeedsPromptTop:
-		return r.PromptTop > 1 && r.Len() > 1
-	default:
-		return r.Sample
-	}
+	return needs[f.Needs].requested(r, p)
 }
 
 type faulty struct {

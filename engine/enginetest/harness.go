@@ -70,7 +70,7 @@ func (h *harness) rig(b, sound engine.Backend) *rig {
 	if h.wrap != nil {
 		b = h.wrap(b)
 		if x, ok := b.(*broken); ok && mover != nil {
-			x.mover, mover = mover, x
+			x.Mover, mover = mover, x
 		}
 	}
 	r := &rig{b: b, mover: mover, info: b.Info(), rand: rand.New(rand.NewPCG(7, 11))}

@@ -28,7 +28,6 @@ type Check struct {
 
 // Checks returns all checks, in the order of Run.
 func Checks() []Check {
-	masks := func(info *engine.Info) bool { return info.MaxMasks > 0 }
 	return []Check{
 		{Name: "batch-mix", run: checkBatchMix},
 		{Name: "chunking", run: checkChunking},
@@ -46,11 +45,11 @@ func Checks() []Check {
 		{Name: "row-error", run: checkRowError, moves: true},
 		{Name: "seed", run: checkSeed},
 		{Name: "penalties", run: checkPenalties, needs: func(info *engine.Info) bool { return info.Capabilities.Penalties }},
-		{Name: "mask", run: checkMask, needs: masks},
-		{Name: "masks", run: checkMasks, needs: masks},
+		{Name: "mask", run: checkMask, needs: offersMasks},
+		{Name: "masks", run: checkMasks, needs: offersMasks},
 		{Name: "bias", run: checkBias},
-		{Name: "logprobs", run: checkLogprobs, needs: func(info *engine.Info) bool { return info.Capabilities.Logprobs }},
-		{Name: "prompt-logprobs", run: checkPromptLogprobs, needs: func(info *engine.Info) bool { return info.Capabilities.PromptLogprobs }},
+		{Name: "logprobs", run: checkLogprobs, needs: offersLogprobs},
+		{Name: "prompt-logprobs", run: checkPromptLogprobs, needs: offersPrompt},
 		{Name: "answers", run: checkAnswers},
 		{Name: "validation", run: checkValidation},
 		{Name: "busy", run: checkBusy},
@@ -58,6 +57,10 @@ func Checks() []Check {
 		{Name: "stats", run: checkStats},
 	}
 }
+
+func offersMasks(info *engine.Info) bool    { return info.MaxMasks > 0 }
+func offersLogprobs(info *engine.Info) bool { return info.Capabilities.Logprobs }
+func offersPrompt(info *engine.Info) bool   { return info.Capabilities.PromptLogprobs }
 
 // Run runs every check as a subtest. It leaves out the checks of promises that the backend's Info
 // excludes, those of moves if the backend is no Mover, and those named in except, which a
