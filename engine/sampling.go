@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/coppice-llm/coppice/internal/splitmix"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -43,11 +44,7 @@ func BranchSeed(seed uint64, b int) uint64 {
 	if b == 0 {
 		return seed
 	}
-	// SplitMix64 (Steele, Lea, Flood, 2014): a bijection without fixed pattern.
-	z := seed + uint64(b)*0x9e3779b97f4a7c15
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
+	return splitmix.Mix(seed + uint64(b)*splitmix.Golden)
 }
 
 // MaxTopLogprobs is the largest SamplingParams.TopLogprobs and Row.PromptTop.

@@ -260,21 +260,6 @@ func TestValuesDependOnSeedNameAndIndex(t *testing.T) {
 	}
 }
 
-// The reference outputs of splitmix64 from state 0 and of FNV-1a are the
-// published ones (Vigna, splitmix64.c; Fowler, Noll and Vo, test vectors).
-func TestHashVectors(t *testing.T) {
-	for i, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f} {
-		if got := mix(uint64(i+1) * golden); got != want {
-			t.Errorf("splitmix64 output %d: %#x, want %#x", i, got, want)
-		}
-	}
-	for s, want := range map[string]uint64{"": 0xcbf29ce484222325, "a": 0xaf63dc4c8601ec8c, "foobar": 0x85944171f73967e8} {
-		if got := fnv1a(s); got != want {
-			t.Errorf("FNV-1a of %q: %#x, want %#x", s, got, want)
-		}
-	}
-}
-
 func TestWeightsHeaderIsAligned(t *testing.T) {
 	c, err := Spec{Preset: Nano}.config()
 	if err != nil {

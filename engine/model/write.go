@@ -5,9 +5,13 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math"
 	"strings"
+
+	"github.com/coppice-llm/coppice/internal/f32"
+	"github.com/coppice-llm/coppice/internal/splitmix"
 )
 
 // chunkValues is the number of values generated per write: 64 KiB.
@@ -84,4 +88,39 @@ func product(shape []int) int {
 		n *= s
 	}
 	return n
+}
+
+// Generated values are the same bits on every machine: they come from a counter-based hash,
+// integer sums, and IEEE multiplications that are rounded one by one (the explicit conversions
+// keep compilers from fusing them with an addition).
+
+// stream generates the values of one tensor by index.
+type stream struct {
+	key  uint64
+	mean float64
+	unit float64 // one step of the sum of four uniforms, in units of the value
+}
+
+// newStream returns a stream keyed by seed and tensor name. Values have the given mean and
+// standard deviation.
+func newStream(seed uint64, name string, mean, std float64) *stream {
+	// A uniform in (-1/2, 1/2) has variance 1/12, the sum of four 1/3, so sqrt(3) times the sum
+	// has variance 1. A step of the sum is 2^-16.
+	root, hash := math.Sqrt(3), fnv.New64a()
+	hash.Write([]byte(name))
+	return &stream{
+		key:  splitmix.Mix(splitmix.Mix(seed+splitmix.Golden) ^ hash.Sum64()),
+		mean: mean,
+		unit: float64(float64(root*std) * (1.0 / (1 << 16))),
+	}
+}
+
+// at returns value i of the tensor, rounded to bf16. The value is the sum of four uniform numbers,
+// scaled: the 16-bit quarters of one splitmix64 output, each at the middle of its interval of
+// 2^-16.
+func (s *stream) at(i uint64) uint16 {
+	z := splitmix.Mix(s.key + (i+1)*splitmix.Golden)
+	sum := int64(z&0xffff) + int64(z>>16&0xffff) + int64(z>>32&0xffff) + int64(z>>48) + 2 - 2<<16
+	v := float64(float64(sum) * s.unit)
+	return f32.ToBF16(float32(float64(s.mean + v)))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/internal/sampling"
+	"github.com/coppice-llm/coppice/internal/splitmix"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -17,25 +18,25 @@ const (
 )
 
 // rootHash returns the hash of the empty prefix.
-func rootHash(seed uint64) uint64 { return sampling.Mix(seed + sampling.Golden) }
+func rootHash(seed uint64) uint64 { return splitmix.Mix(seed + splitmix.Golden) }
 
 // extend chains one more token to the hash of a prefix.
 func extend(hash uint64, t kv.Token) uint64 {
-	return sampling.Mix(hash*sampling.Golden + uint64(t) + 1)
+	return splitmix.Mix(hash*splitmix.Golden + uint64(t) + 1)
 }
 
 // logitsOf fills logits with those after the prefix that has this hash: uniform over [-4, 4), with
 // 24 bits each, which float32 holds exactly.
 func logitsOf(hash uint64, logits []float32) {
 	for t := range logits {
-		h := sampling.Mix(hash ^ uint64(t+1)*sampling.Golden)
+		h := splitmix.Mix(hash ^ uint64(t+1)*splitmix.Golden)
 		logits[t] = float32(int32(h>>32)>>8) * 0x1p-21
 	}
 }
 
 // digestOf returns the digest of a row in the mode without logits; hash is that of the prefix up
 // to the row's end.
-func digestOf(hash uint64) uint64 { return sampling.Mix(hash ^ saltDigest) }
+func digestOf(hash uint64) uint64 { return splitmix.Mix(hash ^ saltDigest) }
 
 // forceBias is the least bias that forces its token in the mode without logits; real logits
 // lie in [-4, 4).
@@ -47,9 +48,9 @@ const forceBias = 100
 // p are the slot's parameters, mask is nil if the row has none. The error wraps ErrNoToken if no
 // token is allowed.
 func draw(hash uint64, vocab int, p *engine.SamplingParams, r *engine.Row, mask []uint64) (kv.Token, error) {
-	h := sampling.Mix(hash ^ saltToken)
+	h := splitmix.Mix(hash ^ saltToken)
 	if p.Temperature > 0 {
-		h = sampling.Mix(sampling.Mix(h^p.Seed) + uint64(uint32(r.SampleIndex)+1)*sampling.Golden)
+		h = splitmix.Mix(splitmix.Mix(h^p.Seed) + uint64(uint32(r.SampleIndex)+1)*splitmix.Golden)
 	}
 	hi, _ := bits.Mul64(h, uint64(vocab))
 	first := kv.Token(hi)
@@ -109,4 +110,70 @@ func (b *Backend) Expect(prompt []kv.Token, p engine.SamplingParams, n int, mask
 		hash = extend(hash, row.Token)
 	}
 	return out
+}
+
+// sampler draws tokens from hashes, with or without logits.
+type sampler struct {
+	vocab  int
+	params []engine.SamplingParams // by slot
+	draw   *sampling.Sampler       // nil without logits
+	logits []float32
+}
+
+func newSampler(slots, vocab int, logits bool) *sampler {
+	s := &sampler{vocab: vocab}
+	if logits {
+		s.draw, s.logits = sampling.New(slots, vocab), make([]float32, vocab)
+	} else {
+		s.params = make([]engine.SamplingParams, slots)
+	}
+	return s
+}
+
+// bind sets the parameters of b.Slot. It keeps no slice of b.
+func (s *sampler) bind(b *engine.SlotBind) {
+	if s.draw != nil {
+		s.draw.Bind(b)
+		return
+	}
+	p := &s.params[b.Slot]
+	bias := append(p.Bias[:0], b.Sampling.Bias...)
+	*p = b.Sampling
+	p.Bias = bias
+}
+
+// sample fills out for row r, which has index row in its batch. hash is that of the prefix up to
+// the end of r; mask is the row's, or nil.
+func (s *sampler) sample(r *engine.Row, row int, mask []uint64, hash uint64, out *engine.RowOut) {
+	if s.draw != nil {
+		logitsOf(hash, s.logits)
+		s.draw.Sample(r, row, mask, s.logits, out)
+		return
+	}
+	if r.Digest {
+		out.Digest = digestOf(hash)
+	}
+	if r.Sample {
+		out.Token, out.Err = draw(hash, s.vocab, &s.params[r.Slot], r, mask)
+	}
+}
+
+// prompt fills in out.Prompt for row r, which has run, with the given tokens: it reads the hashes
+// from the row's pages in p. ran is the state of r's slot before the row. Only a backend with
+// logits is asked for it.
+func (s *sampler) prompt(r *engine.Row, tokens []kv.Token, p *pool, ran *progress, out *engine.RowOut) {
+	out.Prompt = make([]float32, 0, len(tokens))
+	token := func(hash uint64, t kv.Token) {
+		logitsOf(hash, s.logits)
+		sampling.Prompt(r, s.logits, t, out)
+	}
+	switch {
+	case r.Start > 0 && ran.end == r.Start:
+		token(ran.hash, tokens[0])
+	case r.Start > 0:
+		sampling.PromptUnknown(r, out)
+	}
+	for i, t := range tokens[1:] {
+		token(p.at(r.Pages, int(r.Start)+i).hash, t)
+	}
 }

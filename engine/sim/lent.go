@@ -7,7 +7,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/internal/sampling"
+	"github.com/coppice-llm/coppice/internal/splitmix"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -71,7 +71,7 @@ type mixed uint64
 
 func (h *mixed) add(values ...uint64) {
 	for _, v := range values {
-		*h = mixed(sampling.Mix(uint64(*h)*sampling.Golden + v + 1))
+		*h = mixed(splitmix.Mix(uint64(*h)*splitmix.Golden + v + 1))
 	}
 }
 

@@ -5,11 +5,9 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/f32"
+	"github.com/coppice-llm/coppice/internal/splitmix"
 	"github.com/coppice-llm/coppice/kv"
 )
-
-// Golden is 2^64 divided by the golden ratio: the increment of SplitMix64.
-const Golden = 0x9e3779b97f4a7c15
 
 // weightOne is the fixed-point 1 of top-p weights. Sums of integers do not depend on their order,
 // and the sum of fewer than 2^24 weights of at most 1 fits 64 bits.
@@ -150,7 +148,7 @@ func key(x float32) uint32 {
 // below the best score so far, and one whose u is below enough: with such a u, not even the
 // largest z would reach the best score.
 func (s *Sampler) gumbel(seed uint64, index int32) kv.Token {
-	base := Mix(Mix(seed+Golden) ^ uint64(uint32(index))*Golden)
+	base := splitmix.Mix(splitmix.Mix(seed+splitmix.Golden) ^ uint64(uint32(index))*splitmix.Golden)
 	top := s.work[s.ids[0]]
 	for _, t := range s.ids {
 		top = max(top, s.work[t])
@@ -162,7 +160,7 @@ func (s *Sampler) gumbel(seed uint64, index int32) kv.Token {
 		if z+maxGumbel < score {
 			continue
 		}
-		u := uniform(Mix(base ^ uint64(t+1)*Golden))
+		u := uniform(splitmix.Mix(base ^ uint64(t+1)*splitmix.Golden))
 		if u < enough {
 			continue
 		}
@@ -187,14 +185,4 @@ const (
 // uniform maps the upper 23 bits of h to the middle of one of 2^23 equal cells of (0, 1).
 func uniform(h uint64) float32 {
 	return float32((float32(h>>41) + 0.5) * 0x1p-23)
-}
-
-// Mix is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, with
-// Stafford's variant 13 of the constants).
-func Mix(z uint64) uint64 {
-	z ^= z >> 30
-	z *= 0xbf58476d1ce4e5b9
-	z ^= z >> 27
-	z *= 0x94d049bb133111eb
-	return z ^ z>>31
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/f32"
+	"github.com/coppice-llm/coppice/internal/splitmix"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -83,7 +84,7 @@ func plainDraw(l []float32, p engine.SamplingParams, index int32) kv.Token {
 	}
 	best, score := -1, float32(math.Inf(-1))
 	for _, x := range c {
-		h := Mix(Mix(Mix(p.Seed+Golden)^uint64(index)*Golden) ^ uint64(x.id+1)*Golden)
+		h := splitmix.Mix(splitmix.Mix(splitmix.Mix(p.Seed+splitmix.Golden)^uint64(index)*splitmix.Golden) ^ uint64(x.id+1)*splitmix.Golden)
 		u := float32((float32(h>>41) + 0.5) * 0x1p-23)
 		v := x.z - f32.Log32(-f32.Log32(u))
 		if v > score || v == score && x.id < best {
@@ -290,7 +291,7 @@ func TestHashVector(t *testing.T) {
 	// The expected value is Mix(Mix(Mix(seed+G) ^ i·G) ^ (t+1)·G), computed independently with
 	// arbitrary-precision integers.
 	seed, index, token := uint64(42), uint64(7), uint64(99)
-	if got := Mix(Mix(Mix(seed+Golden)^index*Golden) ^ (token+1)*Golden); got != hashVector {
+	if got := splitmix.Mix(splitmix.Mix(splitmix.Mix(seed+splitmix.Golden)^index*splitmix.Golden) ^ (token+1)*splitmix.Golden); got != hashVector {
 		t.Errorf("hash(42, 7, 99) = %#x, want %#x", got, uint64(hashVector))
 	}
 }
@@ -343,10 +344,10 @@ func TestGumbelReachesEveryToken(t *testing.T) {
 			continue
 		}
 		seed, index := rng.Uint64(), int32(rng.IntN(50))
-		base := Mix(Mix(seed+Golden) ^ uint64(uint32(index))*Golden)
+		base := splitmix.Mix(splitmix.Mix(seed+splitmix.Golden) ^ uint64(uint32(index))*splitmix.Golden)
 		want, score := s.ids[0], float32(math.Inf(-1))
 		for _, id := range s.ids {
-			u := uniform(Mix(base ^ uint64(id+1)*Golden))
+			u := uniform(splitmix.Mix(base ^ uint64(id+1)*splitmix.Golden))
 			if v := s.work[id] - f32.Log32(-f32.Log32(u)); v > score {
 				want, score = id, v
 			}
