@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -143,4 +144,28 @@ func values8(acc *[8]float64, w, v []float32, dim int) (ok bool) {
 	}
 	*acc = [8]float64{s0, s1, s2, s3, s4, s5, s6, s7}
 	return true
+}
+
+// rope holds the rotary embedding's cosines and sines, [position][dim/2] each.
+type rope struct {
+	half     int
+	cos, sin []float32
+}
+
+// newRope tabulates positions [0, positions).
+func newRope(c *model.Config, positions int) *rope {
+	cos, sin := c.RopeTables(positions)
+	return &rope{half: c.HeadDim / 2, cos: cos, sin: sin}
+}
+
+// rotate applies the rotation of position p to one head in place. It pairs element i with
+// element i+dim/2.
+func (r *rope) rotate(x []float32, p int) {
+	cos, sin := r.cos[p*r.half:(p+1)*r.half], r.sin[p*r.half:(p+1)*r.half]
+	lo, hi := x[:r.half], x[r.half:2*r.half]
+	for i, a := range lo {
+		b := hi[i]
+		lo[i] = float32(a*cos[i]) - float32(b*sin[i])
+		hi[i] = float32(b*cos[i]) + float32(a*sin[i])
+	}
 }

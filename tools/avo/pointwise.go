@@ -190,7 +190,7 @@ func (t *target) rotate() {
 	end()
 }
 
-// quantize generates the writing of records for blocks of 32 activations, see quantacts.go in
+// quantize generates the writing of records for blocks of 32 activations, see quantgemm.go in
 // engine/cpu. Steps that run only once per block, such as the last reductions, use half a vector.
 func (t *target) quantize() {
 	t.text("quantize", "(dst *byte, x *float32, blocks int)", "writes the records of the blocks, at least one.")

@@ -9,7 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Products with quantised weights. The files quant.go and quantacts.go of engine/cpu describe the
+// Products with quantised weights. The files quant.go and quantgemm.go of engine/cpu describe the
 // blocks of panels and the records of activations.
 const (
 	panelCols  = 64

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // Queue is the FIFO queue of a backend: batches and moves in the order of submission. Its methods
@@ -182,4 +183,13 @@ func (j *Job) Result() (*engine.Result, error) {
 	default:
 		return nil, engine.ErrPending
 	}
+}
+
+// PoolPages returns the number of pages of a backend's pool: pages, or if that is 0 as many as hold
+// the given number of tokens.
+func PoolPages(pages, tokens, pageTokens int) int {
+	if pages == 0 && tokens > 0 && pageTokens > 0 {
+		return kv.CeilPages(tokens, pageTokens)
+	}
+	return pages
 }
