@@ -75,20 +75,15 @@ func (a *Arena[T]) CloneRange(v *Vec[T], lo, hi int) Vec[T] { return a.Of(v.Slic
 // Free empties v, and frees its array if that is in the arena.
 func (a *Arena[T]) Free(v *Vec[T]) {
 	if v.cap >= ArenaWords {
-		a.takeBack(v)
+		a.freeArray(v)
 	}
 	*v = Vec[T]{}
 }
 
-// takeBack makes the array of v a free block if it is in the arena.
-func (a *Arena[T]) takeBack(v *Vec[T]) {
+// freeArray makes the array of v a free block if it is in the arena.
+func (a *Arena[T]) freeArray(v *Vec[T]) {
 	if c, at := a.find(v); c != nil {
-		count := uint32(v.cap) / granule
-		if invariants.Enabled {
-			poison(c.words[at*granule : (at+count)*granule])
-		}
-		a.used -= int(count)
-		a.give(c, at, count)
+		a.release(c, at, uint32(v.cap)/granule)
 	}
 }
 
@@ -106,14 +101,10 @@ func (a *Arena[T]) Truncate(v *Vec[T], n int) {
 		*v = short
 		return
 	}
-	keep, held := uint32((n+granule-1)/granule), uint32(v.cap)/granule
-	v.len, v.cap = int32(n), int32(keep*granule)
-	if keep < held {
-		if invariants.Enabled {
-			poison(c.words[(at+keep)*granule : (at+held)*granule])
-		}
-		a.used -= int(held - keep)
-		a.give(c, at+keep, held-keep)
+	left, held := uint32((n+granule-1)/granule), uint32(v.cap)/granule
+	v.len, v.cap = int32(n), int32(left*granule)
+	if left < held {
+		a.release(c, at+left, held-left)
 	}
 }
 
@@ -173,8 +164,13 @@ func (a *Arena[T]) take(count uint32) []uint32 {
 	return c.words[at*granule : (at+count)*granule : (at+count)*granule]
 }
 
-// give makes granules [at, at+count) of c a free block, and merges it with its free neighbours.
-func (a *Arena[T]) give(c *chunk, at, count uint32) {
+// release makes granules [at, at+count) of c, which an array has used, a free block, and merges it with
+// its free neighbours.
+func (a *Arena[T]) release(c *chunk, at, count uint32) {
+	if invariants.Enabled {
+		poison(c.words[at*granule : (at+count)*granule])
+	}
+	a.used -= int(count)
 	if at > 0 && c.ends[(at-1)/64]&(1<<((at-1)%64)) != 0 {
 		before := c.words[at*granule-1]
 		at -= before
