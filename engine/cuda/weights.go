@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
@@ -36,7 +37,7 @@ type layer struct {
 // supported returns an error that lists the features of a model that the kernels lack.
 func supported(c *model.Config) error {
 	var errs []error
-	if !kernels.HasHeadDim(c.HeadDim) {
+	if !slices.Contains(kernels.HeadDims(), c.HeadDim) {
 		errs = append(errs, fmt.Errorf("cuda: heads of %d, the kernels have %v", c.HeadDim, kernels.HeadDims()))
 	}
 	if c.Hidden%2 != 0 {

@@ -129,11 +129,7 @@ func checkStalePoison(h *harness) {
 	reqs := h.requests(2, 3)
 	for _, n := range []int{4, 64} {
 		r := h.open(usual(n))
-		all := make([]kv.PageID, r.info.NumPages)
-		for p := range all {
-			all[p] = kv.PageID(p)
-		}
-		r.poison(all...)
+		r.poison(r.free...) // all pages
 		for i, q := range reqs {
 			s := r.sequence(engine.Slot(i), q.params, q.prompt, 3)
 			r.finish(s, 10, 3)

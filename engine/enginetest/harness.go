@@ -190,21 +190,11 @@ func (r *rig) sequence(slot engine.Slot, p engine.SamplingParams, prompt []kv.To
 }
 
 func (s *sequence) bind() engine.SlotBind {
-	b := engine.SlotBind{Slot: s.slot, Sampling: s.params, Prompt: s.prompt}
-	for _, o := range s.out {
-		b.Output = append(b.Output, o.token)
-	}
-	return b
+	return engine.SlotBind{Slot: s.slot, Sampling: s.params, Prompt: s.prompt, Output: tokensOf(s.out)}
 }
 
 // all returns the tokens known so far.
-func (s *sequence) all() []kv.Token {
-	t := slices.Clone(s.prompt)
-	for _, o := range s.out {
-		t = append(t, o.token)
-	}
-	return t
-}
+func (s *sequence) all() []kv.Token { return slices.Concat(s.prompt, tokensOf(s.out)) }
 
 // row returns a row of at most n of the known tokens that have not run. It samples if no known
 // token is left after it.

@@ -6,7 +6,6 @@ import (
 	"embed"
 	"fmt"
 	"io"
-	"slices"
 )
 
 //go:embed *.ptx *.cubin.gz
@@ -16,9 +15,6 @@ var headDims = [...]int{16, 32, 64, 80, 96, 128}
 
 // HeadDims returns the head sizes that attention is compiled for, ascending.
 func HeadDims() []int { return headDims[:] }
-
-// HasHeadDim reports whether attention is compiled for heads of n.
-func HasHeadDim(n int) bool { return slices.Contains(headDims[:], n) }
 
 // Attention returns the name of the attention module for that head size.
 func Attention(headDim int) string { return fmt.Sprint("attention_", headDim) }

@@ -132,15 +132,10 @@ func divisor[T int32 | uint32 | uint64](b T) T {
 }
 
 func toInt32(x float64) int32 {
-	switch {
-	case x != x:
+	if x != x {
 		return 0
-	case x >= math.MaxInt32:
-		return math.MaxInt32
-	case x <= math.MinInt32:
-		return math.MinInt32
 	}
-	return int32(x)
+	return int32(min(max(x, math.MinInt32), math.MaxInt32))
 }
 
 func toUint64(x float64) uint64 {
