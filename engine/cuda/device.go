@@ -18,7 +18,7 @@ type device struct {
 	ctx    cudrv.Context
 	stream cudrv.Stream
 	cfg    Config
-	pool   *cudamem.Pool
+	pool   *cudamem.Memory
 	model  *model.Config
 	w      weights
 	run    map[string]cudrv.Function

@@ -18,7 +18,7 @@ const pageBytes = 256
 type rig struct {
 	*vm.Context
 	t    *testing.T
-	pool *cudamem.Pool
+	pool *cudamem.Memory
 	s    cudrv.Stream
 }
 
