@@ -112,9 +112,9 @@ func (s *step) tokenUnit(w *scratch, t int) {
 		id := int(s.tokens[t])
 		s.w.embed.Widen(s.x[t*d:(t+1)*d], id*d, (id+1)*d)
 		if s.batch.Rows[s.rowOf[t]].Deferred {
-			w.late++
+			w.counts.DeferredTokens++
 		} else {
-			w.given++
+			w.counts.GivenTokens++
 		}
 		s.normTo(w, t, t, s.w.layers[0].attnNorm)
 	case phaseWrite:
@@ -230,7 +230,7 @@ func (s *step) attendUnit(w *scratch, r tokenRun, head int) {
 		s.ops.attend(s.arena, w, dst[t*attn+head*width:], attn, q, s.tables.row[s.rowOf[t]], s.layer, head, group, n, count, s.scale)
 		for i := range count {
 			if head == 0 && s.layer == 0 {
-				w.kvRead += int64(n + i)
+				w.counts.KVTokensRead += int64(n + i)
 			}
 		}
 		t += count

@@ -110,10 +110,8 @@ type scratch struct {
 	norm    []float32 // one activation row of the widest kind
 	tile    []float32 // a span of rows by a panel
 	weights []byte    // quantBlocks blocks of a panel, expanded to bytes
-	kvRead  int64     // tokens of context that attention read
-	given   int       // tokens given by the batch
-	late    int       // deferred tokens, taken from the slot's last sample
-	_       [64]byte  // keeps workers' counters on different cache lines
+	counts  engine.StepStats
+	_       [64]byte // keeps workers' counters on different cache lines
 }
 
 // newStep packs the weights, allocates the buffers for MaxTokens tokens and MaxRows rows of logits,
@@ -189,10 +187,10 @@ func (s *step) run(b *engine.Batch, abort *atomic.Bool) (*engine.Result, bool) {
 	}
 	res := &engine.Result{Seq: b.Seq, Out: s.outcome()}
 	for i := range s.scratch {
-		w := &s.scratch[i]
-		stats.GivenTokens += w.given
-		stats.DeferredTokens += w.late
-		stats.KVTokensRead += w.kvRead
+		counts := &s.scratch[i].counts
+		stats.GivenTokens += counts.GivenTokens
+		stats.DeferredTokens += counts.DeferredTokens
+		stats.KVTokensRead += counts.KVTokensRead
 	}
 	if !s.sample(res, &stats, abort) {
 		return nil, false
@@ -231,8 +229,7 @@ func (s *step) load(b *engine.Batch) {
 		}
 	}
 	for i := range s.scratch {
-		w := &s.scratch[i]
-		w.kvRead, w.given, w.late = 0, 0, 0
+		s.scratch[i].counts = engine.StepStats{}
 	}
 }
 
