@@ -34,31 +34,31 @@ func checkTables(h *harness) {
 // tabled is a sequence whose rows list only the pages that its slot's table lacks.
 type tabled struct {
 	*sequence
-	r     *rig
-	given int  // number of pages in the slot's table
-	bound bool // bound by an earlier batch
-	swaps []engine.PageSwap
+	r        *rig
+	tableLen int  // number of pages in the slot's table
+	bound    bool // bound by an earlier batch
+	swaps    []engine.PageSwap
 }
 
 // next builds a batch that runs up to n tokens.
 func (s *tabled) next(n int) *engine.Batch {
 	b := &engine.Batch{Swaps: s.swaps}
 	if !s.bound {
-		s.given = 1
+		s.tableLen = 1
 		bind := s.bind()
 		bind.Pages = s.pages[:1]
 		b.Binds = append(b.Binds, bind)
 	}
 	row := s.row(&s.r.info, n)
-	need := max(len(row.Pages), s.given)
-	row.Pages = s.pages[s.given:need]
+	need := max(len(row.Pages), s.tableLen)
+	row.Pages = s.pages[s.tableLen:need]
 	b.Rows = append(b.Rows, row)
 	return b
 }
 
 func (s *tabled) run(n int) {
 	b := s.next(n)
-	s.given += len(b.Rows[0].Pages)
+	s.tableLen += len(b.Rows[0].Pages)
 	s.bound, s.swaps = true, nil
 	s.take(b, s.r.run(b), 0)
 }

@@ -79,7 +79,7 @@ func (b *Backend) finish(t *ticket) {
 			return false
 		}
 		b.disarm(m)
-		misused = cmp.Or(misused, m.lent.giveBack())
+		misused = cmp.Or(misused, m.lent.release())
 		b.moving.end(m, m.fail)
 		return true
 	})
@@ -89,7 +89,7 @@ func (b *Backend) finish(t *ticket) {
 	}
 	for len(b.batches) > 0 && b.batches[0].end <= t.end {
 		first := b.batches[0]
-		if err := first.lent.giveBack(); err != nil && first.lost == nil {
+		if err := first.lent.release(); err != nil && first.lost == nil {
 			first.lost = b.sanitizerError(err)
 		}
 		if first.lost != nil {

@@ -44,9 +44,9 @@ func (l *lent) lendMemory(memory [][]byte, toHost bool) {
 	l.sum = sumMemory(memory)
 }
 
-// giveBack ends the watch. It returns an error that wraps ErrCorrupt if the caller has changed
+// release ends the watch. It returns an error that wraps ErrCorrupt if the caller has changed
 // what it had lent.
-func (l *lent) giveBack() error {
+func (l *lent) release() error {
 	switch {
 	case l.batch != nil && sumBatch(l.batch) != l.sum:
 		return fmt.Errorf("%w: batch %d was changed while it was pending", ErrCorrupt, l.batch.Seq)
